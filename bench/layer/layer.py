@@ -36,6 +36,7 @@ from torch.distributed.tensor import parallel as torch_styles  # noqa: E402
 
 MODELS = {"8B": LLAMA_8B, "70B": LLAMA_70B, "small": SMALL}
 WAYS = ("eager", "styles", "compiled", "async-tp", "ours")
+COMPILED = ("compiled", "async-tp", "ours")
 BEHIND = 1024  # tokens in the caches of a decode
 TOLERANCE = 2e-2  # of the largest value: bf16, and other orders of additions
 
@@ -57,6 +58,20 @@ def forget_graphs() -> None:
     """Of the cases before: Dynamo keeps a few for each function, and beyond runs it eagerly. Here that is an error."""
     torch._dynamo.reset()
     torch._dynamo.config.fail_on_recompile_limit_hit = True
+
+
+def graphs_made() -> int:
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+def require_compiled(way: str, before: int, what: str) -> None:
+    """Dynamo may run a function eagerly, wholly or where its graph breaks, and say nothing: then no compiled way is measured."""
+    if way not in COMPILED:
+        return
+    if graphs_made() == before:
+        raise SystemExit(f"{what} {way}: nothing was compiled, it would run eagerly")
+    if breaks := torch._dynamo.utils.counters["graph_break"]:
+        raise SystemExit(f"{what} {way}: the graph breaks: {'; '.join(breaks)}")
 
 
 class Way:
@@ -150,9 +165,10 @@ def measured(model: str, options: argparse.Namespace, mesh: DeviceMesh, dtype: t
         forget_graphs()
         candidates, exact = [], None
         for way in options.ways.split(","):
-            built = Way(way, c, mesh, dtype, sequence)
+            built, before = Way(way, c, mesh, dtype, sequence), graphs_made()
             call = call_of(built)
             y = call().detach().clone()
+            require_compiled(way, before, f"{model} {name} {rows}")
             exact = y if exact is None else exact
             error = ((y - exact).abs().max() / exact.abs().max()).item()
             if error > TOLERANCE:
@@ -161,7 +177,12 @@ def measured(model: str, options: argparse.Namespace, mesh: DeviceMesh, dtype: t
                 )
             replay, graph = captured(call)
             candidates.append(Candidate(way + "*" * graph, lambda i, replay=replay: replay()))
+        before = graphs_made()
         times = measure(candidates, options.rounds)
+        if graphs_made() != before:
+            raise SystemExit(
+                f"{model} {name} {rows}: {graphs_made() - before} graphs were compiled while it was timed"
+            )
         made.append({"model": model, "case": name, "rows": rows, "ranks": mesh.size(), "us": times})
         if dist.get_rank() == 0:
             row = "  ".join(f"{way} {t['hidden_us']:.0f}" for way, t in times.items())
@@ -180,7 +201,9 @@ def compared_losses(
     made = {}
     for way in options.ways.split(","):
         forget_graphs()
+        before = graphs_made()
         made[way] = Way(way, c, mesh, dtype, True).losses(x, target, options.losses)
+        require_compiled(way, before, "losses")
     first = next(iter(made.values()))
     for way, losses in made.items():
         apart = max(abs(a - b) / abs(a) for a, b in zip(first, losses, strict=True))

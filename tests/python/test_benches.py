@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import statistics
 import sys
 from csv import DictReader
 from pathlib import Path
@@ -200,6 +201,52 @@ def test_a_block_gives_the_same_results_each_way(run, tmp_path):
     if SWEEP:  # what is compiled with the pass is rewritten, in all cases
         for made in ("all_gather_matmuls of 3", "sent_matmul_backward", "matmul_all_reduce"):
             assert f"→ {made}" in outcome.out
+
+
+def test_a_way_that_would_run_eagerly_is_no_compiled_one(run):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = "--models small --rows 16 --tokens= --rounds 1 --ways eager,compiled".split()
+    outcome = run(
+        *torchrun, BENCH / "layer" / "layer.py", *words, TRITON_INTERPRET="1", TORCHDYNAMO_DISABLE="1"
+    )
+    assert outcome.code != 0
+    assert "compiled: nothing was compiled, it would run eagerly" in outcome.err
+
+
+def test_dynamos_limit_of_recompilations_is_an_error(run):
+    lines = (
+        f"import sys, torch; sys.path[:0] = [{str(BENCH / 'layer')!r}, {str(BENCH.parent / 'python')!r}]",
+        "import layer",
+        "layer.forget_graphs()",
+        "torch._dynamo.config.recompile_limit = 1",
+        "class Way(torch.nn.Module):",
+        "    def __init__(self, by):",
+        "        super().__init__()",
+        "        self.by = by",
+        "    def forward(self, x):",
+        "        return x * self.by",
+        "for by in (1.0, 2.0, 3.0):",
+        "    torch.compile(Way(by), backend='eager')(torch.ones(2))",
+    )
+    outcome = run(sys.executable, "-c", "\n".join(lines))
+    assert outcome.code != 0 and "recompile_limit" in outcome.err, outcome.out + outcome.err
+
+
+def test_torchs_symmetric_memory_ops_are_compared_with_ours(run, tmp_path):
+    report, lines = tmp_path / "report.json", tmp_path / "lines.csv"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = ["--models", "small", "--rows", "16,32", "--rounds", "1", "--json", report, "--csv", lines]
+    outcome = run(*torchrun, BENCH / "symm_mem" / "symm_mem.py", *words, TRITON_INTERPRET="1")
+    assert outcome.code == 0, outcome.out + outcome.err
+    rows = json.loads(report.read_text())["rows"]
+    calls = ["qkv", "qkv+A", "w1w3", "w1w3+A", "wo", "w2"]
+    assert [(row["call"], row["M"]) for row in rows] == [(call, m) for m in (16, 32) for call in calls]
+    assert all(row["taken"] and row["torch"] > 0 and row["ours"] > 0 for row in rows)
+    mean = statistics.geometric_mean(row["ratio"] for row in rows)
+    assert f"12 of 12 calls were taken; torch's time by ours, geometric mean of 12: {mean:.3f}" in outcome.out
+    assert [line["call"] for line in DictReader(lines.open())] == calls * 2
+    refused = run(*torchrun, BENCH / "symm_mem" / "symm_mem.py", "--calls", "qk", TRITON_INTERPRET="1")
+    assert refused.code != 0 and "expected some of qkv" in refused.err
 
 
 def test_schedules_without_gpus_are_compared_with_those_before(run, tmp_path):
