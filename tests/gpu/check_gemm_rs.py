@@ -383,7 +383,7 @@ def streams() -> None:
         for i in (0, 1):
             for j in range(calls):
                 tagged[i].judge(outs[i][j], back=calls - 1 - j)
-    torch.cuda.synchronize()
+        torch.cuda.synchronize()  # the next batch's calls, on other streams, overwrite what is judged
     for i, op in enumerate(fused):
         op.check()
         expect(tagged[i].bad.item() == 0, f"two streams, op {i}: {tagged[i].bad.item()} wrong")
