@@ -115,8 +115,7 @@ class Prepared:
                 buffer = flat_rows(self.op, buffer)
             full[parameter] = descriptor_like(value, buffer) if is_descriptor(value) else buffer
         if self.schedule.plain:
-            alone = stage.stated.filled(stage.grid, full) if stage.stated else {}
-            return nested(full) | alone
+            return nested(full) | (stage.stated.left_alone(stage.grid, full) if stage.stated else {})
         own = {"sy_schedule": self.op.table_tensor_of(index), "sy_control": self.op.control_tensor}
         if stage.stated is not None:
             own |= stage.stated.flags(self.schedule, index)

@@ -141,6 +141,8 @@ own = fused(sy.plans.all_gather(mesh, A, transient=True), {"a_desc": "A"})
 print(stated_matmul().flags(own.schedule))
 pushed = fused(sy.plans.push_reduce(mesh, C), {"c_desc": "C"}, backend="tma_inline")
 print(stated_matmul().flags(pushed.schedule))
+followed = {name: value for name, value in stated_matmul().left_alone((1,), {}).items() if value}
+print(followed)
 """
 
 
@@ -151,6 +153,7 @@ def test_the_library_s_gemm_is_fused_for_gpus_with_the_flags_of_its_schedule():
         "{'FUSED': True, 'FETCHED': True, 'OWN': False, 'PUSHED': False, 'COPIES': 0, 'STARTS_NEXT': False}",
         "{'FUSED': True, 'FETCHED': False, 'OWN': True, 'PUSHED': False, 'COPIES': 0, 'STARTS_NEXT': False}",
         "{'FUSED': True, 'FETCHED': False, 'OWN': False, 'PUSHED': True, 'COPIES': 1, 'STARTS_NEXT': False}",
+        "{'STARTS_NEXT': True}",  # as it is: only the chunk engine that follows may start beside it
     ]
 
 

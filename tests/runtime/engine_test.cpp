@@ -232,6 +232,43 @@ TEST(EngineTable, GoesInBulkWhereNothingThatHasBytesGoesOtherwise) {
     EXPECT_FALSE(sample.table()->in_bulk());
 }
 
+TEST(EngineTable, GoesAtOnceWhereTheThreadsOfItsBlocksHoldAllThatItCopies) {
+    constexpr std::uint64_t kBlock =
+        std::uint64_t{device::kBlockEngineThreads} * device::kEngineLoadsAtOnce * device::kEngineUnit;
+    const auto copy = [](std::uint64_t bytes) {
+        return PreparedTransfer{.work = PreparedTransfer::Copies{rows(bytes / 4, 4, bytes)},
+                                .post_words = {0x2000}};
+    };
+    const auto goes = [](const Sample& sample, unsigned blocks) {
+        return goes_at_once(*sample.table(), blocks);
+    };
+    Sample one;
+    one.add(plan::Backend::ldst_dedicated, copy(2 * kBlock));
+    EXPECT_TRUE(goes(one, 2));
+    EXPECT_FALSE(goes(one, 1));
+
+    Sample two = one;  // each has half of the blocks
+    two.add(plan::Backend::ldst_dedicated, copy(kBlock));
+    EXPECT_TRUE(goes(two, 5));
+    EXPECT_FALSE(goes(two, 3));
+    EXPECT_FALSE(goes(Sample(), 8));
+
+    const auto with = [&](plan::Backend backend, PreparedTransfer transfer) {
+        Sample other = one;
+        return goes(other.add(backend, std::move(transfer)), 64);
+    };
+    EXPECT_FALSE(with(plan::Backend::tma_dedicated, copy(64)));
+    PreparedTransfer waits = copy(64);
+    waits.waits = {{4, 0}};
+    EXPECT_FALSE(with(plan::Backend::ldst_dedicated, waits)) << "it has to come after something";
+    PreparedTransfer boxes = copy(64);
+    boxes.work = PreparedTransfer::Copies{rows(16, 1, 16), rows(16, 1, 16)};
+    EXPECT_FALSE(with(plan::Backend::ldst_dedicated, boxes)) << "two boxes are counted together";
+    EXPECT_FALSE(
+        with(plan::Backend::ldst_dedicated,
+             {.work = PreparedSum{.num_slots = 1, .slot_distance = 64, .parts = {{rows(64, 5, 64)}}}}));
+}
+
 TEST(EngineTable, NamesAKernelForSumsOfOneTypeByLoadsAndStores) {
     const auto sum_of = [](std::int32_t slots, plan::DType dtype, plan::Reduce reduce = plan::Reduce::sum) {
         return PreparedSum{.dtype = dtype,

@@ -30,6 +30,9 @@ public:
     /// behind where that is in the heap, from the next call on; false, and nothing changes, where it has no
     /// copies that can.
     virtual bool shift_sources(std::int32_t tensor, std::uint64_t distance) = 0;
+    /// Lets the chunk engine put all that it sums `distance` bytes (modulo 2^64) behind where that is in the
+    /// heap, from the next call on; false, and nothing changes, where it cannot.
+    virtual bool shift_sums(std::uint64_t /*distance*/) { return false; }
     /// The fault words as they are now.
     virtual Result<FaultRecord> read_fault() const = 0;
     /// The same without a call of the driver, maybe late.

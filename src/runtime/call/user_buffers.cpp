@@ -92,7 +92,7 @@ std::span<const StridedCopy* const> UserBuffers::CopyList::all() const {
 UserBuffers::CopyList UserBuffers::copies_of(const Buffers& buffers) const {
     CopyList list;
     for (const auto& [key, buffer] : buffers) {
-        if (is_read_in_place(key, buffer)) continue;
+        if (is_read_in_place(key, buffer) || (&buffers == &outputs_ && engine_to_ == key)) continue;
         for (const StridedCopy& copy : buffer.copies) list.add(copy);
     }
     return list;
@@ -331,9 +331,25 @@ Status UserBuffers::set_output(std::string_view name, const plan::Region& region
         return copies.error();
     }
     const bool in_place = same_place(to, place->box);
+    shift_sums(place->key, region, to);
     if (redirect_sums(place->key.first, region, to, in_place) || in_place) return Done{};
     output.copies = std::move(copies).value();
     return Done{};
+}
+
+void UserBuffers::shift_sums(const Key& key, const plan::Region& region, const BoxView& to) {
+    std::vector<plan::Region> missing{region};
+    const bool all = std::ranges::all_of(transfers(), [&](const fuse::Transfer& sum) {
+        if (sum.sum() == nullptr || !is_by_engine(sum) || sum.dst.tensor != key.first) return false;
+        plan::take(missing, sum.dst.region);
+        return plan::contains(region, sum.dst.region) && !is_read_by_others(sum.dst);
+    });
+    const BoxView heap = in_heap({key.first, region});
+    const std::uint64_t distance = to.address - heap.address;
+    const bool good = all && missing.empty() && same_strides(to, heap) && distance % device::kEngineUnit == 0;
+    if (!executor_.shift_sums(good ? distance : 0)) return;
+    engine_to_.reset();
+    if (good) engine_to_ = key;
 }
 
 bool UserBuffers::redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to,
@@ -363,6 +379,20 @@ bool UserBuffers::redirect_sums(std::int32_t tensor, const plan::Region& region,
         PreparedSum* prepared = executor_.sum_of(index);
         if (prepared == nullptr || transfers[index].dst.tensor != tensor) continue;
         if (plan::overlaps(transfers[index].dst.region, region)) prepared->bring_home();
+    }
+    return false;
+}
+
+bool UserBuffers::is_read_by_others(const plan::Chunk& chunk) const {
+    for (std::size_t other = 0; other < schedule_.ranks.size(); ++other) {
+        if (other == static_cast<std::size_t>(rank())) continue;
+        for (const fuse::Transfer& transfer : schedule_.ranks[other].transfers) {
+            if (transfer.src_rank == rank() && plan::overlaps(transfer.src, chunk)) return true;
+            if (transfer.sum() == nullptr) continue;
+            for (const fuse::Source& source : transfer.sum()->sources) {
+                if (source.rank == rank() && plan::overlaps(source.chunk, chunk)) return true;
+            }
+        }
     }
     return false;
 }

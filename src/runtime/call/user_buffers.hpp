@@ -76,6 +76,9 @@ private:
                                          std::span<const std::int64_t> strides, const char* what) const;
     /// Sends the sums into `region` to `to` instead; false, and none is, unless they cover all of it.
     bool redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to, bool in_place);
+    /// Lets the chunk engine put what it sums at `to` instead, where that is all of `key`, an output, and
+    /// nothing else; else into the heap.
+    void shift_sums(const Key& key, const plan::Region& region, const BoxView& to);
     /// Lets the transfers that send `region` read it at `from`; true if then nobody reads the heap's.
     bool redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from);
     /// Lets the chunk engine read what it sends of the tensor in the array of `region`, at `from`, if that
@@ -94,6 +97,8 @@ private:
     [[nodiscard]] bool is_written(std::int32_t tensor, const plan::Region& region) const;
     /// Whether some transfer reads the region on this rank.
     [[nodiscard]] bool is_sent(std::int32_t tensor, const plan::Region& region) const;
+    /// Whether another rank's transfer, or a sum's summand, is a part of the chunk here.
+    [[nodiscard]] bool is_read_by_others(const plan::Chunk& chunk) const;
     [[nodiscard]] int rank() const { return heap_.rank(); }
     [[nodiscard]] const std::vector<fuse::Transfer>& transfers() const {
         return schedule_.ranks[static_cast<std::size_t>(rank())].transfers;
@@ -111,6 +116,7 @@ private:
     std::optional<fuse::Place> own_;      ///< where tiles read what this rank was given, if it is in the heap
     std::optional<BoxView> own_from_;     ///< of the whole tensor: the user's array that they read instead
     std::optional<Key> engine_from_;      ///< the input that the chunk engine reads, instead of the heap
+    std::optional<Key> engine_to_;        ///< the output where the chunk engine puts its sums
     Buffers inputs_;
     Buffers outputs_;
 };

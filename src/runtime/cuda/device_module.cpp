@@ -56,6 +56,10 @@ Result<CUfunction> DeviceModule::engine_named(const std::string& name) const {
     SYNCOPATE_CUDA(api, cuModuleGetFunction, &function, module_, name.c_str());
     SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                    static_cast<int>(kEngineSharedBytes));
+    // It may start on a multiprocessor that a kernel with all the shared memory has just left, or leaves
+    // free.
+    SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                   CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
     if (Status loaded = load_now(api, function); !loaded) return loaded.error();
     return function;
 }

@@ -175,6 +175,8 @@ public:
         return engine_->shift_sources(tensor, distance);
     }
 
+    bool shift_sums(std::uint64_t distance) override { return engine_->shift_sums(distance); }
+
     Result<FaultRecord> read_fault() const override {
         if (Status come = await_collectives(); !come) return come.error();
         std::uint32_t words[emit::control::header_words] = {};

@@ -27,7 +27,12 @@ Result<ChunkEngine> ChunkEngine::create(const std::shared_ptr<CudaContext>& cont
         if (!sums) return sums.error();
         engine.kernel_ = *sums;
         engine.sums_ = true;
-        engine.threads_ = plan.plain ? device::kFollowingThreads : device::kSumEngineThreads;
+        engine.threads_ = plan.plain ? device::kFollowingThreads : device::kBlockEngineThreads;
+    } else if (goes_at_once(engine.table_, engine.blocks_)) {
+        Result<CUfunction> at_once = module.engine_named("sy_engine_at_once");
+        if (!at_once) return at_once.error();
+        engine.kernel_ = *at_once;
+        engine.threads_ = device::kBlockEngineThreads;
     } else if (plan.own_words != 0) {
         return Error{
             fmt::format("op '{}': its blocks are to signal for themselves, but it is not for the sum engine",
@@ -81,6 +86,12 @@ void ChunkEngine::place(const DeviceBuffer& lists, const device::BoundaryArgumen
 bool ChunkEngine::shift_sources(std::int32_t tensor, std::uint64_t distance) {
     if (table_.shifted_tensor < 0 || table_.shifted_tensor != tensor) return false;
     arguments_.source_shift = distance;
+    return true;
+}
+
+bool ChunkEngine::shift_sums(std::uint64_t distance) {
+    if (!sums_ || !table_.copies.empty()) return false;
+    arguments_.sum_shift = distance;
     return true;
 }
 

@@ -39,6 +39,7 @@ public:
 
     /// As CallExecutor has it.
     [[nodiscard]] bool shift_sources(std::int32_t tensor, std::uint64_t distance);
+    [[nodiscard]] bool shift_sums(std::uint64_t distance);
 
     [[nodiscard]] EngineTurn& turn() const { return *turn_; }
     /// `end_posts`: if it ends the call, it also makes the posts of the end.

@@ -1,5 +1,5 @@
-// What the host gives to the chunk engine's kernels (engine.cu, sum_engine.cu). Plain C++17: nvcc reads it
-// too.
+// What the host gives to the chunk engine's kernels (engine.cu, sum_engine.cu, at_once.cu). Plain C++17: nvcc
+// reads it too.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,9 @@ struct EngineArguments {
     std::uint64_t own_words;
     std::uint32_t* epochs;       ///< then: the next call's number, a word a block
     std::uint64_t source_shift;  ///< source_row's, of ops that are shifted
+    /// From where the heap has what the sum engine's sums make to where they go instead, in bytes modulo
+    /// 2^64; 0 where they are stored at other ranks, too.
+    std::uint64_t sum_shift;
 };
 
 }  // namespace syncopate::runtime::device

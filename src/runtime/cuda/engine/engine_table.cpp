@@ -271,6 +271,19 @@ std::string sum_engine_name(const EngineTable& table) {
                                            : 8);
 }
 
+bool goes_at_once(const EngineTable& table, unsigned blocks) {
+    const auto count = static_cast<unsigned>(table.ops.size());
+    if (count == 0 || count > blocks) return false;
+    const std::uint64_t most = std::uint64_t{blocks / count} * device::kBlockEngineThreads *
+                               device::kEngineUnit * device::kEngineLoadsAtOnce;
+    return std::ranges::all_of(table.ops, [&](const EngineOp& op) {
+        const bool whole_transfer = op.expected == op.num_pieces && op.num_posts > 0;
+        return op.method == device::EngineMethod::ldst && op.reduce == device::EngineReduce::none &&
+               op.opens == 0 && op.num_waits == 0 && whole_transfer && op.row_bytes > 0 &&
+               op.row_bytes * op.num_rows <= most;
+    });
+}
+
 bool signals_by_block(const fuse::Schedule& schedule) {
     if (!schedule.plain) return false;
     std::set<std::pair<std::int32_t, std::int32_t>> stored;  // rank, signal: what transfers post

@@ -21,13 +21,12 @@
 // takes all registers of a multiprocessor, so each type and number of summands has a kernel of its own, and
 // all ops of a table are of one. On H200 8 blocks that read three sources and store three times on another
 // GPU fill the link, 4 reach three quarters (docs/performance_log.md).
-#include "runtime/cuda/engine/near_signals.cuh"
+#include "runtime/cuda/engine/block_work.cuh"
 #include "runtime/cuda/summation.cuh"
 
 namespace syncopate::runtime::device {
 namespace {
 
-constexpr std::uint32_t kLoadsAtOnce = 8;   // of a thread
 constexpr std::uint32_t kNearSources = 32;  // of an op, that all threads of a block find in shared memory
 
 /// An op, for all threads of the block.
@@ -38,22 +37,11 @@ struct SumOp {
     const EngineSource* far;  ///< all of them, in the table
 };
 
-/// 16 bytes that nobody reads again. No order of its own: it must follow a wait or a barrier that has
-/// acquired.
-__device__ __forceinline__ uint4 load_once(std::uint64_t address) {
-    uint4 value;
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-                 : "l"(address)
-                 : "memory");
-    return value;
-}
-
-/// The block's units of plane `plane` of a sum of at most kSources summands or, where that is kLoadsAtOnce,
-/// of any number.
+/// The block's units of plane `plane` of a sum of at most kSources summands or, where that is
+/// kEngineLoadsAtOnce, of any number. `shift`: EngineArguments::sum_shift.
 template <typename Type, typename Combine, std::uint32_t kSources>
-__device__ __forceinline__ void sum_plane(const SumOp& sum, std::uint32_t plane) {
-    constexpr std::uint32_t kUnits = kLoadsAtOnce / kSources;
+__device__ __forceinline__ void sum_plane(const SumOp& sum, std::uint32_t plane, std::uint64_t shift) {
+    constexpr std::uint32_t kUnits = kEngineLoadsAtOnce / kSources;
     const EngineOp& op = sum.op;
     const std::uint32_t per_row = static_cast<std::uint32_t>(op.row_bytes / kEngineUnit);
     const std::uint32_t units = per_row * op.rows_per_plane;
@@ -78,7 +66,7 @@ __device__ __forceinline__ void sum_plane(const SumOp& sum, std::uint32_t plane)
 #pragma unroll
             for (std::uint32_t i = 0; i < kSources; ++i) {
                 if (turn + i < num_sources) {
-                    const bool near = kSources < kLoadsAtOnce || num_sources <= kNearSources;
+                    const bool near = kSources < kEngineLoadsAtOnce || num_sources <= kNearSources;
                     const EngineSource& source = near ? sum.near[turn + i] : sum.far[turn + i];
 #pragma unroll
                     for (std::uint32_t u = 0; u < kUnits; ++u) {
@@ -96,7 +84,7 @@ __device__ __forceinline__ void sum_plane(const SumOp& sum, std::uint32_t plane)
                 }
                 if (turn + kSources < num_sources || first + u * step >= units) continue;
                 const uint4 made = narrowed<Type>(total);
-                const std::uint64_t to = address_of(op.dst, row[u], column[u]);
+                const std::uint64_t to = address_of(op.dst, row[u], column[u]) + shift;
                 *reinterpret_cast<uint4*>(to) = made;
 #pragma unroll 1
                 for (std::uint32_t copy = 0; copy < op.num_copies; ++copy)
@@ -105,15 +93,6 @@ __device__ __forceinline__ void sum_plane(const SumOp& sum, std::uint32_t plane)
             turn += kSources;
         } while (kUnits == 1 && turn < num_sources);
     }
-}
-
-/// One warp: `count` things of 8-byte words.
-template <typename Thing>
-__device__ __forceinline__ void copy_words(Thing* to, const Thing* from, std::uint32_t count,
-                                           std::int32_t lane) {
-    const auto words = static_cast<std::int32_t>(count * (sizeof(Thing) / sizeof(std::uint64_t)));
-    for (std::int32_t i = lane; i < words; i += 32)
-        reinterpret_cast<std::uint64_t*>(to)[i] = reinterpret_cast<const std::uint64_t*>(from)[i];
 }
 
 /// Op `index` of the table into shared memory, by warps 1 to 3 of the block.
@@ -133,18 +112,6 @@ __device__ __forceinline__ void fetch(SumOp& to, const EngineArguments& a, std::
 
 /// Until the kernel before this one has ended; then all that it has written is visible to this thread.
 __device__ __forceinline__ void await_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
-/// One warp of each block: counts what its block has stored, which it has seen at a barrier. Whether all
-/// blocks have; then their stores are visible to whoever acquires a word that the caller releases.
-__device__ __forceinline__ bool is_last(std::uint32_t* counter, std::uint32_t epoch, std::int32_t lane) {
-    std::uint32_t last = 0;
-    if (lane == 0) {
-        std::uint32_t before;
-        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
-        last = before + 1 == epoch * gridDim.x ? 1 : 0;
-    }
-    return __shfl_sync(0xffffffffu, last, 0) != 0;
-}
 
 /// The whole of a block's work.
 template <typename Type, typename Combine, std::uint32_t kSources>
@@ -210,18 +177,18 @@ __device__ __forceinline__ void run_sums(const EngineArguments& a) {
         __syncthreads();
         if (shared_fault != 0) break;
         for (std::uint32_t plane = 0; plane * sum.op.rows_per_plane < sum.op.num_rows; ++plane)
-            sum_plane<Type, Combine, kSources>(sum, plane);
+            sum_plane<Type, Combine, kSources>(sum, plane, a.sum_shift);
         __syncthreads();
         if (warp != 0) continue;
         const Signals signals = signals_of(a, index, near[1]);
         if (signals.num_posts == 0) continue;  // not its transfer's last
-        if (by_block || is_last(a.finished + a.ops[index].counter, epoch, lane))
+        if (by_block || is_last(a.finished + a.ops[index].counter, epoch, gridDim.x, lane))
             signals.post(epoch, own, lane);
     }
     if (warp != 0) return;
     bool speaks = by_block || blockIdx.x == 0;
     if (a.ends != 0) {
-        if (!by_block) speaks = is_last(a.left, epoch, lane);
+        if (!by_block) speaks = is_last(a.left, epoch, gridDim.x, lane);
         if (speaks) {
             const Signals end = signals_of(a.end, true, near[2]);
             good = good && wait_for_all(end, control, epoch, own, word::at_end, lane);
@@ -238,7 +205,7 @@ __device__ __forceinline__ void run_sums(const EngineArguments& a) {
 
 // Named as sum_engine_name (engine_table.hpp) has it.
 #define SYNCOPATE_SUM_ENGINE(name, Type, Combine, sources)                            \
-    extern "C" __global__ void __launch_bounds__(kSumEngineThreads, 1)                \
+    extern "C" __global__ void __launch_bounds__(kBlockEngineThreads, 1)              \
         sy_sum_engine_##name##_##sources(const __grid_constant__ EngineArguments a) { \
         run_sums<Type, Combine, sources>(a);                                          \
     }

@@ -68,11 +68,12 @@ constexpr std::int32_t kMostSumCopies = 15;  ///< of one sum: fuse::kMostSumStor
 
 constexpr std::uint32_t kEngineWarps = 12;  ///< of a block, that move bytes; one more posts, one counts
 constexpr std::uint32_t kEngineThreads = 32 * (kEngineWarps + 2);
-constexpr std::uint32_t kSumEngineThreads = 1024;  ///< of a block that has a multiprocessor for itself
-/// Of a block that follows a plain kernel: so few find room beside what is left of that.
+constexpr std::uint32_t kBlockEngineThreads = 1024;  ///< of a block that does an op with all its threads
+/// Of such a block that follows a plain kernel: so few find room beside what is left of that.
 constexpr std::uint32_t kFollowingThreads = 512;
-constexpr std::uint32_t kEngineUnit = 16;   ///< bytes that everything is a multiple of
-constexpr std::uint32_t kEngineStages = 2;  ///< of a warp: one piece is loaded while another is stored
+constexpr std::uint32_t kEngineLoadsAtOnce = 8;  ///< of a unit each, that a thread of it has on their way
+constexpr std::uint32_t kEngineUnit = 16;        ///< bytes that everything is a multiple of
+constexpr std::uint32_t kEngineStages = 2;       ///< of a warp: one piece is loaded while another is stored
 constexpr std::uint32_t kEnginePieceBytes = 8 * 1024;  ///< a stage's part of shared memory
 constexpr std::uint32_t kEngineLdstBytes = 16 * 1024;  ///< what a warp copies at a time by loads and stores
 constexpr std::uint32_t kEngineSumBytes = 4 * 1024;    ///< what a warp sums at a time by loads and stores

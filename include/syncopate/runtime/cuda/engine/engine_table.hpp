@@ -41,6 +41,11 @@ struct EngineTable {
 /// others.
 [[nodiscard]] std::string sum_engine_name(const EngineTable& table);
 
+/// Whether the table is nothing but copies by loads and stores that so many blocks carry out at once, each
+/// with blocks of its own (at_once.cu): of one box each, which wait for nothing but the call's begin, and of
+/// no more bytes than their blocks' threads load before they store.
+[[nodiscard]] bool goes_at_once(const EngineTable& table, unsigned blocks);
+
 /// Whether each block of the sum engine may have signals of its own, on all ranks: it follows plain kernels
 /// everywhere, and what a block has stored is awaited by nothing but the call's end.
 [[nodiscard]] bool signals_by_block(const fuse::Schedule& schedule);
