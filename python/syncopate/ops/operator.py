@@ -15,7 +15,7 @@ from ..group import Group, of_process_group
 from ..places import OutputPlaces, check_operand
 from ..prepared import Prepared
 from ..strategy import PROGRAMS_ON_HOST, Problem, Strategy, choose, complete
-from .unfused import PAIRS, Unfused
+from .unfused import PAIRS, Unfused, symmetric
 
 #: Of a call of the operator on `rank`: its x, or its weights.
 Data = Callable[[int], torch.Tensor]
@@ -115,7 +115,10 @@ class Operator:
             raise ValueError(f"unfused: {objection}")
         size = self.group.size
         rows = [count(rows_of(self.m, size, rank)) for rank in range(size)]
-        return Unfused(self.group.process_group, rows, self.group.rank)
+        reduced = None
+        if self.name == "matmul_all_reduce":
+            reduced = symmetric((self.m, self.n), self.dtype, self.device, self.group.process_group)
+        return Unfused(self.group.process_group, rows, self.group.rank, reduced)
 
     # What an operator says of itself.
 
@@ -192,7 +195,7 @@ class Operator:
     def result(self) -> torch.Tensor:
         """y's own place in the heap. It holds y until the next call, if y is given as `out`."""
         if self._pair is not None:
-            return self.empty(self.out_rows, self.n)
+            return self.empty(self.out_rows, self.n) if self._pair.reduced is None else self._pair.reduced
         view = self.fused.result(self.prepare(), self.output)
         return view if self.out_rows else self.empty(0, self.n)
 

@@ -11,10 +11,14 @@ import torch.distributed as dist
 
 
 class Unfused:
-    """The collectives of one operator: `rows`, those of every rank's shard of M."""
+    """The collectives of one operator: `rows`, those of every rank's shard of M. `reduced`: [M, N], where an all-reduce takes
+    place by torch's two-shot kernel on symmetric memory; without it NCCL makes it."""
 
-    def __init__(self, process_group: Any, rows: Sequence[int], rank: int) -> None:
+    def __init__(
+        self, process_group: Any, rows: Sequence[int], rank: int, reduced: torch.Tensor | None = None
+    ) -> None:
         self.group, self.rows, self.rank = process_group, list(rows), rank
+        self.reduced = reduced
 
     @property
     def even(self) -> bool:
@@ -46,13 +50,34 @@ class Unfused:
             out.copy_(product[begin : begin + self.rows[self.rank]])
         return out
 
-    def reduce(self, product: torch.Tensor) -> torch.Tensor:
-        dist.all_reduce(product, group=self.group)
-        return product
+    def reduce(self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """The sum over ranks of x @ w, in `out`."""
+        if self.reduced is None:
+            dist.all_reduce(torch.mm(x, w, out=out), group=self.group)
+            return out
+        product = torch.mm(x, w, out=self.reduced)
+        torch.ops.symm_mem.two_shot_all_reduce_(product, "sum", self.group.group_name)
+        return out if out.data_ptr() == product.data_ptr() else out.copy_(product)
 
     def exchange(self, blocks: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         dist.all_to_all_single(out, blocks.contiguous(), group=self.group)
         return out
+
+
+def symmetric(
+    shape: tuple[int, int], dtype: torch.dtype, device: torch.device, process_group: Any
+) -> torch.Tensor | None:
+    """A tensor that all ranks map, for the two-shot all-reduce; None where torch has none. Collective."""
+    if device.type != "cuda" or dist.get_backend(process_group) != "nccl" or 0 in shape:
+        return None
+    try:
+        import torch.distributed._symmetric_memory as symmetric_memory
+
+        made = symmetric_memory.empty(*shape, dtype=dtype, device=device)
+        symmetric_memory.rendezvous(made, process_group.group_name)
+    except (AttributeError, ImportError, RuntimeError):
+        return None
+    return made if hasattr(torch.ops.symm_mem, "two_shot_all_reduce_") else None
 
 
 def activated(y: torch.Tensor, activation: str) -> torch.Tensor:
@@ -83,7 +108,7 @@ def matmul_reduce_scatter(pair: Unfused, op: Any, x: Any, weights: Any, out: tor
 
 
 def matmul_all_reduce(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor) -> torch.Tensor:
-    return pair.reduce(torch.mm(x, product_weight(op, weights), out=out))
+    return pair.reduce(x, product_weight(op, weights), out)
 
 
 def matmul_all_to_all(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor) -> torch.Tensor:
