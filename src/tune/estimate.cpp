@@ -210,7 +210,14 @@ private:
             const double carried = over(stored_bytes, rates_.tile_store_gbps.at(stored_bytes / kMib));
             last = std::max(last, carried + made.compute / rounds());
         }
+        last = std::max(last, weights_us(row_groups()));
         return whole(made, last + rates_.copied_part_us * (parts() - 1));
+    }
+
+    /// Groups of rows that a product makes one after another: of each rank's shard its chunks.
+    [[nodiscard]] std::size_t row_groups() const {
+        const bool by_rows = kind_ != Kind::reduces && strategy_.split_axis.value_or(0) == 0;
+        return static_cast<std::size_t>(problem_.ranks * (by_rows ? parts() : 1));
     }
 
     /// When the own chunk of each part is complete, beside `slower`, and then the whole product.
@@ -255,7 +262,8 @@ private:
         double& last = parts_end[parts_end.size() - 2];
         last = std::max(last, carried + made.compute / rounds());
         // Tiles and sums share the links.
-        return whole(made, std::max(chained(parts_end, us), made.communicate + made.compute / rounds()));
+        return whole(made, std::max({chained(parts_end, us), made.communicate + made.compute / rounds(),
+                                     weights_us(row_groups()) + us}));
     }
 
     /// Every rank stores its contribution at all others, and sums all of it.

@@ -10,6 +10,7 @@
 #include "syncopate/fuse/sum_stores.hpp"
 #include "syncopate/plan/templates/all_gather.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
+#include "syncopate/runtime/cuda/engine/engine_format.hpp"
 
 namespace syncopate::tune {
 namespace {
@@ -240,6 +241,26 @@ plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strat
     return links;
 }
 
+namespace {
+
+/// Whether the chunk engine's blocks have all that they send of a shard [rows, K] at once on its way
+/// (runtime::goes_at_once): its largest chunk.
+bool goes_at_once(const Problem& problem, const ProductShape& shape, const Strategy& strategy) {
+    constexpr std::int64_t kBytesOfBlock = std::int64_t{runtime::device::kBlockEngineThreads} *
+                                           runtime::device::kEngineLoadsAtOnce * runtime::device::kEngineUnit;
+    const std::vector<std::int64_t> slices = slices_of(strategy.chunking, shape.k);
+    const std::int64_t shard = (shape.m + problem.ranks - 1) / problem.ranks;
+    const std::int64_t rows = (shard + strategy.chunking.rows - 1) / strategy.chunking.rows;
+    const std::int64_t bytes =
+        rows * *std::ranges::max_element(slices) * static_cast<std::int64_t>(plan::size_of(problem.dtype));
+    const std::int64_t chunks =
+        (problem.ranks - 1) * strategy.chunking.rows * static_cast<std::int64_t>(slices.size());
+    return strategy.backend == Backend::ldst_dedicated &&
+           bytes <= strategy.engine_blocks.value_or(1) / chunks * kBytesOfBlock;
+}
+
+}  // namespace
+
 Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShape& shape,
                                        const Machine& machine, const Strategy& strategy, bool gathers) {
     if (problem.ranks == 1) return std::vector<Arriving>{};
@@ -277,8 +298,11 @@ Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShap
                 timings[rank][i].lasts_us = 0;  // is not copied
         }
     }
-    const Result<plan::Simulation> simulation = plan::simulate(
-        plan, links_for(machine, problem.ranks, strategy), {.posts = true, .timings = std::move(timings)});
+    plan::Topology links = links_for(machine, problem.ranks, strategy);
+    if (fuse::is_engine(strategy.backend) && !goes_at_once(problem, shape, strategy))
+        links.start_us += machine.rates.engine_walk_us;
+    const Result<plan::Simulation> simulation =
+        plan::simulate(plan, links, {.posts = true, .timings = std::move(timings)});
     if (!simulation) return simulation.error();
     const std::vector<std::int64_t> extents = slices_of(cut, shape.k);
     std::vector<std::int64_t> begins(extents.size(), 0);

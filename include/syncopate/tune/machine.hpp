@@ -68,6 +68,7 @@ struct Rates {
     double copied_part_us = 0;
     double last_us = 0;
     double engine_us = 0;
+    double engine_walk_us = 0;
     double engine_ldst = 0;
     double after_us = 0;
     double after_gbps = 0;
