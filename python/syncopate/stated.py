@@ -196,6 +196,11 @@ class StatedKernel:
 
     def on_host(self, grid: tuple[int, ...], arguments: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """The grid and the arguments of `host` in the place of this kernel."""
+        grid, made = self._on_host(grid, arguments)
+        return grid, {name: _plain(value) for name, value in made.items()}
+
+    def _on_host(self, grid: tuple[int, ...], arguments: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """As on_host, with descriptors as `host_arguments` makes them: to look at, also of blocks that Triton does not take."""
         if self.host is None:
             raise ValueError(
                 f"{self.__name__} has no interpreter: state `host=`, a Triton kernel of the same tiles, to run it there"
@@ -205,7 +210,7 @@ class StatedKernel:
         chosen = dict(self.host_arguments(arguments, grid)) if self.host_arguments else {}
         known = inspect.signature(function_of(self.host)).parameters
         made = {name: value for name, value in arguments.items() if name in known and name not in chosen}
-        return grid, {name: _plain(value) for name, value in (made | chosen).items()}
+        return grid, made | chosen
 
     def evaluate(self, text: str, subject: str, arguments: Mapping[str, Any]) -> int:
         """An expression of the statement for these arguments."""
@@ -241,7 +246,7 @@ class StatedKernel:
         same for these arguments; `whole` as of `stage`."""
         if self.host is None:
             return
-        host_grid, given = self.on_host(grid, arguments)
+        host_grid, given = self._on_host(grid, arguments)
         function = function_of(self.host)
         file = inspect.getsourcefile(function) or "<unknown>"
         source = Path(file).read_text()

@@ -1,6 +1,6 @@
 """The library's Gluon GEMM on one Hopper GPU against products in fp32 or fp64: ragged shapes, options, splits of K, schedules.
 
-python tests/gpu/check_gluon_matmul.py [SECTION …]        sections: shapes options fp8 split schedule rows late
+python tests/gpu/check_gluon_matmul.py [SECTION …]        sections: shapes options fp8 split schedule few wide even rows late
                                                           for compute-sanitizer: brief
 """
 
@@ -21,6 +21,20 @@ from syncopate.kernels.gluon_matmul import gluon_matmul
 
 SMALL = [GluonTiling(64, 64, 128, 6), GluonTiling(64, 128, 64, 8, 3), GluonTiling(64, 256, 64, 4)]
 LARGE = [GluonTiling(128, 128, 64, 5), GluonTiling(128, 256, 64, 3), GluonTiling(128, 64, 64, 7, 2)]
+FEW = [
+    GluonTiling(16, 64, 128, 10),
+    GluonTiling(16, 32, 128, 16, 3),
+    GluonTiling(32, 64, 128, 8, 2),
+    GluonTiling(32, 32, 128, 12),
+    GluonTiling(64, 32, 128, 8, 2),
+]
+WIDE = [GluonTiling(64, 192, 64, 6), GluonTiling(64, 192, 64, 6, 2), GluonTiling(128, 192, 64, 4)]
+EVEN = [
+    GluonTiling(64, 64, 128, 6, even=True),
+    GluonTiling(64, 192, 64, 6, even=True),
+    GluonTiling(128, 128, 64, 5, even=True),
+    GluonTiling(128, 256, 64, 3, even=True),
+]
 
 
 def random(*shape: int, dtype: torch.dtype = torch.bfloat16, scale: float = 1.0) -> torch.Tensor:
@@ -33,7 +47,10 @@ def run(
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     m, n, _ = shape
     addresses = {name: options.pop(name) for name in ("sy_schedule", "sy_control") if name in options}
-    workspace = make_workspace(tiling, m, n, a.device, options.get("gated", False))
+    sms = options.pop("programs", sms)
+    workspace = options.pop("workspace", None)
+    if workspace is None:
+        workspace = make_workspace(tiling, m, n, a.device, options.get("gated", False))
     arguments = gluon_arguments(a, w, c, shape, tiling, workspace=workspace, **options) | addresses
     gluon_matmul[tiling.grid(m, n, sms)](**arguments, **tiling.options())
     return c
@@ -178,9 +195,9 @@ def schedule() -> None:
         raise SystemExit("a signal that does not come: no fault")
 
 
-def tiles_stored_elsewhere() -> None:
+def tiles_stored_elsewhere(tiling: GluonTiling = LARGE[0]) -> None:
     """Through a descriptor that does not end where c does, in one place and in several: nothing else changes."""
-    m, n, k, tiling = 192, 200, 392, LARGE[0]  # the last tile has half of its rows
+    m, n, k = 192, 200, 392  # the last tile has half of its rows
     a, w = random(m, k), random(k, n, scale=k**-0.5)
     plain = run(a, w, torch.empty(m, n, device="cuda", dtype=torch.bfloat16), (m, n, k), tiling)
     programs = tiling.grid(m, n, torch.cuda.get_device_properties(0).multi_processor_count)[0]
@@ -194,6 +211,110 @@ def tiles_stored_elsewhere() -> None:
         run(a, w, tall, (m, n, k), tiling, FUSED=True, PUSHED=True, **copies, **made.places)
         if not torch.equal(tall, wanted):
             raise SystemExit(f"tiles stored at rows {places}: other rows changed, or these did not")
+
+
+def same_by_schedule(
+    a: torch.Tensor,
+    w: torch.Tensor,
+    c: torch.Tensor,
+    shape: tuple[int, int, int],
+    tiling: GluonTiling,
+    **made_of: Any,
+) -> None:
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    transposed = made_of.pop("w_transposed", False)
+    made = by_hand(shape, tiling, tiling.grid(*shape[:2], sms)[0] // tiling.split_k, **made_of)
+    fused = torch.full_like(c, float("nan"))
+    run(a, w, fused, shape, tiling, w_transposed=transposed, FUSED=True, B_EARLY=True, **made.places)
+    if not torch.equal(fused, c) or made.control[layout.FAULT].item():
+        raise SystemExit(f"{shape} {tiling}: other bits with a schedule")
+
+
+def few() -> None:
+    """Tiles of 16 and 32 rows and of 32 columns: every M up to 64, alone and by a schedule; nothing of rows that c has not."""
+    for m in range(1, 65):
+        n, k = 8 * (1 + 37 * m % 89), 8 * (1 + 53 * m % 131)
+        for number, tiling in enumerate(FEW):
+            transposed = (m + number) % 2 == 0
+            a, w = random(m, k), random(k, n, scale=k**-0.5)
+            w_ = w.t().contiguous() if transposed else w
+            # What stands behind c and behind a must not matter: both are rows of larger tensors.
+            whole = torch.full((m + 64, n), -7.0, device="cuda", dtype=torch.bfloat16)
+            c = whole[:m]
+            run(a, w_, c, (m, n, k), tiling, w_transposed=transposed)
+            expect(f"{m}x{n}x{k} {tiling} transposed={transposed}", c, a.float() @ w.float())
+            if not (whole[m:] == -7.0).all():
+                raise SystemExit(f"{m}x{n}x{k} {tiling}: stored behind c")
+            same_by_schedule(a, w_, c, (m, n, k), tiling, phases=m % 3, w_transposed=transposed)
+    for tiling in FEW[:4]:
+        m, n, k = 13, 520, 4096
+        a, w, bias = random(m, k), random(k, n, scale=k**-0.5), random(n)
+        c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+        workspace = make_workspace(tiling, m, n, "cuda")
+        if workspace is not None:
+            workspace[1024:] = -7.0
+        for _ in range(3):
+            run(a, w, c, (m, n, k), tiling, bias=bias, activation="relu", workspace=workspace)
+            expect(f"{tiling} bias", c, torch.relu(a.float() @ w.float() + bias.float()))
+        if workspace is not None:
+            sums = workspace[1024:].view(-1, tiling.block_m, tiling.block_n)
+            if not (sums[:, m:] == -7.0).all() or (sums[:, :m] == -7.0).all() or workspace[:1024].any():
+                raise SystemExit(
+                    f"{tiling}: partial sums of rows that c has not, or counts that are not set back"
+                )
+    for tiling in (GluonTiling(16, 64, 256, 8), GluonTiling(32, 64, 128, 8)):
+        a, w = random(13, 1024).to(torch.float8_e4m3fn), random(512, 1024).to(torch.float8_e4m3fn)
+        scales = torch.rand(13, device="cuda") + 0.5, torch.rand(512, device="cuda") + 0.5
+        c = torch.empty(13, 512, device="cuda", dtype=torch.bfloat16)
+        run(a, w, c, (13, 512, 1024), tiling, w_transposed=True, scales=scales)
+        expect(f"{tiling} fp8", c, (a.float() @ w.float().t()) * scales[0][:, None] * scales[1])
+
+
+def wide() -> None:
+    """Tiles of 192 columns."""
+    for tiling in WIDE:
+        for m, n, k in ((1, 64, 8), (65, 136, 1000), (129, 1000, 328), (300, 2304, 640), (512, 192, 4096)):
+            for transposed in (False, True):
+                product(m, n, k, tiling, transposed=transposed)
+        m, n, k = 200, 1416, 1032
+        a, w, bias = random(m, k), random(k, n, scale=k**-0.5), random(n)
+        c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+        run(a, w, c, (m, n, k), tiling, bias=bias, activation="silu")
+        expect(f"{tiling} bias silu", c, torch.nn.functional.silu(a.float() @ w.float() + bias.float()))
+        run(a, w, c, (m, n, k), tiling)
+        for phases in (0, 4):
+            same_by_schedule(a, w, c, (m, n, k), tiling, phases=phases)
+    tiles_stored_elsewhere(WIDE[2])
+
+
+def even() -> None:
+    """Programs that meet within tiles: right, the same bits in every run, and nothing is left behind."""
+    for tiling in EVEN:
+        for programs in (132, 7, 5, 2):
+            m, n, k = (1100, 4112, 2056) if programs == 132 else (300, 1416, 2056)
+            a, w, bias = random(m, k), random(k, n, scale=k**-0.5), random(n)
+            c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+            workspace = make_workspace(tiling, m, n, "cuda")
+            first = None
+            for turn in range(20):
+                c.fill_(float("nan"))
+                run(
+                    a,
+                    w,
+                    c,
+                    (m, n, k),
+                    tiling,
+                    bias=bias,
+                    programs=programs,
+                    workspace=workspace,
+                    B_EARLY=turn % 2 == 0,
+                )
+                first = c.clone() if first is None else first
+                if not torch.equal(first, c):
+                    raise SystemExit(f"{tiling}, {programs} programs: other bits")
+            expect(f"{tiling}, {programs} programs", c, a.float() @ w.float() + bias.float())
+            if workspace[:1024].any():
+                raise SystemExit(f"{tiling}, {programs} programs: counts that are not set back")
 
 
 def rows() -> None:
@@ -277,8 +398,8 @@ def late() -> None:
 
 def brief() -> None:
     """Little work by every path, for compute-sanitizer."""
-    for tiling in (SMALL[0], LARGE[0], GluonTiling(64, 128, 64, 8, 3)):
-        m, n, k = 140, 200, 392
+    for tiling in (SMALL[0], LARGE[0], GluonTiling(64, 128, 64, 8, 3), FEW[1], WIDE[2]):
+        m, n, k = (13 if tiling.block_m < 64 else 140), 200, 392
         a, w, bias = random(m, k), random(k, n, scale=k**-0.5), random(n)
         c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
         run(a, w, c, (m, n, k), tiling, bias=bias)
@@ -289,9 +410,15 @@ def brief() -> None:
         fused = run(a, w, torch.empty_like(c), (m, n, k), tiling, bias=bias, FUSED=True, **made.places)
         if not torch.equal(fused, c):
             raise SystemExit(f"{tiling}: other bits with a schedule")
+    a, w = random(300, 392), random(392, 520, scale=392**-0.5)
+    c = torch.empty(300, 520, device="cuda", dtype=torch.bfloat16)
+    run(a, w, c, (300, 520, 392), EVEN[2], programs=7)
+    expect(f"{EVEN[2]}", c, a.float() @ w.float())
 
 
-SECTIONS = {f.__name__: f for f in (shapes, options, fp8, split, schedule, rows, late, brief)}
+SECTIONS = {
+    f.__name__: f for f in (shapes, options, fp8, split, schedule, few, wide, even, rows, late, brief)
+}
 
 
 def main() -> None:

@@ -42,12 +42,27 @@ def gemms():
     from syncopate.kernels.gluon_launch import GluonTiling
 
     fused = {"FUSED": True, "B_EARLY": True}
+    pushed = fused | {"PUSHED": True}
     yield "64x64x128/6 fused", GluonTiling(64, 64, 128, 6), fused
     yield "64x64x128/6 split 2 fused", GluonTiling(64, 64, 128, 6, 2), fused
     yield "64x128x128/4 fused", GluonTiling(64, 128, 128, 4), fused
     chained = fused | {"STARTS_NEXT": True, "w_transposed": True}
     yield "64x64x128/6 split 2 chained", GluonTiling(64, 64, 128, 6, 2), chained
     yield "128x128x64/4 gated chained", GluonTiling(128, 128, 64, 4), chained | {"gated": True}
+    yield "16x32x128/16 fused", GluonTiling(16, 32, 128, 16), fused
+    yield "16x64x128/10 split 3 fused", GluonTiling(16, 64, 128, 10, 3), fused | {"M": 16}
+    yield "32x64x128/8 fused transposed", GluonTiling(32, 64, 128, 8), fused | {"w_transposed": True}
+    yield "64x32x128/8", GluonTiling(64, 32, 128, 8), {}
+    yield "64x192x64/6 split 2 fused", GluonTiling(64, 192, 64, 6, 2), fused
+    yield (
+        "128x192x64/4 fused pushed transposed",
+        GluonTiling(128, 192, 64, 4),
+        pushed | {"w_transposed": True},
+    )
+    yield "64x64x128/6 even", GluonTiling(64, 64, 128, 6, even=True), {}
+    yield "128x128x64/5 even", GluonTiling(128, 128, 64, 5, even=True), {}
+    yield "128x192x64/4 even", GluonTiling(128, 192, 64, 4, even=True), {"activation": "gelu"}
+    yield "128x256x64/3 even", GluonTiling(128, 256, 64, 3, even=True), {"B_EARLY": True}
     yield "64x256x64/4", GluonTiling(64, 256, 64, 4), {}
     yield "128x128x64/5 fused pushed", GluonTiling(128, 128, 64, 5), fused | {"PUSHED": True}
     yield (
@@ -77,7 +92,7 @@ def compile_gemm(tiling, options):
     from syncopate.kernels.gluon_launch import gluon_arguments, make_workspace
     from syncopate.kernels.gluon_matmul import gluon_matmul
 
-    m, n, k = 1024, 4096, 2048
+    m, n, k = options.pop("M", 1024), 4096, 2048  # K is split for so many tiles at most
 
     def empty(*shape):
         return torch.empty(shape, dtype=torch.bfloat16)

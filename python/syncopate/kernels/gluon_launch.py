@@ -11,12 +11,15 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 #: Words at the head of the workspace of a split K: a count for each tile.
 MAX_SPLIT_TILES = 1024
+#: Programs of an even product: at least as many as a GPU has multiprocessors.
+MOST_EVEN_PROGRAMS = 160
 
 
 @dataclass(frozen=True)
 class GluonTiling:
-    """How gluon_matmul cuts a product. block_m: 64 (one consumer) or 128 (two); stages: blocks of K in the ring;
-    split_k: programs that share a tile."""
+    """How gluon_matmul cuts a product. block_m: 16, 32 or 64 (one consumer), or 128 (two); block_n: 32 to 256, also 192;
+    stages: blocks of K in the ring; split_k: programs that share a tile. even: programs may meet within a tile, so that all
+    have the same length of work; for products of more tiles than programs that follow no schedule."""
 
     block_m: int
     block_n: int
@@ -24,18 +27,31 @@ class GluonTiling:
     stages: int
     split_k: int = 1
     group_m: int = 8
+    even: bool = False
 
     def tiles(self, m: int, n: int) -> int:
         return -(-m // self.block_m) * -(-n // self.block_n)
 
     def grid(self, m: int, n: int, programs: int) -> tuple[int]:
         """At most `programs` programs, split_k for each of the tiles that are made at once."""
+        if self.even:
+            programs = min(programs, MOST_EVEN_PROGRAMS)
         return (min(self.tiles(m, n), max(programs // self.split_k, 1)) * self.split_k,)
 
     def shared_bytes(self, itemsize: int, gated: bool = False) -> int:
         """About what a block takes of its multiprocessor's shared memory, with 16-bit results."""
         ring = self.stages * self.block_k * (self.block_m + self.block_n * (1 + gated)) * itemsize
-        return ring + self.block_m * self.block_n * 2 + 1024
+        behind = max(64 - self.block_m, 0) * 128  # the last rows' wgmma reads so far
+        return ring + behind + max(self.block_m, 64) * self.block_n * 2 + 1024
+
+    def boxes(self, itemsize: int) -> tuple[int, int, int]:
+        """Rows of a and c, columns of b and c, and elements along K that one load or store moves."""
+        rows = min(self.block_m, 64)
+        return (
+            rows,
+            64 if self.block_n == 192 else self.block_n,
+            128 // itemsize if rows < 64 else self.block_k,
+        )
 
     def options(self) -> dict[str, int]:
         """Launch options. Two consumers of 64 x 256 need 232 registers a thread: 168 for each of 12 warps are shared out."""
@@ -46,12 +62,13 @@ def make_workspace(
     tiling: GluonTiling, m: int, n: int, device: Any, gated: bool = False
 ) -> torch.Tensor | None:
     """What a split K needs: counts of 0, and partial sums. It serves one call after another."""
-    if tiling.split_k == 1:
+    if tiling.split_k == 1 and not tiling.even:
         return None
     tiles = tiling.tiles(m, n)
-    if tiles > MAX_SPLIT_TILES:
+    meeting = 2 * MOST_EVEN_PROGRAMS if tiling.even else tiles * tiling.split_k
+    if tiles > MAX_SPLIT_TILES and not tiling.even:
         raise ValueError(f"K can be split for at most {MAX_SPLIT_TILES} tiles, this product has {tiles}")
-    partials = tiles * tiling.split_k * tiling.block_m * tiling.block_n * (1 + gated)
+    partials = meeting * tiling.block_m * tiling.block_n * (1 + gated)
     return torch.zeros(MAX_SPLIT_TILES + partials, dtype=torch.float32, device=device)
 
 
@@ -73,14 +90,14 @@ def gluon_arguments(
     """gluon_matmul's arguments for c [M, N] = act(a [M, K] @ w + bias), shape = (M, N, K). w [K, N], or [N, K] with
     `w_transposed`; gated: twice N columns, c = act(a @ w[:, :N]) * (a @ w[:, N:]). `scales` (fp8): fp32 [M] and [N], or
     [M, cdiv(K, 128)] and [cdiv(N, 128), cdiv(K, 128)]. `flags`: the kernel's further constexprs."""
-    block_w = [tiling.block_n, tiling.block_k] if w_transposed else [tiling.block_k, tiling.block_n]
+    rows, columns, depth = tiling.boxes(a.dtype.itemsize)
     scale_a, scale_b = scales or (None, None)
     _require_scales(scale_a, tiling, gated)
     m, n, k = shape
     return {
-        "a_desc": _descriptor(a, [64, tiling.block_k]),
-        "b_desc": _descriptor(w, block_w),
-        "c_desc": _descriptor(c, [64, tiling.block_n]),
+        "a_desc": _descriptor(a, [rows, depth]),
+        "b_desc": _descriptor(w, [columns, depth] if w_transposed else [depth, columns]),
+        "c_desc": _descriptor(c, [rows, columns]),
         "bias_ptr": bias,
         "scale_a_ptr": scale_a,
         "scale_b_ptr": scale_b,
@@ -96,11 +113,12 @@ def gluon_arguments(
         "BLOCK_K": tiling.block_k,
         "SPLIT_K": tiling.split_k,
         "STAGES": tiling.stages,
-        "CONSUMERS": tiling.block_m // 64,
+        "CONSUMERS": max(tiling.block_m // 64, 1),
         "GROUP_M": tiling.group_m,
         "B_TRANSPOSED": w_transposed,
         "GATED": gated,
         "ACTIVATION": activation,
+        "EVEN": tiling.even,
         "SCALES": "" if scale_a is None else "row" if scale_a.dim() == 1 else "block",
         **flags,
     }

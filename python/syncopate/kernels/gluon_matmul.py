@@ -10,6 +10,23 @@ Waits stand in the loader: consumers go on from the ring while it polls. Posts s
 next tile while the stores complete. With SPLIT_K > 1 as many blocks share a tile: each adds up an even share of K and
 writes fp32 partial sums; the block that is last adds all of them in the order of K, so that the bits do not depend on
 who that is, and finishes the tile. Nobody waits for another block.
+
+With EVEN all programs have the same length of work, whatever the number of tiles. The tiles of the last rounds, between one
+and two for each program, are laid end to end along K, and program p takes the p-th share:
+
+    program      0          1          2          3
+            |-------|--|-----|----|---|------|-|-------|     one tile: |-------|
+                    t0       t1       t2       t3            rest of t1: by 2, which is at it first
+
+A share is a tile at least, so that at most two programs meet in one. Both write their partial sums; the one that is last
+adds the other's to its own, and two numbers have one sum.
+
+A wgmma multiplies 64 rows. A tile of 16 or 32 loads, sums and stores only those: its place in the ring is as small, and
+the 64 rows that the wgmma reads from there on go over into the places behind it. What these hold makes rows of the
+product that nobody stores.
+
+wgmma takes any number of columns, blocks of Triton only powers of two. A tile of 192 is 128 and 64 columns, each with
+sums of its own; b and c are moved in slabs of 64 columns, of which two side by side are a block of 128.
 """
 
 import triton.experimental.gluon.language as gl
@@ -41,6 +58,7 @@ from ..gluon import (
 from .gluon_launch import MAX_SPLIT_TILES
 
 _ROWS = gl.constexpr(64)  # of a consumer: what one wgmma multiplies
+_SLAB = gl.constexpr(64)  # columns
 _HEAD = gl.constexpr(MAX_SPLIT_TILES)
 
 _Maybe = gl.tensor | gl.constexpr  # a pointer, or None
@@ -71,9 +89,16 @@ class _Call:
     CONSUMERS: gl.constexpr
     GROUP_M: gl.constexpr
     B_TRANSPOSED: gl.constexpr
-    NUM_B: gl.constexpr  # blocks of b for each block of a
+    NUM_B: gl.constexpr  # blocks of b for each block of a: GATED 2, of 192 columns 3 slabs
+    PARTS: gl.constexpr  # of a block of K: as many blocks of a, and NUM_B times as many of b
+    WIDTH: gl.constexpr  # columns of the first sums of a tile
+    PAIR: gl.constexpr  # a tile has second sums: of GATED, or of columns from WIDTH on
+    OTHER_WIDTH: gl.constexpr
+    SUMS: gl.constexpr  # of a tile, both
+    GATED: gl.constexpr
     ACTIVATION: gl.constexpr
     SCALES: gl.constexpr
+    EVEN: gl.constexpr
     FUSED: gl.constexpr
     B_EARLY: gl.constexpr
     AFTER_KERNEL: gl.constexpr
@@ -82,9 +107,11 @@ class _Call:
     COPIES: gl.constexpr
     OWN: gl.constexpr
     # Shared memory.
-    a_ring: gl.shared_memory_descriptor  # [STAGES * CONSUMERS, 64, BLOCK_K]
-    b_ring: gl.shared_memory_descriptor  # [STAGES * NUM_B, …]
-    c_tile: gl.shared_memory_descriptor  # [CONSUMERS, 64, BLOCK_N]
+    a_ring: (
+        gl.shared_memory_descriptor
+    )  # [STAGES * PARTS * CONSUMERS, …], and below 64 rows what a wgmma reads behind
+    b_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * NUM_B, …]
+    c_tile: gl.shared_memory_descriptor  # [CONSUMERS, 64, BLOCK_N], or [CONSUMERS * 3, 64, 64]
     verdict: gl.shared_memory_descriptor  # of a split K: whether this block finishes the tile
     # mbarriers.
     full: gl.shared_memory_descriptor  # [STAGES], for the consumers: a place of the ring is filled
@@ -102,14 +129,33 @@ class _Call:
 
     @gluon.jit
     def slots(self):
-        """The first slot of this program, how many there are, and how many programs share them."""
+        """The first slot of this program, how many there are, and how many programs share them. EVEN: slots of its own."""
         programs = gl.num_programs(0) // self.SPLIT_K
         first = gl.program_id(0) // self.SPLIT_K
         if self.FUSED:
             count = sy_num_slots(self.sy_schedule)
         else:
             count = gl.cdiv(self.M, self.BLOCK_M) * gl.cdiv(self.N, self.BLOCK_N)
+        if self.EVEN:
+            rounds, begin, end = self.even_share()
+            k_blocks = gl.cdiv(self.K, self.BLOCK_K)
+            count = rounds + gl.cdiv(end, k_blocks) - begin // k_blocks
+            first = first * 0
+            programs = first + 1
         return first, count, programs
+
+    @gluon.jit
+    def even_share(self):
+        """How many whole tiles this program makes first, and which blocks of K [begin, end) of the tiles that are left, which
+        are laid end to end."""
+        programs = gl.num_programs(0)
+        tiles = gl.cdiv(self.M, self.BLOCK_M) * gl.cdiv(self.N, self.BLOCK_N)
+        rounds = gl.maximum(tiles // programs - 1, 0)
+        blocks = (tiles - rounds * programs) * gl.cdiv(self.K, self.BLOCK_K)
+        each = blocks // programs
+        more = blocks % programs
+        begin = gl.program_id(0) * each + gl.minimum(gl.program_id(0), more)
+        return rounds, begin, begin + each + (gl.program_id(0) < more).to(gl.int32)
 
     @gluon.jit
     def tile(self, slot):
@@ -117,15 +163,47 @@ class _Call:
         if self.FUSED:
             return sy_tile(self.sy_schedule, slot)
         else:
+            if self.EVEN:
+                rounds, begin, end = self.even_share()
+                programs = gl.num_programs(0)
+                whole = slot * programs + gl.program_id(0)
+                shared = rounds * programs + begin // gl.cdiv(self.K, self.BLOCK_K) + slot - rounds
+                slot = gl.where(slot < rounds, whole, shared)
             num_m = gl.cdiv(self.M, self.BLOCK_M)
             return _unfused_tile(slot, num_m, gl.cdiv(self.N, self.BLOCK_N), self.GROUP_M)
 
     @gluon.jit
-    def share(self):
-        """The blocks of K [begin, end) of this one of SPLIT_K programs: even shares."""
+    def share(self, slot):
+        """The blocks of K [begin, end) that this program adds up of the tile of `slot`: of SPLIT_K programs even shares."""
         k_blocks = gl.cdiv(self.K, self.BLOCK_K)
-        split = gl.program_id(0) % self.SPLIT_K
-        return split * k_blocks // self.SPLIT_K, (split + 1) * k_blocks // self.SPLIT_K
+        if self.EVEN:
+            rounds, begin, end = self.even_share()
+            tile_begin = (begin // k_blocks + slot - rounds) * k_blocks
+            whole = slot < rounds
+            first = gl.where(whole, 0, gl.maximum(begin - tile_begin, 0))
+            return first, gl.where(whole, k_blocks, gl.minimum(end - tile_begin, k_blocks))
+        else:
+            split = gl.program_id(0) % self.SPLIT_K
+            return split * k_blocks // self.SPLIT_K, (split + 1) * k_blocks // self.SPLIT_K
+
+    @gluon.jit
+    def alone(self, k_begin, k_end):
+        """Whether this program adds up all of K of a tile, and writes no partial sums."""
+        if self.EVEN:
+            return k_end - k_begin == gl.cdiv(self.K, self.BLOCK_K)
+        else:
+            return k_end < k_begin  # never: a split tile's programs all write theirs, be it nothing
+
+    @gluon.jit
+    def meeting(self, tile, k_begin):
+        """The number among all that share K of the tile or place where this program meets others (its count is there), and of
+        its own partial sums."""
+        if self.EVEN:  # two programs meet where the first one's share ends
+            second = (k_begin > 0).to(gl.int32)
+            at = gl.program_id(0) - second
+            return at, 2 * at + second
+        else:
+            return tile, tile * self.SPLIT_K + gl.program_id(0) % self.SPLIT_K
 
     @gluon.jit
     def next(self, stage, phase):
@@ -152,25 +230,28 @@ def _unfused_tile(slot, num_m, num_n, GROUP_M: gl.constexpr):
 
 @gluon.jit
 def _load_a(call, desc, row, k, stage):
-    for part in gl.static_range(call.CONSUMERS):
-        tma.async_copy_global_to_shared(
-            desc,
-            [row + part * _ROWS, k * call.BLOCK_K],
-            call.full.index(stage),
-            call.a_ring.index(stage * call.CONSUMERS + part),
-        )
+    for part in gl.static_range(call.PARTS):
+        for consumer in gl.static_range(call.CONSUMERS):
+            tma.async_copy_global_to_shared(
+                desc,
+                [row + consumer * _ROWS, k * call.BLOCK_K + part * (call.BLOCK_K // call.PARTS)],
+                call.full.index(stage),
+                call.a_ring.index((stage * call.PARTS + part) * call.CONSUMERS + consumer),
+            )
 
 
 @gluon.jit
 def _load_b(call, column, k, stage):
-    for part in gl.static_range(call.NUM_B):
-        at = column + part * call.N
-        into = call.b_ring.index(stage * call.NUM_B + part)
-        full = call.full.index(stage)
-        if call.B_TRANSPOSED:
-            tma.async_copy_global_to_shared(call.b_desc, [at, k * call.BLOCK_K], full, into)
-        else:
-            tma.async_copy_global_to_shared(call.b_desc, [k * call.BLOCK_K, at], full, into)
+    full = call.full.index(stage)
+    for part in gl.static_range(call.PARTS):
+        depth = k * call.BLOCK_K + part * (call.BLOCK_K // call.PARTS)
+        for block in gl.static_range(call.NUM_B):
+            at = column + block * (call.N if call.GATED else _SLAB)
+            into = call.b_ring.index((stage * call.PARTS + part) * call.NUM_B + block)
+            if call.B_TRANSPOSED:
+                tma.async_copy_global_to_shared(call.b_desc, [at, depth], full, into)
+            else:
+                tma.async_copy_global_to_shared(call.b_desc, [depth, at], full, into)
 
 
 @gluon.jit
@@ -178,11 +259,11 @@ def _load(call):
     """The loader."""
     BYTES: gl.constexpr = (
         call.BLOCK_K
-        * (call.BLOCK_M + call.NUM_B * call.BLOCK_N)
+        * (call.BLOCK_M + (2 if call.GATED else 1) * call.BLOCK_N)
         * (call.a_desc.dtype.primitive_bitwidth // 8)
     )
     first, slots, programs = call.slots()
-    k_begin, k_end = call.share()
+    k_begin, k_end = call.share(first)
     num_n = gl.cdiv(call.N, call.BLOCK_N)
     stage = 0
     parity = 1  # a ring that was never filled is empty
@@ -210,6 +291,8 @@ def _load(call):
         if call.OWN:
             own = sy_reads_own(call.sy_schedule, slot)
         column = tile % num_n * call.BLOCK_N
+        if call.EVEN:
+            k_begin, k_end = call.share(slot)
         for phase in range(gl.maximum(phases, 1)):
             begin = k_begin
             end = k_end
@@ -250,12 +333,38 @@ def _activate(x, ACTIVATION: gl.constexpr):
 
 
 @gluon.jit
-def _block(call, index):
-    """b's block [BLOCK_K, BLOCK_N] in place `index` of its ring."""
-    if call.B_TRANSPOSED:
-        return call.b_ring.index(index).permute((1, 0))
+def _a_block(call, index):
+    """a's 64 rows from place `index` of its ring on."""
+    if call.BLOCK_M < _ROWS:
+        LAYOUT: gl.constexpr = call.a_ring.type.layout
+        rows = call.a_ring.index(index)
+        return rows._reinterpret(call.a_ring.dtype, [_ROWS, call.BLOCK_K // call.PARTS], LAYOUT)
     else:
-        return call.b_ring.index(index)
+        return call.a_ring.index(index)
+
+
+@gluon.jit
+def _b_block(call, at, SECOND: gl.constexpr):
+    """b's block [BLOCK_K / PARTS, …] for the first or second sums; `at`: which part of the ring."""
+    index = at * call.NUM_B
+    if call.NUM_B == 3:
+        if SECOND:
+            block = call.b_ring.index(index + 2)
+        else:
+            LAYOUT: gl.constexpr = call.b_ring.type.layout
+            slab = call.b_ring.index(index)
+            if call.B_TRANSPOSED:
+                block = slab._reinterpret(call.b_ring.dtype, [2 * _SLAB, call.BLOCK_K], LAYOUT)
+            else:
+                block = slab._reinterpret(call.b_ring.dtype, [call.BLOCK_K, 2 * _SLAB], LAYOUT)
+    elif SECOND:
+        block = call.b_ring.index(index + 1)
+    else:
+        block = call.b_ring.index(index)
+    if call.B_TRANSPOSED:
+        return block.permute((1, 0))
+    else:
+        return block
 
 
 @gluon.jit
@@ -269,18 +378,81 @@ def _scale_block(call, total, part, rows, column, k):
 
 
 @gluon.jit
+def _places(call, index, row, sums, WIDTH: gl.constexpr):
+    """Where `sums` of consumer `index` stand in the first partial sums, and which of its rows, from `row` on, c has."""
+    LAYOUT: gl.constexpr = sums.type.layout
+    local = gl.arange(0, _ROWS, layout=gl.SliceLayout(1, LAYOUT))
+    used = local < gl.minimum(call.M - row, call.BLOCK_M)
+    inside = gl.expand_dims((index * _ROWS + local) * WIDTH, 1) + gl.expand_dims(
+        gl.arange(0, WIDTH, layout=gl.SliceLayout(0, LAYOUT)), 0
+    )
+    return call.sy_workspace + _HEAD + inside, gl.expand_dims(used, 1)
+
+
+@gluon.jit
+def _keep(call, index, row, number, sums, SECOND: gl.constexpr):
+    """Writes this program's partial sums, as those of this number."""
+    WIDTH: gl.constexpr = call.OTHER_WIDTH if SECOND else call.WIDTH
+    BEHIND: gl.constexpr = call.BLOCK_M * call.WIDTH if SECOND else 0
+    places, used = _places(call, index, row, sums, WIDTH)
+    gl.store(places + (number.to(gl.int64) * call.SUMS + BEHIND), sums, mask=used)
+
+
+@gluon.jit
+def _add_up(call, index, row, number, sums, SECOND: gl.constexpr):
+    """The partial sums of all programs of the tile, in the order of K. `number`: of this one's."""
+    WIDTH: gl.constexpr = call.OTHER_WIDTH if SECOND else call.WIDTH
+    BEHIND: gl.constexpr = call.BLOCK_M * call.WIDTH if SECOND else 0
+    LAYOUT: gl.constexpr = sums.type.layout
+    places, used = _places(call, index, row, sums, WIDTH)
+    if call.EVEN:
+        at = places + ((number ^ 1).to(gl.int64) * call.SUMS + BEHIND)
+        total = sums + gl.load(at, mask=used, other=0.0, cache_modifier=".cg")
+    else:
+        split = gl.program_id(0) % call.SPLIT_K
+        first = places + ((number - split).to(gl.int64) * call.SUMS + BEHIND)
+        total = gl.zeros((_ROWS, WIDTH), gl.float32, layout=LAYOUT)
+        if (
+            WIDTH <= 64
+        ):  # all loads are on their way before the first is added; what this program has it need not load
+            for part in gl.static_range(call.SPLIT_K):
+                at = first + part * call.SUMS
+                other = gl.load(at, mask=used & (part != split), other=0.0, cache_modifier=".cg")
+                total += gl.where(part == split, sums, other)
+        else:
+            for part in range(call.SPLIT_K):
+                total += gl.load(first + part * call.SUMS, mask=used, other=0.0, cache_modifier=".cg")
+    return total
+
+
+@gluon.jit
+def _scale_and_bias(call, total, row, column, WIDTH: gl.constexpr):
+    LAYOUT: gl.constexpr = total.type.layout
+    columns = column + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, LAYOUT))
+    if call.SCALES == "row":
+        rows = row + gl.arange(0, _ROWS, layout=gl.SliceLayout(1, LAYOUT))
+        scale_a = gl.load(call.scale_a_ptr + rows, mask=rows < call.M, other=0.0)
+        scale_b = gl.load(call.scale_b_ptr + columns, mask=columns < call.N, other=0.0)
+        total = total * gl.expand_dims(scale_a, 1) * gl.expand_dims(scale_b, 0)
+    if call.bias_ptr is not None:
+        bias = gl.load(call.bias_ptr + columns, mask=columns < call.N, other=0.0).to(gl.float32)
+        total += gl.expand_dims(bias, 0)
+    return total
+
+
+@gluon.jit
 def _multiply(index: gl.constexpr, call):
     """Consumer `index`: rows [64 * index, 64 * index + 64) of each tile."""
-    BLOCK_N: gl.constexpr = call.BLOCK_N
     SPLIT_K: gl.constexpr = call.SPLIT_K
-    GATED: gl.constexpr = call.NUM_B == 2
-    ACC: gl.constexpr = gl.NVMMADistributedLayout(
-        [3, 0], [4, 1], [16, BLOCK_N, 256 // call.a_ring.dtype.primitive_bitwidth]
-    )
+    PARTS: gl.constexpr = call.PARTS
+    GATED: gl.constexpr = call.GATED
+    PAIR: gl.constexpr = call.PAIR
+    DEPTH: gl.constexpr = 256 // call.a_ring.dtype.primitive_bitwidth
+    ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, call.WIDTH, DEPTH])
+    OTHER: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, call.OTHER_WIDTH, DEPTH])
     first, slots, programs = call.slots()
-    split = gl.program_id(0) % SPLIT_K
-    k_begin, k_end = call.share()
-    num_n = gl.cdiv(call.N, BLOCK_N)
+    k_begin, k_end = call.share(first)
+    num_n = gl.cdiv(call.N, call.BLOCK_N)
     stage = 0
     parity = 0
     kept = 1  # parity of `stored`: the place of c is free at first
@@ -288,92 +460,89 @@ def _multiply(index: gl.constexpr, call):
     for slot in range(first, slots, programs):
         tile = call.tile(slot)
         row = tile // num_n * call.BLOCK_M + index * _ROWS
-        column = tile % num_n * BLOCK_N
-        rows = row + gl.arange(0, _ROWS, layout=gl.SliceLayout(1, ACC))
-        columns = column + gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, ACC))
-        zero = gl.zeros((_ROWS, BLOCK_N), gl.float32, layout=ACC)
+        column = tile % num_n * call.BLOCK_N
+        if call.EVEN:
+            k_begin, k_end = call.share(slot)
+        zero = gl.zeros((_ROWS, call.WIDTH), gl.float32, layout=ACC)
         if call.SCALES == "block":
+            rows = row + gl.arange(0, _ROWS, layout=gl.SliceLayout(1, ACC))
             total = zero
             for k in range(k_begin, k_end):
                 mbarrier.wait(call.full.index(stage), parity)
-                a = call.a_ring.index(stage * call.CONSUMERS + index)
-                part = warpgroup_mma(a, _block(call, stage), zero, use_acc=False)
+                a = _a_block(call, stage * call.CONSUMERS + index)
+                part = warpgroup_mma(a, _b_block(call, stage, False), zero, use_acc=False)
                 mbarrier.arrive(call.empty.index(stage))
                 total = _scale_block(call, total, part, rows, column, k)
                 stage, parity = call.next(stage, parity)
         else:
             acc = zero
-            gate = zero
+            more = gl.zeros((_ROWS, call.OTHER_WIDTH), gl.float32, layout=OTHER)
             for k in range(k_begin, k_end):
                 mbarrier.wait(call.full.index(stage), parity)
-                a = call.a_ring.index(stage * call.CONSUMERS + index)
-                acc = warpgroup_mma(a, _block(call, stage * call.NUM_B), acc, is_async=True)
-                if GATED:
-                    gate = warpgroup_mma(a, _block(call, stage * call.NUM_B + 1), gate, is_async=True)
+                for part in gl.static_range(PARTS):
+                    at = stage * PARTS + part
+                    a = _a_block(call, at * call.CONSUMERS + index)
+                    acc = warpgroup_mma(a, _b_block(call, at, False), acc, is_async=True)
+                    if PAIR:
+                        more = warpgroup_mma(a, _b_block(call, at, True), more, is_async=True)
                 # What was issued before is complete: its place in the ring may be filled again.
-                if GATED:
-                    acc, gate = warpgroup_mma_wait(num_outstanding=2, deps=(acc, gate))
+                if PAIR:
+                    acc, more = warpgroup_mma_wait(num_outstanding=2 * PARTS, deps=(acc, more))
                 else:
-                    acc = warpgroup_mma_wait(num_outstanding=1, deps=(acc,))
+                    acc = warpgroup_mma_wait(num_outstanding=PARTS, deps=(acc,))
                 mbarrier.arrive(call.empty.index(call.before(stage)), pred=k > k_begin)
                 stage, parity = call.next(stage, parity)
-            if GATED:
-                total, other = warpgroup_mma_wait(num_outstanding=0, deps=(acc, gate))
+            if PAIR:
+                total, other = warpgroup_mma_wait(num_outstanding=0, deps=(acc, more))
             else:
                 total = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
             mbarrier.arrive(call.empty.index(call.before(stage)), pred=k_end > k_begin)
 
         last = True
-        if SPLIT_K > 1:
-            inside = (
-                gl.expand_dims(index * _ROWS + gl.arange(0, _ROWS, layout=gl.SliceLayout(1, ACC)), 1)
-                * BLOCK_N
-            )
-            inside += gl.expand_dims(gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, ACC)), 0)
-            TILE: gl.constexpr = call.BLOCK_M * BLOCK_N * call.NUM_B
-            partials = call.sy_workspace + _HEAD + (tile * SPLIT_K).to(gl.int64) * TILE + inside
-            gl.store(partials + split * TILE, total)
-            if GATED:
-                gl.store(partials + split * TILE + call.BLOCK_M * BLOCK_N, other)
-            mbarrier.arrive(call.parts_ready)
-            mbarrier.wait(call.verdict_ready, judged)
-            judged ^= 1
-            LANES: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-            last = gl.max(call.verdict.load(LANES), axis=0) != 0
-            if last:
-                total = zero
-                for part in range(SPLIT_K):
-                    total += gl.load(partials + part * TILE, cache_modifier=".cg")
-                if GATED:
-                    other = zero
-                    for part in range(SPLIT_K):
-                        at = partials + part * TILE + call.BLOCK_M * BLOCK_N
-                        other += gl.load(at, cache_modifier=".cg")
+        if SPLIT_K > 1 or call.EVEN:
+            last = call.alone(k_begin, k_end)
+            if not last:
+                _, number = call.meeting(tile, k_begin)
+                _keep(call, index, row, number, total, False)
+                if PAIR:
+                    _keep(call, index, row, number, other, True)
+                mbarrier.arrive(call.parts_ready)
+                mbarrier.wait(call.verdict_ready, judged)
+                judged ^= 1
+                LANES: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+                last = gl.max(call.verdict.load(LANES), axis=0) != 0
+                if last:
+                    total = _add_up(call, index, row, number, total, False)
+                    if PAIR:
+                        other = _add_up(call, index, row, number, other, True)
         if last:
-            if call.SCALES == "row":
-                scale_a = gl.load(call.scale_a_ptr + rows, mask=rows < call.M, other=0.0)
-                scale_b = gl.load(call.scale_b_ptr + columns, mask=columns < call.N, other=0.0)
-                total = total * gl.expand_dims(scale_a, 1) * gl.expand_dims(scale_b, 0)
-            if call.bias_ptr is not None:
-                bias = gl.load(call.bias_ptr + columns, mask=columns < call.N, other=0.0).to(gl.float32)
-                total += gl.expand_dims(bias, 0)
+            total = _scale_and_bias(call, total, row, column, call.WIDTH)
+            total = _activate(total, call.ACTIVATION)
             if GATED:
-                total = _activate(total, call.ACTIVATION) * other
-            else:
-                total = _activate(total, call.ACTIVATION)
+                total = total * other
+            elif PAIR:
+                other = _scale_and_bias(call, other, row, column + call.WIDTH, call.OTHER_WIDTH)
+                other = _activate(other, call.ACTIVATION)
             mbarrier.wait(call.stored, kept)
             kept ^= 1
-            call.c_tile.index(index).store(total.to(call.c_tile.dtype))
+            if call.NUM_B == 3:
+                LAYOUT: gl.constexpr = call.c_tile.type.layout
+                slab = call.c_tile.index(3 * index)
+                wide = slab._reinterpret(call.c_tile.dtype, [_ROWS, 2 * _SLAB], LAYOUT)
+                wide.store(total.to(call.c_tile.dtype))
+                call.c_tile.index(3 * index + 2).store(other.to(call.c_tile.dtype))
+            else:
+                call.c_tile.index(index).store(total.to(call.c_tile.dtype))
             fence_async_shared()
             mbarrier.arrive(call.ready)
 
 
 @gluon.jit
-def _arrive_at_tile(sy_workspace, tile, SPLIT_K: gl.constexpr):
-    """Whether this block is the last of the tile's SPLIT_K. Releases and acquires the partial sums (GPU scope); the last
-    one sets the count back for the next call."""
-    count = sy_workspace.to(gl.pointer_type(gl.int32), bitcast=True) + tile
-    last = gl.atomic_add(count, 1, sem="acq_rel", scope="gpu") == SPLIT_K - 1
+def _arrive_at_tile(sy_workspace, at, PROGRAMS: gl.constexpr):
+    """Whether this block is the last of so many that share a tile, whose count is number `at`. Releases and acquires the
+    partial sums (GPU scope); the last one sets the count back for the next call."""
+    count = sy_workspace.to(gl.pointer_type(gl.int32), bitcast=True) + at
+    last = gl.atomic_add(count, 1, sem="acq_rel", scope="gpu") == PROGRAMS - 1
     gl.store(count, 0, mask=last)
     return last
 
@@ -385,13 +554,24 @@ def _store_rows(call, tile_row, row, column):
     for part in gl.static_range(call.CONSUMERS):
         if call.PUSHED and part > 0:
             if tile_row + part * _ROWS < call.M:
-                tma.async_copy_shared_to_global(
-                    call.c_desc, [row + part * _ROWS, column], call.c_tile.index(part)
-                )
+                _store_part(call, row + part * _ROWS, column, part)
         else:
-            tma.async_copy_shared_to_global(
-                call.c_desc, [row + part * _ROWS, column], call.c_tile.index(part)
-            )
+            _store_part(call, row + part * _ROWS, column, part)
+
+
+@gluon.jit
+def _store_part(call, row, column, part: gl.constexpr):
+    """The rows of consumer `part`."""
+    if call.BLOCK_M < _ROWS:
+        LAYOUT: gl.constexpr = call.c_tile.type.layout
+        first = call.c_tile.index(0)._reinterpret(call.c_tile.dtype, [call.BLOCK_M, call.BLOCK_N], LAYOUT)
+        tma.async_copy_shared_to_global(call.c_desc, [row, column], first)
+    elif call.NUM_B == 3:
+        for slab in gl.static_range(3):
+            at = call.c_tile.index(3 * part + slab)
+            tma.async_copy_shared_to_global(call.c_desc, [row, column + slab * _SLAB], at)
+    else:
+        tma.async_copy_shared_to_global(call.c_desc, [row, column], call.c_tile.index(part))
 
 
 @gluon.jit
@@ -404,13 +584,17 @@ def _store(call):
     last = gl.program_id(0) % call.SPLIT_K == 0  # without a slot, one of those that share tiles ends for all
     for slot in range(first, slots, programs):
         tile = call.tile(slot)
-        if call.SPLIT_K > 1:
-            mbarrier.wait(call.parts_ready, counted)
-            counted ^= 1
-            last = _arrive_at_tile(call.sy_workspace, tile, call.SPLIT_K)
-            zero = gl.full((128,), 0, gl.int32, layout=gl.BlockedLayout([4], [32], [1], [0]))
-            call.verdict.store(zero + last.to(gl.int32))
-            mbarrier.arrive(call.verdict_ready)
+        if call.SPLIT_K > 1 or call.EVEN:
+            k_begin, k_end = call.share(slot)
+            last = call.alone(k_begin, k_end)
+            if not last:
+                at, _ = call.meeting(tile, k_begin)
+                mbarrier.wait(call.parts_ready, counted)
+                counted ^= 1
+                last = _arrive_at_tile(call.sy_workspace, at, 2 if call.EVEN else call.SPLIT_K)
+                zero = gl.full((128,), 0, gl.int32, layout=gl.BlockedLayout([4], [32], [1], [0]))
+                call.verdict.store(zero + last.to(gl.int32))
+                mbarrier.arrive(call.verdict_ready)
         if last:
             mbarrier.wait(call.ready, filled)
             filled ^= 1
@@ -434,9 +618,9 @@ def _store(call):
 
 @gluon.jit(do_not_specialize=["M", "N", "K"])
 def gluon_matmul(
-    a_desc,  # [M, K], block [64, BLOCK_K]
-    b_desc,  # [K, N], block [BLOCK_K, BLOCK_N]; with B_TRANSPOSED [N, K], block [BLOCK_N, BLOCK_K]; GATED: 2 N for N
-    c_desc,  # [M, N], block [64, BLOCK_N]
+    a_desc,  # [M, K], block [64, BLOCK_K], or below 64 rows [BLOCK_M, 128 bytes]
+    b_desc,  # [K, N], block [K of a_desc, BLOCK_N or 64 for 192]; with B_TRANSPOSED [N, K] likewise; GATED: 2 N for N
+    c_desc,  # [M, N], block [rows of a_desc, columns of b_desc]
     bias_ptr,  # [N], or None
     scale_a_ptr,  # SCALES "row": fp32 [M]; "block": fp32 [M, cdiv(K, 128)]; else None
     scale_b_ptr,  # SCALES "row": fp32 [N]; "block": fp32 [cdiv(N, 128), cdiv(K, 128)]; else None
@@ -446,9 +630,9 @@ def gluon_matmul(
     sy_schedule,
     sy_control,
     sy_own,  # OWN: as a_desc, of what this rank was given; else None
-    sy_workspace,  # SPLIT_K > 1: fp32, MAX_SPLIT_TILES words of 0 and a tile of partial sums for each program; else None
-    BLOCK_M: gl.constexpr,  # 64 * CONSUMERS
-    BLOCK_N: gl.constexpr,
+    sy_workspace,  # SPLIT_K > 1, EVEN: fp32, MAX_SPLIT_TILES words of 0, then partial sums (make_workspace); else None
+    BLOCK_M: gl.constexpr,  # 64 * CONSUMERS; with one of them also 16 or 32
+    BLOCK_N: gl.constexpr,  # 192: not GATED, and BLOCK_K 64; below 64 rows 32 or 64: c's rows of 128 bytes at most
     BLOCK_K: gl.constexpr,
     SPLIT_K: gl.constexpr,
     STAGES: gl.constexpr,
@@ -458,6 +642,7 @@ def gluon_matmul(
     GATED: gl.constexpr = False,  # c = act(a @ b[:, :N]) * (a @ b[:, N:])
     ACTIVATION: gl.constexpr = "",
     SCALES: gl.constexpr = "",
+    EVEN: gl.constexpr = False,  # not FUSED, SPLIT_K 1, SCALES not "block": programs may meet within a tile
     FUSED: gl.constexpr = False,  # follows the schedule; else sy_schedule and sy_control are not looked at
     B_EARLY: gl.constexpr = False,  # the first blocks of b leave before the first wait: b is nothing that a plan brings
     AFTER_KERNEL: gl.constexpr = False,  # launched programmatically: it awaits the kernel before it, after B_EARLY's loads
@@ -469,7 +654,15 @@ def gluon_matmul(
 ):
     if STARTS_NEXT or AFTER_KERNEL:
         sy_start_next()
-    NUM_B: gl.constexpr = 2 if GATED else 1
+    WIDE: gl.constexpr = BLOCK_N == 192
+    gl.static_assert(not WIDE or (BLOCK_K == 64 and not GATED and SCALES != "block"))
+    gl.static_assert(BLOCK_M >= 64 or BLOCK_N * c_desc.dtype.primitive_bitwidth <= 1024)
+    gl.static_assert(not EVEN or (not FUSED and SPLIT_K == 1 and SCALES != "block"))
+    NUM_B: gl.constexpr = 3 if WIDE else (2 if GATED else 1)
+    PARTS: gl.constexpr = BLOCK_K // a_desc.block_shape[1]
+    BEHIND: gl.constexpr = 64 // BLOCK_M - 1 if BLOCK_M < 64 else 0
+    gl.static_assert(PARTS == 1 or SCALES != "block")
+    C_BLOCK: gl.constexpr = [64, 64] if WIDE else [64, BLOCK_N]
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
     call = _Call(
         a_desc=a_desc,
@@ -494,8 +687,15 @@ def gluon_matmul(
         GROUP_M=GROUP_M,
         B_TRANSPOSED=B_TRANSPOSED,
         NUM_B=NUM_B,
+        PARTS=PARTS,
+        WIDTH=128 if WIDE else BLOCK_N,
+        PAIR=WIDE or GATED,
+        OTHER_WIDTH=64 if WIDE else BLOCK_N,
+        SUMS=BLOCK_M * BLOCK_N * (2 if GATED else 1),
+        GATED=GATED,
         ACTIVATION=ACTIVATION,
         SCALES=SCALES,
+        EVEN=EVEN,
         FUSED=FUSED,
         B_EARLY=B_EARLY,
         AFTER_KERNEL=AFTER_KERNEL,
@@ -503,9 +703,15 @@ def gluon_matmul(
         PUSHED=PUSHED,
         COPIES=COPIES,
         OWN=OWN,
-        a_ring=gl.allocate_shared_memory(a_desc.dtype, [STAGES * CONSUMERS, 64, BLOCK_K], a_desc.layout),
-        b_ring=gl.allocate_shared_memory(b_desc.dtype, [STAGES * NUM_B] + b_desc.block_shape, b_desc.layout),
-        c_tile=gl.allocate_shared_memory(c_desc.dtype, [CONSUMERS, 64, BLOCK_N], c_desc.layout),
+        a_ring=gl.allocate_shared_memory(
+            a_desc.dtype, [STAGES * PARTS * CONSUMERS + BEHIND] + a_desc.block_shape, a_desc.layout
+        ),
+        b_ring=gl.allocate_shared_memory(
+            b_desc.dtype, [STAGES * PARTS * NUM_B] + b_desc.block_shape, b_desc.layout
+        ),
+        c_tile=gl.allocate_shared_memory(
+            c_desc.dtype, [CONSUMERS * (3 if WIDE else 1)] + C_BLOCK, c_desc.layout
+        ),
         verdict=gl.allocate_shared_memory(gl.int32, [128], gl.SwizzledSharedLayout(1, 1, 1, [0])),
         full=gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER),
         empty=gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -41,17 +42,28 @@ def stated_matmul(w_transposed: bool = False, gated: bool = False, scales: str =
     )
 
 
-def _plain_arguments(arguments: Mapping[str, Any], grid: tuple[int, ...]) -> dict[str, Any]:
-    """What kernels.matmul takes that gluon_matmul does not, or takes otherwise: blocks of all rows of a tile."""
-    from triton.tools.tensor_descriptor import TensorDescriptor
+@dataclasses.dataclass
+class _Block:
+    """As Triton's descriptor, with a block of any size: Triton takes powers of two."""
 
-    def of(name: str, block: list[int]) -> TensorDescriptor:
+    base: Any
+    shape: list[int]
+    strides: list[int]
+    block_shape: list[int]
+    padding: str = "zero"
+
+
+def _plain_arguments(arguments: Mapping[str, Any], grid: tuple[int, ...]) -> dict[str, Any]:
+    """What kernels.matmul takes that gluon_matmul does not, or takes otherwise: blocks of all of a tile."""
+
+    def of(name: str, block: list[int]) -> Any:
         given = arguments[name]
-        return TensorDescriptor(given.base, list(given.shape), list(given.strides), block)
+        return _Block(given.base, list(given.shape), list(given.strides), block)
 
     rows, columns, depth = (arguments[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
     return {
         "a_desc": of("a_desc", [rows, depth]),
+        "b_desc": of("b_desc", [columns, depth] if arguments["B_TRANSPOSED"] else [depth, columns]),
         "c_desc": of("c_desc", [rows, columns]),
         "NUM_SMS": grid[0],
         "SPLIT_STORE": 1,
