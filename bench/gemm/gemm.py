@@ -1,7 +1,10 @@
 """One GPU: the library's GEMM kernels against cuBLAS, and what following a schedule costs.
 
     python bench/gemm/gemm.py [--shapes NxK …] [--rows 16 64 …] [--plain] [--csv FILE]
+    python bench/gemm/gemm.py --tilings [NAME …] [--shapes NxK …] [--rows 16 64 …]      every tile shape by itself
     python bench/gemm/gemm.py --schedules [--shapes NxK …] [--rows 16 64 …]       what a schedule costs
+
+A NAME is of a tile shape, 64x64x128/6 or 128x128x64/5 even: of it the best split of K is shown.
 
 Every row's candidates take turns as graph replays, so that clocks and power limits are the same for all. A time is the
 median over rounds; inputs rotate through copies larger than the L2 cache.
@@ -15,6 +18,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +43,21 @@ SHAPES = [
 ]
 ROWS = [16, 64, 128, 256, 512, 1024, 2048, 4096, 8192]
 TILINGS = [
+    GluonTiling(16, 32, 128, 16),
+    GluonTiling(16, 64, 128, 10),
+    GluonTiling(32, 32, 128, 12),
+    GluonTiling(32, 64, 128, 8),
+    GluonTiling(64, 32, 128, 8),
     GluonTiling(64, 64, 128, 6),
     GluonTiling(64, 128, 64, 8),
+    GluonTiling(64, 192, 64, 6),
     GluonTiling(64, 256, 64, 4),
     GluonTiling(128, 64, 64, 7),
     GluonTiling(128, 128, 64, 5),
+    GluonTiling(128, 192, 64, 4),
     GluonTiling(128, 256, 64, 3),
 ]
-SPLITS = [1, 2, 3, 4, 6, 8]
+SPLITS = [1, 2, 3, 4, 5, 6, 7, 8]
 PLAIN = [(128, 256, 64, 3), (128, 128, 64, 4), (64, 256, 64, 4)]
 
 
@@ -54,7 +65,9 @@ def candidates(m: int, n: int, sms: int) -> list[GluonTiling]:
     """The tilings that may be best: not more columns of waste than a half, and K split only where programs are left."""
     found = []
     for tiling in TILINGS:
-        if tiling.block_m == 128 and m <= 64:
+        if tiling.block_m == 128 and m <= 64 or tiling.block_m < 64 and m > tiling.block_m:
+            continue
+        if tiling.block_n == 32 and m > 64:
             continue
         tiles = tiling.tiles(m, n)
         for split in SPLITS:
@@ -62,14 +75,18 @@ def candidates(m: int, n: int, sms: int) -> list[GluonTiling]:
                 continue
             if tiles * split < sms / 3 and split != SPLITS[-1]:
                 continue
-            found.append(GluonTiling(tiling.block_m, tiling.block_n, tiling.block_k, tiling.stages, split))
+            found.append(replace(tiling, split_k=split))
+        if tiles > sms and tiles % sms:
+            found.append(replace(tiling, even=True))
     return found
 
 
+def shape_name(t: GluonTiling) -> str:
+    return f"{t.block_m}x{t.block_n}x{t.block_k}/{t.stages}" + (" even" if t.even else "")
+
+
 def name_of(t: GluonTiling) -> str:
-    return f"{t.block_m}x{t.block_n}x{t.block_k}/{t.stages}" + (
-        f" split {t.split_k}" if t.split_k > 1 else ""
-    )
+    return shape_name(t) + (f" split {t.split_k}" if t.split_k > 1 else "")
 
 
 def gluon_call(
@@ -130,8 +147,8 @@ def operands(m: int, n: int, k: int, copies: int) -> list[tuple[torch.Tensor, to
     return [(random(m, k), random(k, n) / math.sqrt(k), random(m, n)) for _ in range(copies)]
 
 
-def row(m: int, n: int, k: int, with_plain: bool) -> dict[str, float]:
-    """µs by candidate."""
+def row(m: int, n: int, k: int, with_plain: bool, only: list[str] | None = None) -> dict[str, float]:
+    """µs by candidate, of the tile shapes named in `only`."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     copies = min(max(2, math.ceil(120e6 / (2 * (m * k + k * n + m * n)))), 8)
     data = operands(m, n, k, copies)
@@ -150,10 +167,35 @@ def row(m: int, n: int, k: int, with_plain: bool) -> dict[str, float]:
                 count,
             )
     for tiling in candidates(m, n, sms):
+        if only and shape_name(tiling) not in only:
+            continue
         made = [gluon_call(*s, (m, n, k), tiling) for s in data]
         kept.append(made)
         graphs[name_of(tiling)] = (replays([made[i % copies] for i in range(count)]), count)
     return measure(graphs)
+
+
+def tilings(options: argparse.Namespace) -> None:
+    """Prints cuBLAS's time, and of each tile shape the best split's: µs, cuBLAS's ÷ it, and the split."""
+    for shape in options.shapes:
+        n, k = map(int, shape.split("x"))
+        for m in options.rows:
+            times = row(m, n, k, False, options.tilings)
+            cublas = times.pop("cublas")
+            best: dict[str, tuple[float, str]] = {}
+            for name, us in times.items():
+                of, _, split = name.partition(" split ")
+                best[of] = min(best.get(of, (math.inf, "")), (us, split))
+            print(f"{m:5} {n:6} {k:6}  cublas {cublas:6.1f}", flush=True)
+            for of, (us, split) in sorted(best.items(), key=lambda item: item[1]):
+                print(f"{'':30}{of:20} {us:7.2f}  {cublas / us:.3f}" + (f"  split {split}" if split else ""))
+            save(options.csv, (m, n, k), {"cublas": cublas, **times})
+
+
+def save(path: str | None, shape: tuple[int, int, int], times: dict[str, float]) -> None:
+    if path:
+        with open(path, "a", newline="") as file:
+            csv.writer(file).writerows((*shape, name, round(us, 2)) for name, us in times.items())
 
 
 #: What a schedule has, of by_hand's options.
@@ -169,7 +211,7 @@ SCHEDULES = {
 def schedule_row(m: int, n: int, k: int) -> dict[str, float]:
     """µs of the quickest tiles alone ("alone") and by schedules whose waits are over, in the same order."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    tiling = quickest(m, n, k, sms)
+    tiling = quickest(m, n, k, sms, scheduled=True)
     copies = min(max(2, math.ceil(120e6 / (2 * (m * k + k * n + m * n)))), 8)
     data = operands(m, n, k, copies)
     count = copies * max(1, round(200 / max(m * n * k * 2 / 600e6, 10) / copies))
@@ -210,12 +252,16 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="*", default=[f"{n}x{k}" for n, k in SHAPES], help="NxK")
     parser.add_argument("--rows", nargs="*", type=int, default=ROWS)
     parser.add_argument("--plain", action="store_true", help="also the plain Triton kernel")
+    parser.add_argument("--tilings", nargs="*", help="tile shapes one by one; none named: all")
     parser.add_argument("--schedules", action="store_true", help="what waits that are over and posts cost")
     parser.add_argument("--csv", help="append each candidate's time")
     options = parser.parse_args()
     print(f"# {torch.cuda.get_device_name()}, torch {torch.__version__}")
     if options.schedules:
         schedules(options)
+        return
+    if options.tilings is not None:
+        tilings(options)
         return
     ratios: list[float] = []
     for shape in options.shapes:
@@ -231,9 +277,7 @@ def main() -> None:
                 f"{m:5} {n:6} {k:6}  cublas {cublas:7.1f}  plain {plain:7.1f}  gluon {ours[best]:7.1f}  {ratios[-1]:.2f}  {best}",
                 flush=True,
             )
-            if options.csv:
-                with open(options.csv, "a", newline="") as file:
-                    csv.writer(file).writerows((m, n, k, name, round(us, 2)) for name, us in times.items())
+            save(options.csv, (m, n, k), times)
     print(f"geometric mean {statistics.geometric_mean(ratios):.3f}, least {min(ratios):.3f}")
 
 

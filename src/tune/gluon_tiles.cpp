@@ -13,7 +13,12 @@ constexpr double kPerMicro = 1e6;           // operations a µs of 1 TFLOP/s
 constexpr double kBytesPerUs = 1e3;         // of 1 GB/s
 constexpr double kItem = 2;                 // bytes
 constexpr double kSum = 4;                  // bytes of a partial sum
+constexpr std::int32_t kWgmmaRows = 64;     // what one multiplies, whatever a tile has
 constexpr std::int32_t kWideColumns = 128;  // from so many on wgmma reaches its rate
+constexpr std::int32_t kTwoWgmmas = 192;    // columns: by 128 and by 64
+constexpr double kRowsReadAnew = 2.0 / 3;   // of the rate: 32 columns for as many rows of a as 64 columns
+constexpr double kRowsReadTwice = 0.92;     // of the rate: by two wgmmas
+constexpr double kEvenShare = 0.5;          // of what a split costs: a program meets two others at most
 
 /// Tiles, with the stages that fit into a multiprocessor's shared memory.
 TileConfig shaped(std::int32_t m, std::int32_t n, std::int32_t k, std::int32_t stages) {
@@ -30,36 +35,81 @@ bool power_between(std::int32_t value, std::int32_t least, std::int32_t most) {
     return value >= least && value <= most && std::has_single_bit(static_cast<std::uint32_t>(value));
 }
 
+std::string size_objection(const TileConfig& tile) {
+    if (!power_between(tile.block_m, 16, 128))
+        return fmt::format("the Gluon kernel's tiles have 16, 32, 64 or 128 rows, not {}", tile.block_m);
+    if (!power_between(tile.block_n, 32, 256) && tile.block_n != kTwoWgmmas)
+        return fmt::format("the Gluon kernel's tiles have 32, 64, 128, 192 or 256 columns, not {}",
+                           tile.block_n);
+    if (tile.block_n == 32 && tile.block_m > kWgmmaRows) return "tiles of 32 columns have at most 64 rows";
+    if (tile.block_m < kWgmmaRows && tile.block_n > 64)
+        return fmt::format("tiles of {} rows have 32 or 64 columns, not {}", tile.block_m, tile.block_n);
+    if (!power_between(tile.block_k, 64, 128) || (tile.block_n == kTwoWgmmas && tile.block_k != 64))
+        return fmt::format("the Gluon kernel takes 64 or 128 of K at a time, for 192 columns 64, not {}",
+                           tile.block_k);
+    return {};
+}
+
+/// Of the rate of a wide wgmma.
+double rate_of(const Rates& rates, std::int32_t columns) {
+    if (columns == kTwoWgmmas) return kRowsReadTwice;
+    if (columns >= kWideColumns) return 1;
+    return rates.gluon_narrow * (columns < 64 ? kRowsReadAnew : 1);
+}
+
+/// µs of arithmetic, or of loading what it takes, for so much of K of a tile.
+double depth_us(const Machine& machine, const TileConfig& tile, double depth) {
+    const Rates& rates = machine.rates;
+    const double rate = rates.gluon_tflops * rate_of(rates, tile.block_n);
+    const double multiply =
+        2.0 * std::max(tile.block_m, kWgmmaRows) * tile.block_n * depth / (rate * kPerMicro);
+    const double load = kItem * (tile.block_m + tile.block_n) * depth / (rates.gluon_load_gbps * kBytesPerUs);
+    return std::max(multiply, load);
+}
+
+/// µs of the rounds of tiles; even: of one program's share, and of handing over and taking partial sums.
+double rounds_us(const Machine& machine, const ProductShape& shape, const TileConfig& tile,
+                 std::int64_t at_once) {
+    const std::int64_t tiles = tiles_of(shape, tile);
+    const auto rounds = static_cast<double>(ceil_div(tiles, at_once));
+    if (!tile.even) return rounds * gluon_tile_us(machine, tile, shape.k);
+    const Rates& rates = machine.rates;
+    const double share = static_cast<double>(tiles) / static_cast<double>(at_once);
+    const double sums = kSum * 2 * tile.block_m * tile.block_n / (rates.gluon_split_gbps * kBytesPerUs);
+    return share * depth_us(machine, tile, static_cast<double>(shape.k)) +
+           (rounds + 1) * rates.gluon_tile_us + kEvenShare * rates.gluon_split_us + sums;
+}
+
 }  // namespace
 
-std::string gluon_objection(plan::DType dtype, const ProductShape& shape, const TileConfig& tile) {
+std::string gluon_objection(plan::DType dtype, const ProductShape& shape, const TileConfig& tile,
+                            bool scheduled) {
     constexpr std::int64_t kBarriers = 1024;  // bytes of mbarriers and of a split's verdict
+    constexpr std::int64_t kRowBytes = 128;   // of a, in tiles of few rows
     if (plan::size_of(dtype) != 2) return "the Gluon kernel makes products of 16 bits";
     if (tile.num_wide >= 0) return "the Gluon kernel has one tile shape";
-    if (tile.block_m != 64 && tile.block_m != 128)
-        return fmt::format("the Gluon kernel's tiles have 64 or 128 rows, not {}", tile.block_m);
-    if (!power_between(tile.block_n, 64, 256))
-        return fmt::format("the Gluon kernel's tiles have 64, 128 or 256 columns, not {}", tile.block_n);
-    if (!power_between(tile.block_k, 64, 128))
-        return fmt::format("the Gluon kernel takes 64 or 128 of K at a time, not {}", tile.block_k);
+    if (std::string text = size_objection(tile); !text.empty()) return text;
+    const std::int64_t rows = std::max(tile.block_m, kWgmmaRows);
     const std::int64_t ring = std::int64_t{tile.stages} * tile.block_k * (tile.block_m + tile.block_n) * 2;
-    const std::int64_t bytes = ring + std::int64_t{tile.block_m} * tile.block_n * 2 + kBarriers;
+    const std::int64_t behind = (rows - tile.block_m) * kRowBytes;  // what the last rows' wgmma reads
+    const std::int64_t bytes = ring + behind + rows * tile.block_n * 2 + kBarriers;
     if (tile.stages < 2 || bytes > kGluonSharedBytes)
         return fmt::format("{} stages take {} bytes of the {} of shared memory", tile.stages, bytes,
                            kGluonSharedBytes);
     if (tile.split_k > ceil_div(shape.k, tile.block_k)) return "a program would have nothing of K";
     if (tile.split_k > 1 && tiles_of(shape, tile) > kMostGluonSplitTiles)
         return fmt::format("K is split for at most {} tiles", kMostGluonSplitTiles);
+    if (tile.even && tile.split_k > 1) return "even shares are no even split of every tile";
+    if (tile.even && scheduled)
+        return "programs that meet within a tile follow no schedule: a slot has one program, or as many as "
+               "all";
     return {};
 }
 
 double gluon_tile_us(const Machine& machine, const TileConfig& tile, std::int64_t k) {
     const Rates& rates = machine.rates;
     const auto depth = static_cast<double>(ceil_div(ceil_div(k, tile.block_k), tile.split_k) * tile.block_k);
-    const double rate = rates.gluon_tflops * (tile.block_n >= kWideColumns ? 1.0 : rates.gluon_narrow);
-    const double multiply = 2.0 * tile.block_m * tile.block_n * depth / (rate * kPerMicro);
-    const double load = kItem * (tile.block_m + tile.block_n) * depth / (rates.gluon_load_gbps * kBytesPerUs);
-    double us = std::max(multiply, load) + rates.gluon_tile_us;
+    double us = depth_us(machine, tile, depth) + rates.gluon_tile_us;
     if (tile.split_k > 1) {
         us += rates.gluon_split_us +
               kSum * tile.split_k * tile.block_m * tile.block_n / (rates.gluon_split_gbps * kBytesPerUs);
@@ -73,24 +123,26 @@ double gluon_product_us(const Machine& machine, const ProductShape& shape, const
     const std::int64_t tiles = tiles_of(shape, tile);
     const std::int64_t at_once =
         std::min(tiles, std::max<std::int64_t>(programs / std::max(1, tile.split_k), 1));
-    const double us = gluon_tile_us(machine, tile, shape.k);
     const double working =
         std::min(static_cast<double>(at_once * tile.split_k) / programs * rates.gluon_filled, 1.0);
     const double memory = kItem *
                           static_cast<double>(shape.n * shape.k + shape.m * shape.k + shape.m * shape.n) /
                           (rates.gluon_memory_gbps * kBytesPerUs) / working;
-    return std::max(static_cast<double>(ceil_div(tiles, at_once)) * us, memory) + rates.gluon_call_us;
+    return std::max(rounds_us(machine, shape, tile, at_once), memory) + rates.gluon_call_us;
 }
 
-std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32_t programs) {
-    static const std::array kShapes{shaped(64, 64, 128, 6), shaped(64, 128, 64, 8),  shaped(64, 256, 64, 4),
-                                    shaped(128, 64, 64, 7), shaped(128, 128, 64, 5), shaped(128, 256, 64, 3)};
+std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32_t programs, bool scheduled) {
+    static const std::array kShapes{
+        shaped(16, 32, 128, 16), shaped(16, 64, 128, 10), shaped(32, 32, 128, 12), shaped(32, 64, 128, 8),
+        shaped(64, 64, 128, 6),  shaped(64, 128, 64, 8),  shaped(64, 192, 64, 6),  shaped(64, 256, 64, 4),
+        shaped(128, 64, 64, 7),  shaped(128, 128, 64, 5), shaped(128, 192, 64, 4), shaped(128, 256, 64, 3)};
     static constexpr std::array<std::int32_t, 6> kSplits{1, 2, 3, 4, 6, 8};
     constexpr double kAlmost = 1.05;  // so many times the programs still count as one each
     std::vector<TileConfig> found;
     for (const TileConfig& shaped_tile : kShapes) {
         const std::int64_t tiles = tiles_of(shape, shaped_tile);
-        if (shaped_tile.block_m == 128 && shape.m <= 64) continue;
+        if (shaped_tile.block_m > kWgmmaRows && shape.m <= kWgmmaRows) continue;
+        if (shaped_tile.block_m < kWgmmaRows && shape.m > shaped_tile.block_m) continue;
         std::vector<TileConfig> few;
         const std::size_t before = found.size();
         for (const std::int32_t split : kSplits) {
@@ -106,12 +158,17 @@ std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32
             }
         }
         if (found.size() == before) found.insert(found.end(), few.begin(), few.end());
+        if (!scheduled && tiles > programs && tiles % programs != 0) {
+            found.push_back(shaped_tile);
+            found.back().even = true;
+        }
     }
     return found;
 }
 
-TileConfig quickest_gluon_tiles(const Machine& machine, const ProductShape& shape, std::int32_t programs) {
-    const std::vector<TileConfig> configs = gluon_tile_configs(shape, programs);
+TileConfig quickest_gluon_tiles(const Machine& machine, const ProductShape& shape, std::int32_t programs,
+                                bool scheduled) {
+    const std::vector<TileConfig> configs = gluon_tile_configs(shape, programs, scheduled);
     return *std::ranges::min_element(configs, {}, [&](const TileConfig& tile) {
         return gluon_product_us(machine, shape, tile, programs);
     });

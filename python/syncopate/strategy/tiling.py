@@ -22,6 +22,7 @@ class Tiling:
     precision: str = "tf32"
     group_m: int = 8
     split_k: int = 1  # programs that share a tile's reduction, where the kernel can
+    even: bool = False  # programs meet within tiles, so that all work as long, where the kernel can
 
 
 def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, programs: int) -> Tiling:
