@@ -5,12 +5,15 @@ A measurement of one call, on every rank alike:
     hidden    sleep on the device (the host enqueues everything meanwhile) | barrier | start | call | end
     visible   synchronise, barrier on the device                                     | start | call | end
 
-Candidates of one shape take turns within a round, so that clocks and temperature drift for all of them alike. Without a
+Candidates of one shape take turns within a round, so that clocks and temperature drift for all of them alike. Every call
+has the next set of inputs: with those of the call before it, it would find in the L2 cache what the first one of a round
+has to read from memory. Without a
 GPU the host's clock takes the events' place, and hidden is visible: enough to run a bench's logic.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -47,7 +50,8 @@ def measure(candidates: list[Candidate], rounds: int = 15, warmup: int = 3) -> d
         torch.cuda.synchronize()
     dist.barrier()
     events: dict[tuple[str, str], list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {}
-    for turn in range(rounds):
+    inputs = itertools.count()
+    for _ in range(rounds):
         for candidate in candidates:
             for mode in ("hidden", "visible") if candidate.visible else ("hidden",):
                 start = torch.cuda.Event(enable_timing=True)
@@ -59,7 +63,7 @@ def measure(candidates: list[Candidate], rounds: int = 15, warmup: int = 3) -> d
                 if mode == "visible":
                     torch.cuda.synchronize()
                 start.record()
-                candidate.call(turn)
+                candidate.call(next(inputs))
                 end.record()
                 events.setdefault((candidate.name, mode), []).append((start, end))
     torch.cuda.synchronize()
