@@ -76,6 +76,9 @@ private:
         const std::int64_t each = (grid_.tiles() + at_once() - 1) / at_once();
         return std::max(alone, static_cast<double>(each) * one_tile_us(tile_.block_n));
     }
+    [[nodiscard]] double rounds_of_tiles() const {
+        return static_cast<double>((grid_.tiles() + at_once() - 1) / at_once());
+    }
     [[nodiscard]] double one_tile_us(std::int32_t width) const {
         if (gluon()) {
             // The Gluon figures are of products alone. In a call that goes on for long the device's power
@@ -104,6 +107,9 @@ private:
 
     [[nodiscard]] Programs played(double start, double slower) const {
         slower *= occupied_;
+        // Where memory is what the product waits for, its tiles share it: they take as long as it does.
+        const double bound = std::max(1.0, compute_us() / (rounds_of_tiles() * one_tile_us(tile_.block_n)));
+        if (tile_.num_wide < 0) slower *= bound;
         return {.count = at_once(),
                 .start_us = start,
                 .wide_us = slower * one_tile_us(tile_.block_n),

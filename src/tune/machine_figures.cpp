@@ -44,6 +44,7 @@ std::span<const FigureRow> machine_figures() {
         FigureRow{"part_us", kUs, "each further part of what is summed beside the product", &R::part_us},
         FigureRow{"copied_part_us", kUs, "each further part of what a product makes that is copied", &R::copied_part_us},
         FigureRow{"last_us", kUs, "the last part's way to all ranks beside its bytes", &R::last_us},
+        FigureRow{"copies_us", kUs, "copies by the copy engine before a product until the first leaves, besides what one takes alone", &R::copies_us},
         FigureRow{"engine_us", kUs, "the chunk engine beside a product until its first bytes leave", &R::engine_us},
         FigureRow{"engine_walk_us", kUs, "the same, more, where the chunks do not go at once and its warps walk the table", &R::engine_walk_us},
         FigureRow{"engine_ldst", kShare, "its copies by loads and stores: times the rate of bulk copies", &R::engine_ldst},

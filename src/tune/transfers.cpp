@@ -299,8 +299,11 @@ Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShap
         }
     }
     plan::Topology links = links_for(machine, problem.ranks, strategy);
-    if (fuse::is_engine(strategy.backend) && !goes_at_once(problem, shape, strategy))
+    if (!fuse::is_engine(strategy.backend)) {
+        links.start_us += machine.rates.copies_us;
+    } else if (!goes_at_once(problem, shape, strategy)) {
         links.start_us += machine.rates.engine_walk_us;
+    }
     const Result<plan::Simulation> simulation =
         plan::simulate(plan, links, {.posts = true, .timings = std::move(timings)});
     if (!simulation) return simulation.error();

@@ -67,6 +67,7 @@ struct Rates {
     double part_us = 0;
     double copied_part_us = 0;
     double last_us = 0;
+    double copies_us = 0;
     double engine_us = 0;
     double engine_walk_us = 0;
     double engine_ldst = 0;
