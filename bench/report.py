@@ -5,7 +5,7 @@
     python bench/report.py --table gemm_rs --gpus 4      prints one, with all rows, µs
 
 A table stands between `<!-- table: NAME ARGUMENTS -->` and `<!-- end of table -->`. Each figure is that of the last run of
-its shape that has no name (a name says that it differs from the default).
+its shape that has no name (a name says that it differs from the default). GPUs are `2`, of H200s, or `2xH100`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Shape:
         self.line = line
         self.operator, self.model = line["operator"], line["model"]
         self.m, self.n, self.k = (int(line[name]) for name in ("M", "N", "K"))
-        self.gpus = int(line["gpus"])
+        gpu = line["gpu"].split()[0]
+        self.gpus = line["gpus"] if gpu == "H200" else f"{line['gpus']}x{gpu}"
 
     def us(self, column: str) -> float | None:
         return float(self.line[column]) if self.line[column] else None
@@ -60,13 +61,13 @@ class Shape:
     @property
     def bound(self) -> float:
         """Ours over the longer of the product alone and its bytes on the link."""
-        sent = self.m - self.m // self.gpus
+        sent = self.m - self.m // int(self.line["gpus"])
         sent *= self.k if self.operator in ("ag_gemm", "a2a_gemm") else self.n
         sent *= 2 if self.operator == "gemm_ar" else 1
         return self.ours / max(self.us("cublas") or 0.0, 2 * sent / (LINK_GB_PER_S * 1e3))
 
 
-Shapes = dict[tuple[str, int, str, int], Shape]
+Shapes = dict[tuple[str, str, str, int], Shape]
 
 
 def latest(lines: Sequence[dict[str, str]]) -> Shapes:
@@ -87,16 +88,16 @@ def mean(shapes: Sequence[Shape]) -> str:
 
 def summary(shapes: Shapes, *gpus: str) -> str:
     """Geometric means over the best peer: a line for each operator and number of GPUs."""
-    every_m = sorted({m for _, _, _, m in shapes})
+    every_m = sorted({m for _, count, model, m in shapes if count in gpus and model in MODELS})
     rows = []
     for operator, title in TITLES.items():
-        for count in map(int, gpus):
+        for count in gpus:
             cells = [
                 mean([s for s in map(shapes.get, ((operator, count, name, m) for name in MODELS)) if s])
                 for m in every_m
             ]
             if any(cells):
-                rows.append([title, str(count), *cells])
+                rows.append([title, count, *cells])
     return markdown_table(["operator", "GPUs", *(f"M = {m}" for m in every_m)], rows)
 
 
@@ -104,14 +105,14 @@ def speeds(shapes: Shapes, operator: str, *gpus: str) -> str:
     """A line for each model; ours, and in brackets how many times as fast as the best peer, by GPUs and M."""
     columns = [
         (count, m)
-        for count in map(int, gpus)
+        for count in gpus
         for m in sorted({m for name, of, _, m in shapes if (name, of) == (operator, count)})
     ]
     rows = []
     for model in dict.fromkeys((*MODELS, *(model for name, _, model, _ in shapes if name == operator))):
         found = [shapes.get((operator, count, model, m)) for count, m in columns]
         rows.append([model, *(f"{s.ours:.0f} ({s.speed:.2f})" if s else "" for s in found)])
-    head = [f"{count} GPUs: {m}" if i == 0 or columns[i - 1][0] != count else str(m)
+    head = [f"{count.replace('x', ' ')} GPUs: {m}" if i == 0 or columns[i - 1][0] != count else str(m)
             for i, (count, m) in enumerate(columns)]  # fmt: skip
     return markdown_table(["model", *head], rows)
 
@@ -129,7 +130,7 @@ def when(shapes: Shapes) -> str:
                 f"{date} ({commit}): M = {', '.join(map(str, sorted(set(every_m))))}"
                 for (date, commit), every_m in sorted(runs.items())
             ]
-            rows.append([title, str(count), "; ".join(text)])
+            rows.append([title, count, "; ".join(text)])
     return markdown_table(["operator", "GPUs", "date (commit): shapes"], rows)
 
 
@@ -170,7 +171,7 @@ KINDS: dict[str, Callable[..., str]] = {
 }
 
 
-def full(shapes: Shapes, operator: str, gpus: int) -> str:
+def full(shapes: Shapes, operator: str, gpus: str) -> str:
     """All columns of one operator, µs."""
     chosen = [s for (name, count, _, _), s in shapes.items() if (name, count) == (operator, gpus)]
     names = [c for c in ROWS if any(s.us(c) is not None for s in chosen)]
@@ -195,7 +196,7 @@ def main() -> int:
         "--check", action="store_true", help="write nothing; exit 1 where a page is out of date"
     )
     parser.add_argument("--table", choices=TITLES, help="print this operator's table instead")
-    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--gpus", default="2")
     options = parser.parse_args()
     shapes = latest(results.read())
     if options.table:
