@@ -29,3 +29,33 @@ std::span<const Shipped@name@> shipped_@folder@() {
 ]])
     target_sources(syncopate_${layer} PRIVATE ${generated})
 endfunction()
+
+# syncopate_embed_costs(MACHINE): the figures of fuse::Costs, read from share/machines/MACHINE.json, as usual_costs()
+# (fuse/cost.hpp), for whoever names no machine. Changing the file configures anew.
+function(syncopate_embed_costs machine)
+    set(file ${PROJECT_SOURCE_DIR}/share/machines/${machine}.json)
+    set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    file(READ ${file} text)
+    set(entries "")
+    foreach(name copy_stream_gbps sm_mhz sm_cycle_flop sm_cycle_bytes packed_tile_us two_streams_mib summed_store_mib
+                 last_store_mib part_rounds)
+        string(JSON value GET "${text}" figures ${name} value)
+        string(APPEND entries "        .${name} = ${value},\n")
+    endforeach()
+    set(generated ${PROJECT_BINARY_DIR}/usual_costs.cpp)
+    file(CONFIGURE OUTPUT ${generated} @ONLY CONTENT [[
+// Generated from share/machines/@machine@.json by cmake/Embed.cmake.
+#include "syncopate/fuse/cost.hpp"
+
+namespace syncopate::fuse {
+
+const Costs& usual_costs() {
+    static constexpr Costs kCosts{
+@entries@    };
+    return kCosts;
+}
+
+}  // namespace syncopate::fuse
+]])
+    target_sources(syncopate_fuse PRIVATE ${generated})
+endfunction()

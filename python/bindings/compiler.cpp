@@ -23,6 +23,7 @@
 #include "syncopate/emit/language.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/kernel/model/compare.hpp"
+#include "syncopate/tune/machine.hpp"
 
 namespace nb = nanobind;
 
@@ -129,7 +130,8 @@ fuse::TileOrder tile_order_of(const std::string& name) {
 emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
                            const std::string& device, std::int32_t num_sms, bool phases,
                            const std::string& backend, std::int64_t sum_parts, bool plain_kernel,
-                           const std::string& tile_order, const std::vector<Values>& values) {
+                           const std::string& tile_order, const std::vector<Values>& values,
+                           const std::string& device_name) {
     std::vector<emit::StageText> texts = texts_of(stages, num_sms, values);
     fuse::Options options;
     options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
@@ -138,6 +140,8 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
     options.most_sum_parts = sum_parts;
     options.plain_kernel = plain_kernel;
     options.tile_order = tile_order_of(tile_order);
+    if (!device_name.empty())
+        options.costs = unwrap(tune::nearest_machine(device_name, plan.num_ranks(), num_sms)).machine.rates;
     nb::gil_scoped_release release;
     return unwrap(emit::make_artifact(std::move(texts), plan, options));
 }
@@ -161,9 +165,12 @@ void bind_compiler(nb::module_& m) {
           nb::arg("phases") = true, nb::arg("backend") = "auto",
           nb::arg("sum_parts") = fuse::Options{}.most_sum_parts, nb::arg("plain_kernel") = false,
           nb::arg("tile_order") = "kernel", nb::arg("values") = std::vector<Values>(),
+          nb::arg("device_name") = "",
           "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
           "them with a plan and emits them; see emit/artifact.hpp. `values`: of each stage, the elements of "
-          "integer tensors that the host knows, by parameter.");
+          "integer tensors that the host knows, by parameter. `device_name`: as the driver calls what runs "
+          "them; "
+          "its figures are those by which the passes choose.");
     m.def(
         "require_same_footprints",
         [](const StageTuple& stated, const StageTuple& found, std::int32_t num_sms) {

@@ -314,6 +314,9 @@ class FusedKernel:
             tile_order=chosen.tile_order,
             plain_kernel=chosen.plain_kernel,
             values=[one.values for one in taken],
+            device_name=torch.cuda.get_device_name()
+            if device == "cuda" and torch.cuda.is_available()
+            else "",
         )
 
     def _require_whole_sums(self, artifact: _syncopate.Artifact, taken: Sequence[_Taken]) -> None:

@@ -108,20 +108,23 @@ private:
 
 /// Whether what the op sends, which only sums make, is best stored at the peer by the sum. `last`: of the
 /// rank's sums.
-bool sum_should_store(const plan::Plan& plan, const plan::Op& op, Backend preferred, bool last) {
+bool sum_should_store(const plan::Plan& plan, const plan::Op& op, Backend preferred, const Costs& costs,
+                      bool last) {
     const bool by_engine = is_engine(plan.op(op.after.front()).backend);
     if (by_engine) return preferred == Backend::automatic || is_engine(preferred);
     if (preferred == Backend::ldst_inline) return true;
     return (preferred == Backend::automatic || is_inline(preferred)) &&
-           plan.bytes(op.src) <= (last ? kMostBytesStoredByTheLast : kMostBytesStoredBySums);
+           static_cast<double>(plan.bytes(op.src)) <=
+               kMib * (last ? costs.last_store_mib : costs.summed_store_mib);
 }
 
 /// Chooses op by op, in the order of ranks and their lists.
 class Assigning {
 public:
     Assigning(const plan::Plan& plan, Device device, Backend preferred, const InlineObjection& kernel,
-              const InlineObjection& own)
+              const InlineObjection& own, const Costs& costs)
         : plan_(plan),
+          costs_(costs),
           device_(device),
           preferred_(preferred),
           kernel_(kernel),
@@ -142,7 +145,7 @@ public:
         if (op.backend != Backend::automatic) return if_legal(ref, op.backend);
         if (const auto inlined = locals_.of(ref)) return *inlined;
         if (kernel_ && plan_.num_ranks() <= kMostSumStores + 1 && follows_sums(plan_, ref) &&
-            sum_should_store(plan_, op, preferred_, op.after == last_sums_[ref.rank]) &&
+            sum_should_store(plan_, op, preferred_, costs_, op.after == last_sums_[ref.rank]) &&
             if_legal(ref, Backend::ldst_inline))
             return Backend::ldst_inline;
         if (preferred_ != Backend::automatic && if_legal(ref, preferred_)) return preferred_;
@@ -157,6 +160,7 @@ private:
     }
 
     const plan::Plan& plan_;
+    const Costs& costs_;
     Device device_;
     Backend preferred_;
     const InlineObjection& kernel_;
@@ -208,15 +212,15 @@ Result<Backends> assign(const StagedProgram& program, const Lowered& lowered, co
     auto backends = assign(
         lowered.plan, options.device, options.preferred,
         [&](plan::OpRef ref, Backend backend) { return objections.of_any(ref, backend); },
-        [&](plan::OpRef ref, Backend backend) { return objections.of_given(ref, backend); });
+        [&](plan::OpRef ref, Backend backend) { return objections.of_given(ref, backend); }, options.costs);
     if (!backends) return backends;
     if (Status status = check_sum_stores(lowered.plan, *backends); !status) return status.error();
     return backends;
 }
 
 Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred,
-                        const InlineObjection& kernel, const InlineObjection& own) {
-    Assigning assigning(plan, device, preferred, kernel, own);
+                        const InlineObjection& kernel, const InlineObjection& own, const Costs& costs) {
+    Assigning assigning(plan, device, preferred, kernel, own, costs);
     Backends backends(plan.ranks.size());
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(plan.ranks[rank].size()); ++index) {

@@ -8,10 +8,7 @@
 namespace syncopate::fuse {
 namespace {
 
-constexpr double kCyclesPerMicrosecond = 1755;
-constexpr double kTileOverheadMicroseconds = 2;  // pipeline fill and epilogue
-
-double tile_time(const kernel::Tile& tile) {
+double tile_time(const kernel::Tile& tile, const Costs& costs) {
     double rows = 1;
     double columns = 1;
     for (const auto& [param, box] : tile.writes) {
@@ -29,17 +26,18 @@ double tile_time(const kernel::Tile& tile) {
         volumes.push_back(static_cast<double>(plan::num_elements(box)));
     std::sort(volumes.rbegin(), volumes.rend());
     const double depth = volumes.size() < 2 ? 16 : std::sqrt(volumes[0] * volumes[1] / (rows * columns));
-    const double multiply = rows * columns / 128;
-    const double shared = ((rows + columns) * 32 + std::ceil(rows / 64) * (64 + columns) * 32) / 128;
-    return kTileOverheadMicroseconds + depth / 16 * std::max(multiply, shared) / kCyclesPerMicrosecond;
+    const double multiply = rows * columns * 32 / costs.sm_cycle_flop;
+    const double shared =
+        ((rows + columns) * 32 + std::ceil(rows / 64) * (64 + columns) * 32) / costs.sm_cycle_bytes;
+    return costs.packed_tile_us + depth / 16 * std::max(multiply, shared) / costs.sm_mhz;
 }
 
 }  // namespace
 
-std::vector<double> estimate_tile_times(const kernel::Kernel& kernel) {
+std::vector<double> estimate_tile_times(const kernel::Kernel& kernel, const Costs& costs) {
     std::vector<double> times;
     times.reserve(kernel.tiles.size());
-    for (const kernel::Tile& tile : kernel.tiles) times.push_back(tile_time(tile));
+    for (const kernel::Tile& tile : kernel.tiles) times.push_back(tile_time(tile, costs));
     return times;
 }
 

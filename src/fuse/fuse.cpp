@@ -30,7 +30,7 @@ Result<Work> plan_work(const StagedProgram& program, const Options& options) {
     if (!backends) return backends.error();
     auto graph = build(program, *lowered, *backends);
     if (!graph) return graph.error();
-    auto placement = place(*graph, *lowered, *backends);
+    auto placement = place(*graph, *lowered, *backends, options.costs);
     if (!placement) return placement.error();
     auto arrivals = expect_arrivals(*graph, *lowered, *backends, *placement, options);
     if (!arrivals) return arrivals.error();

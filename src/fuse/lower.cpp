@@ -362,8 +362,8 @@ std::vector<plan::Region> parts_of_sum(const StagedProgram& program, const std::
     const std::int64_t most = options.most_sum_parts;
     for (const Stage& stage : program.stages) {
         const std::int64_t programs = options.num_programs.value_or(stage.kernel.num_programs());
-        std::vector<plan::Region> parts =
-            sum_parts(stage, tensor, chunk.region, programs, most, !sent.contains(plan::key_of(chunk)));
+        std::vector<plan::Region> parts = sum_parts(stage, tensor, chunk.region, programs, most,
+                                                    !sent.contains(plan::key_of(chunk)), options.costs);
         if (parts.size() > 1) return parts;
     }
     return {chunk.region};

@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
+double bytes_per_us(const Costs& costs) { return costs.copy_stream_gbps * 1e3; }
+
 Arrivals on_equal_links(const Graph& graph, const Lowered& lowered, const Placement& placement) {
     Arrivals arrivals(placement.lanes.size(), 0);
     for (const NodeId op : graph.sorted) {
@@ -30,7 +32,7 @@ Arrivals on_equal_links(const Graph& graph, const Lowered& lowered, const Placem
 }
 
 Result<Arrivals> on_topology(const Graph& graph, const Lowered& lowered, const Backends& backends,
-                             const plan::Topology& topology) {
+                             const plan::Topology& topology, double bytes_per_us) {
     plan::Plan assigned = transfers_of(lowered);
     for (std::size_t rank = 0; rank < assigned.ranks.size(); ++rank) {
         for (std::size_t index = 0; index < assigned.ranks[rank].size(); ++index)
@@ -41,7 +43,7 @@ Result<Arrivals> on_topology(const Graph& graph, const Lowered& lowered, const B
     Arrivals arrivals;
     for (NodeId op = 0; op < graph.num_ops(); ++op) {
         arrivals.push_back(
-            std::llround(simulation->ops[graph[op].rank][graph[op].index].end_us * kLinkBytesPerMicrosecond));
+            std::llround(simulation->ops[graph[op].rank][graph[op].index].end_us * bytes_per_us));
     }
     return arrivals;
 }
@@ -71,8 +73,9 @@ Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel
 class Ordering {
 public:
     Ordering(const Graph& graph, const Lowered& lowered, const Placement& placement, const Arrivals& arrivals,
-             std::size_t stage, const std::vector<StageOrder>& earlier)
+             std::size_t stage, const std::vector<StageOrder>& earlier, const Costs& costs)
         : graph_(graph),
+          costs_(costs),
           earlier_(earlier),
           lowered_(lowered),
           placement_(placement),
@@ -104,7 +107,7 @@ public:
 
     /// Replaces that order where the tiles of a persistent kernel take unequal times.
     void repack(const kernel::Kernel& kernel, StageOrder& order) const {
-        const std::vector<double> times = estimate_tile_times(kernel);
+        const std::vector<double> times = estimate_tile_times(kernel, costs_);
         if (!differ(times)) return;
         const std::int64_t programs = 1 + *std::ranges::max_element(order.program_of);
         for (std::size_t slot = 0; slot < order.program_of.size(); ++slot) {
@@ -115,7 +118,7 @@ public:
             if (order.tiles[rank].size() != order.program_of.size()) continue;
             std::vector<double> ready;
             for (const Times& time : times_of(rank, false))
-                ready.push_back(static_cast<double>(time.needed) / kLinkBytesPerMicrosecond);
+                ready.push_back(static_cast<double>(time.needed) / bytes_per_us(costs_));
             std::vector<double> of_tile;
             for (const std::int32_t c : nodes_.class_of) of_tile.push_back(ready[c]);
             const bool waits = std::ranges::any_of(of_tile, [](double time) { return time > 0; });
@@ -244,6 +247,7 @@ private:
     }
 
     const Graph& graph_;
+    const Costs& costs_;
     const std::vector<StageOrder>& earlier_;
     const Lowered& lowered_;
     const Placement& placement_;
@@ -267,7 +271,8 @@ bool waits_in_loop(const StageWaits& waits) {
 
 Result<Arrivals> expect_arrivals(const Graph& graph, const Lowered& lowered, const Backends& backends,
                                  const Placement& placement, const Options& options) {
-    Result<Arrivals> arrivals = options.topology ? on_topology(graph, lowered, backends, *options.topology)
+    Result<Arrivals> arrivals = options.topology ? on_topology(graph, lowered, backends, *options.topology,
+                                                               bytes_per_us(options.costs))
                                                  : on_equal_links(graph, lowered, placement);
     if (!arrivals) return arrivals;
     // What a rank's tiles load from its own memory is there.
@@ -288,7 +293,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         auto program_of = programs_of_slots(kernel, options);
         if (!program_of) return program_of.error();
         const std::vector<StageOrder> earlier = orders;
-        const Ordering ordering(graph, lowered, placement, arrivals, stage, earlier);
+        const Ordering ordering(graph, lowered, placement, arrivals, stage, earlier, options.costs);
         StageOrder& made = orders.emplace_back(StageOrder{.program_of = *std::move(program_of)});
         if (!kernel.persistent) made.own_grid = {kernel.grid[0], kernel.grid[1]};
         // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read

@@ -17,14 +17,12 @@ namespace {
 
 /// Streams for what is summed; with more peers than this some share one.
 constexpr std::int32_t kSummedStreams = kMostCopyStreams - 2;
-// Larger chunks lose more by sharing the link than starting them costs: two streams are 1.35 times faster
-// with 8 MiB, equal with 16, and 0.85 times as fast with 24 (docs/performance.md).
-constexpr std::int64_t kMostBytesOfTwoStreams = std::int64_t{16} << 20;
 
 class Placing {
 public:
-    Placing(const Graph& graph, const Lowered& lowered, const Backends& backends)
+    Placing(const Graph& graph, const Lowered& lowered, const Backends& backends, const Costs& costs)
         : graph_(graph),
+          costs_(costs),
           plan_(lowered.plan),
           backends_(backends),
           count_(static_cast<std::size_t>(graph.num_ops())) {}
@@ -85,7 +83,8 @@ private:
                 lane.stream = 2 + (distance - 1) % kSummedStreams;
                 continue;
             }
-            if (plan_.bytes(op.dst) > kMostBytesOfTwoStreams || !is_made(plan_, rank, op.src, false))
+            if (static_cast<double>(plan_.bytes(op.dst)) > kMib * costs_.two_streams_mib ||
+                !is_made(plan_, rank, op.src, false))
                 continue;
             const auto next = static_cast<std::int32_t>(stream_of.size() % 2);
             lane.stream = stream_of.try_emplace(key_of(op.src), next).first->second;
@@ -119,6 +118,7 @@ private:
     }
 
     const Graph& graph_;
+    const Costs& costs_;
     const plan::Plan& plan_;
     const Backends& backends_;
     std::size_t count_;
@@ -195,8 +195,9 @@ void drop_what_is_known(const Graph& graph, Placement& placement) {
 
 }  // namespace
 
-Result<Placement> place(const Graph& graph, const Lowered& lowered, const Backends& backends) {
-    Placement placement = Placing(graph, lowered, backends).run();
+Result<Placement> place(const Graph& graph, const Lowered& lowered, const Backends& backends,
+                        const Costs& costs) {
+    Placement placement = Placing(graph, lowered, backends, costs).run();
     for (NodeId op = 0; op < graph.num_ops(); ++op) {
         if (Status status = check_overwritten(graph, lowered.plan, placement, op); !status)
             return status.error();

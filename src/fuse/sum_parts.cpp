@@ -15,8 +15,6 @@ namespace {
 using plan::Interval;
 using plan::Region;
 
-/// More parts would gain less than the launch of another sum costs, 6 us.
-constexpr double kRoundsOfAPart = 2;
 /// Of the tiles that make a part before the one that another tile has begun: more, and the cut is refused.
 constexpr double kMostDisorder = 0.1;
 
@@ -138,7 +136,7 @@ void cut_last_round(std::vector<Region>& parts, const std::vector<Region>& piece
 }  // namespace
 
 std::vector<Region> sum_parts(const Stage& stage, const std::string& tensor_name, const Region& chunk,
-                              std::int64_t programs, std::int64_t most, bool last_round) {
+                              std::int64_t programs, std::int64_t most, bool last_round, const Costs& costs) {
     const auto bound = std::find_if(stage.bindings.begin(), stage.bindings.end(), [&](const auto& binding) {
         const kernel::Param* param = stage.kernel.find_param(binding.first);
         return binding.second == tensor_name && param != nullptr && param->written;
@@ -147,7 +145,7 @@ std::vector<Region> sum_parts(const Stage& stage, const std::string& tensor_name
     const std::vector<Region> pieces = pieces_of(stage.kernel, bound->first, chunk);
     const double rounds =
         static_cast<double>(pieces.size()) / static_cast<double>(std::max<std::int64_t>(programs, 1));
-    const auto wanted = static_cast<std::int64_t>(std::lround(rounds / kRoundsOfAPart));
+    const auto wanted = static_cast<std::int64_t>(std::lround(rounds / costs.part_rounds));
     const std::vector<Axis> axes = cut_axes(chunk, pieces);
     if (axes.empty()) return {chunk};
     const auto finished = [&](std::vector<Region> parts) {

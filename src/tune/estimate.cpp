@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "syncopate/fuse/backend.hpp"
-#include "syncopate/fuse/sum_stores.hpp"
 #include "syncopate/tune/gluon_tiles.hpp"
 #include "syncopate/tune/tiles.hpp"
 #include "tune/play.hpp"
@@ -204,7 +203,7 @@ private:
             // Sums that store at all ranks take multiprocessors from the tiles.
             beside *= rates_.beside_sums;
             const double chunk = step_bytes_ / (problem_.ranks - 1) / parts();
-            if (chunk <= static_cast<double>(fuse::kMostBytesStoredBySums) && parts() > 1 &&
+            if (chunk <= rates_.summed_store_mib * kMib && parts() > 1 &&
                 strategy_.backend != Backend::copy_engine)
                 beside += over(step_bytes_ * (parts() - 1) / parts(), rates_.store_gbps) / made.compute;
         }

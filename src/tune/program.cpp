@@ -43,9 +43,10 @@ bool has_sums(const plan::Plan& plan) {
 }
 
 /// Whether the kernel may be left as it is: only the whole schedule tells.
-Status plain_status(const fuse::StagedProgram& program, const Strategy& strategy, fuse::Device device) {
+Status plain_status(const fuse::StagedProgram& program, const Strategy& strategy, fuse::Device device,
+                    const Machine& machine) {
     if (strategy.placement != Placement::after) return Done{};
-    const Result<fuse::Schedule> schedule = fuse::fuse(program, options_of(strategy, device));
+    const Result<fuse::Schedule> schedule = fuse::fuse(program, options_of(strategy, device, machine));
     if (!schedule) return schedule.error();
     return Done{};
 }
@@ -57,7 +58,7 @@ std::string name_of_candidate(std::size_t configuration, std::size_t count, cons
 
 }  // namespace
 
-fuse::Options options_of(const Strategy& strategy, fuse::Device device) {
+fuse::Options options_of(const Strategy& strategy, fuse::Device device, const Machine& machine) {
     fuse::Options options;
     options.device = device;
     options.phases = strategy.phases;
@@ -65,6 +66,7 @@ fuse::Options options_of(const Strategy& strategy, fuse::Device device) {
     options.most_sum_parts = strategy.sum_parts;
     options.plain_kernel = strategy.placement == Placement::after;
     options.tile_order = strategy.tile_order;
+    if (device == fuse::Device::cuda) options.costs = machine.rates;
     return options;
 }
 
@@ -111,10 +113,10 @@ std::vector<ProgramCandidate> rank_program(std::span<const fuse::StagedProgram> 
         ProgramCandidate candidate{.configuration = at,
                                    .strategy = strategy,
                                    .name = name_of_candidate(at, configurations.size(), strategy)};
-        const Result<fuse::Work> work = fuse::plan_work(program, options_of(strategy, device));
+        const Result<fuse::Work> work = fuse::plan_work(program, options_of(strategy, device, machine));
         if (!work) {
             candidate.pruned = work.error().message;
-        } else if (const Status whole = plain_status(program, strategy, device); !whole) {
+        } else if (const Status whole = plain_status(program, strategy, device, machine); !whole) {
             candidate.pruned = whole.error().message;
         } else if (!seen[at].insert(shape_of(*work, strategy)).second) {
             return;

@@ -7,7 +7,6 @@
 
 #include "syncopate/fuse/backend.hpp"
 #include "syncopate/fuse/lower.hpp"
-#include "syncopate/fuse/sum_stores.hpp"
 #include "syncopate/plan/templates/all_gather.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
@@ -151,8 +150,8 @@ private:
     [[nodiscard]] bool stored_by_sum(std::int32_t part) const {
         if (strategy_.backend == Backend::copy_engine) return false;
         const bool last = part + 1 >= order_.parts;
-        return bytes_ <=
-               static_cast<double>(last ? fuse::kMostBytesStoredByTheLast : fuse::kMostBytesStoredBySums);
+        const Rates& rates = machine_.rates;
+        return bytes_ <= fuse::kMib * (last ? rates.last_store_mib : rates.summed_store_mib);
     }
 
     void sum(std::int32_t part, bool everywhere, plan::OpTiming& timing) {

@@ -33,6 +33,8 @@ TEST(SumParts, AreOneForEveryTwoRoundsOfThePrograms) {
     EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 8, 8),
               (Regions{{{0, 4}, {0, 16}}, {{4, 8}, {0, 16}}}));
     EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 2, 8).size(), 8U);
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 2, 8, false, {.part_rounds = 4}).size(), 4U)
+        << "where launching a sum takes twice as long";
     EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 2, 3).size(), 3U) << "no more than asked for";
     EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 2, 1).size(), 1U);
 }

@@ -26,6 +26,13 @@ TEST(Machine, ThatComesWithSyncopateIsTheSameAfterJson) {
     }
 }
 
+TEST(Machine, OfEightH200sHasTheFiguresByWhichFuseChoosesWhereNobodyNamesOne) {
+    const fuse::Costs& usual = fuse::usual_costs();
+    EXPECT_EQ(usual, static_cast<const fuse::Costs&>(find_machine("h200x8")->rates));
+    EXPECT_GT(usual.sm_mhz, 0);
+    EXPECT_GT(usual.part_rounds, 0);
+}
+
 TEST(Machine, IsRefusedWithThePathOfWhatIsWrong) {
     const std::string good = to_json(*find_machine("h200x2"));
     const auto message = [&](const std::string& old, const std::string& now) {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "syncopate/fuse/backend.hpp"
+#include "syncopate/fuse/cost.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
@@ -53,7 +54,8 @@ inline constexpr std::size_t kMostSumSources = 15;
 /// cannot read what the rank was given (own_load_objection); null: nothing goes inline.
 [[nodiscard]] Result<Backends> assign(const plan::Plan& plan, Device device,
                                       plan::Backend preferred = plan::Backend::automatic,
-                                      const InlineObjection& kernel = {}, const InlineObjection& own = {});
+                                      const InlineObjection& kernel = {}, const InlineObjection& own = {},
+                                      const Costs& costs = usual_costs());
 
 /// The same for a program, whose kernels and sums are asked. Fails also where one sum would store at too many
 /// peers.

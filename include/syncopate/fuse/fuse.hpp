@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "syncopate/fuse/assign.hpp"
+#include "syncopate/fuse/cost.hpp"
 #include "syncopate/fuse/program.hpp"
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/fuse/tile_order.hpp"
@@ -43,6 +44,8 @@ struct Options {
     TileOrder tile_order = TileOrder::kernel;
     /// The machine on which arrivals are simulated, for the order of tiles; without: equal links.
     std::optional<plan::Topology> topology{};
+    /// Figures of the machine by which passes choose. All ranks must be given the same.
+    Costs costs = usual_costs();
 };
 
 /// Checks that every binding names a parameter and a tensor that agree in shape, dtype and layout.

@@ -30,7 +30,7 @@
 namespace syncopate::fuse {
 
 /// By op: when it ends, in bytes that one link has carried by then. With a topology: as simulated with the
-/// backends that were assigned, in bytes that a link of kLinkBytesPerMicrosecond (cost.hpp) has carried.
+/// backends that were assigned, in bytes that a copy stream (Costs, cost.hpp) has moved.
 /// Fails as plan::simulate does.
 using Arrivals = std::vector<std::int64_t>;
 [[nodiscard]] Result<Arrivals> expect_arrivals(const Graph& graph, const Lowered& lowered,

@@ -9,8 +9,9 @@
 // Copy streams, by number:
 //
 //   0      everything else
-//   0, 1   in turn, what the kernel makes, where chunks are small: starting a copy, and posting after it,
-//          takes as long as moving 3 MiB, which is hidden behind the other stream's copy
+//   0, 1   in turn, what the kernel makes, where chunks are small (Costs::two_streams_mib): starting a
+//          copy, and posting after it, takes as long as moving 3 MiB, which is hidden behind the other
+//          stream's copy
 //   2 …    what this rank has summed, one for each peer: ranks end their sums at different times, and one
 //          that serves its peers in turn meets a second sender at each of them, so that both go at half the
 //          speed; side by side its copies fill its link whatever the others do
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "syncopate/fuse/assign.hpp"
+#include "syncopate/fuse/cost.hpp"
 #include "syncopate/fuse/graph.hpp"
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/result.hpp"
@@ -47,7 +49,8 @@ struct Placement {
 
 /// Fails, with rank and op, where an op writes into what another rank's kernel makes without a surely earlier
 /// op that has waited for that, and where ranks would come to collectives in orders that block each other.
-[[nodiscard]] Result<Placement> place(const Graph& graph, const Lowered& lowered, const Backends& backends);
+[[nodiscard]] Result<Placement> place(const Graph& graph, const Lowered& lowered, const Backends& backends,
+                                      const Costs& costs = usual_costs());
 
 /// For each op whether it is one of `ops`, or precedes one of them.
 [[nodiscard]] std::vector<bool> completed_with(const Placement& placement, const std::vector<NodeId>& ops);

@@ -7,8 +7,8 @@
 //      copies     sum | ······· | copy to 1 | post | copy to 2 | post | copy to 3 | post
 //      stored     sum, each unit here, to 1, to 2 and to 3 | posts
 //
-// Large chunks are left to the copy engine: the stores of a sum take multiprocessors, and beside the kernel
-// they slow it down. The chunk engine, which has its own, stores all of its sums so.
+// Large chunks (Costs, cost.hpp) are left to the copy engine: the stores of a sum take multiprocessors, and
+// beside the kernel they slow it down. The chunk engine, which has its own, stores all of its sums so.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,6 @@
 #include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::fuse {
-
-/// Bytes that sums store at peers beside the kernel, at most, and those of a rank's last sum, when little of
-/// the kernel is left (docs/performance_log.md).
-inline constexpr std::int64_t kMostBytesStoredBySums = std::int64_t{4} << 20;
-inline constexpr std::int64_t kMostBytesStoredByTheLast = std::int64_t{32} << 20;
 
 inline constexpr std::int32_t kMostSumStores = 15;  ///< peers of one sum
 

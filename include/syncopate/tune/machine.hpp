@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "syncopate/fuse/cost.hpp"
 #include "syncopate/plan/topology/topology.hpp"
 #include "syncopate/result.hpp"
 
@@ -35,7 +36,8 @@ struct Curve {
 };
 
 /// µs, GB/s (10^9 bytes a second) and TFLOP/s. What each means is said in machine_figures().
-struct Rates {
+/// Those by which fuse chooses are Costs.
+struct Rates : fuse::Costs {
     double sm_tflops = 0;
     double sm_tf32_tflops = 0;
     double sm_fp32_tflops = 0;

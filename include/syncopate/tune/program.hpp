@@ -27,8 +27,9 @@ namespace syncopate::tune {
 /// product, and of loading what it reads, at the rates of one multiprocessor; plus its begin and end.
 [[nodiscard]] std::vector<double> program_tile_us(const Machine& machine, const kernel::Kernel& kernel);
 
-/// What fuse is told of a strategy of a program: of its fields those that Strategy marks for sy.fuse.
-[[nodiscard]] fuse::Options options_of(const Strategy& strategy, fuse::Device device);
+/// What fuse is told of a strategy of a program: of its fields those that Strategy marks for sy.fuse; and the
+/// machine, but on the host.
+[[nodiscard]] fuse::Options options_of(const Strategy& strategy, fuse::Device device, const Machine& machine);
 
 /// A call of the program on the machine. `work` is what plan_work makes of it by the strategy.
 [[nodiscard]] Estimate estimate_program(const fuse::StagedProgram& program, const fuse::Work& work,
