@@ -163,6 +163,13 @@ void bind_rendezvous(nb::module_& module) {
             unwrap(barrier(rendezvous, label, seconds(timeout)));
         },
         "rendezvous"_a, "label"_a, "timeout"_a = 60.0, ReleaseGil());
+    module.def(
+        "all_gather",
+        [](Rendezvous& rendezvous, const std::string& label, const std::string& text, double timeout) {
+            return unwrap(all_gather(rendezvous, label, text, seconds(timeout)));
+        },
+        "rendezvous"_a, "label"_a, "text"_a, "timeout"_a = 60.0, ReleaseGil(),
+        "Every rank's text, by rank. Collective.");
 }
 
 void bind_heap(nb::module_& module) {

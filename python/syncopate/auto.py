@@ -455,7 +455,7 @@ class _Measurer:
             for tensor, right in zip(made, self.right, strict=True):
                 if not _alike(tensor, right):
                     return "its result is not that of the default"
-        except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as problem:
+        except Exception as problem:  # noqa: BLE001 - Triton has errors of its own
             return (str(problem).splitlines() or [type(problem).__name__])[0]
         self.made[i] = (kernel, calls)
         return ""

@@ -30,7 +30,7 @@ from .arguments import (
     is_tensor,
     scalar,
 )
-from .group import Group, of_process_group
+from .group import FailedTogether, Group, of_process_group
 from .items import flat
 from .places import OutputPlaces, box_view, check_output, check_shard, final_box, shard_view
 from .prepared import Prepared
@@ -135,13 +135,15 @@ class FusedKernel:
         host_delay: float = 0.0,
         seed: int = 0,
         read_in_place: Sequence[str] = (),
+        in_step: bool = False,
     ) -> None:
         """`read_in_place`: tensors of the plan of which kernels read this rank's own part by arguments that are not bound, so
-        that the heap needs no copy of it."""
+        that the heap needs no copy of it. `in_step`: where a rank cannot fuse or compile, no rank goes on (Group.together)."""
         self.stages, self.plan, self.group = list(stages), plan, group
         self.strategy = strategy or Strategy()
         self._timing = {"deadline": deadline, "host_delay": host_delay, "seed": seed}
         self._read_in_place = list(read_in_place)
+        self._in_step = in_step
         self._signatures = [
             k.signature if isinstance(k, StatedKernel) else inspect.signature(function_of(k))
             for k in (stage.kernel for stage in self.stages)
@@ -260,17 +262,33 @@ class FusedKernel:
             for name in one.values if cuda else ():  # on the host each call is held against them
                 _check_values(name, one)
         texts = self._texts_on(device)
-        artifact = self._fuse(taken, texts, device, group.multiprocessors(132))
-        self._require_whole_sums(artifact, taken)
+
+        def fused() -> tuple[_syncopate.Artifact, list[Any]]:
+            artifact = self._fuse(taken, texts, device, group.multiprocessors(132))
+            self._require_whole_sums(artifact, taken)
+            return artifact, [text.load(stage) for text, stage in zip(texts, artifact.stages, strict=True)]
+
+        artifact, kernels = group.together("fused", fused) if self._in_step else fused()
         prepared = Prepared(
             artifact,
             group,
-            [text.load(stage) for text, stage in zip(texts, artifact.stages, strict=True)],
+            kernels,
             engine_blocks=8 if self.strategy.engine_blocks is None else max(1, self.strategy.engine_blocks),
             read_in_place=self._read_in_place,
             **self._timing,
         )
-        prepared.compile([one.items for one in taken], [one.options for one in taken])
+
+        def compiled() -> None:
+            prepared.compile([one.items for one in taken], [one.options for one in taken])
+
+        if not self._in_step:
+            compiled()
+            return prepared
+        try:
+            group.together("compiled", compiled)
+        except FailedTogether:
+            prepared.close()
+            raise
         return prepared
 
     def _bind_to_plan(self, index: int, one: _Taken, group: Group, device: str) -> None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from . import _syncopate
+
+TOGETHER = 600.0  # seconds that ranks wait for the others' work, which may be a compilation
+
+
+class FailedTogether(RuntimeError):
+    """What failed on some rank, and so on all of them."""
 
 
 @dataclass
@@ -32,6 +39,25 @@ class Group:
 
     def barrier(self, label: str) -> None:
         _syncopate.barrier(self.rendezvous, label)
+
+    def together(self, what: str, work: Callable[[], Any]) -> Any:
+        """What `work` makes here. Where it fails on some rank, FailedTogether on all of them, with that rank's error: so that no
+        rank goes on alone. Collective; waits for what the others' work takes."""
+        made, failure = None, None
+        try:
+            made = work()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others hear of it
+            failure = error
+        # That another rank gave up is not the cause.
+        kind = "" if failure is None else "b" if isinstance(failure, _syncopate.SyncopateError) else "a"
+        mine = kind + (("".join(str(failure).splitlines()[:1]) or type(failure).__name__) if kind else "")
+        texts = [mine] if self.size == 1 else _syncopate.all_gather(self.rendezvous, what, mine, TOGETHER)
+        failed = (
+            min((text[0], rank, text[1:]) for rank, text in enumerate(texts) if text) if any(texts) else None
+        )
+        if failed is not None:
+            raise FailedTogether(f"rank {failed[1]}: {failed[2]}") from failure
+        return made
 
     def multiprocessors(self, on_host: int) -> int:
         """Of this rank's GPU; without one, `on_host`."""

@@ -134,7 +134,7 @@ class Measurer:
             if not error <= case.tolerance:
                 return f"it is wrong: relative error {error:.3g}"
             self.calls[i] = case.graphs(call) if on_gpu() else call
-        except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as problem:
+        except Exception as problem:  # noqa: BLE001 - Triton has errors of its own
             return (str(problem).splitlines() or [type(problem).__name__])[0]
         return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -11,10 +12,10 @@ from .. import _syncopate, plans, trace, tuning
 from ..arguments import DTYPE_NAMES
 from ..fused import Call, FusedKernel, Stage
 from ..gemm import Product, require_activation, require_supported
-from ..group import Group, of_process_group
+from ..group import FailedTogether, Group, of_process_group
 from ..places import OutputPlaces, check_operand
 from ..prepared import Prepared
-from ..strategy import PROGRAMS_ON_HOST, Problem, Strategy, choose, complete
+from ..strategy import PROGRAMS_ON_HOST, Problem, Strategy, choose_found, complete, key_of, to_json
 from .unfused import PAIRS, Unfused, symmetric
 
 #: Of a call of the operator on `rank`: its x, or its weights.
@@ -26,7 +27,9 @@ class Operator:
     """One or more products fused with a plan, for one shape. Collective: all ranks construct and call it alike.
 
     `strategy`: how it is done; what it leaves open is filled in, and without one the fastest known is taken (`strategy`
-    says which). `deadline`: seconds that any wait may last. `host_delay`, `seed`: as of sy.fuse.
+    says which). `found`: the strategy is what tuning found. Where such a one cannot be set up, or fails in its first call, on
+    any rank, all take the default strategy instead, with a warning. `deadline`: seconds that any wait may last. `host_delay`,
+    `seed`: as of sy.fuse.
     """
 
     name: ClassVar[str]  # in SPEC (`syncopate run`), and of its problems
@@ -47,6 +50,7 @@ class Operator:
         *,
         w_transposed: bool = False,
         activation: str = "",
+        found: bool = False,
         deadline: float = 30.0,
         host_delay: float = 0.0,
         seed: int = 0,
@@ -59,17 +63,33 @@ class Operator:
         self.w_transposed, self.activation = w_transposed, activation
         cuda = group.device == "cuda"
         self.device = torch.device("cuda", group.ordinal) if cuda else torch.device("cpu")
-        self.strategy = self.chosen(group) if strategy is None else complete(problem, strategy)
+        self._timing = {"deadline": deadline, "host_delay": host_delay, "seed": seed}
+        self._left: list[
+            FusedKernel
+        ] = []  # by strategies that failed in their first call: x and y may lie there
+        if strategy is None:
+            taken, found = self.chosen(group)
+        else:
+            taken = complete(problem, strategy)
+        self._on_trial = found and not taken.unfused
+        if self._on_trial:
+            self._together("made", lambda: self._set_up(taken))
+        else:
+            self._set_up(taken)
+
+    def _set_up(self, strategy: Strategy) -> None:
+        problem, group = self.problem, self.group
+        self.strategy = strategy
         self.check_problem()
         self._pair = self._unfused_pair() if self.strategy.unfused else None
         self.plan = self.make_plan(plans.mesh_of(group.size), DTYPE_NAMES[problem.dtype])
-        activations = (activation, *[""] * len(problem.products))  # of the first product
+        activations = (self.activation, *[""] * len(problem.products))  # of the first product
         self.products = [
             Product(
                 *shape,
                 tiling,
                 self.strategy.programs,
-                w_transposed,
+                self.w_transposed,
                 act,
                 gluon=self.strategy.kernel == "gluon",
             )
@@ -80,23 +100,48 @@ class Operator:
             self.plan,
             group,
             self.strategy,
-            deadline=deadline,
-            host_delay=host_delay,
-            seed=seed,
+            in_step=self._on_trial,
+            **self._timing,
         )
         self.prepared: Prepared | None = None
         self._places = OutputPlaces(self.plan, group.rank, self.output) if self.output else None
         self._shapes = self.shapes(group.rank)
 
-    def chosen(self, group: Group) -> Strategy:
-        """The fastest known that this operator can carry out. With SYNCOPATE_TUNE=auto it is found out first."""
+    def chosen(self, group: Group) -> tuple[Strategy, bool]:
+        """The fastest known that this operator can carry out, and whether tuning found it. With SYNCOPATE_TUNE=auto it is found
+        out first."""
         if _syncopate.tune.mode() == "auto":
             tuning.tune_once(self.problem, group)
         rendezvous = group.rendezvous if group.size > 1 else None
-        made = choose(self.problem, unfused=not self._unfused_objection(group), rendezvous=rendezvous)
+        pair = not self._unfused_objection(group)
+        made, found = choose_found(self.problem, unfused=pair, rendezvous=rendezvous)
         if getattr(self, "keep", False) and made.backend in plans.INLINE:  # tiles that fetch x keep nothing
+            return self._default(), False
+        return made, found
+
+    def _default(self) -> Strategy:
+        made = complete(self.problem, Strategy())
+        if getattr(self, "keep", False) and made.backend in plans.INLINE:
             return complete(self.problem, Strategy(backend="copy_engine"))
         return made
+
+    def _together(self, what: str, work: Callable[[], Any]) -> bool:
+        """Work by a strategy that tuning found. Where it fails on any rank, all set up the default one: False."""
+        try:
+            self.group.together(what, work)
+            return True
+        except FailedTogether as error:
+            name = _syncopate.tune.name_of(to_json(self.strategy))
+            warnings.warn(
+                f"syncopate: what tuning found for {key_of(self.problem)}, {name}, does not run here: {error}; the default "
+                "strategy is taken",
+                stacklevel=4,
+            )
+        self._on_trial = False
+        if getattr(self, "fused", None) is not None and self.fused.prepared:
+            self._left.append(self.fused)
+        self._set_up(self._default())
+        return False
 
     def _unfused_objection(self, group: Group) -> str:
         """Why torch's libraries cannot run the operator; "" if they can."""
@@ -179,12 +224,18 @@ class Operator:
     def prepare(self, *weights: torch.Tensor) -> Prepared | None:
         """Fuses and compiles on first use, for these weights or stand-ins; None where the strategy is unfused. Collective."""
         if self.prepared is None and self._pair is None:
-            _, *given = (self.empty(*shape) for shape in self._shapes.values())
-            given[: len(weights)] = weights
-            x = None if self.input else self.empty(self.m, self.k)
-            y = None if self.output else self.empty(self.m, self.n)
-            self.prepared = self.fused.prepare_calls(self.calls(_StandIns(self), x, given, y))
+            if self._on_trial:
+                self._together("prepared", lambda: self._prepare(weights))
+            if self.prepared is None:
+                self._prepare(weights)
         return self.prepared
+
+    def _prepare(self, weights: Sequence[torch.Tensor]) -> None:
+        _, *given = (self.empty(*shape) for shape in self._shapes.values())
+        given[: len(weights)] = weights
+        x = None if self.input else self.empty(self.m, self.k)
+        y = None if self.output else self.empty(self.m, self.n)
+        self.prepared = self.fused.prepare_calls(self.calls(_StandIns(self), x, given, y))
 
     def shard(self) -> torch.Tensor:
         """This rank's place for x in the heap: what is written there is not copied."""
@@ -208,6 +259,19 @@ class Operator:
             out = self.empty(self.out_rows, self.n)
         if self._pair is not None:
             return PAIRS[self.name](self._pair, self, x, weights, out)
+        if self._on_trial and not _is_capturing(self.device):
+            self.prepare(*weights)
+
+            def first() -> None:
+                self._run(x, weights, out)
+                self.check()
+
+            if self._on_trial and self._together("run", first):
+                self._on_trial = False
+                return out
+        return self._run(x, weights, out)
+
+    def _run(self, x: torch.Tensor, weights: tuple[torch.Tensor, ...], out: torch.Tensor) -> torch.Tensor:
         prepared = self._place(x, weights, out)
         outside = (
             weights if self.input else (x, *weights)
@@ -263,7 +327,9 @@ class Operator:
     def close(self) -> None:
         """Frees the heap. Collective."""
         self.prepared = None
-        self.fused.close()
+        for fused in (*self._left, self.fused):
+            fused.close()
+        self._left.clear()
 
     def empty(self, *shape: int) -> torch.Tensor:
         return torch.empty(*shape, dtype=self.dtype, device=self.device)
@@ -357,6 +423,10 @@ class OneProduct(Operator):
         """The same into a new tensor."""
         w, *bias = weights
         return self.unfused(a, w, torch.full_like(self.empty(self.m, self.n), float("nan")), *bias)
+
+
+def _is_capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 class _StandIns(dict):

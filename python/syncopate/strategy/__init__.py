@@ -4,7 +4,7 @@ strategy.choose(Problem("matmul_all_reduce", m, n, k, torch.bfloat16, ranks=8, n
 sy.ops.MatmulAllReduce(m, n, k, strategy=Strategy(split=2, backend="copy_engine"))
 """
 
-from .choose import SMALL, choose, complete, estimate, from_json, key_of, recorded, to_json
+from .choose import SMALL, choose, choose_found, complete, estimate, from_json, key_of, recorded, to_json
 from .model import DEDICATED, PROGRAMS_ON_HOST, Chunking, Problem, Strategy
 from .tiling import Tiling, choose_tiling, gemm_tiles
 from .ways import Way
@@ -19,6 +19,7 @@ __all__ = [
     "Tiling",
     "Way",
     "choose",
+    "choose_found",
     "choose_tiling",
     "complete",
     "estimate",

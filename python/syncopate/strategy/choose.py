@@ -129,10 +129,22 @@ def choose(
     another by the estimate. `unfused`: whether the vendors' pair can be run, which takes a process group of torch. `kept`:
     the caller reads what is gathered in the heap, so tiles do not fetch it themselves; `copied`: and copies it from there.
     With the `rendezvous` of all ranks, rank 0 chooses for all, whose stores may differ. Collective then."""
-    chosen, _, _ = estimate(problem, unfused=unfused, kept=kept, copied=copied)
+    return choose_found(problem, unfused=unfused, kept=kept, copied=copied, rendezvous=rendezvous)[0]
+
+
+def choose_found(
+    problem: Problem,
+    *,
+    unfused: bool = True,
+    kept: bool = False,
+    copied: bool = False,
+    rendezvous: Any = None,
+) -> tuple[Strategy, bool]:
+    """As choose(), and whether it is what tuning has found."""
+    chosen, _, found = estimate(problem, unfused=unfused, kept=kept, copied=copied)
     if rendezvous is not None and _syncopate.tune.mode() != "off":
-        chosen = _syncopate.tune.share(rendezvous, chosen)
-    return from_json(chosen)
+        chosen, found = json.loads(_syncopate.tune.share(rendezvous, json.dumps([chosen, found])))
+    return from_json(chosen), found
 
 
 def recorded(problem: Problem) -> Strategy | None:

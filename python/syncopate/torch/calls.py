@@ -16,7 +16,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from .. import _syncopate, jit
 from ..group import Group, alive, known, of_process_group
-from ..strategy import Problem, Strategy, choose, estimate, from_json
+from ..strategy import Problem, Strategy, choose_found, estimate, from_json
 from . import buckets, report
 from .gloo import gather_through_host, over_gloo
 
@@ -115,11 +115,14 @@ def _made(
     options = dict(options)
     kept, copied = options.get("keep", False), options.pop("copied", False)
     try:
-        strategy = None if name == "attention" else _chosen(name, extents, x.dtype, group, kept, copied)
-        if isinstance(strategy, str):
-            return _Entry(group, reason=strategy)
+        strategy = None
+        if name != "attention":
+            strategy, found = _chosen(name, extents, x.dtype, group, kept, copied)
+            if isinstance(strategy, str):
+                return _Entry(group, reason=strategy)
+            options["found"] = found
         if options.get("axis"):  # of columns only the default is known
-            strategy = None
+            strategy, options["found"] = None, False
         operator = kind(*extents, x.dtype, group, strategy=strategy, deadline=deadline, **options)
         operator.prepare()
     except (ValueError, _syncopate.SyncopateError) as error:
@@ -170,14 +173,14 @@ def forget(operator: Any) -> None:
 
 def _chosen(
     name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group, kept: bool, copied: bool
-) -> Strategy | str:
-    """The strategy for the bucket of M, which rank 0 chooses for all, or why the pair is to run: collective. In the
-    deterministic mode it is a fused one. `kept`, `copied`: of what is gathered, see strategy.choose."""
+) -> tuple[Strategy | str, bool]:
+    """The strategy for the bucket of M, which rank 0 chooses for all, or why the pair is to run; and whether tuning found it:
+    collective. In the deterministic mode it is a fused one. `kept`, `copied`: of what is gathered, see strategy.choose."""
     problem = problem_for(name, extents, dtype, group)
-    made = choose(
+    made, found = choose_found(
         problem, unfused=not buckets.generation(), kept=kept, copied=copied, rendezvous=group.rendezvous
     )
-    return (slower(problem, kept, copied) or SLOWER) if made.unfused else made
+    return (slower(problem, kept, copied) or SLOWER) if made.unfused else made, found
 
 
 def problem_for(name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group) -> Problem:
