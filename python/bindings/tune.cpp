@@ -224,6 +224,13 @@ void bind_tune(nb::module_& module) {
     tune.def("complete", complete, "problem"_a, "strategy"_a, "machine"_a = "", "device"_a = "",
              "cuda"_a = true, "exact_fp32"_a = false, "gluon"_a = true);
     tune.def("estimate", estimate, "problem"_a, "strategy"_a, "machine"_a = "");
+    tune.def(
+        "usual_warps",
+        [](std::int32_t block_m, std::int32_t block_n, std::int32_t block_k, std::int32_t num_wide) {
+            return tune::usual_warps(
+                {.block_m = block_m, .block_n = block_n, .block_k = block_k, .num_wide = num_wide});
+        },
+        "block_m"_a, "block_n"_a, "block_k"_a, "num_wide"_a = -1);
     tune.def("tiles", tiles, "m"_a, "n"_a, "k"_a, "dtype"_a, "programs"_a, "exact_fp32"_a = false);
     tune.def(
         "gluon_tiles", gluon_tiles, "m"_a, "n"_a, "k"_a, "programs"_a, "machine"_a = "", "device"_a = "",

@@ -169,6 +169,4 @@ def gemm_programs(m: int, n: int, t: Tiling, programs: int) -> int:
 
 
 def gemm_options(t: Tiling) -> dict[str, int]:
-    # One warpgroup makes 128 x 128 of 16-bit inputs in 0.9 of two's time; fp32 comes in shorter blocks of K, and would spill.
-    most = 128 * 128 if t.block_k >= 64 and t.num_wide < 0 else 64 * 128
-    return {"num_warps": 4 if t.block_m * t.block_n <= most else 8, "num_stages": t.stages}
+    return {"num_warps": t.num_warps, "num_stages": t.stages}

@@ -37,6 +37,7 @@ public:
             case Kind::other: break;
         }
         orders();
+        neighbours();
         return made_;
     }
 
@@ -209,6 +210,19 @@ private:
     /// know: they come after the kernel's own order, which it takes for equal.
     void orders() {
         for (std::size_t i = 1; i < fuse::kNumTileOrders; ++i) add({.tile_order = static_cast<TileOrder>(i)});
+    }
+
+    /// The default strategy with other stages and warps, which the estimate takes for equal, too.
+    void neighbours() {
+        const Strategy usual = complete(problem_, machine_, {});
+        if (usual.kernel != ProductKernel::plain) return;
+        for (std::size_t i = 0; i < usual.tiles.size(); ++i) {
+            for (const TileConfig& tile : neighbours_of(machine_, problem_.dtype, usual.tiles[i])) {
+                Strategy strategy{.tiles = usual.tiles};
+                strategy.tiles[i] = tile;
+                add(strategy);
+            }
+        }
     }
 
     /// The quickest tiles, and those of one shape.

@@ -75,6 +75,7 @@ std::span<const FigureRow> machine_figures() {
         FigureRow{"summed_store_mib", "MiB", "a sum that stores itself at peers beside the product, at most", &R::summed_store_mib},
         FigureRow{"last_store_mib", "MiB", "the same of a rank's last sum", &R::last_store_mib},
         FigureRow{"part_rounds", kShare, "rounds of tiles that are worth a part of a sum", &R::part_rounds},
+        FigureRow{"shared_kib", "KiB", "shared memory that a block of a kernel may have", &R::shared_kib},
         FigureRow{"tile_store_gbps", "GB/s by MiB", "tiles stored at peers, by what leaves a rank", nullptr, &R::tile_store_gbps},
         FigureRow{"engine_gbps", "GB/s by blocks", "the chunk engine's copies beside a product", nullptr, &R::engine_gbps},
         FigureRow{"engine_sum_gbps", "GB/s by blocks", "its sums, read and stored at peers, beside a product", nullptr, &R::engine_sum_gbps},

@@ -119,6 +119,7 @@ std::string tile_objection(const Question& asked) {
             std::string text = gluon_objection(asked.problem.dtype, is_last ? asked.last : asked.first, tile,
                                                asked.strategy.placement == Placement::fused);
             if (!text.empty()) return text;
+            if (tile.warps != 0) return "the Gluon kernel has warps of its own";
             continue;
         }
         if (tile.num_wide >= 0 && plan::size_of(asked.problem.dtype) > 2)

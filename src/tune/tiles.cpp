@@ -163,6 +163,39 @@ std::vector<TileConfig> tile_configs(plan::DType dtype, const ProductShape& shap
     return made;
 }
 
+std::int32_t usual_warps(const TileConfig& tile) {
+    // One warpgroup makes 128 x 128 of 16-bit inputs in 0.9 of two's time; fp32 comes in shorter blocks of K,
+    // and would spill.
+    const std::int32_t most = tile.block_k >= 64 && tile.num_wide < 0 ? 128 * 128 : 64 * 128;
+    return tile.block_m * tile.block_n <= most ? 4 : 8;
+}
+
+std::vector<TileConfig> neighbours_of(const Machine& machine, plan::DType dtype, const TileConfig& tile) {
+    // Sums that a thread holds: more leave no registers for anything else, fewer are no work for its warps.
+    constexpr std::int32_t kMostSums = 128;
+    constexpr std::int32_t kLeastSums = 32;
+    constexpr std::int32_t kThreadsOfAWarp = 32;
+    std::vector<TileConfig> made;
+    if (tile.num_wide >= 0) return made;  // a kernel of two tile shapes has stages of its own
+    const std::int64_t bytes = static_cast<std::int64_t>(plan::size_of(dtype));
+    const std::int64_t stored = tile.block_n == 256 ? tile.block_n / 2 : tile.block_n;  // columns, at once
+    for (const std::int32_t stages : {tile.stages - 1, tile.stages + 1}) {
+        const std::int64_t ring = std::int64_t{stages} * tile.block_k * (tile.block_m + tile.block_n) * bytes;
+        const auto shared = static_cast<double>(ring + tile.block_m * stored * bytes);
+        if (stages < 2 || shared > machine.rates.shared_kib * 1024) continue;
+        made.push_back(tile);
+        made.back().stages = stages;
+    }
+    const std::int32_t usual = tile.warps > 0 ? tile.warps : usual_warps(tile);
+    for (const std::int32_t warps : {4, 8}) {
+        const std::int32_t sums = tile.block_m * tile.block_n / (warps * kThreadsOfAWarp);
+        if (warps == usual || sums > kMostSums || sums < kLeastSums) continue;
+        made.push_back(tile);
+        made.back().warps = warps;
+    }
+    return made;
+}
+
 TileConfig quickest_tiles(const Machine& machine, plan::DType dtype, const ProductShape& shape,
                           std::int32_t programs, bool exact) {
     if (plan::size_of(dtype) > 2) {

@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 strategy = pytest.importorskip("syncopate.strategy")
+from syncopate.gemm import Product  # noqa: E402
 from syncopate.strategy import Chunking, Problem, Strategy, Tiling, Way  # noqa: E402
 
 MODELS = {"8B": (4096, 14336), "70B": (8192, 28672), "GPT-3": (12288, 49152), "405B": (16384, 53248)}
@@ -28,6 +29,7 @@ def all_reduce(model: str, m: int, size: int) -> Strategy:
         Strategy(plain_kernel=True, pulled=1),
         Strategy(unfused=True),
         Strategy(kernel="gluon"),
+        Strategy(tilings=(dataclasses.replace(WIDE, warps=4),)),
     ],
 )
 def test_a_strategy_is_the_same_after_json(given):
@@ -47,6 +49,16 @@ def test_few_rows_are_summed_after_the_product(model, size):
 def test_many_rows_on_many_ranks_are_summed_beside_the_product(model, size):
     chosen = all_reduce(model, 4096, size)
     assert not chosen.plain_kernel and not chosen.unfused
+
+
+def test_a_product_is_launched_with_the_warps_and_stages_of_its_tiles():
+    usual = Product(1024, 1024, 64, WIDE, programs=4)
+    other = dataclasses.replace(usual, tiling=dataclasses.replace(WIDE, block_n=128, warps=8, stages=5))
+    arrays = [torch.empty(shape) for shape in ((1024, 64), (64, 1024), (1024, 1024))]
+    assert usual.call(*arrays).options == {"num_warps": 8, "num_stages": 4}
+    assert other.call(*arrays).options == {"num_warps": 8, "num_stages": 5}
+    narrow = dataclasses.replace(other, tiling=dataclasses.replace(other.tiling, warps=0))
+    assert narrow.call(*arrays).options["num_warps"] == 4, "as many as such a tile usually takes"
 
 
 def test_what_is_chosen_is_complete():

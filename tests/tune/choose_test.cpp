@@ -41,6 +41,26 @@ private:
     Strategy strategy_;
 };
 
+TEST(Candidates, OfOtherStagesAndWarpsComeBehindTheDefaultForTheSearchToTry) {
+    const Problem problem = problem_of("all_gather_matmul:M=64,N=28672,K=8192", 4);
+    const Machine machine = machine_of(4);
+    const Strategy usual = complete(problem, machine, {});
+    const std::vector<Candidate> ranked = rank_candidates(problem, machine);
+    const auto place = [&](const Strategy& strategy) {
+        return std::ranges::find(ranked, strategy, &Candidate::strategy) - ranked.begin();
+    };
+    const auto count = static_cast<std::ptrdiff_t>(ranked.size());
+    ASSERT_EQ(usual.tiles.front().stages, 5);
+    for (const auto& [stages, warps] : {std::pair{4, 0}, std::pair{6, 0}, std::pair{5, 8}}) {
+        Strategy other = usual;
+        other.tiles.front().stages = stages;
+        other.tiles.front().warps = warps;
+        EXPECT_LT(place(usual), place(other));
+        ASSERT_LT(place(other), count) << stages << " stages, " << warps << " warps";
+        EXPECT_EQ(ranked[static_cast<std::size_t>(place(other))].pruned, "");
+    }
+}
+
 TEST(Candidates, AreCompleteDifferentAndHoldTheUnfusedPair) {
     for (const std::string& spec : specs()) {
         for (const std::int32_t ranks : {1, 2, 8}) {

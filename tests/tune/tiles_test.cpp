@@ -35,6 +35,21 @@ TEST(Tiles, AreSmallForAProductOfFewAndPackedForOneThatLeavesARest) {
     EXPECT_EQ(quickest_tiles(machine(), plan::DType::fp32, {4096, 3584, 8192}, 132, true).precision, "ieee");
 }
 
+TEST(Tiles, HaveNeighboursThatABlockHasSharedMemoryAndRegistersFor) {
+    const auto words = [](const TileConfig& tile) {
+        std::string text;
+        for (const TileConfig& one : neighbours_of(machine(), plan::DType::bf16, tile))
+            text += (text.empty() ? "" : " ") + std::to_string(one.stages) + "/" + std::to_string(one.warps);
+        return text;
+    };
+    EXPECT_EQ(words({.block_m = 128, .block_n = 256, .block_k = 64, .stages = 4}), "3/0")
+        << "five stages take 272 KiB, and a thread of four warps would hold 256 sums";
+    EXPECT_EQ(words({.block_m = 128, .block_n = 128, .block_k = 64, .stages = 6}), "5/0 6/8");
+    EXPECT_EQ(words({.block_m = 64, .block_n = 128, .block_k = 64, .stages = 5}), "4/0 6/0 5/8");
+    EXPECT_EQ(words({.block_m = 128, .block_n = 256, .block_k = 64, .stages = 4, .num_wide = 3}), "")
+        << "the kernel of two shapes has its own";
+}
+
 TEST(Play, WaitsForRowsThatArriveLate) {
     const TileGrid grid = tile_grid(256, 256, {.block_m = 128, .block_n = 256});
     const Programs programs{.count = 2, .start_us = 0, .wide_us = 10, .narrow_us = 5, .phase_us = 1};

@@ -91,6 +91,7 @@ struct Rates : fuse::Costs {
     double gluon_memory_gbps = 0;
     double gluon_filled = 0;
     double gluon_call_us = 0;
+    double shared_kib = 0;
     Curve attention_tflops;
     Curve attention_gluon_tflops;
     Curve attention_causal;

@@ -54,6 +54,14 @@ struct TileGrid {
 /// The configurations that the library's kernels take for such a product, without mixed ones.
 [[nodiscard]] std::vector<TileConfig> tile_configs(plan::DType dtype, const ProductShape& shape);
 
+/// Warps by which the library's plain kernel makes such a tile where its strategy says none.
+[[nodiscard]] std::int32_t usual_warps(const TileConfig& tile);
+
+/// `tile` of the plain kernel with one stage more or less, or by another number of warps, as far as a block
+/// has shared memory and registers for it. The estimate takes them for equal: only measuring orders them.
+[[nodiscard]] std::vector<TileConfig> neighbours_of(const Machine& machine, plan::DType dtype,
+                                                    const TileConfig& tile);
+
 /// The quickest of them, mixtures of wide and narrow tiles included; among equals the one with most wide
 /// tiles. `exact`: fp32 products without tf32.
 [[nodiscard]] TileConfig quickest_tiles(const Machine& machine, plan::DType dtype, const ProductShape& shape,

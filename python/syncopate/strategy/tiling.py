@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
@@ -23,6 +24,16 @@ class Tiling:
     group_m: int = 8
     split_k: int = 1  # programs that share a tile's reduction, where the kernel can
     even: bool = False  # programs meet within tiles, so that all work as long, where the kernel can
+    warps: int = 0  # of the plain kernel; 0: as many as such a tile usually takes
+
+    @property
+    def num_warps(self) -> int:
+        return self.warps or _usual_warps(self.block_m, self.block_n, self.block_k, self.num_wide)
+
+
+@lru_cache
+def _usual_warps(block_m: int, block_n: int, block_k: int, num_wide: int) -> int:
+    return _syncopate.tune.usual_warps(block_m, block_n, block_k, num_wide)
 
 
 def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, programs: int) -> Tiling:
