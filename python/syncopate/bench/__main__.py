@@ -7,6 +7,7 @@ over ranks; candidates of a shape take turns, inputs rotate past the L2 cache, a
     syncopate bench all_gather_matmul --shapes 70B,4096x11008 --tokens 16,512,4096 --plot speed.svg
     syncopate bench matmul_all_reduce --vary split=1,2,4,8,16            one column a strategy
     syncopate bench --vary backend=copy_engine,tma_dedicated,tma_inline --few
+    syncopate bench mlp_chain --shapes GPT-3 --tokens 256                 two products on one GPU
     syncopate bench attention --help                  has shapes and options of its own
 """
 
@@ -160,7 +161,8 @@ def main(arguments: list[str] | None = None) -> int:
             start(0, 0, "")
             report = run_all(options)
             return finish(report, options) if int(os.environ["RANK"]) == 0 else 0
-        ranks = options.ranks or (gpus or 2)
+        one = options.operators == ["mlp_chain"]  # which is one GPU's
+        ranks = options.ranks or (1 if one else gpus or 2)
         if gpus and ranks > gpus:
             raise RankError(f"{ranks} ranks need {ranks} GPUs, this machine has {gpus}", 3)
 

@@ -308,6 +308,39 @@ class FeedForward(Case):
         return self.out(i)
 
 
+class MlpChain(Case):
+    """x @ up @ down, on each rank by itself."""
+
+    operator = "mlp_chain"
+    sharded = "F"
+
+    @property
+    def kind(self):
+        from .mlp_chain import MlpChain
+
+        return MlpChain
+
+    def make_tensors(self):
+        m, n, k, f = self.shape.m, self.shape.n, self.shape.k, self.shape.f
+        self.x, self.out = self.random(m, k), self.empty(m, n)
+        self.up, self.down = self.random(k, f), self.random(f, n)
+        for up in self.up:
+            up.mul_(k**-0.5)
+        self.inner = self.empty(m, f)
+
+    @property
+    def weights(self):
+        return self.up, self.down
+
+    def product(self, i):
+        torch.mm(self.x(i), self.up(i), out=self.inner(i))
+        torch.mm(self.inner(i), self.down(i), out=self.out(i))
+
+    def unfused(self, i):
+        self.product(i)
+        return self.out(i)
+
+
 CASES: dict[str, type[Case]] = {
     case.operator: case
     for case in (
@@ -317,5 +350,6 @@ CASES: dict[str, type[Case]] = {
         AllToAllMatmul,
         MatmulAllToAll,
         FeedForward,
+        MlpChain,
     )
 }

@@ -135,7 +135,7 @@ def alone(case: Case, made: Any) -> Callable[[int], None]:
 
 def bound_of(op: Any, product_us: float, topology: str) -> float:
     """What no schedule can go below: the product alone, or the transfers of the operator's plan on this machine's links."""
-    if not topology:
+    if not topology or op.plan.num_ranks == 1:
         return product_us
     return max(product_us, _syncopate.simulate(op.plan, topology, False).bound_us)
 

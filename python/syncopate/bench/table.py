@@ -49,6 +49,7 @@ OPERATORS = {
     "all_to_all_matmul": ("a2a_gemm", "all-to-all + GEMM"),
     "matmul_all_to_all": ("gemm_a2a", "GEMM + all-to-all"),
     "feed_forward": ("feed_forward", "feed-forward block"),
+    "mlp_chain": ("mlp_chain", "two products on one GPU"),
 }
 SHORT = {operator: name for operator, (name, _) in OPERATORS.items()}
 TITLES = dict(OPERATORS.values())

@@ -1,4 +1,4 @@
-"""The product and the collective one after the other, by cuBLAS and NCCL."""
+"""The product and the collective one after the other, by cuBLAS and NCCL; of a chain, the two products."""
 
 EAGER = True
 
