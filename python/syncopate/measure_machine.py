@@ -1,8 +1,8 @@
 """`syncopate tune --measure-machine`: what choices need to know of this machine, measured into a machine file.
 
-One GPU gives the rates of products and of its memory, and what launches and waits cost. Where there are two GPUs or more, two
-ranks measure what goes between them (measure_links.py): copies by size and direction, the chunk engine by number of blocks, and
-signals. What is not measured is kept from the nearest known machine. Each figure's source says which of the two it is. The file is
+One GPU gives the rates of products, of attention (measure_attention.py) and of its memory, and what launches and waits cost.
+Where there are two GPUs or more, two ranks measure what goes between them (measure_links.py): copies by size and direction, the
+chunk engine by number of blocks, and signals. What is not measured is kept from the nearest known machine. Each figure's source says which of the two it is. The file is
 written by C++ (tune/machine.hpp), which checks it.
 """
 
@@ -13,7 +13,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _syncopate
@@ -118,10 +118,32 @@ def local_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]
     figures |= product_figures(times, sms)
     cache = torch.cuda.get_device_properties(0).L2_cache_size
     figures["cache_mib"] = (cache / MIB, "the device's attribute")
+    figures["shared_kib"] = (shared_bytes() / 1024, "the device's attribute")
     library = library_times(torch, progress)
     if library:
         figures["library_call_us"] = (library, "the vendor's product of 64 x 64 x 64 as a CUDA graph")
     return figures
+
+
+def shared_bytes() -> int:
+    """That a block of a kernel may have on this GPU, if it asks for them."""
+    from triton.runtime import driver
+
+    return int(driver.active.utils.get_device_properties(0)["max_shared_mem"])
+
+
+def attention_tables(torch: Any, progress: Progress, gluon: bool, runs: Sequence[Any]) -> dict[str, Any]:
+    from . import measure_attention as attention
+    from .group import alone
+    from .ops.attention_rules import HEAD_DIMS
+
+    def microseconds_of(call: Callable[[], None]) -> float:
+        return microseconds(call, torch)
+
+    group = alone("cuda")
+    properties = torch.cuda.get_device_properties(0)
+    times = attention.measured(runs, lambda run: attention.call_of(run, group), microseconds_of, progress)
+    return attention.tables(times, gluon, HEAD_DIMS, properties.multi_processor_count)
 
 
 def call_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]]:
@@ -255,7 +277,10 @@ def main() -> int:
     options = parser.parse_args()
     import torch
 
+    from .measure_attention import runs as attention_runs
+    from .ops.attention_rules import HEAD_DIMS
     from .ranks import RankError, gpu_count
+    from .strategy.choose import runs_gluon
 
     try:
         count = gpu_count()
@@ -269,19 +294,24 @@ def main() -> int:
         print("error: neither HOME nor SYNCOPATE_CACHE_DIR is set: name a file with -o", file=sys.stderr)
         return 2
     between: dict[str, Any] = {}
+    begin = time.monotonic()
     if count > 1:
         try:
             between = between_two(SECONDS_BETWEEN)
         except RankError as error:
             print(f"between GPUs nothing was measured: {error}", file=sys.stderr)
     peers = count > 1 and torch.cuda.can_device_access_peer(0, 1)
-    progress = Progress(4 + 2 + 4 + 1 + (8 if peers else 0), SECONDS - (SECONDS_BETWEEN if peers else 0))
+    gluon = runs_gluon("cuda")
+    attention = attention_runs(gluon, HEAD_DIMS)
+    steps = 4 + 2 + 4 + 1 + (8 if peers else 0) + len(attention)
+    progress = Progress(steps, SECONDS - (time.monotonic() - begin))
     figures = local_figures(torch, progress) | between.get("figures", {})
     links = link_figures(copy_times(torch, progress)) if peers else {}
+    tables = attention_tables(torch, progress, gluon, attention)  # last: it takes longest
     properties = torch.cuda.get_device_properties(0)
     measured = {
         "figures": {name: {"value": value, "source": source} for name, (value, source) in figures.items()},
-        "tables": between.get("tables", {}),
+        "tables": between.get("tables", {}) | tables,
         "links": links | {name: us for name, us in between.get("links", {}).items() if us},
     }
     text, message = _syncopate.tune.measured_machine(

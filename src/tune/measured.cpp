@@ -38,8 +38,10 @@ Status read_tables(const nlohmann::json& tables, Measurement& made) {
         MeasuredTable& table = made.tables[name];
         table.source = entry["source"].get<std::string>();
         for (const auto& point : entry["points"]) {
-            if (!point.is_array() || point.size() != 2 || !is_positive(point[0]) || !is_positive(point[1]))
-                return Error{fmt::format("tables.{}: a point is two positive numbers", escaped(name))};
+            const bool pair = point.is_array() && point.size() == 2;
+            if (!pair || !is_positive(point[0]) || !(is_positive(point[1]) || point[1] == 0))
+                return Error{fmt::format(
+                    "tables.{}: a point is a positive number and one that is not negative", escaped(name))};
             const double x = point[0].get<double>();
             if (!table.curve.points.empty() && x <= table.curve.points.back().first)
                 return Error{fmt::format("tables.{}: {} does not come after {}", escaped(name), x,

@@ -125,6 +125,8 @@ TEST(Measured, TakesTablesAndTheLinksSignals) {
     const Result<Machine> again = machine_from_json(to_json(*machine));
     ASSERT_TRUE(again) << again.error().to_string();
     EXPECT_EQ(again->topology.sm.wait_us, 1.5);
+    EXPECT_TRUE(measurement_from_json(
+        R"({"tables": {"attention_gluon_tflops": {"points": [[64, 0]], "source": "it runs on Hopper only"}}})"));
     const auto refusal = [](const char* text) { return measurement_from_json(text).error().message; };
     EXPECT_EQ(refusal(R"({"tables": {"sm_tflops": {"points": [[1, 1]], "source": ""}}})"),
               "tables.sm_tflops: is no table of a machine");

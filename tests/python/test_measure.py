@@ -1,0 +1,89 @@
+"""What `syncopate tune --measure-machine` makes of the times that it measures; and on the host, that what it measures runs."""
+
+import sys
+
+import pytest
+
+pytest.importorskip("triton")
+
+from syncopate.measure_attention import HEADS, ROWS, Run, measured, runs, tables  # noqa: E402
+
+SIZES = (64, 128, 256)
+SMS = 132
+
+
+class Clock:
+    """A progress of which so many steps are in time."""
+
+    def __init__(self, steps: int) -> None:
+        self.left, self.names = steps, []
+
+    @property
+    def in_time(self) -> bool:
+        return self.left > 0
+
+    def step(self, what: str) -> None:
+        self.left -= 1
+        self.names.append(what)
+
+
+def times_on(steps: int, gluon: bool) -> dict[Run, float]:
+    """On a GPU on which a kernel takes 2 ms without a mask, and 1.1 under one."""
+    return measured(
+        runs(gluon, SIZES), lambda run: run, lambda run: 1100.0 if run.causal else 2000.0, Clock(steps)
+    )
+
+
+def test_rates_are_those_of_one_multiprocessor_and_a_mask_costs_what_it_leaves_undone():
+    found = tables(times_on(99, gluon=True), True, SIZES, SMS)
+    assert set(found) == {"attention_gluon_tflops", "attention_causal", "attention_tflops"}
+    (d, rate), *_ = found["attention_tflops"]["points"]
+    assert d == 64
+    assert rate * SMS * 2000e-6 == pytest.approx(4 * HEADS * ROWS * ROWS * 64 / 1e12)
+    # Half of the pairs in 0.55 of the time.
+    assert [round(share, 2) for _, share in found["attention_causal"]["points"]] == [0.91] * 3
+
+
+def test_a_table_that_time_did_not_suffice_for_is_left_out():
+    assert set(tables(times_on(3, gluon=True), True, SIZES, SMS)) == {"attention_gluon_tflops"}
+    assert set(tables(times_on(8, gluon=True), True, SIZES, SMS)) == {
+        "attention_gluon_tflops",
+        "attention_causal",
+    }
+    clock = Clock(2)
+    measured(runs(True, SIZES), lambda run: run, lambda run: 1.0, clock)
+    assert len(clock.names) == 9, "each step is shown, measured or not"
+
+
+def test_a_kernel_that_does_not_run_costs_its_table_only(capsys):
+    def fails(run: Run) -> float:
+        if run == Run("triton", 256, False):
+            raise RuntimeError("out of shared memory")
+        return 1000.0
+
+    times = measured(runs(True, SIZES), lambda run: run, fails, Clock(99))
+    assert set(tables(times, True, SIZES, SMS)) == {"attention_gluon_tflops", "attention_causal"}
+    assert "attention by triton, D = 256: out of shared memory" in capsys.readouterr().err
+
+
+def test_where_the_gluon_kernel_does_not_run_it_has_no_rate_and_the_plain_one_tells_of_masks():
+    found = tables(times_on(99, gluon=False), False, SIZES, SMS)
+    assert found["attention_gluon_tflops"]["points"] == [[64, 0], [128, 0], [256, 0]]
+    assert "triton" in found["attention_causal"]["source"]
+    assert set(found) == {"attention_gluon_tflops", "attention_causal", "attention_tflops"}
+
+
+ON_HOST = """
+from syncopate import interpreter
+interpreter.repair_bf16()
+from syncopate.group import alone
+from syncopate.measure_attention import Run, call_of
+for causal in (False, True):
+    call_of(Run("triton", 16, causal), alone("host"), heads=2, rows=48)()
+print("ran")
+"""
+
+
+def test_the_calls_that_are_measured_run(run):
+    outcome = run(sys.executable, "-c", ON_HOST, TRITON_INTERPRET="1")
+    assert outcome.out == "ran\n", outcome.err
