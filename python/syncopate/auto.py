@@ -14,6 +14,7 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ import torch
 from . import _syncopate
 from .arguments import LAUNCH_OPTIONS, base_of, bind_launch, chosen_by, describe, function_of, is_tensor
 from .fused import Call, FusedKernel, Stage, _standing_in, _take
-from .group import Group, of_process_group
+from .group import FailedTogether, Group, of_process_group
 from .items import flat
 from .prepared import Prepared
 from .strategy import Strategy, from_json, to_json
@@ -216,8 +217,31 @@ class AutoKernel(FusedKernel):
         key = self._open_key(calls)
         choice = self._choices.get(key)
         if choice is None:
-            choice = self._choices[key] = _Program(self, calls).choose()
+            program = _Program(self, calls)
+            choice, found = program.choose()
+            if found:
+                choice = self._proven(program, choice)
+            self._choices[key] = choice
         return self.kernel_for(choice.strategy)._find(self.configured(calls, choice.configuration))
+
+    def _proven(self, program: _Program, choice: Choice) -> Choice:
+        """What the store holds, once it is set up on all ranks; where it cannot be on some rank, the default with a warning."""
+        kernel = self._kernels.get(choice.strategy) or FusedKernel(
+            self.stages, self.plan, self.group, choice.strategy, in_step=True, **self._timing
+        )
+        calls = self.configured(program.calls, choice.configuration)
+        try:
+            program.group.together("prepared", lambda: kernel._find(calls))
+        except FailedTogether as error:
+            name = _syncopate.tune.name_of(to_json(choice.strategy))
+            warnings.warn(
+                f"syncopate: what tuning found for {program.key['family']}, {name}, does not run here: {error}; the default "
+                "strategy is taken",
+                stacklevel=4,
+            )
+            return Choice(Strategy(), program.configurations[0])
+        self._kernels[choice.strategy] = kernel
+        return choice
 
     @staticmethod
     def _open_key(calls: Sequence[Call]) -> tuple:
@@ -349,8 +373,8 @@ class _Program:
             for call in self.calls
         ]
 
-    def choose(self) -> Choice:
-        """By rank 0 for all: the stored winner, a search if SYNCOPATE_TUNE is auto, else the best by the estimate."""
+    def choose(self) -> tuple[Choice, bool]:
+        """By rank 0 for all: the stored winner (True), a search if SYNCOPATE_TUNE is auto, else the best by the estimate."""
         mode = _syncopate.tune.mode()
         found = ""
         if mode != "off" and self.group.rank == 0:
@@ -358,16 +382,16 @@ class _Program:
         found = _syncopate.tune.share(self.group.rendezvous, found)
         if found:
             try:
-                return self.choice_of(found)
+                return self.choice_of(found), True
             except (KeyError, ValueError):
                 pass  # another version's: as if there were none
         if mode == "auto":
             budget = float(os.environ.get("SYNCOPATE_TUNE_BUDGET") or 60)
-            return self.choice_of(self.search(budget)["strategy"])
+            return self.choice_of(self.search(budget)["strategy"]), False
         likely = [one for one in self.ranked if not one["pruned"]]
         if not likely:
             raise ValueError(self.ranked[0]["pruned"])
-        return self.choice_of(_syncopate.tune.share(self.group.rendezvous, self.text_of(likely[0])))
+        return self.choice_of(_syncopate.tune.share(self.group.rendezvous, self.text_of(likely[0]))), False
 
     def search(self, budget: float, again: bool = False) -> dict[str, Any]:
         """Measures until the fastest is known, and stores it. The first configuration by the default strategy is the one

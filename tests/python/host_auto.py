@@ -4,10 +4,13 @@ store's folder. Prints what each rank chose, as JSON.
     host_auto.py RANKS PLAN        all_gather or reduce_scatter
 """
 
+import contextlib
 import json
 import os
 import sys
+import warnings
 from pathlib import Path
+from unittest import mock
 
 os.environ["TRITON_INTERPRET"] = "1"
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,7 +20,9 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from autotuned_kernel import grid, product  # noqa: E402
 from syncopate import ranks  # noqa: E402
+from syncopate.auto import Choice  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
+from syncopate.prepared import Prepared  # noqa: E402
 
 M, N, K = 64, 32, 48
 
@@ -40,6 +45,21 @@ def scattered(place: ranks.Place, group) -> tuple:
     each = [(numbers(M, K, 10 + r), numbers(K, N, 20 + r)) for r in range(place.size)]
     right = sum(a @ b for a, b in each).chunk(place.size)[place.rank]
     return fused, *each[place.rank], torch.full((M // place.size, N), -1.0), right
+
+
+@contextlib.contextmanager
+def failing_once(on: bool):
+    """The first kernel that is compiled is none that does, `on` this rank."""
+    right, calls = Prepared.compile, []
+
+    def compile(*given) -> None:
+        calls.append(1)
+        if on and len(calls) == 1:
+            raise RuntimeError("too little shared memory")
+        right(*given)
+
+    with mock.patch.object(Prepared, "compile", compile):
+        yield
 
 
 MAKE = {"all_gather": gathered, "reduce_scatter": scattered}
@@ -71,10 +91,19 @@ def work(place: ranks.Place, name: str) -> dict:
     launch(again)  # from the store
     stored = again.chosen
     again.close()
+    broken = MAKE[name](place, group)[0]
+    with warnings.catch_warnings(record=True) as said, failing_once(place.rank == place.size - 1):
+        warnings.simplefilter("always")
+        launch(broken)
+    fallen = broken.chosen
+    broken.close()
     return {
         "by_estimate": str(by_estimate),
         "winner": str(winner),
         "stored": str(stored),
+        "fallen": str(fallen),
+        "usual": str([Choice(sy.Strategy(), (0,))]),
+        "said": [str(one.message) for one in said],
         "names": [one["name"] for one in ranking if not one["pruned"]],
         "pruned": [one["pruned"] for one in ranking if one["pruned"]],
         "measured": sum(trial["rounds"] > 0 for trial in found["trials"]),

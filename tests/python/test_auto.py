@@ -32,6 +32,11 @@ def test_an_autotuned_kernel_is_searched_over_its_configurations_and_the_store_k
     for key in ("by_estimate", "winner", "stored", "names"):
         assert ranks[1][key] == first[key], key
     assert first["stored"] == first["winner"]
+    # Where it does not compile on one rank, all take the default, and say the same.
+    assert first["fallen"] == ranks[1]["fallen"] == first["usual"]
+    assert first["said"] == ranks[1]["said"]
+    (said,) = first["said"]
+    assert "found for fuse:product" in said and "rank 1: too little shared memory" in said
     assert first["by_estimate"].endswith("configuration=(0,))]")  # on the host the first one is the default
     for blocks in ("BLOCK_M=16,BLOCK_N=16", "BLOCK_M=32,BLOCK_N=16", "BLOCK_M=32,BLOCK_N=32"):
         assert any(name.startswith(blocks) for name in first["names"]), blocks
