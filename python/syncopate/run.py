@@ -57,13 +57,15 @@ class Spec:
 
     def __init__(self, text: str) -> None:
         from .arguments import DTYPES
+        from .bench.mlp_chain import MlpChain
         from .ops import OPERATORS
 
         self.text = text
         name, _, rest = text.partition(":")
-        if name not in OPERATORS:
-            raise UsageError(f"{name}: no such operator or folder; operators: {', '.join(OPERATORS)}")
-        self.kind = OPERATORS[name]
+        kinds = OPERATORS | {MlpChain.name: MlpChain}
+        if name not in kinds:
+            raise UsageError(f"{name}: no such operator or folder; operators: {', '.join(kinds)}")
+        self.kind = kinds[name]
         self.pairs: dict[str, str] = {}
         for item in filter(None, rest.split(",")):
             key, equals, value = item.partition("=")
@@ -143,6 +145,10 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
         from .run_attention import run_attention
 
         return run_attention(spec, options)
+    if kind.name == "mlp_chain":
+        from .run_chain import run_chain
+
+        return run_chain(spec, options)
     if options.trace and len(kind.bindings) > 1:
         raise UsageError(f"{text}: --trace records programs of one stage")
     ranks = rank_count(options)

@@ -264,10 +264,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     from .ops.operator import members_of, problem_of
     from .ranks import Place
     from .ranks import run as run_ranks
-    from .run import Spec, rank_count, require_memory
+    from .run import Spec, UsageError, rank_count, require_memory
 
     check_variations(options.vary)
     spec = Spec(options.spec)
+    if spec.kind.name == "mlp_chain":
+        raise UsageError(f"{options.spec}: a chain is not tuned; its first call measures its ways")
     ranks = rank_count(options)
     extents = {name: value for name, value in spec.extents.items()}
     require_memory(options, ranks, 2 * spec.bytes_of_a_rank(ranks))

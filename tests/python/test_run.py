@@ -103,6 +103,16 @@ def test_an_operator_runs_by_its_name():
     assert answer["ok"] and len(answer["ranks"]) == 3
 
 
+def test_a_chain_of_two_products_runs_on_one_rank_and_gives_the_bits_of_stream_order():
+    spec = "mlp_chain:M=64,H=64,F=40,dtype=fp32"
+    outcome = syncopate("run", spec, "--check", "--calls", 2, "--json")
+    (rank,) = json.loads(outcome.stdout)["ranks"]
+    assert (rank["calls"], rank["identical"]) == (2, True)
+    assert "a chain is one GPU's" in syncopate("run", spec, "--ranks", 2, expect=2).stderr
+    assert "H is missing" in syncopate("run", "mlp_chain:M=64,F=40", expect=2).stderr
+    assert "a chain is not tuned" in syncopate("tune", spec, expect=2).stderr
+
+
 def test_a_rank_that_dies_does_not_leave_the_others_waiting():
     code = """
 import os
