@@ -80,12 +80,18 @@ struct MadeView {
 };
 
 /// How a kernel stores or loads at other ranks.
-struct FormView {
+struct ReachView {
     std::string tensor;
     bool by_row;
     bool own;
     std::int32_t copies;
 };
+
+std::optional<ReachView> view_of(const fuse::Schedule& schedule, const std::optional<fuse::Reach>& reach,
+                                 std::int32_t copies) {
+    if (!reach) return std::nullopt;
+    return ReachView{tensor_name(schedule, reach->tensor), reach->by_row, reach->own, copies};
+}
 
 /// A kernel of an artifact and what it is called with.
 struct StageView {
@@ -172,11 +178,11 @@ void bind_schedule(nb::module_& m) {
         .def_ro("slots", &MadeView::slots, "whose tiles write into it")
         .def_ro("posts", &MadeView::posts)
         .def_ro("stored_elsewhere", &MadeView::stored_elsewhere, "Its tiles are stored at other ranks.");
-    nb::class_<FormView>(m, "Form", "How a kernel stores or loads at other ranks.")
-        .def_ro("tensor", &FormView::tensor)
-        .def_ro("by_row", &FormView::by_row, "through a descriptor that spans all heaps; else by pointers")
-        .def_ro("own", &FormView::own, "only what the rank itself was given")
-        .def_ro("copies", &FormView::copies, "places where a tile is stored, at most");
+    nb::class_<ReachView>(m, "Reach", "How a kernel stores or loads at other ranks.")
+        .def_ro("tensor", &ReachView::tensor)
+        .def_ro("by_row", &ReachView::by_row, "through a descriptor that spans all heaps; else by pointers")
+        .def_ro("own", &ReachView::own, "only what the rank itself was given")
+        .def_ro("copies", &ReachView::copies, "places where a tile is stored, at most");
     nb::class_<fuse::Schedule>(m, "Schedule", "What every rank does in a call; see fuse/schedule.hpp.")
         .def_prop_ro("num_ranks", [](const fuse::Schedule& s) { return s.ranks.size(); })
         .def_prop_ro("num_stages", [](const fuse::Schedule& s) { return s.stages.size(); })
@@ -191,7 +197,7 @@ void bind_schedule(nb::module_& m) {
                 return of_stages;
             },
             "Of each stage: it starts once all programs of the one before have started.")
-        .def_ro("plain", &fuse::Schedule::plain, "The kernel is left as the user wrote it.")
+        .def_prop_ro("plain", &fuse::Schedule::plain, "The kernel is left as the user wrote it.")
         .def_prop_ro("tensors",
                      [](const fuse::Schedule& s) {
                          std::vector<TensorView> views;
@@ -200,18 +206,10 @@ void bind_schedule(nb::module_& m) {
                          return views;
                      })
         .def_prop_ro(
-            "stores",
-            [](const fuse::Schedule& s) -> std::optional<FormView> {
-                if (!s.stores) return std::nullopt;
-                return FormView{tensor_name(s, s.stores->tensor), s.stores->by_row, false, s.stores->copies};
-            },
+            "stores", [](const fuse::Schedule& s) { return view_of(s, s.stores(), s.most_stores(0)); },
             "How tiles are stored at other ranks, if some are.")
         .def_prop_ro(
-            "loads",
-            [](const fuse::Schedule& s) -> std::optional<FormView> {
-                if (!s.loads) return std::nullopt;
-                return FormView{tensor_name(s, s.loads->tensor), s.loads->by_row, s.loads->own, 1};
-            },
+            "loads", [](const fuse::Schedule& s) { return view_of(s, s.loads(), 1); },
             "How tiles load what is not in the kernel's own place, if some do.")
         .def_prop_ro(
             "tensors_by_row",

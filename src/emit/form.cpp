@@ -65,13 +65,13 @@ Form form_of(const fuse::BoundKernel& program, const fuse::Schedule& schedule, s
     const auto param = [&](std::int32_t tensor, bool kernel::Param::* accessed) {
         return param_of(program, schedule, tensor, accessed);
     };
-    if (const std::optional<fuse::StoreForm>& stores = schedule.stores) {
+    if (const std::optional<fuse::Reach>& stores = schedule.stages[stage].stores) {
         form.stores = InlineForm{.param = param(stores->tensor, &kernel::Param::written),
                                  .rows_of_16 = rows_of_16(schedule, stores->tensor),
                                  .by_row = stores->by_row,
-                                 .copies = stores->copies};
+                                 .copies = schedule.most_stores(stage)};
     }
-    if (const std::optional<fuse::LoadForm>& loads = schedule.loads) {
+    if (const std::optional<fuse::Reach>& loads = schedule.stages[stage].loads) {
         form.loads = InlineForm{.param = param(loads->tensor, &kernel::Param::read),
                                 .rows_of_16 = rows_of_16(schedule, loads->tensor),
                                 .by_row = loads->by_row,

@@ -160,18 +160,13 @@ void append_stores(std::vector<std::int32_t>& words, const fuse::RankSchedule& s
     std::map<std::vector<std::int64_t>, std::int32_t> known;
     for (std::size_t slot = 0; slot < schedule.slots.size(); ++slot) {
         std::vector<std::int64_t> numbers;
-        for (const std::int32_t chunk : schedule.slots[slot].makes) {
-            for (const fuse::Place& store : schedule.chunks[static_cast<std::size_t>(chunk)].stores) {
-                const std::int64_t number = distances.to(store);
-                if (std::find(numbers.begin(), numbers.end(), number) == numbers.end())
-                    numbers.push_back(number);
-            }
-        }
+        for (const fuse::Place& store : schedule.stores_of(schedule.slots[slot]))
+            numbers.push_back(distances.to(store));
         if (numbers.empty()) numbers.push_back(distances.to_own());
         // A tile with fewer places is stored in the last one again: the same value, by the same program.
-        numbers.resize(static_cast<std::size_t>(std::max<std::int32_t>(copies, 1)), numbers.back());
+        numbers.resize(static_cast<std::size_t>(copies), numbers.back());
         const std::size_t record = table::first_slot + table::slot_words * slot + table::slot_store;
-        if (copies <= 1) {
+        if (copies == 1) {
             words[record] = static_cast<std::int32_t>(static_cast<std::uint64_t>(numbers[0]) & 0xffffffffU);
             words[record + 1] = static_cast<std::int32_t>(numbers[0] >> 32);
             continue;
@@ -185,13 +180,13 @@ void append_stores(std::vector<std::int32_t>& words, const fuse::RankSchedule& s
 }
 
 /// Where each slot's tile loads what is fetched inline; of what the rank itself was given: 1 if it does.
-void append_loads(std::vector<std::int32_t>& words, const fuse::RankSchedule& schedule,
-                  const fuse::LoadForm& form, const Distances& distances) {
+void append_loads(std::vector<std::int32_t>& words, const fuse::RankSchedule& schedule, const fuse::Reach& by,
+                  const Distances& distances) {
     words.resize((words.size() + 1) / 2 * 2, 0);
     words[table::loads] = static_cast<std::int32_t>(words.size());
     for (const fuse::Slot& slot : schedule.slots) {
         const std::int64_t distance = slot.from ? distances.to(*slot.from) : distances.to_own();
-        append_number(words, form.own ? std::int64_t{slot.from.has_value()} : distance);
+        append_number(words, by.own ? std::int64_t{slot.from.has_value()} : distance);
     }
 }
 
@@ -269,14 +264,12 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     append_posts(kernel_posts);
     if (!schedule.chunks.empty())
         append_makes(words, schedule, rank, slots, of_all.stages[stage].first, counted, append_posts);
-    if (const auto& form = of_all.stores) {
-        append_stores(words, schedule, form->copies,
-                      Distances(of_all, form->tensor, form->by_row, rank, heap_stride, offsets));
-    }
-    if (const auto& form = of_all.loads) {
-        append_loads(words, schedule, *form,
-                     Distances(of_all, form->tensor, form->by_row, rank, heap_stride, offsets));
-    }
+    const auto distances = [&](const fuse::Reach& by) {
+        return Distances(of_all, by.tensor, by.by_row, rank, heap_stride, offsets);
+    };
+    if (const auto& by = of_all.stages[stage].stores)
+        append_stores(words, schedule, of_all.most_stores(stage), distances(*by));
+    if (const auto& by = of_all.stages[stage].loads) append_loads(words, schedule, *by, distances(*by));
     return words;
 }
 

@@ -40,7 +40,7 @@ Status check_plain(const Schedule& schedule) {
         return error_at(at, "the kernel cannot be left as it is (plain_kernel): " + why);
     };
     if (schedule.stages.size() > 1) return refuse({}, "the program has several stages");
-    if (schedule.stores || schedule.loads) return refuse({}, "its tiles store or load for other ranks");
+    if (schedule.stores() || schedule.loads()) return refuse({}, "its tiles store or load for other ranks");
     for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
         const plan::OpRef where{static_cast<std::int32_t>(rank), -1};
         const auto waits = [](const Slot& slot) { return !slot.waits.empty() || !slot.phases.empty(); };

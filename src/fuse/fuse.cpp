@@ -53,7 +53,7 @@ Result<Schedule> fuse(const StagedProgram& program, const Options& options) {
     const auto work = plan_work(program, options);
     if (!work) return work.error();
     Schedule schedule = launch(number(*work));
-    schedule.plain = options.plain_kernel;
+    schedule.stages.front().plain = options.plain_kernel;
     schedule = lay_out_heap(std::move(schedule));
     if (Status status = check_schedule(*work, schedule, options); !status) return status.error();
     return schedule;

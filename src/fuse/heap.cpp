@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "syncopate/fuse/control_block.hpp"
@@ -50,10 +51,11 @@ std::size_t num_collectives(const Schedule& schedule) {
 
 std::vector<std::int32_t> tensors_by_row(const Schedule& schedule) {
     std::vector<std::int32_t> tensors;
-    if (schedule.stores && schedule.stores->by_row) tensors.push_back(schedule.stores->tensor);
-    if (schedule.loads && schedule.loads->by_row && !schedule.loads->own &&
-        std::ranges::find(tensors, schedule.loads->tensor) == tensors.end())
-        tensors.push_back(schedule.loads->tensor);
+    for (const std::optional<Reach>& reach : {schedule.stores(), schedule.loads()}) {
+        if (reach && reach->by_row && !reach->own &&
+            std::ranges::find(tensors, reach->tensor) == tensors.end())
+            tensors.push_back(reach->tensor);
+    }
     return tensors;
 }
 
@@ -81,7 +83,7 @@ Schedule lay_out_heap(Schedule schedule) {
     heap.control = round_up(heap.bytes, kAlignment);
     heap.control_words = control_words(schedule);
     std::int64_t words = heap.control_words;
-    if (schedule.plain)
+    if (schedule.plain())
         words = std::max(words, std::min(kMostEngineBlocks * words_apart(heap), kMostOwnWords));
     heap.bytes = heap.control + static_cast<std::uint64_t>(words) * 4;
     schedule.heap = std::move(heap);

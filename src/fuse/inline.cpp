@@ -15,7 +15,7 @@ namespace {
 using plan::Backend;
 using plan::Region;
 
-constexpr std::int32_t kMostStores = 16;  // of one tile
+constexpr std::size_t kMostStores = 16;  // of one tile
 
 /// Why some tile's stores into `source` are not all in it, or not whole blocks of rows; empty if they are.
 std::string objection_to_tiles(const BoundKernel& program, const kernel::Param& param, const Region& source) {
@@ -68,7 +68,7 @@ std::string store_objection(const BoundKernel& program, plan::OpRef ref, plan::B
 
 namespace {
 
-/// The places at which the tiles of each chunk store for ops, and the one form that a kernel can store in.
+/// The places at which the tiles of each chunk store for ops, and the one way in which a kernel can store.
 Result<InlineStores> places_of(const plan::Plan& plan, const Graph& graph, const Backends& backends) {
     InlineStores result;
     for (const auto& made : graph.made) result.at.emplace_back(made.size());
@@ -78,10 +78,10 @@ Result<InlineStores> places_of(const plan::Plan& plan, const Graph& graph, const
         const plan::Op& op = plan.op(ref);
         const Backend backend =
             backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-        const StoreForm form{op.src.tensor, backend == Backend::tma_inline, 1};
-        if (result.form && *result.form != form)
+        const Reach by{op.src.tensor, backend == Backend::tma_inline};
+        if (result.by && *result.by != by)
             return error_at(ref, "one kernel sends one tensor inline, in one way");
-        result.form = form;
+        result.by = by;
         for (const Edge& edge : graph.in[static_cast<std::size_t>(id)]) {
             if (graph.is_op(edge.from)) continue;
             const Node& chunk = graph[edge.from];
@@ -124,7 +124,7 @@ std::vector<std::vector<plan::Chunk>> kept_in_place(const Lowered& lowered, cons
 Result<InlineStores> store_inline(const StagedProgram& program, const Lowered& lowered, const Graph& graph,
                                   const Backends& backends) {
     auto result = places_of(lowered.plan, graph, backends);
-    if (!result || !result->form) return result;
+    if (!result || !result->by) return result;
     const std::vector<std::vector<plan::Chunk>> kept = kept_in_place(lowered, graph);
     for (std::size_t rank = 0; rank < result->at.size(); ++rank) {
         std::vector<std::vector<Place>> of_tile(program.stages.front().kernel.tiles.size());
@@ -139,14 +139,12 @@ Result<InlineStores> store_inline(const StagedProgram& program, const Lowered& l
                 add_stores(of_tile[static_cast<std::size_t>(tile)], stores);
         }
         for (std::size_t tile = 0; tile < of_tile.size(); ++tile) {
-            const auto copies = static_cast<std::int32_t>(of_tile[tile].size());
-            if (copies > kMostStores) {
-                return plan::error_at(
-                    {static_cast<std::int32_t>(rank), -1},
-                    "tile " + std::to_string(tile) + " would be stored in " + std::to_string(copies) +
-                        " places, and inline transfers store in at most " + std::to_string(kMostStores));
-            }
-            result->form->copies = std::max(result->form->copies, copies);
+            const std::size_t places = of_tile[tile].size();
+            if (places <= kMostStores) continue;
+            return plan::error_at(
+                {static_cast<std::int32_t>(rank), -1},
+                "tile " + std::to_string(tile) + " would be stored in " + std::to_string(places) +
+                    " places, and inline transfers store in at most " + std::to_string(kMostStores));
         }
     }
     return result;

@@ -172,7 +172,7 @@ std::optional<InlineLoads> load_given(const BoundKernel& program, std::int32_t t
     };
     const bool by_row = fits(Backend::tma_inline);
     if (!by_row && !fits(Backend::ldst_inline)) return std::nullopt;
-    InlineLoads loads{.form = LoadForm{tensor, by_row, true}};
+    InlineLoads loads{.by = Reach{tensor, by_row, true}};
     bool any = false;
     for (std::int32_t rank = 0; rank < program.plan.num_ranks(); ++rank) {
         const auto given = given_only(program.plan, rank, tensor);
@@ -250,13 +250,13 @@ Result<InlineLoads> load_ops(const BoundKernel& program, const Graph& graph, con
     };
     std::vector<std::vector<Region>> fetched(plan.ranks.size());
     for (const plan::OpRef ref : ops) {
-        const LoadForm form{plan.op(ref).dst.tensor, backend_of(ref) == Backend::tma_inline};
-        if (result.form && result.form != form) return fail(ref, "one kernel fetches one tensor, in one way");
-        result.form = form;
+        const Reach by{plan.op(ref).dst.tensor, backend_of(ref) == Backend::tma_inline};
+        if (result.by && result.by != by) return fail(ref, "one kernel fetches one tensor, in one way");
+        result.by = by;
         fetched[static_cast<std::size_t>(ref.rank)].push_back(plan.op(ref).dst.region);
     }
     for (const plan::OpRef ref : ops) {
-        const kernel::Param& param = *only_param(program, result.form->tensor);
+        const kernel::Param& param = *only_param(program, result.by->tensor);
         std::vector<std::optional<Place>>& at = result.at[static_cast<std::size_t>(ref.rank)];
         at.resize(program.kernel.tiles.size());
         for (const kernel::Tile& tile : program.kernel.tiles) {
@@ -271,9 +271,9 @@ Result<InlineLoads> load_ops(const BoundKernel& program, const Graph& graph, con
             if (!boxes.empty()) at[static_cast<std::size_t>(tile.id)] = place_of(plan, ref);
         }
     }
-    if (result.form) {
+    if (result.by) {
         std::map<std::int32_t, Place> places;  // by rank: one parameter leads to one
-        result.form->own = std::ranges::all_of(ops, [&](plan::OpRef ref) {
+        result.by->own = std::ranges::all_of(ops, [&](plan::OpRef ref) {
             const std::optional<Place> place = place_of(plan, ref);
             return own_load_objection(program, ref, backend_of(ref)).empty() &&
                    places.try_emplace(ref.rank, *place).first->second == *place;
@@ -289,7 +289,7 @@ Result<InlineLoads> load_inline(const StagedProgram& program, const Lowered& low
     const Stage& first = program.stages.front();
     const BoundKernel one(first, lowered.plan);
     auto loads = load_ops(one, graph, backends);
-    if (!loads || loads->form || program.stages.size() > 1 || options.plain_kernel) return loads;
+    if (!loads || loads->by || program.stages.size() > 1 || options.plain_kernel) return loads;
     for (std::size_t tensor = 0; tensor < lowered.plan.tensors.size(); ++tensor) {
         if (auto given = load_given(one, static_cast<std::int32_t>(tensor))) return *std::move(given);
     }

@@ -87,9 +87,6 @@ public:
         return this->object(at, required("mesh", all(schedule_.mesh.axes)),
                             required("tensors", [this](JsonAt inner) { return tensors(inner); }),
                             required("stages", [this](JsonAt inner) { return stages(inner); }),
-                            optional("stores", schedule_.stores.has_value(), maybe(schedule_.stores)),
-                            optional("loads", schedule_.loads.has_value(), maybe(schedule_.loads)),
-                            optional("plain", schedule_.plain, this->flag(schedule_.plain)),
                             required("heap", of(schedule_.heap)),
                             required("ranks", [this](JsonAt inner) { return ranks(inner); }));
     }
@@ -203,15 +200,10 @@ private:
                             required("bytes", this->integer(heap.bytes, 0, kLargest)),
                             required("alignment", this->integer(heap.alignment, 1, kLargest)));
     }
-    bool value(JsonAt at, JsonOf<StoreForm> auto& form) {
-        return this->object(at, required("tensor", tensor(form.tensor)),
-                            required("by", this->name(form.by_row, "way", kBy)),
-                            required("copies", this->integer(form.copies, 1, 1024)));
-    }
-    bool value(JsonAt at, JsonOf<LoadForm> auto& form) {
-        return this->object(at, required("tensor", tensor(form.tensor)),
-                            required("by", this->name(form.by_row, "way", kBy)),
-                            optional("own", form.own, this->flag(form.own)));
+    bool value(JsonAt at, JsonOf<Reach> auto& reach) {
+        return this->object(at, required("tensor", tensor(reach.tensor)),
+                            required("by", this->name(reach.by_row, "way", kBy)),
+                            optional("own", reach.own, this->flag(reach.own)));
     }
     bool value(JsonAt at, JsonOf<Collective::Member> auto& member) {
         return this->object(at, required("op", of(member.op)), required("src", of(member.src)),
@@ -356,7 +348,7 @@ private:
             for (const auto& [slot, place] : rows) rank_of.slots[static_cast<std::size_t>(slot)].from = place;
         }
         return expect(
-            at, [&] { return schedule_.loads.has_value(); }, "come without the schedule's \"loads\"");
+            at, [&] { return schedule_.loads().has_value(); }, "come without the stage's \"loads\"");
     }
 
     /// The chunks that the rank's tiles make, and by slot which of them.
@@ -389,8 +381,8 @@ private:
                        inner, [&] { return std::ranges::includes(slots, chunk.counting); },
                        "counts slots that do not write into it") &&
                    expect(
-                       inner, [&] { return chunk.stores.empty() || schedule_.stores.has_value(); },
-                       "has stores, and the schedule has no \"stores\"");
+                       inner, [&] { return chunk.stores.empty() || schedule_.stores().has_value(); },
+                       "has stores, and its stage has no \"stores\"");
         };
         return this->lines(rank.chunks, entry)(at);
     }
@@ -454,17 +446,22 @@ private:
         std::int64_t first = 0;
         const auto stage = [&](JsonAt inner, JsonOf<StageSlots> auto& slots) {
             if constexpr (Json::kReads) slots.first = first;
-            if (!this->object(
-                    inner, required("slots", this->integer(slots.count, 0, kMost - first)),
-                    required("phased", this->flag(slots.phased)),
-                    optional("overlaps", slots.overlaps, this->flag(slots.overlaps)),
-                    optional("loops", slots.loops != 1, this->integer(slots.loops, 1, 64)),
-                    optional("tiles", slots.is_partial(), this->integer(slots.tiles, 1, kMost)),
-                    optional("own_grid", slots.program_a_slot(), numbers(slots.own_grid, 1, kMost)))) {
+            if (!this->object(inner, required("slots", this->integer(slots.count, 0, kMost - first)),
+                              required("phased", this->flag(slots.phased)),
+                              optional("overlaps", slots.overlaps, this->flag(slots.overlaps)),
+                              optional("loops", slots.loops != 1, this->integer(slots.loops, 1, 64)),
+                              optional("tiles", slots.is_partial(), this->integer(slots.tiles, 1, kMost)),
+                              optional("own_grid", slots.program_a_slot(), numbers(slots.own_grid, 1, kMost)),
+                              optional("stores", slots.stores.has_value(), maybe(slots.stores)),
+                              optional("loads", slots.loads.has_value(), maybe(slots.loads)),
+                              optional("plain", slots.plain, this->flag(slots.plain)))) {
                 return false;
             }
             first += slots.count;
             return true;
+        };
+        const auto is_alone = [](const StageSlots& slots) {
+            return slots.is_partial() || slots.stores || slots.loads || slots.plain;
         };
         return this->list(schedule_.stages, stage)(at) &&
                expect(
@@ -473,9 +470,10 @@ private:
                    at,
                    [&] {
                        return schedule_.stages.size() == 1 ||
-                              std::ranges::none_of(schedule_.stages, &StageSlots::is_partial);
+                              std::ranges::none_of(schedule_.stages, is_alone);
                    },
-                   "has several stages of which ranks run some of the tiles each");
+                   "has several stages, and only one alone may be plain, have \"tiles\", \"stores\" or "
+                   "\"loads\"");
     }
 
     bool ranks(JsonAt at) {

@@ -235,8 +235,8 @@ private:
             }
             first += count;
         }
-        schedule.stores = in_.stores.form;
-        schedule.loads = in_.loads.form;
+        schedule.stages.front().stores = in_.stores.by;
+        schedule.stages.front().loads = in_.loads.by;
         schedule.ranks.resize(signals_.size());
         return schedule;
     }
@@ -364,7 +364,7 @@ private:
                 schedule.ranks[rank].begin_waits.push_back({signal, edge.lag});
             }
         }
-        if (!schedule.stores && !schedule.loads) return;
+        if (!schedule.stores() && !schedule.loads()) return;
         std::vector<std::int64_t> program_of;
         for (const StageOrder& order : in_.orders)
             program_of.insert(program_of.end(), order.program_of.begin(), order.program_of.end());

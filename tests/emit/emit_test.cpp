@@ -67,7 +67,7 @@ TEST(Emit, AddsAnImportTwoParametersAndTwoLines) {
 
 TEST(Emit, LeavesAPlainKernelAsItIs) {
     fuse::Schedule schedule;
-    schedule.plain = true;
+    schedule.stages.front().plain = true;
     schedule.ranks.resize(1);
     schedule.ranks[0].chunks.resize(1);
     EXPECT_EQ(emit(fuse::Program{kernel_of(kSimple, "tl.store(a_ptr, x)").whole(), {}, {}}, schedule).value(),

@@ -109,10 +109,11 @@ TEST(Golden, TheExamplesComeOutAsRecorded) {
             if (form == Form::own && !reads_own(example)) continue;
             const auto artifact = fused(example, form);
             ASSERT_TRUE(artifact.ok()) << example.name << ": " << artifact.error().to_string();
-            EXPECT_EQ(artifact->launch.schedule.stores.has_value(), form >= Form::stored) << example.name;
-            EXPECT_EQ(artifact->launch.schedule.loads.has_value(), form == Form::fetched || form == Form::own)
+            EXPECT_EQ(artifact->launch.schedule.stores().has_value(), form >= Form::stored) << example.name;
+            EXPECT_EQ(artifact->launch.schedule.loads().has_value(),
+                      form == Form::fetched || form == Form::own)
                 << example.name;
-            EXPECT_EQ(artifact->launch.schedule.loads && artifact->launch.schedule.loads->own,
+            EXPECT_EQ(artifact->launch.schedule.loads() && artifact->launch.schedule.loads()->own,
                       form == Form::own)
                 << example.name;
             EXPECT_EQ(artifact->launch.schedule.stages[0].phased, form == Form::phased) << example.name;
@@ -213,7 +214,7 @@ TEST(Inline, WhatCannotBeSentInlineIsSaid) {
 TEST(Inline, TilesThatStraddleShardsAreSentByTheNextBest) {
     const auto artifact = fused(kExamples[2], Form::stored, 1000);  // shards of 125 rows, tiles of 128
     ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
-    EXPECT_FALSE(artifact->launch.schedule.stores.has_value());
+    EXPECT_FALSE(artifact->launch.schedule.stores().has_value());
     for (const fuse::Transfer& transfer : artifact->launch.schedule.ranks[0].transfers)
         EXPECT_EQ(transfer.backend, plan::Backend::copy_engine);
 }
@@ -221,7 +222,7 @@ TEST(Inline, TilesThatStraddleShardsAreSentByTheNextBest) {
 TEST(Inline, ADescriptorThatTheKernelMakesReadsTheHeapsCopyOfTheOwnBlock) {
     const auto artifact = fused(kExamples[1], Form::own);
     ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
-    EXPECT_FALSE(artifact->launch.schedule.loads.has_value());
+    EXPECT_FALSE(artifact->launch.schedule.loads().has_value());
     EXPECT_EQ(artifact->launch.schedule.ranks[0].transfers.size(), 8u) << "one is the copy of the own block";
 }
 
@@ -250,7 +251,7 @@ TEST(Inline, EachTileIsFetchedFromTheRankThatHasItsRows) {
         const auto artifact = fused(example, Form::fetched);
         ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
         const fuse::Schedule& schedule = artifact->launch.schedule;
-        EXPECT_EQ(schedule.loads, (fuse::LoadForm{0, example.persistent}));
+        EXPECT_EQ(schedule.loads(), (fuse::Reach{0, example.persistent}));
         for (std::int32_t rank = 0; rank < 8; ++rank) {
             const fuse::RankSchedule& mine = schedule.ranks[static_cast<std::size_t>(rank)];
             EXPECT_TRUE(mine.transfers.empty());
@@ -277,7 +278,7 @@ TEST(Inline, EachTileIsStoredOnceInItsOwnersSlot) {
     const auto artifact = fused(kExamples[2], Form::stored);
     ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
     const fuse::Schedule& schedule = artifact->launch.schedule;
-    EXPECT_EQ(schedule.stores, (fuse::StoreForm{0, true, 1}));
+    EXPECT_EQ(schedule.stores(), (fuse::Reach{0, true}));
     for (std::int32_t rank = 0; rank < 8; ++rank) {
         const fuse::RankSchedule& mine = schedule.ranks[static_cast<std::size_t>(rank)];
         ASSERT_EQ(mine.transfers.size(), 1U) << "the sum of its own shard";

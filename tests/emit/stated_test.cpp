@@ -88,8 +88,8 @@ TEST(StatedKernel, IsStoredElsewhereOnlyIfItSaysSo) {
     placed.placed = {"c_ptr"};
     const auto sent = with(placed);
     ASSERT_TRUE(sent.ok()) << sent.error().to_string();
-    EXPECT_TRUE(sent->launch.schedule.stores.has_value());
-    const bool sends_all = refused.ok() && refused->launch.schedule.stores.has_value();
+    EXPECT_TRUE(sent->launch.schedule.stores().has_value());
+    const bool sends_all = refused.ok() && refused->launch.schedule.stores().has_value();
     EXPECT_FALSE(sends_all) << "it does not say that it stores where its slot says";
 }
 

@@ -40,23 +40,23 @@ TEST(HeapLayout, HasRoomForTheSignalsAndCountersOfTheRankWithMost) {
     schedule.ranks[1].chunks.resize(2);
     EXPECT_EQ(lay_out_heap(schedule).heap.control_words, 32 + 4 * 8);
     const std::uint64_t one = lay_out_heap(schedule).heap.bytes;
-    schedule.plain = true;
+    schedule.stages.front().plain = true;
     EXPECT_GE(lay_out_heap(schedule).heap.bytes, 132 * one) << "for each block of an engine";
 }
 
 TEST(HeapLayout, LiesInWholeRowsWhereTheKernelAddressesRowsInAllHeaps) {
     Schedule schedule = schedule_of({{"A", {8, 300}, plan::DType::fp32}, {"C", {8, 100}, plan::DType::bf16}});
     EXPECT_TRUE(tensors_by_row(schedule).empty());
-    schedule.stores = StoreForm{.tensor = 1, .by_row = true};
+    schedule.stages.front().stores = Reach{.tensor = 1, .by_row = true};
     EXPECT_EQ(tensors_by_row(schedule), std::vector<std::int32_t>{1});
     schedule = lay_out_heap(schedule);
     EXPECT_EQ(schedule.heap.tensors[1] % 200, 0U);
     EXPECT_EQ(heap_bytes(schedule) % 200, 0U);
     EXPECT_EQ(heap_bytes(schedule) % (2 * kMiB), 0U);
-    schedule.loads = LoadForm{.tensor = 0, .by_row = true, .own = true};
+    schedule.stages.front().loads = Reach{.tensor = 0, .by_row = true, .own = true};
     EXPECT_EQ(tensors_by_row(schedule), std::vector<std::int32_t>{1})
         << "the own part has a place of its own";
-    schedule.loads->own = false;
+    schedule.stages.front().loads->own = false;
     EXPECT_EQ(tensors_by_row(schedule), (std::vector<std::int32_t>{1, 0}));
     EXPECT_NE(heap_objection(schedule).find("cannot lie at multiples of"), std::string::npos);
     EXPECT_EQ(heap_bytes(lay_out_heap(schedule)) % 1200, 0U);

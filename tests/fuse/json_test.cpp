@@ -66,15 +66,35 @@ TEST(ScheduleJson, SaysWhereTilesReadAtOtherRanks) {
     const auto schedule = schedule_from_json(text);
     ASSERT_TRUE(schedule.ok()) << schedule.error().to_string();
     EXPECT_EQ(to_json(*schedule), text);
-    EXPECT_EQ(schedule->loads, (LoadForm{0, false}));
+    EXPECT_EQ(schedule->loads(), (Reach{0, false}));
     const auto message = [](const std::string& json) { return schedule_from_json(json).error().to_string(); };
     EXPECT_NE(message(replaced(text, R"("by":"element")", R"("by":"byte")")).find("loads.by is \"byte\""),
               std::string::npos);
     EXPECT_NE(message(replaced(text, R"(,"loads":{"tensor":"A","by":"element"})", ""))
-                  .find("without the schedule's \"loads\""),
+                  .find("without the stage's \"loads\""),
               std::string::npos);
     EXPECT_NE(message(replaced(text, R"(1,"A",0])", R"(2,"A",0])")).find("expected 0 to 1"),
               std::string::npos);
+}
+
+TEST(ScheduleJson, SaysHowTheStageOfAProgramOfOneReachesTensorsAndWhetherItIsPlain) {
+    const std::string text = sample_json(false);
+    const std::string alone = R"({"slots":2,"phased":false)";
+    for (const std::string member : {R"("stores":{"tensor":"A","by":"row"})",
+                                     R"("loads":{"tensor":"A","by":"row"})", R"("plain":true)"}) {
+        const std::string said = replaced(text, alone, alone + "," + member);
+        const auto schedule = schedule_from_json(said);
+        ASSERT_TRUE(schedule.ok()) << schedule.error().to_string();
+        EXPECT_EQ(to_json(*schedule), said);
+        EXPECT_EQ(schedule->stores() == Reach({0, true}), member.find("stores") != std::string::npos);
+        EXPECT_EQ(schedule->loads() == Reach({0, true}), member.find("loads") != std::string::npos);
+        EXPECT_EQ(schedule->plain(), member.find("plain") != std::string::npos);
+        const auto staged = schedule_from_json(
+            replaced(text, alone, alone + "," + member + R"(},{"slots":0,"phased":false)"));
+        ASSERT_FALSE(staged.ok());
+        EXPECT_NE(staged.error().to_string().find("has several stages, and only one alone may be plain"),
+                  std::string::npos);
+    }
 }
 
 TEST(ScheduleJson, SaysThatTilesReadWhatTheirRankWasGiven) {
@@ -85,12 +105,12 @@ TEST(ScheduleJson, SaysThatTilesReadWhatTheirRankWasGiven) {
                           {{"a_ptr", "A"}}};
     const auto fused = fuse(program, {});
     ASSERT_TRUE(fused.ok()) << fused.error().to_string();
-    EXPECT_EQ(fused->loads, (LoadForm{1, false, true}));
+    EXPECT_EQ(fused->loads(), (Reach{1, false, true}));
     const std::string text = to_json(*fused);
     const auto schedule = schedule_from_json(text);
     ASSERT_TRUE(schedule.ok()) << schedule.error().to_string();
     EXPECT_EQ(to_json(*schedule), text);
-    EXPECT_EQ(schedule->loads, fused->loads);
+    EXPECT_EQ(schedule->loads(), fused->loads());
 }
 
 TEST(ScheduleJson, ATextNestedWithoutEndIsRefused) {

@@ -24,7 +24,7 @@ bool copies_own(const RankSchedule& rank) {
 TEST(OwnReads, NeedNoCopyAndNoWaitAndComeFirst) {
     for (const Device device : {Device::host, Device::cuda}) {
         const auto schedule = fuse(exchanged({8, 4, 4, 2, 2, 2}, 4), {.device = device}).value();
-        EXPECT_EQ(schedule.loads, (LoadForm{1, false, true}));
+        EXPECT_EQ(schedule.loads(), (Reach{1, false, true}));
         for (std::int32_t rank = 0; rank < 4; ++rank) {
             const RankSchedule& of_rank = schedule.ranks[static_cast<std::size_t>(rank)];
             EXPECT_FALSE(copies_own(of_rank));
@@ -73,7 +73,7 @@ TEST(OwnReads, AreOfThePartThatARankHoldsWhereTheEndDoesNotAskForIt) {
         const auto schedule =
             fuse(gathered({8, 4, 4, 2, 2, 2}, 4, {.pull = pull, .transient = true}), {.device = Device::cuda})
                 .value();
-        EXPECT_EQ(schedule.loads, (LoadForm{0, false, true}));
+        EXPECT_EQ(schedule.loads(), (Reach{0, false, true}));
         for (std::int32_t rank = 0; rank < 4; ++rank) {
             const RankSchedule& of_rank = schedule.ranks[static_cast<std::size_t>(rank)];
             EXPECT_EQ(of_rank.transfers.size(), 3u);
@@ -88,7 +88,7 @@ TEST(OwnReads, AreOfThePartThatARankHoldsWhereTheEndDoesNotAskForIt) {
     const auto reads_own = [](const Program& program, const Options& options = {}) {
         const auto schedule = fuse(program, options);
         EXPECT_TRUE(schedule.ok()) << schedule.error().to_string();
-        return schedule.ok() && schedule->loads.has_value();
+        return schedule.ok() && schedule->loads().has_value();
     };
     EXPECT_FALSE(reads_own(gathered({8, 4, 4, 2, 2, 2}, 4, {})));
     EXPECT_TRUE(
@@ -111,10 +111,10 @@ TEST(OwnReads, AreByAHeapWideAddressWhereOthersAreFetchedToo) {
                                        {.produced = false, .transient = true})
                        .value();
     const auto schedule = fuse(program, {.preferred = plan::Backend::ldst_inline}).value();
-    EXPECT_EQ(schedule.loads, (LoadForm{1, false, false}));
+    EXPECT_EQ(schedule.loads(), (Reach{1, false, false}));
     const auto alone =
         fuse(exchanged({8, 4, 4, 2, 2, 2}, 1), {.preferred = plan::Backend::ldst_inline}).value();
-    EXPECT_EQ(alone.loads, (LoadForm{1, false, true})) << "one rank fetches from itself only";
+    EXPECT_EQ(alone.loads(), (Reach{1, false, true})) << "one rank fetches from itself only";
 }
 
 }  // namespace

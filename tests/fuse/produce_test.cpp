@@ -142,7 +142,7 @@ TEST(Produce, LeavesAPlainKernelAsItIsAndSaysWhereItCannot) {
     const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.all = true, .pulled = 3});
     const Options options{.preferred = plan::Backend::ldst_dedicated, .plain_kernel = true};
     const Schedule schedule = fuse(program, options).value();
-    EXPECT_TRUE(schedule.plain);
+    EXPECT_TRUE(schedule.plain());
     const std::string text = to_json(schedule);
     EXPECT_EQ(to_json(schedule_from_json(text, "test").value()), text);
 

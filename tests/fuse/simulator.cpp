@@ -207,7 +207,7 @@ private:
             const Region& box = tile.reads.at(param);
             const std::string who = "tile " + std::to_string(slot.tile);
             const std::optional<Place> from =
-                schedule_.loads && schedule_.loads->tensor == tensor ? slot.from : std::nullopt;
+                schedule_.loads() && schedule_.loads()->tensor == tensor ? slot.from : std::nullopt;
             if (slot.phases.empty()) {
                 read_steps(steps, rank, tensor, box, who, from);
                 continue;

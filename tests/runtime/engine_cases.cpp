@@ -211,7 +211,7 @@ fuse::Schedule sum_for_all(int size, Backend backend, DType dtype, std::int64_t 
         }
     }
     fuse::Schedule schedule = maker.take();
-    schedule.plain = plain;
+    schedule.stages.front().plain = plain;
     return fuse::lay_out_heap(std::move(schedule));
 }
 
@@ -367,7 +367,7 @@ std::string run_call(FusedOp& op, const Memory& before, const Memory& expected) 
     }
     if (Status begun = op.begin_call(); !begun) return begun.error().to_string();
     // What the fused kernel does at its end; after a plain one the runtime does it.
-    if (heap.device().kind == Device::Kind::cuda && !op.schedule().plain) {
+    if (heap.device().kind == Device::Kind::cuda && !op.schedule().plain()) {
         if (Status over = op.synchronize(); !over) return over.error().to_string();
         std::uint32_t epoch = 0;
         const std::uint64_t word = op.control_address() + 4 * emit::control::epoch;

@@ -314,7 +314,7 @@ TEST(EngineTable, BlocksSignalForThemselvesWhereOnlyTheEndAwaitsWhatTheyStore) {
             change(other);
             EXPECT_FALSE(signals_by_block(other)) << why;
         };
-        refuses("a fused kernel", [](fuse::Schedule& s) { s.plain = false; });
+        refuses("a fused kernel", [](fuse::Schedule& s) { s.stages.front().plain = false; });
         refuses("a rank without sums", [](fuse::Schedule& s) { s.ranks[1].transfers.clear(); });
         refuses("another kernel",
                 [](fuse::Schedule& s) { s.ranks[2].transfers[0].backend = plan::Backend::tma_dedicated; });

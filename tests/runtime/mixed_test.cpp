@@ -244,7 +244,7 @@ TEST(Mixtures, SomeHaveTilesThatReadAtOtherRanks) {
         Mixture mixture = draw(random);
         const auto schedule = settle(mixture.program, refused);
         ASSERT_TRUE(schedule) << schedule.error().to_string();
-        seen += schedule->loads.has_value() ? 1 : 0;
+        seen += schedule->loads().has_value() ? 1 : 0;
     }
     EXPECT_GT(seen, 2);
 }

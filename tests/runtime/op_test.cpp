@@ -231,7 +231,7 @@ TEST(Input, IsReadWhereItIsByTheTilesOfItsOwnRank) {
                 .value(),
             {{"a_ptr", "A"}}};
         const auto schedule = fuse::fuse(program, {});
-        RANK_CHECK(schedule && schedule->loads && schedule->loads->own, "tiles do not read their own");
+        RANK_CHECK(schedule && schedule->loads() && schedule->loads()->own, "tiles do not read their own");
         auto op = FusedOp::create(*heap, *schedule, {.kept_tensors = std::vector<std::string>{"A"}});
         RANK_CHECK(op, op.error().to_string());
         auto* gathered = reinterpret_cast<std::int32_t*>((*op)->tensor_address("A").value());
@@ -303,7 +303,8 @@ TEST(Input, OfAGatheredTensorIsReadWhereItIsByTilesAndTransfers) {
                     .value(),
                 {{"a_ptr", "A"}}};
             const auto schedule = fuse::fuse(program, {.preferred = backend});
-            RANK_CHECK(schedule && schedule->loads && schedule->loads->own, "tiles do not read their own");
+            RANK_CHECK(schedule && schedule->loads() && schedule->loads()->own,
+                       "tiles do not read their own");
             const plan::Region part = testing::rows_of(schedule->tensors[0], rank, 3);
             auto op = FusedOp::create(*heap, *schedule,
                                       {.initial = std::vector<plan::Chunk>{{0, part}},
@@ -516,7 +517,7 @@ TEST(FusedOp, LetsOnlyTheEngineFollowAPlainKernel) {
         auto heap = make_heap(directory, rank, 2);
         RANK_CHECK(heap, heap.error().to_string());
         fuse::Schedule schedule = direct_all_gather(2, false, {4, 8});
-        schedule.plain = true;
+        schedule.stages.front().plain = true;
         const auto op = FusedOp::create(*heap, schedule, {.name = "ag"});
         RANK_CHECK(!op && op.error().message.find("only the chunk engine follows a kernel that is left as "
                                                   "it is") != std::string::npos,

@@ -60,11 +60,11 @@ inline void post_tile(const FusedOp& op, std::int32_t slot) {
 
 /// What sy_offset says: elements from the kernel's own place to those where the slot's tile is stored.
 inline std::vector<std::int64_t> offsets_of(const FusedOp& op, std::int32_t slot) {
-    if (!op.schedule().stores) return {0};
+    if (!op.schedule().stores()) return {0};
     const std::span<const std::int32_t> table = op.table();
     const std::int32_t record =
         emit::table::first_slot + emit::table::slot_words * slot + emit::table::slot_store;
-    const std::int32_t copies = op.schedule().stores->copies;
+    const std::int32_t copies = op.schedule().most_stores(0);
     std::int32_t word = copies > 1 ? table[static_cast<std::size_t>(record)] : record;
     std::vector<std::int64_t> offsets;
     for (std::int32_t copy = 0; copy < copies; ++copy, word += emit::table::pair_words) {
@@ -86,13 +86,13 @@ inline std::int64_t load_number_of(const FusedOp& op, std::int32_t slot) {
 
 /// Whether the slot's tile loads what its rank was given (sy_reads_own).
 inline bool reads_own(const FusedOp& op, std::int32_t slot) {
-    return op.schedule().loads && op.schedule().loads->own && load_number_of(op, slot) != 0;
+    return op.schedule().loads() && op.schedule().loads()->own && load_number_of(op, slot) != 0;
 }
 
 /// Elements from the kernel's own place to those that the slot's tile loads (sy_load_offset, sy_own_offset).
 inline std::int64_t load_offset_of(const FusedOp& op, std::int32_t slot) {
-    if (!op.schedule().loads) return 0;
-    if (!op.schedule().loads->own) return load_number_of(op, slot);
+    if (!op.schedule().loads()) return 0;
+    if (!op.schedule().loads()->own) return load_number_of(op, slot);
     return reads_own(op, slot) ? op.own_place()->elements : 0;
 }
 

@@ -38,7 +38,7 @@ namespace syncopate::fuse {
 [[nodiscard]] std::string store_objection(const BoundKernel& program, plan::OpRef ref, plan::Backend backend);
 
 struct InlineStores {
-    std::optional<StoreForm> form;                    ///< nullopt: no transfer is inline
+    std::optional<Reach> by;                          ///< nullopt: no transfer is inline
     std::vector<std::vector<std::vector<Place>>> at;  ///< by rank and made chunk; empty: its own place only
 };
 

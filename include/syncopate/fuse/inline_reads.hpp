@@ -57,7 +57,7 @@ namespace syncopate::fuse {
 struct Options;
 
 struct InlineLoads {
-    std::optional<LoadForm> form;                       ///< nullopt: no transfer is fetched inline
+    std::optional<Reach> by;                            ///< nullopt: no transfer is fetched inline
     std::vector<std::vector<std::optional<Place>>> at;  ///< by rank and tile; nullopt: the kernel's own place
 };
 

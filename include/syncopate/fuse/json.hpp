@@ -19,8 +19,9 @@
 // tiles make some; their slots are those whose tiles write into the chunk. A transfer is a copy ("copy":
 // {"stream": 1} where it is not stream 0), a sum ("sum": {"reduce": "sum", "own": 2}, and where it reads
 // other ranks' memory "sources": [{"rank": 1, "chunk": {…}}, …]), or a part in a collective ("collective":
-// {…}). One that a stream carries out has "step": {"launch": "late", "stream": 2, …}, with the other members
-// of StreamStep that are not empty.
+// {…}). A stage has "stores" and "loads" where its tiles reach elsewhere ({"tensor": "C", "by": "row"}), and
+// "plain" where its kernel is left as it is. A transfer that a stream carries out has "step": {"launch":
+// "late", "stream": 2, …}, with the other members of StreamStep that are not empty.
 #pragma once
 
 #include <string>

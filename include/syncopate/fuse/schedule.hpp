@@ -84,20 +84,12 @@ struct Slot {
     std::optional<Place> from{};      ///< where it loads what is fetched inline; nullopt: the own place
 };
 
-/// How a kernel stores what it sends inline (inline.hpp).
-struct StoreForm {
+/// How a stage's tiles reach one of the kernel's tensors at other places than the kernel's own.
+struct Reach {
     std::int32_t tensor = 0;  ///< the kernel's own
     bool by_row = false;      ///< by coordinates of a descriptor that spans all heaps; else by pointers
-    std::int32_t copies = 1;  ///< places of the tile that has most
-    auto operator<=>(const StoreForm&) const = default;
-};
-
-/// How a kernel loads what it fetches inline (inline_reads.hpp).
-struct LoadForm {
-    std::int32_t tensor = 0;  ///< the kernel's own
-    bool by_row = false;      ///< as StoreForm's
-    bool own = false;         ///< only what the rank itself was given, through a parameter of its own
-    auto operator<=>(const LoadForm&) const = default;
+    bool own = false;         ///< loads: only what the rank itself was given, through a parameter of its own
+    auto operator<=>(const Reach&) const = default;
 };
 
 /// A chunk that a rank's kernel makes. Each program that writes into it counts once it has stored its last
@@ -225,9 +217,20 @@ struct RankSchedule {
     std::int32_t num_relays = 0;
     bool copies_start_first = false;  ///< early copies need not wait for local ones
     bool ends_with_sum = false;       ///< what end_posts tell is true once the last transfer, a sum, is done
+
+    /// Where the slot's tile is stored, each place once; empty: in the kernel's own place.
+    [[nodiscard]] std::vector<Place> stores_of(const Slot& slot) const {
+        std::vector<Place> places;
+        for (const std::int32_t chunk : slot.makes) {
+            for (const Place& place : chunks[static_cast<std::size_t>(chunk)].stores) {
+                if (std::ranges::find(places, place) == places.end()) places.push_back(place);
+            }
+        }
+        return places;
+    }
 };
 
-/// The slots of one stage: each rank's slots are those of the first stage, then those of the next.
+/// One stage, and its slots: each rank's slots are those of the first stage, then those of the next.
 struct StageSlots {
     std::int64_t first = 0;
     std::int64_t count = 0;  ///< of the rank that has most; of several stages equal on all ranks
@@ -240,6 +243,12 @@ struct StageSlots {
     /// Then, of a kernel that runs one tile a program: x and y of its own grid. It is launched with as many
     /// programs as the rank has slots, along x.
     std::vector<std::int64_t> own_grid{};
+    // These are of programs of one stage only.
+    std::optional<Reach> stores{};  ///< of tiles whose chunks say where (inline.hpp); nullopt: of none
+    std::optional<Reach> loads{};   ///< of tiles whose slots say where (inline_reads.hpp); nullopt: of none
+    /// The kernel runs as the user wrote it, knowing nothing of slots, and all transfers, the chunk engine's,
+    /// come after it: then its chunks' posts are made.
+    bool plain = false;
     bool operator==(const StageSlots&) const = default;
 
     [[nodiscard]] bool is_partial() const { return tiles > 0; }
@@ -261,12 +270,6 @@ struct Schedule {
     std::vector<plan::Tensor> tensors;             ///< those of the plan; each rank's heap holds all of each
     std::vector<StageSlots> stages{StageSlots{}};  ///< at least one
     std::vector<RankSchedule> ranks;
-    std::optional<StoreForm>
-        stores{};  ///< some chunk's tiles are stored elsewhere than in the kernel's own place
-    std::optional<LoadForm> loads{};  ///< some tiles load from elsewhere than the kernel's own place
-    /// The kernel runs as the user wrote it, knowing nothing of slots, and all transfers, the chunk engine's,
-    /// come after it: then its chunks' posts are made.
-    bool plain = false;
     Heap heap{};
 
     /// Of all stages; equal on all ranks.
@@ -278,6 +281,18 @@ struct Schedule {
             .subspan(first,
                      std::min(static_cast<std::size_t>(stages[stage].count), rank.slots.size() - first));
     }
+    /// How many places the tile of the stage is stored at that is stored at most.
+    [[nodiscard]] std::int32_t most_stores(std::size_t stage) const {
+        std::size_t most = 1;
+        for (const RankSchedule& rank : ranks) {
+            for (const Slot& slot : slots_of(rank, stage)) most = std::max(most, rank.stores_of(slot).size());
+        }
+        return static_cast<std::int32_t>(most);
+    }
+    /// What only the stage of a program of one stage may have.
+    [[nodiscard]] const std::optional<Reach>& stores() const { return stages.front().stores; }
+    [[nodiscard]] const std::optional<Reach>& loads() const { return stages.front().loads; }
+    [[nodiscard]] bool plain() const { return stages.front().plain; }
     /// Some rank's tiles of the stage make chunks: its kernel gets a post after a tile's last store.
     [[nodiscard]] bool produces(std::size_t stage) const {
         return std::ranges::any_of(ranks, [&](const RankSchedule& rank) {

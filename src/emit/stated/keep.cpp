@@ -20,7 +20,7 @@ Error lacks(const kernel::Kernel& kernel, const std::string& name, const std::st
 }  // namespace
 
 Result<std::string> keep(const fuse::BoundKernel& program, const fuse::Schedule& schedule,
-                         std::size_t /*stage*/) {
+                         std::size_t stage) {
     const kernel::Kernel& kernel = program.kernel;
     for (const std::string name : {"sy_schedule", "sy_control"}) {
         if (kernel.find_param(name) != nullptr) continue;
@@ -28,7 +28,7 @@ Result<std::string> keep(const fuse::BoundKernel& program, const fuse::Schedule&
             kernel, name,
             "a kernel that follows a schedule takes sy_schedule and sy_control, both int64 addresses");
     }
-    const std::int32_t copies = schedule.stores ? schedule.stores->copies : 1;
+    const std::int32_t copies = schedule.most_stores(stage);
     if (copies > 1 && kernel.find_param("COPIES") == nullptr) {
         return lacks(kernel, "COPIES",
                      "some of its tiles are to be stored in " + std::to_string(copies) + " places");

@@ -83,7 +83,7 @@ Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& ra
     const auto rows_of = [&](std::int32_t tensor) {
         const std::vector<std::int64_t>& shape = schedule.tensors[static_cast<std::size_t>(tensor)].shape;
         const std::vector<std::int64_t>& own =
-            schedule.tensors[static_cast<std::size_t>(schedule.stores->tensor)].shape;
+            schedule.tensors[static_cast<std::size_t>(schedule.stores()->tensor)].shape;
         std::int64_t rows = 1;
         for (std::size_t axis = 0; axis + own.size() < shape.size() + 1; ++axis) rows *= shape[axis];
         return rows;
@@ -92,7 +92,7 @@ Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& ra
         for (const fuse::Place& store : chunk.stores) {
             const plan::Interval rows =
                 chunk.chunk.region.empty() ? plan::Interval{0, 1} : chunk.chunk.region[0];
-            if (!schedule.stores || chunk.chunk.tensor != schedule.stores->tensor ||
+            if (!schedule.stores() || chunk.chunk.tensor != schedule.stores()->tensor ||
                 schedule.tensors[static_cast<std::size_t>(store.tensor)].dtype !=
                     schedule.tensors[static_cast<std::size_t>(chunk.chunk.tensor)].dtype ||
                 rows.begin + store.rows < 0 || rows.end + store.rows > rows_of(store.tensor)) {
@@ -108,13 +108,13 @@ Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& ra
 Status check_loads(const fuse::Schedule& schedule, int rank) {
     for (const fuse::Slot& slot : schedule.ranks[static_cast<std::size_t>(rank)].slots) {
         if (!slot.from) continue;
-        if (schedule.loads->own && slot.from->rank != rank) {
+        if (schedule.loads()->own && slot.from->rank != rank) {
             return Error{fmt::format(
                 "tile {} would load what rank {} was given, but the kernel loads only what its own "
                 "rank was",
                 slot.tile, slot.from->rank)};
         }
-        const plan::Tensor& own = schedule.tensors[static_cast<std::size_t>(schedule.loads->tensor)];
+        const plan::Tensor& own = schedule.tensors[static_cast<std::size_t>(schedule.loads()->tensor)];
         const plan::Tensor& there = schedule.tensors[static_cast<std::size_t>(slot.from->tensor)];
         const bool alike = own.dtype == there.dtype && !own.shape.empty() &&
                            own.shape.size() == there.shape.size() &&
@@ -226,7 +226,7 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
             schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype) {
             return error_at(transfer.op, "the source and the destination differ in dtype");
         }
-        if (schedule.plain && (transfer.collective() || !is_by_engine(transfer)))
+        if (schedule.plain() && (transfer.collective() || !is_by_engine(transfer)))
             return error_at(transfer.op, "only the chunk engine follows a kernel that is left as it is");
         const auto index = static_cast<std::size_t>(&transfer - mine.transfers.data());
         if (std::string why = fuse::step_objection(mine, index); !why.empty())

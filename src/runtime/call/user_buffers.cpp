@@ -62,8 +62,8 @@ UserBuffers::UserBuffers(const SymmetricHeap& heap, const fuse::Schedule& schedu
                          const OpMemory& memory, CallExecutor& executor)
     : heap_(heap), schedule_(schedule), options_(options), memory_(memory), executor_(executor) {
     fetched_by_tiles_.assign(schedule_.tensors.size(), false);
-    if (schedule_.loads && schedule_.loads->own) {
-        own_ = fuse::Place{rank(), schedule_.loads->tensor, 0};  // any, unless some tile reads there
+    if (schedule_.loads() && schedule_.loads()->own) {
+        own_ = fuse::Place{rank(), schedule_.loads()->tensor, 0};  // any, unless some tile reads there
         for (const fuse::Slot& slot : schedule_.ranks[static_cast<std::size_t>(rank())].slots) {
             if (slot.from) own_ = slot.from;
         }
@@ -175,7 +175,7 @@ bool UserBuffers::serves_tiles(const Place& place, const plan::Region& region, c
     const auto element = static_cast<std::int64_t>(plan::size_of(place.tensor->dtype));
     constexpr std::int64_t kUnit = 16;  // bytes, of which a descriptor wants multiples; elements, as the
                                         // kernel is told
-    if (schedule_.loads->by_row) {
+    if (schedule_.loads()->by_row) {
         return from.address % kUnit == 0 && from.strides.front() > 0 &&
                from.strides.front() * element % kUnit == 0;
     }
@@ -187,14 +187,14 @@ bool UserBuffers::serves_tiles(const Place& place, const plan::Region& region, c
 std::optional<FusedOp::OwnPlace> UserBuffers::own_place() const {
     if (!own_) return std::nullopt;
     const auto element =
-        plan::size_of(schedule_.tensors[static_cast<std::size_t>(schedule_.loads->tensor)].dtype);
+        plan::size_of(schedule_.tensors[static_cast<std::size_t>(schedule_.loads()->tensor)].dtype);
     const BoxView from = own_from_.value_or(
         in_heap({own_->tensor, schedule_.tensors[static_cast<std::size_t>(own_->tensor)].whole()}));
     FusedOp::OwnPlace place;
     place.pitch = static_cast<std::uint64_t>(from.strides.front()) * element;
     place.address = from.address + static_cast<std::uint64_t>(own_->rows) * place.pitch;
     const std::uint64_t heap =
-        heap_.local(memory_.tensor_offsets[static_cast<std::size_t>(schedule_.loads->tensor)]);
+        heap_.local(memory_.tensor_offsets[static_cast<std::size_t>(schedule_.loads()->tensor)]);
     place.elements = static_cast<std::int64_t>(place.address - heap) / static_cast<std::int64_t>(element);
     return place;
 }
@@ -203,7 +203,7 @@ bool UserBuffers::redirect_sources(std::int32_t tensor, const plan::Region& regi
     // What a rank holds from the start of the tensor that its kernel is given is read there by nobody but the
     // tiles that read it where it is (fuse::load_given).
     const bool own_part =
-        has_own_readers(tensor) && schedule_.loads->tensor == tensor && region == initial_box(tensor);
+        has_own_readers(tensor) && schedule_.loads()->tensor == tensor && region == initial_box(tensor);
     bool all = options_.kept_tensors && !fetched_by_tiles_[static_cast<std::size_t>(tensor)] &&
                (own_part || std::ranges::find(*options_.kept_tensors,
                                               schedule_.tensors[static_cast<std::size_t>(tensor)].name) ==

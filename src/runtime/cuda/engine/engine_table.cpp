@@ -285,7 +285,7 @@ bool goes_at_once(const EngineTable& table, unsigned blocks) {
 }
 
 bool signals_by_block(const fuse::Schedule& schedule) {
-    if (!schedule.plain) return false;
+    if (!schedule.plain()) return false;
     std::set<std::pair<std::int32_t, std::int32_t>> stored;  // rank, signal: what transfers post
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         for (const fuse::Transfer& transfer : rank.transfers) {
