@@ -90,6 +90,10 @@ class Prepared:
             )
             for index, (kernel, stage) in enumerate(zip(kernels, artifact.stages, strict=True))
         ]
+        self._flags = [
+            stage.stated.flags(self.schedule, index) if stage.stated else {}
+            for index, stage in enumerate(self.stages)
+        ]
         self.outputs: dict[str, OutputPlaces] = {}  # of tensors that the kernels make
         self.recorder: Any = None  # trace.Recorder, once a call was recorded
         self._packed: dict[Hashable, Any] | None = {} if group.device == "cuda" else None
@@ -118,7 +122,7 @@ class Prepared:
             return nested(full) | (stage.stated.left_alone(stage.grid, full) if stage.stated else {})
         own = {"sy_schedule": self.op.table_tensor_of(index), "sy_control": self.op.control_tensor}
         if stage.stated is not None:
-            own |= stage.stated.flags(self.schedule, index)
+            own |= self._flags[index]
             if "sy_own" in stage.stated.parameters:
                 own["sy_own"] = None
         if (place := self.op.own_place()) is not None:
