@@ -14,7 +14,6 @@ over ranks; candidates of a shape take turns, inputs rotate past the L2 cache, a
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -62,6 +61,7 @@ def run_all(options: argparse.Namespace) -> dict[str, Any]:
     from .shapes import TOKENS, shapes_of, widths
 
     progress = Progress(options)
+    options.scale = options.scale or (1 if torch.cuda.is_available() else 32)
     models, found = widths(options.shapes), peers(options.peer)
     tokens = [int(m) for m in options.tokens.split(",") if m] or TOKENS
     for operator in options.operators or CASES:
@@ -134,55 +134,12 @@ def main(arguments: list[str] | None = None) -> int:
         from .attention import main as attention
 
         return attention(given[1:])
+    from .launch import launch
+
     options = parse(given)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    launched = "RANK" in os.environ and "WORLD_SIZE" in os.environ
-    ranks = 1
-    from ..ranks import RankError, gpu_count, run
-    from .session import start
-
-    try:
-        gpus = gpu_count()
-    except RankError:
-        gpus = 0
-    if not gpus:
-        from ..interpreter import enable
-
-        enable()  # before the kernels are imported
-    options.rounds = options.rounds or (15 if gpus else 1)
-    options.scale = options.scale or (1 if gpus else 32)
-    try:
-        check(options)
-        if options.plot:
-            from .picture import require_matplotlib
-
-            require_matplotlib()
-        if launched:
-            start(0, 0, "")
-            report = run_all(options)
-            return finish(report, options) if int(os.environ["RANK"]) == 0 else 0
-        one = options.operators == ["mlp_chain"]  # which is one GPU's
-        ranks = options.ranks or (1 if one else gpus or 2)
-        if gpus and ranks > gpus:
-            raise RankError(f"{ranks} ranks need {ranks} GPUs, this machine has {gpus}", 3)
-
-        def work(place: Any) -> dict[str, Any]:
-            start(place.rank, place.size, f"file://{place.folder}/process-group")
-            return run_all(options)
-
-        return finish(run(ranks, work, timeout=options.budget + 1800)[0], options)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 1
-    except RuntimeError as error:
-        code = getattr(error, "exit_code", None)
-        if code is None:
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        return int(code)
+    if options.operators == ["mlp_chain"]:
+        options.ranks = options.ranks or 1  # it is one GPU's
+    return launch(options, check, run_all, finish)
 
 
 if __name__ == "__main__":
