@@ -21,7 +21,8 @@ test-all: setup
 sanitize: setup
 	@scripts/sanitize
 
-demo: build
+demo: setup
+	@scripts/build _syncopate
 	@$(PYTHON) -m syncopate.demo
 
 lint: setup

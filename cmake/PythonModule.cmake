@@ -20,6 +20,9 @@ endif()
 message(STATUS "Python extension: for ${Python_EXECUTABLE}")
 find_package(nanobind CONFIG REQUIRED)
 nanobind_add_module(_syncopate NB_STATIC NOMINSIZE ${binding_sources})
+if(TARGET nanobind-static)  # its sources as one: a fifth of the time
+    set_target_properties(nanobind-static PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+endif()
 target_link_libraries(_syncopate PRIVATE syncopate nlohmann_json)
 if(SYNCOPATE_PRECOMPILED)
     target_precompile_headers(_syncopate PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled.hpp <nanobind/nanobind.h>

@@ -439,7 +439,10 @@ def write_files(reports: Sequence[Report], folder: Path) -> list[tuple[Path, str
     (folder / "kernel.py").write_text(first.emitted)
     trace.write([r.recorded for r in reports], folder / "trace.json")
     return [
-        (folder / "plan.json", "the plan: `build/bin/syncopate plan show` prints it, `plan check` proves it"),
+        (
+            folder / "plan.json",
+            "the plan: after `make build`, `syncopate plan show` prints it, `plan check` proves it",
+        ),
         (folder / "kernel.py", "the emitted kernel, to read: your lines and the added ones"),
         (folder / "trace.json", "the recorded call on all ranks: open it in https://ui.perfetto.dev"),
     ]
