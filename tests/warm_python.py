@@ -37,7 +37,11 @@ def serve(address: str) -> list[str]:
     """Answers callers; returns in each process that is to run something: its arguments."""
     import signal
 
-    import torch  # noqa: F401 - what makes it warm
+    # What makes it warm. Nothing that imports triton: how it defines kernels depends on a process's own settings.
+    import sympy  # noqa: F401 - what torch.compile takes longest to import
+    import torch  # noqa: F401
+    import torch.distributed.run
+    import torch.distributed.tensor.parallel  # noqa: F401
 
     def reap(*_: object) -> None:
         """So that what they took of the CPU is counted."""

@@ -222,7 +222,7 @@ def check_inline(place: ranks.Place) -> None:
         )
         op.close()
     for name, example in CALLS.items():
-        check_example_inline(group, name, example, (m, n, k))
+        check_example_inline(group, name, example)
 
 
 def check_own_block(place: ranks.Place) -> None:
@@ -284,10 +284,11 @@ def check_own_block(place: ranks.Place) -> None:
         fused.close()
 
 
-def check_example_inline(group, name: str, example, shape: tuple[int, int, int]) -> None:
-    """One kernel's tiles, stored in the peers' memory, and read there."""
-    rank, size, (m, n, k) = group.rank, group.size, shape
-    block = slice(rank * 64, rank * 64 + 64)
+def check_example_inline(group, name: str, example) -> None:
+    """One kernel's tiles, two a chunk and two chunks a shard, stored in the peers' memory, and read there."""
+    rank, size = group.rank, group.size
+    m, n, k = 32 * size, 32, 32
+    block = slice(rank * 32, rank * 32 + 32)
     for everywhere in (False, True):
         plan = sy.plans.push_reduce(
             sy.plans.mesh_of(size), sy.Tensor("C", (m, n), "fp32"), split=2, all=everywhere
