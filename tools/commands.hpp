@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "syncopate/result.hpp"
@@ -17,6 +18,13 @@ struct Exit {
 
 /// Prints "error: LOCATION: MESSAGE" to standard error and throws Exit with the code of the error's class.
 [[noreturn]] void fail(const Error& error);
+
+/// The value; where there is none, fails with the error.
+template <typename T>
+T take(Result<T> result) {
+    if (!result) fail(result.error());
+    return *std::move(result);
+}
 
 /// plan make|lower; part of register_plan_commands.
 void register_plan_make_commands(CLI::App& plan);

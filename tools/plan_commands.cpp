@@ -21,13 +21,6 @@
 namespace syncopate::tools {
 namespace {
 
-/// The value, or the end of the command with the error printed.
-template <typename T>
-T take(Result<T> result) {
-    if (!result) fail(result.error());
-    return *std::move(result);
-}
-
 plan::Plan load_plan(const std::string& path) { return take(plan::from_json(take(read_file(path)), path)); }
 
 nlohmann::ordered_json to_json(const plan::Finding& finding) {

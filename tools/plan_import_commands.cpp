@@ -18,12 +18,6 @@
 namespace syncopate::tools {
 namespace {
 
-template <typename T>
-T take(Result<T> result) {
-    if (!result) fail(result.error());
-    return *std::move(result);
-}
-
 struct Arguments {
     std::string path;
     std::string format = "auto";

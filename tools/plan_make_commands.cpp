@@ -23,13 +23,6 @@
 namespace syncopate::tools {
 namespace {
 
-/// The value, or the end of the command with the error printed.
-template <typename T>
-T take(Result<T> result) {
-    if (!result) fail(result.error());
-    return *std::move(result);
-}
-
 [[noreturn]] void fail_usage(std::string message) { fail(Error{std::move(message), {}, ErrorClass::usage}); }
 
 struct MakeArguments {

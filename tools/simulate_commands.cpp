@@ -20,12 +20,6 @@
 namespace syncopate::tools {
 namespace {
 
-template <typename T>
-T take(Result<T> result) {
-    if (!result) fail(result.error());
-    return *std::move(result);
-}
-
 void print(const plan::Plan& plan, const plan::Topology& topology, const plan::Simulation& simulation) {
     std::size_t ops = 0;
     for (const auto& list : plan.ranks) ops += list.size();

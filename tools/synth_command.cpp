@@ -17,12 +17,6 @@
 namespace syncopate::tools {
 namespace {
 
-template <typename T>
-T take(Result<T> result) {
-    if (!result) fail(result.error());
-    return *std::move(result);
-}
-
 struct SynthArguments {
     std::string kind;
     std::string topology;

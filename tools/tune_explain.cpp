@@ -18,12 +18,6 @@ namespace {
 constexpr int kUsualRanks = 8;
 constexpr std::size_t kLongestName = 72;
 
-template <typename T>
-T take(Result<T> result) {
-    if (!result) fail(result.error());
-    return *std::move(result);
-}
-
 /// All strategies of a problem, best first; of attention also the kernel that they take.
 struct Ranked {
     std::vector<tune::Candidate> candidates;
