@@ -4,7 +4,7 @@
     python bench/gemm/gemm.py --tilings [NAME …] [--shapes NxK …] [--rows 16 64 …]      every tile shape by itself
     python bench/gemm/gemm.py --schedules [--shapes NxK …] [--rows 16 64 …]       what a schedule costs
 
-A NAME is of a tile shape, 64x64x128/6 or 128x128x64/5 even: of it the best split of K is shown.
+A NAME is of a tile shape, as 64x64x128/6: of it the best split of K is shown.
 
 Every row's candidates take turns as graph replays, so that clocks and power limits are the same for all. A time is the
 median over rounds; inputs rotate through copies larger than the L2 cache.
@@ -47,7 +47,6 @@ TILINGS = [
     GluonTiling(16, 64, 128, 10),
     GluonTiling(32, 32, 128, 12),
     GluonTiling(32, 64, 128, 8),
-    GluonTiling(64, 32, 128, 8),
     GluonTiling(64, 64, 128, 6),
     GluonTiling(64, 128, 64, 8),
     GluonTiling(64, 192, 64, 6),
@@ -67,8 +66,6 @@ def candidates(m: int, n: int, sms: int) -> list[GluonTiling]:
     for tiling in TILINGS:
         if tiling.block_m == 128 and m <= 64 or tiling.block_m < 64 and m > tiling.block_m:
             continue
-        if tiling.block_n == 32 and m > 64:
-            continue
         tiles = tiling.tiles(m, n)
         for split in SPLITS:
             if split > 1 and tiles * split > sms * 1.05:
@@ -76,13 +73,11 @@ def candidates(m: int, n: int, sms: int) -> list[GluonTiling]:
             if tiles * split < sms / 3 and split != SPLITS[-1]:
                 continue
             found.append(replace(tiling, split_k=split))
-        if tiles > sms and tiles % sms:
-            found.append(replace(tiling, even=True))
     return found
 
 
 def shape_name(t: GluonTiling) -> str:
-    return f"{t.block_m}x{t.block_n}x{t.block_k}/{t.stages}" + (" even" if t.even else "")
+    return f"{t.block_m}x{t.block_n}x{t.block_k}/{t.stages}"
 
 
 def name_of(t: GluonTiling) -> str:
@@ -211,7 +206,7 @@ SCHEDULES = {
 def schedule_row(m: int, n: int, k: int) -> dict[str, float]:
     """µs of the quickest tiles alone ("alone") and by schedules whose waits are over, in the same order."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    tiling = quickest(m, n, k, sms, scheduled=True)
+    tiling = quickest(m, n, k, sms)
     copies = min(max(2, math.ceil(120e6 / (2 * (m * k + k * n + m * n)))), 8)
     data = operands(m, n, k, copies)
     count = copies * max(1, round(200 / max(m * n * k * 2 / 600e6, 10) / copies))

@@ -50,7 +50,7 @@ def tilings(one: library.LibraryWork, programs: int) -> list[tuple[GluonTiling, 
         pair = []
         for product in one.products:
             m, n, k = product.shape
-            tile = ranked(m, n * (1 + product.gated), k, programs, scheduled=True)[place][0]
+            tile = ranked(m, n * (1 + product.gated), k, programs)[place][0]
             if product.gated:
                 tile = replace(tile, block_n=max(64, 1 << (tile.block_n.bit_length() - 2)))
             pair.append(library.fitting(tile, product.gated))

@@ -179,20 +179,18 @@ nb::dict tiles(std::int64_t m, std::int64_t n, std::int64_t k, const std::string
     return made;
 }
 
-/// Block sizes, stages, split of K, rows of tiles that go together, and whether even: of tiles for the Gluon
-/// GEMM, each with its estimate in µs.
-using GluonTile = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t,
-                             std::int32_t, bool, double>;
+/// Block sizes, stages and split of K of tiles for the Gluon GEMM, with their estimate in µs.
+using GluonTile = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, double>;
 
 /// The quickest first.
 std::vector<GluonTile> gluon_tiles(std::int64_t m, std::int64_t n, std::int64_t k, std::int32_t programs,
-                                   const std::string& machine, const std::string& device, bool scheduled) {
+                                   const std::string& machine, const std::string& device) {
     const tune::Machine on = machine.empty() ? unwrap(tune::nearest_machine(device, 1)).machine
                                              : unwrap(tune::find_machine(machine));
     std::vector<GluonTile> made;
-    for (const tune::TileConfig& tile : tune::gluon_tile_configs({m, n, k}, programs, scheduled)) {
-        made.emplace_back(tile.block_m, tile.block_n, tile.block_k, tile.stages, tile.split_k, tile.group_m,
-                          tile.even, tune::gluon_product_us(on, {m, n, k}, tile, programs));
+    for (const tune::TileConfig& tile : tune::gluon_tile_configs({m, n, k}, programs)) {
+        made.emplace_back(tile.block_m, tile.block_n, tile.block_k, tile.stages, tile.split_k,
+                          tune::gluon_product_us(on, {m, n, k}, tile, programs));
     }
     std::ranges::stable_sort(made, {}, [](const auto& tile) { return std::get<double>(tile); });
     return made;
@@ -234,9 +232,7 @@ void bind_tune(nb::module_& module) {
     tune.def("tiles", tiles, "m"_a, "n"_a, "k"_a, "dtype"_a, "programs"_a, "exact_fp32"_a = false);
     tune.def(
         "gluon_tiles", gluon_tiles, "m"_a, "n"_a, "k"_a, "programs"_a, "machine"_a = "", "device"_a = "",
-        "scheduled"_a = false,
-        "(block_m, block_n, block_k, stages, split_k, group_m, even, µs) of tiles for the Gluon GEMM, the "
-        "quickest first.");
+        "(block_m, block_n, block_k, stages, split_k, µs) of tiles for the Gluon GEMM, the quickest first.");
     tune.attr("MOST_GLUON_SPLIT_TILES") = tune::kMostGluonSplitTiles;
     tune.attr("GLUON_SHARED_BYTES") = tune::kGluonSharedBytes;
     tune.def("measured_machine_path", tune::measured_machine_path);

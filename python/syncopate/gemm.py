@@ -67,7 +67,7 @@ class Product:
         from .kernels.gluon_launch import GluonTiling
 
         t = self.tiling
-        return GluonTiling(t.block_m, t.block_n, t.block_k, t.stages, t.split_k, t.group_m, t.even)
+        return GluonTiling(t.block_m, t.block_n, t.block_k, t.stages, t.split_k, t.group_m)
 
     @property
     def w_shape(self) -> tuple[int, int]:

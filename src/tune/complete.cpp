@@ -76,7 +76,6 @@ Strategy by_plain_kernel(Strategy made, bool cuda) {
     constexpr std::int32_t kSlab = 64;  // columns: tiles of the plain kernel have a power of two of them
     for (TileConfig& tile : made.tiles) {
         tile.split_k = 1;
-        tile.even = false;
         if (!std::has_single_bit(static_cast<std::uint32_t>(tile.block_n))) tile.block_n = kSlab;
     }
     return made;
@@ -107,7 +106,7 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
         for (const ProductShape& shape : shapes) {
             made.tiles.push_back(
                 made.kernel == ProductKernel::gluon
-                    ? quickest_gluon_tiles(machine, shape, *made.programs, made.placement == Placement::fused)
+                    ? quickest_gluon_tiles(machine, shape, *made.programs)
                     : quickest_tiles(machine, problem.dtype, shape, *made.programs, options.exact_fp32));
         }
     } else if (made.tiles.size() == 1 && shapes.size() > 1) {

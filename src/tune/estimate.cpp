@@ -71,7 +71,6 @@ private:
     [[nodiscard]] double compute_us() const {
         if (!gluon()) return product_us(machine_, problem_.dtype, shape_, tile_, programs());
         const double alone = gluon_product_us(machine_, shape_, tile_, programs()) - rates_.gluon_call_us;
-        if (tile_.even) return alone;
         const std::int64_t each = (grid_.tiles() + at_once() - 1) / at_once();
         return std::max(alone, static_cast<double>(each) * one_tile_us(tile_.block_n));
     }

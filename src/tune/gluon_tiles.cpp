@@ -18,7 +18,6 @@ constexpr std::int32_t kWideColumns = 128;  // from so many on wgmma reaches its
 constexpr std::int32_t kTwoWgmmas = 192;    // columns: by 128 and by 64
 constexpr double kRowsReadAnew = 2.0 / 3;   // of the rate: 32 columns for as many rows of a as 64 columns
 constexpr double kRowsReadTwice = 0.92;     // of the rate: by two wgmmas
-constexpr double kEvenShare = 0.5;          // of what a split costs: a program meets two others at most
 
 /// Tiles, with the stages that fit into a multiprocessor's shared memory.
 TileConfig shaped(std::int32_t m, std::int32_t n, std::int32_t k, std::int32_t stages) {
@@ -41,7 +40,7 @@ std::string size_objection(const TileConfig& tile) {
     if (!power_between(tile.block_n, 32, 256) && tile.block_n != kTwoWgmmas)
         return fmt::format("the Gluon kernel's tiles have 32, 64, 128, 192 or 256 columns, not {}",
                            tile.block_n);
-    if (tile.block_n == 32 && tile.block_m > kWgmmaRows) return "tiles of 32 columns have at most 64 rows";
+    if (tile.block_m >= kWgmmaRows && tile.block_n == 32) return "tiles of 32 columns have 16 or 32 rows";
     if (tile.block_m < kWgmmaRows && tile.block_n > 64)
         return fmt::format("tiles of {} rows have 32 or 64 columns, not {}", tile.block_m, tile.block_n);
     if (!power_between(tile.block_k, 64, 128) || (tile.block_n == kTwoWgmmas && tile.block_k != 64))
@@ -67,23 +66,9 @@ double depth_us(const Machine& machine, const TileConfig& tile, double depth) {
     return std::max(multiply, load);
 }
 
-/// µs of the rounds of tiles; even: of one program's share, and of handing over and taking partial sums.
-double rounds_us(const Machine& machine, const ProductShape& shape, const TileConfig& tile,
-                 std::int64_t at_once) {
-    const std::int64_t tiles = tiles_of(shape, tile);
-    const auto rounds = static_cast<double>(ceil_div(tiles, at_once));
-    if (!tile.even) return rounds * gluon_tile_us(machine, tile, shape.k);
-    const Rates& rates = machine.rates;
-    const double share = static_cast<double>(tiles) / static_cast<double>(at_once);
-    const double sums = kSum * 2 * tile.block_m * tile.block_n / (rates.gluon_split_gbps * kBytesPerUs);
-    return share * depth_us(machine, tile, static_cast<double>(shape.k)) +
-           (rounds + 1) * rates.gluon_tile_us + kEvenShare * rates.gluon_split_us + sums;
-}
-
 }  // namespace
 
-std::string gluon_objection(plan::DType dtype, const ProductShape& shape, const TileConfig& tile,
-                            bool scheduled) {
+std::string gluon_objection(plan::DType dtype, const ProductShape& shape, const TileConfig& tile) {
     constexpr std::int64_t kBarriers = 1024;  // bytes of mbarriers and of a split's verdict
     constexpr std::int64_t kRowBytes = 128;   // of a, in tiles of few rows
     if (plan::size_of(dtype) != 2) return "the Gluon kernel makes products of 16 bits";
@@ -99,10 +84,6 @@ std::string gluon_objection(plan::DType dtype, const ProductShape& shape, const 
     if (tile.split_k > ceil_div(shape.k, tile.block_k)) return "a program would have nothing of K";
     if (tile.split_k > 1 && tiles_of(shape, tile) > kMostGluonSplitTiles)
         return fmt::format("K is split for at most {} tiles", kMostGluonSplitTiles);
-    if (tile.even && tile.split_k > 1) return "even shares are no even split of every tile";
-    if (tile.even && scheduled)
-        return "programs that meet within a tile follow no schedule: a slot has one program, or as many as "
-               "all";
     return {};
 }
 
@@ -128,10 +109,11 @@ double gluon_product_us(const Machine& machine, const ProductShape& shape, const
     const double memory = kItem *
                           static_cast<double>(shape.n * shape.k + shape.m * shape.k + shape.m * shape.n) /
                           (rates.gluon_memory_gbps * kBytesPerUs) / working;
-    return std::max(rounds_us(machine, shape, tile, at_once), memory) + rates.gluon_call_us;
+    const auto rounds = static_cast<double>(ceil_div(tiles, at_once));
+    return std::max(rounds * gluon_tile_us(machine, tile, shape.k), memory) + rates.gluon_call_us;
 }
 
-std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32_t programs, bool scheduled) {
+std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32_t programs) {
     static const std::array kShapes{
         shaped(16, 32, 128, 16), shaped(16, 64, 128, 10), shaped(32, 32, 128, 12), shaped(32, 64, 128, 8),
         shaped(64, 64, 128, 6),  shaped(64, 128, 64, 8),  shaped(64, 192, 64, 6),  shaped(64, 256, 64, 4),
@@ -158,17 +140,12 @@ std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32
             }
         }
         if (found.size() == before) found.insert(found.end(), few.begin(), few.end());
-        if (!scheduled && tiles > programs && tiles % programs != 0) {
-            found.push_back(shaped_tile);
-            found.back().even = true;
-        }
     }
     return found;
 }
 
-TileConfig quickest_gluon_tiles(const Machine& machine, const ProductShape& shape, std::int32_t programs,
-                                bool scheduled) {
-    const std::vector<TileConfig> configs = gluon_tile_configs(shape, programs, scheduled);
+TileConfig quickest_gluon_tiles(const Machine& machine, const ProductShape& shape, std::int32_t programs) {
+    const std::vector<TileConfig> configs = gluon_tile_configs(shape, programs);
     return *std::ranges::min_element(configs, {}, [&](const TileConfig& tile) {
         return gluon_product_us(machine, shape, tile, programs);
     });

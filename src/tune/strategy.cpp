@@ -13,7 +13,6 @@ std::string words_of(const TileConfig& tile) {
     std::string text = fmt::format("{}x{}x{}s{}", tile.block_m, tile.block_n, tile.block_k, tile.stages);
     if (tile.warps != usual.warps) text += fmt::format("w{}", tile.warps);
     if (tile.split_k != usual.split_k) text += fmt::format("k{}", tile.split_k);
-    if (tile.even) text += "even";
     if (tile.num_wide != usual.num_wide) text += fmt::format("+{}wide", tile.num_wide);
     if (tile.group_m != usual.group_m) text += fmt::format("g{}", tile.group_m);
     if (tile.precision != usual.precision) text += "-" + tile.precision;

@@ -103,20 +103,18 @@ private:
     }
 
     bool tile(Index node, const JsonPath& path, TileConfig& out) {
-        static constexpr std::array<JsonField, 10> kFields{{{"block_m", true},
-                                                            {"block_n", true},
-                                                            {"block_k", true},
-                                                            {"stages", true},
-                                                            {"warps", false},
-                                                            {"split_k", false},
-                                                            {"even", false},
-                                                            {"num_wide", false},
-                                                            {"group_m", false},
-                                                            {"precision", false}}};
+        static constexpr std::array<JsonField, 9> kFields{{{"block_m", true},
+                                                           {"block_n", true},
+                                                           {"block_k", true},
+                                                           {"stages", true},
+                                                           {"warps", false},
+                                                           {"split_k", false},
+                                                           {"num_wide", false},
+                                                           {"group_m", false},
+                                                           {"precision", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at)) return false;
-        const auto [block_m, block_n, block_k, stages, warps, split_k, even, num_wide, group_m, precision] =
-            at;
+        const auto [block_m, block_n, block_k, stages, warps, split_k, num_wide, group_m, precision] = at;
         const auto figure = [&](Index value, std::string_view key, std::int64_t lowest, std::int32_t& place) {
             return !has(value) || integer(value, JsonPath{&path, key}, lowest, kMost, place);
         };
@@ -125,7 +123,6 @@ private:
             !figure(warps, "warps", 0, out.warps) || !figure(split_k, "split_k", 1, out.split_k) ||
             !figure(num_wide, "num_wide", -1, out.num_wide) || !figure(group_m, "group_m", 1, out.group_m))
             return false;
-        if (has(even) && !boolean(even, JsonPath{&path, "even"}, out.even)) return false;
         if (!has(precision)) return true;
         std::string_view text;
         const JsonPath precision_path{&path, "precision"};
@@ -192,7 +189,6 @@ std::string json_of(const TileConfig& tile) {
     members.add("stages", fmt::format("{}", tile.stages));
     members.number("warps", tile.warps, usual.warps);
     members.number("split_k", tile.split_k, usual.split_k);
-    if (tile.even) members.add("even", "true");
     members.number("num_wide", tile.num_wide, usual.num_wide);
     members.number("group_m", tile.group_m, usual.group_m);
     if (tile.precision != usual.precision) members.add("precision", quoted(tile.precision));

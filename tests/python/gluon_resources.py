@@ -52,17 +52,12 @@ def gemms():
     yield "16x32x128/16 fused", GluonTiling(16, 32, 128, 16), fused
     yield "16x64x128/10 split 3 fused", GluonTiling(16, 64, 128, 10, 3), fused | {"M": 16}
     yield "32x64x128/8 fused transposed", GluonTiling(32, 64, 128, 8), fused | {"w_transposed": True}
-    yield "64x32x128/8", GluonTiling(64, 32, 128, 8), {}
     yield "64x192x64/6 split 2 fused", GluonTiling(64, 192, 64, 6, 2), fused
     yield (
         "128x192x64/4 fused pushed transposed",
         GluonTiling(128, 192, 64, 4),
         pushed | {"w_transposed": True},
     )
-    yield "64x64x128/6 even", GluonTiling(64, 64, 128, 6, even=True), {}
-    yield "128x128x64/5 even", GluonTiling(128, 128, 64, 5, even=True), {}
-    yield "128x192x64/4 even", GluonTiling(128, 192, 64, 4, even=True), {"activation": "gelu"}
-    yield "128x256x64/3 even", GluonTiling(128, 256, 64, 3, even=True), {"B_EARLY": True}
     yield "64x256x64/4", GluonTiling(64, 256, 64, 4), {}
     yield "128x128x64/5 fused pushed", GluonTiling(128, 128, 64, 5), fused | {"PUSHED": True}
     yield (

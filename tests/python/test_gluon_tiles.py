@@ -22,7 +22,7 @@ def measured() -> dict[tuple[int, int, int], dict[str, float]]:
 def name_of(t) -> str:
     """As bench/gemm writes it."""
     split = f" split {t.split_k}" if t.split_k > 1 else ""
-    return f"{t.block_m}x{t.block_n}x{t.block_k}/{t.stages}{' even' if t.even else ''}{split}"
+    return f"{t.block_m}x{t.block_n}x{t.block_k}/{t.stages}{split}"
 
 
 def test_the_choice_is_about_the_fastest_one_measured():
@@ -63,17 +63,6 @@ def test_a_few_rows_are_shared_out_and_odd_shapes_have_tiles(programs):
         assert quickest(16, 4096, 1792, 132).block_m == 16 and quickest(32, 4096, 1792, 132).block_m == 32
 
 
-def test_programs_meet_within_tiles_only_where_none_follows_a_schedule():
-    from syncopate.kernels.gluon_launch import MAX_SPLIT_TILES, MOST_EVEN_PROGRAMS, make_workspace
-    from syncopate.kernels.gluon_tiles import quickest, ranked
-
-    even = quickest(2048, 2304, 7168, 132)
-    assert even.even and not any(t.even for t, _ in ranked(2048, 2304, 7168, 132, scheduled=True))
-    assert even.grid(2048, 2304, 1000) == (MOST_EVEN_PROGRAMS,) and MOST_EVEN_PROGRAMS <= MAX_SPLIT_TILES
-    sums = make_workspace(even, 2048, 2304, "cpu").numel() - MAX_SPLIT_TILES
-    assert sums == 2 * MOST_EVEN_PROGRAMS * even.block_m * even.block_n
-
-
 @pytest.mark.parametrize("transposed", [False, True])
 def test_products_of_operators_are_stated_with_the_tiles_of_a_strategy(transposed):
     import torch
@@ -82,7 +71,7 @@ def test_products_of_operators_are_stated_with_the_tiles_of_a_strategy(transpose
     from syncopate.strategy import Tiling
 
     for m, n, k in ((16, 2304, 7168), (300, 264, 200), (1024, 3584, 8192)):
-        best = quickest(m, n, k, 132, scheduled=True)
+        best = quickest(m, n, k, 132)
         chosen = Tiling(best.block_m, best.block_n, best.block_k, best.stages, -1, split_k=best.split_k)
         few, wide = Tiling(16, 64, 128, 10, -1), Tiling(64, 192, 64, 6, -1, split_k=2)
         for tiling in (chosen, Tiling(128, 256, 64, 3, -1), Tiling(64, 64, 64, 4, -1), few, wide):

@@ -327,7 +327,7 @@ TEST(Kernel, OfGluonIsObjectedToWithTilesThatItDoesNotTake) {
     EXPECT_EQ(why({.block_m = 128, .block_n = 192, .block_k = 64, .stages = 4}), "");
     EXPECT_NE(why({.block_m = 8, .block_n = 64, .block_k = 128}), "");
     EXPECT_NE(why({.block_m = 32, .block_n = 128, .block_k = 128}), "");
-    EXPECT_NE(why({.block_m = 128, .block_n = 32, .block_k = 128}), "");
+    EXPECT_NE(why({.block_m = 64, .block_n = 32, .block_k = 128, .stages = 8}), "");
     EXPECT_NE(why({.block_m = 64, .block_n = 192, .block_k = 128, .stages = 2}), "");
     EXPECT_NE(why({.block_m = 64, .block_n = 96, .block_k = 64}), "");
     EXPECT_NE(why({.block_m = 16, .block_n = 64, .block_k = 128, .stages = 11}), "");
@@ -337,34 +337,13 @@ TEST(Kernel, OfGluonIsObjectedToWithTilesThatItDoesNotTake) {
     EXPECT_NE(why({.block_m = 64, .block_n = 64, .block_k = 128, .stages = 6, .num_wide = 1}), "");
 }
 
-TEST(Kernel, OfGluonSharesTilesEvenlyOnlyWhereNoScheduleIsFollowed) {
-    const Problem problem = problem_of("matmul_reduce_scatter:M=2048,N=2304,K=7168", 4);
-    const Machine machine = *find_machine("h200x4");
-    const TileConfig even{.block_m = 128, .block_n = 128, .block_k = 64, .stages = 5, .even = true};
-    Strategy strategy{.kernel = ProductKernel::gluon, .tiles = {even}};
-    EXPECT_NE(strategy_objection(problem, strategy), "");
-    strategy.placement = Placement::after;
-    strategy.backend = plan::Backend::ldst_dedicated;
-    EXPECT_EQ(strategy_objection(problem, strategy), "");
-    strategy.kernel = ProductKernel::plain;
-    EXPECT_NE(strategy_objection(problem, strategy), "");
-
-    const ProductShape shape{.m = 2048, .n = 2304, .k = 7168};
-    const TileConfig alone = quickest_gluon_tiles(machine, shape, 132, false);
-    EXPECT_TRUE(alone.even);
-    EXPECT_FALSE(quickest_gluon_tiles(machine, shape, 132, true).even);
-    TileConfig whole = alone;
-    whole.even = false;
-    EXPECT_LT(gluon_product_us(machine, shape, alone, 132), gluon_product_us(machine, shape, whole, 132));
-}
-
 TEST(Kernel, OfGluonLoadsNoMoreRowsThanThereAre) {
     const Machine machine = *find_machine("h200x4");
     for (const std::int64_t rows : {1, 16, 17, 32, 33, 64}) {
-        for (const TileConfig& tile : gluon_tile_configs({.m = rows, .n = 4096, .k = 1792}, 132, true))
-            EXPECT_EQ(gluon_objection(plan::DType::bf16, {.m = rows, .n = 4096, .k = 1792}, tile, true), "");
-        const TileConfig tile = quickest_gluon_tiles(machine, {.m = rows, .n = 4096, .k = 1792}, 132, true);
-        EXPECT_EQ(tile.block_m, rows <= 16 ? 16 : rows <= 32 ? 32 : 64) << rows;
+        for (const TileConfig& tile : gluon_tile_configs({.m = rows, .n = 4096, .k = 1792}, 132))
+            EXPECT_EQ(gluon_objection(plan::DType::bf16, {.m = rows, .n = 4096, .k = 1792}, tile), "");
+        const TileConfig tile = quickest_gluon_tiles(machine, {.m = rows, .n = 4096, .k = 1792}, 132);
+        EXPECT_EQ(tile.block_m <= 32, rows <= 32) << rows;
     }
 }
 

@@ -22,7 +22,6 @@ std::vector<Strategy> one_field_each() {
     add([](Strategy& s) { s.tiles = {TileConfig{.stages = 6}}; });
     add([](Strategy& s) { s.tiles = {TileConfig{.warps = 4}}; });
     add([](Strategy& s) { s.tiles = {TileConfig{.split_k = 4}}; });
-    add([](Strategy& s) { s.tiles = {TileConfig{.even = true}}; });
     add([](Strategy& s) { s.tiles = {TileConfig{.num_wide = 0}}; });
     add([](Strategy& s) { s.tiles = {TileConfig{.group_m = 4}}; });
     add([](Strategy& s) { s.tiles = {TileConfig{.precision = "ieee"}}; });

@@ -8,9 +8,6 @@
 //
 //     rows        16, 32: a wgmma multiplies 64 all the same, but only these are loaded, summed and stored
 //     columns     192: two wgmmas, of 128 and of 64, which read the rows of a twice
-//     even        what is left after whole rounds of tiles is shared out along K in equal parts, of at least
-//                 a tile: at most two programs meet in one. Not for a kernel that follows a schedule: there a
-//                 slot has one program, or as many as every other one
 #pragma once
 
 #include <cstdint>
@@ -30,10 +27,9 @@ inline constexpr std::int64_t kMostGluonSplitTiles = 1024;
 /// Of a block's multiprocessor on Hopper.
 inline constexpr std::int64_t kGluonSharedBytes = 232448;
 
-/// Why the kernel cannot make a product of this type with such tiles; "" where it can. `scheduled`: it
-/// follows a schedule.
+/// Why the kernel cannot make a product of this type with such tiles; "" where it can.
 [[nodiscard]] std::string gluon_objection(plan::DType dtype, const ProductShape& shape,
-                                          const TileConfig& tile, bool scheduled);
+                                          const TileConfig& tile);
 
 /// µs of one tile over `k` of the reduction, with its share of the partial sums where K is split.
 [[nodiscard]] double gluon_tile_us(const Machine& machine, const TileConfig& tile, std::int64_t k);
@@ -43,12 +39,11 @@ inline constexpr std::int64_t kGluonSharedBytes = 232448;
                                       const TileConfig& tile, std::int32_t programs);
 
 /// Those worth a look: K is split where less than a third of the programs would have a tile, and into no more
-/// parts than there are programs, and blocks of K. Even ones only where no schedule is followed.
-[[nodiscard]] std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32_t programs,
-                                                         bool scheduled);
+/// parts than there are programs, and blocks of K.
+[[nodiscard]] std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32_t programs);
 
 /// The quickest of them by the estimate; among equals the first.
 [[nodiscard]] TileConfig quickest_gluon_tiles(const Machine& machine, const ProductShape& shape,
-                                              std::int32_t programs, bool scheduled);
+                                              std::int32_t programs);
 
 }  // namespace syncopate::tune

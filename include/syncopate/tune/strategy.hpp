@@ -47,12 +47,11 @@ struct TileConfig {
     std::int32_t block_m = 128;
     std::int32_t block_n = 256;
     std::int32_t block_k = 64;
-    std::int32_t stages = 4;     ///< of the pipeline of loads
-    std::int32_t warps = 0;      ///< 0: as many as the kernel takes for such a tile
-    std::int32_t split_k = 1;    ///< programs that share the reduction of one tile
-    bool even = false;           ///< programs meet within tiles, so that all work as long (gluon_tiles.hpp)
-    std::int32_t num_wide = -1;  ///< columns of wide tiles, the rest half as wide; -1: one tile shape
-    std::int32_t group_m = 8;    ///< rows of tiles that the kernel's own order walks together
+    std::int32_t stages = 4;         ///< of the pipeline of loads
+    std::int32_t warps = 0;          ///< 0: as many as the kernel takes for such a tile
+    std::int32_t split_k = 1;        ///< programs that share the reduction of one tile
+    std::int32_t num_wide = -1;      ///< columns of wide tiles, the rest half as wide; -1: one tile shape
+    std::int32_t group_m = 8;        ///< rows of tiles that the kernel's own order walks together
     std::string precision = "tf32";  ///< of fp32 products: "tf32" or "ieee"
     bool operator==(const TileConfig&) const = default;
 };

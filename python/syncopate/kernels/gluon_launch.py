@@ -11,15 +11,12 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 #: Words at the head of the workspace of a split K: a count for each tile.
 MAX_SPLIT_TILES = 1024
-#: Programs of an even product: at least as many as a GPU has multiprocessors.
-MOST_EVEN_PROGRAMS = 160
 
 
 @dataclass(frozen=True)
 class GluonTiling:
     """How gluon_matmul cuts a product. block_m: 16, 32 or 64 (one consumer), or 128 (two); block_n: 32 to 256, also 192;
-    stages: blocks of K in the ring; split_k: programs that share a tile. even: programs may meet within a tile, so that all
-    have the same length of work; for products of more tiles than programs that follow no schedule."""
+    stages: blocks of K in the ring; split_k: programs that share a tile."""
 
     block_m: int
     block_n: int
@@ -27,15 +24,12 @@ class GluonTiling:
     stages: int
     split_k: int = 1
     group_m: int = 8
-    even: bool = False
 
     def tiles(self, m: int, n: int) -> int:
         return -(-m // self.block_m) * -(-n // self.block_n)
 
     def grid(self, m: int, n: int, programs: int) -> tuple[int]:
         """At most `programs` programs, split_k for each of the tiles that are made at once."""
-        if self.even:
-            programs = min(programs, MOST_EVEN_PROGRAMS)
         return (min(self.tiles(m, n), max(programs // self.split_k, 1)) * self.split_k,)
 
     def shared_bytes(self, itemsize: int, gated: bool = False) -> int:
@@ -62,13 +56,12 @@ def make_workspace(
     tiling: GluonTiling, m: int, n: int, device: Any, gated: bool = False
 ) -> torch.Tensor | None:
     """What a split K needs: counts of 0, and partial sums. It serves one call after another."""
-    if tiling.split_k == 1 and not tiling.even:
+    if tiling.split_k == 1:
         return None
     tiles = tiling.tiles(m, n)
-    meeting = 2 * MOST_EVEN_PROGRAMS if tiling.even else tiles * tiling.split_k
-    if tiles > MAX_SPLIT_TILES and not tiling.even:
+    if tiles > MAX_SPLIT_TILES:
         raise ValueError(f"K can be split for at most {MAX_SPLIT_TILES} tiles, this product has {tiles}")
-    partials = meeting * tiling.block_m * tiling.block_n * (1 + gated)
+    partials = tiles * tiling.split_k * tiling.block_m * tiling.block_n * (1 + gated)
     return torch.zeros(MAX_SPLIT_TILES + partials, dtype=torch.float32, device=device)
 
 
@@ -118,7 +111,6 @@ def gluon_arguments(
         "B_TRANSPOSED": w_transposed,
         "GATED": gated,
         "ACTIVATION": activation,
-        "EVEN": tiling.even,
         "SCALES": "" if scale_a is None else "row" if scale_a.dim() == 1 else "block",
         **flags,
     }

@@ -11,16 +11,6 @@ next tile while the stores complete. With SPLIT_K > 1 as many blocks share a til
 writes fp32 partial sums; the block that is last adds all of them in the order of K, so that the bits do not depend on
 who that is, and finishes the tile. Nobody waits for another block.
 
-With EVEN all programs have the same length of work, whatever the number of tiles. The tiles of the last rounds, between one
-and two for each program, are laid end to end along K, and program p takes the p-th share:
-
-    program      0          1          2          3
-            |-------|--|-----|----|---|------|-|-------|     one tile: |-------|
-                    t0       t1       t2       t3            rest of t1: by 2, which is at it first
-
-A share is a tile at least, so that at most two programs meet in one. Both write their partial sums; the one that is last
-adds the other's to its own, and two numbers have one sum.
-
 A wgmma multiplies 64 rows. A tile of 16 or 32 loads, sums and stores only those: its place in the ring is as small, and
 the 64 rows that the wgmma reads from there on go over into the places behind it. What these hold makes rows of the
 product that nobody stores.
@@ -98,7 +88,6 @@ class _Call:
     GATED: gl.constexpr
     ACTIVATION: gl.constexpr
     SCALES: gl.constexpr
-    EVEN: gl.constexpr
     FUSED: gl.constexpr
     B_EARLY: gl.constexpr
     AFTER_KERNEL: gl.constexpr
@@ -107,9 +96,7 @@ class _Call:
     COPIES: gl.constexpr
     OWN: gl.constexpr
     # Shared memory.
-    a_ring: (
-        gl.shared_memory_descriptor
-    )  # [STAGES * PARTS * CONSUMERS, …], and below 64 rows what a wgmma reads behind
+    a_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * CONSUMERS, …], and what a wgmma reads behind
     b_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * NUM_B, …]
     c_tile: gl.shared_memory_descriptor  # [CONSUMERS, 64, BLOCK_N], or [CONSUMERS * 3, 64, 64]
     verdict: gl.shared_memory_descriptor  # of a split K: whether this block finishes the tile
@@ -129,33 +116,14 @@ class _Call:
 
     @gluon.jit
     def slots(self):
-        """The first slot of this program, how many there are, and how many programs share them. EVEN: slots of its own."""
+        """The first slot of this program, how many there are, and how many programs share them."""
         programs = gl.num_programs(0) // self.SPLIT_K
         first = gl.program_id(0) // self.SPLIT_K
         if self.FUSED:
             count = sy_num_slots(self.sy_schedule)
         else:
             count = gl.cdiv(self.M, self.BLOCK_M) * gl.cdiv(self.N, self.BLOCK_N)
-        if self.EVEN:
-            rounds, begin, end = self.even_share()
-            k_blocks = gl.cdiv(self.K, self.BLOCK_K)
-            count = rounds + gl.cdiv(end, k_blocks) - begin // k_blocks
-            first = first * 0
-            programs = first + 1
         return first, count, programs
-
-    @gluon.jit
-    def even_share(self):
-        """How many whole tiles this program makes first, and which blocks of K [begin, end) of the tiles that are left, which
-        are laid end to end."""
-        programs = gl.num_programs(0)
-        tiles = gl.cdiv(self.M, self.BLOCK_M) * gl.cdiv(self.N, self.BLOCK_N)
-        rounds = gl.maximum(tiles // programs - 1, 0)
-        blocks = (tiles - rounds * programs) * gl.cdiv(self.K, self.BLOCK_K)
-        each = blocks // programs
-        more = blocks % programs
-        begin = gl.program_id(0) * each + gl.minimum(gl.program_id(0), more)
-        return rounds, begin, begin + each + (gl.program_id(0) < more).to(gl.int32)
 
     @gluon.jit
     def tile(self, slot):
@@ -163,47 +131,15 @@ class _Call:
         if self.FUSED:
             return sy_tile(self.sy_schedule, slot)
         else:
-            if self.EVEN:
-                rounds, begin, end = self.even_share()
-                programs = gl.num_programs(0)
-                whole = slot * programs + gl.program_id(0)
-                shared = rounds * programs + begin // gl.cdiv(self.K, self.BLOCK_K) + slot - rounds
-                slot = gl.where(slot < rounds, whole, shared)
             num_m = gl.cdiv(self.M, self.BLOCK_M)
             return _unfused_tile(slot, num_m, gl.cdiv(self.N, self.BLOCK_N), self.GROUP_M)
 
     @gluon.jit
-    def share(self, slot):
-        """The blocks of K [begin, end) that this program adds up of the tile of `slot`: of SPLIT_K programs even shares."""
+    def share(self):
+        """The blocks of K [begin, end) of this one of SPLIT_K programs: even shares."""
         k_blocks = gl.cdiv(self.K, self.BLOCK_K)
-        if self.EVEN:
-            rounds, begin, end = self.even_share()
-            tile_begin = (begin // k_blocks + slot - rounds) * k_blocks
-            whole = slot < rounds
-            first = gl.where(whole, 0, gl.maximum(begin - tile_begin, 0))
-            return first, gl.where(whole, k_blocks, gl.minimum(end - tile_begin, k_blocks))
-        else:
-            split = gl.program_id(0) % self.SPLIT_K
-            return split * k_blocks // self.SPLIT_K, (split + 1) * k_blocks // self.SPLIT_K
-
-    @gluon.jit
-    def alone(self, k_begin, k_end):
-        """Whether this program adds up all of K of a tile, and writes no partial sums."""
-        if self.EVEN:
-            return k_end - k_begin == gl.cdiv(self.K, self.BLOCK_K)
-        else:
-            return k_end < k_begin  # never: a split tile's programs all write theirs, be it nothing
-
-    @gluon.jit
-    def meeting(self, tile, k_begin):
-        """The number among all that share K of the tile or place where this program meets others (its count is there), and of
-        its own partial sums."""
-        if self.EVEN:  # two programs meet where the first one's share ends
-            second = (k_begin > 0).to(gl.int32)
-            at = gl.program_id(0) - second
-            return at, 2 * at + second
-        else:
-            return tile, tile * self.SPLIT_K + gl.program_id(0) % self.SPLIT_K
+        split = gl.program_id(0) % self.SPLIT_K
+        return split * k_blocks // self.SPLIT_K, (split + 1) * k_blocks // self.SPLIT_K
 
     @gluon.jit
     def next(self, stage, phase):
@@ -263,7 +199,7 @@ def _load(call):
         * (call.a_desc.dtype.primitive_bitwidth // 8)
     )
     first, slots, programs = call.slots()
-    k_begin, k_end = call.share(first)
+    k_begin, k_end = call.share()
     num_n = gl.cdiv(call.N, call.BLOCK_N)
     stage = 0
     parity = 1  # a ring that was never filled is empty
@@ -291,8 +227,6 @@ def _load(call):
         if call.OWN:
             own = sy_reads_own(call.sy_schedule, slot)
         column = tile % num_n * call.BLOCK_N
-        if call.EVEN:
-            k_begin, k_end = call.share(slot)
         for phase in range(gl.maximum(phases, 1)):
             begin = k_begin
             end = k_end
@@ -391,7 +325,7 @@ def _places(call, index, row, sums, WIDTH: gl.constexpr):
 
 @gluon.jit
 def _keep(call, index, row, number, sums, SECOND: gl.constexpr):
-    """Writes this program's partial sums, as those of this number."""
+    """Writes partial sums of this number among all of all tiles."""
     WIDTH: gl.constexpr = call.OTHER_WIDTH if SECOND else call.WIDTH
     BEHIND: gl.constexpr = call.BLOCK_M * call.WIDTH if SECOND else 0
     places, used = _places(call, index, row, sums, WIDTH)
@@ -399,29 +333,23 @@ def _keep(call, index, row, number, sums, SECOND: gl.constexpr):
 
 
 @gluon.jit
-def _add_up(call, index, row, number, sums, SECOND: gl.constexpr):
-    """The partial sums of all programs of the tile, in the order of K. `number`: of this one's."""
+def _add_up(call, index, row, number, split, sums, SECOND: gl.constexpr):
+    """The partial sums of all programs of the tile, whose first are of this number, in the order of K. `sums`: of this one."""
     WIDTH: gl.constexpr = call.OTHER_WIDTH if SECOND else call.WIDTH
     BEHIND: gl.constexpr = call.BLOCK_M * call.WIDTH if SECOND else 0
     LAYOUT: gl.constexpr = sums.type.layout
     places, used = _places(call, index, row, sums, WIDTH)
-    if call.EVEN:
-        at = places + ((number ^ 1).to(gl.int64) * call.SUMS + BEHIND)
-        total = sums + gl.load(at, mask=used, other=0.0, cache_modifier=".cg")
+    first = places + (number.to(gl.int64) * call.SUMS + BEHIND)
+    total = gl.zeros((_ROWS, WIDTH), gl.float32, layout=LAYOUT)
+    # Few columns: all loads are on their way before the first is added, and this program loads not what it has.
+    if WIDTH <= 64:
+        for part in gl.static_range(call.SPLIT_K):
+            at = first + part * call.SUMS
+            other = gl.load(at, mask=used & (part != split), other=0.0, cache_modifier=".cg")
+            total += gl.where(part == split, sums, other)
     else:
-        split = gl.program_id(0) % call.SPLIT_K
-        first = places + ((number - split).to(gl.int64) * call.SUMS + BEHIND)
-        total = gl.zeros((_ROWS, WIDTH), gl.float32, layout=LAYOUT)
-        if (
-            WIDTH <= 64
-        ):  # all loads are on their way before the first is added; what this program has it need not load
-            for part in gl.static_range(call.SPLIT_K):
-                at = first + part * call.SUMS
-                other = gl.load(at, mask=used & (part != split), other=0.0, cache_modifier=".cg")
-                total += gl.where(part == split, sums, other)
-        else:
-            for part in range(call.SPLIT_K):
-                total += gl.load(first + part * call.SUMS, mask=used, other=0.0, cache_modifier=".cg")
+        for part in range(call.SPLIT_K):
+            total += gl.load(first + part * call.SUMS, mask=used, other=0.0, cache_modifier=".cg")
     return total
 
 
@@ -451,7 +379,8 @@ def _multiply(index: gl.constexpr, call):
     ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, call.WIDTH, DEPTH])
     OTHER: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, call.OTHER_WIDTH, DEPTH])
     first, slots, programs = call.slots()
-    k_begin, k_end = call.share(first)
+    split = gl.program_id(0) % SPLIT_K
+    k_begin, k_end = call.share()
     num_n = gl.cdiv(call.N, call.BLOCK_N)
     stage = 0
     parity = 0
@@ -461,8 +390,6 @@ def _multiply(index: gl.constexpr, call):
         tile = call.tile(slot)
         row = tile // num_n * call.BLOCK_M + index * _ROWS
         column = tile % num_n * call.BLOCK_N
-        if call.EVEN:
-            k_begin, k_end = call.share(slot)
         zero = gl.zeros((_ROWS, call.WIDTH), gl.float32, layout=ACC)
         if call.SCALES == "block":
             rows = row + gl.arange(0, _ROWS, layout=gl.SliceLayout(1, ACC))
@@ -499,22 +426,20 @@ def _multiply(index: gl.constexpr, call):
             mbarrier.arrive(call.empty.index(call.before(stage)), pred=k_end > k_begin)
 
         last = True
-        if SPLIT_K > 1 or call.EVEN:
-            last = call.alone(k_begin, k_end)
-            if not last:
-                _, number = call.meeting(tile, k_begin)
-                _keep(call, index, row, number, total, False)
+        if SPLIT_K > 1:
+            number = tile * SPLIT_K
+            _keep(call, index, row, number + split, total, False)
+            if PAIR:
+                _keep(call, index, row, number + split, other, True)
+            mbarrier.arrive(call.parts_ready)
+            mbarrier.wait(call.verdict_ready, judged)
+            judged ^= 1
+            LANES: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+            last = gl.max(call.verdict.load(LANES), axis=0) != 0
+            if last:
+                total = _add_up(call, index, row, number, split, total, False)
                 if PAIR:
-                    _keep(call, index, row, number, other, True)
-                mbarrier.arrive(call.parts_ready)
-                mbarrier.wait(call.verdict_ready, judged)
-                judged ^= 1
-                LANES: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-                last = gl.max(call.verdict.load(LANES), axis=0) != 0
-                if last:
-                    total = _add_up(call, index, row, number, total, False)
-                    if PAIR:
-                        other = _add_up(call, index, row, number, other, True)
+                    other = _add_up(call, index, row, number, split, other, True)
         if last:
             total = _scale_and_bias(call, total, row, column, call.WIDTH)
             total = _activate(total, call.ACTIVATION)
@@ -538,11 +463,11 @@ def _multiply(index: gl.constexpr, call):
 
 
 @gluon.jit
-def _arrive_at_tile(sy_workspace, at, PROGRAMS: gl.constexpr):
-    """Whether this block is the last of so many that share a tile, whose count is number `at`. Releases and acquires the
-    partial sums (GPU scope); the last one sets the count back for the next call."""
-    count = sy_workspace.to(gl.pointer_type(gl.int32), bitcast=True) + at
-    last = gl.atomic_add(count, 1, sem="acq_rel", scope="gpu") == PROGRAMS - 1
+def _arrive_at_tile(sy_workspace, tile, SPLIT_K: gl.constexpr):
+    """Whether this block is the last of the tile's SPLIT_K. Releases and acquires the partial sums (GPU scope); the last
+    one sets the count back for the next call."""
+    count = sy_workspace.to(gl.pointer_type(gl.int32), bitcast=True) + tile
+    last = gl.atomic_add(count, 1, sem="acq_rel", scope="gpu") == SPLIT_K - 1
     gl.store(count, 0, mask=last)
     return last
 
@@ -584,17 +509,13 @@ def _store(call):
     last = gl.program_id(0) % call.SPLIT_K == 0  # without a slot, one of those that share tiles ends for all
     for slot in range(first, slots, programs):
         tile = call.tile(slot)
-        if call.SPLIT_K > 1 or call.EVEN:
-            k_begin, k_end = call.share(slot)
-            last = call.alone(k_begin, k_end)
-            if not last:
-                at, _ = call.meeting(tile, k_begin)
-                mbarrier.wait(call.parts_ready, counted)
-                counted ^= 1
-                last = _arrive_at_tile(call.sy_workspace, at, 2 if call.EVEN else call.SPLIT_K)
-                zero = gl.full((128,), 0, gl.int32, layout=gl.BlockedLayout([4], [32], [1], [0]))
-                call.verdict.store(zero + last.to(gl.int32))
-                mbarrier.arrive(call.verdict_ready)
+        if call.SPLIT_K > 1:
+            mbarrier.wait(call.parts_ready, counted)
+            counted ^= 1
+            last = _arrive_at_tile(call.sy_workspace, tile, call.SPLIT_K)
+            zero = gl.full((128,), 0, gl.int32, layout=gl.BlockedLayout([4], [32], [1], [0]))
+            call.verdict.store(zero + last.to(gl.int32))
+            mbarrier.arrive(call.verdict_ready)
         if last:
             mbarrier.wait(call.ready, filled)
             filled ^= 1
@@ -630,7 +551,7 @@ def gluon_matmul(
     sy_schedule,
     sy_control,
     sy_own,  # OWN: as a_desc, of what this rank was given; else None
-    sy_workspace,  # SPLIT_K > 1, EVEN: fp32, MAX_SPLIT_TILES words of 0, then partial sums (make_workspace); else None
+    sy_workspace,  # SPLIT_K > 1: fp32, MAX_SPLIT_TILES words of 0, then partial sums (make_workspace); else None
     BLOCK_M: gl.constexpr,  # 64 * CONSUMERS; with one of them also 16 or 32
     BLOCK_N: gl.constexpr,  # 192: not GATED, and BLOCK_K 64; below 64 rows 32 or 64: c's rows of 128 bytes at most
     BLOCK_K: gl.constexpr,
@@ -642,7 +563,6 @@ def gluon_matmul(
     GATED: gl.constexpr = False,  # c = act(a @ b[:, :N]) * (a @ b[:, N:])
     ACTIVATION: gl.constexpr = "",
     SCALES: gl.constexpr = "",
-    EVEN: gl.constexpr = False,  # not FUSED, SPLIT_K 1, SCALES not "block": programs may meet within a tile
     FUSED: gl.constexpr = False,  # follows the schedule; else sy_schedule and sy_control are not looked at
     B_EARLY: gl.constexpr = False,  # the first blocks of b leave before the first wait: b is nothing that a plan brings
     AFTER_KERNEL: gl.constexpr = False,  # launched programmatically: it awaits the kernel before it, after B_EARLY's loads
@@ -657,7 +577,6 @@ def gluon_matmul(
     WIDE: gl.constexpr = BLOCK_N == 192
     gl.static_assert(not WIDE or (BLOCK_K == 64 and not GATED and SCALES != "block"))
     gl.static_assert(BLOCK_M >= 64 or BLOCK_N * c_desc.dtype.primitive_bitwidth <= 1024)
-    gl.static_assert(not EVEN or (not FUSED and SPLIT_K == 1 and SCALES != "block"))
     NUM_B: gl.constexpr = 3 if WIDE else (2 if GATED else 1)
     PARTS: gl.constexpr = BLOCK_K // a_desc.block_shape[1]
     BEHIND: gl.constexpr = 64 // BLOCK_M - 1 if BLOCK_M < 64 else 0
@@ -695,7 +614,6 @@ def gluon_matmul(
         GATED=GATED,
         ACTIVATION=ACTIVATION,
         SCALES=SCALES,
-        EVEN=EVEN,
         FUSED=FUSED,
         B_EARLY=B_EARLY,
         AFTER_KERNEL=AFTER_KERNEL,

@@ -17,15 +17,12 @@ def _device() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 
 
-def ranked(
-    m: int, n: int, k: int, programs: int, machine: str = "", scheduled: bool = False
-) -> list[tuple[GluonTiling, float]]:
-    """Tiles for [m, k] @ [k, n], 16-bit, by so many programs, each with its estimate in µs; the quickest first. `scheduled`:
-    those that follow a schedule."""
-    found = _syncopate.tune.gluon_tiles(m, n, k, programs, machine, _device(), scheduled)
+def ranked(m: int, n: int, k: int, programs: int, machine: str = "") -> list[tuple[GluonTiling, float]]:
+    """Tiles for [m, k] @ [k, n], 16-bit, by so many programs, each with its estimate in µs; the quickest first."""
+    found = _syncopate.tune.gluon_tiles(m, n, k, programs, machine, _device())
     return [(GluonTiling(*tile), us) for *tile, us in found]
 
 
 @lru_cache(maxsize=1024)
-def quickest(m: int, n: int, k: int, programs: int, scheduled: bool = False) -> GluonTiling:
-    return ranked(m, n, k, programs, scheduled=scheduled)[0][0]
+def quickest(m: int, n: int, k: int, programs: int) -> GluonTiling:
+    return ranked(m, n, k, programs)[0][0]

@@ -23,7 +23,6 @@ class Tiling:
     precision: str = "tf32"
     group_m: int = 8
     split_k: int = 1  # programs that share a tile's reduction, where the kernel can
-    even: bool = False  # programs meet within tiles, so that all work as long, where the kernel can
     warps: int = 0  # of the plain kernel; 0: as many as such a tile usually takes
 
     @property
