@@ -16,8 +16,10 @@ constexpr double kSum = 4;                  // bytes of a partial sum
 constexpr std::int32_t kWgmmaRows = 64;     // what one multiplies, whatever a tile has
 constexpr std::int32_t kWideColumns = 128;  // from so many on wgmma reaches its rate
 constexpr std::int32_t kTwoWgmmas = 192;    // columns: by 128 and by 64
-constexpr double kRowsReadAnew = 2.0 / 3;   // of the rate: 32 columns for as many rows of a as 64 columns
-constexpr double kRowsReadTwice = 0.92;     // of the rate: by two wgmmas
+constexpr std::int32_t kFewRows = 32;       // and fewer: tiles of 64 rows always lose
+constexpr double kRowsReadTwice = 0.96;     // of the rate: by two wgmmas
+constexpr double kHalfLines = 0.95;         // of memory's rate: 32 columns of w are 64 bytes a row
+constexpr double kFilledBytes = 96 << 10;   // of w on their way to a program, for which gluon_filled holds
 
 /// Tiles, with the stages that fit into a multiprocessor's shared memory.
 TileConfig shaped(std::int32_t m, std::int32_t n, std::int32_t k, std::int32_t stages) {
@@ -53,17 +55,34 @@ std::string size_objection(const TileConfig& tile) {
 double rate_of(const Rates& rates, std::int32_t columns) {
     if (columns == kTwoWgmmas) return kRowsReadTwice;
     if (columns >= kWideColumns) return 1;
-    return rates.gluon_narrow * (columns < 64 ? kRowsReadAnew : 1);
+    return rates.gluon_narrow;
 }
 
 /// µs of arithmetic, or of loading what it takes, for so much of K of a tile.
-double depth_us(const Machine& machine, const TileConfig& tile, double depth) {
-    const Rates& rates = machine.rates;
+double depth_us(const Rates& rates, const TileConfig& tile, double depth) {
     const double rate = rates.gluon_tflops * rate_of(rates, tile.block_n);
     const double multiply =
         2.0 * std::max(tile.block_m, kWgmmaRows) * tile.block_n * depth / (rate * kPerMicro);
     const double load = kItem * (tile.block_m + tile.block_n) * depth / (rates.gluon_load_gbps * kBytesPerUs);
     return std::max(multiply, load);
+}
+
+/// µs that a tile whose K is split takes more.
+double split_us(const Rates& rates, const TileConfig& tile) {
+    if (tile.split_k == 1) return 0;
+    return rates.gluon_split_us +
+           kSum * tile.split_k * tile.block_m * tile.block_n / (rates.gluon_split_gbps * kBytesPerUs);
+}
+
+/// µs of reading the operands from memory, whose rate takes enough of w on its way. `working`: of the
+/// programs.
+double memory_us(const Rates& rates, const ProductShape& shape, const TileConfig& tile, double working) {
+    const double bytes =
+        kItem * static_cast<double>(shape.n * shape.k + shape.m * shape.k + shape.m * shape.n);
+    const double on_way = kItem * tile.stages * tile.block_k * tile.block_n;
+    const double filled = std::min(working * rates.gluon_filled * on_way / kFilledBytes, 1.0);
+    const double lines = tile.block_n < 64 ? kHalfLines : 1;
+    return bytes / (rates.gluon_memory_gbps * kBytesPerUs * filled * lines);
 }
 
 }  // namespace
@@ -90,12 +109,7 @@ std::string gluon_objection(plan::DType dtype, const ProductShape& shape, const 
 double gluon_tile_us(const Machine& machine, const TileConfig& tile, std::int64_t k) {
     const Rates& rates = machine.rates;
     const auto depth = static_cast<double>(ceil_div(ceil_div(k, tile.block_k), tile.split_k) * tile.block_k);
-    double us = depth_us(machine, tile, depth) + rates.gluon_tile_us;
-    if (tile.split_k > 1) {
-        us += rates.gluon_split_us +
-              kSum * tile.split_k * tile.block_m * tile.block_n / (rates.gluon_split_gbps * kBytesPerUs);
-    }
-    return us;
+    return depth_us(rates, tile, depth) + rates.gluon_tile_us + split_us(rates, tile);
 }
 
 double gluon_product_us(const Machine& machine, const ProductShape& shape, const TileConfig& tile,
@@ -104,26 +118,24 @@ double gluon_product_us(const Machine& machine, const ProductShape& shape, const
     const std::int64_t tiles = tiles_of(shape, tile);
     const std::int64_t at_once =
         std::min(tiles, std::max<std::int64_t>(programs / std::max(1, tile.split_k), 1));
-    const double working =
-        std::min(static_cast<double>(at_once * tile.split_k) / programs * rates.gluon_filled, 1.0);
-    const double memory = kItem *
-                          static_cast<double>(shape.n * shape.k + shape.m * shape.k + shape.m * shape.n) /
-                          (rates.gluon_memory_gbps * kBytesPerUs) / working;
+    const double working = static_cast<double>(at_once * tile.split_k) / programs;
+    const double memory = memory_us(rates, shape, tile, working) + split_us(rates, tile);
     const auto rounds = static_cast<double>(ceil_div(tiles, at_once));
     return std::max(rounds * gluon_tile_us(machine, tile, shape.k), memory) + rates.gluon_call_us;
 }
 
 std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32_t programs) {
     static const std::array kShapes{
-        shaped(16, 32, 128, 16), shaped(16, 64, 128, 10), shaped(32, 32, 128, 12), shaped(32, 64, 128, 8),
-        shaped(64, 64, 128, 6),  shaped(64, 128, 64, 8),  shaped(64, 192, 64, 6),  shaped(64, 256, 64, 4),
-        shaped(128, 64, 64, 7),  shaped(128, 128, 64, 5), shaped(128, 192, 64, 4), shaped(128, 256, 64, 3)};
+        shaped(32, 64, 128, 8), shaped(32, 32, 128, 12), shaped(16, 64, 128, 10), shaped(16, 32, 128, 16),
+        shaped(64, 64, 128, 6), shaped(64, 128, 64, 8),  shaped(64, 192, 64, 6),  shaped(64, 256, 64, 4),
+        shaped(128, 64, 64, 7), shaped(128, 128, 64, 5), shaped(128, 192, 64, 4), shaped(128, 256, 64, 3)};
     static constexpr std::array<std::int32_t, 6> kSplits{1, 2, 3, 4, 6, 8};
     constexpr double kAlmost = 1.05;  // so many times the programs still count as one each
     std::vector<TileConfig> found;
     for (const TileConfig& shaped_tile : kShapes) {
         const std::int64_t tiles = tiles_of(shape, shaped_tile);
         if (shaped_tile.block_m > kWgmmaRows && shape.m <= kWgmmaRows) continue;
+        if (shaped_tile.block_m >= kWgmmaRows && shape.m <= kFewRows) continue;
         if (shaped_tile.block_m < kWgmmaRows && shape.m > shaped_tile.block_m) continue;
         std::vector<TileConfig> few;
         const std::size_t before = found.size();

@@ -11,9 +11,9 @@ pytest.importorskip("triton")
 pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
 
 
-def measured() -> dict[tuple[int, int, int], dict[str, float]]:
+def measured(table: str) -> dict[tuple[int, int, int], dict[str, float]]:
     rows = defaultdict(dict)
-    lines = (ROOT / "bench" / "results" / "gemm_1xH200.csv").read_text().splitlines()
+    lines = (ROOT / "bench" / "results" / table).read_text().splitlines()
     for row in csv.DictReader(line for line in lines if not line.startswith("#")):
         rows[int(row["M"]), int(row["N"]), int(row["K"])][row["kernel"]] = float(row["us"])
     return rows
@@ -25,17 +25,21 @@ def name_of(t) -> str:
     return f"{t.block_m}x{t.block_n}x{t.block_k}/{t.stages}{split}"
 
 
-def test_the_choice_is_about_the_fastest_one_measured():
+@pytest.mark.parametrize(
+    "table, machine, products, mean, most",
+    [("gemm_1xH200.csv", "h200x1", 56, 1.006, 1.12), ("gemm_1xH100.csv", "h100x2", 11, 1.01, 1.05)],
+)
+def test_the_choice_is_about_the_fastest_one_measured(table, machine, products, mean, most):
     from syncopate.kernels.gluon_tiles import ranked
 
     lost = {}
-    for shape, times in measured().items():
-        known = [t for t, _ in ranked(*shape, 132, machine="h200x1") if name_of(t) in times]
+    for shape, times in measured(table).items():
+        known = [t for t, _ in ranked(*shape, 132, machine=machine) if name_of(t) in times]
         chosen = known[0]
         lost[shape] = times[name_of(chosen)] / min(times[name_of(t)] for t in known)
-    assert len(lost) == 56
-    assert math.exp(sum(map(math.log, lost.values())) / len(lost)) < 1.006
-    assert max(lost.values()) < 1.12, max(lost, key=lost.get)
+    assert len(lost) == products
+    assert math.exp(sum(map(math.log, lost.values())) / len(lost)) < mean
+    assert max(lost.values()) < most, max(lost, key=lost.get)
 
 
 def test_every_candidate_fits_into_a_multiprocessor():
@@ -60,7 +64,8 @@ def test_a_few_rows_are_shared_out_and_odd_shapes_have_tiles(programs):
             assert t.tiles(m, n) >= 1 and t.grid(m, n, programs)[0] <= max(programs, t.split_k)
     if programs == 132:
         assert quickest(64, 2304, 7168, 132).split_k > 1
-        assert quickest(16, 4096, 1792, 132).block_m == 16 and quickest(32, 4096, 1792, 132).block_m == 32
+        assert all(quickest(m, 4096, 1792, 132).block_m <= 32 for m in (1, 16, 32))
+        assert quickest(2048, 1536, 8192, 132).block_n == 192
 
 
 @pytest.mark.parametrize("transposed", [False, True])

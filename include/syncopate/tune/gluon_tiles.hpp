@@ -4,7 +4,7 @@
 // A tile takes the longer of its arithmetic and of loading its operands, on one multiprocessor while all
 // work, plus its begin and end. Where K is split, programs share a tile, and hand over their partial sums. No
 // product takes less than reading its operands from memory, at the rate that the multiprocessors which work
-// reach.
+// reach with the bytes of w that they have on their way; a split adds to that, too.
 //
 //     rows        16, 32: a wgmma multiplies 64 all the same, but only these are loaded, summed and stored
 //     columns     192: two wgmmas, of 128 and of 64, which read the rows of a twice
