@@ -39,9 +39,9 @@ def test_a_strategy_is_the_same_after_json(given):
 @pytest.mark.parametrize("size", [2, 4, 8])
 @pytest.mark.parametrize("model", MODELS)
 def test_few_rows_are_summed_after_the_product(model, size):
-    """Measured: docs/performance_log.md, GEMM + all-reduce of M = 128."""
+    """Measured: docs/performance_log.md, GEMM + all-reduce of M = 128, and few rows."""
     chosen = all_reduce(model, 128, size)
-    assert chosen.plain_kernel or chosen.backend == "ldst_inline", chosen
+    assert chosen.unfused or chosen.plain_kernel or chosen.backend == "ldst_inline", chosen
 
 
 @pytest.mark.parametrize("size", [4, 8])
