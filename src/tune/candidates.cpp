@@ -128,6 +128,9 @@ private:
                 strategy.tiles = {tile};
                 strategy.chunking = {};
                 add(strategy);
+                // By loads and stores the short rows of slices take half as long again, or twice as long
+                // (docs/performance_log.md, few rows).
+                if (strategy.backend == Backend::ldst_dedicated) continue;
                 for (const std::int32_t count : {2, 3, 4}) {
                     if (k / count < kLeastSlice || k % (std::int64_t{count} * tile.block_k) != 0) continue;
                     for (const bool peer_by_peer : {true, false}) {

@@ -103,10 +103,13 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     const bool beside = cuda && fuse::is_engine(made.backend) && !after;
     if (!made.programs) made.programs = std::max(1, sms - (beside ? *made.engine_blocks : 0));
     if (made.tiles.empty()) {
+        const bool arrives =
+            made.placement == Placement::fused && !reduces(row->kind) && row->kind != Kind::sends;
         for (const ProductShape& shape : shapes) {
+            const bool awaits = arrives && &shape == &shapes.front();
             made.tiles.push_back(
                 made.kernel == ProductKernel::gluon
-                    ? quickest_gluon_tiles(machine, shape, *made.programs)
+                    ? quickest_gluon_tiles(machine, shape, *made.programs, awaits)
                     : quickest_tiles(machine, problem.dtype, shape, *made.programs, options.exact_fp32));
         }
     } else if (made.tiles.size() == 1 && shapes.size() > 1) {

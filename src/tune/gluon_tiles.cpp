@@ -156,8 +156,14 @@ std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32
     return found;
 }
 
-TileConfig quickest_gluon_tiles(const Machine& machine, const ProductShape& shape, std::int32_t programs) {
-    const std::vector<TileConfig> configs = gluon_tile_configs(shape, programs);
+TileConfig quickest_gluon_tiles(const Machine& machine, const ProductShape& shape, std::int32_t programs,
+                                bool awaits) {
+    std::vector<TileConfig> configs = gluon_tile_configs(shape, programs);
+    if (awaits) {
+        for (TileConfig& tile : configs) {
+            if (tile.block_m < shape.m) tile.split_k = 1;
+        }
+    }
     return *std::ranges::min_element(configs, {}, [&](const TileConfig& tile) {
         return gluon_product_us(machine, shape, tile, programs);
     });

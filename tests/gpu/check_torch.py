@@ -181,7 +181,7 @@ def override() -> None:
         a, ys = torch.ops.symm_mem.fused_all_gather_matmul(x, bs, 1, name(), return_A=True)
         y = torch.ops.symm_mem.fused_matmul_reduce_scatter(a, bs[0], "avg", 1, name())
         tall = [data(K * size(), N, seed=14), data(K * size(), N // 2, seed=15)]
-        b, zs = torch.ops.symm_mem.fused_all_gather_matmul(x, tall, 2, name(), return_A=True)
+        columns, zs = torch.ops.symm_mem.fused_all_gather_matmul(x, tall, 2, name(), return_A=True)
     whole = torch.cat(of_all(2, ROWS // 2, K, seed=8), 1)
     near(a, whole, "A")
     for made, b in zip(ys, bs, strict=True):
@@ -189,7 +189,7 @@ def override() -> None:
     total = sum(whole @ b for b in of_all(K, N, seed=2)) / size()
     near(y, total.chunk(size(), 1)[rank()], "scattered along axis 1")
     whole = torch.cat(of_all(2, ROWS // 2, K, seed=8), 2)
-    near(b, whole, "A of columns")
+    near(columns, whole, "A of columns")
     for made, one in zip(zs, tall, strict=True):
         near(made, whole @ one.double(), "a product of A's columns")
     expect(ours.taken.total() == 3 and not ours.passed_on, str(ours))

@@ -42,8 +42,10 @@ inline constexpr std::int64_t kGluonSharedBytes = 232448;
 /// parts than there are programs, and blocks of K.
 [[nodiscard]] std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32_t programs);
 
-/// The quickest of them by the estimate; among equals the first.
+/// The quickest of them by the estimate; among equals the first. `awaits`: rows arrive from other ranks. Then
+/// K is split only where a tile has all of them: else the programs that share a tile of late rows are those
+/// that the early ones leave, and the split gains nothing.
 [[nodiscard]] TileConfig quickest_gluon_tiles(const Machine& machine, const ProductShape& shape,
-                                              std::int32_t programs);
+                                              std::int32_t programs, bool awaits = false);
 
 }  // namespace syncopate::tune
