@@ -111,7 +111,8 @@ def speeds(shapes: Shapes, operator: str, *gpus: str) -> str:
     rows = []
     for model in dict.fromkeys((*MODELS, *(model for name, _, model, _ in shapes if name == operator))):
         found = [shapes.get((operator, count, model, m)) for count, m in columns]
-        rows.append([model, *(f"{s.ours:.0f} ({s.speed:.2f})" if s else "" for s in found)])
+        if any(found):
+            rows.append([model, *(f"{s.ours:.0f} ({s.speed:.2f})" if s else "" for s in found)])
     head = [f"{count.replace('x', ' ')} GPUs: {m}" if i == 0 or columns[i - 1][0] != count else str(m)
             for i, (count, m) in enumerate(columns)]  # fmt: skip
     return markdown_table(["model", *head], rows)

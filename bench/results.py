@@ -43,7 +43,7 @@ def latest_name(report: dict[str, Any]) -> str:
     gpus, _, gpu = report["machine"].partition(" x ")
     name = SHORT[report["table"][0]["operator"]]
     emulated = f"_{report['ranks']}_emulated" if "ranks" in report else ""
-    return f"{name}{emulated}_{gpus}x{gpu.removeprefix('NVIDIA ')}.json"
+    return f"{name}{emulated}_{gpus}x{gpu.removeprefix('NVIDIA ').split()[0]}.json"
 
 
 def main() -> None:
