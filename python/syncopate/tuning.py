@@ -110,7 +110,7 @@ class Measurer:
         self.calls: dict[int, Callable[[int], Any]] = {}
         self.made: dict[int, Any] = {}
         self.failed: set[int] = set()
-        self.inputs = itertools.count()  # every call has others than the one before it, which the L2 cache holds
+        self.inputs = itertools.count()  # a call has others than the one before: those are in the L2 cache
         self.begin = time.monotonic()
         self.token = torch.zeros(1, device=case.device)
 
