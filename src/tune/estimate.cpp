@@ -75,7 +75,8 @@ private:
         return std::max(alone, static_cast<double>(each) * one_tile_us(tile_.block_n));
     }
     [[nodiscard]] double rounds_of_tiles() const {
-        return static_cast<double>((grid_.tiles() + at_once() - 1) / at_once());
+        const std::int64_t rounds = (grid_.tiles() + at_once() - 1) / at_once();
+        return static_cast<double>(rounds);
     }
     [[nodiscard]] double one_tile_us(std::int32_t width) const {
         if (gluon()) {
@@ -222,7 +223,7 @@ private:
     /// Groups of rows that a product makes one after another: of each rank's shard its chunks.
     [[nodiscard]] std::size_t row_groups() const {
         const bool by_rows = kind_ != Kind::reduces && strategy_.split_axis.value_or(0) == 0;
-        return static_cast<std::size_t>(problem_.ranks * (by_rows ? parts() : 1));
+        return static_cast<std::size_t>(problem_.ranks) * static_cast<std::size_t>(by_rows ? parts() : 1);
     }
 
     /// When the own chunk of each part is complete, beside `slower`, and then the whole product.
