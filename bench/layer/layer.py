@@ -118,7 +118,8 @@ class Way:
 
 
 def captured(call: Callable[[], torch.Tensor]) -> tuple[Callable[[], object], bool]:
-    """A replay of it, and whether there is one."""
+    """A replay of it, and whether there is one. The caller keeps `call`: a graph does not keep the weights that it reads, and the
+    next capture gives freed memory back to the driver."""
     if dist.get_backend() != "nccl":  # on the CPU, or ranks that share a GPU: gloo sends from the host
         return call, False
     side = torch.cuda.Stream()
@@ -176,7 +177,7 @@ def measured(model: str, options: argparse.Namespace, mesh: DeviceMesh, dtype: t
                     f"{model} {name} {rows} {way}: differs from {options.ways.split(',')[0]} by {error:.1e}"
                 )
             replay, graph = captured(call)
-            candidates.append(Candidate(way + "*" * graph, lambda i, replay=replay: replay()))
+            candidates.append(Candidate(way + "*" * graph, lambda i, replay=replay, call=call: replay()))
         before = graphs_made()
         times = measure(candidates, options.rounds)
         if graphs_made() != before:
