@@ -22,39 +22,33 @@ struct Share {
     std::uint32_t step;
 };
 
-/// The first byte of unit `unit`, of `per_row` a row.
-struct UnitPlace {
-    std::uint32_t row;
-    std::uint32_t column;
-
-    __device__ UnitPlace(std::uint32_t unit, std::uint32_t per_row)
-        : row(unit / per_row), column((unit - row * per_row) * kEngineUnit) {}
-};
-
-__device__ __forceinline__ void load_share(const EngineOp& op, const Share& share, std::uint64_t shift,
-                                           uint4 (&values)[kEngineLoadsAtOnce]) {
+/// Calls visit(i, row, column in bytes) for the i-th unit of the share, as long as the op has it.
+template <typename Visit>
+__device__ __forceinline__ void each_unit(const EngineOp& op, const Share& share, Visit visit) {
     const auto per_row = static_cast<std::uint32_t>(op.row_bytes / kEngineUnit);
     const std::uint32_t units = per_row * op.num_rows;
 #pragma unroll
     for (std::uint32_t i = 0; i < kEngineLoadsAtOnce; ++i) {
         const std::uint32_t unit = share.first + i * share.step;
         if (unit >= units) continue;
-        const UnitPlace at(unit, per_row);
-        values[i] = load_once(source_row(op, at.row, shift) + at.column);
+        const std::uint32_t row = unit / per_row;
+        visit(i, row, (unit - row * per_row) * kEngineUnit);
     }
 }
 
-__device__ __forceinline__ void store_share(const EngineOp& op, const Share& share,
-                                            const uint4 (&values)[kEngineLoadsAtOnce]) {
-    const auto per_row = static_cast<std::uint32_t>(op.row_bytes / kEngineUnit);
-    const std::uint32_t units = per_row * op.num_rows;
-#pragma unroll
-    for (std::uint32_t i = 0; i < kEngineLoadsAtOnce; ++i) {
-        const std::uint32_t unit = share.first + i * share.step;
-        if (unit >= units) continue;
-        const UnitPlace at(unit, per_row);
-        *reinterpret_cast<uint4*>(row_address(op, op.dst, at.row) + at.column) = values[i];
-    }
+using Values = uint4[kEngineLoadsAtOnce];
+
+__device__ __forceinline__ void load_share(const EngineOp& op, const Share& share, std::uint64_t shift,
+                                           Values& values) {
+    each_unit(op, share, [&](std::uint32_t i, std::uint32_t row, std::uint32_t column) {
+        values[i] = load_once(source_row(op, row, shift) + column);
+    });
+}
+
+__device__ __forceinline__ void store_share(const EngineOp& op, const Share& share, const Values& values) {
+    each_unit(op, share, [&](std::uint32_t i, std::uint32_t row, std::uint32_t column) {
+        *reinterpret_cast<uint4*>(row_address(op, op.dst, row) + column) = values[i];
+    });
 }
 
 }  // namespace
@@ -88,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(kBlockEngineThreads, 1)
     __syncthreads();
     const Share share{blockIdx.x / a.count * blockDim.x + threadIdx.x, blocks * blockDim.x};
     const bool is_own = op.shifted != 0;
-    uint4 values[kEngineLoadsAtOnce];
+    Values values;
     if (is_own) load_share(op, share, a.source_shift, values);
     if (warp == 0) {
         // Each block waits for itself, so that it has acquired what the posters did before.
