@@ -439,10 +439,7 @@ def write_files(reports: Sequence[Report], folder: Path) -> list[tuple[Path, str
     (folder / "kernel.py").write_text(first.emitted)
     trace.write([r.recorded for r in reports], folder / "trace.json")
     return [
-        (
-            folder / "plan.json",
-            "the plan: after `make build`, `syncopate plan show` prints it, `plan check` proves it",
-        ),
+        (folder / "plan.json", "the plan, for `syncopate plan show` and `plan check` (`make build`)"),
         (folder / "kernel.py", "the emitted kernel, to read: your lines and the added ones"),
         (folder / "trace.json", "the recorded call on all ranks: open it in https://ui.perfetto.dev"),
     ]
