@@ -80,6 +80,12 @@ nb::tuple choose(const std::string& key, const std::string& machine, const std::
     return nb::make_tuple(tune::to_json(made.strategy), made.us, made.measured, made.note);
 }
 
+/// Why no operator can do the problem; "" where one can.
+std::string problem_objection(const std::string& key) {
+    const Result<tune::Problem> problem = tune::parse_problem(key);
+    return problem ? "" : problem.error().message;
+}
+
 std::string complete(const std::string& key, const std::string& strategy, const std::string& machine,
                      const std::string& device, bool cuda, bool exact_fp32, bool gluon) {
     const tune::Problem problem = unwrap(tune::parse_problem(key));
@@ -188,9 +194,9 @@ std::vector<GluonTile> gluon_tiles(std::int64_t m, std::int64_t n, std::int64_t 
     const tune::Machine on = machine.empty() ? unwrap(tune::nearest_machine(device, 1)).machine
                                              : unwrap(tune::find_machine(machine));
     std::vector<GluonTile> made;
-    for (const tune::TileConfig& tile : tune::gluon_tile_configs({m, n, k}, programs)) {
+    for (const tune::TileConfig& tile : tune::gluon_tile_configs({}, {m, n, k}, programs)) {
         made.emplace_back(tile.block_m, tile.block_n, tile.block_k, tile.stages, tile.split_k,
-                          tune::gluon_product_us(on, {m, n, k}, tile, programs));
+                          tune::gluon_product_us(on, {}, {m, n, k}, tile, programs));
     }
     std::ranges::stable_sort(made, {}, [](const auto& tile) { return std::get<double>(tile); });
     return made;
@@ -219,6 +225,7 @@ void bind_tune(nb::module_& module) {
     tune.def("choose", choose, "problem"_a, "machine"_a = "", "device"_a = "", "cuda"_a = true,
              "unfused"_a = true, "exact_fp32"_a = false, "kernel"_a = "", "versions"_a = "", "kept"_a = false,
              "copied"_a = false, "gluon"_a = true);
+    tune.def("problem_objection", problem_objection, "problem"_a);
     tune.def("complete", complete, "problem"_a, "strategy"_a, "machine"_a = "", "device"_a = "",
              "cuda"_a = true, "exact_fp32"_a = false, "gluon"_a = true);
     tune.def("estimate", estimate, "problem"_a, "strategy"_a, "machine"_a = "");

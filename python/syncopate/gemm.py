@@ -1,5 +1,5 @@
 """The products behind the operators: by the plain kernels kernels.matmul and kernels.matmul_mixed, which also run on host, or by
-kernels.gluon_matmul on Hopper, for 16-bit inputs, as the strategy says."""
+kernels.gluon_matmul on Hopper, for inputs of 16 bits and of fp8, as the strategy says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .arguments import DTYPE_NAMES
 from .fused import Call
 from .kernels import matmul as kernels
 from .stated import without_filled
@@ -17,20 +16,7 @@ from .strategy import Tiling, gemm_tiles
 
 if TYPE_CHECKING:
     from .kernels.gluon_launch import GluonTiling
-
-
-def require_supported(m: int, n: int, k: int, dtype: torch.dtype) -> None:
-    """Raises ValueError for a product that the kernels here cannot do, saying why."""
-    if dtype not in (torch.bfloat16, torch.float16, torch.float32):
-        raise ValueError(f"expected dtype bf16, fp16 or fp32, got {dtype}")
-    if min(m, n, k) < 1:
-        raise ValueError(f"M, N and K must be at least 1, got {m}, {n} and {k}")
-    multiple = 16 // dtype.itemsize
-    for name, extent in (("N", n), ("K", k)):
-        if extent % multiple:
-            raise ValueError(
-                f"{name} must be a multiple of {multiple} for {DTYPE_NAMES[dtype]} (TMA takes rows of 16 bytes), got {extent}"
-            )
+    from .ops.scales import Scales
 
 
 def require_activation(activation: str) -> None:
@@ -42,7 +28,7 @@ def require_activation(activation: str) -> None:
 @dataclass
 class Product:
     """c [m, n] = act(a [m, k] @ w [k, n] + bias [n]), or w [n, k] with `w_transposed`, by at most `programs` programs.
-    `gluon`: by the stated kernel, not by a plain one."""
+    `gluon`: by the stated kernel, not by a plain one. `scales`: of fp8 (ops.scales), which calls give for a and w."""
 
     m: int
     n: int
@@ -52,6 +38,7 @@ class Product:
     w_transposed: bool = False
     activation: str = ""
     gluon: bool = False
+    scales: str = ""
     _workspace: torch.Tensor | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -59,7 +46,7 @@ class Product:
         if self.gluon:
             from .kernels.stated_matmul import stated_matmul
 
-            return stated_matmul(self.w_transposed)
+            return stated_matmul(self.w_transposed, scales=self.scales)
         return kernels.matmul_mixed if self.tiling.num_wide >= 0 else kernels.matmul
 
     @functools.cached_property
@@ -80,23 +67,38 @@ class Product:
         return (gemm_programs(self.m, self.n, self.tiling, self.programs),)
 
     def call(
-        self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None
+        self,
+        a: torch.Tensor,
+        w: torch.Tensor,
+        c: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        scales: Scales | tuple[()] = (),
     ) -> Call:
         """What the kernel is called with; `a` may be a rank's shard of the whole."""
         if self.gluon:
             tiling = self.gluon_tiling
-            return Call(self.grid, self.gluon_arguments(a, w, c, bias), tiling.options())
-        return Call(self.grid, self.arguments(a, w, c, bias), gemm_options(self.tiling))
+            return Call(self.grid, self.gluon_arguments(a, w, c, bias, scales), tiling.options())
+        return Call(self.grid, self.arguments(a, w, c, bias, scales), gemm_options(self.tiling))
 
     def run(
-        self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None
+        self,
+        a: torch.Tensor,
+        w: torch.Tensor,
+        c: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        scales: Scales | tuple[()] = (),
     ) -> None:
         """Launches the unmodified kernel."""
-        call = self.call(a, w, c, bias)
+        call = self.call(a, w, c, bias, scales)
         self.kernel[call.grid](**call.arguments, **call.options)
 
     def gluon_arguments(
-        self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None
+        self,
+        a: torch.Tensor,
+        w: torch.Tensor,
+        c: torch.Tensor,
+        bias: torch.Tensor | None,
+        scales: Scales | tuple[()],
     ) -> dict[str, Any]:
         """Of kernels.gluon_matmul, without what is filled."""
         from .kernels.gluon_launch import gluon_arguments, make_workspace
@@ -113,6 +115,7 @@ class Product:
                 tiling,
                 w_transposed=self.w_transposed,
                 bias=bias,
+                scales=scales or None,
                 workspace=self._workspace,
                 activation=self.activation,
                 B_EARLY=True,  # w is nothing that a plan brings
@@ -120,7 +123,12 @@ class Product:
         )
 
     def arguments(
-        self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None
+        self,
+        a: torch.Tensor,
+        w: torch.Tensor,
+        c: torch.Tensor,
+        bias: torch.Tensor | None,
+        scales: Scales | tuple[()],
     ) -> dict[str, Any]:
         """Of a plain kernel."""
         from triton.tools.tensor_descriptor import TensorDescriptor
@@ -150,6 +158,8 @@ class Product:
         }
         if bias is not None:
             arguments["bias_ptr"] = bias
+        if scales:
+            arguments |= {"scale_a_ptr": scales[0], "scale_b_ptr": scales[1], "SCALES": self.scales}
         if t.num_wide >= 0:
             arguments["b_narrow_desc"] = weights(t.block_n // 2)
             arguments["num_wide"] = t.num_wide

@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,9 +56,10 @@ class Spec:
     """An operator with its extents, as SPEC names it."""
 
     def __init__(self, text: str) -> None:
-        from .arguments import DTYPES
         from .bench.mlp_chain import MlpChain
+        from .kernels.matmul import ACTIVATIONS
         from .ops import OPERATORS
+        from .ops.scales import SCALES
 
         self.text = text
         name, _, rest = text.partition(":")
@@ -73,16 +74,18 @@ class Spec:
                 raise UsageError(f"{text}: expected KEY=VALUE, got '{item}'")
             self.pairs[key] = value
         known = {*self.kind.extents, "dtype", *self.kind.keys, *self.kind.flags}
+        known |= {"out"} if "scales" in self.kind.flags else set()
         for key in self.pairs:
             if key not in known:
                 raise UsageError(f"{text}: unknown key '{key}'; known: {', '.join(sorted(known))}")
         self.extents = {name.lower(): self.number(name) for name in self.kind.extents}
-        self.dtype = DTYPES.get(self.pairs.get("dtype", "bf16"))
-        if self.dtype is None:
-            raise UsageError(f"{text}: unknown dtype '{self.pairs['dtype']}'; expected bf16, fp16 or fp32")
+        self.pairs.setdefault("dtype", "bf16")
+        self.dtype = self._dtype("dtype", "bf16, fp16, fp32 or fp8e4m3")
+        self.out = self._dtype("out", "bf16 or fp16")
         self.chosen = self._chosen()
         self.flags = {name: self.pairs[name] for name in self.kind.flags if name in self.pairs}
-        self._check_activation()
+        self._check_word("activation", ACTIVATIONS)
+        self._check_word("scales", SCALES)
 
     def number(self, key: str) -> int:
         usual = getattr(self.kind, "defaults", {}).get(key)
@@ -92,6 +95,15 @@ class Spec:
         if not (digits.isascii() and digits.isdigit()):
             raise UsageError(f"{self.text}: {key} must be a whole number, got '{digits}'")
         return int(digits)
+
+    def _dtype(self, key: str, expected: str) -> Any:
+        from .arguments import DTYPES
+
+        if key not in self.pairs:
+            return None
+        if self.pairs[key] not in DTYPES:
+            raise UsageError(f"{self.text}: unknown {key} '{self.pairs[key]}'; expected {expected}")
+        return DTYPES[self.pairs[key]]
 
     def _chosen(self) -> dict[str, Any]:
         """What is asked for of the strategy, by Strategy.of's names; 0 asks for nothing."""
@@ -109,13 +121,10 @@ class Spec:
                 chosen[field] = bool(value) if key == "pull" else value
         return chosen
 
-    def _check_activation(self) -> None:
-        from .kernels.matmul import ACTIVATIONS
-
-        activation = self.flags.get("activation", "")
-        if activation not in ACTIVATIONS:
-            known = ", ".join(filter(None, ACTIVATIONS))
-            raise UsageError(f"{self.text}: unknown activation '{activation}'; known: {known}")
+    def _check_word(self, name: str, words: Sequence[str]) -> None:
+        if self.flags.get(name, "") not in words:
+            known = ", ".join(filter(None, words))
+            raise UsageError(f"{self.text}: unknown {name} '{self.flags[name]}'; known: {known}")
 
     def bytes_of_a_rank(self, ranks: int) -> int:
         """About: the plan's tensors and their staging, the operands, the outputs of both kernels, and what is checked, some
@@ -153,11 +162,12 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
         raise UsageError(f"{text}: --trace records programs of one stage")
     ranks = rank_count(options)
     from .ops.operator import problem_of
-    from .strategy import Problem
+    from .strategy import Problem, require
 
-    problem = Problem(kind.name, dtype=spec.dtype, ranks=ranks, device=options.device, **extents)
+    of_fp8 = {"out": spec.out, "scales": spec.flags.get("scales", "")}
+    problem = Problem(kind.name, dtype=spec.dtype, ranks=ranks, device=options.device, **extents, **of_fp8)
     try:
-        kind.require(problem)
+        require(problem)
     except ValueError as error:
         raise UsageError(f"{text}: {error}") from None
     require_memory(options, ranks, spec.bytes_of_a_rank(ranks))
@@ -167,7 +177,8 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
 
         group = make_group(place, options)
         device = torch_device(place, options)
-        here = problem_of(kind.name, dtype=spec.dtype, group=group, **extents)
+        here = problem_of(kind.name, dtype=spec.dtype, group=group, **extents, **of_fp8)
+        made = {} if spec.out is None else {"out_dtype": spec.out}
         op = kind(
             **extents,
             dtype=spec.dtype,
@@ -176,21 +187,24 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
             deadline=options.deadline,
             host_delay=options.delay_ms * 1e-3,
             seed=options.seed + place.rank,
+            w_transposed=problem.is_fp8,
             **spec.flags,
+            **made,
         )
 
-        def data(shape: tuple[int, ...], *seed: int) -> torch.Tensor:
+        def data(name: str, shape: tuple[int, ...], *seed: int) -> torch.Tensor:
             """As large as it is wide, so that products of products stay small."""
             number = options.seed + sum(n * 7919**i for i, n in enumerate(seed))
             made = torch.randn(*shape, generator=torch.Generator().manual_seed(number))
-            return (made * shape[0] ** -0.5).to(spec.dtype).to(device)
+            width = 1 if problem.is_fp8 else shape[0]  # fp8 has few small numbers
+            return (made * width**-0.5).to(op.dtype_of(name)).to(device)
 
         def x_of(rank: int, index: int) -> torch.Tensor:
-            return data(op.shapes(rank)["x"], 1 + index, rank)
+            return data("x", op.shapes(rank)["x"], 1 + index, rank)
 
         def weights_of(rank: int) -> tuple[torch.Tensor, ...]:
-            shapes = list(op.shapes(rank).values())[1:]
-            return tuple(data(shape, number, 0, 1 + rank) for number, shape in enumerate(shapes))
+            shapes = list(op.shapes(rank).items())[1:]
+            return tuple(data(*named, number, 0, 1 + rank) for number, named in enumerate(shapes))
 
         weights = weights_of(place.rank)
         times: list[float] = []
@@ -199,7 +213,7 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
             x = x_of(place.rank, index)
             out = torch.full_like(op.empty(op.out_rows, op.n), float("nan"))
             started = stopwatch(device)
-            op(x, *weights, out)
+            op.run(x, weights, out)
             times.append(started())
             op.check()
             if not options.check:

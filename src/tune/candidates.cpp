@@ -6,6 +6,7 @@
 
 #include "syncopate/fuse/backend.hpp"
 #include "syncopate/tune/choose.hpp"
+#include "syncopate/tune/gluon_tiles.hpp"
 #include "syncopate/tune/tiles.hpp"
 
 namespace syncopate::tune {
@@ -52,7 +53,7 @@ private:
     void add_gluon(Strategy strategy) {
         const bool multiplies =
             strategy.placement == Placement::fused || strategy.placement == Placement::after;
-        if (!multiplies || machine_.rates.gluon_tflops <= 0 || plan::size_of(problem_.dtype) != 2) return;
+        if (!multiplies || machine_.rates.gluon_tflops <= 0 || !gluon_multiplies(problem_.dtype)) return;
         strategy.kernel = ProductKernel::gluon;
         strategy.tiles.clear();
         Strategy whole = complete(problem_, machine_, strategy);
@@ -90,7 +91,7 @@ private:
                                                     double gbps) const {
         const ProductShape& shape = shapes_.front();
         const double bytes = static_cast<double>(shape.m) / problem_.ranks * static_cast<double>(shape.k) *
-                             static_cast<double>(plan::size_of(problem_.dtype)) * (problem_.ranks - 1);
+                             problem_.item() * (problem_.ranks - 1);
         const double sending = bytes / (std::max(1.0, gbps) * 1e3);
         const double multiplying = tile_us(machine_, problem_.dtype, tile, tile.block_n, shape.k);
         const double growth = std::clamp(multiplying / std::max(sending, 1e-3), 0.25, 8.0);

@@ -44,8 +44,8 @@ Strategy exact(const Problem& problem, const Machine& machine, Strategy strategy
 /// µs to copy what is gathered, [M, K], out of the heap: one more kernel.
 double copy_us(const Problem& problem, const Machine& machine) {
     constexpr double kBytesPerUs = 1e3;  // of 1 GB/s
-    const double bytes = static_cast<double>(problem.extent("M")) * static_cast<double>(problem.extent("K")) *
-                         static_cast<double>(plan::size_of(problem.dtype));
+    const double bytes =
+        static_cast<double>(problem.extent("M")) * static_cast<double>(problem.extent("K")) * problem.item();
     return machine.rates.kernel_us + 2 * bytes / (machine.rates.memory_gbps * kBytesPerUs);
 }
 

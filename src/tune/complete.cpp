@@ -35,8 +35,7 @@ std::int32_t enough_blocks(const Machine& machine) {
 /// more.
 std::int32_t blocks_after(const Problem& problem, const Machine& machine, const ProductShape& shape) {
     const std::int64_t rows = (shape.m + problem.ranks - 1) / problem.ranks;
-    const double bytes =
-        static_cast<double>(rows * shape.n) * static_cast<double>(plan::size_of(problem.dtype));
+    const double bytes = static_cast<double>(rows * shape.n) * problem.out_item();
     const double blocks = std::ceil(bytes / machine.rates.after_unit_bytes);
     return static_cast<std::int32_t>(std::clamp(blocks, 1.0, std::max(1.0, machine.rates.after_blocks)));
 }
@@ -90,7 +89,7 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     Strategy made = given;
     if (row == nullptr || shapes.empty()) return made;
     const bool cuda = options.device == fuse::Device::cuda;
-    const bool runs_gluon = cuda && options.gluon && plan::size_of(problem.dtype) == 2;
+    const bool runs_gluon = cuda && options.gluon && gluon_multiplies(problem.dtype);
     if (made.kernel == ProductKernel::gluon && !runs_gluon) made = by_plain_kernel(std::move(made), cuda);
     const bool after = made.placement == Placement::after;
     if (reduces(row->kind) && made.backend == Backend::automatic && (after || made.pull)) {
@@ -109,7 +108,7 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
             const bool awaits = arrives && &shape == &shapes.front();
             made.tiles.push_back(
                 made.kernel == ProductKernel::gluon
-                    ? quickest_gluon_tiles(machine, shape, *made.programs, awaits)
+                    ? quickest_gluon_tiles(machine, problem.operands(), shape, *made.programs, awaits)
                     : quickest_tiles(machine, problem.dtype, shape, *made.programs, options.exact_fp32));
         }
     } else if (made.tiles.size() == 1 && shapes.size() > 1) {

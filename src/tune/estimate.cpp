@@ -34,9 +34,9 @@ public:
           kind_(kind),
           grid_(tile_grid(shape.m, shape.n, tile)),
           occupied_(gluon() ? 1 : occupancy(machine, problem.dtype, shape, tile, programs())) {
-        const double whole = static_cast<double>(shape.m) *
-                             static_cast<double>(comes_before() ? shape.k : shape.n) *
-                             static_cast<double>(plan::size_of(problem.dtype));
+        const double row = comes_before() ? static_cast<double>(shape.k) * problem.item()
+                                          : static_cast<double>(shape.n) * problem.out_item();
+        const double whole = static_cast<double>(shape.m) * row;
         step_bytes_ = whole * (problem.ranks - 1) / problem.ranks;
     }
 
@@ -70,7 +70,8 @@ private:
     }
     [[nodiscard]] double compute_us() const {
         if (!gluon()) return product_us(machine_, problem_.dtype, shape_, tile_, programs());
-        const double alone = gluon_product_us(machine_, shape_, tile_, programs()) - rates_.gluon_call_us;
+        const double alone =
+            gluon_product_us(machine_, problem_.operands(), shape_, tile_, programs()) - rates_.gluon_call_us;
         const std::int64_t each = (grid_.tiles() + at_once() - 1) / at_once();
         return std::max(alone, static_cast<double>(each) * one_tile_us(tile_.block_n));
     }
@@ -83,8 +84,10 @@ private:
             // The Gluon figures are of products alone. In a call that goes on for long the device's power
             // limit leaves no kernel more than the rate at which all multiprocessors work.
             const double flops = 2.0 * tile_.block_m * tile_.block_n * static_cast<double>(shape_.k);
-            const double sustained = flops / tile_.split_k / (rates_.sm_tflops * kFlopsPerUs);
-            return std::max(gluon_tile_us(machine_, tile_, shape_.k), sustained + rates_.gluon_tile_us);
+            const double sustained =
+                flops / tile_.split_k / (rates_.sm_tflops * faster(problem_.dtype) * kFlopsPerUs);
+            return std::max(gluon_tile_us(machine_, problem_.operands(), tile_, shape_.k),
+                            sustained + rates_.gluon_tile_us);
         }
         return tile_us(machine_, problem_.dtype, tile_, width, shape_.k);
     }
@@ -171,8 +174,7 @@ private:
     /// µs to read weights that the cache does not hold once for each group of rows that begins at a time of
     /// its own.
     [[nodiscard]] double weights_us(std::size_t groups) const {
-        const double bytes = static_cast<double>(shape_.k) * static_cast<double>(shape_.n) *
-                             static_cast<double>(plan::size_of(problem_.dtype));
+        const double bytes = static_cast<double>(shape_.k) * static_cast<double>(shape_.n) * problem_.item();
         if (bytes <= rates_.cache_mib * kMib) return 0;
         const auto times = static_cast<double>(std::min(static_cast<std::int64_t>(groups), grid_.rows));
         return over(times * bytes, rates_.again_gbps);

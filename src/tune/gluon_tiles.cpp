@@ -6,13 +6,17 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/tune/tiles.hpp"
+
 namespace syncopate::tune {
 namespace {
 
 constexpr double kPerMicro = 1e6;           // operations a µs of 1 TFLOP/s
 constexpr double kBytesPerUs = 1e3;         // of 1 GB/s
-constexpr double kItem = 2;                 // bytes
+constexpr double kOutItem = 2;              // bytes of a result
 constexpr double kSum = 4;                  // bytes of a partial sum
+constexpr std::int32_t kRowBytes = 128;     // that one load moves of a row, at most
+constexpr std::int32_t kScaled = 128;       // elements along N and along K that share a scale
 constexpr std::int32_t kWgmmaRows = 64;     // what one multiplies, whatever a tile has
 constexpr std::int32_t kWideColumns = 128;  // from so many on wgmma reaches its rate
 constexpr std::int32_t kTwoWgmmas = 192;    // columns: by 128 and by 64
@@ -59,11 +63,12 @@ double rate_of(const Rates& rates, std::int32_t columns) {
 }
 
 /// µs of arithmetic, or of loading what it takes, for so much of K of a tile.
-double depth_us(const Rates& rates, const TileConfig& tile, double depth) {
-    const double rate = rates.gluon_tflops * rate_of(rates, tile.block_n);
+double depth_us(const Rates& rates, const Operands& operands, const TileConfig& tile, double depth) {
+    const double rate = rates.gluon_tflops * rate_of(rates, tile.block_n) * faster(operands.dtype);
     const double multiply =
         2.0 * std::max(tile.block_m, kWgmmaRows) * tile.block_n * depth / (rate * kPerMicro);
-    const double load = kItem * (tile.block_m + tile.block_n) * depth / (rates.gluon_load_gbps * kBytesPerUs);
+    const double load =
+        operands.item() * (tile.block_m + tile.block_n) * depth / (rates.gluon_load_gbps * kBytesPerUs);
     return std::max(multiply, load);
 }
 
@@ -76,10 +81,11 @@ double split_us(const Rates& rates, const TileConfig& tile) {
 
 /// µs of reading the operands from memory, whose rate takes enough of w on its way. `working`: of the
 /// programs.
-double memory_us(const Rates& rates, const ProductShape& shape, const TileConfig& tile, double working) {
-    const double bytes =
-        kItem * static_cast<double>(shape.n * shape.k + shape.m * shape.k + shape.m * shape.n);
-    const double on_way = kItem * tile.stages * tile.block_k * tile.block_n;
+double memory_us(const Rates& rates, const Operands& operands, const ProductShape& shape,
+                 const TileConfig& tile, double working) {
+    const double bytes = operands.item() * static_cast<double>(shape.n * shape.k + shape.m * shape.k) +
+                         kOutItem * static_cast<double>(shape.m * shape.n);
+    const double on_way = operands.item() * tile.stages * tile.block_k * tile.block_n;
     const double filled = std::min(working * rates.gluon_filled * on_way / kFilledBytes, 1.0);
     const double lines = tile.block_n < 64 ? kHalfLines : 1;
     return bytes / (rates.gluon_memory_gbps * kBytesPerUs * filled * lines);
@@ -87,14 +93,22 @@ double memory_us(const Rates& rates, const ProductShape& shape, const TileConfig
 
 }  // namespace
 
-std::string gluon_objection(plan::DType dtype, const ProductShape& shape, const TileConfig& tile) {
+bool gluon_multiplies(plan::DType dtype) {
+    using plan::DType;
+    return dtype == DType::bf16 || dtype == DType::fp16 || dtype == DType::fp8e4m3;
+}
+
+std::string gluon_objection(const Operands& operands, const ProductShape& shape, const TileConfig& tile) {
     constexpr std::int64_t kBarriers = 1024;  // bytes of mbarriers and of a split's verdict
-    constexpr std::int64_t kRowBytes = 128;   // of a, in tiles of few rows
-    if (plan::size_of(dtype) != 2) return "the Gluon kernel makes products of 16 bits";
+    if (!gluon_multiplies(operands.dtype)) return "the Gluon kernel makes products of bf16, fp16 and fp8e4m3";
+    const auto item = static_cast<std::int64_t>(plan::size_of(operands.dtype));
+    if (item == 1 && tile.block_n == kTwoWgmmas) return "tiles of 192 columns are for 16-bit products";
+    if (operands.scales == Scales::block && kScaled % tile.block_n != 0)
+        return fmt::format("scales of {0} x {0} take tiles of at most {0} columns", kScaled);
     if (tile.num_wide >= 0) return "the Gluon kernel has one tile shape";
     if (std::string text = size_objection(tile); !text.empty()) return text;
     const std::int64_t rows = std::max(tile.block_m, kWgmmaRows);
-    const std::int64_t ring = std::int64_t{tile.stages} * tile.block_k * (tile.block_m + tile.block_n) * 2;
+    const std::int64_t ring = std::int64_t{tile.stages} * tile.block_k * (tile.block_m + tile.block_n) * item;
     const std::int64_t behind = (rows - tile.block_m) * kRowBytes;  // what the last rows' wgmma reads
     const std::int64_t bytes = ring + behind + rows * tile.block_n * 2 + kBarriers;
     if (tile.stages < 2 || bytes > kGluonSharedBytes)
@@ -106,25 +120,27 @@ std::string gluon_objection(plan::DType dtype, const ProductShape& shape, const 
     return {};
 }
 
-double gluon_tile_us(const Machine& machine, const TileConfig& tile, std::int64_t k) {
+double gluon_tile_us(const Machine& machine, const Operands& operands, const TileConfig& tile,
+                     std::int64_t k) {
     const Rates& rates = machine.rates;
     const auto depth = static_cast<double>(ceil_div(ceil_div(k, tile.block_k), tile.split_k) * tile.block_k);
-    return depth_us(rates, tile, depth) + rates.gluon_tile_us + split_us(rates, tile);
+    return depth_us(rates, operands, tile, depth) + rates.gluon_tile_us + split_us(rates, tile);
 }
 
-double gluon_product_us(const Machine& machine, const ProductShape& shape, const TileConfig& tile,
-                        std::int32_t programs) {
+double gluon_product_us(const Machine& machine, const Operands& operands, const ProductShape& shape,
+                        const TileConfig& tile, std::int32_t programs) {
     const Rates& rates = machine.rates;
     const std::int64_t tiles = tiles_of(shape, tile);
     const std::int64_t at_once =
         std::min(tiles, std::max<std::int64_t>(programs / std::max(1, tile.split_k), 1));
     const double working = static_cast<double>(at_once * tile.split_k) / programs;
-    const double memory = memory_us(rates, shape, tile, working) + split_us(rates, tile);
+    const double memory = memory_us(rates, operands, shape, tile, working) + split_us(rates, tile);
     const auto rounds = static_cast<double>(ceil_div(tiles, at_once));
-    return std::max(rounds * gluon_tile_us(machine, tile, shape.k), memory) + rates.gluon_call_us;
+    return std::max(rounds * gluon_tile_us(machine, operands, tile, shape.k), memory) + rates.gluon_call_us;
 }
 
-std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32_t programs) {
+std::vector<TileConfig> gluon_tile_configs(const Operands& operands, const ProductShape& shape,
+                                           std::int32_t programs) {
     static const std::array kShapes{
         shaped(32, 64, 128, 8), shaped(32, 32, 128, 12), shaped(16, 64, 128, 10), shaped(16, 32, 128, 16),
         shaped(64, 64, 128, 6), shaped(64, 128, 64, 8),  shaped(64, 192, 64, 6),  shaped(64, 256, 64, 4),
@@ -132,7 +148,12 @@ std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32
     static constexpr std::array<std::int32_t, 6> kSplits{1, 2, 3, 4, 6, 8};
     constexpr double kAlmost = 1.05;  // so many times the programs still count as one each
     std::vector<TileConfig> found;
-    for (const TileConfig& shaped_tile : kShapes) {
+    for (TileConfig shaped_tile : kShapes) {
+        if (operands.item() == 1) {  // as many bytes on their way
+            if (shaped_tile.block_k == kRowBytes) shaped_tile.stages *= 2;
+            shaped_tile.block_k = kRowBytes;
+        }
+        if (!gluon_objection(operands, shape, shaped_tile).empty()) continue;
         const std::int64_t tiles = tiles_of(shape, shaped_tile);
         if (shaped_tile.block_m > kWgmmaRows && shape.m <= kWgmmaRows) continue;
         if (shaped_tile.block_m >= kWgmmaRows && shape.m <= kFewRows) continue;
@@ -156,16 +177,16 @@ std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32
     return found;
 }
 
-TileConfig quickest_gluon_tiles(const Machine& machine, const ProductShape& shape, std::int32_t programs,
-                                bool awaits) {
-    std::vector<TileConfig> configs = gluon_tile_configs(shape, programs);
+TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands, const ProductShape& shape,
+                                std::int32_t programs, bool awaits) {
+    std::vector<TileConfig> configs = gluon_tile_configs(operands, shape, programs);
     if (awaits) {
         for (TileConfig& tile : configs) {
             if (tile.block_m < shape.m) tile.split_k = 1;
         }
     }
     return *std::ranges::min_element(configs, {}, [&](const TileConfig& tile) {
-        return gluon_product_us(machine, shape, tile, programs);
+        return gluon_product_us(machine, operands, shape, tile, programs);
     });
 }
 

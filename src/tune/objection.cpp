@@ -116,12 +116,13 @@ std::string tile_objection(const Question& asked) {
     for (const TileConfig& tile : asked.strategy.tiles) {
         if (gluon) {
             const bool is_last = &tile == &asked.strategy.tiles.back();
-            std::string text = gluon_objection(asked.problem.dtype, is_last ? asked.last : asked.first, tile);
+            std::string text =
+                gluon_objection(asked.problem.operands(), is_last ? asked.last : asked.first, tile);
             if (!text.empty()) return text;
             if (tile.warps != 0) return "the Gluon kernel has warps of its own";
             continue;
         }
-        if (tile.num_wide >= 0 && plan::size_of(asked.problem.dtype) > 2)
+        if (tile.num_wide >= 0 && plan::size_of(asked.problem.dtype) != 2)
             return "two tile shapes are for 16-bit products";
         if (tile.split_k > 1) return "the plain kernel does not share a tile's reduction";
     }

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t kLargestExtent = std::int64_t{1} << 40;
 constexpr std::int64_t kMostSms = 100'000;
+constexpr std::array<std::string_view, 3> kScales{"none", "row", "block"};
 
 Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
 
@@ -36,6 +37,8 @@ struct Given {
     std::vector<Extent> extents;
     std::vector<Word> words;
     std::optional<plan::DType> dtype;
+    std::optional<plan::DType> out;
+    std::optional<Scales> scales;
     std::optional<std::int32_t> ranks;
     std::optional<std::int32_t> num_sms;
 };
@@ -63,10 +66,21 @@ bool has(const Values& values, std::string_view name) {
 
 Status take(const OperatorRow& row, std::string_view name, std::string_view value, Given& given) {
     const auto twice = [&] { return usage(fmt::format("{} is given twice", name)); };
-    if (name == "dtype") {
-        if (given.dtype) return twice();
-        given.dtype = plan::dtype_from(value);
-        if (!given.dtype) return usage(fmt::format("dtype: \"{}\" is none that is known", escaped(value)));
+    const bool multiplies = row.kind != OperatorRow::Kind::other;
+    if (name == "dtype" || (multiplies && name == "out")) {
+        auto& place = name == "dtype" ? given.dtype : given.out;
+        if (place) return twice();
+        place = plan::dtype_from(value);
+        if (!place) return usage(fmt::format("{}: \"{}\" is none that is known", name, escaped(value)));
+        return Done{};
+    }
+    if (multiplies && name == "scales") {
+        if (given.scales) return twice();
+        const auto at = std::ranges::find(kScales, value);
+        if (at == kScales.end())
+            return usage(
+                fmt::format("scales: expected {}, got \"{}\"", fmt::join(kScales, ", "), escaped(value)));
+        given.scales = static_cast<Scales>(at - kScales.begin());
         return Done{};
     }
     if (name == "ranks" || name == "sms") {
@@ -93,6 +107,7 @@ Status take(const OperatorRow& row, std::string_view name, std::string_view valu
     std::vector<std::string_view> known(row.extents);
     known.insert(known.end(), row.words.begin(), row.words.end());
     known.insert(known.end(), {"dtype", "ranks", "sms"});
+    if (multiplies) known.insert(known.end(), {"out", "scales"});
     const std::string hint = did_you_mean(name, known);
     return usage(fmt::format("{} has no \"{}\"{}", row.name, escaped(name),
                              hint.empty() ? fmt::format("; there are {}", fmt::join(known, ", ")) : hint));
@@ -157,7 +172,10 @@ std::string Problem::key() const {
     std::string text = op + ":";
     for (const Extent& known : extents) text += fmt::format("{}={},", known.name, known.value);
     for (const Word& known : words) text += fmt::format("{}={},", known.name, known.value);
-    return text + fmt::format("dtype={},ranks={},sms={}", plan::name_of(dtype), ranks, num_sms);
+    text += fmt::format("dtype={},", plan::name_of(dtype));
+    if (dtype == plan::DType::fp8e4m3) text += fmt::format("out={},", plan::name_of(out));
+    if (scales != Scales::none) text += fmt::format("scales={},", kScales[static_cast<std::size_t>(scales)]);
+    return text + fmt::format("ranks={},sms={}", ranks, num_sms);
 }
 
 Result<Problem> parse_problem(std::string_view text, std::int32_t ranks, std::int32_t num_sms) {
@@ -183,8 +201,12 @@ Result<Problem> parse_problem(std::string_view text, std::int32_t ranks, std::in
         const Status taken = take(*row, part.substr(0, equals), part.substr(equals + 1), given);
         if (!taken) return taken.error();
     }
+    const plan::DType dtype = given.dtype.value_or(plan::DType::bf16);
+    const bool is_fp8 = dtype == plan::DType::fp8e4m3;
     Problem problem{.op = std::string(name),
-                    .dtype = given.dtype.value_or(plan::DType::bf16),
+                    .dtype = dtype,
+                    .out = given.out.value_or(is_fp8 ? plan::DType::bf16 : dtype),
+                    .scales = given.scales.value_or(Scales::none),
                     .ranks = given.ranks.value_or(ranks),
                     .num_sms = given.num_sms.value_or(num_sms)};
     for (std::size_t i = 0; i < row->extents.size(); ++i) {
@@ -208,13 +230,40 @@ Result<Problem> parse_problem(std::string_view text, std::int32_t ranks, std::in
     return problem;
 }
 
+namespace {
+
+std::string dtype_objection(const Problem& problem, const OperatorRow& row) {
+    using plan::DType;
+    const auto is_one_of = [](DType type, std::initializer_list<DType> types) {
+        return std::ranges::find(types, type) != types.end();
+    };
+    if (problem.dtype == DType::fp8e4m3) {
+        if (row.kind == OperatorRow::Kind::block)
+            return fmt::format("{} takes no fp8: what its first product makes would have to be scaled anew",
+                               row.name);
+        if (!is_one_of(problem.out, {DType::bf16, DType::fp16}))
+            return fmt::format("expected out bf16 or fp16 for a product of fp8e4m3, got {}",
+                               plan::name_of(problem.out));
+        return {};
+    }
+    if (!is_one_of(problem.dtype, {DType::bf16, DType::fp16, DType::fp32}))
+        return fmt::format("expected dtype bf16, fp16, fp32 or fp8e4m3, got {}",
+                           plan::name_of(problem.dtype));
+    if (problem.out != problem.dtype)
+        return fmt::format("out={}: a product of {} makes the same", plan::name_of(problem.out),
+                           plan::name_of(problem.dtype));
+    if (problem.scales != Scales::none)
+        return fmt::format("scales: a product of {} takes none", plan::name_of(problem.dtype));
+    return {};
+}
+
+}  // namespace
+
 std::string problem_objection(const Problem& problem) {
     const OperatorRow* row = operator_row(problem.op);
     if (row == nullptr) return fmt::format("there is no operator \"{}\"", escaped(problem.op));
     if (row->kind == OperatorRow::Kind::other) return {};
-    using plan::DType;
-    if (problem.dtype != DType::bf16 && problem.dtype != DType::fp16 && problem.dtype != DType::fp32)
-        return fmt::format("expected dtype bf16, fp16 or fp32, got {}", plan::name_of(problem.dtype));
+    if (std::string objection = dtype_objection(problem, *row); !objection.empty()) return objection;
     const auto multiple = static_cast<std::int64_t>(16 / plan::size_of(problem.dtype));
     for (const Extent& known : problem.extents) {
         if (known.name != "M" && known.value % multiple != 0) {

@@ -15,7 +15,7 @@ constexpr double kBytesPerUs = 1e3;  // of 1 GB/s
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 double sm_tflops(const Machine& machine, plan::DType dtype, const TileConfig& tile) {
-    if (plan::size_of(dtype) <= 2) return machine.rates.sm_tflops;
+    if (plan::size_of(dtype) <= 2) return machine.rates.sm_tflops * faster(dtype);
     return tile.precision == "ieee" ? machine.rates.sm_fp32_tflops : machine.rates.sm_tf32_tflops;
 }
 
@@ -62,6 +62,8 @@ constexpr TileConfig shaped(std::int32_t m, std::int32_t n, std::int32_t k, std:
 }
 
 }  // namespace
+
+double faster(plan::DType dtype) { return plan::size_of(dtype) == 1 ? 2 : 1; }
 
 TileGrid tile_grid(std::int64_t m, std::int64_t n, const TileConfig& tile) {
     TileGrid grid{.rows = ceil_div(m, tile.block_m), .block_m = tile.block_m, .block_n = tile.block_n};
@@ -215,6 +217,8 @@ TileConfig quickest_tiles(const Machine& machine, plan::DType dtype, const Produ
     const auto columns = static_cast<std::int32_t>(ceil_div(shape.n, wide.block_n));
     TileConfig best = wide;
     double best_us = product_us(machine, dtype, shape, wide, programs);
+    if (plan::size_of(dtype) == 1)
+        return product_us(machine, dtype, shape, narrow, programs) < best_us ? narrow : wide;
     constexpr double kEqual = 0.999;
     for (std::int32_t count = columns - 1; count >= 0; --count) {
         TileConfig tile = count == 0 ? narrow : wide;

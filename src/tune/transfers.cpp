@@ -62,7 +62,7 @@ Result<plan::Plan> reduction_plan(const Problem& problem, const ProductShape& sh
                             Backend::tma_inline);
     options.backends.insert(options.backends.end(), static_cast<std::size_t>(strategy.pulled),
                             Backend::ldst_inline);
-    return plan::push_reduce(mesh_of(problem.ranks), {"C", {shape.m, shape.n}, problem.dtype}, options);
+    return plan::push_reduce(mesh_of(problem.ranks), {"C", {shape.m, shape.n}, problem.out}, options);
 }
 
 /// The sums' and the sent sums' times; what the runtime does with a sum is a rule of fuse/assign.cpp.
@@ -72,8 +72,7 @@ public:
                    const Strategy& strategy, const MadeOrder& order, const std::vector<double>& made)
         : problem_(problem), machine_(machine), strategy_(strategy), order_(order), made_(made) {
         const double shard = static_cast<double>(rows_of_rank(shape.m, problem.ranks, 0).end);
-        bytes_ = shard * static_cast<double>(shape.n) * static_cast<double>(plan::size_of(problem.dtype)) /
-                 order.parts;
+        bytes_ = shard * static_cast<double>(shape.n) * problem.out_item() / order.parts;
         if (!machine.topology.links.empty())
             link_bytes_per_us_ = machine.topology.links.front().gbps * kBytesPerUs;
         const TileConfig& tile = strategy.tiles.back();
@@ -360,8 +359,8 @@ Result<double> departures(const Problem& problem, const ProductShape& shape, con
     if (problem.ranks == 1) return made.back();
     plan::Topology links = links_for(machine, problem.ranks, strategy);
     links.start_us = 0;
-    const auto chunk = static_cast<double>(shape.m * shape.n) *
-                       static_cast<double>(plan::size_of(problem.dtype)) / problem.ranks / order.parts;
+    const auto chunk =
+        static_cast<double>(shape.m * shape.n) * problem.out_item() / problem.ranks / order.parts;
     // Such chunks go by two streams in turn (fuse/place.hpp). That gains where starting a copy takes longer
     // than its bytes; others share the link.
     const double rate = links.links.empty() ? 0 : links.links.front().gbps * kBytesPerUs;
@@ -382,7 +381,7 @@ Result<double> departures(const Problem& problem, const ProductShape& shape, con
     plan::PushExchangeOptions options;
     options.split = order.parts;
     Result<plan::Plan> exchanged =
-        plan::push_exchange(mesh_of(problem.ranks), {"C", {shape.m, shape.n}, problem.dtype}, "D", options);
+        plan::push_exchange(mesh_of(problem.ranks), {"C", {shape.m, shape.n}, problem.out}, "D", options);
     if (!exchanged) return exchanged.error();
     send_all_by(*exchanged, strategy.backend);
     auto timings = timings_for(*exchanged);

@@ -24,6 +24,7 @@ SECTIONS = {
         "shapes", "operators", "ways", "stages", "queued", "graphs", "streams", "repeated", "examples", "absent",
         "matrix", "mixed",
     ],
+    "check_fp8.py": ["operators", "odd", "queued", "pair"],
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],
     "check_torch.py": ["gradients", "streams", "graphs", "rows", "compiled", "override"],
     "check_tune.py": ["searched", "fused", "links"],

@@ -79,6 +79,12 @@ def gemms():
     )
     yield "128x256x64/3 fused own", GluonTiling(128, 256, 64, 3), fused | {"OWN": True}
     yield "128x256x64/3 fused transposed", GluonTiling(128, 256, 64, 3), fused | {"w_transposed": True}
+    fp8 = fused | {"OWN": True, "w_transposed": True, "scales": "row"}
+    yield "16x32x128/32 fp8 rows fused own", GluonTiling(16, 32, 128, 32), fp8 | {"M": 16}
+    yield "64x64x128/12 split 2 fp8 rows fused own", GluonTiling(64, 64, 128, 12, 2), fp8
+    yield "64x256x128/4 fp8 rows fused own", GluonTiling(64, 256, 128, 4), fp8
+    yield "128x256x128/3 fp8 rows fused own", GluonTiling(128, 256, 128, 3), fp8
+    yield "128x128x128/5 fp8 blocks fused own", GluonTiling(128, 128, 128, 5), fp8 | {"scales": "block"}
     yield "128x128x64/4 gated", GluonTiling(128, 128, 64, 4), {"gated": True, "activation": "silu"}
 
 
@@ -86,21 +92,27 @@ def compile_gemm(tiling, options):
     from syncopate import jit
     from syncopate.kernels.gluon_launch import gluon_arguments, make_workspace
     from syncopate.kernels.gluon_matmul import gluon_matmul
+    from syncopate.ops.scales import shapes_of
 
     m, n, k = options.pop("M", 1024), 4096, 2048  # K is split for so many tiles at most
 
-    def empty(*shape):
-        return torch.empty(shape, dtype=torch.bfloat16)
+    scales = options.pop("scales", "")
+    dtype = torch.float8_e4m3fn if scales else torch.bfloat16
+
+    def empty(*shape, dtype=dtype):
+        return torch.empty(shape, dtype=dtype)
 
     gated = options.get("gated", False)
     w = empty(n, k) if options.get("w_transposed") else empty(k, n * (1 + gated))
+    given = [empty(*shape, dtype=torch.float32) for shape in shapes_of(scales, m, n, k).values()]
     arguments = gluon_arguments(
         empty(m, k),
         w,
-        empty(m, n),
+        empty(m, n, dtype=torch.bfloat16),
         (m, n, k),
         tiling,
         workspace=make_workspace(tiling, m, n, "cpu", gated),
+        scales=tuple(given) or None,
         **options,
     )
     if arguments.get("OWN"):

@@ -205,7 +205,7 @@ def check_what_is_left(group: str, size: int) -> None:
     """What no kernel takes is right, too, and said."""
     report.clear()
     for dtype, k, n, said in (
-        (torch.float64, 32, 24, "expected dtype bf16, fp16 or fp32"),
+        (torch.float64, 32, 24, "expected dtype bf16, fp16, fp32 or fp8e4m3"),
         (torch.float32, 33, 24, "K must be a multiple of 4"),
         (torch.float32, 32, 23, "N must be a multiple of 4"),
     ):

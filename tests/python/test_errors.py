@@ -219,11 +219,14 @@ def test_a_machine_without_gpus_says_what_to_do(syncopate, plan_3, tmp_path):
         ("all_gather_matmul:M=64,N=64,K", "expected KEY=VALUE, got 'K'"),
         ("all_gather_matmul:M=64,N=64,K=x", "K must be a whole number, got 'x'"),
         ("all_gather_matmul:M=64,N=64,K=-8", "K must be a whole number, got '-8'"),
-        ("all_gather_matmul:M=0,N=64,K=64", "M, N and K must be at least 1, got 0, 64 and 64"),
+        ("all_gather_matmul:M=0,N=64,K=64", 'M: expected an integer from 1 to 1099511627776, got "0"'),
         ("all_gather_matmul:M=64,N=30,K=64", "N must be a multiple of 8 for bf16"),
         ("all_gather_matmul:M=64,N=32,K=6,dtype=fp32", "K must be a multiple of 4 for fp32"),
         ("all_gather_matmul:M=64,N=64,K=64,dtype=fp31", "unknown dtype 'fp31'"),
-        ("all_gather_matmul:M=64,N=64,K=64,dtype=int32", "expected dtype bf16, fp16 or fp32"),
+        (
+            "all_gather_matmul:M=64,N=64,K=64,dtype=int32",
+            "expected dtype bf16, fp16, fp32 or fp8e4m3, got int32",
+        ),
         ("all_gather_matmul:M=64,N=64,K=64,color=red", "unknown key 'color'"),
     ],
 )

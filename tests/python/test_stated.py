@@ -95,6 +95,7 @@ import torch
 from syncopate import _syncopate
 from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments
 from syncopate.kernels.stated_matmul import stated_matmul
+from syncopate.ops.scales import shapes_of
 from syncopate.stated import without_filled
 for transposed in (False, True):
     for m, n, k in ((300, 264, 200), (64, 1024, 512)):
@@ -109,6 +110,15 @@ for transposed in (False, True):
             (variable, trips, divisible, slices), = found["loops"]
             assert (variable, divisible) == ("k", True) and len(slices) == 2, found["loops"]
             assert trips == -(-k // tiling.block_k)
+m, n, k = 300, 400, 800
+for scales in ("row", "block"):
+    shapes = shapes_of(scales, m, n, k)
+    given = tuple(torch.empty(shapes[name]) for name in ("scale_x", "scale_w"))
+    a, w = (torch.empty(rows, k, dtype=torch.float8_e4m3fn) for rows in (m, n))
+    c = torch.empty(m, n, dtype=torch.bfloat16)
+    for tiling in (GluonTiling(128, 128, 128, 4), GluonTiling(64, 64, 128, 6, 2)):
+        arguments = gluon_arguments(a, w, c, (m, n, k), tiling, w_transposed=True, scales=given)
+        stated_matmul(True, scales=scales).require_host_alike(without_filled(arguments), (8, 1, 1))
 print("alike")
 """
 
@@ -141,6 +151,16 @@ own = fused(sy.plans.all_gather(mesh, A, transient=True), {"a_desc": "A"})
 print(stated_matmul().flags(own.schedule))
 pushed = fused(sy.plans.push_reduce(mesh, C), {"c_desc": "C"}, backend="tma_inline")
 print(stated_matmul().flags(pushed.schedule))
+fp8, scales = torch.float8_e4m3fn, (torch.empty(m), torch.empty(n))
+arguments = gluon_arguments(torch.empty(m, k, dtype=fp8), torch.empty(n, k, dtype=fp8), c, (m, n, k),
+                            GluonTiling(128, 128, 128, 4), w_transposed=True, scales=scales)
+scaled = stated_matmul(True, scales="row")
+source, file, name, _, *rest = scaled.stage(without_filled(arguments), (132, 1, 1))
+A = sy.Tensor("A", (m, k), "fp8e4m3")
+plan = sy.plans.join([sy.plans.all_gather(mesh, sy.Tensor("A_scale", (m,), "fp32")),
+                      sy.plans.all_gather(mesh, A, minor_axis=1, minor_split=2, transient=True)])
+brought = fused(plan, {"a_desc": "A", "scale_a_ptr": "A_scale"})
+print(brought.schedule.loads.tensor, scaled.flags(brought.schedule)["OWN"])
 followed = {name: value for name, value in stated_matmul().left_alone((1,), {}).items() if value}
 print(followed)
 """
@@ -153,6 +173,7 @@ def test_the_library_s_gemm_is_fused_for_gpus_with_the_flags_of_its_schedule():
         "{'FUSED': True, 'FETCHED': True, 'OWN': False, 'PUSHED': False, 'COPIES': 0, 'STARTS_NEXT': False}",
         "{'FUSED': True, 'FETCHED': False, 'OWN': True, 'PUSHED': False, 'COPIES': 0, 'STARTS_NEXT': False}",
         "{'FUSED': True, 'FETCHED': False, 'OWN': False, 'PUSHED': True, 'COPIES': 1, 'STARTS_NEXT': False}",
+        "A True",  # the own rows where they are; their scales are few, and go through the heap
         "{'STARTS_NEXT': True}",  # as it is: only the chunk engine that follows may start beside it
     ]
 

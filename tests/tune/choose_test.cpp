@@ -340,11 +340,43 @@ TEST(Kernel, OfGluonIsObjectedToWithTilesThatItDoesNotTake) {
 TEST(Kernel, OfGluonLoadsNoMoreRowsThanThereAre) {
     const Machine machine = *find_machine("h200x4");
     for (const std::int64_t rows : {1, 16, 17, 32, 33, 64}) {
-        for (const TileConfig& tile : gluon_tile_configs({.m = rows, .n = 4096, .k = 1792}, 132))
-            EXPECT_EQ(gluon_objection(plan::DType::bf16, {.m = rows, .n = 4096, .k = 1792}, tile), "");
-        const TileConfig tile = quickest_gluon_tiles(machine, {.m = rows, .n = 4096, .k = 1792}, 132);
+        for (const TileConfig& tile : gluon_tile_configs({}, {.m = rows, .n = 4096, .k = 1792}, 132))
+            EXPECT_EQ(gluon_objection({}, {.m = rows, .n = 4096, .k = 1792}, tile), "");
+        const TileConfig tile = quickest_gluon_tiles(machine, {}, {.m = rows, .n = 4096, .k = 1792}, 132);
         EXPECT_EQ(tile.block_m <= 32, rows <= 32) << rows;
     }
+}
+
+TEST(Kernel, OfGluonMultipliesFp8WithAsManyBytesOnTheirWay) {
+    const Machine machine = *find_machine("h200x4");
+    for (const Scales scales : {Scales::none, Scales::row, Scales::block}) {
+        const Operands operands{plan::DType::fp8e4m3, scales};
+        for (const std::int64_t rows : {16, 64, 1024, 8192}) {
+            const ProductShape shape{.m = rows, .n = 4096, .k = 4096};
+            for (const TileConfig& tile : gluon_tile_configs(operands, shape, 132)) {
+                EXPECT_EQ(gluon_objection(operands, shape, tile), "");
+                EXPECT_EQ(tile.block_k, 128);
+                EXPECT_LE(tile.block_n, scales == Scales::block ? 128 : 256);
+            }
+            EXPECT_LT(
+                gluon_product_us(machine, operands, shape,
+                                 quickest_gluon_tiles(machine, operands, shape, 132), 132),
+                gluon_product_us(machine, {}, shape, quickest_gluon_tiles(machine, {}, shape, 132), 132));
+        }
+    }
+}
+
+TEST(Choose, OfFp8SendsBytesOfWhatItMoves) {
+    const auto moved = [](const char* spec) {
+        const Problem problem = *parse_problem(spec, 8, 132);
+        const Machine machine = *find_machine("h200x8");
+        return estimate(problem, machine, complete(problem, machine, {.kernel = ProductKernel::gluon}))
+            .communicate;
+    };
+    EXPECT_LT(moved("all_gather_matmul:M=8192,N=4096,K=8192,dtype=fp8e4m3"),
+              0.6 * moved("all_gather_matmul:M=8192,N=4096,K=8192"));
+    const double made = moved("matmul_reduce_scatter:M=8192,N=4096,K=8192,dtype=fp8e4m3");
+    EXPECT_GT(made, 0.9 * moved("matmul_reduce_scatter:M=8192,N=4096,K=8192"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Gluon tiles: which tiles of the library's Gluon GEMM (kernels/gluon_matmul.py) make a product soonest, for
-// 16-bit types.
+// bf16, fp16 and fp8e4m3.
 //
 // A tile takes the longer of its arithmetic and of loading its operands, on one multiprocessor while all
 // work, plus its begin and end. Where K is split, programs share a tile, and hand over their partial sums. No
@@ -27,25 +27,32 @@ inline constexpr std::int64_t kMostGluonSplitTiles = 1024;
 /// Of a block's multiprocessor on Hopper.
 inline constexpr std::int64_t kGluonSharedBytes = 232448;
 
-/// Why the kernel cannot make a product of this type with such tiles; "" where it can.
-[[nodiscard]] std::string gluon_objection(plan::DType dtype, const ProductShape& shape,
+/// Whether the kernel multiplies elements of this type.
+[[nodiscard]] bool gluon_multiplies(plan::DType dtype);
+
+/// Why the kernel cannot make a product of such operands with such tiles; "" where it can.
+[[nodiscard]] std::string gluon_objection(const Operands& operands, const ProductShape& shape,
                                           const TileConfig& tile);
 
 /// µs of one tile over `k` of the reduction, with its share of the partial sums where K is split.
-[[nodiscard]] double gluon_tile_us(const Machine& machine, const TileConfig& tile, std::int64_t k);
+[[nodiscard]] double gluon_tile_us(const Machine& machine, const Operands& operands, const TileConfig& tile,
+                                   std::int64_t k);
 
 /// µs of a product by so many programs, with its launch.
-[[nodiscard]] double gluon_product_us(const Machine& machine, const ProductShape& shape,
-                                      const TileConfig& tile, std::int32_t programs);
+[[nodiscard]] double gluon_product_us(const Machine& machine, const Operands& operands,
+                                      const ProductShape& shape, const TileConfig& tile,
+                                      std::int32_t programs);
 
 /// Those worth a look: K is split where less than a third of the programs would have a tile, and into no more
 /// parts than there are programs, and blocks of K.
-[[nodiscard]] std::vector<TileConfig> gluon_tile_configs(const ProductShape& shape, std::int32_t programs);
+[[nodiscard]] std::vector<TileConfig> gluon_tile_configs(const Operands& operands, const ProductShape& shape,
+                                                         std::int32_t programs);
 
 /// The quickest of them by the estimate; among equals the first. `awaits`: rows arrive from other ranks. Then
 /// K is split only where a tile has all of them: else the programs that share a tile of late rows are those
 /// that the early ones leave, and the split gains nothing.
-[[nodiscard]] TileConfig quickest_gluon_tiles(const Machine& machine, const ProductShape& shape,
-                                              std::int32_t programs, bool awaits = false);
+[[nodiscard]] TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands,
+                                              const ProductShape& shape, std::int32_t programs,
+                                              bool awaits = false);
 
 }  // namespace syncopate::tune

@@ -3,6 +3,7 @@
 //
 //     all_gather_matmul:M=8192,N=3584,K=8192,dtype=bf16     a SPEC, as the command line takes it
 //     all_gather_matmul:M=8192,N=3584,K=8192,dtype=bf16,ranks=8,sms=132     the key of a problem
+//     …,dtype=fp8e4m3,out=bf16,scales=row,…                                 of fp8, what it is to become too
 #pragma once
 
 #include <cstdint>
@@ -38,17 +39,34 @@ struct ProductShape {
     bool operator==(const ProductShape&) const = default;
 };
 
+/// The fp32 factors of a product x [M, K] @ w [K, N] of fp8: none; one for each row of x and each column of
+/// w; or one for each 128 elements of a row of x, and each 128 x 128 of w.
+enum class Scales : std::uint8_t { none, row, block };
+
+/// What a product multiplies.
+struct Operands {
+    plan::DType dtype = plan::DType::bf16;
+    Scales scales = Scales::none;
+    [[nodiscard]] double item() const { return static_cast<double>(plan::size_of(dtype)); }  ///< bytes
+    bool operator==(const Operands&) const = default;
+};
+
 struct Problem {
     std::string op;               ///< "all_gather_matmul": a row of operators()
     std::vector<Extent> extents;  ///< in the order of the operator's row; all of them
     std::vector<Word> words;      ///< options that are words, in the order of the operator's row
     plan::DType dtype = plan::DType::bf16;
+    plan::DType out = plan::DType::bf16;  ///< of what products make; dtype, unless that is fp8e4m3
+    Scales scales = Scales::none;         ///< by which products of fp8 are multiplied
     std::int32_t ranks = 1;
     std::int32_t num_sms = 0;  ///< multiprocessors of a rank's device; 0: those of the machine
 
     /// The extent of this name; 0 where the problem has none.
     [[nodiscard]] std::int64_t extent(std::string_view name) const;
     [[nodiscard]] std::string_view word(std::string_view name) const;  ///< "" where there is none
+    [[nodiscard]] Operands operands() const { return {dtype, scales}; }
+    [[nodiscard]] double item() const { return operands().item(); }         ///< bytes of what is multiplied
+    [[nodiscard]] double out_item() const { return Operands{out}.item(); }  ///< bytes of what is made
     /// The products of one rank, one after another; none for what is no operator of products.
     [[nodiscard]] std::vector<ProductShape> products() const;
     /// Canonical: equal problems have equal keys, and parse_problem gives an equal problem back.
@@ -88,7 +106,8 @@ struct OperatorRow {
                                             std::int32_t num_sms = 0);
 
 /// Why no operator of the library can do the problem; "" where one can. Extents and dtype are as the kernels
-/// take them: bf16, fp16 or fp32, and rows of whole 16 bytes along N and K.
+/// take them: bf16, fp16 or fp32, or fp8e4m3 for a result of 16 bits, and rows of whole 16 bytes along N and
+/// K.
 [[nodiscard]] std::string problem_objection(const Problem& problem);
 
 }  // namespace syncopate::tune

@@ -34,6 +34,10 @@ struct TileGrid {
 };
 [[nodiscard]] TileGrid tile_grid(std::int64_t m, std::int64_t n, const TileConfig& tile);
 
+/// The rate of tensor cores for elements of this type over that of 16-bit ones: of the peak rates, as no fp8
+/// product was measured.
+[[nodiscard]] double faster(plan::DType dtype);
+
 /// µs of one tile of the given width over `k` of the reduction.
 [[nodiscard]] double tile_us(const Machine& machine, plan::DType dtype, const TileConfig& tile,
                              std::int64_t width, std::int64_t k);

@@ -10,9 +10,9 @@ import torch
 
 from ..chain import ChainKernel
 from ..fused import Stage
-from ..gemm import Product, require_supported
+from ..gemm import Product
 from ..group import alone
-from ..strategy import PROGRAMS_ON_HOST, Problem, Strategy, complete
+from ..strategy import PROGRAMS_ON_HOST, Problem, Strategy, complete, require
 
 
 class MlpChain:
@@ -40,8 +40,7 @@ class MlpChain:
         num_sms = group.multiprocessors(PROGRAMS_ON_HOST)
         # Its two products are those of a feed-forward block on one rank.
         problem = Problem("feed_forward", m, n, k, dtype, 1, num_sms, device, f)
-        for shape in problem.products:
-            require_supported(*shape, dtype)
+        require(problem)
         self.strategy = complete(problem, Strategy(kernel="gluon") if strategy is None else strategy)
         gluon, programs = self.strategy.kernel == "gluon", self.strategy.programs
         self.products = [

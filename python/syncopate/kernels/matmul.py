@@ -8,6 +8,9 @@ wave of tiles is full. Both take their tile shapes from the descriptors' block s
 import triton
 import triton.language as tl
 
+#: Elements along K, and along N, that share a scale of SCALES "block".
+SCALED = tl.constexpr(128)
+
 #: What the kernels can apply to a product, as fp32, before they round and store it; "" is nothing.
 ACTIVATIONS = ("", "relu", "gelu", "silu")
 
@@ -31,6 +34,29 @@ def _finish(x, bias_ptr, column, N, WIDTH: tl.constexpr, ACTIVATION: tl.constexp
         columns = column + tl.arange(0, WIDTH)
         x += tl.load(bias_ptr + columns, mask=columns < N, other=0.0).to(tl.float32)[None, :]
     return _activate(x, ACTIVATION)
+
+
+@triton.jit
+def _load_scales(scale_a_ptr, scale_b_ptr, row, column, M, N, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
+    """One for each row, and one for each column."""
+    rows = row + tl.arange(0, HEIGHT)
+    columns = column + tl.arange(0, WIDTH)
+    scale_a = tl.load(scale_a_ptr + rows, mask=rows < M, other=0.0)
+    scale_b = tl.load(scale_b_ptr + columns, mask=columns < N, other=0.0)
+    return scale_a, scale_b
+
+
+@triton.jit
+def _scale_block(
+    x, scale_a_ptr, scale_b_ptr, row, column, k, M, N, K, HEIGHT: tl.constexpr, WIDTH: tl.constexpr
+):
+    """x, a product over elements from k on, by the scales of their block of K."""
+    blocks = tl.cdiv(K, SCALED)
+    rows = row + tl.arange(0, HEIGHT)
+    columns = column + tl.arange(0, WIDTH)
+    scale_a = tl.load(scale_a_ptr + rows * blocks + k // SCALED, mask=rows < M, other=0.0)
+    scale_b = tl.load(scale_b_ptr + columns // SCALED * blocks + k // SCALED, mask=columns < N, other=0.0)
+    return x * (scale_a[:, None] * scale_b[None, :])
 
 
 @triton.jit
@@ -62,6 +88,9 @@ def matmul(
     PRECISION: tl.constexpr,
     ACTIVATION: tl.constexpr = "",
     bias_ptr=None,  # [N]
+    scale_a_ptr=None,  # SCALES "row": fp32 [M]; "block": fp32 [M, cdiv(K, 128)]
+    scale_b_ptr=None,  # SCALES "row": fp32 [N]; "block": fp32 [cdiv(N, 128), cdiv(K, 128)]
+    SCALES: tl.constexpr = "",
 ):
     start_pid = tl.program_id(0)
     num_pid_m = tl.cdiv(M, BLOCK_M)
@@ -74,6 +103,8 @@ def matmul(
         pid_m, pid_n = _tile_coordinates(tile_id, num_pid_m, num_pid_n, GROUP_M)
         row = pid_m * BLOCK_M
         column = pid_n * BLOCK_N
+        if SCALES == "row":
+            scale_a, scale_b = _load_scales(scale_a_ptr, scale_b_ptr, row, column, M, N, BLOCK_M, BLOCK_N)
         accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         for k in range(k_tiles):
             a = a_desc.load([row, k * BLOCK_K])
@@ -81,11 +112,19 @@ def matmul(
                 b = b_desc.load([column, k * BLOCK_K]).T
             else:
                 b = b_desc.load([k * BLOCK_K, column])
-            accumulator = tl.dot(a, b, accumulator, input_precision=PRECISION)
+            if SCALES == "block":
+                part = tl.dot(a, b, input_precision=PRECISION)
+                accumulator += _scale_block(
+                    part, scale_a_ptr, scale_b_ptr, row, column, k * BLOCK_K, M, N, K, BLOCK_M, BLOCK_N
+                )
+            else:
+                accumulator = tl.dot(a, b, accumulator, input_precision=PRECISION)
         tile_id_c += NUM_SMS
         pid_m, pid_n = _tile_coordinates(tile_id_c, num_pid_m, num_pid_n, GROUP_M)
         row = pid_m * BLOCK_M
         column = pid_n * BLOCK_N
+        if SCALES == "row":
+            accumulator = accumulator * scale_a[:, None] * scale_b[None, :]
         accumulator = _finish(accumulator, bias_ptr, column, N, BLOCK_N, ACTIVATION)
         if SPLIT_STORE == 2:
             halves = tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, BLOCK_N // 2)), (0, 2, 1))

@@ -37,7 +37,7 @@ def stated_matmul(w_transposed: bool = False, gated: bool = False, scales: str =
         split="SPLIT_K",
         order=("m // GROUP_M", "n", "m"),
         early={"b_desc": "B_EARLY"},
-        host=None if gated or scales else plain.matmul,
+        host=None if gated else plain.matmul,
         host_arguments=_plain_arguments,
     )
 

@@ -6,6 +6,7 @@ y = sy.ops.all_to_all_matmul(x, w)          all_to_all(x) @ w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,23 +14,12 @@ import torch
 from .. import plans
 from ..group import Group
 from ..plans import INLINE
-from ..strategy import Problem
-from .operator import OneProduct, call_cached
+from . import scales as scaling
+from .product import OneProduct, call_cached
 
 
 class Exchange(OneProduct):
     """What the two have in common: M is a multiple of the ranks."""
-
-    @classmethod
-    def require(cls, problem: Problem) -> None:
-        super().require(problem)
-        if problem.m % problem.ranks:
-            raise ValueError(
-                f"an all-to-all sends blocks of equal size: {problem.m} rows are no multiple of {problem.ranks} ranks"
-            )
-
-    def check_problem(self) -> None:
-        self.require(self.problem)
 
     @property
     def block(self) -> slice:
@@ -46,7 +36,7 @@ class MatmulAllToAll(Exchange):
     output = "D"
 
     def make_plan(self, mesh, dtype):
-        tensor = plans.Tensor("C", (self.m, self.n), dtype)
+        tensor = plans.Tensor("C", (self.m, self.n), self.made)
         return plans.push_exchange(mesh, tensor, "D", self.strategy.split)
 
     def reference(self, x, weights):
@@ -65,10 +55,14 @@ class AllToAllMatmul(Exchange):
 
     def __init__(self, *args: Any, keep: bool = False, **options: Any) -> None:
         self.keep = keep
+        if options.get("scales"):
+            self.bindings = ({"a_desc": "A", "scale_a_ptr": "A_scale"},)
+            self.input_scales = {"scale_x": "X_scale"}
         super().__init__(*args, **options)
 
     def check_problem(self) -> None:
-        super().check_problem()
+        if self.input_scales and self.strategy.backend in INLINE:
+            raise ValueError(f"scales: tiles that fetch x themselves ({self.strategy.backend}) have none")
         if self.keep and self.strategy.backend in INLINE:
             raise ValueError(f"keep: tiles that fetch x themselves ({self.strategy.backend}) keep nothing")
 
@@ -79,7 +73,7 @@ class AllToAllMatmul(Exchange):
 
     def make_plan(self, mesh, dtype):
         chosen = self.strategy
-        return plans.push_exchange(
+        exchanged = plans.push_exchange(
             mesh,
             plans.Tensor("X", (self.m, self.k), dtype),
             "A",
@@ -89,25 +83,44 @@ class AllToAllMatmul(Exchange):
             own_transient=not self.keep,
             **chosen.chunking.slicing,
         )
+        if not self.input_scales:
+            return exchanged
+        shape = scaling.shapes_of(self.problem.scales, self.m, self.n, self.k)["scale_x"]
+        scales = plans.push_exchange(
+            mesh, plans.Tensor("X_scale", shape, "fp32"), "A_scale", 1, produced=False
+        )
+        return plans.join([scales, exchanged])  # which are few bytes: no tile waits for them alone
 
     def reference(self, x, weights):
-        blocks = [x(rank)[self.block] for rank in range(self.group.size)]
-        return self.product_of(torch.cat(blocks), weights(self.group.rank))
+        return self.product_of_all(x, weights, self.block)
 
 
 def matmul_all_to_all(
-    x: torch.Tensor, w: torch.Tensor, group: Group | Any | None = None, out: torch.Tensor | None = None
+    x: torch.Tensor,
+    w: torch.Tensor,
+    group: Group | Any | None = None,
+    out: torch.Tensor | None = None,
+    *,
+    scales: Sequence[torch.Tensor] | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """all_to_all(x @ w) of equal blocks of rows, fused. x: [M, K], M a multiple of the ranks, w: [K, N] or the transpose of a
-    contiguous [N, K]; returns [M, N], whose block r comes from rank r. dtypes: bf16, fp16, fp32.
+    contiguous [N, K]; returns [M, N], whose block r comes from rank r. dtypes: bf16, fp16, fp32; float8_e4m3fn with `scales` and
+    `out_dtype` as all_gather_matmul takes them, of this rank's x [M, K] and w.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """
-    return call_cached(MatmulAllToAll, x, w, group, out)
+    return call_cached(MatmulAllToAll, x, w, group, out, scales=scales, out_dtype=out_dtype)
 
 
 def all_to_all_matmul(
-    x: torch.Tensor, w: torch.Tensor, group: Group | Any | None = None, out: torch.Tensor | None = None
+    x: torch.Tensor,
+    w: torch.Tensor,
+    group: Group | Any | None = None,
+    out: torch.Tensor | None = None,
+    *,
+    scales: Sequence[torch.Tensor] | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """all_to_all(x) @ w, fused: arguments as matmul_all_to_all; returns [M, N]."""
-    return call_cached(AllToAllMatmul, x, w, group, out)
+    return call_cached(AllToAllMatmul, x, w, group, out, scales=scales, out_dtype=out_dtype)

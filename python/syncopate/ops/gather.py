@@ -6,6 +6,7 @@ y = sy.ops.all_gather_matmul(x, w, axis=1)  the same of columns: x [M, K / ranks
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,9 @@ from .. import plans
 from ..group import Group
 from ..plans import INLINE
 from ..strategy import Strategy
-from .operator import OneProduct, cached, count, is_transposed, members_of, rows_of
+from . import scales as scaling
+from .operator import count, rows_of
+from .product import OneProduct, call_cached
 
 
 class AllGatherMatmul(OneProduct):
@@ -49,6 +52,9 @@ class AllGatherMatmul(OneProduct):
         **options: Any,
     ) -> None:
         self.axis, self.keep = axis, keep
+        if options.get("scales"):
+            self.bindings = ({"a_desc": "A", "scale_a_ptr": "A_scale"},)
+            self.input_scales = {"scale_x": "A_scale"}
         if axis and strategy is None:
             strategy = Strategy()  # what is known to be fast is about shards of rows
         super().__init__(*args, strategy=strategy, **options)
@@ -62,13 +68,17 @@ class AllGatherMatmul(OneProduct):
             raise ValueError(
                 "axis=1: shards are columns already, so the strategy cannot cut them into slices"
             )
+        if self.axis and self.problem.scales:
+            raise ValueError("axis=1: scales are of whole rows of x, and a rank has a part of each")
+        if self.input_scales and self.strategy.backend in INLINE:
+            raise ValueError(f"scales: tiles that fetch x themselves ({self.strategy.backend}) have none")
         if self.keep and self.strategy.backend in INLINE:
             raise ValueError(f"keep: tiles that fetch x themselves ({self.strategy.backend}) keep nothing")
 
     def make_plan(self, mesh, dtype):
         chosen = self.strategy
         fetched = chosen.backend in INLINE  # tiles that fetch their rows themselves leave nothing behind
-        return plans.all_gather(
+        gathered = plans.all_gather(
             mesh,
             plans.Tensor("A", (self.m, self.k), dtype),
             self.axis,
@@ -78,11 +88,18 @@ class AllGatherMatmul(OneProduct):
             transient=fetched or not (chosen.pull or self.keep),
             **chosen.chunking.slicing,
         )
+        if not self.input_scales:
+            return gathered
+        # A shard's scales are few bytes: they go first, so that no tile waits for them alone.
+        shape = scaling.shapes_of(self.problem.scales, self.m, self.n, self.k)["scale_x"]
+        return plans.join([plans.all_gather(mesh, plans.Tensor("A_scale", shape, "fp32"), 0), gathered])
+
+    def x_rows(self, rank):
+        return self.m if self.axis else count(rows_of(self.m, self.group.size, rank))
 
     def shapes(self, rank):
-        rows = count(rows_of(self.m, self.group.size, rank))
-        x = (self.m, self.k // self.group.size) if self.axis else (rows, self.k)
-        return {**super().shapes(rank), "x": x}
+        columns = self.k // self.group.size if self.axis else self.k
+        return {**super().shapes(rank), "x": (self.x_rows(rank), columns)}
 
     def gathered(self) -> torch.Tensor:
         """With `keep`: what the last call gathered, [M, K] in the heap. It is the caller's until this rank's next call."""
@@ -95,8 +112,7 @@ class AllGatherMatmul(OneProduct):
         return {"sy_control": control}
 
     def reference(self, x, weights):
-        whole = torch.cat([x(rank) for rank in range(self.group.size)], self.axis)
-        return self.product_of(whole, weights(self.group.rank))
+        return self.product_of_all(x, weights, axis=self.axis)
 
 
 def all_gather_matmul(
@@ -108,27 +124,28 @@ def all_gather_matmul(
     bias: torch.Tensor | None = None,
     activation: str = "",
     axis: int = 0,
+    scales: Sequence[torch.Tensor] | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """act(all_gather(x) @ w + bias), fused. x: [M / ranks, K], the same number of rows on every rank, or with `axis` 1
     [M, K / ranks]; w: [K, N], or the transpose of a contiguous [N, K] (as a Linear layer keeps its weight); bias: [N];
     returns [M, N]. `activation`: "", "relu", "gelu" or "silu"; it and the bias are applied to the fp32 product. dtypes:
-    bf16, fp16, fp32.
+    bf16, fp16, fp32; float8_e4m3fn for the transpose of a contiguous w and a y of `out_dtype`, bf16 (the default) or fp16.
+    `scales`, of fp8: fp32 tensors for x and w, one number a row of x and a column of w, [M / ranks] and [N], or a number for
+    all, or [M / ranks, cdiv(K, 128)] and [cdiv(N, 128), cdiv(K, 128)]. The product is multiplied by both.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """
-    members = members_of(group, "cuda" if x.is_cuda else "host")
-    columns = members.size if axis else 1
-    if x.dim() != 2 or w.dim() != 2 or x.shape[1] * columns != w.shape[0]:
-        raise ValueError(f"expected x [rows, K] and w [K, N], got {list(x.shape)} and {list(w.shape)}")
-    transposed = is_transposed(w)
-    operator = cached(
+    return call_cached(
         AllGatherMatmul,
-        (x.shape[0] * (1 if axis else members.size), w.shape[1], w.shape[0]),
-        x.dtype,
-        members,
-        w_transposed=transposed,
+        x,
+        w,
+        group,
+        out,
+        gathered=axis,
+        bias=bias,
+        scales=scales,
+        out_dtype=out_dtype,
         activation=activation,
-        bias=bias is not None,
         axis=axis,
     )
-    return operator(x, w.t() if transposed else w, out, bias)

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import torch
 
 from .. import _syncopate, plans, trace, tuning
-from ..arguments import DTYPE_NAMES
+from ..arguments import DTYPE_NAMES, DTYPES
 from ..fused import Call, FusedKernel, Stage
-from ..gemm import Product, require_activation, require_supported
+from ..gemm import Product, require_activation
 from ..group import FailedTogether, Group, of_process_group
 from ..places import OutputPlaces, check_operand
 from ..prepared import Prepared
-from ..strategy import PROGRAMS_ON_HOST, Problem, Strategy, choose_found, complete, key_of, to_json
+from ..strategy import PROGRAMS_ON_HOST, Problem, Strategy, choose_found, complete, key_of, require, to_json
 from .unfused import PAIRS, Unfused, symmetric
 
 #: Of a call of the operator on `rank`: its x, or its weights.
@@ -41,6 +41,9 @@ class Operator:
     ]  # of each product's kernel: parameter → tensor of the plan
     input: ClassVar[str] = ""  # the plan's tensor that is x; "": a kernel reads x itself
     output: ClassVar[str] = ""  # the plan's tensor that is y; "": a kernel writes y itself
+    input_scales: Mapping[
+        str, str
+    ] = {}  # the scales of x by name, where they come with it: the plan's tensor
 
     def __init__(
         self,
@@ -55,9 +58,10 @@ class Operator:
         host_delay: float = 0.0,
         seed: int = 0,
     ) -> None:
-        for shape in problem.products:
-            require_supported(*shape, problem.dtype)
+        require(problem)
         require_activation(activation)
+        if problem.is_fp8 and not w_transposed:
+            raise ValueError("w: products of fp8 take the transpose of a contiguous [N, K]")
         self.problem, self.group, self.dtype = problem, group, problem.dtype
         self.m, self.n, self.k = problem.m, problem.n, problem.k
         self.w_transposed, self.activation = w_transposed, activation
@@ -92,6 +96,7 @@ class Operator:
                 self.w_transposed,
                 act,
                 gluon=self.strategy.kernel == "gluon",
+                scales=problem.scales,
             )
             for shape, tiling, act in zip(problem.products, self.strategy.tilings, activations, strict=False)
         ]
@@ -105,7 +110,9 @@ class Operator:
         )
         self.prepared: Prepared | None = None
         self._places = OutputPlaces(self.plan, group.rank, self.output) if self.output else None
+        self._inputs = {"x": self.input, **self.input_scales} if self.input else {}
         self._shapes = self.shapes(group.rank)
+        self._place_of = {name: place for place, name in enumerate(list(self._shapes)[1:])}  # of weights
 
     def chosen(self, group: Group) -> tuple[Strategy, bool]:
         """The fastest known that this operator can carry out, and whether tuning found it. With SYNCOPATE_TUNE=auto it is found
@@ -151,6 +158,8 @@ class Operator:
             return f"there is no pair of a collective and a product for {self.name}"
         if getattr(self, "axis", 0) or getattr(self, "keep", False):
             return "it gathers rows, and keeps nothing"
+        if self.problem.scales == "block":
+            return "its product takes no scales of blocks"
         if getattr(self, "bias", False) and self.name != "all_gather_matmul":
             return "it takes no bias"
         return ""
@@ -162,7 +171,9 @@ class Operator:
         rows = [count(rows_of(self.m, size, rank)) for rank in range(size)]
         reduced = None
         if self.name == "matmul_all_reduce":
-            reduced = symmetric((self.m, self.n), self.dtype, self.device, self.group.process_group)
+            reduced = symmetric(
+                (self.m, self.n), self.problem.out_dtype, self.device, self.group.process_group
+            )
         return Unfused(self.group.process_group, rows, self.group.rank, reduced)
 
     # What an operator says of itself.
@@ -203,12 +214,6 @@ class Operator:
 
     # What follows from it.
 
-    @classmethod
-    def require(cls, problem: Problem) -> None:
-        """Raises ValueError for a problem that the operator cannot do, before anything is set up."""
-        for shape in problem.products:
-            require_supported(*shape, problem.dtype)
-
     @property
     def tiling(self) -> Any:
         return self.strategy.tilings[0]
@@ -231,16 +236,16 @@ class Operator:
         return self.prepared
 
     def _prepare(self, weights: Sequence[torch.Tensor]) -> None:
-        _, *given = (self.empty(*shape) for shape in self._shapes.values())
+        _, *given = (self.operand(name) for name in self._shapes)
         given[: len(weights)] = weights
-        x = None if self.input else self.empty(self.m, self.k)
+        x = None if self.input else self.operand("x")
         y = None if self.output else self.empty(self.m, self.n)
         self.prepared = self.fused.prepare_calls(self.calls(_StandIns(self), x, given, y))
 
     def shard(self) -> torch.Tensor:
         """This rank's place for x in the heap: what is written there is not copied."""
         if self._pair is not None:
-            return self.empty(*self._shapes["x"])
+            return self.operand("x")
         return self.fused.shard(self.prepare(), self.input)
 
     def result(self) -> torch.Tensor:
@@ -332,7 +337,23 @@ class Operator:
         self._left.clear()
 
     def empty(self, *shape: int) -> torch.Tensor:
-        return torch.empty(*shape, dtype=self.dtype, device=self.device)
+        """Of the dtype of y."""
+        return torch.empty(*shape, dtype=self.problem.out_dtype, device=self.device)
+
+    @property
+    def made(self) -> str:
+        """The name of y's dtype, in plans."""
+        return DTYPE_NAMES[self.problem.out_dtype]
+
+    def operand(self, name: str) -> torch.Tensor:
+        """Of the shape and dtype of x, or of a weight by its name in `shapes`; empty."""
+        return torch.empty(*self._shapes[name], dtype=self.dtype_of(name), device=self.device)
+
+    def dtype_of(self, name: str) -> torch.dtype:
+        """Of x, of y ("out"), or of a weight by its name in `shapes`."""
+        if name.startswith("scale"):
+            return torch.float32
+        return self.problem.out_dtype if name in ("out", "bias") else self.dtype
 
     def check_operands(self, operands: Sequence[torch.Tensor], out: torch.Tensor | None) -> None:
         for (name, shape), tensor in zip(self._shapes.items(), operands, strict=True):
@@ -341,15 +362,16 @@ class Operator:
             self._check_operand("out", out, (self.out_rows, self.n))
 
     def _check_operand(self, name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
-        check_operand(name, tensor, shape, self.dtype, self.group.device)
+        check_operand(name, tensor, shape, self.dtype_of(name), self.group.device)
         if tensor.stride(-1) != 1 and tensor.numel():
             raise ValueError(f"{name}: the last axis must be contiguous, its stride is {tensor.stride(-1)}")
 
     def _place(self, x: torch.Tensor, weights: Sequence[torch.Tensor], out: torch.Tensor) -> Prepared:
         """Tells the op where x and y are."""
         prepared = self.prepared or self.prepare(*weights)
-        if self.input:
-            prepared.op.set_input(self.input, x.data_ptr(), x.stride())
+        for name, tensor in self._inputs.items():
+            given = x if name == "x" else weights[self._place_of[name]]
+            prepared.op.set_input(tensor, given.data_ptr(), given.stride())
         if self._places:
             self._places.give(prepared.op, out)
         return prepared
@@ -358,71 +380,6 @@ class Operator:
         self, x: torch.Tensor, weights: Sequence[torch.Tensor], out: torch.Tensor
     ) -> list[dict[str, Any]]:
         return [call.arguments for call in self.calls(self.prepared.tensors, x, weights, out)]
-
-
-class OneProduct(Operator):
-    """An operator around y = x [M, K] @ w [K, N]. It is made as `Kind(m, n, k, dtype, group, strategy=…)`, and called with
-    x, w and maybe the tensor that takes y. `w_transposed`: w is given as [N, K]. `bias`: calls give a bias [N] of this rank's
-    as well, which is added to the fp32 product."""
-
-    def __init__(
-        self,
-        m: int,
-        n: int,
-        k: int,
-        dtype: torch.dtype = torch.bfloat16,
-        group: Group | Any | None = None,
-        *,
-        strategy: Strategy | None = None,
-        device: str = "cuda",
-        bias: bool = False,
-        **options: Any,
-    ) -> None:
-        self.bias = bias
-        members = members_of(group, device)
-        super().__init__(problem_of(self.name, m, n, k, dtype, members), members, strategy, **options)
-
-    def __call__(
-        self,
-        x: torch.Tensor,
-        w: torch.Tensor,
-        out: torch.Tensor | None = None,
-        bias: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        if (bias is not None) != self.bias:
-            raise ValueError("bias: " + ("this op takes one" if self.bias else "this op was made without"))
-        return self.run(x, (w,) if bias is None else (w, bias), out)
-
-    def shapes(self, rank):
-        return {**super().shapes(rank), **({"bias": (self.n,)} if self.bias else {})}
-
-    def _check_operand(self, name, tensor, shape):
-        if name == "bias":
-            check_operand(name, tensor, shape, self.dtype, self.group.device)
-            if self.n > 1 and tensor.stride(0) != 1:
-                raise ValueError(f"bias: it must be contiguous, its stride is {tensor.stride(0)}")
-            return
-        super()._check_operand(name, tensor, shape)
-
-    def calls(self, heap, x, weights, y):
-        (bound,) = self.bindings
-        x = heap[bound["a_desc"]] if "a_desc" in bound else x
-        y = heap[bound["c_desc"]] if "c_desc" in bound else y
-        return [self.products[0].call(x, weights[0], y, *weights[1:])]
-
-    def unfused(
-        self, a: torch.Tensor, w: torch.Tensor, c: torch.Tensor, bias: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """The unmodified kernel alone: c [M, N] = a [M, K] @ w + bias. Without `bias` where it takes one: 0."""
-        if bias is None and self.bias:
-            bias = w.new_zeros(self.n)
-        self.products[0].run(a, w, c, bias)
-        return c
-
-    def product_of(self, a: torch.Tensor, weights: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """The same into a new tensor."""
-        w, *bias = weights
-        return self.unfused(a, w, torch.full_like(self.empty(self.m, self.n), float("nan")), *bias)
 
 
 def _is_capturing(device: torch.device) -> bool:
@@ -437,8 +394,8 @@ class _StandIns(dict):
         self._operator = operator
 
     def __missing__(self, name: str) -> torch.Tensor:
-        shape = next(shape for tensor, shape, _ in self._operator.plan.tensors if tensor == name)
-        made = self[name] = self._operator.empty(*shape)
+        shape, dtype = next((s, d) for tensor, s, d in self._operator.plan.tensors if tensor == name)
+        made = self[name] = torch.empty(*shape, dtype=DTYPES[dtype], device=self._operator.device)
         return made
 
 
@@ -446,9 +403,19 @@ def members_of(group: Group | Any | None, device: str) -> Group:
     return group if isinstance(group, Group) else of_process_group(group, device)
 
 
-def problem_of(name: str, m: int, n: int, k: int, dtype: torch.dtype, group: Group, f: int = 0) -> Problem:
+def problem_of(
+    name: str,
+    m: int,
+    n: int,
+    k: int,
+    dtype: torch.dtype,
+    group: Group,
+    f: int = 0,
+    out: torch.dtype | None = None,
+    scales: str = "",
+) -> Problem:
     num_sms = group.multiprocessors(PROGRAMS_ON_HOST)
-    return Problem(name, m, n, k, dtype, group.size, num_sms, group.device, f)
+    return Problem(name, m, n, k, dtype, group.size, num_sms, group.device, f, out, scales)
 
 
 def rows_of(m: int, size: int, rank: int) -> slice:
@@ -483,21 +450,3 @@ def cached(
     if operator is None:
         operator = _operators[key] = kind(*extents, dtype, group, **options)
     return operator
-
-
-def is_transposed(w: torch.Tensor) -> bool:
-    """Whether w [K, N] is the transpose of a contiguous [N, K], as a Linear layer keeps its weight."""
-    return w.stride(0) == 1 and w.stride(1) == w.shape[0] and w.shape[0] > 1
-
-
-def call_cached(
-    kind: type[OneProduct], x: torch.Tensor, w: torch.Tensor, group: Any, out: torch.Tensor | None
-) -> torch.Tensor:
-    """kind's function of x [M, K] and w [K, N]."""
-    members = members_of(group, "cuda" if x.is_cuda else "host")
-    if x.dim() != 2 or w.dim() != 2 or x.shape[1] != w.shape[0]:
-        raise ValueError(f"expected x [M, K] and w [K, N], got {list(x.shape)} and {list(w.shape)}")
-    transposed = is_transposed(w)
-    extents = (x.shape[0], w.shape[1], x.shape[1])
-    operator = cached(kind, extents, x.dtype, members, w_transposed=transposed)
-    return operator(x, w.t() if transposed else w, out)

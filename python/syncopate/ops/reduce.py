@@ -9,13 +9,15 @@ input gives the same bits on every run. M need not be a multiple of the ranks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from .. import plans
 from ..group import Group
-from .operator import OneProduct, call_cached, rows_of, summed
+from .operator import rows_of, summed
+from .product import OneProduct, call_cached
 
 
 class Reduction(OneProduct):
@@ -47,7 +49,7 @@ class Reduction(OneProduct):
         chosen = self.strategy
         if chosen.one_step:
             self.output = "D"
-            tensor = plans.Tensor("C", (self.m, self.n), dtype)
+            tensor = plans.Tensor("C", (self.m, self.n), self.made)
             axis = chosen.split_axis or 0
             return plans.push_reduce_to_all(mesh, tensor, self.output, chosen.split, split_axis=axis)
         pull = chosen.pull or chosen.plain_kernel
@@ -62,7 +64,7 @@ class Reduction(OneProduct):
         backends = ["auto"] * sent + ["tma_inline"] * chosen.stored + ["ldst_inline"] * chosen.pulled
         return plans.push_reduce(
             mesh,
-            plans.Tensor("C", (self.m, self.n), dtype),
+            plans.Tensor("C", (self.m, self.n), self.made),
             0,
             chosen.split,
             all=self.everywhere,
@@ -98,18 +100,31 @@ class MatmulAllReduce(Reduction):
 
 
 def matmul_reduce_scatter(
-    x: torch.Tensor, w: torch.Tensor, group: Group | Any | None = None, out: torch.Tensor | None = None
+    x: torch.Tensor,
+    w: torch.Tensor,
+    group: Group | Any | None = None,
+    out: torch.Tensor | None = None,
+    *,
+    scales: Sequence[torch.Tensor] | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """reduce_scatter(x @ w), fused. x: [M, K], w: [K, N] or the transpose of a contiguous [N, K]; returns this rank's
-    M / ranks rows of the sum over ranks, [M / ranks, N]. dtypes: bf16, fp16, fp32.
+    M / ranks rows of the sum over ranks, [M / ranks, N]. dtypes: bf16, fp16, fp32; float8_e4m3fn with `scales` and `out_dtype`
+    as all_gather_matmul takes them, of this rank's x [M, K] and w.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """
-    return call_cached(MatmulReduceScatter, x, w, group, out)
+    return call_cached(MatmulReduceScatter, x, w, group, out, scales=scales, out_dtype=out_dtype)
 
 
 def matmul_all_reduce(
-    x: torch.Tensor, w: torch.Tensor, group: Group | Any | None = None, out: torch.Tensor | None = None
+    x: torch.Tensor,
+    w: torch.Tensor,
+    group: Group | Any | None = None,
+    out: torch.Tensor | None = None,
+    *,
+    scales: Sequence[torch.Tensor] | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """all_reduce(x @ w), fused: as matmul_reduce_scatter, and returns the whole sum [M, N] on every rank."""
-    return call_cached(MatmulAllReduce, x, w, group, out)
+    return call_cached(MatmulAllReduce, x, w, group, out, scales=scales, out_dtype=out_dtype)

@@ -3,7 +3,7 @@ others, so no operator is slower than not using us. On cuda NCCL and cuBLAS; eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +26,8 @@ class Unfused:
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
         """All shards, one below the other."""
+        if x.dtype == torch.float8_e4m3fn:  # which not every backend moves
+            return self.gather(x.view(torch.uint8)).view(x.dtype)
         whole = x.new_empty(sum(self.rows), x.shape[1])
         if self.even:
             dist.all_gather_into_tensor(whole, x.contiguous(), group=self.group)
@@ -50,16 +52,19 @@ class Unfused:
             out.copy_(product[begin : begin + self.rows[self.rank]])
         return out
 
-    def reduce(self, x: torch.Tensor, w: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """The sum over ranks of x @ w, in `out`."""
+    def reduce(self, multiply: Callable[[torch.Tensor], torch.Tensor], out: torch.Tensor) -> torch.Tensor:
+        """The sum over ranks, in `out`, of what `multiply` puts into a tensor."""
         if self.reduced is None:
-            dist.all_reduce(torch.mm(x, w, out=out), group=self.group)
+            dist.all_reduce(multiply(out), group=self.group)
             return out
-        product = torch.mm(x, w, out=self.reduced)
+        product = multiply(self.reduced)
         torch.ops.symm_mem.two_shot_all_reduce_(product, "sum", self.group.group_name)
         return out if out.data_ptr() == product.data_ptr() else out.copy_(product)
 
     def exchange(self, blocks: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        if blocks.dtype == torch.float8_e4m3fn:
+            self.exchange(blocks.view(torch.uint8), out.view(torch.uint8))
+            return out
         dist.all_to_all_single(out, blocks.contiguous(), group=self.group)
         return out
 
@@ -90,29 +95,27 @@ def activated(y: torch.Tensor, activation: str) -> torch.Tensor:
 
 
 def all_gather_matmul(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor) -> torch.Tensor:
-    whole, (w, *bias) = pair.gather(x), weights
-    w = w.t() if op.w_transposed else w
-    if bias:
-        torch.addmm(bias[0], whole, w, out=out)
-    else:
-        torch.mm(whole, w, out=out)
-    return activated(out, op.activation)
+    given = _with_scales(op, weights, pair.gather)
+    return activated(multiply(op, pair.gather(x), given, out), op.activation)
 
 
 def all_to_all_matmul(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor) -> torch.Tensor:
-    return torch.mm(pair.exchange(x, torch.empty_like(x)), product_weight(op, weights), out=out)
+    def exchanged(t: torch.Tensor) -> torch.Tensor:
+        return pair.exchange(t, torch.empty_like(t))
+
+    return multiply(op, exchanged(x), _with_scales(op, weights, exchanged), out)
 
 
 def matmul_reduce_scatter(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor) -> torch.Tensor:
-    return pair.scatter(torch.mm(x, product_weight(op, weights)), out)
+    return pair.scatter(multiply(op, x, op.named(weights), op.empty(op.m, op.n)), out)
 
 
 def matmul_all_reduce(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor) -> torch.Tensor:
-    return pair.reduce(x, product_weight(op, weights), out)
+    return pair.reduce(lambda into: multiply(op, x, op.named(weights), into), out)
 
 
 def matmul_all_to_all(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor) -> torch.Tensor:
-    return pair.exchange(torch.mm(x, product_weight(op, weights)), out)
+    return pair.exchange(multiply(op, x, op.named(weights), op.empty(op.m, op.n)), out)
 
 
 def feed_forward(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor) -> torch.Tensor:
@@ -121,8 +124,26 @@ def feed_forward(pair: Unfused, op: Any, x: Any, weights: Any, out: torch.Tensor
     return pair.scatter(torch.mm(inner, down), out)
 
 
-def product_weight(op: Any, weights: Sequence[torch.Tensor]) -> torch.Tensor:
-    return weights[0].t() if op.w_transposed else weights[0]
+def multiply(op: Any, x: torch.Tensor, given: Mapping[str, torch.Tensor], out: torch.Tensor) -> torch.Tensor:
+    """x @ w + bias by the vendor's library, in `out`. `given`: the op's weights by name."""
+    w, bias = given["w"].t() if op.w_transposed else given["w"], given.get("bias")
+    if op.problem.is_fp8:
+        one = torch.ones((), device=x.device)
+        scale_x, scale_w = (given.get(name) for name in ("scale_x", "scale_w"))
+        rows = one if scale_x is None else scale_x.unsqueeze(1)
+        columns = one if scale_w is None else scale_w.unsqueeze(0)
+        return torch._scaled_mm(x, w, rows, columns, bias=bias, out_dtype=out.dtype, out=out)
+    return torch.mm(x, w, out=out) if bias is None else torch.addmm(bias, x, w, out=out)
+
+
+def _with_scales(
+    op: Any, weights: Sequence[torch.Tensor], moved: Callable[[torch.Tensor], torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """The op's weights by name; the scales of x moved as x is."""
+    given = op.named(weights)
+    if "scale_x" in given:
+        given["scale_x"] = moved(given["scale_x"].unsqueeze(1)).squeeze(1)
+    return given
 
 
 #: By the operator's name.

@@ -4,7 +4,18 @@ strategy.choose(Problem("matmul_all_reduce", m, n, k, torch.bfloat16, ranks=8, n
 sy.ops.MatmulAllReduce(m, n, k, strategy=Strategy(split=2, backend="copy_engine"))
 """
 
-from .choose import SMALL, choose, choose_found, complete, estimate, from_json, key_of, recorded, to_json
+from .choose import (
+    SMALL,
+    choose,
+    choose_found,
+    complete,
+    estimate,
+    from_json,
+    key_of,
+    recorded,
+    require,
+    to_json,
+)
 from .model import DEDICATED, PROGRAMS_ON_HOST, Chunking, Problem, Strategy
 from .tiling import Tiling, choose_tiling, gemm_tiles
 from .ways import Way
@@ -27,5 +38,6 @@ __all__ = [
     "gemm_tiles",
     "key_of",
     "recorded",
+    "require",
     "to_json",
 ]

@@ -25,9 +25,22 @@ def key_of(problem: Problem) -> str:
     p = problem
     inner = f",F={p.f}" if p.f else ""
     dtype = DTYPE_NAMES[p.dtype]
+    if p.out_dtype != p.dtype:
+        dtype += f",out={DTYPE_NAMES[p.out_dtype]}"
+    if p.scales:
+        dtype += f",scales={p.scales}"
     return (
         f"{p.operator}:M={p.m},N={p.n},K={p.k}{inner},dtype={dtype},ranks={max(1, p.ranks)},sms={p.num_sms}"
     )
+
+
+def require(problem: Problem) -> None:
+    """Raises ValueError for a problem that no operator can do, saying why (tune/problem.hpp)."""
+    for dtype in (problem.dtype, problem.out_dtype):
+        if dtype not in DTYPE_NAMES:
+            raise ValueError(f"expected dtype bf16, fp16, fp32 or fp8e4m3, got {dtype}")
+    if objection := _syncopate.tune.problem_objection(key_of(problem)):
+        raise ValueError(objection)
 
 
 def to_json(strategy: Strategy) -> str:

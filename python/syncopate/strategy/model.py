@@ -17,7 +17,8 @@ DEDICATED = ("tma_dedicated", "ldst_dedicated")  # the backends of the chunk eng
 @dataclass(frozen=True)
 class Problem:
     """An operator (`ops.OPERATORS`), its extents, and what it runs on: `ranks` devices of `num_sms` multiprocessors.
-    `f`: the inner width of a feed-forward block on one rank."""
+    `f`: the inner width of a feed-forward block on one rank. `out`: the dtype of what products of fp8 make; None: bf16 of
+    these, else `dtype`. `scales`: their factors (ops.scales)."""
 
     operator: str
     m: int
@@ -28,6 +29,16 @@ class Problem:
     num_sms: int = PROGRAMS_ON_HOST
     device: str = "cuda"
     f: int = 0
+    out: torch.dtype | None = None
+    scales: str = ""
+
+    @property
+    def is_fp8(self) -> bool:
+        return self.dtype == torch.float8_e4m3fn
+
+    @property
+    def out_dtype(self) -> torch.dtype:
+        return self.out or (torch.bfloat16 if self.is_fp8 else self.dtype)
 
     @property
     def products(self) -> tuple[tuple[int, int, int], ...]:

@@ -1,0 +1,162 @@
+"""What the operators around one product have in common: its bias, its scales, and the functions that make and keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..group import Group
+from ..strategy import Strategy
+from . import scales as scaling
+from .operator import Data, Operator, Weights, cached, members_of, problem_of
+from .scales import Scales
+
+
+class OneProduct(Operator):
+    """An operator around y = x [M, K] @ w [K, N]. It is made as `Kind(m, n, k, dtype, group, strategy=…)`, and called with
+    x, w and maybe the tensor that takes y. `w_transposed`: w is given as [N, K]. `bias`: calls give a bias [N] of this rank's
+    as well, which is added to the fp32 product.
+
+    dtype float8_e4m3fn: y has `out_dtype`, bf16 or fp16, and w is given as [N, K]. `scales`: "row" or "block" (ops.scales):
+    calls give the scales of x and of w as well, by which the fp32 product is multiplied."""
+
+    flags = ("scales",)
+
+    def __init__(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: torch.dtype = torch.bfloat16,
+        group: Group | Any | None = None,
+        *,
+        strategy: Strategy | None = None,
+        device: str = "cuda",
+        bias: bool = False,
+        out_dtype: torch.dtype | None = None,
+        scales: str = "",
+        **options: Any,
+    ) -> None:
+        self.bias = bias
+        members = members_of(group, device)
+        problem = problem_of(self.name, m, n, k, dtype, members, out=out_dtype, scales=scales)
+        super().__init__(problem, members, strategy, **options)
+
+    def __call__(
+        self,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        out: torch.Tensor | None = None,
+        bias: torch.Tensor | None = None,
+        scales: Scales | tuple[()] = (),
+    ) -> torch.Tensor:
+        for name, given, taken in (
+            ("bias", bias is not None, self.bias),
+            ("scales", bool(scales), bool(self.problem.scales)),
+        ):
+            if given != taken:
+                raise ValueError(f"{name}: this op " + ("takes them" if taken else "was made without"))
+        return self.run(x, (w, *(() if bias is None else (bias,)), *scales), out)
+
+    def shapes(self, rank):
+        shapes = super().shapes(rank) | ({"bias": (self.n,)} if self.bias else {})
+        return shapes | scaling.shapes_of(self.problem.scales, self.x_rows(rank), self.n, self.k)
+
+    def x_rows(self, rank: int) -> int:
+        """Rows of x on `rank`."""
+        return self.m
+
+    def _check_operand(self, name, tensor, shape):
+        super()._check_operand(name, tensor, shape)
+        if (name == "bias" or name.startswith("scale")) and not tensor.is_contiguous():
+            raise ValueError(f"{name}: it must be contiguous, its strides are {list(tensor.stride())}")
+
+    def named(self, weights: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """By their names in `shapes`."""
+        return dict(zip(self._place_of, weights, strict=True))
+
+    def calls(self, heap, x, weights, y):
+        (bound,) = self.bindings
+        x = heap[bound["a_desc"]] if "a_desc" in bound else x
+        y = heap[bound["c_desc"]] if "c_desc" in bound else y
+        given = self.named(weights) | {name: heap[tensor] for name, tensor in self.input_scales.items()}
+        return [self.products[0].call(x, given["w"], y, given.get("bias"), _scales(given))]
+
+    def unfused(
+        self,
+        a: torch.Tensor,
+        w: torch.Tensor,
+        c: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        scales: Scales | tuple[()] = (),
+    ) -> torch.Tensor:
+        """The unmodified kernel alone: c [M, N] = a [M, K] @ w + bias. Without `bias` where it takes one: 0."""
+        if bias is None and self.bias:
+            bias = self.operand("bias").zero_()
+        self.products[0].run(a, w, c, bias, scales)
+        return c
+
+    def product_of(self, a: torch.Tensor, weights: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The same into a new tensor; the weights are those of `a`."""
+        given = self.named(weights)
+        c = torch.full_like(self.empty(self.m, self.n), float("nan"))
+        return self.unfused(a, given["w"], c, given.get("bias"), _scales(given))
+
+    def product_of_all(
+        self, x: Data, weights: Weights, part: slice = slice(None), axis: int = 0
+    ) -> torch.Tensor:
+        """Of this rank's w and those rows of every rank's x, put together along `axis`."""
+        ranks = range(self.group.size)
+        given = self.named(weights(self.group.rank))
+        if "scale_x" in given:
+            given["scale_x"] = torch.cat([self.named(weights(rank))["scale_x"][part] for rank in ranks])
+        return self.product_of(torch.cat([x(rank)[part] for rank in ranks], axis), list(given.values()))
+
+
+def _scales(given: Mapping[str, torch.Tensor]) -> Scales | tuple[()]:
+    return (given["scale_x"], given["scale_w"]) if "scale_x" in given else ()
+
+
+def is_transposed(w: torch.Tensor) -> bool:
+    """Whether w [K, N] is the transpose of a contiguous [N, K], as a Linear layer keeps its weight."""
+    return w.stride(0) == 1 and w.stride(1) == w.shape[0] and w.shape[0] > 1
+
+
+def call_cached(
+    kind: type[OneProduct],
+    x: torch.Tensor,
+    w: torch.Tensor,
+    group: Any,
+    out: torch.Tensor | None,
+    *,
+    gathered: int | None = None,
+    bias: torch.Tensor | None = None,
+    scales: Sequence[torch.Tensor] | None = None,
+    out_dtype: torch.dtype | None = None,
+    **options: Any,
+) -> torch.Tensor:
+    """kind's function of x [M, K] and w [K, N]. `gathered`: the axis along which x is this rank's part. `scales`: of x and w, as
+    a user gives them."""
+    members = members_of(group, "cuda" if x.is_cuda else "host")
+    extents = list(x.shape)
+    if gathered is not None and x.dim() == 2:
+        extents[gathered] *= members.size
+    if x.dim() != 2 or w.dim() != 2 or extents[1] != w.shape[0]:
+        raise ValueError(f"expected x [rows, K] and w [K, N], got {list(x.shape)} and {list(w.shape)}")
+    m, k, n = *extents, w.shape[1]
+    kinds, scales = scaling.taken(scales, x.shape[0], n, k)
+    transposed = is_transposed(w)
+    operator = cached(
+        kind,
+        (m, n, k),
+        x.dtype,
+        members,
+        w_transposed=transposed,
+        bias=bias is not None,
+        scales=kinds,
+        out_dtype=out_dtype,
+        **options,
+    )
+    return operator(x, w.t() if transposed else w, out, bias, scales)
