@@ -72,7 +72,7 @@ def current_stream() -> int:
 
 def provide_scratch(device: Any) -> None:
     """Gives Triton memory for the kernels that it launches itself: one that makes descriptors keeps them there. What is
-    launched from C++ has its own (runtime/launch.hpp)."""
+    launched from C++ has its own (runtime/cuda/driver/launch.hpp)."""
     import torch
     import triton
 
@@ -231,7 +231,7 @@ def compile_kernel(
     cooperative: bool = False,
 ) -> Compiled:
     """Compiles the JITFunction for these arguments (as a launch with them would) without launching it. `beside`: it runs
-    beside kernels that take all of a multiprocessor's shared memory (runtime/launch.hpp). `cooperative`: its programs
+    beside kernels that take all of a multiprocessor's shared memory (runtime/cuda/driver/launch.hpp). `cooperative`: its programs
     start all at once, or the launch fails."""
     binary = function.warmup(*in_order(function, arguments), grid=grid, **options)
     metadata = binary.metadata

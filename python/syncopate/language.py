@@ -52,45 +52,10 @@ __all__ = [
 sy_all_rows = tl.constexpr(2**31 - 1)
 
 if triton.knobs.runtime.interpret:
-    from .language_host import (
-        sy_acquire,
-        sy_acquire_2d,
-        sy_acquire_3d,
-        sy_acquire_phase,
-        sy_finish,
-        sy_first_phase,
-        sy_linear_2d,
-        sy_linear_3d,
-        sy_load_offset,
-        sy_load_row,
-        sy_num_phases,
-        sy_num_slots,
-        sy_offset,
-        sy_own_offset,
-        sy_post,
-        sy_post_at_once,
-        sy_post_last,
-        sy_post_previous,
-        sy_range,
-        sy_reads_own,
-        sy_row,
-        sy_split_2d,
-        sy_split_3d,
-        sy_start_next,
-        sy_tile,
-        sy_tile_2d,
-        sy_tile_3d,
-    )
+    from .language_host import *  # noqa: F403
 else:
     from ._syncopate import layout
-    from .language_ptx import (
-        _ACQUIRE,
-        _ACQUIRE_PHASE,
-        _FINISH,
-        _POST,
-        _POST_LATER,
-        _POST_NOW,
-    )
+    from .language_ptx import _ACQUIRE, _ACQUIRE_PHASE, _FINISH, _POST, _POST_LATER, _POST_NOW
 
     # The only globals that Triton lets a kernel read.
     _NUM_SLOTS = tl.constexpr(layout.NUM_SLOTS)
@@ -110,6 +75,10 @@ else:
         return block.to(tl.int64, bitcast=False)
 
     @triton.jit
+    def _words(schedule):
+        return _address(schedule).to(tl.pointer_type(tl.int32))
+
+    @triton.jit
     def sy_start_next():
         """Lets the stream's next kernel start once every program of this one has come here or ended, if it was launched so.
         Orders no memory: that kernel waits for the tiles that it reads."""
@@ -125,8 +94,7 @@ else:
     @triton.jit
     def sy_tile(schedule, slot):
         """The tile of `slot` (int32). No wait: for addresses of stores, of tiles that were acquired before."""
-        words = _address(schedule).to(tl.pointer_type(tl.int32))
-        return tl.load(words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_TILE)
+        return tl.load(_words(schedule) + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_TILE)
 
     @triton.jit
     def sy_acquire(schedule, control, slot):
@@ -143,11 +111,11 @@ else:
     @triton.jit
     def sy_num_slots(schedule):
         """How many slots this rank has."""
-        return tl.load(_address(schedule).to(tl.pointer_type(tl.int32)) + _NUM_SLOTS)
+        return tl.load(_words(schedule) + _NUM_SLOTS)
 
     @triton.jit
     def _phases_of_loop(schedule, slot, loop):
-        words = _address(schedule).to(tl.pointer_type(tl.int32))
+        words = _words(schedule)
         return (
             words
             + tl.load(words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_PHASES)
@@ -202,7 +170,7 @@ else:
 
     @triton.jit
     def _last_slot(schedule):
-        slots = tl.load(_address(schedule).to(tl.pointer_type(tl.int32)) + _NUM_SLOTS)
+        slots = sy_num_slots(schedule)
         programs, program = tl.num_programs(0), tl.program_id(0)
         last = program + (slots - 1 - program) // programs * programs
         return tl.where(program < slots, last, -1)
@@ -230,12 +198,11 @@ else:
 
     @triton.jit
     def _store(schedule, slot, copy):
-        words = (
-            _address(schedule).to(tl.pointer_type(tl.int32)) + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_STORE
-        )
+        words = _words(schedule)
+        at = words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_STORE
         if copy is not None:
-            words = _address(schedule).to(tl.pointer_type(tl.int32)) + tl.load(words) + _PAIR_WORDS * copy
-        return words
+            at = words + tl.load(at) + _PAIR_WORDS * copy
+        return at
 
     @triton.jit
     def sy_row(schedule, slot, copy=None):
@@ -250,7 +217,7 @@ else:
 
     @triton.jit
     def _from(schedule, slot):
-        words = _address(schedule).to(tl.pointer_type(tl.int32))
+        words = _words(schedule)
         return words + tl.load(words + _LOADS) + _PAIR_WORDS * slot
 
     @triton.jit
@@ -298,13 +265,13 @@ else:
     @triton.jit
     def sy_split_2d(schedule, tile):
         """The coordinates of a tile in the kernel's own two-dimensional grid, where programs are launched along x only."""
-        x = tl.load(_address(schedule).to(tl.pointer_type(tl.int32)) + _GRID)
+        x = tl.load(_words(schedule) + _GRID)
         return tile % x, tile // x
 
     @triton.jit
     def sy_split_3d(schedule, tile):
         """The same of a three-dimensional grid."""
-        grid = _address(schedule).to(tl.pointer_type(tl.int32)) + _GRID
+        grid = _words(schedule) + _GRID
         x, y = tl.load(grid), tl.load(grid + 1)
         rest = tile // x
         return tile % x, rest % y, rest // y

@@ -8,63 +8,12 @@ layout is drawn in include/syncopate/emit/layout.hpp. Times are nanoseconds: %gl
 import triton
 import triton.language as tl
 
-from .language import (
-    SyncopateFault,
-    sy_all_rows,
-    sy_first_phase,
-    sy_linear_2d,
-    sy_linear_3d,
-    sy_load_offset,
-    sy_load_row,
-    sy_num_phases,
-    sy_num_slots,
-    sy_offset,
-    sy_own_offset,
-    sy_range,
-    sy_reads_own,
-    sy_row,
-    sy_split_2d,
-    sy_split_3d,
-    sy_start_next,
-    sy_tile,
-    sy_tile_2d,
-    sy_tile_3d,
-)
+from .language import *  # noqa: F403
+from .language import __all__ as __all__
 from .language import sy_acquire as _acquire
 from .language import sy_acquire_phase as _acquire_phase
 from .language import sy_finish as _finish
-
-__all__ = [
-    "SyncopateFault",
-    "sy_acquire",
-    "sy_acquire_2d",
-    "sy_acquire_3d",
-    "sy_acquire_phase",
-    "sy_all_rows",
-    "sy_finish",
-    "sy_first_phase",
-    "sy_linear_2d",
-    "sy_linear_3d",
-    "sy_load_offset",
-    "sy_load_row",
-    "sy_num_phases",
-    "sy_num_slots",
-    "sy_offset",
-    "sy_own_offset",
-    "sy_post",
-    "sy_post_at_once",
-    "sy_post_last",
-    "sy_post_previous",
-    "sy_range",
-    "sy_reads_own",
-    "sy_row",
-    "sy_split_2d",
-    "sy_split_3d",
-    "sy_start_next",
-    "sy_tile",
-    "sy_tile_2d",
-    "sy_tile_3d",
-]
+from .language import sy_linear_2d, sy_linear_3d
 
 if not triton.knobs.runtime.interpret:
     from triton.language.extra.cuda import globaltimer
@@ -74,8 +23,12 @@ if not triton.knobs.runtime.interpret:
         _FIRST_SLOT,
         _SLOT_PHASES,
         _SLOT_WORDS,
+        _address,
         _last_slot,
         _post,
+        _split_2d,
+        _split_3d,
+        _words,
     )
     from .language_ptx import _post_ptx
 
@@ -120,7 +73,7 @@ if not triton.knobs.runtime.interpret:
 
     @triton.jit
     def _trace_of(schedule):
-        words = schedule.to(tl.int64, bitcast=False).to(tl.pointer_type(tl.int64))
+        words = _address(schedule).to(tl.pointer_type(tl.int64))
         return tl.load(words + _TRACE)
 
     @triton.jit
@@ -129,8 +82,7 @@ if not triton.knobs.runtime.interpret:
 
     @triton.jit
     def _program():
-        x, y, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-        return x + tl.num_programs(0) * (y + tl.num_programs(1) * z)
+        return sy_linear_3d(tl.program_id(0), tl.program_id(1), tl.program_id(2))
 
     @triton.jit
     def sy_acquire(schedule, control, slot):
@@ -145,7 +97,7 @@ if not triton.knobs.runtime.interpret:
 
     @triton.jit
     def sy_acquire_phase(schedule, control, slot, phase):
-        words = schedule.to(tl.int64, bitcast=False).to(tl.pointer_type(tl.int32))
+        words = _words(schedule)
         times = _trace_of(schedule)
         first = tl.load(words + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_PHASES)
         pair = times + _TIME * (first + _PHASE_WORDS * phase).to(tl.int64)
@@ -172,19 +124,10 @@ if not triton.knobs.runtime.interpret:
 
     @triton.jit
     def sy_finish(schedule, control):
-        words = schedule.to(tl.int64, bitcast=False).to(tl.pointer_type(tl.int32))
+        words = _words(schedule)
         tl.debug_barrier()
         _stamp(_trace_of(schedule) + _TIME * (tl.load(words + _TRACE_ENDS) + _program()).to(tl.int64))
         _finish(schedule, control)
-
-    @triton.jit
-    def _split_2d(tile):
-        return tile % tl.num_programs(0), tile // tl.num_programs(0)
-
-    @triton.jit
-    def _split_3d(tile):
-        rest = tile // tl.num_programs(0)
-        return tile % tl.num_programs(0), rest % tl.num_programs(1), rest // tl.num_programs(1)
 
     @triton.jit
     def sy_acquire_2d(schedule, control, x, y):
@@ -245,13 +188,20 @@ else:
     import time
 
     from ._syncopate import layout
-    from .language import sy_post, sy_post_at_once, sy_post_last, sy_post_previous
-    from .language_host import _interpreter, _number, _programs, _slot_record, _split_2d, _split_3d, _words
+    from .language_host import (
+        _interpreter,
+        _long,
+        _number,
+        _programs,
+        _slot_record,
+        _split_2d,
+        _split_3d,
+        _words,
+    )
 
     def _trace_of(schedule):
         table = _words(schedule)
-        address = (table[layout.TRACE] & 0xFFFFFFFF) | (table[layout.TRACE + 1] << 32)
-        return table, ctypes.POINTER(ctypes.c_int64).from_buffer(ctypes.c_void_p(address))
+        return table, ctypes.POINTER(ctypes.c_int64).from_buffer(ctypes.c_void_p(_long(table, layout.TRACE)))
 
     def _program():
         x, y, z = _interpreter.interpreter_builder.grid_idx

@@ -25,7 +25,7 @@ using Memory = std::vector<std::vector<std::vector<float>>>;
 
 /// Runs all ops and returns the memory at the end; what nothing was written to holds NaN. Each op reads its
 /// source when it starts and writes when it ends, and others come between at random. Collectives are carried
-/// out as plan/check.hpp describes them. Ops that never become ready are left out.
+/// out as plan/check/check.hpp describes them. Ops that never become ready are left out.
 [[nodiscard]] Memory execute(const Plan& plan, const Fill& fill, std::uint32_t seed);
 
 /// What is wrong with `memory` where `final` asks for something; "" if nothing is. Reductions are sums in the

@@ -156,7 +156,7 @@ def numbers_of(file: str) -> dict[str, set[int]]:
             "language_host.py",
             {"_signed": {2, 31, 32}, "_wait_all": {200}, "_post": {2}, "_long": {0xFFFFFFFF, 32}},
         ),
-        ("language_traced.py", {"sy_clock": {8}, "_trace_of": {0xFFFFFFFF, 32}, "_program": {2}}),
+        ("language_traced.py", {"sy_clock": {8}, "_program": {2}}),
     ],
 )
 def test_a_function_of_the_language_holds_no_number_of_the_layout(file, known):

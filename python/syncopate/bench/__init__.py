@@ -8,4 +8,6 @@ sdpa.py       torch's attention for rows of a longer sequence
 rows.py       the rows of one shape: ours, peers, and strategies to compare
 table.py      columns, CSV, Markdown
 picture.py    the plot
+launch.py     options, ranks and tables of any bench
+session.py    a run: its process group, and the report as it grows
 """

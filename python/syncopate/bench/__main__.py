@@ -14,9 +14,11 @@ over ranks; candidates of a shape take turns, inputs rotate past the L2 cache, a
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
-from pathlib import Path
 from typing import Any
+
+from .launch import add_options, launch, parse_options, write_tables
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -27,26 +29,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--shapes", default="", help="models, or HIDDENxF, comma-separated: 70B,4096x14336")
     parser.add_argument("--tokens", default="", help="M, tokens of all ranks, comma-separated: 16,64,…,8192")
     parser.add_argument("--local-ranks", type=int, default=8, help="F is divided by this (default 8)")
-    parser.add_argument("--ranks", type=int, default=0, help="processes (default: every GPU, or two on host)")
     parser.add_argument("--vary", action="append", default=[], metavar="KEY=V1,V2",
                         help="also ours with these values of its strategy; several: all combinations")  # fmt: skip
-    parser.add_argument("--peer", action="append", default=[], metavar="FILE.py", help="one more peer")
     parser.add_argument("--few", action="store_true", help="only ours, whole peers and the product")
-    parser.add_argument("--rounds", type=int, default=0, help="default: 15; on host 1")
     parser.add_argument("--scale", type=int, default=0, help="divide all extents (default: 1; on host 32)")
-    parser.add_argument(
-        "--budget", type=float, default=600, help="seconds after which no further shape begins"
-    )
-    parser.add_argument("--json", default="", help="write the report here, as bench/results.py takes it")
-    parser.add_argument("--csv", default="", help="write a line a shape here")
-    parser.add_argument("--markdown", default="", help="write tables here")
-    parser.add_argument("--plot", default="", help="draw speed over M here: FILE.svg or .png")
-    options = parser.parse_args(arguments)
-    for name in ("json", "csv", "markdown", "plot"):
-        file = getattr(options, name)
-        if file and not Path(file).absolute().parent.is_dir():
-            parser.error(f"--{name} {file}: no such folder")
-    return options
+    add_options(parser, "M")
+    return parse_options(parser, arguments)
 
 
 def run_all(options: argparse.Namespace) -> dict[str, Any]:
@@ -57,7 +45,7 @@ def run_all(options: argparse.Namespace) -> dict[str, Any]:
     from .case import CASES
     from .peers import peers
     from .rows import run_shape
-    from .session import Progress
+    from .session import Progress, summary
     from .shapes import TOKENS, shapes_of, widths
 
     progress = Progress(options)
@@ -70,45 +58,19 @@ def run_all(options: argparse.Namespace) -> dict[str, Any]:
         ):
             inner = f" F={shape.f}" if shape.f else ""
             where = f"{operator:21} {shape.model:9} M={shape.m:5} N={shape.n:5} K={shape.k:5}{inner} |"
-            if progress.out_of_time():
-                progress.say(f"{where} not measured: {options.budget:.0f} s are over (--budget)")
-                continue
             entry = {"operator": operator, "model": shape.model, "M": shape.m, "K": shape.k, "N": shape.n}
             entry |= {"F": shape.f} if shape.f else {}
-            try:
-                entry |= run_shape(operator, shape, found, options)
-                progress.say(f"{where} {summary(entry)}")
-            except Exception as error:  # noqa: BLE001 - the other shapes are still to be measured
-                entry["error"] = f"{type(error).__name__}: {str(error).strip()}"
-                progress.say(f"{where} FAILED {entry['error']}")
-            progress.add(entry)
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            run = functools.partial(run_shape, operator, shape, found, options)
+            progress.shape(where, entry, run, summary)
     dist.destroy_process_group()
     return progress.report
-
-
-def summary(entry: dict[str, Any]) -> str:
-    cells = " ".join(f"{name}={row['hidden_us']:.0f}" for name, row in entry["rows"].items())
-    left = "".join(f"\n{'':24} without {name}: {why}" for name, why in entry.get("left_out", {}).items())
-    best = f" | {entry['best']} x{entry['vs_best']:.2f}" if "vs_best" in entry else ""
-    bound = f", bound {entry['bound']:.2f}" if "bound" in entry else ""
-    return cells + best + bound + left
 
 
 def finish(report: dict[str, Any], options: argparse.Namespace) -> int:
     from .picture import draw
     from .table import lines_of, to_markdown, write_csv
 
-    if options.csv:
-        write_csv(lines_of(report), Path(options.csv))
-    text = to_markdown(report)
-    if options.markdown:
-        Path(options.markdown).write_text(text)
-    print("\n" + text, end="")
-    if options.plot:
-        draw(report, options.plot)
-    return 1 if any("error" in entry for entry in report["table"]) else 0
+    return write_tables(report, options, lambda of, path: write_csv(lines_of(of), path), to_markdown, draw)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -134,8 +96,6 @@ def main(arguments: list[str] | None = None) -> int:
         from .attention import main as attention
 
         return attention(given[1:])
-    from .launch import launch
-
     options = parse(given)
     if options.operators == ["mlp_chain"]:
         options.ranks = options.ranks or 1  # it is one GPU's

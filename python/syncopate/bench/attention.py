@@ -24,11 +24,13 @@ end that torch takes is printed. `documents`: causal, four of different lengths;
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from .launch import add_options, launch, parse_options, write_tables
 
 MASKS = ("full", "causal", "documents")
 CUTS = (0.0, 0.07, 0.31, 0.62)  # where documents begin, of the sequence
@@ -65,17 +67,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--head-dim", type=int, default=0, help="default: 128; on host 16")
     parser.add_argument("--masks", default="full,causal")
     parser.add_argument("--vary", default="", metavar="kind=K1,K2", help="also ours by other kinds")
-    parser.add_argument("--ranks", type=int, default=0, help="processes (default: every GPU, or two on host)")
-    parser.add_argument("--peer", action="append", default=[], metavar="FILE.py", help="one more peer")
-    parser.add_argument("--rounds", type=int, default=0, help="default: 15; on host 1")
-    parser.add_argument(
-        "--budget", type=float, default=600, help="seconds after which no further shape begins"
-    )
-    parser.add_argument("--json", default="", help="write the report here")
-    parser.add_argument("--csv", default="", help="write a line a shape here")
-    parser.add_argument("--markdown", default="", help="write tables here")
-    parser.add_argument("--plot", default="", help="draw speed over rows here: FILE.svg or .png")
-    options = parser.parse_args(arguments)
+    add_options(parser, "rows")
+    options = parse_options(parser, arguments)
     for name in ("rows", "heads", "kv_heads"):
         values = getattr(options, name).split(",")
         if not all(value.isdecimal() and (int(value) > 0 or name == "kv_heads") for value in values):
@@ -86,10 +79,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"--masks {options.masks}: expected some of {', '.join(MASKS)}")
     if options.vary and not options.vary.startswith("kind="):
         parser.error(f"--vary {options.vary}: expected kind=K1,K2")
-    for name in ("json", "csv", "markdown", "plot"):
-        file = getattr(options, name)
-        if file and not Path(file).absolute().parent.is_dir():
-            parser.error(f"--{name} {file}: no such folder")
     return options
 
 
@@ -273,18 +262,14 @@ def rows_of(case: AttentionCase, peers: list[Any], options: argparse.Namespace) 
 
 
 def run_shape(shape: AttentionShape, peers: list[Any], options: argparse.Namespace) -> dict[str, Any]:
-    from .measure import measure
-    from .rows import ratios
+    from .rows import measured
     from .sdpa import backend_of
 
     case = AttentionCase(shape)
     try:
-        candidates = rows_of(case, peers, options)
-        times = measure(candidates, options.rounds)
-        case.check()
-        candidates.clear()
-        rivals = [name for name in times if any(p.whole and p.name == name for p in peers)]
-        entry = {"rows": times, **ratios(times, rivals), "sdpa": backend_of(case)}
+        entry = measured(case, rows_of(case, peers, options), peers, options.rounds)
+        times = entry["rows"]
+        entry["sdpa"] = backend_of(case)
         entry["kind"], entry["sharding"] = case._operators[0].kind, case._operators[0].sharding
         if "kernel" in times:
             entry["exposed"] = 1 - times["kernel"]["hidden_us"] / times["ours"]["hidden_us"]
@@ -300,51 +285,31 @@ def run_all(options: argparse.Namespace) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
 
-    from .__main__ import summary
     from .peers import peers
-    from .session import Progress
+    from .session import Progress, summary
+
+    def said(entry: dict[str, Any]) -> str:
+        exposed = f", exposed {entry['exposed']:.1%}" if "exposed" in entry else ""
+        return f"{entry['kind']}, SDPA by {entry['sdpa']}: {summary(entry)}{exposed}"
 
     progress, found = Progress(options), peers(options.peer)
     for shape in shapes_of(options, torch.cuda.is_available()):
         mask = "documents" if shape.documents else "causal" if shape.causal else "full"
         where = f"attention {mask:9} rows={shape.rows:5} H={shape.heads:2} HKV={shape.kv_heads:2} D={shape.head_dim} |"
-        if progress.out_of_time():
-            progress.say(f"{where} not measured: {options.budget:.0f} s are over (--budget)")
-            continue
         entry: dict[str, Any] = {
             "operator": "attention", "mask": mask, "rows_a_rank": shape.rows, "H": shape.heads,
             "HKV": shape.kv_heads, "D": shape.head_dim,
         }  # fmt: skip
-        try:
-            entry |= run_shape(shape, found, options)
-            exposed = f", exposed {entry['exposed']:.1%}" if "exposed" in entry else ""
-            progress.say(f"{where} {entry['kind']}, SDPA by {entry['sdpa']}: {summary(entry)}{exposed}")
-        except Exception as error:  # noqa: BLE001 - the other shapes are still to be measured
-            entry["error"] = f"{type(error).__name__}: {str(error).strip()}"
-            progress.say(f"{where} FAILED {entry['error']}")
-        progress.add(entry)
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        progress.shape(where, entry, functools.partial(run_shape, shape, found, options), said)
     dist.destroy_process_group()
     return progress.report
 
 
-def main(arguments: list[str]) -> int:
-    from .launch import launch
-
-    return launch(parse(arguments), lambda _: None, run_all, finish)
-
-
 def finish(report: dict[str, Any], options: argparse.Namespace) -> int:
-    """Writes what was asked for besides the report. Returns the exit code."""
     from .attention_table import draw, to_markdown, write_csv
 
-    if options.csv:
-        write_csv(report, Path(options.csv))
-    text = to_markdown(report)
-    if options.markdown:
-        Path(options.markdown).write_text(text)
-    print("\n" + text, end="")
-    if options.plot:
-        draw(report, options.plot)
-    return 1 if any("error" in entry for entry in report["table"]) else 0
+    return write_tables(report, options, write_csv, to_markdown, draw)
+
+
+def main(arguments: list[str]) -> int:
+    return launch(parse(arguments), lambda _: None, run_all, finish)

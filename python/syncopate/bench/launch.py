@@ -1,4 +1,5 @@
-"""Starts a bench on its ranks: one process a GPU, or two on the host, or those of torchrun."""
+"""What every bench does: its options, its start on the ranks (one process a GPU, or two on the host, or those of torchrun),
+and the tables that it leaves."""
 
 from __future__ import annotations
 
@@ -6,7 +7,52 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+OUTPUTS = ("json", "csv", "markdown", "plot")
+
+
+def add_options(parser: argparse.ArgumentParser, over: str) -> None:
+    """`over`: along what the plot is."""
+    parser.add_argument("--ranks", type=int, default=0, help="processes (default: every GPU, or two on host)")
+    parser.add_argument("--peer", action="append", default=[], metavar="FILE.py", help="one more peer")
+    parser.add_argument("--rounds", type=int, default=0, help="default: 15; on host 1")
+    parser.add_argument(
+        "--budget", type=float, default=600, help="seconds after which no further shape begins"
+    )
+    parser.add_argument("--json", default="", help="write the report here, as bench/results.py takes it")
+    parser.add_argument("--csv", default="", help="write a line a shape here")
+    parser.add_argument("--markdown", default="", help="write tables here")
+    parser.add_argument("--plot", default="", help=f"draw speed over {over} here: FILE.svg or .png")
+
+
+def parse_options(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
+    options = parser.parse_args(arguments)
+    for name in OUTPUTS:
+        file = getattr(options, name)
+        if file and not Path(file).absolute().parent.is_dir():
+            parser.error(f"--{name} {file}: no such folder")
+    return options
+
+
+def write_tables(
+    report: dict[str, Any],
+    options: argparse.Namespace,
+    write_csv: Callable[[dict[str, Any], Path], None],
+    to_markdown: Callable[[dict[str, Any]], str],
+    draw: Callable[[dict[str, Any], str], None],
+) -> int:
+    """Writes what was asked for besides the report, and prints the tables. Returns the exit code."""
+    if options.csv:
+        write_csv(report, Path(options.csv))
+    text = to_markdown(report)
+    if options.markdown:
+        Path(options.markdown).write_text(text)
+    print("\n" + text, end="")
+    if options.plot:
+        draw(report, options.plot)
+    return 1 if any("error" in entry for entry in report["table"]) else 0
 
 
 def launch(

@@ -156,12 +156,8 @@ def run_shape(
     """The report's entry for one shape."""
     case = CASES[operator](shape)
     try:
-        candidates = rows_of(case, peers, options)
-        times = measure(candidates, options.rounds)
-        case.check()
-        candidates.clear()
-        rivals = [name for name in times if any(p.whole and p.name == name for p in peers)]
-        entry: dict[str, Any] = {"rows": times, **ratios(times, rivals)}
+        entry = measured(case, rows_of(case, peers, options), peers, options.rounds)
+        times = entry["rows"]
         op = case._operators[0]
         if "cublas" in times:
             bound = bound_of(op, times["cublas"]["hidden_us"], topology_of(case.size))
@@ -175,14 +171,19 @@ def run_shape(
     return entry
 
 
-def ratios(times: dict[str, Any], rivals: Sequence[str]) -> dict[str, Any]:
-    """How many times as fast as each rival, and as the best of them; more than 1: ours is faster."""
+def measured(case: Any, candidates: list[Candidate], peers: Sequence[Peer], rounds: int) -> dict[str, Any]:
+    """The rows' times, and how many times as fast as each whole peer ours is, and as the best of them; more than 1: ours is
+    faster. Lets go of the candidates."""
+    times = measure(candidates, rounds)
+    case.check()
+    candidates.clear()
     ours = times["ours"]["hidden_us"]
-    speed = {name: times[name]["hidden_us"] / ours for name in rivals}
+    whole = {peer.name for peer in peers if peer.whole}
+    speed = {name: row["hidden_us"] / ours for name, row in times.items() if name in whole}
     if not speed:
-        return {}
+        return {"rows": times}
     best = min(speed, key=speed.__getitem__)
-    return {"speed": speed, "best": best, "vs_best": speed[best]}
+    return {"rows": times, "speed": speed, "best": best, "vs_best": speed[best]}
 
 
 def name_of(strategy: Strategy) -> str:

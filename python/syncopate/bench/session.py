@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,37 @@ class Progress:
         if self.rank == 0:
             print(text, flush=True)
 
+    def shape(
+        self,
+        where: str,
+        entry: dict[str, Any],
+        measure: Callable[[], dict[str, Any]],
+        said: Callable[[dict[str, Any]], str],
+    ) -> None:
+        """Adds to the report `entry`, which names a shape, with what `measure` finds of it, or with the error."""
+        if self.out_of_time():
+            self.say(f"{where} not measured: {self.options.budget:.0f} s are over (--budget)")
+            return
+        try:
+            entry |= measure()
+            self.say(f"{where} {said(entry)}")
+        except Exception as error:  # noqa: BLE001 - the other shapes are still to be measured
+            entry["error"] = f"{type(error).__name__}: {str(error).strip()}"
+            self.say(f"{where} FAILED {entry['error']}")
+        self.add(entry)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
     def add(self, entry: dict[str, Any]) -> None:
         self.report["table"].append(entry)
         if self.rank == 0 and self.options.json:
             write_report(self.report, Path(self.options.json))
+
+
+def summary(entry: dict[str, Any]) -> str:
+    """An entry in a line, and a line for each row that is left out."""
+    cells = " ".join(f"{name}={row['hidden_us']:.0f}" for name, row in entry["rows"].items())
+    left = "".join(f"\n{'':24} without {name}: {why}" for name, why in entry.get("left_out", {}).items())
+    best = f" | {entry['best']} x{entry['vs_best']:.2f}" if "vs_best" in entry else ""
+    bound = f", bound {entry['bound']:.2f}" if "bound" in entry else ""
+    return cells + best + bound + left

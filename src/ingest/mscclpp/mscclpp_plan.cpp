@@ -82,8 +82,85 @@ bool MscclppReader::buffer(Index node, const JsonPath& path, Buffer& out) {
     return true;
 }
 
-bool MscclppReader::rank(Index node, const JsonPath& path, std::int32_t& out) {
-    return integer(node, path, 0, ranks_ - 1, out);
+bool MscclppReader::read_gpu(Index node, const JsonPath& path, std::span<const JsonField> known,
+                             std::span<const Index> keys, MscclppPlan& plan) {
+    MscclppGpu gpu;
+    gpu.node = node;
+    std::int32_t id = 0;
+    if (!rank(keys[0], {&path, known[0].key}, id) ||
+        !non_negative(keys[1], {&path, known[1].key}, gpu.input) ||
+        !non_negative(keys[2], {&path, known[2].key}, gpu.output) ||
+        !non_negative(keys[3], {&path, known[3].key}, gpu.scratch))
+        return false;
+    if (id != path.index)
+        return fail(keys[0], {&path, known[0].key},
+                    fmt::format("is {}; expected {}: ids count from 0", id, path.index));
+    plan.gpus.push_back(std::move(gpu));
+    return true;
+}
+
+bool MscclppReader::channel_type(Index node, const JsonPath& path, ChannelType& out) {
+    std::string_view name;
+    if (!string(node, path, name)) return false;
+    const auto found = std::find(types_.begin(), types_.end(), name);
+    if (found == types_.end())
+        return fail(node, path,
+                    fmt::format("is {}; expected {}, {} or {}", document_.describe(node), types_[0],
+                                types_[1], types_[2]));
+    out = static_cast<ChannelType>(found - types_.begin());
+    return true;
+}
+
+bool MscclppReader::op_channel_type(Index node, const JsonPath& path, ChannelType& out) {
+    if (!has(node)) return true;
+    std::string_view name;
+    return string(node, path, name) && (name == "none" || channel_type(node, path, out));
+}
+
+bool MscclppReader::read_channels_to(Index node, const JsonPath& path, ChannelType type, std::int32_t owner) {
+    return list(node, path, "a list of ranks", 1 << 16) && each(node, path, [&](Index n, const JsonPath& at) {
+               std::int32_t peer = 0;
+               if (!rank(n, at, peer)) return false;
+               if (peer == owner) return fail(n, at, "is its own rank");
+               const std::int64_t key =
+                   (static_cast<std::int64_t>(type) * kMaxImportRanks + owner) * kMaxImportRanks + peer;
+               channels_[type][static_cast<std::size_t>(owner)].push_back({peer, channels_to_[key]++});
+               return true;
+           });
+}
+
+bool MscclppReader::read_group(Index node, const JsonPath& path, MscclppPlan& plan) {
+    constexpr std::array<JsonField, 2> kKeys{{{"size", true}, {"ranks", true}}};
+    std::array<Index, 2> keys{};
+    std::int32_t size = 0;
+    std::vector<std::int32_t> members;
+    if (!fields(node, path, kKeys, keys) || !integer(keys[0], {&path, "size"}, 1, ranks_, size) ||
+        !numbers(keys[1], {&path, "ranks"}, ranks_ - 1, members))
+        return false;
+    std::vector<std::int32_t> sorted = members;
+    std::sort(sorted.begin(), sorted.end());
+    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+        return fail(keys[1], {&path, "ranks"}, "names a rank twice");
+    if (members.size() != static_cast<std::size_t>(size))
+        return fail(keys[1], {&path, "ranks"},
+                    fmt::format("has {} ranks, and size is {}", members.size(), size));
+    plan.groups.push_back(std::move(members));
+    return true;
+}
+
+bool MscclppReader::threadblock_id(Index node, const JsonPath& path) {
+    std::int32_t id = 0;
+    if (!integer(node, {&path, "id"}, 0, 4095, id)) return false;
+    return id == path.index ||
+           fail(node, {&path, "id"}, fmt::format("is {}; expected {}: ids count from 0", id, path.index));
+}
+
+bool MscclppReader::read_barrier(Index node, const JsonPath& path, Index id, Index parties,
+                                 std::string_view parties_key, MscclppOp& op) {
+    if (!has(id) || !has(parties))
+        return fail(node, path, fmt::format(R"(needs "barrier_id" and "{}")", parties_key));
+    return integer(id, {&path, "barrier_id"}, 0, 1 << 16, op.barrier) &&
+           integer(parties, {&path, parties_key}, 1, 4096, op.barrier_parties);
 }
 
 bool MscclppReader::numbers(Index node, const JsonPath& path, std::int64_t highest,
@@ -92,12 +169,6 @@ bool MscclppReader::numbers(Index node, const JsonPath& path, std::int64_t highe
            each(node, path, [&](Index element, const JsonPath& at) {
                return integer(element, at, 0, highest, out.emplace_back());
            });
-}
-
-void MscclppReader::add_channel(ChannelType type, std::int32_t owner, std::int32_t peer) {
-    const std::int64_t key =
-        (static_cast<std::int64_t>(type) * kMaxImportRanks + owner) * kMaxImportRanks + peer;
-    channels_[type][static_cast<std::size_t>(owner)].push_back({peer, channels_to_[key]++});
 }
 
 std::int32_t MscclppReader::counter(MscclppPlan& plan, const std::string& key, std::string what,

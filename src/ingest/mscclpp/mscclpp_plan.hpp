@@ -2,8 +2,11 @@
 // common.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -90,15 +93,19 @@ struct MscclppPlan {
     std::vector<std::string> warnings;
 };
 
-/// What both versions' readers use.
+/// What both versions' readers use: all but the numbers and names by which an op finds channels and buffers.
 class MscclppReader : protected JsonDecoder {
 public:
     using JsonDecoder::error;
 
-    MscclppReader(const JsonDocument& document, std::string_view text, const std::string& file_name)
-        : JsonDecoder(document, text, file_name), text_(text) {}
-
 protected:
+    /// Names of the channel types: memory, port and switch.
+    using TypeNames = std::array<std::string_view, 3>;
+
+    MscclppReader(const JsonDocument& document, std::string_view text, const std::string& file_name,
+                  const TypeNames& types)
+        : JsonDecoder(document, text, file_name), types_(types) {}
+
     /// A channel as its gpu lists it: a direction to a peer.
     struct Channel {
         std::int32_t peer = -1;
@@ -107,14 +114,39 @@ protected:
     enum ChannelType : std::uint8_t { kMemory, kPort, kSwitch };
 
     bool read_header(Index name, Index collective, Index protocol, Index in_place, MscclppPlan& plan);
+    /// All gpus twice: ops name channels of other gpus, so that all channels come before any op.
+    template <typename Resources, typename Threadblocks>
+    bool read_gpus(Index gpus, Resources resources, Threadblocks threadblocks) {
+        const JsonPath path{nullptr, "gpus"};
+        if (!list(gpus, path, "a list of gpus", kMaxImportRanks)) return false;
+        ranks_ = static_cast<std::int32_t>(document_.size(gpus));
+        for (auto& channels : channels_) channels.resize(document_.size(gpus));
+        return each(gpus, path, resources) && each(gpus, path, threadblocks);
+    }
+    /// The gpu at `node`, from the first four of its keys: its id, and the chunks of its input, output and
+    /// scratch.
+    bool read_gpu(Index node, const JsonPath& path, std::span<const JsonField> known,
+                  std::span<const Index> keys, MscclppPlan& plan);
+    /// A gpu's channels of one type to the ranks of a list.
+    bool read_channels_to(Index node, const JsonPath& path, ChannelType type, std::int32_t owner);
+    /// Adds the ranks of a multicast group to the plan's.
+    bool read_group(Index node, const JsonPath& path, MscclppPlan& plan);
+    /// A threadblock's id: its place in the list.
+    bool threadblock_id(Index node, const JsonPath& path);
+    bool read_barrier(Index node, const JsonPath& path, Index id, Index parties, std::string_view parties_key,
+                      MscclppOp& op);
     bool non_negative(Index node, const JsonPath& path, std::int64_t& out) {
         return integer(node, path, 0, kMaxChunks, out);
     }
     bool buffer(Index node, const JsonPath& path, Buffer& out);
-    bool rank(Index node, const JsonPath& path, std::int32_t& out);
+    bool rank(Index node, const JsonPath& path, std::int32_t& out) {
+        return integer(node, path, 0, ranks_ - 1, out);
+    }
+    bool channel_type(Index node, const JsonPath& path, ChannelType& out);
+    /// That of an op, which may lack it or say "none".
+    bool op_channel_type(Index node, const JsonPath& path, ChannelType& out);
     /// A list of small numbers.
     bool numbers(Index node, const JsonPath& path, std::int64_t highest, std::vector<std::int32_t>& out);
-    void add_channel(ChannelType type, std::int32_t owner, std::int32_t peer);
     /// The counter that `owner` waits on for its channel `index`, and the one that it signals: the channel of
     /// the same number among the peer's channels to it. Counters are made when first named.
     std::int32_t wait_counter(MscclppPlan& plan, std::int32_t owner, ChannelType type, std::size_t index);
@@ -132,7 +164,7 @@ protected:
 private:
     std::int32_t counter(MscclppPlan& plan, const std::string& key, std::string what, std::int64_t initial);
 
-    std::string_view text_;
+    const TypeNames types_;
     std::size_t line_offset_ = 0;
     std::int32_t line_ = 1;
     std::int64_t ops_ = 0;

@@ -27,7 +27,8 @@ constexpr std::array<std::string_view, 13> kKept{
 
 class Reader : public MscclppReader {
 public:
-    using MscclppReader::MscclppReader;
+    Reader(const JsonDocument& document, std::string_view text, const std::string& file_name)
+        : MscclppReader(document, text, file_name, {"sm", "proxy", "nvls"}) {}
 
     bool read(MscclppPlan& plan) {
         constexpr std::array<JsonField, 10> kKeys{{{"name", false},
@@ -46,17 +47,9 @@ public:
             return fail(0, {}, R"(needs "collective" (or "colletive", as it was written until 2024))");
         if (!read_header(keys[0], has(keys[1]) ? keys[1] : keys[2], keys[3], keys[4], plan)) return false;
         plan.version = 1;
-        const JsonPath path{nullptr, "gpus"};
-        if (!list(keys[5], path, "a list of gpus", kMaxImportRanks)) return false;
-        ranks_ = static_cast<std::int32_t>(document_.size(keys[5]));
-        channels_[kMemory].resize(document_.size(keys[5]));
-        channels_[kPort].resize(document_.size(keys[5]));
-        by_buffers_.resize(document_.size(keys[5]));
-        groups_.resize(document_.size(keys[5]));
-        return each(keys[5], path,
-                    [&](Index node, const JsonPath& at) { return read_resources(node, at, plan); }) &&
-               each(keys[5], path,
-                    [&](Index node, const JsonPath& at) { return read_threadblocks(node, at, plan); });
+        return read_gpus(
+            keys[5], [&](Index node, const JsonPath& at) { return read_resources(node, at, plan); },
+            [&](Index node, const JsonPath& at) { return read_threadblocks(node, at, plan); });
     }
 
 private:
@@ -76,33 +69,15 @@ private:
                                                         {"channels", true},
                                                         {"threadblocks", true}}};
 
-    bool channel_type(Index node, const JsonPath& path, ChannelType& out) {
-        std::string_view name;
-        if (!string(node, path, name)) return false;
-        if (name == "sm") out = kMemory;
-        if (name == "proxy") out = kPort;
-        if (name == "nvls") out = kSwitch;
-        return name == "sm" || name == "proxy" || name == "nvls" ||
-               fail(node, path, "is " + document_.describe(node) + "; expected sm, proxy or nvls");
-    }
-
     bool read_resources(Index node, const JsonPath& path, MscclppPlan& plan) {
         std::array<Index, kGpuKeys.size()> keys{};
-        MscclppGpu gpu;
-        gpu.node = node;
-        const auto owner = static_cast<std::int32_t>(plan.gpus.size());
-        std::int32_t id = 0;
         std::int64_t chunk_groups = 1;
-        if (!fields(node, path, kGpuKeys, keys) || !rank(keys[0], {&path, "id"}, id) ||
-            !non_negative(keys[1], {&path, "inputChunks"}, gpu.input) ||
-            !non_negative(keys[2], {&path, "outputChunks"}, gpu.output) ||
-            !non_negative(keys[3], {&path, "scratchChunks"}, gpu.scratch) ||
+        if (!fields(node, path, kGpuKeys, keys) || !read_gpu(node, path, kGpuKeys, keys, plan) ||
             (has(keys[4]) && !integer(keys[4], {&path, "chunkGroups"}, 1, kMaxChunks, chunk_groups)))
             return false;
-        if (id != owner)
-            return fail(keys[0], {&path, "id"},
-                        fmt::format("is {}; expected {}: ids count from 0", id, owner));
-        plan.gpus.push_back(std::move(gpu));
+        const auto owner = static_cast<std::int32_t>(path.index);
+        by_buffers_.emplace_back();
+        groups_.emplace_back();
         const JsonPath channels{&path, "channels"};
         return list(keys[5], channels, "a list of channels", 1 << 16) &&
                each(keys[5], channels,
@@ -125,8 +100,10 @@ private:
             if (!buffer(keys[4], {&path, "buff"}, on)) return false;
             const JsonPath groups{&path, "rankGroups"};
             return list(keys[5], groups, "a list of groups", kMaxImportRanks) &&
-                   each(keys[5], groups,
-                        [&](Index n, const JsonPath& at) { return read_group(n, at, owner, plan); });
+                   each(keys[5], groups, [&](Index n, const JsonPath& at) {
+                       groups_.back().push_back(static_cast<std::int32_t>(plan.groups.size()));
+                       return read_group(n, at, plan);
+                   });
         }
         Buffer src = Buffer::input;
         Buffer dst = Buffer::input;
@@ -134,37 +111,11 @@ private:
             return fail(node, path, R"(needs "srcbuff", "dstbuff" and "connectedTo")");
         if (!buffer(keys[1], {&path, "srcbuff"}, src) || !buffer(keys[2], {&path, "dstbuff"}, dst))
             return false;
-        const JsonPath peers{&path, "connectedTo"};
-        const auto me = static_cast<std::size_t>(owner);
-        return list(keys[3], peers, "a list of ranks", 1 << 16) &&
-               each(keys[3], peers, [&](Index n, const JsonPath& at) {
-                   std::int32_t peer = 0;
-                   if (!rank(n, at, peer)) return false;
-                   if (peer == owner) return fail(n, at, "is its own rank");
-                   by_buffers_[me][{src, dst, type}].push_back(
-                       static_cast<std::int32_t>(channels_[type][me].size()));
-                   add_channel(type, owner, peer);
-                   return true;
-               });
-    }
-
-    bool read_group(Index node, const JsonPath& path, std::int32_t owner, MscclppPlan& plan) {
-        constexpr std::array<JsonField, 2> kKeys{{{"size", true}, {"ranks", true}}};
-        std::array<Index, 2> keys{};
-        std::int32_t size = 0;
-        std::vector<std::int32_t> members;
-        if (!fields(node, path, kKeys, keys) || !integer(keys[0], {&path, "size"}, 1, ranks_, size) ||
-            !numbers(keys[1], {&path, "ranks"}, ranks_ - 1, members))
-            return false;
-        std::vector<std::int32_t> sorted = members;
-        std::sort(sorted.begin(), sorted.end());
-        if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-            return fail(keys[1], {&path, "ranks"}, "names a rank twice");
-        if (members.size() != static_cast<std::size_t>(size))
-            return fail(keys[1], {&path, "ranks"},
-                        fmt::format("has {} ranks, and size is {}", members.size(), size));
-        groups_[static_cast<std::size_t>(owner)].push_back(static_cast<std::int32_t>(plan.groups.size()));
-        plan.groups.push_back(std::move(members));
+        const auto& channels = channels_[type][static_cast<std::size_t>(owner)];
+        std::size_t known = channels.size();
+        if (!read_channels_to(keys[3], {&path, "connectedTo"}, type, owner)) return false;
+        auto& numbers_of = by_buffers_.back()[{src, dst, type}];
+        for (; known < channels.size(); ++known) numbers_of.push_back(static_cast<std::int32_t>(known));
         return true;
     }
 
@@ -181,13 +132,9 @@ private:
     bool read_threadblock(Index node, const JsonPath& path, std::int32_t owner, MscclppPlan& plan) {
         constexpr std::array<JsonField, 3> kKeys{{{"id", true}, {"ops", true}, {"channels", false}}};
         std::array<Index, kKeys.size()> keys{};
-        std::int32_t id = 0;
         Scope scope;
         scope.rank = owner;
-        if (!fields(node, path, kKeys, keys) || !integer(keys[0], {&path, "id"}, 0, 4095, id)) return false;
-        if (id != path.index)
-            return fail(keys[0], {&path, "id"},
-                        fmt::format("is {}; expected {}: ids count from 0", id, path.index));
+        if (!fields(node, path, kKeys, keys) || !threadblock_id(keys[0], path)) return false;
         const JsonPath channels{&path, "channels"};
         if (has(keys[2]) &&
             (!list(keys[2], channels, "a list of channels", 1 << 16) ||
@@ -282,15 +229,12 @@ private:
         std::int64_t count = 1;
         if (has(keys[kCount]) && !integer(keys[kCount], {&path, "cnt"}, 1, kMaxChunks, count)) return false;
         ChannelType type = kMemory;
-        if (has(keys[kType])) {
-            std::string_view spelt;
-            if (!string(keys[kType], {&path, "ctype"}, spelt)) return false;
-            if (spelt != "none" && !channel_type(keys[kType], {&path, "ctype"}, type)) return false;
-        }
+        if (!op_channel_type(keys[kType], {&path, "ctype"}, type)) return false;
         const bool ok = op.verb->signals && op.verb->data == MscclppData::none
                             ? read_signals(node, path, keys, scope, type, plan, op)
-                        : op.verb->waits             ? read_waits(node, path, keys, scope, type, plan, op)
-                        : op.verb->name == "barrier" ? read_barrier(node, path, keys, op)
+                        : op.verb->waits ? read_waits(node, path, keys, scope, type, plan, op)
+                        : op.verb->name == "barrier"
+                            ? read_barrier(node, path, keys[kBarrier], keys[kParties], "nthread_blocks", op)
                         : op.verb->data == MscclppData::multicast_reduce
                             ? read_multicast(node, path, keys, scope, count, op)
                         : op.verb->data != MscclppData::none
@@ -382,13 +326,6 @@ private:
                                  op.counters.push_back(wait_counter(plan, scope.rank, type, channel));
                                  return true;
                              });
-    }
-
-    bool read_barrier(Index node, const JsonPath& path, const Keys& keys, MscclppOp& op) {
-        if (!has(keys[kBarrier]) || !has(keys[kParties]))
-            return fail(node, path, R"(needs "barrier_id" and "nthread_blocks")");
-        return integer(keys[kBarrier], {&path, "barrier_id"}, 0, 1 << 16, op.barrier) &&
-               integer(keys[kParties], {&path, "nthread_blocks"}, 1, 4096, op.barrier_parties);
     }
 
     /// The chunks at `buffer` and `offset` of the own rank.

@@ -13,7 +13,8 @@ namespace {
 
 class Reader : public MscclppReader {
 public:
-    using MscclppReader::MscclppReader;
+    Reader(const JsonDocument& document, std::string_view text, const std::string& file_name)
+        : MscclppReader(document, text, file_name, {"memory", "port", "switch"}) {}
 
     bool read(MscclppPlan& plan) {
         constexpr std::array<JsonField, 13> kKeys{{{"name", false},
@@ -33,18 +34,9 @@ public:
         if (!fields(0, {}, kKeys, keys) || !read_header(keys[0], keys[1], keys[2], keys[3], plan))
             return false;
         plan.version = 2;
-        const JsonPath path{nullptr, "gpus"};
-        if (!list(keys[4], path, "a list of gpus", kMaxImportRanks)) return false;
-        ranks_ = static_cast<std::int32_t>(document_.size(keys[4]));
-        channels_[kMemory].resize(document_.size(keys[4]));
-        channels_[kPort].resize(document_.size(keys[4]));
-        remote_.resize(document_.size(keys[4]));
-        groups_.resize(document_.size(keys[4]));
-        // Signals name channels of other gpus: all channels before any op.
-        return each(keys[4], path,
-                    [&](Index node, const JsonPath& at) { return read_resources(node, at, plan); }) &&
-               each(keys[4], path,
-                    [&](Index node, const JsonPath& at) { return read_threadblocks(node, at, plan); });
+        return read_gpus(
+            keys[4], [&](Index node, const JsonPath& at) { return read_resources(node, at, plan); },
+            [&](Index node, const JsonPath& at) { return read_threadblocks(node, at, plan); });
     }
 
 private:
@@ -74,31 +66,12 @@ private:
                                                         {"remote_buffers", true},
                                                         {"semaphores", false}}};
 
-    bool channel_type(Index node, const JsonPath& path, ChannelType& out) {
-        std::string_view name;
-        if (!string(node, path, name)) return false;
-        if (name == "memory") out = kMemory;
-        if (name == "port") out = kPort;
-        if (name == "switch") out = kSwitch;
-        return name == "memory" || name == "port" || name == "switch" ||
-               fail(node, path, "is " + document_.describe(node) + "; expected memory, port or switch");
-    }
-
     bool read_resources(Index node, const JsonPath& path, MscclppPlan& plan) {
         std::array<Index, kGpuKeys.size()> keys{};
-        MscclppGpu gpu;
-        gpu.node = node;
-        const auto owner = static_cast<std::int32_t>(plan.gpus.size());
-        std::int32_t id = 0;
-        if (!fields(node, path, kGpuKeys, keys) || !rank(keys[0], {&path, "id"}, id) ||
-            !non_negative(keys[1], {&path, "input_chunks"}, gpu.input) ||
-            !non_negative(keys[2], {&path, "output_chunks"}, gpu.output) ||
-            !non_negative(keys[3], {&path, "scratch_chunks"}, gpu.scratch))
-            return false;
-        if (id != owner)
-            return fail(keys[0], {&path, "id"},
-                        fmt::format("is {}; expected {}: ids count from 0", id, owner));
-        plan.gpus.push_back(std::move(gpu));
+        if (!fields(node, path, kGpuKeys, keys) || !read_gpu(node, path, kGpuKeys, keys, plan)) return false;
+        const auto owner = static_cast<std::int32_t>(path.index);
+        remote_.emplace_back();
+        groups_.emplace_back();
         const JsonPath channels{&path, "channels"};
         const JsonPath remotes{&path, "remote_buffers"};
         if (!list(keys[5], channels, "a list of channels", 1 << 16) ||
@@ -139,15 +112,7 @@ private:
             return false;
         if (type != kSwitch) {
             if (!has(keys[2])) return fail(node, path, "lacks \"connected_to\"");
-            const JsonPath peers{&path, "connected_to"};
-            return list(keys[2], peers, "a list of ranks", 1 << 16) &&
-                   each(keys[2], peers, [&](Index n, const JsonPath& at) {
-                       std::int32_t peer = 0;
-                       if (!rank(n, at, peer)) return false;
-                       if (peer == owner) return fail(n, at, "is its own rank");
-                       add_channel(type, owner, peer);
-                       return true;
-                   });
+            return read_channels_to(keys[2], {&path, "connected_to"}, type, owner);
         }
         if (has(keys[3]) == has(keys[4])) return fail(node, path, R"(needs "buffer_type", once)");
         Group group;
@@ -158,25 +123,9 @@ private:
         const JsonPath groups{&path, "rank_groups"};
         return list(keys[5], groups, "a list of groups", kMaxImportRanks) &&
                each(keys[5], groups, [&](Index n, const JsonPath& at) {
-                   constexpr std::array<JsonField, 2> kGroupKeys{{{"size", true}, {"ranks", true}}};
-                   std::array<Index, 2> values{};
-                   std::int32_t size = 0;
-                   std::vector<std::int32_t> members;
-                   if (!fields(n, at, kGroupKeys, values) ||
-                       !integer(values[0], {&at, "size"}, 1, ranks_, size) ||
-                       !numbers(values[1], {&at, "ranks"}, ranks_ - 1, members))
-                       return false;
-                   std::vector<std::int32_t> sorted = members;
-                   std::sort(sorted.begin(), sorted.end());
-                   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-                       return fail(values[1], {&at, "ranks"}, "names a rank twice");
-                   if (members.size() != static_cast<std::size_t>(size))
-                       return fail(values[1], {&at, "ranks"},
-                                   fmt::format("has {} ranks, and size is {}", members.size(), size));
                    group.number = static_cast<std::int32_t>(plan.groups.size());
-                   plan.groups.push_back(std::move(members));
-                   groups_[static_cast<std::size_t>(owner)].push_back(group);
-                   return true;
+                   groups_.back().push_back(group);
+                   return read_group(n, at, plan);
                });
     }
 
@@ -198,7 +147,7 @@ private:
                 return true;
             }))
             return false;
-        remote_[static_cast<std::size_t>(owner)].push_back(remote);
+        remote_.back().push_back(remote);
         return true;
     }
 
@@ -216,13 +165,9 @@ private:
         constexpr std::array<JsonField, 4> kKeys{
             {{"id", true}, {"ops", true}, {"channels", false}, {"remote_buffer_refs", false}}};
         std::array<Index, kKeys.size()> keys{};
-        std::int32_t id = 0;
         Scope scope;
         scope.rank = owner;
-        if (!fields(node, path, kKeys, keys) || !integer(keys[0], {&path, "id"}, 0, 4095, id)) return false;
-        if (id != path.index)
-            return fail(keys[0], {&path, "id"},
-                        fmt::format("is {}; expected {}: ids count from 0", id, path.index));
+        if (!fields(node, path, kKeys, keys) || !threadblock_id(keys[0], path)) return false;
         const auto me = static_cast<std::size_t>(owner);
         const JsonPath channels{&path, "channels"};
         if (has(keys[2]) && (!list(keys[2], channels, "a list of channels", 1 << 16) ||
@@ -294,15 +239,13 @@ private:
         if (op.verb == nullptr) return fail(keys[0], {&path, "name"}, unknown_name(name));
         op.origin = origin(node, path, op.verb->name);
         ChannelType type = kMemory;
-        if (has(keys[1])) {
-            std::string_view spelt;
-            if (!string(keys[1], {&path, "channel_type"}, spelt)) return false;
-            if (spelt != "none" && !channel_type(keys[1], {&path, "channel_type"}, type)) return false;
-        }
-        if (!read_refs(keys[3], {&path, "src_buff"}, scope, type, op.src) ||
+        if (!op_channel_type(keys[1], {&path, "channel_type"}, type) ||
+            !read_refs(keys[3], {&path, "src_buff"}, scope, type, op.src) ||
             !read_refs(keys[4], {&path, "dst_buff"}, scope, type, op.dst) ||
             !read_counters(node, keys[2], path, scope, type, plan, op) || !read_reduce(keys[5], path, op) ||
-            !read_slice(keys[6], path, op) || !read_barrier(node, keys[7], keys[8], path, op) ||
+            !read_slice(keys[6], path, op) ||
+            (op.verb->name == "barrier" &&
+             !read_barrier(node, path, keys[7], keys[8], "num_threadblocks", op)) ||
             !read_semaphores(node, keys[9], path, scope, plan, op))
             return false;
         if (name == "cpkt" && op.src.size() == 1 && op.dst.size() == 1 &&
@@ -448,14 +391,6 @@ private:
         const JsonPath at{&path, "tbg_info"};
         return fields(node, at, kKeys, keys) && integer(keys[1], {&at, "tbg_size"}, 1, 64, op.slice.count) &&
                integer(keys[0], {&at, "tb_id"}, 0, op.slice.count - 1, op.slice.index);
-    }
-
-    bool read_barrier(Index node, Index id, Index parties, const JsonPath& path, MscclppOp& op) {
-        if (op.verb->name != "barrier") return true;
-        if (!has(id) || !has(parties))
-            return fail(node, path, R"(needs "barrier_id" and "num_threadblocks")");
-        return integer(id, {&path, "barrier_id"}, 0, 1 << 16, op.barrier) &&
-               integer(parties, {&path, "num_threadblocks"}, 1, 4096, op.barrier_parties);
     }
 
     bool read_semaphores(Index node, Index ids, const JsonPath& path, const Scope& scope, MscclppPlan& plan,

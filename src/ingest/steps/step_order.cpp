@@ -4,14 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/topological_order.hpp"
 
 namespace syncopate::ingest {
-namespace {
-
-std::size_t at(std::int32_t step) { return static_cast<std::size_t>(step); }
-
-}  // namespace
 
 std::string describe(const Step& step) { return fmt::format("rank {} {}", step.rank, step.origin.place); }
 

@@ -10,13 +10,12 @@
 
 #include "ingest/steps/hazards.hpp"
 #include "ingest/steps/step_order.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::ingest {
 namespace {
 
 using Pair = std::pair<std::int32_t, std::int32_t>;  ///< move before move
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// Messages of one connection come one after another.
 void add_connections(const Schedule& schedule, std::vector<Pair>& pairs) {

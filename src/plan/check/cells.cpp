@@ -4,12 +4,9 @@
 #include <numeric>
 #include <utility>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
-namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
 
 Cells::Cells(const Plan& plan, const EventGraph& graph, const std::vector<std::size_t>& key_axes, Work& work)
     : axes_(key_axes) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "plan/check/check_passes.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -32,8 +33,6 @@ private:
         std::int32_t event;
         std::size_t next_wait;
     };
-    static std::size_t at(std::int32_t event) { return static_cast<std::size_t>(event); }
-
     void search(std::int32_t root) {
         enter(root);
         while (!frames_.empty()) {

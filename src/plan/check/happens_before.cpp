@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
-namespace {
-
-std::size_t at(std::int32_t event) { return static_cast<std::size_t>(event); }
-
-}  // namespace
 
 HappensBefore::HappensBefore(const EventGraph& graph, const Followers& followers,
                              std::span<const std::int32_t> topological, Work& work)

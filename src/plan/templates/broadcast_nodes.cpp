@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "plan/templates/broadcast_rounds.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -18,8 +19,6 @@ constexpr std::int32_t kFirstRamp = 24;  ///< pairs until they have their full s
 constexpr double kFirstShare = 0.3;      ///< of the full size: the first one
 constexpr std::int32_t kLastRamp = 10;   ///< the same for each card's last pairs
 constexpr double kLastShare = 0.5;
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 double ramp(std::int32_t place, std::int32_t length, double begin) {
     return begin + (1 - begin) * std::min(1.0, static_cast<double>(place) / length);

@@ -4,10 +4,10 @@
 #include <bit>
 #include <cstddef>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// Of the participants 0 to count - 1, root 0, who sends which chunk in one round, to its partner.
 class Rounds {

@@ -8,11 +8,10 @@
 #include <utility>
 
 #include "plan/synthesise/hop_network.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::plan {
 namespace {
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 /// By hop the one that leads back, as fast; nullopt unless each has one, and links and lanes of its own.
 std::optional<std::vector<std::int32_t>> turned_round(const HopNetwork& network) {

@@ -1,5 +1,5 @@
 // Running totals of 16 bytes of elements: widened (bf16 and fp16 to fp32), added or compared one after
-// another, rounded once. The same arithmetic as runtime/reduction.hpp does with the CPU.
+// another, rounded once. The same arithmetic as runtime/call/reduction.hpp does with the CPU.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -8,14 +8,13 @@
 
 #include <gtest/gtest.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/plan/topology/topology.hpp"
 
 namespace syncopate::plan {
 namespace {
 
 constexpr std::int32_t kPairs = 24;
-
-std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 std::optional<TwoNodes> nodes_of(const std::string& topology, const std::vector<std::int32_t>& ranks,
                                  std::int32_t root) {

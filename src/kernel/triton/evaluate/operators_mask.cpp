@@ -11,9 +11,6 @@ namespace syncopate::kernel::triton {
 namespace {
 
 // b > 0
-std::int64_t floor_div(std::int64_t a, std::int64_t b) {
-    return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
-}
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b > 0 ? 1 : 0); }
 
 /// x OP y; nullopt where OP is no comparison.

@@ -65,6 +65,11 @@ struct Affine {
 
 __extension__ typedef __int128 Wide;  ///< for checks that products stay in range
 
+/// Rounded down.
+inline std::int64_t floor_div(std::int64_t a, std::int64_t b) {
+    return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
+}
+
 inline std::int64_t wrap_add(std::int64_t a, std::int64_t b) {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }

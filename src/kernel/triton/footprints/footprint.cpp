@@ -13,10 +13,6 @@ namespace {
 constexpr std::int64_t kFarthest = std::int64_t{1} << 44;        // elements from the start of a tensor
 constexpr std::int64_t kMostEnumerated = std::int64_t{1} << 20;  // addresses of one access, one by one
 
-std::int64_t floor_div(std::int64_t a, std::int64_t b) {
-    return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
-}
-
 class Footprint {
 public:
     Footprint(const Access& access, bool& exact) : access_(access), tensor_(*access.tensor), exact_(exact) {

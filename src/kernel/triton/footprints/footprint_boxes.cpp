@@ -9,10 +9,6 @@ namespace {
 
 constexpr std::int64_t kFarthest = std::int64_t{1} << 44;  // elements from the start of a tensor
 
-std::int64_t floor_div(std::int64_t a, std::int64_t b) {
-    return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
-}
-
 class Boxes {
 public:
     Boxes(const TensorView& tensor, bool direct, std::span<const std::int64_t> trips, std::vector<Box>& boxes)
