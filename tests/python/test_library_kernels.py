@@ -40,7 +40,7 @@ scalars = dict(M=m, N=n, K=k)
 if mixed:
     scalars["num_wide"] = t.num_wide
 else:
-    constants["SPLIT_STORE"] = 2
+    constants |= dict(SPLIT_STORE=2, scale_a_ptr=None, scale_b_ptr=None, SCALES="")
     del blocks["b_narrow_desc"], shapes["b_narrow_desc"]
 if bias:
     del constants["bias_ptr"]

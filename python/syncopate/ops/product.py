@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..group import Group
+from ..places import check_operand
 from ..strategy import Strategy
 from . import scales as scaling
 from .operator import Data, Operator, Weights, cached, members_of, problem_of
@@ -52,12 +53,12 @@ class OneProduct(Operator):
         bias: torch.Tensor | None = None,
         scales: Scales | tuple[()] = (),
     ) -> torch.Tensor:
-        for name, given, taken in (
-            ("bias", bias is not None, self.bias),
-            ("scales", bool(scales), bool(self.problem.scales)),
-        ):
-            if given != taken:
-                raise ValueError(f"{name}: this op " + ("takes them" if taken else "was made without"))
+        if (bias is not None) != self.bias:
+            raise ValueError("bias: " + ("this op takes one" if self.bias else "this op was made without"))
+        if bool(scales) != bool(self.problem.scales):
+            raise ValueError(
+                "scales: this op " + ("takes them" if self.problem.scales else "was made without")
+            )
         return self.run(x, (w, *(() if bias is None else (bias,)), *scales), out)
 
     def shapes(self, rank):
@@ -69,8 +70,10 @@ class OneProduct(Operator):
         return self.m
 
     def _check_operand(self, name, tensor, shape):
-        super()._check_operand(name, tensor, shape)
-        if (name == "bias" or name.startswith("scale")) and not tensor.is_contiguous():
+        if name != "bias" and not name.startswith("scale"):
+            return super()._check_operand(name, tensor, shape)
+        check_operand(name, tensor, shape, self.dtype_of(name), self.group.device)
+        if not tensor.is_contiguous():
             raise ValueError(f"{name}: it must be contiguous, its strides are {list(tensor.stride())}")
 
     def named(self, weights: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
