@@ -202,6 +202,22 @@ TEST(Sites, AWhileLoopOverTilesIsPersistentToo) {
     EXPECT_EQ(slice(k, sites_of(k).tile_ids[0].anchor), "tile");
 }
 
+TEST(Sites, WhatFollowsAnIdThatIsTakenBehindASemicolonIsIndentedAsItsLine) {
+    const Kernel k = analysed(source("x_ptr, y_ptr, n, B: tl.constexpr",
+                                     "    i = tl.program_id(0); j = tl.program_id(1)\n"
+                                     "    r = (i * n + j) * B + tl.arange(0, B)\n"
+                                     "    tl.store(y_ptr + r, tl.load(x_ptr + r))\n"),
+                              [] {
+                                  Arguments made = arguments("n=2,B=4", {"x_ptr=24:fp32", "y_ptr=24:fp32"});
+                                  made.grid = {3, 2, 1};
+                                  return made;
+                              }());
+    ASSERT_EQ(sites_of(k).tile_ids.size(), 1u);
+    EXPECT_EQ(sites_of(k).tile_ids[0].kind, TileIdSite::Kind::rebind_grid);
+    EXPECT_EQ(slice(k, sites_of(k).tile_ids[0].anchor), "j = tl.program_id(1)");
+    EXPECT_EQ(sites_of(k).tile_ids[0].indent, 4);
+}
+
 TEST(Sites, ALoopThatAddressesByAVariableThatIsNotTheIdMakesAProgramOneTile) {
     const std::string text = source(
         "x_ptr, y_ptr, n, B: tl.constexpr, STEP: tl.constexpr",

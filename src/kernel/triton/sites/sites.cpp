@@ -61,7 +61,7 @@ TileIdSite grid_site(const Function& kernel, const std::vector<const TaintSource
                                             [](const Stmt* s) { return is_docstring(*s); });
         site.anchor = (*begin)->where;
     }
-    site.indent = site.anchor.column - 1;
+    site.indent = kernel.body_indent;  // a statement may follow another one in its line
     return site;
 }
 
