@@ -19,6 +19,9 @@ struct Exit {
 /// Prints "error: LOCATION: MESSAGE" to standard error and throws Exit with the code of the error's class.
 [[noreturn]] void fail(const Error& error);
 
+/// An option's number within bounds; NaN is within none.
+CLI::Validator between(double least, double most);
+
 /// The value; where there is none, fails with the error.
 template <typename T>
 T take(Result<T> result) {

@@ -18,6 +18,17 @@ void fail(const Error& error) {
     throw Exit{static_cast<int>(error.error_class)};
 }
 
+CLI::Validator between(double least, double most) {
+    const CLI::Range range(least, most);
+    const auto check = [least, most, range](std::string& text) {
+        double value = 0;
+        const bool is_number = CLI::detail::lexical_cast(text, value);
+        const bool within = is_number && value >= least && value <= most;
+        return within ? std::string() : "Value " + text + " not in " + range.get_description();
+    };
+    return {check, range.get_description()};
+}
+
 namespace {
 
 /// The words of the command up to the first --then; those after each one go to `then`.

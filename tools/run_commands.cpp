@@ -1,4 +1,5 @@
 // `syncopate run`: hands the work to Python, which alone can call Triton's JIT.
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,12 +47,14 @@ void register_run_commands(CLI::App& app) {
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();
     run->add_option("--deadline", options->deadline, "seconds that any wait may last; 0: for ever")
-        ->check(CLI::Range(0.0, 1e6))
+        ->check(between(0.0, 1e6))
         ->capture_default_str();
     run->add_option("--delay-ms", options->delay_ms, "host: chunks are delayed at random, up to this")
-        ->check(CLI::Range(0.0, 10000.0))
+        ->check(between(0.0, 10000.0))
         ->capture_default_str();
-    run->add_option("--seed", options->seed, "of data and delays")->capture_default_str();
+    run->add_option("--seed", options->seed, "of data and delays")
+        ->check(CLI::Range(0, std::numeric_limits<int>::max()))
+        ->capture_default_str();
     run->add_flag("--json", options->json, "print the result as JSON");
     run->callback([options] {
         std::vector<std::string> words{options->spec,

@@ -60,7 +60,7 @@ void register_tune_commands(CLI::App& app) {
             "default: those of SPEC, or 8")
         ->check(CLI::Range(1, 1024));
     tune->add_option("--budget", options->budget, "seconds that the search may take")
-        ->check(CLI::Range(1.0, 1e6))
+        ->check(between(1.0, 1e6))
         ->capture_default_str();
     tune->add_option(
             "--vary", options->vary,

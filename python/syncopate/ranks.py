@@ -46,6 +46,8 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _child(place: Place, function: Callable[[Place], Any], pipe: int) -> None:
+    # Ctrl-C reaches every process of the terminal. The parent hears it and ends the ranks.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         outcome: tuple[str, Any, int] = ("value", function(place), 0)
     except BaseException as error:  # noqa: BLE001 - whatever happened goes to the parent

@@ -152,5 +152,15 @@ TEST(Notation, ScalarsTensorsAndGrids) {
         EXPECT_FALSE(parse_scalars(wrong).ok()) << wrong;
 }
 
+TEST(Notation, WhatIsMissingOrTooLargeIsSaidWithWhatWasGiven) {
+    EXPECT_EQ(parse_tensor("a=4:bf16@").error().message, "`a=4:bf16@` lacks a whole number");
+    EXPECT_EQ(parse_values("a=1,").error().message, "`a=1,` lacks a whole number");
+    EXPECT_EQ(parse_scalars("a=1,").error().message,
+              "`a=1,` has a comma too many: write NAME=VALUE,NAME=VALUE");
+    EXPECT_EQ(parse_scalars("a=99999999999999999999").error().message,
+              "`a=99999999999999999999` does not fit 64 bits");
+    EXPECT_EQ(parse_scalars("a=9223372036854775807")->at("a"), Scalar(std::int64_t{INT64_MAX}));
+}
+
 }  // namespace
 }  // namespace syncopate::kernel::triton::test

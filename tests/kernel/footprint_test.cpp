@@ -157,6 +157,29 @@ TEST(Footprint, WhereAndMinimumKeepTheirPieces) {
     EXPECT_EQ(k.tiles[1].read_boxes.at("x_ptr"), (Boxes{{{0, 1}}, {{8, 10}}}));
 }
 
+TEST(Footprint, ACastToATypeThatIsTooSmallKeepsItsLowBits) {
+    const auto reads = [](const std::string& index) {
+        const Kernel k = analysed(source("x_ptr, y_ptr, B: tl.constexpr",
+                                         "    o = tl.program_id(0) * B + tl.arange(0, B)\n    i = " + index +
+                                             "\n    tl.store(y_ptr + o, tl.load(x_ptr + i, mask=i >= 0))\n"),
+                                  arguments("B=8", {"x_ptr=4096:fp32", "y_ptr=16:fp32"}));
+        const auto of = [&k](std::size_t tile) {
+            const auto& boxes = k.tiles.at(tile).read_boxes.at("x_ptr");
+            return Boxes(boxes.begin(), boxes.end());
+        };
+        return std::pair(of(0), of(1));
+    };
+    EXPECT_EQ(reads("(o + 100).to(tl.int8)"), std::pair(Boxes({{{100, 108}}}), Boxes({{{108, 116}}})));
+    EXPECT_EQ(reads("(o + 116).to(tl.int8) + 128"),
+              std::pair(Boxes({{{244, 252}}}), Boxes({{{0, 4}}, {{252, 256}}})));
+    EXPECT_EQ(reads("(o + 244).to(tl.uint8)"),
+              std::pair(Boxes({{{244, 252}}}), Boxes({{{0, 4}}, {{252, 256}}})));
+    EXPECT_EQ(reads("(o - 4).to(tl.uint16) % 4096"),
+              std::pair(Boxes({{{0, 4}}, {{4092, 4096}}}), Boxes({{{4, 12}}})));
+    EXPECT_EQ(reads("tl.where((o - 4).to(tl.uint32) < 8, o, -1)"),
+              std::pair(Boxes({{{4, 8}}}), Boxes({{{8, 12}}})));
+}
+
 TEST(Footprint, ABranchOnLoadedDataTakesBothSides) {
     const std::string text = source(
         "x_ptr, y_ptr, flag_ptr, B: tl.constexpr",

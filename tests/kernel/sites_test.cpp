@@ -202,6 +202,76 @@ TEST(Sites, AWhileLoopOverTilesIsPersistentToo) {
     EXPECT_EQ(slice(k, sites_of(k).tile_ids[0].anchor), "tile");
 }
 
+TEST(Sites, ACarriedIdIsWrappedWhereNoAddressFollowsFromItToo) {
+    const std::string text =
+        source("x_ptr, y_ptr, n, B: tl.constexpr, STEP: tl.constexpr",
+               "    tile = tl.program_id(0)\n    while tile < n:\n        r = tile * B + tl.arange(0, B)\n"
+               "        x = tl.load(x_ptr + r)\n        if tile == 0:\n            x = -x\n"
+               "        tl.store(y_ptr + r, x + tile)\n        tile += STEP\n");
+    const Kernel k = analysed(text, arguments("n=7,B=4,STEP=3", {"x_ptr=28:fp32", "y_ptr=28:fp32"}));
+    EXPECT_TRUE(k.persistent);
+    const std::vector<TileIdSite>& sites = sites_of(k).tile_ids;
+    ASSERT_EQ(sites.size(), 3u);
+    EXPECT_TRUE(sites[0].guards_reads);
+    for (const TileIdSite& data : {sites[1], sites[2]}) {
+        EXPECT_EQ(data.kind, TileIdSite::Kind::use);
+        EXPECT_EQ(slice(k, data.anchor), "tile");
+        EXPECT_FALSE(data.guards_reads || data.guards_writes);
+    }
+}
+
+/// y = x + `data` in a loop over 7 tiles by 3 programs; `before` and `after` are lines of the kernel and of
+/// the loop.
+Kernel loop_with(const std::string& before, const std::string& data, const std::string& after) {
+    const std::string text = source(
+        "x_ptr, y_ptr, n, B: tl.constexpr, STEP: tl.constexpr",
+        "    pid = tl.program_id(0)\n" + before + "    for tile in range(pid, n, STEP):\n" +
+            "        r = tile * B + tl.arange(0, B)\n        tl.store(y_ptr + r, tl.load(x_ptr + r) + " +
+            data + ")\n" + after);
+    return analysed(text, arguments("n=7,B=4,STEP=3", {"x_ptr=28:fp32", "y_ptr=28:fp32"}));
+}
+
+TEST(Sites, ALoopWhoseRoundsFollowFromTheProgramsIdMakesAProgramOneTile) {
+    EXPECT_TRUE(loop_with("", "tile", "").persistent);
+    EXPECT_TRUE(loop_with("    own = pid * 2\n", "1.0", "        own = tile * 2\n").persistent);
+    EXPECT_TRUE(loop_with("", "1.0", "        if B == 5:\n            tl.store(y_ptr + r, pid)\n").persistent)
+        << "never read";
+    EXPECT_FALSE(loop_with("", "pid", "").persistent);
+    EXPECT_FALSE(loop_with("", "tl.program_id(0)", "").persistent);
+    EXPECT_FALSE(loop_with("    own = (pid * 2, 1)\n", "own[0]", "").persistent);
+    EXPECT_FALSE(loop_with("    y_ptr += pid * 0\n", "1.0", "").persistent);
+    EXPECT_FALSE(loop_with("    ahead = pid + STEP\n", "ahead", "        ahead += STEP\n").persistent)
+        << "counted with the tiles, but another tile's id";
+}
+
+TEST(Sites, AnIdFromWhichTheNextOneIsCountedStaysTheSlots) {
+    const std::string text =
+        source("x_ptr, y_ptr, n, B: tl.constexpr, STEP: tl.constexpr",
+               "    tile = tl.program_id(0)\n    while tile < n:\n        r = tile * B + tl.arange(0, B)\n"
+               "        tl.store(y_ptr + r, tl.load(x_ptr + r))\n        following = tile + STEP\n"
+               "        tile = following\n");
+    const Kernel k = analysed(text, arguments("n=7,B=4,STEP=7", {"x_ptr=28:fp32", "y_ptr=28:fp32"}));
+    EXPECT_FALSE(k.persistent);
+    ASSERT_EQ(sites_of(k).tile_ids.size(), 1u);
+    EXPECT_EQ(sites_of(k).tile_ids[0].kind, TileIdSite::Kind::rebind);
+}
+
+TEST(Sites, WhatFollowsAnIdThatIsTakenBehindASemicolonIsIndentedAsItsLine) {
+    const Kernel k = analysed(source("x_ptr, y_ptr, n, B: tl.constexpr",
+                                     "    i = tl.program_id(0); j = tl.program_id(1)\n"
+                                     "    r = (i * n + j) * B + tl.arange(0, B)\n"
+                                     "    tl.store(y_ptr + r, tl.load(x_ptr + r))\n"),
+                              [] {
+                                  Arguments made = arguments("n=2,B=4", {"x_ptr=24:fp32", "y_ptr=24:fp32"});
+                                  made.grid = {3, 2, 1};
+                                  return made;
+                              }());
+    ASSERT_EQ(sites_of(k).tile_ids.size(), 1u);
+    EXPECT_EQ(sites_of(k).tile_ids[0].kind, TileIdSite::Kind::rebind_grid);
+    EXPECT_EQ(slice(k, sites_of(k).tile_ids[0].anchor), "j = tl.program_id(1)");
+    EXPECT_EQ(sites_of(k).tile_ids[0].indent, 4);
+}
+
 TEST(Sites, ALoopThatAddressesByAVariableThatIsNotTheIdMakesAProgramOneTile) {
     const std::string text = source(
         "x_ptr, y_ptr, n, B: tl.constexpr, STEP: tl.constexpr",

@@ -241,6 +241,8 @@ def test_an_operator_that_is_none_is_exit_2(operator, part, syncopate):
         ["--ranks", "two"],
         ["--calls", 0],
         ["--deadline", -1],
+        ["--deadline", "nan"],
+        ["--seed", -1],
         ["--delay-ms", -1],
         ["--device", "tpu"],
         ["--what"],

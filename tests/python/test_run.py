@@ -134,6 +134,22 @@ except ranks.RankError as error:
     assert "rank 1: the process ended without a result" in result.stdout, result.stdout + result.stderr
 
 
+def test_an_interrupt_of_all_processes_is_the_parents_to_handle():
+    code = """
+import os, signal
+from syncopate import ranks
+def work(place):
+    os.kill(os.getpid(), signal.SIGINT)  # a terminal's Ctrl-C goes to the ranks, too
+    return "goes on"
+print(ranks.run(2, work))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    result = subprocess.run(
+        [warm_python(), "-c", code], capture_output=True, text=True, timeout=HUNG, env=environment
+    )
+    assert result.stdout == "['goes on', 'goes on']\n", result.stdout + result.stderr
+
+
 HLO = f"""HloModule step, replica_count=3
 ENTRY main {{
   p0 = f32[{M // 3},{K}]{{1,0}} parameter(0)

@@ -300,8 +300,7 @@ private:
         }
     }
 
-    /// The shape that arrives. Starts and wrappers name several shapes in their tuples, so it is computed,
-    /// and compared with what is written where that is plain.
+    /// The shape that arrives: computed, and compared with what is written.
     static void resize(const Instruction& by, std::size_t k, Candidate& made, Exchange& exchange) {
         if (!exchange.before.is_array() || !made.problem.empty()) return;
         if (by.dimensions.size() > 1) {
@@ -338,10 +337,14 @@ private:
             return;
         }
         const Shape* written = &by.shape;
+        if (made.async && written->tuple) {  // (what it reads, what it makes, …)
+            if (written->elements.size() < 2) return;
+            written = &written->elements[1];
+        }
         if (by.operands.size() > 1 && written->tuple && k < written->elements.size()) {
             written = &written->elements[k];
         }
-        if (!made.async && written->is_array() && written->dims != exchange.after.dims) {
+        if (written->is_array() && written->dims != exchange.after.dims) {
             made.problem =
                 fmt::format("{} over {} ranks makes {} of {}, and {} is written", made.kind, parts,
                             exchange.after.to_string(), exchange.before.to_string(), written->to_string());

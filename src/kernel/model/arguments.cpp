@@ -32,10 +32,13 @@ bool integer(const std::string& text, std::int64_t& value) {
 
 Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
 
-Result<std::vector<std::int64_t>> integers(const std::string& text, char separator, std::int64_t least) {
+/// Whole numbers, a part of what was `given`.
+Result<std::vector<std::int64_t>> integers(const std::string& text, char separator, std::int64_t least,
+                                           const std::string& given) {
     std::vector<std::int64_t> result;
     for (const std::string& part : split(text, separator)) {
         std::int64_t value = 0;
+        if (part.empty()) return usage("`" + given + "` lacks a whole number");
         if (!integer(part, value)) return usage("`" + part + "` in `" + text + "` is not a whole number");
         if (value < least) return usage("`" + part + "` in `" + text + "` is below " + std::to_string(least));
         result.push_back(value);
@@ -95,6 +98,7 @@ Result<std::map<std::string, Scalar>> parse_scalars(const std::string& text) {
     if (text.empty()) return result;
     for (const std::string& part : split(text, ',')) {
         const std::size_t equals = part.find('=');
+        if (part.empty()) return usage("`" + text + "` has a comma too many: write NAME=VALUE,NAME=VALUE");
         if (equals == std::string::npos || equals == 0) return usage("`" + part + "` is not NAME=VALUE");
         const std::string name = part.substr(0, equals);
         std::string value = part.substr(equals + 1);
@@ -116,6 +120,8 @@ Result<std::map<std::string, Scalar>> parse_scalars(const std::string& text) {
                                 value.back() == value.front();
             const bool starts_numeric =
                 value[0] == '-' || value[0] == '.' || (value[0] >= '0' && value[0] <= '9');
+            if (value.find_first_not_of("-0123456789") == std::string::npos && starts_numeric)
+                return usage("`" + part + "` does not fit 64 bits");
             if (starts_numeric && end == value.c_str() + value.size())
                 scalar = real;
             else if (starts_numeric)
@@ -135,14 +141,14 @@ Result<std::pair<std::string, TensorArgument>> parse_tensor(const std::string& t
     TensorArgument tensor;
     std::string rest = text.substr(equals + 1);
     if (const std::size_t at = rest.find('@'); at != std::string::npos) {
-        const auto block = integers(rest.substr(at + 1), 'x', 1);
+        const auto block = integers(rest.substr(at + 1), 'x', 1, text);
         if (!block) return block.error();
         tensor.block = *block;
         rest.resize(at);
     }
     const std::vector<std::string> parts = split(rest, ':');
     if (parts.size() < 2 || parts.size() > 3) return usage("`" + text + "` is not a tensor" + form);
-    const auto shape = integers(parts[0], 'x', 0);
+    const auto shape = integers(parts[0], 'x', 0, text);
     if (!shape) return shape.error();
     tensor.shape = *shape;
     const auto dtype = dtype_from(parts[1]);
@@ -151,7 +157,7 @@ Result<std::pair<std::string, TensorArgument>> parse_tensor(const std::string& t
                      "` is not an element type such as bf16, fp16 or fp32");
     tensor.dtype = *dtype;
     if (parts.size() == 3) {
-        const auto strides = integers(parts[2], ',', 0);
+        const auto strides = integers(parts[2], ',', 0, text);
         if (!strides) return strides.error();
         tensor.strides = *strides;
         if (tensor.strides.size() != tensor.shape.size())
@@ -166,7 +172,8 @@ Result<std::pair<std::string, std::vector<std::int64_t>>> parse_values(const std
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
         return usage("`" + text + "` gives no values; write NAME=0,137,2178");
-    const auto values = integers(text.substr(equals + 1), ',', std::numeric_limits<std::int64_t>::min());
+    const auto values =
+        integers(text.substr(equals + 1), ',', std::numeric_limits<std::int64_t>::min(), text);
     if (!values) return values.error();
     return std::pair(text.substr(0, equals), *values);
 }
@@ -188,7 +195,7 @@ Status set_values(Arguments& arguments, const std::string& name, std::vector<std
 }
 
 Result<std::array<std::int64_t, 3>> parse_grid(const std::string& text) {
-    const auto given = integers(text, ',', 1);
+    const auto given = integers(text, ',', 1, text);
     if (!given) return given.error();
     if (given->size() > 3) return usage("`" + text + "`: a grid has one to three axes");
     std::array<std::int64_t, 3> grid{1, 1, 1};

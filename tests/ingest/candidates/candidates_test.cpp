@@ -193,6 +193,8 @@ TEST(Problem, SaysWhyThereIsNoPlan) {
               "has replica_groups of 2 and of 1 members");
     EXPECT_EQ(problem_of("bf16[32] all-gather(a), dimensions={0}, replica_groups={{0,1}}"),
               "all-gather over 2 ranks makes bf16[16] of bf16[8], and bf16[32] is written");
+    EXPECT_EQ(problem_of("(bf16[8], bf16[32]) all-gather-start(a), dimensions={0}, replica_groups={{0,1}}"),
+              "all-gather over 2 ranks makes bf16[16] of bf16[8], and bf16[32] is written");
     EXPECT_EQ(problem_of("bf16[16] all-gather(a), dimensions={0,0}, replica_groups={{0,1}}"),
               "names 2 axes of bf16[8], where one is expected");
     EXPECT_EQ(problem_of("bf16[16] all-gather(a), replica_groups={{0,1}}"), "names no axis of bf16[8]");

@@ -75,21 +75,37 @@ Result<Kernel> Analysis::on_grid() {
     return kernel;
 }
 
+/// Why rounds of the tile loop cannot be exchanged between programs, and where: a round may follow from the
+/// program's id only as the id of its tile, which fused kernels replace wherever it is read.
+std::optional<std::pair<SourceRange, std::string>> Analysis::objection_to_tiles() const {
+    const Findings& found = evaluator_.found;
+    if (evaluator_.by_program || found.tile_loop == nullptr) return std::nullopt;
+    if (found.own_id != nullptr) {
+        return std::pair(found.own_id->where,
+                         quoted(module_, found.own_id->where) +
+                             " in it follows from the program's id, not from the tile's");
+    }
+    for (std::size_t i = 0; i < evaluator_.sources.size(); ++i) {
+        const TaintSource& source = evaluator_.sources[i];
+        if (source.kind != TaintSource::Kind::carried_id) continue;
+        const std::string name = "`" + source.expr->text + "`";
+        if (!source.is_tile_id) {
+            return std::pair(source.expr->where,
+                             name + " is carried from tile to tile, and is not the id of the tile there");
+        }
+        if ((found.count_taint >> std::min<std::size_t>(i, 63) & 1) != 0)
+            return std::pair(source.expr->where, "the next tile's id is counted from " + name + " there");
+    }
+    return std::nullopt;
+}
+
 /// The rest of what the kernel is.
 Result<Kernel> Analysis::finished(Kernel kernel) {
     kernel.params.clear();
     const std::vector<const Parameter*> origins = add_params(kernel);
     if (const Status status = name_axes(kernel); !status) return status.error();
-    for (std::size_t i = 0; i < evaluator_.sources.size(); ++i) {
-        const TaintSource& source = evaluator_.sources[i];
-        const std::uint64_t places = evaluator_.found.read_taint | evaluator_.found.write_taint;
-        if (source.kind != TaintSource::Kind::carried_id || source.is_tile_id ||
-            (places >> std::min<std::size_t>(i, 63) & 1) == 0 || evaluator_.by_program)
-            continue;
-        return no_tiles(source.expr->where, "addresses follow from `" + source.expr->text +
-                                                "`, which it carries from tile to tile and is not the id of "
-                                                "the tile there");
-    }
+    if (auto objection = objection_to_tiles())
+        return no_tiles(objection->first, std::move(objection->second));
     Result<Sites> sites = find_sites(module_, index_, evaluator_, kernel.grid);
     if (!sites) return sites.error();
     sites->loops = std::move(loop_sites_);

@@ -60,6 +60,7 @@ private:
     Result<Kernel> finished(Kernel kernel);
     std::vector<const Parameter*> add_params(Kernel& kernel) const;
     Error no_tiles(const SourceRange& where, std::string why);
+    [[nodiscard]] std::optional<std::pair<SourceRange, std::string>> objection_to_tiles() const;
     const Directive* directive(DirectiveKind kind) const;
     void forget();
     Status check_ids(const std::vector<std::int64_t>& ids);

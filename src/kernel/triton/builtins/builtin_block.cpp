@@ -1,11 +1,25 @@
 // Builtins that make blocks, give them axes, or another type.
 #include <cmath>
 #include <cstdlib>
+#include <string>
+#include <tuple>
+#include <utility>
 
 #include "kernel/triton/builtins/builtin_call.hpp"
 #include "kernel/triton/evaluate/operators.hpp"
 
 namespace syncopate::kernel::triton {
+
+/// The type of a name such as "int8" or "uint32"; other names are taken for 64 bits.
+BuiltinCall::WholeNumbers BuiltinCall::WholeNumbers::of(std::string_view name) {
+    const bool is_signed = !name.starts_with('u');
+    for (const std::int32_t bits : {8, 16, 32}) {
+        if (!name.ends_with(std::to_string(bits))) continue;
+        const std::int64_t half = std::int64_t{1} << (bits - 1);
+        return {bits, is_signed ? -half : 0, is_signed ? half - 1 : 2 * half - 1};
+    }
+    return {64, is_signed ? INT64_MIN : 0, INT64_MAX};
+}
 
 Value BuiltinCall::block_value(const Block* block) const {
     Value made;
@@ -74,6 +88,26 @@ BuiltinCall::Made BuiltinCall::zeros_like() {
     return tainted(block_value(block));
 }
 
+/// A whole number, or a block of them, in a type that may be too small for it: what is left of its bits.
+BuiltinCall::Made BuiltinCall::wrapped(const Value& value, const WholeNumbers& type) {
+    std::int64_t low = 0, high = 0;  // what has to be worked out element by element is taken to fit 32 bits
+    if (value.kind == ValueKind::integer) low = high = value.integer;
+    if (value.kind == ValueKind::block) std::tie(low, high) = ev_.range_of(*value.block);
+    if (value.kind == ValueKind::lazy && type.bits < 64) {
+        low = INT32_MIN;
+        high = INT32_MAX;
+    }
+    if (low >= type.least && high <= type.most) return value;
+    if (type.bits == 64) return ev_.opaque(e_, value.taint | taint_);
+    const auto number = [](std::int64_t n) { return make_integer(n, true, 0); };
+    const Value moved = ev_.binary(e_, Operator::subtract, value, number(type.least));
+    if (ev_.stopped()) return Value{};
+    const Value kept = ev_.binary(e_, Operator::bit_and, moved, number((std::int64_t{1} << type.bits) - 1));
+    if (ev_.stopped()) return Value{};
+    const Value made = ev_.binary(e_, Operator::add, kept, number(type.least));
+    return ev_.stopped() ? Value{} : tainted(made);
+}
+
 BuiltinCall::Made BuiltinCall::cast() {
     if (arguments_.empty()) return unknown();
     const Value type = argument(1, "dtype");
@@ -81,9 +115,10 @@ BuiltinCall::Made BuiltinCall::cast() {
     const bool named = type.kind == ValueKind::text;
     const bool is_integer = named && (type.text->starts_with("int") || type.text->starts_with("uint"));
     const Value& value = arguments_[0];
-    if (is_integer && (value.kind == ValueKind::integer || value.kind == ValueKind::block ||
-                       value.kind == ValueKind::lazy || value.kind == ValueKind::mask))
-        return value;
+    if (is_integer && *type.text != "int1" &&
+        (value.kind == ValueKind::integer || value.kind == ValueKind::block || value.kind == ValueKind::lazy))
+        return wrapped(value, WholeNumbers::of(*type.text));
+    if (is_integer && value.kind == ValueKind::mask) return value;
     if (named && *type.text == "int1" && Evaluator::is_known(value)) {
         const Value holds = ev_.compare(e_, Operator::not_equal, value, make_integer(0, false, 0));
         return ev_.stopped() ? Value{} : tainted(holds);

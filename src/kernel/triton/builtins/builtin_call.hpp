@@ -73,6 +73,15 @@ private:
     Made arange();
     Made full();
     Made zeros_like();
+    /// A type of whole numbers, and what it holds.
+    struct WholeNumbers {
+        std::int32_t bits = 64;
+        std::int64_t least = INT64_MIN;
+        std::int64_t most = INT64_MAX;
+
+        [[nodiscard]] static WholeNumbers of(std::string_view name);
+    };
+    Made wrapped(const Value& value, const WholeNumbers& type);
     Made cast();
     Made expand_dims();
     Made broadcast_to();

@@ -21,6 +21,7 @@ BuiltinCall::Made BuiltinCall::program_id() {
     const auto grid_axis = static_cast<std::int32_t>(*axis);
     const std::uint64_t bit = ev_.new_source(
         e_, {.kind = TaintSource::Kind::program_id, .grid_axis = grid_axis, .in_kernel = frame_.is_kernel});
+    if (ev_.in_tile_loop_ && ev_.found.own_id == nullptr) ev_.found.own_id = &e_;
     const std::int64_t id = ev_.program_[*axis];
     if (ev_.on_line() && ev_.in_tile_loop_) return ev_.not_affine_ = true, Value{};  // of several programs
     if (grid_axis != ev_.line_axis_) return make_integer(id, true, bit);

@@ -103,6 +103,8 @@ struct Findings {
     std::uint64_t read_taint = 0;   ///< of the addresses of loads: all of param_read_taint
     std::uint64_t write_taint = 0;  ///< of the addresses of stores
     std::uint64_t bound_taint = 0;  ///< of the tile loop's bound
+    std::uint64_t count_taint = 0;  ///< of the ids counted beside the tile loop's own, after a round
+    const Expr* own_id = nullptr;   ///< reads in the tile loop what is the program's, whichever tile it runs
     std::uint64_t all_counts = 0;   ///< every tile count that was computed
     const Stmt* tile_loop = nullptr;
     std::int64_t tile_start = 0, tile_stop = 0, tile_step = 0;  ///< of the last program's tile loop
@@ -354,6 +356,9 @@ private:
     Flow one_tile(const Stmt& statement, Frame& frame, std::int64_t id);
     Flow refuse_tiles(const SourceRange& where, std::string why);
     [[nodiscard]] std::optional<std::string> carried_along(const Stmt& statement, const Frame& frame) const;
+    [[nodiscard]] bool is_counted_id(const Value& value) const;
+    [[nodiscard]] bool is_programs(const Value& value) const;
+    void note_own_ids(const Stmt& statement, const Frame& frame);
     void note_carried_ids(const Stmt& statement, Frame& frame);
     void begin_tile(std::int64_t id);
     void end_tile(Frame& frame);
@@ -605,9 +610,10 @@ private:
     bool in_tile_loop_ = false;
     std::size_t tile_begin_ = 0;
     std::int64_t tile_id_ = 0;
-    std::vector<Value> carried_;    // of the tile loop, at the begin of a round; `assigned` has their slots
-    std::vector<bool> fresh_;       // of the tile loop: without a value when it is entered
-    std::int64_t loop_stores_ = 0;  // executed inside the tile loop, of this program
+    std::vector<Value> carried_;     // of the tile loop, at the begin of a round; `assigned` has their slots
+    std::vector<bool> fresh_;        // of the tile loop: without a value when it is entered
+    std::set<const Expr*> own_ids_;  // of the tile loop: read what follows from the program's id
+    std::int64_t loop_stores_ = 0;   // executed inside the tile loop, of this program
     Coordinates coord_;
     std::int64_t stores_ = 0;  // executed so far
     std::pair<const Expr*, std::int32_t> latest_store_, latest_load_;

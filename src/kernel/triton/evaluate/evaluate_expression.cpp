@@ -87,6 +87,10 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
                         (is_chosen(parameter) ? " as the launch has it"
                                               : " (or --tensor " + parameter + "=… if it is a tensor)"));
     }
+    if (in_tile_loop_ && own_ids_.contains(&e)) {
+        impure_ = true;
+        if (found.own_id == nullptr) found.own_id = &e;
+    }
     if (e.source >= 0 && !by_program &&
         sources[static_cast<std::size_t>(e.source)].kind == TaintSource::Kind::carried_id) {
         impure_ = true;  // the tile's id

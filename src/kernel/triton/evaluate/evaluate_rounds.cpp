@@ -198,6 +198,7 @@ Evaluator::Flow Evaluator::line_of_rounds(const Stmt& statement, Frame& frame, c
             const bool is_next = alone ? after.integer == wrap_add(before[i].integer, ids.step)
                                        : after.block->base == before[i].block->base + ids.step;
             if (!is_next) return Flow::stop;
+            found.count_taint |= after.taint;
             continue;
         }
         const bool data = after.kind == ValueKind::opaque || after.kind == ValueKind::lost_pointer;

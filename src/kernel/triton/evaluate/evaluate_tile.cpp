@@ -50,6 +50,8 @@ Evaluator::Flow Evaluator::one_tile(const Stmt& statement, Frame& frame, std::in
     const Flow flow = one_round(statement, frame);
     if (frame.stopped != nullptr) return refuse_tiles(statement.where, "it may end early, on data");
     if (flow != Flow::stop) end_tile(frame);
+    for (std::size_t i = 0; i < statement.assigned.size(); ++i)
+        if (is_counted_id(carried_[i])) found.count_taint |= frame.slots[statement.assigned[i]].taint;
     loop_stores_ += stores_ - stores;
     in_tile_loop_ = false;
     tile_begin_ = outer;
@@ -73,11 +75,43 @@ std::optional<std::string> Evaluator::carried_along(const Stmt& statement, const
         const Value &before = carried_[i], &after = frame.slots[slot];
         if (!statement.carried[i] || fresh_[i]) continue;
         if (statement.target != nullptr && slot == statement.target->slot) continue;
-        if (before.kind == ValueKind::integer && (before.taint & program_bits_) != 0) continue;
+        if (is_counted_id(before)) continue;
         const bool data = after.kind == ValueKind::opaque || after.kind == ValueKind::lost_pointer;
         if (data || !equal(before, after)) return frame.function->slots[static_cast<std::size_t>(slot)];
     }
     return std::nullopt;
+}
+
+/// Whether a value that a round begins with is the id of a tile, or of one a fixed number of tiles away.
+bool Evaluator::is_counted_id(const Value& value) const {
+    return value.kind == ValueKind::integer && (value.taint & program_bits_) != 0;
+}
+
+/// Whether a value follows from the program's id, or an item of it does.
+bool Evaluator::is_programs(const Value& value) const {
+    if ((value.taint & program_bits_) != 0) return true;
+    return value.kind == ValueKind::tuple &&
+           std::any_of(value.tuple->items, value.tuple->items + value.tuple->size,
+                       [this](const Value& item) { return is_programs(item); });
+}
+
+/// Notes where the tile loop may read what its program brought and follows from that program's id: a tile
+/// that another program runs would find something else there. Ids that are counted are sources instead.
+void Evaluator::note_own_ids(const Stmt& statement, const Frame& frame) {
+    const auto reads_own = [&](const Expr& e) {
+        if (e.kind != ExprKind::name || e.slot < 0 || !is_programs(frame.slots[e.slot])) return false;
+        const auto at = std::find(statement.assigned.begin(), statement.assigned.end(), e.slot);
+        if (at == statement.assigned.end()) return true;
+        const bool brought = statement.carried[static_cast<std::size_t>(at - statement.assigned.begin())];
+        return brought && !is_counted_id(frame.slots[e.slot]);
+    };
+    for (const Stmt* s : flattened(statement.body)) {
+        for (Expr* root : {s->value, s->target}) {
+            if (root == nullptr) continue;
+            for (const Expr* e : flattened(root))
+                if (reads_own(*e)) own_ids_.insert(e);
+        }
+    }
 }
 
 /// Variables carried around the tile loop that started from the program id may be tile ids too: each place
@@ -86,10 +120,10 @@ void Evaluator::note_carried_ids(const Stmt& statement, Frame& frame) {
     fresh_.clear();
     for (const std::int32_t slot : statement.assigned)
         fresh_.push_back(frame.slots[slot].kind == ValueKind::undefined);
+    note_own_ids(statement, frame);
     for (const std::int32_t slot : statement.assigned) {
         if (statement.kind == StmtKind::for_loop && slot == statement.target->slot) continue;
-        const Value& value = frame.slots[slot];
-        if (value.kind != ValueKind::integer || (value.taint & program_bits_) == 0) continue;
+        if (!is_counted_id(frame.slots[slot])) continue;
         for (const Stmt* s : flattened(statement.body)) {
             const bool is_own = (s->kind == StmtKind::assign || s->kind == StmtKind::augment) &&
                                 s->target->kind == ExprKind::name && s->target->slot == slot;

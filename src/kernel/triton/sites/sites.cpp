@@ -61,7 +61,7 @@ TileIdSite grid_site(const Function& kernel, const std::vector<const TaintSource
                                             [](const Stmt* s) { return is_docstring(*s); });
         site.anchor = (*begin)->where;
     }
-    site.indent = site.anchor.column - 1;
+    site.indent = kernel.body_indent;  // a statement may follow another one in its line
     return site;
 }
 
@@ -133,7 +133,9 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
             else
                 sites.foreign_id = source.expr->where;
         }
-        if (!site.guards_reads && !site.guards_writes) continue;
+        // Wherever it is read: a seed or a branch may follow from it, too.
+        const bool moved = source.kind == TaintSource::Kind::carried_id && found.tile_loop != nullptr;
+        if (!site.guards_reads && !site.guards_writes && !moved) continue;
         switch (source.kind) {
             case TaintSource::Kind::count: break;
             case TaintSource::Kind::tile_loop:
@@ -144,12 +146,6 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
                 sites.tile_ids.push_back(site);
                 break;
             case TaintSource::Kind::carried_id:
-                if (!source.is_tile_id) {
-                    return module.error(source.expr->where, "addresses follow from `" + source.expr->text +
-                                                                "`, which is carried from tile to tile and "
-                                                                "is not the id of the tile here: use the "
-                                                                "variable of the loop over tiles");
-                }
                 site.kind = TileIdSite::Kind::use;
                 site.variables = {source.expr->text};
                 site.anchor = source.expr->where;
