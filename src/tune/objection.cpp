@@ -48,6 +48,9 @@ std::string backend_objection(const Question& asked) {
     if (row.lane == fuse::LaneKind::library) return name + " carries out whole collectives: that is unfused";
     if (s.backend == Backend::ldst_inline && !(reduces(asked.kind) && s.pull))
         return "the kernels here store and load by descriptors, not by pointers";
+    if (fuse::is_inline(s.backend) && asked.problem.scales != Scales::none &&
+        (asked.kind == Kind::gathers || asked.kind == Kind::exchanges))
+        return "tiles that fetch x have no scales of it";
     if (asked.kind == Kind::block && (fuse::is_inline(s.backend) || fuse::is_engine(s.backend)))
         return "a program of two stages sends by copies";
     if (s.backend == Backend::tma_inline && s.pull && reduces(asked.kind))

@@ -366,6 +366,20 @@ TEST(Kernel, OfGluonMultipliesFp8WithAsManyBytesOnTheirWay) {
     }
 }
 
+TEST(Choose, ScalesThatComeWithXAreForTilesThatAreSentIt) {
+    const auto why = [](const char* spec, plan::Backend backend) {
+        const Problem problem = *parse_problem(spec, 8, 132);
+        return strategy_objection(problem, complete(problem, *find_machine("h200x8"), {.backend = backend}));
+    };
+    const char* scaled = "all_gather_matmul:M=512,N=4096,K=8192,dtype=fp8e4m3,scales=row";
+    EXPECT_EQ(why(scaled, plan::Backend::tma_inline), "tiles that fetch x have no scales of it");
+    EXPECT_EQ(why(scaled, plan::Backend::copy_engine), "");
+    EXPECT_EQ(why("all_gather_matmul:M=512,N=4096,K=8192,dtype=fp8e4m3", plan::Backend::tma_inline), "");
+    EXPECT_EQ(
+        why("matmul_reduce_scatter:M=512,N=4096,K=8192,dtype=fp8e4m3,scales=row", plan::Backend::tma_inline),
+        "");
+}
+
 TEST(Choose, OfFp8SendsBytesOfWhatItMoves) {
     const auto moved = [](const char* spec) {
         const Problem problem = *parse_problem(spec, 8, 132);

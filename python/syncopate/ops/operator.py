@@ -121,16 +121,8 @@ class Operator:
             tuning.tune_once(self.problem, group)
         rendezvous = group.rendezvous if group.size > 1 else None
         pair = not self._unfused_objection(group)
-        made, found = choose_found(self.problem, unfused=pair, rendezvous=rendezvous)
-        if getattr(self, "keep", False) and made.backend in plans.INLINE:  # tiles that fetch x keep nothing
-            return self._default(), False
-        return made, found
-
-    def _default(self) -> Strategy:
-        made = complete(self.problem, Strategy())
-        if getattr(self, "keep", False) and made.backend in plans.INLINE:
-            return complete(self.problem, Strategy(backend="copy_engine"))
-        return made
+        kept = getattr(self, "keep", False)  # tiles that fetch x keep nothing
+        return choose_found(self.problem, unfused=pair, kept=kept, rendezvous=rendezvous)
 
     def _together(self, what: str, work: Callable[[], Any]) -> bool:
         """Work by a strategy that tuning found. Where it fails on any rank, all set up the default one: False."""
@@ -147,7 +139,7 @@ class Operator:
         self._on_trial = False
         if getattr(self, "fused", None) is not None and self.fused.prepared:
             self._left.append(self.fused)
-        self._set_up(self._default())
+        self._set_up(complete(self.problem, Strategy()))
         return False
 
     def _unfused_objection(self, group: Group) -> str:
