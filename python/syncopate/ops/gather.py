@@ -62,14 +62,14 @@ class AllGatherMatmul(OneProduct):
     def check_problem(self) -> None:
         if self.axis not in (0, 1):
             raise ValueError(f"axis: expected 0 (rows) or 1 (columns), got {self.axis}")
+        if self.axis and self.problem.scales:
+            raise ValueError("axis=1: scales are of whole rows of x, and a rank has a part of each")
         if self.axis and self.k % self.group.size:
             raise ValueError(f"axis=1: K must be a multiple of the ranks, got {self.k} and {self.group.size}")
         if self.axis and self.strategy.chunking.slices != 1:
             raise ValueError(
                 "axis=1: shards are columns already, so the strategy cannot cut them into slices"
             )
-        if self.axis and self.problem.scales:
-            raise ValueError("axis=1: scales are of whole rows of x, and a rank has a part of each")
         if self.input_scales and self.strategy.backend in INLINE:
             raise ValueError(f"scales: tiles that fetch x themselves ({self.strategy.backend}) have none")
         if self.keep and self.strategy.backend in INLINE:
