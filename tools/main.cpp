@@ -1,4 +1,5 @@
 // The `syncopate` command: parses the command line and maps how it ended to an exit code.
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -19,14 +20,14 @@ void fail(const Error& error) {
 }
 
 CLI::Validator between(double least, double most) {
-    const CLI::Range range(least, most);
-    const auto check = [least, most, range](std::string& text) {
+    const std::string bounds = fmt::format("{:g} to {:g}", least, most);
+    const auto check = [least, most, bounds](std::string& text) {
         double value = 0;
         const bool is_number = CLI::detail::lexical_cast(text, value);
         const bool within = is_number && value >= least && value <= most;
-        return within ? std::string() : "Value " + text + " not in " + range.get_description();
+        return within ? std::string() : "Value " + text + " not in range " + bounds;
     };
-    return {check, range.get_description()};
+    return {check, fmt::format("FLOAT in [{:g} - {:g}]", least, most)};
 }
 
 namespace {

@@ -26,6 +26,7 @@ from .arguments import LAUNCH_OPTIONS, base_of, bind_launch, chosen_by, describe
 from .fused import Call, FusedKernel, Stage, _standing_in, _take
 from .group import FailedTogether, Group, of_process_group
 from .items import flat
+from .jit import refuse_launches_of_an_import
 from .prepared import Prepared
 from .strategy import Strategy, from_json, to_json
 
@@ -163,6 +164,7 @@ class AutoKernel(FusedKernel):
         return list(self._choices.values())
 
     def call(self, stage: int, grid: Any, /, *args: Any, **kwargs: Any) -> Call:
+        refuse_launches_of_an_import()
         kernel, signature = self.stages[stage].kernel, self._signatures[stage]
         options = {name: kwargs[name] for name in LAUNCH_OPTIONS if name in kwargs}
         for name in set(options) - set(signature.parameters):

@@ -82,8 +82,14 @@ class _Text:
             return self.kernel
         module = inspect.getmodule(function_of(self.kernel))
         package = module.__package__ if module else None
-        loaded = jit.load_module(stage.source, stage.kernel, package, origin=(self.file, stage.original))
-        return getattr(loaded, stage.kernel)
+        origin = (self.file, stage.original)
+        try:
+            return getattr(jit.load_module(stage.source, stage.kernel, package, origin=origin), stage.kernel)
+        except Exception as error:
+            raise RuntimeError(
+                f"{self.file}: importing it for the fused {stage.kernel} failed: {error}. What the file runs belongs "
+                'under `if __name__ == "__main__":`'
+            ) from error
 
 
 @dataclass
@@ -167,6 +173,7 @@ class FusedKernel:
 
     def call(self, stage: int, grid: Any, /, *args: Any, **kwargs: Any) -> Call:
         """The arguments of a stage's kernel, and launch options, as `kernel[grid](…)` takes them."""
+        jit.refuse_launches_of_an_import()
         signature = self._signatures[stage]
         options = {name: kwargs[name] for name in LAUNCH_OPTIONS if name in kwargs}
         for name in set(options) - set(signature.parameters):  # a kernel may ask for num_stages itself
@@ -390,6 +397,14 @@ def _take(call: Call, values: dict[str, list[int]]) -> _Taken:
     return taken
 
 
+def _one_each(name: str, given: Any, kernels: int) -> list[Mapping[str, Any]]:
+    """A mapping for each kernel; empty ones where nothing is given."""
+    mappings = [given] if isinstance(given, Mapping) else list(given or [{}] * kernels)
+    if len(mappings) != kernels:
+        raise ValueError(f"{name}: give one mapping for each of the {kernels} kernels, got {len(mappings)}")
+    return mappings
+
+
 def fuse(
     kernel: Any | Sequence[Any],
     plan: _syncopate.Plan | None = None,
@@ -418,9 +433,9 @@ def fuse(
     Without a plan: several kernels of one GPU that overlap tile by tile (ChainKernel); `bind` names the arrays that they
     share, and `strategy` says nothing. `way` is of these only: "tiles", "single", "stream", or the fastest one (None).
     """
-    one_kernel = isinstance(bind, Mapping)
-    kernels, binds = ([kernel], [bind]) if one_kernel else (list(kernel), list(bind))
-    known = [values or {}] if one_kernel else list(values or [{}] * len(kernels))
+    kernels = list(kernel) if isinstance(kernel, Sequence) else [kernel]
+    binds = _one_each("bind", bind, len(kernels))
+    known = _one_each("values", values, len(kernels))
     stages = [
         Stage(one, dict(names), {name: elements_of(of) for name, of in elements.items()})
         for one, names, elements in zip(kernels, binds, known, strict=True)

@@ -24,6 +24,18 @@ def cache_folder() -> Path:
     return Path(root)
 
 
+_importing: list[str] = []  # files of users that are being imported for a kernel, the innermost last
+
+
+def refuse_launches_of_an_import() -> None:
+    """Raises while a file is imported for its fused kernel: what the file itself launches would do so without end."""
+    if _importing:
+        raise RuntimeError(
+            f"{_importing[-1]} is imported for its fused kernel, and launches one itself then: put what it runs under "
+            '`if __name__ == "__main__":`'
+        )
+
+
 def load_module(
     source: str,
     stem: str,
@@ -53,11 +65,14 @@ def load_module(
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    _importing.append(origin[0] if origin else str(path))
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
+    finally:
+        _importing.pop()
     return module
 
 

@@ -93,6 +93,7 @@ def test_bench_of_attention_refuses_what_it_does_not_know(syncopate):
         ("--masks=half", "expected some of full, causal, documents"),
         ("--vary=split=2", "expected kind=K1,K2"),
         ("--rows=1k", "expected whole numbers"),
+        ("--ranks=-1", "--ranks -1: expected a whole number"),
     ):
         outcome = syncopate("bench", "attention", wrong)
         assert outcome.code == 2 and why in outcome.err, outcome.err
@@ -143,6 +144,8 @@ def test_a_backend_that_the_compiler_does_not_take_is_left_out(syncopate, tmp_pa
         (["gemm"], "gemm: no such operator; there are all_gather_matmul"),
         (["--shapes", "7B"], "--shapes 7B: expected HIDDENxF"),
         (["--tokens", "many"], "--tokens many: expected whole numbers"),
+        (["--ranks", "-1"], "--ranks -1: expected a whole number of at least 0"),
+        (["--local-ranks", "0"], "--local-ranks 0: expected a whole number of at least 1"),
         (["--vary", "split"], "--vary split: expected KEY=VALUE"),
         (["--vary", "spilt=2"], "--vary spilt=2: a strategy has no such value"),
         (["--peer", "nowhere.py"], "--peer nowhere.py: no such Python file"),

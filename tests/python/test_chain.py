@@ -51,6 +51,55 @@ def test_chains_of_plain_kernels_give_what_the_kernels_give_one_after_another(tm
     run("-c", COMPILE, emitted, TRITON_CACHE_DIR=str(tmp_path / "cache"))
 
 
+SCRIPT = """
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+import syncopate as sy
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_one(x_ptr, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(x_ptr + at, tl.load(x_ptr + at, mask=at < n) + 1, mask=at < n)
+
+
+twice = sy.fuse([add_one, add_one], bind=[{"x_ptr": "X"}, {"x_ptr": "X"}])
+
+
+def main():
+    x = torch.zeros(40)
+    twice.run([twice.call(stage, (3,), x, 40, B=16) for stage in range(2)])
+    print(x.sum().item())
+
+
+"""
+
+
+def test_a_file_that_runs_what_its_kernel_is_in_is_told_to_guard_it(tmp_path):
+    file = tmp_path / "add.py"
+    kept = {"SYNCOPATE_CACHE_DIR": str(tmp_path / "cache")}
+    file.write_text(SCRIPT + 'if __name__ == "__main__":\n    main()\n')
+    assert run(file, **kept) == "80.0\n"
+    file.write_text(SCRIPT + "main()\n")
+    with pytest.raises(AssertionError) as raised:
+        run(file, **kept)
+    assert f"{file} is imported for its fused kernel, and launches one itself then" in str(raised.value)
+    assert 'put what it runs under `if __name__ == "__main__":`' in str(raised.value)
+
+
+def test_several_kernels_have_one_mapping_each():
+    import syncopate as sy
+
+    with pytest.raises(ValueError, match="bind: give one mapping for each of the 2 kernels, got 1"):
+        sy.fuse([len, len], bind=[{"x_ptr": "X"}])
+    with pytest.raises(ValueError, match="values: give one mapping for each of the 2 kernels, got 3"):
+        sy.fuse([len, len], bind=[{}, {}], values=[{}, {}, {}])
+
+
 COMPILE_SINGLE = """
 import sys
 from pathlib import Path

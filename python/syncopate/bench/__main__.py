@@ -84,6 +84,10 @@ def check(options: argparse.Namespace) -> None:
         if operator not in CASES:
             raise ValueError(f"{operator}: no such operator; there are {', '.join(CASES)}")
     check_variations(options.vary)
+    for name, least in (("local_ranks", 1), ("ranks", 0), ("rounds", 0), ("scale", 0)):
+        if getattr(options, name) < least:
+            given = f"--{name.replace('_', '-')} {getattr(options, name)}"
+            raise ValueError(f"{given}: expected a whole number of at least {least}")
     if not all(m.isdecimal() and int(m) > 0 for m in options.tokens.split(",") if m):
         raise ValueError(f"--tokens {options.tokens}: expected whole numbers, comma-separated")
     widths(options.shapes)

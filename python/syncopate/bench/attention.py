@@ -74,6 +74,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         if not all(value.isdecimal() and (int(value) > 0 or name == "kv_heads") for value in values):
             parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: expected whole numbers")
         setattr(options, name, [int(value) for value in values])
+    for name in ("ranks", "rounds", "head_dim"):
+        if getattr(options, name) < 0:
+            parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: expected a whole number")
     for mask in options.masks.split(","):
         if mask not in MASKS:
             parser.error(f"--masks {options.masks}: expected some of {', '.join(MASKS)}")
