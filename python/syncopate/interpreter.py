@@ -12,6 +12,7 @@ import traceback
 from contextlib import nullcontext
 
 from .bounds import Bounds, KernelError, held, is_user_file, place_text, program_text
+from .interpreter_speed import spare_repetition
 
 
 def enable() -> None:
@@ -31,6 +32,7 @@ def launch(kernel, grid: tuple[int, ...], arguments: dict[str, object], bounds: 
             )
         kernel = kernel.fn
     repair_bf16()
+    spare_repetition()
 
     class SharedMemoryExecutor(GridExecutor):
         def _init_args_hst(self, args_dev, kwargs):
