@@ -49,6 +49,7 @@ def ask(address: str) -> int:
 def serve(address: str) -> list[str]:
     """Answers callers; returns in each process that is to run something: its arguments."""
     import ctypes
+    import gc
     import select
     import signal
 
@@ -96,6 +97,7 @@ def serve(address: str) -> list[str]:
                 ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
                 import_what_interprets()
             connection, _ = listener.accept()
+            gc.freeze()  # or each process would copy, to look for garbage at its end, all that has been imported
             if os.fork() == 0:
                 for one in listeners:
                     one.close()
