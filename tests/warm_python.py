@@ -78,6 +78,7 @@ def serve(address: str) -> list[str]:
 
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGTERM, end)
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
     plain, interpreting = (socket.socket(socket.AF_UNIX) for _ in range(2))
     interpreting.bind(address + "-interpreting")
     plain.bind(address + ".new")
