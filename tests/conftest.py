@@ -62,23 +62,39 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
-# Where warm_python.py finds its server, which the first to ask for it starts.
-WARM = tempfile.TemporaryDirectory(prefix="warm-")
-os.environ["SYNCOPATE_WARM"] = f"{WARM.name}/socket"
+# Where warm_python.py finds its server, which the first to ask for it starts, or the process that spreads tests over others,
+# for all of them.
+IS_ONE_OF_SEVERAL = "PYTEST_XDIST_WORKER" in os.environ
+if not IS_ONE_OF_SEVERAL:
+    WARM = tempfile.TemporaryDirectory(prefix="warm-")
+    os.environ["SYNCOPATE_WARM"] = f"{WARM.name}/socket"
+WARM_PYTHON = Path(__file__).resolve().parent / "warm_python.py"
+
+
+def pytest_configure(config) -> None:
+    if getattr(config.option, "numprocesses", None) and not IS_ONE_OF_SEVERAL:
+        warm_server()
+
+
+@functools.cache
+def warm_server() -> subprocess.Popen:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [sys.executable, WARM_PYTHON, "--serve", os.environ["SYNCOPATE_WARM"]]
+    server = subprocess.Popen(words, env={**environment, "OMP_NUM_THREADS": "1"}, cwd="/")
+    atexit.register(lambda: (server.terminate(), server.wait()))
+    return server
 
 
 @functools.cache
 def warm_python() -> str:
     """What tests start Python with where they do not test how it starts: see warm_python.py."""
-    script = Path(__file__).resolve().parent / "warm_python.py"
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    words = [sys.executable, script, "--serve", os.environ["SYNCOPATE_WARM"]]
-    server = subprocess.Popen(words, env={**environment, "OMP_NUM_THREADS": "1"}, cwd="/")
-    atexit.register(lambda: (server.terminate(), server.wait()))
+    server = None if IS_ONE_OF_SEVERAL else warm_server()
+    end = time.monotonic() + HUNG
     while not os.path.exists(os.environ["SYNCOPATE_WARM"]):
-        assert server.poll() is None, "the warm Python has ended"
+        gone = server.poll() is not None if server else time.monotonic() > end
+        assert not gone, "the warm Python has ended"
         time.sleep(0.05)
-    return str(script)
+    return str(WARM_PYTHON)
 
 
 @dataclass

@@ -4,7 +4,8 @@
     warm_python.py [-u] -c CODE | -m MODULE | FILE  [ARGUMENT …]     as python takes them; SYNCOPATE_WARM names the socket
     python warm_python.py --serve SOCKET                             the server
 
-Importing torch takes 1.7 s of a CPU, and the tests start hundreds of processes. The forked process has the caller's
+Importing torch takes 1.7 s of a CPU, and the tests start hundreds of processes. Of those that interpret kernels the server
+has a second self, with triton and torch.compile imported, too. The forked process has the caller's
 arguments, environment, folder and files 0 to 2, and a group of its own. The caller ends when it and all that it has
 started have ended, with its exit code; if something is left a minute later, with 99. If the caller is killed, so are they.
 """
@@ -16,6 +17,18 @@ import sys
 LEFT_BEHIND = 99
 
 
+def interprets(words: list[str]) -> bool:
+    """Whether what is asked for interprets its kernels, as it is told or by itself. What says how torch.compile is to be
+    imported comes too late there."""
+    told = os.environ.get("TRITON_INTERPRET", "")
+    if told == "0" or any(name.startswith("TORCHDYNAMO_") for name in os.environ):
+        return False
+    names = [os.path.basename(word) for word in words[:2]]
+    by_itself = any(name.startswith("host_") and name.endswith(".py") for name in names)
+    commands = words[:1] == ["-m"] and words[1] in ("syncopate.run", "syncopate.demo")
+    return told == "1" or by_itself or (commands and not os.path.exists("/dev/nvidia0"))
+
+
 def ask(address: str) -> int:
     """The caller's side: the exit code."""
     import json
@@ -23,7 +36,7 @@ def ask(address: str) -> int:
 
     request = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(address)
+        connection.connect(address + "-interpreting" * interprets(sys.argv[1:]))
         socket.send_fds(connection, [struct.pack("=Q", len(request))], [0, 1, 2])
         connection.sendall(request)
         answer = connection.recv(4)
@@ -35,6 +48,9 @@ def ask(address: str) -> int:
 
 def serve(address: str) -> list[str]:
     """Answers callers; returns in each process that is to run something: its arguments."""
+    import ctypes
+    import gc
+    import select
     import signal
 
     # What makes it warm. Nothing that imports triton: how it defines kernels depends on a process's own settings.
@@ -42,6 +58,8 @@ def serve(address: str) -> list[str]:
     import torch  # noqa: F401
     import torch.distributed.run
     import torch.distributed.tensor.parallel  # noqa: F401
+
+    pr_set_pdeathsig, second_self = 1, 0
 
     def reap(*_: object) -> None:
         """So that what they took of the CPU is counted."""
@@ -52,27 +70,56 @@ def serve(address: str) -> list[str]:
             pass
 
     def end(*_: object) -> None:
+        if second_self:
+            os.kill(second_self, signal.SIGTERM)
+            os.waitpid(second_self, 0)
         reap()
         os._exit(0)
 
     signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGTERM, end)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address + ".new")
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
+    plain, interpreting = (socket.socket(socket.AF_UNIX) for _ in range(2))
+    interpreting.bind(address + "-interpreting")
+    plain.bind(address + ".new")
+    for listener in (plain, interpreting):
         listener.listen(64)
-        os.rename(address + ".new", address)
-        while True:
+    os.rename(address + ".new", address)
+    listeners = [plain, interpreting]
+    while True:
+        for listener in select.select(listeners, [], [])[0]:
+            if listener is interpreting and len(listeners) == 2:
+                second_self = os.fork()
+                listeners = [plain] if second_self else [interpreting]
+                if second_self:
+                    interpreting.close()
+                    continue
+                plain.close()
+                ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
+                import_what_interprets()
             connection, _ = listener.accept()
+            gc.freeze()  # or each process would copy, to look for garbage at its end, all that has been imported
             if os.fork() == 0:
-                listener.close()
+                for one in listeners:
+                    one.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 return keep(connection)
             connection.close()
 
 
+def import_what_interprets() -> None:
+    os.environ["TRITON_INTERPRET"] = "1"
+    import torch._dynamo  # noqa: F401
+    import torch._functorch.aot_autograd
+    import torch._inductor.debug
+    import torch._inductor.pattern_matcher  # noqa: F401
+    import triton.experimental.gluon.nvidia.hopper  # noqa: F401 - which Triton asks for at the first launch
+
+
 def keep(connection: socket.socket) -> list[str]:
     """Forks what was asked for and stays until all of it has ended; returns in the forked process."""
+    import contextlib
     import ctypes
     import json
     import select
@@ -104,8 +151,6 @@ def keep(connection: socket.socket) -> list[str]:
         os.close(file)
 
     def kill() -> None:
-        import contextlib
-
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
 
@@ -126,7 +171,8 @@ def keep(connection: socket.socket) -> list[str]:
                 time.sleep(0.01)
     except ChildProcessError:
         pass
-    connection.send(struct.pack("=i", code))
+    with contextlib.suppress(OSError):  # the caller may have gone
+        connection.send(struct.pack("=i", code))
     os._exit(0)
 
 

@@ -5,7 +5,6 @@ import functools
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -82,7 +81,7 @@ def syncopate(folder: Path, *words: object) -> str:
 def words(name: str) -> dict:
     """Of the case, as the command takes them."""
     done = subprocess.run(
-        [sys.executable, HERE / "words.py", name], capture_output=True, text=True, timeout=HUNG
+        [warm_python(), HERE / "words.py", name], capture_output=True, text=True, timeout=HUNG
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

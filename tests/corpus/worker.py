@@ -7,6 +7,7 @@ Sources of fused kernels that are to be compiled for a GPU go into FOLDER, with 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import multiprocessing
@@ -92,6 +93,7 @@ def main() -> None:
 
     names = [n for n in cases.REGISTRY if not wanted or n in wanted or n.split("/")[0] in wanted]
     jobs = []
+    gc.freeze()  # or each process would copy what is imported when it looks for garbage
     with multiprocessing.get_context("fork").Pool(int(os.environ.get("JOBS", os.cpu_count() or 1))) as pool:
         runs = [pool.apply_async(run_case, (name, folder)) for name in names]
         for run in runs:

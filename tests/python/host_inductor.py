@@ -336,7 +336,9 @@ def check_inductor(mesh) -> None:
 
     torch._dynamo.reset()
     x = torch.randn(8, 16)
-    with torch.no_grad(), fresh_cache():
+    # Inductor's own C++ is no matter here: without vectors it need not try out which of them this machine has.
+    scalar = torch._inductor.config.patch({"cpp.vec_isa_ok": False})
+    with torch.no_grad(), fresh_cache(), scalar:
         plain = torch.compile(function, fullgraph=True)
         run(plain, False, "not enabled")
         run(torch.compile(function, fullgraph=True, options=inductor.options()), True, "by options")

@@ -3,10 +3,10 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from conftest import warm_python
 
 pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 def chosen_on_ranks(tmp_path, name):
     environment = os.environ | {"SYNCOPATE_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
     environment.pop("SYNCOPATE_TUNE", None)
-    command = [sys.executable, str(HERE / "host_auto.py"), "2", name]
+    command = [warm_python(), str(HERE / "host_auto.py"), "2", name]
     result = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
     assert result.returncode == 0, result.stderr[-2000:]
     return json.loads(result.stdout)

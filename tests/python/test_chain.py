@@ -2,10 +2,10 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from conftest import warm_python
 
 pytest.importorskip("triton")
 pytest.importorskip("syncopate")
@@ -35,7 +35,7 @@ assert starts < ptx.index("mma") < waits, "the next kernel may start before the 
 
 def run(*command, **environment):
     result = subprocess.run(
-        [sys.executable, *map(str, command)],
+        [warm_python(), *map(str, command)],
         capture_output=True,
         text=True,
         timeout=900,

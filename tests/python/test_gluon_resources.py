@@ -4,11 +4,10 @@ the table beside this file says. Where one takes less, `python tests/python/gluo
 import csv
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import HUNG
+from conftest import HUNG, warm_python
 
 pytest.importorskip("triton")
 pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
@@ -25,7 +24,7 @@ def rows_of(text: str) -> dict[str, dict[str, int]]:
 def test_no_gluon_kernel_takes_more_of_a_multiprocessor_than_it_did():
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, SCRIPT], capture_output=True, text=True, timeout=HUNG, env=environment
+        [warm_python(), SCRIPT], capture_output=True, text=True, timeout=HUNG, env=environment
     )
     assert done.returncode == 0, done.stderr
     known, found = rows_of(SCRIPT.with_suffix(".csv").read_text()), rows_of(done.stdout)

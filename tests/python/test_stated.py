@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import BINARY, HUNG, ROOT, SWEEP
+from conftest import BINARY, HUNG, ROOT, SWEEP, warm_python
 
 pytest.importorskip("triton")
 pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
@@ -27,7 +27,7 @@ def in_fresh_python(script: str) -> str:
     environment = os.environ | {"PYTHONPATH": path}
     environment.pop("TRITON_INTERPRET", None)
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=HUNG, env=environment
+        [warm_python(), "-c", script], capture_output=True, text=True, timeout=HUNG, env=environment
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

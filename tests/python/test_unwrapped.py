@@ -2,8 +2,9 @@
 
 import os
 import subprocess
-import sys
 import textwrap
+
+from conftest import warm_python
 
 KERNEL = """
     import triton
@@ -30,6 +31,6 @@ def test_the_function_is_found_under_all_layers(tmp_path):
     for interpret in ("0", "1"):
         environment = dict(os.environ, TRITON_INTERPRET=interpret)
         done = subprocess.run(
-            [sys.executable, path], env=environment, capture_output=True, text=True, timeout=120
+            [warm_python(), path], env=environment, capture_output=True, text=True, timeout=120
         )
         assert done.returncode == 0, done.stderr
