@@ -18,6 +18,9 @@ import torch.distributed as dist
 
 from .table import write_report
 
+#: Seconds after which NCCL gives up a collective that another rank never began, as where a peer fails on one rank alone.
+LIMIT = 180
+
 
 def start(rank: int, size: int, store: str) -> None:
     """Joins the process group; on a GPU, this process's own."""
@@ -30,7 +33,9 @@ def start(rank: int, size: int, store: str) -> None:
         return
     local = int(os.environ.get("LOCAL_RANK", rank))
     torch.cuda.set_device(local)
-    dist.init_process_group("nccl", device_id=torch.device("cuda", local), **init)
+    dist.init_process_group(
+        "nccl", device_id=torch.device("cuda", local), timeout=datetime.timedelta(seconds=LIMIT), **init
+    )
     try:
         import torch.distributed._symmetric_memory as symmetric_memory
 

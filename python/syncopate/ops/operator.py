@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -387,8 +388,29 @@ class _StandIns(dict):
 
     def __missing__(self, name: str) -> torch.Tensor:
         shape, dtype = next((s, d) for tensor, s, d in self._operator.plan.tensors if tensor == name)
-        made = self[name] = torch.empty(*shape, dtype=DTYPES[dtype], device=self._operator.device)
+        made = self[name] = _without_memory(shape, DTYPES[dtype], self._operator.device)
         return made
+
+
+def _without_memory(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A tensor that nobody reads or writes. On a GPU it takes no memory but for its first bytes: a whole tensor of the plan may
+    not fit beside the heap."""
+    if device.type != "cuda":
+        return torch.empty(*shape, dtype=dtype, device=device)
+    return torch.as_tensor(_Address(math.prod(shape) * dtype.itemsize, device), device=device).view(dtype).view(*shape)
+
+
+class _Address:
+    """`size` bytes from an address of the GPU on, of which few are allocated."""
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self._there = torch.empty(512, dtype=torch.uint8, device=device)
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (self._there.data_ptr(), False),
+            "version": 3,
+        }
 
 
 def members_of(group: Group | Any | None, device: str) -> Group:
