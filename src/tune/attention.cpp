@@ -147,16 +147,13 @@ private:
         return now;
     }
 
-    /// When all of O and L is back, each rank's chunks made one after another until its end.
+    /// When all of O and L is back. Tiles of all heads end together, so that nothing leaves before a rank's end.
     [[nodiscard]] double returned(const plan::Plan& plan, const std::vector<double>& ends) const {
         std::vector<std::vector<plan::OpTiming>> timings;
         for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
-            const auto goes_back = [](const plan::Op& op) { return op.dst.tensor >= o_rows; };
-            const auto count = static_cast<double>(std::ranges::count_if(plan.ranks[rank], goes_back));
             std::vector<plan::OpTiming>& own = timings.emplace_back(plan.ranks[rank].size());
-            double made = 0;
             for (std::size_t i = 0; i < own.size(); ++i) {
-                if (goes_back(plan.ranks[rank][i])) own[i].ready_us = ends[rank] * ++made / count;
+                if (plan.ranks[rank][i].dst.tensor >= o_rows) own[i].ready_us = ends[rank];
             }
         }
         const auto simulated = plan::simulate(plan, links_, {.posts = true, .timings = std::move(timings)});

@@ -219,6 +219,7 @@ private:
             last = std::max(last, carried + made.compute / rounds());
         }
         last = std::max(last, weights_us(row_groups()));
+        if (kind_ == Kind::sends) last += rates_.sent_us;
         return whole(made, last + rates_.copied_part_us * (parts() - 1));
     }
 

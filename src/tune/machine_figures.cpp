@@ -42,6 +42,7 @@ std::span<const FigureRow> machine_figures() {
         FigureRow{"read_us", kUs, "what such a sum takes beside its bytes", &R::read_us},
         FigureRow{"pulled_last_gbps", kGb, "the last contributions, which a sum reads at its peers while others still multiply", &R::pulled_last_gbps},
         FigureRow{"part_us", kUs, "each further part of what is summed beside the product", &R::part_us},
+        FigureRow{"sent_us", kUs, "what is sent and summed by nobody, from its last tile on, beside its transfer", &R::sent_us},
         FigureRow{"copied_part_us", kUs, "each further part of what a product makes that is copied", &R::copied_part_us},
         FigureRow{"last_us", kUs, "the last part's way to all ranks beside its bytes", &R::last_us},
         FigureRow{"copies_us", kUs, "copies by the copy engine before a product until the first leaves, besides what one takes alone", &R::copies_us},

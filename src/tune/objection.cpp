@@ -55,6 +55,13 @@ std::string backend_objection(const Question& asked) {
         return "a program of two stages sends by copies";
     if (s.backend == Backend::tma_inline && s.pull && reduces(asked.kind))
         return "owners read contributions by loads, not by a kernel's descriptors";
+    if (s.backend == Backend::tma_inline && asked.kind == Kind::sends && !s.tiles.empty()) {
+        const std::int64_t block = s.tiles.back().block_m;
+        const std::int64_t ranks = asked.problem.ranks;
+        if (asked.last.m % (ranks * block) != 0)
+            return fmt::format("some tile of {} rows is for several of {} ranks, and stored at one", block,
+                               ranks);
+    }
     return {};
 }
 

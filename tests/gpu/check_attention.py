@@ -80,7 +80,7 @@ def check_exact(op: ops.Attention, name: str, calls: int) -> None:
     seen = seen_by(op)
     counts = seen.sum(-1)
     for call in range(calls):
-        v = tagged((op.b, op.hkv, op.s, op.d), call)
+        v = tagged((op.b, op.hkv, op.s, op.d), call).to(op.dtype)
         q = torch.zeros(op.b, op.h, op.s, op.d, device="cuda", dtype=op.dtype)
         k = data(op, call)[1]
         o, _ = op(op.shard(q), op.shard(k), op.shard(v))

@@ -67,6 +67,7 @@ struct Rates : fuse::Costs {
     double read_us = 0;
     double pulled_last_gbps = 0;
     double part_us = 0;
+    double sent_us = 0;
     double copied_part_us = 0;
     double last_us = 0;
     double copies_us = 0;
