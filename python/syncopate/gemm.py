@@ -28,7 +28,8 @@ def require_activation(activation: str) -> None:
 @dataclass
 class Product:
     """c [m, n] = act(a [m, k] @ w [k, n] + bias [n]), or w [n, k] with `w_transposed`, by at most `programs` programs.
-    `gluon`: by the stated kernel, not by a plain one. `scales`: of fp8 (ops.scales), which calls give for a and w."""
+    `gluon`: by the stated kernel, not by a plain one. `scales`: of fp8 (ops.scales), which calls give for a and w.
+    `whole_bias`: a bias is [m, n]."""
 
     m: int
     n: int
@@ -39,6 +40,7 @@ class Product:
     activation: str = ""
     gluon: bool = False
     scales: str = ""
+    whole_bias: bool = False
     _workspace: torch.Tensor | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -46,7 +48,7 @@ class Product:
         if self.gluon:
             from .kernels.stated_matmul import stated_matmul
 
-            return stated_matmul(self.w_transposed, scales=self.scales)
+            return stated_matmul(self.w_transposed, scales=self.scales, whole_bias=self.whole_bias)
         return kernels.matmul_mixed if self.tiling.num_wide >= 0 else kernels.matmul
 
     @functools.cached_property
@@ -157,7 +159,7 @@ class Product:
             "ACTIVATION": self.activation,
         }
         if bias is not None:
-            arguments["bias_ptr"] = bias
+            arguments |= {"bias_ptr": bias, "WHOLE_BIAS": self.whole_bias}
         if scales:
             arguments |= {"scale_a_ptr": scales[0], "scale_b_ptr": scales[1], "SCALES": self.scales}
         if t.num_wide >= 0:

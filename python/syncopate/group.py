@@ -89,6 +89,15 @@ def known(process_group: Any) -> list[Group]:
     return list(_groups.get(process_group, {}).values())
 
 
+def sums_in_two_shots(process_group: Any) -> bool:
+    """Whether torch has a two-shot all-reduce for such a process group of GPUs, if these can map each other's memory."""
+    import torch
+    import torch.distributed as dist
+
+    nccl = dist.get_backend(process_group) == "nccl"
+    return nccl and hasattr(torch.ops.symm_mem, "two_shot_all_reduce_out")
+
+
 def of_process_group(process_group: Any, device: str) -> Group:
     """The group of a torch.distributed process group (None: the default one), meeting through torch's store."""
     import torch

@@ -309,6 +309,37 @@ def queued() -> None:
         op.close()
 
 
+def many() -> None:
+    """100,000 queued calls of each operator, of four inputs in turn and with stragglers: all of an input have the same bits,
+    which are right."""
+    m, n, k = 256 * size(), 1024, 512
+    for operator in (ops.AllGatherMatmul, ops.MatmulReduceScatter, ops.MatmulAllReduce, *EXCHANGES):
+        op = ours(operator, m, n, k)
+        generator = torch.Generator(device="cuda").manual_seed(1 + rank())
+
+        def random_(*shape: int) -> torch.Tensor:
+            return torch.randn(*shape, device="cuda", generator=generator).to(torch.bfloat16)  # noqa: B023
+
+        rows = op.shard_rows if operator is ops.AllGatherMatmul else m
+        xs, w, out = [random_(rows, k) for _ in range(4)], random_(k, n), op.empty(op.out_rows, n)
+        ws = of_all(w)
+        right = [op.reference(of_all(x).__getitem__, lambda r: (ws[r],)) for x in xs]  # noqa: B023
+        bad, rng = torch.zeros((), device="cuda", dtype=torch.int64), random.Random(rank())
+        for turn in range(100_000):
+            straggle(rng, 2e-4)
+            bad += (op(xs[turn % 4], w, out) != right[turn % 4]).sum()
+        op.check()
+        expect(bad.item() == 0, f"100,000 queued calls of {op.name}: {bad.item()} elements differ")
+        op.close()
+
+
+def of_all(mine: torch.Tensor) -> list[torch.Tensor]:
+    """What each rank has in the place of `mine`."""
+    parts = [torch.empty_like(mine) for _ in range(size())]
+    dist.all_gather(parts, mine)
+    return parts
+
+
 def graphs() -> None:
     """One call captured as a CUDA graph, replayed 200 times with fresh data and stragglers, mixed with eager calls."""
     m, n, k = 2048, 2048, 1792
@@ -607,6 +638,7 @@ SECTIONS = {
         stages,
         examples,
         queued,
+        many,
         graphs,
         streams,
         repeated,

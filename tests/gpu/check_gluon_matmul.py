@@ -106,6 +106,10 @@ def options() -> None:
             c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
             run(a, w, c, (m, n, k), tiling, bias=bias, activation=activation)
             expect(f"{tiling} bias {activation}", c, function(product_))
+    for tiling in (SMALL[1], LARGE[0], GluonTiling(16, 32, 128, 16), GluonTiling(128, 192, 64, 4)):
+        c, whole = torch.empty(m, n, device="cuda", dtype=torch.bfloat16), random(m, n)
+        run(a, w, c, (m, n, k), tiling, bias=whole)
+        expect(f"{tiling} whole bias", c, a.float() @ w.float() + whole.float())
     for tiling in (GluonTiling(64, 128, 64, 4, 2), GluonTiling(128, 128, 64, 4)):
         c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
         run(a, wide, c, (m, n, k), tiling, activation="silu", gated=True)

@@ -195,6 +195,52 @@ def override() -> None:
     expect(ours.taken.total() == 3 and not ours.passed_on, str(ours))
 
 
+def added() -> None:
+    """A bias with an element for each of the product, forward and backward, by both kernels."""
+    report.clear()
+    with sy.deterministic(rows=1024):
+        for m, k, n in ((64 * size(), K, N), (512 * size(), K, N), (2048 * size(), 1024, 2048)):
+            x, w = data(m, k, seed=50).requires_grad_(), data(k, n, seed=51).requires_grad_()
+            bias = data(m, n, seed=52).requires_grad_()
+            y = ops.matmul_reduce_scatter(x, w, name(), bias)
+            shapes = ((m, k), (k, n), (m, n))
+            operands = [of_all(*shape, seed=50 + i) for i, shape in enumerate(shapes)]
+            total = sum(a @ b + c for a, b, c in zip(*operands, strict=True))
+            near(y, mine(total), f"a sum of {m} rows with a whole bias")
+            g = data(m // size(), n, seed=53)
+            y.backward(g)
+            whole = torch.cat(of_all(m // size(), n, seed=53))
+            near(bias.grad, whole, "the whole bias's gradient")
+            near(x.grad, whole @ w.double().t(), "x's gradient beside a whole bias")
+            near(w.grad, x.double().t() @ whole, "w's gradient beside a whole bias")
+    left = [outcome for _, outcome in report.current().calls if outcome != report.FUSED]
+    expect(not left, f"a whole bias is left to the pair: {left}")
+
+
+def two_shots() -> None:
+    """Few rows, where fused is slower: torch's two-shot after the product, queued with stragglers, and replayed."""
+    k = 4096
+    w = data(512, k, seed=60).t()
+    for m in (1, 3, 64):
+        xs = [data(m, k, seed=61 + turn) for turn in range(4)]
+        exact = [
+            sum(a @ b.t() for a, b in zip(of_all(m, k, seed=61 + turn), of_all(512, k, seed=60), strict=True))
+            for turn in range(4)
+        ]
+        _, reason = calls.look_up("matmul_all_reduce", xs[0], name(), (m, 512, k), w_transposed=True, bias=0)
+        by_nccl = dist.get_backend() == "nccl"  # ranks that share a GPU have gloo
+        expect(not by_nccl or reason.startswith("by torch's two-shot"), f"{m} rows: {reason!r}")
+        first = [ops.matmul_all_reduce(x, w, name()) for x in xs]
+        for y, right in zip(first, exact, strict=True):
+            near(y, right, f"{m} rows by two shots")
+        bad = torch.zeros((), device="cuda", dtype=torch.int64)
+        for turn in range(1000):
+            if turn % 50 == rank():
+                torch.cuda._sleep(3_000_000)
+            bad += (ops.matmul_all_reduce(xs[turn % 4], w, name()) != first[turn % 4]).sum()
+        expect(bad.item() == 0, f"{m} rows: {bad.item()} elements of queued calls differ")
+
+
 def pairs() -> None:
     """What no kernel takes runs as the unfused pair, also where ranks share a GPU and gloo sends."""
     x, w = data(ROWS, K, seed=11).double(), data(K, N, seed=2).double()
@@ -215,6 +261,8 @@ SECTIONS = {
     "rows": rows,
     "compiled": compiled,
     "override": override,
+    "added": added,
+    "two_shots": two_shots,
 }
 
 if __name__ == "__main__":

@@ -58,6 +58,8 @@ def gemms():
         GluonTiling(128, 192, 64, 4),
         pushed | {"w_transposed": True},
     )
+    whole = pushed | {"bias": True, "w_transposed": True}
+    yield "128x256x64/3 whole bias fused pushed transposed", GluonTiling(128, 256, 64, 3), whole
     yield "64x256x64/4", GluonTiling(64, 256, 64, 4), {}
     yield "128x128x64/5 fused pushed", GluonTiling(128, 128, 64, 5), fused | {"PUSHED": True}
     yield (
@@ -104,6 +106,8 @@ def compile_gemm(tiling, options):
 
     gated = options.get("gated", False)
     w = empty(n, k) if options.get("w_transposed") else empty(k, n * (1 + gated))
+    if options.get("bias"):
+        options["bias"] = empty(m, n)
     given = [empty(*shape, dtype=torch.float32) for shape in shapes_of(scales, m, n, k).values()]
     arguments = gluon_arguments(
         empty(m, k),

@@ -182,6 +182,7 @@ def check_functions(mesh) -> None:
     w, b, half = data(16, 24, seed=1), data(24, seed=2), data(16 * size, 24, seed=3)
     pair, wide = data(2, 16, 24, seed=8), data(24, 8 * size, seed=9)
     full, level = data(8, 24, seed=10), data(16 * size, 16, seed=11)
+    added = data(8 * size, 24, seed=12)
     square, tall, odd = data(16, 16, seed=4), data(8 * size, 24, seed=5), data(16, 23, seed=6)
 
     def gather(x, dim=0):
@@ -234,7 +235,12 @@ def check_functions(mesh) -> None:
         ("matmul_reduce_scatter", lambda x: scatter(x @ w, 1), (1, 4 * size, 16)),
         ("matmul_reduce_scatter", lambda x: scatter(x @ w, 1), (8, 16)),
         ("matmul_reduce_scatter", lambda x: scatter(torch.addmm(b, x, w)), (8 * size, 16)),
+        ("matmul_reduce_scatter", lambda x: scatter(torch.addmm(added, x, w)), (8 * size, 16)),
+        ("matmul_reduce_scatter", lambda x: scatter(torch.addmm(full, x, w), 1), (8, 16)),
         ("matmul_reduce_scatter", lambda x: scatter(x @ w + (2 * x) @ w + (3 * x) @ w), (8 * size, 16)),
+        ("matmul_reduce_scatter", lambda x: scatter(x @ w + (2 * x) @ w, 1), (2, 4 * size, 16)),
+        ("matmul_reduce_scatter", lambda x: scatter((2 * x) @ w + x @ w, 1), (8, 16)),
+        ("matmul_all_reduce", lambda x: functional.all_reduce(x @ w + (2 * x) @ w, "sum", group), (8, 16)),
         ("matmul_all_reduce", lambda x: functional.all_reduce(x @ w, "sum", group), (8, 16)),
         (
             "matmul_all_reduce",

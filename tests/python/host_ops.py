@@ -60,6 +60,7 @@ def check_bias(rank: int, size: int, group) -> None:
             )
             exact = (whole.float() @ w.float() + bias.float()).relu().to(dtype)
             expect(torch.equal(y, exact), f"bias {dtype} call {call} differs")
+        check_whole_bias(rank, size, group, dtype)
     whole, w, bias = numbers((rows * size, k), 7, dtype), numbers((k, n), 3, dtype), numbers((n,), 5, dtype)
     tiling = dataclasses.replace(sy.strategy.choose_tiling(rows * size, n, k, dtype, 4), num_wide=-1)
     for slices in (
@@ -77,6 +78,7 @@ def check_bias(rank: int, size: int, group) -> None:
     for bias, message in (
         (None, "bias: this op takes one"),
         (torch.zeros(n - 1), "bias: expected shape"),
+        (torch.zeros(rows * size, n), "bias: expected shape"),
         (torch.zeros(n, dtype=torch.bfloat16), "bias: expected dtype"),
         (torch.zeros(2 * n)[::2], "bias: it must be contiguous"),
     ):
@@ -87,6 +89,32 @@ def check_bias(rank: int, size: int, group) -> None:
         else:
             expect(False, f"{message!r} is not said")
     op.close()
+
+
+def check_whole_bias(rank: int, size: int, group, dtype: torch.dtype) -> None:
+    """An element for each of the product, by every operator around one: exact."""
+    rows, n, k = 20, 48, 64
+    m = rows * size
+    xs = [numbers((m, k), 70 + r, dtype) for r in range(size)]
+    ws, biases = ([numbers((a, n), at + r, dtype) for r in range(size)] for a, at in ((k, 80), (m, 90)))
+    own = slice(rank * rows, (rank + 1) * rows)
+    made = zip(xs, ws, biases, strict=True)
+    products = [(x.float() @ w.float() + bias.float()).to(dtype).float() for x, w, bias in made]
+    total = sum(products)
+    came = torch.cat([x[own] for x in xs]).float()
+    right = {
+        ops.AllGatherMatmul: xs[0].float() @ ws[rank].float() + biases[rank].float(),
+        ops.AllToAllMatmul: came @ ws[rank].float() + biases[rank].float(),
+        ops.MatmulReduceScatter: total[own],
+        ops.MatmulAllReduce: total,
+        ops.MatmulAllToAll: torch.cat([products[r][own] for r in range(size)]),
+    }
+    for kind, exact in right.items():
+        op = kind(m, n, k, dtype, group, bias=2)
+        x = xs[0][own] if kind is ops.AllGatherMatmul else xs[rank]
+        y = op(x, ws[rank], None, biases[rank])
+        expect(torch.equal(y, exact.to(dtype)), f"{kind.name}: a whole bias of {dtype} differs")
+        op.close()
 
 
 def check_x_where_it_is(rank: int, size: int, group) -> None:

@@ -80,6 +80,19 @@ def cases(group: str, size: int):
         lambda x, w, b: activated(gather(x) @ w + b, "gelu"),
     )
     yield (
+        "whole bias",
+        [(16, k), (k, n), (m, n)],
+        (lambda x, w, b: ops.all_gather_matmul(x, w, group, b)),
+        lambda x, w, b: gather(x) @ w + b,
+    )
+    for name, sent in (("matmul_reduce_scatter", scatter), ("matmul_all_to_all", exchange)):
+        yield (
+            f"{name}, whole bias",
+            [(m, k), (k, n), (m, n)],
+            lambda x, w, b, name=name: getattr(ops, name)(x, w, group, b),
+            lambda x, w, b, sent=sent: sent(x @ w + b),
+        )
+    yield (
         "columns",
         [(16 * size, k), (k * size, n)],
         (lambda x, w: ops.all_gather_matmul(x, w, group, axis=1)),

@@ -95,6 +95,8 @@ def check_wrong_operands(group: str, size: int) -> None:
         (lambda: gather(x, w.half(), group), "operands of one dtype"),
         (lambda: gather(x, w, group, b.half()), "operands of one dtype"),
         (lambda: reduce(x, w, group, b[:1]), "a bias [N]"),
+        (lambda: reduce(x, w, group, b.expand(7, 24)), "a bias [N] or [8, N]"),
+        (lambda: gather(x, w, group, b.expand(8, 24)), f"a bias [N] or [{8 * size}, N]"),
         (lambda: gather(x, w, group, activation="tanh"), "activation"),
         (lambda: gather(x, w, group, axis=-1), "axis: expected 0 (rows) or 1 (columns), got -1"),
         (lambda: ops.all_gather_matmuls(x, [], group), "at least one w"),

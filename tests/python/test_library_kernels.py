@@ -35,7 +35,8 @@ for parameter, width in (("b_desc", t.block_n), ("b_narrow_desc", t.block_n // 2
 b_shape = [n, k] if transposed else [k, n]
 shapes = {"a_desc": [m, k], "b_desc": b_shape, "b_narrow_desc": b_shape, "c_desc": [m, n]}
 constants = dict(BLOCK_M=t.block_m, BLOCK_N=t.block_n, BLOCK_K=t.block_k, GROUP_M=t.group_m, NUM_SMS=132,
-                 B_TRANSPOSED=transposed, PRECISION="tf32", ACTIVATION="", bias_ptr=None)
+                 B_TRANSPOSED=transposed, PRECISION="tf32", ACTIVATION="",
+                 bias_ptr=None, WHOLE_BIAS=False)
 scalars = dict(M=m, N=n, K=k)
 if mixed:
     scalars["num_wide"] = t.num_wide

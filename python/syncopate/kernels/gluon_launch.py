@@ -81,7 +81,7 @@ def gluon_arguments(
     **flags: Any,
 ) -> dict[str, Any]:
     """gluon_matmul's arguments for c [M, N] = act(a [M, K] @ w + bias), shape = (M, N, K). w [K, N], or [N, K] with
-    `w_transposed`; gated: twice N columns, c = act(a @ w[:, :N]) * (a @ w[:, N:]). `scales` (fp8): fp32 [M] and [N], or
+    `w_transposed`; bias [N] or [M, N]; gated: twice N columns, c = act(a @ w[:, :N]) * (a @ w[:, N:]). `scales` (fp8): fp32 [M] and [N], or
     [M, cdiv(K, 128)] and [cdiv(N, 128), cdiv(K, 128)]. `flags`: the kernel's further constexprs."""
     rows, columns, depth = tiling.boxes(a.dtype.itemsize)
     scale_a, scale_b = scales or (None, None)
@@ -111,6 +111,7 @@ def gluon_arguments(
         "B_TRANSPOSED": w_transposed,
         "GATED": gated,
         "ACTIVATION": activation,
+        "WHOLE_BIAS": bias is not None and bias.dim() == 2,
         "SCALES": "" if scale_a is None else "row" if scale_a.dim() == 1 else "block",
         **flags,
     }

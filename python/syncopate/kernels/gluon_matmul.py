@@ -88,6 +88,7 @@ class _Call:
     GATED: gl.constexpr
     ACTIVATION: gl.constexpr
     SCALES: gl.constexpr
+    WHOLE_BIAS: gl.constexpr
     FUSED: gl.constexpr
     B_EARLY: gl.constexpr
     AFTER_KERNEL: gl.constexpr
@@ -362,7 +363,12 @@ def _scale_and_bias(call, total, row, column, WIDTH: gl.constexpr):
         scale_a = gl.load(call.scale_a_ptr + rows, mask=rows < call.M, other=0.0)
         scale_b = gl.load(call.scale_b_ptr + columns, mask=columns < call.N, other=0.0)
         total = total * gl.expand_dims(scale_a, 1) * gl.expand_dims(scale_b, 0)
-    if call.bias_ptr is not None:
+    if call.WHOLE_BIAS:
+        rows = row + gl.arange(0, _ROWS, layout=gl.SliceLayout(1, LAYOUT))
+        there = gl.expand_dims(rows < call.M, 1) & gl.expand_dims(columns < call.N, 0)
+        places = gl.expand_dims(rows.to(gl.int64) * call.N, 1) + gl.expand_dims(columns, 0)
+        total += gl.load(call.bias_ptr + places, mask=there, other=0.0).to(gl.float32)
+    elif call.bias_ptr is not None:
         bias = gl.load(call.bias_ptr + columns, mask=columns < call.N, other=0.0).to(gl.float32)
         total += gl.expand_dims(bias, 0)
     return total
@@ -542,7 +548,7 @@ def gluon_matmul(
     a_desc,  # [M, K], block [64, BLOCK_K], or below 64 rows [BLOCK_M, 128 bytes]
     b_desc,  # [K, N], block [K of a_desc, BLOCK_N or 64 for 192]; with B_TRANSPOSED [N, K] likewise; GATED: 2 N for N
     c_desc,  # [M, N], block [rows of a_desc, columns of b_desc]
-    bias_ptr,  # [N], or None
+    bias_ptr,  # [N], or with WHOLE_BIAS [M, N]; or None
     scale_a_ptr,  # SCALES "row": fp32 [M]; "block": fp32 [M, cdiv(K, 128)]; else None
     scale_b_ptr,  # SCALES "row": fp32 [N]; "block": fp32 [cdiv(N, 128), cdiv(K, 128)]; else None
     M,
@@ -563,6 +569,7 @@ def gluon_matmul(
     GATED: gl.constexpr = False,  # c = act(a @ b[:, :N]) * (a @ b[:, N:])
     ACTIVATION: gl.constexpr = "",
     SCALES: gl.constexpr = "",
+    WHOLE_BIAS: gl.constexpr = False,
     FUSED: gl.constexpr = False,  # follows the schedule; else sy_schedule and sy_control are not looked at
     B_EARLY: gl.constexpr = False,  # the first blocks of b leave before the first wait: b is nothing that a plan brings
     AFTER_KERNEL: gl.constexpr = False,  # launched programmatically: it awaits the kernel before it, after B_EARLY's loads
@@ -614,6 +621,7 @@ def gluon_matmul(
         GATED=GATED,
         ACTIVATION=ACTIVATION,
         SCALES=SCALES,
+        WHOLE_BIAS=WHOLE_BIAS,
         FUSED=FUSED,
         B_EARLY=B_EARLY,
         AFTER_KERNEL=AFTER_KERNEL,

@@ -28,11 +28,28 @@ def _activate(x, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-def _finish(x, bias_ptr, column, N, WIDTH: tl.constexpr, ACTIVATION: tl.constexpr):
-    """act(x + bias) of columns [column, column + WIDTH), as fp32."""
+def _finish(
+    x,
+    bias_ptr,
+    row,
+    column,
+    M,
+    N,
+    HEIGHT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    WHOLE_BIAS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):
+    """act(x + bias) of rows [row, row + HEIGHT) and columns [column, column + WIDTH), as fp32."""
     if bias_ptr is not None:
         columns = column + tl.arange(0, WIDTH)
-        x += tl.load(bias_ptr + columns, mask=columns < N, other=0.0).to(tl.float32)[None, :]
+        if WHOLE_BIAS:
+            rows = row + tl.arange(0, HEIGHT)
+            places = bias_ptr + rows.to(tl.int64)[:, None] * N + columns[None, :]
+            there = (rows < M)[:, None] & (columns < N)[None, :]
+            x += tl.load(places, mask=there, other=0.0).to(tl.float32)
+        else:
+            x += tl.load(bias_ptr + columns, mask=columns < N, other=0.0).to(tl.float32)[None, :]
     return _activate(x, ACTIVATION)
 
 
@@ -87,10 +104,11 @@ def matmul(
     SPLIT_STORE: tl.constexpr,
     PRECISION: tl.constexpr,
     ACTIVATION: tl.constexpr = "",
-    bias_ptr=None,  # [N]
+    bias_ptr=None,  # [N], or with WHOLE_BIAS [M, N]
     scale_a_ptr=None,  # SCALES "row": fp32 [M]; "block": fp32 [M, cdiv(K, 128)]
     scale_b_ptr=None,  # SCALES "row": fp32 [N]; "block": fp32 [cdiv(N, 128), cdiv(K, 128)]
     SCALES: tl.constexpr = "",
+    WHOLE_BIAS: tl.constexpr = False,
 ):
     start_pid = tl.program_id(0)
     num_pid_m = tl.cdiv(M, BLOCK_M)
@@ -125,13 +143,18 @@ def matmul(
         column = pid_n * BLOCK_N
         if SCALES == "row":
             accumulator = accumulator * scale_a[:, None] * scale_b[None, :]
-        accumulator = _finish(accumulator, bias_ptr, column, N, BLOCK_N, ACTIVATION)
         if SPLIT_STORE == 2:
-            halves = tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, BLOCK_N // 2)), (0, 2, 1))
-            left, right = tl.split(halves)
+            # Split first: beside the ring there is no room for a whole tile of a bias.
+            HALF: tl.constexpr = BLOCK_N // 2
+            left, right = tl.split(tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, HALF)), (0, 2, 1)))
+            left = _finish(left, bias_ptr, row, column, M, N, BLOCK_M, HALF, WHOLE_BIAS, ACTIVATION)
             c_desc.store([row, column], left.to(c_desc.dtype))
-            c_desc.store([row, column + BLOCK_N // 2], right.to(c_desc.dtype))
+            right = _finish(right, bias_ptr, row, column + HALF, M, N, BLOCK_M, HALF, WHOLE_BIAS, ACTIVATION)
+            c_desc.store([row, column + HALF], right.to(c_desc.dtype))
         else:
+            accumulator = _finish(
+                accumulator, bias_ptr, row, column, M, N, BLOCK_M, BLOCK_N, WHOLE_BIAS, ACTIVATION
+            )
             c_desc.store([row, column], accumulator.to(c_desc.dtype))
 
 
@@ -153,7 +176,8 @@ def matmul_mixed(
     B_TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr,
     ACTIVATION: tl.constexpr = "",
-    bias_ptr=None,  # [N]
+    bias_ptr=None,  # [N], or with WHOLE_BIAS [M, N]
+    WHOLE_BIAS: tl.constexpr = False,
 ):
     NARROW_N: tl.constexpr = BLOCK_N // 2
     start_pid = tl.program_id(0)
@@ -175,10 +199,12 @@ def matmul_mixed(
                 else:
                     b = b_desc.load([k * BLOCK_K, column])
                 wide = tl.dot(a, b, wide, input_precision=PRECISION)
-            wide = _finish(wide, bias_ptr, column, N, BLOCK_N, ACTIVATION)
-            halves = tl.permute(tl.reshape(wide, (BLOCK_M, 2, NARROW_N)), (0, 2, 1))
-            left, right = tl.split(halves)
+            left, right = tl.split(tl.permute(tl.reshape(wide, (BLOCK_M, 2, NARROW_N)), (0, 2, 1)))
+            left = _finish(left, bias_ptr, row, column, M, N, BLOCK_M, NARROW_N, WHOLE_BIAS, ACTIVATION)
             c_desc.store([row, column], left.to(c_desc.dtype))
+            right = _finish(
+                right, bias_ptr, row, column + NARROW_N, M, N, BLOCK_M, NARROW_N, WHOLE_BIAS, ACTIVATION
+            )
             c_desc.store([row, column + NARROW_N], right.to(c_desc.dtype))
         else:
             pid_m, pid_n = _tile_coordinates(tile_id - num_wide_tiles, num_pid_m, num_narrow, GROUP_M)
@@ -193,5 +219,5 @@ def matmul_mixed(
                 else:
                     b = b_narrow_desc.load([k * BLOCK_K, column])
                 narrow = tl.dot(a, b, narrow, input_precision=PRECISION)
-            narrow = _finish(narrow, bias_ptr, column, N, NARROW_N, ACTIVATION)
+            narrow = _finish(narrow, bias_ptr, row, column, M, N, BLOCK_M, NARROW_N, WHOLE_BIAS, ACTIVATION)
             c_desc.store([row, column], narrow.to(c_desc.dtype))

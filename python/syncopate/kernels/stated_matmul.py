@@ -17,11 +17,15 @@ _DEPTH = "k*BLOCK_K : (k+1)*BLOCK_K"
 
 
 @functools.cache
-def stated_matmul(w_transposed: bool = False, gated: bool = False, scales: str = "") -> StatedKernel:
-    """gluon_matmul for w [K, N], or [N, K] with `w_transposed`; `gated`: with twice N columns. `scales`: as its SCALES."""
+def stated_matmul(
+    w_transposed: bool = False, gated: bool = False, scales: str = "", whole_bias: bool = False
+) -> StatedKernel:
+    """gluon_matmul for w [K, N], or [N, K] with `w_transposed`; `gated`: with twice N columns. `scales`, `whole_bias`: as its
+    SCALES and WHOLE_BIAS."""
     columns = [_COLUMNS, f"N + {_COLUMNS.replace(':', ': N +')}"] if gated else [_COLUMNS]
     b = [[each, _DEPTH] if w_transposed else [_DEPTH, each] for each in columns]
-    reads: dict[str, Any] = {"a_desc": [_ROWS, _DEPTH], "b_desc": b, "bias_ptr": [_COLUMNS]}
+    bias = [_ROWS, _COLUMNS] if whole_bias else [_COLUMNS]
+    reads: dict[str, Any] = {"a_desc": [_ROWS, _DEPTH], "b_desc": b, "bias_ptr": bias}
     if scales == "row":
         reads |= {"scale_a_ptr": [_ROWS], "scale_b_ptr": [_COLUMNS]}
     elif scales == "block":

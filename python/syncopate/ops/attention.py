@@ -280,6 +280,10 @@ class Attention:
     def fused(self) -> FusedKernel:
         return self._way.fused
 
+    def held_bytes(self) -> int:
+        """Bytes of the heap on this rank."""
+        return self.prepare().artifact.heap_bytes
+
     @property
     def prepared(self) -> Prepared | None:
         """What is set up; None before the first call, and after close()."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +17,17 @@ from ..gemm import Product, require_activation
 from ..group import FailedTogether, Group, of_process_group
 from ..places import OutputPlaces, check_operand
 from ..prepared import Prepared
-from ..strategy import PROGRAMS_ON_HOST, Problem, Strategy, choose_found, complete, key_of, require, to_json
+from ..strategy import (
+    PROGRAMS_ON_HOST,
+    Problem,
+    Strategy,
+    Tiling,
+    choose_found,
+    complete,
+    key_of,
+    require,
+    to_json,
+)
 from .unfused import PAIRS, Unfused, symmetric
 
 #: Of a call of the operator on `rank`: its x, or its weights.
@@ -92,12 +103,13 @@ class Operator:
         self.products = [
             Product(
                 *shape,
-                tiling,
+                self._roomy(tiling),
                 self.strategy.programs,
                 self.w_transposed,
                 act,
                 gluon=self.strategy.kernel == "gluon",
                 scales=problem.scales,
+                whole_bias=self._adds_all,
             )
             for shape, tiling, act in zip(problem.products, self.strategy.tilings, activations, strict=False)
         ]
@@ -124,6 +136,17 @@ class Operator:
         pair = not self._unfused_objection(group)
         kept = getattr(self, "keep", False)  # tiles that fetch x keep nothing
         return choose_found(self.problem, unfused=pair, kept=kept, rendezvous=rendezvous)
+
+    @property
+    def _adds_all(self) -> bool:
+        """Whether each element of the product has a bias."""
+        return getattr(self, "bias", 0) == 2
+
+    def _roomy(self, tiling: Tiling) -> Tiling:
+        """With room in shared memory for a tile of a bias, which the plain kernel loads through it: three stages are as fast as
+        four."""
+        deep = self._adds_all and self.group.device == "cuda" and self.strategy.kernel == "plain"
+        return replace(tiling, stages=tiling.stages - 1) if deep and tiling.stages > 3 else tiling
 
     def _together(self, what: str, work: Callable[[], Any]) -> bool:
         """Work by a strategy that tuning found. Where it fails on any rank, all set up the default one: False."""
@@ -153,8 +176,8 @@ class Operator:
             return "it gathers rows, and keeps nothing"
         if self.problem.scales == "block":
             return "its product takes no scales of blocks"
-        if getattr(self, "bias", False) and self.name != "all_gather_matmul":
-            return "it takes no bias"
+        if self.problem.is_fp8 and getattr(self, "bias", 0) == 2:
+            return "its product of fp8 takes a bias a column only"
         return ""
 
     def _unfused_pair(self) -> Unfused:
@@ -317,6 +340,13 @@ class Operator:
             "sy_control": prepared.op.control_tensor.clone(),
             "sy_schedule": trace.without_signals(prepared.op.table_tensor),
         }
+
+    def held_bytes(self) -> int:
+        """Bytes of memory that peers map: the heap, or of an unfused sum its place."""
+        if self._pair is not None:
+            reduced = self._pair.reduced
+            return 0 if reduced is None else reduced.numel() * reduced.element_size()
+        return self.prepare().artifact.heap_bytes
 
     def check(self) -> None:
         """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""

@@ -17,8 +17,8 @@ from .scales import Scales
 
 class OneProduct(Operator):
     """An operator around y = x [M, K] @ w [K, N]. It is made as `Kind(m, n, k, dtype, group, strategy=…)`, and called with
-    x, w and maybe the tensor that takes y. `w_transposed`: w is given as [N, K]. `bias`: calls give a bias [N] of this rank's
-    as well, which is added to the fp32 product.
+    x, w and maybe the tensor that takes y. `w_transposed`: w is given as [N, K]. `bias`: calls give a bias of this rank's
+    as well, which is added to the fp32 product: 1: [N], a value a column; 2: [M, N], one for each element.
 
     dtype float8_e4m3fn: y has `out_dtype`, bf16 or fp16, and w is given as [N, K]. `scales`: "row" or "block" (ops.scales):
     calls give the scales of x and of w as well, by which the fp32 product is multiplied."""
@@ -35,12 +35,14 @@ class OneProduct(Operator):
         *,
         strategy: Strategy | None = None,
         device: str = "cuda",
-        bias: bool = False,
+        bias: int = 0,
         out_dtype: torch.dtype | None = None,
         scales: str = "",
         **options: Any,
     ) -> None:
-        self.bias = bias
+        if bias not in (0, 1, 2):
+            raise ValueError(f"bias: expected 0, 1 or 2 axes, got {bias}")
+        self.bias = int(bias)
         members = members_of(group, device)
         problem = problem_of(self.name, m, n, k, dtype, members, out=out_dtype, scales=scales)
         super().__init__(problem, members, strategy, **options)
@@ -53,7 +55,7 @@ class OneProduct(Operator):
         bias: torch.Tensor | None = None,
         scales: Scales | tuple[()] = (),
     ) -> torch.Tensor:
-        if (bias is not None) != self.bias:
+        if (bias is not None) != bool(self.bias):
             raise ValueError("bias: " + ("this op takes one" if self.bias else "this op was made without"))
         if bool(scales) != bool(self.problem.scales):
             raise ValueError(
@@ -62,7 +64,8 @@ class OneProduct(Operator):
         return self.run(x, (w, *(() if bias is None else (bias,)), *scales), out)
 
     def shapes(self, rank):
-        shapes = super().shapes(rank) | ({"bias": (self.n,)} if self.bias else {})
+        bias = {0: {}, 1: {"bias": (self.n,)}, 2: {"bias": (self.m, self.n)}}[self.bias]
+        shapes = super().shapes(rank) | bias
         return shapes | scaling.shapes_of(self.problem.scales, self.x_rows(rank), self.n, self.k)
 
     def x_rows(self, rank: int) -> int:
@@ -157,7 +160,7 @@ def call_cached(
         x.dtype,
         members,
         w_transposed=transposed,
-        bias=bias is not None,
+        bias=0 if bias is None else bias.dim(),
         scales=kinds,
         out_dtype=out_dtype,
         **options,

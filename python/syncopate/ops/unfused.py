@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ..group import sums_in_two_shots
+
 
 class Unfused:
     """The collectives of one operator: `rows`, those of every rank's shard of M. `reduced`: [M, N], where an all-reduce takes
@@ -58,8 +60,9 @@ class Unfused:
             dist.all_reduce(multiply(out), group=self.group)
             return out
         product = multiply(self.reduced)
-        torch.ops.symm_mem.two_shot_all_reduce_(product, "sum", self.group.group_name)
-        return out if out.data_ptr() == product.data_ptr() else out.copy_(product)
+        if out.data_ptr() != product.data_ptr():
+            return torch.ops.symm_mem.two_shot_all_reduce_out(product, "sum", self.group.group_name, out)
+        return torch.ops.symm_mem.two_shot_all_reduce_(product, "sum", self.group.group_name)
 
     def exchange(self, blocks: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         if blocks.dtype == torch.float8_e4m3fn:
@@ -73,7 +76,7 @@ def symmetric(
     shape: tuple[int, int], dtype: torch.dtype, device: torch.device, process_group: Any
 ) -> torch.Tensor | None:
     """A tensor that all ranks map, for the two-shot all-reduce; None where torch has none. Collective."""
-    if device.type != "cuda" or dist.get_backend(process_group) != "nccl" or 0 in shape:
+    if device.type != "cuda" or 0 in shape or not sums_in_two_shots(process_group):
         return None
     try:
         import torch.distributed._symmetric_memory as symmetric_memory
@@ -82,7 +85,7 @@ def symmetric(
         symmetric_memory.rendezvous(made, process_group.group_name)
     except (AttributeError, ImportError, RuntimeError):
         return None
-    return made if hasattr(torch.ops.symm_mem, "two_shot_all_reduce_") else None
+    return made
 
 
 def activated(y: torch.Tensor, activation: str) -> torch.Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch.distributed import distributed_c10d as c10d
 
 from .. import _syncopate, jit
-from ..group import Group, alive, known, of_process_group
+from ..group import Group, alive, known, of_process_group, sums_in_two_shots
 from ..strategy import Problem, Strategy, choose_found, estimate, from_json
 from . import buckets, report
 from .gloo import gather_through_host, over_gloo
@@ -33,13 +33,14 @@ SETUP_MS = 600_000
 
 
 class _Entry:
-    """An operator, or why there is none. `captured`: a CUDA graph may replay it, so it stays."""
+    """An operator, or why there is none. One that is not fused has a reason, too. `captured`: a CUDA graph may replay it, so it
+    stays."""
 
     __slots__ = ("bytes", "captured", "group", "operator", "reason")
 
     def __init__(self, group: Group, operator: Any = None, reason: str = "") -> None:
         self.group, self.operator, self.reason = group, operator, reason
-        self.bytes = operator.prepared.artifact.heap_bytes if operator else 0
+        self.bytes = operator.held_bytes() if operator else 0
         self.captured = False
 
 
@@ -115,19 +116,21 @@ def _made(
     options = dict(options)
     kept, copied = options.get("keep", False), options.pop("copied", False)
     try:
-        strategy = None
+        strategy, reason = None, ""
         if name != "attention":
-            strategy, found = _chosen(name, extents, x.dtype, group, kept, copied)
-            if isinstance(strategy, str):
-                return _Entry(group, reason=strategy)
-            options["found"] = found
+            strategy, options["found"] = _chosen(name, extents, x.dtype, group, kept, copied)
+            if strategy.unfused:
+                reason = slower(problem_for(name, extents, x.dtype, group), kept, copied) or SLOWER
+                if name != "matmul_all_reduce" or not sums_in_two_shots(group.process_group):
+                    return _Entry(group, reason=reason)
+                reason = f"by torch's two-shot: {reason}"
         if options.get("axis"):  # of columns only the default is known
             strategy, options["found"] = None, False
         operator = kind(*extents, x.dtype, group, strategy=strategy, deadline=deadline, **options)
         operator.prepare()
     except (ValueError, _syncopate.SyncopateError) as error:
         return _Entry(group, reason=str(error))
-    entry = _Entry(group, operator)
+    entry = _Entry(group, operator, reason)
     _make_room(entry.bytes)
     return entry
 
@@ -173,14 +176,13 @@ def forget(operator: Any) -> None:
 
 def _chosen(
     name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group, kept: bool, copied: bool
-) -> tuple[Strategy | str, bool]:
-    """The strategy for the bucket of M, which rank 0 chooses for all, or why the pair is to run; and whether tuning found it:
-    collective. In the deterministic mode it is a fused one. `kept`, `copied`: of what is gathered, see strategy.choose."""
+) -> tuple[Strategy, bool]:
+    """The strategy for the bucket of M, which rank 0 chooses for all, and whether tuning found it: collective. In the
+    deterministic mode it is a fused one. `kept`, `copied`: of what is gathered, see strategy.choose."""
     problem = problem_for(name, extents, dtype, group)
-    made, found = choose_found(
+    return choose_found(
         problem, unfused=not buckets.generation(), kept=kept, copied=copied, rendezvous=group.rendezvous
     )
-    return (slower(problem, kept, copied) or SLOWER) if made.unfused else made, found
 
 
 def problem_for(name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group) -> Problem:

@@ -10,7 +10,7 @@
     feed_forward(x, w1, w2, group_name, *, activation="", module="")    → reduce_scatter(act(all_gather(x) @ w1) @ w2)
     attention(q, k, v, group_name, *, causal=False, kind="auto", window=0, scale=None, sharding="auto", module="") → o, lse
 
-Shapes are those of syncopate.ops. `group_name`: of a torch process group (ProcessGroup.group_name). `module`: the name of the
+Shapes are those of syncopate.ops; a bias is [N], or has an element for each of the product [rows, N] that it is added to. `group_name`: of a torch process group (ProcessGroup.group_name). `module`: the name of the
 user's module, for errors. Operands of a layout that the kernels do not take are copied; what they cannot do at all (dtype,
 sizes, group, device) is done by the collective and the product one after the other, and counted (report.py).
 """
@@ -62,15 +62,26 @@ def require(fits: bool, expected: str, *given: torch.Tensor) -> None:
 
 
 def require_product(
-    x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None, columns: int = 1, activation: str = ""
+    x: torch.Tensor,
+    w: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    columns: int = 1,
+    activation: str = "",
+    shards: int = 1,
 ) -> None:
+    """`columns`, `shards`: of how many ranks x is gathered, along K or along rows."""
     fits = x.dim() == w.dim() == 2 and x.shape[1] * columns == w.shape[0]
     require(fits, "x [rows, K] and w [K, N]", x, w)
     require_alike(x, w)
     if bias is not None:
-        require(bias.dim() == 1 and bias.shape[0] == w.shape[1], "a bias [N] for w [K, N]", bias, w)
+        require_bias(bias, x.shape[0] * shards, w)
         require_alike(x, bias)
     require_known(activation)
+
+
+def require_bias(bias: torch.Tensor, rows: int, w: torch.Tensor) -> None:
+    fits = bias.dim() == 1 or (bias.dim() == 2 and bias.shape[0] == rows)
+    require(fits and bias.shape[-1] == w.shape[1], f"a bias [N] or [{rows}, N] for w [K, N]", bias, w)
 
 
 def require_alike(*operands: torch.Tensor) -> None:
@@ -100,8 +111,9 @@ def require_shares(x: torch.Tensor, group_name: str) -> None:
 
 
 def _gather(x, w, group_name, bias=None, *, activation="", axis=0, module=""):
-    require_product(x, w, bias, columns_of(axis, group_name), activation)
-    return x.new_empty(x.shape[0] * (1 if axis else unfused.size_of(group_name)), w.shape[1])
+    shards = 1 if axis else unfused.size_of(group_name)
+    require_product(x, w, bias, columns_of(axis, group_name), activation, shards)
+    return x.new_empty(x.shape[0] * shards, w.shape[1])
 
 
 @custom_op(
@@ -110,7 +122,8 @@ def _gather(x, w, group_name, bias=None, *, activation="", axis=0, module=""):
     _gather,
 )
 def all_gather_matmul(x, w, group_name, bias=None, *, activation="", axis=0, module=""):
-    require_product(x, w, bias, columns_of(axis, group_name), activation)
+    shards = 1 if axis else unfused.size_of(group_name)
+    require_product(x, w, bias, columns_of(axis, group_name), activation, shards)
     y = fused.all_gather_matmul(x, w, group_name, bias, activation, axis, module)
     return unfused.all_gather_matmul(x, w, group_name, bias, activation, axis) if y is None else y
 
@@ -247,46 +260,58 @@ def attention_backward(grad, q, k, v, o, lse, group_name, **options):
     return fused.attention_backward(grad, q, k, v, o, lse, group_name, **(ATTENTION | options))
 
 
-def _gradients(grad, x, w, group_name, *, exchanged=False, of_w=True, of_bias=True, module=""):
+def _gradients(grad, x, w, group_name, *, exchanged=False, of_w=True, of_bias=1, module=""):
+    grad_w = w.new_empty(0)
+    if of_w:
+        grad_w = w.new_empty(w.shape[1], w.shape[0]).t() if _is_turned(w) else w.new_empty(w.shape)
     return (
         x.new_empty(x.shape),
-        w.new_empty(w.shape if of_w else 0),
-        x.new_empty(w.shape[1] if of_bias else 0),
+        grad_w,
+        x.new_empty({0: (0,), 1: (w.shape[1],), 2: (x.shape[0], w.shape[1])}[of_bias]),
     )
 
 
 @custom_op(
     "sent_matmul_backward(Tensor grad, Tensor x, Tensor w, str group_name, *, bool exchanged, bool of_w=True, "
-    "bool of_bias=True, str module='') -> (Tensor, Tensor, Tensor)",
+    "int of_bias=1, str module='') -> (Tensor, Tensor, Tensor)",
     _gradients,
 )
-def sent_matmul_backward(grad, x, w, group_name, *, exchanged, of_w=True, of_bias=True, module=""):
+def sent_matmul_backward(grad, x, w, group_name, *, exchanged, of_w=True, of_bias=1, module=""):
     """Gradients of x, w and a bias of matmul_reduce_scatter, or with `exchanged` of matmul_all_to_all: what comes to this
-    rank is multiplied by the transposed w as it arrives, and then by x where it lies in the heap."""
+    rank is multiplied by the transposed w as it arrives, and then by x where it lies in the heap. `of_bias`: the bias's axes."""
     name = "all_to_all_matmul" if exchanged else "all_gather_matmul"
     made = fused.kept(name, grad, w.t(), group_name, module)
     if made is None:
         whole = (unfused.exchange if exchanged else unfused.gather)(grad, group_name)
         made = torch.mm(whole, w.t()), whole
-    return _with_others(*made, x, of_w, of_bias)
+    return _with_others(*made, x, w, of_w, of_bias)
 
 
-def _with_others(grad_x, whole, x, of_w, of_bias):
+def _is_turned(w: torch.Tensor) -> bool:
+    """Whether w [K, N] is the transpose of a Linear's weight. Its gradient is so, too: accumulating it takes no copy then."""
+    return w.stride(0) == 1 and w.stride(1) >= w.shape[0]
+
+
+def _with_others(grad_x, whole, x, w, of_w, of_bias):
     """The gradients of w and of a bias, by y's whole gradient; empty ones where they are not asked for."""
-    grad_w = torch.mm(x.t(), whole) if of_w else x.new_empty(0)
+    grad_w = x.new_empty(0)
+    if of_w:
+        grad_w = torch.mm(whole.t(), x).t() if _is_turned(w) else torch.mm(x.t(), whole)
+    if of_bias == 2:
+        return grad_x, grad_w, whole.clone()
     return grad_x, grad_w, whole.sum(0) if of_bias else x.new_empty(0)
 
 
 @custom_op(
-    "matmul_all_reduce_backward(Tensor grad, Tensor x, Tensor w, str group_name, *, bool of_w=True, bool of_bias=True, "
+    "matmul_all_reduce_backward(Tensor grad, Tensor x, Tensor w, str group_name, *, bool of_w=True, int of_bias=1, "
     "str module='') -> (Tensor, Tensor, Tensor)",
     _gradients,
 )
-def matmul_all_reduce_backward(grad, x, w, group_name, *, of_w=True, of_bias=True, module=""):
+def matmul_all_reduce_backward(grad, x, w, group_name, *, of_w=True, of_bias=1, module=""):
     """The same of matmul_all_reduce, where the gradients of all ranks are to be summed: by a reduce-scatter, and a gather
     beside the product. What is not fused is one all-reduce."""
     made = fused.reduced(grad, w.t(), group_name, module)
     if made is None:
         whole = unfused.reduce(grad, group_name)
         made = torch.mm(whole, w.t()), whole
-    return _with_others(*made, x, of_w, of_bias)
+    return _with_others(*made, x, w, of_w, of_bias)

@@ -3,7 +3,8 @@ why, and the caller runs something else. Shapes are those of syncopate.ops; `mod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -57,7 +58,7 @@ def all_gather_matmul(
         (x.shape[0] * (1 if axis else size_of(group_name)), w.shape[1], w.shape[0]),
         w_transposed=transposed,
         activation=activation,
-        bias=bias is not None,
+        bias=0 if bias is None else bias.dim(),
         axis=axis,
     )
     if operator is None:
@@ -79,8 +80,31 @@ def all_gather_matmuls(
     if made is None:
         return None
     y, whole = made
-    products = [y if i == first else torch.mm(whole, w) for i, w in enumerate(ws)]
-    return products + ([whole.clone()] if return_gathered else [])
+
+    def products() -> list[torch.Tensor]:
+        return [y if i == first else torch.mm(whole, w) for i, w in enumerate(ws)]
+
+    return _beside_a_copy(whole, products) if return_gathered else products()
+
+
+def _beside_a_copy(
+    whole: torch.Tensor, products: Callable[[], list[torch.Tensor]]
+) -> list[torch.Tensor]:
+    """The products and a copy of `whole`, which is made while they run: they leave the memory time."""
+    if not whole.is_cuda:
+        return [*products(), whole.clone()]
+    copy, here, side = torch.empty_like(whole), torch.cuda.current_stream(), _copying_stream(whole.device)
+    side.wait_stream(here)
+    with torch.cuda.stream(side):
+        copy.copy_(whole)
+    made = products()
+    here.wait_stream(side)
+    return [*made, copy]
+
+
+@lru_cache
+def _copying_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 def kept(
@@ -145,7 +169,8 @@ def sent(
     """A call of an operator of x [M, K] and w: what it makes is sent, or x is exchanged."""
     given, transposed = weight(w)
     extents = (x.shape[0], w.shape[1], x.shape[1])
-    operator = calls.find(name, x, group_name, extents, w_transposed=transposed, bias=bias is not None)
+    axes = 0 if bias is None else bias.dim()
+    operator = calls.find(name, x, group_name, extents, w_transposed=transposed, bias=axes)
     if operator is None:
         return None
     return run(module, operator, rows(x), given, None, None if bias is None else bias.contiguous())

@@ -73,7 +73,14 @@ def all_gather_matmul(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         grad = derived(pre, grad, activation)
     of = _gathered_columns if axis else _gathered_product
     grad_x, grad_w = of(x, w, grad, ctx.group_name, module, ctx.needs_input_grad)
-    return grad_x, grad_w, None, grad.sum(0) if bias else None
+    return grad_x, grad_w, None, _of_bias(grad, bias)
+
+
+def _of_bias(whole: torch.Tensor, bias: list[torch.Tensor]) -> torch.Tensor | None:
+    """The gradient of the bias, if there is one: `whole` is that of what it was added to."""
+    if not bias:
+        return None
+    return whole.sum(0) if bias[0].dim() == 1 else whole
 
 
 def all_gather_matmuls(ctx: Any, grads: list[torch.Tensor]) -> tuple[Any, ...]:
@@ -100,7 +107,7 @@ def _of_sent(exchanged: bool) -> Any:
         _, of_w, *_ = ctx.needs_input_grad
         if ctx.needs_input_grad[0]:
             made = ops.sent_matmul_backward(
-                grad, x, w, ctx.group_name, exchanged=exchanged, of_w=of_w, of_bias=bool(bias), module=module
+                grad, x, w, ctx.group_name, exchanged=exchanged, of_w=of_w, of_bias=_axes(bias), module=module
             )
             return _asked(made, of_w, bool(bias))
         grad_w = grad_bias = None
@@ -112,12 +119,18 @@ def _of_sent(exchanged: bool) -> Any:
             ).t()
         if bias:  # of the rows that come: those of all ranks, or a block of each
             if exchanged:
-                grad_bias = unfused.exchange(grad, ctx.group_name).sum(0)
+                grad_bias = _of_bias(unfused.exchange(grad, ctx.group_name), bias)
+            elif _axes(bias) == 2:
+                grad_bias = unfused.gather(grad, ctx.group_name)
             else:
                 grad_bias = unfused.reduce(grad.sum(0), ctx.group_name)
         return None, grad_w, None, grad_bias
 
     return backward
+
+
+def _axes(bias: list[torch.Tensor]) -> int:
+    return bias[0].dim() if bias else 0
 
 
 def _asked(made: tuple[torch.Tensor, ...], of_w: bool, of_bias: bool) -> tuple[Any, ...]:
@@ -132,7 +145,7 @@ def all_to_all_matmul(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         grad_x = ops.matmul_all_to_all(grad.contiguous(), w.t(), ctx.group_name, module=module)
     if ctx.needs_input_grad[1]:
         grad_w = torch.mm(unfused.exchange(x, ctx.group_name).t(), grad)
-    return grad_x, grad_w, None, grad.sum(0) if bias else None
+    return grad_x, grad_w, None, _of_bias(grad, bias)
 
 
 def matmul_all_reduce(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
@@ -141,14 +154,14 @@ def matmul_all_reduce(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     of_x, of_w, *_ = ctx.needs_input_grad
     if of_x and not ctx.options["replicated_grad"]:
         made = ops.matmul_all_reduce_backward(
-            grad, x, w, ctx.group_name, of_w=of_w, of_bias=bool(bias), module=module
+            grad, x, w, ctx.group_name, of_w=of_w, of_bias=_axes(bias), module=module
         )
         return _asked(made, of_w, bool(bias))
     if not ctx.options["replicated_grad"]:  # no product is beside it
         grad = unfused.reduce(grad, ctx.group_name)
     grad_x = torch.mm(grad, w.t()) if of_x else None
     grad_w = torch.mm(x.t(), grad) if of_w else None
-    return grad_x, grad_w, None, grad.sum(0) if bias else None
+    return grad_x, grad_w, None, _of_bias(grad, bias)
 
 
 def feed_forward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:

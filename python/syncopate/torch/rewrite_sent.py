@@ -30,6 +30,7 @@ from .writer import (
     require_faster,
     require_kernel,
     right_of,
+    two_shots,
     used_besides,
 )
 
@@ -46,16 +47,25 @@ def rewrite_scatter(node: Node) -> str:
     shape = shape_of(form.node)
     columns = form.axis == len(shape) - 1
     a, b, bias = _operands(tensor, form.node)
-    if bias is not None and columns:
+    whole = bias is not None and len(shape_of(bias)) == 2
+    if bias is not None and not whole and columns:
         raise LeftError("columns are scattered, and the product adds something")
     write = Writer(scatter.wait, node)
     if columns:  # of a @ b: rows of its transpose
-        turned = [write.call(aten.permute.default, operand, [1, 0]) for operand in (b, a)]
-        require_faster(scatter, "matmul_reduce_scatter", *turned)
-        y = write.call(ops.matmul_reduce_scatter.default, *turned, group, module=scatter.module)
+        turned = [
+            write.call(aten.permute.default, operand, [1, 0])
+            for operand in (b, a, bias)
+            if operand is not None
+        ]
+        require_faster(scatter, "matmul_reduce_scatter", *turned[:2])
+        y = write.call(
+            ops.matmul_reduce_scatter.default, *turned[:2], group, *turned[2:], module=scatter.module
+        )
         y = write.call(aten.permute.default, y, [1, 0])
     else:
         a = by_rank(write, a, shape[:-1], form.axis, size)
+        if whole:
+            bias = by_rank(write, bias, shape[:-1], form.axis, size)
         require_faster(scatter, "matmul_reduce_scatter", a, b)
         y = write.call(ops.matmul_reduce_scatter.default, a, b, group, bias, module=scatter.module)
     _finish(scatter, write, y, reduce)
@@ -73,7 +83,7 @@ def _finish(collective: Collective, write: Writer, y: Node, reduce: str) -> None
 
 def _operands(tensor: Node, whole: Node | None = None) -> tuple[Node, Node, Node | None]:
     """a, b and what is added, of a @ b + added, which the collective's input `tensor` is, or is put together of (`whole`).
-    A sum of products is one of their operands side by side."""
+    Of a sum of products, the longest one and the sum of the others."""
     way = way_to_matrix(tensor if whole is None else whole)
     matrix = way[-1]
     if "syncopate" in str(matrix.target):
@@ -88,19 +98,28 @@ def _operands(tensor: Node, whole: Node | None = None) -> tuple[Node, Node, Node
         return (*matrix.args, None)
     if is_call(matrix, ADDMM) and not matrix.kwargs:
         _, a, b = matrix.args
-        bias = bias_of(matrix)
+        bias = bias_of(matrix, whole=True)
         if bias is None:
-            raise LeftError("the product adds more than a value a column")
+            raise LeftError("what the product adds is of another shape or dtype")
         require_kernel(a, b)
         return a, b, bias
     parts = _summed(matrix)
     if len(parts) > 1 and all(is_call(part, MM) for part in parts):
+        longest = max(parts, key=_depth)
+        others = [part for part in parts if part is not longest]
+        require_kernel(*longest.args)
         write = Writer(matrix, matrix)
-        a = write.call(aten.cat.default, [part.args[0] for part in parts], 1)
-        b = write.call(aten.cat.default, [part.args[1] for part in parts], 0)
-        require_kernel(a, b)
-        return a, b, None
+        added = others[0]
+        for part in others[1:]:
+            added = write.call(aten.addmm.default, added, *part.args)
+        return (*longest.args, added)
     raise LeftError(f"the product's result is changed before it is sent, by {matrix.name}")
+
+
+def _depth(product: Node) -> int:
+    """K, as far as the graph knows it."""
+    depth = shape_of(product.args[0])[1]
+    return depth if isinstance(depth, int) else 0
 
 
 def _summed(node: Node) -> list[Node]:
@@ -123,11 +142,16 @@ def rewrite_reduce(node: Node) -> str:
     if reduce not in ("sum", "avg"):
         raise LeftError(f"it reduces by {reduce}")
     a, b, bias = _operands(tensor)
-    write = Writer(total.wait, node)
-    require_faster(total, "matmul_all_reduce", a, b)
+    write, way = Writer(total.wait, node), "matmul_all_reduce"
+    try:
+        require_faster(total, "matmul_all_reduce", a, b)
+    except LeftError as slower:
+        if not two_shots(total):
+            raise
+        way += f" by torch's two-shot, fused it is {slower}"
     y = write.call(ops.matmul_all_reduce.default, a, b, group, bias, module=total.module)
     _finish(total, write, y, reduce)
-    return "matmul_all_reduce"
+    return way
 
 
 def rewrite_exchange(node: Node) -> str:

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from torch._guards import detect_fake_mode
+from torch.distributed import distributed_c10d as c10d
 from torch.fx import Graph, Node, map_arg
 
+from ..group import sums_in_two_shots
 from . import calls
 from .graphs import (
     ADDMM,
@@ -136,14 +138,21 @@ def require_faster(
         raise LeftError(reason)
 
 
-def bias_of(product: Node) -> Node | None:
-    """Of an addmm, where the kernels take it: one value a column, of the product's dtype."""
+def two_shots(collective: Collective) -> bool:
+    """Whether torch's two-shot all-reduce runs on its ranks, which NCCL's is no faster than."""
+    cuda = collective.input.meta["val"].device.type == "cuda"
+    group = c10d._resolve_process_group(collective.group)
+    return cuda and not calls.over_gloo(collective.group) and sums_in_two_shots(group)
+
+
+def bias_of(product: Node, whole: bool = False) -> Node | None:
+    """Of an addmm, where the kernels take it: one value a column, of the product's dtype. `whole`: or one for each element."""
     if not is_call(product, ADDMM):
         return None
     bias = product.args[0]
     value, own = bias.meta["val"], product.meta["val"]
-    fits = value.dim() == 1 and value.shape[0] == own.shape[1] and value.dtype == own.dtype
-    return bias if fits else None
+    alike = [own.shape[1:], own.shape] if whole else [own.shape[1:]]
+    return bias if value.shape in alike and value.dtype == own.dtype else None
 
 
 def used_besides(gather: Collective, form: Gathered, rows: set[Node], products: Sequence[Node]) -> bool:
