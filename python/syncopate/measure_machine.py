@@ -291,7 +291,10 @@ def main() -> int:
         return 3
     path = options.output or _syncopate.tune.measured_machine_path()
     if not path:
-        print("error: neither HOME nor SYNCOPATE_CACHE_DIR is set: name a file with -o", file=sys.stderr)
+        print(
+            "error: there is no cache folder: set SYNCOPATE_CACHE_DIR, or name a file with -o",
+            file=sys.stderr,
+        )
         return 2
     between: dict[str, Any] = {}
     begin = time.monotonic()

@@ -17,7 +17,7 @@ def cache(tmp_path_factory):
 
 @pytest.fixture
 def tune(syncopate, cache):
-    return lambda *words: syncopate("tune", *words, SYNCOPATE_CACHE=str(cache), SYNCOPATE_TUNE="read")
+    return lambda *words: syncopate("tune", *words, SYNCOPATE_CACHE_DIR=str(cache), SYNCOPATE_TUNE="read")
 
 
 WORKER = """
@@ -42,7 +42,7 @@ def operators(run, tmp_path, cache, *rows, **environment):
     file = tmp_path / "worker.py"
     file.write_text(WORKER)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    outcome = run(*torchrun, file, *rows, SYNCOPATE_CACHE=str(cache), **environment)
+    outcome = run(*torchrun, file, *rows, SYNCOPATE_CACHE_DIR=str(cache), **environment)
     assert outcome.code == 0, outcome.out + outcome.err
     return dict(line.split(" ", 1) for line in outcome.out.splitlines() if line[:1].isdigit()), outcome
 
@@ -105,7 +105,7 @@ def test_operators_tune_by_themselves_where_they_are_told_to(run, tmp_path, sync
     cache = tmp_path / "own"
     taken, outcome = operators(run, tmp_path, cache, 32, SYNCOPATE_TUNE="auto", SYNCOPATE_TUNE_BUDGET="3")
     assert taken["32"].startswith("unfused"), outcome.err
-    listed = syncopate("tune", "--list", SYNCOPATE_CACHE=str(cache))
+    listed = syncopate("tune", "--list", SYNCOPATE_CACHE_DIR=str(cache))
     assert "matmul_reduce_scatter:M=32,N=64,K=64,dtype=fp32" in listed.out
 
 

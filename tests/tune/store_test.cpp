@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "syncopate/io.hpp"
+#include "syncopate/tune/machine.hpp"
 
 namespace syncopate::tune {
 namespace {
@@ -316,7 +317,7 @@ TEST_F(Store, AProcessThatIsKilledLeavesItUsable) {
 class Environment : public testing::Test {
 protected:
     void TearDown() override {
-        for (const char* name : {"SYNCOPATE_CACHE", "XDG_CACHE_HOME", "SYNCOPATE_TUNE"}) ::unsetenv(name);
+        for (const char* name : {"SYNCOPATE_CACHE_DIR", "XDG_CACHE_HOME", "SYNCOPATE_TUNE"}) ::unsetenv(name);
     }
 };
 
@@ -325,8 +326,22 @@ TEST_F(Environment, TheStoreIsInTheUsersCacheFolder) {
     EXPECT_EQ(store_path(), "/home/someone/.cache/syncopate/tuning.sqlite");
     ::setenv("XDG_CACHE_HOME", "/cache", 1);
     EXPECT_EQ(store_path(), "/cache/syncopate/tuning.sqlite");
-    ::setenv("SYNCOPATE_CACHE", "/mine", 1);
+    ::setenv("SYNCOPATE_CACHE_DIR", "/mine", 1);
     EXPECT_EQ(store_path(), "/mine/tuning.sqlite");
+}
+
+TEST_F(Environment, TheMeasuredMachineIsBesideTheStore) {
+    ::setenv("XDG_CACHE_HOME", "/cache", 1);
+    EXPECT_EQ(measured_machine_path(), "/cache/syncopate/machine.json");
+    ::setenv("SYNCOPATE_CACHE_DIR", "/mine", 1);
+    EXPECT_EQ(measured_machine_path(), "/mine/machine.json");
+}
+
+TEST_F(Environment, AStoreWithoutAFolderIsInMemoryAndSaysSo) {
+    StoreFile store{std::filesystem::path()};
+    EXPECT_TRUE(store.in_memory());
+    ASSERT_EQ(store.messages().size(), 1U);
+    EXPECT_NE(store.messages()[0].find("set SYNCOPATE_CACHE_DIR"), std::string::npos);
 }
 
 TEST_F(Environment, TheModeIsOffReadOrAuto) {
