@@ -165,10 +165,16 @@ TEST_F(Store, AFileOfResultsIsReadStrictly) {
     };
     std::string good = results_to_json({result(128)});
     EXPECT_EQ(problem(good), "none");
-    EXPECT_EQ(problem("[]"), "t.json: the file: expected an object");
-    EXPECT_NE(problem("{").find("t.json: "), std::string::npos);
-    EXPECT_EQ(problem(R"({"schema": "x/1", "results": []})"),
-              "t.json: the file.schema: expected \"syncopate.tuning/1\"");
+    const std::string other =
+        "t.json: is nothing that `tune --export` wrote: \"schema\" is not \"syncopate.tuning/1\"";
+    for (const char* text : {"[]", "3", "{}", R"({"schema": 1})", R"({"schema": "x/1", "results": []})"})
+        EXPECT_EQ(problem(text), other) << text;
+    for (const char* text : {"", "{", "results of today", "\xff\xfe"}) {
+        const std::string said = problem(text);
+        EXPECT_TRUE(
+            said.starts_with("t.json: is no JSON, so nothing that `tune --export` wrote: parse error at "))
+            << said;
+    }
     const auto changed = [&](const std::string& from, const std::string& to) {
         std::string text = good;
         text.replace(text.find(from), from.size(), to);
