@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .ranks import Place, RankError
+from .standard_output import answering
 from .stopwatch import stopwatch
 
 TRACE_SUFFIXES = (".json", ".png")  # what --trace takes; trace.write draws where the name ends in .png
@@ -434,7 +435,8 @@ def main(arguments: list[str] | None = None) -> int:
         except OSError as error:
             print(f"error: {options.trace}: {error.strerror}", file=sys.stderr)
             return 1
-    return report(options.spec, options, results)
+    with answering():
+        return report(options.spec, options, results)
 
 
 if __name__ == "__main__":

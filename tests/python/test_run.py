@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -101,6 +102,40 @@ def test_an_operator_runs_by_its_name():
     spec = "all_gather_matmul:M=50,N=48,K=64,dtype=bf16"
     answer = json.loads(syncopate("run", spec, "--ranks", 3, "--check", "--json").stdout)
     assert answer["ok"] and len(answer["ranks"]) == 3
+
+
+def run_into(stdout, *words: str) -> subprocess.Popen:
+    spec = "all_gather_matmul:M=50,N=48,K=64,dtype=bf16"
+    return subprocess.Popen(
+        [str(COMMAND), "run", spec, "--ranks", "2", *words], stdout=stdout, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "SYNCOPATE_PYTHON": warm_python()},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_an_answer_that_does_not_fit_on_the_disk_is_an_error(words):
+    with open("/dev/full", "w") as full:
+        process = run_into(full, *words)
+    said = process.communicate(timeout=HUNG)[1]
+    assert said == "error: standard output could not be written: No space left on device\n"
+    assert process.returncode == 1
+
+
+def test_an_answer_that_nobody_reads_ends_the_command_quietly():
+    process = run_into(subprocess.PIPE)
+    process.stdout.close()
+    said = process.stderr.read()
+    assert (process.wait(HUNG), said) == (128 + signal.SIGPIPE, "")
+
+
+def test_a_closed_standard_output_is_an_error_before_the_run():
+    done = subprocess.run(
+        ["sh", "-c", '"$0" run "$1" >&-', COMMAND, "no_operator"],
+        capture_output=True,
+        text=True,
+        timeout=HUNG,
+    )
+    assert (done.returncode, done.stderr) == (1, "error: standard output is closed\n")
 
 
 def test_a_chain_of_two_products_runs_on_one_rank_and_gives_the_bits_of_stream_order():
