@@ -169,6 +169,24 @@ except ranks.RankError as error:
     assert "rank 1: the process ended without a result" in result.stdout, result.stdout + result.stderr
 
 
+def test_ranks_that_print_to_a_full_disk_end_with_their_results():
+    code = """
+import sys
+from syncopate import ranks
+sys.stdout.reconfigure(write_through=False)  # as where PYTHONUNBUFFERED is not set
+def work(place):
+    print("lost")
+    return place.rank
+print(ranks.run(3, work), file=sys.stderr)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [warm_python(), "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, timeout=HUNG, env=environment
+        )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, "[0, 1, 2]\n")
+
+
 def test_an_interrupt_of_all_processes_is_the_parents_to_handle():
     code = """
 import os, signal
