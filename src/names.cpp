@@ -7,19 +7,23 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/utf8.hpp"
+
 namespace syncopate {
 
 std::string escaped(std::string_view text, std::size_t limit) {
     std::string safe;
-    for (const char c : text.substr(0, limit)) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (byte < 0x20 || byte >= 0x7f) {
-            fmt::format_to(std::back_inserter(safe), "\\x{:02x}", byte);
-        } else {
-            safe += c;
+    for (std::size_t at = 0; at < text.size();) {
+        const Character c = character_at(text, at);
+        if (at + c.bytes.size() > limit) return safe + "…";
+        at += c.bytes.size();
+        if (!is_hidden(c)) {
+            safe += c.bytes;
+            continue;
         }
+        for (const char byte : c.bytes)
+            fmt::format_to(std::back_inserter(safe), "\\x{:02x}", static_cast<unsigned char>(byte));
     }
-    if (text.size() > limit) safe += "…";
     return safe;
 }
 

@@ -22,6 +22,10 @@ struct Exit {
 /// An option's number within bounds; NaN is within none.
 CLI::Validator between(double least, double most);
 
+/// An option's text that is not empty; `expected` says what it should be.
+CLI::Validator filled(const std::string& expected);
+inline constexpr const char* kFile = "a file name, or -";
+
 /// The value; where there is none, fails with the error.
 template <typename T>
 T take(Result<T> result) {

@@ -331,10 +331,11 @@ void register_fuse_commands(CLI::App& app, std::vector<std::vector<std::string>>
     fuse->add_option("--topology", options->topology,
                      "order tiles by the arrivals that plan simulate expects on this machine");
     fuse->add_flag("--json", options->json, "print the summary as JSON");
-    fuse->add_option("-o,--output", options->output, "the directory to write");
+    fuse->add_option("-o,--output", options->output, "the directory to write")->check(filled("a folder"));
     fuse->add_option("--show", options->show, "print the work graph: what happens in a call, and after what")
         ->check(CLI::IsMember({"graph"}));
-    fuse->add_option("--svg", options->svg, "draw the work graph into this file (small ones)");
+    fuse->add_option("--svg", options->svg, "draw the work graph into this file (small ones)")
+        ->check(filled(kFile));
     fuse->footer(
         "--then FILE.py:NAME --bind … --args … --tensor …, after all other options: one more kernel, which "
         "runs when\n"

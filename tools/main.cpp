@@ -30,6 +30,13 @@ CLI::Validator between(double least, double most) {
     return {check, fmt::format("FLOAT in [{:g} - {:g}]", least, most)};
 }
 
+CLI::Validator filled(const std::string& expected) {
+    const auto check = [expected](std::string& text) {
+        return text.empty() ? "it is empty; expected " + expected : std::string();
+    };
+    return {check, ""};
+}
+
 namespace {
 
 /// The words of the command up to the first --then; those after each one go to `then`.

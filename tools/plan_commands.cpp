@@ -106,7 +106,8 @@ void register_show(CLI::App& group) {
     auto arguments = std::make_shared<Arguments>();
     command->add_option("plan", arguments->path, "Plan file")->required();
     command->add_flag("--all", arguments->all, "Every rank, op and holding of a long plan");
-    command->add_option("--svg", arguments->svg, "Draw it instead, ranks by time, into this file");
+    command->add_option("--svg", arguments->svg, "Draw it instead, ranks by time, into this file")
+        ->check(filled(kFile));
     command->add_option("--topology", arguments->topology,
                         "With --svg: the machine whose times are drawn, as plan simulate takes it");
     command->callback([arguments] {

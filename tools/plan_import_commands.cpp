@@ -118,7 +118,7 @@ void register_plan_import(CLI::App& group) {
         "several");
     add_lowering_options(*command, "--lower", arguments->lowering);
     command->add_flag("--no-check", arguments->unchecked, "Write the plan even if it is wrong");
-    command->add_option("-o,--output", arguments->output, "Plan file to write");
+    command->add_option("-o,--output", arguments->output, "Plan file to write")->check(filled(kFile));
     command->callback([arguments] { import(*arguments); });
 }
 

@@ -135,7 +135,8 @@ void register_make(CLI::App& group) {
     command->add_option("--minor-axis", options.minor_axis, "A second axis to cut along; -1 for none");
     command->add_option("--minor-split", options.minor_split, "Slices along the minor axis");
     command->add_option("--minor-sizes", options.minor_sizes, "Or their extents, such as 512,1536,6144")
-        ->delimiter(',');
+        ->delimiter(',')
+        ->check(filled("extents, such as 512,1536,6144"));
     command->add_flag("--peer-by-peer", options.peer_by_peer,
                       "direct all_gather: all slices for one peer before the next peer's");
     command->add_option("--algorithm", arguments->algorithm, "Who sends what to whom; auto is the default");
@@ -143,8 +144,11 @@ void register_make(CLI::App& group) {
     command
         ->add_option("--over", options.over,
                      "Mesh axes, such as gpu: one collective in each group of ranks that differ only there")
-        ->delimiter(',');
-    command->add_option("--group", options.group, "Only these ranks, such as 0,2,4")->delimiter(',');
+        ->delimiter(',')
+        ->check(filled("mesh axes, such as gpu"));
+    command->add_option("--group", options.group, "Only these ranks, such as 0,2,4")
+        ->delimiter(',')
+        ->check(filled("ranks, such as 0,2,4"));
     command->add_option("--inner", options.inner,
                         "Ranks of the inner of two levels; 0 for the mesh's last axis");
     command->add_option("--to-axis", options.to_axis,
@@ -157,7 +161,7 @@ void register_make(CLI::App& group) {
     command->add_flag("--transient", options.transient,
                       "What arrives is for the kernel only, and need not be there at the end");
     add_lowering_options(*command, "--lower", arguments->lowering);
-    command->add_option("-o,--output", arguments->output, "Plan file to write");
+    command->add_option("-o,--output", arguments->output, "Plan file to write")->check(filled(kFile));
     command->callback([arguments] { make(*arguments); });
 }
 
@@ -173,7 +177,7 @@ void register_lower(CLI::App& group) {
     command->add_flag("--pull", options.pull, "Destinations read, instead of sources writing");
     command->add_option("--inner", options.inner,
                         "Ranks of the inner of two levels; 0 for the mesh's last axis");
-    command->add_option("-o,--output", arguments->output, "Plan file to write");
+    command->add_option("-o,--output", arguments->output, "Plan file to write")->check(filled(kFile));
     command->callback([arguments] { lower(*arguments); });
 }
 

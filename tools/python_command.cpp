@@ -1,5 +1,6 @@
 #include "tools/python_command.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -36,6 +37,10 @@ fs::path find_python_beside() {
 }  // namespace
 
 void run_python(const std::string& module, const std::vector<std::string>& arguments) {
+    if (::fcntl(STDOUT_FILENO, F_GETFD) < 0) {
+        // Else Python runs for nothing, and the first file that is opened is taken for standard output.
+        fail(Error{"standard output is closed", {}, ErrorClass::input});
+    }
     const fs::path beside = find_python_beside();
     const fs::path checkout = beside.empty() ? find_checkout() : fs::path();
     std::string python = "python3";

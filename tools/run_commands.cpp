@@ -42,7 +42,8 @@ void register_run_commands(CLI::App& app) {
                   "compare with the unfused kernel on the gathered input, bit for bit");
     run->add_option("--trace", options->trace,
                     "write when each chunk was made, sent and arrived and each tile ran: FILE.json for "
-                    "Perfetto, or FILE.png for a picture and FILE.json beside it");
+                    "Perfetto, or FILE.png for a picture and FILE.json beside it")
+        ->check(filled("FILE.json or FILE.png"));
     run->add_option("--calls", options->calls, "calls, each with fresh data")
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();

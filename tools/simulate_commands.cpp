@@ -105,8 +105,9 @@ void register_simulate(CLI::App& group) {
     command->add_option("--topology", arguments->topology,
                         "Name (plan topology lists them), ring:8, torus:4x4, …, or a file; default: h200x8, "
                         "h200x8x2 above 8 ranks, a switch above 16");
-    command->add_option("--trace", arguments->trace,
-                        "File to write the ops to, as a trace that Perfetto opens");
+    command
+        ->add_option("--trace", arguments->trace, "File to write the ops to, as a trace that Perfetto opens")
+        ->check(filled(kFile));
     command->add_flag("--json", arguments->json,
                       "Print all as JSON: every op's start and end, every link's load");
     command->callback([arguments] { simulate(*arguments); });
@@ -122,7 +123,7 @@ void register_topology(CLI::App& group) {
     auto arguments = std::make_shared<Arguments>();
     command->add_option("name", arguments->name,
                         "Name, ring:8, torus:4x4, …, or a file; without: list the names");
-    command->add_option("-o,--output", arguments->output, "File to write");
+    command->add_option("-o,--output", arguments->output, "File to write")->check(filled(kFile));
     command->callback([arguments] {
         if (arguments->name.empty()) {
             for (const std::string& name : plan::topology_names()) {

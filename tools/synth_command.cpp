@@ -78,7 +78,7 @@ void register_synth_command(CLI::App& group) {
     command->add_option("--seed", arguments->options.seed, "Another one may find another plan");
     command->add_option("--attempts", arguments->options.attempts,
                         "Searches, of which the fastest plan is kept; 0: as many as seem worth it");
-    command->add_option("-o,--output", arguments->output, "Plan file to write");
+    command->add_option("-o,--output", arguments->output, "Plan file to write")->check(filled(kFile));
     command->callback([arguments] { synth(*arguments); });
 }
 

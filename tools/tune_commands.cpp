@@ -40,6 +40,20 @@ void measure(const TuneOptions& options) {
     run_python("syncopate.tuning", words);
 }
 
+/// --explain measures nothing: what says how to measure would be passed over.
+void explain_only(const CLI::App& tune, const TuneOptions& options) {
+    const auto refuse = [](const std::string& message) {
+        fail(Error{"tune: --explain " + message, {}, ErrorClass::usage});
+    };
+    if (options.spec.empty()) refuse("needs a problem, such as all_gather_matmul:M=8192,N=3584,K=8192");
+    for (const char* name : {"--vary", "--again", "--budget"}) {
+        if (tune.count(name) > 0)
+            refuse(fmt::format("ranks all strategies and measures none; {} belongs to a search, without it",
+                               name));
+    }
+    explain(options.spec, options.ranks, options.machine, options.json);
+}
+
 }  // namespace
 
 void register_tune_commands(CLI::App& app) {
@@ -65,7 +79,7 @@ void register_tune_commands(CLI::App& app) {
     tune->add_option(
             "--vary", options->vary,
             "measure these variations of the default instead of all strategies: split=1,2,4; several: all "
-            "combinations")
+            "combinations; not with --explain")
         ->allow_extra_args(false);
     tune->add_flag("--again", options->again, "forget what earlier searches of SPEC have measured");
     tune->add_option("--machine", options->machine,
@@ -73,18 +87,12 @@ void register_tune_commands(CLI::App& app) {
     tune->add_flag("--measure-machine", options->measure_machine,
                    "measure this machine, in at most two minutes, into a file");
     tune->add_option("-o,--output", options->output,
-                     "of --measure-machine; default: machine.json in the cache folder");
+                     "of --measure-machine; default: machine.json in the cache folder")
+        ->check(filled(kFile));
     tune->add_flag("--json", options->json, "print the result as JSON");
     add_tune_store_options(*tune, options->store);
-    tune->callback([options] {
-        if (options->explain) {
-            if (options->spec.empty())
-                fail(Error{"tune: --explain needs a problem, such as all_gather_matmul:M=8192,N=3584,K=8192",
-                           {},
-                           ErrorClass::usage});
-            explain(options->spec, options->ranks, options->machine, options->json);
-            return;
-        }
+    tune->callback([options, tune] {
+        if (options->explain) return explain_only(*tune, *options);
         if (options->measure_machine) {
             std::vector<std::string> words;
             if (!options->output.empty()) words.push_back("--output=" + options->output);

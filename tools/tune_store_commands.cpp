@@ -143,9 +143,6 @@ void show(tune::StoreFile& store, const std::string& spec) {
 }
 
 void forget(tune::StoreFile& store, const std::string& spec) {
-    if (spec.empty()) {
-        fail(Error{"--forget: name a problem, an operator, or all", {}, ErrorClass::usage});
-    }
     std::int64_t count = 0;
     if (spec == "all" || spec.find(':') == std::string::npos) {
         const Result<std::int64_t> forgotten = store.forget(spec == "all" ? "" : spec + ":");
@@ -160,14 +157,23 @@ void forget(tune::StoreFile& store, const std::string& spec) {
     std::cout << fmt::format("forgot {} result{}\n", count, count == 1 ? "" : "s");
 }
 
-void import(tune::StoreFile& store, const std::string& file) {
-    const Result<std::string> text = read_file(file);
-    if (!text) fail(text.error());
-    const Result<std::vector<TuningResult>> results = tune::results_from_json(*text, file);
-    if (!results) fail(results.error());
-    const Result<std::int64_t> changed = store.merge(*results);
+void import(tune::StoreFile& store, const std::vector<TuningResult>& results) {
+    const Result<std::int64_t> changed = store.merge(results);
     if (!changed) fail(changed.error());
-    std::cout << fmt::format("{} of {} results are new here\n", *changed, results->size());
+    std::cout << fmt::format("{} of {} results are new here\n", *changed, results.size());
+}
+
+/// What is missing for what is asked.
+void require_spec(const TuneStoreOptions& options, const std::string& spec) {
+    if (!spec.empty()) return;
+    if (options.forget) fail(Error{"--forget: name a problem, an operator, or all", {}, ErrorClass::usage});
+    if (options.show) {
+        fail(Error{
+            "--show: name a problem or an operator, as `tune --show matmul_all_reduce`; --list shows which "
+            "are stored",
+            {},
+            ErrorClass::usage});
+    }
 }
 
 }  // namespace
@@ -181,12 +187,18 @@ bool run_tune_store(const TuneStoreOptions& options, const std::string& spec, bo
         fail(
             Error{"one of --list, --show, --forget, --export and --import at a time", {}, ErrorClass::usage});
     }
+    require_spec(options, spec);
+    // What is imported is read first: a file that is wrong leaves the store as it is.
+    std::vector<TuningResult> imported;
+    if (!options.import_from.empty()) {
+        imported = take(tune::results_from_json(take(read_file(options.import_from)), options.import_from));
+    }
     tune::StoreFile store;
     if (!options.export_to.empty()) {
         const Status written = write_file_atomically(options.export_to, results_to_json(chosen(store, spec)));
         if (!written) fail(written.error());
     } else if (!options.import_from.empty()) {
-        import(store, options.import_from);
+        import(store, imported);
     } else if (options.forget) {
         forget(store, spec);
     } else if (json) {
@@ -205,13 +217,17 @@ void add_tune_store_options(CLI::App& tune, TuneStoreOptions& options) {
     tune.add_flag("--list", options.list,
                   "one line for each stored result; with SPEC or an operator, for these")
         ->group(group);
-    tune.add_flag("--show", options.show, "all that a search of SPEC has measured, beside the estimate")
+    tune.add_flag("--show", options.show,
+                  "all that searches of SPEC or an operator have measured, beside the estimate")
         ->group(group);
     tune.add_flag("--forget", options.forget, "forget what is stored for SPEC, for an operator, or for all")
         ->group(group);
-    tune.add_option("--export", options.export_to, "write results to this file, as JSON")->group(group);
+    tune.add_option("--export", options.export_to, "write results to this file, as JSON")
+        ->check(filled(kFile))
+        ->group(group);
     tune.add_option("--import", options.import_from,
                     "add the results of such a file; of two the later one stays")
+        ->check(filled(kFile))
         ->group(group);
 }
 

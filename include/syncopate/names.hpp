@@ -8,7 +8,8 @@
 
 namespace syncopate {
 
-/// `text` with control characters and bytes outside ASCII as \xNN, cut after `limit` bytes: safe to print.
+/// `text`, safe to print: the bytes of what a terminal would act on or not show (utf8.hpp) as \xNN; cut
+/// before the character that goes beyond `limit` bytes. Names in any script stay as they are.
 [[nodiscard]] std::string escaped(std::string_view text, std::size_t limit = 60);
 
 /// Levenshtein's distance: single-character insertions, deletions and substitutions.

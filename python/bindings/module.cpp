@@ -1,7 +1,10 @@
 // The extension module syncopate._syncopate.
+#include <nanobind/stl/string.h>
+
 #include <exception>
 
 #include "bindings.hpp"
+#include "syncopate/cache_folder.hpp"
 
 namespace nb = nanobind;
 
@@ -69,6 +72,9 @@ NB_MODULE(_syncopate, module) {
     // Groups and ops are kept in module-level caches, which the interpreter does not empty at its end.
     nanobind::set_leak_warnings(false);
     module.doc() = "Syncopate's C++ side: thin bindings, no logic.";
+    module.def(
+        "cache_folder", [] { return syncopate::cache_folder().string(); },
+        "Where what can be made again is kept; \"\" where no folder is named.");
     syncopate::bindings::bind_errors(module);
     syncopate::bindings::bind_plan(module);
     syncopate::bindings::bind_compiler(module);

@@ -19,9 +19,11 @@ _DESCRIPTOR = "tensordesc"
 
 
 def cache_folder() -> Path:
-    """Where emitted kernels are kept: $SYNCOPATE_CACHE_DIR, else ~/.cache/syncopate."""
-    root = os.environ.get("SYNCOPATE_CACHE_DIR") or Path.home() / ".cache" / "syncopate"
-    return Path(root)
+    """Where emitted kernels are kept, beside what C++ keeps there (cache_folder.hpp)."""
+    folder = _syncopate.cache_folder()
+    if not folder:
+        raise RuntimeError("there is no folder for emitted kernels: set SYNCOPATE_CACHE_DIR")
+    return Path(folder)
 
 
 _importing: list[str] = []  # files of users that are being imported for a kernel, the innermost last

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _syncopate
+from .standard_output import answering
 
 ROUNDS = 9
 SECONDS = 110  # at most; what is not measured by then keeps its figure
@@ -291,7 +292,10 @@ def main() -> int:
         return 3
     path = options.output or _syncopate.tune.measured_machine_path()
     if not path:
-        print("error: neither HOME nor SYNCOPATE_CACHE_DIR is set: name a file with -o", file=sys.stderr)
+        print(
+            "error: there is no cache folder: set SYNCOPATE_CACHE_DIR, or name a file with -o",
+            file=sys.stderr,
+        )
         return 2
     between: dict[str, Any] = {}
     begin = time.monotonic()
@@ -317,7 +321,8 @@ def main() -> int:
     text, message = _syncopate.tune.measured_machine(
         properties.name, count, properties.multi_processor_count, json.dumps(measured), path
     )
-    print(text)
+    with answering():
+        print(text)
     if message:
         print(message, file=sys.stderr)
     return 0

@@ -8,7 +8,6 @@ import os
 import pickle
 import shutil
 import signal
-import sys
 import tempfile
 import time
 import traceback
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .bounds import KernelError
+from .standard_output import flush
 
 
 class RankError(RuntimeError):
@@ -69,8 +69,7 @@ def _child(place: Place, function: Callable[[Place], Any], pipe: int) -> None:
             pickle.dump(outcome, stream)
         except Exception as error:  # noqa: BLE001
             pickle.dump(("error", f"the result cannot be sent: {error}", 1), stream)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     os._exit(0)
 
 
@@ -84,8 +83,7 @@ def run(size: int, function: Callable[[Place], Any], timeout: float = 600.0, gra
     run_id = f"{os.getpid()}-{time.time_ns()}"
     parent = os.getpid()
     children: dict[int, tuple[int, int]] = {}  # pipe → (rank, pid)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     try:
         for rank in range(size):
             read_end, write_end = os.pipe()

@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from .ranks import Place, RankError
+from .standard_output import answering
 from .stopwatch import stopwatch
+
+TRACE_SUFFIXES = (".json", ".png")  # what --trace takes; trace.write draws where the name ends in .png
 
 
 @dataclass
@@ -72,6 +75,8 @@ class Spec:
             key, equals, value = item.partition("=")
             if not equals:
                 raise UsageError(f"{text}: expected KEY=VALUE, got '{item}'")
+            if key in self.pairs:
+                raise UsageError(f"{text}: {key} is given twice")
             self.pairs[key] = value
         known = {*self.kind.extents, "dtype", *self.kind.keys, *self.kind.flags}
         known |= {"out"} if "scales" in self.kind.flags else set()
@@ -400,6 +405,10 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that `ranks.run` tidies up
     try:
         folder = Path(options.spec)
+        if options.trace and Path(options.trace).suffix.lower() not in TRACE_SUFFIXES:
+            raise UsageError(
+                f"--trace {options.trace}: a trace is written to FILE{' or FILE'.join(TRACE_SUFFIXES)}"
+            )
         if options.trace and not Path(options.trace).absolute().parent.is_dir():
             raise RankError(f"--trace {options.trace}: no such folder")
         if options.trace.lower().endswith(".png"):
@@ -426,7 +435,8 @@ def main(arguments: list[str] | None = None) -> int:
         except OSError as error:
             print(f"error: {options.trace}: {error.strerror}", file=sys.stderr)
             return 1
-    return report(options.spec, options, results)
+    with answering():
+        return report(options.spec, options, results)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .standard_output import answering
+
 UNFUSED = "unfused"
 NOT_TUNED = "products of fp8 are not tuned: the estimate chooses for them"
 DEADLINE = 20.0  # seconds that a wait of a strategy under trial may last
@@ -369,7 +371,9 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the case then is the host's, too
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     try:
-        report(options, run(options))
+        found = run(options)
+        with answering():
+            report(options, found)
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001 - the command's outer face

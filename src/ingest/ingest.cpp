@@ -75,6 +75,8 @@ struct Row {
     std::string_view name;
     bool (*looks_like)(std::string_view text);
     Reader read;
+    bool has_candidates =
+        false;  ///< a text holds several collectives, of which ImportOptions::pick names one
 };
 
 constexpr std::array kReaders{
@@ -83,8 +85,8 @@ constexpr std::array kReaders{
     Row{Format::mscclpp_json, "mscclpp_json", looks_like_mscclpp, read_mscclpp_json},
     Row{Format::partition, "partition", looks_like_partition, import_partition},
     Row{Format::loop, "loop", looks_like_loop, import_loop_nest},
-    Row{Format::stablehlo, "stablehlo", looks_like_stablehlo, import_stablehlo},
-    Row{Format::hlo, "hlo", looks_like_hlo, import_hlo},
+    Row{Format::stablehlo, "stablehlo", looks_like_stablehlo, import_stablehlo, true},
+    Row{Format::hlo, "hlo", looks_like_hlo, import_hlo, true},
 };
 
 /// Chakra execution traces: what a rank did, as protobuf (.et) or as JSON made of it.
@@ -187,7 +189,13 @@ Result<Import> import_plan(std::string_view text, const std::string& file_name, 
         }
         format = *found;
     }
-    return row_of(format).read(text, file_name, options);
+    const Row& row = row_of(format);
+    if (options.pick >= 0 && !row.has_candidates) {
+        return Error{fmt::format("is {}, which holds one plan and no candidates: leave out --pick", row.name),
+                     {file_name},
+                     ErrorClass::usage};
+    }
+    return row.read(text, file_name, options);
 }
 
 std::string Finding::to_string(const std::string& file_name) const {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "syncopate/cache_folder.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/names.hpp"
 #include "tune/machine_shipped.hpp"
@@ -80,13 +81,8 @@ Result<Machine> find_machine(const std::string& name) {
 }
 
 std::string measured_machine_path() {
-    std::string folder = environment("SYNCOPATE_CACHE_DIR");
-    if (folder.empty()) {
-        const std::string home = environment("HOME");
-        if (home.empty()) return {};
-        folder = home + "/.cache/syncopate";
-    }
-    return folder + "/machine.json";
+    const std::filesystem::path folder = cache_folder();
+    return folder.empty() ? std::string() : (folder / "machine.json").string();
 }
 
 namespace {

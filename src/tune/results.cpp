@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/names.hpp"
+
 namespace syncopate::tune {
 namespace {
 
@@ -183,17 +185,24 @@ Result<std::vector<TuningResult>> results_from_json(std::string_view text, const
     try {
         json = Json::parse(text);
     } catch (const Json::parse_error& error) {
-        return Error{error.what(), {.file = file_name}};
+        // What the parser says follows the place, which it names, too: "[…] parse error at line 1, column 1:
+        // …".
+        const std::string what = error.what();
+        const std::size_t said = what.find("parse error");
+        return Error{fmt::format("is no JSON, so nothing that `tune --export` wrote: {}",
+                                 escaped(what.substr(said == what.npos ? 0 : said), 200)),
+                     {.file = file_name}};
+    }
+    if (!json.is_object() || !json.contains("schema") || json["schema"] != kSchema) {
+        return Error{fmt::format("is nothing that `tune --export` wrote: \"schema\" is not \"{}\"", kSchema),
+                     {.file = file_name}};
     }
     std::string problem;
     Reader reader(json, "the file", problem);
     std::vector<TuningResult> results;
     if (reader.object({"schema", "results"})) {
-        const Json* schema = reader.find("schema");
         const Json* list = reader.find("results");
-        if (schema == nullptr || *schema != kSchema) {
-            reader.fail("schema", std::string("expected \"") + kSchema + "\"");
-        } else if (list == nullptr || !list->is_array()) {
+        if (list == nullptr || !list->is_array()) {
             reader.fail("results", "expected a list");
         } else {
             for (std::size_t i = 0; i < list->size() && problem.empty(); ++i) {

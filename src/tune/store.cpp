@@ -1,14 +1,12 @@
 #include "syncopate/tune/store.hpp"
 
-#include <pwd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <string>
 #include <utility>
 
+#include "syncopate/cache_folder.hpp"
 #include "tune/sqlite.hpp"
 #include "tune/store_connection.hpp"
 
@@ -125,16 +123,8 @@ Result<TuneMode> tune_mode() {
 }
 
 std::filesystem::path store_path() {
-    const std::filesystem::path file = "tuning.sqlite";
-    if (const std::string own = environment("SYNCOPATE_CACHE"); !own.empty()) return own / file;
-    if (const std::string cache = environment("XDG_CACHE_HOME"); !cache.empty()) {
-        return std::filesystem::path(cache) / "syncopate" / file;
-    }
-    std::string home = environment("HOME");
-    if (const passwd* user = home.empty() ? ::getpwuid(::getuid()) : nullptr; user != nullptr) {
-        home = user->pw_dir;
-    }
-    return std::filesystem::path(home) / ".cache" / "syncopate" / file;
+    const std::filesystem::path folder = cache_folder();
+    return folder.empty() ? folder : folder / "tuning.sqlite";
 }
 
 StoreFile::StoreFile(std::filesystem::path path)

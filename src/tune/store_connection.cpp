@@ -70,6 +70,11 @@ std::int64_t pragma(sqlite3* database, std::string_view sql, int& code) {
 }  // namespace
 
 StoreFile::Connection::Connection(fs::path file) : path(std::move(file)) {
+    if (path.empty()) {
+        path = "tuning.sqlite";
+        use_memory("there is no folder for it: set SYNCOPATE_CACHE_DIR");
+        return;
+    }
     std::error_code error;
     fs::create_directories(path.parent_path(), error);
     std::string why;

@@ -7,10 +7,22 @@
 namespace syncopate {
 namespace {
 
-TEST(Escaped, ShowsAnyBytesAsPlainAscii) {
+TEST(Escaped, ShowsWhatATerminalWouldActOnAsItsBytes) {
     EXPECT_EQ(escaped("a b"), "a b");
     EXPECT_EQ(escaped("a\n\x7f\xc3"), "a\\x0a\\x7f\\xc3");
+    EXPECT_EQ(escaped("\xc2\x9b"
+                      "31m"),
+              "\\xc2\\x9b31m");                             // C1: a terminal's escape
+    EXPECT_EQ(escaped("\xe2\x80\xae"), "\\xe2\\x80\\xae");  // right-to-left override
+}
+
+TEST(Escaped, LeavesNamesInAnyScriptAsTheyAre) { EXPECT_EQ(escaped("é 全归约 🙂"), "é 全归约 🙂"); }
+
+TEST(Escaped, CutsBetweenCharacters) {
     EXPECT_EQ(escaped("abcd", 3), "abc…");
+    EXPECT_EQ(escaped("abcd", 4), "abcd");
+    EXPECT_EQ(escaped("a全b", 3), "a…");
+    EXPECT_EQ(escaped("a全b", 4), "a全…");
 }
 
 TEST(DidYouMean, NamesWhatIsClose) {

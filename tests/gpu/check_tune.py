@@ -17,7 +17,7 @@ BUDGET = float(os.environ.get("SYNCOPATE_TUNE_BUDGET") or 12.0)
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "python")]
 # Rank 0's is the one that is read and written.
-os.environ["SYNCOPATE_CACHE"] = tempfile.mkdtemp(prefix="syncopate-tune-")
+os.environ["SYNCOPATE_CACHE_DIR"] = tempfile.mkdtemp(prefix="syncopate-tune-")
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402

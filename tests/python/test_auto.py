@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def chosen_on_ranks(tmp_path, name):
-    environment = os.environ | {"SYNCOPATE_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"SYNCOPATE_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     environment.pop("SYNCOPATE_TUNE", None)
     command = [warm_python(), str(HERE / "host_auto.py"), "2", name]
     result = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)

@@ -182,6 +182,38 @@ def test_an_output_that_cannot_be_written_is_named(fuse, tmp_path):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# plan
+
+
+@pytest.mark.parametrize("option", ["--group", "--over", "--minor-sizes", "--output"])
+def test_an_option_of_plan_make_that_is_empty_is_named(option, syncopate):
+    words = ["plan", "make", "all_gather", "--ranks", 4, "--tensor", "A:8x4:fp32"]
+    refused(syncopate(*words, option, ""), 2, f"{option}: it is empty; expected ")
+
+
+MSCCL = """<algo name="{name}" proto="Simple" nchannels="1" nchunksperloop="1" ngpus="1" coll="{coll}" inplace="1">
+<gpu id="0" i_chunks="1" o_chunks="1" s_chunks="0"></gpu></algo>
+"""
+
+
+def test_a_pick_where_there_is_nothing_to_pick_from_is_refused(syncopate, tmp_path):
+    file = tmp_path / "algo.xml"
+    file.write_text(MSCCL.format(name="all", coll="allreduce"))
+    outcome = syncopate("plan", "import", file, "--pick", 0, "-o", tmp_path / "plan.json")
+    refused(outcome, 2, f"{file}: is msccl_xml, which holds one plan and no candidates: leave out --pick")
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_names_in_any_script_are_shown_as_they_are(syncopate, tmp_path):
+    file = tmp_path / "algo.xml"
+    words = ["plan", "import", file, "--no-check", "-o", tmp_path / "plan.json"]
+    file.write_text(MSCCL.format(name="全归约 é", coll="allreduce"))
+    assert 'msccl_xml "全归约 é", collective allreduce' in syncopate(*words).out
+    file.write_text(MSCCL.format(name="all", coll="归约"))
+    refused(syncopate(*words), 1, 'coll="归约" is no collective that MSCCL knows')
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # run
 
 
@@ -228,6 +260,8 @@ def test_a_machine_without_gpus_says_what_to_do(syncopate, plan_3, tmp_path):
             "expected dtype bf16, fp16, fp32 or fp8e4m3, got int32",
         ),
         ("all_gather_matmul:M=64,N=64,K=64,color=red", "unknown key 'color'"),
+        ("all_gather_matmul:M=64,M=32,N=64,K=64", "M is given twice"),
+        ("attention:S=64,kind=ring,kind=ring", "kind is given twice"),
     ],
 )
 def test_an_operator_that_is_none_is_exit_2(operator, part, syncopate):
@@ -279,6 +313,13 @@ def test_a_folder_that_fuse_did_not_make_is_refused(missing, syncopate, fused_3,
 
 def test_a_trace_that_cannot_be_written_is_refused_before_the_run(syncopate, fused_3, tmp_path):
     refused(syncopate("run", fused_3, "--trace", tmp_path / "no" / "trace.json"), 1, "trace.json")
+
+
+@pytest.mark.parametrize("name", ["x.gif", "x", ".json"])
+def test_a_trace_of_an_unknown_kind_is_refused_before_the_run(name, syncopate, fused_3, tmp_path):
+    outcome = syncopate("run", fused_3, "--trace", tmp_path / name)
+    refused(outcome, 2, f"--trace {tmp_path / name}: a trace is written to FILE.json or FILE.png")
+    assert not list(tmp_path.iterdir())
 
 
 # Garbage in schedule.json. Each is given to a real run, which must end by itself.

@@ -32,7 +32,7 @@ def test_a_winner_that_does_not_run_gives_way_to_the_default_on_all_ranks(run, s
     file = tmp_path / "winners.json"
     results = [winner(columns, block) for columns, block in TILES.items()]
     file.write_text(json.dumps({"schema": "syncopate.tuning/1", "results": results}))
-    cache = {"SYNCOPATE_CACHE": str(tmp_path), "SYNCOPATE_TUNE": "read"}
+    cache = {"SYNCOPATE_CACHE_DIR": str(tmp_path), "SYNCOPATE_TUNE": "read"}
     assert syncopate("tune", "--import", file, **cache).out == "4 of 4 results are new here\n"
     environment = {"TRITON_INTERPRET": "1", "PYTHONPATH": str(HERE.parents[1] / "python"), **cache}
     outcome = run(sys.executable, HERE / "host_found.py", RANKS, *TILES, **environment)

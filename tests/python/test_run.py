@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -103,6 +104,40 @@ def test_an_operator_runs_by_its_name():
     assert answer["ok"] and len(answer["ranks"]) == 3
 
 
+def run_into(stdout, *words: str) -> subprocess.Popen:
+    spec = "all_gather_matmul:M=50,N=48,K=64,dtype=bf16"
+    return subprocess.Popen(
+        [str(COMMAND), "run", spec, "--ranks", "2", *words], stdout=stdout, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "SYNCOPATE_PYTHON": warm_python()},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_an_answer_that_does_not_fit_on_the_disk_is_an_error(words):
+    with open("/dev/full", "w") as full:
+        process = run_into(full, *words)
+    said = process.communicate(timeout=HUNG)[1]
+    assert said == "error: standard output could not be written: No space left on device\n"
+    assert process.returncode == 1
+
+
+def test_an_answer_that_nobody_reads_ends_the_command_quietly():
+    process = run_into(subprocess.PIPE)
+    process.stdout.close()
+    said = process.stderr.read()
+    assert (process.wait(HUNG), said) == (128 + signal.SIGPIPE, "")
+
+
+def test_a_closed_standard_output_is_an_error_before_the_run():
+    done = subprocess.run(
+        ["sh", "-c", '"$0" run "$1" >&-', COMMAND, "no_operator"],
+        capture_output=True,
+        text=True,
+        timeout=HUNG,
+    )
+    assert (done.returncode, done.stderr) == (1, "error: standard output is closed\n")
+
+
 def test_a_chain_of_two_products_runs_on_one_rank_and_gives_the_bits_of_stream_order():
     spec = "mlp_chain:M=64,H=64,F=40,dtype=fp32"
     outcome = syncopate("run", spec, "--check", "--calls", 2, "--json")
@@ -132,6 +167,24 @@ except ranks.RankError as error:
         [warm_python(), "-c", code], capture_output=True, text=True, timeout=HUNG, env=environment
     )
     assert "rank 1: the process ended without a result" in result.stdout, result.stdout + result.stderr
+
+
+def test_ranks_that_print_to_a_full_disk_end_with_their_results():
+    code = """
+import sys
+from syncopate import ranks
+sys.stdout.reconfigure(write_through=False)  # as where PYTHONUNBUFFERED is not set
+def work(place):
+    print("lost")
+    return place.rank
+print(ranks.run(3, work), file=sys.stderr)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [warm_python(), "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, timeout=HUNG, env=environment
+        )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, "[0, 1, 2]\n")
 
 
 def test_an_interrupt_of_all_processes_is_the_parents_to_handle():

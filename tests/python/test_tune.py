@@ -17,7 +17,7 @@ def cache(tmp_path_factory):
 
 @pytest.fixture
 def tune(syncopate, cache):
-    return lambda *words: syncopate("tune", *words, SYNCOPATE_CACHE=str(cache), SYNCOPATE_TUNE="read")
+    return lambda *words: syncopate("tune", *words, SYNCOPATE_CACHE_DIR=str(cache), SYNCOPATE_TUNE="read")
 
 
 WORKER = """
@@ -42,7 +42,7 @@ def operators(run, tmp_path, cache, *rows, **environment):
     file = tmp_path / "worker.py"
     file.write_text(WORKER)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    outcome = run(*torchrun, file, *rows, SYNCOPATE_CACHE=str(cache), **environment)
+    outcome = run(*torchrun, file, *rows, SYNCOPATE_CACHE_DIR=str(cache), **environment)
     assert outcome.code == 0, outcome.out + outcome.err
     return dict(line.split(" ", 1) for line in outcome.out.splitlines() if line[:1].isdigit()), outcome
 
@@ -105,7 +105,7 @@ def test_operators_tune_by_themselves_where_they_are_told_to(run, tmp_path, sync
     cache = tmp_path / "own"
     taken, outcome = operators(run, tmp_path, cache, 32, SYNCOPATE_TUNE="auto", SYNCOPATE_TUNE_BUDGET="3")
     assert taken["32"].startswith("unfused"), outcome.err
-    listed = syncopate("tune", "--list", SYNCOPATE_CACHE=str(cache))
+    listed = syncopate("tune", "--list", SYNCOPATE_CACHE_DIR=str(cache))
     assert "matmul_reduce_scatter:M=32,N=64,K=64,dtype=fp32" in listed.out
 
 
@@ -119,6 +119,17 @@ def test_a_damaged_store_is_set_aside_and_operators_run(run, tmp_path):
     assert list(cache.glob("tuning.sqlite.set-aside-1"))
 
 
+@pytest.mark.parametrize(("text", "wrong"), [("no JSON", "is no JSON"), ('{"a": 1}', '"schema" is not')])
+def test_what_no_export_wrote_is_not_imported(text, wrong, syncopate, tmp_path):
+    file, cache = tmp_path / "other.json", tmp_path / "cache"
+    file.write_text(text)
+    outcome = syncopate("tune", "--import", file, SYNCOPATE_CACHE_DIR=str(cache))
+    assert outcome.code == 1
+    assert outcome.err.startswith(f"error: {file}: is no")
+    assert wrong in outcome.err
+    assert not cache.exists()
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -128,7 +139,12 @@ def test_a_damaged_store_is_set_aside_and_operators_run(run, tmp_path):
         ([SPEC, "--vary", "spilt=1"], 2, "a strategy has no such value"),
         (["--show", SPEC, "--list"], 2, "one of --list, --show"),
         (["--forget"], 2, "name a problem, an operator, or all"),
+        (["--show"], 2, "--show: name a problem or an operator"),
+        ([SPEC, "--explain", "--vary", "split=1"], 2, "--vary belongs to a search"),
+        ([f"{SPEC},M=32"], 2, "M is given twice"),
+        ([f"{SPEC},M=32", "--explain"], 2, "M is given twice"),
         (["--import", "nowhere.json"], 1, "nowhere.json"),
+        (["--import", ""], 2, "--import: it is empty"),
     ],
 )
 def test_what_is_wrong_is_said(tune, words, code, message):

@@ -110,6 +110,23 @@ TEST(Check, RefusesTilesOfOneStageThatAwaitLaterOnes) {
               Kinds{"deadlock"});
 }
 
+TEST(Check, TakesTheTilesOfAStageThatReadsItsOwnOutputAsOneAfterTheOther) {
+    const std::string chain = R"({"schema": "syncopate.chain/1", "tensors": {"A": [4]}, "stages": [
+        {"name": "sweep", "grid": [4], "reads": {"A": ["READS"]}, "writes": {"A": ["x"]}, "waits": {"A": "WAITS"}}]})";
+    const auto with = [&](const std::string& reads, const std::string& waits) {
+        std::string text = chain;
+        text.replace(text.find("READS"), 5, reads);
+        return text.replace(text.find("WAITS"), 5, waits);
+    };
+    // Earlier tiles are awaited; what later ones write is read as it was before.
+    for (const char* reads : {"x-1", "x-1:x+2", ":"}) EXPECT_EQ(findings(with(reads, "auto")), "") << reads;
+    // A row is complete when the tile has run that would wait for it.
+    EXPECT_EQ(kinds(with(":", "row")), Kinds{"deadlock"});
+    EXPECT_EQ(kinds(with("x-1", "none")), Kinds{"early_read"});
+    // Nothing holds the next tile up while this one reads what it overwrites.
+    EXPECT_EQ(kinds(with("x+1", "auto")), Kinds{"overwrite"});
+}
+
 TEST(Check, JudgesALargeChainQuickly) {
     std::string chain =
         R"({"schema": "syncopate.chain/1", "tensors": {"Y": [12288, 49152], "Z": [12288, 12288]},

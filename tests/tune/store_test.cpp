@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "syncopate/io.hpp"
+#include "syncopate/tune/machine.hpp"
 
 namespace syncopate::tune {
 namespace {
@@ -164,10 +165,16 @@ TEST_F(Store, AFileOfResultsIsReadStrictly) {
     };
     std::string good = results_to_json({result(128)});
     EXPECT_EQ(problem(good), "none");
-    EXPECT_EQ(problem("[]"), "t.json: the file: expected an object");
-    EXPECT_NE(problem("{").find("t.json: "), std::string::npos);
-    EXPECT_EQ(problem(R"({"schema": "x/1", "results": []})"),
-              "t.json: the file.schema: expected \"syncopate.tuning/1\"");
+    const std::string other =
+        "t.json: is nothing that `tune --export` wrote: \"schema\" is not \"syncopate.tuning/1\"";
+    for (const char* text : {"[]", "3", "{}", R"({"schema": 1})", R"({"schema": "x/1", "results": []})"})
+        EXPECT_EQ(problem(text), other) << text;
+    for (const char* text : {"", "{", "results of today", "\xff\xfe"}) {
+        const std::string said = problem(text);
+        EXPECT_TRUE(
+            said.starts_with("t.json: is no JSON, so nothing that `tune --export` wrote: parse error at "))
+            << said;
+    }
     const auto changed = [&](const std::string& from, const std::string& to) {
         std::string text = good;
         text.replace(text.find(from), from.size(), to);
@@ -316,7 +323,7 @@ TEST_F(Store, AProcessThatIsKilledLeavesItUsable) {
 class Environment : public testing::Test {
 protected:
     void TearDown() override {
-        for (const char* name : {"SYNCOPATE_CACHE", "XDG_CACHE_HOME", "SYNCOPATE_TUNE"}) ::unsetenv(name);
+        for (const char* name : {"SYNCOPATE_CACHE_DIR", "XDG_CACHE_HOME", "SYNCOPATE_TUNE"}) ::unsetenv(name);
     }
 };
 
@@ -325,8 +332,22 @@ TEST_F(Environment, TheStoreIsInTheUsersCacheFolder) {
     EXPECT_EQ(store_path(), "/home/someone/.cache/syncopate/tuning.sqlite");
     ::setenv("XDG_CACHE_HOME", "/cache", 1);
     EXPECT_EQ(store_path(), "/cache/syncopate/tuning.sqlite");
-    ::setenv("SYNCOPATE_CACHE", "/mine", 1);
+    ::setenv("SYNCOPATE_CACHE_DIR", "/mine", 1);
     EXPECT_EQ(store_path(), "/mine/tuning.sqlite");
+}
+
+TEST_F(Environment, TheMeasuredMachineIsBesideTheStore) {
+    ::setenv("XDG_CACHE_HOME", "/cache", 1);
+    EXPECT_EQ(measured_machine_path(), "/cache/syncopate/machine.json");
+    ::setenv("SYNCOPATE_CACHE_DIR", "/mine", 1);
+    EXPECT_EQ(measured_machine_path(), "/mine/machine.json");
+}
+
+TEST_F(Environment, AStoreWithoutAFolderIsInMemoryAndSaysSo) {
+    StoreFile store{std::filesystem::path()};
+    EXPECT_TRUE(store.in_memory());
+    ASSERT_EQ(store.messages().size(), 1U);
+    EXPECT_NE(store.messages()[0].find("set SYNCOPATE_CACHE_DIR"), std::string::npos);
 }
 
 TEST_F(Environment, TheModeIsOffReadOrAuto) {

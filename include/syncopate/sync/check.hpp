@@ -6,10 +6,10 @@
 // become more, and the greatest set of blocks that can complete is found by running whatever may run.
 //
 // - Two blocks conflict if one of them writes what the other one touches. The later one, in the order of
-// calls and
-//   stages, must not pass its waits before the earlier one has completed. It does in some run if and only if
-//   it can pass them when all blocks run but the earlier one, which started and takes for ever. Where one of
-//   its semaphores counts every block that posts it, the earlier one among them, that needs no replay.
+//   calls, stages and, of one stage, its tiles, must not pass its waits before the earlier one has completed.
+//   It does in some run if and only if it can pass them when all blocks run but the earlier one, which
+//   started and takes for ever. Where one of its semaphores counts every block that posts it, the earlier one
+//   among them, that needs no replay.
 // - A chain deadlocks in some run if and only if it does with one block at a time, each in the order of its
 //   ticket: the first block that has not completed then lacks posts of blocks that have not started. More
 //   resident blocks post more. Where no ticket orders blocks, each one may be the first.
@@ -20,7 +20,7 @@
 //   early_read  a block can read what another one has not written
 //   deadlock    a block can wait for ever
 //   overwrite   a block can write what another one, of an earlier stage or of the call before, still reads or
-//               writes
+//               writes, or what an earlier tile of its own stage still reads
 #pragma once
 
 #include <array>

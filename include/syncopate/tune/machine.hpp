@@ -157,8 +157,8 @@ struct NearestMachine {
 [[nodiscard]] Result<NearestMachine> nearest_shipped_machine(std::string_view device, std::int32_t ranks,
                                                              std::int32_t num_sms = 0);
 
-/// Where `tune --measure-machine` writes, and nearest_machine looks: machine.json in $SYNCOPATE_CACHE_DIR, or
-/// in ~/.cache/syncopate. "" where there is neither.
+/// Where `tune --measure-machine` writes, and nearest_machine looks: machine.json in the cache folder
+/// (cache_folder.hpp). "" where there is none.
 [[nodiscard]] std::string measured_machine_path();
 
 }  // namespace syncopate::tune

@@ -33,7 +33,8 @@ enum class TuneMode : std::uint8_t {
 /// From the environment. Fails (ErrorClass::usage) for a value that is none of off, read and auto.
 [[nodiscard]] Result<TuneMode> tune_mode();
 
-/// $SYNCOPATE_CACHE/tuning.sqlite, else $XDG_CACHE_HOME/syncopate/…, else ~/.cache/syncopate/….
+/// tuning.sqlite in the cache folder (cache_folder.hpp); empty where there is none: the store is then in
+/// memory.
 [[nodiscard]] std::filesystem::path store_path();
 
 /// The key's bucket of rows: rows that differ by no more than this factor may share a strategy.

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..standard_output import answering
+
 OUTPUTS = ("json", "csv", "markdown", "plot")
 
 
@@ -49,7 +51,8 @@ def write_tables(
     text = to_markdown(report)
     if options.markdown:
         Path(options.markdown).write_text(text)
-    print("\n" + text, end="")
+    with answering():
+        print("\n" + text, end="")
     if options.plot:
         draw(report, options.plot)
     return 1 if any("error" in entry for entry in report["table"]) else 0
