@@ -2,9 +2,10 @@
 
 from . import plans, strategy
 from .cuda_source import cuda_kernel
-from .fused import Call, FusedKernel, fuse
+from .fused import FusedKernel, fuse
 from .group import Group
 from .plans import Mesh, Plan, Tensor
+from .stages import Call
 from .stated import StatedKernel, kernel
 from .statement_check import check_statement
 from .strategy import Chunking, Strategy, Tiling

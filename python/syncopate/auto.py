@@ -23,11 +23,12 @@ import torch
 
 from . import _syncopate
 from .arguments import LAUNCH_OPTIONS, base_of, bind_launch, chosen_by, describe, function_of, is_tensor
-from .fused import Call, FusedKernel, Stage, _standing_in, _take
+from .fused import FusedKernel
 from .group import FailedTogether, Group, of_process_group
 from .items import flat
 from .jit import refuse_launches_of_an_import
 from .prepared import Prepared
+from .stages import Call, Stage, launch_of
 from .strategy import Strategy, from_json, to_json
 
 MOST_COMBINED = 16  # configurations of several kernels; beyond, one kernel's is varied at a time
@@ -295,10 +296,7 @@ class _Program:
         made, values = [], []
         for configuration in self.configurations:
             calls = self.kernel.configured(self.calls, configuration)
-            taken = [
-                _take(_standing_in(stage.kernel, call), stage.values)
-                for stage, call in zip(self.kernel.stages, calls, strict=True)
-            ]
+            taken = [launch_of(stage, call) for stage, call in zip(self.kernel.stages, calls, strict=True)]
             for index, one in enumerate(taken):
                 self.kernel._bind_to_plan(index, one, self.group, self.device)
             made.append(

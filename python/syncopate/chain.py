@@ -19,9 +19,10 @@ from . import _syncopate
 from .arguments import base_of, is_tensor
 from .chain_single import SingleLaunch, why_not
 from .chain_way import WAYS, StreamOrder, faster, measure
-from .fused import Call, FusedKernel, Stage, _Taken
+from .fused import FusedKernel
 from .group import Group, alone
 from .prepared import Prepared
+from .stages import Call, Launch, Stage
 from .stated import StatedKernel
 
 
@@ -213,7 +214,7 @@ class ChainKernel(FusedKernel):
                         f"{where} and {other_where} share memory: bind both to one name, so that tiles wait for it"
                     )
 
-    def _prepare(self, taken: Sequence[_Taken]) -> Prepared:
+    def _prepare(self, taken: Sequence[Launch]) -> Prepared:
         tensors: dict[str, tuple[list[int], str]] = {}
         for index, (stage, one) in enumerate(zip(self.stages, taken, strict=True)):
             for parameter, name in stage.bind.items():
@@ -234,5 +235,5 @@ class ChainKernel(FusedKernel):
             self.group = alone("cuda" if cuda else "host")
         return super()._prepare(taken)
 
-    def _bind_to_plan(self, index: int, one: _Taken, group: Group, device: str) -> None:
+    def _bind_to_plan(self, index: int, one: Launch, group: Group, device: str) -> None:
         """Arrays are taken as they are."""

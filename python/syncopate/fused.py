@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,37 +24,16 @@ from .arguments import (
     LAUNCH_OPTIONS,
     base_of,
     bind_launch,
-    describe,
     elements_of,
     function_of,
     is_tensor,
-    scalar,
 )
 from .group import FailedTogether, Group, of_process_group
-from .items import flat
 from .places import OutputPlaces, box_view, check_output, check_shard, final_box, shard_view
 from .prepared import Prepared
-from .stated import StatedKernel, grid_of, on_gpu, without_filled
+from .stages import Call, Launch, Stage, launch_of, require_values
+from .stated import StatedKernel, grid_of, without_filled
 from .strategy import Strategy
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A kernel, which of its parameters are which tensors of the plan, and the elements of integer tensors that it is known
-    to be called with."""
-
-    kernel: Any
-    bind: Mapping[str, str]
-    values: dict[str, list[int]] = field(default_factory=dict)
-
-
-@dataclass
-class Call:
-    """What a stage's kernel is called with. `options`: num_warps, num_stages, …"""
-
-    grid: Any
-    arguments: dict[str, Any]
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -90,31 +69,6 @@ class _Text:
                 f"{self.file}: importing it for the fused {stage.kernel} failed: {error}. What the file runs belongs "
                 'under `if __name__ == "__main__":`'
             ) from error
-
-
-@dataclass
-class _Taken:
-    """A stage's call as the front end takes it."""
-
-    grid: tuple[int, int, int]
-    items: dict[str, Any]
-    scalars: dict[str, Any]
-    tensors: dict[str, tuple[list[int], list[int], str, list[int]]]
-    options: dict[str, Any]
-    values: dict[str, list[int]]
-
-    @property
-    def key(self) -> tuple:
-        return (
-            self.grid,
-            tuple((name, tuple(elements)) for name, elements in self.values.items()),
-            tuple(self.scalars.items()),
-            tuple(
-                (name, *map(tuple, (s, t)), d, tuple(b), base_of(self.items[name]).device)
-                for name, (s, t, d, b) in self.tensors.items()
-            ),
-            tuple(sorted(self.options.items())),
-        )
 
 
 class FusedKernel:
@@ -237,10 +191,7 @@ class FusedKernel:
             raise TypeError(
                 f"the program has {len(self.stages)} stages: give a Call for each, got {len(calls)}"
             )
-        taken = [
-            _take(_standing_in(stage.kernel, call), stage.values)
-            for stage, call in zip(self.stages, calls, strict=True)
-        ]
+        taken = [launch_of(stage, call) for stage, call in zip(self.stages, calls, strict=True)]
         key = tuple(one.key for one in taken)
         prepared = self._prepared.get(key)
         if prepared is None:
@@ -258,7 +209,7 @@ class FusedKernel:
         whole = {p: shapes[t] for p, t in stage.bind.items() if t in shapes and is_tensor(given.get(p))}
         stage.kernel.require_host_alike(given, grid_of(call.grid, given), whole)
 
-    def _prepare(self, taken: Sequence[_Taken]) -> Prepared:
+    def _prepare(self, taken: Sequence[Launch]) -> Prepared:
         cuda = any(base_of(one.items[name]).is_cuda for one in taken for name in one.tensors)
         device = "cuda" if cuda else "host"
         group = self.group if isinstance(self.group, Group) else of_process_group(self.group, device)
@@ -267,7 +218,7 @@ class FusedKernel:
         for index, one in enumerate(taken):
             self._bind_to_plan(index, one, group, device)
             for name in one.values if cuda else ():  # on the host each call is held against them
-                _check_values(name, one)
+                require_values(name, one)
         texts = self._texts_on(device)
 
         def fused() -> tuple[_syncopate.Artifact, list[Any]]:
@@ -298,7 +249,7 @@ class FusedKernel:
             raise
         return prepared
 
-    def _bind_to_plan(self, index: int, one: _Taken, group: Group, device: str) -> None:
+    def _bind_to_plan(self, index: int, one: Launch, group: Group, device: str) -> None:
         """Checks what a stage is given for the plan's tensors, and describes it as these, which the kernel gets."""
         whole = {name: (list(shape), dtype) for name, shape, dtype in self.plan.tensors}
         for parameter, tensor in self.stages[index].bind.items():
@@ -321,7 +272,7 @@ class FusedKernel:
         return self._texts[device]
 
     def _fuse(
-        self, taken: Sequence[_Taken], texts: Sequence[_Text], device: str, num_sms: int
+        self, taken: Sequence[Launch], texts: Sequence[_Text], device: str, num_sms: int
     ) -> _syncopate.Artifact:
         stages = [
             (text.source, text.file, text.name, dict(stage.bind), one.scalars, one.tensors, one.grid)
@@ -344,7 +295,7 @@ class FusedKernel:
             else "",
         )
 
-    def _require_whole_sums(self, artifact: _syncopate.Artifact, taken: Sequence[_Taken]) -> None:
+    def _require_whole_sums(self, artifact: _syncopate.Artifact, taken: Sequence[Launch]) -> None:
         whole = {name: list(shape) for name, shape, _ in self.plan.tensors}
         for stage, one in zip(artifact.stages, taken, strict=True):
             for parameter in stage.accumulates:
@@ -354,47 +305,6 @@ class FusedKernel:
                         f"{parameter}: the kernel adds to it, so give it whole, {shape}, with what the sums start "
                         f"from; got {given}"
                     )
-
-
-def _standing_in(kernel: Any, call: Call) -> Call:
-    """The call as it is launched: of a stated kernel on host, that of the kernel that stands in there."""
-    if not isinstance(kernel, StatedKernel):
-        return call
-    arguments = without_filled(call.arguments)
-    grid = grid_of(call.grid, arguments)
-    if on_gpu(arguments):
-        return Call(grid, arguments, call.options)
-    return Call(*kernel.on_host(grid, arguments), call.options)
-
-
-def _check_values(name: str, one: _Taken) -> None:
-    """Whether a launch passes the elements that the kernel was compiled for."""
-    given, known = elements_of(one.items[name]), one.values[name]
-    if given != known:
-        at = next((i for i, (g, k) in enumerate(zip(given, known, strict=False)) if g != k), None)
-        what = (
-            f"element {at} is {given[at]}, not {known[at]}"
-            if at is not None
-            else f"has {len(given)} elements"
-        )
-        raise ValueError(
-            f"{name}: the launch's tensor {what}: its values are given as {len(known)} elements; change `stages[…].values` of the FusedKernel"
-        )
-
-
-def _take(call: Call, values: dict[str, list[int]]) -> _Taken:
-    items = flat(call.arguments)
-    scalars = {name: scalar(value) for name, value in items.items() if not is_tensor(value)}
-    grid = grid_of(call.grid, items)
-    tensors = {name: describe(value) for name, value in items.items() if is_tensor(value)}
-    for name in values:
-        if name not in tensors:
-            raise ValueError(f"values: {name} is no tensor of this launch")
-    taken = _Taken(grid, items, scalars, tensors, call.options, {n: list(v) for n, v in values.items()})
-    for name in values:
-        if not base_of(items[name]).is_cuda:
-            _check_values(name, taken)
-    return taken
 
 
 def _one_each(name: str, given: Any, kernels: int) -> list[Mapping[str, Any]]:

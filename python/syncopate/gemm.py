@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .fused import Call
 from .kernels import matmul as kernels
+from .stages import Call
 from .stated import without_filled
 from .strategy import Tiling, gemm_tiles
 

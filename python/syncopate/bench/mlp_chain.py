@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from ..chain import ChainKernel
-from ..fused import Stage
 from ..gemm import Product
 from ..group import alone
+from ..stages import Stage
 from ..strategy import PROGRAMS_ON_HOST, Problem, Strategy, complete, require
 
 

@@ -12,10 +12,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import _syncopate, interpreter
 from ..arguments import DTYPE_NAMES
-from ..fused import Call
 from ..group import Group
 from ..kernels.attention import attention as plain_kernel
 from ..plans import Rows
+from ..stages import Call
 from .attention_places import place_table
 from .attention_rules import AttentionTiling, attention_tiling, plain_tables
 

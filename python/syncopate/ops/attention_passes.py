@@ -17,10 +17,11 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import _syncopate, plans, trace
-from ..fused import Call, FusedKernel, Stage
+from ..fused import FusedKernel
 from ..kernels.attention_pass import attention_pass
 from ..plans import Rows
 from ..prepared import Prepared
+from ..stages import Call, Stage
 
 if TYPE_CHECKING:
     from ..group import Group

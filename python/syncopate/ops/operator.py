@@ -12,11 +12,12 @@ import torch
 
 from .. import _syncopate, plans, trace, tuning
 from ..arguments import DTYPE_NAMES, DTYPES
-from ..fused import Call, FusedKernel, Stage
+from ..fused import FusedKernel
 from ..gemm import Product, require_activation
 from ..group import FailedTogether, Group, of_process_group
 from ..places import OutputPlaces, check_operand
 from ..prepared import Prepared
+from ..stages import Call, Stage
 from ..strategy import (
     PROGRAMS_ON_HOST,
     Problem,
@@ -427,7 +428,11 @@ def _without_memory(shape: Sequence[int], dtype: torch.dtype, device: torch.devi
     not fit beside the heap."""
     if device.type != "cuda":
         return torch.empty(*shape, dtype=dtype, device=device)
-    return torch.as_tensor(_Address(math.prod(shape) * dtype.itemsize, device), device=device).view(dtype).view(*shape)
+    return (
+        torch.as_tensor(_Address(math.prod(shape) * dtype.itemsize, device), device=device)
+        .view(dtype)
+        .view(*shape)
+    )
 
 
 class _Address:

@@ -3,8 +3,7 @@ why, and the caller runs something else. Shapes are those of syncopate.ops; `mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -80,31 +79,8 @@ def all_gather_matmuls(
     if made is None:
         return None
     y, whole = made
-
-    def products() -> list[torch.Tensor]:
-        return [y if i == first else torch.mm(whole, w) for i, w in enumerate(ws)]
-
-    return _beside_a_copy(whole, products) if return_gathered else products()
-
-
-def _beside_a_copy(
-    whole: torch.Tensor, products: Callable[[], list[torch.Tensor]]
-) -> list[torch.Tensor]:
-    """The products and a copy of `whole`, which is made while they run: they leave the memory time."""
-    if not whole.is_cuda:
-        return [*products(), whole.clone()]
-    copy, here, side = torch.empty_like(whole), torch.cuda.current_stream(), _copying_stream(whole.device)
-    side.wait_stream(here)
-    with torch.cuda.stream(side):
-        copy.copy_(whole)
-    made = products()
-    here.wait_stream(side)
-    return [*made, copy]
-
-
-@lru_cache
-def _copying_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+    products = [y if i == first else torch.mm(whole, w) for i, w in enumerate(ws)]
+    return products + ([whole.clone()] if return_gathered else [])
 
 
 def kept(
