@@ -215,7 +215,7 @@ def main() -> int:
     lines = []
     for row in results.read():
         fitted = row["model"] in FITTED
-        if options.all or fitted == options.fitted:
+        if row["operator"] in OPERATORS and (options.all or fitted == options.fitted):
             line = Line(row)
             if len(line.times) > 1:
                 lines.append(line)

@@ -147,7 +147,8 @@ private:
         return now;
     }
 
-    /// When all of O and L is back. Tiles of all heads end together, so that nothing leaves before a rank's end.
+    /// When all of O and L is back. Tiles of all heads end together, so that nothing leaves before a rank's
+    /// end.
     [[nodiscard]] double returned(const plan::Plan& plan, const std::vector<double>& ends) const {
         std::vector<std::vector<plan::OpTiming>> timings;
         for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {

@@ -215,6 +215,12 @@ std::vector<std::int64_t> slices_of(const Chunking& chunking, std::int64_t k) {
     return extents;
 }
 
+namespace {
+
+constexpr std::int32_t kEngineLanes = 2;  // an op begins before the one before it has ended
+
+}  // namespace
+
 plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strategy& strategy) {
     plan::Topology links = machine.topology;
     if (links.num_devices() < ranks) {
@@ -231,7 +237,7 @@ plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strat
     }
     if (fuse::is_engine(strategy.backend)) {
         links.sm.blocks = 0;
-        links.sm.lanes = 2;  // an op begins before the one before it has ended
+        links.sm.lanes = kEngineLanes;
         links.start_us += machine.rates.engine_us;
         links.sm.gbps = machine.rates.engine_gbps.at(strategy.engine_blocks.value_or(0));
         if (strategy.backend == Backend::ldst_dedicated) links.sm.gbps *= machine.rates.engine_ldst;
@@ -301,6 +307,9 @@ Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShap
         links.start_us += machine.rates.copies_us;
     } else if (!goes_at_once(problem, shape, strategy)) {
         links.start_us += machine.rates.engine_walk_us;
+        // Warps that load and store share the chunks in flight; bulk copies of one alone keep a link busy.
+        if (strategy.backend == Backend::ldst_dedicated && plan.ranks.front().size() > 1)
+            links.sm.gbps /= kEngineLanes;
     }
     const Result<plan::Simulation> simulation =
         plan::simulate(plan, links, {.posts = true, .timings = std::move(timings)});

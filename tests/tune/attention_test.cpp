@@ -48,6 +48,12 @@ TEST(Attention, ComputesAsMuchByEveryKindAndHidesPartOfWhatMoves) {
     }
 }
 
+TEST(Attention, GathersOnTwoGpusWhereOutputsOfAllHeadsComeBackAtTheEnd) {
+    const auto all = ranked("attention:S=2048,H=32,HKV=32,D=128,causal=0", 2);
+    EXPECT_EQ(all.front().kind, "all_gather") << "118 us on two H100s, Ulysses 186";
+    EXPECT_GT(of_kind(all, "ulysses").estimate.us, 1.1 * all.front().estimate.us);
+}
+
 TEST(Attention, ACausalMaskHalvesTheWorkAtTheRateThatTheMachineHasUnderOne) {
     const double full = of_kind(ranked("attention:S=32768,H=16,HKV=16,causal=0", 4), "ring").estimate.compute;
     const double causal =

@@ -177,6 +177,30 @@ TEST(Objection, SaysWhyTheRuntimeCannotCarryOutAStrategy) {
     EXPECT_EQ(why(gather, {.tiles = {TileConfig{}}, .chunking = {.slices = {256, 768}}}), "");
 }
 
+TEST(Objection, IsToTilesThatAreForSeveralRanksAndStoredAtOne) {
+    const Strategy stored{.tiles = {TileConfig{.block_m = 64, .block_n = 64, .block_k = 128, .stages = 6}},
+                          .backend = plan::Backend::tma_inline};
+    EXPECT_NE(strategy_objection(problem_of("matmul_all_to_all:M=64,N=4096,K=1792", 2), stored), "");
+    EXPECT_EQ(strategy_objection(problem_of("matmul_all_to_all:M=128,N=4096,K=1792", 2), stored), "");
+    EXPECT_NE(choose(problem_of("matmul_all_to_all:M=64,N=4096,K=1792", 2), *find_machine("h100x2"))
+                  .strategy.backend,
+              plan::Backend::tma_inline);
+}
+
+TEST(Estimate, OfLargeChunksByLoadsAndStoresIsLongerThanByBulkCopies) {
+    const Machine machine = *find_machine("h100x2");
+    const auto us = [&](const std::string& spec, plan::Backend backend) {
+        const Strategy given{.chunking = {.rows = 2}, .backend = backend};
+        const Problem problem = problem_of(spec, 2);
+        return estimate(problem, machine, complete(problem, machine, given)).us;
+    };
+    using enum plan::Backend;
+    const std::string many = "all_gather_matmul:M=4096,N=1792,K=4096";
+    EXPECT_GT(us(many, ldst_dedicated), 1.15 * us(many, tma_dedicated)) << "131 and 104 us";
+    const std::string few = "all_gather_matmul:M=64,N=1792,K=4096";
+    EXPECT_LT(us(few, ldst_dedicated), us(few, tma_dedicated)) << "it goes at once";
+}
+
 TEST(Choose, TakesTheBestByTheEstimate) {
     const Problem problem = problem_of("matmul_all_reduce:M=128,N=8192,K=3584");
     const Machine machine = machine_of(4);
