@@ -92,6 +92,11 @@ class Spec:
         self._check_word("activation", ACTIVATIONS)
         self._check_word("scales", SCALES)
 
+    @property
+    def of_fp8(self) -> dict[str, Any]:
+        """What a problem of fp8 has besides."""
+        return {"out": self.out, "scales": self.flags.get("scales", "")}
+
     def number(self, key: str) -> int:
         usual = getattr(self.kind, "defaults", {}).get(key)
         if key not in self.pairs and usual is None:
@@ -169,8 +174,7 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
     from .ops.operator import problem_of
     from .strategy import Problem, require
 
-    of_fp8 = {"out": spec.out, "scales": spec.flags.get("scales", "")}
-    problem = Problem(kind.name, dtype=spec.dtype, ranks=ranks, device=options.device, **extents, **of_fp8)
+    problem = Problem(kind.name, dtype=spec.dtype, ranks=ranks, device=options.device, **extents, **spec.of_fp8)
     try:
         require(problem)
     except ValueError as error:
@@ -182,7 +186,7 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
 
         group = make_group(place, options)
         device = torch_device(place, options)
-        here = problem_of(kind.name, dtype=spec.dtype, group=group, **extents, **of_fp8)
+        here = problem_of(kind.name, dtype=spec.dtype, group=group, **extents, **spec.of_fp8)
         made = {} if spec.out is None else {"out_dtype": spec.out}
         op = kind(
             **extents,

@@ -24,7 +24,6 @@ from typing import Any
 from .standard_output import answering
 
 UNFUSED = "unfused"
-NOT_TUNED = "products of fp8 are not tuned: the estimate chooses for them"
 DEADLINE = 20.0  # seconds that a wait of a strategy under trial may last
 SLEEP_CYCLES = 1_000_000  # about half a millisecond, in which the host enqueues a call
 
@@ -218,18 +217,21 @@ def search(
     `group` (a syncopate Group) must be. `budget`: seconds. Raises ValueError for a problem that cannot be measured."""
     from . import _syncopate
     from .bench.case import CASES
+    from .bench.fp8 import of_fp8
     from .bench.shapes import Shape
     from .strategy import key_of
 
     if problem.operator not in CASES:
         raise ValueError(f"{problem.operator} cannot be tuned; there are {', '.join(CASES)}")
-    if problem.is_fp8:
-        raise ValueError(NOT_TUNED)
     if problem.m % problem.ranks:
         raise ValueError(
             f"M = {problem.m} is no multiple of {problem.ranks} ranks: such shapes are not tuned"
         )
-    case = CASES[problem.operator](Shape("", problem.m, problem.n, problem.k, problem.f), dtype=problem.dtype)
+    shape = Shape("", problem.m, problem.n, problem.k, problem.f)
+    if problem.is_fp8:
+        case = of_fp8(CASES[problem.operator], problem.scales)(shape, out=problem.out_dtype)
+    else:
+        case = CASES[problem.operator](shape, dtype=problem.dtype)
     contenders = contenders_of(problem, vary, machine)
     measurer = Measurer(case, contenders, say)
     try:
@@ -257,7 +259,7 @@ def tune_once(problem: Any, group: Any) -> None:
     from .strategy import key_of
 
     whole = dist.is_initialized() and group.process_group is not None and dist.get_world_size() == group.size
-    if not whole or problem.operator not in CASES or problem.is_fp8 or problem.m % problem.ranks:
+    if not whole or problem.operator not in CASES or problem.m % problem.ranks:
         return
     found = _syncopate.tune.stored(key_of(problem), **scope(problem.device)) if group.rank == 0 else ""
     if not _syncopate.tune.share(group.rendezvous, found):
@@ -266,7 +268,6 @@ def tune_once(problem: Any, group: Any) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Starts the ranks and searches; rank 0's result."""
-    from .arguments import DTYPES
     from .ops.operator import members_of, problem_of
     from .ranks import Place
     from .ranks import run as run_ranks
@@ -276,8 +277,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     spec = Spec(options.spec)
     if spec.kind.name == "mlp_chain":
         raise UsageError(f"{options.spec}: a chain is not tuned; its first call measures its ways")
-    if spec.dtype == DTYPES["fp8e4m3"]:
-        raise UsageError(f"{options.spec}: {NOT_TUNED}")
     ranks = rank_count(options)
     extents = {name: value for name, value in spec.extents.items()}
     require_memory(options, ranks, 2 * spec.bytes_of_a_rank(ranks))
@@ -290,7 +289,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
         start(place.rank, place.size, f"file://{place.folder}/process-group")
         group = members_of(None, options.device)
-        problem = problem_of(spec.kind.name, dtype=spec.dtype, group=group, **extents)
+        problem = problem_of(spec.kind.name, dtype=spec.dtype, group=group, **extents, **spec.of_fp8)
         terminal = sys.stderr.isatty()
 
         def say(line: str) -> None:

@@ -31,6 +31,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--local-ranks", type=int, default=8, help="F is divided by this (default 8)")
     parser.add_argument("--vary", action="append", default=[], metavar="KEY=V1,V2",
                         help="also ours with these values of its strategy; several: all combinations")  # fmt: skip
+    parser.add_argument("--dtype", default="", help="of x and w: fp8e4m3 (default: bf16; on host fp32)")
+    parser.add_argument("--scales", default="", help="of fp8: row or block")
     parser.add_argument("--few", action="store_true", help="only ours, whole peers and the product")
     parser.add_argument("--scale", type=int, default=0, help="divide all extents (default: 1; on host 32)")
     add_options(parser, "M")
@@ -48,13 +50,24 @@ def run_all(options: argparse.Namespace) -> dict[str, Any]:
     from .session import Progress, summary
     from .shapes import TOKENS, shapes_of, widths
 
+    def one_product(operator: str) -> bool:
+        return CASES[operator].sharded != "F"
+
     progress = Progress(options)
     options.scale = options.scale or (1 if torch.cuda.is_available() else 32)
     models, found = widths(options.shapes), peers(options.peer)
     tokens = [int(m) for m in options.tokens.split(",") if m] or TOKENS
-    for operator in options.operators or CASES:
+    if options.dtype:
+        progress.report["dtype"] = f"{options.dtype} {options.scales}".strip()
+    for operator in options.operators or [name for name in CASES if not options.dtype or one_product(name)]:
         for shape in shapes_of(
-            CASES[operator].sharded, models, tokens, options.local_ranks, options.scale, dist.get_world_size()
+            CASES[operator].sharded,
+            models,
+            tokens,
+            options.local_ranks,
+            options.scale,
+            dist.get_world_size(),
+            16 if options.dtype else 8,  # rows of 16 bytes
         ):
             inner = f" F={shape.f}" if shape.f else ""
             where = f"{operator:21} {shape.model:9} M={shape.m:5} N={shape.n:5} K={shape.k:5}{inner} |"
@@ -77,12 +90,20 @@ def check(options: argparse.Namespace) -> None:
     """Raises ValueError for what is wrong on the command line, before any rank starts."""
     from ..tuning import check_variations
     from .case import CASES
+    from ..ops.scales import SCALES
+    from .fp8 import of_fp8
     from .peers import peers
     from .shapes import widths
 
     for operator in options.operators:
         if operator not in CASES:
             raise ValueError(f"{operator}: no such operator; there are {', '.join(CASES)}")
+        if options.dtype:
+            of_fp8(CASES[operator], "")
+    if options.dtype not in ("", "fp8e4m3"):
+        raise ValueError(f"--dtype {options.dtype}: expected fp8e4m3")
+    if options.scales not in SCALES or (options.scales and not options.dtype):
+        raise ValueError(f"--scales {options.scales}: expected row or block, of --dtype fp8e4m3")
     check_variations(options.vary)
     for name, least in (("local_ranks", 1), ("ranks", 0), ("rounds", 0), ("scale", 0)):
         if getattr(options, name) < least:

@@ -63,9 +63,14 @@ class Case:
     def make_tensors(self) -> None:
         raise NotImplementedError
 
+    def multiply(self, i: int, out: torch.Tensor) -> torch.Tensor:
+        """The product alone, by the vendor's library, into `out`."""
+        a, w, *_ = self.operands(i)
+        return torch.mm(a, w, out=out)
+
     def product(self, i: int) -> None:
-        """The product alone, by the vendor's library."""
-        raise NotImplementedError
+        """The same where the unfused pair puts it."""
+        self.multiply(i, self.operands(i)[2])
 
     def collective(self, i: int) -> None:
         """The collective alone, by the vendor's library."""
@@ -75,8 +80,8 @@ class Case:
         """The two, one after the other; returns y."""
         raise NotImplementedError
 
-    def operands(self, i: int) -> tuple[torch.Tensor, ...]:
-        """a, w and c of the product alone."""
+    def operands(self, i: int) -> tuple[Any, ...]:
+        """a, w and c of the product alone, and what else Operator.unfused takes."""
         raise NotImplementedError
 
     def make_right(self) -> list[torch.Tensor]:
@@ -111,7 +116,13 @@ class Case:
         made = Rotating()
         for _ in range(count or self.count):
             made.append(
-                self.kind(**extents, dtype=self.dtype, device="cuda" if on_gpu() else "host", **options)
+                self.kind(
+                    **extents,
+                    dtype=self.dtype_of_x,
+                    device="cuda" if on_gpu() else "host",
+                    **self.options,
+                    **options,
+                )
             )
             self._operators.append(made[-1])
         return made
@@ -126,6 +137,8 @@ class Case:
                 place.copy_(values)
 
         def call(i: int) -> torch.Tensor:
+            if scales := self.scales_of(i):
+                return made(i)(x(i), self.w(i), y(i), None, scales)
             return made(i)(x(i), *(w(i) for w in self.weights), y(i))
 
         return call
@@ -133,6 +146,19 @@ class Case:
     @property
     def weights(self) -> tuple[Rotating, ...]:
         return (self.w,)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of the operator, besides its extents."""
+        return {}
+
+    @property
+    def dtype_of_x(self) -> torch.dtype:
+        return self.dtype
+
+    def scales_of(self, i: int) -> tuple[torch.Tensor, ...]:
+        """Of x and w, of fp8."""
+        return ()
 
     def graphs(self, call: Callable[[int], object]) -> Callable[[int], object]:
         """The same calls as CUDA graphs. They keep `call` and with it the memory that the graphs use: a graph does not."""
@@ -182,9 +208,6 @@ class AllGatherMatmul(Case):
         self.x, self.w, self.out = self.random(m // self.size, k), self.random(k, n), self.empty(m, n)
         self.gathered = self.empty(m, k)
 
-    def product(self, i):
-        torch.mm(self.gathered(i), self.w(i), out=self.out(i))
-
     def collective(self, i):
         dist.all_gather_into_tensor(self.gathered(i), self.x(i))
 
@@ -224,9 +247,6 @@ class MatmulReduceScatter(Case):
         for i, total in enumerate(sums):
             dist.reduce_scatter_tensor(total, torch.mm(self.x(i), self.w(i)).float())
         return sums
-
-    def product(self, i):
-        torch.mm(self.x(i), self.w(i), out=self.partial(i))
 
     def collective(self, i):
         dist.reduce_scatter_tensor(self.out(i), self.partial(i))

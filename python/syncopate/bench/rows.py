@@ -20,6 +20,7 @@ from typing import Any
 from .. import _syncopate
 from ..strategy import Strategy
 from .case import CASES, Case, on_gpu, synchronize
+from .fp8 import of_fp8
 from .measure import Candidate, measure
 from .peers import Peer
 from .shapes import Shape
@@ -129,8 +130,8 @@ def alone(case: Case, made: Any) -> Callable[[int], None]:
     if not on_gpu():
         raise NotImplementedError("there is no compiled kernel on the host")
     if case.operator == "all_gather_matmul":
-        return lambda i: made(i).run_local(made(i).shard(), case.w(i), out=case.out(i))
-    return lambda i: made(i).run_local(case.x(i), *(w(i) for w in case.weights))
+        return lambda i: made(i).run_local(made(i).shard(), case.w(i), *case.scales_of(i), out=case.out(i))
+    return lambda i: made(i).run_local(case.x(i), *(w(i) for w in case.weights), *case.scales_of(i))
 
 
 def bound_of(op: Any, product_us: float, topology: str) -> float:
@@ -154,7 +155,8 @@ def run_shape(
     operator: str, shape: Shape, peers: Sequence[Peer], options: argparse.Namespace
 ) -> dict[str, Any]:
     """The report's entry for one shape."""
-    case = CASES[operator](shape)
+    kind = of_fp8(CASES[operator], options.scales) if options.dtype == "fp8e4m3" else CASES[operator]
+    case = kind(shape)
     try:
         entry = measured(case, rows_of(case, peers, options), peers, options.rounds)
         times = entry["rows"]

@@ -54,11 +54,12 @@ def shapes_of(
     local_ranks: int,
     scale: int,
     ranks: int,
+    align: int = 8,
 ) -> Iterator[Shape]:
     """`sharded`: which extent is F / local ranks: "N" (column parallel), "K" (row parallel) or "F" (a block of both). All
-    extents are divided by `scale`; rows stay a multiple of the ranks."""
+    extents are divided by `scale`; rows stay a multiple of the ranks, the others of `align`."""
     for model, (hidden, f) in models.items():
-        local, whole = max(16, f // local_ranks // scale // 8 * 8), max(16, hidden // scale // 8 * 8)
+        local, whole = (max(16, n // scale // align * align) for n in (f // local_ranks, hidden))
         for tokens_of_all in tokens:
             m = max(ranks, tokens_of_all // scale // ranks * ranks)
             if sharded == "F":

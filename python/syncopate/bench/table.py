@@ -86,7 +86,7 @@ def lines_of(report: dict[str, Any], run: str = "", commit: str = "") -> list[di
         keys = {
             "date": report["date"],
             "commit": commit,
-            "run": run,
+            "run": run or report.get("dtype", ""),
             "gpus": gpus,
             "gpu": gpu.removeprefix("NVIDIA "),
             "ranks": report.get("ranks", gpus),
