@@ -5,7 +5,8 @@
 
 namespace syncopate::kernel::triton {
 
-Value Evaluator::unary(const Expr& e, const Value& a) {
+/// As if numbers were of any size, as what follows is.
+Value Evaluator::unbounded(const Expr& e, const Value& a) {
     Value made = with(a.kind, a, a);
     if (a.kind == ValueKind::opaque || e.op == Operator::positive) return a;
     if (e.op == Operator::negative) {
@@ -106,7 +107,7 @@ Value Evaluator::lost_pointer(std::int32_t memory, const Expr* why) {
     return made;
 }
 
-Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value& b) {
+Value Evaluator::unbounded(const Expr& e, Operator op, const Value& a, const Value& b) {
     if (a.kind == ValueKind::integer && b.kind == ValueKind::integer) {
         const bool shifts = op == Operator::shift_left || op == Operator::shift_right;
         if (shifts && (b.integer < 0 || b.integer > 63)) {

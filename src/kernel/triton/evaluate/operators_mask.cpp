@@ -76,7 +76,12 @@ Mask mask_of(const Block& block) {
 
 }  // namespace
 
-Value Evaluator::compare(const Expr& e, Operator op, const Value& a, const Value& b) {
+Value Evaluator::compare(const Expr& e, Operator op, const Value& left, const Value& right) {
+    const IntegerType type = type_of_both(left, right);
+    const bool differ =
+        is_unsigned(type) && type_of(left) != type_of(right);  // what is below 0 is large then
+    const Value a = differ ? in_type(e, left, type) : left, b = differ ? in_type(e, right, type) : right;
+    if (stopped()) return {};
     if (const auto known = compare_scalars(e, op, a, b)) return *known;
     const std::uint64_t taint = a.taint | b.taint;
     if ((a.kind == ValueKind::lazy || b.kind == ValueKind::lazy || a.kind == ValueKind::mask ||
