@@ -167,14 +167,31 @@ TEST(Overflow, TypesFollowWhatOperandsAreOf) {
     EXPECT_EQ(reads("tl.where((o - 12) < p.to(tl.uint32) + 4, o, o + 100)", 1),
               (Boxes{{{12, 16}}, {{108, 112}}}));
     EXPECT_EQ(reads("tl.minimum(o - 12, p.to(tl.uint32) + 100)", 1), (Boxes{{{0, 4}}, {{101, 102}}}));
+    // A constant that is compared is of a type of its own.
+    EXPECT_EQ(reads("tl.where(o.to(tl.uint16) > -8, o, 0)", 1), (Boxes{{{8, 16}}}));
+    EXPECT_EQ(reads("tl.where(o.to(tl.uint32) > -8, o, 0)", 1), (Boxes{{{0, 1}}}));
     // Conditions are of one bit, unless they are cast.
     EXPECT_EQ(reads("o + ((o < 9) + (o < 10)) * 64", 1), (Boxes{{{8, 9}}, {{10, 16}}, {{73, 74}}}));
     EXPECT_EQ(reads("o + ((o < 9).to(tl.int32) + (o < 10).to(tl.int32)) * 64", 1),
               (Boxes{{{10, 16}}, {{73, 74}}, {{136, 137}}}));
     // Sums of a block are of 32 bits at least.
     EXPECT_EQ(reads("o + tl.sum(o.to(tl.int8) * 8, 0)", 1), (Boxes{{{744, 752}}}));
+    EXPECT_EQ(reads("o + tl.sum(o * (n * 100), 0, dtype=tl.int64) // 100000000", 1), (Boxes{{{100, 108}}}));
     // ~x of an unsigned number has all its bits.
     EXPECT_EQ(reads("~o.to(tl.uint8)", 1), (Boxes{{{240, 248}}}));
+}
+
+TEST(Overflow, OfAnUnsignedOffsetThatIsSubtractedLeadsFarAhead) {
+    const auto at = [](const std::string& offset) {
+        const Kernel k = analysed(source("x_ptr, y_ptr, B: tl.constexpr",
+                                         "    o = tl.program_id(0) * B + tl.arange(0, B)\n"
+                                         "    tl.store(y_ptr + o, tl.load(x_ptr + 300 - " +
+                                             offset + "))\n"),
+                                  arguments("B=8", {"x_ptr=8192:fp32", "y_ptr=16:fp32"}));
+        return k.tiles.size() == 2 ? k.tiles[1].reads.at("x_ptr") : plan::Region{};
+    };
+    EXPECT_EQ(at("o"), (plan::Region{{285, 293}}));
+    EXPECT_EQ(at("o.to(tl.uint8)"), (plan::Region{{541, 549}}));  // 300 + 256 - o
 }
 
 TEST(Overflow, ParametersAreOfTheTypeThatTheyAreAnnotatedWith) {

@@ -175,7 +175,12 @@ Value BuiltinCall::lazy(What what, std::span<const Value> from, const Shape& sha
     Lazy* made = ev_.new_lazy(e_, what, from, shape);
     made->axis = axis;
     const bool adds = what == What::sum || what == What::running;
-    if (adds) made->type = type_of_sum(type_of(from[0]));
+    if (adds) {
+        const Value dtype = argument(3, "dtype");
+        if (ev_.stopped()) return {};
+        made->type =
+            dtype.kind == ValueKind::text ? integer_type(*dtype.text) : type_of_sum(type_of(from[0]));
+    }
     Value value = ev_.from_lazy(made);
     if (what == What::lowest || what == What::highest) value.type = type_of_sum(type_of(from[0]));
     return value;

@@ -77,11 +77,13 @@ Mask mask_of(const Block& block) {
 }  // namespace
 
 Value Evaluator::compare(const Expr& e, Operator op, const Value& left, const Value& right) {
-    const IntegerType type = type_of_both(left, right);
-    const bool differ =
-        is_unsigned(type) && type_of(left) != type_of(right);  // what is below 0 is large then
-    const Value a = differ ? in_type(e, left, type) : left, b = differ ? in_type(e, right, type) : right;
-    if (stopped()) return {};
+    // Of a signed and an unsigned number what is below 0 is large; a constant is made a variable first.
+    Value a = left, b = right;
+    if (is_unsigned(type_of_both(a, b)) && type_of(a) != type_of(b)) {
+        const IntegerType type = type_of_both(as_variable(a), as_variable(b));
+        if (is_unsigned(type)) a = in_type(e, a, type), b = in_type(e, b, type);
+        if (stopped()) return {};
+    }
     if (const auto known = compare_scalars(e, op, a, b)) return *known;
     const std::uint64_t taint = a.taint | b.taint;
     if ((a.kind == ValueKind::lazy || b.kind == ValueKind::lazy || a.kind == ValueKind::mask ||

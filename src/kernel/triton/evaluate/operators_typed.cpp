@@ -68,6 +68,13 @@ Value Evaluator::as_variable(const Value& value) {
 
 Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value& b) {
     const IntegerType type = type_of_both(a, b);
+    // ptr - x is ptr + -x, and that an unsigned number again.
+    const bool is_address = a.kind == ValueKind::pointer || (a.kind == ValueKind::lazy && a.lazy->param >= 0);
+    if (op == Operator::subtract && is_address && is_unsigned(type) && bits_of(type) < 64 && has_type(b)) {
+        const Value zero = make_integer(0, false, 0);
+        const Value back = of_type(e, of_both(unbounded(e, op, zero, b), b, b), type);
+        return stopped() ? Value{} : unbounded(e, Operator::add, a, back);
+    }
     if (type == IntegerType::python || !has_type(a) || !has_type(b)) return unbounded(e, op, a, b);
     if (!keeps_low_bits(op)) {
         const Value x = in_type(e, a, type), y = in_type(e, b, type);
@@ -127,7 +134,12 @@ Value Evaluator::in_type(const Expr& e, const Value& value, IntegerType type) {
 
 /// … which do not fit it.
 Value Evaluator::wrapped(const Expr& e, const Value& value, IntegerType type) {
-    if (bits_of(type) == 64) return opaque(e, value.taint);
+    if (bits_of(type) == 64) {  // no 64 signed bits hold it
+        std::int64_t low = is_number(value) ? number_of(value) : limits_of(value.type).least;
+        if (value.kind == ValueKind::block) low = range_of(*value.block).first;
+        note_overflow(e, type, low);
+        return opaque(e, value.taint);
+    }
     const IntegerRange limits = limits_of(type);
     const auto number = [](std::int64_t n) { return make_integer(n, true, 0); };
     Value made = unbounded(e, Operator::subtract, value, number(limits.least));
@@ -167,9 +179,11 @@ void Evaluator::note_overflow(const Expr& e, IntegerType type, std::int64_t valu
 
 /// "`row * stride` leaves int32 in program 3, where it comes to 4294967296: …"
 std::string Evaluator::overflow_text(const Overflow& overflow) const {
+    const bool cast_helps = bits_of(overflow.type) < 64;
     return quoted(module_, overflow.where) + " leaves " + std::string(text_of(overflow.type)) + " in " +
            overflow.program + ", where it comes to " + std::to_string(overflow.value) +
-           ": cast an operand first, as in `.to(tl.int64)`";
+           (cast_helps ? ": cast an operand first, as in `.to(tl.int64)`"
+                       : ": compute addresses in int64, from less than 2^63");
 }
 
 /// Whether all elements fit, in all iterations of the loops around.
