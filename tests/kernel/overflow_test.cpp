@@ -120,6 +120,31 @@ TEST(Overflow, OfWhatReachesNoAddressIsNone) {
     EXPECT_EQ(reads("o", 1, loop), (Boxes{{{8, 16}}, {{1008, 1016}}, {{2008, 2016}}}));
 }
 
+TEST(Overflow, OfAProgramThatDoesNotComeThereIsNone) {
+    // Programs from 3 on overflow, and do nothing; those before them have exact footprints.
+    for (const std::string body : {"    far = p * stride\n    if p < 3:\n        tl.store(y_ptr + o, "
+                                   "tl.load(x_ptr + far + o - p * B))\n",
+                                   "    far = p * stride\n    tl.store(y_ptr + o, tl.load(x_ptr + far + o - "
+                                   "p * B, mask=p < 3), mask=p < 3)\n",
+                                   "    far = p * stride\n    if (p < 3) and (far < 2000000001):\n"
+                                   "        tl.store(y_ptr + o, tl.load(x_ptr + far + o - p * B))\n"}) {
+        const std::string text = source("x_ptr, y_ptr, stride, B: tl.constexpr",
+                                        "    p = tl.program_id(0)\n    o = p * B + tl.arange(0, B)\n" + body);
+        Arguments launch =
+            arguments("stride=1000000000,B=8", {"x_ptr=3x8:fp32:1000000000,1", "y_ptr=24:fp32"});
+        launch.grid = {40, 1, 1};
+        if (body.find("mask") != std::string::npos) {
+            EXPECT_EQ(told(error_of(text, launch)), "kernel.py:9:11: `p * stride` leaves int32 in program 3")
+                << body;
+            continue;
+        }
+        const Kernel k = analysed(text, launch);
+        ASSERT_EQ(k.tiles.size(), 40u) << body;
+        EXPECT_EQ(k.tiles[2].read_boxes.at("x_ptr"), (Boxes{box(2, 3, 0, 8)}));
+        EXPECT_TRUE(k.tiles[3].reads.empty());
+    }
+}
+
 TEST(Overflow, OfOneIterationIsRefused) {
     const std::string loop =
         "    s = o\n    for k in range(0, 4):\n        s += tl.load(x_ptr + k * 1000 * n // "

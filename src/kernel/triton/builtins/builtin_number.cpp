@@ -21,7 +21,9 @@ BuiltinCall::Made BuiltinCall::cdiv() {
         const Value held = ev_.of_type(e_, make_integer(up, runtime_, taint_), type);
         if (held.kind != ValueKind::integer) return held;
         const Value made = tainted(make_integer(held.integer / b.integer, runtime_, taint_, type));
-        return ev_.count(e_, a, b, ev_.as_variable(made), frame_);
+        const bool stays =
+            ev_.module_.text(e_.where).starts_with("triton.");  // triton.cdiv of constants is one
+        return ev_.count(e_, a, b, stays ? made : ev_.as_variable(made), frame_);
     }
     if (a.kind == ValueKind::opaque || b.kind == ValueKind::opaque)
         return ev_.opaque(a.kind == ValueKind::opaque ? *a.why : *b.why, taint_);
@@ -146,6 +148,7 @@ BuiltinCall::Made BuiltinCall::range() {
         if (given[i].kind == ValueKind::undefined) continue;
         if (given[i].kind == ValueKind::tuple || !ev_.numbers(given[i], number, count)) range->known = false;
         if (given[i].kind == ValueKind::opaque) range->why = given[i].why;
+        if (ev_.is_lost_on_line(given[i])) return ev_.not_affine(e_);
         parts[i] = number[0];
         if (!range->unrolled) range->type = promoted(range->type, type_of(ev_.as_variable(given[i])));
         taint_ |= given[i].taint;

@@ -281,6 +281,10 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
         not_affine_ = true;
         return;
     }
+    if (mask != nullptr && is_lost_on_line(*mask)) {
+        not_affine_ = true;
+        return;
+    }
     const bool has_form = mask != nullptr && mask->kind == ValueKind::mask && !mask->mask->exact &&
                           mask->mask->form != nullptr && !mask->mask->never;
     const bool is_lazy = pointer.kind == ValueKind::lazy && pointer.lazy->param >= 0;

@@ -484,6 +484,7 @@ private:
     Value in_type(const Expr& e, const Value& value, IntegerType type);
     Value wrapped(const Expr& e, const Value& value, IntegerType type);
     Value left_type(const Expr& e, const Value& made, IntegerType type);
+    [[nodiscard]] bool is_lost_on_line(const Value& value) const;
     void note_overflow(const Expr& e, IntegerType type, std::int64_t value);
     [[nodiscard]] std::string overflow_text(const Overflow& overflow) const;
     [[nodiscard]] bool fits_type(const Block& block, IntegerType type) const;

@@ -335,7 +335,7 @@ std::optional<bool> Evaluator::truth(const Expr& e, const Value& value) {
             }
             (void)not_affine(e);
             return std::nullopt;
-        default: return std::nullopt;
+        default: not_affine_ = not_affine_ || is_lost_on_line(value); return std::nullopt;
     }
 }
 

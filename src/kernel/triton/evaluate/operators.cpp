@@ -145,6 +145,7 @@ Value Evaluator::unknown_binary(Operator op, const Value& a, const Value& b) {
     const std::int32_t memory = other.kind == ValueKind::lazy ? other.lazy->param : param_of(other);
     if (memory >= 0) return of_both(lost_pointer(memory, unknown.why), a, b);
     if (other.kind == ValueKind::mask && op == Operator::bit_and) {
+        not_affine_ = not_affine_ || is_lost_on_line(unknown);
         Mask* mask = arena_.make<Mask>();
         *mask = *other.mask;
         mask->exact = false;

@@ -84,6 +84,7 @@ Value Evaluator::compare(const Expr& e, Operator op, const Value& left, const Va
         if (is_unsigned(type)) a = in_type(e, a, type), b = in_type(e, b, type);
         if (stopped()) return {};
     }
+    if (is_lost_on_line(a) || is_lost_on_line(b)) return not_affine(e);
     if (const auto known = compare_scalars(e, op, a, b)) return *known;
     const std::uint64_t taint = a.taint | b.taint;
     if ((a.kind == ValueKind::lazy || b.kind == ValueKind::lazy || a.kind == ValueKind::mask ||

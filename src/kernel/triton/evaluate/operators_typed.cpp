@@ -23,11 +23,16 @@ bool keeps_low_bits(Operator op) {
            op != Operator::divide && op != Operator::power;
 }
 
-bool moves_in(const Block& block) {
-    if (!block.base.is_constant()) return true;
+/// Whether some symbol from the first-th on moves the block.
+bool moves_with(const Block& block, std::size_t first) {
+    const auto moves = [&](const Affine& a) {
+        return std::any_of(a.slope.begin() + static_cast<std::ptrdiff_t>(first), a.slope.end(),
+                           [](std::int64_t slope) { return slope != 0; });
+    };
+    if (moves(block.base)) return true;
     for (std::int32_t j = 0; j < block.rank; ++j) {
         for (std::int32_t p = 0; p < block.axes[j].count; ++p)
-            if (!block.axes[j].pieces[p].base.is_constant()) return true;
+            if (moves(block.axes[j].pieces[p].base)) return true;
     }
     return false;
 }
@@ -135,6 +140,7 @@ Value Evaluator::in_type(const Expr& e, const Value& value, IntegerType type) {
 /// … which do not fit it.
 Value Evaluator::wrapped(const Expr& e, const Value& value, IntegerType type) {
     if (bits_of(type) == 64) {  // no 64 signed bits hold it
+        if (value.kind == ValueKind::block && moves_with(*value.block, 0)) return not_affine(e);
         std::int64_t low = is_number(value) ? number_of(value) : limits_of(value.type).least;
         if (value.kind == ValueKind::block) low = range_of(*value.block).first;
         note_overflow(e, type, low);
@@ -157,7 +163,7 @@ Value Evaluator::left_type(const Expr& e, const Value& made, IntegerType type) {
     if (made.kind == ValueKind::block) {
         const Block& block = *made.block;
         std::tie(low, high) = range_of(block);
-        if (!trips_.empty() && moves_in(block)) {  // not in all programs, or iterations, maybe
+        if (moves_with(block, 0)) {  // it may fit in some programs, or iterations
             Affine highest = block.base, lowest = block.base * -1;
             highest.constant =
                 wrap_add(high, wrap_add(block.base.constant, -lowest_highest(block.base, true).constant));
@@ -165,12 +171,20 @@ Value Evaluator::left_type(const Expr& e, const Value& made, IntegerType type) {
                 wrap_add(-low, wrap_add(lowest_highest(block.base, false).constant, -block.base.constant));
             if (high > limits.most) fits_while_below(highest, limits.most + 1);
             if (low < limits.least) fits_while_below(lowest, 1 - limits.least);
-            return not_affine(e);
+            // On a line it is only unknown, as most that overflows is data; what needs it ends the line.
+            if (!on_line() || moves_with(block, 1) || is_unsigned(type)) return not_affine(e);
         }
     }
     if (is_unsigned(type) && bits_of(type) < 64) return wrapped(e, made, type);
     note_overflow(e, type, low < limits.least ? low : high);
     return opaque(e, made.taint);
+}
+
+/// Whether a value is unknown since it overflows in some program of the line: in others, alone, it may be
+/// known.
+bool Evaluator::is_lost_on_line(const Value& value) const {
+    return value.kind == ValueKind::opaque && on_line() && !overflows_.empty() &&
+           overflows_.contains(value.why);
 }
 
 void Evaluator::note_overflow(const Expr& e, IntegerType type, std::int64_t value) {
