@@ -1,5 +1,5 @@
 """What kernels ask of types: a tensor or its descriptor, the width of an element, element types as arguments, tensors of fp8,
-booleans and unsigned numbers, tuples of one tensor, block pointers that are made and never used."""
+booleans and unsigned numbers that wrap around, tuples of one tensor, block pointers that are made and never used."""
 
 import torch
 import triton
@@ -291,3 +291,39 @@ def hashes_of_unsigned_numbers(seed):
 @case
 def rows_of_fp8_with_a_wide_mantissa(seed):
     return fp8_case(seed, torch.float8_e4m3fn)
+
+
+@triton.jit
+def hashed_rows(x_ptr, y_ptr, N: tl.constexpr, ROWS: tl.constexpr):
+    """Rows in the order of a hash, whose product leaves 32 bits."""
+    row, c = tl.program_id(0), tl.arange(0, N)
+    h = (row + 1).to(tl.uint32) * 2654435769
+    h ^= h >> 15
+    h *= 2246822519
+    tl.store(y_ptr + row * N + c, tl.load(x_ptr + (h >> 7) % ROWS * N + c))
+
+
+@case
+def rows_in_the_order_of_a_hash(seed):
+    x = numbers((13, 8), seed)
+    rows = [(r + 1) * 2654435769 % 2**32 for r in range(10)]
+    rows = [(h ^ h >> 15) * 2246822519 % 2**32 for h in rows]
+    args = {"x_ptr": x, "y_ptr": unset((10, 8)), "N": 8, "ROWS": 13}
+    wanted = x[[(h >> 7) % 13 for h in rows]]
+    return Case(hashed_rows, (10,), args, {"y_ptr": wanted}, axes=(10,), compile={})
+
+
+@triton.jit
+def ring_of_bytes(x_ptr, y_ptr, start, B: tl.constexpr):
+    """A ring of 256 elements, whose indices are bytes: they wrap around by themselves, row by row of a block."""
+    row = tl.program_id(0) * B + tl.arange(0, B)
+    at = row.to(tl.uint8)[:, None] * 37 + (start.to(tl.uint8) + tl.arange(0, 4).to(tl.uint8))[None, :]
+    tl.store(y_ptr + row[:, None] * 4 + tl.arange(0, 4)[None, :], tl.load(x_ptr + at))
+
+
+@case
+def indices_of_a_byte(seed):
+    x = numbers((256,), seed)
+    at = torch.arange(24)[:, None] * 37 + 250 + torch.arange(4)[None, :]
+    args = {"x_ptr": x, "y_ptr": unset((24, 4)), "start": 250, "B": 8}
+    return Case(ring_of_bytes, (3,), args, {"y_ptr": x[at % 256]}, axes=(3,), compile={})

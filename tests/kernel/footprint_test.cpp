@@ -170,7 +170,7 @@ TEST(Footprint, ACastToATypeThatIsTooSmallKeepsItsLowBits) {
         return std::pair(of(0), of(1));
     };
     EXPECT_EQ(reads("(o + 100).to(tl.int8)"), std::pair(Boxes({{{100, 108}}}), Boxes({{{108, 116}}})));
-    EXPECT_EQ(reads("(o + 116).to(tl.int8) + 128"),
+    EXPECT_EQ(reads("(o + 116).to(tl.int8).to(tl.int32) + 128"),
               std::pair(Boxes({{{244, 252}}}), Boxes({{{0, 4}}, {{252, 256}}})));
     EXPECT_EQ(reads("(o + 244).to(tl.uint8)"),
               std::pair(Boxes({{{244, 252}}}), Boxes({{{0, 4}}, {{252, 256}}})));

@@ -36,7 +36,8 @@ Result<Kernel> Analysis::with_tiles() {
     const auto add = [&](const std::string& why) {
         if (!why.empty() && std::ranges::find(doubts, why) == doubts.end()) doubts.push_back(why);
     };
-    bool complete = false;  // all programs of the grid found in leaps write
+    bool overflow_ends = false;  // a grid ends with the first program whose addresses overflow
+    bool complete = false;       // all programs of the grid found in leaps write
     for (const Way way : *ways) {
         if (way == Way::each && complete) break;  // it would come to the same
         evaluator_.restart();
@@ -46,6 +47,8 @@ Result<Kernel> Analysis::with_tiles() {
             add(**why);
             continue;
         }
+        for (std::size_t axis = 0; overflow_ && axis < 3; ++axis)
+            overflow_ends = overflow_ends || (overflow_at_[axis] > 0 && overflow_at_[axis] == grid_[axis]);
         Result<Kernel> kernel = on_grid();
         if (!kernel) {
             if (way == Way::given || evaluator_.no_tiles || !evaluator_.arithmetic_error) return kernel;
@@ -57,6 +60,7 @@ Result<Kernel> Analysis::with_tiles() {
         add(*doubtful);
         complete = way == Way::leaps && wrote_all();
     }
+    if (overflow_ends) return *overflow_;
     std::string all;
     for (const std::string& one : doubts) all += (all.empty() ? "" : "; ") + one;
     return needs_grid(all);

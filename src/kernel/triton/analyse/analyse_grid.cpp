@@ -17,7 +17,12 @@ Result<bool> Analysis::writes_at(const std::array<std::int64_t, 3>& id) {
     forget();
     written_ = 0;
     const Status status = evaluator_.run(id, {id[0] + 1, id[1] + 1, id[2] + 1});
-    if (!status && !evaluator_.arithmetic_error) return status.error();
+    if (!status && !evaluator_.arithmetic_error && !evaluator_.overflow_error) return status.error();
+    if (!status && evaluator_.overflow_error && (!overflow_ || id < overflow_at_)) {
+        overflow_ = status.error();
+        overflow_->message += "; or give --grid, where the launch has fewer programs";
+        overflow_at_ = id;
+    }
     for (const Touch& touch : evaluator_.found.touched) {
         if (!status || !touch.write || touch.shadow) continue;
         const std::size_t rank = evaluator_.tensors[static_cast<std::size_t>(touch.param)].shape.size();
@@ -93,7 +98,8 @@ void Analysis::note_used_axes() {
 Status Analysis::look_at(const std::array<std::int64_t, 3>& id) {
     forget();
     const Status status = evaluator_.run(id, arguments_.grid.value_or(std::array<std::int64_t, 3>{0, 0, 0}));
-    const bool outside = evaluator_.arithmetic_error && id != std::array<std::int64_t, 3>{};
+    const bool outside =
+        (evaluator_.arithmetic_error || evaluator_.overflow_error) && id != std::array<std::int64_t, 3>{};
     return status || outside ? Status(Done{}) : status;
 }
 

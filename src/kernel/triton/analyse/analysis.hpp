@@ -131,9 +131,11 @@ private:
     std::array<bool, 3> asked_{};            // the kernel asks for the program's id along the axis
     std::array<bool, 3> used_{}, places_{};  // addresses, and those of stores, follow from the program's axis
     std::int64_t written_ = 0;               // elements that the program just looked at stores
-    std::int64_t loop_programs_ = 0;         // what the stride of a loop over programs says of the grid
-    std::vector<TileAxis> axes_;             // the tile space, when the counts make it up
-    std::vector<TileAxis> parts_;            // counts that make up what tiles store, several the same
+    std::optional<Error> overflow_;          // of the first program looked at that has one
+    std::array<std::int64_t, 3> overflow_at_{};
+    std::int64_t loop_programs_ = 0;  // what the stride of a loop over programs says of the grid
+    std::vector<TileAxis> axes_;      // the tile space, when the counts make it up
+    std::vector<TileAxis> parts_;     // counts that make up what tiles store, several the same
     std::map<std::string, std::string> axis_notes_;  // why there are axes that no count makes
     std::vector<TileAxis> named_;                    // all counts
     std::vector<TileAxis> placing_;  // those that say where a tile stores, or how many there are

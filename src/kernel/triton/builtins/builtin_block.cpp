@@ -1,25 +1,11 @@
 // Builtins that make blocks, give them axes, or another type.
 #include <cmath>
 #include <cstdlib>
-#include <string>
-#include <tuple>
-#include <utility>
 
 #include "kernel/triton/builtins/builtin_call.hpp"
 #include "kernel/triton/evaluate/operators.hpp"
 
 namespace syncopate::kernel::triton {
-
-/// The type of a name such as "int8" or "uint32"; other names are taken for 64 bits.
-BuiltinCall::WholeNumbers BuiltinCall::WholeNumbers::of(std::string_view name) {
-    const bool is_signed = !name.starts_with('u');
-    for (const std::int32_t bits : {8, 16, 32}) {
-        if (!name.ends_with(std::to_string(bits))) continue;
-        const std::int64_t half = std::int64_t{1} << (bits - 1);
-        return {bits, is_signed ? -half : 0, is_signed ? half - 1 : 2 * half - 1};
-    }
-    return {64, is_signed ? INT64_MIN : 0, INT64_MAX};
-}
 
 Value BuiltinCall::block_value(const Block* block) const {
     Value made;
@@ -64,19 +50,23 @@ BuiltinCall::Made BuiltinCall::arange() {
     block->axes[0] = {*end - *start, piece, 1};
     Value made = tainted(block_value(block));
     made.runtime = true;
+    made.type = IntegerType::int32;
     return made;
 }
 
 /// Also of zeros.
 BuiltinCall::Made BuiltinCall::full() {
     const Value shape = argument(0, "shape");
-    const Value value = builtin_ == Builtin::zeros ? make_integer(0, false, 0) : argument(1, "value");
+    const bool zeros = builtin_ == Builtin::zeros;
+    const Value value = zeros ? make_integer(0, false, 0) : argument(1, "value");
+    const Value dtype = argument(zeros ? 1 : 2, "dtype");
     if (ev_.stopped()) return Value{};
     Block* block = ev_.arena_.make<Block>();
     if (!set_extents(shape, *block) || value.kind != ValueKind::integer)
         return ev_.stopped() ? Value{} : unknown();
     block->base.constant = value.integer;
-    return tainted(block_value(block));
+    const Value made = tainted(block_value(block));
+    return dtype.kind == ValueKind::text ? ev_.in_type(e_, made, integer_type(*dtype.text)) : made;
 }
 
 BuiltinCall::Made BuiltinCall::zeros_like() {
@@ -85,27 +75,9 @@ BuiltinCall::Made BuiltinCall::zeros_like() {
     block->rank = arguments_[0].block->rank;
     for (std::int32_t j = 0; j < block->rank; ++j)
         block->axes[j].extent = arguments_[0].block->axes[j].extent;
-    return tainted(block_value(block));
-}
-
-/// A whole number, or a block of them, in a type that may be too small for it: what is left of its bits.
-BuiltinCall::Made BuiltinCall::wrapped(const Value& value, const WholeNumbers& type) {
-    std::int64_t low = 0, high = 0;  // what has to be worked out element by element is taken to fit 32 bits
-    if (value.kind == ValueKind::integer) low = high = value.integer;
-    if (value.kind == ValueKind::block) std::tie(low, high) = ev_.range_of(*value.block);
-    if (value.kind == ValueKind::lazy && type.bits < 64) {
-        low = INT32_MIN;
-        high = INT32_MAX;
-    }
-    if (low >= type.least && high <= type.most) return value;
-    if (type.bits == 64) return ev_.opaque(e_, value.taint | taint_);
-    const auto number = [](std::int64_t n) { return make_integer(n, true, 0); };
-    const Value moved = ev_.binary(e_, Operator::subtract, value, number(type.least));
-    if (ev_.stopped()) return Value{};
-    const Value kept = ev_.binary(e_, Operator::bit_and, moved, number((std::int64_t{1} << type.bits) - 1));
-    if (ev_.stopped()) return Value{};
-    const Value made = ev_.binary(e_, Operator::add, kept, number(type.least));
-    return ev_.stopped() ? Value{} : tainted(made);
+    Value made = tainted(block_value(block));
+    made.type = arguments_[0].type;
+    return made;
 }
 
 BuiltinCall::Made BuiltinCall::cast() {
@@ -117,16 +89,17 @@ BuiltinCall::Made BuiltinCall::cast() {
     const Value& value = arguments_[0];
     if (is_integer && *type.text != "int1" &&
         (value.kind == ValueKind::integer || value.kind == ValueKind::block || value.kind == ValueKind::lazy))
-        return wrapped(value, WholeNumbers::of(*type.text));
-    if (is_integer && value.kind == ValueKind::mask) return value;
+        return ev_.in_type(e_, value, integer_type(*type.text));
+    if (is_integer && value.kind == ValueKind::mask) return ev_.in_type(e_, value, integer_type(*type.text));
     if (named && *type.text == "int1" && Evaluator::is_known(value)) {
         const Value holds = ev_.compare(e_, Operator::not_equal, value, make_integer(0, false, 0));
         return ev_.stopped() ? Value{} : tainted(holds);
     }
     if (is_integer && value.kind == ValueKind::boolean)
-        return tainted(make_integer(value.boolean ? 1 : 0, runtime_, taint_));
+        return tainted(make_integer(value.boolean ? 1 : 0, runtime_, taint_, integer_type(*type.text)));
     if (is_integer && value.kind == ValueKind::real && std::abs(value.real) < 9e15)
-        return tainted(make_integer(static_cast<std::int64_t>(value.real), runtime_, taint_));
+        return ev_.in_type(e_, tainted(make_integer(static_cast<std::int64_t>(value.real), runtime_, taint_)),
+                           integer_type(*type.text));
     if (value.kind == ValueKind::integer && named && (type.text->starts_with("fp") || *type.text == "bf16")) {
         Value made;
         made.kind = ValueKind::real;

@@ -73,15 +73,6 @@ private:
     Made arange();
     Made full();
     Made zeros_like();
-    /// A type of whole numbers, and what it holds.
-    struct WholeNumbers {
-        std::int32_t bits = 64;
-        std::int64_t least = INT64_MIN;
-        std::int64_t most = INT64_MAX;
-
-        [[nodiscard]] static WholeNumbers of(std::string_view name);
-    };
-    Made wrapped(const Value& value, const WholeNumbers& type);
     Made cast();
     Made expand_dims();
     Made broadcast_to();
@@ -89,6 +80,7 @@ private:
     // builtin_number.cpp
     Made cdiv();
     Made extreme();
+    bool made_alike(std::span<Value> values);
     Made where();
     Made same();
     Made ignore();

@@ -24,9 +24,10 @@ BuiltinCall::Made BuiltinCall::program_id() {
     if (ev_.in_tile_loop_ && ev_.found.own_id == nullptr) ev_.found.own_id = &e_;
     const std::int64_t id = ev_.program_[*axis];
     if (ev_.on_line() && ev_.in_tile_loop_) return ev_.not_affine_ = true, Value{};  // of several programs
-    if (grid_axis != ev_.line_axis_) return make_integer(id, true, bit);
+    if (grid_axis != ev_.line_axis_) return make_integer(id, true, bit, IntegerType::int32);
     Value moving = ev_.along_line(id);
     moving.taint = bit;
+    moving.type = IntegerType::int32;
     return moving;
 }
 
@@ -36,7 +37,7 @@ BuiltinCall::Made BuiltinCall::num_programs() {
     ev_.grid_asked = ev_.impure_ = true;
     const std::int64_t known = ev_.grid_[*axis];
     const std::int64_t assumed = *axis == 0 ? std::max(ev_.arguments_.num_sms, 1) : 1;
-    return make_integer(known > 0 ? known : assumed, true, 0);
+    return make_integer(known > 0 ? known : assumed, true, 0, IntegerType::int32);
 }
 
 }  // namespace syncopate::kernel::triton

@@ -17,12 +17,18 @@ BuiltinCall::Made BuiltinCall::cdiv() {
         if (b.integer == 0) return ev_.division_by_zero(e_);
         if (b.integer == -1) return unknown();
         const std::int64_t up = wrap_add(wrap_add(a.integer, b.integer), -1);
-        return ev_.count(e_, a, b, tainted(make_integer(up / b.integer, runtime_, taint_)), frame_);
+        const IntegerType type = ev_.type_of_both(a, b);
+        const Value held = ev_.of_type(e_, make_integer(up, runtime_, taint_), type);
+        if (held.kind != ValueKind::integer) return held;
+        const Value made = tainted(make_integer(held.integer / b.integer, runtime_, taint_, type));
+        const bool stays =
+            ev_.module_.text(e_.where).starts_with("triton.");  // triton.cdiv of constants is one
+        return ev_.count(e_, a, b, stays ? made : ev_.as_variable(made), frame_);
     }
     if (a.kind == ValueKind::opaque || b.kind == ValueKind::opaque)
         return ev_.opaque(a.kind == ValueKind::opaque ? *a.why : *b.why, taint_);
-    const Value up =
-        ev_.binary(e_, Operator::add, ev_.binary(e_, Operator::add, a, b), make_integer(-1, false, 0));
+    const Value less = ev_.binary(e_, Operator::subtract, b, make_integer(1, false, 0));
+    const Value up = ev_.stopped() ? Value{} : ev_.binary(e_, Operator::add, a, less);
     return ev_.stopped() ? Value{} : ev_.binary(e_, Operator::floor_divide, up, b);
 }
 
@@ -40,15 +46,38 @@ BuiltinCall::Made BuiltinCall::extreme() {
             return (v.kind == ValueKind::block && v.block->rank > 0) || v.kind == ValueKind::lazy;
         }))
         return unknown();
-    Value made = arguments_[0];
-    for (std::size_t i = 1; i < arguments_.size() && !ev_.stopped(); ++i)
-        made = ev_.extreme(e_, builtin_ == Builtin::maximum, made, arguments_[i]);
+    std::vector<Value> values(arguments_.begin(), arguments_.end());
+    const bool constants = std::all_of(values.begin(), values.end(),
+                                       [](const Value& v) { return type_of(v) == IntegerType::python; });
+    if (!(may_reduce && constants) && !made_alike(values)) return Value{};
+    Value made = values[0];
+    for (std::size_t i = 1; i < values.size() && !ev_.stopped(); ++i) {
+        const IntegerType type = type_of(made);
+        made = ev_.extreme(e_, builtin_ == Builtin::maximum, made, values[i]);
+        if (has_type(made)) made.type = type;
+    }
     return ev_.stopped() ? Value{} : made;
+}
+
+/// Gives numbers and blocks that meet the type that they have in common; false where that failed.
+bool BuiltinCall::made_alike(std::span<Value> values) {
+    for (Value& value : values) value = ev_.as_variable(value);
+    Value common = values[0];
+    for (const Value& value : values) common.type = ev_.type_of_both(common, value);
+    for (Value& value : values) {
+        value = ev_.in_type(e_, value, common.type);
+        if (ev_.stopped()) return false;
+    }
+    return true;
 }
 
 BuiltinCall::Made BuiltinCall::where() {
     if (arguments_.size() != 3) return unknown();
-    return ev_.where(e_, arguments_[0], arguments_[1], arguments_[2]);
+    std::array<Value, 2> ways{arguments_[1], arguments_[2]};
+    if (!made_alike(ways)) return Value{};
+    Value made = ev_.where(e_, arguments_[0], ways[0], ways[1]);
+    if (has_type(made)) made.type = type_of(ways[0]);
+    return made;
 }
 
 /// What only tells the compiler something of a value.
@@ -76,7 +105,13 @@ BuiltinCall::Made BuiltinCall::swizzle2d() {
     for (const std::int64_t x : {i, j, size_i, size_j, size_g}) {
         if (x < 0 || x > kMost) return unknown();
     }
+    IntegerType type = IntegerType::python;
+    for (std::size_t k = 0; k < 5; ++k) type = promoted(type, type_of(arguments_[k]));
     const std::int64_t ij = i * size_j + j, size_gj = size_g * size_j;
+    for (const std::int64_t product : {ij, size_gj}) {
+        const Value held = ev_.of_type(e_, make_integer(product, true, taint_), type);
+        if (held.kind != ValueKind::integer || held.integer != product) return unknown();
+    }
     const std::int64_t off_i = ij / size_gj * size_g;
     const std::int64_t rows = std::min(size_i - off_i, size_g);
     if (rows <= 0) return ev_.division_by_zero(e_);
@@ -84,8 +119,8 @@ BuiltinCall::Made BuiltinCall::swizzle2d() {
     Tuple* tuple = ev_.arena_.make<Tuple>();
     tuple->size = 2;
     tuple->items = ev_.arena_.make<Value>(2);
-    tuple->items[0] = make_integer(off_i + within % rows, true, taint_);
-    tuple->items[1] = make_integer(within / rows, true, taint_);
+    tuple->items[0] = make_integer(off_i + within % rows, true, taint_, type);
+    tuple->items[1] = make_integer(within / rows, true, taint_, type);
     Value made;
     made.kind = ValueKind::tuple;
     made.tuple = tuple;
@@ -113,9 +148,12 @@ BuiltinCall::Made BuiltinCall::range() {
         if (given[i].kind == ValueKind::undefined) continue;
         if (given[i].kind == ValueKind::tuple || !ev_.numbers(given[i], number, count)) range->known = false;
         if (given[i].kind == ValueKind::opaque) range->why = given[i].why;
+        if (ev_.is_lost_on_line(given[i])) return ev_.not_affine(e_);
         parts[i] = number[0];
+        if (!range->unrolled) range->type = promoted(range->type, type_of(ev_.as_variable(given[i])));
         taint_ |= given[i].taint;
     }
+    if (!range->unrolled && range->type == IntegerType::python) range->type = IntegerType::int32;
     if (range->known && !parts[2].is_constant()) return ev_.not_affine(e_);
     if (range->known && (parts[2].constant == 0 || parts[2].constant == INT64_MIN))
         return fail("the step of " + quoted() + " is zero: write another one");
@@ -133,10 +171,10 @@ BuiltinCall::Made BuiltinCall::absolute() {
     const Value& value = arguments_[0];
     if (value.kind == ValueKind::integer) {
         const std::int64_t number = value.integer < 0 ? wrap_multiply(value.integer, -1) : value.integer;
-        return tainted(make_integer(number, runtime_, taint_));
+        return ev_.of_type(e_, tainted(make_integer(number, runtime_, taint_)), type_of(value));
     }
     if (!Evaluator::is_known(value)) return std::nullopt;
-    return tainted(ev_.lazily(e_, What::absolute, Operator::add, {value}));
+    return ev_.of_type(e_, tainted(ev_.lazily(e_, What::absolute, Operator::add, {value})), type_of(value));
 }
 
 BuiltinCall::Made BuiltinCall::length() {

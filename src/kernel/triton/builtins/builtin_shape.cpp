@@ -60,6 +60,7 @@ Value Evaluator::permuted(const Expr& e, const Value& value, std::span<const std
         if (axis >= 0) block->axes[j] = from->axes[axis];
     }
     made.kind = from->param >= 0 ? ValueKind::pointer : ValueKind::block;
+    made.type = type_of(value);
     made.block = block;
     return made;
 }
@@ -173,7 +174,16 @@ std::optional<std::int32_t> BuiltinCall::axis_argument(const Shape& shape, std::
 Value BuiltinCall::lazy(What what, std::span<const Value> from, const Shape& shape, std::int32_t axis) {
     Lazy* made = ev_.new_lazy(e_, what, from, shape);
     made->axis = axis;
-    return ev_.from_lazy(made);
+    const bool adds = what == What::sum || what == What::running;
+    if (adds) {
+        const Value dtype = argument(3, "dtype");
+        if (ev_.stopped()) return {};
+        made->type =
+            dtype.kind == ValueKind::text ? integer_type(*dtype.text) : type_of_sum(type_of(from[0]));
+    }
+    Value value = ev_.from_lazy(made);
+    if (what == What::lowest || what == What::highest) value.type = type_of_sum(type_of(from[0]));
+    return value;
 }
 
 /// Whether the elements of the second argument are known, too, and it has the shape of the first one.
@@ -302,6 +312,7 @@ BuiltinCall::Made BuiltinCall::broadcast(const Shape& shape, What /*what*/) {
         zero->rank = both->rank;
         for (std::int32_t j = 0; j < both->rank; ++j) zero->axes[j].extent = both->extents[j];
         stretched[i] = ev_.add(e_, arguments_[i], block_value(zero), 1);
+        stretched[i].type = type_of(arguments_[i]);
     }
     return ev_.make_tuple(stretched);
 }
@@ -311,8 +322,12 @@ BuiltinCall::Made BuiltinCall::clamp(const Shape& /*shape*/, What /*what*/) {
     for (const Value& value : arguments_.first(3)) {
         if (!Evaluator::is_known(value)) return std::nullopt;
     }
-    const Value high = ev_.extreme(e_, false, arguments_[0], arguments_[2]);
-    return ev_.stopped() ? Value{} : ev_.extreme(e_, true, high, arguments_[1]);
+    std::array<Value, 3> values{arguments_[0], arguments_[1], arguments_[2]};
+    if (!made_alike(values)) return Value{};
+    const Value high = ev_.extreme(e_, false, values[0], values[2]);
+    Value made = ev_.stopped() ? Value{} : ev_.extreme(e_, true, high, values[1]);
+    if (has_type(made)) made.type = type_of(values[0]);
+    return made;
 }
 
 }  // namespace syncopate::kernel::triton

@@ -197,7 +197,8 @@ Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const V
     --calls_;
     path_ = path;
     call_path_.pop_back();
-    return stopped() ? Value{} : inner.result;
+    if (stopped()) return {};
+    return callee.jit ? as_variable(inner.result) : inner.result;
 }
 
 Value Evaluator::method(const Expr& e, Frame& frame) {

@@ -206,6 +206,10 @@ bool Evaluator::miss(const SourceRange& where, const Expr* why, std::string mess
         not_affine_ = true;
         return false;
     }
+    if (const auto overflow = overflows_.find(why); overflow != overflows_.end()) {
+        overflow_error = true;
+        return (void)fail(overflow->second.where, overflow_text(overflow->second)), false;
+    }
     const bool steers = why != nullptr && why->steers_loop;
     if (steers) message = how_often(*why);
     if (memory < 0) return (void)fail(steers ? why->where : where, std::move(message)), false;
@@ -277,6 +281,10 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
         not_affine_ = true;
         return;
     }
+    if (mask != nullptr && is_lost_on_line(*mask)) {
+        not_affine_ = true;
+        return;
+    }
     const bool has_form = mask != nullptr && mask->kind == ValueKind::mask && !mask->mask->exact &&
                           mask->mask->form != nullptr && !mask->mask->never;
     const bool is_lazy = pointer.kind == ValueKind::lazy && pointer.lazy->param >= 0;
@@ -293,7 +301,7 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
         }
         if (mask != nullptr && !usable) ++maybe_;  // data decides
         const auto touched = found.touched.size();
-        const bool done = touch_elements(pointer, usable ? mask : nullptr, param, read, write);
+        const bool done = touch_elements(e, pointer, usable ? mask : nullptr, param, read, write);
         if (mask != nullptr && !usable) --maybe_;
         if (done || is_lazy) {
             if (!note_access(e, param, false, taint, read, write) || done) return;

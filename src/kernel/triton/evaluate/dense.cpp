@@ -70,14 +70,24 @@ Lazy* Evaluator::new_lazy(const Expr& e, What what, std::span<const Value> from,
     return made;
 }
 
+/// The type of what it makes of its operands.
+IntegerType Evaluator::type_of_elements(const Lazy& lazy) const {
+    if (lazy.type != IntegerType::python || is_condition(lazy.what)) return lazy.type;
+    if (lazy.what == What::look_up) return type_of_tensor(lazy.axis);
+    if (lazy.what == What::where) return type_of_both(lazy.from[1], lazy.from[2]);
+    return type_of(lazy.from[0]);
+}
+
 /// The value that a Lazy is: a condition as a mask that lets everything through until it is worked out.
 Value Evaluator::from_lazy(Lazy* lazy) {
     Value made;
     made.runtime = true;
     for (std::int32_t i = 0; i < lazy->count; ++i) made.taint |= lazy->from[i].taint;
+    made.type = type_of_elements(*lazy);
     if (lazy->rank == 0) {
         std::vector<std::int64_t> one;
         const Known known = fill(*lazy, one);
+        if (known == Known::overflow) return opaque(*overflowed_, made.taint);
         if (known != Known::yes) return opaque(*lazy->e, made.taint);
         made.kind = is_condition(lazy->what) ? ValueKind::boolean : ValueKind::integer;
         if (is_condition(lazy->what))
@@ -199,6 +209,7 @@ Evaluator::Known Evaluator::fill(Lazy& lazy, std::vector<std::int64_t>& out) {
     const Known known = work_out(lazy, out);
     --dense_depth_;
     if (known != Known::yes) return known;
+    if (!keep_in_type(lazy, out)) return Known::overflow;
     lazy.made = static_cast<std::int32_t>(dense_.size());
     lazy.round = dense_round_;
     dense_kept_ += out.size();
@@ -392,8 +403,8 @@ std::optional<std::int64_t> Evaluator::calculated(Operator op, std::int64_t a, s
 }
 
 /// An access by addresses, or under a condition, that have to be worked out. False: they are too many.
-bool Evaluator::touch_elements(const Value& pointer, const Value* mask, std::int32_t param, bool read,
-                               bool write) {
+bool Evaluator::touch_elements(const Expr& e, const Value& pointer, const Value* mask, std::int32_t param,
+                               bool read, bool write) {
     const auto p = static_cast<std::size_t>(param);
     if (dense_kept_ > kMostKept) forget_dense();
     Shape shape = shape_of(pointer);
@@ -417,6 +428,11 @@ bool Evaluator::touch_elements(const Value& pointer, const Value* mask, std::int
     if (known == Known::yes && mask != nullptr) known = fill(*mask, shape, holds);
     if (known == Known::moves) {
         not_affine_ = true;
+        return true;
+    }
+    if (known == Known::overflow) {
+        const auto stated = (!read || override_read_[p]) && (!write || override_write_[p]);
+        if (!stated) (void)miss(e.where, overflowed_, {}, param, read, write);
         return true;
     }
     if (known != Known::yes) return false;

@@ -69,7 +69,7 @@ Evaluator::Frame Evaluator::enter(const std::array<std::int64_t, 3>& program,
     linear_program_ = program[0] + std::max<std::int64_t>(grid[0], 1) *
                                        (program[1] + std::max<std::int64_t>(grid[1], 1) * program[2]);
     error_.reset();
-    arithmetic_error = not_affine_ = in_tile_loop_ = false;
+    arithmetic_error = overflow_error = not_affine_ = in_tile_loop_ = false;
     stack_used_ = kernel_.slots.size();
     Frame frame;
     frame.function = &kernel_;

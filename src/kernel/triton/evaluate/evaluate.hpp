@@ -189,6 +189,9 @@ public:
         std::string why;
     };
     std::optional<NoTiles> no_tiles;
+    /// The last failure was that an access needs what leaves its type: the kernel is wrong, or the id is
+    /// outside the tile space.
+    bool overflow_error = false;
     /// The last failure was a division by zero, or a look beyond a tensor's elements: an id outside the tile
     /// space.
     bool arithmetic_error = false;
@@ -284,6 +287,7 @@ private:
     // evaluate_rounds.cpp
     struct TileIds {  ///< of one program
         std::int64_t start = 0, stop = 0, step = 0;
+        IntegerType type = IntegerType::python;
     };
     [[nodiscard]] const std::vector<std::int32_t>& slots_of_rounds(const Stmt& statement);
     [[nodiscard]] bool counts_tiles(const Stmt& statement, std::size_t i, const Value& value) const;
@@ -431,19 +435,22 @@ private:
             return product;
         }
     };
-    enum class Known : std::uint8_t { yes, data, moves, too_large };  // moves: with the iteration
+    // moves: with the iteration; overflow: what `overflowed_` computes
+    enum class Known : std::uint8_t { yes, data, moves, too_large, overflow };
     static constexpr int kDeepestDense = 100;
     [[nodiscard]] static Shape shape_of(const Value& value);
     [[nodiscard]] static std::optional<Shape> broadcast(const Shape& a, const Shape& b);
     [[nodiscard]] static bool is_known(const Value& value);
     [[nodiscard]] static std::optional<std::int64_t> calculated(Operator op, std::int64_t a, std::int64_t b);
     Lazy* new_lazy(const Expr& e, Lazy::What what, std::span<const Value> from, const Shape& shape);
+    [[nodiscard]] IntegerType type_of_elements(const Lazy& lazy) const;
     Value from_lazy(Lazy* lazy);
     Value lazily(const Expr& e, Lazy::What what, Operator op, std::initializer_list<Value> from);
     Known fill(const Value& value, const Shape& shape, std::vector<std::int64_t>& out);
     Known fill(Lazy& lazy, std::vector<std::int64_t>& out);
     Known work_out(const Lazy& lazy, std::vector<std::int64_t>& out);
-    bool touch_elements(const Value& pointer, const Value* mask, std::int32_t param, bool read, bool write);
+    bool touch_elements(const Expr& e, const Value& pointer, const Value* mask, std::int32_t param, bool read,
+                        bool write);
     void forget_dense();
 
     // builtin_shape.cpp: axes, order and number of elements
@@ -452,6 +459,7 @@ private:
 
     // look_up.cpp: elements that the launch gives
     [[nodiscard]] const std::vector<std::int64_t>* table_of(std::int32_t memory) const;
+    [[nodiscard]] IntegerType type_of_tensor(std::int32_t memory) const;
     std::optional<Value> looked_up(const Expr& e, const Value& pointer, const Value& mask,
                                    const Value& other);
     Value number_looked_up(const Expr& e, std::int32_t memory, const Affine& at);
@@ -461,9 +469,31 @@ private:
                      std::span<const std::int64_t> holds, std::span<const std::int64_t> otherwise,
                      std::vector<std::int64_t>& out);
 
-    // operators.cpp: numbers, and which rule applies
+    // operators_typed.cpp: in the types that the device computes in
+    struct Overflow {  ///< of an operation in the type of its result
+        SourceRange where;
+        IntegerType type = IntegerType::python;
+        std::int64_t value = 0;
+        std::string program;
+    };
+    [[nodiscard]] IntegerType type_of_both(const Value& a, const Value& b) const;
+    [[nodiscard]] Value as_variable(const Value& value);
     Value unary(const Expr& e, const Value& a);
     Value binary(const Expr& e, Operator op, const Value& a, const Value& b);
+    Value of_type(const Expr& e, const Value& made, IntegerType type);
+    Value in_type(const Expr& e, const Value& value, IntegerType type);
+    Value wrapped(const Expr& e, const Value& value, IntegerType type);
+    Value left_type(const Expr& e, const Value& made, IntegerType type);
+    [[nodiscard]] bool is_lost_on_line(const Value& value) const;
+    void note_overflow(const Expr& e, IntegerType type, std::int64_t value);
+    [[nodiscard]] std::string overflow_text(const Overflow& overflow) const;
+    [[nodiscard]] bool fits_type(const Block& block, IntegerType type) const;
+    [[nodiscard]] bool is_product_small(const Value& a, const Value& b) const;
+    [[nodiscard]] bool keep_in_type(const Lazy& lazy, std::vector<std::int64_t>& elements);
+
+    // operators.cpp: numbers, and which rule applies
+    Value unbounded(const Expr& e, const Value& a);
+    Value unbounded(const Expr& e, Operator op, const Value& a, const Value& b);
     Value integer_binary(const Expr& e, Operator op, std::int64_t a, std::int64_t b, bool runtime);
     Value lost_pointer(std::int32_t memory, const Expr* why);
     Value unknown_binary(Operator op, const Value& a, const Value& b);
@@ -574,6 +604,9 @@ private:
     std::string missing_why_;
     std::map<const Expr*, const Expr*> steered_by_;  // what a loop of unknown length runs over → data
     bool not_affine_ = false;
+    std::map<const Expr*, Overflow> overflows_;  // the last one of each operation
+    const Expr* overflowed_ = nullptr;           // where elements could not be worked out for it
+    bool mathematical_ = false;                  // what is evaluated is no code of the device
     std::int64_t steps_ = 0;
     std::int64_t next_look_ = 0;        // at the limits, when so many steps are done
     std::int32_t depth_ = 0;            // of the expressions being evaluated, helpers and all

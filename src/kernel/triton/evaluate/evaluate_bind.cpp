@@ -21,6 +21,14 @@ bool any_begins(const Map& map, const std::string& start) {
     return found != map.end() && found->first.starts_with(start);
 }
 
+/// Of a whole number that a launch gives: 1 is a constant, and others take 32 or 64 bits.
+IntegerType type_of_argument(std::int64_t number, const Parameter& declared) {
+    if (declared.constant) return IntegerType::python;
+    if (!declared.type.empty()) return integer_type(declared.type);
+    if (number == 1) return IntegerType::python;
+    return number >= INT32_MIN && number <= INT32_MAX ? IntegerType::int32 : IntegerType::int64;
+}
+
 /// The least and the largest whole number of a type, as far as 64 signed bits hold them; nothing for others.
 std::optional<std::pair<std::int64_t, std::int64_t>> integer_range(plan::DType dtype) {
     const std::string_view name = plan::name_of(dtype);
@@ -205,7 +213,7 @@ Result<Value> Evaluator::given(const std::string& name, std::int32_t parameter) 
     if (const auto* b = std::get_if<bool>(&s))
         value.kind = ValueKind::boolean, value.boolean = *b;
     else if (const auto* i = std::get_if<std::int64_t>(&s))
-        value = make_integer(*i, false, 0);
+        value = make_integer(*i, false, 0, type_of_argument(*i, declared));
     else if (const auto* r = std::get_if<double>(&s))
         value.kind = ValueKind::real, value.real = *r;
     else if (const auto* text = std::get_if<std::string>(&s))
@@ -213,6 +221,11 @@ Result<Value> Evaluator::given(const std::string& name, std::int32_t parameter) 
     else
         value.kind = ValueKind::none;
     value.runtime = !declared.constant;
+    const IntegerRange limits = limits_of(value.type);
+    if (value.kind == ValueKind::integer && (value.integer < limits.least || value.integer > limits.most))
+        return module_.error(declared.where, "`" + name + "` is " + std::to_string(value.integer) +
+                                                 ", which does not fit " + std::string(text_of(value.type)) +
+                                                 " as it is annotated: annotate it as tl.int64");
     return value;
 }
 
@@ -275,6 +288,7 @@ Status Evaluator::bind() {
         } else if (parameter.fallback != nullptr) {
             value = evaluate(*parameter.fallback, frame);
             value.runtime = !parameter.constant;
+            if (value.kind == ValueKind::integer) value.type = type_of_argument(value.integer, parameter);
         } else if (parameter.descriptor) {
             Descriptor* descriptor = arena_.make<Descriptor>();
             descriptor->param = index;

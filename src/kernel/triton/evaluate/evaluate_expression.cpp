@@ -229,6 +229,7 @@ Value Evaluator::conditional(const Expr& e, Frame& frame) {
     if (stopped()) return {};
     if (known) {
         Value made = evaluate(*e.kids[*known ? 0 : 2], frame);
+        if (condition.runtime) made = as_variable(made);
         made.taint |= condition.taint;
         return made;
     }
@@ -334,7 +335,7 @@ std::optional<bool> Evaluator::truth(const Expr& e, const Value& value) {
             }
             (void)not_affine(e);
             return std::nullopt;
-        default: return std::nullopt;
+        default: not_affine_ = not_affine_ || is_lost_on_line(value); return std::nullopt;
     }
 }
 
@@ -355,13 +356,14 @@ std::optional<std::int64_t> bits_of(std::string_view type) {
 Value Evaluator::attribute(const Expr& e, Frame& frame) {
     const Value object = evaluate(*e.kids[0], frame);
     if (stopped()) return {};
-    const auto tuple_of = [&](std::span<const std::int64_t> items) {
+    const auto tuple_of = [&](std::span<const std::int64_t> items, IntegerType type) {
         Tuple* tuple = arena_.make<Tuple>();
         tuple->size = static_cast<std::int32_t>(items.size());
         tuple->items = arena_.make<Value>(items.size());
         for (std::size_t i = 0; i < items.size(); ++i) {
             tuple->items[i].kind = ValueKind::integer;
             tuple->items[i].integer = items[i];
+            tuple->items[i].type = type;
         }
         Value made;
         made.kind = ValueKind::tuple;
@@ -402,14 +404,16 @@ Value Evaluator::attribute(const Expr& e, Frame& frame) {
     }
     if (object.kind == ValueKind::descriptor && object.descriptor->known) {
         const auto rank = static_cast<std::size_t>(object.descriptor->rank);
-        if (e.text == "shape") return tuple_of({object.descriptor->shape.data(), rank});
-        if (e.text == "strides") return tuple_of({object.descriptor->strides.data(), rank});
-        if (e.text == "block_shape") return tuple_of({object.descriptor->block.data(), rank});
+        if (e.text == "shape") return tuple_of({object.descriptor->shape.data(), rank}, IntegerType::int32);
+        if (e.text == "strides")
+            return tuple_of({object.descriptor->strides.data(), rank}, IntegerType::int64);
+        if (e.text == "block_shape")
+            return tuple_of({object.descriptor->block.data(), rank}, IntegerType::python);
     }
     if ((is_block(object) || object.kind == ValueKind::mask || object.kind == ValueKind::lazy) &&
         e.text == "shape") {
         const Shape shape = shape_of(object);
-        return tuple_of({shape.extents.data(), static_cast<std::size_t>(shape.rank)});
+        return tuple_of({shape.extents.data(), static_cast<std::size_t>(shape.rank)}, IntegerType::python);
     }
     return opaque(object.kind == ValueKind::opaque ? *object.why : e, object.taint);
 }

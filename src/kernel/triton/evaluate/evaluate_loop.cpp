@@ -232,7 +232,7 @@ Evaluator::Flow Evaluator::each_round(const Stmt& statement, Frame& frame, const
     Flow left = Flow::next;
     for (std::int64_t i = 0; i < trips; ++i) {
         const Affine at = range.start + wrap_multiply(range.step, i);
-        Value index = make_integer(at.constant, true, range.taint);
+        Value index = make_integer(at.constant, true, range.taint, range.type);
         if (!at.is_constant()) {
             Block* block = arena_.make<Block>();
             block->base = at;
@@ -260,7 +260,7 @@ Evaluator::Flow Evaluator::each_round(const Stmt& statement, Frame& frame, const
 
 /// The variable of a loop whose iteration is `symbol`.
 Value Evaluator::index_of(const Iterable& range, int symbol) {
-    Value start = make_integer(range.start.constant, true, range.taint);
+    Value start = make_integer(range.start.constant, true, range.taint, range.type);
     if (!range.start.is_constant()) {
         Block* block = arena_.make<Block>();
         block->base = range.start;

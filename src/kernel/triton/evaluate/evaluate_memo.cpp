@@ -77,7 +77,8 @@ void Evaluator::push_key(const Value& value) {
         payload = value.boolean ? 1 : 0;
     else
         std::memcpy(&payload, &value.integer, sizeof payload);
-    key_.push_back(static_cast<std::uint64_t>(value.kind) | (value.runtime ? 256U : 0U));
+    key_.push_back(static_cast<std::uint64_t>(value.kind) | (value.runtime ? 256U : 0U) |
+                   static_cast<std::uint64_t>(value.type) << 16);
     key_.push_back(value.taint);
     key_.push_back(payload);
 }

@@ -109,7 +109,8 @@ Evaluator::Flow Evaluator::rounds_while(const Stmt& statement, Frame& frame, con
     if (bound.kind != ValueKind::integer || (found.tile_loop != nullptr && found.tile_loop != &statement))
         return Flow::stop;
     found.bound_taint |= condition.taint;
-    return rounds_of(statement, frame, {frame.slots[slot].integer, bound.integer, found.tile_step});
+    return rounds_of(statement, frame,
+                     {frame.slots[slot].integer, bound.integer, found.tile_step, frame.slots[slot].type});
 }
 
 /// Runs the program up to its tile loop and notes in `tile_rounds` which tiles it runs. False: it is not of
@@ -162,9 +163,10 @@ Evaluator::Flow Evaluator::line_of_rounds(const Stmt& statement, Frame& frame, c
     const bool alone = tiles.size() == 1;
     found.touched.resize(tile_begin_);  // what is outside of the loop has been noted
     if (!alone) begin_line(kRounds, static_cast<std::int64_t>(tiles.size()), rounds_stride_);
-    const auto along = [&](std::int64_t from, std::uint64_t taint) {
+    const auto along = [&](std::int64_t from, std::uint64_t taint, IntegerType type) {
         Value made = alone ? make_integer(from, true, 0) : along_line(from);
         made.taint = taint;
+        made.type = type;
         return made;
     };
     std::vector<Value> before;
@@ -172,13 +174,13 @@ Evaluator::Flow Evaluator::line_of_rounds(const Stmt& statement, Frame& frame, c
         Value& slot = frame.slots[statement.assigned[i]];
         if (counts_tiles(statement, i, slot) && statement.assigned[i] != id_slot)
             slot = along(wrap_add(tiles[0].id, wrap_add(slot.integer, wrap_multiply(ids.start, -1))),
-                         slot.taint);
+                         slot.taint, slot.type);
     }
     Value& id = frame.slots[id_slot];
     const std::uint64_t bit = statement.target != nullptr
                                   ? new_source(*statement.target, {.kind = TaintSource::Kind::tile_loop})
                                   : id.taint;
-    id = along(tiles[0].id, bit);
+    id = along(tiles[0].id, bit, ids.type);
     for (const std::int32_t slot : statement.assigned) before.push_back(frame.slots[slot]);
     in_tile_loop_ = true;
     begin_tile(tiles[0].id);

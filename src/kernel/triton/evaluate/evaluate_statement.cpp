@@ -33,8 +33,9 @@ Evaluator::Flow Evaluator::execute(const Stmt& statement, Frame& frame) {
 Evaluator::Flow Evaluator::perform(const Stmt& statement, Frame& frame) {
     switch (statement.kind) {
         case StmtKind::assign: {
-            const Value value = evaluate(*statement.value, frame);
+            Value value = evaluate(*statement.value, frame);
             if (stopped()) return Flow::stop;
+            if (!statement.constant) value = as_variable(value);
             if (frame.is_kernel && value.kind == ValueKind::integer && !watch_.empty() &&
                 watch_.contains(&statement)) {
                 found.watched[&statement] = value.integer;
@@ -49,7 +50,11 @@ Evaluator::Flow Evaluator::perform(const Stmt& statement, Frame& frame) {
             if (stopped()) return Flow::stop;
             const Value after = binary(*statement.target, statement.op, before, by);
             if (stopped()) return Flow::stop;
-            assign(*statement.target, after, frame);
+            if (after.kind == ValueKind::opaque && !overflows_.empty()) {
+                const auto overflow = overflows_.find(statement.target);
+                if (overflow != overflows_.end()) overflow->second.where = statement.where;
+            }
+            assign(*statement.target, as_variable(after), frame);
             break;
         }
         case StmtKind::expression:

@@ -16,7 +16,8 @@ Evaluator::Flow Evaluator::tile_loop(const Stmt& statement, Frame& frame, const 
     if (statement.target->kind != ExprKind::name)
         return refuse_tiles(statement.target->where, "it has several variables");
     if (by_rounds_)
-        return rounds_of(statement, frame, {range.start.constant, range.stop.constant, range.step});
+        return rounds_of(statement, frame,
+                         {range.start.constant, range.stop.constant, range.step, range.type});
     found.tile_loop = &statement;
     found.tile_start = range.start.constant;
     found.tile_stop = range.stop.constant;
@@ -26,7 +27,7 @@ Evaluator::Flow Evaluator::tile_loop(const Stmt& statement, Frame& frame, const 
     found.strided_x = found.strided_x && range.start.constant == program_[0];
     note_carried_ids(statement, frame);
     for (std::int64_t id = range.start.constant; id < range.stop.constant; id = wrap_add(id, range.step)) {
-        frame.slots[statement.target->slot] = make_integer(id, true, bit);
+        frame.slots[statement.target->slot] = make_integer(id, true, bit, range.type);
         const Flow flow = one_tile(statement, frame, id);
         if (flow == Flow::stop_loop) break;
         if (flow == Flow::stop || flow == Flow::returned) return flow;
@@ -146,7 +147,9 @@ void Evaluator::begin_tile(std::int64_t id) {
 /// coordinates. False: they have no such form.
 bool Evaluator::state_tile(Frame& frame, std::vector<StatedBox>& stated) {
     const auto number = [&](const Expr* e) -> std::optional<Affine> {
+        mathematical_ = true;
         const Value value = evaluate(*e, frame);
+        mathematical_ = false;
         if (stopped()) return std::nullopt;
         if (value.kind == ValueKind::integer) return Affine{value.integer, {}};
         if (on_line() && value.kind == ValueKind::block && value.block->rank == 0) return value.block->base;

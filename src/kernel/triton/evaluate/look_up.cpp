@@ -25,6 +25,13 @@ const std::vector<std::int64_t>* Evaluator::table_of(std::int32_t memory) const 
     return tables_[static_cast<std::size_t>(memory)];
 }
 
+/// Of its elements; python where they are no whole numbers.
+IntegerType Evaluator::type_of_tensor(std::int32_t memory) const {
+    const auto tensor = arguments_.tensors.find(name_of(memory));
+    return tensor == arguments_.tensors.end() ? IntegerType::python
+                                              : integer_type(plan::name_of(tensor->second.dtype));
+}
+
 /// The element that lies `offset` elements behind a tensor's first one; nullopt: there is none.
 std::optional<std::int64_t> Evaluator::element(std::int32_t memory, std::int64_t offset) const {
     const TensorView& tensor = tensors[static_cast<std::size_t>(memory)];
@@ -104,6 +111,7 @@ std::optional<Value> Evaluator::looked_up(const Expr& e, const Value& pointer, c
     const auto tainted = [&](Value made) {
         made.taint = taint;
         made.runtime = true;
+        made.type = type_of_tensor(memory);
         return made;
     };
     if (is_number(holds) && number_of(holds) == 0 && rank_of(pointer) == 0) return tainted(otherwise);

@@ -5,7 +5,8 @@
 
 namespace syncopate::kernel::triton {
 
-Value Evaluator::unary(const Expr& e, const Value& a) {
+/// As if numbers were of any size, as what follows is.
+Value Evaluator::unbounded(const Expr& e, const Value& a) {
     Value made = with(a.kind, a, a);
     if (a.kind == ValueKind::opaque || e.op == Operator::positive) return a;
     if (e.op == Operator::negative) {
@@ -106,7 +107,7 @@ Value Evaluator::lost_pointer(std::int32_t memory, const Expr* why) {
     return made;
 }
 
-Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value& b) {
+Value Evaluator::unbounded(const Expr& e, Operator op, const Value& a, const Value& b) {
     if (a.kind == ValueKind::integer && b.kind == ValueKind::integer) {
         const bool shifts = op == Operator::shift_left || op == Operator::shift_right;
         if (shifts && (b.integer < 0 || b.integer > 63)) {
@@ -144,6 +145,7 @@ Value Evaluator::unknown_binary(Operator op, const Value& a, const Value& b) {
     const std::int32_t memory = other.kind == ValueKind::lazy ? other.lazy->param : param_of(other);
     if (memory >= 0) return of_both(lost_pointer(memory, unknown.why), a, b);
     if (other.kind == ValueKind::mask && op == Operator::bit_and) {
+        not_affine_ = not_affine_ || is_lost_on_line(unknown);
         Mask* mask = arena_.make<Mask>();
         *mask = *other.mask;
         mask->exact = false;

@@ -33,6 +33,18 @@ inline std::int64_t number_of(const Value& v) {
     return v.kind == ValueKind::boolean ? (v.boolean ? 1 : 0) : v.integer;
 }
 
+/// The type of its elements; a condition is of one bit, unless it was cast.
+inline IntegerType type_of(const Value& v) {
+    const bool holds = v.kind == ValueKind::mask || (v.kind == ValueKind::boolean && v.runtime);
+    return holds && v.type == IntegerType::python ? IntegerType::int1 : v.type;
+}
+
+/// Whether it has elements that a type says something of: addresses have none.
+inline bool has_type(const Value& v) {
+    return is_number(v) || v.kind == ValueKind::block || v.kind == ValueKind::mask ||
+           (v.kind == ValueKind::lazy && v.lazy->param < 0);
+}
+
 inline bool is_real_or_number(const Value& v) { return v.kind == ValueKind::real || is_number(v); }
 inline double real_of(const Value& v) {
     return v.kind == ValueKind::real ? v.real : static_cast<double>(number_of(v));

@@ -76,7 +76,15 @@ Mask mask_of(const Block& block) {
 
 }  // namespace
 
-Value Evaluator::compare(const Expr& e, Operator op, const Value& a, const Value& b) {
+Value Evaluator::compare(const Expr& e, Operator op, const Value& left, const Value& right) {
+    // Of a signed and an unsigned number what is below 0 is large; a constant is made a variable first.
+    Value a = left, b = right;
+    if (is_unsigned(type_of_both(a, b)) && type_of(a) != type_of(b)) {
+        const IntegerType type = type_of_both(as_variable(a), as_variable(b));
+        if (is_unsigned(type)) a = in_type(e, a, type), b = in_type(e, b, type);
+        if (stopped()) return {};
+    }
+    if (is_lost_on_line(a) || is_lost_on_line(b)) return not_affine(e);
     if (const auto known = compare_scalars(e, op, a, b)) return *known;
     const std::uint64_t taint = a.taint | b.taint;
     if ((a.kind == ValueKind::lazy || b.kind == ValueKind::lazy || a.kind == ValueKind::mask ||

@@ -19,6 +19,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernel/triton/evaluate/integer_type.hpp"
 #include "kernel/triton/syntax/syntax.hpp"
 
 namespace syncopate::kernel::triton {
@@ -212,6 +213,8 @@ struct Lazy {
     std::array<std::int32_t, kRank> axes{};
     std::int32_t axis = -1;
     std::int32_t count = 0;
+    /// What its elements must be found to fit once they are worked out; python: they do.
+    IntegerType type = IntegerType::python;
     const Value* from = nullptr;
     const Expr* e = nullptr;
     std::int32_t made = -1;   ///< its elements, once worked out: an entry of the evaluator's list
@@ -224,14 +227,16 @@ struct Iterable {
     std::int64_t step = 1;
     bool unrolled = false;
     bool known = true;
-    const Expr* why = nullptr;  ///< why it is not known
-    std::uint64_t taint = 0;    ///< of the programs' ids that its bounds follow from
+    const Expr* why = nullptr;               ///< why it is not known
+    std::uint64_t taint = 0;                 ///< of the programs' ids that its bounds follow from
+    IntegerType type = IntegerType::python;  ///< of its variable
 };
 
 /// `taint` holds one bit for each source (a program id, a tile loop, …) that the value was computed from.
 struct Value {
     ValueKind kind = ValueKind::undefined;
-    bool runtime = false;  ///< not a compile-time constant: integer division truncates
+    bool runtime = false;                    ///< not a compile-time constant: integer division truncates
+    IntegerType type = IntegerType::python;  ///< of an integer, or of the elements of a block; see type_of()
     std::uint64_t taint = 0;
     union {
         std::int64_t integer = 0;  ///< also the index of a `missing` parameter or of a function
@@ -249,10 +254,12 @@ struct Value {
     };
 };
 
-[[nodiscard]] inline Value make_integer(std::int64_t value, bool runtime, std::uint64_t taint) {
+[[nodiscard]] inline Value make_integer(std::int64_t value, bool runtime, std::uint64_t taint,
+                                        IntegerType type = IntegerType::python) {
     Value made;
     made.kind = ValueKind::integer;
     made.runtime = runtime;
+    made.type = type;
     made.taint = taint;
     made.integer = value;
     return made;

@@ -104,6 +104,25 @@ void FunctionParser::collect_targets(TSNode body, const std::function<void(TSNod
     }
 }
 
+namespace {
+
+/// The integer type that an annotation names, as in `tl.int64`, `"i64"` or `int`; empty: none.
+std::string annotated_integer(std::string_view annotation) {
+    const auto quote = [](char c) { return c == '"' || c == '\''; };
+    if (annotation.size() > 2 && quote(annotation.front()))
+        annotation = annotation.substr(1, annotation.size() - 2);
+    if (annotation.starts_with("tl.")) annotation.remove_prefix(3);
+    if (annotation == "int") return "int32";
+    for (const std::string bits : {"8", "16", "32", "64"}) {
+        for (const std::string kind : {"int", "uint"}) {
+            if (annotation == kind + bits || annotation == kind.substr(0, 1) + bits) return kind + bits;
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
 Status FunctionParser::parse_function(TSNode definition) {
     Function& self = function();
     const TSNode parameters = field(definition, "parameters");
@@ -136,6 +155,7 @@ Status FunctionParser::parse_function(TSNode definition) {
         }
         made.name = text(identifier);
         made.constant = present(annotation) && text(annotation).find("constexpr") != std::string_view::npos;
+        if (present(annotation)) made.type = annotated_integer(text(annotation));
         if (slot_of(made.name, false) >= 0)
             fail(node, "parameter `" + made.name + "` is declared twice: rename one");
         slot_of(made.name, true);

@@ -37,6 +37,8 @@ Stmt* FunctionParser::assignment(TSNode node, TSNode whole) {
     }
     made->value = present(value) ? expression(value) : make(ExprKind::unsupported, node);
     made->target = expression(field(node, "left"));
+    const TSNode annotation = field(node, "type");
+    made->constant = present(annotation) && text(annotation).find("constexpr") != std::string_view::npos;
     for (const TSNode target : targets) made->also.push_back(expression(target));
     return made;
 }

@@ -156,6 +156,7 @@ struct Stmt {
     Expr* target = nullptr;   ///< assign, augment, for_loop
     std::vector<Expr*> also;  ///< assign: further targets (a = b = value); unsupported: what it assigns
     Expr* value = nullptr;    ///< assigned value, condition, iterable, returned value
+    bool constant = false;    ///< assign: annotated tl.constexpr
     std::vector<Stmt*> body;
     std::vector<Stmt*> otherwise;        ///< branch, loops: `else`
     SourceRange where;                   ///< to the end of the last statement inside it
@@ -171,6 +172,7 @@ struct Parameter {
     std::string name;
     SourceRange where;
     bool constant = false;     ///< annotated tl.constexpr
+    std::string type;          ///< the integer type that it is annotated with, as in "int64"; empty: none
     bool descriptor = false;   ///< .load or .store is called on it
     bool rest = false;         ///< *args: a tuple of the arguments that are left
     Expr* fallback = nullptr;  ///< default value
