@@ -174,7 +174,9 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
     from .ops.operator import problem_of
     from .strategy import Problem, require
 
-    problem = Problem(kind.name, dtype=spec.dtype, ranks=ranks, device=options.device, **extents, **spec.of_fp8)
+    problem = Problem(
+        kind.name, dtype=spec.dtype, ranks=ranks, device=options.device, **extents, **spec.of_fp8
+    )
     try:
         require(problem)
     except ValueError as error:

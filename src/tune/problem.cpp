@@ -172,10 +172,14 @@ std::string Problem::key() const {
     std::string text = op + ":";
     for (const Extent& known : extents) text += fmt::format("{}={},", known.name, known.value);
     for (const Word& known : words) text += fmt::format("{}={},", known.name, known.value);
-    text += fmt::format("dtype={},", plan::name_of(dtype));
-    if (dtype == plan::DType::fp8e4m3) text += fmt::format("out={},", plan::name_of(out));
-    if (scales != Scales::none) text += fmt::format("scales={},", kScales[static_cast<std::size_t>(scales)]);
-    return text + fmt::format("ranks={},sms={}", ranks, num_sms);
+    return text + fmt::format("{},ranks={},sms={}", dtypes(), ranks, num_sms);
+}
+
+std::string Problem::dtypes() const {
+    std::string text = fmt::format("dtype={}", plan::name_of(dtype));
+    if (dtype == plan::DType::fp8e4m3) text += fmt::format(",out={}", plan::name_of(out));
+    if (scales != Scales::none) text += fmt::format(",scales={}", kScales[static_cast<std::size_t>(scales)]);
+    return text;
 }
 
 Result<Problem> parse_problem(std::string_view text, std::int32_t ranks, std::int32_t num_sms) {

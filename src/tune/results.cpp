@@ -146,7 +146,7 @@ ResultKey key_of(const Problem& problem, const Scope& scope) {
         if (known.name != rows_name) key.family += fmt::format("{}={},", known.name, known.value);
     }
     for (const Word& known : problem.words) key.family += fmt::format("{}={},", known.name, known.value);
-    key.family += fmt::format("dtype={}", plan::name_of(problem.dtype));
+    key.family += problem.dtypes();
     return key;
 }
 

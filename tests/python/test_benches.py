@@ -138,9 +138,27 @@ def test_a_backend_that_the_compiler_does_not_take_is_left_out(syncopate, tmp_pa
     assert entry["left_out"]["backend=copy_engine,engine_blocks=4"]
 
 
+@pytest.mark.parametrize("scales", ["", "row", "block"])
+def test_bench_of_fp8_finds_ours_right_by_exact_products(scales, syncopate, tmp_path):
+    report, csv = tmp_path / "report.json", tmp_path / "lines.csv"
+    outcome = syncopate(
+        "bench", "all_gather_matmul", "matmul_reduce_scatter", "--dtype", "fp8e4m3", "--scales", scales,
+        "--shapes", "8B", "--tokens", "1024", "--few", "--json", report, "--csv", csv,
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.out + outcome.err
+    for entry in json.loads(report.read_text())["table"]:
+        missing = {"async_tp"} | ({"cublas", "unfused"} if scales == "block" else set())
+        assert set(entry["left_out"]) == missing
+        assert set(entry["rows"]) == {"ours", "cublas", "unfused"} - missing
+    assert {line["run"] for line in DictReader(csv.open())} == {f"fp8e4m3 {scales}".strip()}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--dtype", "fp4"], "--dtype fp4: expected fp8e4m3"),
+        (["--scales", "row"], "--scales row: expected row or block, of --dtype fp8e4m3"),
+        (["feed_forward", "--dtype", "fp8e4m3"], "feed_forward takes no fp8"),
         (["gemm"], "gemm: no such operator; there are all_gather_matmul"),
         (["--shapes", "7B"], "--shapes 7B: expected HIDDENxF"),
         (["--tokens", "many"], "--tokens many: expected whole numbers"),

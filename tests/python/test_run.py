@@ -43,10 +43,10 @@ EXAMPLES = {
 }
 
 
-def syncopate(*arguments, expect: int = 0, timeout: float = HUNG) -> subprocess.CompletedProcess:
+def syncopate(*arguments, expect: int = 0, timeout: float = HUNG, **variables) -> subprocess.CompletedProcess:
     result = subprocess.run(
         [str(COMMAND), *map(str, arguments)], capture_output=True, text=True, timeout=timeout, cwd=ROOT,
-        env={**os.environ, "SYNCOPATE_PYTHON": warm_python()},
+        env={**os.environ, "SYNCOPATE_PYTHON": warm_python(), **variables},
     )  # fmt: skip
     assert result.returncode == expect, f"exit {result.returncode}: {result.stdout}{result.stderr}"
     return result
@@ -146,6 +146,20 @@ def test_a_chain_of_two_products_runs_on_one_rank_and_gives_the_bits_of_stream_o
     assert "a chain is one GPU's" in syncopate("run", spec, "--ranks", 2, expect=2).stderr
     assert "H is missing" in syncopate("run", "mlp_chain:M=64,F=40", expect=2).stderr
     assert "a chain is not tuned" in syncopate("tune", spec, expect=2).stderr
+
+
+@pytest.mark.parametrize("scales", ["row", "block"])
+def test_a_product_of_fp8_is_tuned_beside_the_pair_where_there_is_one(scales, tmp_path):
+    spec = f"all_gather_matmul:M=64,N=64,K=128,dtype=fp8e4m3,scales={scales}"
+    place = {"SYNCOPATE_CACHE_DIR": str(tmp_path)}
+    arguments = ("tune", spec, "--ranks", 2, "--budget", 3, "--json")
+    found = json.loads(syncopate(*arguments, **place).stdout)
+    tried = {trial["name"]: trial for trial in found["trials"]}
+    assert tried["default"]["us"] > 0
+    refused = tried["unfused"]["refused"]
+    assert ("no scales of blocks" in refused) if scales == "block" else not refused, tried["unfused"]
+    listed = syncopate("tune", "--list", **place).stdout
+    assert f"out=bf16,scales={scales}" in listed
 
 
 def test_a_rank_that_dies_does_not_leave_the_others_waiting():

@@ -52,6 +52,15 @@ TEST_F(WinnersTest, KeysSayTheRowsApart) {
     EXPECT_EQ(sequence.family.find("S="), std::string::npos);
 }
 
+TEST_F(WinnersTest, KeysTellScalesAndOutputsApart) {
+    const auto family = [](const std::string& rest) {
+        return key_of(problem("M=1024,N=4096,K=1792,dtype=fp8e4m3" + rest), kScope).family;
+    };
+    EXPECT_EQ(family(",scales=row"), "matmul_reduce_scatter:N=4096,K=1792,dtype=fp8e4m3,out=bf16,scales=row");
+    EXPECT_NE(family(",scales=row"), family(",scales=block"));
+    EXPECT_NE(family(""), family(",out=fp16"));
+}
+
 TEST_F(WinnersTest, ChooseTakesTheStoredWinner) {
     const Machine machine = *find_machine("h200x8");
     const Winners winners(*file, kScope);

@@ -71,6 +71,8 @@ struct Problem {
     [[nodiscard]] std::vector<ProductShape> products() const;
     /// Canonical: equal problems have equal keys, and parse_problem gives an equal problem back.
     [[nodiscard]] std::string key() const;
+    /// Of it what its tensors are of: "dtype=bf16", "dtype=fp8e4m3,out=bf16,scales=row".
+    [[nodiscard]] std::string dtypes() const;
     bool operator==(const Problem&) const = default;
 };
 

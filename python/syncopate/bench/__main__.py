@@ -88,9 +88,9 @@ def finish(report: dict[str, Any], options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> None:
     """Raises ValueError for what is wrong on the command line, before any rank starts."""
+    from ..ops.scales import SCALES
     from ..tuning import check_variations
     from .case import CASES
-    from ..ops.scales import SCALES
     from .fp8 import of_fp8
     from .peers import peers
     from .shapes import widths

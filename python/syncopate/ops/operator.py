@@ -426,7 +426,7 @@ class _StandIns(dict):
 def _without_memory(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """A tensor that nobody reads or writes. On a GPU it takes no memory but for its first bytes: a whole tensor of the plan may
     not fit beside the heap."""
-    if device.type != "cuda":
+    if device.type != "cuda" or not torch.cuda.is_available():
         return torch.empty(*shape, dtype=dtype, device=device)
     return (
         torch.as_tensor(_Address(math.prod(shape) * dtype.itemsize, device), device=device)
