@@ -34,7 +34,8 @@ enum class Placement : std::uint8_t {
 /// Which of the library's kernels makes the products.
 enum class ProductKernel : std::uint8_t {
     plain,  ///< Triton: every device, the host, every dtype
-    gluon,  ///< kernels/gluon_matmul.py: 16-bit products on Hopper; elsewhere complete() takes the plain one
+    gluon,  ///< kernels/gluon_matmul.py: products of 16 bits and fp8 on Hopper; elsewhere complete() takes
+            ///< the plain one
 };
 [[nodiscard]] std::string_view name_of(ProductKernel kernel);
 
