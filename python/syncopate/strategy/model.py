@@ -71,8 +71,8 @@ class Chunking:
 class Strategy:
     """How a problem is carried out. Of a user's own kernel and plan (sy.fuse) only what is marked * is left to choose.
 
-    kernel          of the products: "plain" (Triton), or "gluon", the library's for products of 16 bits and fp8 on Hopper; where that does not
-                    run, the plain one is taken
+    kernel          of the products: "plain" (Triton), or "gluon", the library's for 16 bits and fp8 on Hopper; where
+                    that does not run, the plain one is taken
     tilings         tiles of each product (one for all of them is enough); (): by the product's shape
     programs        of each kernel's grid, at most; None: the multiprocessors that communication leaves
     chunking        of what comes before a product
