@@ -37,7 +37,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..gluon import sy_finish, sy_post
-from .gluon_attention_loader import CONSUMER_ROWS, load_blocks
+from .gluon_attention_loader import load_blocks
 from .gluon_attention_softmax import (
     NEVER,
     add_up,
@@ -47,175 +47,94 @@ from .gluon_attention_softmax import (
     part_sums,
     times_rows,
 )
-from .gluon_attention_tiles import coordinates_of, count_slots, extent_of, place_of, tile_of
+from .gluon_attention_tiles import CONSUMER_ROWS, Call
 
 LOG2E = gl.constexpr(1.4426950408889634)
 LN2 = gl.constexpr(0.6931471805599453)
 
 
 @gluon.jit
-def _attend(
-    index: gl.constexpr,
-    CAUSAL: gl.constexpr,
-    WINDOWED: gl.constexpr,
-    DOCUMENTS: gl.constexpr,
-    PASS: gl.constexpr,
-    D: gl.constexpr,
-    BM: gl.constexpr,
-    BN: gl.constexpr,
-    STAGES: gl.constexpr,
-    O_IN_Q: gl.constexpr,
-    LONGEST_FIRST: gl.constexpr,
-    FUSED: gl.constexpr,
-    l_ptr,
-    bounds_ptr,
-    seen_ptr,
-    order_ptr,
-    position_ptr,
-    carry_ptr,
-    tops_ptr,
-    scale,
-    B,
-    H,
-    SQ,
-    SK,
-    OFFSET,
-    WINDOW,
-    FIRST,
-    LAST,
-    sy_schedule,
-    q_tile,
-    k_ring,
-    v_ring,
-    o_tile,
-    numbers,
-    q_full,
-    q_empty,
-    k_full,
-    k_empty,
-    v_full,
-    v_empty,
-    ready,
-    stored,
-):
+def _attend(index: gl.constexpr, call):
     """Consumer `index`: rows [64 * index, 64 * index + 64) of each tile."""
-    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
-    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, call.BN, 16])
+    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, call.D, 16])
     OUT_ROWS: gl.constexpr = gl.SliceLayout(1, OUT)
     WEIGHTS: gl.constexpr = gl.DotOperandLayout(0, OUT, 2)
     # Masks may cut any block, or only the first that comes.
-    ANY_MASKED: gl.constexpr = CAUSAL or WINDOWED or DOCUMENTS or FUSED
-    scale_log2 = scale * LOG2E
+    ANY_MASKED: gl.constexpr = call.CAUSAL or call.WINDOWED or call.DOCUMENTS or call.FUSED
+    scale_log2 = call.scale * LOG2E
     block = 0
     q_parity = 0
     kept = 1  # parity of `stored`: the place of o is free at first
-    q = q_tile.index(index)
-    for slot in range(gl.program_id(0), count_slots(B, H, SQ, sy_schedule, BM, FUSED), gl.num_programs(0)):
-        tile = tile_of(slot, B, H, SQ, order_ptr, sy_schedule, BM, DOCUMENTS, LONGEST_FIRST, FUSED)
-        first, head, b = coordinates_of(tile, H, SQ, BM)
-        low, high, whole, part, empty = extent_of(
-            first, bounds_ptr, SQ, SK, OFFSET, WINDOW, CAUSAL, WINDOWED, DOCUMENTS, BM, BN
-        )
+    q = call.q_tile.index(index)
+    for slot in range(gl.program_id(0), call.slots(), gl.num_programs(0)):
+        tile = call.tile(slot)
+        first, head, b = call.coordinates(tile)
+        low, high, whole, part, empty = call.extent(first)
         rows = first + index * CONSUMER_ROWS + gl.arange(0, CONSUMER_ROWS, layout=gl.SliceLayout(1, SCORES))
         seen_from = rows
         seen_to = rows
-        if DOCUMENTS:
-            seen_from = gl.load(seen_ptr + rows, mask=rows < SQ, other=0)
-            seen_to = gl.load(seen_ptr + SQ + rows, mask=rows < SQ, other=0)
-        zero = gl.zeros((CONSUMER_ROWS, BN), gl.float32, layout=SCORES)
+        if call.DOCUMENTS:
+            seen_from = gl.load(call.seen_ptr + rows, mask=rows < call.SQ, other=0)
+            seen_to = gl.load(call.seen_ptr + call.SQ + rows, mask=rows < call.SQ, other=0)
+        zero = gl.zeros((CONSUMER_ROWS, call.BN), gl.float32, layout=SCORES)
 
-        mbarrier.wait(q_full, q_parity)
+        mbarrier.wait(call.q_full, q_parity)
         q_parity ^= 1
-        stage = block % STAGES
-        mbarrier.wait(k_full.index(stage), block // STAGES % 2)
-        scores = warpgroup_mma(q, k_ring.index(stage).permute((1, 0)), zero, use_acc=False)
-        n = block_number(numbers, stage, high, 0, FUSED)
-        mbarrier.arrive(k_empty.index(stage))
+        stage = block % call.STAGES
+        mbarrier.wait(call.k_full.index(stage), block // call.STAGES % 2)
+        scores = warpgroup_mma(q, call.k_ring.index(stage).permute((1, 0)), zero, use_acc=False)
+        n = block_number(call, stage, high, 0)
+        mbarrier.arrive(call.k_empty.index(stage))
         if (n < whole) | (n >= part):
-            scores = mask_scores(
-                scores,
-                n,
-                rows,
-                seen_from,
-                seen_to,
-                position_ptr,
-                SK,
-                OFFSET,
-                WINDOW,
-                CAUSAL,
-                WINDOWED,
-                DOCUMENTS,
-                PASS,
-                BN,
-                SCORES,
-            )
+            scores = mask_scores(call, scores, n, rows, seen_from, seen_to)
         top = gl.max(scores, axis=1) * scale_log2
         base = gl.where(top == NEVER, 0.0, top)  # of a row that sees nothing yet
         p = gl.exp2(scores * scale_log2 - gl.expand_dims(base, 1))
-        parts = part_sums(p, CONSUMER_ROWS, BN)
-        weights = gl.convert_layout(p.to(k_ring.dtype), WEIGHTS)
-        acc = gl.zeros((CONSUMER_ROWS, D), gl.float32, layout=OUT)
+        parts = part_sums(p, CONSUMER_ROWS, call.BN)
+        weights = gl.convert_layout(p.to(call.k_ring.dtype), WEIGHTS)
+        acc = gl.zeros((CONSUMER_ROWS, call.D), gl.float32, layout=OUT)
         for i in range(1, high - low):
-            v_stage = block % STAGES
-            v_parity = block // STAGES % 2
+            v_stage = block % call.STAGES
+            v_parity = block // call.STAGES % 2
             block += 1
-            stage = block % STAGES
-            mbarrier.wait(k_full.index(stage), block // STAGES % 2)
+            stage = block % call.STAGES
+            mbarrier.wait(call.k_full.index(stage), block // call.STAGES % 2)
             next_scores = warpgroup_mma(
-                q, k_ring.index(stage).permute((1, 0)), zero, use_acc=False, is_async=True
+                q, call.k_ring.index(stage).permute((1, 0)), zero, use_acc=False, is_async=True
             )
-            mbarrier.wait(v_full.index(v_stage), v_parity)
-            product = warpgroup_mma(weights, v_ring.index(v_stage), acc, is_async=True)
+            mbarrier.wait(call.v_full.index(v_stage), v_parity)
+            product = warpgroup_mma(weights, call.v_ring.index(v_stage), acc, is_async=True)
             scores = warpgroup_mma_wait(num_outstanding=1, deps=(next_scores,))
-            n = block_number(numbers, stage, high, i, FUSED)
-            mbarrier.arrive(k_empty.index(stage))
+            n = block_number(call, stage, high, i)
+            mbarrier.arrive(call.k_empty.index(stage))
             if ANY_MASKED:
                 if (n < whole) | (n >= part):
-                    scores = mask_scores(
-                        scores,
-                        n,
-                        rows,
-                        seen_from,
-                        seen_to,
-                        position_ptr,
-                        SK,
-                        OFFSET,
-                        WINDOW,
-                        CAUSAL,
-                        WINDOWED,
-                        DOCUMENTS,
-                        PASS,
-                        BN,
-                        SCORES,
-                    )
+                    scores = mask_scores(call, scores, n, rows, seen_from, seen_to)
             new_top = gl.maximum(top, gl.max(scores, axis=1) * scale_log2)
             base = gl.where(new_top == NEVER, 0.0, new_top)
             p = gl.exp2(scores * scale_log2 - gl.expand_dims(base, 1))
             faded = gl.exp2(top - base)
             top = new_top
-            parts = times_rows(parts, faded) + part_sums(p, CONSUMER_ROWS, BN)
-            next_weights = gl.convert_layout(p.to(k_ring.dtype), WEIGHTS)
+            parts = times_rows(parts, faded) + part_sums(p, CONSUMER_ROWS, call.BN)
+            next_weights = gl.convert_layout(p.to(call.k_ring.dtype), WEIGHTS)
             # This barrier is passed long since. As a branch it keeps ptxas from moving the wait for the product above
             # the exponentials.
-            mbarrier.wait(v_full.index(v_stage), v_parity)
+            mbarrier.wait(call.v_full.index(v_stage), v_parity)
             acc, weights, parts = warpgroup_mma_wait(num_outstanding=0, deps=(product, next_weights, parts))
-            mbarrier.arrive(v_empty.index(v_stage))
+            mbarrier.arrive(call.v_empty.index(v_stage))
             acc = acc * gl.expand_dims(gl.convert_layout(faded, OUT_ROWS), 1)
-        if not O_IN_Q:
-            mbarrier.arrive(q_empty)
-        stage = block % STAGES
-        mbarrier.wait(v_full.index(stage), block // STAGES % 2)
-        acc = warpgroup_mma(weights, v_ring.index(stage), acc)
-        mbarrier.arrive(v_empty.index(stage))
+        if not call.O_IN_Q:
+            mbarrier.arrive(call.q_empty)
+        stage = block % call.STAGES
+        mbarrier.wait(call.v_full.index(stage), block // call.STAGES % 2)
+        acc = warpgroup_mma(weights, call.v_ring.index(stage), acc)
+        mbarrier.arrive(call.v_empty.index(stage))
         block += 1
 
         total = add_up(parts, gl.SliceLayout(1, SCORES))
-        if PASS:
-            row = (b * H + head).to(gl.int64) * SQ
-            all_rows = (B * H).to(gl.int64) * SQ
-            acc, top, total = join_passes(
-                acc, top, total, rows, row, all_rows, carry_ptr, tops_ptr, SQ, FIRST, LAST, D
-            )
+        if call.PASS:
+            acc, top, total = join_passes(call, acc, top, total, rows, head, b)
         unseen = total == 0.0
         total = gl.where(unseen, 1.0, total)
         # Of a row that sees nothing, whatever lies in the masked block: it may be no number.
@@ -224,54 +143,36 @@ def _attend(
             0.0,
             acc * gl.expand_dims(gl.convert_layout(1.0 / total, OUT_ROWS), 1),
         )
-        if not O_IN_Q:
-            mbarrier.wait(stored, kept)
+        if not call.O_IN_Q:
+            mbarrier.wait(call.stored, kept)
             kept ^= 1
-        o_tile.index(index).store(acc.to(o_tile.dtype))
+        call.o_tile.index(index).store(acc.to(call.o_tile.dtype))
         fence_async_shared()
         lse = gl.where(unseen, NEVER, (top + gl.log2(total)) * LN2)
-        gl.store(l_ptr + (b * H + head).to(gl.int64) * SQ + rows, lse, mask=rows < SQ)
-        mbarrier.arrive(ready)
+        gl.store(call.l_ptr + (b * call.H + head).to(gl.int64) * call.SQ + rows, lse, mask=rows < call.SQ)
+        mbarrier.arrive(call.ready)
 
 
 @gluon.jit
-def _store(
-    BM: gl.constexpr,
-    BN: gl.constexpr,
-    DOCUMENTS: gl.constexpr,
-    LONGEST_FIRST: gl.constexpr,
-    PLACED: gl.constexpr,
-    FUSED: gl.constexpr,
-    o_desc,
-    place_ptr,
-    order_ptr,
-    B,
-    H,
-    SQ,
-    sy_schedule,
-    sy_control,
-    o_tile,
-    ready,
-    stored,
-):
+def _store(call):
     """The storer."""
     filled = 0
-    for slot in range(gl.program_id(0), count_slots(B, H, SQ, sy_schedule, BM, FUSED), gl.num_programs(0)):
-        tile = tile_of(slot, B, H, SQ, order_ptr, sy_schedule, BM, DOCUMENTS, LONGEST_FIRST, FUSED)
-        first, head, b = coordinates_of(tile, H, SQ, BM)
-        row = place_of(first, place_ptr, BN, PLACED)
-        mbarrier.wait(ready, filled)
+    for slot in range(gl.program_id(0), call.slots(), gl.num_programs(0)):
+        tile = call.tile(slot)
+        first, head, b = call.coordinates(tile)
+        row = call.place(first)
+        mbarrier.wait(call.ready, filled)
         filled ^= 1
-        for part in gl.static_range(BM // CONSUMER_ROWS):
+        for part in gl.static_range(call.BM // CONSUMER_ROWS):
             tma.async_copy_shared_to_global(
-                o_desc, [b, head, row + part * CONSUMER_ROWS, 0], o_tile.index(part)
+                call.o_desc, [b, head, row + part * CONSUMER_ROWS, 0], call.o_tile.index(part)
             )
         tma.store_wait(0)
-        mbarrier.arrive(stored)
-        if FUSED:
-            sy_post(sy_schedule, sy_control, slot)
-    if FUSED:
-        sy_finish(sy_schedule, sy_control)
+        mbarrier.arrive(call.stored)
+        if call.FUSED:
+            sy_post(call.sy_schedule, call.sy_control, slot)
+    if call.FUSED:
+        sy_finish(call.sy_schedule, call.sy_control)
 
 
 @gluon.jit(do_not_specialize=["B", "H", "HKV", "SQ", "SK", "OFFSET", "WINDOW", "FIRST", "LAST"])
@@ -318,6 +219,7 @@ def gluon_attention(
     CONSUMERS: gl.constexpr = BM // CONSUMER_ROWS
     TILE: gl.constexpr = gl.NVMMASharedLayout.get_default_for([CONSUMER_ROWS, D], q_desc.dtype)
     BLOCK: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, D], q_desc.dtype)
+    BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
     q_tile = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS, CONSUMER_ROWS, D], TILE)
     if O_IN_Q:
         o_tile = q_tile
@@ -326,13 +228,27 @@ def gluon_attention(
     k_ring = gl.allocate_shared_memory(k_desc.dtype, [STAGES, BN, D], BLOCK)
     v_ring = gl.allocate_shared_memory(v_desc.dtype, [STAGES, BN, D], BLOCK)
     numbers = gl.allocate_shared_memory(gl.int32, [STAGES, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-    q_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    stored = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    q_full = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
+    k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
+    k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
+    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
+    v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
+    ready = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
+    stored = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
+    if O_IN_Q:
+        q_empty = stored
+    else:
+        q_empty = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
+    call = Call(
+        q_desc=q_desc, k_desc=k_desc, v_desc=v_desc, o_desc=o_desc, own_k_desc=own_k_desc, own_v_desc=own_v_desc,
+        place_ptr=place_ptr, l_ptr=l_ptr, bounds_ptr=bounds_ptr, seen_ptr=seen_ptr, order_ptr=order_ptr,
+        position_ptr=position_ptr, carry_ptr=carry_ptr, tops_ptr=tops_ptr, scale=scale, B=B, H=H, HKV=HKV, SQ=SQ, SK=SK,
+        OFFSET=OFFSET, WINDOW=WINDOW, FIRST=FIRST, LAST=LAST, sy_schedule=sy_schedule, sy_control=sy_control,
+        CAUSAL=CAUSAL, WINDOWED=WINDOWED, DOCUMENTS=DOCUMENTS, D=D, BM=BM, BN=BN, STAGES=STAGES, O_IN_Q=O_IN_Q,
+        LONGEST_FIRST=LONGEST_FIRST, PASS=PASS, PLACED=PLACED, FUSED=FUSED,
+        q_tile=q_tile, k_ring=k_ring, v_ring=v_ring, o_tile=o_tile, numbers=numbers, q_full=q_full, q_empty=q_empty,
+        k_full=k_full, k_empty=k_empty, v_full=v_full, v_empty=v_empty, ready=ready, stored=stored,
+    )  # fmt: skip
     for stage in gl.static_range(STAGES):
         mbarrier.init(k_full.index(stage), count=1)
         mbarrier.init(k_empty.index(stage), count=CONSUMERS)
@@ -341,30 +257,10 @@ def gluon_attention(
     mbarrier.init(q_full, count=1)
     mbarrier.init(ready, count=CONSUMERS)
     mbarrier.init(stored, count=1)
-    if O_IN_Q:
-        q_empty = stored
-    else:
-        q_empty = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    if not O_IN_Q:
         mbarrier.init(q_empty, count=CONSUMERS)
-
-    # Constants go into each call, on the left: an assigned tuple makes values of them, and so does a sum of its right side.
-    consumer = (
-        l_ptr, bounds_ptr, seen_ptr, order_ptr, position_ptr, carry_ptr, tops_ptr, scale, B, H, SQ, SK, OFFSET, WINDOW, FIRST,
-        LAST, sy_schedule,
-        q_tile, k_ring, v_ring, o_tile, numbers, q_full, q_empty, k_full, k_empty, v_full, v_empty, ready, stored,
-    )  # fmt: skip
-    loader = (
-        q_desc, k_desc, v_desc, own_k_desc, own_v_desc, place_ptr, bounds_ptr, order_ptr, B, H, HKV, SQ, SK, OFFSET, WINDOW, sy_schedule, sy_control,
-        q_tile, k_ring, v_ring, numbers, q_full, q_empty, k_full, k_empty, v_full, v_empty,
-    )  # fmt: skip
-    storer = (o_desc, place_ptr, order_ptr, B, H, SQ, sy_schedule, sy_control, o_tile, ready, stored)
     gl.warp_specialize(
-        [
-            (_attend, (0, CAUSAL, WINDOWED, DOCUMENTS, PASS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
-            (_attend, (1, CAUSAL, WINDOWED, DOCUMENTS, PASS, D, BM, BN, STAGES, O_IN_Q, LONGEST_FIRST, FUSED) + consumer),
-            (load_blocks, (CAUSAL, WINDOWED, DOCUMENTS, PASS, D, BM, BN, STAGES, LONGEST_FIRST, PLACED, FUSED) + loader),
-            (_store, (BM, BN, DOCUMENTS, LONGEST_FIRST, PLACED, FUSED) + storer),
-        ],
+        [(_attend, (0, call)), (_attend, (1, call)), (load_blocks, (call,)), (_store, (call,))],
         [4, 1, 1],
         [232, 40, 40],
-    )  # fmt: skip
+    )
