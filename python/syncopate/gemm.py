@@ -159,14 +159,14 @@ class Product:
             "ACTIVATION": self.activation,
         }
         if bias is not None:
-            arguments |= {"bias_ptr": bias, "WHOLE_BIAS": self.whole_bias}
+            arguments["bias_ptr"] = bias
         if scales:
             arguments |= {"scale_a_ptr": scales[0], "scale_b_ptr": scales[1], "SCALES": self.scales}
         if t.num_wide >= 0:
             arguments["b_narrow_desc"] = weights(t.block_n // 2)
             arguments["num_wide"] = t.num_wide
         else:
-            arguments["SPLIT_STORE"] = split_store
+            arguments |= {"SPLIT_STORE": split_store, "WHOLE_BIAS": self.whole_bias}
         return arguments
 
 

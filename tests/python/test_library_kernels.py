@@ -36,12 +36,12 @@ b_shape = [n, k] if transposed else [k, n]
 shapes = {"a_desc": [m, k], "b_desc": b_shape, "b_narrow_desc": b_shape, "c_desc": [m, n]}
 constants = dict(BLOCK_M=t.block_m, BLOCK_N=t.block_n, BLOCK_K=t.block_k, GROUP_M=t.group_m, NUM_SMS=132,
                  B_TRANSPOSED=transposed, PRECISION="tf32", ACTIVATION="",
-                 bias_ptr=None, WHOLE_BIAS=False)
+                 bias_ptr=None)
 scalars = dict(M=m, N=n, K=k)
 if mixed:
     scalars["num_wide"] = t.num_wide
 else:
-    constants |= dict(SPLIT_STORE=2, scale_a_ptr=None, scale_b_ptr=None, SCALES="")
+    constants |= dict(SPLIT_STORE=2, scale_a_ptr=None, scale_b_ptr=None, SCALES="", WHOLE_BIAS=False)
     del blocks["b_narrow_desc"], shapes["b_narrow_desc"]
 if bias:
     del constants["bias_ptr"]

@@ -176,8 +176,7 @@ def matmul_mixed(
     B_TRANSPOSED: tl.constexpr,
     PRECISION: tl.constexpr,
     ACTIVATION: tl.constexpr = "",
-    bias_ptr=None,  # [N], or with WHOLE_BIAS [M, N]
-    WHOLE_BIAS: tl.constexpr = False,
+    bias_ptr=None,  # [N]
 ):
     NARROW_N: tl.constexpr = BLOCK_N // 2
     start_pid = tl.program_id(0)
@@ -199,12 +198,9 @@ def matmul_mixed(
                 else:
                     b = b_desc.load([k * BLOCK_K, column])
                 wide = tl.dot(a, b, wide, input_precision=PRECISION)
+            wide = _finish(wide, bias_ptr, row, column, M, N, BLOCK_M, BLOCK_N, False, ACTIVATION)
             left, right = tl.split(tl.permute(tl.reshape(wide, (BLOCK_M, 2, NARROW_N)), (0, 2, 1)))
-            left = _finish(left, bias_ptr, row, column, M, N, BLOCK_M, NARROW_N, WHOLE_BIAS, ACTIVATION)
             c_desc.store([row, column], left.to(c_desc.dtype))
-            right = _finish(
-                right, bias_ptr, row, column + NARROW_N, M, N, BLOCK_M, NARROW_N, WHOLE_BIAS, ACTIVATION
-            )
             c_desc.store([row, column + NARROW_N], right.to(c_desc.dtype))
         else:
             pid_m, pid_n = _tile_coordinates(tile_id - num_wide_tiles, num_pid_m, num_narrow, GROUP_M)
@@ -219,5 +215,5 @@ def matmul_mixed(
                 else:
                     b = b_narrow_desc.load([k * BLOCK_K, column])
                 narrow = tl.dot(a, b, narrow, input_precision=PRECISION)
-            narrow = _finish(narrow, bias_ptr, row, column, M, N, BLOCK_M, NARROW_N, WHOLE_BIAS, ACTIVATION)
+            narrow = _finish(narrow, bias_ptr, row, column, M, N, BLOCK_M, NARROW_N, False, ACTIVATION)
             c_desc.store([row, column], narrow.to(c_desc.dtype))

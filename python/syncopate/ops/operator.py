@@ -144,10 +144,12 @@ class Operator:
         return getattr(self, "bias", 0) == 2
 
     def _roomy(self, tiling: Tiling) -> Tiling:
-        """With room in shared memory for a tile of a bias, which the plain kernel loads through it: three stages are as fast as
-        four."""
-        deep = self._adds_all and self.group.device == "cuda" and self.strategy.kernel == "plain"
-        return replace(tiling, stages=tiling.stages - 1) if deep and tiling.stages > 3 else tiling
+        """Of one shape, and with room in shared memory for a tile of a bias, which the plain kernel loads through it: three
+        stages are as fast as four."""
+        if not self._adds_all or self.strategy.kernel != "plain":
+            return tiling
+        deep = self.group.device == "cuda" and tiling.stages > 3
+        return replace(tiling, num_wide=-1, stages=tiling.stages - deep)
 
     def _together(self, what: str, work: Callable[[], Any]) -> bool:
         """Work by a strategy that tuning found. Where it fails on any rank, all set up the default one: False."""
