@@ -10,9 +10,10 @@
     feed_forward(x, w1, w2, group_name, *, activation="", module="")    → reduce_scatter(act(all_gather(x) @ w1) @ w2)
     attention(q, k, v, group_name, *, causal=False, kind="auto", window=0, scale=None, sharding="auto", module="") → o, lse
 
-Shapes are those of syncopate.ops; a bias is [N], or has an element for each of the product [rows, N] that it is added to. `group_name`: of a torch process group (ProcessGroup.group_name). `module`: the name of the
-user's module, for errors. Operands of a layout that the kernels do not take are copied; what they cannot do at all (dtype,
-sizes, group, device) is done by the collective and the product one after the other, and counted (report.py).
+Shapes are those of syncopate.ops. A bias is [N], or has an element for each of the product [rows, N] that it is added to.
+`group_name`: of a torch process group (ProcessGroup.group_name). `module`: the name of the user's module, for errors. Operands
+of a layout that the kernels do not take are copied; what they cannot do at all (dtype, sizes, group, device) is done by the
+collective and the product one after the other, and counted (report.py).
 """
 
 from __future__ import annotations
