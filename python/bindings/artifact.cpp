@@ -8,6 +8,7 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -211,6 +212,12 @@ void bind_schedule(nb::module_& m) {
         .def_prop_ro(
             "loads", [](const fuse::Schedule& s) { return view_of(s, s.loads(), 1); },
             "How tiles load what is not in the kernel's own place, if some do.")
+        .def_prop_ro(
+            "kernel_tells",
+            [](const fuse::Schedule& s) {
+                return std::ranges::any_of(s.ranks, [](const auto& rank) { return !rank.kernel_posts.empty(); });
+            },
+            "The end of some rank's kernel is told to others: they may overwrite what it read.")
         .def_prop_ro(
             "tensors_by_row",
             [](const fuse::Schedule& s) {

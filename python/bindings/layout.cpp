@@ -15,6 +15,7 @@ void bind_layout(nb::module_& module) {
     namespace control = emit::control;
     layout.attr("EPOCH") = control::epoch;
     layout.attr("FINISHED") = control::finished;
+    layout.attr("LOADED") = control::loaded;
     layout.attr("DEADLINE_MS") = control::deadline_ms;
     layout.attr("FAULT") = control::fault;
     layout.attr("FAULT_SEEN") = control::fault_seen;

@@ -19,14 +19,23 @@ import triton.experimental.gluon.language as gl
 from triton.experimental import gluon
 
 from ._syncopate import layout
-from .language_ptx import FINISH_BY_WARP, POST_BY_WARP, WAIT_BY_WARP, WAIT_PHASE_BY_WARP
+from .language_ptx import (
+    FINISH_BY_WARP,
+    FINISH_TOLD_BY_WARP,
+    LOADED_BY_WARP,
+    POST_BY_WARP,
+    WAIT_BY_WARP,
+    WAIT_PHASE_BY_WARP,
+)
 
 __all__ = [
     "sy_await",
     "sy_await_kernel_before",
     "sy_await_phase",
+    "sy_call",
     "sy_finish",
     "sy_load_row",
+    "sy_loaded",
     "sy_num_phases",
     "sy_num_slots",
     "sy_phase",
@@ -40,6 +49,7 @@ __all__ = [
 
 _NUM_SLOTS = gl.constexpr(layout.NUM_SLOTS)
 _LOADS = gl.constexpr(layout.LOADS)
+_EPOCH = gl.constexpr(layout.EPOCH)
 _FIRST_SLOT = gl.constexpr(layout.FIRST_SLOT)
 _SLOT_WORDS = gl.constexpr(layout.SLOT_WORDS)
 _SLOT_TILE = gl.constexpr(layout.SLOT_TILE)
@@ -157,11 +167,32 @@ def sy_post(schedule, control, slot):
 
 
 @gluon.jit
-def sy_finish(schedule, control):
+def sy_finish(schedule, control, TOLD: gl.constexpr = False):
     """Ends this program's part of the call; the call's last program tells the ranks that may now overwrite what was read
-    here. By one whole warp, once."""
+    here, unless they are TOLD by sy_loaded. By one whole warp, once."""
+    if TOLD:
+        gl.inline_asm_elementwise(
+            FINISH_TOLD_BY_WARP, "=r,l,l", [schedule, control], dtype=gl.int32, is_pure=False, pack=1
+        )
+    else:
+        gl.inline_asm_elementwise(
+            FINISH_BY_WARP, "=r,l,l", [schedule, control], dtype=gl.int32, is_pure=False, pack=1
+        )
+
+
+@gluon.jit
+def sy_call(control):
+    """The number (int32) of the call that runs. Not to be asked for once this program may have ended (sy_finish)."""
+    return gl.load(_words(control) + _EPOCH)
+
+
+@gluon.jit
+def sy_loaded(schedule, control, call, share):
+    """This program has loaded, and not only asked for, all that it will. The last one tells the ranks that may now overwrite
+    that: earlier than its end would. `call`: sy_call; `share` (int32): programs of the grid for each that ends
+    (`split`). By one whole warp, once in each program of the grid."""
     gl.inline_asm_elementwise(
-        FINISH_BY_WARP, "=r,l,l", [schedule, control], dtype=gl.int32, is_pure=False, pack=1
+        LOADED_BY_WARP, "=r,l,l,r,r", [schedule, control, call, share], dtype=gl.int32, is_pure=False, pack=1
     )
 
 

@@ -156,50 +156,60 @@ WAIT_BY_WARP = _acquire(by_warp=True)
 WAIT_PHASE_BY_WARP = _acquire_phase(by_warp=True)
 
 
+# Of the kernel's posts: how many there are, how many programs, and the first one.
+_FETCH_KERNEL_POSTS = f"""
+        ld.global.v4.b32 {{sy_t, sy_posts, sy_at, sy_programs}}, {_at("$1", layout.NUM_SLOTS)};
+        mul.wide.s32 sy_addr, sy_at, {_WORD};
+        add.s64 sy_addr, $1, sy_addr;
+        setp.gt.s32 sy_some, sy_posts, 0;
+        @sy_some ld.global.v2.b32 {{sy_lo, sy_hi}}, [sy_addr];"""
+
+
+def _kernel_posts(leave: str) -> str:
+    """What has been fetched so is posted; after a fault it goes to label `leave`."""
+    return f"""
+        ld.relaxed.sys.global.b32 sy_t, {_at("$2", layout.FAULT)};
+        @sy_some fence.acq_rel.sys;
+        setp.ne.s32 sy_p, sy_t, 0;
+        @sy_p bra {leave};
+        @!sy_some bra SY_TOLD;
+    SY_POST:
+        mov.b64 sy_distance, {{sy_lo, sy_hi}};
+        add.s64 sy_distance, $2, sy_distance;
+        st.relaxed.sys.global.b32 [sy_distance], sy_epoch;
+        add.s64 sy_addr, sy_addr, {_PAIR};
+        sub.s32 sy_posts, sy_posts, 1;
+        setp.gt.s32 sy_p, sy_posts, 0;
+        @sy_p ld.global.v2.b32 {{sy_lo, sy_hi}}, [sy_addr];
+        @sy_p bra SY_POST;
+    SY_TOLD:"""
+
+
 # Thread 0 of the last program to end posts. Its own program's reads are over (the barrier before), the other
-# programs' by the acquire-release count; the fence and the release at system scope publish that to the peers.
+# programs' by the acquire-release count; the fence and the release at system scope publish that to the peers. This is
+# the end of every call, so what the posts need is fetched before the count.
 # The kernel may have been started beside the one before it in its stream: griddepcontrol.wait (a no-op otherwise) lets it
 # end only after that one. The grid's last program waits so, as one is enough: the others leave their multiprocessors to
 # the programs that have not started. The call's last program advances the epoch, for the next call.
-def _finish_ptx(thread: str) -> str:
-    """`thread`: the register that is 0 in the thread that acts."""
+def _finish_ptx(thread: str, tells: bool = True) -> str:
+    """`thread`: the register that is 0 in the thread that acts. `tells`: it makes the kernel's posts."""
     return f"""
     {{
-        .reg .pred sy_p;
-        .reg .b32 sy_t, sy_old, sy_epoch, sy_posts, sy_at, sy_lo, sy_hi;
+        .reg .pred sy_p, sy_some;
+        .reg .b32 sy_t, sy_old, sy_epoch, sy_posts, sy_programs, sy_at, sy_lo, sy_hi;
         .reg .b64 sy_addr, sy_distance;
         mov.b32 $0, 0;
         mov.u32 sy_t, {thread};
         setp.ne.s32 sy_p, sy_t, 0;
         @sy_p bra SY_DONE;
         ld.global.b32 sy_epoch, {_at("$2", layout.EPOCH)};
-        ld.global.b32 sy_t, {_at("$1", layout.NUM_PROGRAMS)};
-        ld.global.b32 sy_posts, {_at("$1", layout.NUM_KERNEL_POSTS)};
-        mul.lo.s32 sy_t, sy_t, sy_epoch;
+        {_FETCH_KERNEL_POSTS if tells else f"ld.global.b32 sy_programs, {_at('$1', layout.NUM_PROGRAMS)};"}
+        mul.lo.s32 sy_t, sy_programs, sy_epoch;
         atom.acq_rel.gpu.global.add.u32 sy_old, {_at("$2", layout.FINISHED)}, 1;
         add.s32 sy_old, sy_old, 1;
         setp.ne.s32 sy_p, sy_old, sy_t;
         @sy_p bra SY_WAIT_BEFORE;
-        ld.relaxed.sys.global.b32 sy_t, {_at("$2", layout.FAULT)};
-        setp.ne.s32 sy_p, sy_t, 0;
-        @sy_p bra SY_WAIT_BEFORE;
-        setp.le.s32 sy_p, sy_posts, 0;
-        @sy_p bra SY_ADVANCE;
-        fence.acq_rel.sys;
-        ld.global.b32 sy_at, {_at("$1", layout.KERNEL_POSTS)};
-        mul.wide.s32 sy_addr, sy_at, {_WORD};
-        add.s64 sy_addr, $1, sy_addr;
-    SY_POST:
-        setp.le.s32 sy_p, sy_posts, 0;
-        @sy_p bra SY_ADVANCE;
-        ld.global.v2.b32 {{sy_lo, sy_hi}}, [sy_addr];
-        mov.b64 sy_distance, {{sy_lo, sy_hi}};
-        add.s64 sy_distance, $2, sy_distance;
-        st.relaxed.sys.global.b32 [sy_distance], sy_epoch;
-        add.s64 sy_addr, sy_addr, {_PAIR};
-        sub.s32 sy_posts, sy_posts, 1;
-        bra SY_POST;
-    SY_ADVANCE:
+        {_kernel_posts("SY_WAIT_BEFORE") if tells else ""}
         griddepcontrol.wait;
         add.s32 sy_epoch, sy_epoch, 1;
         st.global.b32 {_at("$2", layout.EPOCH)}, sy_epoch;
@@ -226,6 +236,31 @@ def _finish_ptx(thread: str) -> str:
 
 _FINISH = tl.constexpr(_finish_ptx("%tid.x"))
 FINISH_BY_WARP = tl.constexpr(_finish_ptx("%laneid"))
+FINISH_TOLD_BY_WARP = tl.constexpr(_finish_ptx("%laneid", tells=False))
+
+# A program has loaded all that it will: of the $4 times as many programs as end, the last one to say so makes the kernel's
+# posts, while others still multiply and store. $3: the call's number, from before the program's end.
+LOADED_BY_WARP = tl.constexpr(f"""
+    {{
+        .reg .pred sy_p, sy_some;
+        .reg .b32 sy_t, sy_old, sy_epoch, sy_posts, sy_programs, sy_at, sy_lo, sy_hi;
+        .reg .b64 sy_addr, sy_distance;
+        mov.b32 $0, 0;
+        mov.u32 sy_t, %laneid;
+        setp.ne.s32 sy_p, sy_t, 0;
+        @sy_p bra SY_DONE;
+        mov.b32 sy_epoch, $3;
+        {_FETCH_KERNEL_POSTS}
+        mul.lo.s32 sy_t, sy_programs, sy_epoch;
+        mul.lo.s32 sy_t, sy_t, $4;
+        atom.acq_rel.gpu.global.add.u32 sy_old, {_at("$2", layout.LOADED)}, 1;
+        add.s32 sy_old, sy_old, 1;
+        setp.ne.s32 sy_p, sy_old, sy_t;
+        @sy_p bra SY_DONE;
+        {_kernel_posts("SY_DONE")}
+    SY_DONE:
+    }}
+    """)
 
 
 # A tile is stored. Every thread waits until its own TMA stores are complete (Triton itself waits only until they have

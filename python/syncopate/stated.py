@@ -21,6 +21,7 @@ Parameters that Syncopate fills, where the kernel has them; calls leave them out
     FETCHED, PUSHED           constexpr: what is `placed` is loaded (sy_load_row), or stored (sy_row), where the slot says
     OWN                       constexpr: tiles whose slot says so (sy_reads_own) load through sy_own
     COPIES                    constexpr: places where a tile is stored (sy_row with a third argument); 0: where it belongs
+    TELLS                     constexpr: its loaders say when all is loaded (sy_loaded), and not its end (sy_finish)
     STARTS_NEXT               constexpr: the next stage of a chain awaits the tiles that it reads, so the kernel lets it start
                               when it starts itself (sy_start_next); a kernel without it is overlapped by its last programs only
 
@@ -55,7 +56,7 @@ from .items import flat
 
 #: What is filled, and not a part of a call.
 ADDRESSES = ("sy_schedule", "sy_control")
-FLAGS = ("FUSED", "FETCHED", "PUSHED", "OWN", "COPIES", "STARTS_NEXT")
+FLAGS = ("FUSED", "FETCHED", "PUSHED", "OWN", "TELLS", "COPIES", "STARTS_NEXT")
 FILLED = (*ADDRESSES, "sy_own", *FLAGS)
 
 Ranges = Sequence[str] | Sequence[Sequence[str]]
@@ -188,6 +189,7 @@ class StatedKernel:
             "FUSED": True,
             "FETCHED": loads is not None and not loads.own,
             "OWN": loads is not None and loads.own,
+            "TELLS": schedule.num_stages == 1 and schedule.kernel_tells,
             "PUSHED": stores is not None,
             "COPIES": 0 if stores is None else stores.copies,
             "STARTS_NEXT": any(schedule.overlaps[stage + 1 : stage + 2]),

@@ -41,7 +41,7 @@ def gemms():
     """(name, tiling, arguments besides the usual ones): what the operators and bench/gemm launch."""
     from syncopate.kernels.gluon_launch import GluonTiling
 
-    fused = {"FUSED": True, "B_EARLY": True}
+    fused = {"FUSED": True, "B_EARLY": True, "TELLS": True}
     pushed = fused | {"PUSHED": True}
     yield "64x64x128/6 fused", GluonTiling(64, 64, 128, 6), fused
     yield "64x64x128/6 split 2 fused", GluonTiling(64, 64, 128, 6, 2), fused

@@ -16,7 +16,8 @@ inline constexpr std::int32_t fault_epoch = 5;
 inline constexpr std::int32_t fault_where = 6;
 inline constexpr std::int32_t rank = 7;
 inline constexpr std::int32_t published = 8;
-inline constexpr std::int32_t header_words = 9;  ///< so many come before what is free
+inline constexpr std::int32_t loaded = 9;  ///< as `finished`: programs that have loaded all that they will
+inline constexpr std::int32_t header_words = 10;  ///< so many come before what is free
 inline constexpr std::int32_t first_signal = 32;
 inline constexpr std::int32_t signal_stride = 8;  ///< a power of 2
 inline constexpr std::int32_t gate = 2;           ///< of a chunk's counter: the first of its two gates
@@ -40,6 +41,6 @@ inline constexpr std::int32_t first_transfer = -16;
 
 static_assert(gate % 2 == 0 && first_signal % 2 == 0, "both gates are one 64-bit addition");
 static_assert((signal_stride & (signal_stride - 1)) == 0);
-static_assert(published < header_words && header_words <= first_signal);
+static_assert(loaded < header_words && header_words <= first_signal);
 
 }  // namespace syncopate::fuse::control

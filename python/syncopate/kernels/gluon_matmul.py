@@ -34,8 +34,10 @@ from ..gluon import (
     sy_await,
     sy_await_kernel_before,
     sy_await_phase,
+    sy_call,
     sy_finish,
     sy_load_row,
+    sy_loaded,
     sy_num_phases,
     sy_num_slots,
     sy_post,
@@ -96,6 +98,7 @@ class _Call:
     PUSHED: gl.constexpr
     COPIES: gl.constexpr
     OWN: gl.constexpr
+    TELLS: gl.constexpr
     # Shared memory.
     a_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * CONSUMERS, …], and what a wgmma reads behind
     b_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * NUM_B, …]
@@ -204,6 +207,9 @@ def _load(call):
     num_n = gl.cdiv(call.N, call.BLOCK_N)
     stage = 0
     parity = 1  # a ring that was never filled is empty
+    number = 0
+    if call.TELLS:
+        number = sy_call(call.sy_control)
     early = 0
     if call.B_EARLY:
         if first < slots:
@@ -253,6 +259,11 @@ def _load(call):
                 if not loaded:
                     _load_b(call, column, k, stage)
                 stage, parity = call.next(stage, parity)
+    if call.TELLS:
+        for _ in range(call.STAGES):  # what was loaded has been multiplied
+            mbarrier.wait(call.empty.index(stage), parity)
+            stage, parity = call.next(stage, parity)
+        sy_loaded(call.sy_schedule, call.sy_control, number, call.SPLIT_K)
 
 
 @gluon.jit
@@ -540,7 +551,7 @@ def _store(call):
                 sy_post(call.sy_schedule, call.sy_control, slot)
     if call.FUSED:
         if last:
-            sy_finish(call.sy_schedule, call.sy_control)
+            sy_finish(call.sy_schedule, call.sy_control, call.TELLS)
 
 
 @gluon.jit(do_not_specialize=["M", "N", "K"])
@@ -578,6 +589,7 @@ def gluon_matmul(
     PUSHED: gl.constexpr = False,  # tiles are stored where the schedule says, by a descriptor over the heaps of all ranks
     COPIES: gl.constexpr = 0,  # places where each tile is stored then
     OWN: gl.constexpr = False,
+    TELLS: gl.constexpr = False,  # loaders say when all is loaded
 ):
     if STARTS_NEXT or AFTER_KERNEL:
         sy_start_next()
@@ -629,6 +641,7 @@ def gluon_matmul(
         PUSHED=PUSHED,
         COPIES=COPIES,
         OWN=OWN,
+        TELLS=TELLS,
         a_ring=gl.allocate_shared_memory(
             a_desc.dtype, [STAGES * PARTS * CONSUMERS + BEHIND] + a_desc.block_shape, a_desc.layout
         ),
