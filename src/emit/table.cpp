@@ -19,39 +19,43 @@ struct Gates {
     bool told = false;
 };
 
+/// Where the word of a wait stands, and how many posts of a call it counts.
+struct Counted {
+    std::int32_t word = 0;
+    std::int32_t posts = 1;
+};
+/// Signals whose waits count, not only look for the call's number.
+using CountedSignals = std::map<std::int32_t, Counted>;
+
 /// The chunks for whose tiles' own counts tiles wait, by the signal that they post: those of stages of one
 /// rank that share nothing but tiles. Nobody has to count to the last tile there and pass that on.
-std::map<std::int32_t, std::int32_t> counted_chunks(const fuse::Schedule& of_all,
-                                                    const fuse::RankSchedule& schedule, std::int32_t rank) {
-    std::map<std::int32_t, std::int32_t> chunks;
+CountedSignals counted_chunks(const fuse::Schedule& of_all, const fuse::RankSchedule& schedule,
+                              std::int32_t rank) {
+    CountedSignals chunks;
     if (of_all.ranks.size() > 1 || !schedule.transfers.empty() || !schedule.end_waits.empty()) return chunks;
     for (std::size_t chunk = 0; chunk < schedule.chunks.size(); ++chunk) {
         const std::vector<fuse::Post>& posts = schedule.chunks[chunk].posts;
         if (posts.size() != 1 || posts.front().rank != rank) return {};
-        chunks.emplace(posts.front().signal, static_cast<std::int32_t>(chunk));
+        chunks[posts.front().signal] = {
+            counter_of(schedule, static_cast<std::int32_t>(chunk)) + control::gate,
+            static_cast<std::int32_t>(schedule.chunks[chunk].counting.size())};
     }
     return chunks;
 }
 
 void append_waits(std::vector<std::int32_t>& words, const std::vector<fuse::Wait>& waits,
-                  const fuse::RankSchedule& schedule, const std::map<std::int32_t, std::int32_t>& counted) {
+                  const CountedSignals& counted) {
     for (const fuse::Wait& wait : waits) {
         const auto found = counted.find(wait.signal);
-        if (found == counted.end()) {
-            words.push_back(control::word_of(wait.signal));
-            words.push_back(wait.lag);
-            continue;
-        }
-        const auto chunk = static_cast<std::size_t>(found->second);
-        const auto tiles = static_cast<std::int32_t>(schedule.chunks[chunk].counting.size());
-        words.push_back(counter_of(schedule, found->second) + control::gate);
-        words.push_back(wait.lag | ((tiles - 1) << table::wait_count_shift));
+        const Counted of = found == counted.end() ? Counted{control::word_of(wait.signal)} : found->second;
+        words.push_back(of.word);
+        words.push_back(wait.lag | ((of.posts - 1) << table::wait_count_shift));
     }
 }
 
 /// Who waits for each made chunk of `rank`.
 std::vector<Gates> gates_of(const fuse::RankSchedule& schedule, std::int32_t rank,
-                            const std::map<std::int32_t, std::int32_t>& counted) {
+                            const CountedSignals& counted) {
     if (!counted.empty()) return std::vector<Gates>(schedule.chunks.size(), Gates{.copies = true});
     const std::vector<bool> polled = fuse::polled_chunks(schedule, rank);
     std::vector<Gates> gates(schedule.chunks.size());
@@ -70,7 +74,7 @@ std::vector<Gates> gates_of(const fuse::RankSchedule& schedule, std::int32_t ran
 template <typename AppendPosts>
 void append_makes(std::vector<std::int32_t>& words, const fuse::RankSchedule& schedule, std::int32_t rank,
                   std::span<const fuse::Slot> slots, std::int64_t first_slot,
-                  const std::map<std::int32_t, std::int32_t>& counted_by_tile,
+                  const CountedSignals& counted_by_tile,
                   const AppendPosts& append_posts) {
     std::vector<std::pair<std::int32_t, std::int32_t>> posts;
     for (const fuse::MadeChunk& chunk : schedule.chunks) {
@@ -221,7 +225,8 @@ void append_phases(std::vector<std::int32_t>& words, std::span<const fuse::Slot>
 
 std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t rank,
                                      std::int64_t heap_stride, std::int64_t num_programs,
-                                     std::span<const std::uint64_t> offsets, std::size_t stage) {
+                                     std::span<const std::uint64_t> offsets, std::size_t stage,
+                                     const std::map<std::int32_t, std::int32_t>& added) {
     const fuse::RankSchedule& schedule = of_all.ranks[static_cast<std::size_t>(rank)];
     const std::span<const fuse::Slot> slots = of_all.slots_of(schedule, stage);
     const std::size_t num_slots = slots.size();
@@ -236,18 +241,20 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     for (std::size_t axis = 0; axis < of_all.stages[stage].own_grid.size(); ++axis)
         words[table::grid + axis] = static_cast<std::int32_t>(of_all.stages[stage].own_grid[axis]);
 
-    const std::map<std::int32_t, std::int32_t> counted = counted_chunks(of_all, schedule, rank);
+    const CountedSignals by_tile = counted_chunks(of_all, schedule, rank);
+    CountedSignals counted = by_tile;
+    for (const auto& [signal, count] : added) counted[signal] = {control::word_of(signal), count};
     // Waits: those of a slot, then those of its phases, one after another.
     std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>> phase_waits(num_slots);
     for (std::size_t slot = 0; slot < num_slots; ++slot) {
         const std::size_t record = table::first_slot + table::slot_words * slot;
         words[record + table::slot_tile] = static_cast<std::int32_t>(slots[slot].tile);
         words[record + table::slot_waits] = static_cast<std::int32_t>(words.size());
-        append_waits(words, slots[slot].waits, schedule, counted);
+        append_waits(words, slots[slot].waits, counted);
         words[record + table::slot_waits + 1] = static_cast<std::int32_t>(words.size());
         for (const fuse::Phase& phase : slots[slot].phases) {
             const auto begin = static_cast<std::int32_t>(words.size());
-            append_waits(words, phase.waits, schedule, counted);
+            append_waits(words, phase.waits, counted);
             phase_waits[slot].emplace_back(begin, static_cast<std::int32_t>(words.size()));
         }
     }
@@ -263,7 +270,7 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     words[table::kernel_posts] = static_cast<std::int32_t>(words.size());
     append_posts(kernel_posts);
     if (!schedule.chunks.empty())
-        append_makes(words, schedule, rank, slots, of_all.stages[stage].first, counted, append_posts);
+        append_makes(words, schedule, rank, slots, of_all.stages[stage].first, by_tile, append_posts);
     const auto distances = [&](const fuse::Reach& by) {
         return Distances(of_all, by.tensor, by.by_row, rank, heap_stride, offsets);
     };

@@ -31,7 +31,8 @@
 // A wait's lag is below 2^wait_count_shift; above that stands the number of posts of a call, less 1. It is
 // over when the word has come to (epoch - lag) · posts. There is more than one where tiles wait for a chunk's
 // gate of copies, to which all tiles add: of one rank's stages that share nothing but tiles, whose gates
-// nobody sets back.
+// nobody sets back; and where each block of
+// another rank's chunk engine adds to a signal.
 //
 // makes_begin and makes_end: the first record and past the last one of the chunks of which the slot's tile is
 // its program's last; makes_end has the bit at_once where one of them wants that at once. A record, aligned
@@ -125,6 +126,7 @@ inline constexpr std::int64_t own_base = std::int64_t{1} << 62;
 
 // What language_ptx.py loads at once must lie side by side, and be aligned.
 static_assert(slot_tile % 4 == 0 && slot_waits == slot_tile + 1 && slot_phases == slot_waits + 2);
+static_assert(num_slots == 0 && num_kernel_posts == 1 && kernel_posts == 2 && num_programs == 3);
 static_assert(made_counter % 4 == 0 && made_tiles == made_counter + 1 && made_posts == made_tiles + 1);
 static_assert(made_gates % 4 == 0 && made_told == made_gates + 2);
 static_assert(first_slot % 4 == 0 && slot_words % 4 == 0 && made_words % 4 == 0);

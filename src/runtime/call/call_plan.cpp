@@ -24,6 +24,7 @@ public:
                  .begin_waits = mine_.begin_waits,
                  .plain = schedule_.plain(),
                  .own_words = static_cast<std::uint64_t>(memory_.own_words) * 4,
+                 .counts_blocks = memory_.counts_blocks,
                  .end_waits = mine_.end_waits};
         plan_.begin_posts = words_of(mine_.begin_posts);
         plan_.end_posts = words_of(mine_.end_posts);

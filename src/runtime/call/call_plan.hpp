@@ -23,6 +23,7 @@ struct CallPlan {
     std::vector<std::uint64_t> made_posts;  ///< when a plain kernel has ended
     bool plain = false;                     ///< the kernel is left as it is (fuse/schedule.hpp)
     std::uint64_t own_words = 0;            ///< device::EngineArguments::own_words
+    bool counts_blocks = false;             ///< device::EngineArguments::counts
     std::vector<fuse::Wait> end_waits;
     std::vector<PreparedTransfer> transfers;
 

@@ -14,6 +14,7 @@
 #include "runtime/call/user_buffers.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/heap.hpp"
+#include "syncopate/runtime/call/executors.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
 
 namespace syncopate::runtime {
@@ -70,13 +71,13 @@ Status FusedOp::allocate() {
     for (const std::uint64_t offset : heap.tensors) memory_->tensor_offsets.push_back(*first + offset);
     memory_->control_offset = *first + heap.control;
     memory_->control_words = heap.control_words;
+    memory_->counts_blocks = heap_->device().kind == Device::Kind::cuda && counts_blocks(schedule_, blocks());
     if (heap_->device().kind == Device::Kind::cuda && signals_by_block(schedule_)) {
         // Each block of the engine has words of its own, where there is room for those of all.
-        const std::int64_t blocks = std::clamp(options_.engine_blocks, 1, fuse::kMostEngineBlocks);
         const std::int64_t apart = fuse::words_apart(heap);
-        if (apart * blocks * 4 <= static_cast<std::int64_t>(heap.bytes - heap.control)) {
+        if (apart * blocks() * 4 <= static_cast<std::int64_t>(heap.bytes - heap.control)) {
             memory_->own_words = apart;
-            memory_->control_words = apart * blocks;
+            memory_->control_words = apart * blocks();
         }
     }
 
@@ -88,6 +89,27 @@ Status FusedOp::allocate() {
     return heap_->write(control_address(), words.data(), words.size() * 4);
 }
 
+unsigned FusedOp::blocks() const {
+    return static_cast<unsigned>(std::clamp(options_.engine_blocks, 1, fuse::kMostEngineBlocks));
+}
+
+std::map<std::int32_t, std::int32_t> FusedOp::counted_posts() const {
+    std::map<std::int32_t, std::int32_t> counted;
+    if (!memory_->counts_blocks) return counted;
+    for (const fuse::RankSchedule& other : schedule_.ranks) {
+        const auto count = static_cast<unsigned>(std::ranges::count_if(other.transfers, is_by_engine));
+        unsigned index = 0;
+        for (const fuse::Transfer& transfer : other.transfers) {
+            if (!is_by_engine(transfer)) continue;
+            const auto of_op = static_cast<std::int32_t>(blocks_of_op(blocks(), count, index++));
+            for (const fuse::Post& post : transfer.posts) {
+                if (post.rank == rank()) counted[post.signal] = of_op;
+            }
+        }
+    }
+    return counted;
+}
+
 void FusedOp::make_tables() {
     constexpr std::size_t kAlignment = 64;  // words: a table begins at a multiple of 256 bytes
     std::vector<std::uint64_t> offsets = memory_->tensor_offsets;
@@ -95,7 +117,7 @@ void FusedOp::make_tables() {
     for (std::size_t stage = 0; stage < schedule_.stages.size(); ++stage) {
         const std::vector<std::int32_t> table =
             emit::make_table(schedule_, rank(), static_cast<std::int64_t>(heap_->stride()),
-                             options_.num_programs, offsets, stage);
+                             options_.num_programs, offsets, stage, counted_posts());
         stage_begin_.push_back(table_.size());
         table_.insert(table_.end(), table.begin(), table.end());
         if (stage + 1 < schedule_.stages.size())

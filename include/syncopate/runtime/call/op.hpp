@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -164,6 +165,10 @@ private:
     FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options);
     Status allocate();
     void make_tables();
+    /// Of the chunk engine.
+    [[nodiscard]] unsigned blocks() const;
+    /// By signal of this rank: how often a call adds to it, where it does (counts_blocks).
+    [[nodiscard]] std::map<std::int32_t, std::int32_t> counted_posts() const;
     Status make_executor();
     void free_memory();
     [[nodiscard]] Error error_of(const FaultRecord& record) const;

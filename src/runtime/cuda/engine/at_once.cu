@@ -5,8 +5,9 @@
 //      2 ops, 5 blocks:   op 0 | block 0 | block 2 | block 4 |
 //                         op 1 | block 1 | block 3 |
 //
-//      a block            | table, signals | load | wait for the call's begin | store | count |   the last
-//      one posts
+//      a block            | table, signals | load | wait for the call's begin | store | + 1 at the peer
+//
+// Where others than tiles wait for an op, a block counts here instead, and the last one posts.
 //
 // What this rank itself holds is loaded before the wait: it was complete when the kernel started. The engine
 // of warps (engine.cu) takes some 6 us longer for 256 KiB: its pieces are too few for all warps, its counts
@@ -97,8 +98,11 @@ extern "C" __global__ void __launch_bounds__(kBlockEngineThreads, 1)
     __syncthreads();
     if (warp != 0) return;
     const Signals signals = signals_of(a, index, near[1]);
-    if (good && signals.num_posts > 0 && is_last(a.finished + op.counter, epoch, blocks, lane))
+    if (good && a.counts != 0) {
+        signals.add(lane);
+    } else if (good && signals.num_posts > 0 && is_last(a.finished + op.counter, epoch, blocks, lane)) {
         signals.post(epoch, 0, lane);
+    }
     if (blockIdx.x != 0) return;
     if (good && a.begins != 0) publish(a.begin, epoch, lane);
     const std::uint32_t fault = fault_of(a.begin, lane);

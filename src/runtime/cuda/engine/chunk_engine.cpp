@@ -20,6 +20,7 @@ Result<ChunkEngine> ChunkEngine::create(const std::shared_ptr<CudaContext>& cont
     engine.table_ = std::move(table).value();
     engine.plain_ = plan.plain;
     engine.own_words_ = plan.own_words;
+    engine.counts_ = plan.counts_blocks;
     engine.blocks_ = static_cast<unsigned>(std::clamp(options.engine_blocks, 1, fuse::kMostEngineBlocks));
     engine.kernel_ = engine.table_.in_bulk() ? module.engine_bulk : module.engine;
     if (const std::string name = sum_engine_name(engine.table_); !name.empty()) {
@@ -33,10 +34,9 @@ Result<ChunkEngine> ChunkEngine::create(const std::shared_ptr<CudaContext>& cont
         if (!at_once) return at_once.error();
         engine.kernel_ = *at_once;
         engine.threads_ = device::kBlockEngineThreads;
-    } else if (plan.own_words != 0) {
+    } else if (plan.own_words != 0 || plan.counts_blocks) {
         return Error{
-            fmt::format("op '{}': its blocks are to signal for themselves, but it is not for the sum engine",
-                        options.name)};
+            fmt::format("op '{}': its blocks are to signal for themselves, and do not go at once", options.name)};
     }
     if (plan.plain && engine.sums_) engine.shared_bytes_ = 0;  // nothing runs beside it
     if (!engine.table_.moves()) {  // it only waits, in a corner of one multiprocessor
@@ -80,6 +80,7 @@ void ChunkEngine::place(const DeviceBuffer& lists, const device::BoundaryArgumen
                   .end = end,
                   .left = lists_.left.in(lists),
                   .own_words = own_words_,
+                  .counts = counts_ ? 1u : 0u,
                   .epochs = lists_.epochs.in(lists)};
 }
 

@@ -64,6 +64,7 @@ private:
     bool sums_ = false;   ///< that is the sum engine
     bool plain_ = false;  ///< it follows a kernel that is left as it is
     std::uint64_t own_words_ = 0;
+    bool counts_ = false;
     unsigned threads_ = device::kEngineThreads;
     unsigned blocks_ = 8;
     unsigned shared_bytes_ = kEngineSharedBytes;

@@ -284,6 +284,45 @@ bool goes_at_once(const EngineTable& table, unsigned blocks) {
     });
 }
 
+bool counts_blocks(const fuse::Schedule& schedule, unsigned blocks) {
+    if (schedule.plain() || schedule.stages.size() > 1) return false;
+    std::set<std::pair<std::int32_t, std::int32_t>> posted;  // rank, signal
+    for (const fuse::RankSchedule& rank : schedule.ranks) {
+        if (rank.num_relays > 0) return false;
+        const auto count = static_cast<unsigned>(std::ranges::count_if(rank.transfers, is_by_engine));
+        if (count == 0 || count > blocks) return false;
+        const std::uint64_t most = std::uint64_t{blocks / count} * device::kBlockEngineThreads *
+                                   device::kEngineUnit * device::kEngineLoadsAtOnce;
+        for (const fuse::Transfer& transfer : rank.transfers) {
+            if (!is_by_engine(transfer)) continue;
+            const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(transfer.src.tensor)];
+            const std::uint64_t bytes = static_cast<std::uint64_t>(plan::num_elements(transfer.src.region)) *
+                                        plan::size_of(tensor.dtype);
+            const bool begun = std::ranges::all_of(transfer.waits, [&](const fuse::Wait& wait) {
+                return std::ranges::any_of(rank.begin_waits, [&](const fuse::Wait& before) {
+                    return before.signal == wait.signal && before.lag <= wait.lag;
+                });
+            });
+            if (row_of(transfer.backend).method != device::EngineMethod::ldst || transfer.copy() == nullptr ||
+                transfer.src.region.size() > 3 || transfer.posts.empty() || !begun || bytes == 0 || bytes > most)
+                return false;
+            for (const fuse::Post& post : transfer.posts) posted.emplace(post.rank, post.signal);
+        }
+    }
+    for (std::size_t number = 0; number < schedule.ranks.size(); ++number) {
+        const fuse::RankSchedule& rank = schedule.ranks[number];
+        const auto meets = [&](const std::vector<fuse::Wait>& waits) {
+            return std::ranges::any_of(waits, [&](const fuse::Wait& wait) {
+                return posted.contains({static_cast<std::int32_t>(number), wait.signal});
+            });
+        };
+        const auto awaits = [&](const fuse::Transfer& transfer) { return meets(transfer.waits); };
+        if (meets(rank.begin_waits) || meets(rank.end_waits) || std::ranges::any_of(rank.transfers, awaits))
+            return false;
+    }
+    return true;
+}
+
 bool signals_by_block(const fuse::Schedule& schedule) {
     if (!schedule.plain()) return false;
     std::set<std::pair<std::int32_t, std::int32_t>> stored;  // rank, signal: what transfers post

@@ -48,6 +48,17 @@ struct Signals {
         set(epoch, own, lane);
     }
 
+    /// One warp of each of several blocks: adds to the words, after all that any lane has done or acquired.
+    __device__ __forceinline__ void add(std::int32_t lane) const {
+        if (num_posts == 0) return;
+        __syncwarp();
+        fence_to_system();
+        for (std::int32_t i = lane; i < num_posts; i += 32) {
+            const std::uint64_t word = i < kNearWords ? near->posts[i] : posts[i];
+            asm volatile("red.relaxed.sys.global.add.u32 [%0], 1;" ::"l"(word) : "memory");
+        }
+    }
+
     __device__ __forceinline__ void set(std::uint32_t epoch, std::uint64_t own, std::int32_t lane) const {
         for (std::int32_t i = lane; i < num_posts; i += 32) {
             const std::uint64_t word = i < kNearWords ? near->posts[i] : posts[i];

@@ -46,6 +46,16 @@ struct EngineTable {
 /// no more bytes than their blocks' threads load before they store.
 [[nodiscard]] bool goes_at_once(const EngineTable& table, unsigned blocks);
 
+/// Whether every rank's engine has nothing to do but copies that go at once by so many blocks, as
+/// goes_at_once, and only tiles wait for what they bring. Then each block adds to an op's signals, and waits
+/// count the blocks: nobody has to wait for the last of them.
+[[nodiscard]] bool counts_blocks(const fuse::Schedule& schedule, unsigned blocks);
+
+/// Of so many blocks those of the `index`-th of `count` ops that go at once.
+[[nodiscard]] constexpr unsigned blocks_of_op(unsigned blocks, unsigned count, unsigned index) {
+    return (blocks - index + count - 1) / count;
+}
+
 /// Whether each block of the sum engine may have signals of its own, on all ranks: it follows plain kernels
 /// everywhere, and what a block has stored is awaited by nothing but the call's end.
 [[nodiscard]] bool signals_by_block(const fuse::Schedule& schedule);
