@@ -28,6 +28,12 @@ def test_operators_are_exact_and_refuse_what_does_not_fit_on(ranks, run):
     assert outcome.code == 0, outcome.out + outcome.err
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3] if SWEEP else [2])
+def test_what_is_gathered_is_stored_where_the_caller_says_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_copied.py", ranks)
+    assert outcome.code == 0, outcome.out + outcome.err
+
+
 @pytest.mark.parametrize(
     ("ranks", "calls"), [(1, 1), (2, 2), (3, 2), (5, 1), (8, 1)] if SWEEP else [(1, 1), (3, 2)]
 )
