@@ -30,7 +30,7 @@ SECTIONS = {
     "check_fp8.py": ["operators", "odd", "queued", "pair"],
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],
     "check_torch.py": [
-        "gradients", "streams", "graphs", "rows", "compiled", "override", "added", "two_shots",
+        "gradients", "streams", "graphs", "rows", "compiled", "override", "returned", "added", "two_shots",
     ],
     "check_tune.py": ["searched", "fused", "links"],
     "check_attention.py": ["documents_compile_once", "tagged", "random", "gluon", "gluon_again", "queued", "graphs"],
