@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import interpreter
 from .kernels import matmul as kernels
 from .stages import Call
 from .stated import without_filled
@@ -93,6 +94,8 @@ class Product:
     ) -> None:
         """Launches the unmodified kernel."""
         call = self.call(a, w, c, bias, scales)
+        if not c.is_cuda:
+            interpreter.repair_bf16()
         self.kernel[call.grid](**call.arguments, **call.options)
 
     def gluon_arguments(

@@ -104,6 +104,23 @@ def test_the_interpreter_computes_with_bf16(run, tmp_path):
     assert outcome.code == 0, outcome.err
 
 
+UNFUSED_FIRST = """
+import torch
+from syncopate.gemm import Product
+from syncopate.strategy import SMALL
+a, w = (torch.arange(1024).view(32, 32).mul(step).remainder(7).bfloat16() for step in (3, 5))
+c = torch.empty_like(a)
+Product(32, 32, 32, SMALL, 1).run(a, w, c)
+torch.testing.assert_close(c, (a.float() @ w.float()).bfloat16(), rtol=0, atol=0)
+"""
+
+
+def test_an_unfused_product_of_bf16_is_right_before_anything_is_fused(run):
+    path = str(HERE.parents[1] / "python")
+    outcome = run(sys.executable, "-c", UNFUSED_FIRST, TRITON_INTERPRET="1", PYTHONPATH=path)
+    assert outcome.code == 0, outcome.err
+
+
 NOT_INTERPRETED = """
 import torch, syncopate as sy, sys
 sys.path.insert(0, sys.argv[1])
