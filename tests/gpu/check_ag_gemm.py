@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "python"))
 sys.path.insert(0, str(ROOT / "tests"))
 
 import syncopate as sy  # noqa: E402
-from sections import expect, ours, rank, run, size  # noqa: E402
+from sections import expect, ours, rank, run, size, straggle  # noqa: E402
 from syncopate import ops  # noqa: E402
 from syncopate.strategy import Chunking, Strategy, Tiling  # noqa: E402
 
@@ -67,11 +67,6 @@ class Tagged:
     def judge_gathered(self, copy: torch.Tensor) -> None:
         """The same of what the last call has gathered."""
         self.bad += (copy.float() != self.tags(0, self.m)[:, self.slice_of_k]).sum()
-
-
-def straggle(rng: random.Random, chance: float) -> None:
-    if rng.random() < chance:
-        torch.cuda._sleep(int(rng.random() * 10e-3 * (rank() + 1) * 1.7e9))
 
 
 def shapes() -> None:
