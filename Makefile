@@ -23,7 +23,7 @@ sanitize: setup
 
 demo: setup
 	@scripts/build _syncopate
-	@$(PYTHON) -m syncopate.demo
+	@$(PYTHON) -m syncopate.demo || [ $$? -eq 141 ] # SIGPIPE: make demo | head
 
 lint: setup
 	@scripts/build --configure

@@ -19,6 +19,7 @@ from typing import Any
 
 from . import trace
 from .ranks import Place, RankError
+from .standard_output import answering
 
 WIDTH = 100  # columns of text
 BAR = 72  # columns of a timeline
@@ -491,12 +492,11 @@ def demo(options: argparse.Namespace) -> int:
 
     setting, note = choose(options)
     options.out.mkdir(parents=True, exist_ok=True)
-    if note:
-        print(f"note: {note}\n")
     if setting.device == "host":
         interpreter.enable()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    print("\n".join(introduction(setting)), flush=True)
+    with answering():
+        print("\n".join(([f"note: {note}", ""] if note else []) + introduction(setting)))
     import torch  # noqa: F401 - once, before the ranks are forked
     import triton  # noqa: F401
 
@@ -524,7 +524,8 @@ def demo(options: argparse.Namespace) -> int:
     ]
     width = max(map(len, names)) + 3
     lines += [f"  {name:<{width}}{about}" for name, (_, about) in zip(names, files, strict=True)]
-    print("\n".join(lines))
+    with answering():
+        print("\n".join(lines))
     wrong = [report.rank for report in reports if not good(report, setting)]
     if wrong:
         print(f"error: the result is wrong on rank {', '.join(map(str, wrong))}", file=sys.stderr)

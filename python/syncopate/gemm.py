@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import interpreter
 from .kernels import matmul as kernels
 from .stages import Call
 from .stated import without_filled
@@ -75,12 +76,13 @@ class Product:
         c: torch.Tensor,
         bias: torch.Tensor | None = None,
         scales: Scales | tuple[()] = (),
+        copy: torch.Tensor | None = None,
     ) -> Call:
-        """What the kernel is called with; `a` may be a rank's shard of the whole."""
+        """What the kernel is called with; `a` may be a rank's shard of the whole. `copy` [m, k]: takes the whole."""
         if self.gluon:
             tiling = self.gluon_tiling
-            return Call(self.grid, self.gluon_arguments(a, w, c, bias, scales), tiling.options())
-        return Call(self.grid, self.arguments(a, w, c, bias, scales), gemm_options(self.tiling))
+            return Call(self.grid, self.gluon_arguments(a, w, c, bias, scales, copy), tiling.options())
+        return Call(self.grid, self.arguments(a, w, c, bias, scales, copy), gemm_options(self.tiling))
 
     def run(
         self,
@@ -92,6 +94,8 @@ class Product:
     ) -> None:
         """Launches the unmodified kernel."""
         call = self.call(a, w, c, bias, scales)
+        if not c.is_cuda:
+            interpreter.repair_bf16()
         self.kernel[call.grid](**call.arguments, **call.options)
 
     def gluon_arguments(
@@ -101,6 +105,7 @@ class Product:
         c: torch.Tensor,
         bias: torch.Tensor | None,
         scales: Scales | tuple[()],
+        copy: torch.Tensor | None,
     ) -> dict[str, Any]:
         """Of kernels.gluon_matmul, without what is filled."""
         from .kernels.gluon_launch import gluon_arguments, make_workspace
@@ -120,6 +125,7 @@ class Product:
                 scales=scales or None,
                 workspace=self._workspace,
                 activation=self.activation,
+                copy=copy,
                 B_EARLY=True,  # w is nothing that a plan brings
             )
         )
@@ -131,6 +137,7 @@ class Product:
         c: torch.Tensor,
         bias: torch.Tensor | None,
         scales: Scales | tuple[()],
+        copy: torch.Tensor | None,
     ) -> dict[str, Any]:
         """Of a plain kernel."""
         from triton.tools.tensor_descriptor import TensorDescriptor
@@ -160,6 +167,8 @@ class Product:
         }
         if bias is not None:
             arguments["bias_ptr"] = bias
+        if copy is not None:
+            arguments["a_copy_desc"] = TensorDescriptor.from_tensor(copy, [t.block_m, t.block_k])
         if scales:
             arguments |= {"scale_a_ptr": scales[0], "scale_b_ptr": scales[1], "SCALES": self.scales}
         if t.num_wide >= 0:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .bounds import KernelError
-from .standard_output import flush
+from .standard_output import Unanswered, flush
 
 
 class RankError(RuntimeError):
@@ -50,6 +50,8 @@ def _child(place: Place, function: Callable[[Place], Any], pipe: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         outcome: tuple[str, Any, int] = ("value", function(place), 0)
+    except Unanswered as end:
+        outcome = ("unanswered", None, int(end.code or 0))
     except BaseException as error:  # noqa: BLE001 - whatever happened goes to the parent
         code = int(getattr(error, "exit_code", 1) or 1)
         text = str(error) or type(error).__name__
@@ -77,7 +79,7 @@ def run(size: int, function: Callable[[Place], Any], timeout: float = 600.0, gra
     """`function(place)` on `size` forked ranks; their results by rank.
 
     Raises RankError naming every rank that failed or did not end in time (seconds). After the first failure the others
-    have `grace` seconds to report theirs, and are ended. The caller must not have initialised CUDA or started threads that hold locks.
+    have `grace` seconds to report theirs, and are ended. Where a rank cannot print, all end at once (Unanswered). The caller must not have initialised CUDA or started threads that hold locks.
     """
     folder = tempfile.mkdtemp(prefix="syncopate-")
     run_id = f"{os.getpid()}-{time.time_ns()}"
@@ -142,6 +144,8 @@ def _collect(size: int, children: dict[int, tuple[int, int]], timeout: float, gr
                 errors[rank] = ("the process ended without a result (killed, or it crashed)", 1)
             else:
                 kind, value, code = pickle.loads(received[pipe])
+                if kind == "unanswered":
+                    raise Unanswered(code)
                 if kind == "value":
                     results[rank] = value
                 else:

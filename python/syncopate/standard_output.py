@@ -9,13 +9,19 @@ import sys
 from collections.abc import Iterator
 
 
+class Unanswered(SystemExit):
+    """The answer cannot be printed, and all that is to be said of it has been said."""
+
+
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
-    """Around what prints a command's answer, which has left when this ends. Where it cannot, the process ends, without a
-    traceback: quietly with the code of SIGPIPE where nobody reads any more, else with a message and 1."""
+    """Around what prints a command's answer, or a part of it, which has left when this ends. Where it cannot, the process
+    ends by Unanswered, without a traceback: quietly with the code of SIGPIPE where nobody reads any more, else with a message
+    and 1. On a forked rank that ends all of them (ranks.run)."""
     try:
         yield
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed when Python started
+            sys.stdout.flush()
         return
     except BrokenPipeError:
         code = 128 + signal.SIGPIPE
@@ -24,7 +30,7 @@ def answering() -> Iterator[None]:
         code = 1
     # The interpreter writes at its end what is still in the buffer.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)
+    raise Unanswered(code)
 
 
 def flush() -> None:

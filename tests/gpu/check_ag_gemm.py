@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "python"))
 sys.path.insert(0, str(ROOT / "tests"))
 
 import syncopate as sy  # noqa: E402
-from sections import expect, ours, rank, run, size  # noqa: E402
+from sections import expect, ours, rank, run, size, straggle  # noqa: E402
 from syncopate import ops  # noqa: E402
 from syncopate.strategy import Chunking, Strategy, Tiling  # noqa: E402
 
@@ -64,10 +64,9 @@ class Tagged:
         """Counts what is wrong in the output of the last call, or of the one `back` calls before it."""
         self.bad += (out.float() != self.tags(0, self.m, back) @ self.sums).sum()
 
-
-def straggle(rng: random.Random, chance: float) -> None:
-    if rng.random() < chance:
-        torch.cuda._sleep(int(rng.random() * 10e-3 * (rank() + 1) * 1.7e9))
+    def judge_gathered(self, copy: torch.Tensor) -> None:
+        """The same of what the last call has gathered."""
+        self.bad += (copy.float() != self.tags(0, self.m)[:, self.slice_of_k]).sum()
 
 
 def shapes() -> None:
@@ -369,6 +368,70 @@ def bias() -> None:
         op.close()
 
 
+def copied() -> None:
+    """What is gathered, stored in the caller's tensor by the tiles that load it: both kernels, by every way that rows come, in
+    300 queued calls each, with stragglers, into two tensors in turn; every call is judged. Then as a graph, and of random bits."""
+    p = size()
+    few = Tiling(16, 64, 128, 10, -1, split_k=3)
+    shared, wide = Tiling(64, 64, 128, 6, -1, split_k=2), Tiling(128, 192, 64, 4, -1)
+    for m, n, k, dtype, chosen in (
+        (4096, 1792, 4096, torch.bfloat16, Strategy(kernel="gluon")),
+        (4096, 1792, 4096, torch.bfloat16, Strategy(kernel="plain")),
+        (2048, 1792, 4096, torch.bfloat16, Strategy((Tiling(128, 256, 64, 4, 3),), kernel="plain")),
+        (2048, 1792, 4096, torch.bfloat16, Strategy((Tiling(128, 256, 64, 4, 0),), kernel="plain")),
+        (64 * p, 1792, 4096, torch.bfloat16, Strategy((few,), kernel="gluon")),
+        (1024, 1792, 4096, torch.bfloat16, Strategy((shared,), kernel="gluon")),
+        (1024, 1792, 4096, torch.bfloat16, Strategy((wide,), kernel="gluon", chunking=Chunking(1, 4))),
+        (1024, 1792, 4096, torch.bfloat16, Strategy(kernel="gluon", backend="tma_inline")),
+        (1024, 1792, 4096, torch.bfloat16, Strategy(kernel="plain", backend="tma_inline")),
+        (1024, 1792, 4096, torch.bfloat16, Strategy(kernel="gluon", pull=True)),
+        (100 * p + 1, 520, 712, torch.float16, Strategy(kernel="gluon")),
+        (100 * p + 1, 520, 712, torch.float16, Strategy(kernel="plain")),
+        (1024, 896, 2048, torch.float32, Strategy()),
+    ):
+        what = f"{m}x{n}x{k} {dtype} {chosen}"
+        tagged = Tagged(m, n, k, dtype)
+        op = ops.AllGatherMatmul(m, n, k, dtype, strategy=chosen, copied=True)
+        x = torch.empty(tagged.rows, k, device="cuda", dtype=dtype)
+        out = torch.empty(m, n, device="cuda", dtype=dtype)
+        # What stands behind the copy stays as it is.
+        rooms = [torch.full((m + 64, k), 99.0, device="cuda", dtype=dtype) for _ in range(2)]
+        op.prepare()
+        op.prepared.tensors["A"].fill_(float("nan"))
+        torch.cuda.synchronize()
+        dist.barrier()
+        rng = random.Random(rank() * 1000 + m)
+
+        def one(copy: torch.Tensor, op=op, x=x, out=out, tagged=tagged) -> None:
+            out.fill_(float("nan"))
+            copy.fill_(float("nan"))
+            tagged.fill(x)
+            op(x, tagged.w, out, copy=copy)
+            tagged.judge(out)
+            tagged.judge_gathered(copy)
+
+        for turn in range(300):
+            straggle(rng, 0.03)
+            one(rooms[turn % 2][:m])
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            one(rooms[0][:m])
+        for _ in range(30):
+            straggle(rng, 0.03)
+            graph.replay()
+        op.check()
+        expect(tagged.bad.item() == 0, f"copied, {what}: {tagged.bad.item()} wrong in 330 calls")
+        expect(all(bool((room[m:] == 99).all()) for room in rooms), f"copied, {what}: stored behind the copy")
+        del graph
+        parts = [torch.empty((m // p + (r < m % p), k), device="cuda", dtype=dtype) for r in range(p)]
+        x.copy_(torch.randn(x.shape, device="cuda"))
+        gather_uneven(parts, x)
+        op(x, tagged.w, out, copy=rooms[1][:m])
+        expect(torch.equal(rooms[1][:m], torch.cat(parts)), f"copied, {what}: random rows differ")
+        op.close()
+
+
 def absent() -> None:
     """A rank that never calls: the others fail within the deadline, naming rank and chunk; nothing hangs."""
     op = ours(ops.AllGatherMatmul, 512, 512, 512, deadline=2.0)
@@ -424,7 +487,8 @@ def memory() -> None:
 
 
 SECTIONS = {
-    f.__name__: f for f in (shapes, large, queued, graphs, streams, examples, fetched, bias, absent, memory)
+    f.__name__: f
+    for f in (shapes, large, queued, graphs, streams, examples, fetched, bias, copied, absent, memory)
 }
 
 

@@ -17,7 +17,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 
-from sections import expect, rank, run  # noqa: E402
+from sections import expect, judge_many, rank, run  # noqa: E402
 from syncopate import ops  # noqa: E402
 from syncopate.kernels.gluon_attention_call import tiling_of  # noqa: E402
 from syncopate.ops.attention_rules import attention_tiling  # noqa: E402
@@ -311,6 +311,41 @@ def check_queued(gluon: bool = False) -> None:
     op.close()
 
 
+#: As CASES, and whether by the kernel for Hopper.
+MANY_CASES = {
+    "causal": (1, 4, 2, 1024, 128, {"causal": True}, True),
+    "plain causal": (1, 4, 2, 1024, 128, {"causal": True}, False),
+    "ring": (1, 4, 2, 1024, 128, {"kind": "ring", "causal": True}, True),
+    "ulysses": (1, 8, 2, 1024, 128, {"kind": "ulysses", "causal": True}, True),
+    "bounded": (1, 4, 2, 1024, 128, {"kind": "ring", "causal": True, "bounded": 400}, True),
+}
+
+
+def check_many() -> None:
+    """MANY queued calls of each case, of four inputs in turn and with stragglers: all of an input have the same bits, which are
+    right as far as fp64 tells."""
+    for name, (b, h, hkv, s, d, options, gluon) in MANY_CASES.items():
+        tiling = tiling_of(d) if gluon else attention_tiling(d, "cuda")
+        op = ops.Attention(b, h, hkv, s, d, tiling=tiling, **options)
+        seen, out = seen_by(op), op.empty_outputs()
+        calls, right = [], []
+        for number in range(4):
+            q, k, v = data(op, number)
+            own = [op.shard(t).contiguous() for t in (q, k, v)]
+            calls.append(lambda own=own, op=op, out=out: op(*own, out))
+            right.append([made.clone() for made in calls[-1]()])
+            op.check()
+            o, lse = right[-1]
+            wanted, wanted_lse = in_fp64(op, own[0], k, v, seen)
+            alone = op.shard(op.unfused(q, k, v)[0]).double()
+            off, alone_off = ((x - wanted).abs().max().item() for x in (o.double(), alone))
+            expect(off < 2 * alone_off + 1e-3, f"many {name}: {off} off, the kernel alone {alone_off}")
+            off = (lse.double() - wanted_lse).abs().max().item()
+            expect(off < 1e-2, f"many {name}: lse is {off} off")
+        judge_many(op, calls, right, f"attention, {name}")
+        op.close()
+
+
 def check_graphs(gluon: bool = False) -> None:
     op = made("causal", gluon=gluon)
     q, k, v = (op.shard(t) for t in data(op, 1))
@@ -351,6 +386,7 @@ SECTIONS = {
     "passes": check_passes,
     "passes_plain": check_passes_plain,
     "queued": check_queued,
+    "many": check_many,
     "graphs": check_graphs,
 }
 

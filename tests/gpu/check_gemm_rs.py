@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "python"))
 sys.path.insert(0, str(ROOT / "tests"))
 
 import syncopate as sy  # noqa: E402
-from sections import expect, ours, rank, run, size  # noqa: E402
+from sections import expect, judge_many, ours, rank, run, size, straggle  # noqa: E402
 from syncopate import ops  # noqa: E402
 from syncopate.strategy import Chunking, Strategy, Way  # noqa: E402
 
@@ -88,11 +88,6 @@ class Tagged:
             self.bad += (out.float() != (tags @ self.sums).to(self.dtype).float()).sum()
         else:
             self.judge(out, None if operator is ops.MatmulReduceScatter else 0)
-
-
-def straggle(rng: random.Random, chance: float) -> None:
-    if rng.random() < chance:
-        torch.cuda._sleep(int(rng.random() * 10e-3 * (rank() + 1) * 1.7e9))
 
 
 def summed(op: ops.Operator, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -310,27 +305,36 @@ def queued() -> None:
 
 
 def many() -> None:
-    """100,000 queued calls of each operator, of four inputs in turn and with stragglers: all of an input have the same bits,
+    """MANY queued calls of each operator, of four inputs in turn and with stragglers: all of an input have the same bits,
     which are right."""
     m, n, k = 256 * size(), 1024, 512
     for operator in (ops.AllGatherMatmul, ops.MatmulReduceScatter, ops.MatmulAllReduce, *EXCHANGES):
-        op = ours(operator, m, n, k)
-        generator = torch.Generator(device="cuda").manual_seed(1 + rank())
+        many_of(ours(operator, m, n, k))
 
-        def random_(*shape: int) -> torch.Tensor:
-            return torch.randn(*shape, device="cuda", generator=generator).to(torch.bfloat16)  # noqa: B023
 
-        rows = op.shard_rows if operator is ops.AllGatherMatmul else m
-        xs, w, out = [random_(rows, k) for _ in range(4)], random_(k, n), op.empty(op.out_rows, n)
-        ws = of_all(w)
-        right = [op.reference(of_all(x).__getitem__, lambda r: (ws[r],)) for x in xs]  # noqa: B023
-        bad, rng = torch.zeros((), device="cuda", dtype=torch.int64), random.Random(rank())
-        for turn in range(100_000):
-            straggle(rng, 2e-4)
-            bad += (op(xs[turn % 4], w, out) != right[turn % 4]).sum()
-        op.check()
-        expect(bad.item() == 0, f"100,000 queued calls of {op.name}: {bad.item()} elements differ")
-        op.close()
+def many_blocks() -> None:
+    """The same of the feed-forward block: as it is by default, in chunks, and with a sum that tiles store at its owners."""
+    for options in (
+        {"activation": "gelu"},
+        {"strategy": Strategy(chunking=Chunking(2), split=3)},
+        {"strategy": Strategy(backend="tma_inline")},
+    ):
+        many_of(ours(ops.FeedForward, 256 * size(), 512, 1024, 512, **options), f" {options}")
+
+
+def many_of(op: ops.Operator, how: str = "") -> None:
+    generator = torch.Generator(device="cuda").manual_seed(1 + rank())
+    x_shape, *shapes = op.shapes(rank()).values()
+
+    def random_(shape: tuple[int, ...], scale: float = 1.0) -> torch.Tensor:
+        return (torch.randn(*shape, device="cuda", generator=generator) * scale).to(torch.bfloat16)
+
+    xs, out = [random_(x_shape) for _ in range(4)], op.empty(op.out_rows, op.n)
+    weights = [random_(shape, shape[0] ** -0.5) for shape in shapes]
+    every = [of_all(w) for w in weights]
+    right = [(op.reference(of_all(x).__getitem__, lambda r: [w[r] for w in every]),) for x in xs]
+    judge_many(op, [lambda x=x: (op(x, *weights, out),) for x in xs], right, f"{op.name}{how}")
+    op.close()
 
 
 def of_all(mine: torch.Tensor) -> list[torch.Tensor]:
@@ -639,6 +643,7 @@ SECTIONS = {
         examples,
         queued,
         many,
+        many_blocks,
         graphs,
         streams,
         repeated,

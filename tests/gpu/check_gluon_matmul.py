@@ -1,6 +1,6 @@
 """The library's Gluon GEMM on one Hopper GPU against products in fp32 or fp64: ragged shapes, options, splits of K, schedules.
 
-python tests/gpu/check_gluon_matmul.py [SECTION …]        sections: shapes options fp8 split schedule few wide rows late
+python tests/gpu/check_gluon_matmul.py [SECTION …]        sections: shapes options fp8 split schedule few wide rows late copied
                                                           for compute-sanitizer: brief
 """
 
@@ -362,6 +362,51 @@ def late() -> None:
         )
 
 
+def copied() -> None:
+    """What tiles load of a, stored in another tensor as well: bit for bit, alone and by a schedule with phases, and nothing behind
+    it; c has the bits that it has without."""
+    for number, tiling in enumerate(SMALL + LARGE + FEW + WIDE):
+        for m, n, k in ((17, 200, 712), (129, 1000, 328), (300, 2304, 640), (2048, 512, 4096)):
+            if tiling.split_k > 1 and tiling.tiles(m, n) > 1024:
+                continue
+            for dtype in (torch.bfloat16, torch.float16):
+                a, w = random(m, k, dtype=dtype), random(k, n, scale=k**-0.5, dtype=dtype)
+                c = run(a, w, torch.empty(m, n, device="cuda", dtype=dtype), (m, n, k), tiling)
+                copied_as_well(a, w, c, tiling, phases=number % 3)
+    for tiling, blocks in ((GluonTiling(64, 128, 128, 4), 1), (GluonTiling(128, 128, 128, 4), 128)):
+        m, n, k = 200, 512, 1024
+        a, w = (random(rows, k).to(torch.float8_e4m3fn) for rows in (m, n))
+        shapes = ((m,), (n,)) if blocks == 1 else ((m, k // 128), (n // 128, k // 128))
+        options = {
+            "scales": tuple(torch.rand(shape, device="cuda") + 0.5 for shape in shapes),
+            "w_transposed": True,
+        }
+        c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+        run(a, w, c, (m, n, k), tiling, **options)
+        copied_as_well(a, w, c, tiling, phases=2, **options)
+
+
+def copied_as_well(
+    a: torch.Tensor, w: torch.Tensor, c: torch.Tensor, tiling: GluonTiling, phases: int, **options: Any
+) -> None:
+    (m, k), n = a.shape, c.shape[1]
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    made = by_hand((m, n, k), tiling, tiling.grid(m, n, sms)[0] // tiling.split_k, phases=phases)
+    made.control[layout.DEADLINE_MS] = 60000  # compute-sanitizer is slow
+    for what, given in (("alone", {}), ("by a schedule", {"FUSED": True, "B_EARLY": True, **made.places})):
+        room = torch.full((m + 64, k), 0x5A, device="cuda", dtype=torch.uint8)
+        room = room.repeat_interleave(a.element_size(), 1).view(a.dtype)
+        beside = torch.full_like(c, float("nan"))
+        run(a, w, beside, (m, n, k), tiling, copy=room[:m], **given, **options)
+        name = f"{m}x{n}x{k} {a.dtype} {tiling} {what}"
+        if not torch.equal(beside, c):
+            raise SystemExit(f"{name}: other bits beside a copy")
+        if not torch.equal(room[:m].view(torch.uint8), a.view(torch.uint8)):
+            raise SystemExit(f"{name}: the copy differs")
+        if not (room[m:].view(torch.uint8) == 0x5A).all():
+            raise SystemExit(f"{name}: stored behind the copy")
+
+
 def brief() -> None:
     """Little work by every path, for compute-sanitizer."""
     for tiling in (SMALL[0], LARGE[0], GluonTiling(64, 128, 64, 8, 3), FEW[1], WIDE[2]):
@@ -376,9 +421,12 @@ def brief() -> None:
         fused = run(a, w, torch.empty_like(c), (m, n, k), tiling, bias=bias, FUSED=True, **made.places)
         if not torch.equal(fused, c):
             raise SystemExit(f"{tiling}: other bits with a schedule")
+        copied_as_well(a, w, run(a, w, c, (m, n, k), tiling), tiling, phases=2)
 
 
-SECTIONS = {f.__name__: f for f in (shapes, options, fp8, split, schedule, few, wide, rows, late, brief)}
+SECTIONS = {
+    f.__name__: f for f in (shapes, options, fp8, split, schedule, few, wide, rows, late, copied, brief)
+}
 
 
 def main() -> None:

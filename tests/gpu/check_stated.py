@@ -67,20 +67,24 @@ def gemm() -> None:
             a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
             w = torch.randn(*((n, k) if transposed else (k, n)), device="cuda", dtype=torch.bfloat16)
             c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
-            arguments = without_filled(
-                gluon_arguments(
-                    a,
-                    w,
-                    c,
-                    (m, n, k),
-                    tiling,
-                    w_transposed=transposed,
-                    workspace=make_workspace(tiling, m, n, "cuda"),
-                    GATED=False,
+            for copy in (None, torch.empty_like(a)):
+                arguments = without_filled(
+                    gluon_arguments(
+                        a,
+                        w,
+                        c,
+                        (m, n, k),
+                        tiling,
+                        w_transposed=transposed,
+                        workspace=make_workspace(tiling, m, n, "cuda"),
+                        copy=copy,
+                        GATED=False,
+                    )
                 )
-            )
-            found = sy.check_statement(stated_matmul(transposed), tiles=3, **arguments, **tiling.options())
-            assert not found, (tiling, transposed, found[:3])
+                found = sy.check_statement(
+                    stated_matmul(transposed), tiles=3, **arguments, **tiling.options()
+                )
+                assert not found, (tiling, transposed, copy is not None, found[:3])
 
 
 SECTIONS = {"statement": statement, "alone": alone, "gemm": gemm}

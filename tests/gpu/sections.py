@@ -8,9 +8,10 @@ checked on one GPU. NCCL takes no two ranks on one, so torch's group is gloo's t
 from __future__ import annotations
 
 import os
+import random
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +20,9 @@ from syncopate.ops.operator import Operator
 from syncopate.strategy import Strategy
 
 failures: list[str] = []
+
+#: Calls of `judge_many`.
+MANY = 100_000
 
 
 def rank() -> int:
@@ -52,6 +56,29 @@ def ours(kind: type[Operator], *extents: Any, **options: Any) -> Operator:
         op.close()
         op = kind(*extents, **{**options, "strategy": Strategy()})
     return op
+
+
+def straggle(rng: random.Random, chance: float) -> None:
+    """The GPU stands still now and then, for up to 10 ms; later ranks' longer."""
+    if rng.random() < chance:
+        torch.cuda._sleep(int(rng.random() * 10e-3 * (rank() + 1) * 1.7e9))
+
+
+def judge_many(
+    op: Any,
+    calls: Sequence[Callable[[], Sequence[torch.Tensor]]],
+    right: Sequence[Sequence[torch.Tensor]],
+    what: str,
+) -> None:
+    """MANY queued calls of `op`, those given in turn, with stragglers. What each makes has the bits of `right`."""
+    bad, rng = torch.zeros((), device="cuda", dtype=torch.int64), random.Random(rank())
+    for turn in range(MANY):
+        straggle(rng, 2e-4)
+        at = turn % len(calls)
+        for made, wanted in zip(calls[at](), right[at], strict=True):
+            bad += (made != wanted).sum()
+    op.check()
+    expect(bad.item() == 0, f"{MANY} queued calls of {what}: {bad.item()} elements differ")
 
 
 def over_ranks(count: int) -> int:

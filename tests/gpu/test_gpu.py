@@ -19,7 +19,10 @@ def gpus() -> int:
 
 
 SECTIONS = {
-    "check_ag_gemm.py": ["shapes", "queued", "graphs", "streams", "examples", "fetched", "bias", "absent", "memory"],
+    "check_ag_gemm.py": [
+        "shapes", "queued", "graphs", "streams", "examples", "fetched", "bias", "copied", "absent",
+        "memory",
+    ],
     "check_gemm_rs.py": [
         "shapes", "operators", "ways", "stages", "queued", "graphs", "streams", "repeated", "examples", "absent",
         "matrix", "mixed",
@@ -27,7 +30,7 @@ SECTIONS = {
     "check_fp8.py": ["operators", "odd", "queued", "pair"],
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],
     "check_torch.py": [
-        "gradients", "streams", "graphs", "rows", "compiled", "override", "added", "two_shots",
+        "gradients", "streams", "graphs", "rows", "compiled", "override", "returned", "added", "two_shots",
     ],
     "check_tune.py": ["searched", "fused", "links"],
     "check_attention.py": ["documents_compile_once", "tagged", "random", "gluon", "gluon_again", "queued", "graphs"],
@@ -60,7 +63,9 @@ def test_on_gpus(script, section):
     assert f"{section}: ok" in result.stdout
 
 
-@pytest.mark.parametrize("section", ["shapes", "options", "fp8", "split", "schedule", "rows", "late"])
+@pytest.mark.parametrize(
+    "section", ["shapes", "options", "fp8", "split", "schedule", "rows", "late", "copied"]
+)
 def test_the_gluon_gemm_on_one_gpu(section):
     if gpus() < 1 or torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("no Hopper GPU here")

@@ -88,6 +88,18 @@ def gemms():
     yield "128x256x128/3 fp8 rows fused own", GluonTiling(128, 256, 128, 3), fp8
     yield "128x128x128/5 fp8 blocks fused own", GluonTiling(128, 128, 128, 5), fp8 | {"scales": "block"}
     yield "128x128x64/4 gated", GluonTiling(128, 128, 64, 4), {"gated": True, "activation": "silu"}
+    copied = fused | {"OWN": True, "copy": True}
+    yield "128x256x64/3 fused own copied", GluonTiling(128, 256, 64, 3), copied
+    yield "128x192x64/4 fused own copied", GluonTiling(128, 192, 64, 4), copied
+    yield "64x64x128/6 split 2 fused own copied", GluonTiling(64, 64, 128, 6, 2), copied
+    yield "16x64x128/10 fused own copied", GluonTiling(16, 64, 128, 10), copied
+    copied = fp8 | {"copy": True}
+    yield "128x256x128/3 fp8 rows fused own copied", GluonTiling(128, 256, 128, 3), copied
+    yield (
+        "128x128x128/5 fp8 blocks fused own copied",
+        GluonTiling(128, 128, 128, 5),
+        copied | {"scales": "block"},
+    )
 
 
 def compile_gemm(tiling, options):
@@ -108,6 +120,8 @@ def compile_gemm(tiling, options):
     w = empty(n, k) if options.get("w_transposed") else empty(k, n * (1 + gated))
     if options.get("bias"):
         options["bias"] = empty(m, n)
+    if options.get("copy"):
+        options["copy"] = empty(m, k)
     given = [empty(*shape, dtype=torch.float32) for shape in shapes_of(scales, m, n, k).values()]
     arguments = gluon_arguments(
         empty(m, k),

@@ -2,13 +2,16 @@
 
 import gzip
 import json
+import os
+import signal
 import statistics
+import subprocess
 import sys
 from csv import DictReader
 from pathlib import Path
 
 import pytest
-from conftest import SWEEP
+from conftest import BINARY, HUNG, SWEEP, warm_python
 
 pytest.importorskip("triton")
 
@@ -53,6 +56,20 @@ def test_bench_measures_its_rows_and_names_what_it_leaves_out(operator, vary, mo
     assert f"{vary}=" in line["other"]
     assert f"| 8B | {entry['M']} |" in page.read_text()
     assert "without alone: there is no compiled kernel on the host" in outcome.out
+
+
+@pytest.mark.parametrize("lines", [0, 1])
+def test_a_bench_that_nobody_reads_ends_quietly(lines):
+    """Its rank 0 prints lines while it measures, the command the tables; whichever is the next."""
+    words = ["bench", "all_gather_matmul", "--shapes", "8B", "--tokens", "64,128", "--few"]
+    process = subprocess.Popen(
+        [str(BINARY), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "SYNCOPATE_PYTHON": warm_python()},
+    )  # fmt: skip
+    for _ in range(lines):
+        assert process.stdout.readline().startswith("all_gather_matmul")
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait(HUNG)) == ("", 128 + signal.SIGPIPE)
 
 
 def test_bench_of_attention_finds_ours_and_its_peers_right_and_says_what_it_leaves_out(syncopate, tmp_path):

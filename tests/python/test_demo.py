@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import textwrap
 from collections import defaultdict
@@ -49,6 +50,16 @@ def test_the_demo_explains_itself_in_six_sections(shown):
     assert [number for number, _ in titles] == list("123456")
     assert max(map(len, text.splitlines())) <= 100
     assert "\x1b" not in text and "\t" not in text
+
+
+def test_a_demo_that_nobody_reads_ends_quietly(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    command = [warm_python(), "-m", "syncopate.demo", "--device", "host"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment
+    )
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait(HUNG)) == ("", 128 + signal.SIGPIPE)
 
 
 def test_the_demo_shows_plan_kernel_order_and_times(shown):

@@ -28,6 +28,12 @@ def test_operators_are_exact_and_refuse_what_does_not_fit_on(ranks, run):
     assert outcome.code == 0, outcome.out + outcome.err
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3] if SWEEP else [2])
+def test_what_is_gathered_is_stored_where_the_caller_says_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_copied.py", ranks)
+    assert outcome.code == 0, outcome.out + outcome.err
+
+
 @pytest.mark.parametrize(
     ("ranks", "calls"), [(1, 1), (2, 2), (3, 2), (5, 1), (8, 1)] if SWEEP else [(1, 1), (3, 2)]
 )
@@ -95,6 +101,23 @@ def test_the_interpreter_computes_with_bf16(run, tmp_path):
     script = tmp_path / "bf16.py"  # a kernel's source must be in a file
     script.write_text(BF16)
     outcome = run(sys.executable, script, TRITON_INTERPRET="1", PYTHONPATH=str(HERE.parents[1] / "python"))
+    assert outcome.code == 0, outcome.err
+
+
+UNFUSED_FIRST = """
+import torch
+from syncopate.gemm import Product
+from syncopate.strategy import SMALL
+a, w = (torch.arange(1024).view(32, 32).mul(step).remainder(7).bfloat16() for step in (3, 5))
+c = torch.empty_like(a)
+Product(32, 32, 32, SMALL, 1).run(a, w, c)
+torch.testing.assert_close(c, (a.float() @ w.float()).bfloat16(), rtol=0, atol=0)
+"""
+
+
+def test_an_unfused_product_of_bf16_is_right_before_anything_is_fused(run):
+    path = str(HERE.parents[1] / "python")
+    outcome = run(sys.executable, "-c", UNFUSED_FIRST, TRITON_INTERPRET="1", PYTHONPATH=path)
     assert outcome.code == 0, outcome.err
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ..standard_output import answering
 from .table import write_report
 
 #: Seconds after which NCCL gives up a collective that another rank never began, as where a peer fails on one rank alone.
@@ -78,7 +79,8 @@ class Progress:
 
     def say(self, text: str) -> None:
         if self.rank == 0:
-            print(text, flush=True)
+            with answering():
+                print(text)
 
     def shape(
         self,

@@ -78,11 +78,13 @@ def gluon_arguments(
     workspace: torch.Tensor | None = None,
     activation: str = "",
     gated: bool = False,
+    copy: torch.Tensor | None = None,
     **flags: Any,
 ) -> dict[str, Any]:
     """gluon_matmul's arguments for c [M, N] = act(a [M, K] @ w + bias), shape = (M, N, K). w [K, N], or [N, K] with
     `w_transposed`; bias [N] or [M, N]; gated: twice N columns, c = act(a @ w[:, :N]) * (a @ w[:, N:]). `scales` (fp8): fp32 [M] and [N], or
-    [M, cdiv(K, 128)] and [cdiv(N, 128), cdiv(K, 128)]. `flags`: the kernel's further constexprs."""
+    [M, cdiv(K, 128)] and [cdiv(N, 128), cdiv(K, 128)]. `copy` [M, K]: takes what tiles load of a. `flags`: the kernel's
+    further constexprs."""
     rows, columns, depth = tiling.boxes(a.dtype.itemsize)
     scale_a, scale_b = scales or (None, None)
     _require_scales(scale_a, tiling, gated)
@@ -113,6 +115,7 @@ def gluon_arguments(
         "ACTIVATION": activation,
         "WHOLE_BIAS": bias is not None and bias.dim() == 2,
         "SCALES": "" if scale_a is None else "row" if scale_a.dim() == 1 else "block",
+        "a_copy_desc": None if copy is None else _descriptor(copy, [rows, depth]),
         **flags,
     }
 

@@ -15,6 +15,9 @@ A wgmma multiplies 64 rows. A tile of 16 or 32 loads, sums and stores only those
 the 64 rows that the wgmma reads from there on go over into the places behind it. What these hold makes rows of the
 product that nobody stores.
 
+With a_copy_desc the tiles of the first column of c also store the rows of a that they load, from the ring: what was
+gathered then lies in a tensor of the caller's when the kernel ends. A place is filled again when the store has read it.
+
 wgmma takes any number of columns, blocks of Triton only powers of two. A tile of 192 is 128 and 64 columns, each with
 sums of its own; b and c are moved in slabs of 64 columns, of which two side by side are a block of 128.
 """
@@ -63,6 +66,7 @@ class _Call:
     a_desc: tma.tensor_descriptor
     b_desc: tma.tensor_descriptor
     c_desc: tma.tensor_descriptor
+    a_copy_desc: tma.tensor_descriptor | gl.constexpr
     bias_ptr: _Maybe
     scale_a_ptr: _Maybe
     scale_b_ptr: _Maybe
@@ -290,6 +294,17 @@ def _a_block(call, index):
 
 
 @gluon.jit
+def _copy_a(call, index, row, k, stage):
+    """Stores consumer `index`'s rows of a's block k of K, which stand in the ring at `stage`."""
+    for part in gl.static_range(call.PARTS):
+        tma.async_copy_shared_to_global(
+            call.a_copy_desc,
+            [row, k * call.BLOCK_K + part * (call.BLOCK_K // call.PARTS)],
+            call.a_ring.index((stage * call.PARTS + part) * call.CONSUMERS + index),
+        )
+
+
+@gluon.jit
 def _b_block(call, at, SECOND: gl.constexpr):
     """b's block [BLOCK_K / PARTS, …] for the first or second sums; `at`: which part of the ring."""
     index = at * call.NUM_B
@@ -392,6 +407,7 @@ def _multiply(index: gl.constexpr, call):
     PARTS: gl.constexpr = call.PARTS
     GATED: gl.constexpr = call.GATED
     PAIR: gl.constexpr = call.PAIR
+    COPIED: gl.constexpr = call.a_copy_desc is not None
     DEPTH: gl.constexpr = 256 // call.a_ring.dtype.primitive_bitwidth
     ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, call.WIDTH, DEPTH])
     OTHER: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, call.OTHER_WIDTH, DEPTH])
@@ -413,8 +429,13 @@ def _multiply(index: gl.constexpr, call):
             total = zero
             for k in range(k_begin, k_end):
                 mbarrier.wait(call.full.index(stage), parity)
+                if COPIED:
+                    if column == 0:
+                        _copy_a(call, index, row, k, stage)
                 a = _a_block(call, stage * call.CONSUMERS + index)
                 part = warpgroup_mma(a, _b_block(call, stage, False), zero, use_acc=False)
+                if COPIED:
+                    tma.store_wait(0)
                 mbarrier.arrive(call.empty.index(stage))
                 total = _scale_block(call, total, part, rows, column, k)
                 stage, parity = call.next(stage, parity)
@@ -423,6 +444,9 @@ def _multiply(index: gl.constexpr, call):
             more = gl.zeros((_ROWS, call.OTHER_WIDTH), gl.float32, layout=OTHER)
             for k in range(k_begin, k_end):
                 mbarrier.wait(call.full.index(stage), parity)
+                if COPIED:
+                    if column == 0:
+                        _copy_a(call, index, row, k, stage)
                 for part in gl.static_range(PARTS):
                     at = stage * PARTS + part
                     a = _a_block(call, at * call.CONSUMERS + index)
@@ -434,12 +458,16 @@ def _multiply(index: gl.constexpr, call):
                     acc, more = warpgroup_mma_wait(num_outstanding=2 * PARTS, deps=(acc, more))
                 else:
                     acc = warpgroup_mma_wait(num_outstanding=PARTS, deps=(acc,))
+                if COPIED:
+                    tma.store_wait(PARTS)
                 mbarrier.arrive(call.empty.index(call.before(stage)), pred=k > k_begin)
                 stage, parity = call.next(stage, parity)
             if PAIR:
                 total, other = warpgroup_mma_wait(num_outstanding=0, deps=(acc, more))
             else:
                 total = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
+            if COPIED:
+                tma.store_wait(0)
             mbarrier.arrive(call.empty.index(call.before(stage)), pred=k_end > k_begin)
 
         last = True
@@ -590,6 +618,7 @@ def gluon_matmul(
     COPIES: gl.constexpr = 0,  # places where each tile is stored then
     OWN: gl.constexpr = False,
     TELLS: gl.constexpr = False,  # loaders say when all is loaded
+    a_copy_desc=None,  # as a_desc, of another [M, K], which takes what tiles load of a; or None
 ):
     if STARTS_NEXT or AFTER_KERNEL:
         sy_start_next()
@@ -606,6 +635,7 @@ def gluon_matmul(
         a_desc=a_desc,
         b_desc=b_desc,
         c_desc=c_desc,
+        a_copy_desc=a_copy_desc,
         bias_ptr=bias_ptr,
         scale_a_ptr=scale_a_ptr,
         scale_b_ptr=scale_b_ptr,

@@ -14,6 +14,7 @@ from .gluon_matmul import gluon_matmul
 _ROWS = "m*BLOCK_M : (m+1)*BLOCK_M"
 _COLUMNS = "n*BLOCK_N : (n+1)*BLOCK_N"
 _DEPTH = "k*BLOCK_K : (k+1)*BLOCK_K"
+_ROWS_OF_FIRST_COLUMN = "m*BLOCK_M : (m + 1 - min(n, 1))*BLOCK_M"  # none of other tiles
 
 
 @functools.cache
@@ -36,7 +37,7 @@ def stated_matmul(
         tiles={"m": "cdiv(M, BLOCK_M)", "n": "cdiv(N, BLOCK_N)"},
         loops={"k": "cdiv(K, BLOCK_K)"},
         reads=reads,
-        writes={"c_desc": [_ROWS, _COLUMNS]},
+        writes={"c_desc": [_ROWS, _COLUMNS], "a_copy_desc": [_ROWS_OF_FIRST_COLUMN, _DEPTH]},
         placed=("a_desc", "c_desc"),
         split="SPLIT_K",
         order=("m // GROUP_M", "n", "m"),
@@ -65,8 +66,10 @@ def _plain_arguments(arguments: Mapping[str, Any], grid: tuple[int, ...]) -> dic
         return _Block(given.base, list(given.shape), list(given.strides), block)
 
     rows, columns, depth = (arguments[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
+    copied = arguments.get("a_copy_desc") is not None
     return {
         "a_desc": of("a_desc", [rows, depth]),
+        "a_copy_desc": of("a_copy_desc", [rows, depth]) if copied else None,
         "b_desc": of("b_desc", [columns, depth] if arguments["B_TRANSPOSED"] else [depth, columns]),
         "c_desc": of("c_desc", [rows, columns]),
         "NUM_SMS": grid[0],

@@ -46,15 +46,16 @@ class MatmulAllToAll(Exchange):
 
 class AllToAllMatmul(Exchange):
     """y = all_to_all(x) @ w: block p of M / ranks rows of x becomes block r of what rank p multiplies. The strategy's
-    `chunking` says how a block is cut and sent. `keep`: what has come stays in the heap for the caller (`gathered`)."""
+    `chunking` says how a block is cut and sent. `keep`: what has come stays in the heap for the caller (`gathered`). `copied`: calls give `copy`
+    [M, K], a tensor that takes it: tiles store what they load."""
 
     name = "all_to_all_matmul"
     keys = {"split": "chunking.rows", "backend": "backend"}
     bindings = ({"a_desc": "A"},)
     input = "X"
 
-    def __init__(self, *args: Any, keep: bool = False, **options: Any) -> None:
-        self.keep = keep
+    def __init__(self, *args: Any, keep: bool = False, copied: bool = False, **options: Any) -> None:
+        self.keep, self.copied = keep, copied
         if options.get("scales"):
             self.bindings = ({"a_desc": "A", "scale_a_ptr": "A_scale"},)
             self.input_scales = {"scale_x": "X_scale"}

@@ -30,7 +30,7 @@ class AllGatherMatmul(OneProduct):
     on the gathered input.
 
     `axis` 1: x is this rank's columns [M, K / ranks], K a multiple of the ranks. `keep`: the gathered x stays in the heap
-    for the caller (`gathered`).
+    for the caller (`gathered`). `copied`: calls give `copy` [M, K], a tensor that takes it: tiles store what they load.
     """
 
     name = "all_gather_matmul"
@@ -48,10 +48,11 @@ class AllGatherMatmul(OneProduct):
         *args: Any,
         axis: int = 0,
         keep: bool = False,
+        copied: bool = False,
         strategy: Strategy | None = None,
         **options: Any,
     ) -> None:
-        self.axis, self.keep = axis, keep
+        self.axis, self.keep, self.copied = axis, keep, copied
         if options.get("scales"):
             self.bindings = ({"a_desc": "A", "scale_a_ptr": "A_scale"},)
             self.input_scales = {"scale_x": "A_scale"}

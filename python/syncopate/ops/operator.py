@@ -175,7 +175,7 @@ class Operator:
             return "it takes a torch.distributed process group"
         if self.name not in PAIRS:
             return f"there is no pair of a collective and a product for {self.name}"
-        if getattr(self, "axis", 0) or getattr(self, "keep", False):
+        if getattr(self, "axis", 0) or getattr(self, "keep", False) or getattr(self, "copied", False):
             return "it gathers rows, and keeps nothing"
         if self.problem.scales == "block":
             return "its product takes no scales of blocks"

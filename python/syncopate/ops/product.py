@@ -24,6 +24,8 @@ class OneProduct(Operator):
     calls give the scales of x and of w as well, by which the fp32 product is multiplied."""
 
     flags = ("scales",)
+    #: Calls give a tensor that takes what is multiplied, [M, K]: an operator's that gathers it.
+    copied = False
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class OneProduct(Operator):
         out: torch.Tensor | None = None,
         bias: torch.Tensor | None = None,
         scales: Scales | tuple[()] = (),
+        copy: torch.Tensor | None = None,
     ) -> torch.Tensor:
         if (bias is not None) != bool(self.bias):
             raise ValueError("bias: " + ("this op takes one" if self.bias else "this op was made without"))
@@ -61,12 +64,16 @@ class OneProduct(Operator):
             raise ValueError(
                 "scales: this op " + ("takes them" if self.problem.scales else "was made without")
             )
-        return self.run(x, (w, *(() if bias is None else (bias,)), *scales), out)
+        if (copy is not None) != self.copied:
+            raise ValueError("copy: " + ("this op takes one" if self.copied else "this op was made without"))
+        given = [one for one in (bias, *scales, copy) if one is not None]
+        return self.run(x, (w, *given), out)
 
     def shapes(self, rank):
         bias = {0: {}, 1: {"bias": (self.n,)}, 2: {"bias": (self.m, self.n)}}[self.bias]
         shapes = super().shapes(rank) | bias
-        return shapes | scaling.shapes_of(self.problem.scales, self.x_rows(rank), self.n, self.k)
+        scales = scaling.shapes_of(self.problem.scales, self.x_rows(rank), self.n, self.k)
+        return shapes | scales | ({"copy": (self.m, self.k)} if self.copied else {})
 
     def x_rows(self, rank: int) -> int:
         """Rows of x on `rank`."""
@@ -88,7 +95,7 @@ class OneProduct(Operator):
         x = heap[bound["a_desc"]] if "a_desc" in bound else x
         y = heap[bound["c_desc"]] if "c_desc" in bound else y
         given = self.named(weights) | {name: heap[tensor] for name, tensor in self.input_scales.items()}
-        return [self.products[0].call(x, given["w"], y, given.get("bias"), _scales(given))]
+        return [self.products[0].call(x, given["w"], y, given.get("bias"), _scales(given), given.get("copy"))]
 
     def unfused(
         self,

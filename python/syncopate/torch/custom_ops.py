@@ -281,7 +281,7 @@ def sent_matmul_backward(grad, x, w, group_name, *, exchanged, of_w=True, of_bia
     """Gradients of x, w and a bias of matmul_reduce_scatter, or with `exchanged` of matmul_all_to_all: what comes to this
     rank is multiplied by the transposed w as it arrives, and then by x where it lies in the heap. `of_bias`: the bias's axes."""
     name = "all_to_all_matmul" if exchanged else "all_gather_matmul"
-    made = fused.kept(name, grad, w.t(), group_name, module)
+    made = fused.kept(name, grad, w.t(), group_name, module, copied=of_bias == 2)
     if made is None:
         whole = (unfused.exchange if exchanged else unfused.gather)(grad, group_name)
         made = torch.mm(whole, w.t()), whole
@@ -294,12 +294,13 @@ def _is_turned(w: torch.Tensor) -> bool:
 
 
 def _with_others(grad_x, whole, x, w, of_w, of_bias):
-    """The gradients of w and of a bias, by y's whole gradient; empty ones where they are not asked for."""
+    """The gradients of w and of a bias, by y's whole gradient, which that of a whole bias is itself; empty ones where they are
+    not asked for."""
     grad_w = x.new_empty(0)
     if of_w:
         grad_w = torch.mm(whole.t(), x).t() if _is_turned(w) else torch.mm(x.t(), whole)
     if of_bias == 2:
-        return grad_x, grad_w, whole.clone()
+        return grad_x, grad_w, whole
     return grad_x, grad_w, whole.sum(0) if of_bias else x.new_empty(0)
 
 
@@ -311,7 +312,7 @@ def _with_others(grad_x, whole, x, w, of_w, of_bias):
 def matmul_all_reduce_backward(grad, x, w, group_name, *, of_w=True, of_bias=1, module=""):
     """The same of matmul_all_reduce, where the gradients of all ranks are to be summed: by a reduce-scatter, and a gather
     beside the product. What is not fused is one all-reduce."""
-    made = fused.reduced(grad, w.t(), group_name, module)
+    made = fused.reduced(grad, w.t(), group_name, module, copied=of_bias == 2)
     if made is None:
         whole = unfused.reduce(grad, group_name)
         made = torch.mm(whole, w.t()), whole

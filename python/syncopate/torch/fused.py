@@ -29,10 +29,10 @@ def weight(w: torch.Tensor) -> tuple[torch.Tensor, bool]:
     return rows(w), False
 
 
-def run(module: str, operator: Any, *arguments: Any) -> torch.Tensor:
+def run(module: str, operator: Any, *arguments: Any, **named: Any) -> torch.Tensor:
     """One call. An error of it says in which of the user's modules, and ends the operator."""
     try:
-        return operator(*arguments)
+        return operator(*arguments, **named)
     except _syncopate.SyncopateError as error:
         calls.forget(operator)
         if module:
@@ -73,14 +73,15 @@ def all_gather_matmuls(
     axis: int = 0,
     module: str = "",
 ) -> list[torch.Tensor] | None:
-    """The widest product runs beside the gather, the others on what it has gathered."""
+    """The widest product runs beside the gather, the others on what it has gathered. To be returned, that is stored by the
+    widest one's tiles."""
     first = max(range(len(ws)), key=lambda i: ws[i].shape[1])
     made = kept("all_gather_matmul", x, ws[first], group_name, module, copied=return_gathered, axis=axis)
     if made is None:
         return None
     y, whole = made
     products = [y if i == first else torch.mm(whole, w) for i, w in enumerate(ws)]
-    return products + ([whole.clone()] if return_gathered else [])
+    return products + ([whole] if return_gathered else [])
 
 
 def kept(
@@ -93,12 +94,19 @@ def kept(
     axis: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """A call of all_gather_matmul or all_to_all_matmul, and what it has gathered: that is the heap's, until the next call
-    of the same shape. `copied`: the caller copies it, which counts in choosing."""
+    of the same shape. `copied`: it is the caller's, a new tensor in which the product's tiles have stored it."""
     m = x.shape[0] * (size_of(group_name) if name == "all_gather_matmul" and not axis else 1)
     operator, given = _keeping(name, x, m, w, group_name, copied, axis)
-    if operator is None:
-        return None
-    return run(module, operator, rows(x), given), operator.gathered()
+    return None if operator is None else _with_gathered(operator, x, given, module)
+
+
+def _with_gathered(
+    operator: Any, x: torch.Tensor, given: torch.Tensor, module: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if not operator.copied:
+        return run(module, operator, rows(x), given), operator.gathered()
+    whole = x.new_empty(operator.m, operator.k)
+    return run(module, operator, rows(x), given, copy=whole), whole
 
 
 def _keeping(
@@ -110,28 +118,26 @@ def _keeping(
     copied: bool = False,
     axis: int = 0,
 ) -> tuple[Any, torch.Tensor]:
-    """The operator that keeps what it gathers, [m, K] of `like`'s dtype, or None; and w as it takes it."""
+    """The operator that keeps what it gathers, [m, K] of `like`'s dtype, or has it copied; or None. And w as it takes it."""
     given, transposed = weight(w)
-    options = {"w_transposed": transposed, "keep": True, "copied": copied, "axis": axis}
+    options = {"w_transposed": transposed, "keep": not copied, "copied": copied, "axis": axis}
     if name != "all_gather_matmul":
         del options["axis"]
     return calls.find(name, like, group_name, (m, w.shape[1], w.shape[0]), **options), given
 
 
 def reduced(
-    x: torch.Tensor, w: torch.Tensor, group_name: str, module: str = ""
+    x: torch.Tensor, w: torch.Tensor, group_name: str, module: str = "", copied: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """all_reduce(x) @ w and all_reduce(x), that in the heap as of `kept`: the all-reduce is a reduce-scatter, and a gather
+    """all_reduce(x) @ w and all_reduce(x), that in the heap or not as of `kept`: the all-reduce is a reduce-scatter, and a gather
     beside the product."""
     if x.shape[0] % size_of(group_name):
         report.count(
             "matmul_all_reduce_backward", f"{size_of(group_name)} ranks cannot share its rows evenly"
         )
         return None
-    operator, given = _keeping("all_gather_matmul", x, x.shape[0], w, group_name)
-    if operator is None:
-        return None
-    return run(module, operator, rows(scatter(x, group_name)), given), operator.gathered()
+    operator, given = _keeping("all_gather_matmul", x, x.shape[0], w, group_name, copied)
+    return None if operator is None else _with_gathered(operator, scatter(x, group_name), given, module)
 
 
 def sent(
