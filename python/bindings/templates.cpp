@@ -199,7 +199,7 @@ void bind_pushes(nb::module_& m) {
     m.def(
         "push_exchange",
         [](const Axes& axes, std::string name, const std::string& to, std::vector<std::int64_t> shape,
-           const std::string& dtype, std::int32_t split, bool produced, bool transient, bool own_transient,
+           const std::string& dtype, std::int32_t split, bool produced, bool transient, bool for_kernel,
            std::int32_t minor_axis, std::int32_t minor_split, std::vector<std::int64_t> minor_sizes,
            bool peer_by_peer) {
             return unwrap(plan::push_exchange(to_mesh(axes),
@@ -207,14 +207,14 @@ void bind_pushes(nb::module_& m) {
                                               {.produced = produced,
                                                .split = split,
                                                .transient = transient,
-                                               .own_transient = own_transient,
+                                               .for_kernel = for_kernel,
                                                .minor_axis = minor_axis,
                                                .minor_split = minor_split,
                                                .minor_sizes = std::move(minor_sizes),
                                                .peer_by_peer = peer_by_peer}));
         },
         nb::arg("mesh"), nb::arg("name"), nb::arg("to"), nb::arg("shape"), nb::arg("dtype"), nb::arg("split"),
-        nb::arg("produced"), nb::arg("transient"), nb::arg("own_transient"), nb::arg("minor_axis"),
+        nb::arg("produced"), nb::arg("transient"), nb::arg("for_kernel"), nb::arg("minor_axis"),
         nb::arg("minor_split"), nb::arg("minor_sizes"), nb::arg("peer_by_peer"));
 
     m.def(

@@ -366,7 +366,7 @@ def push_exchange(
     *,
     produced: bool = True,
     transient: bool = False,
-    own_transient: bool = False,
+    for_kernel: bool = False,
     minor_axis: int = -1,
     minor_split: int = 1,
     minor_sizes: Sequence[int] = (),
@@ -375,8 +375,8 @@ def push_exchange(
     """The all-to-all of equal buffers: block p (of rows) of each rank's own `tensor` becomes block r of `to` on rank p.
 
     `split`: chunks per block. `produced` False: `tensor` is held initially, not made by the kernel. `transient`, then: ranks
-    pull their blocks, for their kernels only. `own_transient`: only the own block is, and others are pushed; a kernel that can
-    reads it where the user has it. `minor_axis`, `minor_split`, `minor_sizes` cut what leaves along a second axis;
+    pull their blocks, for their kernels only. `for_kernel`: blocks are pushed, for the kernels only; a kernel that can reads
+    the own one where the user has it. `minor_axis`, `minor_split`, `minor_sizes` cut what leaves along a second axis;
     `peer_by_peer`: all slices for one peer before the next one's, instead of every peer's first before any second.
     """
     return _syncopate.push_exchange(
@@ -388,7 +388,7 @@ def push_exchange(
         split,
         produced,
         transient,
-        own_transient,
+        for_kernel,
         minor_axis,
         minor_split,
         list(minor_sizes),

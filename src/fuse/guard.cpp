@@ -50,8 +50,8 @@ public:
             if (destination == executor) continue;
             if (holds(initial_[destination], op.dst)) ready.insert({executor, destination});
             const bool read_by_kernel = read_by_kernel_[destination].contains(id);
-            // What the call leaves there is the user's until the next call.
-            if (!read_by_kernel && holds(final_[destination], op.dst)) ready.insert({executor, destination});
+            // What the call leaves there is the user's until the next call, whoever else reads it.
+            if (holds(final_[destination], op.dst)) ready.insert({executor, destination});
             consumed[{executor, destination}] |= !read_by_kernel || is_touched_by_others(id);
         }
         std::vector<std::vector<Edge>> edges(num_ranks_);

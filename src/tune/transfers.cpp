@@ -285,7 +285,7 @@ Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShap
         plan::PushExchangeOptions options;
         options.produced = false;
         options.split = cut.rows;
-        options.own_transient = true;
+        options.for_kernel = true;
         options.minor_axis = sliced ? 1 : -1;
         options.minor_split = cut.num_slices;
         options.minor_sizes = cut.slices;

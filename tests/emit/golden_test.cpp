@@ -88,7 +88,7 @@ Result<Artifact> fused(const Example& example, Form form, std::int64_t M = 1024,
                                                                       : plan::Backend::ldst_inline;
     auto plan = produces            ? plan::push_reduce(mesh, {"C", {M, N}, plan::DType::bf16})
                 : form == Form::own ? plan::push_exchange(mesh, {"X", {M, K}, plan::DType::bf16}, "A",
-                                                          {.produced = false, .own_transient = true})
+                                                          {.produced = false, .for_kernel = true})
                                     : plan::all_gather(mesh, {"A", {M, K}, plan::DType::bf16}, options);
     if (!plan) return plan.error();
     for (std::vector<plan::Op>& ops : plan->ranks) {

@@ -21,7 +21,7 @@ TEST(DrawGraph, PrintsEachNodeWithWhatComesBeforeIt) {
               "  n2    tiles 0…1 of matmul\n"
               "  n3    tiles 2…3 of matmul  after n1\n"
               "  n6    begin\n"
-              "  n7    start  after n6, n12'\n"
+              "  n7    start  after n6, n10\n"
               "  n8    kernel  after n2, n3\n"
               "  n9    end  after n8\n"
               "rank 1\n"
@@ -29,7 +29,7 @@ TEST(DrawGraph, PrintsEachNodeWithWhatComesBeforeIt) {
               "  n4    tiles 0…1 of matmul  after n0\n"
               "  n5    tiles 2…3 of matmul\n"
               "  n10   begin\n"
-              "  n11   start  after n10, n8'\n"
+              "  n11   start  after n10, n6\n"
               "  n12   kernel  after n4, n5\n"
               "  n13   end  after n12\n");
 }

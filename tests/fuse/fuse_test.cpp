@@ -58,7 +58,8 @@ TEST(Fuse, NumbersArrivalsByExpectedTime) {
 }
 
 TEST(Fuse, APushIsGuardedByOneConsumedPerPeerFromTheKernel) {
-    const auto schedule = fuse(sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4, {.split = 2})).value();
+    const auto schedule =
+        fuse(sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4, {.split = 2, .transient = true})).value();
     const RankSchedule& rank = schedule.ranks[1];
     EXPECT_TRUE(rank.begin_posts.empty());
     EXPECT_EQ(rank.begin_waits.size(), 3U);
@@ -66,6 +67,15 @@ TEST(Fuse, APushIsGuardedByOneConsumedPerPeerFromTheKernel) {
     EXPECT_EQ(rank.kernel_posts.size(), 3U);
     EXPECT_TRUE(rank.end_waits.empty());
     EXPECT_TRUE(rank.end_posts.empty());
+}
+
+TEST(Fuse, WhatTheCallLeavesIsTheUsersUntilTheNextCallThoughTheKernelReadsItToo) {
+    const auto schedule = fuse(sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4)).value();
+    const RankSchedule& rank = schedule.ranks[1];
+    EXPECT_EQ(rank.begin_posts.size(), 3U);
+    ASSERT_EQ(rank.begin_waits.size(), 3U);
+    for (const Wait& wait : rank.begin_waits) EXPECT_EQ(wait.lag, 0);
+    EXPECT_TRUE(rank.kernel_posts.empty());
 }
 
 TEST(Fuse, APullIsGuardedByReadyAndFetched) {
@@ -79,8 +89,9 @@ TEST(Fuse, APullIsGuardedByReadyAndFetched) {
 
 TEST(Fuse, ARingIsAcknowledgedAtTheEndSinceItsTransfersReadTheBufferToo) {
     const sample::Gemm g{4, 4, 4, 1, 4, 2};
-    const auto schedule =
-        fuse({sample::gemm(g), sample::ring_all_gather(4, sample::a_of(g)), {{"a_ptr", "A"}}}).value();
+    plan::Plan ring = sample::ring_all_gather(4, sample::a_of(g));
+    ring.final.clear();
+    const auto schedule = fuse({sample::gemm(g), ring, {{"a_ptr", "A"}}}).value();
     EXPECT_TRUE(schedule.ranks[0].kernel_posts.empty());
     ASSERT_EQ(schedule.ranks[0].end_posts.size(), 1U);
     EXPECT_EQ(schedule.ranks[0].end_posts[0].rank, 3);

@@ -168,9 +168,8 @@ std::vector<Case> cases(std::int32_t max_ranks) {
              {.preferred = plan::Backend::ldst_inline}});
         add("exchanged_but_the_own" + suffix,
             {sample::gemm(even),
-             plan::push_exchange(
-                 sample::ranks(ranks), {"X", {even.M, even.K}, plan::DType::bf16}, "A",
-                 {.produced = false, .own_transient = true, .minor_axis = 1, .minor_split = 2})
+             plan::push_exchange(sample::ranks(ranks), {"X", {even.M, even.K}, plan::DType::bf16}, "A",
+                                 {.produced = false, .for_kernel = true, .minor_axis = 1, .minor_split = 2})
                  .value(),
              {{"a_ptr", "A"}}});
         if (ranks == 1) continue;

@@ -100,7 +100,7 @@ TEST(ScheduleJson, SaysHowTheStageOfAProgramOfOneReachesTensorsAndWhetherItIsPla
 TEST(ScheduleJson, SaysThatTilesReadWhatTheirRankWasGiven) {
     const Program program{sample::gemm({4, 4, 4, 2, 2, 2}),
                           plan::push_exchange(sample::ranks(2), {"X", {4, 4}, plan::DType::bf16}, "A",
-                                              {.produced = false, .own_transient = true})
+                                              {.produced = false, .for_kernel = true})
                               .value(),
                           {{"a_ptr", "A"}}};
     const auto fused = fuse(program, {});

@@ -9,10 +9,10 @@ namespace syncopate::fuse {
 namespace {
 
 /// An all-to-all of X into A, and the product of what came.
-Program exchanged(const sample::Gemm& g, std::int32_t ranks, bool own_transient = true) {
+Program exchanged(const sample::Gemm& g, std::int32_t ranks, bool for_kernel = true) {
     return {sample::gemm(g),
             plan::push_exchange(sample::ranks(ranks), {"X", {g.M, g.K}, plan::DType::bf16}, "A",
-                                {.produced = false, .own_transient = own_transient})
+                                {.produced = false, .for_kernel = for_kernel})
                 .value(),
             {{"a_ptr", "A"}}};
 }

@@ -64,7 +64,7 @@ plan::Plan RandomPrograms::brought(const plan::Tensor& tensor, std::string& stor
         plan::PushExchangeOptions options{.produced = false,
                                           .split = 1 + static_cast<std::int32_t>(below(2))};
         options.transient = chance(40);
-        options.own_transient = !options.transient && chance(50);
+        options.for_kernel = !options.transient && chance(50);
         plan::Tensor from = tensor;
         from.name = "X";
         if (auto plan = plan::push_exchange(mesh, from, tensor.name, options)) return *plan;

@@ -260,7 +260,7 @@ def check_own_block(place: ranks.Place) -> None:
             expect(pitch == 4 * (2 * k if kind == 1 else k), f"own, kind {kind}: rows {pitch} bytes apart")
         op.close()
     plan = sy.plans.push_exchange(
-        sy.plans.mesh_of(size), sy.Tensor("X", (m, k), "fp32"), "A", produced=False, own_transient=True
+        sy.plans.mesh_of(size), sy.Tensor("X", (m, k), "fp32"), "A", produced=False, for_kernel=True
     )
     for name, example in CALLS.items():
         fused = example.fuse(plan, group=group)

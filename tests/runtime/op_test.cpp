@@ -227,7 +227,7 @@ TEST(Input, IsReadWhereItIsByTheTilesOfItsOwnRank) {
         const fuse::Program program{
             kernel,
             plan::push_exchange(fuse::sample::ranks(3), {"X", {kRows, kColumns}, plan::DType::int32}, "A",
-                                {.produced = false, .own_transient = true})
+                                {.produced = false, .for_kernel = true})
                 .value(),
             {{"a_ptr", "A"}}};
         const auto schedule = fuse::fuse(program, {});

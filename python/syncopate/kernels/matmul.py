@@ -109,7 +109,6 @@ def matmul(
     scale_b_ptr=None,  # SCALES "row": fp32 [N]; "block": fp32 [cdiv(N, 128), cdiv(K, 128)]
     SCALES: tl.constexpr = "",
     WHOLE_BIAS: tl.constexpr = False,
-    a_copy_desc=None,  # as a_desc, of another [M, K]: the tiles of the first column store there what they load of a
 ):
     start_pid = tl.program_id(0)
     num_pid_m = tl.cdiv(M, BLOCK_M)
@@ -127,9 +126,6 @@ def matmul(
         accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         for k in range(k_tiles):
             a = a_desc.load([row, k * BLOCK_K])
-            if a_copy_desc is not None:
-                if column == 0:
-                    a_copy_desc.store([row, k * BLOCK_K], a)
             if B_TRANSPOSED:
                 b = b_desc.load([column, k * BLOCK_K]).T
             else:
@@ -181,7 +177,6 @@ def matmul_mixed(
     PRECISION: tl.constexpr,
     ACTIVATION: tl.constexpr = "",
     bias_ptr=None,  # [N]
-    a_copy_desc=None,  # as of matmul
 ):
     NARROW_N: tl.constexpr = BLOCK_N // 2
     start_pid = tl.program_id(0)
@@ -198,9 +193,6 @@ def matmul_mixed(
             wide = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
             for k in tl.range(0, k_tiles, num_stages=4):
                 a = a_desc.load([row, k * BLOCK_K])
-                if a_copy_desc is not None:
-                    if column == 0:
-                        a_copy_desc.store([row, k * BLOCK_K], a)
                 if B_TRANSPOSED:
                     b = b_desc.load([column, k * BLOCK_K]).T
                 else:
@@ -218,9 +210,6 @@ def matmul_mixed(
             # A narrow tile needs the same bytes in flight at half the bytes an iteration: more stages.
             for k in tl.range(0, k_tiles, num_stages=6):
                 a = a_desc.load([row, k * BLOCK_K])
-                if a_copy_desc is not None:
-                    if column == 0:
-                        a_copy_desc.store([row, k * BLOCK_K], a)
                 if B_TRANSPOSED:
                     b = b_narrow_desc.load([column, k * BLOCK_K]).T
                 else:

@@ -58,7 +58,9 @@ class FeedForward(Operator):
         y = plans.Tensor("C", (self.m, self.n), dtype)
         return plans.join(
             [
-                plans.all_gather(mesh, x, 0, chosen.chunking.rows, pull=chosen.pull),
+                plans.all_gather(
+                    mesh, x, 0, chosen.chunking.rows, pull=chosen.pull, transient=not chosen.pull
+                ),
                 plans.push_reduce(mesh, y, 0, chosen.split),
             ],
             [plans.Tensor("H", (self.m, self.f), dtype)],

@@ -105,7 +105,9 @@ def _say_what_stands_in(device: str, ranks: int) -> None:
         warnings.warn(f"syncopate: {message}", stacklevel=4)
 
 
-def estimate(problem: Problem, *, unfused: bool = True, kept: bool = False) -> tuple[str, float, bool]:
+def estimate(
+    problem: Problem, *, unfused: bool = True, kept: bool = False, copied: bool = False
+) -> tuple[str, float, bool]:
     """What this rank alone chooses, as choose() does: the strategy as JSON, its µs, and whether these were measured. On the
     host, and of what is not known, 0 µs."""
     from ..tuning import scope
@@ -122,6 +124,7 @@ def estimate(problem: Problem, *, unfused: bool = True, kept: bool = False) -> t
         kernel=found_with.get("kernel", ""),
         versions=found_with.get("versions", ""),
         kept=kept,
+        copied=copied,
         gluon=runs_gluon(problem.device),
     )
     return chosen, us, measured
@@ -132,13 +135,14 @@ def choose(
     *,
     unfused: bool = True,
     kept: bool = False,
+    copied: bool = False,
     rendezvous: Any = None,
 ) -> Strategy:
     """The fastest known, complete: what tuning has found, or the best by the estimate. On the host none is faster than
     another by the estimate. `unfused`: whether the vendors' pair can be run, which takes a process group of torch. `kept`:
-    the caller reads what is gathered in the heap, so tiles do not fetch it themselves.
+    the caller reads what is gathered in the heap, so tiles do not fetch it themselves; `copied`: and copies it from there.
     With the `rendezvous` of all ranks, rank 0 chooses for all, whose stores may differ. Collective then."""
-    return choose_found(problem, unfused=unfused, kept=kept, rendezvous=rendezvous)[0]
+    return choose_found(problem, unfused=unfused, kept=kept, copied=copied, rendezvous=rendezvous)[0]
 
 
 def choose_found(
@@ -146,10 +150,11 @@ def choose_found(
     *,
     unfused: bool = True,
     kept: bool = False,
+    copied: bool = False,
     rendezvous: Any = None,
 ) -> tuple[Strategy, bool]:
     """As choose(), and whether it is what tuning has found."""
-    chosen, _, found = estimate(problem, unfused=unfused, kept=kept)
+    chosen, _, found = estimate(problem, unfused=unfused, kept=kept, copied=copied)
     if rendezvous is not None and _syncopate.tune.mode() != "off":
         chosen, found = json.loads(_syncopate.tune.share(rendezvous, json.dumps([chosen, found])))
     return from_json(chosen), found

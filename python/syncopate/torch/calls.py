@@ -114,13 +114,13 @@ def _made(
 
     kind = OPERATORS[name]
     options = dict(options)
-    kept = options.get("keep", False)
+    kept, copied = options.get("keep", False), options.pop("copied", False)
     try:
         strategy, reason = None, ""
         if name != "attention":
-            strategy, options["found"] = _chosen(name, extents, x.dtype, group, kept)
+            strategy, options["found"] = _chosen(name, extents, x.dtype, group, kept, copied)
             if strategy.unfused:
-                reason = slower(problem_for(name, extents, x.dtype, group), kept) or SLOWER
+                reason = slower(problem_for(name, extents, x.dtype, group), kept, copied) or SLOWER
                 if name != "matmul_all_reduce" or not sums_in_two_shots(group.process_group):
                     return _Entry(group, reason=reason)
                 reason = f"by torch's two-shot: {reason}"
@@ -175,12 +175,14 @@ def forget(operator: Any) -> None:
 
 
 def _chosen(
-    name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group, kept: bool
+    name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group, kept: bool, copied: bool
 ) -> tuple[Strategy, bool]:
     """The strategy for the bucket of M, which rank 0 chooses for all, and whether tuning found it: collective. In the
-    deterministic mode it is a fused one. `kept`: of what is gathered, see strategy.choose."""
+    deterministic mode it is a fused one. `kept`, `copied`: of what is gathered, see strategy.choose."""
     problem = problem_for(name, extents, dtype, group)
-    return choose_found(problem, unfused=not buckets.generation(), kept=kept, rendezvous=group.rendezvous)
+    return choose_found(
+        problem, unfused=not buckets.generation(), kept=kept, copied=copied, rendezvous=group.rendezvous
+    )
 
 
 def problem_for(name: str, extents: tuple[int, ...], dtype: torch.dtype, group: Group) -> Problem:
@@ -201,20 +203,20 @@ def problem_for(name: str, extents: tuple[int, ...], dtype: torch.dtype, group: 
 SLOWER = "rank 0 knows the pair to be faster"
 
 
-def slower(problem: Problem, kept: bool = False) -> str:
+def slower(problem: Problem, kept: bool = False, copied: bool = False) -> str:
     """By how much the pair is faster than the fused op, by the estimate or as it was measured; "" where it is not. What this
     rank knows; nothing is sent. In the deterministic mode the pair is not asked for."""
-    return "" if buckets.generation() else _slower(problem, kept, known_by())
+    return "" if buckets.generation() else _slower(problem, kept, copied, known_by())
 
 
 @lru_cache(1024)
-def _slower(problem: Problem, kept: bool, _: Hashable) -> str:
-    chosen, pair_us, measured = estimate(problem, kept=kept)
+def _slower(problem: Problem, kept: bool, copied: bool, _: Hashable) -> str:
+    chosen, pair_us, measured = estimate(problem, kept=kept, copied=copied)
     if not from_json(chosen).unfused:
         return ""
     if measured:
         return f"measured slower than the pair ({pair_us:.1f} µs)"
-    _, us, _ = estimate(problem, unfused=False, kept=kept)
+    _, us, _ = estimate(problem, unfused=False, kept=kept, copied=copied)
     return f"estimated slower ({us:.1f} vs {pair_us:.1f} µs)"
 
 

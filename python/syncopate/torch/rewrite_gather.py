@@ -104,7 +104,7 @@ def _gather_rows(gather: Collective, form: Gathered, products: list[Node]) -> st
         replace(last, write.reshape(made, shape_of(last)))
         return " ".join(filter(None, ["all_gather_matmul", "bias" if bias is not None else "", activation]))
     widest = max(ws, key=lambda w: shape_of(w)[1])
-    require_faster(gather, "all_gather_matmul", x, widest, kept=not besides)
+    require_faster(gather, "all_gather_matmul", x, widest, kept=True, copied=besides)
     made = write.call(ops.all_gather_matmuls.default, x, ws, gather.group,
                       return_gathered=besides, module=gather.module)  # fmt: skip
     for index, product in enumerate(products):
@@ -183,7 +183,7 @@ def _gather_columns(gather: Collective, form: Gathered, products: list[Node]) ->
         replace(product, y)
         return "all_gather_matmul of columns"
     widest = max(ws, key=lambda w: shape_of(w)[1])
-    require_faster(gather, "all_gather_matmul", x, widest, columns=True, kept=not besides)
+    require_faster(gather, "all_gather_matmul", x, widest, columns=True, kept=True, copied=besides)
     made = write.call(ops.all_gather_matmuls.default, x, ws, gather.group,
                       return_gathered=besides, axis=1, module=gather.module)  # fmt: skip
     for index, product in enumerate(products):

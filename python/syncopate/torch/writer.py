@@ -122,6 +122,7 @@ def require_faster(
     *,
     columns: bool = False,
     kept: bool = False,
+    copied: bool = False,
 ) -> None:
     """The fused op `name` of a [rows, K] and b [K, N] is to be faster than the pair, by the estimate or as it was measured. A
     strategy for an unknown M is chosen when the op runs."""
@@ -132,7 +133,7 @@ def require_faster(
         return
     value = a.meta["val"]
     group = calls.group_of(collective.group, value.device.type)
-    reason = calls.slower(calls.problem_for(name, (rows, n, k), value.dtype, group), kept)
+    reason = calls.slower(calls.problem_for(name, (rows, n, k), value.dtype, group), kept, copied)
     if reason:
         raise LeftError(reason)
 

@@ -170,7 +170,7 @@ Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::stri
         return usage(fmt::format("the first axis of tensor {}, {}, is no multiple of {} ranks", from.name,
                                  from.shape[0], ranks));
     }
-    if ((options.transient || options.own_transient) && options.produced)
+    if ((options.transient || options.for_kernel) && options.produced)
         return usage("transient is for what is held initially and the kernel reads");
     const Cut cut{0, options.split, options.minor_axis, options.minor_split, options.minor_sizes};
     if (const Status valid = judge(cut, from); !valid) return valid.error();
@@ -189,10 +189,9 @@ Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::stri
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
         (options.produced ? plan.produced : plan.initial)
             .push_back({.rank = rank, .chunk = {0, from.whole()}, .partial = true});
-        for (std::int32_t source = 0; source < ranks && !options.transient; ++source) {
-            if (source == rank && options.own_transient) continue;
+        const bool kept = !options.transient && !options.for_kernel;
+        for (std::int32_t source = 0; source < ranks && kept; ++source)
             plan.final.push_back({.rank = rank, .chunk = {1, block_of(source)}, .of = {source}});
-        }
         std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
         const auto exchange = [&](std::int32_t peer, const Cut& by, std::int32_t slice) {
             const std::int32_t to_rank = options.transient ? rank : peer;

@@ -74,8 +74,8 @@ struct PushExchangeOptions {
     std::int32_t split = 1;
     /// Of what is held initially: ranks pull their blocks, for their kernels only; `final` asks for nothing.
     bool transient = false;
-    /// Of what is held initially: the own block is for the kernel only, `final` does not ask for it.
-    bool own_transient = false;
+    /// The same, but blocks are pushed; a kernel that can reads the own one where the user has it.
+    bool for_kernel = false;
     std::int32_t minor_axis = -1;           ///< a second axis to cut blocks for others along; -1: none
     std::int32_t minor_split = 1;           ///< slices along minor_axis, equal but for a remainder
     std::vector<std::int64_t> minor_sizes;  ///< or their extents; empty: minor_split says
