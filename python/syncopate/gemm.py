@@ -78,11 +78,12 @@ class Product:
         scales: Scales | tuple[()] = (),
         copy: torch.Tensor | None = None,
     ) -> Call:
-        """What the kernel is called with; `a` may be a rank's shard of the whole. `copy` [m, k]: takes the whole."""
+        """What the kernel is called with; `a` may be a rank's shard of the whole. `copy` [m, k]: takes the whole, of the stated
+        kernel."""
         if self.gluon:
             tiling = self.gluon_tiling
             return Call(self.grid, self.gluon_arguments(a, w, c, bias, scales, copy), tiling.options())
-        return Call(self.grid, self.arguments(a, w, c, bias, scales, copy), gemm_options(self.tiling))
+        return Call(self.grid, self.arguments(a, w, c, bias, scales), gemm_options(self.tiling))
 
     def run(
         self,
@@ -137,7 +138,6 @@ class Product:
         c: torch.Tensor,
         bias: torch.Tensor | None,
         scales: Scales | tuple[()],
-        copy: torch.Tensor | None,
     ) -> dict[str, Any]:
         """Of a plain kernel."""
         from triton.tools.tensor_descriptor import TensorDescriptor
@@ -167,8 +167,6 @@ class Product:
         }
         if bias is not None:
             arguments["bias_ptr"] = bias
-        if copy is not None:
-            arguments["a_copy_desc"] = TensorDescriptor.from_tensor(copy, [t.block_m, t.block_k])
         if scales:
             arguments |= {"scale_a_ptr": scales[0], "scale_b_ptr": scales[1], "SCALES": self.scales}
         if t.num_wide >= 0:

@@ -83,7 +83,9 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
         return {.strategy = usual, .note = "the default", .warning = warning};
     const double copy = options.copied ? copy_us(problem, machine) : 0;
     const auto us_of = [&](const Candidate& candidate) {
-        return candidate.estimate.us + (candidate.strategy.placement == Placement::unfused ? 0 : copy);
+        const bool copies = candidate.strategy.placement != Placement::unfused &&
+                            candidate.strategy.kernel == ProductKernel::plain;
+        return candidate.estimate.us + (copies ? copy : 0);
     };
     const std::vector<Candidate> ranked = rank_candidates(problem, machine);
     const Candidate* best = nullptr;

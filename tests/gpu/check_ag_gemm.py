@@ -383,7 +383,6 @@ def copied() -> None:
         (1024, 1792, 4096, torch.bfloat16, Strategy((shared,), kernel="gluon")),
         (1024, 1792, 4096, torch.bfloat16, Strategy((wide,), kernel="gluon", chunking=Chunking(1, 4))),
         (1024, 1792, 4096, torch.bfloat16, Strategy(kernel="gluon", backend="tma_inline")),
-        (1024, 1792, 4096, torch.bfloat16, Strategy(kernel="plain", backend="tma_inline")),
         (1024, 1792, 4096, torch.bfloat16, Strategy(kernel="gluon", pull=True)),
         (100 * p + 1, 520, 712, torch.float16, Strategy(kernel="gluon")),
         (100 * p + 1, 520, 712, torch.float16, Strategy(kernel="plain")),

@@ -1,4 +1,4 @@
-"""What operators gather, stored where the caller says by the tiles that load it; run by test_host.py.
+"""What operators gather, left where the caller says; run by test_host.py.
 
 host_copied.py RANKS
 
@@ -28,12 +28,11 @@ def expect(condition: bool, what: str) -> None:
 
 
 def strategies():
-    """By name, with the rows of a shard: whole tiles and ragged ones, K at once and in slices, fetched by tiles, two shapes."""
+    """By name, with the rows of a shard: whole tiles and ragged ones, K at once and in slices, two shapes."""
     one = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
     yield "in slices of K", 32, ops.Strategy((one,), chunking=ops.Chunking(2, (32, 56)))
     yield "ragged", 20, ops.Strategy((one,), chunking=ops.Chunking(2))
     yield "pulled", 20, ops.Strategy((one,), pull=True)
-    yield "fetched inline", 32, ops.Strategy((one,), backend="tma_inline")
     yield "wide and narrow", 20, ops.Strategy((ops.Tiling(16, 32, 32, 2, 1, "ieee", 2),))
     yield "only narrow", 20, ops.Strategy((ops.Tiling(16, 32, 32, 2, 0, "ieee", 2),))
 
@@ -69,18 +68,16 @@ def check_columns(rank: int, size: int, group) -> None:
 def check_exchanged(rank: int, size: int, group) -> None:
     """And with a bias, so that operands keep their places."""
     rows = 16
-    for backend in (None, "tma_inline"):
-        chosen = ops.Strategy(backend=backend) if backend else None
-        op = ops.AllToAllMatmul(rows * size, N, K, torch.float32, group, strategy=chosen, copied=True, bias=1)
-        w, bias = numbers((K, N), 3, torch.float32), numbers((N,), 4, torch.float32)
-        for call in range(CALLS_EACH):
-            xs = [numbers((rows * size, K), 10 * call + r, torch.float32) for r in range(size)]
-            came = torch.cat([x[rank * rows : (rank + 1) * rows] for x in xs])
-            copy = torch.full_like(came, float("nan"))
-            y = op(xs[rank], w, None, bias, copy=copy)
-            expect(torch.equal(y, came @ w + bias), f"exchanged, {backend}, call {call}: y differs")
-            expect(torch.equal(copy, came), f"exchanged, {backend}, call {call}: the copy differs")
-        op.close()
+    op = ops.AllToAllMatmul(rows * size, N, K, torch.float32, group, copied=True, bias=1)
+    w, bias = numbers((K, N), 3, torch.float32), numbers((N,), 4, torch.float32)
+    for call in range(CALLS_EACH):
+        xs = [numbers((rows * size, K), 10 * call + r, torch.float32) for r in range(size)]
+        came = torch.cat([x[rank * rows : (rank + 1) * rows] for x in xs])
+        copy = torch.full_like(came, float("nan"))
+        y = op(xs[rank], w, None, bias, copy=copy)
+        expect(torch.equal(y, came @ w + bias), f"exchanged, call {call}: y differs")
+        expect(torch.equal(copy, came), f"exchanged, call {call}: the copy differs")
+    op.close()
 
 
 def check_refusals(group) -> None:

@@ -105,8 +105,6 @@ for transposed in (False, True):
             arguments = without_filled(gluon_arguments(a, w, c, (m, n, k), tiling, w_transposed=transposed))
             grid = (*tiling.grid(m, n, 10), 1, 1)
             stated_matmul(transposed).require_host_alike(arguments, grid)
-            copied = gluon_arguments(a, w, c, (m, n, k), tiling, w_transposed=transposed, copy=torch.empty_like(a))
-            stated_matmul(transposed).require_host_alike(without_filled(copied), grid)
             found = _syncopate.analyse(*stated_matmul(transposed).stage(arguments, grid)[:3], *
                                        stated_matmul(transposed).stage(arguments, grid)[4:])
             (variable, trips, divisible, slices), = found["loops"]

@@ -40,7 +40,7 @@ struct ChooseOptions {
     bool exact_fp32 = false;  ///< fp32 products without tf32
     /// The caller reads what is gathered, or exchanged, in the heap: tiles may not fetch it themselves.
     bool kept = false;
-    /// And copies it from there, which the unfused pair does not need: that is added to the estimates.
+    /// And wants it in a tensor of its own: a plain kernel's call copies it, which is added to its estimate.
     bool copied = false;
 };
 

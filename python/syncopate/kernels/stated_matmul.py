@@ -66,10 +66,8 @@ def _plain_arguments(arguments: Mapping[str, Any], grid: tuple[int, ...]) -> dic
         return _Block(given.base, list(given.shape), list(given.strides), block)
 
     rows, columns, depth = (arguments[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
-    copied = arguments.get("a_copy_desc") is not None
     return {
         "a_desc": of("a_desc", [rows, depth]),
-        "a_copy_desc": of("a_copy_desc", [rows, depth]) if copied else None,
         "b_desc": of("b_desc", [columns, depth] if arguments["B_TRANSPOSED"] else [depth, columns]),
         "c_desc": of("c_desc", [rows, columns]),
         "NUM_SMS": grid[0],

@@ -46,8 +46,8 @@ class MatmulAllToAll(Exchange):
 
 class AllToAllMatmul(Exchange):
     """y = all_to_all(x) @ w: block p of M / ranks rows of x becomes block r of what rank p multiplies. The strategy's
-    `chunking` says how a block is cut and sent. `keep`: what has come stays in the heap for the caller (`gathered`). `copied`: calls give `copy`
-    [M, K], a tensor that takes it: tiles store what they load."""
+    `chunking` says how a block is cut and sent. `keep`: what has come stays in the heap for the caller (`gathered`).
+    `copied`: calls give `copy` [M, K], a tensor that takes it."""
 
     name = "all_to_all_matmul"
     keys = {"split": "chunking.rows", "backend": "backend"}
@@ -64,13 +64,8 @@ class AllToAllMatmul(Exchange):
     def check_problem(self) -> None:
         if self.input_scales and self.strategy.backend in INLINE:
             raise ValueError(f"scales: tiles that fetch x themselves ({self.strategy.backend}) have none")
-        if self.keep and self.strategy.backend in INLINE:
+        if self.keeps and self.strategy.backend in INLINE:
             raise ValueError(f"keep: tiles that fetch x themselves ({self.strategy.backend}) keep nothing")
-
-    def gathered(self) -> torch.Tensor:
-        """With `keep`: the blocks that came with the last call, [M, K] in the heap. They are the caller's until this rank's
-        next call."""
-        return self.fused.result(self.prepare(), "A")
 
     def make_plan(self, mesh, dtype):
         chosen = self.strategy
@@ -81,14 +76,14 @@ class AllToAllMatmul(Exchange):
             chosen.chunking.rows,
             produced=False,
             transient=chosen.backend in INLINE,  # tiles read x at its ranks
-            own_transient=not self.keep,
+            for_kernel=not self.keeps,
             **chosen.chunking.slicing,
         )
         if not self.input_scales:
             return exchanged
         shape = scaling.shapes_of(self.problem.scales, self.m, self.n, self.k)["scale_x"]
         scales = plans.push_exchange(
-            mesh, plans.Tensor("X_scale", shape, "fp32"), "A_scale", 1, produced=False
+            mesh, plans.Tensor("X_scale", shape, "fp32"), "A_scale", 1, produced=False, for_kernel=True
         )
         return plans.join([scales, exchanged])  # which are few bytes: no tile waits for them alone
 

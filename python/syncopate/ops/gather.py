@@ -30,7 +30,7 @@ class AllGatherMatmul(OneProduct):
     on the gathered input.
 
     `axis` 1: x is this rank's columns [M, K / ranks], K a multiple of the ranks. `keep`: the gathered x stays in the heap
-    for the caller (`gathered`). `copied`: calls give `copy` [M, K], a tensor that takes it: tiles store what they load.
+    for the caller (`gathered`). `copied`: calls give `copy` [M, K], a tensor that takes it.
     """
 
     name = "all_gather_matmul"
@@ -73,7 +73,7 @@ class AllGatherMatmul(OneProduct):
             )
         if self.input_scales and self.strategy.backend in INLINE:
             raise ValueError(f"scales: tiles that fetch x themselves ({self.strategy.backend}) have none")
-        if self.keep and self.strategy.backend in INLINE:
+        if self.keeps and self.strategy.backend in INLINE:
             raise ValueError(f"keep: tiles that fetch x themselves ({self.strategy.backend}) keep nothing")
 
     def make_plan(self, mesh, dtype):
@@ -86,14 +86,16 @@ class AllGatherMatmul(OneProduct):
             chosen.chunking.rows,
             pull=chosen.pull or fetched,
             # Tiles may read the own shard where the caller has it.
-            transient=fetched or not (chosen.pull or self.keep),
+            transient=fetched or not (chosen.pull or self.keeps),
             **chosen.chunking.slicing,
         )
         if not self.input_scales:
             return gathered
         # A shard's scales are few bytes: they go first, so that no tile waits for them alone.
         shape = scaling.shapes_of(self.problem.scales, self.m, self.n, self.k)["scale_x"]
-        return plans.join([plans.all_gather(mesh, plans.Tensor("A_scale", shape, "fp32"), 0), gathered])
+        return plans.join(
+            [plans.all_gather(mesh, plans.Tensor("A_scale", shape, "fp32"), 0, transient=True), gathered]
+        )
 
     def x_rows(self, rank):
         return self.m if self.axis else count(rows_of(self.m, self.group.size, rank))
@@ -101,10 +103,6 @@ class AllGatherMatmul(OneProduct):
     def shapes(self, rank):
         columns = self.k // self.group.size if self.axis else self.k
         return {**super().shapes(rank), "x": (self.x_rows(rank), columns)}
-
-    def gathered(self) -> torch.Tensor:
-        """With `keep`: what the last call gathered, [M, K] in the heap. It is the caller's until this rank's next call."""
-        return self.fused.result(self.prepare(), "A")
 
     def alone(self, prepared):
         """On the chunks of the last call and its x, whose waits are over; no program is the last one, so nothing is posted."""

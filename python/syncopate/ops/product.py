@@ -24,8 +24,8 @@ class OneProduct(Operator):
     calls give the scales of x and of w as well, by which the fp32 product is multiplied."""
 
     flags = ("scales",)
-    #: Calls give a tensor that takes what is multiplied, [M, K]: an operator's that gathers it.
-    copied = False
+    #: Of operators that gather what is multiplied, [M, K]: it stays in the heap; calls give a tensor that takes it.
+    keep = copied = False
 
     def __init__(
         self,
@@ -67,7 +67,24 @@ class OneProduct(Operator):
         if (copy is not None) != self.copied:
             raise ValueError("copy: " + ("this op takes one" if self.copied else "this op was made without"))
         given = [one for one in (bias, *scales, copy) if one is not None]
-        return self.run(x, (w, *given), out)
+        y = self.run(x, (w, *given), out)
+        if copy is not None and not self.tiles_copy:
+            copy.copy_(self.gathered())
+        return y
+
+    @property
+    def tiles_copy(self) -> bool:
+        """With `copied`: the kernel's tiles store what they load. Else it is kept in the heap, and copied after the product."""
+        return self.copied and self.strategy.kernel == "gluon" and self.group.device == "cuda"
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what is gathered stays in the heap."""
+        return self.keep or (self.copied and not self.tiles_copy)
+
+    def gathered(self) -> torch.Tensor:
+        """Where it stays: what the last call gathered, [M, K] in the heap. It is the caller's until this rank's next call."""
+        return self.fused.result(self.prepare(), "A")
 
     def shapes(self, rank):
         bias = {0: {}, 1: {"bias": (self.n,)}, 2: {"bias": (self.m, self.n)}}[self.bias]

@@ -140,7 +140,8 @@ def choose(
 ) -> Strategy:
     """The fastest known, complete: what tuning has found, or the best by the estimate. On the host none is faster than
     another by the estimate. `unfused`: whether the vendors' pair can be run, which takes a process group of torch. `kept`:
-    the caller reads what is gathered in the heap, so tiles do not fetch it themselves; `copied`: and copies it from there.
+    the caller reads what is gathered in the heap, so tiles do not fetch it themselves; `copied`: and wants it in a
+    tensor of its own, where the Gluon kernel stores it; else it is copied from there.
     With the `rendezvous` of all ranks, rank 0 chooses for all, whose stores may differ. Collective then."""
     return choose_found(problem, unfused=unfused, kept=kept, copied=copied, rendezvous=rendezvous)[0]
 

@@ -114,7 +114,8 @@ def _made(
 
     kind = OPERATORS[name]
     options = dict(options)
-    kept, copied = options.get("keep", False), options.pop("copied", False)
+    copied = options.get("copied", False)
+    kept = copied or options.get("keep", False)
     try:
         strategy, reason = None, ""
         if name != "attention":

@@ -73,8 +73,8 @@ def all_gather_matmuls(
     axis: int = 0,
     module: str = "",
 ) -> list[torch.Tensor] | None:
-    """The widest product runs beside the gather, the others on what it has gathered. To be returned, that is stored by the
-    widest one's tiles."""
+    """The widest product runs beside the gather, the others on what it has gathered. To be returned, that is a new
+    tensor, which the widest one's call fills."""
     first = max(range(len(ws)), key=lambda i: ws[i].shape[1])
     made = kept("all_gather_matmul", x, ws[first], group_name, module, copied=return_gathered, axis=axis)
     if made is None:
@@ -94,7 +94,7 @@ def kept(
     axis: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """A call of all_gather_matmul or all_to_all_matmul, and what it has gathered: that is the heap's, until the next call
-    of the same shape. `copied`: it is the caller's, a new tensor in which the product's tiles have stored it."""
+    of the same shape. `copied`: it is the caller's, a new tensor."""
     m = x.shape[0] * (size_of(group_name) if name == "all_gather_matmul" and not axis else 1)
     operator, given = _keeping(name, x, m, w, group_name, copied, axis)
     return None if operator is None else _with_gathered(operator, x, given, module)
