@@ -215,7 +215,8 @@ void bind_schedule(nb::module_& m) {
         .def_prop_ro(
             "kernel_tells",
             [](const fuse::Schedule& s) {
-                return std::ranges::any_of(s.ranks, [](const auto& rank) { return !rank.kernel_posts.empty(); });
+                return std::ranges::any_of(s.ranks,
+                                           [](const auto& rank) { return !rank.kernel_posts.empty(); });
             },
             "The end of some rank's kernel is told to others: they may overwrite what it read.")
         .def_prop_ro(

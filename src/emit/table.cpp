@@ -74,8 +74,7 @@ std::vector<Gates> gates_of(const fuse::RankSchedule& schedule, std::int32_t ran
 template <typename AppendPosts>
 void append_makes(std::vector<std::int32_t>& words, const fuse::RankSchedule& schedule, std::int32_t rank,
                   std::span<const fuse::Slot> slots, std::int64_t first_slot,
-                  const CountedSignals& counted_by_tile,
-                  const AppendPosts& append_posts) {
+                  const CountedSignals& counted_by_tile, const AppendPosts& append_posts) {
     std::vector<std::pair<std::int32_t, std::int32_t>> posts;
     for (const fuse::MadeChunk& chunk : schedule.chunks) {
         const auto begin = static_cast<std::int32_t>(words.size());

@@ -20,19 +20,18 @@
 //        inline)
 //   16 slot records, 8 words each:                      8  published: the last call that began without a
 //        tile, wait_begin, wait_end, phase_begin,           fault
-//        makes_begin, makes_end, store_lo, store_hi    32  signals, 8 words (32 bytes) apart
-//   …  waits, 2 words each: control-block word, lag     …  counters of made chunks, gates of relays, words of
-//   …  phases, 4 words each: iteration_begin,               collectives, 8 words each (table.hpp)
-//        iteration_end, wait_begin, wait_end
-//   …  posts, 2 words each: low and high half of the
+//        makes_begin, makes_end, store_lo, store_hi     9  loaded: the same as finished, of programs that
+//   …  waits, 2 words each: control-block word, lag         have loaded all that they will
+//   …  phases, 4 words each: iteration_begin,          32  signals, 8 words (32 bytes) apart
+//        iteration_end, wait_begin, wait_end            …  counters of made chunks, gates of relays, words of
+//   …  posts, 2 words each: low and high half of the        collectives, 8 words each (table.hpp)
 //        byte distance from this rank's control block
 //        to the word that is set
 //
 // A wait's lag is below 2^wait_count_shift; above that stands the number of posts of a call, less 1. It is
 // over when the word has come to (epoch - lag) · posts. There is more than one where tiles wait for a chunk's
 // gate of copies, to which all tiles add: of one rank's stages that share nothing but tiles, whose gates
-// nobody sets back; and where each block of
-// another rank's chunk engine adds to a signal.
+// nobody sets back; and where each block of another rank's chunk engine adds to a signal.
 //
 // makes_begin and makes_end: the first record and past the last one of the chunks of which the slot's tile is
 // its program's last; makes_end has the bit at_once where one of them wants that at once. A record, aligned

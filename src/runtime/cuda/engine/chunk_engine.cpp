@@ -35,8 +35,8 @@ Result<ChunkEngine> ChunkEngine::create(const std::shared_ptr<CudaContext>& cont
         engine.kernel_ = *at_once;
         engine.threads_ = device::kBlockEngineThreads;
     } else if (plan.own_words != 0 || plan.counts_blocks) {
-        return Error{
-            fmt::format("op '{}': its blocks are to signal for themselves, and do not go at once", options.name)};
+        return Error{fmt::format("op '{}': its blocks are to signal for themselves, and do not go at once",
+                                 options.name)};
     }
     if (plan.plain && engine.sums_) engine.shared_bytes_ = 0;  // nothing runs beside it
     if (!engine.table_.moves()) {  // it only waits, in a corner of one multiprocessor

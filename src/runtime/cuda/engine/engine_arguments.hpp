@@ -27,8 +27,8 @@ struct EngineArguments {
     /// Where each block of the sum engine signals for itself: bytes from a block's words to the next one's;
     /// 0: the blocks have words in common.
     std::uint64_t own_words;
-    std::uint32_t counts;        ///< 1: each block of sy_engine_at_once adds to its op's signals (counts_blocks)
-    std::uint32_t* epochs;       ///< then: the next call's number, a word a block
+    std::uint32_t counts;   ///< 1: each block of sy_engine_at_once adds to its op's signals (counts_blocks)
+    std::uint32_t* epochs;  ///< then: the next call's number, a word a block
     std::uint64_t source_shift;  ///< source_row's, of ops that are shifted
     /// From where the heap has what the sum engine's sums make to where they go instead, in bytes modulo
     /// 2^64; 0 where they are stored at other ranks, too.

@@ -304,7 +304,8 @@ bool counts_blocks(const fuse::Schedule& schedule, unsigned blocks) {
                 });
             });
             if (row_of(transfer.backend).method != device::EngineMethod::ldst || transfer.copy() == nullptr ||
-                transfer.src.region.size() > 3 || transfer.posts.empty() || !begun || bytes == 0 || bytes > most)
+                transfer.src.region.size() > 3 || transfer.posts.empty() || !begun || bytes == 0 ||
+                bytes > most)
                 return false;
             for (const fuse::Post& post : transfer.posts) posted.emplace(post.rank, post.signal);
         }
