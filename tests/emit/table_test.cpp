@@ -44,6 +44,51 @@ TEST(Table, LetsTilesOfOneRankWaitForCountsOfTiles) {
     EXPECT_EQ(words[made + table::made_told], 0) << "nobody else is to be told";
 }
 
+TEST(Table, CountsThePostsOfSignalsThatAreAddedTo) {
+    fuse::Schedule all;
+    all.stages = {{.count = 1}};
+    all.ranks.resize(2);
+    // The slot waits for signal 0, its second phase for signal 1 of the call before.
+    all.ranks[1].slots = {{0, {{0, 0}}, {{.iteration_end = 3}, {0, 3, 5, {{1, 1}, {2, 0}}}}}};
+    const Words words = make_table(all, 1, 4096, 1, {}, 0, {{0, 5}, {1, 1}, {2, 8}});
+    const auto at = [&](std::size_t word) { return static_cast<std::size_t>(words[word]); };
+    const auto wait = [&](std::size_t word) { return Words{words[word], words[word + 1]}; };
+    const std::size_t of_slot = at(table::first_slot + table::slot_waits);
+    EXPECT_EQ(wait(of_slot), (Words{control::word_of(0), 4 << table::wait_count_shift}));
+    const std::size_t phase = at(table::first_slot + table::slot_phases) + table::phase_words;
+    const std::size_t of_phase = at(phase + table::phase_waits);
+    EXPECT_EQ(wait(of_phase), (Words{control::word_of(1), 1})) << "one post: only the lag";
+    EXPECT_EQ(wait(of_phase + table::pair_words), (Words{control::word_of(2), 7 << table::wait_count_shift}));
+
+    all.ranks[1].slots[0].waits = {{0, 1}};
+    const Words lagging = make_table(all, 1, 4096, 1, {}, 0, {{0, 5}});
+    EXPECT_EQ(lagging[of_slot + 1], 1 | 4 << table::wait_count_shift);
+    EXPECT_EQ(lagging[of_phase + table::pair_words + 1], 0) << "a signal that is set";
+}
+
+TEST(Table, LeavesChunksAsTheyAreWhereSignalsAreAddedTo) {
+    // Slots 0 and 1 make a chunk whose completion the other rank awaits; slot 2 waits for what that one
+    // sends.
+    fuse::Schedule all;
+    all.stages = {{.count = 3}};
+    all.ranks.resize(2);
+    fuse::RankSchedule& schedule = all.ranks[0];
+    schedule.signals.resize(1);
+    schedule.slots = {{0, {}, {}, {0}}, {1, {}, {}, {0}}, {2, {{0, 0}}, {}}};
+    schedule.chunks = {{.counting = {0, 1}, .posts = {{1, 0}}}};
+    const Words set = make_table(all, 0, 4096, 3);
+    Words added = make_table(all, 0, 4096, 3, {}, 0, {{0, 6}});
+    const auto made = static_cast<std::size_t>(added[table::first_slot + table::slot_makes]);
+    EXPECT_EQ(added[made + table::made_counter], counter_of(schedule, 0));
+    EXPECT_EQ(added[made + table::made_gates], 0) << "tiles do not wait for its gate";
+    EXPECT_EQ(added[made + table::made_told], 1);
+    const auto wait =
+        static_cast<std::size_t>(added[table::first_slot + 2 * table::slot_words + table::slot_waits]);
+    EXPECT_EQ(added[wait + 1], 5 << table::wait_count_shift);
+    added[wait + 1] = 0;
+    EXPECT_EQ(added, set) << "nothing else differs";
+}
+
 TEST(Table, PrecedesPhasesByTheirCount) {
     fuse::RankSchedule schedule;
     schedule.slots = {{0, {{0, 0}}, {{.iteration_end = 3}, {0, 3, 5, {{1, 0}}}}}};

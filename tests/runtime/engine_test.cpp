@@ -6,6 +6,7 @@
 #include "runtime/engine_cases.hpp"
 #include "runtime/fork.hpp"
 #include "runtime/played_kernel.hpp"
+#include "runtime/schedules.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
 #include "syncopate/runtime/host/host_engine.hpp"
 
@@ -327,6 +328,83 @@ TEST(EngineTable, BlocksSignalForThemselvesWhereOnlyTheEndAwaitsWhatTheyStore) {
                 [&](fuse::Schedule& s) { s.ranks[there].begin_waits.push_back({stored.signal, 1}); });
     }
     EXPECT_EQ(by_block, 2U) << "of bf16 and of fp32";
+}
+
+TEST(EngineTable, BlocksCountWhereOnlyTilesAwaitWhatGoesAtOnce) {
+    constexpr unsigned kBlocks = 8;
+    constexpr std::int64_t kBlockWords =
+        std::int64_t{device::kBlockEngineThreads} * device::kEngineLoadsAtOnce * device::kEngineUnit / 4;
+    for (const int size : {2, 4}) {
+        // A shard of two parts of what the blocks of an op hold.
+        const unsigned blocks_each = kBlocks / static_cast<unsigned>(size - 1);
+        const auto gather = [&](std::int64_t half, bool pull = false) {
+            return testing::direct_all_gather(size, pull, {2 * size, half}, plan::Backend::ldst_dedicated);
+        };
+        const std::int64_t most = blocks_each * kBlockWords / 2;
+        EXPECT_TRUE(counts_blocks(gather(64), kBlocks)) << size << " ranks";
+        EXPECT_TRUE(counts_blocks(gather(most), kBlocks)) << size << " ranks";
+        EXPECT_FALSE(counts_blocks(gather(most + 4), kBlocks)) << "more than its blocks' threads hold";
+        EXPECT_FALSE(counts_blocks(gather(64), static_cast<unsigned>(size) - 2)) << "an op without a block";
+        EXPECT_FALSE(counts_blocks(gather(64, true), kBlocks)) << "a pull's source awaits it at the end";
+
+        fuse::Schedule waiting = gather(64);
+        fuse::Wait consumed = waiting.ranks[1].begin_waits.front();
+        waiting.ranks[1].transfers[0].waits = {consumed};
+        EXPECT_TRUE(counts_blocks(waiting, kBlocks)) << "the call's begin has seen it";
+        consumed.lag = 0;
+        waiting.ranks[1].transfers[0].waits = {consumed};
+        EXPECT_FALSE(counts_blocks(waiting, kBlocks)) << "it has to come after something of this call";
+
+        const fuse::Post arrived = gather(64).ranks[0].transfers[0].posts.front();
+        const auto there = static_cast<std::size_t>(arrived.rank);
+        const auto refuses = [&](const char* why, const auto& change) {
+            fuse::Schedule other = gather(64);
+            change(other);
+            EXPECT_FALSE(counts_blocks(other, kBlocks)) << why << ", " << size << " ranks";
+        };
+        refuses("a plain kernel", [](fuse::Schedule& s) { s.stages.front().plain = true; });
+        refuses("two stages", [](fuse::Schedule& s) { s.stages.push_back(s.stages.front()); });
+        refuses("relays", [](fuse::Schedule& s) { s.ranks[1].num_relays = 1; });
+        refuses("a rank whose engine has nothing to do",
+                [](fuse::Schedule& s) { s.ranks[1].transfers.clear(); });
+        refuses("bulk copies",
+                [](fuse::Schedule& s) { s.ranks[1].transfers[0].backend = plan::Backend::tma_dedicated; });
+        refuses("a sum", [](fuse::Schedule& s) { s.ranks[1].transfers[0].work = fuse::Sum{}; });
+        refuses("an op that nobody awaits", [](fuse::Schedule& s) { s.ranks[1].transfers[0].posts.clear(); });
+        refuses("nothing to copy", [](fuse::Schedule& s) {
+            s.ranks[1].transfers[0].src.region[0].end = s.ranks[1].transfers[0].src.region[0].begin;
+        });
+        refuses("a call whose end awaits it",
+                [&](fuse::Schedule& s) { s.ranks[there].end_waits.push_back({arrived.signal, 0}); });
+        refuses("a call that begins after it",
+                [&](fuse::Schedule& s) { s.ranks[there].begin_waits.push_back({arrived.signal, 1}); });
+        refuses("another op of the engine after it",
+                [&](fuse::Schedule& s) { s.ranks[there].transfers[0].waits.push_back({arrived.signal, 0}); });
+        refuses("a copy of a stream after it", [&](fuse::Schedule& s) {
+            fuse::Transfer copy = s.ranks[there].transfers[0];
+            copy.backend = plan::Backend::copy_engine;
+            copy.waits = {{arrived.signal, 0}};
+            s.ranks[there].transfers.push_back(copy);
+        });
+    }
+    for (const EngineCase& c : testing::engine_cases(2, 1))
+        EXPECT_FALSE(counts_blocks(c.schedule, kBlocks)) << c.name << ": the call's end awaits its ops";
+}
+
+TEST(EngineTable, SharesBlocksOutAmongOpsThatGoAtOnce) {
+    for (unsigned blocks = 1; blocks <= 33; ++blocks) {
+        for (unsigned count = 1; count <= blocks; ++count) {
+            unsigned all = 0;
+            for (unsigned op = 0; op < count; ++op) {
+                unsigned own = 0;  // block b works for op b % count
+                for (unsigned block = op; block < blocks; block += count) ++own;
+                EXPECT_EQ(blocks_of_op(blocks, count, op), own);
+                EXPECT_GE(own, blocks / count) << "as many as goes_at_once reckons with";
+                all += own;
+            }
+            EXPECT_EQ(all, blocks);
+        }
+    }
 }
 
 TEST(EngineTable, RefusesATypeThatIsNotSummed) {
