@@ -21,7 +21,10 @@ constexpr std::int64_t kLeastSlice = 128;  // of K
 class Enumeration {
 public:
     Enumeration(const Problem& problem, const Machine& machine)
-        : problem_(problem), machine_(machine), shapes_(problem.products()) {}
+        : problem_(problem),
+          machine_(machine),
+          shapes_(problem.products()),
+          only_gluon_(problem.item() == 1 && complete(problem, machine, {}).kernel == ProductKernel::gluon) {}
 
     std::vector<Strategy> all() {
         add({.placement = Placement::unfused});
@@ -45,7 +48,9 @@ public:
 private:
     void add(const Strategy& strategy) {
         Strategy whole = complete(problem_, machine_, strategy);
-        if (names_.insert(name_of(whole)).second) made_.push_back(std::move(whole));
+        const bool left_out =
+            only_gluon_ && whole.kernel == ProductKernel::plain && whole.placement != Placement::unfused;
+        if (!left_out && names_.insert(name_of(whole)).second) made_.push_back(std::move(whole));
         add_gluon(strategy);
     }
 
@@ -255,6 +260,7 @@ private:
     const Problem& problem_;
     const Machine& machine_;
     std::vector<ProductShape> shapes_;
+    bool only_gluon_;  ///< fp8, for which complete() takes no other kernel by itself
     std::vector<Strategy> made_;
     std::set<std::string> names_;
 };

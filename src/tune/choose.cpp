@@ -87,7 +87,9 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
                             candidate.strategy.kernel == ProductKernel::plain;
         return candidate.estimate.us + (copies ? copy : 0);
     };
-    const std::vector<Candidate> ranked = rank_candidates(problem, machine);
+    Machine known = machine;
+    if (!options.gluon) known.rates.gluon_tflops = 0;  // nothing is to be made for that kernel
+    const std::vector<Candidate> ranked = rank_candidates(problem, known);
     const Candidate* best = nullptr;
     const Candidate* as_usual = nullptr;
     const Candidate* pair = nullptr;

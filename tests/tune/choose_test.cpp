@@ -313,6 +313,52 @@ TEST(Complete, LeavesWhatIsGivenAndFillsInTheRest) {
     EXPECT_EQ(complete(problem, machine, given), given);
 }
 
+TEST(Complete, MultipliesFp8ByTheGluonKernelWhereTheMachineKnowsIt) {
+    const Machine machine = *find_machine("h100x2");
+    const auto kernel_of = [](const Problem& of, const Machine& on, const Strategy& given,
+                              const ChooseOptions& options = {}) {
+        const Strategy made = complete(of, on, given, options);
+        EXPECT_EQ(strategy_objection(of, made), "") << name_of(made);
+        return made.kernel;
+    };
+    using enum ProductKernel;
+    for (const char* spec : {"all_gather_matmul:M=4096,N=4096,K=4096,dtype=fp8e4m3",
+                             "matmul_reduce_scatter:M=64,N=4096,K=4096,dtype=fp8e4m3,scales=row",
+                             "matmul_all_reduce:M=1024,N=4096,K=4096,dtype=fp8e4m3,scales=block"}) {
+        const Problem problem = problem_of(spec, 2);
+        EXPECT_EQ(kernel_of(problem, machine, {}), gluon) << spec;
+        EXPECT_EQ(kernel_of(problem, machine, {.placement = Placement::unfused}), plain) << spec;
+        EXPECT_EQ(kernel_of(problem, machine, {}, {.gluon = false}), plain) << spec;
+        EXPECT_EQ(kernel_of(problem, machine, {}, {.device = fuse::Device::host}), plain) << spec;
+        Machine other = machine;
+        other.rates.gluon_tflops = 0;
+        EXPECT_EQ(kernel_of(problem, other, {}), plain) << spec << " where nothing of it was measured";
+        const Strategy given{.tiles = {{.block_m = 128, .block_n = 128, .block_k = 128}}};
+        EXPECT_EQ(kernel_of(problem, machine, given), plain) << spec << " with tiles for the plain kernel";
+        EXPECT_EQ(complete(problem, machine, given).tiles, given.tiles) << spec;
+    }
+    EXPECT_EQ(kernel_of(problem_of("all_gather_matmul:M=4096,N=4096,K=4096", 2), machine, {}), plain);
+}
+
+TEST(Choose, MultipliesFp8ByTheGluonKernelWhereItRuns) {
+    for (const std::string op : {"all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"}) {
+        for (const auto& [name, ranks] : {std::pair{"h100x2", 2}, std::pair{"h200x8", 8}}) {
+            const Machine machine = *find_machine(name);
+            for (const char* rows : {"64", "1024", "4096"}) {
+                const Problem problem = problem_of(
+                    op + ":M=" + rows + ",N=4096,K=4096,dtype=fp8e4m3,scales=row", std::int32_t{ranks});
+                const auto chosen = [&](bool gluon) {
+                    return choose(problem, machine, nullptr, {.unfused = false, .gluon = gluon});
+                };
+                EXPECT_EQ(chosen(true).strategy.kernel, ProductKernel::gluon)
+                    << problem.key() << ": " << name_of(chosen(true).strategy);
+                EXPECT_EQ(chosen(false).strategy.kernel, ProductKernel::plain) << problem.key();
+                EXPECT_GT(chosen(false).us, 0) << problem.key() << " has candidates elsewhere, too";
+            }
+        }
+    }
+}
+
 TEST(Kernel, IsTheGluonOneForFewRowsWhereItRuns) {
     const Problem few = problem_of("all_gather_matmul:M=64,N=2304,K=7168", 4);
     const Machine machine = *find_machine("h200x4");
