@@ -12,7 +12,7 @@ from test_emit import INTERPRETED, run_python
 DECLARED = pytest.importorskip("syncopate._syncopate", reason="the extension module is not built").layout
 
 MOVED = {
-    "EPOCH": 6, "FINISHED": 4, "DEADLINE_MS": 7, "FAULT": 11, "FAULT_SEEN": 8, "FAULT_EPOCH": 12, "FAULT_WHERE": 9,
+    "EPOCH": 6, "FINISHED": 4, "LOADED": 13, "DEADLINE_MS": 7, "FAULT": 11, "FAULT_SEEN": 8, "FAULT_EPOCH": 12, "FAULT_WHERE": 9,
     "FIRST_SIGNAL": 64, "SIGNAL_STRIDE": 16, "GATE": 6,
     "NUM_SLOTS": 5, "NUM_KERNEL_POSTS": 2, "KERNEL_POSTS": 9, "NUM_PROGRAMS": 7, "TRACE": 12, "TRACE_ENDS": 14,
     "LOADS": 3, "FIRST_SLOT": 24, "PAIR_WORDS": 4, "SLOT_WORDS": 16, "SLOT_TILE": 4, "SLOT_WAITS": 5, "SLOT_PHASES": 7,
