@@ -37,3 +37,40 @@ def test_no_gluon_kernel_takes_more_of_a_multiprocessor_than_it_did():
     ]
     assert not worse, "\n".join(worse)
     assert all(row["spilled_bytes"] == 0 for row in known.values()), "a kernel that spills has no place here"
+
+
+COUNTS = """
+import re
+import gluon_resources as resources
+from syncopate._syncopate import layout
+
+resources.driver.set_active(resources.Sm90())
+for name, tiling, options in resources.gemms():
+    if name in NAMES:
+        ptx = resources.compile_gemm(tiling, dict(options)).asm["ptx"]
+        print(name, len(re.findall(rf"atom\\.\\S+ \\w+, \\[%rd\\d+ ?\\+ ?{4 * layout.LOADED}\\]", ptx)))
+"""
+
+
+def test_a_gemm_says_that_all_is_loaded_only_where_its_loaders_load_all_that_peers_send():
+    """Scales of x come through the heap, and are read once the last loads have been multiplied."""
+    names = [
+        "64x64x128/6 fused",
+        "128x256x64/3",
+        "64x256x128/4 fp8 rows fused own",
+        "128x128x128/5 fp8 blocks fused own",
+    ]
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [
+            warm_python(),
+            "-c",
+            f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); NAMES = {names}{COUNTS}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=HUNG,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{name} {int(name == names[0])}" for name in names]

@@ -617,7 +617,7 @@ def gluon_matmul(
     PUSHED: gl.constexpr = False,  # tiles are stored where the schedule says, by a descriptor over the heaps of all ranks
     COPIES: gl.constexpr = 0,  # places where each tile is stored then
     OWN: gl.constexpr = False,
-    TELLS: gl.constexpr = False,  # loaders say when all is loaded
+    TELLS: gl.constexpr = False,  # loaders say when all is loaded, unless there are SCALES
     a_copy_desc=None,  # as a_desc, of another [M, K], which takes what tiles load of a; or None
 ):
     if STARTS_NEXT or AFTER_KERNEL:
@@ -671,7 +671,8 @@ def gluon_matmul(
         PUSHED=PUSHED,
         COPIES=COPIES,
         OWN=OWN,
-        TELLS=TELLS,
+        # A plan may bring the scales of a, too, and consumers read them behind the loaders: then the end tells.
+        TELLS=TELLS and SCALES == "",
         a_ring=gl.allocate_shared_memory(
             a_desc.dtype, [STAGES * PARTS * CONSUMERS + BEHIND] + a_desc.block_shape, a_desc.layout
         ),
