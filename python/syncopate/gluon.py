@@ -12,6 +12,8 @@ Memory order:
   memory), then releases. It does not cover stores by other warps, unless an mbarrier orders these before it.
 - sy_finish: as sy_post, for the whole program. The caller must know that the program's other warps read and write
   nothing any more.
+- sy_loaded: as sy_finish, of what the program has loaded, and of nothing that it stores. The caller must have seen every
+  load complete (its mbarrier), and know that no warp reads any more what peers send, or give.
 No wait is unbounded: past the control block's deadline it writes the fault words and returns (language_ptx.py).
 """
 
