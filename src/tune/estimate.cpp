@@ -18,6 +18,7 @@ using plan::Backend;
 constexpr double kBytesPerUs = 1e3;   // of 1 GB/s
 constexpr double kFlopsPerUs = 1e6;   // of 1 TFLOP/s
 constexpr double kMib = 1024 * 1024;  // bytes
+constexpr double kFound = 0.4;        // of the cache: what was read before and is surely still there
 constexpr double kUnknown = 1e12;     // µs: of what cannot be simulated
 
 /// One product with what comes before or after it.
@@ -50,7 +51,7 @@ public:
         }
         if (strategy_.placement == Placement::unfused) return unfused();
         if (strategy_.placement == Placement::after) return after(made);
-        made.fixed += rates_.fused_us;
+        made.fixed += gluon() && comes_before() ? rates_.gluon_fused_us : rates_.fused_us;
         if (strategy_.one_step) return in_one_step(made);
         if (comes_before()) return reads(made);
         const bool all_read = reduces() && strategy_.pulled == problem_.ranks - 1;
@@ -168,15 +169,20 @@ private:
             return whole(made, std::max(made.communicate, made.compute) + rates_.read_us);
         }
         const double end = play_reads(grid_, played(start + rates_.poll_us, beside), *arriving, shares);
-        return whole(made, std::max({end - start, made.compute, weights_us(arriving->size() + 1)}));
+        return whole(made, std::max({end - start, made.compute,
+                                     weights_us(arriving->size() + 1, made.communicate - start)}));
     }
 
     /// µs to read weights that the cache does not hold once for each group of rows that begins at a time of
-    /// its own.
-    [[nodiscard]] double weights_us(std::size_t groups) const {
+    /// its own. `lag`: µs by which the others begin later, at the most; where all of them go side by side,
+    /// and the cache holds what was read meanwhile, they find it there.
+    [[nodiscard]] double weights_us(std::size_t groups, double lag = kUnknown) const {
         const double bytes = static_cast<double>(shape_.k) * static_cast<double>(shape_.n) * problem_.item();
         if (bytes <= rates_.cache_mib * kMib) return 0;
-        const auto times = static_cast<double>(std::min(static_cast<std::int64_t>(groups), grid_.rows));
+        const bool found = rounds_of_tiles() <= 1 &&
+                           lag * rates_.again_gbps * kBytesPerUs <= kFound * rates_.cache_mib * kMib;
+        const auto times =
+            found ? 1.0 : static_cast<double>(std::min(static_cast<std::int64_t>(groups), grid_.rows));
         return over(times * bytes, rates_.again_gbps);
     }
 

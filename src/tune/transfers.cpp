@@ -303,9 +303,19 @@ Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShap
         }
     }
     plan::Topology links = links_for(machine, problem.ranks, strategy);
-    if (!fuse::is_engine(strategy.backend)) {
+    const bool at_once = fuse::is_engine(strategy.backend) && goes_at_once(problem, shape, strategy);
+    if (at_once) {
+        // All chunks side by side, each by blocks of its own, which load their share before they store any.
+        const double blocks = strategy.engine_blocks.value_or(1) * links.sm.gbps_per_block;
+        const double link = links.links.empty() ? links.sm.gbps : links.links.front().gbps;
+        if (blocks > 0) links.sm.gbps = link * blocks / (link + blocks);
+        const auto sent = std::ranges::count_if(
+            plan.ranks.front(), [](const plan::Op& op) { return op.kind != plan::OpKind::local; });
+        links.sm.lanes = static_cast<std::int32_t>(sent);
+        links.sm.gbps /= static_cast<double>(sent);
+    } else if (!fuse::is_engine(strategy.backend)) {
         links.start_us += machine.rates.copies_us;
-    } else if (!goes_at_once(problem, shape, strategy)) {
+    } else {
         links.start_us += machine.rates.engine_walk_us;
         // Warps that load and store share the chunks in flight; bulk copies of one alone keep a link busy.
         if (strategy.backend == Backend::ldst_dedicated && plan.ranks.front().size() > 1)
@@ -318,6 +328,7 @@ Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShap
     std::vector<std::int64_t> begins(extents.size(), 0);
     for (std::size_t s = 1; s < extents.size(); ++s) begins[s] = begins[s - 1] + extents[s - 1];
     // What comes to rank 0; all ranks are alike.
+    const double last = latest(*simulation);
     std::map<std::int64_t, Arriving> chunks;  // by first row
     for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
         for (std::size_t i = 0; i < plan.ranks[rank].size(); ++i) {
@@ -331,7 +342,7 @@ Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShap
             const auto slice = std::lower_bound(begins.begin(), begins.end(), box[1].begin) - begins.begin();
             double& time = chunk.slices[static_cast<std::size_t>(
                 std::min<std::ptrdiff_t>(slice, static_cast<std::ptrdiff_t>(extents.size()) - 1))];
-            time = std::max(time, simulation->ops[rank][i].end_us);
+            time = std::max(time, at_once ? last : simulation->ops[rank][i].end_us);  // side by side
         }
     }
     std::vector<Arriving> all;

@@ -54,6 +54,7 @@ struct Rates : fuse::Costs {
     double call_us = 0;
     double kernel_us = 0;
     double fused_us = 0;
+    double gluon_fused_us = 0;
     double poll_us = 0;
     double phase_us = 0;
     double beside_copies = 0;
