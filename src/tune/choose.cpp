@@ -41,12 +41,16 @@ Strategy exact(const Problem& problem, const Machine& machine, Strategy strategy
     return complete(problem, machine, strategy, options);
 }
 
-/// µs to copy what is gathered, [M, K], out of the heap: one more kernel.
-double copy_us(const Problem& problem, const Machine& machine) {
+/// µs that a strategy takes more to leave what is gathered, [M, K], in a tensor of the caller's: the pair
+/// gathers it there, tiles of the Gluon kernel store it, and what a plain one gathers is copied by one more
+/// kernel.
+double copy_us(const Problem& problem, const Machine& machine, const Strategy& strategy) {
     constexpr double kBytesPerUs = 1e3;  // of 1 GB/s
+    if (strategy.placement == Placement::unfused) return 0;
     const double bytes =
         static_cast<double>(problem.extent("M")) * static_cast<double>(problem.extent("K")) * problem.item();
-    return machine.rates.kernel_us + 2 * bytes / (machine.rates.memory_gbps * kBytesPerUs);
+    const double written = bytes / (machine.rates.memory_gbps * kBytesPerUs);
+    return strategy.kernel == ProductKernel::gluon ? written : machine.rates.kernel_us + 2 * written;
 }
 
 }  // namespace
@@ -81,11 +85,8 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     }
     if (options.device == fuse::Device::host || problem.products().empty())
         return {.strategy = usual, .note = "the default", .warning = warning};
-    const double copy = options.copied ? copy_us(problem, machine) : 0;
     const auto us_of = [&](const Candidate& candidate) {
-        const bool copies = candidate.strategy.placement != Placement::unfused &&
-                            candidate.strategy.kernel == ProductKernel::plain;
-        return candidate.estimate.us + (copies ? copy : 0);
+        return candidate.estimate.us + (options.copied ? copy_us(problem, machine, candidate.strategy) : 0);
     };
     Machine known = machine;
     if (!options.gluon) known.rates.gluon_tflops = 0;  // nothing is to be made for that kernel

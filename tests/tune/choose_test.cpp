@@ -266,8 +266,7 @@ TEST(Choose, TakesTheUnfusedPairWhereACopyCostsMoreThanIsGained) {
     const Choice kept = choose(problem, machine, nullptr, {.kept = true});
     ASSERT_NE(kept.strategy.placement, Placement::unfused);
     const ChooseOptions copying{.kept = true, .copied = true};
-    const Choice copied = choose(problem, machine, nullptr, copying);
-    EXPECT_EQ(copied.strategy.kernel, ProductKernel::gluon) << "its tiles store it";
+    EXPECT_GT(choose(problem, machine, nullptr, copying).us, kept.us + 15);  // 134 MB at the memory's rate
     machine.rates.gluon_tflops = 0;
     const Choice by_plain = choose(problem, machine, nullptr, copying);
     EXPECT_GT(by_plain.us, kept.us + 30);  // 134 MB twice at the memory's rate

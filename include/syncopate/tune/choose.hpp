@@ -40,7 +40,7 @@ struct ChooseOptions {
     bool exact_fp32 = false;  ///< fp32 products without tf32
     /// The caller reads what is gathered, or exchanged, in the heap: tiles may not fetch it themselves.
     bool kept = false;
-    /// And wants it in a tensor of its own: a plain kernel's call copies it, which is added to its estimate.
+    /// And wants it in a tensor of its own: what that takes is added to the estimates.
     bool copied = false;
 };
 
