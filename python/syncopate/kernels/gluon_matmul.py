@@ -15,8 +15,9 @@ A wgmma multiplies 64 rows. A tile of 16 or 32 loads, sums and stores only those
 the 64 rows that the wgmma reads from there on go over into the places behind it. What these hold makes rows of the
 product that nobody stores.
 
-With a_copy_desc the tiles of the first column of c also store the rows of a that they load, from the ring: what was
-gathered then lies in a tensor of the caller's when the kernel ends. A place is filled again when the store has read it.
+With a_copy_desc tiles also store the rows of a that they load, from the ring, those of a row each its blocks of K: what
+was gathered then lies in a tensor of the caller's when the kernel ends. A place is filled again when the store has read
+it.
 
 wgmma takes any number of columns, blocks of Triton only powers of two. A tile of 192 is 128 and 64 columns, each with
 sums of its own; b and c are moved in slabs of 64 columns, of which two side by side are a block of 128.
@@ -430,7 +431,7 @@ def _multiply(index: gl.constexpr, call):
             for k in range(k_begin, k_end):
                 mbarrier.wait(call.full.index(stage), parity)
                 if COPIED:
-                    if column == 0:
+                    if k % num_n == tile % num_n:
                         _copy_a(call, index, row, k, stage)
                 a = _a_block(call, stage * call.CONSUMERS + index)
                 part = warpgroup_mma(a, _b_block(call, stage, False), zero, use_acc=False)
@@ -445,7 +446,7 @@ def _multiply(index: gl.constexpr, call):
             for k in range(k_begin, k_end):
                 mbarrier.wait(call.full.index(stage), parity)
                 if COPIED:
-                    if column == 0:
+                    if k % num_n == tile % num_n:
                         _copy_a(call, index, row, k, stage)
                 for part in gl.static_range(PARTS):
                     at = stage * PARTS + part
