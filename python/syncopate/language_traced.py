@@ -138,18 +138,19 @@ if not triton.knobs.runtime.interpret:
         return _split_3d(sy_acquire(schedule, control, sy_linear_3d(x, y, z)))
 
     @triton.jit
-    def sy_watch(control, words, times, count, epoch, BLOCK: tl.constexpr):
+    def sy_watch(control, words, posts, times, count, epoch, BLOCK: tl.constexpr):
         """Runs beside the fused kernel, in one warp. times[0]: when it began; times[1 + i]: when it saw that the signal
-        at word words[i] of the control block had reached `epoch`. Ends early after a fault."""
+        at word words[i] of the control block had reached `epoch` times posts[i]. Ends early after a fault."""
         lane = tl.arange(0, BLOCK)
         word = tl.load(words + lane, mask=lane < count, other=0)
+        want = epoch * tl.load(posts + lane, mask=lane < count, other=1)
         tl.store(times, globaltimer())
         missing = (lane < count).to(tl.int32)
         left = count
         while left > 0:
             seen = tl.load(control + word, volatile=True)
             now = globaltimer()
-            come = (missing != 0) & (seen - epoch >= 0)
+            come = (missing != 0) & (seen - want >= 0)
             tl.store(times + 1 + lane, now + tl.zeros((BLOCK,), tl.int64), mask=come)
             missing = tl.where(come, 0, missing)
             left = tl.sum(missing)

@@ -201,10 +201,14 @@ class Recorder:
         device = torch.device("cuda", self.op.heap.ordinal)
         count = len(self._signals)
         words = torch.tensor([word_of(s) for s in self._signals] or [0], dtype=torch.int32, device=device)
+        posts = torch.tensor(
+            [self.op.counted_posts.get(s, 1) for s in self._signals] or [1], dtype=torch.int32, device=device
+        )
         arrived = torch.zeros(1 + count, dtype=torch.int64, device=device)
         watched = {
             "control": arguments["sy_control"],
             "words": words,
+            "posts": posts,
             "times": arrived,
             "count": count,
             "epoch": 0,

@@ -384,7 +384,7 @@ def test_the_clock_answers_with_one_store_of_its_time(tmp_path):
 def test_the_watcher_is_one_small_warp_without_shared_memory(tmp_path):
     code = """
     from syncopate.language_traced import sy_watch
-    signature = {"control": "*i32", "words": "*i32", "times": "*i64", "count": "i32", "epoch": "i32", "BLOCK": "constexpr"}
+    signature = {"control": "*i32", "words": "*i32", "posts": "*i32", "times": "*i64", "count": "i32", "epoch": "i32", "BLOCK": "constexpr"}
     for block in (32, 256):
         built = build(sy_watch, signature, {"BLOCK": block}, {"num_warps": 1})
         # It must fit beside a fused program that takes nearly all registers and shared memory of a multiprocessor.

@@ -161,14 +161,16 @@ public:
     /// call it.
     Status destroy();
 
+    /// By signal of this rank: how often a call adds to it, where it does (counts_blocks); the others are set to
+    /// the call's number.
+    [[nodiscard]] std::map<std::int32_t, std::int32_t> counted_posts() const;
+
 private:
     FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options);
     Status allocate();
     void make_tables();
     /// Of the chunk engine.
     [[nodiscard]] unsigned blocks() const;
-    /// By signal of this rank: how often a call adds to it, where it does (counts_blocks).
-    [[nodiscard]] std::map<std::int32_t, std::int32_t> counted_posts() const;
     Status make_executor();
     void free_memory();
     [[nodiscard]] Error error_of(const FaultRecord& record) const;
