@@ -390,30 +390,17 @@ private:
         }
     }
 
-    /// Regions that arrive at `rank` for nobody but the end of the call.
+    /// What arrives at `rank` and the plan asks for at the end: it is the user's until the next call.
     std::vector<plan::Chunk> kept(std::int32_t rank) const {
         std::vector<plan::Chunk> result;
         for (const RankSchedule& other : schedule_.ranks) {
             for (const Transfer& transfer : other.transfers) {
                 if (transfer.dst_rank != rank) continue;
-                bool read = false;
-                for (const RankSchedule& third : schedule_.ranks) {
-                    for (const Transfer& reader : third.transfers) {
-                        read |= transfer.sum() == nullptr && reader.src_rank == rank &&
-                                reader.src.tensor == transfer.dst.tensor &&
-                                overlaps(reader.src.region, transfer.dst.region);
-                    }
+                for (const plan::Holding& held : program_.plan.final) {
+                    if (held.rank != rank || held.chunk.tensor != transfer.dst.tensor) continue;
+                    if (auto part = intersect(transfer.dst.region, held.chunk.region))
+                        result.push_back({transfer.dst.tensor, *std::move(part)});
                 }
-                for (const Stage& stage : program_.stages) {
-                    for (const auto& [param, tensor] : stage.bindings) {
-                        if (program_.plan.find_tensor(tensor) != transfer.dst.tensor) continue;
-                        for (const kernel::Tile& tile : stage.kernel.tiles) {
-                            const auto box = tile.reads.find(param);
-                            read |= box != tile.reads.end() && overlaps(box->second, transfer.dst.region);
-                        }
-                    }
-                }
-                if (!read) result.push_back(transfer.dst);
             }
         }
         return result;
@@ -495,9 +482,9 @@ private:
                         },
                         [] {}});
         for (const Wait& wait : own.end_waits) call.push_back(wait_step(rank, wait));
+        for (const Post& post : own.end_posts) call.push_back(post_step(rank, post));
         for (const plan::Chunk& chunk : kept(rank))
             read_steps(call, rank, chunk.tensor, chunk.region, "the end");
-        for (const Post& post : own.end_posts) call.push_back(post_step(rank, post));
         Agent& main = agents_[first_worker - 1];
         for (std::int32_t n = 0; n < options_.calls; ++n)
             main.steps.insert(main.steps.end(), call.begin(), call.end());
