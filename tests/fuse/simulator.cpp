@@ -65,12 +65,14 @@ public:
           schedule_(schedule),
           program_of_(program_of),
           options_(options),
-          random_(options.seed) {
+          random_(options.seed),
+          tells_(schedule.stages.size() == 1 && options.seed % 2 == 1) {
         const std::size_t num_ranks = schedule.ranks.size();
         memory_.resize(num_ranks);
         signals_.resize(num_ranks);
         epoch_.resize(num_ranks, 0);
         open_programs_.resize(num_ranks, std::vector<std::int64_t>(schedule.stages.size(), 0));
+        loading_.resize(num_ranks, 0);
         for (std::size_t rank = 0; rank < num_ranks; ++rank) {
             for (const plan::Tensor& tensor : schedule.tensors) {
                 memory_[rank].emplace_back(num_elements(tensor.whole()), Content{});
@@ -196,7 +198,7 @@ private:
         return {{elements.begin(), middle}, {middle, elements.end()}};
     }
 
-    std::vector<Step> slot_steps(std::int32_t rank, const Slot& slot, std::int64_t number) {
+    std::vector<Step> read_steps_of(std::int32_t rank, const Slot& slot, std::int64_t number) {
         std::vector<Step> steps;
         for (const Wait& wait : slot.waits) steps.push_back(wait_step(rank, wait));
         const Stage& stage = program_.stages[stage_of(number)];
@@ -233,6 +235,13 @@ private:
             }
             if (std::ranges::find(ran, false) != ran.end()) fault_ = "phases leave an iteration out";
         }
+        return steps;
+    }
+
+    std::vector<Step> write_steps_of(std::int32_t rank, const Slot& slot, std::int64_t number) {
+        std::vector<Step> steps;
+        const Stage& stage = program_.stages[stage_of(number)];
+        const kernel::Tile& tile = stage.kernel.tiles[slot.tile];
         for (const auto& [param, tensor_name] : stage.bindings) {
             if (!tile.writes.contains(param)) continue;
             const std::int32_t tensor = *program_.plan.find_tensor(tensor_name);
@@ -293,10 +302,17 @@ private:
         if (stage > 0)
             steps.push_back({[this, rank, stage] { return open_programs_[rank][stage - 1] == 0; }, [] {}});
         const StageSlots slots = schedule_.stages[stage];
+        std::size_t read = steps.size();  // steps until the last tile has been read
         for (std::int64_t slot = slots.first; slot < slots.first + slots.count; ++slot) {
             if (program_of_[slot] != program) continue;
-            for (Step& step : slot_steps(rank, own.slots[slot], slot)) steps.push_back(std::move(step));
+            std::vector<Step> reads = read_steps_of(rank, own.slots[slot], slot);
+            std::ranges::move(reads, std::back_inserter(steps));
+            read = steps.size();
+            std::vector<Step> writes = write_steps_of(rank, own.slots[slot], slot);
+            std::ranges::move(writes, std::back_inserter(steps));
         }
+        steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(read),
+                     {{}, [this, rank] { --loading_[rank]; }});
         steps.push_back({{}, [this, rank, stage] { --open_programs_[rank][stage]; }});
         return steps;
     }
@@ -416,10 +432,11 @@ private:
                 workers_.push_back(program_steps(rank, stage, program));
             }
         }
-        // The posts by the last program to end.
+        // The posts by the last program to end, or to have loaded all that it will (sy_loaded).
         agents_.push_back({rank, Agent::Kind::program, {}, 0, 0});
         std::vector<Step> posts;
-        posts.push_back({[this, rank] { return open_programs_[rank].back() == 0; }, [] {}});
+        posts.push_back(
+            {[this, rank] { return (tells_ ? loading_[rank] : open_programs_[rank].back()) == 0; }, [] {}});
         for (const Post& post : own.kernel_posts) posts.push_back(post_step(rank, post));
         workers_.push_back(std::move(posts));
         std::map<std::int32_t, std::vector<Step>> streams;  // of copies, by number
@@ -470,6 +487,7 @@ private:
         // The kernel may start before the begin waits are over, what is transferred may not.
         call.push_back({{}, [=, this] {
                             std::ranges::fill(open_programs_[rank], num_programs_);
+                            loading_[rank] = num_programs_;
                             start(true);
                         }});
         for (const Wait& wait : own.begin_waits) call.push_back(wait_step(rank, wait));
@@ -495,12 +513,14 @@ private:
     const std::vector<std::int64_t>& program_of_;
     SimulatorOptions options_;
     std::mt19937_64 random_;
+    bool tells_;  ///< peers may overwrite when all is loaded, not when the kernel has ended
     std::int64_t num_programs_ = 0;
     std::vector<std::vector<std::vector<Content>>> memory_;  ///< by rank, tensor, element
     std::vector<std::vector<std::int64_t>> counters_;        ///< by rank and made chunk
     std::vector<std::vector<std::int64_t>> signals_;
     std::vector<std::int32_t> epoch_;
     std::vector<std::vector<std::int64_t>> open_programs_;  ///< by rank and stage
+    std::vector<std::int64_t> loading_;                     ///< by rank: programs of a stage alone
     std::vector<Agent> agents_;
     std::vector<std::vector<Step>> workers_;  ///< one call of each program and transfer
     std::string fault_;
