@@ -157,7 +157,7 @@ def main() -> int:
     parser.add_argument("--families", default="")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    rows = list(results.read())
+    rows = [row for row in results.read() if row["operator"] in estimate.OPERATORS]
     lines = [line for line in map(Line, rows) if len(line.times) > 1]
     families = sorted({line.row["model"] for line in lines})
     chosen = options.families.split(",") if options.families else families
