@@ -24,6 +24,9 @@ EXAMPLES = ROOT / "examples"
 # Seconds after which a process counts as hung. No test is about them: a busy machine takes its time.
 HUNG = 1800
 os.environ.setdefault("SYNCOPATE_TUNE", "off")  # what somebody has tuned on this machine is no part of a test
+# What interprets a product is NumPy's OpenBLAS. By its kernels for AVX2 a row's bits depend on where it stands. It reads
+# this once, where NumPy is imported: for most tests in the server that forks them.
+os.environ["OPENBLAS_CORETYPE"] = "Sandybridge"
 SWEEP = bool(os.environ.get("SYNCOPATE_SWEEP"))
 
 
