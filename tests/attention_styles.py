@@ -248,8 +248,8 @@ def grouped(
 
 @dataclass(frozen=True)
 class Style:
-    """A kernel and how it is launched. `launch(q, k, v, out, lse)`: its grid and arguments, for whole tensors or shards (s: rows
-    of the whole sequence)."""
+    """A kernel and how it is launched. `launch(q, k, v, out, lse)`: its grid and arguments, for whole tensors or shards
+    (s: rows of the whole sequence)."""
 
     kernel: Any
     launch: Callable[..., tuple[tuple[int, ...], dict[str, Any]]]

@@ -1,7 +1,8 @@
 """What all tests share: which of them run, running a process to its end, and looking for what it left behind.
 
 A test marked `sweep` (every size, many ranks, many cases) runs where SYNCOPATE_SWEEP is set, as by `make test-all`. Where
-SYNCOPATE_NO_SKIPS is set, as by `make test`, nothing may be skipped but for want of a GPU or a network, or where a GPU is there.
+SYNCOPATE_NO_SKIPS is set, as by `make test`, nothing may be skipped but for want of a GPU or a network, or where a GPU
+is there.
 """
 
 import atexit

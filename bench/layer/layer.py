@@ -1,4 +1,5 @@
-"""A block of LLaMA-8B and -70B on a tensor-parallel group: attention, SwiGLU, RMS norms. Start with torchrun, one process a GPU:
+"""A block of LLaMA-8B and -70B on a tensor-parallel group: attention, SwiGLU, RMS norms. Start with torchrun, one
+process a GPU:
 
     torchrun --nproc-per-node 2 bench/layer/layer.py [--models 8B,70B] [--ways …] [--json FILE] [--losses 50]
 
@@ -65,7 +66,8 @@ def graphs_made() -> int:
 
 
 def require_compiled(way: str, before: int, what: str) -> None:
-    """Dynamo may run a function eagerly, wholly or where its graph breaks, and say nothing: then no compiled way is measured."""
+    """Dynamo may run a function eagerly, wholly or where its graph breaks, and say nothing: then no compiled way is
+    measured."""
     if way not in COMPILED:
         return
     if graphs_made() == before:
@@ -118,8 +120,8 @@ class Way:
 
 
 def captured(call: Callable[[], torch.Tensor]) -> tuple[Callable[[], object], bool]:
-    """A replay of it, and whether there is one. The caller keeps `call`: a graph does not keep the weights that it reads, and the
-    next capture gives freed memory back to the driver."""
+    """A replay of it, and whether there is one. The caller keeps `call`: a graph does not keep the weights that it
+    reads, and the next capture gives freed memory back to the driver."""
     if dist.get_backend() != "nccl":  # on the CPU, or ranks that share a GPU: gloo sends from the host
         return call, False
     side = torch.cuda.Stream()

@@ -1,15 +1,16 @@
-"""torch's two symmetric-memory ops as torchtitan's tensor-parallel LLaMA calls them: torch's own against Syncopate's, which take
-them by sy.symm_mem.override(). Start with torchrun, one process a GPU:
+"""torch's two symmetric-memory ops as torchtitan's tensor-parallel LLaMA calls them: torch's own against Syncopate's,
+which take them by sy.symm_mem.override(). Start with torchrun, one process a GPU:
 
     torchrun --nproc-per-node 2 bench/symm_mem/symm_mem.py [--models 8B,70B] [--rows 1024,…,8192] [--json FILE] [--csv FILE]
 
     qkv, w1w3    fused_all_gather_matmul of x [1, M / ranks, dim] along axis 1, with three and two weights' shards; "+A": x is returned
     wo, w2       fused_matmul_reduce_scatter along axis 1, by sum
 
-Each result is compared with a collective and a product before it is timed. `taken`: Syncopate ran; what it passes on, as the pair is
-known to be faster, is torch's own on both sides. Torch's own is called without the dispatcher, which favours it where the host's
-time is visible. Where torch's own cannot run (host ranks have its fallback, ranks that share a GPU have none), that is said.
-The mean is the geometric one of torch's time by ours, over all calls that both could run.
+Each result is compared with a collective and a product before it is timed. `taken`: Syncopate ran; what it passes on,
+as the pair is known to be faster, is torch's own on both sides. Torch's own is called without the dispatcher, which
+favours it where the host's time is visible. Where torch's own cannot run (host ranks have its fallback, ranks that
+share a GPU have none), that is said. The mean is the geometric one of torch's time by ours, over all calls that both
+could run.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Chains whose products are the library's own kernels (syncopate.kernels.gluon_matmul), as work.py's are of plain Triton: GPT-3's
-and LLaMA's feed-forward, and RMSNorm before a product. LLaMA's gate, up and SwiGLU are one kernel."""
+"""Chains whose products are the library's own kernels (syncopate.kernels.gluon_matmul), as work.py's are of plain
+Triton: GPT-3's and LLaMA's feed-forward, and RMSNorm before a product. LLaMA's gate, up and SwiGLU are one kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""GPT-3's and LLaMA's feed-forward by the library's Gluon products, against cuBLAS and Stream-K, as CUDA graphs in turn in one run:
+"""GPT-3's and LLaMA's feed-forward by the library's Gluon products, against cuBLAS and Stream-K, as CUDA graphs in turn
+in one run:
 
     python bench/sync/products.py [--work gpt3,llama] [--sizes 1,16,…] [--rounds 7] [--replays 3] [--json FILE]
 

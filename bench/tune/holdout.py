@@ -1,13 +1,14 @@
-"""How good the estimate is for shapes that its figures have not seen: each family of shapes (one model's hidden size and F) in turn
-is held out, the figures are fitted anew to the other families alone, and the held-out lines are predicted. No GPU.
+"""How good the estimate is for shapes that its figures have not seen: each family of shapes (one model's hidden size
+and F) in turn is held out, the figures are fitted anew to the other families alone, and the held-out lines are
+predicted. No GPU.
 
     python bench/tune/holdout.py                     all families: about ten minutes on one core
     python bench/tune/holdout.py --families 8B,70B
 
 What is fitted: FITTED, each one factor on the figures of all machine files, from a random start within 0.7 to 1.4 of what these
 say, by coordinate descent on the mean error of a time; and the collectives' times, whose curves are drawn through the other
-families' lines only. Links, copy engines and the model's own terms are as shipped: the terms were chosen with all lines in sight,
-so this holds out shapes, not the idea of the model.
+families' lines only. Links, copy engines and the model's own terms are as shipped: the terms were chosen with all lines
+in sight, so this holds out shapes, not the idea of the model.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 measurement finds fastest.
 
 A chain never loses more than what the measurement cannot see: another way than stream order has to be the faster one in most
-rounds, each of which replays graphs of all in turn. A call of a chain that overwrites its own input cannot be made twice, so there nothing is
-measured, and the kernels run in stream order unless the caller says otherwise.
+rounds, each of which replays graphs of all in turn. A call of a chain that overwrites its own input cannot be made
+twice, so there nothing is measured, and the kernels run in stream order unless the caller says otherwise.
 """
 
 from __future__ import annotations

@@ -148,8 +148,8 @@ class FolderRun:
         return outputs, wanted
 
     def _kept(self) -> list[tuple[str, tuple[slice, ...], list[int]]]:
-        """What this rank holds at the end of tensors that kernels make: tensor, place, and whose parts are reduced there, if it is
-        no value that one rank makes."""
+        """What this rank holds at the end of tensors that kernels make: tensor, place, and whose parts are reduced
+        there, if it is no value that one rank makes."""
         return [
             (tensor, tuple(slice(begin, end) for begin, end in box), of)
             for tensor, box, of in self.plan.final(self.group.rank)

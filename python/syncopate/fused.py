@@ -333,12 +333,12 @@ def fuse(
     `bind`: parameter name → plan tensor, of a parameter that is a tuple, an item: `a_ptrs[0]`; of a list of kernels one of
     each. `group`: a torch process group (default: the world). `strategy`: how transfers go, and what the kernel is made to
     do (Strategy, its fields that are marked); "auto": chosen for each set of arguments, with what the kernels'
-    @triton.autotune and @triton.heuristics leave open (auto.AutoKernel). `deadline`: seconds that any wait may last before the call fails with the
-    rank, op and chunk that did not come. `host_delay`, `seed`: on the host, seconds by which chunks are late at random.
-    `values`: parameter name → the elements of an integer tensor (a sequence, or a tensor) that every launch passes, such as
-    the offsets of sequences: what the kernel loads from it is then known. Of a list of kernels one mapping each. Launches
-    are held against it: each of them on the host, on a GPU the first one. `FusedKernel.stages[i].values` may be
-    changed between calls, to prepare for other elements.
+    @triton.autotune and @triton.heuristics leave open (auto.AutoKernel). `deadline`: seconds that any wait may last
+    before the call fails with the rank, op and chunk that did not come. `host_delay`, `seed`: on the host, seconds by
+    which chunks are late at random. `values`: parameter name → the elements of an integer tensor (a sequence, or a
+    tensor) that every launch passes, such as the offsets of sequences: what the kernel loads from it is then known. Of
+    a list of kernels one mapping each. Launches are held against it: each of them on the host, on a GPU the first one.
+    `FusedKernel.stages[i].values` may be changed between calls, to prepare for other elements.
 
     Without a plan: several kernels of one GPU that overlap tile by tile (ChainKernel); `bind` names the arrays that they
     share, and `strategy` says nothing. `way` is of these only: "tiles", "single", "stream", or the fastest one (None).

@@ -1,5 +1,5 @@
-"""The products behind the operators: by the plain kernels kernels.matmul and kernels.matmul_mixed, which also run on host, or by
-kernels.gluon_matmul on Hopper, for inputs of 16 bits and of fp8, as the strategy says."""
+"""The products behind the operators: by the plain kernels kernels.matmul and kernels.matmul_mixed, which also run on
+host, or by kernels.gluon_matmul on Hopper, for inputs of 16 bits and of fp8, as the strategy says."""
 
 from __future__ import annotations
 

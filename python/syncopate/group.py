@@ -41,8 +41,8 @@ class Group:
         _syncopate.barrier(self.rendezvous, label)
 
     def together(self, what: str, work: Callable[[], Any]) -> Any:
-        """What `work` makes here. Where it fails on some rank, FailedTogether on all of them, with that rank's error: so that no
-        rank goes on alone. Collective; waits for what the others' work takes."""
+        """What `work` makes here. Where it fails on some rank, FailedTogether on all of them, with that rank's error:
+        so that no rank goes on alone. Collective; waits for what the others' work takes."""
         made, failure = None, None
         try:
             made = work()

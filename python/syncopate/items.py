@@ -1,4 +1,5 @@
-"""Arguments that are tuples, item by item, as the compiler names them: `{"a_ptrs": (x, y)}` is `{"a_ptrs[0]": x, "a_ptrs[1]": y}`."""
+"""Arguments that are tuples, item by item, as the compiler names them: `{"a_ptrs": (x, y)}` is `{"a_ptrs[0]": x,
+"a_ptrs[1]": y}`."""
 
 from __future__ import annotations
 

@@ -248,8 +248,8 @@ def compile_kernel(
     cooperative: bool = False,
 ) -> Compiled:
     """Compiles the JITFunction for these arguments (as a launch with them would) without launching it. `beside`: it runs
-    beside kernels that take all of a multiprocessor's shared memory (runtime/cuda/driver/launch.hpp). `cooperative`: its programs
-    start all at once, or the launch fails."""
+    beside kernels that take all of a multiprocessor's shared memory (runtime/cuda/driver/launch.hpp). `cooperative`:
+    its programs start all at once, or the launch fails."""
     binary = function.warmup(*in_order(function, arguments), grid=grid, **options)
     metadata = binary.metadata
     signature = dict(binary.src.signature)

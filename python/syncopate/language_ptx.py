@@ -271,8 +271,9 @@ LOADED_BY_WARP = tl.constexpr(f"""
 # fence for all posts), and sets the count back for the next call. What the chunk's record says is fetched while the stores
 # complete. The votes keep the first warp whole, and branches uniform: see _wait_ptx. A slot below 0 stands for no tile.
 def _post_ptx(when: str, told: str, by_warp: bool = False) -> str:
-    """`by_warp`: one warp alone calls it, else the whole program. `when`: all slots, or those whose makes_end has the bit at_once ("now"), or those without ("later"). `told`: which
-    chunks also count: "all", or the "some" that others than streams wait for."""
+    """`by_warp`: one warp alone calls it, else the whole program. `when`: all slots, or those whose makes_end has the
+    bit at_once ("now"), or those without ("later"). `told`: which chunks also count: "all", or the "some" that others
+    than streams wait for."""
     leave = {"all": "", "now": "@!sy_p bra.uni SY_DONE;", "later": "@sy_p bra.uni SY_DONE;"}[when]
     unless_told = {"all": "", "some": "@sy_p bra.uni SY_NEXT;"}[told]
     fetch_record = f"""

@@ -2,7 +2,8 @@
 
 A traced kernel is the emitted one with this module imported in place of syncopate.language; nothing else changes, and
 an untraced call pays nothing. The schedule table's header says where the times go, while a call is recorded; the trace's
-layout is drawn in include/syncopate/emit/layout.hpp. Times are nanoseconds: %globaltimer on a GPU, time.monotonic_ns() under TRITON_INTERPRET=1.
+layout is drawn in include/syncopate/emit/layout.hpp. Times are nanoseconds: %globaltimer on a GPU, time.monotonic_ns()
+under TRITON_INTERPRET=1.
 """
 
 import triton

@@ -1,5 +1,5 @@
-"""Attention's rates of one GPU, for its machine file: the library's kernels alone, by head size, without a mask and under a causal
-one. Part of `syncopate tune --measure-machine`."""
+"""Attention's rates of one GPU, for its machine file: the library's kernels alone, by head size, without a mask and
+under a causal one. Part of `syncopate tune --measure-machine`."""
 
 from __future__ import annotations
 

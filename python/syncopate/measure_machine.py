@@ -2,8 +2,8 @@
 
 One GPU gives the rates of products, of attention (measure_attention.py) and of its memory, and what launches and waits cost.
 Where there are two GPUs or more, two ranks measure what goes between them (measure_links.py): copies by size and direction, the
-chunk engine by number of blocks, and signals. What is not measured is kept from the nearest known machine. Each figure's source says which of the two it is. The file is
-written by C++ (tune/machine.hpp), which checks it.
+chunk engine by number of blocks, and signals. What is not measured is kept from the nearest known machine. Each
+figure's source says which of the two it is. The file is written by C++ (tune/machine.hpp), which checks it.
 """
 
 from __future__ import annotations

@@ -408,8 +408,8 @@ def shard_rows(
     group: int = 1,
 ) -> list[Rows]:
     """The rows of a sequence that each rank holds, cut at multiples of `block`: "contiguous", "zigzag" (the r-th and the r-th
-    from behind of 2 · ranks parts) or "documents" (so in each; `documents`: where each begins, and the end of the last). `group`: so many neighbours share tiles, and only
-    what all of them hold is cut so."""
+    from behind of 2 · ranks parts) or "documents" (so in each; `documents`: where each begins, and the end of the
+    last). `group`: so many neighbours share tiles, and only what all of them hold is cut so."""
     return _syncopate.shard_rows(length, list(documents), ranks, sharding, block, group)
 
 

@@ -79,7 +79,8 @@ def run(size: int, function: Callable[[Place], Any], timeout: float = 600.0, gra
     """`function(place)` on `size` forked ranks; their results by rank.
 
     Raises RankError naming every rank that failed or did not end in time (seconds). After the first failure the others
-    have `grace` seconds to report theirs, and are ended. Where a rank cannot print, all end at once (Unanswered). The caller must not have initialised CUDA or started threads that hold locks.
+    have `grace` seconds to report theirs, and are ended. Where a rank cannot print, all end at once (Unanswered). The
+    caller must not have initialised CUDA or started threads that hold locks.
     """
     folder = tempfile.mkdtemp(prefix="syncopate-")
     run_id = f"{os.getpid()}-{time.time_ns()}"

@@ -1,4 +1,5 @@
-"""`syncopate run attention:…`: attention on all ranks of this machine, checked against the unfused kernel on the whole sequence.
+"""`syncopate run attention:…`: attention on all ranks of this machine, checked against the unfused kernel on the whole
+sequence.
 
 attention:B=1,H=32,HKV=8,S=4096,D=128,causal=1,kind=all_gather,window=0,sharding=zigzag,inner=0
 attention:S=65536,kind=ring,bounded=16384       K and V of so many rows at a time

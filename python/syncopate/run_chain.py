@@ -1,5 +1,5 @@
-"""`syncopate run mlp_chain:M=256,H=12288,F=6144`: two dependent products on one GPU, or on one host rank, checked against the same
-kernels in stream order."""
+"""`syncopate run mlp_chain:M=256,H=12288,F=6144`: two dependent products on one GPU, or on one host rank, checked
+against the same kernels in stream order."""
 
 from __future__ import annotations
 

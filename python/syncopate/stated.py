@@ -73,8 +73,9 @@ class StatedKernel:
     may write that. `reads`,
     `writes`: parameter → a range for each axis of its tensor ("begin : end", ":" for all of it, one expression for one
     element), or a list of such lists. Expressions: whole numbers, the kernel's scalars and constexprs, tile coordinates
-    and, in ranges, loop iterations; + - * // %, cdiv, min, max, `table[4*m]` of known elements. `placed`: parameters that are loaded, or stored, where the slot
-    says. `split`: programs that share a tile. `order`: what tiles are sorted by where nothing else decides.
+    and, in ranges, loop iterations; + - * // %, cdiv, min, max, `table[4*m]` of known elements. `placed`: parameters
+    that are loaded, or stored, where the slot says. `split`: programs that share a tile. `order`: what tiles are sorted
+    by where nothing else decides.
 
     `host`: the Triton kernel that runs on host tensors, with the same names for what is bound; it gets the arguments that it
     has parameters for, and what `host_arguments(arguments, grid)` returns. Where it is given, its footprints, which the

@@ -5,10 +5,11 @@
 
 On a GPU single tiles run, by tables of one slot. Writes are found by sentinels: what changes must be what is stated. Reads
 are found by poison: everything outside the stated footprint becomes NaN (of whole numbers: other bits), and the result
-must stay the same. Waits are found by time: a tile is launched on poison, the data come 20 ms later, then the signal, for the slot
-and for the later half of a loop; and at the end the post must have been made and the program have ended. Nothing is read of the
-kernel's text, so any language will do. On host tensors the kernel that stands in runs in the interpreter, whose every
-access is held against its footprint (syncopate.debug), and its footprints against the statement.
+must stay the same. Waits are found by time: a tile is launched on poison, the data come 20 ms later, then the signal,
+for the slot and for the later half of a loop; and at the end the post must have been made and the program have ended.
+Nothing is read of the kernel's text, so any language will do. On host tensors the kernel that stands in runs in the
+interpreter, whose every access is held against its footprint (syncopate.debug), and its footprints against the
+statement.
 """
 
 from __future__ import annotations
@@ -218,8 +219,8 @@ class _TileRuns:
 
 
 class _Table:
-    """A schedule of one slot, which makes one chunk: its words, and its control block. Signal 0 is awaited by the slot (`waits`)
-    or by the loop's second range (`phases`: ends of ranges), signal 1 is posted."""
+    """A schedule of one slot, which makes one chunk: its words, and its control block. Signal 0 is awaited by the slot
+    (`waits`) or by the loop's second range (`phases`: ends of ranges), signal 1 is posted."""
 
     def __init__(self, tile: int, waits: bool = False, phases: Sequence[int] = ()) -> None:
         layout = _syncopate.layout

@@ -1,8 +1,9 @@
 """Traces as Chrome trace events, which https://ui.perfetto.dev opens.
 
 A process per rank; in it a thread "chunks", on which each chunk is marked when it was made, summed or had arrived, one
-thread per program with its tiles, the ranges of their loops, and waits, and an asynchronous track of what the rank sends, from when a chunk was
-ready to when its receiver had it. `otherData` says which clock the times are on and how far each rank's may be wrong.
+thread per program with its tiles, the ranges of their loops, and waits, and an asynchronous track of what the rank
+sends, from when a chunk was ready to when its receiver had it. `otherData` says which clock the times are on and how
+far each rank's may be wrong.
 
 Perfetto writes the numbers of processes and threads behind their names, and takes a thread whose number is 0 or its
 process's for the process's main thread, so that two would become one. Processes are numbered by rank; those of threads

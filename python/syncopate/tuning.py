@@ -250,8 +250,9 @@ def search(
 
 
 def tune_once(problem: Any, group: Any) -> None:
-    """Searches, for 60 s or SYNCOPATE_TUNE_BUDGET, unless the store has a winner of just this problem. Collective. What cannot be tuned here is left as it is:
-    problems that are no benchmark's, groups that are not all ranks of torch.distributed."""
+    """Searches, for 60 s or SYNCOPATE_TUNE_BUDGET, unless the store has a winner of just this problem. Collective. What
+    cannot be tuned here is left as it is: problems that are no benchmark's, groups that are not all ranks of
+    torch.distributed."""
     import torch.distributed as dist
 
     from . import _syncopate

@@ -1,5 +1,6 @@
-"""Kernels of inference servers and of training with long rows: weights of 4 bits, fp8 with scales of blocks, quantisation by group, pages
-behind a table, jagged rows, rotation in place, states that scan, locks, dropout by a seed, losses that end early."""
+"""Kernels of inference servers and of training with long rows: weights of 4 bits, fp8 with scales of blocks,
+quantisation by group, pages behind a table, jagged rows, rotation in place, states that scan, locks, dropout by a seed,
+losses that end early."""
 
 import torch
 import triton

@@ -370,7 +370,8 @@ def bias() -> None:
 
 def copied() -> None:
     """What is gathered, stored in the caller's tensor by the tiles that load it: both kernels, by every way that rows come, in
-    300 queued calls each, with stragglers, into two tensors in turn; every call is judged. Then as a graph, and of random bits."""
+    300 queued calls each, with stragglers, into two tensors in turn; every call is judged. Then as a graph, and of
+    random bits."""
     p = size()
     few = Tiling(16, 64, 128, 10, -1, split_k=3)
     shared, wide = Tiling(64, 64, 128, 6, -1, split_k=2), Tiling(128, 192, 64, 4, -1)

@@ -1,4 +1,6 @@
-"""Attention over a sharded sequence on real GPUs, one process each: torchrun --nproc-per-node 2 tests/gpu/check_attention.py [SECTION …]
+"""Attention over a sharded sequence on real GPUs, one process each:
+
+    torchrun --nproc-per-node 2 tests/gpu/check_attention.py [SECTION …]
 
 Two ranks may share one GPU. Tagged: Q is 0, so that each row is the mean of the rows of V that it sees, small integers that
 differ from call to call; a range that is stale, early, missing or taken twice changes them. Sums of them are exact in any

@@ -126,7 +126,8 @@ def check(kind: type, calls: list[Call], strategy: Strategy | None) -> None:
 
 
 def queued() -> None:
-    """1,000 calls queued one behind the other, of four inputs in turn; the last of each is judged, and all have the same bits."""
+    """1,000 calls queued one behind the other, of four inputs in turn; the last of each is judged, and all have the
+    same bits."""
     m, n, k = 256 * size(), 1024, 2048
     for kind in KINDS:
         calls = [Call(m, n, k, "row", seed) for seed in range(4)]

@@ -363,8 +363,8 @@ def late() -> None:
 
 
 def copied() -> None:
-    """What tiles load of a, stored in another tensor as well: bit for bit, alone and by a schedule with phases, and nothing behind
-    it; c has the bits that it has without."""
+    """What tiles load of a, stored in another tensor as well: bit for bit, alone and by a schedule with phases, and
+    nothing behind it; c has the bits that it has without."""
     for number, tiling in enumerate(SMALL + LARGE + FEW + WIDE):
         for m, n, k in ((17, 200, 712), (129, 1000, 328), (300, 2304, 640), (2048, 512, 4096)):
             if tiling.split_k > 1 and tiling.tiles(m, n) > 1024:

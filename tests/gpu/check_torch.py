@@ -196,8 +196,8 @@ def override() -> None:
 
 
 def returned() -> None:
-    """The gathered A of torch's op: of several products and of one, by both kernels, in 1,000 queued calls each with stragglers.
-    Every call's A is judged bit for bit, and again when eight more have been made."""
+    """The gathered A of torch's op: of several products and of one, by both kernels, in 1,000 queued calls each with
+    stragglers. Every call's A is judged bit for bit, and again when eight more have been made."""
     with sy.deterministic(rows=2048), sy.symm_mem.override() as ours:
         count = 0
         for rows, k, n, dtype in (

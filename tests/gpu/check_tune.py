@@ -2,8 +2,9 @@
 
     torchrun --nproc-per-node 2 tests/gpu/check_tune.py [SECTION …]
 
-`searched` tunes one product with an all-reduce for SYNCOPATE_TUNE_BUDGET (12) seconds into a store of its own, and looks at what the search kept;
-`read` makes the operator anew, which has to take the winner. `fused` tunes a kernel with @triton.autotune behind a gather.
+`searched` tunes one product with an all-reduce for SYNCOPATE_TUNE_BUDGET (12) seconds into a store of its own, and
+looks at what the search kept; `read` makes the operator anew, which has to take the winner. `fused` tunes a kernel with
+@triton.autotune behind a gather.
 """
 
 from __future__ import annotations

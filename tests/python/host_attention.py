@@ -191,7 +191,8 @@ def check_places(group) -> None:
 
 
 def check_queued(place: ranks.Place, group) -> None:
-    """Calls one behind another, each rank late in turns, results looked at when all are made: each is of its own call's rows."""
+    """Calls one behind another, each rank late in turns, results looked at when all are made: each is of its own call's
+    rows."""
     b, h, hkv, s = 1, 1, 1, 16 * place.size + 11
     late = {"host_delay": 2e-4, "seed": 97 * place.rank}
     op = ops.Attention(b, h, hkv, s, D, torch.bfloat16, group, causal=True, sharding="contiguous", **late)
@@ -238,7 +239,8 @@ def check_other_documents(place: ranks.Place, group) -> None:
 
 
 def check_heap(group) -> None:
-    """What ranks map of each other's memory is K and V of the rows that are asked for, not the sequence's, and no Q and no O."""
+    """What ranks map of each other's memory is K and V of the rows that are asked for, not the sequence's, and no Q and
+    no O."""
     s, h, d, page = 512, 8, 256, 2 << 20
     row = 2 * h * d * 2  # bytes of K and V
     op = ops.Attention(1, h, h, s, d, torch.bfloat16, group)

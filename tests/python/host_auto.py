@@ -1,5 +1,5 @@
-"""sy.fuse(…, strategy="auto") of an autotuned kernel on host ranks, in Triton's interpreter; run by test_auto.py, which sets the
-store's folder. Prints what each rank chose, as JSON.
+"""sy.fuse(…, strategy="auto") of an autotuned kernel on host ranks, in Triton's interpreter; run by test_auto.py, which
+sets the store's folder. Prints what each rank chose, as JSON.
 
     host_auto.py RANKS PLAN        all_gather or reduce_scatter
 """

@@ -1,4 +1,5 @@
-"""Every operator by every backend that host ranks have, split 1 to 4 (each, in a sweep), in Triton's interpreter; run by test_host.py.
+"""Every operator by every backend that host ranks have, split 1 to 4 (each, in a sweep), in Triton's interpreter; run
+by test_host.py.
 
 Inputs are small integers, new in every call, so that results are exact; the heap's tensors and the outputs are poisoned
 with NaN before each call; transfers are delayed at random. Exits 1 with the first thing that is wrong.

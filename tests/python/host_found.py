@@ -16,7 +16,8 @@ FOUND = 2  # parts of a shard, in what is stored
 
 
 def called_twice(columns: int, group: Group) -> tuple[Strategy, Problem, list[str]]:
-    """Of an operator of so many columns: the strategy that it has then, its problem, and what was said. Its results must be right."""
+    """Of an operator of so many columns: the strategy that it has then, its problem, and what was said. Its results
+    must be right."""
     x, w = (torch.ones(*shape, dtype=torch.float16) for shape in ((M, K), (K, columns)))
     x *= group.rank + 1
     with warnings.catch_warnings(record=True) as said:

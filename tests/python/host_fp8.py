@@ -1,5 +1,5 @@
-"""Operators of fp8 on host ranks, which meet through gloo: each scale in its place, the same bits as the unfused kernel, and the
-vendors' pair."""
+"""Operators of fp8 on host ranks, which meet through gloo: each scale in its place, the same bits as the unfused
+kernel, and the vendors' pair."""
 
 import sys
 

@@ -15,7 +15,8 @@ host ranks over gloo at 1/64 of the rows and D = 16, which checks the bench and 
     ours_gluon      by the kernel for Hopper, as a CUDA graph
 
 Under a causal mask every peer's ranks have alike much work: rows are sharded head to tail, as ours, or by heads. The SDPA back
-end that torch takes is printed. `documents`: causal, four of different lengths; of peers nccl_sdpa and ulysses_sdpa know them. exposed: the part of `ours` in which `kernel` does not run.
+end that torch takes is printed. `documents`: causal, four of different lengths; of peers nccl_sdpa and ulysses_sdpa
+know them. exposed: the part of `ours` in which `kernel` does not run.
 
     syncopate bench attention --rows 1024,8192 --heads 16,32 --kv-heads 0,4 --masks full,causal,documents --csv lines.csv \\
         --markdown tables.md --plot speed.svg
@@ -147,7 +148,8 @@ class AttentionCase:
         return [(self.rank * self.shape.rows, (self.rank + 1) * self.shape.rows)]
 
     def in_order(self, parts: Any) -> Any:
-        """Gathered shards [ranks, 1, heads, rows, D] as the whole sequence [1, heads, S, D]: a copy, which serial code needs."""
+        """Gathered shards [ranks, 1, heads, rows, D] as the whole sequence [1, heads, S, D]: a copy, which serial code
+        needs."""
         n, b, h, rows, d = parts.shape
         if not self.head_to_tail:
             return parts.permute(1, 2, 0, 3, 4).reshape(b, h, n * rows, d)

@@ -1,5 +1,6 @@
-"""Two dependent products on one GPU, y [M, H] = x [M, H] @ w1 [H, F] @ w2 [F, H]: by two kernels of the library, which `sy.fuse`
-overlaps tile by tile where that is the faster way. No data moves between ranks; several ranks each do all of it."""
+"""Two dependent products on one GPU, y [M, H] = x [M, H] @ w1 [H, F] @ w2 [F, H]: by two kernels of the library, which
+`sy.fuse` overlaps tile by tile where that is the faster way. No data moves between ranks; several ranks each do all of
+it."""
 
 from __future__ import annotations
 

@@ -2,9 +2,10 @@
 and goes on with what the passes before have made of its rows.
 
 Q, O: [B, H, SQ, D], this rank's rows, K, V: [B, HKV, SK, D], those of the pass, L: [B, H, SQ] (fp32, natural log-sum-exp of
-the scaled scores). What is carried from pass to pass, in fp32, is what the loop over K has at its end: the sums [B, H, SQ, D] of
-weighted rows of V, and each row's maximum and sum of exponentials [2, B, H, SQ]. Each row of Q sees rows [seen_from, seen_to) of the sequence, and each row of
-K says where in it it stands. After every pass O and L are right for all rows of K so far.
+the scaled scores). What is carried from pass to pass, in fp32, is what the loop over K has at its end: the sums [B, H,
+SQ, D] of weighted rows of V, and each row's maximum and sum of exponentials [2, B, H, SQ]. Each row of Q sees rows
+[seen_from, seen_to) of the sequence, and each row of K says where in it it stands. After every pass O and L are right
+for all rows of K so far.
 
 Which blocks a tile sees is known on the device alone, so that all passes have one schedule: a tile walks them all.
 """

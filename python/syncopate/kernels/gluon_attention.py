@@ -20,8 +20,9 @@ come first, since these are the ones that a mask cuts.
 A tile is BM rows of one head, a block BN rows of K and V. A row sees what CAUSAL, WINDOW and DOCUMENTS leave of K. Only
 blocks that some row does not see whole are masked. A call may be one PASS of several, each with other rows of K: then a tile
 goes on with what the passes before have made of its rows, joined by their log-sum-exps. PLACED, a rank's own rows are
-read and stored where its caller has them: k_desc and v_desc have those of other ranks. Without a schedule tiles are dealt out to
-programs to and fro, under a causal mask the longest first, so that each program gets as much work as the others.
+read and stored where its caller has them: k_desc and v_desc have those of other ranks. Without a schedule tiles are
+dealt out to programs to and fro, under a causal mask the longest first, so that each program gets as much work as the
+others.
 """
 
 from __future__ import annotations

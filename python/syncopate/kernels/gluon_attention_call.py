@@ -69,10 +69,10 @@ def document_tables(
     cu_seqlens_k: Sequence[int] | None = None,
     device: Any = "cpu",
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The kernel's bounds [tiles, 4], seen [2, SQ] and order [tiles], int32, where documents lie one behind another: document i is rows
-    [cu_seqlens[i], cu_seqlens[i + 1]) of q, and the same of `cu_seqlens_k` (default: the same numbers) of k and v. A row
-    sees rows of its own document only; `causal` and `window` count from its last row back, where it has more rows of k than
-    of q. Raises ValueError for numbers that do not rise from 0."""
+    """The kernel's bounds [tiles, 4], seen [2, SQ] and order [tiles], int32, where documents lie one behind another:
+    document i is rows [cu_seqlens[i], cu_seqlens[i + 1]) of q, and the same of `cu_seqlens_k` (default: the same
+    numbers) of k and v. A row sees rows of its own document only; `causal` and `window` count from its last row back,
+    where it has more rows of k than of q. Raises ValueError for numbers that do not rise from 0."""
     cuts_q = _cuts("cu_seqlens", cu_seqlens)
     cuts_k = _cuts("cu_seqlens_k", cu_seqlens if cu_seqlens_k is None else cu_seqlens_k)
     if len(cuts_q) != len(cuts_k):
@@ -118,7 +118,8 @@ def _cuts(name: str, numbers: Sequence[int]) -> torch.Tensor:
 @dataclass(frozen=True)
 class Pass:
     """One call of several, each with other rows of K. `positions`: int32 [SK], where these stand in the sequence, -1: unseen;
-    `carry`: fp32 [B, H, SQ, D], the weighted sums of V so far; `tops`: fp32 [2, B, H, SQ], each row's maximum and sum; `first`: nothing came before; `last`: nothing comes after, and neither is written."""
+    `carry`: fp32 [B, H, SQ, D], the weighted sums of V so far; `tops`: fp32 [2, B, H, SQ], each row's maximum and sum;
+    `first`: nothing came before; `last`: nothing comes after, and neither is written."""
 
     positions: torch.Tensor
     carry: torch.Tensor
@@ -129,8 +130,8 @@ class Pass:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a rank that holds some rows of the sequence has them: `k` and `v` [B, HKV, rows, D] are its own, as q and o are, and
-    `table`, int32 [blocks of K], says at which row of them each block begins (-1: it is not its own)."""
+    """Where a rank that holds some rows of the sequence has them: `k` and `v` [B, HKV, rows, D] are its own, as q and o
+    are, and `table`, int32 [blocks of K], says at which row of them each block begins (-1: it is not its own)."""
 
     table: torch.Tensor
     k: torch.Tensor
@@ -140,8 +141,8 @@ class Placed:
 def pass_tables(
     seen: torch.Tensor, positions: torch.Tensor, block_m: int, block_n: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """bounds, seen and order, as of document_tables, for rows that see [seen[0], seen[1]) of the sequence, int [2, SQ], and rows
-    of K that stand at `positions`, int [SK], rising but for those that are -1, which nobody sees."""
+    """bounds, seen and order, as of document_tables, for rows that see [seen[0], seen[1]) of the sequence, int [2, SQ],
+    and rows of K that stand at `positions`, int [SK], rising but for those that are -1, which nobody sees."""
     there = positions >= 0
     filled = positions.clone()
     filled[~there] = 0
@@ -197,9 +198,9 @@ def gluon_attention_arguments(
     """gluon_attention's arguments for q, o [B, H, SQ, D], k, v [B, HKV, SK, D] of bf16 or fp16, and lse [B, H, SQ], fp32,
     contiguous. `offset`: row r of q stands at row r + offset of k (default SK - SQ: the last rows are the same); `window`:
     how many rows up to itself a row sees, or without `causal` to either side, 0: all; `scale` of the scores, default
-    D ** -0.5. `documents`: document_tables of the same causal and window. `later`: this is one pass of several, by pass_tables as `documents`.
-    `placed`: q and o [B, H, rows, D] are a rank's own rows of SQ, which are those of lse. `flags`: the kernel's further constexprs.
-    Raises ValueError for what the kernel cannot do."""
+    D ** -0.5. `documents`: document_tables of the same causal and window. `later`: this is one pass of several, by
+    pass_tables as `documents`. `placed`: q and o [B, H, rows, D] are a rank's own rows of SQ, which are those of lse.
+    `flags`: the kernel's further constexprs. Raises ValueError for what the kernel cannot do."""
     b, h, sq, d = q.shape
     hkv, sk = k.shape[1], k.shape[2]
     if placed is not None:

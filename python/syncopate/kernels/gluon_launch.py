@@ -82,9 +82,9 @@ def gluon_arguments(
     **flags: Any,
 ) -> dict[str, Any]:
     """gluon_matmul's arguments for c [M, N] = act(a [M, K] @ w + bias), shape = (M, N, K). w [K, N], or [N, K] with
-    `w_transposed`; bias [N] or [M, N]; gated: twice N columns, c = act(a @ w[:, :N]) * (a @ w[:, N:]). `scales` (fp8): fp32 [M] and [N], or
-    [M, cdiv(K, 128)] and [cdiv(N, 128), cdiv(K, 128)]. `copy` [M, K]: takes what tiles load of a. `flags`: the kernel's
-    further constexprs."""
+    `w_transposed`; bias [N] or [M, N]; gated: twice N columns, c = act(a @ w[:, :N]) * (a @ w[:, N:]). `scales` (fp8):
+    fp32 [M] and [N], or [M, cdiv(K, 128)] and [cdiv(N, 128), cdiv(K, 128)]. `copy` [M, K]: takes what tiles load of a.
+    `flags`: the kernel's further constexprs."""
     rows, columns, depth = tiling.boxes(a.dtype.itemsize)
     scale_a, scale_b = scales or (None, None)
     _require_scales(scale_a, tiling, gated)

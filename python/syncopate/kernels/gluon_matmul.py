@@ -520,8 +520,9 @@ def _arrive_at_tile(sy_workspace, tile, SPLIT_K: gl.constexpr):
 
 @gluon.jit
 def _store_rows(call, tile_row, row, column):
-    """The tile that begins at `tile_row` of c, at [row, column] of the descriptor. At a peer the descriptor does not end where c
-    does: rows that c has not are left out, of which each consumer has all or, as the schedule says, none."""
+    """The tile that begins at `tile_row` of c, at [row, column] of the descriptor. At a peer the descriptor does not
+    end where c does: rows that c has not are left out, of which each consumer has all or, as the schedule says,
+    none."""
     for part in gl.static_range(call.CONSUMERS):
         if call.PUSHED and part > 0:
             if tile_row + part * _ROWS < call.M:

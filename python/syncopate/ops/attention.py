@@ -40,22 +40,24 @@ class Attention:
     [B, HKV, rows, D] on each rank, which gets o like q, and lse [B, H, rows], fp32, the log-sum-exp of the scaled scores.
     dtypes: bf16, fp16; D: 64, 128, 256 (on the host from 16 on); H a multiple of HKV.
 
-    `causal`: a row sees the rows up to itself. `window`: … so many rows up to itself, or without `causal` to either side; 0: all.
-    `cu_seqlens`: several documents lie one behind another in the sequence, and rows see only rows of their own: where each
-    begins, and the end of the last (0, 137, 2178). `scale`: default D ** -0.5. `kind`: "all_gather", "ring", "double_ring" (`inner` ranks in an inner ring), "ulysses"
-    (ranks exchange heads for rows), "ulysses_ring" (`inner` ranks do, and K and V go round between such groups), or "auto".
-    `sharding`: which rows a rank holds (`rows`): "contiguous", "zigzag", "documents" (zigzag in each), or "auto": zigzag where
-    causal, in each document, which gives ranks alike much work; or `rows`, by rank, any runs of rows. They are cut between tiles,
-    unless the sequence is too short for that, or `even`, where ranks are to hold as many rows as each other. `split`: chunks into which each run of rows is cut to be sent. `strategy`: its fields marked *.
-    `tiling`: of the plain kernel (attention_tiling), or a GluonAttentionTiling (kernels.gluon_attention_call.tiling_of): then the
-    kernel for Hopper runs; default: that one wherever it can, and `why_plain` says why not ("" where it does).
+    `causal`: a row sees the rows up to itself. `window`: … so many rows up to itself, or without `causal` to either
+    side; 0: all. `cu_seqlens`: several documents lie one behind another in the sequence, and rows see only rows of
+    their own: where each begins, and the end of the last (0, 137, 2178). `scale`: default D ** -0.5. `kind`:
+    "all_gather", "ring", "double_ring" (`inner` ranks in an inner ring), "ulysses" (ranks exchange heads for rows),
+    "ulysses_ring" (`inner` ranks do, and K and V go round between such groups), or "auto". `sharding`: which rows a
+    rank holds (`rows`): "contiguous", "zigzag", "documents" (zigzag in each), or "auto": zigzag where causal, in each
+    document, which gives ranks alike much work; or `rows`, by rank, any runs of rows. They are cut between tiles,
+    unless the sequence is too short for that, or `even`, where ranks are to hold as many rows as each other. `split`:
+    chunks into which each run of rows is cut to be sent. `strategy`: its fields marked *. `tiling`: of the plain kernel
+    (attention_tiling), or a GluonAttentionTiling (kernels.gluon_attention_call.tiling_of): then the kernel for Hopper
+    runs; default: that one wherever it can, and `why_plain` says why not ("" where it does).
 
     `bounded`: how many rows of K and V, of the whole sequence, a rank has in the heap at once; True: as many as two ranks
-    hold. They then come in passes (ops.attention_passes), and Q, O and lse, which stay where they are, are in no heap. So they do
-    where rows are not whole tiles. Not with the kinds that exchange heads.
+    hold. They then come in passes (ops.attention_passes), and Q, O and lse, which stay where they are, are in no heap.
+    So they do where rows are not whole tiles. Not with the kinds that exchange heads.
 
-    Where ranks do not exchange heads, q is read and o stored where they are, by the kernel for Hopper also this rank's own k and v:
-    the heap then has K and V for what arrives, and lse.
+    Where ranks do not exchange heads, q is read and o stored where they are, by the kernel for Hopper also this rank's
+    own k and v: the heap then has K and V for what arrives, and lse.
 
     Collective: all ranks construct and call it alike. A rank is sent only the rows of K and V that its own rows see, and each
     tile starts with those that have arrived, in whatever order they come. Raises ValueError for what cannot be done.

@@ -63,12 +63,12 @@ def seen_rows(rows: Rows, s: int, causal: bool, window: int, documents: Sequence
 
 
 class AttentionPasses:
-    """softmax(q @ kᵀ · scale) @ v of this rank's rows, in `count` passes: what ops.Attention does where rows are not whole tiles,
-    or where memory is to be bounded. `width`: rows of K and V that a rank has in the heap at once.
+    """softmax(q @ kᵀ · scale) @ v of this rank's rows, in `count` passes: what ops.Attention does where rows are not
+    whole tiles, or where memory is to be bounded. `width`: rows of K and V that a rank has in the heap at once.
 
     `rows`: by rank, any runs. `most`: rows of K and V at once; 0: all, in one pass. `circulation`: how they go round. `tiling`:
-    of the plain kernel, or of that for Hopper (`gluon`), which then has so many `programs` at most. Ranks with fewer rows than others work on copies that are as long.
-    Raises ValueError where `most` is too few.
+    of the plain kernel, or of that for Hopper (`gluon`), which then has so many `programs` at most. Ranks with fewer
+    rows than others work on copies that are as long. Raises ValueError where `most` is too few.
     """
 
     def __init__(

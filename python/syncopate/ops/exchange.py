@@ -101,8 +101,8 @@ def matmul_all_to_all(
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """all_to_all(x @ w) of equal blocks of rows, fused. x: [M, K], M a multiple of the ranks, w: [K, N] or the transpose of a
-    contiguous [N, K]; returns [M, N], whose block r comes from rank r. dtypes: bf16, fp16, fp32; float8_e4m3fn with `scales` and
-    `out_dtype` as all_gather_matmul takes them, of this rank's x [M, K] and w.
+    contiguous [N, K]; returns [M, N], whose block r comes from rank r. dtypes: bf16, fp16, fp32; float8_e4m3fn with
+    `scales` and `out_dtype` as all_gather_matmul takes them, of this rank's x [M, K] and w.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """

@@ -167,8 +167,8 @@ def call_cached(
     out_dtype: torch.dtype | None = None,
     **options: Any,
 ) -> torch.Tensor:
-    """kind's function of x [M, K] and w [K, N]. `gathered`: the axis along which x is this rank's part. `scales`: of x and w, as
-    a user gives them."""
+    """kind's function of x [M, K] and w [K, N]. `gathered`: the axis along which x is this rank's part. `scales`: of x
+    and w, as a user gives them."""
     members = members_of(group, "cuda" if x.is_cuda else "host")
     extents = list(x.shape)
     if gathered is not None and x.dim() == 2:

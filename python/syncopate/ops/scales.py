@@ -29,9 +29,9 @@ def shapes_of(scales: str, rows: int, n: int, k: int) -> dict[str, tuple[int, ..
 
 
 def taken(given: Sequence[torch.Tensor] | None, rows: int, n: int, k: int) -> tuple[str, Scales | tuple[()]]:
-    """Scales as a user gives them: which ones they are, and as the kernels take them. One number for all of x or of w (a scalar,
-    or a tensor of one element) stands for a row's or a column's; [rows, 1] and [1, N] are taken as well. Raises ValueError for
-    others."""
+    """Scales as a user gives them: which ones they are, and as the kernels take them. One number for all of x or of w
+    (a scalar, or a tensor of one element) stands for a row's or a column's; [rows, 1] and [1, N] are taken as well.
+    Raises ValueError for others."""
     if given is None:
         return "", ()
     scale_x, scale_w = given

@@ -162,8 +162,8 @@ def choose_found(
 
 
 def recorded(problem: Problem) -> Strategy | None:
-    """For a call that is recorded (syncopate.trace): None, what is chosen, where its kernel notes the times of its tiles; else the
-    default strategy, whose kernel does. On all ranks the same where their stores are."""
+    """For a call that is recorded (syncopate.trace): None, what is chosen, where its kernel notes the times of its
+    tiles; else the default strategy, whose kernel does. On all ranks the same where their stores are."""
     chosen = choose(problem, unfused=False)
     return Strategy() if chosen.plain_kernel or chosen.kernel != "plain" else None
 

@@ -49,7 +49,8 @@ class Way:
 
     @classmethod
     def named(cls, text: str) -> Way:
-        """From "beside:16:8": a kind, multiprocessors (or blocks) of the engine, and parts. Raises ValueError for anything else."""
+        """From "beside:16:8": a kind, multiprocessors (or blocks) of the engine, and parts. Raises ValueError for
+        anything else."""
         kind, *numbers = text.split(":")
         names = NUMBERS_OF.get(kind)
         if names is None:

@@ -1,6 +1,6 @@
-"""The backward of attention over a sharded sequence, unfused: K and V are gathered, each rank goes through its own rows a few
-at a time with what the forward left (o, lse), and the gradients of K and V are summed at their owners. With P = exp(q kᵀ · scale
-- lse), as in FlashAttention-2 (Dao, 2023, algorithm 2):
+"""The backward of attention over a sharded sequence, unfused: K and V are gathered, each rank goes through its own rows
+a few at a time with what the forward left (o, lse), and the gradients of K and V are summed at their owners. With
+P = exp(q kᵀ · scale - lse), as in FlashAttention-2 (Dao, 2023, algorithm 2):
 
     dV = Pᵀ dO    dS = P ∘ (dO Vᵀ - rowsum(dO ∘ O)) · scale    dQ = dS K    dK = dSᵀ Q
 """

@@ -279,7 +279,8 @@ def _gradients(grad, x, w, group_name, *, exchanged=False, of_w=True, of_bias=1,
 )
 def sent_matmul_backward(grad, x, w, group_name, *, exchanged, of_w=True, of_bias=1, module=""):
     """Gradients of x, w and a bias of matmul_reduce_scatter, or with `exchanged` of matmul_all_to_all: what comes to this
-    rank is multiplied by the transposed w as it arrives, and then by x where it lies in the heap. `of_bias`: the bias's axes."""
+    rank is multiplied by the transposed w as it arrives, and then by x where it lies in the heap. `of_bias`: the bias's
+    axes."""
     name = "all_to_all_matmul" if exchanged else "all_gather_matmul"
     made = fused.kept(name, grad, w.t(), group_name, module, copied=of_bias == 2)
     if made is None:

@@ -129,8 +129,8 @@ def _keeping(
 def reduced(
     x: torch.Tensor, w: torch.Tensor, group_name: str, module: str = "", copied: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """all_reduce(x) @ w and all_reduce(x), that in the heap or not as of `kept`: the all-reduce is a reduce-scatter, and a gather
-    beside the product."""
+    """all_reduce(x) @ w and all_reduce(x), that in the heap or not as of `kept`: the all-reduce is a reduce-scatter,
+    and a gather beside the product."""
     if x.shape[0] % size_of(group_name):
         report.count(
             "matmul_all_reduce_backward", f"{size_of(group_name)} ranks cannot share its rows evenly"

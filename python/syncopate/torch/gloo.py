@@ -1,8 +1,9 @@
 """Gathers of CUDA tensors over gloo, which is what ranks that share a GPU have: NCCL takes no two ranks on one.
 
-torch's functional all-gather calls allgather_into_tensor_coalesced, and gloo's hands the device's pointer to the host there: the
-process dies by SIGSEGV (torch 2.11 and 2.13; the only functional collective that does). all_gather_into_tensor_out calls
-_allgather_base, which goes through pinned memory. Other groups are served by it just as well.
+torch's functional all-gather calls allgather_into_tensor_coalesced, and gloo's hands the device's pointer to the host
+there: the process dies by SIGSEGV (torch 2.11 and 2.13; the only functional collective that does).
+all_gather_into_tensor_out calls _allgather_base, which goes through pinned memory. Other groups are served by it just
+as well.
 """
 
 from __future__ import annotations

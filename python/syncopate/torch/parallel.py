@@ -7,9 +7,9 @@
         "attention.wo": RowwiseParallel(output_layouts=Shard(1)),
     })
 
-A Linear whose input is sharded along an axis of rows is an all-gather and a product, one whose output is to be sharded so a product
-and a reduce-scatter, one whose output is to be replicated a product and an all-reduce. Anything else is done as torch's style
-of that name does it.
+A Linear whose input is sharded along an axis of rows is an all-gather and a product, one whose output is to be sharded
+so a product and a reduce-scatter, one whose output is to be replicated a product and an all-reduce. Anything else is
+done as torch's style of that name does it.
 """
 
 from __future__ import annotations

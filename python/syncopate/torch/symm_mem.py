@@ -5,8 +5,8 @@
     print(ours)                                   # how many calls were taken, how many passed on, and why
 
 Torch's own pass (torch._inductor.config._micro_pipeline_tp) and trainers that call the two ops use Syncopate so, unchanged.
-What no operator here takes goes to torch's implementation, and is counted. While an override lasts, torch's pass finds symmetric
-memory enabled for every group: ours needs no set-up, and torch's own sets itself up when it is called.
+What no operator here takes goes to torch's implementation, and is counted. While an override lasts, torch's pass finds
+symmetric memory enabled for every group: ours needs no set-up, and torch's own sets itself up when it is called.
 
     fused_all_gather_matmul(A, Bs, gather_dim, group_name, *, return_A) → (A | None, [A @ B, …])
     fused_matmul_reduce_scatter(A, B, "sum" | "avg", scatter_dim, group_name)

@@ -12,7 +12,8 @@ def make(case):
 
 
 def within_context(case, rotation):
-    """SDPA inside of it, which is the ring. It takes as many heads of K and V as of Q, and balances causal rows head to tail."""
+    """SDPA inside of it, which is the ring. It takes as many heads of K and V as of Q, and balances causal rows head to
+    tail."""
     from torch.distributed.tensor.experimental import context_parallel
     from torch.distributed.tensor.experimental._attention import set_rotate_method
 
