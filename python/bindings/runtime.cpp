@@ -249,8 +249,9 @@ void bind_op(nb::module_& module) {
              "max_delay_us"_a = 0, "seed"_a = 0, "engine_blocks"_a = 8,
              "read_in_place"_a = std::vector<std::string>{}, ReleaseGil())
         .def_prop_ro("rank", &FusedOp::rank)
-        .def_prop_ro("counted_posts", &FusedOp::counted_posts,
-                     "By signal: how often a call adds to it, where it does; others are set to the call's number.")
+        .def_prop_ro(
+            "counted_posts", &FusedOp::counted_posts,
+            "By signal: how often a call adds to it, where it does; others are set to the call's number.")
         .def_prop_ro("heap", &FusedOp::heap)
         .def(
             "tensor",

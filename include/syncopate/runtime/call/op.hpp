@@ -161,8 +161,8 @@ public:
     /// call it.
     Status destroy();
 
-    /// By signal of this rank: how often a call adds to it, where it does (counts_blocks); the others are set to
-    /// the call's number.
+    /// By signal of this rank: how often a call adds to it, where it does (counts_blocks); the others are set
+    /// to the call's number.
     [[nodiscard]] std::map<std::int32_t, std::int32_t> counted_posts() const;
 
 private:
