@@ -247,6 +247,24 @@ private:
     EngineTable table_;
 };
 
+/// Signals that transfers post, on whichever ranks.
+class PostedSignals {
+public:
+    void add(const fuse::Transfer& transfer) {
+        for (const fuse::Post& post : transfer.posts) posted_.emplace(post.rank, post.signal);
+    }
+
+    /// Whether one of the waits, on the rank of that number, is for one of them.
+    [[nodiscard]] bool meet(std::size_t rank, const std::vector<fuse::Wait>& waits) const {
+        return std::ranges::any_of(waits, [&](const fuse::Wait& wait) {
+            return posted_.contains({static_cast<std::int32_t>(rank), wait.signal});
+        });
+    }
+
+private:
+    std::set<std::pair<std::int32_t, std::int32_t>> posted_;  // rank, signal
+};
+
 }  // namespace
 
 std::string sum_engine_name(const EngineTable& table) {
@@ -286,7 +304,7 @@ bool goes_at_once(const EngineTable& table, unsigned blocks) {
 
 bool counts_blocks(const fuse::Schedule& schedule, unsigned blocks) {
     if (schedule.plain() || schedule.stages.size() > 1) return false;
-    std::set<std::pair<std::int32_t, std::int32_t>> posted;  // rank, signal
+    PostedSignals posted;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         if (rank.num_relays > 0) return false;
         const auto count = static_cast<unsigned>(std::ranges::count_if(rank.transfers, is_by_engine));
@@ -307,18 +325,16 @@ bool counts_blocks(const fuse::Schedule& schedule, unsigned blocks) {
                 transfer.src.region.size() > 3 || transfer.posts.empty() || !begun || bytes == 0 ||
                 bytes > most)
                 return false;
-            for (const fuse::Post& post : transfer.posts) posted.emplace(post.rank, post.signal);
+            posted.add(transfer);
         }
     }
     for (std::size_t number = 0; number < schedule.ranks.size(); ++number) {
         const fuse::RankSchedule& rank = schedule.ranks[number];
-        const auto meets = [&](const std::vector<fuse::Wait>& waits) {
-            return std::ranges::any_of(waits, [&](const fuse::Wait& wait) {
-                return posted.contains({static_cast<std::int32_t>(number), wait.signal});
-            });
+        const auto awaits = [&](const fuse::Transfer& transfer) {
+            return posted.meet(number, transfer.waits);
         };
-        const auto awaits = [&](const fuse::Transfer& transfer) { return meets(transfer.waits); };
-        if (meets(rank.begin_waits) || meets(rank.end_waits) || std::ranges::any_of(rank.transfers, awaits))
+        if (posted.meet(number, rank.begin_waits) || posted.meet(number, rank.end_waits) ||
+            std::ranges::any_of(rank.transfers, awaits))
             return false;
     }
     return true;
@@ -326,20 +342,13 @@ bool counts_blocks(const fuse::Schedule& schedule, unsigned blocks) {
 
 bool signals_by_block(const fuse::Schedule& schedule) {
     if (!schedule.plain()) return false;
-    std::set<std::pair<std::int32_t, std::int32_t>> stored;  // rank, signal: what transfers post
+    PostedSignals stored;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
-        for (const fuse::Transfer& transfer : rank.transfers) {
-            for (const fuse::Post& post : transfer.posts) stored.emplace(post.rank, post.signal);
-        }
+        for (const fuse::Transfer& transfer : rank.transfers) stored.add(transfer);
     }
     for (std::size_t number = 0; number < schedule.ranks.size(); ++number) {
         const fuse::RankSchedule& rank = schedule.ranks[number];
-        const auto awaits_stored = [&](const std::vector<fuse::Wait>& waits) {
-            return std::ranges::any_of(waits, [&](const fuse::Wait& wait) {
-                return stored.contains({static_cast<std::int32_t>(number), wait.signal});
-            });
-        };
-        if (rank.transfers.empty() || !rank.end_posts.empty() || awaits_stored(rank.begin_waits))
+        if (rank.transfers.empty() || !rank.end_posts.empty() || stored.meet(number, rank.begin_waits))
             return false;
         const fuse::Transfer& like = rank.transfers.front();
         const auto reduces_alike = [&](const fuse::Transfer& transfer) {
@@ -350,7 +359,7 @@ bool signals_by_block(const fuse::Schedule& schedule) {
             const auto tensor = static_cast<std::size_t>(sum.dst.tensor);
             if (!is_by_engine(sum) || row_of(sum.backend).method != device::EngineMethod::ldst ||
                 !reduces_alike(sum) || sum.dst.tensor != like.dst.tensor ||
-                tensor >= schedule.tensors.size() || awaits_stored(sum.waits))
+                tensor >= schedule.tensors.size() || stored.meet(number, sum.waits))
                 return false;
             const std::uint64_t bytes = static_cast<std::uint64_t>(plan::num_elements(sum.dst.region)) *
                                         plan::size_of(schedule.tensors[tensor].dtype);
