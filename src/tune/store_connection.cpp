@@ -123,10 +123,12 @@ StoreFile::Connection::State StoreFile::Connection::open(std::string& why) {
     int code = sqlite3_open_v2(path.c_str(), &database, flags, nullptr);
     if (code == SQLITE_OK) {
         sqlite3_busy_timeout(database, kBusyMilliseconds);
+        execute("BEGIN");  // all three as they are at one time: another process may be making the tables
         const std::int64_t version = pragma(database, "PRAGMA user_version", code);
         if (code == SQLITE_OK) {
             const std::int64_t application = pragma(database, "PRAGMA application_id", code);
             const std::int64_t tables = pragma(database, "SELECT count(*) FROM sqlite_master", code);
+            if (code == SQLITE_OK) code = execute("COMMIT");
             if (code == SQLITE_OK && version == 0 && tables == 0) return make_tables(why);
             if (code == SQLITE_OK && application != kApplication) {
                 why = "is a database of something else";
