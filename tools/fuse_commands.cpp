@@ -40,6 +40,7 @@ struct FuseOptions {
     std::int64_t programs = 0;
     bool no_phases = false;
     bool plain_kernel = false;
+    bool kernel_sums = false;
     std::int64_t sum_parts = fuse::Options{}.most_sum_parts;
     std::string topology;
     bool json = false;
@@ -229,6 +230,7 @@ void run_fuse(const FuseOptions& options) {
     fuse_options.device = options.device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     fuse_options.phases = !options.no_phases;
     fuse_options.plain_kernel = options.plain_kernel;
+    fuse_options.kernel_sums = options.kernel_sums;
     fuse_options.most_sum_parts = options.sum_parts;
     if (options.programs > 0) fuse_options.num_programs = options.programs;
     if (!options.topology.empty()) fuse_options.topology = or_fail(plan::find_topology(options.topology));
@@ -325,6 +327,8 @@ void register_fuse_commands(CLI::App& app, std::vector<std::vector<std::string>>
     fuse->add_flag("--no-phases", options->no_phases, "never cut the reduction loop");
     fuse->add_flag("--plain-kernel", options->plain_kernel,
                    "leave the kernel as it is: the chunk engine moves what it makes when it has ended");
+    fuse->add_flag("--kernel-sums", options->kernel_sums,
+                   "the kernel's programs add up contributions when they have made their tiles");
     fuse->add_option("--sum-parts", options->sum_parts,
                      "into how many parts a sum is cut at most, each summed once the kernel has made it")
         ->check(CLI::Range(1, 1 << 16));

@@ -25,6 +25,7 @@
 #include "syncopate/emit/folder.hpp"
 #include "syncopate/fuse/backend.hpp"
 #include "syncopate/fuse/heap.hpp"
+#include "syncopate/fuse/kernel_sums.hpp"
 #include "syncopate/fuse/json.hpp"
 #include "syncopate/fuse/schedule.hpp"
 
@@ -219,6 +220,8 @@ void bind_schedule(nb::module_& m) {
                                            [](const auto& rank) { return !rank.kernel_posts.empty(); });
             },
             "The end of some rank's kernel is told to others: they may overwrite what it read.")
+        .def_prop_ro("kernel_summands", &fuse::kernel_summands,
+                     "How many contributions the kernel's programs add up; 0: they do not.")
         .def_prop_ro(
             "tensors_by_row",
             [](const fuse::Schedule& s) {

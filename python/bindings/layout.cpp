@@ -21,9 +21,19 @@ void bind_layout(nb::module_& module) {
     layout.attr("FAULT_SEEN") = control::fault_seen;
     layout.attr("FAULT_EPOCH") = control::fault_epoch;
     layout.attr("FAULT_WHERE") = control::fault_where;
+    layout.attr("RANK") = control::rank;
+    layout.attr("MIRROR") = control::mirror;
+    layout.attr("FIRST_BLOCK") = control::first_block;
+    layout.attr("NEXT_BLOCK") = control::next_block;
+    layout.attr("NUM_RANKS") = control::num_ranks;
+    layout.attr("MIRROR_FAULT") = control::mirror_fault;
+    layout.attr("MIRROR_SEEN") = control::mirror_seen;
+    layout.attr("FAULT_OF_PEER") = control::fault_of_peer;
     layout.attr("FIRST_SIGNAL") = control::first_signal;
     layout.attr("SIGNAL_STRIDE") = control::signal_stride;
     layout.attr("GATE") = control::gate;
+
+    layout.attr("AT_KERNEL_SUM") = control::at_transfer(0);
 
     namespace table = emit::table;
     layout.attr("NUM_SLOTS") = table::num_slots;
@@ -33,6 +43,11 @@ void bind_layout(nb::module_& module) {
     layout.attr("TRACE") = table::trace;
     layout.attr("TRACE_ENDS") = table::trace_ends;
     layout.attr("LOADS") = table::loads;
+    layout.attr("SUM") = table::sum;
+    layout.attr("OTHER") = table::other;
+    layout.attr("SUM_WAITS") = table::sum_waits;
+    layout.attr("SUM_ELEMENTS") = table::sum_elements;
+    layout.attr("SUM_PLACES") = table::sum_places;
     layout.attr("FIRST_SLOT") = table::first_slot;
     layout.attr("PAIR_WORDS") = table::pair_words;
     layout.attr("SLOT_WORDS") = table::slot_words;

@@ -307,6 +307,8 @@ void bind_op(nb::module_& module) {
             "Where tiles read what this rank was given: address, pitch and the number for sy_own of a kernel "
             "that loads "
             "through pointers; see runtime/op.hpp.")
+        .def("sum_place", &FusedOp::sum_place,
+             "Where the kernel's programs put what they sum (an address), if they do; see runtime/op.hpp.")
         .def(
             "own_rows",
             [](const FusedOp& op, std::uint64_t bytes) {

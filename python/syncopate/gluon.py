@@ -8,8 +8,11 @@ Memory order:
 - sy_await, sy_await_phase: `ld.acquire.sys` of each signal, then `fence.proxy.async` in every thread of the warp. TMA
   loads that this warp issues afterwards see what the writer stored before it released the signal. Loads of other warps
   do not, unless an mbarrier of the block orders them behind this warp.
+- sy_await_sum: `ld.acquire.sys` of each signal. Other warps' loads see what the writers stored if an mbarrier of the block
+  orders them behind this warp. They are by the L2 cache (`.cg`), as another program's last call may have left lines in L1.
 - sy_post: waits until all bulk stores that this warp issued are complete and visible (not only read from shared
   memory), then releases. It does not cover stores by other warps, unless an mbarrier orders these before it.
+- sy_post_each: as sy_post.
 - sy_finish: as sy_post, for the whole program. The caller must know that the program's other warps read and write
   nothing any more.
 - sy_loaded: as sy_finish, of what the program has loaded, and of nothing that it stores. The caller must have seen every
@@ -22,18 +25,23 @@ from triton.experimental import gluon
 
 from ._syncopate import layout
 from .language_ptx import (
+    ADD_BY_WARP,
     FINISH_BY_WARP,
     FINISH_TOLD_BY_WARP,
     LOADED_BY_WARP,
     POST_BY_WARP,
+    POSTS_BY_WARP,
     WAIT_BY_WARP,
     WAIT_PHASE_BY_WARP,
+    WAIT_SUM_BY_WARP,
 )
 
 __all__ = [
+    "sy_add_up",
     "sy_await",
     "sy_await_kernel_before",
     "sy_await_phase",
+    "sy_await_sum",
     "sy_call",
     "sy_finish",
     "sy_load_row",
@@ -42,11 +50,15 @@ __all__ = [
     "sy_num_slots",
     "sy_phase",
     "sy_post",
+    "sy_post_each",
+    "sy_posts",
     "sy_prefetch",
     "sy_reads_own",
     "sy_row",
     "sy_start_next",
+    "sy_summands",
     "sy_tile",
+    "sy_turn",
 ]
 
 _NUM_SLOTS = gl.constexpr(layout.NUM_SLOTS)
@@ -60,6 +72,10 @@ _SLOT_STORE = gl.constexpr(layout.SLOT_STORE)
 _PAIR_WORDS = gl.constexpr(layout.PAIR_WORDS)
 _PHASE_WORDS = gl.constexpr(layout.PHASE_WORDS)
 _PHASE_BEGIN = gl.constexpr(layout.PHASE_BEGIN)
+_SUM = gl.constexpr(layout.SUM)
+_OTHER = gl.constexpr(layout.OTHER)
+_SUM_ELEMENTS = gl.constexpr(layout.SUM_ELEMENTS)
+_SUM_PLACES = gl.constexpr(layout.SUM_PLACES)
 
 
 @gluon.jit
@@ -221,3 +237,78 @@ def sy_reads_own(schedule, slot):
     """Whether the tile of `slot` loads what this rank was given where that is, through sy_own: at the same coordinates."""
     words = _words(schedule)
     return gl.load(words + gl.load(words + _LOADS) + _PAIR_WORDS * slot) != 0
+
+
+@gluon.jit
+def sy_turn(schedule, call):
+    """Of a kernel whose programs sum: the table of this call, as what is staged has two places. `call`: sy_call."""
+    other = gl.load(_words(schedule) + _OTHER)
+    return schedule + 4 * (other * (call & 1)).to(gl.int64)
+
+
+@gluon.jit
+def sy_posts(schedule, control, slot):
+    """Where the tile of `slot` posts, if the kernel's programs sum: for sy_post_each alone, as lanes have different ones. By one
+    whole warp."""
+    return gl.inline_asm_elementwise(
+        POSTS_BY_WARP, "=l,l,l,r", [schedule, control, slot], dtype=gl.int64, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def sy_post_each(posts):
+    """As sy_post, of a kernel whose programs sum: each adds to what it posts, and waits count the programs. `posts`: sy_posts. By
+    one whole warp."""
+    gl.inline_asm_elementwise(ADD_BY_WARP, "=r,l", [posts], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def sy_await_sum(schedule, control, call):
+    """Waits until every contribution to what the kernel's programs sum has come. `call`: sy_call. By one whole warp."""
+    gl.inline_asm_elementwise(
+        WAIT_SUM_BY_WARP, "=r,l,l,r", [schedule, control, call], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def sy_summands(schedule, control, SUMS: gl.constexpr):
+    """How many elements the kernel's programs sum, and the addresses of the SUMS contributions (a tuple). `schedule`: sy_turn."""
+    words = _words(schedule)
+    record = words + gl.load(words + _SUM)
+    places = (record + _SUM_PLACES).to(gl.pointer_type(gl.int64), bitcast=True)
+    found = ()
+    for summand in gl.static_range(SUMS):
+        found = found + (control + gl.load(places + summand),)
+    return gl.load(record + _SUM_ELEMENTS), found
+
+
+@gluon.jit
+def sy_add_up(elements, summands, into, part, parts, DTYPE: gl.constexpr, SUMS: gl.constexpr):
+    """Adds up share `part` of `parts` of what sy_summands has found, of DTYPE, as fp32 in rank order, and stores it at `into` (an
+    address). By a partition of four warps, after sy_await_sum."""
+    ONCE: gl.constexpr = 128 * (128 // DTYPE.primitive_bitwidth)  # elements: 16 bytes a thread
+    MANY: gl.constexpr = 4 if SUMS <= 4 else 2  # so many loads of each summand on their way at once
+    if elements > ONCE * parts:
+        for block in range(part, gl.cdiv(elements, ONCE * MANY), parts):
+            _add_block(elements, summands, into, block, ONCE * MANY, DTYPE, SUMS)
+    else:
+        if part < gl.cdiv(elements, ONCE):
+            _add_block(elements, summands, into, part, ONCE, DTYPE, SUMS)
+
+
+@gluon.jit
+def _add_block(elements, summands, into, block, BLOCK: gl.constexpr, DTYPE: gl.constexpr, SUMS: gl.constexpr):
+    # All are multiples of 16 bytes, as bulk stores are; said so that a thread loads as many at once.
+    EACH: gl.constexpr = 128 // DTYPE.primitive_bitwidth
+    LAYOUT: gl.constexpr = gl.BlockedLayout([EACH], [32], [4], [0])
+    at = block * BLOCK + gl.arange(0, BLOCK, layout=LAYOUT)
+    used = at // EACH < elements // EACH
+    values = ()
+    for summand in gl.static_range(SUMS):
+        place = gl.multiple_of(summands[summand].to(gl.pointer_type(DTYPE), bitcast=True), 16)
+        values = values + (gl.load(place + at, mask=used, cache_modifier=".cg"),)
+    total = values[0].to(gl.float32)
+    for summand in gl.static_range(1, SUMS):
+        total += values[summand].to(gl.float32)
+    to = gl.multiple_of(into.to(gl.pointer_type(DTYPE), bitcast=True), 16)
+    gl.store(to + at, total.to(DTYPE), mask=used)

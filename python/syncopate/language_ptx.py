@@ -29,6 +29,61 @@ def _together(by_warp: bool) -> str:
     return "bar.warp.sync 0xffffffff;" if by_warp else "bar.sync 0;"
 
 
+def _fetch_wait(schedule: str, control: str) -> str:
+    """Sets sy_addr and sy_want to the word and the value that the wait at sy_at is for."""
+    return f"""
+        mul.wide.s32 sy_addr, sy_at, {_WORD};
+        add.s64 sy_addr, {schedule}, sy_addr;
+        ld.global.v2.b32 {{sy_word, sy_lag}}, [sy_addr];
+        and.b32 sy_want, sy_lag, {(1 << layout.WAIT_COUNT_SHIFT) - 1};
+        sub.s32 sy_want, sy_epoch, sy_want;
+        shr.u32 sy_lag, sy_lag, {layout.WAIT_COUNT_SHIFT};
+        mad.lo.s32 sy_want, sy_want, sy_lag, sy_want;
+        mul.wide.s32 sy_addr, sy_word, {_WORD};
+        add.s64 sy_addr, {control}, sy_addr;"""
+
+
+def _later(control: str, where: str, leave: str = "SY_FENCE", by_lane: bool = False) -> str:
+    """After a poll that came too soon: back to SY_POLL, after a pause; or to label `leave`, where another wait has found a
+    fault, or this one's deadline is over: then its words are written. `where`: for them. `by_lane`: lanes wait for different
+    words, and some are not late."""
+    named = (
+        "sub.s32 sy_t, sy_seen, sy_want; setp.ge.s32 sy_p, sy_t, 0; @sy_p bra SY_NAMED;" if by_lane else ""
+    )
+    return f"""
+        nanosleep.u32 100;
+        add.s32 sy_polls, sy_polls, 1;
+        and.b32 sy_t, sy_polls, 63;
+        setp.ne.s32 sy_p, sy_t, 1;
+        @sy_p bra.uni SY_POLL;
+        ld.relaxed.sys.global.b32 sy_t, {_at(control, layout.FAULT)};
+        setp.ne.s32 sy_p, sy_t, 0;
+        vote.sync.any.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni {leave};
+        ld.global.b32 sy_t, {_at(control, layout.DEADLINE_MS)};
+        setp.eq.s32 sy_p, sy_t, 0;
+        @sy_p bra.uni SY_POLL;
+        mul.wide.u32 sy_limit, sy_t, 1000000;
+        mov.u64 sy_now, %globaltimer;
+        setp.eq.s64 sy_p, sy_start, 0;
+        selp.b64 sy_start, sy_now, sy_start, sy_p;
+        sub.s64 sy_now, sy_now, sy_start;
+        setp.lt.s64 sy_p, sy_now, sy_limit;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni SY_POLL;
+        {named}
+        sub.s32 sy_t, sy_word, {layout.FIRST_SIGNAL};
+        shr.s32 sy_t, sy_t, {layout.SIGNAL_STRIDE.bit_length() - 1};
+        add.s32 sy_t, sy_t, 1;
+        atom.relaxed.sys.global.cas.b32 sy_t, {_at(control, layout.FAULT)}, 0, sy_t;
+        setp.eq.s32 sy_p, sy_t, 0;
+        @sy_p st.global.b32 {_at(control, layout.FAULT_SEEN)}, sy_seen;
+        @sy_p st.global.b32 {_at(control, layout.FAULT_EPOCH)}, sy_want;
+        @sy_p st.global.b32 {_at(control, layout.FAULT_WHERE)}, {where};
+        {"SY_NAMED:" if by_lane else ""}
+        bra.uni {leave};"""
+
+
 def _wait_ptx(
     schedule: str, control: str, slot: str, load_bounds: str, results: str, by_warp: bool = False
 ) -> str:
@@ -74,15 +129,7 @@ def _wait_ptx(
         @sy_p bra.uni SY_DONE;
         {leave_other_warps}
     SY_WAIT:
-        mul.wide.s32 sy_addr, sy_at, {_WORD};
-        add.s64 sy_addr, {schedule}, sy_addr;
-        ld.global.v2.b32 {{sy_word, sy_lag}}, [sy_addr];
-        and.b32 sy_want, sy_lag, {(1 << layout.WAIT_COUNT_SHIFT) - 1};
-        sub.s32 sy_want, sy_epoch, sy_want;
-        shr.u32 sy_lag, sy_lag, {layout.WAIT_COUNT_SHIFT};
-        mad.lo.s32 sy_want, sy_want, sy_lag, sy_want;
-        mul.wide.s32 sy_addr, sy_word, {_WORD};
-        add.s64 sy_addr, {control}, sy_addr;
+        {_fetch_wait(schedule, control)}
         mov.b32 sy_polls, 0;
         mov.b64 sy_start, 0;
     SY_POLL:
@@ -91,35 +138,7 @@ def _wait_ptx(
         setp.ge.s32 sy_p, sy_t, 0;
         vote.sync.all.pred sy_p, sy_p, 0xffffffff;
         @sy_p bra.uni SY_NEXT;
-        nanosleep.u32 100;
-        add.s32 sy_polls, sy_polls, 1;
-        and.b32 sy_t, sy_polls, 63;
-        setp.ne.s32 sy_p, sy_t, 1;
-        @sy_p bra.uni SY_POLL;
-        ld.relaxed.sys.global.b32 sy_t, {_at(control, layout.FAULT)};
-        setp.ne.s32 sy_p, sy_t, 0;
-        vote.sync.any.pred sy_p, sy_p, 0xffffffff;
-        @sy_p bra.uni SY_FENCE;
-        ld.global.b32 sy_t, {_at(control, layout.DEADLINE_MS)};
-        setp.eq.s32 sy_p, sy_t, 0;
-        @sy_p bra.uni SY_POLL;
-        mul.wide.u32 sy_limit, sy_t, 1000000;
-        mov.u64 sy_now, %globaltimer;
-        setp.eq.s64 sy_p, sy_start, 0;
-        selp.b64 sy_start, sy_now, sy_start, sy_p;
-        sub.s64 sy_now, sy_now, sy_start;
-        setp.lt.s64 sy_p, sy_now, sy_limit;
-        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
-        @sy_p bra.uni SY_POLL;
-        sub.s32 sy_t, sy_word, {layout.FIRST_SIGNAL};
-        shr.s32 sy_t, sy_t, {layout.SIGNAL_STRIDE.bit_length() - 1};
-        add.s32 sy_t, sy_t, 1;
-        atom.relaxed.sys.global.cas.b32 sy_t, {_at(control, layout.FAULT)}, 0, sy_t;
-        setp.eq.s32 sy_p, sy_t, 0;
-        @sy_p st.global.b32 {_at(control, layout.FAULT_SEEN)}, sy_seen;
-        @sy_p st.global.b32 {_at(control, layout.FAULT_EPOCH)}, sy_want;
-        @sy_p st.global.b32 {_at(control, layout.FAULT_WHERE)}, {slot};
-        bra.uni SY_FENCE;
+        {_later(control, slot)}
     SY_NEXT:
         add.s32 sy_at, sy_at, {layout.PAIR_WORDS};
         setp.lt.s32 sy_p, sy_at, sy_end;
@@ -154,6 +173,85 @@ _ACQUIRE = _acquire(by_warp=False)
 _ACQUIRE_PHASE = _acquire_phase(by_warp=False)
 WAIT_BY_WARP = _acquire(by_warp=True)
 WAIT_PHASE_BY_WARP = _acquire_phase(by_warp=True)
+
+
+def _report(control: str) -> str:
+    """One warp: tells the host and, of a fault of its own, the other ranks, whose first one stays. As report_fault does
+    (src/runtime/cuda/boundary/boundary.cuh), for calls that have no kernel but their own."""
+    words = "\n".join(
+        f"""
+        ld.global.b32 sy_t, {_at(control, word)};
+        st.global.b32 {_at("sy_addr", layout.MIRROR_SEEN + index)}, sy_t;"""
+        for index, word in enumerate(
+            (layout.FAULT_SEEN, layout.FAULT_EPOCH, layout.FAULT_WHERE, layout.EPOCH)
+        )
+    )
+    return f"""
+        bar.warp.sync 0xffffffff;
+        mov.u32 sy_t, %laneid;
+        setp.ne.s32 sy_p, sy_t, 0;
+        @sy_p bra SY_FENCE;
+        ld.global.b64 sy_addr, {_at(control, layout.MIRROR)};
+        setp.eq.s64 sy_p, sy_addr, 0;
+        @sy_p bra SY_FENCE;
+        {words}
+        ld.relaxed.sys.global.b32 sy_word, {_at(control, layout.FAULT)};
+        st.release.sys.global.b32 {_at("sy_addr", layout.MIRROR_FAULT)}, sy_word;
+        setp.lt.s32 sy_p, sy_word, 0;
+        @sy_p bra SY_FENCE;
+        ld.global.b32 sy_word, {_at(control, layout.RANK)};
+        ld.global.b64 sy_start, {_at(control, layout.FIRST_BLOCK)};
+        ld.global.b64 sy_now, {_at(control, layout.NEXT_BLOCK)};
+        ld.global.b32 sy_want, {_at(control, layout.NUM_RANKS)};
+        or.b32 sy_seen, sy_word, {layout.FAULT_OF_PEER:#x};
+        add.s64 sy_addr, {control}, sy_start;
+        mov.b32 sy_t, 0;
+    SY_TELL:
+        setp.eq.s32 sy_p, sy_t, sy_word;
+        @sy_p bra SY_TOLD;
+        atom.relaxed.sys.global.cas.b32 sy_lag, {_at("sy_addr", layout.FAULT)}, 0, sy_seen;
+    SY_TOLD:
+        add.s64 sy_addr, sy_addr, sy_now;
+        add.s32 sy_t, sy_t, 1;
+        setp.lt.s32 sy_p, sy_t, sy_want;
+        @sy_p bra SY_TELL;"""
+
+
+# By one warp: until all that the sum's record waits for has come, a wait a lane (32 at most). $3: the call's number. Memory order: as a wait's; each
+# lane acquires what it has polled, and the barrier hands that on to the others.
+WAIT_SUM_BY_WARP = tl.constexpr(f"""
+    {{
+        .reg .pred sy_p;
+        .reg .b32 sy_at, sy_end, sy_word, sy_lag, sy_seen, sy_want, sy_epoch, sy_polls, sy_t;
+        .reg .b64 sy_addr, sy_now, sy_start, sy_limit;
+        mov.b32 sy_epoch, $3;
+        ld.global.b32 sy_at, {_at("$1", layout.SUM)};
+        mul.wide.s32 sy_addr, sy_at, {_WORD};
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v2.b32 {{sy_at, sy_end}}, {_at("sy_addr", layout.SUM_WAITS)};
+        setp.ge.s32 sy_p, sy_at, sy_end;
+        @sy_p bra.uni SY_FENCE;
+        mov.u32 sy_t, %laneid;
+        mad.lo.s32 sy_at, sy_t, {layout.PAIR_WORDS}, sy_at;
+        sub.s32 sy_end, sy_end, {layout.PAIR_WORDS};
+        min.s32 sy_at, sy_at, sy_end;
+        {_fetch_wait("$1", "$2")}
+        mov.b32 sy_polls, 0;
+        mov.b64 sy_start, 0;
+    SY_POLL:
+        ld.acquire.sys.global.b32 sy_seen, [sy_addr];
+        sub.s32 sy_t, sy_seen, sy_want;
+        setp.ge.s32 sy_p, sy_t, 0;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni SY_FENCE;
+        {_later("$2", str(layout.AT_KERNEL_SUM), "SY_REPORT", by_lane=True)}
+    SY_REPORT:
+        {_report("$2")}
+    SY_FENCE:
+        bar.warp.sync 0xffffffff;
+        mov.b32 $0, 0;
+    }}
+    """)
 
 
 # Of the kernel's posts: how many there are, how many programs, and the first one.
@@ -351,3 +449,53 @@ _POST = tl.constexpr(_post_ptx("all", "some"))
 _POST_NOW = tl.constexpr(_post_ptx("now", "some"))
 _POST_LATER = tl.constexpr(_post_ptx("later", "some"))
 POST_BY_WARP = tl.constexpr(_post_ptx("all", "some", by_warp=True))
+
+# Where a kernel's programs sum, each of them adds to the words of what its tile's chunks post: nobody waits for an answer, or
+# for the last one. First where those are, one a lane (32 at most), or 0: look-ups that need not wait for the tile.
+POSTS_BY_WARP = tl.constexpr(f"""
+    {{
+        .reg .pred sy_p;
+        .reg .b32 sy_at, sy_end, sy_post, sy_count, sy_left, sy_lo, sy_hi;
+        .reg .b64 sy_addr, sy_word;
+        mov.b64 sy_word, 0;
+        mov.u32 sy_left, %laneid;
+        mul.wide.s32 sy_addr, $3, {_RECORD};
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v2.b32 {{sy_at, sy_end}}, {_of_slot("sy_addr", layout.SLOT_MAKES)};
+        and.b32 sy_end, sy_end, {0x7FFFFFFF & ~layout.AT_ONCE:#x};
+    SY_CHUNK:
+        setp.ge.s32 sy_p, sy_at, sy_end;
+        @sy_p bra.uni SY_DONE;
+        mul.wide.s32 sy_addr, sy_at, {_WORD};
+        add.s64 sy_addr, $1, sy_addr;
+        ld.global.v2.b32 {{sy_post, sy_count}}, {_at("sy_addr", layout.MADE_POSTS)};
+        sub.s32 sy_count, sy_count, sy_post;
+        shr.s32 sy_count, sy_count, {layout.PAIR_WORDS.bit_length() - 1};
+        mad.lo.s32 sy_post, sy_left, {layout.PAIR_WORDS}, sy_post;
+        mul.wide.s32 sy_addr, sy_post, {_WORD};
+        add.s64 sy_addr, $1, sy_addr;
+        setp.lt.s32 sy_p, sy_left, sy_count;
+        setp.ge.and.s32 sy_p, sy_left, 0, sy_p;
+        @sy_p ld.global.v2.b32 {{sy_lo, sy_hi}}, [sy_addr];
+        @sy_p mov.b64 sy_word, {{sy_lo, sy_hi}};
+        @sy_p add.s64 sy_word, $2, sy_word;
+        sub.s32 sy_left, sy_left, sy_count;
+        add.s32 sy_at, sy_at, {layout.MADE_WORDS};
+        bra.uni SY_CHUNK;
+    SY_DONE:
+        mov.b64 $0, sy_word;
+    }}
+    """)
+
+# Then, when the tile's bulk stores have been issued: as a post waits and releases, by every lane that has a word.
+ADD_BY_WARP = tl.constexpr("""
+    {
+        .reg .pred sy_p;
+        cp.async.bulk.wait_group 0;
+        bar.warp.sync 0xffffffff;
+        setp.ne.s64 sy_p, $1, 0;
+        fence.acq_rel.sys;
+        @sy_p red.relaxed.sys.global.add.u32 [$1], 1;
+        mov.b32 $0, 0;
+    }
+    """)

@@ -340,9 +340,13 @@ def push_reduce_to_all(
     *,
     split_axis: int = 0,
     reduce: str = "sum",
+    all: bool = True,
+    rows: int | None = None,
 ) -> Plan:
     """The all-reduce in one step of what every rank's kernel makes: each sends all of its contribution to `tensor` to every
     rank, and each sums all of it into `to`, in rank order. For little data, where two steps take longer than the bytes.
+    `all` False: a reduce-scatter that sends as much, of which each rank ends with its even share of rows; tiles need not end
+    where shares do. `rows`: so many are asked for, the others pad the tensor to whole tiles.
 
     `split`: chunks along `split_axis`.
     """
@@ -355,6 +359,8 @@ def push_reduce_to_all(
         split,
         split_axis,
         reduce,
+        all,
+        rows,
     )
 
 

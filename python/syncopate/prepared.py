@@ -98,6 +98,7 @@ class Prepared:
         self.recorder: Any = None  # trace.Recorder, once a call was recorded
         self._packed: dict[Hashable, Any] | None = {} if group.device == "cuda" else None
         self._by_row = set(self.schedule.tensors_by_row)
+        self._sums = self.schedule.kernel_summands > 0
         _alive.add(self)
 
     @property
@@ -123,8 +124,9 @@ class Prepared:
         own = {"sy_schedule": self.op.table_tensor_of(index), "sy_control": self.op.control_tensor}
         if stage.stated is not None:
             own |= self._flags[index]
-            if "sy_own" in stage.stated.parameters:
-                own["sy_own"] = None
+            own |= {name: None for name in ("sy_own", "sy_sums") if name in stage.stated.parameters}
+            if (sums := self.op.sum_place()) is not None:
+                own["sy_sums"] = sums
         if (place := self.op.own_place()) is not None:
             _, pitch, distance = place
             read = next(full[p] for p, tensor in stage.bind.items() if tensor == self.schedule.loads.tensor)
@@ -144,6 +146,8 @@ class Prepared:
         if self._packed is None:
             self.interpret([self.arguments(index, items) for index, items in enumerate(given())])
             return
+        if self._sums:
+            key = key, self.op.sum_place()  # an argument of the kernel, which set_output changes
         packed = self._packed.get(key)
         if packed is None:
             if len(self._packed) >= MOST_PACKED:

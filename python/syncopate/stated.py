@@ -22,6 +22,10 @@ Parameters that Syncopate fills, where the kernel has them; calls leave them out
     OWN                       constexpr: tiles whose slot says so (sy_reads_own) load through sy_own
     COPIES                    constexpr: places where a tile is stored (sy_row with a third argument); 0: where it belongs
     TELLS                     constexpr: its loaders say when all is loaded (sy_loaded), and not its end (sy_finish)
+    SUMS                      constexpr: how many contributions the programs add up when they have made their tiles
+                              (sy_await_sum, sy_add_up); 0: none. Such a call is launched beside the kernel before it in the
+                              stream: all of its programs await that one's end first (sy_await_kernel_before)
+    sy_sums                   the address (int64) where they put these sums
     STARTS_NEXT               constexpr: the next stage of a chain awaits the tiles that it reads, so the kernel lets it start
                               when it starts itself (sy_start_next); a kernel without it is overlapped by its last programs only
 
@@ -56,8 +60,9 @@ from .items import flat
 
 #: What is filled, and not a part of a call.
 ADDRESSES = ("sy_schedule", "sy_control")
-FLAGS = ("FUSED", "FETCHED", "PUSHED", "OWN", "TELLS", "COPIES", "STARTS_NEXT")
-FILLED = (*ADDRESSES, "sy_own", *FLAGS)
+FLAGS = ("FUSED", "FETCHED", "PUSHED", "OWN", "TELLS", "COPIES", "SUMS", "STARTS_NEXT")
+COUNTS = ("COPIES", "SUMS")  # of the flags
+FILLED = (*ADDRESSES, "sy_own", "sy_sums", *FLAGS)
 
 Ranges = Sequence[str] | Sequence[Sequence[str]]
 
@@ -75,7 +80,7 @@ class StatedKernel:
     element), or a list of such lists. Expressions: whole numbers, the kernel's scalars and constexprs, tile coordinates
     and, in ranges, loop iterations; + - * // %, cdiv, min, max, `table[4*m]` of known elements. `placed`: parameters
     that are loaded, or stored, where the slot says. `split`: programs that share a tile. `order`: what tiles are sorted
-    by where nothing else decides.
+    by where nothing else decides. `sums`: the constexpr that says how many contributions the programs add up, if they can.
 
     `host`: the Triton kernel that runs on host tensors, with the same names for what is bound; it gets the arguments that it
     has parameters for, and what `host_arguments(arguments, grid)` returns. Where it is given, its footprints, which the
@@ -94,6 +99,7 @@ class StatedKernel:
         split: str = "1",
         order: Sequence[str] = (),
         any_order: Sequence[str] = (),
+        sums: str = "",
         early: Mapping[str, str] | None = None,
         host: Any = None,
         host_arguments: Callable[[Mapping[str, Any], tuple[int, ...]], Mapping[str, Any]] | None = None,
@@ -115,6 +121,7 @@ class StatedKernel:
             "split": split,
             "order": list(order),
             "any_order": list(any_order),
+            **({"sums": sums} if sums else {}),
         }
         self._identities: dict[tuple, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -164,8 +171,8 @@ class StatedKernel:
 
     def filled(self, grid: tuple[int, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
         """What an unfused call is given besides its arguments."""
-        flags = {name: 0 if name == "COPIES" else False for name in FLAGS if name in self.parameters}
-        own = {"sy_own": None} if "sy_own" in self.parameters else {}
+        flags = {name: 0 if name in COUNTS else False for name in FLAGS if name in self.parameters}
+        own = {name: None for name in ("sy_own", "sy_sums") if name in self.parameters}
         if "FUSED" in self.parameters:
             return dict.fromkeys(ADDRESSES, 0) | flags | own
         table, control = self._identity(grid, arguments)
@@ -190,11 +197,14 @@ class StatedKernel:
             "FUSED": True,
             "FETCHED": loads is not None and not loads.own,
             "OWN": loads is not None and loads.own,
-            "TELLS": schedule.num_stages == 1 and schedule.kernel_tells,
+            "TELLS": schedule.num_stages == 1 and schedule.kernel_tells and schedule.kernel_summands == 0,
+            "SUMS": schedule.kernel_summands,
             "PUSHED": stores is not None,
             "COPIES": 0 if stores is None else stores.copies,
             "STARTS_NEXT": any(schedule.overlaps[stage + 1 : stage + 2]),
         }
+        if schedule.kernel_summands:  # its call has no other kernel, and is launched beside the one before it
+            values |= {"AFTER_KERNEL": True, "B_EARLY": False}  # which may write b
         return {name: value for name, value in values.items() if name in self.parameters}
 
     def on_host(self, grid: tuple[int, ...], arguments: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:

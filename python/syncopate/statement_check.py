@@ -25,7 +25,7 @@ from . import _syncopate
 from .arguments import LAUNCH_OPTIONS, base_of, bind_launch, is_descriptor, is_tensor
 from .items import flat, nested
 from .prepared import descriptor_like
-from .stated import ADDRESSES, FLAGS, StatedKernel, on_gpu
+from .stated import ADDRESSES, COUNTS, FLAGS, StatedKernel, on_gpu
 
 DEADLINE_MS = 5000
 LATE_S = 0.02
@@ -198,8 +198,9 @@ class _TileRuns:
         """One launch of the tile, as the only slot; `arrive` brings its data late, and then its signals are set."""
         words = torch.tensor(table.words, dtype=torch.int32, device=self.device)
         control = torch.tensor(table.control, dtype=torch.int32, device=self.device)
-        flags = {name: 0 if name == "COPIES" else name == "FUSED" for name in FLAGS}
-        filled = {"sy_own": None, **dict(zip(ADDRESSES, (words.data_ptr(), control.data_ptr()), strict=True))}
+        flags = {name: 0 if name in COUNTS else name == "FUSED" for name in FLAGS}
+        addresses = dict(zip(ADDRESSES, (words.data_ptr(), control.data_ptr()), strict=True))
+        filled = {"sy_own": None, "sy_sums": None, **addresses}
         items = dict(self.items)
         for name, tensor in tensors.items():
             given = self.items[name]

@@ -56,6 +56,10 @@ def without_signals(table: Any) -> Any:
             words[record + layout.MADE_POSTS + 1] = words[record + layout.MADE_POSTS]
         for phase in phases_of(words, at):
             words[phase + layout.PHASE_WAITS + 1] = words[phase + layout.PHASE_WAITS]
+    if words[layout.SUM]:
+        waits = words[layout.SUM] + layout.SUM_WAITS
+        words[waits + 1] = words[waits]
+        words[layout.OTHER] = 0  # calls of odd numbers, too, go by this one
     return table.new_tensor(words)
 
 

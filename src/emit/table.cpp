@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "syncopate/fuse/kernel_sums.hpp"
 #include "syncopate/fuse/launch.hpp"
 
 namespace syncopate::emit {
@@ -193,6 +194,39 @@ void append_loads(std::vector<std::int32_t>& words, const fuse::RankSchedule& sc
     }
 }
 
+/// What the kernel's programs sum.
+void append_sum(std::vector<std::int32_t>& words, const fuse::Schedule& schedule, std::int32_t rank,
+                std::span<const std::uint64_t> offsets, const CountedSignals& counted) {
+    const std::vector<fuse::Transfer>& transfers = schedule.ranks[static_cast<std::size_t>(rank)].transfers;
+    const auto transfer = std::ranges::find_if(transfers, fuse::is_kernel_sum);
+    if (transfer == transfers.end()) return;
+    const auto begin = static_cast<std::int32_t>(words.size());
+    append_waits(words, transfer->waits, counted);
+    const auto end = static_cast<std::int32_t>(words.size());
+    words.resize((words.size() + 3) / 4 * 4, 0);
+    words[table::sum] = static_cast<std::int32_t>(words.size());
+
+    std::vector<plan::Chunk> summands;
+    const std::int64_t slots = transfer->src.region.front().size();
+    for (std::int64_t slot = 0; slot <= slots; ++slot) {
+        if (slot == transfer->sum()->own) summands.push_back(transfer->dst);
+        if (slot == slots) break;
+        summands.push_back(transfer->src);
+        summands.back().region.front() = {slot, slot + 1};
+    }
+    const auto elements = static_cast<std::int32_t>(plan::num_elements(transfer->dst.region));
+    words.insert(words.end(), {begin, end, elements, static_cast<std::int32_t>(summands.size())});
+    // From the control block, whose offset is the last.
+    const auto append_place = [&](const plan::Chunk& chunk) {
+        const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(chunk.tensor)];
+        const std::int64_t first = fuse::first_element(tensor, chunk.region);
+        const auto item = static_cast<std::int64_t>(plan::size_of(tensor.dtype));
+        const auto offset = static_cast<std::int64_t>(offsets[static_cast<std::size_t>(chunk.tensor)]);
+        append_number(words, offset + first * item - static_cast<std::int64_t>(offsets.back()));
+    };
+    for (const plan::Chunk& summand : summands) append_place(summand);
+}
+
 /// The phases of each slot, by loop; `waits`: by slot and phase, where its waits begin and end.
 void append_phases(std::vector<std::int32_t>& words, std::span<const fuse::Slot> slots, std::int32_t loops,
                    const std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>>& waits) {
@@ -276,6 +310,7 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     if (const auto& by = of_all.stages[stage].stores)
         append_stores(words, schedule, of_all.most_stores(stage), distances(*by));
     if (const auto& by = of_all.stages[stage].loads) append_loads(words, schedule, *by, distances(*by));
+    append_sum(words, of_all, rank, offsets, counted);
     return words;
 }
 

@@ -10,6 +10,7 @@
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/inline.hpp"
 #include "syncopate/fuse/inline_reads.hpp"
+#include "syncopate/fuse/kernel_sums.hpp"
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/program.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
@@ -181,6 +182,11 @@ public:
           first_(program.stages.front(), lowered.plan) {}
 
     [[nodiscard]] std::string of_any(plan::OpRef ref, Backend backend) const {
+        if (is_sum(lowered_.plan.op(ref))) {
+            if (backend != Backend::ldst_inline || staged_)
+                return "a sum of contributions is not done by " + std::string(name_of(backend));
+            return kernel_sum_objection(first_, lowered_, ref);
+        }
         if (lowered_.done_with.contains(ref)) return "a sum reads it, not a tile";
         if (follows_sums(lowered_.plan, ref)) {
             if (backend == Backend::ldst_inline) return sum_store_objection(lowered_.plan, ref);
@@ -215,6 +221,7 @@ Result<Backends> assign(const StagedProgram& program, const Lowered& lowered, co
         [&](plan::OpRef ref, Backend backend) { return objections.of_given(ref, backend); }, options.costs);
     if (!backends) return backends;
     if (Status status = check_sum_stores(lowered.plan, *backends); !status) return status.error();
+    if (Status status = check_kernel_sums(lowered.plan, *backends); !status) return status.error();
     return backends;
 }
 

@@ -21,6 +21,7 @@ Node::Kind kind_of(const plan::Op& op) {
 Carrier carrier_of(const Lowered& lowered, plan::OpRef ref, plan::Backend backend) {
     if (lowered.done_with.contains(ref)) return Carrier::sum_loads;
     if (!is_inline(backend)) return Carrier::own;
+    if (is_sum(lowered.plan.op(ref))) return Carrier::programs;
     if (follows_sums(lowered.plan, ref)) return Carrier::sum_stores;
     return is_fetched(lowered.plan, ref) ? Carrier::tile_loads : Carrier::tile_stores;
 }

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "syncopate/fuse/kernel_sums.hpp"
 #include "syncopate/plan/check/check.hpp"
 
 namespace syncopate::fuse {
@@ -138,6 +139,7 @@ Status check_schedule(const Work& work, const Schedule& schedule, const Options&
         if (Status status = check_plain(schedule); !status) return status;
     }
     if (options.device != Device::cuda) return Done{};
+    if (Status status = check_kernel_sums(schedule); !status) return status;
     return check_library(work, schedule);
 }
 

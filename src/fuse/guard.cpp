@@ -24,6 +24,7 @@ public:
         initial_ = by_rank(plan.initial);
         final_ = by_rank(plan.final);
         for (NodeId op = 0; op < graph.num_ops(); ++op) {
+            if (graph.carrier(op) == Carrier::programs) alternating_.insert(op_of(op).src.tensor);
             touching_[source_of(op)].reading.push_back(op);
             touching_[destination_of(op)].writing.push_back(op);
         }
@@ -47,7 +48,7 @@ public:
             const std::int32_t source = source_of(id);
             const std::int32_t destination = destination_of(id);
             if (source != executor && holds(initial_[source], op.src)) ready.insert({executor, source});
-            if (destination == executor) continue;
+            if (destination == executor || alternating_.contains(op.dst.tensor)) continue;
             if (holds(initial_[destination], op.dst)) ready.insert({executor, destination});
             const bool read_by_kernel = read_by_kernel_[destination].contains(id);
             // What the call leaves there is the user's until the next call, whoever else reads it.
@@ -114,6 +115,7 @@ private:
     const Graph& graph_;
     const plan::Plan& plan_;
     std::int32_t num_ranks_;
+    std::set<std::int32_t> alternating_;            ///< tensors that need no guard (kernel_sums.hpp)
     std::vector<Touching> touching_;                ///< by rank
     std::vector<Chunks> initial_;                   ///< by rank
     std::vector<Chunks> final_;                     ///< by rank

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "syncopate/fuse/control_block.hpp"
+#include "syncopate/fuse/kernel_sums.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -23,6 +24,22 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
 
 std::uint64_t bytes_of(const plan::Tensor& tensor) {
     return static_cast<std::uint64_t>(plan::num_elements(tensor.whole())) * plan::size_of(tensor.dtype);
+}
+
+/// Bytes from a tensor's place to the one for every other call, of those that have two (kernel_sums.hpp).
+std::uint64_t turn_of(const plan::Tensor& tensor, std::uint64_t alignment) {
+    return round_up(bytes_of(tensor), alignment);
+}
+
+/// Bytes that the tensors take.
+std::vector<std::uint64_t> rooms(const Schedule& schedule, std::uint64_t alignment) {
+    std::vector<std::uint64_t> bytes;
+    for (const plan::Tensor& tensor : schedule.tensors) bytes.push_back(bytes_of(tensor));
+    for (const std::int32_t tensor : alternating_tensors(schedule)) {
+        const auto index = static_cast<std::size_t>(tensor);
+        bytes[index] += turn_of(schedule.tensors[index], alignment);
+    }
+    return bytes;
 }
 
 /// Words of the largest control block: signals, counters of made chunks, gates of relays, words of
@@ -76,9 +93,9 @@ std::int64_t words_apart(const Heap& heap) {
 Schedule lay_out_heap(Schedule schedule) {
     Heap heap;
     heap.alignment = std::lcm(bytes_of_row(schedule), kAlignment);
-    for (const plan::Tensor& tensor : schedule.tensors) {
+    for (const std::uint64_t bytes : rooms(schedule, heap.alignment)) {
         heap.tensors.push_back(round_up(heap.bytes, heap.alignment));
-        heap.bytes = heap.tensors.back() + bytes_of(tensor);
+        heap.bytes = heap.tensors.back() + bytes;
     }
     heap.control = round_up(heap.bytes, kAlignment);
     heap.control_words = control_words(schedule);
@@ -94,6 +111,14 @@ std::uint64_t heap_bytes(const Schedule& schedule) {
     return round_up(schedule.heap.bytes, std::lcm(schedule.heap.alignment, kPage));
 }
 
+std::vector<std::uint64_t> in_turn(const Schedule& schedule, std::vector<std::uint64_t> offsets) {
+    for (const std::int32_t tensor : alternating_tensors(schedule)) {
+        const auto index = static_cast<std::size_t>(tensor);
+        offsets[index] += turn_of(schedule.tensors[index], schedule.heap.alignment);
+    }
+    return offsets;
+}
+
 std::string heap_objection(const Schedule& schedule) {
     const Heap& heap = schedule.heap;
     if (heap.tensors.size() != schedule.tensors.size())
@@ -104,12 +129,13 @@ std::string heap_objection(const Schedule& schedule) {
     if (heap.control_words < control_words(schedule))
         return fmt::format("a control block of {} words is too small", heap.control_words);
     if (heap.control_words > std::int64_t{1} << 27) return "too many signals on one rank";
+    const std::vector<std::uint64_t> rooms = fuse::rooms(schedule, heap.alignment);
     std::vector<std::pair<std::uint64_t, std::uint64_t>> places;  // offset, bytes
     for (std::size_t i = 0; i < heap.tensors.size(); ++i) {
         if (heap.tensors[i] % heap.alignment != 0)
             return fmt::format("tensor {} does not lie at a multiple of {} bytes", schedule.tensors[i].name,
                                heap.alignment);
-        places.emplace_back(heap.tensors[i], bytes_of(schedule.tensors[i]));
+        places.emplace_back(heap.tensors[i], rooms[i]);
     }
     if (heap.control % kAlignment != 0) return "the control block does not lie at a multiple of 1024 bytes";
     places.emplace_back(heap.control, static_cast<std::uint64_t>(heap.control_words) * 4);

@@ -10,6 +10,7 @@
 #include "syncopate/fuse/assign.hpp"
 #include "syncopate/fuse/collective.hpp"
 #include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/kernel_sums.hpp"
 #include "syncopate/fuse/strided.hpp"
 #include "syncopate/fuse/sum_parts.hpp"
 #include "syncopate/plan/model/chunk_key.hpp"
@@ -47,7 +48,10 @@ std::string name_of_chunk(const plan::Plan& plan, const plan::Chunk& chunk) {
 class Lowering {
 public:
     Lowering(const plan::Plan& plan, const LowerOptions& options)
-        : plan_(plan), preferred_(options.preferred), parts_of_(options.parts_of) {}
+        : plan_(plan),
+          preferred_(options.preferred),
+          kernel_sums_(options.kernel_sums),
+          parts_of_(options.parts_of) {}
 
     Result<Lowered> run() {
         if (Status status = collect(); !status) return status.error();
@@ -231,7 +235,7 @@ private:
     /// What of the group's chunk each of its sums does.
     [[nodiscard]] std::vector<Region> parts_of(const Group& group) const {
         const bool whole = !group.direct.empty() || group.engine != plan::Backend::automatic || !parts_of_;
-        return whole ? std::vector<Region>{group.chunk.region} : parts_of_(group.chunk);
+        return whole ? std::vector<Region>{group.chunk.region} : parts_of_(group.rank, group.chunk);
     }
 
     void add_sums() {
@@ -246,6 +250,7 @@ private:
                 sum.dst = {group.chunk.tensor, part};
                 sum.src = slots == 0 ? group.chunk : staged(group, part, 0, slots);
                 sum.reduce = group.reduce;
+                if (kernel_sums_) sum.backend = plan::Backend::ldst_inline;
                 if (group.engine != plan::Backend::automatic &&
                     engine_objection(result_.plan, sum.src, sum.dst, group.engine).empty())
                     sum.backend = group.engine;
@@ -331,7 +336,8 @@ private:
 
     const plan::Plan& plan_;
     plan::Backend preferred_;
-    const std::function<std::vector<Region>(const plan::Chunk&)>& parts_of_;
+    bool kernel_sums_;
+    const std::function<std::vector<Region>(std::int32_t, const plan::Chunk&)>& parts_of_;
     std::vector<Group> groups_;
     std::map<OpRef, std::size_t> group_of_;
     std::map<OpRef, std::int32_t> rounds_;
@@ -406,9 +412,13 @@ Result<Lowered> lower(const plan::Plan& plan, const LowerOptions& options) {
 
 Result<Lowered> lower(const StagedProgram& program, const Options& options) {
     const std::set<plan::ChunkKey> sent = sent_on(program.plan);
-    return lower(program.plan, {.preferred = options.preferred, .parts_of = [&](const plan::Chunk& chunk) {
-                                    return parts_of_sum(program, sent, chunk, options);
-                                }});
+    const bool in_kernel = options.kernel_sums && options.device == Device::cuda;
+    const auto parts_of = [&](std::int32_t rank, const plan::Chunk& chunk) {
+        return in_kernel ? std::vector{asked_of_sum(program.plan, rank, chunk)}
+                         : parts_of_sum(program, sent, chunk, options);
+    };
+    return lower(program.plan,
+                 {.preferred = options.preferred, .kernel_sums = in_kernel, .parts_of = parts_of});
 }
 
 }  // namespace syncopate::fuse

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "syncopate/fuse/collective.hpp"
+#include "syncopate/fuse/kernel_sums.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
 
 namespace syncopate::fuse {
@@ -69,7 +70,8 @@ void guard_places(const std::vector<std::int64_t>& program_of, RankSchedule& ran
                 guard_place(slot, store);
         }
     }
-    if (rank.transfers.empty()) rank.begin_waits.clear();  // nobody is left to wait at the beginning
+    // Nobody is left to wait at the beginning.
+    if (rank.transfers.empty() || sums_in_kernel(rank)) rank.begin_waits.clear();
 }
 
 class Numbering {
@@ -100,6 +102,10 @@ public:
 
 private:
     [[nodiscard]] Carrier carrier(NodeId op) const { return graph_.carrier(op); }
+    /// Whether it is one of its rank's list.
+    [[nodiscard]] bool is_transfer(NodeId op) const {
+        return carrier(op) == Carrier::own || carrier(op) == Carrier::programs;
+    }
     [[nodiscard]] const plan::Op& op_of(NodeId op) const { return plan_.op(graph_.ref(op)); }
 
     /// By sum: the pushes that it stores at their destinations, in the order of its rank's list.
@@ -141,7 +147,7 @@ private:
             observed[rank].insert(observed[rank].end(), seen.begin(), seen.end());
         }
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
-            if (carrier(op) != Carrier::own && carrier(op) != Carrier::tile_stores) continue;
+            if (!is_transfer(op) && carrier(op) != Carrier::tile_stores) continue;
             std::vector<NodeId>& here = observed[static_cast<std::size_t>(graph_[op].rank)];
             const std::vector<NodeId> awaited = awaited_by(op);
             here.insert(here.end(), awaited.begin(), awaited.end());
@@ -167,7 +173,7 @@ private:
     void number_made() {
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
             const std::int32_t executor = graph_[op].rank;
-            const bool own = carrier(op) == Carrier::own || carrier(op) == Carrier::sum_loads;
+            const bool own = is_transfer(op) || carrier(op) == Carrier::sum_loads;
             for (const NodeId chunk : in_.placement.awaits[static_cast<std::size_t>(op)]) {
                 std::vector<Post>& to = posts_of(chunk);
                 if (!own) {
@@ -258,7 +264,7 @@ private:
                 const std::vector<Post>& told = posts_[static_cast<std::size_t>(op)];
                 out.kernel_posts.insert(out.kernel_posts.end(), told.begin(), told.end());
             }
-            if (carrier(op) == Carrier::own) out.transfers.push_back(transfer_of(rank, op));
+            if (is_transfer(op)) out.transfers.push_back(transfer_of(rank, op));
         }
         out.end_waits = waits_for(rank, in_.guards.end[rank]);
         return out;
@@ -357,9 +363,10 @@ private:
                 const SignalMeaning meaning = meaning_of(edge);
                 const std::int32_t signal = signals_[rank].find(meaning.kind, meaning.op);
                 RankSchedule& from = schedule.ranks[static_cast<std::size_t>(meaning.op.rank)];
-                std::vector<Post>& posts = edge.lag == 0                               ? from.begin_posts
-                                           : graph_[edge.from].kind == Node::Kind::end ? from.end_posts
-                                                                                       : from.kernel_posts;
+                const bool at_end = graph_[edge.from].kind == Node::Kind::end && !sums_in_kernel(from);
+                std::vector<Post>& posts = edge.lag == 0 ? from.begin_posts
+                                           : at_end      ? from.end_posts
+                                                         : from.kernel_posts;
                 posts.push_back({static_cast<std::int32_t>(rank), signal});
                 schedule.ranks[rank].begin_waits.push_back({signal, edge.lag});
             }

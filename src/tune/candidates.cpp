@@ -210,9 +210,30 @@ private:
             for (const TileConfig& tile : tiles_of_last_round())
                 add({.tiles = {tile}, .split = 1, .one_step = true, .backend = Backend::tma_inline});
         }
+        kernel_sums();
         add({.placement = Placement::after});
         for (const auto& [count, gbps] : machine_.rates.engine_sum_gbps.points)
             add({.placement = Placement::after, .engine_blocks = static_cast<std::int32_t>(count)});
+    }
+
+    /// The product's programs sum: of all that every rank makes, or, where tiles end with the ranks' rows, of
+    /// what is for them.
+    void kernel_sums() {
+        if (machine_.rates.gluon_tflops <= 0 || !gluon_multiplies(problem_.dtype)) return;
+        add_gluon({.split = 1, .one_step = true, .kernel_sums = true});
+        if (operator_row(problem_.op)->kind != Kind::scatters) return;
+        const std::int32_t programs = problem_.num_sms > 0 ? problem_.num_sms : machine_.num_sms;
+        std::vector<TileConfig> tiles = gluon_tile_configs(problem_.operands(), shapes_.front(), programs);
+        std::erase_if(tiles, [&](const TileConfig& tile) {
+            return shapes_.front().m % (std::int64_t{problem_.ranks} * tile.block_m) != 0;
+        });
+        if (tiles.empty()) return;
+        const TileConfig quickest = *std::ranges::min_element(tiles, {}, [&](const TileConfig& tile) {
+            return gluon_product_us(machine_, problem_.operands(), shapes_.front(), tile, programs);
+        });
+        Strategy whole = complete(problem_, machine_,
+                                  {.kernel = ProductKernel::gluon, .tiles = {quickest}, .split = 1, .kernel_sums = true});
+        if (names_.insert(name_of(whole)).second) made_.push_back(std::move(whole));
     }
 
     /// The default strategy with its tiles in other orders. What they do to caches the estimate does not

@@ -71,6 +71,7 @@ Strategy with_departure(const Problem& problem, const Machine& machine, Kind kin
 /// where any do.
 Strategy by_plain_kernel(Strategy made, bool cuda) {
     made.kernel = ProductKernel::plain;
+    if (cuda) made.kernel_sums = false;
     if (cuda) made.tiles.clear();
     constexpr std::int32_t kSlab = 64;  // columns: tiles of the plain kernel have a power of two of them
     for (TileConfig& tile : made.tiles) {
@@ -99,7 +100,8 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
         made.backend = Backend::ldst_dedicated;
         if (after && !made.engine_blocks) made.engine_blocks = blocks_after(problem, machine, shapes.front());
     }
-    if (made.one_step && cuda && made.backend == Backend::automatic) made.backend = Backend::tma_inline;
+    const bool stores = made.one_step || made.kernel_sums;
+    if (stores && cuda && made.backend == Backend::automatic) made.backend = Backend::tma_inline;
     if (!made.engine_blocks) made.engine_blocks = enough_blocks(machine);
     const std::int32_t sms = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
     const bool beside = cuda && fuse::is_engine(made.backend) && !after;

@@ -51,6 +51,7 @@ public:
         }
         if (strategy_.placement == Placement::unfused) return unfused();
         if (strategy_.placement == Placement::after) return after(made);
+        if (strategy_.kernel_sums) return summed(made);
         made.fixed += gluon() && comes_before() ? rates_.gluon_fused_us : rates_.fused_us;
         if (strategy_.one_step) return in_one_step(made);
         if (comes_before()) return reads(made);
@@ -291,6 +292,21 @@ private:
             rates_.sum_us + over((problem_.ranks + 1) * whole_bytes / parts(), rates_.sum_gbps);
         made.communicate = carried + sum;
         return whole(made, std::max(made.compute + stall, carried + made.compute / rounds()) + sum);
+    }
+
+    /// Tiles are stored at their owners, or at all ranks, and the product's programs sum.
+    [[nodiscard]] Estimate summed(Estimate made) const {
+        const double rows = static_cast<double>(grid_.rows * tile_.block_m);  // stored whole
+        const double whole_bytes = rows * static_cast<double>(shape_.n) * problem_.out_item();
+        const double sent = strategy_.one_step ? whole_bytes * (problem_.ranks - 1) : step_bytes_;
+        made.communicate = over(sent, rates_.tile_store_gbps.at(sent / kMib));
+        made.fixed += rates_.kernel_sums_us;
+        const double sum = over(sent + whole_bytes, rates_.kernel_sums_gbps);
+        // What all but the last round makes leaves beside it. Tiles for one rank after those for another read the
+        // weights anew.
+        const double left = made.communicate / rounds();
+        const double weights = strategy_.one_step ? 0 : weights_us(row_groups(), 0);
+        return whole(made, std::max(made.compute, weights) + left + sum);
     }
 
     [[nodiscard]] double rounds() const {

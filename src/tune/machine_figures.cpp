@@ -30,6 +30,8 @@ std::span<const FigureRow> machine_figures() {
         FigureRow{"kernel_us", kUs, "each further kernel of a call", &R::kernel_us},
         FigureRow{"fused_us", kUs, "what a fused kernel takes more than a plain one", &R::fused_us},
         FigureRow{"gluon_fused_us", kUs, "the same of the Gluon GEMM that waits for its rows, whose loaders tell peers", &R::gluon_fused_us},
+        FigureRow{"kernel_sums_us", kUs, "a product whose programs sum, beside the product and the bytes that it stores at peers", &R::kernel_sums_us},
+        FigureRow{"kernel_sums_gbps", kGb, "the same: what they read and write", &R::kernel_sums_gbps},
         FigureRow{"poll_us", kUs, "a wait that is over, at a program's first tile", &R::poll_us},
         FigureRow{"phase_us", kUs, "each further phase of a tile", &R::phase_us},
         FigureRow{"beside_copies", kShare, "a product beside copies: times what it takes alone", &R::beside_copies},

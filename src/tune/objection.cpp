@@ -69,11 +69,27 @@ std::string reduction_objection(const Question& asked) {
     const Strategy& s = asked.strategy;
     const std::int32_t others = asked.problem.ranks - 1;
     if (s.one_step) {
-        if (asked.kind != Kind::reduces) return "only an all-reduce may be done in one step";
+        if (!reduces(asked.kind)) return "only sums are done in one step";
         if (s.pull || s.stored != 0 || s.pulled != 0 || s.placement != Placement::fused)
             return "in one step all contributions are sent, by the kernel or beside it";
         if (others >= kMostDirectSources)
             return fmt::format("one step has at most {} ranks", kMostDirectSources);
+    }
+    if (s.kernel_sums) {
+        if (!reduces(asked.kind)) return "the product has nothing to sum";
+        if (s.kernel != ProductKernel::gluon) return "only the Gluon kernel sums";
+        if (s.placement != Placement::fused || s.pull || s.pulled != 0 || s.split.value_or(1) > 1)
+            return "the product's programs sum once, what tiles have stored at their owners";
+        if (asked.kind == Kind::reduces && !s.one_step) return "the product's programs send no sums";
+        if (s.backend != Backend::automatic && s.backend != Backend::tma_inline)
+            return "where the product's programs sum, tiles store what they make";
+        if (others >= kMostDirectSources)
+            return fmt::format("the product's programs sum for at most {} ranks", kMostDirectSources);
+        if (asked.kind == Kind::scatters && asked.last.m <= others) return "some rank would have nothing to sum";
+        const std::int64_t block = s.tiles.empty() ? 1 : s.tiles.back().block_m;
+        if (!s.one_step && asked.last.m % (asked.problem.ranks * block) != 0)
+            return fmt::format("some tile of {} rows is for several of {} ranks, and stored at one", block,
+                               asked.problem.ranks);
     }
     if (!reduces(asked.kind))
         return s.stored != 0 || s.pulled != 0 ? "only contributions to sums are stored or pulled" : "";

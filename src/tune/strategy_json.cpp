@@ -54,7 +54,7 @@ private:
 
     bool strategy() {
         const JsonPath root;
-        static constexpr std::array<JsonField, 16> kFields{{{"placement", false},
+        static constexpr std::array<JsonField, 17> kFields{{{"placement", false},
                                                             {"kernel", false},
                                                             {"tiles", false},
                                                             {"programs", false},
@@ -65,6 +65,7 @@ private:
                                                             {"stored", false},
                                                             {"pulled", false},
                                                             {"one_step", false},
+                                                            {"kernel_sums", false},
                                                             {"backend", false},
                                                             {"engine_blocks", false},
                                                             {"sum_parts", false},
@@ -73,7 +74,7 @@ private:
         std::array<Index, kFields.size()> at;
         if (!fields(0, root, kFields, at)) return false;
         const auto [placement, kernel, tiles, programs, chunking, split, split_axis, pull, stored, pulled,
-                    one_step, backend, engine_blocks, sum_parts, phases, tile_order] = at;
+                    one_step, kernel_sums, backend, engine_blocks, sum_parts, phases, tile_order] = at;
         const auto path = [&](std::string_view key) { return JsonPath{&root, key}; };
         return (!has(placement) || word(placement, path("placement"), kNumPlacements, made_.placement)) &&
                (!has(kernel) || word(kernel, path("kernel"), kNumKernels, made_.kernel)) &&
@@ -86,6 +87,7 @@ private:
                (!has(stored) || integer(stored, path("stored"), 0, kMost, made_.stored)) &&
                (!has(pulled) || integer(pulled, path("pulled"), 0, kMost, made_.pulled)) &&
                (!has(one_step) || boolean(one_step, path("one_step"), made_.one_step)) &&
+               (!has(kernel_sums) || boolean(kernel_sums, path("kernel_sums"), made_.kernel_sums)) &&
                (!has(backend) || word(backend, path("backend"), plan::kNumBackends, made_.backend)) &&
                (!has(engine_blocks) ||
                 optional(engine_blocks, path("engine_blocks"), 0, made_.engine_blocks)) &&
@@ -229,6 +231,7 @@ std::string to_json(const Strategy& strategy) {
     members.number("stored", strategy.stored, usual.stored);
     members.number("pulled", strategy.pulled, usual.pulled);
     members.number("one_step", strategy.one_step, usual.one_step);
+    members.number("kernel_sums", strategy.kernel_sums, usual.kernel_sums);
     if (strategy.backend != usual.backend) members.add("backend", quoted(plan::name_of(strategy.backend)));
     members.optional("engine_blocks", strategy.engine_blocks);
     members.number("sum_parts", strategy.sum_parts, usual.sum_parts);

@@ -55,7 +55,7 @@ TEST(Lower, WhoWaitedForAContributionWaitsForItsSum) {
 }
 
 TEST(Lower, ASumInPartsReadsThePartsOfEachSlotAndWhoWaitedWaitsForAllOfThem) {
-    const auto halves = [](const plan::Chunk& chunk) {
+    const auto halves = [](std::int32_t, const plan::Chunk& chunk) {
         std::vector<plan::Region> parts{chunk.region, chunk.region};
         parts[0][1] = {0, 2};
         parts[1][1] = {2, 4};

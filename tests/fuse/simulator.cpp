@@ -9,6 +9,8 @@
 #include <random>
 #include <utility>
 
+#include "syncopate/fuse/kernel_sums.hpp"
+
 namespace syncopate::fuse {
 namespace {
 
@@ -73,9 +75,14 @@ public:
         epoch_.resize(num_ranks, 0);
         open_programs_.resize(num_ranks, std::vector<std::int64_t>(schedule.stages.size(), 0));
         loading_.resize(num_ranks, 0);
+        turns_.resize(schedule.tensors.size(), 0);
+        for (const std::int32_t tensor : alternating_tensors(schedule)) {
+            if (options.alternate) turns_[tensor] = num_elements(schedule.tensors[tensor].whole());
+        }
         for (std::size_t rank = 0; rank < num_ranks; ++rank) {
-            for (const plan::Tensor& tensor : schedule.tensors) {
-                memory_[rank].emplace_back(num_elements(tensor.whole()), Content{});
+            for (std::size_t tensor = 0; tensor < schedule.tensors.size(); ++tensor) {
+                const std::int64_t elements = num_elements(schedule.tensors[tensor].whole());
+                memory_[rank].emplace_back(elements + turns_[tensor], Content{});
             }
             counters_.emplace_back(schedule.ranks[rank].chunks.size(), 0);
             signals_[rank].resize(schedule.ranks[rank].signals.size(), 0);
@@ -155,6 +162,11 @@ private:
             return holding.rank == rank && holding.chunk.tensor == tensor && holding.partial;
         });
         return plan::test::small_integer(tensor, element, partial ? rank : -1);
+    }
+
+    /// Elements from a tensor's first place to the one of the call in which `rank` is.
+    [[nodiscard]] std::int64_t turn(std::int32_t rank, std::int32_t tensor) const {
+        return epoch_[rank] % 2 * turns_[tensor];
     }
 
     /// The element that a tile or the end reads must have the value that the plan gives it there.
@@ -250,8 +262,8 @@ private:
                                      for (const std::int64_t e : half) {
                                          const float value = given(program_.plan.produced, rank, tensor, e);
                                          for (const Element& to : stored_at(rank, slot, tensor, e))
-                                             memory_[to.rank][to.tensor][to.index] = {epoch_[rank], false,
-                                                                                      value};
+                                             memory_[to.rank][to.tensor][to.index + turn(rank, to.tensor)] = {
+                                                 epoch_[rank], false, value};
                                      }
                                  }});
             }
@@ -376,13 +388,14 @@ private:
         for (const Source& source : sources) {
             const auto from = elements_of(schedule_.tensors[source.chunk.tensor], source.chunk.region);
             for (const auto& [first, last] : halves_of(from.size())) {
-                steps.push_back(
-                    {{}, [=, this] {
-                         for (std::size_t at = first; at < last; ++at) {
-                             expect(source.rank, source.chunk.tensor, from[at], epoch_[rank], who, summed);
-                             add(at % to.size(), memory_[source.rank][source.chunk.tensor][from[at]].value);
-                         }
-                     }});
+                steps.push_back({{}, [=, this] {
+                                     const std::int32_t tensor = source.chunk.tensor;
+                                     for (std::size_t at = first; at < last; ++at) {
+                                         const std::int64_t element = from[at] + turn(rank, tensor);
+                                         expect(source.rank, tensor, element, epoch_[rank], who, summed);
+                                         add(at % to.size(), memory_[source.rank][tensor][element].value);
+                                     }
+                                 }});
             }
         }
         for (const auto& [first, last] : halves_of(to.size())) {
@@ -516,7 +529,8 @@ private:
     bool tells_;  ///< peers may overwrite when all is loaded, not when the kernel has ended
     std::int64_t num_programs_ = 0;
     std::vector<std::vector<std::vector<Content>>> memory_;  ///< by rank, tensor, element
-    std::vector<std::vector<std::int64_t>> counters_;        ///< by rank and made chunk
+    std::vector<std::int64_t> turns_;  ///< by tensor: elements between its two places; 0: it has one
+    std::vector<std::vector<std::int64_t>> counters_;  ///< by rank and made chunk
     std::vector<std::vector<std::int64_t>> signals_;
     std::vector<std::int32_t> epoch_;
     std::vector<std::vector<std::int64_t>> open_programs_;  ///< by rank and stage

@@ -29,6 +29,8 @@ struct SimulatorOptions {
     /// What tiles must read, and what must be there at the end of a call, where the plan says so; null: any
     /// value of the call.
     const plan::test::Memory* values = nullptr;
+    /// What kernels sum from has two places, for every other call (kernel_sums.hpp); false: only one.
+    bool alternate = true;
 };
 
 /// What went wrong: stale, early or wrong data that was read, or that nobody can go on; nullopt if all calls

@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -25,10 +26,13 @@ sys.path.insert(0, str(ROOT / "tests"))
 import syncopate as sy  # noqa: E402
 from sections import expect, judge_many, ours, rank, run, size, straggle  # noqa: E402
 from syncopate import ops  # noqa: E402
-from syncopate.strategy import Chunking, Strategy, Way  # noqa: E402
+from syncopate.strategy import Chunking, Strategy, Tiling, Way  # noqa: E402
 
 SLICES = 8
 
+#: The product's programs sum what all ranks make, and what tiles make for one rank each.
+ONE_STEP = Strategy(kernel="gluon", one_step=True, kernel_sums=True)
+OWNED = Strategy(kernel="gluon", kernel_sums=True)
 
 EXCHANGES = (ops.MatmulAllToAll, ops.AllToAllMatmul)
 
@@ -201,8 +205,6 @@ def ways() -> None:
             "one_step",
             "one_step:2",
         ):
-            if name.startswith("one_step") and operator is ops.MatmulReduceScatter:
-                continue
             for m, n, k in ((512 * p, 2048, 512), (100 * p + 3, 1024, 256)):
                 if name.startswith(("mixed", "narrow")) and m % (128 * p):
                     continue  # a tile cannot be copied and stored elsewhere
@@ -219,6 +221,50 @@ def ways() -> None:
                 what = f"{operator.__name__} {m}x{n}x{k} {name}"
                 expect(tagged.bad.item() == 0, f"{what}: {tagged.bad.item()} wrong")
                 op.close()
+
+
+def kernel_sums() -> None:
+    """Sums by the product's own programs: a row for each rank and more, tiles that end elsewhere than the tensor and the ranks'
+    rows, split K and several rounds, both dtypes; the output given, new, and with rows apart."""
+    p = size()
+    cases = [(m, 1024, 640) for m in (p, p + 1, 16, 33, 64, 100, 250)]
+    cases += [(16, 2304, 7168), (64, 520, 72), (48, 8192, 512), (300, 4096, 256), (512, 1024, 2048)]
+    for operator in (ops.MatmulReduceScatter, ops.MatmulAllReduce):
+        for m, n, k in cases:
+            for dtype in (torch.bfloat16, torch.float16):
+                check_kernel_sums(operator, m, n, k, dtype, ONE_STEP)
+    for m, n, k in ((128 * p, 1024, 640), (256 * p, 4096, 256), (64 * p, 2304, 7168)):
+        for rows in (64, 128):
+            if m % (rows * p):
+                continue  # a tile would be for several ranks
+            tiling = Tiling(rows, 64, 64, 4, -1)
+            check_kernel_sums(
+                ops.MatmulReduceScatter, m, n, k, torch.bfloat16, replace(OWNED, tilings=(tiling,))
+            )
+
+
+def check_kernel_sums(operator: type, m: int, n: int, k: int, dtype: torch.dtype, strategy: Strategy) -> None:
+    what = f"{operator.__name__} {m}x{n}x{k} {dtype} {'one step' if strategy.one_step else 'owned'}"
+    tagged = Tagged(m, n, k, dtype)
+    op = operator(m, n, k, dtype, strategy=strategy)
+    x = torch.empty(m, k, device="cuda", dtype=dtype)
+    poison(op)
+    expect(op.prepare().schedule.kernel_summands == size(), f"{what}: who sums")
+    for call in range(6):
+        tagged.fill(x)
+        wide = torch.full((op.out_rows, n + 8), float("nan"), device="cuda", dtype=dtype)
+        given = torch.full((op.out_rows, n), float("nan"), device="cuda", dtype=dtype)
+        out = op(x, tagged.w, (None, given, wide[:, :n])[call % 3])
+        tagged.judge_result(operator, out)
+    op.check()
+    expect(tagged.bad.item() == 0, f"{what}: {tagged.bad.item()} wrong")
+    torch.manual_seed(rank())
+    x = torch.randn(m, k, device="cuda", dtype=dtype)
+    w = torch.randn(k, n, device="cuda", dtype=dtype)
+    total = summed(op, x, w)
+    mine = total if operator is ops.MatmulAllReduce else total[tagged.first : tagged.first + tagged.rows]
+    expect(torch.equal(op(x, w), mine), f"{what}: other bits than the unmodified kernel's, summed")
+    op.close()
 
 
 def stages() -> None:
@@ -283,6 +329,9 @@ def queued() -> None:
         (ops.AllToAllMatmul, 1024, 1792, 4096, {}),
         (ops.AllToAllMatmul, 4096, 1792, 4096, {}),
         (ops.AllToAllMatmul, 2048, 3584, 1024, {"strategy": Strategy(chunking=Chunking(2))}),
+        (ops.MatmulReduceScatter, 50, 2048, 896, {"strategy": ONE_STEP}),
+        (ops.MatmulAllReduce, 17, 2048, 896, {"strategy": ONE_STEP}),
+        (ops.MatmulReduceScatter, 512, 2048, 896, {"strategy": OWNED}),
     ):
         tagged = Tagged(m, n, k, torch.bfloat16)
         op = ours(operator, m, n, k, **options)
@@ -310,6 +359,8 @@ def many() -> None:
     m, n, k = 256 * size(), 1024, 512
     for operator in (ops.AllGatherMatmul, ops.MatmulReduceScatter, ops.MatmulAllReduce, *EXCHANGES):
         many_of(ours(operator, m, n, k))
+    many_of(ops.MatmulReduceScatter(50, n, k, strategy=ONE_STEP), " by the product's programs")
+    many_of(ops.MatmulAllReduce(17, n, k, strategy=ONE_STEP), " by the product's programs")
 
 
 def many_blocks() -> None:
@@ -346,14 +397,17 @@ def of_all(mine: torch.Tensor) -> list[torch.Tensor]:
 
 def graphs() -> None:
     """One call captured as a CUDA graph, replayed 200 times with fresh data and stragglers, mixed with eager calls."""
-    m, n, k = 2048, 2048, 1792
+    n, k = 2048, 1792
     for operator, options in (
+        (ops.MatmulReduceScatter, {"strategy": ONE_STEP}),
+        (ops.MatmulAllReduce, {"strategy": ONE_STEP}),
         (ops.MatmulReduceScatter, {}),
         (ops.MatmulReduceScatter, {"strategy": Strategy(split=3)}),
         (ops.MatmulAllReduce, {}),
         (ops.MatmulAllReduce, {"strategy": Strategy(split=4)}),
         *((operator, {}) for operator in EXCHANGES),
     ):
+        m = 50 if options.get("strategy") is ONE_STEP else 2048
         tagged = Tagged(m, n, k, torch.bfloat16)
         op = ours(operator, m, n, k, **options)
         out = torch.empty(op.out_rows, n, device="cuda", dtype=torch.bfloat16)
@@ -391,9 +445,13 @@ def graphs() -> None:
 
 def streams() -> None:
     """Two ops in flight on two streams, with stragglers on each, so that ranks meet them in any order."""
-    kinds = [(2048, 2048, 1792), (1024, 3584, 1024)]
+    two_streams([(2048, 2048, 1792), (1024, 3584, 1024)], {})
+    two_streams([(64, 8192, 1792), (50, 8192, 1024)], {"strategy": ONE_STEP})
+
+
+def two_streams(kinds: list[tuple[int, int, int]], options: dict) -> None:
     tagged = [Tagged(*kind, torch.bfloat16) for kind in kinds]
-    fused = [ours(ops.MatmulReduceScatter, *kind) for kind in kinds]
+    fused = [ours(ops.MatmulReduceScatter, *kind, **options) for kind in kinds]
     depth = 5
     outs = [
         [torch.empty(t.rows, t.n, device="cuda", dtype=torch.bfloat16) for _ in range(depth)] for t in tagged
@@ -483,11 +541,12 @@ def examples() -> None:
 
 def absent() -> None:
     """A rank that never calls: the others fail within the deadline, naming rank and chunk, and the call's end itself tells
-    the host; nothing hangs. With tiles stored at their owners, and with copies."""
+    the host; nothing hangs. With tiles stored at their owners, with copies, and with sums by the product's programs."""
     x = torch.zeros(512, 512, device="cuda", dtype=torch.bfloat16)
     w = torch.zeros(512, 512, device="cuda", dtype=torch.bfloat16)
-    for backend in ("tma_inline", "copy_engine"):
-        op = ops.MatmulReduceScatter(512, 512, 512, deadline=2.0, strategy=Strategy(backend=backend))
+    for backend in ("tma_inline", "copy_engine", "kernel_sums"):
+        strategy = ONE_STEP if backend == "kernel_sums" else Strategy(backend=backend)
+        op = ops.MatmulReduceScatter(512, 512, 512, deadline=2.0, strategy=strategy)
         op.prepare(w)
         torch.cuda.synchronize()
         dist.barrier()
@@ -639,6 +698,7 @@ SECTIONS = {
         shapes,
         operators,
         ways,
+        kernel_sums,
         stages,
         examples,
         queued,

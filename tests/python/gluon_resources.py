@@ -81,6 +81,14 @@ def gemms():
     )
     yield "128x256x64/3 fused own", GluonTiling(128, 256, 64, 3), fused | {"OWN": True}
     yield "128x256x64/3 fused transposed", GluonTiling(128, 256, 64, 3), fused | {"w_transposed": True}
+    sums = {"FUSED": True, "B_EARLY": True, "PUSHED": True}
+    yield (
+        "16x32x128/16 fused pushed to 8, sums 8",
+        GluonTiling(16, 32, 128, 16),
+        sums | {"COPIES": 8, "SUMS": 8},
+    )
+    yield "64x64x128/6 split 2 fused pushed, sums 2", GluonTiling(64, 64, 128, 6, 2), sums | {"SUMS": 2}
+    yield "128x128x64/5 fused pushed, sums 4", GluonTiling(128, 128, 64, 5), sums | {"SUMS": 4}
     fp8 = fused | {"OWN": True, "w_transposed": True, "scales": "row"}
     yield "16x32x128/32 fp8 rows fused own", GluonTiling(16, 32, 128, 32), fp8 | {"M": 16}
     yield "64x64x128/12 split 2 fp8 rows fused own", GluonTiling(64, 64, 128, 12, 2), fp8
@@ -135,6 +143,8 @@ def compile_gemm(tiling, options):
     )
     if arguments.get("OWN"):
         arguments["sy_own"] = arguments["a_desc"]
+    if arguments.get("SUMS"):
+        arguments["sy_sums"] = 1 << 40
     arguments["sy_schedule"] = arguments["sy_control"] = 1 << 40  # addresses
     return gluon_matmul.warmup(*jit.in_order(gluon_matmul, arguments), grid=(132,), **tiling.options())
 

@@ -446,26 +446,42 @@ def check_stored(place: ranks.Place) -> None:
 
 
 def check_one_step(place: ranks.Place) -> None:
-    """An all-reduce in one step: tiles stored at all ranks, or copied, whole tiles of rows and ragged ones."""
+    """An all-reduce in one step: tiles stored at all ranks, or copied, whole tiles of rows and ragged ones. A reduce-scatter that
+    sends as much, of rows that are no multiple of the ranks. Rows that pad what kernels would sum are in nobody's result."""
     rank, size = place.rank, place.size
     n, k = 64, 32
     tiling = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
-    for number, (m, backend, split) in enumerate(
-        ((48, "tma_inline", 1), (64, "tma_inline", 2), (48, "copy_engine", 1), (50, "tma_inline", 1))
-    ):
+    everywhere, shares = ops.MatmulAllReduce, ops.MatmulReduceScatter
+    for number, (operator, m, backend, split, in_kernel) in enumerate(
+        (
+            (everywhere, 48, "tma_inline", 1, False), (everywhere, 64, "tma_inline", 2, False),
+            (everywhere, 48, "copy_engine", 1, False), (everywhere, 50, "tma_inline", 1, False),
+            (everywhere, 50, "tma_inline", 1, True), (shares, 48, "tma_inline", 1, False),
+            (shares, 50, "copy_engine", 2, False), (shares, 50, "tma_inline", 1, True),
+        )
+    ):  # fmt: skip
+        what = f"{operator.__name__} in one step, {m} rows, {backend}, split {split}, padded {in_kernel}"
         group = of_folder(place.folder, rank, size, f"{place.run_id}-one-step-{number}", "host")
-        chosen = ops.Strategy((tiling,), one_step=True, backend=backend, split=split)
-        op = ops.MatmulAllReduce(m, n, k, torch.float32, group, strategy=chosen, host_delay=1e-3, seed=rank)
-        stores = op.prepare().schedule.stores
-        inline = backend == "tma_inline" and m % 16 == 0
-        expect((stores.copies if stores else 0) == (size if inline else 0), f"{m} rows, {backend}: {stores}")
+        chosen = ops.Strategy((tiling,), one_step=True, backend=backend, split=split, kernel_sums=in_kernel)
+        op = operator(m, n, k, torch.float32, group, strategy=chosen, host_delay=1e-3, seed=rank)
+        schedule = op.prepare().schedule
+        padded = -(-m // 16) * 16 if in_kernel else m
+        expect(op.prepared.tensors["C"].shape[0] == padded, f"{what}: {schedule.tensors}")
+        expect(schedule.kernel_summands == 0, f"{what}: kernels sum nothing here")
+        inline = backend == "tma_inline" and padded % 16 == 0
+        stores = schedule.stores
+        expect((stores.copies if stores else 0) == (size if inline else 0), f"{what}: {stores}")
+        mine = slice(0, m) if operator is everywhere else shard_of(rank, size, m)
         for call in times(4):
             inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
             weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
             parts = [x @ w for x, w in zip(inputs, weights, strict=True)]
-            expect(
-                torch.equal(op(inputs[rank], weights[rank]), in_order(parts)), f"{m}, {backend}, call {call}"
-            )
+            for tensor in op.prepared.tensors.values():
+                tensor.fill_(float("nan"))
+            group.barrier(f"poisoned-{call}")
+            out = torch.full((op.out_rows, n + 8), float("nan"))[:, :n] if call % 2 else op.result()
+            y = op(inputs[rank], weights[rank], out)
+            expect(torch.equal(y, in_order(parts)[mine]), f"{what}, call {call}")
         op.close()
 
 

@@ -121,6 +121,27 @@ TEST(Estimate, HidesTransfersUnderALargeProductAndNotUnderASmallOne) {
     EXPECT_GT(exposed_share("all_gather_matmul:M=8192,N=512,K=12288"), 0.5);
 }
 
+TEST(Candidates, LetTheProductsProgramsSumInOneStepOrAtOwnersWhereTilesEndWithTheirRows) {
+    const Machine machine = *find_machine("h100x2");
+    const auto ways = [&](const std::string& spec) {  // in one step, at owners
+        const Problem problem = problem_of(spec, 2);
+        std::pair<bool, bool> found;
+        for (const Candidate& candidate : rank_candidates(problem, machine)) {
+            if (!candidate.strategy.kernel_sums) continue;
+            EXPECT_EQ(strategy_objection(problem, candidate.strategy), "") << candidate.name;
+            (candidate.strategy.one_step ? found.first : found.second) = true;
+        }
+        return found;
+    };
+    EXPECT_EQ(ways("matmul_reduce_scatter:M=128,N=4096,K=1792"), (std::pair{true, true}));
+    EXPECT_EQ(ways("matmul_reduce_scatter:M=64,N=4096,K=1792"), (std::pair{true, false}))
+        << "one tile has the rows of both ranks";
+    EXPECT_EQ(ways("matmul_reduce_scatter:M=150,N=4096,K=1792"), (std::pair{true, false}));
+    EXPECT_EQ(ways("matmul_all_reduce:M=128,N=4096,K=1792"), (std::pair{true, false}));
+    EXPECT_EQ(ways("matmul_all_reduce:M=64,N=4096,K=1792,dtype=fp32"), (std::pair{false, false}));
+    EXPECT_EQ(ways("all_gather_matmul:M=64,N=4096,K=1792"), (std::pair{false, false}));
+}
+
 TEST(Estimate, OfAFasterMachineIsShorter) {
     const Problem problem = problem_of("all_gather_matmul:M=8192,N=512,K=12288");
     const Machine slow = machine_of(8);
@@ -168,13 +189,55 @@ TEST(Objection, SaysWhyTheRuntimeCannotCarryOutAStrategy) {
     EXPECT_EQ(why(reduce, {.one_step = true, .backend = plan::Backend::tma_inline}), "");
     EXPECT_NE(why(reduce, {.stored = 1, .one_step = true}), "");
     EXPECT_NE(why(gather, {.one_step = true}), "");
-    EXPECT_NE(why("matmul_reduce_scatter:M=1024,N=512,K=1024", {.one_step = true}), "");
+    EXPECT_EQ(why("matmul_reduce_scatter:M=1024,N=512,K=1024", {.one_step = true}), "");
     EXPECT_NE(why(reduce, {.backend = plan::Backend::nccl}), "");
     EXPECT_NE(why(reduce, {.backend = plan::Backend::host}), "");
     EXPECT_NE(why(reduce, {.chunking = {.rows = 2}}), "");
     EXPECT_NE(why(gather, {.tiles = {TileConfig{}}, .chunking = {.slices = {100, 924}}}), "");
     EXPECT_NE(why(gather, {.tiles = {TileConfig{}}, .chunking = {.slices = {512}}}), "");
     EXPECT_EQ(why(gather, {.tiles = {TileConfig{}}, .chunking = {.slices = {256, 768}}}), "");
+}
+
+TEST(Objection, SaysWhyTheProductsProgramsCannotSum) {
+    const auto why = [](const std::string& spec, Strategy strategy) {
+        strategy.kernel_sums = true;
+        return strategy_objection(problem_of(spec, 4), strategy);
+    };
+    using enum ProductKernel;
+    const std::string reduce = "matmul_all_reduce:M=64,N=4096,K=1792";
+    const std::string scatter = "matmul_reduce_scatter:M=64,N=4096,K=1792";
+    const TileConfig rows_of_16{.block_m = 16, .block_n = 64, .block_k = 128, .stages = 10};
+    const TileConfig rows_of_64{.block_m = 64, .block_n = 64, .block_k = 128, .stages = 6};
+
+    EXPECT_EQ(why(reduce, {.kernel = gluon, .one_step = true}), "");
+    EXPECT_EQ(why(reduce, {.kernel = gluon, .tiles = {rows_of_64}, .one_step = true}), "");
+    EXPECT_EQ(why(scatter, {.kernel = gluon, .tiles = {rows_of_64}, .one_step = true}), "")
+        << "in one step tiles need not end where shares do";
+    EXPECT_EQ(why(scatter, {.kernel = gluon, .tiles = {rows_of_16}}), "");
+    EXPECT_EQ(why(scatter, {.kernel = gluon, .tiles = {rows_of_16}, .backend = plan::Backend::tma_inline}),
+              "");
+
+    EXPECT_EQ(why(reduce, {.one_step = true}), "only the Gluon kernel sums");
+    EXPECT_EQ(why("all_gather_matmul:M=64,N=4096,K=1792", {.kernel = gluon}),
+              "the product has nothing to sum");
+    EXPECT_EQ(why("matmul_all_to_all:M=64,N=4096,K=1792", {.kernel = gluon}),
+              "the product has nothing to sum");
+    EXPECT_EQ(why(reduce, {.kernel = gluon}), "the product's programs send no sums");
+    EXPECT_EQ(why("matmul_reduce_scatter:M=3,N=4096,K=1792", {.kernel = gluon, .one_step = true}),
+              "some rank would have nothing to sum");
+    EXPECT_EQ(why("matmul_all_reduce:M=3,N=4096,K=1792", {.kernel = gluon, .one_step = true}), "")
+        << "every rank sums all of it";
+    EXPECT_EQ(why(scatter, {.kernel = gluon, .tiles = {rows_of_64}}),
+              "some tile of 64 rows is for several of 4 ranks, and stored at one");
+    EXPECT_EQ(why(scatter, {.kernel = gluon, .one_step = true, .backend = plan::Backend::copy_engine}),
+              "where the product's programs sum, tiles store what they make");
+    const std::string once = "the product's programs sum once, what tiles have stored at their owners";
+    EXPECT_EQ(why(scatter, {.kernel = gluon, .tiles = {rows_of_16}, .split = 2}), once);
+    EXPECT_EQ(why(scatter, {.kernel = gluon, .tiles = {rows_of_16}, .pulled = 1}), once);
+    EXPECT_EQ(why(scatter, {.kernel = gluon, .tiles = {rows_of_16}, .pull = true}), once);
+    EXPECT_EQ(strategy_objection(problem_of("matmul_reduce_scatter:M=1024,N=4096,K=1792", 16),
+                                 {.kernel = gluon, .tiles = {rows_of_64}, .kernel_sums = true}),
+              "the product's programs sum for at most 15 ranks");
 }
 
 TEST(Objection, IsToTilesThatAreForSeveralRanksAndStoredAtOne) {
@@ -312,6 +375,41 @@ TEST(Complete, LeavesWhatIsGivenAndFillsInTheRest) {
                          .backend = plan::Backend::copy_engine,
                          .engine_blocks = 3};
     EXPECT_EQ(complete(problem, machine, given), given);
+}
+
+TEST(Complete, StoresWhatTheProductsProgramsSumAndLetsThePlainKernelSumNothing) {
+    const Problem problem = problem_of("matmul_all_reduce:M=64,N=4096,K=1792", 2);
+    const Machine machine = *find_machine("h100x2");
+    const Strategy asked{.kernel = ProductKernel::gluon, .kernel_sums = true};
+    const Strategy made = complete(problem, machine, asked);
+    EXPECT_EQ(made.kernel, ProductKernel::gluon);
+    EXPECT_TRUE(made.kernel_sums);
+    EXPECT_EQ(made.backend, plan::Backend::tma_inline);
+    EXPECT_EQ(made.split, 1);
+    const Problem fp32 = problem_of("matmul_all_reduce:M=64,N=4096,K=1792,dtype=fp32", 2);
+    for (const Strategy& plain :
+         {complete(problem, machine, asked, {.gluon = false}), complete(fp32, machine, asked)}) {
+        EXPECT_EQ(plain.kernel, ProductKernel::plain);
+        EXPECT_FALSE(plain.kernel_sums);
+        EXPECT_EQ(strategy_objection(problem, plain), "") << name_of(plain);
+    }
+    const Strategy on_host = complete(problem, machine, asked, {.device = fuse::Device::host});
+    EXPECT_EQ(on_host.backend, plan::Backend::automatic);
+    EXPECT_TRUE(on_host.kernel_sums) << "there the plan is the same, and its sums are ordinary ones";
+}
+
+TEST(Choose, LetsTheProductsProgramsSumFewRows) {
+    const Problem problem = problem_of("matmul_reduce_scatter:M=64,N=4096,K=1792", 2);
+    const Machine machine = *find_machine("h100x2");
+    const Strategy chosen = choose(problem, machine).strategy;
+    EXPECT_TRUE(chosen.kernel_sums) << name_of(chosen);
+    EXPECT_EQ(chosen.kernel, ProductKernel::gluon);
+    EXPECT_EQ(chosen.backend, plan::Backend::tma_inline);
+    EXPECT_EQ(strategy_objection(problem, chosen), "");
+    EXPECT_EQ(complete(problem, machine, chosen), chosen);
+    for (const ChooseOptions& options :
+         {ChooseOptions{.gluon = false}, ChooseOptions{.device = fuse::Device::host}})
+        EXPECT_FALSE(choose(problem, machine, nullptr, options).strategy.kernel_sums);
 }
 
 TEST(Complete, MultipliesFp8ByTheGluonKernelWhereTheMachineKnowsIt) {

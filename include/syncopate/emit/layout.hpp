@@ -18,10 +18,16 @@
 //        a program is launched for each slot only
 //   10 loads (offset in words; 0: none is fetched
 //        inline)
+//   11 sum (offset in words; 0: the kernel sums
+//        nothing)
+//   12 other: words from here to the table for
+//        calls of odd numbers (0: there is none)
 //   16 slot records, 8 words each:                      8  published: the last call that began without a
 //        tile, wait_begin, wait_end, phase_begin,           fault
 //        makes_begin, makes_end, store_lo, store_hi     9  loaded: the same as finished, of programs that
 //   …  waits, 2 words each: control-block word, lag         have loaded all that they will
+//                                                     10 mirror, first_block, next_block, num_ranks:
+//                                                         a kernel that sums tells them of a fault
 //   …  phases, 4 words each: iteration_begin,          32  signals, 8 words (32 bytes) apart
 //        iteration_end, wait_begin, wait_end            …  counters of made chunks, gates of relays, words of
 //   …  posts, 2 words each: low and high half of the        collectives, 8 words each (table.hpp)
@@ -31,7 +37,8 @@
 // A wait's lag is below 2^wait_count_shift; above that stands the number of posts of a call, less 1. It is
 // over when the word has come to (epoch - lag) · posts. There is more than one where tiles wait for a chunk's
 // gate of copies, to which all tiles add: of one rank's stages that share nothing but tiles, whose gates
-// nobody sets back; and where each block of another rank's chunk engine adds to a signal.
+// nobody sets back; where each block of another rank's chunk engine adds to a signal; and where the programs of
+// kernels that sum do.
 //
 // makes_begin and makes_end: the first record and past the last one of the chunks of which the slot's tile is
 // its program's last; makes_end has the bit at_once where one of them wants that at once. A record, aligned
@@ -48,6 +55,10 @@
 //
 // loads: for each slot such a number of 64 bits, of what its tile loads inline (fuse/inline_reads.hpp); where
 // that is only what the rank itself was given, 1 if the tile loads it, else 0.
+//
+// sum: what the kernel's programs add up when they have made their tiles (fuse/kernel_sums.hpp), each an even
+// share: wait_begin, wait_end, how many elements, how many summands; then where each summand is, in the order
+// of adding: numbers of 64 bits, in bytes from this rank's control block. Where the sums go the kernel is told.
 //
 // wait_begin and wait_end are offsets in words of the first wait and past the last one. The phases of a slot
 // follow each other from phase_begin (0: none), those of the kernel's first loop, then those of the next.
@@ -88,6 +99,8 @@ inline constexpr std::int32_t trace_ends = 6;
 inline constexpr std::int32_t loops = 7;
 inline constexpr std::int32_t grid = 8;
 inline constexpr std::int32_t loads = 10;
+inline constexpr std::int32_t sum = 11;
+inline constexpr std::int32_t other = 12;
 inline constexpr std::int32_t first_slot = 16;
 inline constexpr std::int32_t pair_words = 2;  ///< of a wait, a post, a loop's phases, a number of 64 bits
 
@@ -103,6 +116,12 @@ inline constexpr std::int32_t slot_store = 6;
 inline constexpr std::int32_t phase_words = 4;
 inline constexpr std::int32_t phase_begin = 0;  ///< iteration_begin; iteration_end follows
 inline constexpr std::int32_t phase_waits = 2;  ///< wait_begin; wait_end follows
+
+// Words of the sum's record.
+inline constexpr std::int32_t sum_waits = 0;  ///< wait_begin; wait_end follows
+inline constexpr std::int32_t sum_elements = 2;
+inline constexpr std::int32_t sum_summands = 3;
+inline constexpr std::int32_t sum_places = 4;  ///< of the first summand; the others follow
 
 // Words of a made chunk's record.
 inline constexpr std::int32_t made_words = 8;

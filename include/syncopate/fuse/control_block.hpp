@@ -17,7 +17,16 @@ inline constexpr std::int32_t fault_where = 6;
 inline constexpr std::int32_t rank = 7;
 inline constexpr std::int32_t published = 8;
 inline constexpr std::int32_t loaded = 9;  ///< as `finished`: programs that have loaded all that they will
-inline constexpr std::int32_t header_words = 10;  ///< so many come before what is free
+// What a kernel that sums needs to tell of a fault by itself; numbers of 64 bits, low half first.
+inline constexpr std::int32_t mirror = 10;       ///< the device's address of the host's mirror; 0: none
+inline constexpr std::int32_t first_block = 12;  ///< bytes from here to rank 0's control block
+inline constexpr std::int32_t next_block = 14;   ///< bytes from one rank's control block to the next one's
+inline constexpr std::int32_t num_ranks = 16;
+inline constexpr std::int32_t header_words = 17;  ///< so many come before what is free
+
+// Words of the mirror in host memory (runtime/cuda/boundary/boundary.hpp).
+inline constexpr std::int32_t mirror_fault = 1;
+inline constexpr std::int32_t mirror_seen = 2;  ///< then what was awaited, where, and the call's number
 inline constexpr std::int32_t first_signal = 32;
 inline constexpr std::int32_t signal_stride = 8;  ///< a power of 2
 inline constexpr std::int32_t gate = 2;           ///< of a chunk's counter: the first of its two gates
@@ -41,6 +50,6 @@ inline constexpr std::int32_t first_transfer = -16;
 
 static_assert(gate % 2 == 0 && first_signal % 2 == 0, "both gates are one 64-bit addition");
 static_assert((signal_stride & (signal_stride - 1)) == 0);
-static_assert(loaded < header_words && header_words <= first_signal);
+static_assert(num_ranks < header_words && header_words <= first_signal && mirror % 2 == 0);
 
 }  // namespace syncopate::fuse::control

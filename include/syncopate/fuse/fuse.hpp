@@ -35,6 +35,8 @@ struct Options {
     /// Leave the kernel as it is: the chunk engine moves what it makes when it has ended, on whatever
     /// multiprocessors there are. For products so small that any line in the kernel costs more than it hides.
     bool plain_kernel = false;
+    /// Let the kernel's programs add up what arrives when they have made their tiles (kernel_sums.hpp).
+    bool kernel_sums = false;
     /// Let a tile start its reduction loop on the chunks that have arrived, where the loop can be cut.
     bool phases = true;
     /// Into how many parts a sum of what the kernel makes is cut at most (sum_parts.hpp).

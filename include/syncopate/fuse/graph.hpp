@@ -58,10 +58,11 @@ struct Use {
     auto operator<=>(const Use&) const = default;
 };
 
-/// Who carries out an op. All but `own` cost no transfer: somebody who reads or writes the data anyway goes
+/// Who carries out an op. The last four cost no transfer: somebody who reads or writes the data anyway goes
 /// to where it is.
 enum class Carrier : std::uint8_t {
     own,          ///< a transfer of its own, in a lane
+    programs,     ///< a sum: the kernel's programs, when they have made their tiles
     tile_stores,  ///< the tiles that make the source store it at the destination, too
     tile_loads,   ///< the tiles that read the destination load it from the source
     sum_loads,    ///< the sum that adds it reads it at the source

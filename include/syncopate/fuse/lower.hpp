@@ -55,9 +55,10 @@ struct Lowered {
 
 struct LowerOptions {
     plan::Backend preferred = plan::Backend::automatic;  ///< as for assign
+    bool kernel_sums = false;  ///< the fused kernel carries out sums that leave open who does
     /// The disjoint boxes, together the chunk, whose sums are ops of their own (sum_parts.hpp); null: the sum
-    /// of a chunk is one. Not asked where the chunk engine sums.
-    std::function<std::vector<plan::Region>(const plan::Chunk&)> parts_of;
+    /// of a chunk is one. `rank`: that sums it. Not asked where the chunk engine sums.
+    std::function<std::vector<plan::Region>(std::int32_t rank, const plan::Chunk&)> parts_of;
 };
 
 /// The plan of `lowered` as plan::simulate takes it: what is staged, and what a sum adds up, has the extents

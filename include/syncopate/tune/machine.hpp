@@ -55,6 +55,8 @@ struct Rates : fuse::Costs {
     double kernel_us = 0;
     double fused_us = 0;
     double gluon_fused_us = 0;
+    double kernel_sums_us = 0;
+    double kernel_sums_gbps = 0;
     double poll_us = 0;
     double phase_us = 0;
     double beside_copies = 0;

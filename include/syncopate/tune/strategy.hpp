@@ -77,7 +77,8 @@ struct Strategy {
     bool pull = false;                       ///< receivers fetch; of sums: owners read contributions
     std::int32_t stored = 0;                 ///< contributions, the last made, stored tile by tile
     std::int32_t pulled = 0;                 ///< contributions, the last made, read by their owner's sum
-    bool one_step = false;                   ///< of an all-reduce: every rank sums all of it
+    bool one_step = false;                   ///< of sums: every rank sends all that it makes to all
+    bool kernel_sums = false;                ///< the product's programs add up what arrives
     plan::Backend backend = plan::Backend::automatic;
     std::optional<std::int32_t> engine_blocks;  ///< multiprocessors of the chunk engine
     std::int32_t sum_parts = 8;                 ///< into which a sum is cut at most

@@ -102,6 +102,7 @@ def gluon_arguments(
         "sy_schedule": 0,
         "sy_control": 0,
         "sy_own": None,
+        "sy_sums": None,
         "sy_workspace": workspace,
         "BLOCK_M": tiling.block_m,
         "BLOCK_N": tiling.block_n,

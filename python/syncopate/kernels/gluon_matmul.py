@@ -15,6 +15,9 @@ A wgmma multiplies 64 rows. A tile of 16 or 32 loads, sums and stores only those
 the 64 rows that the wgmma reads from there on go over into the places behind it. What these hold makes rows of the
 product that nobody stores.
 
+With SUMS the consumers add up what all ranks' tiles have stored here, each program an even share, when they have made
+their tiles: the loader waits for that, and the storer ends the program after it.
+
 With a_copy_desc tiles also store the rows of a that they load, from the ring, those of a row each its blocks of K: what
 was gathered then lies in a tensor of the caller's when the kernel ends. A place is filled again when the store has read
 it.
@@ -35,9 +38,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.core import _aggregate as aggregate
 
 from ..gluon import (
+    sy_add_up,
     sy_await,
     sy_await_kernel_before,
     sy_await_phase,
+    sy_await_sum,
     sy_call,
     sy_finish,
     sy_load_row,
@@ -45,11 +50,15 @@ from ..gluon import (
     sy_num_phases,
     sy_num_slots,
     sy_post,
+    sy_post_each,
+    sy_posts,
     sy_prefetch,
     sy_reads_own,
     sy_row,
     sy_start_next,
+    sy_summands,
     sy_tile,
+    sy_turn,
 )
 from .gluon_launch import MAX_SPLIT_TILES
 
@@ -78,6 +87,7 @@ class _Call:
     sy_control: gl.tensor
     sy_own: tma.tensor_descriptor | gl.constexpr
     sy_workspace: _Maybe
+    sy_sums: _Maybe
     BLOCK_M: gl.constexpr
     BLOCK_N: gl.constexpr
     BLOCK_K: gl.constexpr
@@ -104,6 +114,7 @@ class _Call:
     COPIES: gl.constexpr
     OWN: gl.constexpr
     TELLS: gl.constexpr
+    ADDS: gl.constexpr  # summands
     # Shared memory.
     a_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * CONSUMERS, …], and what a wgmma reads behind
     b_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * NUM_B, …]
@@ -116,6 +127,8 @@ class _Call:
     ready: gl.shared_memory_descriptor  # for the storer: c_tile is written
     parts_ready: gl.shared_memory_descriptor  # for the storer: this block's partial sums are written
     verdict_ready: gl.shared_memory_descriptor  # for the consumers
+    arrived: gl.shared_memory_descriptor  # for the consumers: what they add up has come
+    summed: gl.shared_memory_descriptor  # for the storer: it is added up
 
     @gluon.constexpr_function
     def __init__(self, **values):
@@ -225,6 +238,8 @@ def _load(call):
                 _load_b(call, tile % num_n * call.BLOCK_N, k_begin + at, at)
     if call.AFTER_KERNEL:
         sy_await_kernel_before()
+    if call.ADDS > 0:
+        number = sy_call(call.sy_control)
     for slot in range(first, slots, programs):
         if call.FUSED:
             tile = sy_await(call.sy_schedule, call.sy_control, slot)
@@ -269,6 +284,9 @@ def _load(call):
             mbarrier.wait(call.empty.index(stage), parity)
             stage, parity = call.next(stage, parity)
         sy_loaded(call.sy_schedule, call.sy_control, number, call.SPLIT_K)
+    if call.ADDS > 0:
+        sy_await_sum(call.sy_schedule, call.sy_control, number)
+        mbarrier.arrive(call.arrived)
 
 
 @gluon.jit
@@ -420,6 +438,12 @@ def _multiply(index: gl.constexpr, call):
     parity = 0
     kept = 1  # parity of `stored`: the place of c is free at first
     judged = 0
+    if call.ADDS > 0:
+        ends = split == 0  # of those that share tiles, the one that ends the call for all
+        if call.AFTER_KERNEL:
+            sy_await_kernel_before()
+        schedule = sy_turn(call.sy_schedule, sy_call(call.sy_control))
+        elements, summands = sy_summands(schedule, call.sy_control, call.ADDS)
     for slot in range(first, slots, programs):
         tile = call.tile(slot)
         row = tile // num_n * call.BLOCK_M + index * _ROWS
@@ -506,6 +530,16 @@ def _multiply(index: gl.constexpr, call):
                 call.c_tile.index(index).store(total.to(call.c_tile.dtype))
             fence_async_shared()
             mbarrier.arrive(call.ready)
+        if call.ADDS > 0:
+            if SPLIT_K > 1:
+                ends = last
+    if call.ADDS > 0:
+        mbarrier.wait(call.arrived, 0)
+        if ends:
+            part = first * call.CONSUMERS + index
+            parts = programs * call.CONSUMERS
+            sy_add_up(elements, summands, call.sy_sums, part, parts, call.c_desc.dtype, call.ADDS)
+        mbarrier.arrive(call.summed)
 
 
 @gluon.jit
@@ -554,8 +588,15 @@ def _store(call):
     filled = 0
     counted = 0
     last = gl.program_id(0) % call.SPLIT_K == 0  # without a slot, one of those that share tiles ends for all
+    if call.ADDS > 0:
+        if call.AFTER_KERNEL:
+            sy_await_kernel_before()
+        turn = sy_turn(call.sy_schedule, sy_call(call.sy_control))
     for slot in range(first, slots, programs):
         tile = call.tile(slot)
+        table = call.sy_schedule if call.ADDS == 0 else turn
+        if call.ADDS > 0:
+            posts = sy_posts(table, call.sy_control, slot)
         if call.SPLIT_K > 1:
             mbarrier.wait(call.parts_ready, counted)
             counted ^= 1
@@ -570,15 +611,23 @@ def _store(call):
             column = tile % num_n * call.BLOCK_N
             if call.COPIES > 1:
                 for copy in gl.static_range(call.COPIES):
-                    _store_rows(call, row, row + sy_row(call.sy_schedule, slot, copy), column)
+                    _store_rows(call, row, row + sy_row(table, slot, copy), column)
             elif call.PUSHED:
-                _store_rows(call, row, row + sy_row(call.sy_schedule, slot), column)
+                _store_rows(call, row, row + sy_row(table, slot), column)
             else:
                 _store_rows(call, row, row, column)
-            tma.store_wait(0)
-            mbarrier.arrive(call.stored)
-            if call.FUSED:
-                sy_post(call.sy_schedule, call.sy_control, slot)
+            if call.ADDS > 0:
+                sy_post_each(posts)
+                mbarrier.arrive(call.stored)
+            else:
+                tma.store_wait(0)
+                mbarrier.arrive(call.stored)
+                if call.FUSED:
+                    sy_post(call.sy_schedule, call.sy_control, slot)
+    if call.ADDS > 0:
+        # Nobody is told of its end, which only counts; who had a tile has read the call's number in all partitions.
+        if first >= slots:
+            mbarrier.wait(call.summed, 0)
     if call.FUSED:
         if last:
             sy_finish(call.sy_schedule, call.sy_control, call.TELLS)
@@ -599,6 +648,7 @@ def gluon_matmul(
     sy_control,
     sy_own,  # OWN: as a_desc, of what this rank was given; else None
     sy_workspace,  # SPLIT_K > 1: fp32, MAX_SPLIT_TILES words of 0, then partial sums (make_workspace); else None
+    sy_sums,  # SUMS > 0: where the sums go; else None
     BLOCK_M: gl.constexpr,  # 64 * CONSUMERS; with one of them also 16 or 32
     BLOCK_N: gl.constexpr,  # 192: not GATED, and BLOCK_K 64; below 64 rows 32 or 64: c's rows of 128 bytes at most
     BLOCK_K: gl.constexpr,
@@ -620,6 +670,7 @@ def gluon_matmul(
     COPIES: gl.constexpr = 0,  # places where each tile is stored then
     OWN: gl.constexpr = False,
     TELLS: gl.constexpr = False,  # loaders say when all is loaded, unless there are SCALES
+    SUMS: gl.constexpr = 0,  # contributions that programs add up when they have made their tiles
     a_copy_desc=None,  # as a_desc, of another [M, K], which takes what tiles load of a; or None
 ):
     if STARTS_NEXT or AFTER_KERNEL:
@@ -648,6 +699,7 @@ def gluon_matmul(
         sy_control=sy_control,
         sy_own=sy_own,
         sy_workspace=sy_workspace,
+        sy_sums=sy_sums,
         BLOCK_M=BLOCK_M,
         BLOCK_N=BLOCK_N,
         BLOCK_K=BLOCK_K,
@@ -675,6 +727,7 @@ def gluon_matmul(
         OWN=OWN,
         # A plan may bring the scales of a, too, and consumers read them behind the loaders: then the end tells.
         TELLS=TELLS and SCALES == "",
+        ADDS=SUMS,
         a_ring=gl.allocate_shared_memory(
             a_desc.dtype, [STAGES * PARTS * CONSUMERS + BEHIND] + a_desc.block_shape, a_desc.layout
         ),
@@ -691,6 +744,8 @@ def gluon_matmul(
         ready=gl.allocate_shared_memory(gl.int64, [1], BARRIER),
         parts_ready=gl.allocate_shared_memory(gl.int64, [1], BARRIER),
         verdict_ready=gl.allocate_shared_memory(gl.int64, [1], BARRIER),
+        arrived=gl.allocate_shared_memory(gl.int64, [1], BARRIER),
+        summed=gl.allocate_shared_memory(gl.int64, [1], BARRIER),
     )
     if FUSED:
         sy_prefetch(sy_schedule, sy_control, gl.program_id(0) // SPLIT_K)
@@ -701,6 +756,8 @@ def gluon_matmul(
     mbarrier.init(call.ready, count=CONSUMERS)
     mbarrier.init(call.parts_ready, count=CONSUMERS)
     mbarrier.init(call.verdict_ready, count=1)
+    mbarrier.init(call.arrived, count=1)
+    mbarrier.init(call.summed, count=CONSUMERS)
     if CONSUMERS == 2:
         gl.warp_specialize(
             [(_multiply, (0, call)), (_multiply, (1, call)), (_load, (call,)), (_store, (call,))],

@@ -42,6 +42,7 @@ def stated_matmul(
         writes={"c_desc": [_ROWS, _COLUMNS], "a_copy_desc": [_COPIED_ROWS, _DEPTH]},
         placed=("a_desc", "c_desc"),
         split="SPLIT_K",
+        sums="SUMS",
         order=("m // GROUP_M", "n", "m"),
         early={"b_desc": "B_EARLY"},
         host=None if gated else plain.matmul,

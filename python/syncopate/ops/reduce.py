@@ -24,8 +24,8 @@ class Reduction(OneProduct):
     """What the two have in common. With `pull` owners read the contributions where they are, by the chunk engine beside the
     kernel; with `plain_kernel` they do so after it. With `stored` so many of each rank's contributions, its last, are stored
     at their owners tile by tile, and the earlier ones copied; with `pulled` so many, the last, are read by their owners'
-    sums where they are. With `one_step` (of an all-reduce) every rank sends its contribution to all ranks, and each sums
-    all of it."""
+    sums where they are. With `one_step` every rank sends all that it makes to all ranks, and each sums what it is to have.
+    With `kernel_sums` the kernel's programs sum, when they have made their tiles."""
 
     bindings = ({"c_desc": "C"},)
     output = "C"
@@ -38,8 +38,6 @@ class Reduction(OneProduct):
                 raise ValueError(f"{name}: expected 0 to {size - 1} of the contributions, got {count}")
             if count and (chosen.pull or chosen.plain_kernel):
                 raise ValueError(f"{name}: with pull or plain_kernel every contribution is read where it is")
-        if chosen.one_step and not self.everywhere:
-            raise ValueError("one_step: only an all-reduce may be done in one step")
         if chosen.one_step and (chosen.pull or chosen.plain_kernel or chosen.stored or chosen.pulled):
             raise ValueError("one_step: every contribution is sent, by the kernel or beside it")
         if chosen.stored and chosen.pulled:
@@ -49,9 +47,13 @@ class Reduction(OneProduct):
         chosen = self.strategy
         if chosen.one_step:
             self.output = "D"
-            tensor = plans.Tensor("C", (self.m, self.n), self.made)
+            # Tiles are stored whole at all ranks: there is room for the last one's rows, too.
+            block = chosen.tilings[0].block_m if chosen.kernel_sums else 1
+            tensor = plans.Tensor("C", (-(-self.m // block) * block, self.n), self.made)
             axis = chosen.split_axis or 0
-            return plans.push_reduce_to_all(mesh, tensor, self.output, chosen.split, split_axis=axis)
+            return plans.push_reduce_to_all(
+                mesh, tensor, self.output, chosen.split, split_axis=axis, all=self.everywhere, rows=self.m
+            )
         pull = chosen.pull or chosen.plain_kernel
         if self.everywhere:
             axis = int(pull) if chosen.split_axis is None else chosen.split_axis

@@ -57,6 +57,7 @@ def to_json(strategy: Strategy) -> str:
         "stored": s.stored,
         "pulled": s.pulled,
         "one_step": s.one_step,
+        "kernel_sums": s.kernel_sums,
         "backend": s.backend,
         "sum_parts": s.sum_parts,
         "tile_order": s.tile_order,

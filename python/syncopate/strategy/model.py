@@ -81,7 +81,9 @@ class Strategy:
     pull            receivers fetch; of sums: their owners read the contributions where they are
     stored, pulled  of a reduction: so many of each rank's contributions, its last, are stored at their owners tile by tile;
                     or are read where they are by their owners' sums
-    one_step        of an all-reduce: every rank sends its contribution to all, and sums all of it by itself
+    one_step        of sums: every rank sends all that it makes to all, which sum what they are to have
+    kernel_sums *   the kernel's programs add up what arrives when they have made their tiles, which store all of it at
+                    its owners; for kernels that state that they can (the Gluon product)
     backend *       of transfers whose plan leaves it open; "auto": the best legal one
     engine_blocks * multiprocessors of the chunk engine, which kernels beside it leave free; None: by the backend
     sum_parts *     into how many parts a sum is cut at most, each summed beside the kernel once its own tiles are made
@@ -100,6 +102,7 @@ class Strategy:
     stored: int = 0
     pulled: int = 0
     one_step: bool = False
+    kernel_sums: bool = False
     backend: str = "auto"
     engine_blocks: int | None = None
     sum_parts: int = 8

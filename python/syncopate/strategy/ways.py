@@ -36,8 +36,8 @@ class Way:
               "inline": tiles are stored at the owners, whose sums store themselves at all ranks; "mixed": of each rank's
               contributions the last `stored` so, the others copied; "narrow": the same by narrow tiles; "fused": copied, as
               an operator does by itself, or with `split` in so many parts of columns; "pulled_last": copied, but the last `pulled`
-              contributions of each rank, which the sums read where they are; "one_step", of an all-reduce: tiles are stored at all ranks,
-              and each sums all of it. `sum_parts`: of a reduce-scatter's sums, at most
+              contributions of each rank, which the sums read where they are; "one_step": tiles are stored at all ranks, and each
+              sums what it is to have. `sum_parts`: of a reduce-scatter's sums, at most
     """
 
     kind: str

@@ -12,7 +12,6 @@ BackendTraits inline_row(plan::Backend access) {
             .lane = LaneKind::inlined,
             .objection = [](const Carrying& asked) {
                 const std::string name(name_of(asked.backend));
-                if (is_sum(asked.plan.op(asked.ref))) return "a sum of contributions is not done by " + name;
                 return asked.kernel
                            ? asked.kernel(asked.ref, asked.backend)
                            : name + " needs a kernel that stores what is sent, or loads what is fetched";

@@ -159,6 +159,7 @@ private:
                                std::to_string(*sharing) + " share each tile, has to be a multiple of that"});
         }
         kernel_.programs_per_tile = *sharing;
+        kernel_.sums = !statement_.sums.empty();
         kernel_.tiles.reserve(static_cast<std::size_t>(count));
         std::vector<std::int64_t> coord(kernel_.axes.size(), 0);
         std::vector<std::int64_t> trips(trips_.size(), 0);

@@ -27,7 +27,7 @@ public:
 
 private:
     bool whole() {
-        static constexpr std::array<JsonField, 14> kKeys{{{"schema", true},
+        static constexpr std::array<JsonField, 15> kKeys{{{"schema", true},
                                                           {"kernel", true},
                                                           {"file", true},
                                                           {"source", false},
@@ -40,7 +40,8 @@ private:
                                                           {"placed", false},
                                                           {"split", false},
                                                           {"order", false},
-                                                          {"any_order", false}}};
+                                                          {"any_order", false},
+                                                          {"sums", false}}};
         std::array<Index, kKeys.size()> at{};
         const JsonPath root;
         if (!fields(0, root, kKeys, at)) return false;
@@ -61,7 +62,8 @@ private:
                text(at[11], {&root, "split"}, made_.split) &&
                names(at[12], {&root, "order"}, made_.order, false) &&
                names(at[13], {&root, "any_order"}, made_.any_order, false) &&
-               are_loops(at[13], {&root, "any_order"});
+               are_loops(at[13], {&root, "any_order"}) && text(at[14], {&root, "sums"}, made_.sums) &&
+               (made_.sums.empty() || is_parameter(at[14], {&root, "sums"}, made_.sums));
     }
 
     /// Whether `any_order` names loops.

@@ -14,6 +14,7 @@
 #include "runtime/call/user_buffers.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/heap.hpp"
+#include "syncopate/fuse/kernel_sums.hpp"
 #include "syncopate/runtime/call/executors.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
 
@@ -95,6 +96,7 @@ unsigned FusedOp::blocks() const {
 
 std::map<std::int32_t, std::int32_t> FusedOp::counted_posts() const {
     std::map<std::int32_t, std::int32_t> counted;
+    if (fuse::kernel_summands(schedule_) > 0) return programs_that_post();
     if (!memory_->counts_blocks) return counted;
     for (const fuse::RankSchedule& other : schedule_.ranks) {
         const auto count = static_cast<unsigned>(std::ranges::count_if(other.transfers, is_by_engine));
@@ -110,18 +112,39 @@ std::map<std::int32_t, std::int32_t> FusedOp::counted_posts() const {
     return counted;
 }
 
+std::map<std::int32_t, std::int32_t> FusedOp::programs_that_post() const {
+    std::map<std::int32_t, std::int32_t> counted;
+    for (const fuse::RankSchedule& other : schedule_.ranks) {
+        for (const fuse::MadeChunk& chunk : other.chunks) {
+            for (const fuse::Post& post : chunk.posts) {
+                if (post.rank == rank()) counted[post.signal] += static_cast<std::int32_t>(chunk.counting.size());
+            }
+        }
+    }
+    return counted;
+}
+
 void FusedOp::make_tables() {
     constexpr std::size_t kAlignment = 64;  // words: a table begins at a multiple of 256 bytes
     std::vector<std::uint64_t> offsets = memory_->tensor_offsets;
     offsets.push_back(memory_->control_offset);
     for (std::size_t stage = 0; stage < schedule_.stages.size(); ++stage) {
-        const std::vector<std::int32_t> table =
-            emit::make_table(schedule_, rank(), static_cast<std::int64_t>(heap_->stride()),
-                             options_.num_programs, offsets, stage, counted_posts());
-        stage_begin_.push_back(table_.size());
+        const auto make_table = [&](const std::vector<std::uint64_t>& at) {
+            return emit::make_table(schedule_, rank(), static_cast<std::int64_t>(heap_->stride()),
+                                    options_.num_programs, at, stage, counted_posts());
+        };
+        const auto align = [&] { table_.resize((table_.size() + kAlignment - 1) / kAlignment * kAlignment, 0); };
+        std::vector<std::int32_t> table = make_table(offsets);
+        const std::size_t begin = table_.size();
+        stage_begin_.push_back(begin);
         table_.insert(table_.end(), table.begin(), table.end());
-        if (stage + 1 < schedule_.stages.size())
-            table_.resize((table_.size() + kAlignment - 1) / kAlignment * kAlignment, 0);
+        if (fuse::kernel_summands(schedule_) > 0) {
+            align();
+            table_[begin + emit::table::other] = static_cast<std::int32_t>(table_.size() - begin);
+            table = make_table(fuse::in_turn(schedule_, offsets));
+            table_.insert(table_.end(), table.begin(), table.end());
+        }
+        if (stage + 1 < schedule_.stages.size()) align();
     }
     stage_begin_.push_back(table_.size());
 }
@@ -277,6 +300,7 @@ Status FusedOp::set_output(std::string_view name, const plan::Region& region, st
 }
 
 std::optional<FusedOp::OwnPlace> FusedOp::own_place() const { return buffers_->own_place(); }
+std::optional<std::uint64_t> FusedOp::sum_place() const { return buffers_->sum_place(); }
 
 Error FusedOp::error_of(const FaultRecord& record) const {
     if (!record.of_peer() || record.peer() >= heap_->size()) {

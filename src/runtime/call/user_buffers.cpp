@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "syncopate/fuse/kernel_sums.hpp"
 #include "syncopate/runtime/call/executors.hpp"
 
 namespace syncopate::runtime {
@@ -92,7 +93,7 @@ std::span<const StridedCopy* const> UserBuffers::CopyList::all() const {
 UserBuffers::CopyList UserBuffers::copies_of(const Buffers& buffers) const {
     CopyList list;
     for (const auto& [key, buffer] : buffers) {
-        if (is_read_in_place(key, buffer) || (&buffers == &outputs_ && engine_to_ == key)) continue;
+        if (is_read_in_place(key, buffer) || (&buffers == &outputs_ && summed_to_ == key)) continue;
         for (const StridedCopy& copy : buffer.copies) list.add(copy);
     }
     return list;
@@ -340,16 +341,33 @@ Status UserBuffers::set_output(std::string_view name, const plan::Region& region
 void UserBuffers::shift_sums(const Key& key, const plan::Region& region, const BoxView& to) {
     std::vector<plan::Region> missing{region};
     const bool all = std::ranges::all_of(transfers(), [&](const fuse::Transfer& sum) {
-        if (sum.sum() == nullptr || !is_by_engine(sum) || sum.dst.tensor != key.first) return false;
+        if (sum.sum() == nullptr || (!is_by_engine(sum) && !fuse::is_kernel_sum(sum)) ||
+            sum.dst.tensor != key.first)
+            return false;
         plan::take(missing, sum.dst.region);
         return plan::contains(region, sum.dst.region) && !is_read_by_others(sum.dst);
     });
     const BoxView heap = in_heap({key.first, region});
     const std::uint64_t distance = to.address - heap.address;
     const bool good = all && missing.empty() && same_strides(to, heap) && distance % device::kEngineUnit == 0;
-    if (!executor_.shift_sums(good ? distance : 0)) return;
-    engine_to_.reset();
-    if (good) engine_to_ = key;
+    if (kernel_sum() != nullptr) {
+        kernel_shift_ = good ? distance : 0;
+    } else if (!executor_.shift_sums(good ? distance : 0)) {
+        return;
+    }
+    summed_to_.reset();
+    if (good) summed_to_ = key;
+}
+
+const fuse::Transfer* UserBuffers::kernel_sum() const {
+    const auto found = std::ranges::find_if(transfers(), fuse::is_kernel_sum);
+    return found == transfers().end() ? nullptr : &*found;
+}
+
+std::optional<std::uint64_t> UserBuffers::sum_place() const {
+    const fuse::Transfer* sum = kernel_sum();
+    if (sum == nullptr) return std::nullopt;
+    return in_heap(sum->dst).address + kernel_shift_;
 }
 
 bool UserBuffers::redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to,

@@ -35,6 +35,7 @@ public:
     Status set_output(std::string_view name, const plan::Region& region, std::uint64_t address,
                       std::span<const std::int64_t> strides);
     [[nodiscard]] std::optional<FusedOp::OwnPlace> own_place() const;
+    [[nodiscard]] std::optional<std::uint64_t> sum_place() const;
 
     /// Pointers to copies: a handful on the stack; more would need an allocation.
     class CopyList {
@@ -76,8 +77,8 @@ private:
                                          std::span<const std::int64_t> strides, const char* what) const;
     /// Sends the sums into `region` to `to` instead; false, and none is, unless they cover all of it.
     bool redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to, bool in_place);
-    /// Lets the chunk engine put what it sums at `to` instead, where that is all of `key`, an output, and
-    /// nothing else; else into the heap.
+    /// Lets the chunk engine, or the kernel, put what it sums at `to` instead, where that is all of `key`, an
+    /// output, and nothing else; else into the heap.
     void shift_sums(const Key& key, const plan::Region& region, const BoxView& to);
     /// Lets the transfers that send `region` read it at `from`; true if then nobody reads the heap's.
     bool redirect_sources(std::int32_t tensor, const plan::Region& region, const BoxView& from);
@@ -95,6 +96,8 @@ private:
     void send_from_heap(std::size_t index);
     /// Whether this rank's kernel or a transfer writes into the region.
     [[nodiscard]] bool is_written(std::int32_t tensor, const plan::Region& region) const;
+    /// What the kernel's programs sum; null: nothing.
+    [[nodiscard]] const fuse::Transfer* kernel_sum() const;
     /// Whether some transfer reads the region on this rank.
     [[nodiscard]] bool is_sent(std::int32_t tensor, const plan::Region& region) const;
     /// Whether another rank's transfer, or a sum's summand, is a part of the chunk here.
@@ -116,7 +119,8 @@ private:
     std::optional<fuse::Place> own_;      ///< where tiles read what this rank was given, if it is in the heap
     std::optional<BoxView> own_from_;     ///< of the whole tensor: the user's array that they read instead
     std::optional<Key> engine_from_;      ///< the input that the chunk engine reads, instead of the heap
-    std::optional<Key> engine_to_;        ///< the output where the chunk engine puts its sums
+    std::optional<Key> summed_to_;        ///< the output where the chunk engine or the kernel puts its sums
+    std::uint64_t kernel_shift_ = 0;      ///< of the kernel's: bytes (modulo 2^64) behind the heap's place
     Buffers inputs_;
     Buffers outputs_;
 };

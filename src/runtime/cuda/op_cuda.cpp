@@ -32,7 +32,9 @@
 #include "runtime/cuda/device_lists.hpp"
 #include "runtime/cuda/device_module.hpp"
 #include "runtime/cuda/engine/chunk_engine.hpp"
+#include "runtime/cuda/engine/engine_turn.hpp"
 #include "runtime/cuda/nccl.hpp"
+#include "syncopate/fuse/kernel_sums.hpp"
 #include "syncopate/runtime/cuda/driver/cuda_handles.hpp"
 
 namespace syncopate::runtime {
@@ -78,11 +80,18 @@ public:
                    const OpOptions& options) {
         const CurrentContext current(*context_);
         if (Status loaded = keep(module_, DeviceModule::load(context_)); !loaded) return loaded;
-        if (Status made = keep(engine_, ChunkEngine::create(context_, *module_, plan_, schedule, options));
+        if (Status made = keep(engine_, ChunkEngine::create(*module_, plan_, schedule, options));
             !made)
             return made;
         if (Status made = keep(mirror_, PinnedWords::create(context_, device::kMirrorWords)); !made)
             return made;
+        kernel_sums_ = fuse::sums_in_kernel(schedule);
+        if (!engine_->empty() || kernel_sums_) {
+            if (Status made = keep(turn_, EngineTurn::of(context_)); !made) return made;
+        }
+        if (kernel_sums_) {
+            if (Status told = tell_whom(); !told) return told;
+        }
         if (Status taken = take_late(schedule, options); !taken) return taken;
         if (Status taken = take_others(schedule, options.name); !taken) return taken;
         plan_.transfers.clear();
@@ -97,8 +106,8 @@ public:
             if (Status copied = enqueue_copy(api_, *input, stream); !copied) return copied;
         }
         if (plan_.plain) return Done{};  // all of it follows the kernel
-        if (!engine_->empty()) {
-            if (Status taken = engine_->turn().take(stream); !taken) return taken;
+        if (turn_) {
+            if (Status taken = turn_->take(stream); !taken) return taken;
         }
         if (Status begun = launch_begin(stream); !begun) return begun;
         if (fork_ && fork_first_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
@@ -133,8 +142,8 @@ public:
             if (Status joined = late_->join(stream); !joined) return joined;
         }
         if (copy_stream_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copy_stream_->join(), 0);
-        if (!engine_->empty() && !plan_.plain) {
-            if (Status passed = engine_->turn().pass(stream); !passed) return passed;
+        if (turn_ && !plan_.plain) {
+            if (Status passed = turn_->pass(stream); !passed) return passed;
         }
         if (collected_) {
             CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -208,6 +217,7 @@ public:
     bool kernel_may_start_early() const override {
         const bool collects = std::ranges::any_of(
             before_kernel_, [](const StreamTransfer& transfer) { return transfer.collective.has_value(); });
+        if (kernel_sums_) return true;  // it awaits all that came before by itself
         return !plan_.plain && !collects && !begins_with_kernel() &&
                (!engine_->empty() || before_kernel_.empty());
     }
@@ -215,14 +225,15 @@ public:
     std::uint64_t table_address() const override { return table_.address(*lists_); }
 
 private:
-    /// Stages of one rank that share nothing but tiles: nobody needs what sy_begin does. check() finds a
-    /// fault, as there is no sy_begin to tell poll().
+    /// Stages of one rank that share nothing but tiles, or ranks whose kernels sum: nobody needs what sy_begin
+    /// does. Of the former check() finds a fault, as there is no sy_begin to tell poll(); the latter tell it
+    /// themselves.
     [[nodiscard]] bool begins_with_kernel() const {
         const bool at_boundaries = begin_arguments_.num_posts + begin_arguments_.num_waits +
                                        end_arguments_.num_posts + end_arguments_.num_waits >
                                    0;
-        return plan_.num_ranks == 1 && !plan_.plain && !at_boundaries && engine_->empty() && !fork_ &&
-               !nccl_ && before_kernel_.empty();
+        return (plan_.num_ranks == 1 || kernel_sums_) && !plan_.plain && !at_boundaries && engine_->empty() &&
+               !fork_ && !nccl_ && before_kernel_.empty();
     }
 
     Status launch_begin(CUstream stream) {
@@ -235,10 +246,10 @@ private:
     /// end with it; else outputs are to be copied before the end's posts.
     Status follow_plain_kernel(CUstream stream, bool ends) {
         if (engine_->empty()) return launch_begin(stream);
-        if (Status taken = engine_->turn().take(stream); !taken) return taken;
+        if (Status taken = turn_->take(stream); !taken) return taken;
         if (Status begun = launch_begin(stream); !begun) return begun;
         if (Status launched = engine_->launch(stream, ends); !launched) return launched;
-        return engine_->turn().pass(stream);
+        return turn_->pass(stream);
     }
 
     /// The library's kernels have no deadline: this gives them up when a call has not ended within twice the
@@ -260,6 +271,15 @@ private:
                         2 * deadline_ms_),
             {.rank = plan_.rank},
             ErrorClass::machine};
+    }
+
+    /// Writes into the control block whom the kernel itself is to tell of a fault.
+    Status tell_whom() {
+        const std::uint64_t words[] = {mirror_->device(), plan_.first_control - plan_.control(), plan_.heap_stride,
+                                       static_cast<std::uint64_t>(plan_.num_ranks)};
+        static_assert(emit::control::first_block == emit::control::mirror + 2 && emit::control::next_block == emit::control::mirror + 4 &&
+                      emit::control::num_ranks == emit::control::mirror + 6);
+        return heap_.write(plan_.control() + 4 * emit::control::mirror, words, 7 * sizeof(std::uint32_t));
     }
 
     /// Hands over the transfers that follow the kernel's progress (late_transfers.hpp).
@@ -288,7 +308,7 @@ private:
                         on_copy_stream_.push_back(std::move(copy));
                     break;
                 case fuse::Launch::none:
-                    if (is_by_engine(transfer)) break;
+                    if (is_by_engine(transfer) || fuse::is_kernel_sum(transfer)) break;
                     return error_at(
                         transfer.op,
                         fmt::format("op '{}': backend {} is not on cuda: there transfers go by copy_engine, "
@@ -407,6 +427,8 @@ private:
     std::unique_ptr<DeviceModule> module_;
     std::unique_ptr<PinnedWords> mirror_;
     std::optional<ChunkEngine> engine_;
+    bool kernel_sums_ = false;
+    std::shared_ptr<EngineTurn> turn_;  ///< of a call in which ranks' kernels wait for each other
     std::vector<StreamTransfer> before_kernel_;  ///< in the caller's stream
     std::vector<StreamTransfer> on_copy_stream_;
     bool fork_first_ = false;  ///< the copy stream does not wait for those before the kernel

@@ -314,6 +314,16 @@ TEST(Stated, JsonSaysTheSame) {
     EXPECT_EQ(kernel->tiles[1].write_boxes.at("y"), (std::vector<Region>{{{64, 100}}, {{0, 1}}}));
 }
 
+TEST(Stated, SaysThatItSumsWhereItNamesTheParameter) {
+    EXPECT_FALSE(analysed(gemm(), of_gemm()).sums);
+    std::string text = kJson;
+    text.insert(text.find("\"tiles\""), "\"sums\": \"n\", ");
+    const auto statement = statement_from_json(text, "k.json");
+    ASSERT_TRUE(statement.ok()) << statement.error().to_string();
+    EXPECT_EQ(statement->sums, "n");
+    EXPECT_TRUE(analysed(*statement, arguments("n=100", {"x=100:fp32", "y=100:fp32"})).sums);
+}
+
 TEST(Stated, JsonThatIsWrongIsRefusedWithItsPlace) {
     const auto error = [](const std::string& from, const std::string& to) {
         std::string text = kJson;
@@ -333,6 +343,10 @@ TEST(Stated, JsonThatIsWrongIsRefusedWithItsPlace) {
     EXPECT_EQ(error("\"cdiv(n, 64)\"", "3"), "k.json:3:17: tiles.i is the number 3; expected a string");
     EXPECT_EQ(error("kernel/1", "kernel/2"),
               "k.json:1:12: schema is \"syncopate.kernel/2\"; expected \"syncopate.kernel/1\"");
+    EXPECT_EQ(error("\"tiles\"", "\"sums\": \"SUMS\", \"tiles\""),
+              "k.json:3:10: sums is \"SUMS\", which is no parameter of copy");
+    EXPECT_EQ(error("\"tiles\"", "\"sums\": 2, \"tiles\""),
+              "k.json:3:10: sums is the number 2; expected a string");
     EXPECT_EQ(error(", \"source\": \"void copy(\"", ""),
               "copy.cu: cannot be opened: No such file or directory");
 }

@@ -184,6 +184,46 @@ TEST(PushReduceToAll, SendsEveryContributionToEveryRankInOneStep) {
     EXPECT_FALSE(push_reduce_to_all(ranks(2), kC, "D", {.reduce = Reduce::none}).ok());
 }
 
+TEST(PushReduceToAll, LeavesEachRankItsEvenShareOfTheRowsThatAreAskedFor) {
+    using Finals = std::vector<std::pair<std::int32_t, Interval>>;  // rank, rows
+    const auto finals = [](std::int32_t count, const PushReduceToAllOptions& options) {
+        const Plan plan = push_reduce_to_all(ranks(count), kC, "D", options).value();
+        EXPECT_TRUE(check(plan).empty()) << count << " ranks: " << check(plan).front().message;
+        Finals made;
+        for (const Holding& held : plan.final) {
+            EXPECT_EQ(held.chunk.tensor, 1);
+            EXPECT_EQ(held.chunk.region[1], (Interval{0, 6}));
+            EXPECT_TRUE(held.of_all);
+            made.emplace_back(held.rank, held.chunk.region[0]);
+        }
+        return made;
+    };
+    EXPECT_EQ(finals(3, {.all = false}), (Finals{{0, {0, 4}}, {1, {4, 7}}, {2, {7, 10}}}));
+    EXPECT_EQ(finals(3, {.all = false, .rows = 8}), (Finals{{0, {0, 3}}, {1, {3, 6}}, {2, {6, 8}}}));
+    EXPECT_EQ(finals(3, {.all = false, .rows = 2}), (Finals{{0, {0, 1}}, {1, {1, 2}}})) << "none for rank 2";
+    EXPECT_EQ(finals(2, {.rows = 7}), (Finals{{0, {0, 7}}, {1, {0, 7}}}));
+    EXPECT_EQ(finals(2, {.rows = 10}), finals(2, {}));
+    EXPECT_EQ(finals(2, {.all = false, .rows = 9, .split = 3, .split_axis = 1}),
+              (Finals{{0, {0, 5}}, {1, {5, 9}}}));
+    EXPECT_EQ(finals(2, {.rows = 0}), Finals{});
+}
+
+TEST(PushReduceToAll, SendsAllThatIsMadeWhoeverAsksForIt) {
+    const Plan all = push_reduce_to_all(ranks(3), kC, "D").value();
+    const Plan shares = push_reduce_to_all(ranks(3), kC, "D", {.all = false, .rows = 7}).value();
+    EXPECT_EQ(shares.ranks, all.ranks);
+    EXPECT_EQ(shares.produced, all.produced);
+}
+
+TEST(PushReduceToAll, RefusesMoreRowsThanThereAre) {
+    for (const std::int64_t rows : {-1, 11}) {
+        const auto plan = push_reduce_to_all(ranks(2), kC, "D", {.rows = rows});
+        ASSERT_FALSE(plan.ok());
+        EXPECT_EQ(plan.error().message,
+                  std::to_string(rows) + " rows of tensor C are asked for, which has 10");
+    }
+}
+
 TEST(PushExchange, GivesEachRankABlockOfEachOther) {
     for (const std::int32_t split : {1, 2}) {
         const Plan plan = push_exchange(ranks(5), kC, "D", {.split = split}).value();

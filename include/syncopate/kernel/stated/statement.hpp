@@ -21,6 +21,8 @@
 // A loop that is stated is one that the kernel begins before all its data is there: it awaits the phases of
 // its slot. Its count may differ from tile to tile (causal attention); phases count iterations from the
 // tile's first one. A tensor in `placed` is loaded, or stored, where the slot says (sy_load_row, sy_row, …).
+// `sums` names a constant: not 0, the kernel's programs add up so many contributions to a reduction when they
+// have made their tiles (table::sums).
 #pragma once
 
 #include <cstdint>
@@ -58,6 +60,7 @@ struct Statement {
     std::vector<std::string> placed{};  ///< parameters
     std::string split = "1";            ///< programs that share a tile
     std::vector<std::string> order{};   ///< what tiles are sorted by when they run by themselves
+    std::string sums{};                 ///< the parameter, or none: it sums nothing
 };
 
 /// Tiles, boxes and iterations: some seconds.

@@ -59,13 +59,17 @@ struct PushReduceOptions {
                                        const PushReduceOptions& options = {});
 
 struct PushReduceToAllOptions {
+    /// Every rank ends with the whole; else with its even share of the first axis.
+    bool all = true;
+    /// Of the first axis so many are asked for; what comes behind pads it to whole tiles.
+    std::optional<std::int64_t> rows{};
     std::int32_t split = 1;  ///< chunks, each sent and summed by itself
     std::int32_t split_axis = 0;
     Reduce reduce = Reduce::sum;  ///< sum or max
 };
 
-/// The all-reduce in one step: each rank's kernel makes its contribution to all of `from`, and every rank
-/// ends with the whole, reduced, in `to`, of the same shape. Fails as push_reduce does.
+/// The all-reduce in one step, or a reduce-scatter that sends as much: each rank's kernel makes its contribution
+/// to all of `from`, and every rank ends with what it is to have, reduced, in `to`, of the same shape. Fails as push_reduce does.
 [[nodiscard]] Result<Plan> push_reduce_to_all(const Mesh& mesh, const Tensor& from, const std::string& to,
                                               const PushReduceToAllOptions& options = {});
 

@@ -131,6 +131,9 @@ public:
         std::int64_t elements = 0;
     };
     [[nodiscard]] std::optional<OwnPlace> own_place() const;
+    /// Where the kernel puts what its programs sum (fuse/kernel_sums.hpp), from the next call on: the array that
+    /// set_output has named, if it lies in memory like the heap's; else the heap. nullopt: it sums nothing.
+    [[nodiscard]] std::optional<std::uint64_t> sum_place() const;
 
     /// On host, `stream` is ignored; both block there, and fail with the fault that this rank saw.
     Status begin_call(CudaStream stream = 0);
@@ -168,6 +171,8 @@ public:
 private:
     FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options);
     Status allocate();
+    /// As counted_posts, where kernels sum: each program adds to what its tiles' chunks post.
+    [[nodiscard]] std::map<std::int32_t, std::int32_t> programs_that_post() const;
     void make_tables();
     /// Of the chunk engine.
     [[nodiscard]] unsigned blocks() const;

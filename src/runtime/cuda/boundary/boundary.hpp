@@ -14,8 +14,8 @@ namespace word = emit::control;  ///< of the control block
 /// Words of the mirror in host memory, written by the kernels, read by the host without a call of the driver.
 enum MirrorWord : std::int32_t {
     kMirrorPublished = 0,
-    kMirrorFault = 1,
-    kMirrorSeen = 2,
+    kMirrorFault = word::mirror_fault,
+    kMirrorSeen = word::mirror_seen,
     kMirrorAwaited = 3,
     kMirrorWhere = 4,
     kMirrorEpoch = 5,

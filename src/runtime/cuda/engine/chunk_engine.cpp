@@ -11,8 +11,7 @@
 
 namespace syncopate::runtime {
 
-Result<ChunkEngine> ChunkEngine::create(const std::shared_ptr<CudaContext>& context,
-                                        const DeviceModule& module, const CallPlan& plan,
+Result<ChunkEngine> ChunkEngine::create(const DeviceModule& module, const CallPlan& plan,
                                         const fuse::RankSchedule& schedule, const OpOptions& options) {
     ChunkEngine engine(module);
     Result<EngineTable> table = make_engine_table(schedule, plan.transfers, plan.control());
@@ -43,10 +42,6 @@ Result<ChunkEngine> ChunkEngine::create(const std::shared_ptr<CudaContext>& cont
         engine.blocks_ = 1;
         engine.shared_bytes_ = 0;
     }
-    if (engine.table_.empty()) return engine;
-    Result<std::shared_ptr<EngineTurn>> turn = EngineTurn::of(context);
-    if (!turn) return turn.error();
-    engine.turn_ = std::move(turn).value();
     return engine;
 }
 

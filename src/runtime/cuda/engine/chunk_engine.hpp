@@ -3,7 +3,6 @@
 
 #if SYNCOPATE_HAS_CUDA
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,7 +10,6 @@
 #include "runtime/cuda/device_lists.hpp"
 #include "runtime/cuda/device_module.hpp"
 #include "runtime/cuda/engine/engine_arguments.hpp"
-#include "runtime/cuda/engine/engine_turn.hpp"
 #include "syncopate/runtime/call/op.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
 
@@ -21,11 +19,10 @@ class ChunkEngine {
 public:
     /// For the transfers of `schedule` that are the engine's; nothing is launched if none are. `module` must
     /// outlive it. Fails where the table cannot be made.
-    static Result<ChunkEngine> create(const std::shared_ptr<CudaContext>& context, const DeviceModule& module,
-                                      const CallPlan& plan, const fuse::RankSchedule& schedule,
-                                      const OpOptions& options);
+    static Result<ChunkEngine> create(const DeviceModule& module, const CallPlan& plan,
+                                      const fuse::RankSchedule& schedule, const OpOptions& options);
 
-    [[nodiscard]] bool empty() const { return turn_ == nullptr; }
+    [[nodiscard]] bool empty() const { return table_.empty(); }
     /// Adds what the kernel reads to `lists`.
     void add_to(DeviceLists& lists);
     /// Where those came to be, and what a call begins and ends with. `begins`: the engine may do what
@@ -41,7 +38,6 @@ public:
     [[nodiscard]] bool shift_sources(std::int32_t tensor, std::uint64_t distance);
     [[nodiscard]] bool shift_sums(std::uint64_t distance);
 
-    [[nodiscard]] EngineTurn& turn() const { return *turn_; }
     /// `end_posts`: if it ends the call, it also makes the posts of the end.
     Status launch(CUstream stream, bool end_posts = true) const;
 
@@ -69,7 +65,6 @@ private:
     unsigned blocks_ = 8;
     unsigned shared_bytes_ = kEngineSharedBytes;
     device::EngineArguments arguments_{};
-    std::shared_ptr<EngineTurn> turn_;
 };
 
 }  // namespace syncopate::runtime

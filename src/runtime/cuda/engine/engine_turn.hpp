@@ -1,4 +1,4 @@
-// Whose turn it is to use the chunk engine of a GPU.
+// Whose turn it is to use a GPU for a call in which ranks' kernels wait for each other.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA
@@ -10,7 +10,7 @@
 
 namespace syncopate::runtime {
 
-/// Calls that use the chunk engine of one GPU follow each other, in the order in which this process makes
+/// Calls that use the chunk engine of one GPU, or whose kernels sum, follow each other, in the order in which this process makes
 /// them, also on different streams: the engine's blocks and the kernel that waits for other ranks' engines
 /// fill the GPU, so of two calls that ranks took up in different order neither would end. While a graph is
 /// captured there is no such order; who captures two such calls on two streams has to give it.
