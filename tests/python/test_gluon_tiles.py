@@ -88,6 +88,8 @@ def test_products_of_operators_are_stated_with_the_tiles_of_a_strategy(transpose
             product.kernel.require_host_alike(call.arguments, (*call.grid, 1, 1))
             assert set(call.arguments) <= set(product.kernel.signature.parameters)
             assert call.grid[0] % call.arguments["SPLIT_K"] == 0
+            copied = product.call(a, w, torch.empty(m, n, dtype=torch.bfloat16), copy=torch.empty_like(a))
+            product.kernel.require_host_alike(copied.arguments, (*call.grid, 1, 1))
 
 
 def test_scales_that_the_kernel_would_misread_are_refused():

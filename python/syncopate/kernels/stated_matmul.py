@@ -14,9 +14,6 @@ from .gluon_matmul import gluon_matmul
 _ROWS = "m*BLOCK_M : (m+1)*BLOCK_M"
 _COLUMNS = "n*BLOCK_N : (n+1)*BLOCK_N"
 _DEPTH = "k*BLOCK_K : (k+1)*BLOCK_K"
-_COPIED_ROWS = (  # of a tile of column n each block n, n + columns, … of K, and none of others
-    "m*BLOCK_M : (m + 1 - min((k + cdiv(N, BLOCK_N) - n) % cdiv(N, BLOCK_N), 1))*BLOCK_M"
-)
 
 
 @functools.cache
@@ -39,7 +36,8 @@ def stated_matmul(
         tiles={"m": "cdiv(M, BLOCK_M)", "n": "cdiv(N, BLOCK_N)"},
         loops={"k": "cdiv(K, BLOCK_K)"},
         reads=reads,
-        writes={"c_desc": [_ROWS, _COLUMNS], "a_copy_desc": [_COPIED_ROWS, _DEPTH]},
+        # What is copied of a: that or less, as the tiles of a row share its blocks of K.
+        writes={"c_desc": [_ROWS, _COLUMNS], "a_copy_desc": [_ROWS, _DEPTH]},
         placed=("a_desc", "c_desc"),
         split="SPLIT_K",
         sums="SUMS",
