@@ -43,6 +43,19 @@ def _fetch_wait(schedule: str, control: str) -> str:
         add.s64 sy_addr, {control}, sy_addr;"""
 
 
+def _poll(over: str) -> str:
+    """From label SY_POLL on: to label `over` when what all lanes wait for has come."""
+    return f"""
+        mov.b32 sy_polls, 0;
+        mov.b64 sy_start, 0;
+    SY_POLL:
+        ld.acquire.sys.global.b32 sy_seen, [sy_addr];
+        sub.s32 sy_t, sy_seen, sy_want;
+        setp.ge.s32 sy_p, sy_t, 0;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni {over};"""
+
+
 def _later(control: str, where: str, leave: str = "SY_FENCE", by_lane: bool = False) -> str:
     """After a poll that came too soon: back to SY_POLL, after a pause; or to label `leave`, where another wait has found a
     fault, or this one's deadline is over: then its words are written. `where`: for them. `by_lane`: lanes wait for different
@@ -130,14 +143,7 @@ def _wait_ptx(
         {leave_other_warps}
     SY_WAIT:
         {_fetch_wait(schedule, control)}
-        mov.b32 sy_polls, 0;
-        mov.b64 sy_start, 0;
-    SY_POLL:
-        ld.acquire.sys.global.b32 sy_seen, [sy_addr];
-        sub.s32 sy_t, sy_seen, sy_want;
-        setp.ge.s32 sy_p, sy_t, 0;
-        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
-        @sy_p bra.uni SY_NEXT;
+        {_poll("SY_NEXT")}
         {_later(control, slot)}
     SY_NEXT:
         add.s32 sy_at, sy_at, {layout.PAIR_WORDS};
@@ -236,14 +242,7 @@ WAIT_SUM_BY_WARP = tl.constexpr(f"""
         sub.s32 sy_end, sy_end, {layout.PAIR_WORDS};
         min.s32 sy_at, sy_at, sy_end;
         {_fetch_wait("$1", "$2")}
-        mov.b32 sy_polls, 0;
-        mov.b64 sy_start, 0;
-    SY_POLL:
-        ld.acquire.sys.global.b32 sy_seen, [sy_addr];
-        sub.s32 sy_t, sy_seen, sy_want;
-        setp.ge.s32 sy_p, sy_t, 0;
-        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
-        @sy_p bra.uni SY_FENCE;
+        {_poll("SY_FENCE")}
         {_later("$2", str(layout.AT_KERNEL_SUM), "SY_REPORT", by_lane=True)}
     SY_REPORT:
         {_report("$2")}
