@@ -25,8 +25,8 @@
 #include "syncopate/emit/folder.hpp"
 #include "syncopate/fuse/backend.hpp"
 #include "syncopate/fuse/heap.hpp"
-#include "syncopate/fuse/kernel_sums.hpp"
 #include "syncopate/fuse/json.hpp"
+#include "syncopate/fuse/kernel_sums.hpp"
 #include "syncopate/fuse/schedule.hpp"
 
 namespace nb = nanobind;

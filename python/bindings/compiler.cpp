@@ -165,9 +165,8 @@ void bind_compiler(nb::module_& m) {
     m.def("fuse", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"), nb::arg("num_sms"),
           nb::arg("phases") = true, nb::arg("backend") = "auto",
           nb::arg("sum_parts") = fuse::Options{}.most_sum_parts, nb::arg("plain_kernel") = false,
-          nb::arg("kernel_sums") = false,
-          nb::arg("tile_order") = "kernel", nb::arg("values") = std::vector<Values>(),
-          nb::arg("device_name") = "",
+          nb::arg("kernel_sums") = false, nb::arg("tile_order") = "kernel",
+          nb::arg("values") = std::vector<Values>(), nb::arg("device_name") = "",
           "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
           "them with a plan and emits them; see emit/artifact.hpp. `values`: of each stage, the elements of "
           "integer tensors that the host knows, by parameter. `device_name`: as the driver calls what runs "

@@ -21,6 +21,7 @@ void bind_layout(nb::module_& module) {
     layout.attr("FAULT_SEEN") = control::fault_seen;
     layout.attr("FAULT_EPOCH") = control::fault_epoch;
     layout.attr("FAULT_WHERE") = control::fault_where;
+    layout.attr("FAULT_CALL") = control::fault_call;
     layout.attr("RANK") = control::rank;
     layout.attr("MIRROR") = control::mirror;
     layout.attr("FIRST_BLOCK") = control::first_block;

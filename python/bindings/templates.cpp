@@ -191,13 +191,16 @@ void bind_pushes(nb::module_& m) {
         [](const Axes& axes, std::string name, const std::string& to, std::vector<std::int64_t> shape,
            const std::string& dtype, std::int32_t split, std::int32_t split_axis, const std::string& reduce,
            bool all, std::optional<std::int64_t> rows) {
-            return unwrap(plan::push_reduce_to_all(
-                to_mesh(axes), to_tensor({std::move(name), std::move(shape), dtype}), to,
-                {.all = all, .rows = rows, .split = split, .split_axis = split_axis, .reduce = to_reduce(reduce)}));
+            return unwrap(plan::push_reduce_to_all(to_mesh(axes),
+                                                   to_tensor({std::move(name), std::move(shape), dtype}), to,
+                                                   {.all = all,
+                                                    .rows = rows,
+                                                    .split = split,
+                                                    .split_axis = split_axis,
+                                                    .reduce = to_reduce(reduce)}));
         },
         nb::arg("mesh"), nb::arg("name"), nb::arg("to"), nb::arg("shape"), nb::arg("dtype"), nb::arg("split"),
-        nb::arg("split_axis"), nb::arg("reduce"), nb::arg("all") = true,
-        nb::arg("rows") = nb::none());
+        nb::arg("split_axis"), nb::arg("reduce"), nb::arg("all") = true, nb::arg("rows") = nb::none());
     m.def(
         "push_exchange",
         [](const Axes& axes, std::string name, const std::string& to, std::vector<std::int64_t> shape,

@@ -93,6 +93,7 @@ def _later(control: str, where: str, leave: str = "SY_FENCE", by_lane: bool = Fa
         @sy_p st.global.b32 {_at(control, layout.FAULT_SEEN)}, sy_seen;
         @sy_p st.global.b32 {_at(control, layout.FAULT_EPOCH)}, sy_want;
         @sy_p st.global.b32 {_at(control, layout.FAULT_WHERE)}, {where};
+        @sy_p st.global.b32 {_at(control, layout.FAULT_CALL)}, sy_epoch;
         {"SY_NAMED:" if by_lane else ""}
         bra.uni {leave};"""
 
@@ -188,9 +189,7 @@ def _report(control: str) -> str:
         f"""
         ld.global.b32 sy_t, {_at(control, word)};
         st.global.b32 {_at("sy_addr", layout.MIRROR_SEEN + index)}, sy_t;"""
-        for index, word in enumerate(
-            (layout.FAULT_SEEN, layout.FAULT_EPOCH, layout.FAULT_WHERE, layout.EPOCH)
-        )
+        for index, word in enumerate((layout.FAULT_SEEN, layout.FAULT_EPOCH, layout.FAULT_WHERE))
     )
     return f"""
         bar.warp.sync 0xffffffff;
@@ -201,6 +200,7 @@ def _report(control: str) -> str:
         setp.eq.s64 sy_p, sy_addr, 0;
         @sy_p bra SY_FENCE;
         {words}
+        st.global.b32 {_at("sy_addr", layout.MIRROR_SEEN + 3)}, sy_epoch;
         ld.relaxed.sys.global.b32 sy_word, {_at(control, layout.FAULT)};
         st.release.sys.global.b32 {_at("sy_addr", layout.MIRROR_FAULT)}, sy_word;
         setp.lt.s32 sy_p, sy_word, 0;

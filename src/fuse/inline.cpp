@@ -109,7 +109,8 @@ std::vector<std::vector<plan::Chunk>> kept_in_place(const Lowered& lowered, cons
     }
     for (NodeId id = 0; id < graph.num_ops(); ++id) {
         const Carrier carrier = graph.carrier(id);
-        if (carrier != Carrier::own && carrier != Carrier::programs && carrier != Carrier::sum_loads) continue;
+        if (carrier != Carrier::own && carrier != Carrier::programs && carrier != Carrier::sum_loads)
+            continue;
         const plan::OpRef ref = graph.ref(id);
         const plan::Op& op = plan.op(ref);
         kept[static_cast<std::size_t>(op.source_rank(ref.rank))].push_back(op.src);

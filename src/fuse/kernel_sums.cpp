@@ -48,7 +48,8 @@ std::string kernel_sum_objection(const BoundKernel& program, const Lowered& lowe
     const plan::Op& sum = plan.op(ref);
     const kernel::Kernel& kernel = program.kernel;
     if (!kernel.sums) return kernel.name + " does not state that it sums";
-    if (lowered.direct.contains(ref)) return "the kernel adds up what is staged, not what lies at other ranks";
+    if (lowered.direct.contains(ref))
+        return "the kernel adds up what is staged, not what lies at other ranks";
     if (sum.src.region.size() != sum.dst.region.size() + 1) return "the kernel adds up what is staged";
     plan::Chunk slot = sum.src;
     slot.region.front() = {0, 1};
@@ -70,7 +71,8 @@ std::string kernel_sum_objection(const BoundKernel& program, const Lowered& lowe
     for (const plan::Chunk& chunk : {slot, second, sum.dst}) {
         const std::int64_t begin = first_element(tensor_of(chunk), chunk.region) * item;
         if (begin % kUnit != 0)
-            return "the kernel loads 16 bytes at a time, and a summand begins at byte " + std::to_string(begin);
+            return "the kernel loads 16 bytes at a time, and a summand begins at byte " +
+                   std::to_string(begin);
     }
     for (const std::vector<plan::Op>& list : plan.ranks) {
         for (const plan::Op& op : list) {
@@ -93,7 +95,8 @@ Status check_kernel_sums(const plan::Plan& lowered, const Backends& backends) {
             any = true;
             if (++sums > 1) return error_at(ref, "the kernel adds up once, and this rank has two sums");
             std::set<std::int32_t> others;
-            for (const plan::OpRef from : lowered.op(ref).after) others.insert(lowered.op(from).source_rank(from.rank));
+            for (const plan::OpRef from : lowered.op(ref).after)
+                others.insert(lowered.op(from).source_rank(from.rank));
             others.insert(rank);
             if (static_cast<std::int32_t>(others.size()) < lowered.num_ranks()) return error_at(ref, kAllSum);
         }
@@ -105,9 +108,10 @@ Status check_kernel_sums(const plan::Plan& lowered, const Backends& backends) {
         const auto& chosen = backends[static_cast<std::size_t>(rank)];
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(chosen.size()); ++index) {
             if (is_inline(chosen[static_cast<std::size_t>(index)])) continue;
-            return plan::error_at({rank, index},
-                            "where the kernel sums its tiles store all contributions, and this op goes by " +
-                                std::string(name_of(chosen[static_cast<std::size_t>(index)])));
+            return plan::error_at(
+                {rank, index},
+                "where the kernel sums its tiles store all contributions, and this op goes by " +
+                    std::string(name_of(chosen[static_cast<std::size_t>(index)])));
         }
     }
     return Done{};
@@ -116,9 +120,11 @@ Status check_kernel_sums(const plan::Plan& lowered, const Backends& backends) {
 Status check_kernel_sums(const Schedule& schedule) {
     for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(schedule.ranks.size()); ++rank) {
         const RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
-        if (!sums_in_kernel(own) || (own.kernel_posts.empty() && own.begin_waits.empty() && own.end_waits.empty()))
+        if (!sums_in_kernel(own) ||
+            (own.kernel_posts.empty() && own.begin_waits.empty() && own.end_waits.empty()))
             continue;
-        return plan::error_at({rank, -1}, "where the kernel sums nothing may arrive for its tiles, or after it");
+        return plan::error_at({rank, -1},
+                              "where the kernel sums nothing may arrive for its tiles, or after it");
     }
     return Done{};
 }

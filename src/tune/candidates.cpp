@@ -231,8 +231,9 @@ private:
         const TileConfig quickest = *std::ranges::min_element(tiles, {}, [&](const TileConfig& tile) {
             return gluon_product_us(machine_, problem_.operands(), shapes_.front(), tile, programs);
         });
-        Strategy whole = complete(problem_, machine_,
-                                  {.kernel = ProductKernel::gluon, .tiles = {quickest}, .split = 1, .kernel_sums = true});
+        Strategy whole =
+            complete(problem_, machine_,
+                     {.kernel = ProductKernel::gluon, .tiles = {quickest}, .split = 1, .kernel_sums = true});
         if (names_.insert(name_of(whole)).second) made_.push_back(std::move(whole));
     }
 

@@ -302,8 +302,8 @@ private:
         made.communicate = over(sent, rates_.tile_store_gbps.at(sent / kMib));
         made.fixed += rates_.kernel_sums_us;
         const double sum = over(sent + whole_bytes, rates_.kernel_sums_gbps);
-        // What all but the last round makes leaves beside it. Tiles for one rank after those for another read the
-        // weights anew.
+        // What all but the last round makes leaves beside it. Tiles for one rank after those for another read
+        // the weights anew.
         const double left = made.communicate / rounds();
         const double weights = strategy_.one_step ? 0 : weights_us(row_groups(), 0);
         return whole(made, std::max(made.compute, weights) + left + sum);

@@ -85,7 +85,8 @@ std::string reduction_objection(const Question& asked) {
             return "where the product's programs sum, tiles store what they make";
         if (others >= kMostDirectSources)
             return fmt::format("the product's programs sum for at most {} ranks", kMostDirectSources);
-        if (asked.kind == Kind::scatters && asked.last.m <= others) return "some rank would have nothing to sum";
+        if (asked.kind == Kind::scatters && asked.last.m <= others)
+            return "some rank would have nothing to sum";
         const std::int64_t block = s.tiles.empty() ? 1 : s.tiles.back().block_m;
         if (!s.one_step && asked.last.m % (asked.problem.ranks * block) != 0)
             return fmt::format("some tile of {} rows is for several of {} ranks, and stored at one", block,

@@ -1,11 +1,13 @@
 // What an op tells a kernel that sums: tables for even and odd calls, counted posts, and where sums go.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "fuse/summing.hpp"
@@ -15,6 +17,7 @@
 #include "syncopate/fuse/heap.hpp"
 #include "syncopate/fuse/kernel_sums.hpp"
 #include "syncopate/runtime/call/op.hpp"
+#include "syncopate/runtime/signals/fault.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -69,6 +72,33 @@ TEST(OpThatSums, HasATableForOddCallsBehindItsOwn) {
                    "what is staged has another place");
         return true;
     });
+}
+
+// The call's number goes on when the kernel ends, which it does after its fault.
+TEST(OpThatSums, NamesTheChunkThatAKernelDidNotStoreAndTheCall) {
+    namespace word = emit::control;
+    const fuse::Schedule schedule = schedule_of(fuse::sample::to_all(2, {}));
+    const std::vector<fuse::SignalMeaning>& signals = schedule.ranks[0].signals;
+    const auto late = std::ranges::find_if(signals, [](const auto& meaning) { return meaning.op.rank == 1; });
+    ASSERT_NE(late, signals.end());
+    std::array<std::uint32_t, word::header_words> words{};
+    words[word::fault] = static_cast<std::uint32_t>(late - signals.begin()) + 1;
+    words[word::fault_seen] = 9;
+    words[word::fault_epoch] = 12;
+    words[word::fault_where] = static_cast<std::uint32_t>(word::at_transfer(0));
+    words[word::epoch] = 5;
+    for (const std::uint32_t call : {0U, 4U}) {
+        words[word::fault_call] = call;
+        const FaultRecord record = FaultRecord::from_words(words.data());
+        const std::string message = fault_error(schedule, 0, "sums", record, 100).message;
+        EXPECT_TRUE(
+            message.starts_with("op 'sums', call " + std::to_string(call == 0 ? 5 : call) + ": chunk C["))
+            << message;
+        EXPECT_NE(message.find("from rank 1's kernel (op " + std::to_string(late->op.index) +
+                               ") has not arrived within 100 ms (signal"),
+                  std::string::npos)
+            << message;
+    }
 }
 
 TEST(OpThatSums, CountsThePostsOfThePrograms) {

@@ -28,6 +28,7 @@
 //   …  waits, 2 words each: control-block word, lag         have loaded all that they will
 //                                                     10 mirror, first_block, next_block, num_ranks:
 //                                                         a kernel that sums tells them of a fault
+//                                                     17 fault_call: the call's number then
 //   …  phases, 4 words each: iteration_begin,          32  signals, 8 words (32 bytes) apart
 //        iteration_end, wait_begin, wait_end            …  counters of made chunks, gates of relays, words of
 //   …  posts, 2 words each: low and high half of the        collectives, 8 words each (table.hpp)
@@ -37,8 +38,8 @@
 // A wait's lag is below 2^wait_count_shift; above that stands the number of posts of a call, less 1. It is
 // over when the word has come to (epoch - lag) · posts. There is more than one where tiles wait for a chunk's
 // gate of copies, to which all tiles add: of one rank's stages that share nothing but tiles, whose gates
-// nobody sets back; where each block of another rank's chunk engine adds to a signal; and where the programs of
-// kernels that sum do.
+// nobody sets back; where each block of another rank's chunk engine adds to a signal; and where the programs
+// of kernels that sum do.
 //
 // makes_begin and makes_end: the first record and past the last one of the chunks of which the slot's tile is
 // its program's last; makes_end has the bit at_once where one of them wants that at once. A record, aligned
@@ -58,7 +59,8 @@
 //
 // sum: what the kernel's programs add up when they have made their tiles (fuse/kernel_sums.hpp), each an even
 // share: wait_begin, wait_end, how many elements, how many summands; then where each summand is, in the order
-// of adding: numbers of 64 bits, in bytes from this rank's control block. Where the sums go the kernel is told.
+// of adding: numbers of 64 bits, in bytes from this rank's control block. Where the sums go the kernel is
+// told.
 //
 // wait_begin and wait_end are offsets in words of the first wait and past the last one. The phases of a slot
 // follow each other from phase_begin (0: none), those of the kernel's first loop, then those of the next.

@@ -165,6 +165,7 @@ private:
             if (atomicCAS_system(control_ + emit::control::fault, 0U, signal + 1U) == 0U) {
                 control_[emit::control::fault_seen] = seen;
                 control_[emit::control::fault_epoch] = target;
+                control_[emit::control::fault_call] = control_[emit::control::epoch];
                 control_[emit::control::fault_where] = static_cast<std::uint32_t>(slot);
             }
             return false;

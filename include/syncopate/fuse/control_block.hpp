@@ -22,7 +22,8 @@ inline constexpr std::int32_t mirror = 10;       ///< the device's address of th
 inline constexpr std::int32_t first_block = 12;  ///< bytes from here to rank 0's control block
 inline constexpr std::int32_t next_block = 14;   ///< bytes from one rank's control block to the next one's
 inline constexpr std::int32_t num_ranks = 16;
-inline constexpr std::int32_t header_words = 17;  ///< so many come before what is free
+inline constexpr std::int32_t fault_call = 17;    ///< the call's number when the fault was made; 0: `epoch`
+inline constexpr std::int32_t header_words = 18;  ///< so many come before what is free
 
 // Words of the mirror in host memory (runtime/cuda/boundary/boundary.hpp).
 inline constexpr std::int32_t mirror_fault = 1;
@@ -50,6 +51,6 @@ inline constexpr std::int32_t first_transfer = -16;
 
 static_assert(gate % 2 == 0 && first_signal % 2 == 0, "both gates are one 64-bit addition");
 static_assert((signal_stride & (signal_stride - 1)) == 0);
-static_assert(num_ranks < header_words && header_words <= first_signal && mirror % 2 == 0);
+static_assert(fault_call < header_words && header_words <= first_signal && mirror % 2 == 0);
 
 }  // namespace syncopate::fuse::control

@@ -44,9 +44,10 @@ inline constexpr std::int64_t kMostOwnWords = std::int64_t{1}
 /// Words from a control block to the next one where each block of a chunk engine has one.
 [[nodiscard]] std::int64_t words_apart(const Heap& heap);
 
-/// Where the tensors are in every other call, in a heap where they are at `offsets` (then whatever follows them):
-/// those that kernels sum from have two places.
-[[nodiscard]] std::vector<std::uint64_t> in_turn(const Schedule& schedule, std::vector<std::uint64_t> offsets);
+/// Where the tensors are in every other call, in a heap where they are at `offsets` (then whatever follows
+/// them): those that kernels sum from have two places.
+[[nodiscard]] std::vector<std::uint64_t> in_turn(const Schedule& schedule,
+                                                 std::vector<std::uint64_t> offsets);
 
 /// Why memory could not be laid out so; empty if it can: a place for each tensor and for the control block
 /// with all its words, which do not overlap.

@@ -1,5 +1,5 @@
-// Kernel sums: sums that the fused kernel itself carries out. When a program has made its tiles it waits until
-// all contributions have come, and adds up an even share of what its rank sums:
+// Kernel sums: sums that the fused kernel itself carries out. When a program has made its tiles it waits
+// until all contributions have come, and adds up an even share of what its rank sums:
 //
 //      rank 0   program 0 | tiles, stored at their owners | wait | share 0 |
 //               program 1 | tiles, stored at their owners | wait | share 1 |
@@ -9,8 +9,8 @@
 // another one; here the call is one kernel, and a contribution has one way to go. All programs of the kernel
 // run at once, so none of them waits for one that has not started.
 //
-// Nothing guards what is staged. It has two places, which calls take in turn, and every rank sums something of
-// every other one: who stores for call n + 2 has ended call n + 1, for which all ranks had to end call n.
+// Nothing guards what is staged. It has two places, which calls take in turn, and every rank sums something
+// of every other one: who stores for call n + 2 has ended call n + 1, for which all ranks had to end call n.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +31,14 @@ namespace syncopate::fuse {
 /// added up. The box of them, maybe empty.
 [[nodiscard]] plan::Region asked_of_sum(const plan::Plan& plan, std::int32_t rank, const plan::Chunk& chunk);
 
-/// Why the kernel of `program` (its plan lowered) cannot carry out the sum `ref`; empty if it can. It can if it
-/// states that it sums, if contributions are staged, what is summed is one run of elements, and nothing comes
-/// after it.
+/// Why the kernel of `program` (its plan lowered) cannot carry out the sum `ref`; empty if it can. It can if
+/// it states that it sums, if contributions are staged, what is summed is one run of elements, and nothing
+/// comes after it.
 [[nodiscard]] std::string kernel_sum_objection(const BoundKernel& program, const Lowered& lowered,
                                                plan::OpRef ref);
 
-/// Where there are such sums: fails, with rank and op, unless each rank has one, to which all ranks contribute,
-/// and nothing else to do beside its kernel.
+/// Where there are such sums: fails, with rank and op, unless each rank has one, to which all ranks
+/// contribute, and nothing else to do beside its kernel.
 [[nodiscard]] Status check_kernel_sums(const plan::Plan& lowered, const Backends& backends);
 
 /// The same of a schedule: nothing arrives for its tiles.

@@ -142,14 +142,14 @@ Result<Plan> push_reduce_to_all(const Mesh& mesh, const Tensor& from, const std:
     const auto axis = static_cast<std::size_t>(options.split_axis);
     const std::int64_t rows = options.rows.value_or(from.shape[0]);
     if (rows < 0 || rows > from.shape[0])
-        return usage(fmt::format("{} rows of tensor {} are asked for, which has {}", rows, from.name, from.shape[0]));
+        return usage(
+            fmt::format("{} rows of tensor {} are asked for, which has {}", rows, from.name, from.shape[0]));
     const std::vector<Interval> shares = split_evenly(0, rows, ranks);
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
         plan.produced.push_back({.rank = rank, .chunk = {0, from.whole()}, .partial = true});
         const Interval share = options.all ? Interval{0, rows} : shares[static_cast<std::size_t>(rank)];
         const Region kept = with_axis(from.whole(), 0, share);
-        if (!share.empty())
-            plan.final.push_back({.rank = rank, .chunk = {1, kept}, .of_all = true});
+        if (!share.empty()) plan.final.push_back({.rank = rank, .chunk = {1, kept}, .of_all = true});
         std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
         for (const Interval& part : split_nonempty(from.whole()[axis], options.split)) {
             const Region chunk = with_axis(from.whole(), axis, part);

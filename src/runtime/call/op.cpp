@@ -117,7 +117,8 @@ std::map<std::int32_t, std::int32_t> FusedOp::programs_that_post() const {
     for (const fuse::RankSchedule& other : schedule_.ranks) {
         for (const fuse::MadeChunk& chunk : other.chunks) {
             for (const fuse::Post& post : chunk.posts) {
-                if (post.rank == rank()) counted[post.signal] += static_cast<std::int32_t>(chunk.counting.size());
+                if (post.rank == rank())
+                    counted[post.signal] += static_cast<std::int32_t>(chunk.counting.size());
             }
         }
     }
@@ -133,7 +134,9 @@ void FusedOp::make_tables() {
             return emit::make_table(schedule_, rank(), static_cast<std::int64_t>(heap_->stride()),
                                     options_.num_programs, at, stage, counted_posts());
         };
-        const auto align = [&] { table_.resize((table_.size() + kAlignment - 1) / kAlignment * kAlignment, 0); };
+        const auto align = [&] {
+            table_.resize((table_.size() + kAlignment - 1) / kAlignment * kAlignment, 0);
+        };
         std::vector<std::int32_t> table = make_table(offsets);
         const std::size_t begin = table_.size();
         stage_begin_.push_back(begin);

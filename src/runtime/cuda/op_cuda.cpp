@@ -80,8 +80,7 @@ public:
                    const OpOptions& options) {
         const CurrentContext current(*context_);
         if (Status loaded = keep(module_, DeviceModule::load(context_)); !loaded) return loaded;
-        if (Status made = keep(engine_, ChunkEngine::create(*module_, plan_, schedule, options));
-            !made)
+        if (Status made = keep(engine_, ChunkEngine::create(*module_, plan_, schedule, options)); !made)
             return made;
         if (Status made = keep(mirror_, PinnedWords::create(context_, device::kMirrorWords)); !made)
             return made;
@@ -225,9 +224,9 @@ public:
     std::uint64_t table_address() const override { return table_.address(*lists_); }
 
 private:
-    /// Stages of one rank that share nothing but tiles, or ranks whose kernels sum: nobody needs what sy_begin
-    /// does. Of the former check() finds a fault, as there is no sy_begin to tell poll(); the latter tell it
-    /// themselves.
+    /// Stages of one rank that share nothing but tiles, or ranks whose kernels sum: nobody needs what
+    /// sy_begin does. Of the former check() finds a fault, as there is no sy_begin to tell poll(); the latter
+    /// tell it themselves.
     [[nodiscard]] bool begins_with_kernel() const {
         const bool at_boundaries = begin_arguments_.num_posts + begin_arguments_.num_waits +
                                        end_arguments_.num_posts + end_arguments_.num_waits >
@@ -275,9 +274,10 @@ private:
 
     /// Writes into the control block whom the kernel itself is to tell of a fault.
     Status tell_whom() {
-        const std::uint64_t words[] = {mirror_->device(), plan_.first_control - plan_.control(), plan_.heap_stride,
-                                       static_cast<std::uint64_t>(plan_.num_ranks)};
-        static_assert(emit::control::first_block == emit::control::mirror + 2 && emit::control::next_block == emit::control::mirror + 4 &&
+        const std::uint64_t words[] = {mirror_->device(), plan_.first_control - plan_.control(),
+                                       plan_.heap_stride, static_cast<std::uint64_t>(plan_.num_ranks)};
+        static_assert(emit::control::first_block == emit::control::mirror + 2 &&
+                      emit::control::next_block == emit::control::mirror + 4 &&
                       emit::control::num_ranks == emit::control::mirror + 6);
         return heap_.write(plan_.control() + 4 * emit::control::mirror, words, 7 * sizeof(std::uint32_t));
     }
@@ -428,7 +428,7 @@ private:
     std::unique_ptr<PinnedWords> mirror_;
     std::optional<ChunkEngine> engine_;
     bool kernel_sums_ = false;
-    std::shared_ptr<EngineTurn> turn_;  ///< of a call in which ranks' kernels wait for each other
+    std::shared_ptr<EngineTurn> turn_;           ///< of a call in which ranks' kernels wait for each other
     std::vector<StreamTransfer> before_kernel_;  ///< in the caller's stream
     std::vector<StreamTransfer> on_copy_stream_;
     bool fork_first_ = false;  ///< the copy stream does not wait for those before the kernel

@@ -54,6 +54,16 @@ std::string describe_joining(const fuse::Schedule& schedule, int rank, int signa
     return fmt::format("signal {} is unknown", signal);
 }
 
+/// What the tiles of `op`'s rank store here themselves, by the signal that they post.
+std::string describe_stored(const fuse::Schedule& schedule, int rank, int signal, plan::OpRef op) {
+    for (const fuse::MadeChunk& chunk : schedule.ranks[static_cast<std::size_t>(op.rank)].chunks) {
+        if (std::ranges::find(chunk.posts, fuse::Post{rank, signal}) == chunk.posts.end()) continue;
+        return fmt::format("chunk {} from rank {}'s kernel (op {}) has not arrived",
+                           name_of_chunk(schedule, chunk.chunk), op.rank, op.index);
+    }
+    return fmt::format("op {} of rank {} has not signalled", op.index, op.rank);
+}
+
 }  // namespace
 
 FaultRecord FaultRecord::from_words(const std::uint32_t* words) {
@@ -61,7 +71,8 @@ FaultRecord FaultRecord::from_words(const std::uint32_t* words) {
             .seen = words[word::fault_seen],
             .awaited = words[word::fault_epoch],
             .where = static_cast<std::int32_t>(words[word::fault_where]),
-            .epoch = words[word::epoch]};
+            // A kernel that ends after its fault goes on to the next call's number.
+            .epoch = words[words[word::fault_call] != 0 ? word::fault_call : word::epoch]};
 }
 
 std::string describe_missing(const fuse::Schedule& schedule, int rank, int signal) {
@@ -82,7 +93,7 @@ std::string describe_missing(const fuse::Schedule& schedule, int rank, int signa
     using Kind = fuse::SignalMeaning::Kind;
     switch (meaning.kind) {
         case Kind::arrived:
-            if (transfer == nullptr) break;
+            if (transfer == nullptr) return describe_stored(schedule, rank, signal, meaning.op);
             if (const fuse::Collective* collective = transfer->collective())
                 return fmt::format(
                     "{} (op {} of rank {}) has not ended: one of its ranks may not have joined",

@@ -68,8 +68,9 @@ struct PushReduceToAllOptions {
     Reduce reduce = Reduce::sum;  ///< sum or max
 };
 
-/// The all-reduce in one step, or a reduce-scatter that sends as much: each rank's kernel makes its contribution
-/// to all of `from`, and every rank ends with what it is to have, reduced, in `to`, of the same shape. Fails as push_reduce does.
+/// The all-reduce in one step, or a reduce-scatter that sends as much: each rank's kernel makes its
+/// contribution to all of `from`, and every rank ends with what it is to have, reduced, in `to`, of the same
+/// shape. Fails as push_reduce does.
 [[nodiscard]] Result<Plan> push_reduce_to_all(const Mesh& mesh, const Tensor& from, const std::string& to,
                                               const PushReduceToAllOptions& options = {});
 

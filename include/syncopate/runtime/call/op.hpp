@@ -131,8 +131,9 @@ public:
         std::int64_t elements = 0;
     };
     [[nodiscard]] std::optional<OwnPlace> own_place() const;
-    /// Where the kernel puts what its programs sum (fuse/kernel_sums.hpp), from the next call on: the array that
-    /// set_output has named, if it lies in memory like the heap's; else the heap. nullopt: it sums nothing.
+    /// Where the kernel puts what its programs sum (fuse/kernel_sums.hpp), from the next call on: the array
+    /// that set_output has named, if it lies in memory like the heap's; else the heap. nullopt: it sums
+    /// nothing.
     [[nodiscard]] std::optional<std::uint64_t> sum_place() const;
 
     /// On host, `stream` is ignored; both block there, and fail with the fault that this rank saw.

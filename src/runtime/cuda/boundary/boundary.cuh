@@ -65,6 +65,7 @@ __device__ bool wait_for(std::uint32_t* control, const WaitEntry& wait, std::uin
         if (atomicCAS_system(control + word::fault, 0u, static_cast<std::uint32_t>(wait.signal) + 1u) == 0u) {
             control[word::fault_seen] = seen;
             control[word::fault_epoch] = target;
+            control[word::fault_call] = epoch;
             control[word::fault_where] = static_cast<std::uint32_t>(where);
             __threadfence_system();
         }
@@ -93,7 +94,8 @@ __device__ void report_fault(const BoundaryArguments& a, std::uint32_t fault, st
         a.mirror[kMirrorSeen] = a.control[word::fault_seen];
         a.mirror[kMirrorAwaited] = a.control[word::fault_epoch];
         a.mirror[kMirrorWhere] = a.control[word::fault_where];
-        a.mirror[kMirrorEpoch] = a.control[word::epoch];
+        const std::uint32_t call = a.control[word::fault_call];
+        a.mirror[kMirrorEpoch] = call != 0 ? call : a.control[word::epoch];
         store_release(a.mirror + kMirrorFault, fault);
     }
     if ((fault & word::fault_of_peer) != 0) return;

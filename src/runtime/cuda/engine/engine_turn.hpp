@@ -10,10 +10,11 @@
 
 namespace syncopate::runtime {
 
-/// Calls that use the chunk engine of one GPU, or whose kernels sum, follow each other, in the order in which this process makes
-/// them, also on different streams: the engine's blocks and the kernel that waits for other ranks' engines
-/// fill the GPU, so of two calls that ranks took up in different order neither would end. While a graph is
-/// captured there is no such order; who captures two such calls on two streams has to give it.
+/// Calls that use the chunk engine of one GPU, or whose kernels sum, follow each other, in the order in which
+/// this process makes them, also on different streams: the engine's blocks and the kernel that waits for
+/// other ranks' engines fill the GPU, so of two calls that ranks took up in different order neither would
+/// end. While a graph is captured there is no such order; who captures two such calls on two streams has to
+/// give it.
 class EngineTurn {
 public:
     /// The turn of `context`'s GPU, shared by all ops of this process.
