@@ -128,7 +128,7 @@ class Spec:
                     raise UsageError(f"{self.text}: unknown backend '{backend}'; expected one of {expected}")
                 chosen[field] = backend
             elif key in self.pairs and (value := self.number(key)):
-                chosen[field] = bool(value) if key == "pull" else value
+                chosen[field] = bool(value) if key in ("pull", "apart") else value
         return chosen
 
     def _check_word(self, name: str, words: Sequence[str]) -> None:

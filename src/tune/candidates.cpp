@@ -274,6 +274,7 @@ private:
     }
 
     void blocks() {
+        add({.placement = Placement::apart});
         for (const std::int32_t rows : {1, 2, 4}) {
             for (const std::int32_t split : {1, 2, 4}) add({.chunking = {.rows = rows}, .split = split});
         }

@@ -17,7 +17,6 @@ std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& ma
         made.strategy = std::move(strategy);
         made.pruned = strategy_objection(problem, made.strategy);
         if (made.pruned.empty()) made.estimate = estimate(problem, machine, made.strategy);
-        if (made.strategy.placement == Placement::unfused) made.name = name_of(Placement::unfused);
     }
     std::ranges::stable_sort(ranked, [](const Candidate& a, const Candidate& b) {
         if (a.pruned.empty() != b.pruned.empty()) return a.pruned.empty();
@@ -38,7 +37,16 @@ Strategy exact(const Problem& problem, const Machine& machine, Strategy strategy
                const ChooseOptions& options) {
     if (!options.exact_fp32 || plan::size_of(problem.dtype) <= 2) return strategy;
     strategy.tiles.clear();
+    strategy.parts.clear();
     return complete(problem, machine, strategy, options);
+}
+
+/// Whether the caller can run a strategy, or all of its parts.
+bool runs_for(const ChooseOptions& options, const Strategy& strategy) {
+    return (options.unfused || strategy.placement != Placement::unfused) &&
+           (options.gluon || strategy.kernel == ProductKernel::plain) &&
+           !(options.kept && fuse::is_inline(strategy.backend)) &&
+           std::ranges::all_of(strategy.parts, [&](const Strategy& part) { return runs_for(options, part); });
 }
 
 /// µs that a strategy takes more to leave what is gathered, [M, K], in a tensor of the caller's: the pair
@@ -62,10 +70,7 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
         usual = complete(problem, machine, {.backend = plan::Backend::copy_engine}, options);
     std::string warning;
     const auto runnable = [&](const Strategy& strategy) {
-        return strategy_objection(problem, strategy).empty() &&
-               (options.unfused || strategy.placement != Placement::unfused) &&
-               (options.gluon || strategy.kernel == ProductKernel::plain) &&
-               !(options.kept && fuse::is_inline(strategy.backend));
+        return strategy_objection(problem, strategy).empty() && runs_for(options, strategy);
     };
     if (store != nullptr) {
         if (const std::optional<Stored> stored = store->find(problem)) {
@@ -90,11 +95,16 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     };
     Machine known = machine;
     if (!options.gluon) known.rates.gluon_tflops = 0;  // nothing is to be made for that kernel
-    const std::vector<Candidate> ranked = rank_candidates(problem, known);
+    std::vector<Candidate> ranked = rank_candidates(problem, known);
     const Candidate* best = nullptr;
     const Candidate* as_usual = nullptr;
     const Candidate* pair = nullptr;
-    for (const Candidate& candidate : ranked) {
+    for (Candidate& candidate : ranked) {
+        if (candidate.strategy.placement == Placement::apart) {
+            // Each operator as this caller can run it.
+            candidate.strategy = complete(problem, known, {.placement = Placement::apart}, options);
+            candidate.estimate = estimate(problem, known, candidate.strategy);
+        }
         if (!candidate.pruned.empty() || !runnable(candidate.strategy)) continue;
         if (best == nullptr || us_of(candidate) < us_of(*best)) best = &candidate;
         if (candidate.strategy == usual) as_usual = &candidate;

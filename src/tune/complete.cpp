@@ -81,6 +81,22 @@ Strategy by_plain_kernel(Strategy made, bool cuda) {
     return made;
 }
 
+/// The parts that a strategy leaves open are chosen; on the host, where none is faster, with the block's
+/// tiles.
+void complete_parts(const Problem& problem, const Machine& machine, Strategy& strategy,
+                    const ChooseOptions& options) {
+    const std::vector<Problem> operators = problem.parts();
+    const bool open = strategy.parts.empty();
+    strategy.parts.resize(std::max(strategy.parts.size(), operators.size()));
+    for (std::size_t i = 0; i < operators.size(); ++i) {
+        Strategy& part = strategy.parts[i];
+        if (open && options.device == fuse::Device::host) part.tiles = {strategy.tiles[i]};
+        part = open && options.device == fuse::Device::cuda
+                   ? choose(operators[i], machine, nullptr, options).strategy
+                   : complete(operators[i], machine, part, options);
+    }
+}
+
 }  // namespace
 
 Strategy complete(const Problem& problem, const Machine& machine, const Strategy& given,
@@ -124,6 +140,7 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
         made.placement == Placement::fused)
         made = with_departure(problem, machine, row->kind, made);
     if (!made.split) made.split = 1;
+    if (made.placement == Placement::apart) complete_parts(problem, machine, made, options);
     return made;
 }
 

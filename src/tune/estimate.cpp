@@ -350,6 +350,26 @@ private:
     double step_bytes_ = 0;  ///< into each rank in one step
 };
 
+/// Two in a row. `shared`: of their fixed costs, what they have once.
+Estimate one_after_another(const Estimate& first, const Estimate& second, double shared) {
+    return {.us = first.us + second.us - shared,
+            .compute = first.compute + second.compute,
+            .communicate = first.communicate + second.communicate,
+            .exposed = first.exposed + second.exposed,
+            .fixed = first.fixed + second.fixed - shared};
+}
+
+/// A block as operators that are apart: what two events of the device take is there once.
+Estimate in_parts(const Problem& problem, const Machine& machine, const Strategy& strategy) {
+    const std::vector<Problem> operators = problem.parts();
+    if (operators.size() != strategy.parts.size()) return {};
+    Estimate made = estimate(operators.front(), machine, strategy.parts.front());
+    for (std::size_t i = 1; i < operators.size(); ++i)
+        made = one_after_another(made, estimate(operators[i], machine, strategy.parts[i]),
+                                 machine.rates.call_us);
+    return made;
+}
+
 }  // namespace
 
 Estimate estimate(const Problem& problem, const Machine& machine, const Strategy& strategy) {
@@ -361,14 +381,10 @@ Estimate estimate(const Problem& problem, const Machine& machine, const Strategy
         return Part(problem, machine, strategy, shapes[at], tile, kind).estimate();
     };
     if (row->kind != Kind::block) return part(0, row->kind);
+    if (strategy.placement == Placement::apart) return in_parts(problem, machine, strategy);
     const Estimate first = part(0, Kind::gathers);
     const Estimate second = part(1, Kind::scatters);
-    const double shared = std::min(first.fixed, second.fixed);  // of one call
-    return {.us = first.us + second.us - shared,
-            .compute = first.compute + second.compute,
-            .communicate = first.communicate + second.communicate,
-            .exposed = first.exposed + second.exposed,
-            .fixed = first.fixed + second.fixed - shared};
+    return one_after_another(first, second, std::min(first.fixed, second.fixed));
 }
 
 }  // namespace syncopate::tune

@@ -162,6 +162,20 @@ std::string tile_objection(const Question& asked) {
     return {};
 }
 
+/// Of a block as operators that are apart: of which one what is wrong.
+std::string parts_objection(const Problem& problem, const Strategy& strategy) {
+    const std::vector<Problem> operators = problem.parts();
+    if (operators.empty()) return fmt::format("{} is one operator", problem.op);
+    if (strategy.parts.size() != operators.size())
+        return fmt::format("{} is {} operators, and parts has {}", problem.op, operators.size(),
+                           strategy.parts.size());
+    for (std::size_t i = 0; i < operators.size(); ++i) {
+        const std::string text = strategy_objection(operators[i], strategy.parts[i]);
+        if (!text.empty()) return fmt::format("{}: {}", operators[i].op, text);
+    }
+    return {};
+}
+
 }  // namespace
 
 std::string strategy_objection(const Problem& problem, const Strategy& strategy) {
@@ -169,6 +183,8 @@ std::string strategy_objection(const Problem& problem, const Strategy& strategy)
     if (row == nullptr) return "there is no operator " + problem.op;
     if (const std::string objection = problem_objection(problem); !objection.empty()) return objection;
     if (strategy.placement == Placement::unfused || row->kind == Kind::other) return {};
+    if (strategy.placement == Placement::apart) return parts_objection(problem, strategy);
+    if (!strategy.parts.empty()) return "one operator has no parts";
     const std::vector<ProductShape> shapes = problem.products();
     const Question asked{problem, strategy, row->kind, shapes.front(), shapes.back()};
     for (const auto objection :

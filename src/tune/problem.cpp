@@ -168,6 +168,19 @@ std::vector<ProductShape> Problem::products() const {
     return {{m, f, k}, {m, n, f}};
 }
 
+std::vector<Problem> Problem::parts() const {
+    const OperatorRow* row = operator_row(op);
+    if (row == nullptr || row->kind != OperatorRow::Kind::block) return {};
+    Problem gathered = *this;
+    Problem scattered = *this;
+    gathered.op = "all_gather_matmul";
+    gathered.extents = {{"M", extent("M")}, {"N", extent("F")}, {"K", extent("K")}};
+    scattered.op = "matmul_reduce_scatter";
+    scattered.extents = {{"M", extent("M")}, {"N", extent("N")}, {"K", extent("F")}};
+    for (Problem* part : {&gathered, &scattered}) part->words.clear();
+    return {gathered, scattered};
+}
+
 std::string Problem::key() const {
     std::string text = op + ":";
     for (const Extent& known : extents) text += fmt::format("{}={},", known.name, known.value);

@@ -28,7 +28,8 @@ std::string words_of(plan::Backend backend, std::optional<std::int32_t> blocks) 
 }  // namespace
 
 std::string_view name_of(Placement placement) {
-    static constexpr std::array<std::string_view, 3> kNames{"fused", "after", "unfused"};
+    static constexpr std::array<std::string_view, kNumPlacements> kNames{"fused", "after", "unfused",
+                                                                         "apart"};
     return kNames[static_cast<std::size_t>(placement)];
 }
 
@@ -38,6 +39,12 @@ std::string_view name_of(ProductKernel kernel) {
 }
 
 std::string name_of(const Strategy& strategy) {
+    if (strategy.placement == Placement::unfused) return std::string(name_of(strategy.placement));
+    if (strategy.placement == Placement::apart) {
+        std::vector<std::string> parts;
+        for (const Strategy& part : strategy.parts) parts.push_back(name_of(part));
+        return fmt::format("{}[{}]", name_of(strategy.placement), fmt::join(parts, " + "));
+    }
     const Strategy usual;
     std::vector<std::string> words;
     if (strategy.placement != usual.placement) words.emplace_back(name_of(strategy.placement));

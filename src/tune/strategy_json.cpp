@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 constexpr std::int32_t kMostTiles = 16;
 constexpr std::int32_t kMostSlices = 1024;
-constexpr std::size_t kNumPlacements = 4;
+constexpr std::int32_t kMostParts = 2;
 constexpr std::size_t kNumKernels = 2;
 
 class StrategyDecoder : private JsonDecoder {
@@ -25,8 +25,9 @@ public:
     using JsonDecoder::JsonDecoder;
 
     Result<Strategy> decode() {
-        if (!strategy()) return error();
-        return std::move(made_);
+        Strategy made;
+        if (!strategy(0, JsonPath{}, made)) return error();
+        return made;
     }
 
 private:
@@ -52,9 +53,8 @@ private:
         return true;
     }
 
-    bool strategy() {
-        const JsonPath root;
-        static constexpr std::array<JsonField, 17> kFields{{{"placement", false},
+    bool strategy(Index node, const JsonPath& root, Strategy& made) {
+        static constexpr std::array<JsonField, 18> kFields{{{"placement", false},
                                                             {"kernel", false},
                                                             {"tiles", false},
                                                             {"programs", false},
@@ -70,37 +70,48 @@ private:
                                                             {"engine_blocks", false},
                                                             {"sum_parts", false},
                                                             {"phases", false},
-                                                            {"tile_order", false}}};
+                                                            {"tile_order", false},
+                                                            {"parts", false}}};
         std::array<Index, kFields.size()> at;
-        if (!fields(0, root, kFields, at)) return false;
+        if (!fields(node, root, kFields, at)) return false;
         const auto [placement, kernel, tiles, programs, chunking, split, split_axis, pull, stored, pulled,
-                    one_step, kernel_sums, backend, engine_blocks, sum_parts, phases, tile_order] = at;
+                    one_step, kernel_sums, backend, engine_blocks, sum_parts, phases, tile_order, parts] = at;
         const auto path = [&](std::string_view key) { return JsonPath{&root, key}; };
-        return (!has(placement) || word(placement, path("placement"), kNumPlacements, made_.placement)) &&
-               (!has(kernel) || word(kernel, path("kernel"), kNumKernels, made_.kernel)) &&
-               (!has(tiles) || tiles_at(tiles, path("tiles"))) &&
-               (!has(programs) || optional(programs, path("programs"), 1, made_.programs)) &&
-               (!has(chunking) || chunking_at(chunking, path("chunking"))) &&
-               (!has(split) || optional(split, path("split"), 1, made_.split)) &&
-               (!has(split_axis) || optional(split_axis, path("split_axis"), 0, made_.split_axis)) &&
-               (!has(pull) || boolean(pull, path("pull"), made_.pull)) &&
-               (!has(stored) || integer(stored, path("stored"), 0, kMost, made_.stored)) &&
-               (!has(pulled) || integer(pulled, path("pulled"), 0, kMost, made_.pulled)) &&
-               (!has(one_step) || boolean(one_step, path("one_step"), made_.one_step)) &&
-               (!has(kernel_sums) || boolean(kernel_sums, path("kernel_sums"), made_.kernel_sums)) &&
-               (!has(backend) || word(backend, path("backend"), plan::kNumBackends, made_.backend)) &&
+        return (!has(placement) || word(placement, path("placement"), kNumPlacements, made.placement)) &&
+               (!has(kernel) || word(kernel, path("kernel"), kNumKernels, made.kernel)) &&
+               (!has(tiles) || tiles_at(tiles, path("tiles"), made)) &&
+               (!has(programs) || optional(programs, path("programs"), 1, made.programs)) &&
+               (!has(chunking) || chunking_at(chunking, path("chunking"), made.chunking)) &&
+               (!has(split) || optional(split, path("split"), 1, made.split)) &&
+               (!has(split_axis) || optional(split_axis, path("split_axis"), 0, made.split_axis)) &&
+               (!has(pull) || boolean(pull, path("pull"), made.pull)) &&
+               (!has(stored) || integer(stored, path("stored"), 0, kMost, made.stored)) &&
+               (!has(pulled) || integer(pulled, path("pulled"), 0, kMost, made.pulled)) &&
+               (!has(one_step) || boolean(one_step, path("one_step"), made.one_step)) &&
+               (!has(kernel_sums) || boolean(kernel_sums, path("kernel_sums"), made.kernel_sums)) &&
+               (!has(backend) || word(backend, path("backend"), plan::kNumBackends, made.backend)) &&
                (!has(engine_blocks) ||
-                optional(engine_blocks, path("engine_blocks"), 0, made_.engine_blocks)) &&
-               (!has(sum_parts) || integer(sum_parts, path("sum_parts"), 1, kMost, made_.sum_parts)) &&
-               (!has(phases) || boolean(phases, path("phases"), made_.phases)) &&
+                optional(engine_blocks, path("engine_blocks"), 0, made.engine_blocks)) &&
+               (!has(sum_parts) || integer(sum_parts, path("sum_parts"), 1, kMost, made.sum_parts)) &&
+               (!has(phases) || boolean(phases, path("phases"), made.phases)) &&
                (!has(tile_order) ||
-                word(tile_order, path("tile_order"), fuse::kNumTileOrders, made_.tile_order));
+                word(tile_order, path("tile_order"), fuse::kNumTileOrders, made.tile_order)) &&
+               (!has(parts) || parts_at(parts, path("parts"), made));
     }
 
-    bool tiles_at(Index node, const JsonPath& path) {
+    /// Of operators that are apart; those of one operator have no parts.
+    bool parts_at(Index node, const JsonPath& path, Strategy& made) {
+        if (path.parent->parent != nullptr) return fail(node, path, "are those of one operator");
+        if (!list(node, path, "a list of strategies, one for each operator", kMostParts)) return false;
+        return each(node, path, [&](Index entry, const JsonPath& entry_path) {
+            return strategy(entry, entry_path, made.parts.emplace_back());
+        });
+    }
+
+    bool tiles_at(Index node, const JsonPath& path, Strategy& made) {
         if (!list(node, path, "a list of tile configurations", kMostTiles)) return false;
         return each(node, path, [&](Index entry, const JsonPath& entry_path) {
-            return tile(entry, entry_path, made_.tiles.emplace_back());
+            return tile(entry, entry_path, made.tiles.emplace_back());
         });
     }
 
@@ -135,12 +146,11 @@ private:
         return true;
     }
 
-    bool chunking_at(Index node, const JsonPath& path) {
+    bool chunking_at(Index node, const JsonPath& path, Chunking& cut) {
         static constexpr std::array<JsonField, 3> kFields{
             {{"rows", false}, {"slices", false}, {"peer_by_peer", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at)) return false;
-        Chunking& cut = made_.chunking;
         const auto [rows, slices, peer_by_peer] = at;
         if (has(rows) && !integer(rows, JsonPath{&path, "rows"}, 1, kMost, cut.rows)) return false;
         if (has(peer_by_peer) && !boolean(peer_by_peer, JsonPath{&path, "peer_by_peer"}, cut.peer_by_peer))
@@ -156,8 +166,6 @@ private:
                            cut.slices.emplace_back());
         });
     }
-
-    Strategy made_;
 };
 
 /// Members of an object, those that differ from what is usual.
@@ -238,6 +246,9 @@ std::string to_json(const Strategy& strategy) {
     members.number("phases", strategy.phases, usual.phases);
     if (strategy.tile_order != usual.tile_order)
         members.add("tile_order", quoted(name_of(strategy.tile_order)));
+    std::vector<std::string> parts;
+    for (const Strategy& part : strategy.parts) parts.push_back(to_json(part));
+    if (!parts.empty()) members.add("parts", fmt::format("[{}]", fmt::join(parts, ", ")));
     return members.object();
 }
 

@@ -91,19 +91,37 @@ def check_own_kernels(place: ranks.Place) -> None:
         fused.close()
 
 
+def check_what_is_apart(op: ops.FeedForward) -> None:
+    """A block that is two operators has no kernel of its own to record, and hands out their places."""
+    if op.strategy.fused:
+        return
+    assert op.prepare() is None and op.held_bytes() > 0
+    assert op.shard().shape == (op.shard_rows, op.k) and op.result().shape == (op.shard_rows, op.n)
+    for name in ("record", "run_local"):
+        try:
+            getattr(op, name)(op.shard(), *(op.operand(weight) for weight in ("w1", "w2")))
+        except ValueError as error:
+            assert "apart: the block is two operators" in str(error), error
+        else:
+            raise AssertionError(f"{name} of a block without a kernel")
+
+
 def work(place: ranks.Place, calls: int) -> int:
     check_own_kernels(place)
     rng = random.Random(place.rank)
     count = 0
     m = 24 * place.size + (3 if place.size > 1 else 0)  # uneven shards, tiles that straddle them
     cases = [case for case in itertools.product((False, True), (1, 2), (1, 2)) if SWEEP or sum(case) % 2]
-    for (pull, rows, split), activation in zip(
-        cases, itertools.cycle(("gelu", "relu", "silu", "")), strict=False
-    ):
+    strategies = [
+        ops.Strategy(TILINGS, chunking=ops.Chunking(rows), split=split, pull=pull)
+        for pull, rows, split in cases
+    ]
+    strategies.append(ops.Strategy(TILINGS, apart=True))
+    for strategy, activation in zip(strategies, itertools.cycle(("gelu", "relu", "silu", "")), strict=False):
         group = of_folder(place.folder, place.rank, place.size, f"{place.run_id}-{count}", "host")
         op = ops.FeedForward(
             m, K, F, N, torch.float32, group, activation=activation, host_delay=2e-3, seed=100 * count + place.rank, deadline=600,
-            strategy=ops.Strategy(TILINGS, chunking=ops.Chunking(rows), split=split, pull=pull),
+            strategy=strategy,
         )  # fmt: skip
         first = sum(m // place.size + (r < m % place.size) for r in range(place.rank))
         mine = slice(first, first + op.shard_rows)
@@ -125,8 +143,9 @@ def work(place: ranks.Place, calls: int) -> int:
             right = sum(in_torch(op, x, *pair) for pair in weights)[mine]
             if not torch.allclose(out, right, rtol=1e-4, atol=1e-4):
                 raise RuntimeError(f"{what}: not what torch gives")
-        for buffer in op.prepared.tensors.values():
+        for buffer in op.prepared.tensors.values() if strategy.fused else ():
             buffer.fill_(float("nan"))
+        check_what_is_apart(op)
         op.close()
         count += 1
     return count

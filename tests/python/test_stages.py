@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 def test_a_feed_forward_block_is_identical_to_the_unfused_kernels_on(ranks, calls, run):
     outcome = run(sys.executable, HERE / "host_stages.py", ranks, calls)
     assert outcome.code == 0, outcome.out + outcome.err
-    count = 8 if SWEEP else 4
+    count = 9 if SWEEP else 5
     assert f"{ranks} ranks: {count} configurations, {count * calls} calls, identical" in outcome.out
 
 
@@ -40,6 +40,8 @@ def test_run_checks_a_feed_forward_block_by_its_name(run):
     outcome = run(*words, "--check")
     assert outcome.code == 0, outcome.out + outcome.err
     assert outcome.out.count("identical to the unfused kernel") == 3
+    apart = run(*words[:3], f"{spec},apart=1", *words[4:], "--check")
+    assert apart.code == 0 and apart.out.count("identical to the unfused kernel") == 3, apart.out + apart.err
     refused = run(*words[:3], spec.replace("gelu", "step"), "--ranks=2")
     assert (refused.code, refused.out) == (2, "") and "unknown activation 'step'" in refused.err
 

@@ -28,6 +28,7 @@ def all_reduce(model: str, m: int, size: int) -> Strategy:
         Strategy(chunking=Chunking(1, 4), phases=False, sum_parts=1, stored=1),
         Strategy(plain_kernel=True, pulled=1),
         Strategy(unfused=True),
+        Strategy(apart=True, parts=(Strategy(pull=True), Strategy(unfused=True))),
         Strategy(kernel="gluon"),
         Strategy(tilings=(dataclasses.replace(WIDE, warps=4),)),
     ],

@@ -101,6 +101,56 @@ TEST(Estimate, HasPartsThatAddUpForEveryLegalStrategy) {
     }
 }
 
+TEST(Candidates, OfABlockAreItsTwoOperatorsToo) {
+    const Problem block = problem_of("feed_forward:M=64,K=4096,F=7168,N=4096,activation=gelu", 2);
+    const Machine machine = machine_of(2);
+    const std::vector<Problem> parts = block.parts();
+    ASSERT_EQ(parts.size(), 2U);
+    EXPECT_EQ(parts[0], problem_of("all_gather_matmul:M=64,N=7168,K=4096", 2));
+    EXPECT_EQ(parts[1], problem_of("matmul_reduce_scatter:M=64,N=4096,K=7168", 2));
+    const Strategy apart = complete(block, machine, {.placement = Placement::apart});
+    ASSERT_EQ(apart.parts.size(), 2U);
+    EXPECT_EQ(strategy_objection(block, apart), "");
+    double us = -machine.rates.call_us;
+    for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(apart.parts[i], choose(parts[i], machine).strategy);
+        us += estimate(parts[i], machine, apart.parts[i]).us;
+    }
+    EXPECT_DOUBLE_EQ(estimate(block, machine, apart).us, us);
+    EXPECT_EQ(choose(block, machine).strategy, apart) << "of few rows each operator has better ways";
+}
+
+TEST(Choose, RunsNoPartThatTheCallerCannotRun) {
+    const Problem block = problem_of("feed_forward:M=16,K=4096,F=1792,N=4096");
+    const Machine machine = machine_of(8);
+    const ChooseOptions options{.unfused = false, .gluon = false};
+    const Strategy apart = complete(block, machine, {.placement = Placement::apart}, options);
+    ASSERT_EQ(apart.parts.size(), 2U);
+    for (const Strategy& part : apart.parts) {
+        EXPECT_NE(part.placement, Placement::unfused);
+        EXPECT_EQ(part.kernel, ProductKernel::plain);
+    }
+    const OneResult store({.placement = Placement::apart,
+                           .parts = {{.placement = Placement::unfused}, {.placement = Placement::unfused}}});
+    EXPECT_TRUE(choose(block, machine, &store).measured);
+    EXPECT_FALSE(choose(block, machine, &store, options).measured);
+}
+
+TEST(Objection, ToPartsNamesTheOperator) {
+    const Problem block = problem_of("feed_forward:M=64,K=4096,F=1792,N=4096");
+    const auto objection = [&](const Problem& problem, std::vector<Strategy> parts) {
+        return strategy_objection(problem, {.placement = Placement::apart, .parts = std::move(parts)});
+    };
+    EXPECT_EQ(objection(block, {{}}), "feed_forward is 2 operators, and parts has 1");
+    EXPECT_EQ(objection(block, {{}, {.placement = Placement::apart}}),
+              "matmul_reduce_scatter: matmul_reduce_scatter is one operator");
+    EXPECT_EQ(objection(block, {{.stored = 1}, {}}),
+              "all_gather_matmul: only contributions to sums are stored or pulled");
+    const Problem one = problem_of("all_gather_matmul:M=64,N=1792,K=4096");
+    EXPECT_EQ(objection(one, {}), "all_gather_matmul is one operator");
+    EXPECT_EQ(strategy_objection(one, {.parts = {{}}}), "one operator has no parts");
+}
+
 TEST(Estimate, RanksAProblemInASecond) {
     const Problem problem = problem_of("matmul_all_reduce:M=8192,N=16384,K=6656");
     const Machine machine = machine_of(8);

@@ -46,6 +46,11 @@ std::vector<Strategy> one_field_each() {
     add([](Strategy& s) { s.phases = false; });
     for (const TileOrder order : {TileOrder::rows, TileOrder::columns, TileOrder::snake, TileOrder::grouped})
         add([&](Strategy& s) { s.tile_order = order; });
+    add([](Strategy& s) { s.placement = Placement::apart; });
+    add([](Strategy& s) {
+        s = {.placement = Placement::apart,
+             .parts = {{.pull = true}, {.placement = Placement::unfused, .split = 2}}};
+    });
     return made;
 }
 
@@ -64,6 +69,11 @@ TEST(Strategy, IsNamedForPeople) {
                                .backend = plan::Backend::ldst_dedicated,
                                .engine_blocks = 32}),
               "after/ldst_dedicated:32/64x128x128s4");
+    EXPECT_EQ(
+        name_of(Strategy{.placement = Placement::apart,
+                         .programs = 132,
+                         .parts = {{.kernel_sums = true}, {.placement = Placement::unfused, .split = 1}}}),
+        "apart[kernel_sums + unfused]");
 }
 
 TEST(Strategy, IsTheSameAfterJson) {
@@ -87,6 +97,10 @@ TEST(Strategy, IsRefusedWithThePathOfWhatIsWrong) {
     EXPECT_NE(message(R"({"split": 0})").find("split is 0"), std::string::npos);
     EXPECT_NE(message(R"({"chunking": {"slices": [0]}})").find("chunking.slices[0]"), std::string::npos);
     EXPECT_NE(message("[]").find("object"), std::string::npos);
+    EXPECT_NE(message(R"({"parts": [{"split": 0}]})").find("parts[0].split is 0"), std::string::npos);
+    EXPECT_NE(message(R"({"parts": [{"parts": []}]})").find("parts[0].parts are those of one operator"),
+              std::string::npos);
+    EXPECT_NE(message(R"({"parts": [{}, {}, {}]})").find("parts"), std::string::npos);
 }
 
 }  // namespace

@@ -69,6 +69,8 @@ struct Problem {
     [[nodiscard]] double out_item() const { return Operands{out}.item(); }  ///< bytes of what is made
     /// The products of one rank, one after another; none for what is no operator of products.
     [[nodiscard]] std::vector<ProductShape> products() const;
+    /// A block's operators, which follow each other; none of what is one operator.
+    [[nodiscard]] std::vector<Problem> parts() const;
     /// Canonical: equal problems have equal keys, and parse_problem gives an equal problem back.
     [[nodiscard]] std::string key() const;
     /// Of it what its tensors are of: "dtype=bf16", "dtype=fp8e4m3,out=bf16,scales=row".

@@ -1,7 +1,7 @@
 // A strategy: everything that may be chosen for a problem, as one value. It names no problem, so one strategy
 // serves many shapes.
 //
-//     placement     fused | after | unfused        where the transfers are to the product
+//     placement     fused | after | unfused | apart        where the transfers are to the product
 //     plan          rows, slices, split, pull, stored, …    options of the operator's template
 //     backend       copy_engine, tma_dedicated, …           of all transfers that the plan leaves open
 //     kernel        plain | gluon                           what makes the products
@@ -28,7 +28,9 @@ enum class Placement : std::uint8_t {
     fused,    ///< tiles wait for chunks, or chunks leave as their tiles are made
     after,    ///< the chunk engine moves what the unmodified kernel made when it has ended
     unfused,  ///< the vendors' libraries: a product, and a collective before or after it
+    apart,    ///< a block as two operators, one after the other, each by a strategy of its own
 };
+inline constexpr std::size_t kNumPlacements = 4;
 [[nodiscard]] std::string_view name_of(Placement placement);
 
 /// Which of the library's kernels makes the products.
@@ -84,12 +86,14 @@ struct Strategy {
     std::int32_t sum_parts = 8;                 ///< into which a sum is cut at most
     bool phases = true;                         ///< a tile may begin its loop on the chunks that have come
     TileOrder tile_order = TileOrder::kernel;
+    std::vector<Strategy> parts;  ///< of the operators of a block that are apart; then nothing else counts
 
     bool operator==(const Strategy&) const = default;
 };
 
-/// A short readable name. Different strategies have different names; what is as by default is not said:
-/// "unfused", "copy_engine/rows=2/128x256x64s4", "after/ldst_dedicated:32/64x128x128s4".
+/// A short readable name. Strategies that are carried out differently have different names; what is as by
+/// default is not said: "unfused", "apart[copy_engine + unfused]", "copy_engine/rows=2/128x256x64s4",
+/// "after/ldst_dedicated:32/64x128x128s4".
 [[nodiscard]] std::string name_of(const Strategy& strategy);
 
 /// As one line of JSON; what is as by default is left out. strategy_from_json gives an equal one back.

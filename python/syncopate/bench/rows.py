@@ -72,8 +72,8 @@ def value_of(text: str) -> Any:
 
 
 def varied(usual: Strategy, values: dict[str, Any]) -> Strategy:
-    """`usual` with other values; those of its chunking and of its tiles have names with a dot."""
-    changed = usual
+    """`usual` with other values, fused; those of its chunking and of its tiles have names with a dot."""
+    changed = dataclasses.replace(usual, unfused=False, apart=False, parts=())
     for key, value in values.items():
         part, _, field = key.rpartition(".")
         if part == "chunking":

@@ -1,4 +1,4 @@
-"""The feed-forward block of a tensor-parallel transformer as one program of two stages:
+"""The feed-forward block of a tensor-parallel transformer as one program of two stages, or (apart) as two operators:
 
 y = sy.ops.feed_forward(x, w1, w2, activation="gelu")      reduce_scatter(act(all_gather(x) @ w1) @ w2)
 
@@ -8,6 +8,7 @@ all-gather of x | stage 1: h = act(x @ w1), as rows of x arrive | stage 2: parti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +16,49 @@ import torch
 from .. import plans
 from ..group import Group
 from ..strategy import Strategy
+from .gather import AllGatherMatmul
 from .operator import Operator, cached, count, members_of, problem_of, rows_of, summed
+from .reduce import MatmulReduceScatter
+
+
+class Apart:
+    """A block as two operators, one after the other; what is between them is a tensor of the call's own."""
+
+    opaque = "apart: the block is two operators; record or run them, or give a fused strategy"
+
+    def __init__(self, block: FeedForward, **options: Any) -> None:
+        m, k, f, n = block.m, block.k, block.f, block.n
+        gathers, scatters = block.strategy.parts
+        given = {"strategy": gathers, "activation": block.activation, **options}
+        self._gather = AllGatherMatmul(m, f, k, block.dtype, block.group, **given)
+        self._scatter = MatmulReduceScatter(m, n, f, block.dtype, block.group, strategy=scatters, **options)
+
+    def prepare(self, weights: Sequence[torch.Tensor]) -> None:
+        self._gather.prepare(*weights[:1])
+        self._scatter.prepare(*weights[1:])
+
+    def run(
+        self, block: FeedForward, x: torch.Tensor, weights: Sequence[torch.Tensor], out: torch.Tensor
+    ) -> torch.Tensor:
+        up, down = weights
+        return self._scatter(self._gather(x, up), down, out)
+
+    def shard(self, block: FeedForward) -> torch.Tensor:
+        return self._gather.shard()
+
+    def result(self, block: FeedForward) -> torch.Tensor:
+        return self._scatter.result()
+
+    def held_bytes(self) -> int:
+        return self._gather.held_bytes() + self._scatter.held_bytes()
+
+    def check(self) -> None:
+        self._gather.check()
+        self._scatter.check()
+
+    def close(self) -> None:
+        self._gather.close()
+        self._scatter.close()
 
 
 class FeedForward(Operator):
@@ -30,7 +73,7 @@ class FeedForward(Operator):
 
     name = "feed_forward"
     extents = ("M", "K", "F", "N")
-    keys = {"rows": "chunking.rows", "split": "split", "pull": "pull"}
+    keys = {"rows": "chunking.rows", "split": "split", "pull": "pull", "apart": "apart"}
     flags = ("activation",)
     bindings = ({"a_desc": "X", "c_desc": "H"}, {"a_desc": "H", "c_desc": "C"})
     input = "X"
@@ -65,6 +108,11 @@ class FeedForward(Operator):
             ],
             [plans.Tensor("H", (self.m, self.f), dtype)],
         )
+
+    def _set_up_instead(self) -> Any:
+        if not self.strategy.apart:
+            return super()._set_up_instead()
+        return Apart(self, **self._timing)
 
     @property
     def out_rows(self) -> int:

@@ -88,7 +88,7 @@ class Operator:
             taken, found = self.chosen(group)
         else:
             taken = complete(problem, strategy)
-        self._on_trial = found and not taken.unfused
+        self._on_trial = found and taken.fused
         if self._on_trial:
             self._together("made", lambda: self._set_up(taken))
         else:
@@ -98,7 +98,7 @@ class Operator:
         problem, group = self.problem, self.group
         self.strategy = strategy
         self.check_problem()
-        self._pair = self._unfused_pair() if self.strategy.unfused else None
+        self._instead = None if strategy.fused else self._set_up_instead()
         self.plan = self.make_plan(plans.mesh_of(group.size), DTYPE_NAMES[problem.dtype])
         activations = (self.activation, *[""] * len(problem.products))  # of the first product
         self.products = [
@@ -183,6 +183,12 @@ class Operator:
             return "its product of fp8 takes a bias a column only"
         return ""
 
+    def _set_up_instead(self) -> Any:
+        """What runs instead of a fused kernel."""
+        if self.strategy.apart:
+            raise ValueError(f"apart: {self.name} is one operator")
+        return self._unfused_pair()
+
     def _unfused_pair(self) -> Unfused:
         if objection := self._unfused_objection(self.group):
             raise ValueError(f"unfused: {objection}")
@@ -246,8 +252,11 @@ class Operator:
         return self.products[0].kernel
 
     def prepare(self, *weights: torch.Tensor) -> Prepared | None:
-        """Fuses and compiles on first use, for these weights or stand-ins; None where the strategy is unfused. Collective."""
-        if self.prepared is None and self._pair is None:
+        """Fuses and compiles on first use, for these weights or stand-ins; None where no fused kernel runs. Collective."""
+        if self._instead is not None:
+            self._instead.prepare(weights)
+            return None
+        if self.prepared is None:
             if self._on_trial:
                 self._together("prepared", lambda: self._prepare(weights))
             if self.prepared is None:
@@ -263,14 +272,14 @@ class Operator:
 
     def shard(self) -> torch.Tensor:
         """This rank's place for x in the heap: what is written there is not copied."""
-        if self._pair is not None:
-            return self.operand("x")
+        if self._instead is not None:
+            return self._instead.shard(self)
         return self.fused.shard(self.prepare(), self.input)
 
     def result(self) -> torch.Tensor:
         """y's own place in the heap. It holds y until the next call, if y is given as `out`."""
-        if self._pair is not None:
-            return self.empty(self.out_rows, self.n) if self._pair.reduced is None else self._pair.reduced
+        if self._instead is not None:
+            return self._instead.result(self)
         view = self.fused.result(self.prepare(), self.output)
         return view if self.out_rows else self.empty(0, self.n)
 
@@ -281,8 +290,8 @@ class Operator:
         self.check_operands((x, *weights), out)
         if out is None:
             out = self.empty(self.out_rows, self.n)
-        if self._pair is not None:
-            return PAIRS[self.name](self._pair, self, x, weights, out)
+        if self._instead is not None:
+            return self._instead.run(self, x, weights, out)
         if self._on_trial and not _is_capturing(self.device):
             self.prepare(*weights)
 
@@ -308,8 +317,8 @@ class Operator:
 
     def record(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> trace.Trace:
         """One more call, recorded (syncopate.trace). The first one on a GPU compiles: take the second."""
-        if self._pair is not None:
-            raise ValueError("unfused: the vendors' libraries record nothing; give a fused strategy")
+        if self._instead is not None:
+            raise ValueError(self._instead.opaque)
         out = self.empty(self.out_rows, self.n) if out is None else out
         prepared = self._place(x, weights, out)
         options = self.calls(prepared.tensors, x, weights, out)[0].options
@@ -319,8 +328,8 @@ class Operator:
     def run_local(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> None:
         """The fused kernel alone, on a GPU after a call: what the added lines cost (for benchmarks). It counts in a copy of
         the control block; what it sends inline it does send."""
-        if self._pair is not None:
-            raise ValueError("unfused: there is no fused kernel to run alone")
+        if self._instead is not None:
+            raise ValueError(self._instead.opaque)
         prepared = self.prepare(*weights)
         if self.strategy.plain_kernel:
             for product, call in zip(
@@ -346,18 +355,21 @@ class Operator:
 
     def held_bytes(self) -> int:
         """Bytes of memory that peers map: the heap, or of an unfused sum its place."""
-        if self._pair is not None:
-            reduced = self._pair.reduced
-            return 0 if reduced is None else reduced.numel() * reduced.element_size()
+        if self._instead is not None:
+            return self._instead.held_bytes()
         return self.prepare().artifact.heap_bytes
 
     def check(self) -> None:
         """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
+        if self._instead is not None:
+            self._instead.check()
         self.fused.check()
 
     def close(self) -> None:
         """Frees the heap. Collective."""
         self.prepared = None
+        if self._instead is not None:
+            self._instead.close()
         for fused in (*self._left, self.fused):
             fused.close()
         self._left.clear()

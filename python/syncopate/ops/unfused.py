@@ -22,6 +22,27 @@ class Unfused:
         self.group, self.rows, self.rank = process_group, list(rows), rank
         self.reduced = reduced
 
+    #: Why neither a call can be recorded, nor the kernel run alone.
+    opaque = "unfused: the vendors' libraries run; give a fused strategy"
+
+    def prepare(self, weights: Sequence[torch.Tensor]) -> None: ...
+
+    def run(self, op: Any, x: torch.Tensor, weights: Any, out: torch.Tensor) -> torch.Tensor:
+        return PAIRS[op.name](self, op, x, weights, out)
+
+    def shard(self, op: Any) -> torch.Tensor:
+        return op.operand("x")
+
+    def result(self, op: Any) -> torch.Tensor:
+        return op.empty(op.out_rows, op.n) if self.reduced is None else self.reduced
+
+    def held_bytes(self) -> int:
+        return 0 if self.reduced is None else self.reduced.numel() * self.reduced.element_size()
+
+    def check(self) -> None: ...
+
+    def close(self) -> None: ...
+
     @property
     def even(self) -> bool:
         return len(set(self.rows)) == 1

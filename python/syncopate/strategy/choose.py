@@ -45,11 +45,14 @@ def require(problem: Problem) -> None:
 
 def to_json(strategy: Strategy) -> str:
     """As C++ reads it (tune/strategy.hpp). What is open is left out."""
-    s = strategy
+    return json.dumps(_members(strategy))
+
+
+def _members(s: Strategy) -> dict[str, Any]:
     cut: dict[str, Any] = {"rows": s.chunking.rows, "peer_by_peer": s.chunking.peer_by_peer}
     cut["slices"] = s.chunking.slices if isinstance(s.chunking.slices, int) else list(s.chunking.slices)
     made: dict[str, Any] = {
-        "placement": "unfused" if s.unfused else "after" if s.plain_kernel else "fused",
+        "placement": _placement(s),
         "kernel": s.kernel,
         "tiles": [vars(tiling) for tiling in s.tilings],
         "chunking": cut,
@@ -64,12 +67,23 @@ def to_json(strategy: Strategy) -> str:
         "phases": s.phases,
     }
     open_ones = {name: getattr(s, name) for name in ("programs", "split", "split_axis", "engine_blocks")}
-    return json.dumps(made | {name: value for name, value in open_ones.items() if value is not None})
+    if s.parts:
+        made["parts"] = [_members(part) for part in s.parts]
+    return made | {name: value for name, value in open_ones.items() if value is not None}
+
+
+def _placement(s: Strategy) -> str:
+    if s.apart or s.unfused:
+        return "apart" if s.apart else "unfused"
+    return "after" if s.plain_kernel else "fused"
 
 
 def from_json(text: str) -> Strategy:
     """The inverse of to_json."""
-    read = json.loads(text)
+    return _of_members(json.loads(text))
+
+
+def _of_members(read: dict[str, Any]) -> Strategy:
     placement = read.pop("placement", "fused")
     cut = read.pop("chunking", {})
     slices = cut.get("slices", 1)
@@ -84,6 +98,8 @@ def from_json(text: str) -> Strategy:
         chunking=chunking,
         plain_kernel=placement == "after",
         unfused=placement == "unfused",
+        apart=placement == "apart",
+        parts=tuple(_of_members(part) for part in read.pop("parts", [])),
         **read,
     )
 
@@ -166,7 +182,8 @@ def recorded(problem: Problem) -> Strategy | None:
     """For a call that is recorded (syncopate.trace): None, what is chosen, where its kernel notes the times of its
     tiles; else the default strategy, whose kernel does. On all ranks the same where their stores are."""
     chosen = choose(problem, unfused=False)
-    return Strategy() if chosen.plain_kernel or chosen.kernel != "plain" else None
+    tells = chosen.fused and not chosen.plain_kernel and chosen.kernel == "plain"
+    return None if tells else Strategy()
 
 
 def complete(problem: Problem, given: Strategy) -> Strategy:

@@ -91,6 +91,8 @@ class Strategy:
     plain_kernel *  the kernel is left as it is, and the chunk engine moves what it makes when it has ended
     phases *        a tile may begin its reduction loop on the chunks that have arrived
     unfused         the vendors' libraries: a product, and a collective before or after it
+    apart           a block as two operators, one after the other, by the strategies `parts`; (): each by its shape. Then
+                    nothing else counts
     """
 
     tilings: tuple[Tiling, ...] = ()
@@ -111,6 +113,13 @@ class Strategy:
     phases: bool = True
     unfused: bool = False
     kernel: str = "plain"
+    apart: bool = False
+    parts: tuple[Strategy, ...] = ()
+
+    @property
+    def fused(self) -> bool:
+        """Whether the operator's kernel and plan are what runs."""
+        return not (self.unfused or self.apart)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Strategy:
