@@ -13,6 +13,8 @@ DECLARED = pytest.importorskip("syncopate._syncopate", reason="the extension mod
 
 MOVED = {
     "EPOCH": 6, "FINISHED": 4, "LOADED": 13, "DEADLINE_MS": 7, "FAULT": 11, "FAULT_SEEN": 8, "FAULT_EPOCH": 12, "FAULT_WHERE": 9,
+    "FAULT_CALL": 21, "RANK": 5, "MIRROR": 14, "FIRST_BLOCK": 16, "NEXT_BLOCK": 18, "NUM_RANKS": 20, "MIRROR_FAULT": 3, "MIRROR_SEEN": 5,
+    "FAULT_OF_PEER": 1 << 30, "AT_KERNEL_SUM": -18, "SUM": 20, "OTHER": 21, "SUM_WAITS": 4, "SUM_ELEMENTS": 6, "SUM_PLACES": 8,
     "FIRST_SIGNAL": 64, "SIGNAL_STRIDE": 16, "GATE": 6,
     "NUM_SLOTS": 5, "NUM_KERNEL_POSTS": 2, "KERNEL_POSTS": 9, "NUM_PROGRAMS": 7, "TRACE": 12, "TRACE_ENDS": 14,
     "LOADS": 3, "FIRST_SLOT": 24, "PAIR_WORDS": 4, "SLOT_WORDS": 16, "SLOT_TILE": 4, "SLOT_WAITS": 5, "SLOT_PHASES": 7,
@@ -50,7 +52,8 @@ print(json.dumps([text for text in texts if isinstance(text, str)]))
     return [line.strip() for text in texts for line in text.splitlines()]
 
 
-# Numbers in PTX that are no place of the layout: bytes of a word, threads, pauses and polls, nanoseconds, a hint.
+# Numbers in PTX that are no place of the layout: bytes of a word, threads, pauses and polls, nanoseconds, a hint, and a post
+# whose address is an operand.
 NO_PLACE = [
     re.compile(pattern)
     for pattern in (
@@ -62,6 +65,7 @@ NO_PLACE = [
         r"mul\.wide\.u32 sy_limit, sy_t, 1000000;",
         r"prefetch\.global\.L1 \[\$\d\];",
         r"bar\.warp\.sync 0xffffffff;",
+        r"@sy_p red\.relaxed\.sys\.global\.add\.u32 \[\$1\], 1;",
     )
 ]
 
