@@ -6,8 +6,8 @@ import atexit
 import functools
 import math
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,7 +96,8 @@ class Prepared:
         ]
         self.outputs: dict[str, OutputPlaces] = {}  # of tensors that the kernels make
         self.recorder: Any = None  # trace.Recorder, once a call was recorded
-        self._packed: dict[Hashable, Any] | None = {} if group.device == "cuda" else None
+        self._packed: dict[Hashable, list[tuple]] | None = {} if group.device == "cuda" else None
+        self._alone: dict[Hashable, tuple] = {}
         self._by_row = set(self.schedule.tensors_by_row)
         self._sums = self.schedule.kernel_summands > 0
         _alive.add(self)
@@ -173,19 +174,10 @@ class Prepared:
 
     def interpret(self, full: Sequence[Mapping[str, Any]]) -> None:
         """One call of the emitted kernels in the interpreter, with these arguments."""
-        self.op.begin_call()
-        try:
+        with call_on_host(self.op):
             for stage, arguments in zip(self.stages, full, strict=True):
                 bounds = Bounds(arguments, self._reach())
                 interpreter.launch(stage.kernel, stage.grid, dict(arguments), bounds)
-        except KernelError:
-            with suppress(_syncopate.SyncopateError):  # which says that this rank gave up
-                self.op.end_call(ran=False)
-            raise
-        except BaseException:
-            self.op.end_call(ran=False)
-            raise
-        self.op.end_call()
 
     def _reach(self) -> list[tuple[str, int, int]]:
         """What the emitted kernels may touch beside their arguments: the heap's tensors on all ranks, where tiles store at
@@ -208,10 +200,10 @@ class Prepared:
         """The compiled kernel of one stage without its op, with the arguments that `full` gives once."""
         if self._packed is None:
             raise NotImplementedError("on the host there is no compiled kernel to launch")
-        packed = self._packed.get(key)
+        packed = self._alone.get(key)
         if packed is None:
             arguments = full()
-            packed = self._packed[key] = (*self._pack(self.stages[0], arguments), arguments)  # kept alive
+            packed = self._alone[key] = (*self._pack(self.stages[0], arguments), arguments)  # kept alive
         kernel, grid, numbers, _ = packed
         kernel.launch(grid, jit.current_stream(), numbers)
 
@@ -237,6 +229,22 @@ def _end_all() -> None:
     that dies so, or is not joined, takes the process with it; so they end before."""
     for prepared in list(_alive):
         prepared.end()
+
+
+@contextmanager
+def call_on_host(op: _syncopate.FusedOp) -> Iterator[None]:
+    """One call, whose kernels the caller runs in the interpreter meanwhile. Where one fails, all ranks are told."""
+    op.begin_call()
+    try:
+        yield
+    except KernelError:
+        with suppress(_syncopate.SyncopateError):  # which says that this rank gave up
+            op.end_call(ran=False)
+        raise
+    except BaseException:
+        op.end_call(ran=False)
+        raise
+    op.end_call()
 
 
 def unwrapped(kernel: Any) -> Any:

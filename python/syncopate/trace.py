@@ -32,7 +32,7 @@ from typing import Any
 from . import _syncopate, interpreter, jit
 from ._syncopate import layout
 from .items import flat
-from .prepared import compiler_of
+from .prepared import call_on_host, compiler_of
 from .trace_model import Arrival, Made, Send, TileRun, Trace, on_clock
 
 __all__ = ["Arrival", "Made", "Recorder", "Send", "TileRun", "Trace", "assemble", "record", "write"]
@@ -187,11 +187,8 @@ class Recorder:
         watcher = _Watcher(self.op.control_address, [word_of(signal) for signal in self._signals])
         begin = watcher.start()
         try:
-            self.op.begin_call()
-            try:
+            with call_on_host(self.op):
                 interpreter.launch(self.kernel, self.grid, arguments)
-            finally:
-                self.op.end_call()
             end = time.monotonic_ns()
         finally:
             arrived = watcher.stop()

@@ -479,6 +479,35 @@ TEST(FusedOp, NamesTheContributionThatDoesNotArriveAndTheChunkThatIsNotMade) {
     });
 }
 
+TEST(FusedOp, ACallThatIsLeftIsGivenUpOnAllRanksAtOnce) {
+    const TemporaryDirectory directory;
+    const plan::Tensor tensor{"C", {8, 4}, plan::DType::bf16};
+    // Its streams wait for the kernel's chunks, without a deadline.
+    const auto schedule = fuse::fuse({fuse::sample::gemm({8, 4, 4, 2, 2, 2}),
+                                      plan::push_reduce(fuse::sample::ranks(2), tensor).value(),
+                                      {{"c_ptr", "C"}}},
+                                     {.preferred = plan::Backend::copy_engine})
+                              .value();
+    run_ranks(all_ranks(2), [&](int rank) {
+        auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        auto op = FusedOp::create(*heap, schedule, {.name = "rs", .deadline_ms = 600'000});
+        RANK_CHECK(op, op.error().to_string());
+        RANK_CHECK((*op)->begin_call(), "begin");
+        if (rank == 1) {
+            const Status early = (*op)->synchronize();
+            RANK_CHECK(!early && early.error().message == "op 'rs': its call has not ended", "synchronize");
+            return bool((*op)->destroy());
+        }
+        run_kernel(**op, [](int) { return true; });
+        const Status ended = (*op)->end_call();
+        RANK_CHECK(!ended, "no fault");
+        RANK_CHECK(ended.error().message == "op 'rs', call 1: its kernel did not run; so found on rank 1",
+                   ended.error().message);
+        return bool((*op)->destroy());
+    });
+}
+
 TEST(FusedOp, NamesRankOpChunkAndSignalWhenOneDoesNotArrive) {
     const TemporaryDirectory directory;
     run_ranks(all_ranks(3), [&](int rank) {

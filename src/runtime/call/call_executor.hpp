@@ -18,8 +18,8 @@ public:
 
     /// Copies `inputs`, then begins; on host, Done also means that the waits were over.
     virtual Status begin(CudaStream stream, std::span<const StridedCopy* const> inputs) = 0;
-    /// Ends, then copies `outputs`. `ran`: the kernel was launched; without it nothing waits for what it
-    /// makes.
+    /// Ends, then copies `outputs`. `ran`: the kernel was launched; without it the op is given up on all
+    /// ranks, as what it should have made never comes.
     virtual Status end(CudaStream stream, std::span<const StridedCopy* const> outputs, bool ran) = 0;
     /// What transfer `index` of the schedule sums, to redirect it between calls; null when it sums nothing.
     virtual PreparedSum* sum_of(std::size_t index) = 0;
@@ -40,6 +40,8 @@ public:
     /// Whether a kernel may start when the kernel before it in its stream has started: it waits for nothing
     /// but its signals, and ends after that one.
     virtual bool kernel_may_start_early() const { return false; }
+    /// Whether none of the kernel's programs ends before all have started.
+    virtual bool programs_wait_for_each_other() const { return false; }
     /// Waits for everything that was started.
     virtual Status synchronize() = 0;
     /// Where the kernel reads `table`.

@@ -47,7 +47,11 @@ Bytes fingerprint(const fuse::Schedule& schedule, const OpMemory& memory) {
 FusedOp::FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options)
     : heap_(std::move(heap)), schedule_(schedule), options_(options), memory_(std::make_unique<OpMemory>()) {}
 
-FusedOp::~FusedOp() = default;
+FusedOp::~FusedOp() { leave_call(); }
+
+void FusedOp::leave_call() {
+    if (calling_) (void)end_call(stream_, false);
+}
 
 Status FusedOp::allocate() {
     const fuse::Heap& heap = schedule_.heap;
@@ -152,14 +156,12 @@ void FusedOp::make_tables() {
     stage_begin_.push_back(table_.size());
 }
 
-Status FusedOp::make_executor() {
-    Result<CallPlan> plan = make_call_plan(*heap_, schedule_, *memory_);
-    if (!plan) return plan.error();
+Status FusedOp::make_executor(CallPlan plan) {
     const fuse::RankSchedule& mine = schedule_.ranks[static_cast<std::size_t>(rank())];
     Result<std::unique_ptr<CallExecutor>> executor =
         heap_->device().kind == Device::Kind::host
-            ? make_host_calls(std::move(plan).value(), table_, mine, options_)
-            : make_cuda_calls(std::move(plan).value(), table_, *heap_, schedule_, options_);
+            ? make_host_calls(std::move(plan), table_, mine, options_)
+            : make_cuda_calls(std::move(plan), table_, *heap_, schedule_, options_);
     if (!executor) return executor.error();
     executor_ = std::move(executor).value();
     buffers_ = std::make_unique<UserBuffers>(*heap_, schedule_, options_, *memory_, *executor_);
@@ -203,9 +205,17 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     if (heap == nullptr) return Error{"an op needs a heap", {}, ErrorClass::usage};
     const int rank = heap->rank();
     std::unique_ptr<FusedOp> op(new FusedOp(heap, schedule, options));
-    // From here on a failure is shared: every rank goes through the same two exchanges.
+    // From here on a failure is shared: every rank goes through the same exchanges.
     Status made = check_schedule(schedule, rank, heap->size());
     if (made) made = op->allocate();
+    CallPlan plan;
+    if (made) {
+        Result<CallPlan> planned = make_call_plan(*heap, schedule, *op->memory_);
+        if (planned)
+            plan = std::move(planned).value();
+        else
+            made = planned.error();
+    }
     Result<std::vector<Bytes>> all =
         agree(heap->rendezvous(), fmt::format("op-{}", options.name),
               made ? Result<Bytes>(fingerprint(schedule, *op->memory_)) : Result<Bytes>(made.error()),
@@ -226,7 +236,7 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     }
 
     op->make_tables();
-    Status ready = op->make_executor();
+    Status ready = op->make_executor(std::move(plan));
     // All control blocks are set up before anyone begins a call.
     Result<std::vector<Bytes>> done =
         agree(heap->rendezvous(), fmt::format("op-{}-ready", options.name),
@@ -314,7 +324,7 @@ Error FusedOp::error_of(const FaultRecord& record) const {
     std::uint32_t words[emit::control::header_words] = {};
     if (heap_->read(control_address(record.peer()), words, sizeof(words))) {
         const FaultRecord theirs = FaultRecord::from_words(words);
-        if (theirs.any() && !theirs.of_peer()) {
+        if (theirs.any() && (!theirs.of_peer() || theirs.peer() == record.peer())) {
             const Error cause =
                 fault_error(schedule_, record.peer(), options_.name, theirs, options_.deadline_ms);
             error.message = cause.message + fmt::format("; so found on rank {}", record.peer());
@@ -336,6 +346,7 @@ Status FusedOp::begin_call(CudaStream stream) {
     const Status begun = executor_->begin(stream, copies.all());
     if (begun) {
         calling_ = true;
+        stream_ = stream;
         return begun;
     }
     const FaultRecord record = executor_->poll_fault();
@@ -351,6 +362,15 @@ Status FusedOp::call(std::span<const Launch> stages, CudaStream stream) {
     if (stages.size() != schedule_.stages.size()) {
         return Error{fmt::format("op '{}': it has {} stages, {} kernels were given", options_.name,
                                  schedule_.stages.size(), stages.size()),
+                     {.rank = rank()},
+                     ErrorClass::usage};
+    }
+    for (const Launch& stage : stages) {  // what may fail does so before the call begins
+        if (Status ready = stage.kernel->prepare(stage.grid); !ready) return ready;
+        if (!executor_->programs_wait_for_each_other() || stage.kernel->runs_at_once(stage.grid)) continue;
+        return Error{fmt::format("op '{}': its programs sum, which takes all of them to run at once; "
+                                 "{} x {} x {} do not fit on the GPU",
+                                 options_.name, stage.grid.x, stage.grid.y, stage.grid.z),
                      {.rank = rank()},
                      ErrorClass::usage};
     }
@@ -394,11 +414,18 @@ Status FusedOp::poll() const {
     return record.any() ? Status(error_of(record)) : Status(Done{});
 }
 
-Status FusedOp::synchronize() { return executor_->synchronize(); }
+Status FusedOp::synchronize() {
+    if (calling_)
+        return Error{fmt::format("op '{}': its call has not ended", options_.name),
+                     {.rank = rank()},
+                     ErrorClass::usage};
+    return executor_->synchronize();
+}
 
 Status FusedOp::destroy() {
     if (destroyed_) return Done{};
     destroyed_ = true;
+    leave_call();
     Status idle = executor_->synchronize();
     Result<std::vector<Bytes>> all =
         agree(heap_->rendezvous(), fmt::format("op-{}-destroy", options_.name),

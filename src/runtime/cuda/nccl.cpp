@@ -143,6 +143,28 @@ std::set<std::vector<std::int32_t>> lists_of(const fuse::Schedule& schedule) {
     return lists;
 }
 
+/// A communicator of `size` ranks, of which this one is `place`. The library waits for all of them, without a
+/// deadline: so it does in a thread of its own, which is left alone once the time is over.
+Result<void*> join(const std::shared_ptr<CudaContext>& context, const NcclApi& api, int size,
+                   NcclApi::UniqueId id, int place, Milliseconds timeout) {
+    std::promise<std::pair<int, void*>> promise;
+    std::future<std::pair<int, void*>> joined = promise.get_future();
+    std::thread([context, &api, size, id, place, promise = std::move(promise)]() mutable {
+        const CurrentContext current(*context);
+        void* communicator = nullptr;
+        const int code = api.CommInitRank(&communicator, size, id, place);
+        promise.set_value({code, communicator});
+    }).detach();
+    if (joined.wait_for(timeout) != std::future_status::ready)
+        return Error{fmt::format("a communicator of nccl: some of its {} ranks have not joined within {} ms",
+                                 size, timeout.count()),
+                     {},
+                     ErrorClass::machine};
+    const auto [code, communicator] = joined.get();
+    if (code != 0) return api.error("CommInitRank", code);
+    return communicator;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Nccl>> Nccl::create(std::shared_ptr<CudaContext> context, Rendezvous& rendezvous,
@@ -175,10 +197,10 @@ Result<std::unique_ptr<Nccl>> Nccl::create(std::shared_ptr<CudaContext> context,
         at += sizeof(id.bytes);
         const auto place = std::find(list.begin(), list.end(), rank);
         if (place == list.end()) continue;
-        void* communicator = nullptr;
-        SYNCOPATE_NCCL(**api, CommInitRank, &communicator, static_cast<int>(list.size()), id,
-                       static_cast<int>(place - list.begin()));
-        made->communicators_[list] = communicator;
+        const Result<void*> communicator = join(context, **api, static_cast<int>(list.size()), id,
+                                                static_cast<int>(place - list.begin()), timeout);
+        if (!communicator) return communicator.error();
+        made->communicators_[list] = *communicator;
     }
     return made;
 }

@@ -101,70 +101,33 @@ public:
     Status begin(CudaStream stream_number, std::span<const StridedCopy* const> inputs) override {
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
+        if (given_up_)
+            return Error{"an earlier call was not launched whole, so there can be no other",
+                         {.rank = plan_.rank},
+                         ErrorClass::machine};
         for (const StridedCopy* input : inputs) {
             if (Status copied = enqueue_copy(api_, *input, stream); !copied) return copied;
         }
         if (plan_.plain) return Done{};  // all of it follows the kernel
+        EngineTurn::Held held;
         if (turn_) {
-            if (Status taken = turn_->take(stream); !taken) return taken;
+            if (Status taken = keep(held, take_turn(stream)); !taken) return taken;
         }
-        if (Status begun = launch_begin(stream); !begun) return begun;
-        if (fork_ && fork_first_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
-        for (const StreamTransfer& transfer : before_kernel_) {
-            if (Status enqueued = enqueue(transfer, stream); !enqueued) return enqueued;
+        if (Status begun = enqueue_before_kernel(stream); !begun) {
+            give_up(stream);
+            return begun;
         }
-        if (fork_ && !fork_first_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
-        if (!engine_->empty()) {
-            if (Status launched = engine_->launch(stream); !launched) return launched;
-        }
-        if (!copy_stream_) return Done{};
-        const CUstream lane = copy_stream_->stream();
-        SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane, fork_->get(), 0);
-        for (const StreamTransfer& transfer : on_copy_stream_) {
-            if (Status enqueued = enqueue(transfer, lane); !enqueued) return enqueued;
-        }
-        SYNCOPATE_CUDA(api_, cuEventRecord, copy_stream_->join(), lane);
+        held_ = std::move(held);
         return Done{};
     }
 
     Status end(CudaStream stream_number, std::span<const StridedCopy* const> outputs, bool ran) override {
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
-        if (plan_.plain && ran) {
-            if (Status followed = follow_plain_kernel(stream, outputs.empty()); !followed) return followed;
-            if (outputs.empty() && engine_->ends_call()) return Done{};
-        }
-        if (late_ && ran) {
-            const CUevent before = copy_stream_ ? copy_stream_->join() : nullptr;
-            if (Status enqueued = late_->enqueue(fork_->get(), before, end_arguments_); !enqueued)
-                return enqueued;
-            if (Status joined = late_->join(stream); !joined) return joined;
-        }
-        if (copy_stream_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copy_stream_->join(), 0);
-        if (turn_ && !plan_.plain) {
-            if (Status passed = turn_->pass(stream); !passed) return passed;
-        }
-        if (collected_) {
-            CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-            SYNCOPATE_CUDA(api_, cuStreamIsCapturing, stream, &capturing);
-            if (capturing == CU_STREAM_CAPTURE_STATUS_NONE)
-                SYNCOPATE_CUDA(api_, cuEventRecord, collected_->get(), stream);
-        }
-        device::BoundaryArguments arguments = end_arguments_;
-        if (engine_->ends_call()) arguments.num_waits = arguments.advances = 0;  // over, and done
-        if (late_ && ran && late_->ends_call()) arguments.num_posts = 0;         // and there are no waits
-        const std::int32_t num_posts = arguments.num_posts;
-        if (!outputs.empty()) {  // they read what the waits are for, and what the posts let others overwrite
-            arguments.num_posts = 0;
-            if (Status ended = launch_end(arguments, stream); !ended) return ended;
-            arguments.advances = 0;
-            for (const StridedCopy* output : outputs) {
-                if (Status copied = enqueue_copy(api_, *output, stream); !copied) return copied;
-            }
-            arguments.num_posts = num_posts;
-            arguments.num_waits = 0;
-        }
-        return launch_end(arguments, stream);
+        const EngineTurn::Held held = std::move(held_);
+        Status ended = enqueue_after_kernel(stream, outputs, ran);
+        if (!ran || !ended) give_up(stream);
+        return ended;
     }
 
     PreparedSum* sum_of(std::size_t index) override { return late_ ? late_->sum_of(index) : nullptr; }
@@ -221,9 +184,96 @@ public:
                (!engine_->empty() || before_kernel_.empty());
     }
 
+    bool programs_wait_for_each_other() const override { return kernel_sums_; }
+
     std::uint64_t table_address() const override { return table_.address(*lists_); }
 
 private:
+    Result<EngineTurn::Held> take_turn(CUstream stream) {
+        constexpr std::chrono::milliseconds kMost{60'000};
+        return turn_->take(stream, deadline_ms_ == 0 ? kMost : std::chrono::milliseconds(deadline_ms_));
+    }
+
+    /// What comes before the kernel of a call, or beside it.
+    Status enqueue_before_kernel(CUstream stream) {
+        if (Status begun = launch_begin(stream); !begun) return begun;
+        if (fork_ && fork_first_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
+        for (const StreamTransfer& transfer : before_kernel_) {
+            if (Status enqueued = enqueue(transfer, stream); !enqueued) return enqueued;
+        }
+        if (fork_ && !fork_first_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
+        if (!engine_->empty()) {
+            if (Status launched = engine_->launch(stream); !launched) return launched;
+        }
+        if (!copy_stream_) return Done{};
+        const CUstream lane = copy_stream_->stream();
+        SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane, fork_->get(), 0);
+        for (const StreamTransfer& transfer : on_copy_stream_) {
+            if (Status enqueued = enqueue(transfer, lane); !enqueued) return enqueued;
+        }
+        SYNCOPATE_CUDA(api_, cuEventRecord, copy_stream_->join(), lane);
+        return Done{};
+    }
+
+    /// What follows the kernel of a call; where it has not been launched, only what orders later calls.
+    Status enqueue_after_kernel(CUstream stream, std::span<const StridedCopy* const> outputs, bool ran) {
+        if (plan_.plain && ran) {
+            if (Status followed = follow_plain_kernel(stream, outputs.empty()); !followed) return followed;
+            if (outputs.empty() && engine_->ends_call()) return Done{};
+        }
+        if (late_ && ran) {
+            const CUevent before = copy_stream_ ? copy_stream_->join() : nullptr;
+            if (Status enqueued = late_->enqueue(fork_->get(), before, end_arguments_); !enqueued)
+                return enqueued;
+            if (Status joined = late_->join(stream); !joined) return joined;
+        }
+        if (copy_stream_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copy_stream_->join(), 0);
+        if (turn_ && !plan_.plain) {
+            if (Status passed = turn_->pass(stream); !passed) return passed;
+        }
+        if (!ran) return Done{};
+        if (collected_) {
+            CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+            SYNCOPATE_CUDA(api_, cuStreamIsCapturing, stream, &capturing);
+            if (capturing == CU_STREAM_CAPTURE_STATUS_NONE)
+                SYNCOPATE_CUDA(api_, cuEventRecord, collected_->get(), stream);
+        }
+        device::BoundaryArguments arguments = end_arguments_;
+        if (engine_->ends_call()) arguments.num_waits = arguments.advances = 0;  // over, and done
+        if (late_ && late_->ends_call()) arguments.num_posts = 0;                // and there are no waits
+        const std::int32_t num_posts = arguments.num_posts;
+        if (!outputs.empty()) {  // they read what the waits are for, and what the posts let others overwrite
+            arguments.num_posts = 0;
+            if (Status ended = launch_end(arguments, stream); !ended) return ended;
+            arguments.advances = 0;
+            for (const StridedCopy* output : outputs) {
+                if (Status copied = enqueue_copy(api_, *output, stream); !copied) return copied;
+            }
+            arguments.num_posts = num_posts;
+            arguments.num_waits = 0;
+        }
+        return launch_end(arguments, stream);
+    }
+
+    /// A call of which not all was enqueued: the words by which calls are told apart no longer agree. That is
+    /// final for this op, and the other ranks are told, unless it was only captured.
+    void give_up(CUstream stream) {
+        CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+        if (api_.cuStreamIsCapturing(stream, &capturing) == CUDA_SUCCESS &&
+            capturing != CU_STREAM_CAPTURE_STATUS_NONE)
+            return;
+        given_up_ = true;
+        const std::uint32_t fault = emit::control::fault_of_peer | static_cast<std::uint32_t>(plan_.rank);
+        for (int rank = 0; rank < plan_.num_ranks; ++rank) {
+            const std::uint64_t address = plan_.control_of(rank) + 4 * emit::control::fault;
+            std::uint32_t seen = 0;
+            // What fails here has failed before: then the peers' own deadlines tell them.
+            if (heap_.read(address, &seen, sizeof(seen)) && seen == 0)
+                (void)heap_.write(address, &fault, sizeof(fault));
+        }
+        if (mirror_->words()[device::kMirrorFault] == 0) mirror_->host()[device::kMirrorFault] = fault;
+    }
+
     /// Stages of one rank that share nothing but tiles, or ranks whose kernels sum: nobody needs what
     /// sy_begin does. Of the former check() finds a fault, as there is no sy_begin to tell poll(); the latter
     /// tell it themselves.
@@ -245,7 +295,8 @@ private:
     /// end with it; else outputs are to be copied before the end's posts.
     Status follow_plain_kernel(CUstream stream, bool ends) {
         if (engine_->empty()) return launch_begin(stream);
-        if (Status taken = turn_->take(stream); !taken) return taken;
+        const Result<EngineTurn::Held> held = take_turn(stream);
+        if (!held) return held.error();
         if (Status begun = launch_begin(stream); !begun) return begun;
         if (Status launched = engine_->launch(stream, ends); !launched) return launched;
         return turn_->pass(stream);
@@ -428,7 +479,9 @@ private:
     std::unique_ptr<PinnedWords> mirror_;
     std::optional<ChunkEngine> engine_;
     bool kernel_sums_ = false;
+    bool given_up_ = false;
     std::shared_ptr<EngineTurn> turn_;           ///< of a call in which ranks' kernels wait for each other
+    EngineTurn::Held held_;                      ///< from a call's begin to its end
     std::vector<StreamTransfer> before_kernel_;  ///< in the caller's stream
     std::vector<StreamTransfer> on_copy_stream_;
     bool fork_first_ = false;  ///< the copy stream does not wait for those before the kernel

@@ -126,6 +126,10 @@ Error fault_error(const fuse::Schedule& schedule, int rank, const std::string& n
                   const FaultRecord& record, std::int64_t deadline_ms) {
     Error error{.error_class = ErrorClass::machine};
     error.location.rank = rank;
+    if (record.of_peer() && record.peer() == rank) {
+        error.message = fmt::format("op '{}', call {}: its kernel did not run", name, record.epoch);
+        return error;
+    }
     if (record.of_peer()) {
         error.message = fmt::format("op '{}', call {}: given up because rank {} reported a fault", name,
                                     record.epoch, record.peer());

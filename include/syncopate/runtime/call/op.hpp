@@ -31,6 +31,7 @@
 namespace syncopate::runtime {
 
 class CallExecutor;  // src/runtime/call/call_executor.hpp: begin and end on one kind of device
+struct CallPlan;     // src/runtime/call/call_plan.hpp
 struct OpMemory;     // src/runtime/call/op_memory.hpp
 class UserBuffers;   // src/runtime/call/user_buffers.hpp
 
@@ -177,7 +178,9 @@ private:
     void make_tables();
     /// Of the chunk engine.
     [[nodiscard]] unsigned blocks() const;
-    Status make_executor();
+    Status make_executor(CallPlan plan);
+    /// Gives up a call that nobody has ended: what its kernel should make never comes.
+    void leave_call();
     void free_memory();
     [[nodiscard]] Error error_of(const FaultRecord& record) const;
 
@@ -190,6 +193,7 @@ private:
     std::unique_ptr<CallExecutor> executor_;
     std::unique_ptr<UserBuffers> buffers_;
     bool calling_ = false;
+    CudaStream stream_ = 0;  ///< of the call in progress
     bool destroyed_ = false;
 };
 

@@ -162,7 +162,15 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
     }
     SYNCOPATE_CUDA(api, cuOccupancyMaxActiveBlocksPerMultiprocessor, &made->resident_, function,
                    32 * options.num_warps, static_cast<std::size_t>(options.shared_bytes));
+    SYNCOPATE_CUDA(api, cuDeviceGetAttribute, &made->multiprocessors_,
+                   CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
     return made;
+}
+
+bool CudaKernel::runs_at_once(Grid grid) const {
+    const std::uint64_t blocks =
+        std::uint64_t{grid.x} * grid.y * grid.z * static_cast<std::uint64_t>(options_.num_ctas);
+    return blocks <= static_cast<std::uint64_t>(resident_) * static_cast<std::uint64_t>(multiprocessors_);
 }
 
 Status CudaKernel::prepare(Grid grid) {
@@ -258,6 +266,7 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
                                                      const std::string&, const Options&) {
     return not_built();
 }
+bool CudaKernel::runs_at_once(Grid) const { return false; }
 Status CudaKernel::prepare(Grid) { return not_built(); }
 Status CudaKernel::launch(Grid, CudaStream, const KernelArguments&, bool, std::uint64_t) {
     return not_built();

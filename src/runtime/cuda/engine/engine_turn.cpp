@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 
+#include <fmt/format.h>
+
 namespace syncopate::runtime {
 
 Result<std::shared_ptr<EngineTurn>> EngineTurn::of(const std::shared_ptr<CudaContext>& context) {
@@ -19,12 +21,17 @@ Result<std::shared_ptr<EngineTurn>> EngineTurn::of(const std::shared_ptr<CudaCon
     return made;
 }
 
-Status EngineTurn::take(CUstream stream) {
-    if (last_ == nullptr || last_ == stream) return Done{};
+Result<EngineTurn::Held> EngineTurn::take(CUstream stream, std::chrono::milliseconds most) {
+    Held held(making_, most);
+    if (!held)
+        return Error{fmt::format("another thread has been making a call on this GPU for {} ms", most.count()),
+                     {},
+                     ErrorClass::machine};
+    if (!last_ || *last_ == stream) return held;
     bool captured = false;
-    if (Status known = is_captured(stream, captured); !known || captured) return known;
-    SYNCOPATE_CUDA(context_->api(), cuStreamWaitEvent, stream, event_->get(), 0);
-    return Done{};
+    if (Status known = is_captured(stream, captured); !known) return known.error();
+    if (!captured) SYNCOPATE_CUDA(context_->api(), cuStreamWaitEvent, stream, event_->get(), 0);
+    return held;
 }
 
 Status EngineTurn::pass(CUstream stream) {

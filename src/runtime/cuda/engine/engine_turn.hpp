@@ -3,7 +3,10 @@
 
 #if SYNCOPATE_HAS_CUDA
 
+#include <chrono>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "syncopate/runtime/cuda/driver/cuda_handles.hpp"
@@ -13,8 +16,8 @@ namespace syncopate::runtime {
 /// Calls that use the chunk engine of one GPU, or whose kernels sum, follow each other, in the order in which
 /// this process makes them, also on different streams: the engine's blocks and the kernel that waits for
 /// other ranks' engines fill the GPU, so of two calls that ranks took up in different order neither would
-/// end. While a graph is captured there is no such order; who captures two such calls on two streams has to
-/// give it.
+/// end. Threads make them one at a time. While a graph is captured there is no such order; who captures two
+/// such calls on two streams has to give it.
 class EngineTurn {
 public:
     /// The turn of `context`'s GPU, shared by all ops of this process.
@@ -22,8 +25,10 @@ public:
     EngineTurn(std::shared_ptr<CudaContext> context, std::unique_ptr<OwnedEvent> event)
         : context_(std::move(context)), event_(std::move(event)) {}
 
-    /// Makes `stream` wait for the call before, if it was made on another stream.
-    Status take(CUstream stream);
+    using Held = std::unique_lock<std::recursive_timed_mutex>;  ///< by the thread that makes a call
+    /// Makes `stream` wait for the call before, if it was made on another stream. Until the turn is given
+    /// back no other thread takes it; fails where one has had it for longer than `most`.
+    Result<Held> take(CUstream stream, std::chrono::milliseconds most);
     /// What is now enqueued on `stream` goes before the next call.
     Status pass(CUstream stream);
 
@@ -32,7 +37,8 @@ private:
 
     std::shared_ptr<CudaContext> context_;
     std::unique_ptr<OwnedEvent> event_;
-    CUstream last_ = nullptr;
+    std::recursive_timed_mutex making_;
+    std::optional<CUstream> last_;  ///< of the call before; nullptr is the default stream
 };
 
 }  // namespace syncopate::runtime

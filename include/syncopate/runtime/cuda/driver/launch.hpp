@@ -130,6 +130,8 @@ public:
 
     [[nodiscard]] int registers() const { return registers_; }  ///< per thread
     [[nodiscard]] int max_programs_per_multiprocessor() const { return resident_; }
+    /// Whether all programs of `grid` have a place on the GPU when nothing else runs there.
+    [[nodiscard]] bool runs_at_once(Grid grid) const;
 
 private:
     struct Scratch;
@@ -139,7 +141,8 @@ private:
     void* module_ = nullptr;    ///< CUmodule
     void* function_ = nullptr;  ///< CUfunction
     int registers_ = 0;
-    int resident_ = 0;
+    int resident_ = 0;  ///< blocks of a multiprocessor
+    int multiprocessors_ = 0;
     std::unique_ptr<Scratch> scratch_;
 };
 
