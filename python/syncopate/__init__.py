@@ -1,6 +1,7 @@
 """Syncopate: distributed kernels in which computing and communicating overlap tile by tile."""
 
 from . import plans, strategy
+from .cache import close
 from .cuda_source import cuda_kernel
 from .fused import FusedKernel, fuse
 from .group import Group
@@ -12,7 +13,6 @@ from .strategy import Chunking, Strategy, Tiling
 from .torch import custom_ops as _custom_ops  # noqa: F401 - torch.ops.syncopate
 from .torch import gradients as _gradients  # noqa: F401
 from .torch.buckets import deterministic
-from .torch.calls import close
 from .torch.report import current as report
 
 __all__ = [

@@ -19,6 +19,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 
 import syncopate as sy  # noqa: E402
 from sections import expect, rank, run, size  # noqa: E402
+from syncopate import cache  # noqa: E402
 from syncopate.torch import calls, report  # noqa: E402
 
 ops = torch.ops.syncopate
@@ -102,7 +103,7 @@ def streams() -> None:
     for i, row in enumerate(made):
         for s, y in enumerate(row):
             near(y, torch.cat(of_all(ROWS, K, seed=10 * i + s)) @ w.double(), f"call {i} on stream {s}")
-    used = {key[0] for key, entry in calls._entries.items() if entry.operator is not None}
+    used = {key[0] for key, entry in cache.entries.items() if entry.operator is not None}
     expect(len(used) >= 2, f"operators of {len(used)} streams")
 
 

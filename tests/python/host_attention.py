@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 
 import torch  # noqa: E402
-from syncopate import ops, plans, ranks  # noqa: E402
+from syncopate import cache, ops, plans, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 from syncopate.ops.attention_rules import SMALL  # noqa: E402
 
@@ -215,8 +215,7 @@ def check_queued(place: ranks.Place, group) -> None:
 
 def check_other_documents(place: ranks.Place, group) -> None:
     """Other documents make other tables and no other kernel, and what was set up long ago is freed."""
-    module = sys.modules["syncopate.ops.attention_function"]
-    module.MOST_MADE = 2
+    limit = cache.limit_bytes
     s, sources, alive = 64, set(), []
     for call, cut in enumerate((20, 37, 50, 20)):
         documents = [0, cut, s]
@@ -227,15 +226,15 @@ def check_other_documents(place: ranks.Place, group) -> None:
         seen = seen_by(torch.cat([torch.arange(*run) for run in rows]), s, True, 0, documents)
         error = float((o.double() - in_fp64(own[0], k, v, D**-0.5, seen)[0]).abs().max())
         expect(error < 2e-2, f"documents {documents}, rank {place.rank}: o is {error} off")
-        made = next(reversed(module._made.values()))
+        made = next(reversed(cache.entries.values())).operator
         sources.add(made.prepare().source)
         alive.append(made)
-        expect(len(module._made) <= 2, f"{len(module._made)} are kept")
+        cache.limit_bytes = 2 * made.held_bytes()
+        expect(cache.held()[0] <= 2, f"{cache.held()[0]} are kept")
     expect(len(sources) == 1, "other documents are another kernel")
     expect(alive[0].prepared is None and alive[3] is not alive[0], "the first one is still there")
-    for made in module._made.values():
-        made.close()
-    module._made.clear()
+    cache.close()
+    cache.limit_bytes = limit
 
 
 def check_heap(group) -> None:

@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from syncopate import prepared, ranks  # noqa: E402
+from syncopate import cache, prepared, ranks  # noqa: E402
 from syncopate.torch import calls, inductor, report, symm_mem  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
@@ -397,7 +397,7 @@ def check_recompilations(mesh) -> None:
         torch._dynamo.reset()
         compiled = torch.compile(lambda x: functional.all_gather_tensor(x, 0, group) @ w, backend=rewritten)
         compiled(torch.ones(8, 16))
-        said, held = sy.inductor.report(), (calls.held(), len(prepared._alive))
+        said, held = sy.inductor.report(), (cache.held(), len(prepared._alive))
         expect(REWRITTEN["graphs"] == began + cycle + 1, f"cycle {cycle} compiled no graph")
         expect(said.calls == {("all_gather_matmul", "fused"): cycle + 1}, f"cycle {cycle}: {said}")
         expect(len(said.rewrites) == 1, f"cycle {cycle}:\n{said}")

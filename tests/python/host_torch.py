@@ -19,7 +19,7 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch._dynamo.testing  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from syncopate import ranks  # noqa: E402
+from syncopate import cache, ranks  # noqa: E402
 from syncopate.torch import calls, gloo, report, unfused  # noqa: E402
 from syncopate.torch import fused as fused_calls  # noqa: E402
 from torch.distributed import _functional_collectives as functional  # noqa: E402
@@ -263,7 +263,7 @@ def check_buckets(group: str, size: int) -> None:
                 expect(torch.equal(y, exact[: rows * size]), f"{what}, {rows} rows: other bits than in 40")
         left = [key for key in sy.report().calls if key[1] != "fused"]
         expect(not left, f"not fused: {left}")
-        used = {key[2]: e.operator.strategy.tilings for key, e in calls._entries.items() if key[5] == 256}
+        used = {key[2]: e.operator.strategy.tilings for key, e in cache.entries.items() if key[5] == 256}
         expect(len(used) >= 3 and len(set(used.values())) <= 2, f"one tiling for every M: {used}")
 
 
@@ -333,25 +333,25 @@ def check_teardown(group: str, size: int) -> None:
     cycles = int(os.environ.get("SYNCOPATE_CYCLES", "3"))
     x, w = data(8, 16, seed=1), data(16, 8, seed=2)
     exact = ops.all_gather_matmul(x, w, group)
-    before, places = calls.held(), None
+    before, places = cache.held(), None
     for cycle in range(cycles):
         places = held_by_process() if cycle == 2 else places
         again = dist.new_group(list(range(size)))
         close(ops.all_gather_matmul(x, w, again.group_name), exact, f"group {cycle}")
-        expect(calls.held()[0] == before[0] + 1, f"cycle {cycle}: {calls.held()} operators, {before} before")
+        expect(cache.held()[0] == before[0] + 1, f"cycle {cycle}: {cache.held()} operators, {before} before")
         if cycle % 2:
             sy.close(again)
         dist.destroy_process_group(again)
-        calls.drop_gone()
-        expect(calls.held() == before, f"cycle {cycle}: {calls.held()} are left of {before}")
+        cache.drop_gone()
+        expect(cache.held() == before, f"cycle {cycle}: {cache.held()} are left of {before}")
     after = held_by_process()
     expect(places is not None and after[0] <= places[0], f"{after[0]} shared mappings are left of {places}")
     expect(after[1] <= places[1] + 4, f"{after[1]} open files are left of {places[1]}")
-    small = calls.limit_bytes
-    calls.limit_bytes = 1
+    small = cache.limit_bytes
+    cache.limit_bytes = 1
     ops.all_gather_matmul(data(12, 16, seed=1), w, group)
-    expect(calls.held()[0] == 1, f"beyond the limit {calls.held()} are held")
-    calls.limit_bytes = small
+    expect(cache.held()[0] == 1, f"beyond the limit {cache.held()} are held")
+    cache.limit_bytes = small
     close(ops.all_gather_matmul(x, w, group), exact, "after it was closed to make room")
 
 
@@ -435,8 +435,8 @@ def check_absent(group: str, size: int) -> None:
         else:
             expect(False, "the absent rank is noticed")
     else:
-        (operator,) = [e.operator for k, e in calls._entries.items() if k[2] == (20 * size, 8, 16)]
-        calls.forget(operator)
+        (operator,) = [e.operator for k, e in cache.entries.items() if k[2] == (20 * size, 8, 16)]
+        cache.forget(operator)
     dist.barrier()
     calls.deadline = 30.0
     close(ops.all_gather_matmul(x, w, group), exact, "after a fault")

@@ -108,3 +108,24 @@ def test_what_does_not_fit_is_compiled_anew_and_kept():
     assert variants.for_arguments(given(5)) is not variants.first
     assert variants.for_arguments(given(5)) is variants.for_arguments(given(5))
     assert made == [1, 5]
+
+
+def test_arguments_are_packed_anew_for_rows_that_lie_otherwise_at_one_address(monkeypatch):
+    """A descriptor holds the distance of rows, and the allocator hands an address out again."""
+    import torch
+    from syncopate import ops
+    from syncopate.group import alone
+    from syncopate.prepared import Prepared
+
+    keys = []
+    monkeypatch.setattr(Prepared, "launch", lambda self, key, given: keys.append(key))
+    tiling = ops.Tiling(16, 16, 16, 2, -1, "ieee", 2)
+    op = ops.MatmulReduceScatter(
+        16, 16, 16, torch.float32, alone("host"), strategy=ops.Strategy((tiling,)), device="host"
+    )
+    wide, w = torch.zeros(16, 32), torch.zeros(16, 16)
+    narrow = wide.view(-1)[:256].view(16, 16)
+    for x in (wide[:, :16], narrow, narrow):
+        op(x, w)
+    op.close()
+    assert narrow.data_ptr() == wide.data_ptr() and keys[0] != keys[1] == keys[2]

@@ -30,7 +30,7 @@ for m in map(int, sys.argv[1:]):
     x, w = torch.ones(m, 64), torch.ones(64, 64)
     y = sy.ops.matmul_reduce_scatter(x, w)
     assert (y == 128).all()
-    (op,) = [op for op in sy.ops.operator._operators.values() if op.m == m]
+    (op,) = [entry.operator for entry in sy.cache.entries.values() if entry.operator.m == m]
     if dist.get_rank() == 0:
         print(m, "unfused" if op.strategy.unfused else "fused", op.strategy.split, flush=True)
 dist.destroy_process_group()
@@ -103,7 +103,7 @@ def test_what_is_stored_is_exported_imported_and_forgotten(tune, tmp_path):
 
 def test_operators_tune_by_themselves_where_they_are_told_to(run, tmp_path, syncopate):
     cache = tmp_path / "own"
-    taken, outcome = operators(run, tmp_path, cache, 32, SYNCOPATE_TUNE="auto", SYNCOPATE_TUNE_BUDGET="3")
+    taken, outcome = operators(run, tmp_path, cache, 32, SYNCOPATE_TUNE="auto", SYNCOPATE_TUNE_BUDGET="8")
     assert taken["32"].startswith("unfused"), outcome.err
     listed = syncopate("tune", "--list", SYNCOPATE_CACHE_DIR=str(cache))
     assert "matmul_reduce_scatter:M=32,N=64,K=64,dtype=fp32" in listed.out

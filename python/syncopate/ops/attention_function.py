@@ -5,19 +5,16 @@ o, lse = sy.ops.attention(q, k, v, causal=True)      q [B, H, S / ranks, D], k, 
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from .. import cache
 from ..group import Group
 from .attention import Attention
 from .attention_rules import documents_of
 from .operator import members_of
-
-MOST_MADE = 16  # shapes, or lists of documents, that are kept set up
-_made: OrderedDict[Hashable, Attention] = OrderedDict()  # the last used last
 
 
 def attention(
@@ -40,7 +37,7 @@ def attention(
     D], k and v [B, HKV, rows, D] are this rank's, as `sharding` says (Attention.rows). Arguments: as of Attention.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape, or with other documents,
-    sets it up: new tables and a heap, but the same compiled kernel. Of those the last MOST_MADE are kept.
+    sets it up: new tables and a heap, but the same compiled kernel. It is kept as long as there is room (syncopate.cache).
     """
     members = members_of(group, "cuda" if q.is_cuda else "host")
     if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape:
@@ -50,31 +47,9 @@ def attention(
     b, h, rows, d = q.shape
     s = rows * members.size if length is None else length
     documents = tuple(documents_of(cu_seqlens, s))
-    key = (
-        b,
-        h,
-        k.shape[1],
-        s,
-        d,
-        q.dtype,
-        id(members),
-        causal,
-        kind,
-        window,
-        documents,
-        scale,
-        sharding,
-        length is None,
-        bounded,
-    )
-    made = _made.get(key)
-    if made is None:
-        while len(_made) >= MOST_MADE:
-            _, oldest = _made.popitem(last=False)
-            if q.is_cuda:
-                torch.cuda.synchronize(q.device)  # its last call may still run
-            oldest.close()
-        made = _made[key] = Attention(
+
+    def make() -> cache.Entry:
+        made = Attention(
             b,
             h,
             k.shape[1],
@@ -82,14 +57,20 @@ def attention(
             d,
             q.dtype,
             members,
-            causal=causal,
-            kind=kind,
-            window=window,
             cu_seqlens=documents or None,
-            scale=scale,
-            sharding=sharding,
             even=length is None,
-            bounded=bounded,
+            **options,
         )
-    _made.move_to_end(key)
-    return made(q, k, v)
+        return cache.Entry(members, made)
+
+    options = {
+        "causal": causal,
+        "kind": kind,
+        "window": window,
+        "scale": scale,
+        "sharding": sharding,
+        "bounded": bounded,
+    }
+    shape = (b, h, k.shape[1], s, d, q.dtype, documents, length is None)
+    call = (Attention, *shape, id(members), *options.items())
+    return cache.find("ops.attention", q.is_cuda, call, make).operator(q, k, v)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 
-from .. import _syncopate, plans, trace, tuning
+from .. import _syncopate, cache, plans, trace, tuning
 from ..arguments import DTYPE_NAMES, DTYPES
 from ..fused import FusedKernel
 from ..gemm import Product, require_activation
@@ -311,8 +311,9 @@ class Operator:
         )  # what kernels read or write that is not in the heap
         if not self.output:
             outside = (*outside, out)
-        key = (*[tensor.data_ptr() for tensor in outside], prepared.op.own_place())
-        prepared.launch(key, lambda: self._arguments(x, weights, out))
+        prepared.launch(
+            (*map(_place_of, outside), prepared.op.own_place()), lambda: self._arguments(x, weights, out)
+        )
         return out
 
     def record(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> trace.Trace:
@@ -344,7 +345,7 @@ class Operator:
             return arguments | self.alone(prepared)
 
         given = (x, *weights) if out is None else (x, *weights, out)
-        prepared.launch_alone(("alone", *[t.data_ptr() for t in given], prepared.op.own_place()), full)
+        prepared.launch_alone((*map(_place_of, given), prepared.op.own_place()), full)
 
     def alone(self, prepared: Prepared) -> dict[str, Any]:
         """For run_local: a control block, and a table by which nobody waits and nothing is posted."""
@@ -418,6 +419,11 @@ class Operator:
         self, x: torch.Tensor, weights: Sequence[torch.Tensor], out: torch.Tensor
     ) -> list[dict[str, Any]]:
         return [call.arguments for call in self.calls(self.prepared.tensors, x, weights, out)]
+
+
+def _place_of(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]]:
+    """All of it that packed arguments hold: a descriptor holds the distance of rows, too."""
+    return tensor.data_ptr(), tensor.stride()
 
 
 def _is_capturing(device: torch.device) -> bool:
@@ -501,15 +507,15 @@ def summed(parts: Sequence[torch.Tensor] | Any) -> torch.Tensor:
     return total.to(dtype)
 
 
-_operators: dict[Hashable, Operator] = {}
-
-
 def cached(
     kind: type[Operator], extents: tuple[int, ...], dtype: torch.dtype, group: Group, **options: Any
 ) -> Operator:
-    """The operator of that kind and shape, made on first use. Collective then."""
-    key = (kind, extents, dtype, id(group), *options.values())
-    operator = _operators.get(key)
-    if operator is None:
-        operator = _operators[key] = kind(*extents, dtype, group, **options)
-    return operator
+    """The operator of that kind and shape for the current stream, made on first use. Collective then."""
+    call = (kind, extents, dtype, id(group), *options.items())
+    made = cache.find(
+        f"ops.{kind.name}",
+        group.device == "cuda",
+        call,
+        lambda: cache.Entry(group, kind(*extents, dtype, group, **options)),
+    )
+    return made.operator

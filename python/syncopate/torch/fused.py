@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .. import _syncopate
+from .. import _syncopate, cache
 from . import calls, report
 from .attention_backward import backward as attention_backward_of
 from .unfused import scatter, size_of
@@ -34,7 +34,7 @@ def run(module: str, operator: Any, *arguments: Any, **named: Any) -> torch.Tens
     try:
         return operator(*arguments, **named)
     except _syncopate.SyncopateError as error:
-        calls.forget(operator)
+        cache.forget(operator)
         if module:
             error.add_note(f"in {module}")
         raise

@@ -1,0 +1,107 @@
+"""Operators that are kept between calls: one for each shape, group and stream, each with memory of its own, so that calls on
+several streams may be in flight together. All ranks make the same calls, so they keep and close the same operators."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+
+from . import jit
+from .group import Group, alive, known
+
+#: Bytes of symmetric heap that all of them may hold on a rank. Beyond, those that were used least recently are closed.
+limit_bytes = 16 << 30
+
+
+class Entry:
+    """An operator, or why there is none. One that is not fused has a reason, too. `captured`: a CUDA graph may replay it, so it
+    stays."""
+
+    __slots__ = ("bytes", "captured", "group", "operator", "reason")
+
+    def __init__(self, group: Group, operator: Any = None, reason: str = "") -> None:
+        self.group, self.operator, self.reason = group, operator, reason
+        self.bytes = operator.held_bytes() if operator else 0
+        self.captured = False
+
+
+entries: OrderedDict[tuple[Hashable, ...], Entry] = OrderedDict()  # by stream and call, the last used last
+
+
+def find(what: str, cuda: bool, call: tuple[Hashable, ...], make: Callable[[], Entry]) -> Entry:
+    """The entry for `call` on the current stream, which `make` makes if it is new: collective then. `what`: the name of the
+    call in messages."""
+    key = (jit.current_stream() if cuda else 0, *call)
+    capturing = cuda and torch.cuda.is_current_stream_capturing()
+    entry = entries.get(key)
+    if entry is not None:
+        entries.move_to_end(key)
+    elif capturing:
+        entry = _warmed_up(what, call)
+    else:
+        drop_gone()
+        entry = make()
+        _make_room(entry.bytes)
+        entries[key] = entry
+    entry.captured |= capturing
+    return entry
+
+
+def _warmed_up(what: str, call: tuple[Hashable, ...]) -> Entry:
+    """The entry that was used last, of another stream: nothing can be set up while a stream is captured."""
+    for key in reversed(entries):
+        if key[1:] == call:
+            return entries[key]
+    raise RuntimeError(
+        f"{what}: called for the first time while a CUDA graph is captured; call it once before, since its set-up allocates "
+        "memory and is collective"
+    )
+
+
+def _make_room(needed: int) -> None:
+    held = needed + sum(entry.bytes for entry in entries.values())
+    for key in list(entries):
+        if held <= limit_bytes:
+            return
+        entry = entries[key]
+        if entry.operator is not None and not entry.captured:
+            held -= entry.bytes
+            del entries[key]
+            entry.operator.close()
+
+
+def drop_gone() -> None:
+    """Forgets the operators of process groups that were destroyed. Their peers may be gone, so nothing is closed collectively."""
+    there = {id(group) for group in alive()}
+    for key, entry in list(entries.items()):
+        if entry.group.process_group is not None and id(entry.group) not in there:
+            del entries[key]
+
+
+def forget(operator: Any) -> None:
+    """Of one that has failed: a fault is final for it. The next call makes another one, with the ranks that are left."""
+    for key, entry in list(entries.items()):
+        if entry.operator is operator:
+            del entries[key]
+
+
+def close(group: Any = None) -> None:
+    """Closes the operators of a process group, or of a syncopate Group; None: all of them. Collective over the group's ranks.
+    Call it before the group is destroyed, or leave it: what is left is dropped when the next operator is made."""
+    drop_gone()
+    groups = [group] if group is None or isinstance(group, Group) else known(group)
+    closed = {id(one) for one in groups if one is not None}
+    for key, entry in list(entries.items()):
+        if group is None or id(entry.group) in closed:
+            del entries[key]
+            if entry.operator is not None:
+                entry.operator.close()
+
+
+def held() -> tuple[int, int]:
+    """How many operators there are, and their bytes of heap on this rank."""
+    made = [entry for entry in entries.values() if entry.operator is not None]
+    return len(made), sum(entry.bytes for entry in made)
