@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -70,11 +71,17 @@ bool write_all(int descriptor, std::string_view text) {
     return true;
 }
 
-/// The permissions that open(2) would give a new file. Reading the umask means setting it.
-mode_t permissions_of_a_new_file() {
-    const mode_t mask = ::umask(0);
-    ::umask(mask);
-    return 0666 & ~mask;
+/// Opens a new file beside `target` and names it in `path`: the kernel gives it what permissions new files
+/// have.
+int open_beside(const std::string& target, std::string& path) {
+    constexpr int kAttempts = 100;
+    std::random_device random;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+        path = fmt::format("{}.{:08x}", target, random());
+        const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (descriptor >= 0 || errno != EEXIST) return descriptor;
+    }
+    return -1;
 }
 
 }  // namespace
@@ -107,11 +114,11 @@ Status write_file_atomically(const std::string& path, std::string_view text) {
         target = std::filesystem::canonical(path, error).string();
         if (error) return failure(path, "resolved", error.value());
     }
-    std::string temporary = target + ".XXXXXX";
-    File file(::mkostemp(temporary.data(), O_CLOEXEC));
+    std::string temporary;
+    File file(open_beside(target, temporary));
     if (!file.is_open()) return failure(path, "written", errno);
-    const mode_t mode = exists ? existing.st_mode & 07777 : permissions_of_a_new_file();
-    if (write_all(file.get(), text) && ::fchmod(file.get(), mode) == 0 && file.close() &&
+    const bool as_before = !exists || ::fchmod(file.get(), existing.st_mode & 07777) == 0;
+    if (as_before && write_all(file.get(), text) && file.close() &&
         ::rename(temporary.c_str(), target.c_str()) == 0) {
         return Done{};
     }

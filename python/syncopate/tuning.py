@@ -30,10 +30,13 @@ SLEEP_CYCLES = 1_000_000  # about half a millisecond, in which the host enqueues
 
 @functools.cache
 def kernel_hash() -> str:
-    """Of the sources of the library's kernels: a result holds for the kernels that it was measured with."""
+    """Of the sources of the library's kernels and of what they call on the device: a result holds for those that it was measured
+    with."""
     digest = hashlib.sha256()
-    for file in sorted((Path(__file__).parent / "kernels").glob("*.py")):
-        digest.update(file.read_bytes())
+    here = Path(__file__).parent
+    for pattern in ("kernels/*.py", "language*.py", "gluon.py"):
+        for file in sorted(here.glob(pattern)):
+            digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -46,7 +49,8 @@ def scope(device: str) -> dict[str, str]:
     from . import _syncopate
 
     name = torch.cuda.get_device_name() if device == "cuda" else "host"
-    versions = f"syncopate {_syncopate.version}, triton {triton.__version__}"
+    # torch brings the libraries of the unfused pair.
+    versions = f"syncopate {_syncopate.version}, triton {triton.__version__}, torch {torch.__version__}"
     return {"kernel": kernel_hash(), "device": name, "versions": versions}
 
 

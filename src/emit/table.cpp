@@ -130,8 +130,8 @@ public:
         : tensor_(tensor), by_row_(by_row), rank_(rank), heap_stride_(heap_stride), offsets_(offsets) {
         const plan::Tensor& own = schedule.tensors[static_cast<std::size_t>(tensor)];
         element_ = static_cast<std::int64_t>(plan::size_of(own.dtype));
-        row_elements_ =
-            own.shape.empty() || own.shape[0] == 0 ? 1 : plan::num_elements(own.whole()) / own.shape[0];
+        const bool has_rows = !own.shape.empty() && plan::num_elements(own.whole()) > 0;
+        row_elements_ = has_rows ? plan::num_elements(own.whole()) / own.shape[0] : 1;
     }
 
     [[nodiscard]] std::int64_t to(const fuse::Place& place) const {

@@ -408,8 +408,9 @@ private:
             }
             if (rank.num_relays > static_cast<std::int32_t>(rank.transfers.size()))
                 return this->fail(at, "has relays without transfers");
-            if (rank.ends_with_sum && (rank.transfers.empty() || rank.transfers.back().sum() == nullptr))
-                return this->fail(at, "\"ends_with_sum\", and the last transfer is no sum");
+            if (rank.ends_with_sum &&
+                (rank.transfers.empty() || rank.transfers.back().step.launch != Launch::sums))
+                return this->fail(at, "\"ends_with_sum\", and the last transfer is no sum of a stream");
         }
         return true;
     }

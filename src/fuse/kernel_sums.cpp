@@ -4,6 +4,8 @@
 #include <limits>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "syncopate/fuse/backend.hpp"
 #include "syncopate/fuse/collective.hpp"
 #include "syncopate/fuse/lower.hpp"
@@ -104,6 +106,9 @@ Status check_kernel_sums(const plan::Plan& lowered, const Backends& backends) {
     }
     if (!any) return Done{};
     if (without >= 0) return plan::error_at({without, -1}, kAllSum);
+    if (lowered.num_ranks() > kMostSummingRanks)
+        return Error{
+            fmt::format("kernels sum for {} ranks at most, not {}", kMostSummingRanks, lowered.num_ranks())};
     for (std::int32_t rank = 0; rank < lowered.num_ranks(); ++rank) {
         const auto& chosen = backends[static_cast<std::size_t>(rank)];
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(chosen.size()); ++index) {

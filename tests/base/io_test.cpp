@@ -4,6 +4,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 namespace syncopate {
 namespace {
@@ -33,6 +34,14 @@ TEST_F(Io, AFileIsReplacedWholeAndKeepsItsPermissions) {
     EXPECT_EQ(*read_file(in("f")), "new");
     EXPECT_EQ(std::filesystem::status(in("f")).permissions(), std::filesystem::perms(0640));
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(Io, ANewFileHasThePermissionsOfAnyNewFile) {
+    const mode_t before = ::umask(027);
+    const Status written = write_file_atomically(in("f"), "new");
+    ::umask(before);
+    ASSERT_TRUE(written);
+    EXPECT_EQ(std::filesystem::status(in("f")).permissions(), std::filesystem::perms(0640));
 }
 
 TEST_F(Io, ALinkStaysALink) {

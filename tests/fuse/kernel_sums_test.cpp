@@ -278,6 +278,7 @@ TEST(KernelSums, AreRefusedWithTheReason) {
          "rank 0 op 2: the kernel adds up what is staged, not what lies at other ranks", Backend::automatic},
         {"half a load", narrow,
          "rank 0 op 3: the kernel adds up multiples of 16 bytes, less than 2 GiB, not 120"},
+        {"more ranks than lanes", to_owners(33), "kernels sum for 32 ranks at most, not 33"},
     };
     for (const Refusal& refusal : refusals) {
         Options options = in_kernel();

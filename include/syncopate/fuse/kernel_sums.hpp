@@ -24,6 +24,9 @@
 
 namespace syncopate::fuse {
 
+/// Of kernels that sum: one warp waits for all ranks' contributions, and tells all of them, one a lane.
+inline constexpr std::int32_t kMostSummingRanks = 32;
+
 /// The number of the region's first element among the tensor's, row-major.
 [[nodiscard]] std::int64_t first_element(const plan::Tensor& tensor, const plan::Region& region);
 
@@ -38,7 +41,7 @@ namespace syncopate::fuse {
                                                plan::OpRef ref);
 
 /// Where there are such sums: fails, with rank and op, unless each rank has one, to which all ranks
-/// contribute, and nothing else to do beside its kernel.
+/// contribute, kMostSummingRanks of them at most, and nothing else to do beside its kernel.
 [[nodiscard]] Status check_kernel_sums(const plan::Plan& lowered, const Backends& backends);
 
 /// The same of a schedule: nothing arrives for its tiles.

@@ -254,12 +254,17 @@ def _load(call):
         if call.OWN:
             own = sy_reads_own(call.sy_schedule, slot)
         column = tile % num_n * call.BLOCK_N
+        covered = k_begin
         for phase in range(gl.maximum(phases, 1)):
             begin = k_begin
             end = k_end
             if call.FUSED:
-                if phases > 0:
+                # When this program's share is loaded others may end the call, whose number a wait asks for.
+                if phases > 0 and covered >= k_end:
+                    begin = k_end
+                elif phases > 0:
                     begin, end = sy_await_phase(call.sy_schedule, call.sy_control, slot, phase)
+                    covered = end
                     begin = gl.maximum(begin, k_begin)
                     end = gl.minimum(end, k_end)
             for k in range(begin, end):

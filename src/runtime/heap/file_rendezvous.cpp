@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// A name that is safe as one path component.
+/// A name that is safe as one path component, and another one for another text.
 std::string file_name(const std::string& text) {
     std::string name;
     for (const char c : text) {
@@ -33,7 +33,9 @@ std::string file_name(const std::string& text) {
                            (c == '.' && !name.empty());
         name += plain ? std::string(1, c) : fmt::format("%{:02x}", static_cast<unsigned char>(c));
     }
-    return name.substr(0, 200);
+    constexpr std::size_t kMost = 200;  // a file system takes 255, and a suffix comes after it
+    if (name.size() <= kMost) return name;
+    return fmt::format("{}-{:016x}", name.substr(0, kMost), std::hash<std::string>{}(text));
 }
 
 Status write_file(const fs::path& path, const Bytes& value) {
