@@ -30,7 +30,7 @@ from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments, make_wo
 from syncopate.kernels.gluon_matmul import gluon_matmul
 from syncopate.kernels.gluon_tiles import quickest
 
-#: N, K: GLUON.md's eight, and shapes in between.
+#: N, K: two products of each of four models, and shapes in between.
 SHAPES = [
     (2304, 7168),
     (7168, 2304),

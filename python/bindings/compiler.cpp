@@ -193,7 +193,7 @@ void bind_compiler(nb::module_& m) {
           "(variable, trips, divisible, slices), a slice as (parameter, axis, base, step, extent), and "
           "for each "
           "tile (program, boxes read by parameter, boxes written, parameters whose boxes may be too large: "
-          "read, written); see kernel/kernel.hpp.");
+          "read, written); see kernel/model/kernel.hpp.");
 }
 
 }  // namespace syncopate::bindings

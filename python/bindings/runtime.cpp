@@ -145,7 +145,8 @@ TensorMap tensor_map(std::uint64_t address, std::int32_t swizzle, std::int32_t e
 }
 
 void bind_rendezvous(nb::module_& module) {
-    nb::class_<Rendezvous>(module, "Rendezvous", "How ranks find each other; see runtime/rendezvous.hpp.")
+    nb::class_<Rendezvous>(module, "Rendezvous",
+                           "How ranks find each other; see runtime/heap/rendezvous.hpp.")
         .def_prop_ro("rank", &Rendezvous::rank)
         .def_prop_ro("size", &Rendezvous::size);
     nb::class_<FileRendezvous, Rendezvous>(module, "FileRendezvous")
@@ -175,7 +176,7 @@ void bind_rendezvous(nb::module_& module) {
 
 void bind_heap(nb::module_& module) {
     nb::class_<SymmetricHeap>(module, "SymmetricHeap",
-                              "Every rank's memory in one range; see runtime/heap.hpp.")
+                              "Every rank's memory in one range; see runtime/heap/heap.hpp.")
         .def(nb::new_([](const std::string& device, int ordinal, std::shared_ptr<Rendezvous> rendezvous,
                          std::uint64_t bytes_per_rank, double timeout) {
                  return unwrap(SymmetricHeap::create(device_of(device, ordinal), std::move(rendezvous),
@@ -244,7 +245,7 @@ TorchArray<std::int32_t> table_tensor(nb::handle self, std::size_t stage) {
 }
 
 void bind_op(nb::module_& module) {
-    nb::class_<FusedOp>(module, "FusedOp", "A fused operator in memory on one rank; see runtime/op.hpp.")
+    nb::class_<FusedOp>(module, "FusedOp", "A fused operator in memory on one rank; see runtime/call/op.hpp.")
         .def(nb::new_(&make_op), "heap"_a, "artifact"_a, "name"_a = "op", "deadline_ms"_a = 30'000,
              "max_delay_us"_a = 0, "seed"_a = 0, "engine_blocks"_a = 8,
              "read_in_place"_a = std::vector<std::string>{}, ReleaseGil())
@@ -290,13 +291,13 @@ void bind_op(nb::module_& module) {
                               : op.set_input(tensor, address, strides));
             },
             "tensor"_a, "address"_a, "strides"_a, "region"_a = nb::none(),
-            "Strides in elements; see runtime/op.hpp.")
+            "Strides in elements; see runtime/call/op.hpp.")
         .def(
             "set_output",
             [](FusedOp& op, const std::string& tensor, std::uint64_t address,
                const std::vector<std::int64_t>& strides,
                const Box& region) { unwrap(op.set_output(tensor, region_of(region), address, strides)); },
-            "tensor"_a, "address"_a, "strides"_a, "region"_a, "Strides in elements; see runtime/op.hpp.")
+            "tensor"_a, "address"_a, "strides"_a, "region"_a, "Strides in elements; see runtime/call/op.hpp.")
         .def(
             "own_place",
             [](const FusedOp& op) -> std::optional<std::tuple<std::uint64_t, std::uint64_t, std::int64_t>> {
@@ -306,9 +307,10 @@ void bind_op(nb::module_& module) {
             },
             "Where tiles read what this rank was given: address, pitch and the number for sy_own of a kernel "
             "that loads "
-            "through pointers; see runtime/op.hpp.")
+            "through pointers; see runtime/call/op.hpp.")
         .def("sum_place", &FusedOp::sum_place,
-             "Where the kernel's programs put what they sum (an address), if they do; see runtime/op.hpp.")
+             "Where the kernel's programs put what they sum (an address), if they do; see "
+             "runtime/call/op.hpp.")
         .def(
             "own_rows",
             [](const FusedOp& op, std::uint64_t bytes) {
@@ -360,7 +362,7 @@ void bind_op(nb::module_& module) {
 }
 
 void bind_launch(nb::module_& module) {
-    nb::class_<KernelArguments>(module, "KernelArguments", "See runtime/launch.hpp.")
+    nb::class_<KernelArguments>(module, "KernelArguments", "See runtime/cuda/driver/launch.hpp.")
         .def(nb::init<>())
         .def("__len__", &KernelArguments::size)
         .def("add_pointer", &KernelArguments::add_pointer, "address"_a)
@@ -391,7 +393,8 @@ void bind_launch(nb::module_& module) {
             "address"_a, "swizzle"_a, "element_bytes"_a, "element_type"_a, "block"_a, "shape"_a, "strides"_a,
             "pad_with_nan"_a = false, "fp4_padded"_a = false,
             "The map alone; its shape (i32) and strides (i64) are arguments that follow.");
-    nb::class_<CudaKernel>(module, "CudaKernel", "A kernel that Triton compiled; see runtime/launch.hpp.")
+    nb::class_<CudaKernel>(module, "CudaKernel",
+                           "A kernel that Triton compiled; see runtime/cuda/driver/launch.hpp.")
         .def(nb::new_([](const nb::bytes& image, const std::string& name, std::int32_t shared_bytes,
                          std::int32_t num_warps, std::int32_t num_ctas, std::int64_t global_scratch_size,
                          std::int64_t global_scratch_align, std::int64_t profile_scratch_size,

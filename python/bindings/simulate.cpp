@@ -66,7 +66,7 @@ plan::Plan synthesise(const std::string& kind, const std::vector<std::pair<std::
 
 void bind_simulate(nb::module_& module) {
     nb::class_<Simulated>(module, "Simulation",
-                          "When each op of a plan runs on a topology; see plan/simulate.hpp.")
+                          "When each op of a plan runs on a topology; see plan/simulate/simulate.hpp.")
         .def_prop_ro("topology", [](const Simulated& s) { return s.topology.name; })
         .def_prop_ro("makespan_us", [](const Simulated& s) { return s.simulation.makespan_us; })
         .def_prop_ro(

@@ -122,7 +122,7 @@ def sy_start_next():
 @gluon.jit
 def sy_await_kernel_before():
     """Waits until the kernel before this one in its stream has ended and what it wrote is visible, TMA loads of this warp
-    included. For a programmatic launch without a schedule; of any other launch it waits for nothing."""
+    included. For a programmatic launch whose kernel waits by itself; of any other launch it waits for nothing."""
     gl.inline_asm_elementwise(
         "griddepcontrol.wait; fence.proxy.async.global; mov.u32 $0, 0;",
         "=r",

@@ -19,7 +19,7 @@ Templates write the plans of well-known collectives. All take the mesh, the tens
                 group and produced only); or "synth": the transfers that a search finds for a `topology` (with the
                 same options, split and seed)
 
-and raise UsageError, a ValueError, with what is wrong. Each C++ header (include/syncopate/plan/NAME.hpp) draws who sends
+and raise UsageError, a ValueError, with what is wrong. Each C++ header (include/syncopate/plan/templates/NAME.hpp) draws who sends
 what when.
 """
 

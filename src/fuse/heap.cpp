@@ -10,6 +10,7 @@
 
 #include "syncopate/fuse/control_block.hpp"
 #include "syncopate/fuse/kernel_sums.hpp"
+#include "syncopate/round_up.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -18,23 +19,15 @@ constexpr std::uint64_t kAlignment = 1024;  // of a tensor and of the control bl
 constexpr std::uint64_t kPage = std::uint64_t{2} << 20;
 constexpr std::int64_t kLineWords = 32;  // that memory moves at a time
 
-std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
-    return (value + multiple - 1) / multiple * multiple;
-}
-
-std::uint64_t bytes_of(const plan::Tensor& tensor) {
-    return static_cast<std::uint64_t>(plan::num_elements(tensor.whole())) * plan::size_of(tensor.dtype);
-}
-
 /// Bytes from a tensor's place to the one for every other call, of those that have two (kernel_sums.hpp).
 std::uint64_t turn_of(const plan::Tensor& tensor, std::uint64_t alignment) {
-    return round_up(bytes_of(tensor), alignment);
+    return round_up(tensor.bytes(), alignment);
 }
 
 /// Bytes that the tensors take.
 std::vector<std::uint64_t> rooms(const Schedule& schedule, std::uint64_t alignment) {
     std::vector<std::uint64_t> bytes;
-    for (const plan::Tensor& tensor : schedule.tensors) bytes.push_back(bytes_of(tensor));
+    for (const plan::Tensor& tensor : schedule.tensors) bytes.push_back(tensor.bytes());
     for (const std::int32_t tensor : alternating_tensors(schedule)) {
         const auto index = static_cast<std::size_t>(tensor);
         bytes[index] += turn_of(schedule.tensors[index], alignment);
@@ -80,8 +73,8 @@ std::uint64_t bytes_of_row(const Schedule& schedule) {
     std::uint64_t row = 1;
     for (const std::int32_t index : tensors_by_row(schedule)) {
         const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(index)];
-        if (bytes_of(tensor) > 0)
-            row = std::lcm(row, bytes_of(tensor) / static_cast<std::uint64_t>(tensor.shape.front()));
+        if (tensor.bytes() > 0)
+            row = std::lcm(row, tensor.bytes() / static_cast<std::uint64_t>(tensor.shape.front()));
     }
     return row;
 }

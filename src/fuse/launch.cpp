@@ -62,12 +62,6 @@ private:
         return schedule_.transfers[index].step;
     }
 
-    [[nodiscard]] bool has_begun(const Wait& wait) const {
-        return std::ranges::any_of(schedule_.begin_waits, [&](const Wait& begun) {
-            return begun.signal == wait.signal && begun.lag <= wait.lag;
-        });
-    }
-
     /// The transfer by which a stream of this rank posts the signal; nullopt where none does.
     [[nodiscard]] std::optional<std::size_t> own_step(const Wait& wait) const {
         const SignalMeaning& meaning = schedule_.signals[static_cast<std::size_t>(wait.signal)];
@@ -80,7 +74,7 @@ private:
     /// Whether it is over when the copies begin, or an earlier one of them implies it; for a collective, when
     /// the kernel's stream comes to it.
     [[nodiscard]] bool is_implied(const Wait& wait, bool collective) const {
-        if (has_begun(wait)) return true;
+        if (schedule_.has_begun(wait)) return true;
         const auto own = own_step(wait);
         if (!own) return false;
         const Launch launch = step_of(*own).launch;
@@ -90,7 +84,7 @@ private:
     void cover(std::size_t index, const Wait& wait) {
         StreamStep& step = step_of(index);
         const bool sums = step.stream == kSums;
-        if (has_begun(wait)) return;
+        if (schedule_.has_begun(wait)) return;
         if (const auto made = made_by_.find(wait.signal);
             made != made_by_.end() && (!sums || is_made(wait.signal))) {
             pass_gate(index, made->second);

@@ -88,7 +88,7 @@ def shapes() -> None:
 
 
 def large() -> None:
-    """The same for H200.md's twelve shapes, with the local N of eight GPUs."""
+    """The same for the up-projections of four models at three M, with the local N of eight GPUs."""
     for k, n in ((4096, 14336), (8192, 28672), (12288, 49152), (16384, 53248)):
         for m in (1024, 4096, 8192):
             check_shape(m, n // 8, k, torch.bfloat16)

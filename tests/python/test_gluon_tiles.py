@@ -44,14 +44,12 @@ def test_the_choice_is_about_the_fastest_one_measured(table, machine, products, 
 
 def test_every_candidate_fits_into_a_multiprocessor():
     from syncopate import _syncopate
-    from syncopate.kernels.gluon_launch import MAX_SPLIT_TILES
     from syncopate.kernels.gluon_tiles import ranked
 
     for m, n, k in ((64, 2304, 7168), (1024, 3584, 8192), (8192, 8192, 8192)):
         tiles = [t for t, _ in ranked(m, n, k, 132)]
         assert len({t.block_m * t.block_n for t in tiles}) > 2
         assert all(t.shared_bytes(2) <= _syncopate.tune.GLUON_SHARED_BYTES for t in tiles)
-    assert _syncopate.tune.MOST_GLUON_SPLIT_TILES == MAX_SPLIT_TILES
 
 
 @pytest.mark.parametrize("programs", [132, 116, 1])

@@ -218,6 +218,13 @@ struct RankSchedule {
     bool copies_start_first = false;  ///< early copies need not wait for local ones
     bool ends_with_sum = false;       ///< what end_posts tell is true once the last transfer, a sum, is done
 
+    /// Whether the wait is over once the call has begun: it has waited for that, or for more.
+    [[nodiscard]] bool has_begun(const Wait& wait) const {
+        return std::ranges::any_of(begin_waits, [&](const Wait& begun) {
+            return begun.signal == wait.signal && begun.lag <= wait.lag;
+        });
+    }
+
     /// Where the slot's tile is stored, each place once; empty: in the kernel's own place.
     [[nodiscard]] std::vector<Place> stores_of(const Slot& slot) const {
         std::vector<Place> places;

@@ -9,8 +9,10 @@ import torch
 import triton.experimental.gluon.language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from .. import _syncopate
+
 #: Words at the head of the workspace of a split K: a count for each tile.
-MAX_SPLIT_TILES = 1024
+MAX_SPLIT_TILES = _syncopate.tune.MOST_GLUON_SPLIT_TILES
 
 
 @dataclass(frozen=True)

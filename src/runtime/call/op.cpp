@@ -23,10 +23,6 @@ namespace {
 
 constexpr std::uint64_t kMostRows = std::uint64_t{1} << 31;  // a coordinate has 32 bits
 
-std::uint64_t bytes_of(const plan::Tensor& tensor) {
-    return static_cast<std::uint64_t>(plan::num_elements(tensor.whole())) * plan::size_of(tensor.dtype);
-}
-
 /// What all ranks must have in common.
 Bytes fingerprint(const fuse::Schedule& schedule, const OpMemory& memory) {
     std::string text = fmt::format("{} slots, control block of {} words at {}", schedule.num_slots(),
@@ -94,9 +90,7 @@ Status FusedOp::allocate() {
     return heap_->write(control_address(), words.data(), words.size() * 4);
 }
 
-unsigned FusedOp::blocks() const {
-    return static_cast<unsigned>(std::clamp(options_.engine_blocks, 1, fuse::kMostEngineBlocks));
-}
+unsigned FusedOp::blocks() const { return options_.blocks(); }
 
 std::map<std::int32_t, std::int32_t> FusedOp::counted_posts() const {
     std::map<std::int32_t, std::int32_t> counted;
@@ -274,7 +268,7 @@ Result<std::uint64_t> FusedOp::tensor_address(std::string_view name) const {
 
 Result<std::uint64_t> FusedOp::tensor_bytes(std::string_view name) const {
     for (const plan::Tensor& tensor : schedule_.tensors) {
-        if (tensor.name == name) return bytes_of(tensor);
+        if (tensor.name == name) return tensor.bytes();
     }
     return Error{fmt::format("op '{}' has no tensor {}", options_.name, name)};
 }

@@ -1,4 +1,5 @@
 #include "syncopate/runtime/heap/heap.hpp"
+#include "syncopate/round_up.hpp"
 
 #include <fmt/format.h>
 
@@ -12,10 +13,6 @@
 
 namespace syncopate::runtime {
 namespace {
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
-    return (value + multiple - 1) / multiple * multiple;
-}
 
 Result<std::unique_ptr<HeapMemory>> make_memory(Device device) {
     return device.kind == Device::Kind::host ? make_host_memory() : make_cuda_memory(device.ordinal);

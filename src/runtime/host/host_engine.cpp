@@ -14,15 +14,6 @@ using device::EngineOp;
 using device::EnginePiece;
 using device::EngineSource;
 
-plan::DType dtype_of(std::int32_t type) {
-    switch (type) {
-        case device::kSumBf16: return plan::DType::bf16;
-        case device::kSumFp16: return plan::DType::fp16;
-        case device::kSumFp32: return plan::DType::fp32;
-        default: return plan::DType::int32;
-    }
-}
-
 const std::byte* bytes_at(std::uint64_t address) { return reinterpret_cast<const std::byte*>(address); }
 
 }  // namespace
@@ -144,7 +135,7 @@ void HostEngine::perform(const EngineOp& op, const EnginePiece& piece) const {
         }
         for (std::uint32_t i = 0; i < op.num_sources; ++i)
             from[i] = bytes_at(row_address(op, table_.sources[op.first_source + i], row) + piece.column);
-        const plan::DType dtype = dtype_of(op.type);
+        const plan::DType dtype = dtype_of(static_cast<device::SumType>(op.type));
         reduce_elements(dtype, op.reduce == device::EngineReduce::max ? plan::Reduce::max : plan::Reduce::sum,
                         from, to, piece.bytes / plan::size_of(dtype));
         for (std::uint32_t i = 0; i < op.num_copies; ++i)

@@ -60,6 +60,7 @@ struct Tensor {
     DType dtype = DType::bf16;
 
     [[nodiscard]] Region whole() const;
+    [[nodiscard]] std::uint64_t bytes() const;
     bool operator==(const Tensor&) const = default;
 };
 

@@ -11,6 +11,7 @@
 // different ops may be in flight together, each has its own copy stream.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "syncopate/emit/artifact.hpp"
+#include "syncopate/fuse/heap.hpp"
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
@@ -57,6 +59,11 @@ struct OpOptions {
     /// a link. The fused kernel's grid should leave them free. The same on all ranks.
     std::int32_t engine_blocks = 8;
     Milliseconds timeout = kRendezvousTimeout;  ///< of creation and destruction
+
+    /// The chunk engine's, as many as it can have.
+    [[nodiscard]] unsigned blocks() const {
+        return static_cast<unsigned>(std::clamp(engine_blocks, 1, fuse::kMostEngineBlocks));
+    }
 };
 
 class FusedOp {

@@ -6,6 +6,7 @@
 
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/sum_stores.hpp"
+#include "syncopate/runtime/cuda/engine/engine_table.hpp"
 #include "syncopate/runtime/signals/control.hpp"
 
 namespace syncopate::runtime {
@@ -16,15 +17,6 @@ constexpr std::uint64_t kThreadBytes = 16;   // what a thread sums at a time (re
 constexpr unsigned kBlocksPerProcessor = 4;  // of sy_reduce
 
 }  // namespace
-
-device::SumType sum_type_of(plan::DType dtype) {
-    switch (dtype) {
-        case plan::DType::bf16: return device::kSumBf16;
-        case plan::DType::fp16: return device::kSumFp16;
-        case plan::DType::fp32: return device::kSumFp32;
-        default: return device::kSumInt32;
-    }
-}
 
 Status enqueue_await(const DeviceModule& module, const StreamSum& step, CUdeviceptr control, CUstream stream,
                      const device::BoundaryArguments* reports) {
@@ -48,7 +40,7 @@ Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdevicept
                               .slot_distance = step.sum.slot_distance,
                               .num_slots = step.sum.num_slots,
                               .own_place = step.sum.own,
-                              .type = sum_type_of(step.sum.dtype),
+                              .type = sum_type_of(step.sum.dtype).value_or(device::kSumInt32),
                               .largest = step.sum.reduce == plan::Reduce::max ? 1 : 0};
     static_assert(device::kMostSumCopies == fuse::kMostSumStores);
     a.num_copies = static_cast<std::int32_t>(step.sum.copies.size());

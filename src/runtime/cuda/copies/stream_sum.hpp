@@ -14,9 +14,6 @@
 
 namespace syncopate::runtime {
 
-/// The number of `dtype` for the kernels; int32's for a type that is not reduced.
-[[nodiscard]] device::SumType sum_type_of(plan::DType dtype);
-
 struct StreamSum {
     std::size_t index = 0;  ///< in the schedule; for the fault words
     PreparedSum sum;

@@ -20,7 +20,7 @@ Result<ChunkEngine> ChunkEngine::create(const DeviceModule& module, const CallPl
     engine.plain_ = plan.plain;
     engine.own_words_ = plan.own_words;
     engine.counts_ = plan.counts_blocks;
-    engine.blocks_ = static_cast<unsigned>(std::clamp(options.engine_blocks, 1, fuse::kMostEngineBlocks));
+    engine.blocks_ = options.blocks();
     engine.kernel_ = engine.table_.in_bulk() ? module.engine_bulk : module.engine;
     if (const std::string name = sum_engine_name(engine.table_); !name.empty()) {
         Result<CUfunction> sums = module.engine_named(name);

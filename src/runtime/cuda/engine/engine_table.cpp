@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "syncopate/emit/table.hpp"
+#include "syncopate/round_up.hpp"
 #include "syncopate/runtime/call/executors.hpp"
 #include "syncopate/runtime/signals/control.hpp"
 
@@ -19,22 +21,14 @@ namespace {
 using device::EngineOp;
 using device::EngineSource;
 
+/// By SumType.
+constexpr std::array kSummed{plan::DType::bf16, plan::DType::fp16, plan::DType::fp32, plan::DType::int32};
+
 constexpr std::uint64_t kMostPieces = std::uint64_t{1} << 31;
 
-std::uint64_t rounded_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 std::uint64_t parts_of(std::uint64_t value, std::uint64_t part) { return (value + part - 1) / part; }
 
 bool is_sum(const PreparedTransfer& transfer) { return transfer.sum() != nullptr; }
-
-std::optional<device::SumType> type_of(plan::DType dtype) {
-    switch (dtype) {
-        case plan::DType::bf16: return device::kSumBf16;
-        case plan::DType::fp16: return device::kSumFp16;
-        case plan::DType::fp32: return device::kSumFp32;
-        case plan::DType::int32: return device::kSumInt32;
-        default: return std::nullopt;
-    }
-}
 
 /// Bytes of a row that one piece may have. All summands of a piece are in a warp's shared memory together.
 std::uint64_t most_bytes(device::EngineMethod method, std::size_t num_sources) {
@@ -52,7 +46,7 @@ std::uint64_t most_bytes(device::EngineMethod method, std::size_t num_sources) {
 void cut(EngineOp& op, std::uint64_t most) {
     constexpr std::uint64_t kLine = 128;  // bytes that memory moves at a time
     if (op.row_bytes > most) {
-        const std::uint64_t even = rounded_up(parts_of(op.row_bytes, parts_of(op.row_bytes, most)), kLine);
+        const std::uint64_t even = round_up(parts_of(op.row_bytes, parts_of(op.row_bytes, most)), kLine);
         op.part_bytes = static_cast<std::uint32_t>(std::min(most, even));
         op.parts_per_row = static_cast<std::uint32_t>(parts_of(op.row_bytes, op.part_bytes));
         op.rows_per_piece = 1;
@@ -154,10 +148,7 @@ private:
 
     void add_waits(const std::vector<fuse::Wait>& waits) {
         for (const fuse::Wait& wait : waits) {
-            const bool begun = std::ranges::any_of(schedule_.begin_waits, [&](const fuse::Wait& before) {
-                return before.signal == wait.signal && before.lag <= wait.lag;
-            });
-            if (begun) continue;
+            if (schedule_.has_begun(wait)) continue;
             table_.waits.push_back(
                 {control_ + static_cast<std::uint64_t>(emit::control::word_of(wait.signal)) * 4,
                  static_cast<std::uint32_t>(wait.lag), wait.signal});
@@ -175,7 +166,7 @@ private:
     }
 
     Status add_sum(const EngineOp& like, const PreparedSum& sum) {
-        const std::optional<device::SumType> type = type_of(sum.dtype);
+        const std::optional<device::SumType> type = sum_type_of(sum.dtype);
         if (!type) return Error{fmt::format("elements of type {} are not summed", plan::name_of(sum.dtype))};
         const auto first_copy = static_cast<std::uint32_t>(table_.copies.size());
         table_.copies.insert(table_.copies.end(), sum.copies.begin(), sum.copies.end());
@@ -289,17 +280,23 @@ std::string sum_engine_name(const EngineTable& table) {
                                            : 8);
 }
 
+std::optional<device::SumType> sum_type_of(plan::DType dtype) {
+    const auto* const at = std::ranges::find(kSummed, dtype);
+    if (at == kSummed.end()) return std::nullopt;
+    return static_cast<device::SumType>(at - kSummed.begin());
+}
+
+plan::DType dtype_of(device::SumType type) { return kSummed[static_cast<std::size_t>(type)]; }
+
 bool goes_at_once(const EngineTable& table, unsigned blocks) {
     const auto count = static_cast<unsigned>(table.ops.size());
-    if (count == 0 || count > blocks) return false;
-    const std::uint64_t most = std::uint64_t{blocks / count} * device::kBlockEngineThreads *
-                               device::kEngineUnit * device::kEngineLoadsAtOnce;
-    return std::ranges::all_of(table.ops, [&](const EngineOp& op) {
-        const bool whole_transfer = op.expected == op.num_pieces && op.num_posts > 0;
-        return op.method == device::EngineMethod::ldst && op.reduce == device::EngineReduce::none &&
-               op.opens == 0 && op.num_waits == 0 && whole_transfer && op.row_bytes > 0 &&
-               op.row_bytes * op.num_rows <= most;
-    });
+    const std::uint64_t most = device::bytes_at_once(blocks, count);
+    return most > 0 && std::ranges::all_of(table.ops, [&](const EngineOp& op) {
+               const bool whole_transfer = op.expected == op.num_pieces && op.num_posts > 0;
+               return op.method == device::EngineMethod::ldst && op.reduce == device::EngineReduce::none &&
+                      op.opens == 0 && op.num_waits == 0 && whole_transfer && op.row_bytes > 0 &&
+                      op.row_bytes * op.num_rows <= most;
+           });
 }
 
 bool counts_blocks(const fuse::Schedule& schedule, unsigned blocks) {
@@ -308,19 +305,15 @@ bool counts_blocks(const fuse::Schedule& schedule, unsigned blocks) {
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         if (rank.num_relays > 0) return false;
         const auto count = static_cast<unsigned>(std::ranges::count_if(rank.transfers, is_by_engine));
-        if (count == 0 || count > blocks) return false;
-        const std::uint64_t most = std::uint64_t{blocks / count} * device::kBlockEngineThreads *
-                                   device::kEngineUnit * device::kEngineLoadsAtOnce;
+        const std::uint64_t most = device::bytes_at_once(blocks, count);
+        if (most == 0) return false;
         for (const fuse::Transfer& transfer : rank.transfers) {
             if (!is_by_engine(transfer)) continue;
             const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(transfer.src.tensor)];
             const std::uint64_t bytes = static_cast<std::uint64_t>(plan::num_elements(transfer.src.region)) *
                                         plan::size_of(tensor.dtype);
-            const bool begun = std::ranges::all_of(transfer.waits, [&](const fuse::Wait& wait) {
-                return std::ranges::any_of(rank.begin_waits, [&](const fuse::Wait& before) {
-                    return before.signal == wait.signal && before.lag <= wait.lag;
-                });
-            });
+            const bool begun = std::ranges::all_of(
+                transfer.waits, [&](const fuse::Wait& wait) { return rank.has_begun(wait); });
             if (row_of(transfer.backend).method != device::EngineMethod::ldst || transfer.copy() == nullptr ||
                 transfer.src.region.size() > 3 || transfer.posts.empty() || !begun || bytes == 0 ||
                 bytes > most)

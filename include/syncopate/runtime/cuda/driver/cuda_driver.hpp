@@ -11,7 +11,7 @@
 
 namespace syncopate::runtime {
 
-struct CudaApi;  // src/runtime/cuda/driver/cuda_api.hpp: the driver's functions
+struct CudaApi;  // cuda_api.hpp: the driver's functions
 
 /// A stream as CUDA and torch give it (CUstream as an integer); 0 is the default stream.
 using CudaStream = std::uint64_t;

@@ -73,7 +73,14 @@ constexpr std::uint32_t kBlockEngineThreads = 1024;  ///< of a block that does a
 constexpr std::uint32_t kFollowingThreads = 512;
 constexpr std::uint32_t kEngineLoadsAtOnce = 8;  ///< of a unit each, that a thread of it has on their way
 constexpr std::uint32_t kEngineUnit = 16;        ///< bytes that everything is a multiple of
-constexpr std::uint32_t kEngineStages = 2;       ///< of a warp: one piece is loaded while another is stored
+
+/// Of each of `ops` copies, what an even share of `blocks` such blocks has on its way at once; 0: some copy
+/// has no block of its own, or there is none.
+constexpr std::uint64_t bytes_at_once(std::uint64_t blocks, std::uint64_t ops) {
+    return ops == 0 ? 0 : blocks / ops * kBlockEngineThreads * kEngineUnit * kEngineLoadsAtOnce;
+}
+
+constexpr std::uint32_t kEngineStages = 2;  ///< of a warp: one piece is loaded while another is stored
 constexpr std::uint32_t kEnginePieceBytes = 8 * 1024;  ///< a stage's part of shared memory
 constexpr std::uint32_t kEngineLdstBytes = 16 * 1024;  ///< what a warp copies at a time by loads and stores
 constexpr std::uint32_t kEngineSumBytes = 4 * 1024;    ///< what a warp sums at a time by loads and stores

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,10 @@
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
 
 namespace syncopate::runtime {
+
+/// How kernels name the type of what they sum, and back; nullopt of a type that is not summed.
+[[nodiscard]] std::optional<device::SumType> sum_type_of(plan::DType dtype);
+[[nodiscard]] plan::DType dtype_of(device::SumType type);
 
 struct EngineTable {
     std::vector<device::EngineOp> ops;
