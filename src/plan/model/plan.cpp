@@ -79,6 +79,10 @@ Region Tensor::whole() const {
     return region;
 }
 
+std::uint64_t Tensor::bytes() const {
+    return static_cast<std::uint64_t>(num_elements(whole())) * size_of(dtype);
+}
+
 std::optional<std::int32_t> Plan::find_tensor(std::string_view name) const {
     const auto found = std::find_if(tensors.begin(), tensors.end(),
                                     [&](const Tensor& tensor) { return tensor.name == name; });

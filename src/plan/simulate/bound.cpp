@@ -115,7 +115,8 @@ public:
             double ingress = 0;
             for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) ingress += border({rank}).first;
             consider(devices.total, ingress, "bytes into all ranks together");
-            consider(devices.sums, engines_that_reduce(), "bytes to sum, by all ranks' engines together");
+            if (!sums_in_place())
+                consider(devices.sums, engines_that_reduce(), "bytes to sum, by all ranks' engines together");
             double links = 0;
             for (const Link& link : topology_.links) links += link.gbps;
             consider(devices.byte_links, links, "bytes over all links together");
@@ -219,6 +220,13 @@ private:
             add(result.in[static_cast<std::size_t>(group)], missing);
             result.total += missing;
         }
+    }
+
+    /// Whether ranks sum what lies in their own memory, where no engine carries it.
+    bool sums_in_place() const {
+        const auto sums = [](const Op& op) { return op.kind == OpKind::local && op.reduce != Reduce::none; };
+        return std::ranges::any_of(plan_.ranks,
+                                   [&](const auto& ops) { return std::ranges::any_of(ops, sums); });
     }
 
     /// GB/s of all engines that can reduce.

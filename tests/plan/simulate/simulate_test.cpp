@@ -19,6 +19,7 @@
 #include "syncopate/plan/draw/trace.hpp"
 #include "syncopate/plan/lower/lower.hpp"
 #include "syncopate/plan/templates/all_gather.hpp"
+#include "syncopate/plan/templates/reduce_scatter.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::plan {
@@ -311,6 +312,15 @@ TEST(Bound, OfReduceScatterIsWhatGoesOut) {
     const Bound bound = lower_bound(plan, star(4));
     EXPECT_NEAR(bound.us, 2 + 12e-6 / 0.1, 1e-9);
     EXPECT_EQ(bound.reason.substr(0, 21), "bytes out of rank 0: ");
+}
+
+TEST(Bound, CountsNoEngineForWhatRanksSumInTheirOwnMemory) {
+    const Tensor tensor{"A", {4096, 512}, DType::fp32};
+    const Plan plan = *reduce_scatter(test::ring_of(2), tensor, {.axis = 0});
+    Topology slow = star(2);  // but its memory is fast
+    slow.sm.gbps = 5;
+    const Simulation run = *simulate(plan, slow);
+    EXPECT_GE(run.makespan_us, run.bound.us) << run.bound.reason;
 }
 
 TEST(Bound, OfAnAllReduceCountsEveryContributionAndEveryResultOnce) {
