@@ -158,21 +158,14 @@ std::vector<TileConfig> gluon_tile_configs(const Operands& operands, const Produ
         if (shaped_tile.block_m > kWgmmaRows && shape.m <= kWgmmaRows) continue;
         if (shaped_tile.block_m >= kWgmmaRows && shape.m <= kFewRows) continue;
         if (shaped_tile.block_m < kWgmmaRows && shape.m > shaped_tile.block_m) continue;
-        std::vector<TileConfig> few;
-        const std::size_t before = found.size();
         for (const std::int32_t split : kSplits) {
             const bool fits =
                 static_cast<double>(tiles * split) <= programs * kAlmost && tiles <= kMostGluonSplitTiles;
             if (split > 1 && !(fits && split <= ceil_div(shape.k, shaped_tile.block_k))) continue;
             TileConfig made = shaped_tile;
             made.split_k = split;
-            if (static_cast<double>(tiles * split) < programs / 3.0 && split != kSplits.back()) {
-                few = {made};
-            } else {
-                found.push_back(made);
-            }
+            found.push_back(made);
         }
-        if (found.size() == before) found.insert(found.end(), few.begin(), few.end());
     }
     return found;
 }

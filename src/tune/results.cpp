@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <ctime>
 #include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -121,6 +122,10 @@ TuningResult read_result(const Json& json, const std::string& path, std::string&
     reader.number("default_us", result.default_us);
     reader.number("unfused_us", result.unfused_us);
     reader.integer("when", result.when);
+    constexpr std::int64_t kDay = 24 * 60 * 60;  // clocks of machines differ
+    if (result.key.ranks < 1) reader.fail("ranks", "expected at least 1");
+    if (result.when > std::time(nullptr) + kDay)
+        reader.fail("when", "lies in the future, so nothing could follow it");
     const Json* trials = reader.find("trials");
     if (trials == nullptr) return result;
     if (!trials->is_array()) reader.fail("trials", "expected a list");

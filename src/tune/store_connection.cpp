@@ -142,7 +142,9 @@ StoreFile::Connection::State StoreFile::Connection::open(std::string& why) {
             }
         }
     }
-    why = database == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(database);
+    const bool told =
+        database != nullptr && sqlite3_errcode(database) != SQLITE_OK;  // what failed was the last call
+    why = told ? sqlite3_errmsg(database) : sqlite3_errstr(code);
     if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB) {
         why = "is damaged (" + why + ")";
         return State::unusable;

@@ -253,8 +253,6 @@ namespace {
 /// Whether the chunk engine's blocks have all that they send of a shard [rows, K] at once on its way
 /// (runtime::goes_at_once): its largest chunk.
 bool goes_at_once(const Problem& problem, const ProductShape& shape, const Strategy& strategy) {
-    constexpr std::int64_t kBytesOfBlock = std::int64_t{runtime::device::kBlockEngineThreads} *
-                                           runtime::device::kEngineLoadsAtOnce * runtime::device::kEngineUnit;
     const std::vector<std::int64_t> slices = slices_of(strategy.chunking, shape.k);
     const std::int64_t shard = (shape.m + problem.ranks - 1) / problem.ranks;
     const std::int64_t rows = (shard + strategy.chunking.rows - 1) / strategy.chunking.rows;
@@ -262,8 +260,10 @@ bool goes_at_once(const Problem& problem, const ProductShape& shape, const Strat
         rows * *std::ranges::max_element(slices) * static_cast<std::int64_t>(plan::size_of(problem.dtype));
     const std::int64_t chunks =
         (problem.ranks - 1) * strategy.chunking.rows * static_cast<std::int64_t>(slices.size());
+    const auto blocks = static_cast<std::uint64_t>(strategy.engine_blocks.value_or(1));
     return strategy.backend == Backend::ldst_dedicated &&
-           bytes <= strategy.engine_blocks.value_or(1) / chunks * kBytesOfBlock;
+           static_cast<std::uint64_t>(bytes) <=
+               runtime::device::bytes_at_once(blocks, static_cast<std::uint64_t>(chunks));
 }
 
 }  // namespace

@@ -185,6 +185,9 @@ TEST_F(Store, AFileOfResultsIsReadStrictly) {
     EXPECT_EQ(changed("\"ranks\": 8", "\"ranks\": 8.5"),
               "t.json: results[0].ranks: expected a whole number that is not negative");
     EXPECT_EQ(changed("\"kernel\"", "\"colonel\""), "t.json: results[0].colonel: unknown key");
+    EXPECT_EQ(changed("\"ranks\": 8", "\"ranks\": 0"), "t.json: results[0].ranks: expected at least 1");
+    EXPECT_EQ(changed("\"when\": 100", "\"when\": 99700000000"),
+              "t.json: results[0].when: lies in the future, so nothing could follow it");
     EXPECT_EQ(changed("\"refused\": \"\"", "\"refused\": 1"),
               "t.json: results[0].trials[0].refused: expected a string");
 }
