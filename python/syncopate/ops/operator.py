@@ -54,6 +54,11 @@ class Operator:
     ]  # of each product's kernel: parameter → tensor of the plan
     input: ClassVar[str] = ""  # the plan's tensor that is x; "": a kernel reads x itself
     output: ClassVar[str] = ""  # the plan's tensor that is y; "": a kernel writes y itself
+    # What some operators can do besides.
+    bias: int = 0  # axes of what is added to the product
+    axis: int = 0  # of x, along which it is gathered
+    keep: bool = False  # what is gathered stays in the heap
+    copied: bool = False  # and is left in a tensor of the caller's
     input_scales: Mapping[
         str, str
     ] = {}  # the scales of x by name, where they come with it: the plan's tensor
@@ -135,13 +140,13 @@ class Operator:
             tuning.tune_once(self.problem, group)
         rendezvous = group.rendezvous if group.size > 1 else None
         pair = not self._unfused_objection(group)
-        kept = getattr(self, "keep", False)  # tiles that fetch x keep nothing
+        kept = self.keep  # tiles that fetch x keep nothing
         return choose_found(self.problem, unfused=pair, kept=kept, rendezvous=rendezvous)
 
     @property
     def _adds_all(self) -> bool:
         """Whether each element of the product has a bias."""
-        return getattr(self, "bias", 0) == 2
+        return self.bias == 2
 
     def _roomy(self, tiling: Tiling) -> Tiling:
         """Of one shape, and with room in shared memory for a tile of a bias, which the plain kernel loads through it: three
@@ -175,11 +180,11 @@ class Operator:
             return "it takes a torch.distributed process group"
         if self.name not in PAIRS:
             return f"there is no pair of a collective and a product for {self.name}"
-        if getattr(self, "axis", 0) or getattr(self, "keep", False) or getattr(self, "copied", False):
+        if self.axis or self.keep or self.copied:
             return "it gathers rows, and keeps nothing"
         if self.problem.scales == "block":
             return "its product takes no scales of blocks"
-        if self.problem.is_fp8 and getattr(self, "bias", 0) == 2:
+        if self.problem.is_fp8 and self._adds_all:
             return "its product of fp8 takes a bias a column only"
         return ""
 
