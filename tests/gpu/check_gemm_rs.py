@@ -273,6 +273,8 @@ def stages() -> None:
         (1024 * size(), 1024, 1792, 1024, {"activation": "gelu"}),
         (512 * size(), 512, 640, 384, {"strategy": Strategy(chunking=Chunking(2), split=3)}),
         (130 * size() + 1, 256, 384, 256, {"activation": "relu"}),
+        (128 * size(), 512, 640, 384, {"strategy": Strategy(apart=True), "activation": "silu"}),
+        (8 * size(), 1024, 640, 1024, {"strategy": Strategy(apart=True)}),
     ):
         op = ours(ops.FeedForward, m, k, f, n, **options)
         x = torch.empty(op.shard_rows, k, device="cuda", dtype=torch.bfloat16)
@@ -369,6 +371,7 @@ def many_blocks() -> None:
         {"activation": "gelu"},
         {"strategy": Strategy(chunking=Chunking(2), split=3)},
         {"strategy": Strategy(backend="tma_inline")},
+        {"strategy": Strategy(apart=True)},
     ):
         many_of(ours(ops.FeedForward, 256 * size(), 512, 1024, 512, **options), f" {options}")
 

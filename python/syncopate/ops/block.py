@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from .. import plans
+from ..gemm import Product
 from ..group import Group
 from ..strategy import Strategy
 from .gather import AllGatherMatmul
@@ -32,6 +33,7 @@ class Apart:
         given = {"strategy": gathers, "activation": block.activation, **options}
         self._gather = AllGatherMatmul(m, f, k, block.dtype, block.group, **given)
         self._scatter = MatmulReduceScatter(m, n, f, block.dtype, block.group, strategy=scatters, **options)
+        self.products = [*self._gather.products, *self._scatter.products]
 
     def prepare(self, weights: Sequence[torch.Tensor]) -> None:
         self._gather.prepare(*weights[:1])
@@ -113,6 +115,9 @@ class FeedForward(Operator):
         if not self.strategy.apart:
             return super()._set_up_instead()
         return Apart(self, **self._timing)
+
+    def _make_products(self) -> list[Product]:
+        return self._instead.products if self.strategy.apart else super()._make_products()
 
     @property
     def out_rows(self) -> int:

@@ -105,20 +105,7 @@ class Operator:
         self.check_problem()
         self._instead = None if strategy.fused else self._set_up_instead()
         self.plan = self.make_plan(plans.mesh_of(group.size), DTYPE_NAMES[problem.dtype])
-        activations = (self.activation, *[""] * len(problem.products))  # of the first product
-        self.products = [
-            Product(
-                *shape,
-                self._roomy(tiling),
-                self.strategy.programs,
-                self.w_transposed,
-                act,
-                gluon=self.strategy.kernel == "gluon",
-                scales=problem.scales,
-                whole_bias=self._adds_all,
-            )
-            for shape, tiling, act in zip(problem.products, self.strategy.tilings, activations, strict=False)
-        ]
+        self.products = self._make_products()
         self.fused = FusedKernel(
             [Stage(p.kernel, bind) for p, bind in zip(self.products, self.bindings, strict=True)],
             self.plan,
@@ -132,6 +119,25 @@ class Operator:
         self._inputs = {"x": self.input, **self.input_scales} if self.input else {}
         self._shapes = self.shapes(group.rank)
         self._place_of = {name: place for place, name in enumerate(list(self._shapes)[1:])}  # of weights
+
+    def _make_products(self) -> list[Product]:
+        """The kernels that make them, one after the other."""
+        activations = (self.activation, *[""] * len(self.problem.products))  # of the first product
+        return [
+            Product(
+                *shape,
+                self._roomy(tiling),
+                self.strategy.programs,
+                self.w_transposed,
+                act,
+                gluon=self.strategy.kernel == "gluon",
+                scales=self.problem.scales,
+                whole_bias=self._adds_all,
+            )
+            for shape, tiling, act in zip(
+                self.problem.products, self.strategy.tilings, activations, strict=False
+            )
+        ]
 
     def chosen(self, group: Group) -> tuple[Strategy, bool]:
         """The fastest known that this operator can carry out, and whether tuning found it. With SYNCOPATE_TUNE=auto it is found
