@@ -1,6 +1,7 @@
 // Which strategies the runtime can carry out. What a backend may carry is a row of fuse/backend.hpp; what an
 // operator's template and its kernels take is here.
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -17,6 +18,7 @@ using Kind = OperatorRow::Kind;
 using plan::Backend;
 
 constexpr std::int64_t kLeastSliceBlocks = 1;
+constexpr std::int32_t kMostResident = 32;       // programs of a multiprocessor
 constexpr std::int32_t kMostDirectSources = 15;  // that one sum reads where they are (runtime/call/reduction)
 
 struct Question {
@@ -127,6 +129,7 @@ std::string cut_objection(const Question& asked) {
         if (!s.phases) return "without phases a tile waits for all slices";
     }
     const std::int64_t split = s.split.value_or(1);
+    if (s.split_axis.value_or(0) > 1) return fmt::format("a product has no axis {}", *s.split_axis);
     if (asked.kind == Kind::gathers || asked.kind == Kind::exchanges) return {};
     if (s.split_axis.value_or(0) == 1) {
         const std::int64_t block = s.tiles.empty() ? 1 : s.tiles.back().block_n;
@@ -139,6 +142,14 @@ std::string cut_objection(const Question& asked) {
 }
 
 std::string tile_objection(const Question& asked) {
+    const std::size_t products = asked.kind == Kind::block ? 2 : 1;
+    if (asked.strategy.tiles.size() > products)
+        return fmt::format("tiles of {} products, and there {} {}", asked.strategy.tiles.size(),
+                           products == 1 ? "is" : "are", products);
+    if (asked.problem.num_sms > 0 &&
+        asked.strategy.programs.value_or(0) > kMostResident * asked.problem.num_sms)
+        return fmt::format("{} programs: {} multiprocessors run at most {} each", *asked.strategy.programs,
+                           asked.problem.num_sms, kMostResident);
     const bool gluon = asked.strategy.kernel == ProductKernel::gluon;
     for (const TileConfig& tile : asked.strategy.tiles) {
         if (gluon) {
@@ -149,6 +160,16 @@ std::string tile_objection(const Question& asked) {
             if (tile.warps != 0) return "the Gluon kernel has warps of its own";
             continue;
         }
+        for (const std::int32_t extent : {tile.block_m, tile.block_n, tile.block_k}) {
+            if (!std::has_single_bit(static_cast<std::uint32_t>(extent)))
+                return fmt::format("the plain kernel's tiles have powers of two of rows and columns, not {}",
+                                   extent);
+        }
+        const double loaded =
+            asked.problem.item() * tile.stages * (tile.block_m + tile.block_n) * tile.block_k;
+        if (loaded > static_cast<double>(kGluonSharedBytes))
+            return fmt::format("{} stages of {}x{}x{} take more shared memory than there is", tile.stages,
+                               tile.block_m, tile.block_n, tile.block_k);
         if (tile.num_wide >= 0 && plan::size_of(asked.problem.dtype) != 2)
             return "two tile shapes are for 16-bit products";
         if (tile.split_k > 1) return "the plain kernel does not share a tile's reduction";

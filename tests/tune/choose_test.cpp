@@ -136,6 +136,19 @@ TEST(Choose, RunsNoPartThatTheCallerCannotRun) {
     EXPECT_FALSE(choose(block, machine, &store, options).measured);
 }
 
+TEST(Objection, ToWhatNoKernelCanDoComesBeforeTheRun) {
+    const Problem problem = problem_of("matmul_reduce_scatter:M=1024,N=8192,K=3584");
+    const auto objection = [&](const Strategy& strategy) { return strategy_objection(problem, strategy); };
+    EXPECT_EQ(objection({.split = 2, .split_axis = 2}), "a product has no axis 2");
+    EXPECT_EQ(objection({.tiles = {{.block_m = 3}}}),
+              "the plain kernel's tiles have powers of two of rows and columns, not 3");
+    EXPECT_EQ(objection({.tiles = {{.stages = 40}}}),
+              "40 stages of 128x256x64 take more shared memory than there is");
+    EXPECT_EQ(objection({.tiles = {{}, {}, {}}}), "tiles of 3 products, and there is 1");
+    EXPECT_EQ(objection({.programs = 1'000'000'000}),
+              "1000000000 programs: 132 multiprocessors run at most 32 each");
+}
+
 TEST(Objection, ToPartsNamesTheOperator) {
     const Problem block = problem_of("feed_forward:M=64,K=4096,F=1792,N=4096");
     const auto objection = [&](const Problem& problem, std::vector<Strategy> parts) {
