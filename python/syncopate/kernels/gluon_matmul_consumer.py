@@ -1,0 +1,267 @@
+"""The consumers of kernels.gluon_matmul: each multiplies 64 rows of a tile from the ring, and makes what is stored of the sums."""
+
+import triton.experimental.gluon.language as gl
+from triton.experimental import gluon
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from ..gluon import sy_add_up, sy_await_kernel_before, sy_call, sy_summands, sy_turn
+from .gluon_matmul_tiles import HEAD, SLAB, WGMMA_ROWS
+
+
+@gluon.jit
+def _activate(x, ACTIVATION: gl.constexpr):
+    """As kernels.matmul: gelu with tanh, x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3))."""
+    if ACTIVATION == "relu":
+        x = gl.maximum(x, 0.0)
+    elif ACTIVATION == "gelu":
+        x = x / (1.0 + gl.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
+    elif ACTIVATION == "silu":
+        x = x / (1.0 + gl.exp(-x))
+    return x
+
+
+@gluon.jit
+def _a_block(call, index):
+    """a's 64 rows from place `index` of its ring on."""
+    if call.BLOCK_M < WGMMA_ROWS:
+        LAYOUT: gl.constexpr = call.a_ring.type.layout
+        rows = call.a_ring.index(index)
+        return rows._reinterpret(call.a_ring.dtype, [WGMMA_ROWS, call.BLOCK_K // call.PARTS], LAYOUT)
+    else:
+        return call.a_ring.index(index)
+
+
+@gluon.jit
+def _copy_a(call, index, row, k, stage):
+    """Stores consumer `index`'s rows of a's block k of K, which stand in the ring at `stage`."""
+    for part in gl.static_range(call.PARTS):
+        tma.async_copy_shared_to_global(
+            call.a_copy_desc,
+            [row, k * call.BLOCK_K + part * (call.BLOCK_K // call.PARTS)],
+            call.a_ring.index((stage * call.PARTS + part) * call.CONSUMERS + index),
+        )
+
+
+@gluon.jit
+def _b_block(call, at, SECOND: gl.constexpr):
+    """b's block [BLOCK_K / PARTS, …] for the first or second sums; `at`: which part of the ring."""
+    index = at * call.NUM_B
+    if call.NUM_B == 3:
+        if SECOND:
+            block = call.b_ring.index(index + 2)
+        else:
+            LAYOUT: gl.constexpr = call.b_ring.type.layout
+            slab = call.b_ring.index(index)
+            if call.B_TRANSPOSED:
+                block = slab._reinterpret(call.b_ring.dtype, [2 * SLAB, call.BLOCK_K], LAYOUT)
+            else:
+                block = slab._reinterpret(call.b_ring.dtype, [call.BLOCK_K, 2 * SLAB], LAYOUT)
+    elif SECOND:
+        block = call.b_ring.index(index + 1)
+    else:
+        block = call.b_ring.index(index)
+    if call.B_TRANSPOSED:
+        return block.permute((1, 0))
+    else:
+        return block
+
+
+@gluon.jit
+def _scale_block(call, total, part, rows, column, k):
+    """total + part * (scale of each row's block of K) * (scale of b's block): blocks of 128 along K and N."""
+    k_blocks = gl.cdiv(call.K, 128)
+    at = k * call.BLOCK_K // 128
+    scale_a = gl.load(call.scale_a_ptr + rows * k_blocks + at, mask=rows < call.M, other=0.0)
+    scale_b = gl.load(call.scale_b_ptr + column // 128 * k_blocks + at)
+    return total + part * gl.expand_dims(scale_a * scale_b, 1)
+
+
+@gluon.jit
+def _places(call, index, row, sums, WIDTH: gl.constexpr):
+    """Where `sums` of consumer `index` stand in the first partial sums, and which of its rows, from `row` on, c has."""
+    LAYOUT: gl.constexpr = sums.type.layout
+    local = gl.arange(0, WGMMA_ROWS, layout=gl.SliceLayout(1, LAYOUT))
+    used = local < gl.minimum(call.M - row, call.BLOCK_M)
+    inside = gl.expand_dims((index * WGMMA_ROWS + local) * WIDTH, 1) + gl.expand_dims(
+        gl.arange(0, WIDTH, layout=gl.SliceLayout(0, LAYOUT)), 0
+    )
+    return call.sy_workspace + HEAD + inside, gl.expand_dims(used, 1)
+
+
+@gluon.jit
+def _keep(call, index, row, number, sums, SECOND: gl.constexpr):
+    """Writes partial sums of this number among all of all tiles."""
+    WIDTH: gl.constexpr = call.OTHER_WIDTH if SECOND else call.WIDTH
+    BEHIND: gl.constexpr = call.BLOCK_M * call.WIDTH if SECOND else 0
+    places, used = _places(call, index, row, sums, WIDTH)
+    gl.store(places + (number.to(gl.int64) * call.SUMS + BEHIND), sums, mask=used)
+
+
+@gluon.jit
+def _add_up(call, index, row, number, split, sums, SECOND: gl.constexpr):
+    """The partial sums of all programs of the tile, whose first are of this number, in the order of K. `sums`: of this one."""
+    WIDTH: gl.constexpr = call.OTHER_WIDTH if SECOND else call.WIDTH
+    BEHIND: gl.constexpr = call.BLOCK_M * call.WIDTH if SECOND else 0
+    LAYOUT: gl.constexpr = sums.type.layout
+    places, used = _places(call, index, row, sums, WIDTH)
+    first = places + (number.to(gl.int64) * call.SUMS + BEHIND)
+    total = gl.zeros((WGMMA_ROWS, WIDTH), gl.float32, layout=LAYOUT)
+    # Few columns: all loads are on their way before the first is added, and this program loads not what it has.
+    if WIDTH <= 64:
+        for part in gl.static_range(call.SPLIT_K):
+            at = first + part * call.SUMS
+            other = gl.load(at, mask=used & (part != split), other=0.0, cache_modifier=".cg")
+            total += gl.where(part == split, sums, other)
+    else:
+        for part in range(call.SPLIT_K):
+            total += gl.load(first + part * call.SUMS, mask=used, other=0.0, cache_modifier=".cg")
+    return total
+
+
+@gluon.jit
+def _scale_and_bias(call, total, row, column, WIDTH: gl.constexpr):
+    LAYOUT: gl.constexpr = total.type.layout
+    columns = column + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, LAYOUT))
+    if call.SCALES == "row":
+        rows = row + gl.arange(0, WGMMA_ROWS, layout=gl.SliceLayout(1, LAYOUT))
+        scale_a = gl.load(call.scale_a_ptr + rows, mask=rows < call.M, other=0.0)
+        scale_b = gl.load(call.scale_b_ptr + columns, mask=columns < call.N, other=0.0)
+        total = total * gl.expand_dims(scale_a, 1) * gl.expand_dims(scale_b, 0)
+    if call.WHOLE_BIAS:
+        rows = row + gl.arange(0, WGMMA_ROWS, layout=gl.SliceLayout(1, LAYOUT))
+        there = gl.expand_dims(rows < call.M, 1) & gl.expand_dims(columns < call.N, 0)
+        places = gl.expand_dims(rows.to(gl.int64) * call.N, 1) + gl.expand_dims(columns, 0)
+        total += gl.load(call.bias_ptr + places, mask=there, other=0.0).to(gl.float32)
+    elif call.bias_ptr is not None:
+        bias = gl.load(call.bias_ptr + columns, mask=columns < call.N, other=0.0).to(gl.float32)
+        total += gl.expand_dims(bias, 0)
+    return total
+
+
+@gluon.jit
+def consumer(index: gl.constexpr, call):
+    """Consumer `index`: rows [64 * index, 64 * index + 64) of each tile."""
+    SPLIT_K: gl.constexpr = call.SPLIT_K
+    PARTS: gl.constexpr = call.PARTS
+    GATED: gl.constexpr = call.GATED
+    PAIR: gl.constexpr = call.PAIR
+    COPIED: gl.constexpr = call.a_copy_desc is not None
+    DEPTH: gl.constexpr = 256 // call.a_ring.dtype.primitive_bitwidth
+    ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, call.WIDTH, DEPTH])
+    OTHER: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, call.OTHER_WIDTH, DEPTH])
+    first, slots, programs = call.slots()
+    split = gl.program_id(0) % SPLIT_K
+    k_begin, k_end = call.share()
+    num_n = gl.cdiv(call.N, call.BLOCK_N)
+    stage = 0
+    parity = 0
+    kept = 1  # parity of `stored`: the place of c is free at first
+    judged = 0
+    if call.ADDS > 0:
+        ends = split == 0  # of those that share tiles, the one that ends the call for all
+        if call.AFTER_KERNEL:
+            sy_await_kernel_before()
+        schedule = sy_turn(call.sy_schedule, sy_call(call.sy_control))
+        elements, summands = sy_summands(schedule, call.sy_control, call.ADDS)
+    for slot in range(first, slots, programs):
+        tile = call.tile(slot)
+        row = tile // num_n * call.BLOCK_M + index * WGMMA_ROWS
+        column = tile % num_n * call.BLOCK_N
+        zero = gl.zeros((WGMMA_ROWS, call.WIDTH), gl.float32, layout=ACC)
+        if call.SCALES == "block":
+            rows = row + gl.arange(0, WGMMA_ROWS, layout=gl.SliceLayout(1, ACC))
+            total = zero
+            for k in range(k_begin, k_end):
+                mbarrier.wait(call.full.index(stage), parity)
+                if COPIED:
+                    if k % num_n == tile % num_n:
+                        _copy_a(call, index, row, k, stage)
+                a = _a_block(call, stage * call.CONSUMERS + index)
+                part = warpgroup_mma(a, _b_block(call, stage, False), zero, use_acc=False)
+                if COPIED:
+                    tma.store_wait(0)
+                mbarrier.arrive(call.empty.index(stage))
+                total = _scale_block(call, total, part, rows, column, k)
+                stage, parity = call.next(stage, parity)
+        else:
+            acc = zero
+            more = gl.zeros((WGMMA_ROWS, call.OTHER_WIDTH), gl.float32, layout=OTHER)
+            for k in range(k_begin, k_end):
+                mbarrier.wait(call.full.index(stage), parity)
+                if COPIED:
+                    if k % num_n == tile % num_n:
+                        _copy_a(call, index, row, k, stage)
+                for part in gl.static_range(PARTS):
+                    at = stage * PARTS + part
+                    a = _a_block(call, at * call.CONSUMERS + index)
+                    acc = warpgroup_mma(a, _b_block(call, at, False), acc, is_async=True)
+                    if PAIR:
+                        more = warpgroup_mma(a, _b_block(call, at, True), more, is_async=True)
+                # What was issued before is complete: its place in the ring may be filled again.
+                if PAIR:
+                    acc, more = warpgroup_mma_wait(num_outstanding=2 * PARTS, deps=(acc, more))
+                else:
+                    acc = warpgroup_mma_wait(num_outstanding=PARTS, deps=(acc,))
+                if COPIED:
+                    tma.store_wait(PARTS)
+                mbarrier.arrive(call.empty.index(call.before(stage)), pred=k > k_begin)
+                stage, parity = call.next(stage, parity)
+            if PAIR:
+                total, other = warpgroup_mma_wait(num_outstanding=0, deps=(acc, more))
+            else:
+                total = warpgroup_mma_wait(num_outstanding=0, deps=(acc,))
+            if COPIED:
+                tma.store_wait(0)
+            mbarrier.arrive(call.empty.index(call.before(stage)), pred=k_end > k_begin)
+
+        last = True
+        if SPLIT_K > 1:
+            number = tile * SPLIT_K
+            _keep(call, index, row, number + split, total, False)
+            if PAIR:
+                _keep(call, index, row, number + split, other, True)
+            mbarrier.arrive(call.parts_ready)
+            mbarrier.wait(call.verdict_ready, judged)
+            judged ^= 1
+            LANES: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+            last = gl.max(call.verdict.load(LANES), axis=0) != 0
+            if last:
+                total = _add_up(call, index, row, number, split, total, False)
+                if PAIR:
+                    other = _add_up(call, index, row, number, split, other, True)
+        if last:
+            total = _scale_and_bias(call, total, row, column, call.WIDTH)
+            total = _activate(total, call.ACTIVATION)
+            if GATED:
+                total = total * other
+            elif PAIR:
+                other = _scale_and_bias(call, other, row, column + call.WIDTH, call.OTHER_WIDTH)
+                other = _activate(other, call.ACTIVATION)
+            mbarrier.wait(call.stored, kept)
+            kept ^= 1
+            if call.NUM_B == 3:
+                LAYOUT: gl.constexpr = call.c_tile.type.layout
+                slab = call.c_tile.index(3 * index)
+                wide = slab._reinterpret(call.c_tile.dtype, [WGMMA_ROWS, 2 * SLAB], LAYOUT)
+                wide.store(total.to(call.c_tile.dtype))
+                call.c_tile.index(3 * index + 2).store(other.to(call.c_tile.dtype))
+            else:
+                call.c_tile.index(index).store(total.to(call.c_tile.dtype))
+            fence_async_shared()
+            mbarrier.arrive(call.ready)
+        if call.ADDS > 0:
+            if SPLIT_K > 1:
+                ends = last
+    if call.ADDS > 0:
+        mbarrier.wait(call.arrived, 0)
+        if ends:
+            part = first * call.CONSUMERS + index
+            parts = programs * call.CONSUMERS
+            sy_add_up(elements, summands, call.sy_sums, part, parts, call.c_desc.dtype, call.ADDS)
+        mbarrier.arrive(call.summed)

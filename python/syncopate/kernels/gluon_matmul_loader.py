@@ -1,0 +1,126 @@
+"""The loader of kernels.gluon_matmul: it awaits slots and fills the ring of blocks of a and b by TMA."""
+
+import triton.experimental.gluon.language as gl
+from triton.experimental import gluon
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+
+from ..gluon import (
+    sy_await,
+    sy_await_kernel_before,
+    sy_await_phase,
+    sy_await_sum,
+    sy_call,
+    sy_load_row,
+    sy_loaded,
+    sy_num_phases,
+    sy_reads_own,
+)
+from .gluon_matmul_tiles import SLAB, WGMMA_ROWS
+
+
+@gluon.jit
+def _load_a(call, desc, row, k, stage):
+    for part in gl.static_range(call.PARTS):
+        for consumer in gl.static_range(call.CONSUMERS):
+            tma.async_copy_global_to_shared(
+                desc,
+                [row + consumer * WGMMA_ROWS, k * call.BLOCK_K + part * (call.BLOCK_K // call.PARTS)],
+                call.full.index(stage),
+                call.a_ring.index((stage * call.PARTS + part) * call.CONSUMERS + consumer),
+            )
+
+
+@gluon.jit
+def _load_b(call, column, k, stage):
+    full = call.full.index(stage)
+    for part in gl.static_range(call.PARTS):
+        depth = k * call.BLOCK_K + part * (call.BLOCK_K // call.PARTS)
+        for block in gl.static_range(call.NUM_B):
+            at = column + block * (call.N if call.GATED else SLAB)
+            into = call.b_ring.index((stage * call.PARTS + part) * call.NUM_B + block)
+            if call.B_TRANSPOSED:
+                tma.async_copy_global_to_shared(call.b_desc, [at, depth], full, into)
+            else:
+                tma.async_copy_global_to_shared(call.b_desc, [depth, at], full, into)
+
+
+@gluon.jit
+def loader(call):
+    """The loader."""
+    BYTES: gl.constexpr = (
+        call.BLOCK_K
+        * (call.BLOCK_M + (2 if call.GATED else 1) * call.BLOCK_N)
+        * (call.a_desc.dtype.primitive_bitwidth // 8)
+    )
+    first, slots, programs = call.slots()
+    k_begin, k_end = call.share()
+    num_n = gl.cdiv(call.N, call.BLOCK_N)
+    stage = 0
+    parity = 1  # a ring that was never filled is empty
+    number = 0
+    if call.TELLS:
+        number = sy_call(call.sy_control)
+    early = 0
+    if call.B_EARLY:
+        if first < slots:
+            tile = call.tile(first)
+            early = gl.minimum(k_end - k_begin, call.STAGES)
+            for at in range(early):
+                mbarrier.expect(call.full.index(at), BYTES)
+                _load_b(call, tile % num_n * call.BLOCK_N, k_begin + at, at)
+    if call.AFTER_KERNEL:
+        sy_await_kernel_before()
+    if call.ADDS > 0:
+        number = sy_call(call.sy_control)
+    for slot in range(first, slots, programs):
+        if call.FUSED:
+            tile = sy_await(call.sy_schedule, call.sy_control, slot)
+            phases = sy_num_phases(call.sy_schedule, slot)
+        else:
+            tile = call.tile(slot)
+            phases = 0
+        row = tile // num_n * call.BLOCK_M
+        if call.FETCHED:
+            row += sy_load_row(call.sy_schedule, slot)
+        own = False
+        if call.OWN:
+            own = sy_reads_own(call.sy_schedule, slot)
+        column = tile % num_n * call.BLOCK_N
+        covered = k_begin
+        for phase in range(gl.maximum(phases, 1)):
+            begin = k_begin
+            end = k_end
+            if call.FUSED:
+                # When this program's share is loaded others may end the call, whose number a wait asks for.
+                if phases > 0 and covered >= k_end:
+                    begin = k_end
+                elif phases > 0:
+                    begin, end = sy_await_phase(call.sy_schedule, call.sy_control, slot, phase)
+                    covered = end
+                    begin = gl.maximum(begin, k_begin)
+                    end = gl.minimum(end, k_end)
+            for k in range(begin, end):
+                mbarrier.wait(call.empty.index(stage), parity)
+                loaded = False
+                if call.B_EARLY:
+                    loaded = early > 0
+                    early -= 1
+                mbarrier.expect(call.full.index(stage), BYTES, pred=not loaded)
+                if call.OWN:
+                    if own:
+                        _load_a(call, call.sy_own, row, k, stage)
+                    else:
+                        _load_a(call, call.a_desc, row, k, stage)
+                else:
+                    _load_a(call, call.a_desc, row, k, stage)
+                if not loaded:
+                    _load_b(call, column, k, stage)
+                stage, parity = call.next(stage, parity)
+    if call.TELLS:
+        for _ in range(call.STAGES):  # what was loaded has been multiplied
+            mbarrier.wait(call.empty.index(stage), parity)
+            stage, parity = call.next(stage, parity)
+        sy_loaded(call.sy_schedule, call.sy_control, number, call.SPLIT_K)
+    if call.ADDS > 0:
+        sy_await_sum(call.sy_schedule, call.sy_control, number)
+        mbarrier.arrive(call.arrived)

@@ -1,0 +1,108 @@
+"""The storer of kernels.gluon_matmul: it stores tiles by TMA, here or at peers, posts them, and ends the program."""
+
+import triton.experimental.gluon.language as gl
+from triton.experimental import gluon
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+
+from ..gluon import (
+    sy_await_kernel_before,
+    sy_call,
+    sy_finish,
+    sy_post,
+    sy_post_each,
+    sy_posts,
+    sy_row,
+    sy_turn,
+)
+from .gluon_matmul_tiles import SLAB, WGMMA_ROWS
+
+
+@gluon.jit
+def _arrive_at_tile(sy_workspace, tile, SPLIT_K: gl.constexpr):
+    """Whether this block is the last of the tile's SPLIT_K. Releases and acquires the partial sums (GPU scope); the last
+    one sets the count back for the next call."""
+    count = sy_workspace.to(gl.pointer_type(gl.int32), bitcast=True) + tile
+    last = gl.atomic_add(count, 1, sem="acq_rel", scope="gpu") == SPLIT_K - 1
+    gl.store(count, 0, mask=last)
+    return last
+
+
+@gluon.jit
+def _store_rows(call, tile_row, row, column):
+    """The tile that begins at `tile_row` of c, at [row, column] of the descriptor. At a peer the descriptor does not
+    end where c does: rows that c has not are left out, of which each consumer has all or, as the schedule says,
+    none."""
+    for part in gl.static_range(call.CONSUMERS):
+        if call.PUSHED and part > 0:
+            if tile_row + part * WGMMA_ROWS < call.M:
+                _store_part(call, row + part * WGMMA_ROWS, column, part)
+        else:
+            _store_part(call, row + part * WGMMA_ROWS, column, part)
+
+
+@gluon.jit
+def _store_part(call, row, column, part: gl.constexpr):
+    """The rows of consumer `part`."""
+    if call.BLOCK_M < WGMMA_ROWS:
+        LAYOUT: gl.constexpr = call.c_tile.type.layout
+        first = call.c_tile.index(0)._reinterpret(call.c_tile.dtype, [call.BLOCK_M, call.BLOCK_N], LAYOUT)
+        tma.async_copy_shared_to_global(call.c_desc, [row, column], first)
+    elif call.NUM_B == 3:
+        for slab in gl.static_range(3):
+            at = call.c_tile.index(3 * part + slab)
+            tma.async_copy_shared_to_global(call.c_desc, [row, column + slab * SLAB], at)
+    else:
+        tma.async_copy_shared_to_global(call.c_desc, [row, column], call.c_tile.index(part))
+
+
+@gluon.jit
+def storer(call):
+    """The storer."""
+    first, slots, programs = call.slots()
+    num_n = gl.cdiv(call.N, call.BLOCK_N)
+    filled = 0
+    counted = 0
+    last = gl.program_id(0) % call.SPLIT_K == 0  # without a slot, one of those that share tiles ends for all
+    if call.ADDS > 0:
+        if call.AFTER_KERNEL:
+            sy_await_kernel_before()
+        turn = sy_turn(call.sy_schedule, sy_call(call.sy_control))
+    for slot in range(first, slots, programs):
+        tile = call.tile(slot)
+        table = call.sy_schedule if call.ADDS == 0 else turn
+        if call.ADDS > 0:
+            posts = sy_posts(table, call.sy_control, slot)
+        if call.SPLIT_K > 1:
+            mbarrier.wait(call.parts_ready, counted)
+            counted ^= 1
+            last = _arrive_at_tile(call.sy_workspace, tile, call.SPLIT_K)
+            zero = gl.full((128,), 0, gl.int32, layout=gl.BlockedLayout([4], [32], [1], [0]))
+            call.verdict.store(zero + last.to(gl.int32))
+            mbarrier.arrive(call.verdict_ready)
+        if last:
+            mbarrier.wait(call.ready, filled)
+            filled ^= 1
+            row = tile // num_n * call.BLOCK_M
+            column = tile % num_n * call.BLOCK_N
+            if call.COPIES > 1:
+                for copy in gl.static_range(call.COPIES):
+                    _store_rows(call, row, row + sy_row(table, slot, copy), column)
+            elif call.PUSHED:
+                _store_rows(call, row, row + sy_row(table, slot), column)
+            else:
+                _store_rows(call, row, row, column)
+            if call.ADDS > 0:
+                sy_post_each(posts)
+                mbarrier.arrive(call.stored)
+            else:
+                tma.store_wait(0)
+                mbarrier.arrive(call.stored)
+                if call.FUSED:
+                    sy_post(call.sy_schedule, call.sy_control, slot)
+    if call.ADDS > 0:
+        # Nobody is told of its end, which only counts; who had a tile has read the call's number in all partitions.
+        if first >= slots:
+            mbarrier.wait(call.summed, 0)
+    if call.FUSED:
+        if last:
+            sy_finish(call.sy_schedule, call.sy_control, call.TELLS)

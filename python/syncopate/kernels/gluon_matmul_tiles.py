@@ -1,0 +1,132 @@
+"""What the partitions of kernels.gluon_matmul are given, and which tile a slot is."""
+
+import triton.experimental.gluon.language as gl
+from triton.experimental import gluon
+from triton.experimental.gluon.language.nvidia.hopper import tma
+from triton.language.core import _aggregate as aggregate
+
+from ..gluon import sy_num_slots, sy_tile
+from .gluon_launch import MAX_SPLIT_TILES
+
+WGMMA_ROWS = gl.constexpr(64)  # of a consumer: what one wgmma multiplies
+SLAB = gl.constexpr(64)  # columns
+HEAD = gl.constexpr(MAX_SPLIT_TILES)
+
+Maybe = gl.tensor | gl.constexpr  # a pointer, or None
+
+
+@aggregate
+class Call:
+    """What the partitions of a block are given. First the kernel's parameters, whose comments are there."""
+
+    a_desc: tma.tensor_descriptor
+    b_desc: tma.tensor_descriptor
+    c_desc: tma.tensor_descriptor
+    a_copy_desc: tma.tensor_descriptor | gl.constexpr
+    bias_ptr: Maybe
+    scale_a_ptr: Maybe
+    scale_b_ptr: Maybe
+    M: gl.tensor
+    N: gl.tensor
+    K: gl.tensor
+    sy_schedule: gl.tensor
+    sy_control: gl.tensor
+    sy_own: tma.tensor_descriptor | gl.constexpr
+    sy_workspace: Maybe
+    sy_sums: Maybe
+    BLOCK_M: gl.constexpr
+    BLOCK_N: gl.constexpr
+    BLOCK_K: gl.constexpr
+    SPLIT_K: gl.constexpr
+    STAGES: gl.constexpr
+    CONSUMERS: gl.constexpr
+    GROUP_M: gl.constexpr
+    B_TRANSPOSED: gl.constexpr
+    NUM_B: gl.constexpr  # blocks of b for each block of a: GATED 2, of 192 columns 3 slabs
+    PARTS: gl.constexpr  # of a block of K: as many blocks of a, and NUM_B times as many of b
+    WIDTH: gl.constexpr  # columns of the first sums of a tile
+    PAIR: gl.constexpr  # a tile has second sums: of GATED, or of columns from WIDTH on
+    OTHER_WIDTH: gl.constexpr
+    SUMS: gl.constexpr  # of a tile, both
+    GATED: gl.constexpr
+    ACTIVATION: gl.constexpr
+    SCALES: gl.constexpr
+    WHOLE_BIAS: gl.constexpr
+    FUSED: gl.constexpr
+    B_EARLY: gl.constexpr
+    AFTER_KERNEL: gl.constexpr
+    FETCHED: gl.constexpr
+    PUSHED: gl.constexpr
+    COPIES: gl.constexpr
+    OWN: gl.constexpr
+    TELLS: gl.constexpr
+    ADDS: gl.constexpr  # summands
+    # Shared memory.
+    a_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * CONSUMERS, …], and what a wgmma reads behind
+    b_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * NUM_B, …]
+    c_tile: gl.shared_memory_descriptor  # [CONSUMERS, 64, BLOCK_N], or [CONSUMERS * 3, 64, 64]
+    verdict: gl.shared_memory_descriptor  # of a split K: whether this block finishes the tile
+    # mbarriers.
+    full: gl.shared_memory_descriptor  # [STAGES], for the consumers: a place of the ring is filled
+    empty: gl.shared_memory_descriptor  # [STAGES], for the loader: it is read
+    stored: gl.shared_memory_descriptor  # for the consumers: c_tile is read
+    ready: gl.shared_memory_descriptor  # for the storer: c_tile is written
+    parts_ready: gl.shared_memory_descriptor  # for the storer: this block's partial sums are written
+    verdict_ready: gl.shared_memory_descriptor  # for the consumers
+    arrived: gl.shared_memory_descriptor  # for the consumers: what they add up has come
+    summed: gl.shared_memory_descriptor  # for the storer: it is added up
+
+    @gluon.constexpr_function
+    def __init__(self, **values):
+        for name, value in values.items():
+            runtime = isinstance(value, (gl.tensor, tma.tensor_descriptor, gl.shared_memory_descriptor))
+            setattr(self, name, value if runtime else gl.constexpr(value))
+
+    @gluon.jit
+    def slots(self):
+        """The first slot of this program, how many there are, and how many programs share them."""
+        programs = gl.num_programs(0) // self.SPLIT_K
+        first = gl.program_id(0) // self.SPLIT_K
+        if self.FUSED:
+            count = sy_num_slots(self.sy_schedule)
+        else:
+            count = gl.cdiv(self.M, self.BLOCK_M) * gl.cdiv(self.N, self.BLOCK_N)
+        return first, count, programs
+
+    @gluon.jit
+    def tile(self, slot):
+        """The tile of `slot`; tiles are numbered row by row. It waits for nothing."""
+        if self.FUSED:
+            return sy_tile(self.sy_schedule, slot)
+        else:
+            num_m = gl.cdiv(self.M, self.BLOCK_M)
+            return _unfused_tile(slot, num_m, gl.cdiv(self.N, self.BLOCK_N), self.GROUP_M)
+
+    @gluon.jit
+    def share(self):
+        """The blocks of K [begin, end) of this one of SPLIT_K programs: even shares."""
+        k_blocks = gl.cdiv(self.K, self.BLOCK_K)
+        split = gl.program_id(0) % self.SPLIT_K
+        return split * k_blocks // self.SPLIT_K, (split + 1) * k_blocks // self.SPLIT_K
+
+    @gluon.jit
+    def next(self, stage, phase):
+        """The ring's next place, and the parity of its mbarriers there."""
+        stage += 1
+        wrapped = stage == self.STAGES
+        return gl.where(wrapped, 0, stage), gl.where(wrapped, phase ^ 1, phase)
+
+    @gluon.jit
+    def before(self, stage):
+        """The ring's place before `stage`."""
+        return gl.where(stage == 0, self.STAGES, stage) - 1
+
+
+@gluon.jit
+def _unfused_tile(slot, num_m, num_n, GROUP_M: gl.constexpr):
+    """The order of an unfused call: GROUP_M rows of tiles share the same columns of b while these are in L2."""
+    per_group = GROUP_M * num_n
+    first = slot // per_group * GROUP_M
+    size = gl.minimum(num_m - first, GROUP_M)
+    row = first + slot % per_group % size
+    return row * num_n + slot % per_group // size
