@@ -64,13 +64,13 @@ T or_fail_usage(Result<T> result) {
     return *std::move(result);
 }
 
-/// "FILE.py:NAME" or "FILE.py"; a colon belongs to the path unless an identifier follows it.
+/// "FILE.py:NAME", "FILE.py:NAME@LINE" or "FILE.py"; a colon belongs to the path unless these follow it.
 std::pair<std::string, std::string> split_kernel(const std::string& text) {
     const std::size_t colon = text.rfind(':');
     if (colon == std::string::npos || colon == 0) return {text, ""};
     const std::string name = text.substr(colon + 1);
     const bool identifier = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
-        return std::isalnum(c) != 0 || c == '_';
+        return std::isalnum(c) != 0 || c == '_' || c == '@';
     });
     return identifier ? std::pair{text.substr(0, colon), name} : std::pair{text, std::string()};
 }

@@ -144,7 +144,7 @@ T or_fail(Result<T> result) {
 void show(const ShowOptions& options) {
     std::string path = options.file;
     std::string name;
-    // FILE.py:NAME; a colon elsewhere (C:\…) belongs to the path.
+    // FILE.py:NAME or FILE.py:NAME@LINE; a colon elsewhere (C:\…) belongs to the path.
     if (const std::size_t colon = path.rfind(':');
         colon != std::string::npos && path.find_first_of("/\\.", colon) == std::string::npos) {
         name = path.substr(colon + 1);

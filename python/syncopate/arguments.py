@@ -71,6 +71,12 @@ def function_of(kernel: Any) -> Any:
     return function
 
 
+def name_in_file(kernel: Any) -> str:
+    """What the front end is asked for: the file may have several functions of one name, as in both branches of an `if`."""
+    function = function_of(kernel)
+    return f"{function.__name__}@{function.__code__.co_firstlineno}"
+
+
 def bind_launch(
     kernel: Any, signature: inspect.Signature, args: tuple, kwargs: Mapping[str, Any]
 ) -> inspect.BoundArguments:

@@ -23,7 +23,16 @@ from typing import Any
 import numpy as np
 
 from . import _syncopate, interpreter
-from .arguments import LAUNCH_OPTIONS, base_of, describe, elements_of, function_of, is_tensor, scalar
+from .arguments import (
+    LAUNCH_OPTIONS,
+    base_of,
+    describe,
+    elements_of,
+    function_of,
+    is_tensor,
+    name_in_file,
+    scalar,
+)
 from .items import flat
 
 
@@ -182,7 +191,7 @@ def analyse(
     return _syncopate.analyse(
         Path(file).read_text(),
         file,
-        function.__name__,
+        name_in_file(kernel),
         {name: scalar(value) for name, value in items.items() if not is_tensor(value)},
         {name: describe(value) for name, value in items.items() if is_tensor(value)},
         None if grid is None else (tuple(grid) + (1, 1, 1))[:3],

@@ -11,7 +11,9 @@ and end of a call.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,7 @@ from .arguments import (
     elements_of,
     function_of,
     is_tensor,
+    name_in_file,
 )
 from .group import FailedTogether, Group, of_process_group
 from .places import OutputPlaces, box_view, check_output, check_shard, final_box, shard_view
@@ -48,27 +51,52 @@ class _Text:
     def name(self) -> str:
         return function_of(self.kernel).__name__
 
+    @property
+    def asked(self) -> str:
+        return self.name if isinstance(self.kernel, StatedKernel) else name_in_file(self.kernel)
+
     @classmethod
     def of(cls, kernel: Any) -> _Text:
         if isinstance(kernel, StatedKernel):
             return cls(kernel, kernel.statement, kernel.file + ".kernel.json")
-        file = inspect.getsourcefile(function_of(kernel)) or "<unknown>"
+        function = function_of(kernel)
+        file = inspect.getsourcefile(function) or "<unknown>"
+        if "<locals>" in function.__qualname__:
+            raise ValueError(
+                f"{file}:{function.__code__.co_firstlineno}: {function.__name__} is defined inside a function: a kernel that "
+                "is fused must be found in its file by name; define it at the top level"
+            )
         return cls(kernel, Path(file).read_text(), file)
 
     def load(self, stage: Any) -> Any:
         """The emitted kernel, as if it stood in its user's module. A stated one is left as it is."""
         if isinstance(self.kernel, StatedKernel):
             return self.kernel
-        module = inspect.getmodule(function_of(self.kernel))
+        function = function_of(self.kernel)
+        module = inspect.getmodule(function)
         package = module.__package__ if module else None
         origin = (self.file, stage.original)
         try:
-            return getattr(jit.load_module(stage.source, stage.kernel, package, origin=origin), stage.kernel)
+            loaded = jit.load_module(stage.source, stage.kernel, package, origin=origin)
+            kernel = functools.reduce(getattr, function.__qualname__.split("."), loaded)
         except Exception as error:
             raise RuntimeError(
                 f"{self.file}: importing it for the fused {stage.kernel} failed: {error}. What the file runs belongs "
                 'under `if __name__ == "__main__":`'
             ) from error
+        if _earlier(stage.original, function) != _earlier(stage.source, function_of(kernel)):
+            raise RuntimeError(
+                f"{self.file}: importing it for the fused {stage.kernel} gives another function of that name than the one on "
+                f"line {function.__code__.co_firstlineno}: give them different names"
+            )
+        return kernel
+
+
+def _earlier(text: str, function: Any) -> int:
+    """How many functions of its name a file has before it; 0 where it has no other, wherever that is by now."""
+    define = re.compile(rf"\s*def {function.__name__}\b")
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if define.match(line)]
+    return sum(number < function.__code__.co_firstlineno for number in lines) if len(lines) > 1 else 0
 
 
 class FusedKernel:
@@ -275,7 +303,7 @@ class FusedKernel:
         self, taken: Sequence[Launch], texts: Sequence[_Text], device: str, num_sms: int
     ) -> _syncopate.Artifact:
         stages = [
-            (text.source, text.file, text.name, dict(stage.bind), one.scalars, one.tensors, one.grid)
+            (text.source, text.file, text.asked, dict(stage.bind), one.scalars, one.tensors, one.grid)
             for text, stage, one in zip(texts, self.stages, taken, strict=True)
         ]
         chosen = self.strategy

@@ -54,6 +54,7 @@ from .arguments import (
     function_of,
     is_descriptor,
     is_tensor,
+    name_in_file,
     scalar,
 )
 from .items import flat
@@ -263,7 +264,7 @@ class StatedKernel:
         function = function_of(self.host)
         file = inspect.getsourcefile(function) or "<unknown>"
         source = Path(file).read_text()
-        found = stage_of(source, file, function.__name__, given, host_grid, whole or {})
+        found = stage_of(source, file, name_in_file(function), given, host_grid, whole or {})
         _syncopate.require_same_footprints(self.stage(arguments, grid, whole), found)
 
     def _identity(self, grid: tuple[int, ...], arguments: Mapping[str, Any]) -> tuple:

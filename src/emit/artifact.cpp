@@ -94,9 +94,10 @@ Result<std::vector<std::optional<BoxesOfParameters>>> own_writes(const Artifact&
         }
         std::optional<BoxesOfParameters>& boxes = writes.emplace_back();
         if (own.size() == run.size()) continue;
+        const StageSource& source = artifact.sources[stage];
+        const std::string& asked = source.asked.empty() ? launch.kernel : source.asked;
         const auto kernel =
-            language_of(launch.file)
-                .analyse(artifact.sources[stage].original, launch.file, launch.kernel, launch.arguments);
+            language_of(launch.file).analyse(source.original, launch.file, asked, launch.arguments);
         if (!kernel) return kernel.error();
         boxes.emplace();
         for (const kernel::Tile& tile : kernel->tiles) {
@@ -122,8 +123,8 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
         auto source = (*language)->emit({stage.kernel, program.plan, stage.bindings}, *schedule,
                                         artifact.sources.size());
         if (!source) return source.error();
-        artifact.sources.push_back(
-            {*std::move(source), (*language)->original(stage.kernel), suffix_of(stage.kernel.file)});
+        artifact.sources.push_back({*std::move(source), (*language)->original(stage.kernel),
+                                    suffix_of(stage.kernel.file), stage.kernel.asked});
         launch.stages.push_back(launch_of(stage, program.plan, options));
     }
     launch.device = options.device;

@@ -82,6 +82,7 @@ struct StageSource {
     std::string kernel;    ///< kernel.py; of several stages kernel_0.py, …
     std::string original;  ///< original.py (original_0.py, …), byte for byte the user's file
     std::string suffix;    ///< of both: that of the language
+    std::string asked{};   ///< as the kernel was asked for (Kernel::asked); empty where it is not known
 };
 
 struct Artifact {

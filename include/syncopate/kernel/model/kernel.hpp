@@ -127,6 +127,8 @@ struct Kernel {
     std::string file;       ///< the user's, as given
     std::int32_t line = 0;  ///< of its name there
     std::string name;
+    std::string
+        asked{};  ///< what the analysis was asked for: its name, with a line where the file has several
     std::vector<Param> params;
     std::vector<TileAxis> axes;
     std::vector<Tile> tiles;                    ///< tiles[i].id == i

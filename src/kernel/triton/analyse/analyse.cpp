@@ -251,6 +251,7 @@ Result<Explained> analysed(const std::string& source, std::string file, const st
     if (!kernel) return kernel.error();
     Explained made{std::move(*kernel), {}, {}};
     made.kernel.file = std::move(file);
+    made.kernel.asked = name;
     if (explains) {
         made.places = places_of(made.kernel);
         made.notes = analysis.notes(made.kernel);

@@ -1,7 +1,9 @@
 #include "kernel/triton/syntax/choose_kernel.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <deque>
+#include <string_view>
 
 namespace syncopate::kernel::triton {
 
@@ -18,6 +20,66 @@ Status parse_reachable(Module& module, std::int32_t function, std::set<std::int3
     return Done{};
 }
 
+namespace {
+
+/// A name as it is asked for; the line is 0 where none is given.
+struct Asked {
+    std::string_view name;
+    std::int32_t line = 0;
+};
+
+Asked asked_for(std::string_view text) {
+    const std::size_t at = text.find('@');
+    Asked made{text.substr(0, at)};
+    if (at != std::string_view::npos)
+        std::from_chars(text.data() + at + 1, text.data() + text.size(), made.line);
+    return made;
+}
+
+/// The functions of the kernel's file with this name, in the order of the file.
+std::vector<std::int32_t> named(const Module& module, std::string_view name) {
+    std::vector<std::int32_t> found;
+    for (std::size_t i = 0; i < module.functions.size(); ++i) {
+        const Function& function = module.functions[i];
+        if (function.file == 0 && function.name == name) found.push_back(static_cast<std::int32_t>(i));
+    }
+    return found;
+}
+
+const Function& function_of(const Module& module, std::int32_t index) {
+    return module.functions[static_cast<std::size_t>(index)];
+}
+
+/// "k@5, k@9"
+std::string listed(const Module& module, const std::vector<std::int32_t>& functions, bool lines) {
+    std::string list;
+    for (const std::int32_t index : functions) {
+        const Function& function = function_of(module, index);
+        list += (list.empty() ? "" : ", ") + function.name;
+        if (lines) list += "@" + std::to_string(function.name_range.line);
+    }
+    return list;
+}
+
+/// The function that is asked for; -1 where the file has none of that name.
+Result<std::int32_t> find(const Module& module, const Asked& asked) {
+    const std::vector<std::int32_t> all = named(module, asked.name);
+    if (all.empty()) return -1;
+    if (all.size() == 1) return all[0];
+    for (const std::int32_t index : all) {
+        const Function& function = function_of(module, index);
+        if (function.whole.line == asked.line || function.name_range.line == asked.line) return index;
+    }
+    const std::int32_t known = module.bound(asked.name);
+    if (asked.line == 0 && known >= 0) return known;
+    const Function& second = function_of(module, all[1]);
+    const std::string of_line = asked.line == 0 ? "" : ", none of them on line " + std::to_string(asked.line);
+    return module.error(second.name_range, "the file has several functions `" + second.name + "`" + of_line +
+                                               "; name one of: " + listed(module, all, true));
+}
+
+}  // namespace
+
 Result<std::vector<std::int32_t>> kernels_of(Module& module) {
     std::set<std::int32_t> called;
     for (std::size_t i = 0; i < module.functions.size(); ++i) {
@@ -33,10 +95,10 @@ Result<std::vector<std::int32_t>> kernels_of(Module& module) {
     for (std::size_t i = 0; i < module.functions.size(); ++i) {
         const auto index = static_cast<std::int32_t>(i);
         const Function& function = module.functions[i];
+        if (!function.jit || function.file != 0 || called.contains(index)) continue;
         // A later definition replaces an earlier one, as in Python.
-        if (function.jit && function.file == 0 && !called.contains(index) &&
-            module.find(function.name) == index)
-            kernels.push_back(index);
+        const std::int32_t last = module.bound(function.name);
+        if (last < 0 || last == index) kernels.push_back(index);
     }
     return kernels;
 }
@@ -45,18 +107,20 @@ Result<std::int32_t> choose_kernel(Module& module, const std::string& name) {
     Location file;
     file.file = module.file;
     if (!name.empty()) {
-        const std::int32_t found = module.find(name);
-        if (found >= 0 && module.functions[static_cast<std::size_t>(found)].jit) return found;
-        if (found >= 0)
+        const Asked asked = asked_for(name);
+        const Result<std::int32_t> found = find(module, asked);
+        if (!found) return found;
+        if (*found >= 0 && function_of(module, *found).jit) return found;
+        if (*found >= 0)
             return module.error(
-                module.functions[static_cast<std::size_t>(found)].name_range,
-                "`" + name +
+                function_of(module, *found).name_range,
+                "`" + std::string(asked.name) +
                     "` is not under @triton.jit: write @triton.jit above it, or name another function");
         std::string known;
         for (const Function& f : module.functions) {
             if (f.jit && f.file == 0) known += (known.empty() ? "" : ", ") + f.name;
         }
-        return Error{"no function `" + name + "`" +
+        return Error{"no function `" + std::string(asked.name) + "`" +
                          (known.empty() ? std::string(": the file has no @triton.jit function")
                                         : "; under @triton.jit are: " + known),
                      file};
@@ -74,13 +138,14 @@ Result<std::int32_t> choose_kernel(Module& module, const std::string& name) {
         }
     }
     if (storing.size() == 1) return storing[0];
-    std::string names;
-    for (const std::int32_t k : storing)
-        names += (names.empty() ? "" : ", ") + module.functions[static_cast<std::size_t>(k)].name;
-    if (!storing.empty())
-        return module.error(module.functions[static_cast<std::size_t>(storing[1])].name_range,
-                            "the file has several kernels; name one of: " + names + ", as in FILE.py:" +
-                                module.functions[static_cast<std::size_t>(storing[0])].name);
+    if (!storing.empty()) {
+        std::set<std::string_view> names;
+        for (const std::int32_t k : storing) names.insert(function_of(module, k).name);
+        const bool lines = names.size() < storing.size();
+        return module.error(function_of(module, storing[1]).name_range,
+                            "the file has several kernels; name one of: " + listed(module, storing, lines) +
+                                ", as in FILE.py:" + listed(module, {storing[0]}, lines));
+    }
     return Error{"the file has no @triton.jit kernel that stores anything: name one, as in FILE.py:NAME",
                  file};
 }

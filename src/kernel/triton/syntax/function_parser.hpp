@@ -33,6 +33,8 @@ private:
     // parse_function.cpp
     const SourceFile& file() { return module_.files[static_cast<std::size_t>(function().file)]; }
     Function& function() { return module_.functions[static_cast<std::size_t>(index_)]; }
+    /// What its expressions see: those of a file, or of defaults, are evaluated while the file is imported.
+    Viewer viewer() { return {function().file, function().scope, outside_ || function().name.empty()}; }
     std::string_view text(TSNode node) const;
     SourceRange place(TSNode node) const;
     Expr* make(ExprKind kind, TSNode node);

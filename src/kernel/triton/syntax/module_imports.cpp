@@ -81,27 +81,29 @@ std::int32_t Module::imported(std::int32_t from, const std::string& path) {
     return -1;
 }
 
-Binding* Module::lookup(std::int32_t index, std::string_view name, int depth) {
-    SourceFile& here = files[static_cast<std::size_t>(index)];
-    const auto found = here.names.find(name);
-    if (found != here.names.end()) return &found->second;
-    if (depth > kMostAliases) return nullptr;
-    for (const std::string& star : here.stars) {
-        const std::int32_t other = imported(index, star);
-        if (other < 0 || other == index) continue;
-        if (Binding* binding = lookup(other, name, depth + 1)) return binding;
+Module::Bound Module::lookup(const Viewer& viewer, std::string_view name, int depth) {
+    SourceFile& here = files[static_cast<std::size_t>(viewer.file)];
+    for (std::int32_t s = viewer.scope; s >= 0; s = here.scopes[static_cast<std::size_t>(s)].parent) {
+        auto& names = here.scopes[static_cast<std::size_t>(s)].names;
+        const auto found = names.find(name);
+        if (found != names.end()) return {&found->second, {viewer.file, s, true}};
     }
-    return nullptr;
+    if (depth > kMostAliases) return {};
+    for (const std::string& star : here.stars) {
+        const std::int32_t other = imported(viewer.file, star);
+        if (other < 0 || other == viewer.file) continue;
+        if (const Bound bound = lookup({other}, name, depth + 1); bound.binding != nullptr) return bound;
+    }
+    return {};
 }
 
 /// The expression that a name is assigned; null while it is being parsed.
-Expr* Module::global(std::int32_t index, Binding& binding) {
+Expr* Module::global(const Viewer& owner, Binding& binding) {
     if (binding.value != nullptr || binding.busy) return binding.value;
     binding.busy = true;
-    const SourceFile& here = files[static_cast<std::size_t>(index)];
-    FunctionParser parser(*this, here.scratch);
-    const Result<Expr*> parsed =
-        parser.parse_value(trees_[static_cast<std::size_t>(index)]->values[binding.node]);
+    const auto index = static_cast<std::size_t>(owner.file);
+    FunctionParser parser(*this, files[index].scopes[static_cast<std::size_t>(owner.scope)].scratch);
+    const Result<Expr*> parsed = parser.parse_value(trees_[index]->values[binding.node]);
     if (parsed) {
         Expr* e = *parsed;
         const bool wrapped = e->kind == ExprKind::call && e->text == "constexpr" && e->kids.size() == 1;
@@ -147,32 +149,31 @@ std::optional<std::vector<std::string>> Module::alias_of(std::int32_t index, con
     return names;
 }
 
-Resolved Module::resolve(std::int32_t index, const std::vector<std::string_view>& names) {
-    return resolve(index, names, 0);
+Resolved Module::resolve(const Viewer& viewer, const std::vector<std::string_view>& names) {
+    return resolve(viewer, names, 0);
 }
 
-Resolved Module::resolve(std::int32_t index, const std::vector<std::string_view>& names, int depth) {
+Resolved Module::resolve(const Viewer& viewer, const std::vector<std::string_view>& names, int depth) {
     Resolved result;
     if (names.empty() || depth > kMostAliases) return result;
-    Binding* binding = lookup(index, names[0], 0);
+    const auto [binding, owner] = lookup(viewer, names[0], 0);
     if (binding == nullptr) return result;
-    // The file whose name it is, when it came through a `*`.
-    const auto owner_of = [&](const Binding* wanted) {
-        for (std::size_t f = 0; f < files.size(); ++f) {
-            const auto found = files[f].names.find(names[0]);
-            if (found != files[f].names.end() && &found->second == wanted)
-                return static_cast<std::int32_t>(f);
-        }
-        return index;
-    };
+    // A compiled kernel sees a name of the function that it was made by; an interpreted one, the file's.
+    const SourceFile& here = files[static_cast<std::size_t>(owner.file)];
+    const bool hides = owner.scope > 0 && here.scopes.front().names.contains(names[0]);
+    if (hides || (viewer.early && binding->again)) {
+        result.kind = Resolved::Kind::value;
+        result.consumed = 1;
+        return result;
+    }
     const auto followed = [&](std::int32_t other, std::string_view first) {
         std::vector<std::string_view> rest{first};
         rest.insert(rest.end(), names.begin() + 1, names.end());
-        return resolve(other, rest, depth + 1);
+        return resolve({other}, rest, depth + 1);
     };
     const auto inside = [&](std::int32_t other, std::size_t from) {
         Resolved found =
-            resolve(other, {names.begin() + static_cast<std::ptrdiff_t>(from), names.end()}, depth + 1);
+            resolve({other}, {names.begin() + static_cast<std::ptrdiff_t>(from), names.end()}, depth + 1);
         found.consumed += from;
         return found;
     };
@@ -183,8 +184,7 @@ Resolved Module::resolve(std::int32_t index, const std::vector<std::string_view>
             result.function = binding->function;
             return result;
         case Binding::Kind::value: {
-            const std::int32_t owner = owner_of(binding);
-            if (const auto alias = alias_of(owner, *binding); alias && !binding->busy) {
+            if (const auto alias = alias_of(owner.file, *binding); alias && !binding->busy) {
                 std::vector<std::string_view> path(alias->begin(), alias->end());
                 path.insert(path.end(), names.begin() + 1, names.end());
                 binding->busy = true;
@@ -196,6 +196,9 @@ Resolved Module::resolve(std::int32_t index, const std::vector<std::string_view>
             }
             result.kind = Resolved::Kind::value;
             result.value = global(owner, *binding);
+            result.scratch = files[static_cast<std::size_t>(owner.file)]
+                                 .scopes[static_cast<std::size_t>(owner.scope)]
+                                 .scratch;
             result.consumed = 1;
             return result;
         }
@@ -204,12 +207,11 @@ Resolved Module::resolve(std::int32_t index, const std::vector<std::string_view>
             result.consumed = 1;
             return result;
         case Binding::Kind::member: {
-            const std::int32_t owner = owner_of(binding);
             const std::string path = binding->path, member = binding->member;
-            const std::int32_t other = imported(owner, path);
-            if (other >= 0 && lookup(other, member, 0) != nullptr) return followed(other, member);
+            const std::int32_t other = imported(owner.file, path);
+            if (other >= 0 && lookup({other}, member, 0).binding != nullptr) return followed(other, member);
             const bool ends_in_dot = path.empty() || path.back() == '.';
-            const std::int32_t inner = imported(owner, path + (ends_in_dot ? "" : ".") + member);
+            const std::int32_t inner = imported(owner.file, path + (ends_in_dot ? "" : ".") + member);
             if (inner >= 0 && names.size() > 1) {
                 return inside(inner, 1);
             }
@@ -218,11 +220,10 @@ Resolved Module::resolve(std::int32_t index, const std::vector<std::string_view>
             return result;
         }
         case Binding::Kind::module: {
-            const std::int32_t owner = owner_of(binding);
             std::string path = binding->path;
             for (std::size_t i = 1; i < names.size(); ++i) {
-                const std::int32_t other = imported(owner, path);
-                if (other >= 0 && lookup(other, names[i], 0) != nullptr) return inside(other, i);
+                const std::int32_t other = imported(owner.file, path);
+                if (other >= 0 && lookup({other}, names[i], 0).binding != nullptr) return inside(other, i);
                 path += "." + std::string(names[i]);
             }
             break;

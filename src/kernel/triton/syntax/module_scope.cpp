@@ -1,4 +1,7 @@
-// What the statements of a file bind at its top level.
+// What the statements of a file bind, at its top level and in the functions and classes that have others
+// inside.
+#include <algorithm>
+
 #include "kernel/triton/syntax/function_parser.hpp"
 #include "kernel/triton/syntax/module_tree.hpp"
 #include "kernel/triton/syntax/parse_tree.hpp"
@@ -7,6 +10,24 @@ namespace syncopate::kernel::triton {
 namespace {
 
 constexpr int kDeepest = 64;  // statements inside statements; names bound deeper are not seen
+
+bool is_import(const Binding& binding) {
+    return binding.kind == Binding::Kind::module || binding.kind == Binding::Kind::member;
+}
+
+bool is_of_triton(const Binding& binding) {
+    return is_import(binding) && (binding.path == "triton" || binding.path.starts_with("triton."));
+}
+
+/// The name of a parameter, as a node; null for `*` and `/`.
+TSNode name_of(TSNode parameter) {
+    TSNode node = parameter;
+    while (present(node) && type(node) != "identifier") {
+        const TSNode name = field(node, "name");
+        node = present(name) ? name : ts_node_named_child(node, 0);
+    }
+    return node;
+}
 
 }  // namespace
 
@@ -28,10 +49,10 @@ bool Scope::is_jit(TSNode decorator) const {
     if (present(node) && type(node) == "call") node = field(node, "function");
     if (present(node) && type(node) == "attribute") node = field(node, "attribute");
     if (!present(node) || type(node) != "identifier") return false;
-    const auto alias = file_.names.find(text(node));  // from triton import jit as kernel
-    return text(node) == "jit" ||
-           (alias != file_.names.end() && alias->second.kind == Binding::Kind::member &&
-            alias->second.member == "jit");
+    const auto& names = file_.scopes.front().names;
+    const auto alias = names.find(text(node));  // from triton import jit as kernel
+    return text(node) == "jit" || (alias != names.end() && alias->second.kind == Binding::Kind::member &&
+                                   alias->second.member == "jit");
 }
 
 /// Notes for the function that has just been added which of its decorators choose values of parameters:
@@ -67,20 +88,92 @@ void Scope::choosers(TSNode decorated) {
     }
 }
 
-void Scope::bind(std::string_view name, Binding binding, bool nested) {
-    const auto [known, is_new] = file_.names.try_emplace(std::string(name), binding);
+void Scope::bind(std::string_view name, Binding binding, Reached reached) {
+    auto& names = file_.scopes[static_cast<std::size_t>(scope_)].names;
+    const auto [known, is_new] = names.try_emplace(std::string(name), binding);
     if (is_new) return;
-    if (!nested) {
-        known->second = std::move(binding);
-    } else if (known->second.kind == Binding::Kind::value && binding.kind == Binding::Kind::value) {
-        known->second = Binding{};  // which of them it is depends on what the file does when it is imported
+    Binding& before = known->second;
+    if (is_import(before) && before.kind == binding.kind && before.path == binding.path &&
+        before.member == binding.member)
+        return;
+    if (reached != Reached::always) {
+        // `except ImportError: helper = None` comes second, and is not what a kernel is meant to see; and
+        // none could run without Triton.
+        const bool none = binding.kind == Binding::Kind::value && type(values_[binding.node]) == "none";
+        if (reached == Reached::instead && is_import(before)) return;
+        if (is_of_triton(before) && (none || is_of_triton(binding))) return;
+        binding = Binding{};  // which of them it is depends on what the file does when it is imported
+    }
+    before = std::move(binding);
+    before.again = true;
+}
+
+/// Notes that something other than a plain assignment binds the names of `target`.
+void Scope::forget(TSNode target) {
+    if (!present(target)) return;
+    const std::string_view kind = type(target);
+    if (kind == "identifier") {
+        bind(text(target), Binding{}, Reached::maybe);
+    } else if (kind == "subscript") {  // an item of what the name stands for
+        if (type(field(target, "value")) == "identifier") forget(field(target, "value"));
+    } else if (kind != "attribute" && depth_ < kDeepest) {
+        ++depth_;
+        for (const TSNode part : children(target)) forget(part);
+        --depth_;
     }
 }
 
-void Scope::function(TSNode definition, TSNode outer, bool jit, bool nested) {
+/// Loop variables, `:=`, `as`, `del` and patterns of `match` in a block.
+void Scope::forget_other_targets(TSNode block) {
+    walk(block, [&](TSNode node) {
+        const std::string_view kind = type(node);
+        if (kind == "function_definition" || kind == "class_definition" || kind == "lambda") return false;
+        if (kind == "for_statement") forget(field(node, "left"));
+        if (kind == "named_expression") forget(field(node, "name"));
+        if (kind == "as_pattern_target" || kind == "delete_statement" || kind == "case_pattern") forget(node);
+        return true;
+    });
+}
+
+/// Names of scopes around it that a function says it assigns, whenever it is called.
+void Scope::note_outer_names(TSNode body) {
+    walk(body, [&](TSNode node) {
+        const std::string_view kind = type(node);
+        if (kind == "function_definition") return false;
+        if (kind != "global_statement" && kind != "nonlocal_statement") return true;
+        for (const TSNode name : children(node))
+            outer_names_.push_back({kind == "global_statement" ? 0 : seen_, std::string(text(name))});
+        return false;
+    });
+}
+
+std::int32_t Scope::new_scope(std::int32_t parent) {
+    const auto index = static_cast<std::int32_t>(file_.scopes.size());
+    NameScope& made = file_.scopes.emplace_back();
+    made.parent = parent;
+    made.scratch = static_cast<std::int32_t>(functions_.size());
+    Function& scratch = functions_.emplace_back();
+    scratch.file = index_;
+    scratch.scope = index;
+    return index;
+}
+
+/// Collects the statements of `block`, which bind names of `scope`; functions among them see `seen`.
+void Scope::inside(TSNode block, std::int32_t scope, std::int32_t seen) {
+    const std::int32_t scope_around = scope_, seen_around = seen_;
+    scope_ = scope;
+    seen_ = seen;
+    statements(block, Reached::always);
+    forget_other_targets(block);
+    scope_ = scope_around;
+    seen_ = seen_around;
+}
+
+void Scope::function(TSNode definition, TSNode outer, bool jit, Reached reached) {
     Function made;
     made.name = text(field(definition, "name"));
     made.file = index_;
+    made.scope = seen_;
     made.jit = jit;
     made.whole = place(outer);
     made.name_range = place(field(definition, "name"));
@@ -92,21 +185,27 @@ void Scope::function(TSNode definition, TSNode outer, bool jit, bool nested) {
     binding.kind = Binding::Kind::function;
     binding.function = static_cast<std::int32_t>(functions_.size());
     definitions_.emplace_back(binding.function, definition);
-    bind(made.name, binding, nested);
+    bind(made.name, binding, reached);
     functions_.push_back(std::move(made));
-    // Kernels made by a function, for its arguments: its variables are names that they see. Those of any
-    // other function are its own affair.
     const TSNode body = field(definition, "body");
     bool makes_functions = false;
     if (!present(body)) return;
+    note_outer_names(body);
     walk(body, [&](TSNode node) {
         makes_functions = makes_functions || type(node) == "function_definition";
         return !makes_functions;
     });
-    if (makes_functions) statements(body, true);
+    if (!makes_functions) return;
+    // Kernels made by a function, for its arguments: its variables are names that they see.
+    const std::int32_t scope = new_scope(seen_);
+    for (const TSNode parameter : children(field(definition, "parameters"))) {
+        const TSNode name = name_of(parameter);
+        if (present(name)) file_.scopes.back().names.try_emplace(std::string(text(name)));
+    }
+    inside(body, scope, scope);
 }
 
-void Scope::import(TSNode node, bool nested) {
+void Scope::import(TSNode node, Reached reached) {
     const bool from = type(node) == "import_from_statement";
     const std::string path = from ? std::string(text(field(node, "module_name"))) : std::string();
     const std::uint32_t count = ts_node_child_count(node);
@@ -122,34 +221,66 @@ void Scope::import(TSNode node, bool nested) {
         binding.kind = from ? Binding::Kind::member : Binding::Kind::module;
         binding.path = from ? path : std::string(renamed ? name : alias);
         if (from) binding.member = name;
-        // `except ImportError: helper = None` comes second, and is not what a kernel is meant to see.
-        bind(alias, binding, nested);
+        bind(alias, binding, reached);
     }
 }
 
-void Scope::statements(TSNode block, bool nested) {
+/// target = value
+void Scope::assign(TSNode target, TSNode value, Reached reached) {
+    const std::string_view kind = type(target);
+    if (kind == "identifier") {
+        Binding binding;
+        binding.kind = Binding::Kind::value;
+        binding.node = values_.size();
+        values_.push_back(value);
+        return bind(text(target), binding, reached);
+    }
+    const bool listed = type(value) == "expression_list" || type(value) == "tuple";
+    const std::vector<TSNode> targets = children(target), values = children(value);
+    const auto stands_alone = [](TSNode node) {
+        return type(node) != "list_splat" && type(node) != "list_splat_pattern";
+    };
+    if ((kind == "pattern_list" || kind == "tuple_pattern") && listed && targets.size() == values.size() &&
+        std::ranges::all_of(targets, stands_alone) && std::ranges::all_of(values, stands_alone)) {
+        if (depth_ >= kDeepest) return;
+        ++depth_;
+        for (std::size_t i = 0; i < targets.size(); ++i) assign(targets[i], values[i], reached);
+        --depth_;
+    } else {
+        forget(target);
+    }
+}
+
+void Scope::statements(TSNode block, Reached reached) {
     if (!present(block) || depth_ >= kDeepest) return;
     ++depth_;
-    for (const TSNode node : children(block)) statement(node, nested);
+    for (const TSNode node : children(block)) statement(node, reached);
     --depth_;
 }
 
-void Scope::statement(TSNode node, bool nested) {
+void Scope::statement(TSNode node, Reached reached) {
     const std::string_view kind = type(node);
     if (kind == "import_statement" || kind == "import_from_statement") {
-        import(node, nested);
+        import(node, reached);
     } else if (kind == "function_definition") {
-        function(node, node, false, nested);
+        function(node, node, false, reached);
     } else if (kind == "decorated_definition") {
         const TSNode definition = field(node, "definition");
         if (!present(definition)) return;
-        if (type(definition) != "function_definition") return statement(definition, nested);
+        if (type(definition) != "function_definition") return statement(definition, reached);
         bool jit = false;
         for (const TSNode part : children(node)) {
             if (type(part) == "decorator") jit = jit || is_jit(part);
         }
-        function(definition, node, jit, nested);
+        function(definition, node, jit, reached);
         choosers(node);
+    } else if (kind == "class_definition") {
+        forget(field(node, "name"));
+        // Methods do not see the names of their class.
+        if (depth_ >= kDeepest) return;
+        ++depth_;
+        inside(field(node, "body"), new_scope(seen_), seen_);
+        --depth_;
     } else if (kind == "expression_statement" && ts_node_named_child_count(node) == 1) {
         TSNode inner = ts_node_named_child(node, 0);
         std::vector<TSNode> targets;
@@ -158,27 +289,24 @@ void Scope::statement(TSNode node, bool nested) {
             inner = field(inner, "right");
             if (!present(inner)) return;
         }
-        if (type(inner) == "augmented_assignment") targets.push_back(field(inner, "left"));
-        for (const TSNode target : targets) {
-            if (type(target) != "identifier") continue;
-            Binding binding;
-            if (type(inner) != "augmented_assignment") {
-                binding.kind = Binding::Kind::value;
-                binding.node = values_.size();
-                values_.push_back(inner);
-            }
-            bind(text(target), binding, nested);
-        }
-    } else if (kind == "if_statement" || kind == "try_statement" || kind == "with_statement" ||
-               kind == "elif_clause" || kind == "else_clause" || kind == "except_clause" ||
-               kind == "class_definition" || kind == "block") {
-        if (depth_ >= kDeepest) return;
-        ++depth_;
-        for (const TSNode child : children(node)) statement(child, true);
-        --depth_;
+        if (type(inner) == "augmented_assignment") return forget(field(inner, "left"));
+        for (const TSNode target : targets) assign(target, inner, reached);
+    } else if (kind.ends_with("_statement") || kind.ends_with("_clause") || kind == "block") {
+        statements(
+            node, kind == "except_clause" || reached == Reached::instead ? Reached::instead : Reached::maybe);
     }
 }
 
-void Scope::collect(TSNode root) { statements(root, false); }
+void Scope::collect(TSNode root) {
+    const std::int32_t scope = new_scope(-1);
+    inside(root, scope, scope);
+    for (const auto& [first, name] : outer_names_) {
+        for (std::int32_t s = first; s >= 0;
+             s = s == 0 ? -1 : file_.scopes[static_cast<std::size_t>(s)].parent) {
+            const auto known = file_.scopes[static_cast<std::size_t>(s)].names.find(name);
+            if (known != file_.scopes[static_cast<std::size_t>(s)].names.end()) known->second = Binding{};
+        }
+    }
+}
 
 }  // namespace syncopate::kernel::triton

@@ -28,8 +28,8 @@ struct Module::Tree {
 /// Visits every node of the tree in document order without recursion; `visit` says whether to go inside.
 void walk(TSNode root, const std::function<bool(TSNode)>& visit);
 
-/// Finds what the statements of a file bind at its top level: functions, imports, assigned values; also
-/// inside `if`, `try`, classes and other functions, where an outer binding of the same name goes first.
+/// Finds what the statements of a file bind: functions, imports and assigned values, each in the scope that
+/// it belongs to. Of names that are bound inside `if`, `try`, `for` and so on only one binding is followed.
 class Scope {
 public:
     Scope(std::deque<Function>& functions, SourceFile& file, std::int32_t index,
@@ -39,11 +39,20 @@ public:
     void collect(TSNode root);
 
 private:
-    void statements(TSNode block, bool nested);
-    void statement(TSNode node, bool nested);
-    void import(TSNode node, bool nested);
-    void function(TSNode definition, TSNode outer, bool jit, bool nested);
-    void bind(std::string_view name, Binding binding, bool nested);
+    /// How a statement is reached: always, in one branch of several, or in place of an import that failed.
+    enum class Reached : std::uint8_t { always, maybe, instead };
+
+    void inside(TSNode block, std::int32_t scope, std::int32_t seen);
+    [[nodiscard]] std::int32_t new_scope(std::int32_t parent);
+    void statements(TSNode block, Reached reached);
+    void statement(TSNode node, Reached reached);
+    void import(TSNode node, Reached reached);
+    void function(TSNode definition, TSNode outer, bool jit, Reached reached);
+    void assign(TSNode target, TSNode value, Reached reached);
+    void bind(std::string_view name, Binding binding, Reached reached);
+    void forget(TSNode target);
+    void forget_other_targets(TSNode block);
+    void note_outer_names(TSNode body);
     [[nodiscard]] std::string_view text(TSNode node) const;
     [[nodiscard]] bool is_jit(TSNode decorator) const;
     void choosers(TSNode decorated);
@@ -54,6 +63,9 @@ private:
     std::int32_t index_;
     std::vector<std::pair<std::int32_t, TSNode>>& definitions_;
     std::vector<TSNode>& values_;
+    std::int32_t scope_ = 0;  // that binds what is met
+    std::int32_t seen_ = 0;   // that functions see which are met: inside a class, what is around it
+    std::vector<std::pair<std::int32_t, std::string>> outer_names_;  // the innermost scope that may have it
     int depth_ = 0;
 };
 

@@ -99,7 +99,7 @@ Expr* FunctionParser::call(TSNode node) {
     Expr* made = make(ExprKind::call, node);
     const std::vector<std::string_view> path = global_path(callee);
     if (!path.empty()) {
-        const Resolved found = module_.resolve(function().file, path);
+        const Resolved found = module_.resolve(viewer(), path);
         made->text = found.kind == Resolved::Kind::external ? found.last : std::string(path.back());
         if (found.kind == Resolved::Kind::function) {
             made->function = found.function;

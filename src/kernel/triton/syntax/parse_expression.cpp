@@ -77,7 +77,7 @@ std::vector<std::string_view> FunctionParser::global_path(TSNode node) {
 /// What a global name or path stands for; `none` for a variable of the function and for what is built in.
 Resolved FunctionParser::resolved(TSNode node) {
     const std::vector<std::string_view> names = global_path(node);
-    return names.empty() ? Resolved{} : module_.resolve(function().file, names);
+    return names.empty() ? Resolved{} : module_.resolve(viewer(), names);
 }
 
 /// A global that is met in an expression: its literal, a reference to what it is assigned, or to a function.
@@ -96,8 +96,9 @@ Expr* FunctionParser::reference(TSNode node, const Resolved& found,
             made->literal = found.value->literal;
         }
         // What the expression names must be parsed too when it is evaluated.
+        if (found.scratch < 0) return made;
         const std::set<std::int32_t>& named =
-            module_.functions[static_cast<std::size_t>(file().scratch)].calls;
+            module_.functions[static_cast<std::size_t>(found.scratch)].calls;
         function().calls.insert(named.begin(), named.end());
     }
     return made;
@@ -123,7 +124,7 @@ Expr* FunctionParser::attribute(TSNode node) {
     const std::string_view member = text(field(node, "attribute"));
     const std::vector<std::string_view> path = global_path(node);
     if (!path.empty()) {
-        const Resolved found = module_.resolve(function().file, path);
+        const Resolved found = module_.resolve(viewer(), path);
         if (found.kind == Resolved::Kind::function ||
             (found.kind == Resolved::Kind::value && found.consumed == path.size()))
             return reference(node, found, path);

@@ -82,11 +82,11 @@ std::int32_t Function::slot(std::string_view wanted) const {
     return found == slots.end() ? -1 : static_cast<std::int32_t>(found - slots.begin());
 }
 
-std::int32_t Module::find(std::string_view name) const {
-    const auto found = files.front().names.find(name);
-    return found != files.front().names.end() && found->second.kind == Binding::Kind::function
-               ? found->second.function
-               : -1;
+std::int32_t Module::bound(std::string_view name) const {
+    const auto& names = files.front().scopes.front().names;
+    const auto found = names.find(name);
+    return found != names.end() && found->second.kind == Binding::Kind::function ? found->second.function
+                                                                                 : -1;
 }
 
 const SourceFile& Module::file_of(const SourceRange& range) const {
@@ -215,8 +215,6 @@ Result<std::int32_t> Module::add_file(std::string path, std::string text) {
         made.begin = files.back().begin + static_cast<std::uint32_t>(files.back().text.size()) + 1;
     if (std::uint64_t{made.begin} + made.text.size() > UINT32_MAX)
         return Error{"the files that the kernel imports hold more than 4 GiB", {.file = made.path}};
-    made.scratch = static_cast<std::int32_t>(functions.size());
-    functions.emplace_back().file = index;
     files.push_back(std::move(made));
     Scope(functions, files.back(), index, tree->definitions, tree->values).collect(root);
     trees_.push_back(std::move(tree));

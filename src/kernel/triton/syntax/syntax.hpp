@@ -188,7 +188,8 @@ struct Chooser {
 
 struct Function {
     std::string name;
-    std::int32_t file = 0;  ///< index in Module::files
+    std::int32_t file = 0;   ///< index in Module::files
+    std::int32_t scope = 0;  ///< whose names it sees outside of itself: index in SourceFile::scopes
     bool jit = false;
     bool parsed = false;
     bool has_stores = false;  ///< in its own body
@@ -210,10 +211,12 @@ struct Comment {
     SourceRange where;
 };
 
-/// What a module-level name of a file stands for.
+/// What a name of a file, or of a function around others, stands for.
 struct Binding {
+    /// unknown: what the file does when it is imported decides, or who calls the function.
     enum class Kind : std::uint8_t { function, value, module, member, unknown };
     Kind kind = Kind::unknown;
+    bool again = false;          ///< it was bound before: what is evaluated in between sees something else
     std::int32_t function = -1;  ///< function: its index
     std::size_t node = 0;        ///< value: which of the file's assigned expressions
     Expr* value = nullptr;       ///< value: parsed when it is first asked for
@@ -222,14 +225,20 @@ struct Binding {
     std::string member;          ///< member: the name in that module
 };
 
+/// The names that a file binds, or a class, or a function that has others inside, which see them.
+struct NameScope {
+    std::int32_t parent = -1;  ///< index in SourceFile::scopes of the one around it; -1: it is the file's
+    std::map<std::string, Binding, std::less<>> names;
+    std::int32_t scratch = -1;  ///< a function without variables, for the expressions that it assigns
+};
+
 /// One file: the kernel's own (index 0), or one that is imported and belongs to the same project.
 struct SourceFile {
     std::string path;
     std::string text;
-    std::uint32_t begin = 0;  ///< where its bytes start in the numbering of SourceRange
-    std::map<std::string, Binding, std::less<>> names;
+    std::uint32_t begin = 0;         ///< where its bytes start in the numbering of SourceRange
+    std::deque<NameScope> scopes;    ///< the first one is the file's
     std::vector<std::string> stars;  ///< paths of `from … import *`
-    std::int32_t scratch = -1;       ///< a function without variables, for its module-level expressions
 };
 
 /// What a dotted path means in a file.
@@ -237,9 +246,17 @@ struct Resolved {
     enum class Kind : std::uint8_t { none, function, value, external };
     Kind kind = Kind::none;
     std::int32_t function = -1;
-    Expr* value = nullptr;     ///< value: of the first `consumed` names
-    std::size_t consumed = 0;  ///< value: names that are used up; the others are attributes of it
-    std::string last;          ///< external: the last name, as the module that defines it calls it
+    Expr* value = nullptr;      ///< value: of the first `consumed` names; null: it is not known
+    std::int32_t scratch = -1;  ///< value: the function that its expression is parsed in
+    std::size_t consumed = 0;   ///< value: names that are used up; the others are attributes of it
+    std::string last;           ///< external: the last name, as the module that defines it calls it
+};
+
+/// From where a name is looked up.
+struct Viewer {
+    std::int32_t file = 0;
+    std::int32_t scope = 0;
+    bool early = false;  ///< while the file is imported, when a name may not be bound to its last value yet
 };
 
 class FunctionParser;
@@ -259,10 +276,10 @@ public:
     /// Parses an expression inside a comment of `function`; `place` is where its first byte is.
     [[nodiscard]] Result<Expr*> parse_fragment(std::string_view text, std::int32_t function,
                                                SourceRange place);
-    /// The index of a function of the kernel's file, or -1.
-    [[nodiscard]] std::int32_t find(std::string_view name) const;
-    /// What `names` joined by dots stand for at the top level of a file. Follows imports.
-    [[nodiscard]] Resolved resolve(std::int32_t file, const std::vector<std::string_view>& names);
+    /// The function that a name of the kernel's file stands for at its top level, or -1.
+    [[nodiscard]] std::int32_t bound(std::string_view name) const;
+    /// What `names` joined by dots stand for. Follows imports.
+    [[nodiscard]] Resolved resolve(const Viewer& viewer, const std::vector<std::string_view>& names);
     /// The files in the kernel's folder, and below, that it imports, directly or through one another; see
     /// imported_files().
     [[nodiscard]] Result<std::vector<std::int32_t>> imports();
@@ -285,10 +302,15 @@ private:
     /// Adds a file; its index, or -1 where it cannot be read or parsed (the first file: the error).
     Result<std::int32_t> add_file(std::string path, std::string text);
     std::int32_t imported(std::int32_t from, const std::string& path);
-    Binding* lookup(std::int32_t file, std::string_view name, int depth);
-    Expr* global(std::int32_t file, Binding& binding);
+    /// A name's binding, and whose it is. `binding` is null where nothing binds the name.
+    struct Bound {
+        Binding* binding = nullptr;
+        Viewer owner;
+    };
+    Bound lookup(const Viewer& viewer, std::string_view name, int depth);
+    Expr* global(const Viewer& owner, Binding& binding);
     std::optional<std::vector<std::string>> alias_of(std::int32_t file, const Binding& binding) const;
-    Resolved resolve(std::int32_t file, const std::vector<std::string_view>& names, int depth);
+    Resolved resolve(const Viewer& viewer, const std::vector<std::string_view>& names, int depth);
 
     std::vector<std::unique_ptr<Tree>> trees_;   ///< by file
     std::map<std::string, std::int32_t> paths_;  ///< files that were looked for, by path; -1: not there

@@ -10,10 +10,11 @@
 
 namespace syncopate::kernel::triton {
 
-/// Reads the kernel `name` of `source` (the only @triton.jit kernel with stores when `name` is empty; helpers
-/// are not kernels) and analyses it for `arguments`. Fails with file:line:col for a syntax error, a directive
-/// that contradicts what is inferred or names an unknown variable, a missing argument, and an address that
-/// cannot be inferred — naming the expression and the directive that would settle it.
+/// Reads the kernel `name` of `source` (NAME@LINE where several functions have that name; the only
+/// @triton.jit kernel with stores when `name` is empty; helpers are not kernels) and analyses it for
+/// `arguments`. Fails with file:line:col for a syntax error, a directive that contradicts what is inferred or
+/// names an unknown variable, a missing argument, and an address that cannot be inferred — naming the
+/// expression and the directive that would settle it.
 [[nodiscard]] Result<Kernel> analyse(const std::string& source, std::string file, const std::string& name,
                                      const Arguments& arguments);
 
