@@ -155,6 +155,32 @@ TEST(Language, UnknownSyntaxIsRefusedOnlyWhereMemoryDependsOnIt) {
               std::string::npos);
 }
 
+/// The error of a kernel with this body.
+std::string refusal(const std::string& body, const std::string& before = "") {
+    Arguments args = arguments("n=20", {"x_ptr=4096:fp32", "y_ptr=64:fp32", "d_ptr=64:int32"});
+    args.grid = {1, 1, 1};
+    return error_of(before + source("x_ptr, y_ptr, d_ptr, n", body), args, "k");
+}
+
+TEST(Language, FlagsOfBuiltinsAreSeenByTheirPosition) {
+    for (const std::string at :
+         {"tl.cumsum(o, 0, True)", "o.cumsum(0, True)", "tl.cumsum(o, axis=0, reverse=True)",
+          "tl.sum(z, 1, True)", "z.sum(1, True)", "tl.max(z, 1, False, True, True)", "tl.max(z, 1, True)",
+          "tl.min(z, 1, True)[0]", "tl.ravel(z, True)", "tl.cat(o, o, True)",
+          "tl.reshape(z, (4, 2), can_reorder=True)", "tl.view(z, (4, 2))"}) {
+        EXPECT_NE(refusal("    o = tl.arange(0, 8)\n    z = tl.reshape(o, (2, 4))\n    tl.store(y_ptr + " +
+                          at + ", 0.0)\n")
+                      .find("depends on"),
+                  std::string::npos)
+            << at;
+    }
+    EXPECT_EQ(
+        written(
+            "    o = tl.arange(0, 8)\n    z = tl.reshape(o, (2, 4))\n    c = tl.cumsum(o // 7, 0, False)\n"
+            "    tl.store(y_ptr + c + tl.sum(tl.max(z, 0, False, True, False), 0, False), 0.0)\n"),
+        at(22, 24));
+}
+
 TEST(Language, ImportsOfTheSameProjectAreFollowed) {
     const std::filesystem::path folder = std::filesystem::temp_directory_path() / "syncopate_imports_test";
     std::filesystem::create_directories(folder / "pkg");

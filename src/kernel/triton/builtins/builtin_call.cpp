@@ -117,4 +117,10 @@ std::optional<std::int64_t> BuiltinCall::integer_argument(std::size_t index, std
     return std::nullopt;
 }
 
+bool BuiltinCall::is_off(std::size_t index, std::string_view name) {
+    const Value flag = argument(index, name);
+    if (flag.kind == ValueKind::boolean) return !flag.boolean;
+    return flag.kind == ValueKind::undefined || flag.kind == ValueKind::none;
+}
+
 }  // namespace syncopate::kernel::triton

@@ -53,6 +53,8 @@ private:
     }
     std::optional<std::int64_t> integer_argument(std::size_t index, std::string_view name,
                                                  std::int64_t fallback);
+    /// Whether a flag has its default, which is false. Else the call does something that is not followed.
+    bool is_off(std::size_t index, std::string_view name);
     Value on_data();
 
     // builtin_launch.cpp

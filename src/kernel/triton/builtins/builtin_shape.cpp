@@ -153,7 +153,7 @@ std::optional<std::vector<std::int64_t>> BuiltinCall::listed(std::size_t from, s
     if (items.size() == 1 && items[0].kind == ValueKind::tuple)
         items.assign(items[0].tuple->items, items[0].tuple->items + items[0].tuple->size);
     for (const Value& item : items) {
-        if (item.kind == ValueKind::boolean) continue;  // can_reorder
+        if (item.kind == ValueKind::boolean && !item.boolean) continue;  // can_reorder
         if (item.kind != ValueKind::integer) return std::nullopt;
         all.push_back(item.integer);
     }
@@ -192,20 +192,9 @@ bool BuiltinCall::takes_two_alike(const Shape& shape) {
            Evaluator::shape_of(arguments_[1]) == shape;
 }
 
-namespace {
-
-/// Whether a reshape may put its elements in another order.
-bool may_reorder(const Expr& e, const Expr* reorder) {
-    if (e.text == "view" || reorder == nullptr) return false;
-    const bool fixed = reorder->kind == ExprKind::literal && std::holds_alternative<bool>(reorder->literal) &&
-                       !std::get<bool>(reorder->literal);
-    return !fixed;
-}
-
-}  // namespace
-
 BuiltinCall::Made BuiltinCall::reshape(const Shape& /*shape*/, What /*what*/) {
-    if (may_reorder(e_, ev_.keyword(e_, "can_reorder"))) return std::nullopt;
+    // Triton lowers tl.view as a reshape that may reorder its elements.
+    if (e_.text == "view" || !is_off(SIZE_MAX, "can_reorder")) return std::nullopt;
     const auto extents = listed(1, "shape");
     if (!extents || extents->empty()) return std::nullopt;
     Shape wanted;
@@ -215,7 +204,7 @@ BuiltinCall::Made BuiltinCall::reshape(const Shape& /*shape*/, What /*what*/) {
 }
 
 BuiltinCall::Made BuiltinCall::ravel(const Shape& shape, What /*what*/) {
-    if (may_reorder(e_, ev_.keyword(e_, "can_reorder"))) return std::nullopt;
+    if (!is_off(1, "can_reorder")) return std::nullopt;
     Shape wanted;
     wanted.rank = 1;
     wanted.extents[0] = shape.size();
@@ -247,7 +236,7 @@ BuiltinCall::Made BuiltinCall::flip(const Shape& shape, What /*what*/) {
 
 BuiltinCall::Made BuiltinCall::running(const Shape& shape, What /*what*/) {
     const auto axis = axis_argument(shape, 1, "axis", 0);
-    if (!axis || ev_.keyword(e_, "reverse") != nullptr) return std::nullopt;
+    if (!axis || !is_off(2, "reverse")) return std::nullopt;
     return lazy(What::running, arguments_.first(1), shape, *axis);
 }
 
@@ -271,8 +260,7 @@ BuiltinCall::Made BuiltinCall::join(const Shape& shape, What /*what*/) {
 /// cat and interleave: twice as many along the last axis.
 BuiltinCall::Made BuiltinCall::lengthened(const Shape& shape, What what) {
     if (!takes_two_alike(shape) || shape.rank < 1) return std::nullopt;
-    if (what == What::cat && (shape.rank != 1 || ev_.keyword(e_, "can_reorder") != nullptr))
-        return std::nullopt;
+    if (what == What::cat && (shape.rank != 1 || !is_off(2, "can_reorder"))) return std::nullopt;
     Shape wanted = shape;
     wanted.extents[wanted.rank - 1] *= 2;
     return lazy(what, arguments_.first(2), wanted, -1);
@@ -292,7 +280,8 @@ BuiltinCall::Made BuiltinCall::reduced(const Shape& shape, What what) {
         arguments_[1].kind != ValueKind::none)
         return std::nullopt;
     const auto axis = axis_argument(shape, 1, "axis", -1);
-    if (!axis || ev_.keyword(e_, "return_indices") != nullptr || ev_.keyword(e_, "keep_dims") != nullptr)
+    const bool sums = what == What::sum;
+    if (!axis || (!sums && !is_off(2, "return_indices")) || !is_off(sums ? 2 : 4, "keep_dims"))
         return std::nullopt;
     Shape left;
     for (std::int32_t j = 0; j < shape.rank; ++j) {
