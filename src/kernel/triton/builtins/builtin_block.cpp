@@ -1,7 +1,4 @@
 // Builtins that make blocks, give them axes, or another type.
-#include <cmath>
-#include <cstdlib>
-
 #include "kernel/triton/builtins/builtin_call.hpp"
 #include "kernel/triton/evaluate/operators.hpp"
 
@@ -97,20 +94,28 @@ BuiltinCall::Made BuiltinCall::cast() {
     }
     if (is_integer && value.kind == ValueKind::boolean)
         return tainted(make_integer(value.boolean ? 1 : 0, runtime_, taint_, integer_type(*type.text)));
-    if (is_integer && value.kind == ValueKind::real && std::abs(value.real) < 9e15)
-        return ev_.in_type(e_, tainted(make_integer(static_cast<std::int64_t>(value.real), runtime_, taint_)),
-                           integer_type(*type.text));
-    if (value.kind == ValueKind::integer && named && (type.text->starts_with("fp") || *type.text == "bf16")) {
-        Value made;
-        made.kind = ValueKind::real;
-        made.real = static_cast<double>(value.integer);
-        return tainted(made);
+    if (is_integer && is_real(value)) {
+        const IntegerRange limits = limits_of(integer_type(*type.text));
+        const auto whole = truncated(interval_of(value));
+        if (!whole || *whole < limits.least || *whole > limits.most) return ev_.opaque(e_, taint_, kRounded);
+        return tainted(make_integer(*whole, true, taint_, integer_type(*type.text)));
+    }
+    // What is computed in fewer bits than fp32 is not followed.
+    const bool is_wide = named && (*type.text == "fp32" || *type.text == "fp64");
+    if (is_wide && is_real_or_number(value)) {
+        Interval interval = interval_of(value);
+        if (is_number(value) && *type.text == "fp32")
+            interval.least = interval.most = static_cast<float>(number_of(value));
+        Value made = real_value(interval);
+        made.taint = taint_;
+        return made;
     }
     if (value.kind == ValueKind::pointer || value.kind == ValueKind::lost_pointer) {
         const bool known = value.kind == ValueKind::pointer;
         return tainted(ev_.lost_pointer(known ? value.block->param : value.lost->param, &e_));
     }
-    return ev_.opaque(value.kind == ValueKind::opaque ? *value.why : e_, taint_);
+    if (value.kind == ValueKind::opaque) return ev_.opaque(*value.why, taint_);
+    return ev_.opaque(e_, taint_, named && is_real_or_number(value) ? kRounded : std::string_view());
 }
 
 BuiltinCall::Made BuiltinCall::expand_dims() {

@@ -178,7 +178,9 @@ std::string Evaluator::why_lost(const Expr* why) const {
     const bool loads = (why->kind == ExprKind::call || why->kind == ExprKind::method) &&
                        (why->builtin == Builtin::load || why->builtin == Builtin::descriptor_load ||
                         why->builtin == Builtin::atomic || why->text == "load");
-    const std::string place = " (line " + std::to_string(why->where.line) + ")";
+    const auto reason = reasons_.find(why);
+    const std::string place = " (line " + std::to_string(why->where.line) + ")" +
+                              (reason == reasons_.end() ? "" : ", " + std::string(reason->second));
     return loads ? ": it depends on data loaded by " + quoted(module_, why->where) + place
                  : ": it depends on " + quoted(module_, why->where) + place;
 }
@@ -186,6 +188,13 @@ std::string Evaluator::why_lost(const Expr* why) const {
 /// How often a loop runs, or whether it goes on, which data decides.
 std::string Evaluator::how_often(const Expr& steering) const {
     const auto by = steered_by_.find(&steering);
+    const Expr* why = by == steered_by_.end() || by->second == nullptr ? &steering : by->second;
+    if (const auto reason = reasons_.find(why); reason != reasons_.end()) {
+        return (steering.kind == ExprKind::call
+                    ? "how often the loop over " + quoted(module_, steering.where) + " runs"
+                    : "whether the loop goes on") +
+               " is not known" + why_lost(why);
+    }
     const std::string data = by == steered_by_.end() || by->second == nullptr || by->second == &steering
                                  ? std::string()
                                  : ", " + quoted(module_, by->second->where) + " (line " +

@@ -172,7 +172,8 @@ Value Evaluator::not_affine(const Expr& e) {
     return {};
 }
 
-Value Evaluator::opaque(const Expr& why, std::uint64_t taint) {
+Value Evaluator::opaque(const Expr& why, std::uint64_t taint, std::string_view reason) {
+    if (!reason.empty()) reasons_.insert_or_assign(&why, reason);
     Value made;
     made.kind = ValueKind::opaque;
     made.runtime = true;

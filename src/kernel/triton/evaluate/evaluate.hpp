@@ -129,6 +129,10 @@ struct LineHint {
     std::int64_t every = 1;  ///< of its programs, every n-th one
 };
 
+/// Why a real number is not known. It stands in messages after an expression.
+inline constexpr std::string_view kRounded =
+    "which depends on how the GPU rounds: pass a whole number instead";
+
 class BuiltinCall;
 
 class Evaluator {
@@ -570,7 +574,8 @@ private:
     [[nodiscard]] std::string program_text() const;
     Value division_by_zero(const Expr& e);
     Value not_affine(const Expr& e);
-    Value opaque(const Expr& why, std::uint64_t taint);
+    /// `reason`, where the expression alone does not tell why it is unknown, follows it in messages.
+    Value opaque(const Expr& why, std::uint64_t taint, std::string_view reason = {});
     [[nodiscard]] bool stopped() const { return error_.has_value() || not_affine_; }
     std::uint64_t new_source(const Expr& e, TaintSource source);
     bool step(const SourceRange& where, std::int64_t work = 1) {
@@ -604,9 +609,10 @@ private:
     std::string missing_why_;
     std::map<const Expr*, const Expr*> steered_by_;  // what a loop of unknown length runs over → data
     bool not_affine_ = false;
-    std::map<const Expr*, Overflow> overflows_;  // the last one of each operation
-    const Expr* overflowed_ = nullptr;           // where elements could not be worked out for it
-    bool mathematical_ = false;                  // what is evaluated is no code of the device
+    std::map<const Expr*, Overflow> overflows_;        // the last one of each operation
+    std::map<const Expr*, std::string_view> reasons_;  // why expressions are unknown that are not data
+    const Expr* overflowed_ = nullptr;                 // where elements could not be worked out for it
+    bool mathematical_ = false;                        // what is evaluated is no code of the device
     std::int64_t steps_ = 0;
     std::int64_t next_look_ = 0;        // at the limits, when so many steps are done
     std::int32_t depth_ = 0;            // of the expressions being evaluated, helpers and all

@@ -1,6 +1,7 @@
 // What the parameters are when a program starts: the numbers, tensors and descriptors that the arguments
 // give, checked to fit, or their default values.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "kernel/triton/analyse/item_name.hpp"
 #include "kernel/triton/evaluate/evaluate.hpp"
+#include "kernel/triton/evaluate/operators.hpp"
 #include "syncopate/names.hpp"
 
 namespace syncopate::kernel::triton {
@@ -27,6 +29,15 @@ IntegerType type_of_argument(std::int64_t number, const Parameter& declared) {
     if (!declared.type.empty()) return integer_type(declared.type);
     if (number == 1) return IntegerType::python;
     return number >= INT32_MIN && number <= INT32_MAX ? IntegerType::int32 : IntegerType::int64;
+}
+
+/// Of a real number that a launch gives: fp32, unless annotated otherwise.
+Value real_argument(double number, const Parameter& declared) {
+    if (!declared.constant) return real_value(declared.narrow ? Interval{NAN, NAN} : as_fp32(number));
+    Value made;
+    made.kind = ValueKind::real;
+    made.real = number;
+    return made;
 }
 
 /// The least and the largest whole number of a type, as far as 64 signed bits hold them; nothing for others.
@@ -215,7 +226,7 @@ Result<Value> Evaluator::given(const std::string& name, std::int32_t parameter) 
     else if (const auto* i = std::get_if<std::int64_t>(&s))
         value = make_integer(*i, false, 0, type_of_argument(*i, declared));
     else if (const auto* r = std::get_if<double>(&s))
-        value.kind = ValueKind::real, value.real = *r;
+        value = real_argument(*r, declared);
     else if (const auto* text = std::get_if<std::string>(&s))
         value.kind = ValueKind::text, value.text = text;
     else
@@ -287,6 +298,7 @@ Status Evaluator::bind() {
             // Given.
         } else if (parameter.fallback != nullptr) {
             value = evaluate(*parameter.fallback, frame);
+            if (value.kind == ValueKind::real) value = real_argument(value.real, parameter);
             value.runtime = !parameter.constant;
             if (value.kind == ValueKind::integer) value.type = type_of_argument(value.integer, parameter);
         } else if (parameter.descriptor) {

@@ -320,7 +320,8 @@ std::optional<bool> Evaluator::truth(const Expr& e, const Value& value) {
     switch (value.kind) {
         case ValueKind::boolean: return value.boolean;
         case ValueKind::integer: return value.integer != 0;
-        case ValueKind::real: return value.real != 0;
+        case ValueKind::real:
+        case ValueKind::between: return compared(Operator::not_equal, interval_of(value), {0, 0});
         case ValueKind::none: return false;
         case ValueKind::text: return !value.text->empty();
         case ValueKind::tuple: return value.tuple->size != 0;

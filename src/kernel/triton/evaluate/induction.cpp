@@ -1,6 +1,7 @@
 // Induction over the iterations of a loop: whether two values are equal, how one that is carried around the
 // loop advances, and what it is at an iteration that is unknown or, after the loop, the last.
 #include "kernel/triton/evaluate/evaluate.hpp"
+#include "kernel/triton/evaluate/operators.hpp"
 
 namespace syncopate::kernel::triton {
 
@@ -14,6 +15,8 @@ bool Evaluator::equal(const Value& a, const Value& b) const {
         case ValueKind::function:
         case ValueKind::missing: return a.integer == b.integer;
         case ValueKind::real: return a.real == b.real;
+        case ValueKind::between:
+            return a.between.least == b.between.least && a.between.most == b.between.most;
         case ValueKind::text: return *a.text == *b.text;
         case ValueKind::block:
         case ValueKind::pointer: {
@@ -105,7 +108,7 @@ std::optional<Evaluator::Guess> Evaluator::guess(const Value& before, const Valu
         return made;
     }
     made.kind = Guess::Kind::lost;
-    const bool data = after.kind == ValueKind::opaque || after.kind == ValueKind::real ||
+    const bool data = after.kind == ValueKind::opaque || is_real(after) ||
                       (after.kind == ValueKind::mask && !is_known(after));
     const bool was_data = param_of(before) < 0 && before.kind != ValueKind::lazy;
     if (data && was_data) return made;

@@ -103,8 +103,9 @@ std::optional<Value> Evaluator::looked_up(const Expr& e, const Value& pointer, c
     all.boolean = true;
     const Value holds = mask.kind == ValueKind::undefined ? all : mask;
     Value otherwise = other.kind == ValueKind::undefined ? make_integer(0, false, 0) : other;
-    if (otherwise.kind == ValueKind::real && std::abs(otherwise.real) < 9e15)
-        otherwise = make_integer(static_cast<std::int64_t>(otherwise.real), false, 0);
+    if (is_real(otherwise)) {
+        if (const auto whole = truncated(interval_of(otherwise))) otherwise = make_integer(*whole, false, 0);
+    }
     if (!is_known(holds) || (!is_known(otherwise) && mask.kind != ValueKind::undefined)) return std::nullopt;
     if (!is_known(otherwise)) otherwise = make_integer(0, false, 0);
     const std::uint64_t taint = pointer.taint | holds.taint | otherwise.taint;

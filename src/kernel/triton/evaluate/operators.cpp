@@ -11,6 +11,7 @@ Value Evaluator::unbounded(const Expr& e, const Value& a) {
     if (a.kind == ValueKind::opaque || e.op == Operator::positive) return a;
     if (e.op == Operator::negative) {
         if (a.kind == ValueKind::real) return made.real = -a.real, made;
+        if (a.kind == ValueKind::between) return made.between = {-a.between.most, -a.between.least}, made;
         if (is_number(a))
             return made.kind = ValueKind::integer, made.integer = wrap_multiply(number_of(a), -1), made;
         if (a.kind == ValueKind::block) {
@@ -45,11 +46,6 @@ Value Evaluator::integer_binary(const Expr& e, Operator op, std::int64_t a, std:
         case Operator::add: overflow = __builtin_add_overflow(a, b, &made.integer); break;
         case Operator::subtract: overflow = __builtin_sub_overflow(a, b, &made.integer); break;
         case Operator::multiply: overflow = __builtin_mul_overflow(a, b, &made.integer); break;
-        case Operator::divide:
-            if (b == 0) break;
-            made.kind = ValueKind::real;
-            made.real = static_cast<double>(a) / static_cast<double>(b);
-            return made;
         case Operator::floor_divide:
         case Operator::modulo: {
             if (b == 0 || (b == -1 && a == INT64_MIN)) {
@@ -88,9 +84,7 @@ Value Evaluator::integer_binary(const Expr& e, Operator op, std::int64_t a, std:
         case Operator::bit_xor: made.integer = a ^ b; break;
         default: return opaque(e, 0);
     }
-    if ((op == Operator::divide || op == Operator::floor_divide || op == Operator::modulo) && b == 0) {
-        return division_by_zero(e);
-    }
+    if ((op == Operator::floor_divide || op == Operator::modulo) && b == 0) return division_by_zero(e);
     if (overflow)
         return fail(e.where, quoted(module_, e.where) + " does not fit 64 bits: give smaller --args");
     return made;
@@ -108,6 +102,7 @@ Value Evaluator::lost_pointer(std::int32_t memory, const Expr* why) {
 }
 
 Value Evaluator::unbounded(const Expr& e, Operator op, const Value& a, const Value& b) {
+    if (op == Operator::divide && is_number(a) && is_number(b)) return real_binary(e, op, a, b);
     if (a.kind == ValueKind::integer && b.kind == ValueKind::integer) {
         const bool shifts = op == Operator::shift_left || op == Operator::shift_right;
         if (shifts && (b.integer < 0 || b.integer > 63)) {
@@ -129,7 +124,7 @@ Value Evaluator::unbounded(const Expr& e, Operator op, const Value& a, const Val
             return opaque(e, a.taint | b.taint);
         return of_both(lazily(e, Lazy::What::arithmetic, op, {a, b}), a, b);
     }
-    if (a.kind == ValueKind::real || b.kind == ValueKind::real) return real_binary(e, op, a, b);
+    if (is_real(a) || is_real(b)) return real_binary(e, op, a, b);
     if (is_number(a) && is_number(b)) {
         const bool runtime = a.runtime || b.runtime;
         return of_both(integer_binary(e, op, number_of(a), number_of(b), runtime), a, b);
@@ -171,16 +166,23 @@ std::optional<Value> Evaluator::mask_binary(const Expr& e, Operator op, const Va
     return of_both(lazily(e, Lazy::What::arithmetic, op, {a, b}), a, b);
 }
 
-/// One of the operands is a real number.
+/// One of the operands is a real number, or they are divided. Python computes those of constants, in double.
 Value Evaluator::real_binary(const Expr& e, Operator op, const Value& a, const Value& b) {
     if (!is_real_or_number(a) || !is_real_or_number(b)) return opaque(e, a.taint | b.taint);
+    if (a.runtime || b.runtime) {
+        const auto known = computed(op, interval_of(a), interval_of(b));
+        return known ? of_both(real_value(*known), a, b) : opaque(e, a.taint | b.taint, kRounded);
+    }
     Value made;
     made.kind = ValueKind::real;
     switch (op) {
         case Operator::add: made.real = real_of(a) + real_of(b); break;
         case Operator::subtract: made.real = real_of(a) - real_of(b); break;
         case Operator::multiply: made.real = real_of(a) * real_of(b); break;
-        case Operator::divide: made.real = real_of(b) == 0 ? 0 : real_of(a) / real_of(b); break;
+        case Operator::divide:
+            if (real_of(b) == 0) return division_by_zero(e);
+            made.real = real_of(a) / real_of(b);
+            break;
         default: return opaque(e, a.taint | b.taint);
     }
     return of_both(made, a, b);

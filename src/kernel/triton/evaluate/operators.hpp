@@ -3,8 +3,11 @@
 // each have a file.
 #pragma once
 
+#include <cfloat>
+#include <cmath>
 #include <cstdint>
 
+#include "kernel/triton/evaluate/reals.hpp"
 #include "kernel/triton/evaluate/value.hpp"
 
 namespace syncopate::kernel::triton {
@@ -45,9 +48,32 @@ inline bool has_type(const Value& v) {
            (v.kind == ValueKind::lazy && v.lazy->param < 0);
 }
 
-inline bool is_real_or_number(const Value& v) { return v.kind == ValueKind::real || is_number(v); }
+inline bool is_real(const Value& v) { return v.kind == ValueKind::real || v.kind == ValueKind::between; }
+inline bool is_real_or_number(const Value& v) { return is_real(v) || is_number(v); }
 inline double real_of(const Value& v) {
     return v.kind == ValueKind::real ? v.real : static_cast<double>(number_of(v));
+}
+
+/// Of a number at run time, or of a constant that meets one.
+inline Interval interval_of(const Value& v) {
+    if (v.kind == ValueKind::between) return {v.between.least, v.between.most};
+    if (v.kind == ValueKind::real && v.runtime) return {v.real, v.real};
+    return as_fp32(real_of(v));
+}
+
+/// The real number at run time that lies in an interval.
+inline Value real_value(const Interval& interval) {
+    Value made;
+    made.runtime = true;
+    if (interval.is_one() && !(std::abs(interval.least) <= FLT_MAX && !is_fp32(interval.least))) {
+        made.kind = ValueKind::real;
+        made.real = interval.least;
+    } else {
+        made.kind = ValueKind::between;
+        made.between = {static_cast<float>(as_fp32(interval.least).least),
+                        static_cast<float>(as_fp32(interval.most).most)};
+    }
+    return made;
 }
 
 inline std::int32_t rank_of(const Value& v) {

@@ -120,8 +120,8 @@ Value Evaluator::compare(const Expr& e, Operator op, const Value& left, const Va
 /// What is no block: numbers, text, tuples, None; nullopt for others.
 std::optional<Value> Evaluator::compare_scalars(const Expr& e, Operator op, const Value& a, const Value& b) {
     Value made = with(ValueKind::boolean, a, b);
-    const auto given = [&](std::optional<bool> known) {
-        if (!known) return opaque(e, made.taint);
+    const auto given = [&](std::optional<bool> known, std::string_view reason = {}) {
+        if (!known) return opaque(e, made.taint, reason);
         made.boolean = *known;
         return made;
     };
@@ -144,7 +144,10 @@ std::optional<Value> Evaluator::compare_scalars(const Expr& e, Operator op, cons
         return given((a.kind == b.kind) == wants_equal);
     if (is_equality(op) && (a.kind == ValueKind::text || b.kind == ValueKind::text) && !unknown)
         return given(!wants_equal);  // text and something else
-    if (is_real_or_number(a) && is_real_or_number(b)) return given(holds(op, real_of(a), real_of(b)));
+    if (is_real_or_number(a) && is_real_or_number(b)) {
+        if (a.runtime || b.runtime) return given(compared(op, interval_of(a), interval_of(b)), kRounded);
+        return given(holds(op, real_of(a), real_of(b)));
+    }
     return std::nullopt;
 }
 

@@ -56,9 +56,13 @@ Value Evaluator::as_variable(const Value& value) {
     Value made = value;
     if (value.kind == ValueKind::integer && value.type == IntegerType::python)
         made.type = type_of_constant(value.integer);
+    if (value.kind == ValueKind::real && !value.runtime) {
+        made = real_value(as_fp32(value.real));
+        made.taint = value.taint;
+    }
     if (value.kind != ValueKind::tuple) return made;
     const auto is_constant = [](const Value& item) {
-        return item.kind == ValueKind::tuple ||
+        return item.kind == ValueKind::tuple || (item.kind == ValueKind::real && !item.runtime) ||
                (item.kind == ValueKind::integer && item.type == IntegerType::python);
     };
     const std::span<const Value> items(value.tuple->items, static_cast<std::size_t>(value.tuple->size));

@@ -163,7 +163,8 @@ enum class ValueKind : std::uint8_t {
     none,
     boolean,
     integer,
-    real,
+    real,     ///< exactly this number
+    between,  ///< a real number at run time of which an interval is known; see reals.hpp
     text,
     block,
     mask,
@@ -242,6 +243,9 @@ struct Value {
         std::int64_t integer = 0;  ///< also the index of a `missing` parameter or of a function
         bool boolean;
         double real;
+        struct {
+            float least, most;
+        } between;
         const std::string* text;
         const Block* block;  ///< block, pointer
         const Mask* mask;

@@ -106,12 +106,24 @@ void FunctionParser::collect_targets(TSNode body, const std::function<void(TSNod
 
 namespace {
 
-/// The integer type that an annotation names, as in `tl.int64`, `"i64"` or `int`; empty: none.
-std::string annotated_integer(std::string_view annotation) {
+/// The type in an annotation as in `tl.int64` or `"i64"`.
+std::string_view annotated(std::string_view annotation) {
     const auto quote = [](char c) { return c == '"' || c == '\''; };
     if (annotation.size() > 2 && quote(annotation.front()))
         annotation = annotation.substr(1, annotation.size() - 2);
     if (annotation.starts_with("tl.")) annotation.remove_prefix(3);
+    return annotation;
+}
+
+/// Whether an annotation names a type of real numbers of less than 32 bits.
+bool is_narrow(std::string_view annotation) {
+    const std::string name = dtype_name(annotated(annotation));
+    return name == "fp16" || name == "bf16" || name.starts_with("fp8");
+}
+
+/// The integer type that an annotation names, as in `tl.int64`, `"i64"` or `int`; empty: none.
+std::string annotated_integer(std::string_view text) {
+    const std::string_view annotation = annotated(text);
     if (annotation == "int") return "int32";
     for (const std::string bits : {"8", "16", "32", "64"}) {
         for (const std::string kind : {"int", "uint"}) {
@@ -155,7 +167,10 @@ Status FunctionParser::parse_function(TSNode definition) {
         }
         made.name = text(identifier);
         made.constant = present(annotation) && text(annotation).find("constexpr") != std::string_view::npos;
-        if (present(annotation)) made.type = annotated_integer(text(annotation));
+        if (present(annotation)) {
+            made.type = annotated_integer(text(annotation));
+            made.narrow = is_narrow(text(annotation));
+        }
         if (slot_of(made.name, false) >= 0)
             fail(node, "parameter `" + made.name + "` is declared twice: rename one");
         slot_of(made.name, true);

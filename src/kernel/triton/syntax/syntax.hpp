@@ -173,6 +173,7 @@ struct Parameter {
     SourceRange where;
     bool constant = false;     ///< annotated tl.constexpr
     std::string type;          ///< the integer type that it is annotated with, as in "int64"; empty: none
+    bool narrow = false;       ///< annotated with a type of real numbers that is narrower than fp32
     bool descriptor = false;   ///< .load or .store is called on it
     bool rest = false;         ///< *args: a tuple of the arguments that are left
     Expr* fallback = nullptr;  ///< default value
