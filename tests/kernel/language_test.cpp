@@ -181,6 +181,19 @@ TEST(Language, FlagsOfBuiltinsAreSeenByTheirPosition) {
         at(22, 24));
 }
 
+TEST(Language, TheBitsOfARealNumberAreNoAddress) {
+    for (const std::string k :
+         {"n.to(tl.float32).to(tl.int32, bitcast=True)", "tl.cast(n.to(tl.float32), tl.int32, None, True)",
+          "n.to(tl.float32, bitcast=True).to(tl.int32)"})
+        EXPECT_NE(refusal("    tl.store(y_ptr + " + k + ", 0.0)\n").find("takes the bits of another type"),
+                  std::string::npos)
+            << k;
+    EXPECT_EQ(
+        written(
+            "    tl.store(y_ptr + (n - 60).to(tl.uint32, bitcast=True).to(tl.int32, bitcast=True), 0.0)\n"),
+        at(4, 5));
+}
+
 TEST(Language, ImportsOfTheSameProjectAreFollowed) {
     const std::filesystem::path folder = std::filesystem::temp_directory_path() / "syncopate_imports_test";
     std::filesystem::create_directories(folder / "pkg");

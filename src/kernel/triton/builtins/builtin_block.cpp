@@ -84,6 +84,12 @@ BuiltinCall::Made BuiltinCall::cast() {
     const bool named = type.kind == ValueKind::text;
     const bool is_integer = named && (type.text->starts_with("int") || type.text->starts_with("uint"));
     const Value& value = arguments_[0];
+    const bool is_whole = is_number(value) || value.kind == ValueKind::block ||
+                          (value.kind == ValueKind::lazy && value.lazy->param < 0);
+    const bool same_bits = is_integer && is_whole &&
+                           bits_of(type_of(ev_.as_variable(value))) == bits_of(integer_type(*type.text));
+    if (!is_off(3, "bitcast") && !same_bits && Evaluator::param_of(value) < 0)
+        return ev_.stopped() ? Value{} : ev_.opaque(e_, taint_, "which takes the bits of another type");
     if (is_integer && *type.text != "int1" &&
         (value.kind == ValueKind::integer || value.kind == ValueKind::block || value.kind == ValueKind::lazy))
         return ev_.in_type(e_, value, integer_type(*type.text));
