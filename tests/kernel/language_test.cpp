@@ -194,6 +194,48 @@ TEST(Language, TheBitsOfARealNumberAreNoAddress) {
         at(4, 5));
 }
 
+TEST(Language, AFunctionOfAnotherPackageIsNotTritonsOfThatName) {
+    for (const std::string import :
+         {"from some_pkg import cdiv, flip\n", "from some_pkg import a as cdiv, b as flip\n",
+          "from some_pkg import *\n", "from triton.language import *\nfrom some_pkg import *\n"}) {
+        EXPECT_NE(
+            refusal("    tl.store(y_ptr + cdiv(n, 4), 0.0)\n", import).find("no function of this project"),
+            std::string::npos)
+            << import;
+        EXPECT_NE(refusal("    tl.store(y_ptr + flip(tl.arange(0, 4)), 0.0)\n", import)
+                      .find("no function of this project"),
+                  std::string::npos)
+            << import;
+    }
+    EXPECT_NE(refusal("    tl.store(y_ptr + p.cdiv(n, 4), 0.0)\n", "import some_pkg.part as p\n")
+                  .find("no function of"),
+              std::string::npos);
+    EXPECT_EQ(written("    tl.store(y_ptr + cdiv(n, 4) + c(n, 8), 0.0)\n",
+                      "from triton.language import *\nfrom triton import cdiv as c\n"),
+              at(24, 25));
+}
+
+TEST(Language, AFunctionThatTheLaunchGivesIsNotFollowed) {
+    Arguments args = arguments("F=thrice", {"y_ptr=64:fp32"});
+    args.grid = {1, 1, 1};
+    EXPECT_EQ(error_of(source("y_ptr, F: tl.constexpr", "    tl.store(y_ptr + F(3), 0.0)\n"), args),
+              "kernel.py:7:14: the address `y_ptr + F(3)` cannot be known before the kernel runs: it depends "
+              "on `F(3)` "
+              "(line 7), a function that is given as a value, which is not followed; state what a tile "
+              "touches with "
+              "`# @sy.writes y_ptr[…]`");
+}
+
+TEST(Language, AnAggregateIsNotFollowed) {
+    EXPECT_NE(refusal("    t = Tile(x_ptr, n)\n    tl.store(y_ptr, t.load(0))\n",
+                      "@aggregate\nclass Tile:\n    n = 1\n")
+                  .find("`Tile` is a class, and holds `x_ptr` from here on: aggregates are not followed"),
+              std::string::npos);
+    EXPECT_NE(refusal("    tl.store(y_ptr + Place(n).at, 0.0)\n", "class Place:\n    at = 1\n")
+                  .find("an aggregate, which is not followed"),
+              std::string::npos);
+}
+
 TEST(Language, ImportsOfTheSameProjectAreFollowed) {
     const std::filesystem::path folder = std::filesystem::temp_directory_path() / "syncopate_imports_test";
     std::filesystem::create_directories(folder / "pkg");

@@ -113,6 +113,15 @@ TEST(Scope, AKernelMadeByAFunctionSeesThatFunctionsNames) {
               std::string::npos);
 }
 
+TEST(Scope, WhatIsNotKnownIsNamedWithWhatWouldHelp) {
+    EXPECT_EQ(refused("def make(stride):\n    T = stride\n" + kernel("T", "    ")),
+              "kernel.py:8:33: the address `x_ptr + T` cannot be known before the kernel runs: it depends on "
+              "`stride` (line "
+              "5), whose value only running the file tells: bind it once, at the top level; state what a "
+              "tile touches with "
+              "`# @sy.reads x_ptr[…]`");
+}
+
 TEST(Scope, NamesOfAClassAreItsOwn) {
     EXPECT_EQ(loaded("K = 2\nclass A:\n    K = 3\n" + kernel("K")), 2);
     EXPECT_EQ(loaded("K = 2\nclass A:\n    K = 3\n" + kernel("K", "    ")), 2) << "methods do not see them";

@@ -86,12 +86,27 @@ Value BuiltinCall::on_data() {
         const auto p = static_cast<std::size_t>(param);
         if (ev_.override_read_[p] || ev_.override_write_[p]) continue;
         const std::string& name = ev_.memory_names[p];
+        if (e_.callee == Callee::type)
+            return fail("`" + e_.text + "` is a class, and holds `" + name +
+                        "` from here on: aggregates are not followed; "
+                        "call @triton.jit functions with the tensors and numbers themselves");
         return fail("what " + quoted() + " touches of `" + name +
                     "` is not known; state it with `# @sy.reads " + name + "[…]` or `# @sy.writes " + name +
                     "[…]`");
     }
     for (const Value& v : handed) {
         if (v.kind == ValueKind::opaque) return ev_.opaque(*v.why, taint_);
+    }
+    switch (e_.callee) {
+        case Callee::known: return unknown();
+        case Callee::given:
+            return ev_.opaque(e_, taint_, "a function that is given as a value, which is not followed");
+        case Callee::foreign:
+            return ev_.opaque(e_, taint_, "which is no function of this project that is followed");
+        case Callee::undecided:
+            return ev_.opaque(e_, taint_,
+                              "which function it is, only running the file tells: define it once");
+        case Callee::type: return ev_.opaque(e_, taint_, "an aggregate, which is not followed");
     }
     return unknown();
 }

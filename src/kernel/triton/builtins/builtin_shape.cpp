@@ -131,7 +131,7 @@ const BuiltinCall::ShapeRule* BuiltinCall::shape_rule_of(std::string_view name) 
 
 /// nullopt: the call is none of these, or its operands are data.
 BuiltinCall::Made BuiltinCall::by_name() {
-    if (arguments_.empty()) return std::nullopt;
+    if (arguments_.empty() || e_.callee != Callee::known) return std::nullopt;
     const ShapeRule* const found = shape_rule_of(e_.text);
     if (found == nullptr) return std::nullopt;
     const Value& x = arguments_[0];

@@ -60,6 +60,8 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
             --calls_;
             return made;
         }
+        if (e.undecided)
+            return opaque(e, 0, "whose value only running the file tells: bind it once, at the top level");
         if (e.unbound) {
             const std::string meant =
                 frame.function == nullptr ? std::string() : did_you_mean(e.text, frame.function->slots);

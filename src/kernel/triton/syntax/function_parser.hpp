@@ -77,6 +77,7 @@ private:
 
     // parse_call.cpp
     Expr* call(TSNode node);
+    bool is_known(const Resolved& found, const std::vector<std::string_view>& path);
     void method(Expr* made, TSNode callee);
 
     // parse_statement.cpp

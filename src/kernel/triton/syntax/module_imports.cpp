@@ -202,8 +202,10 @@ Resolved Module::resolve(const Viewer& viewer, const std::vector<std::string_vie
             result.consumed = 1;
             return result;
         }
+        case Binding::Kind::type:
         case Binding::Kind::unknown:
             result.kind = Resolved::Kind::value;
+            result.is_type = binding->kind == Binding::Kind::type;
             result.consumed = 1;
             return result;
         case Binding::Kind::member: {
@@ -217,6 +219,7 @@ Resolved Module::resolve(const Viewer& viewer, const std::vector<std::string_vie
             }
             result.kind = Resolved::Kind::external;
             result.last = names.size() > 1 ? std::string(names.back()) : member;
+            result.of_triton = is_of_triton(path);
             return result;
         }
         case Binding::Kind::module: {
@@ -231,7 +234,16 @@ Resolved Module::resolve(const Viewer& viewer, const std::vector<std::string_vie
     }
     result.kind = Resolved::Kind::external;
     result.last = names.back();
+    result.of_triton = is_of_triton(binding->path);
     return result;
+}
+
+bool Module::may_be_of_triton(std::int32_t index) {
+    const std::vector<std::string> stars = files[static_cast<std::size_t>(index)].stars;
+    const auto is_tritons = [](const std::string& star) { return is_of_triton(star); };
+    return std::ranges::any_of(stars, is_tritons) && std::ranges::all_of(stars, [&](const std::string& star) {
+               return is_tritons(star) || imported(index, star) >= 0;
+           });
 }
 
 }  // namespace syncopate::kernel::triton

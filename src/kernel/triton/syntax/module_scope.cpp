@@ -15,9 +15,7 @@ bool is_import(const Binding& binding) {
     return binding.kind == Binding::Kind::module || binding.kind == Binding::Kind::member;
 }
 
-bool is_of_triton(const Binding& binding) {
-    return is_import(binding) && (binding.path == "triton" || binding.path.starts_with("triton."));
-}
+bool imports_triton(const Binding& binding) { return is_import(binding) && is_of_triton(binding.path); }
 
 /// The name of a parameter, as a node; null for `*` and `/`.
 TSNode name_of(TSNode parameter) {
@@ -101,7 +99,7 @@ void Scope::bind(std::string_view name, Binding binding, Reached reached) {
         // none could run without Triton.
         const bool none = binding.kind == Binding::Kind::value && type(values_[binding.node]) == "none";
         if (reached == Reached::instead && is_import(before)) return;
-        if (is_of_triton(before) && (none || is_of_triton(binding))) return;
+        if (imports_triton(before) && (none || imports_triton(binding))) return;
         binding = Binding{};  // which of them it is depends on what the file does when it is imported
     }
     before = std::move(binding);
@@ -275,7 +273,9 @@ void Scope::statement(TSNode node, Reached reached) {
         function(definition, node, jit, reached);
         choosers(node);
     } else if (kind == "class_definition") {
-        forget(field(node, "name"));
+        Binding binding;
+        binding.kind = Binding::Kind::type;
+        bind(text(field(node, "name")), std::move(binding), reached);
         // Methods do not see the names of their class.
         if (depth_ >= kDeepest) return;
         ++depth_;

@@ -1,5 +1,7 @@
 // Calls: which builtin or helper a name is, and what a call says of the function around it (that it stores,
 // that a parameter is a tensor descriptor, that tiles are counted).
+#include <algorithm>
+#include <array>
 #include <string_view>
 #include <unordered_map>
 
@@ -76,6 +78,17 @@ Builtin FunctionParser::builtin_named(std::string_view name) {
     return found == table.end() ? Builtin::other : found->second;
 }
 
+/// Whether a name that is called, and is no function that is followed, is one of Triton's or Python's.
+bool FunctionParser::is_known(const Resolved& found, const std::vector<std::string_view>& path) {
+    static constexpr std::array<std::string_view, 11> kOfPython{
+        "abs", "float", "getattr", "hasattr", "int", "isinstance", "len", "max", "min", "print", "range"};
+    if (found.kind == Resolved::Kind::external) return found.of_triton;
+    if (found.kind != Resolved::Kind::none) return false;
+    if (module_.may_be_of_triton(function().file)) return true;
+    if (path.size() > 1) return path[0] == "tl" || path[0] == "triton";
+    return std::ranges::find(kOfPython, path[0]) != kOfPython.end();
+}
+
 /// object.name(…): memory is a descriptor's, of a parameter maybe.
 void FunctionParser::method(Expr* made, TSNode callee) {
     made->text = text(field(callee, "attribute"));
@@ -106,7 +119,12 @@ Expr* FunctionParser::call(TSNode node) {
             made->builtin = Builtin::helper;
             function().calls.insert(found.function);
         } else if (found.kind != Resolved::Kind::value || path.size() == 1) {
-            made->builtin = found.kind == Resolved::Kind::value ? Builtin::other : builtin_named(made->text);
+            if (is_known(found, path))
+                made->builtin = builtin_named(made->text);
+            else
+                made->callee = found.is_type                         ? Callee::type
+                               : found.kind == Resolved::Kind::value ? Callee::undecided
+                                                                     : Callee::foreign;
         } else {
             method(made, callee);  // of a module-level value
         }
@@ -115,6 +133,7 @@ Expr* FunctionParser::call(TSNode node) {
     } else {
         made->text = text(callee);
         made->slot = type(callee) == "identifier" ? slot_of(made->text, false) : -1;
+        made->callee = Callee::given;
     }
     if (made->kind == ExprKind::call && is_store(*made)) function().has_stores = true;
     if (type(arguments) != "argument_list") {

@@ -91,6 +91,7 @@ Expr* FunctionParser::reference(TSNode node, const Resolved& found,
         function().calls.insert(found.function);
     } else if (found.kind == Resolved::Kind::value) {
         made->global = found.value;
+        made->undecided = found.value == nullptr && !found.is_type;
         if (found.value != nullptr && found.value->kind == ExprKind::literal) {
             made->kind = ExprKind::literal;
             made->literal = found.value->literal;

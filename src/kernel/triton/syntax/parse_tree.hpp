@@ -33,6 +33,9 @@ inline std::vector<TSNode> children(TSNode node) {
     return result;
 }
 
+/// Whether a dotted path of an import leads into Triton.
+inline bool is_of_triton(std::string_view path) { return path == "triton" || path.starts_with("triton."); }
+
 /// The operator of an expression or a comparison ("+", "not in"); nullopt for text that is none. In
 /// parse_expression.cpp.
 [[nodiscard]] std::optional<Operator> binary_operator(std::string_view text);

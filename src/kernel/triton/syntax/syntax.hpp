@@ -109,6 +109,15 @@ enum class Builtin : std::uint8_t {
     to_float,
 };
 
+/// What a call is of that is not a function of the file.
+enum class Callee : std::uint8_t {
+    known,      ///< Triton's or Python's, or a method
+    given,      ///< a variable: what it stands for is known when it is called
+    foreign,    ///< a function that is not followed
+    type,       ///< a class: it makes an aggregate
+    undecided,  ///< which function it is, only running the file tells
+};
+
 struct Function;
 
 struct Expr {
@@ -123,6 +132,8 @@ struct Expr {
     std::vector<std::pair<std::string, Expr*>> keywords;
     Expr* global = nullptr;  ///< name without a slot: what the file assigns to it
     bool unbound = false;    ///< name: nothing in the file binds it
+    bool undecided = false;  ///< name: what it stands for, only running the file tells
+    Callee callee = Callee::known;
     SourceRange where;
     bool steers_loop = false;  ///< the iterable of a `for`, the condition of a `while`
     bool is_count = false;     ///< the idiom (kids[0] + b - 1) // b; then count_of and count_by are its parts
@@ -215,7 +226,7 @@ struct Comment {
 /// What a name of a file, or of a function around others, stands for.
 struct Binding {
     /// unknown: what the file does when it is imported decides, or who calls the function.
-    enum class Kind : std::uint8_t { function, value, module, member, unknown };
+    enum class Kind : std::uint8_t { function, value, module, member, type, unknown };
     Kind kind = Kind::unknown;
     bool again = false;          ///< it was bound before: what is evaluated in between sees something else
     std::int32_t function = -1;  ///< function: its index
@@ -251,6 +262,8 @@ struct Resolved {
     std::int32_t scratch = -1;  ///< value: the function that its expression is parsed in
     std::size_t consumed = 0;   ///< value: names that are used up; the others are attributes of it
     std::string last;           ///< external: the last name, as the module that defines it calls it
+    bool is_type = false;       ///< value: a class
+    bool of_triton = false;     ///< external: it is Triton's
 };
 
 /// From where a name is looked up.
@@ -281,6 +294,8 @@ public:
     [[nodiscard]] std::int32_t bound(std::string_view name) const;
     /// What `names` joined by dots stand for. Follows imports.
     [[nodiscard]] Resolved resolve(const Viewer& viewer, const std::vector<std::string_view>& names);
+    /// Whether a name that nothing in the file binds can only be one of Triton's, by a `*`.
+    [[nodiscard]] bool may_be_of_triton(std::int32_t file);
     /// The files in the kernel's folder, and below, that it imports, directly or through one another; see
     /// imported_files().
     [[nodiscard]] Result<std::vector<std::int32_t>> imports();
