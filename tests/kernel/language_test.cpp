@@ -236,6 +236,32 @@ TEST(Language, AnAggregateIsNotFollowed) {
               std::string::npos);
 }
 
+TEST(Language, AndAndOrOfNumbersAreConditionsOnly) {
+    EXPECT_EQ(written("    if n and (n or 3) and not (n and 0):\n        tl.store(y_ptr + 1, 0.0)\n"),
+              at(1, 2));
+    EXPECT_EQ(written("    tl.store(y_ptr + (2 if n and 3 else 5), 0.0)\n"), at(2, 3));
+    EXPECT_EQ(written("    h = (n > 3) and (n < 100)\n    tl.store(y_ptr + tl.where(h, 2, 5), 0.0)\n"),
+              at(2, 3));
+    EXPECT_EQ(written("    tl.store(y_ptr + (2 and 3), 0.0)\n"), at(3, 4));
+    for (const std::string k : {"(n and 3)", "(n or 3)", "((n > 3) and 3)"})
+        EXPECT_NE(
+            refusal("    tl.store(y_ptr + " + k + ", 0.0)\n").find("Triton and Python compute differently"),
+            std::string::npos)
+            << k;
+}
+
+TEST(Language, ALoopsVariableEndsWithTheLoop) {
+    for (const std::string range : {"range(4)", "range(n)", "tl.range(0, 4)", "range(0)"})
+        EXPECT_NE(refusal("    i = 1\n    for i in " + range +
+                          ":\n        tl.store(y_ptr, 0.0)\n    tl.store(y_ptr + i, 0.0)\n")
+                      .find("which Triton does not keep after the loop"),
+                  std::string::npos)
+            << range;
+    EXPECT_EQ(written("    for i in tl.static_range(4):\n        pass\n    tl.store(y_ptr + i, 0.0)\n"),
+              at(3, 4));
+    EXPECT_EQ(written("    for i in (5, 6):\n        pass\n    tl.store(y_ptr + i, 0.0)\n"), at(6, 7));
+}
+
 TEST(Language, ImportsOfTheSameProjectAreFollowed) {
     const std::filesystem::path folder = std::filesystem::temp_directory_path() / "syncopate_imports_test";
     std::filesystem::create_directories(folder / "pkg");

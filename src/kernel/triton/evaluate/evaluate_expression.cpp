@@ -196,6 +196,14 @@ Value Evaluator::logical(const Expr& e, Frame& frame) {
         const Value b = evaluate(*e.kids[1], frame);
         return stopped() ? Value{} : masks_joined(e, a, b, e.kind == ExprKind::both);
     }
+    if (!e.is_condition && a.runtime && is_real_or_number(a)) {
+        // Triton leaves constants out of what it joins: `n and 3` is n there, and 3 in Python.
+        const Value b = evaluate(*e.kids[1], frame);
+        if (stopped()) return {};
+        const bool known = b.kind != ValueKind::opaque && b.kind != ValueKind::mask;
+        if (known && (a.kind != ValueKind::boolean || b.kind != ValueKind::boolean))
+            return opaque(e, a.taint | b.taint, "which Triton and Python compute differently: write an `if`");
+    }
     const std::optional<bool> left = truth(*e.kids[0], a);
     if (stopped()) return {};
     if (left && *left == (e.kind == ExprKind::either)) return a;

@@ -97,6 +97,7 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
         reach_loop(statement, range.unrolled ? std::nullopt : std::optional(trips));
     if (trips == 0) {
         walked_ = walked_around;
+        if (!range.unrolled) end_variable(statement, frame);
         return execute(statement.otherwise, frame);
     }
     constexpr std::int64_t kMostTrips = std::int64_t{1} << 40;
@@ -122,8 +123,17 @@ Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
         symbolic ? all_rounds(statement, frame, range, trips) : each_round(statement, frame, range, trips);
     around_.pop_back();
     walked_ = walked_around;
+    if ((flow == Flow::stop_loop || flow == Flow::next) && !range.unrolled) end_variable(statement, frame);
     if (flow == Flow::stop_loop) return Flow::next;
     return flow == Flow::next ? execute(statement.otherwise, frame) : flow;
+}
+
+/// Triton leaves a loop's variable undefined after the loop, whatever it was before.
+void Evaluator::end_variable(const Stmt& statement, Frame& frame) {
+    const Expr& variable = *statement.target;
+    if (variable.kind != ExprKind::name || variable.slot < 0) return;
+    frame.slots[variable.slot] =
+        opaque(variable, 0, "a loop's variable, which Triton does not keep after the loop");
 }
 
 /// Whether all loops around, if any, run over parts of the tile.

@@ -70,6 +70,7 @@ private:
     Expr* each(TSNode node);
     Expr* unknown_expression(TSNode node);
     void note_count(Expr* node);
+    static void note_condition(Expr* root);
     /// The names of a.b.c when `a` is no variable of the function; empty otherwise.
     std::vector<std::string_view> global_path(TSNode node);
     Resolved resolved(TSNode node);

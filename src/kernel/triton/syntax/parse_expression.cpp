@@ -139,6 +139,19 @@ Expr* FunctionParser::attribute(TSNode node) {
     return made;
 }
 
+/// Of a condition only the truth matters, and so of what `and`, `or` and `not` in it join.
+void FunctionParser::note_condition(Expr* root) {
+    std::vector<Expr*> pending{root};
+    while (!pending.empty()) {
+        Expr* e = pending.back();
+        pending.pop_back();
+        const bool joins = e->kind == ExprKind::both || e->kind == ExprKind::either;
+        if (!joins && e->kind != ExprKind::invert) continue;
+        e->is_condition = joins;
+        pending.insert(pending.end(), e->kids.begin(), e->kids.end());
+    }
+}
+
 /// (x + b - 1) // b and (x + (b - 1)) // b count tiles just as tl.cdiv does.
 void FunctionParser::note_count(Expr* node) {
     if (node->op != Operator::floor_divide) return;
@@ -317,6 +330,7 @@ Expr* FunctionParser::unary(TSNode node) {
 Expr* FunctionParser::invert(TSNode node) {
     Expr* made = make(ExprKind::invert, node);
     made->kids.push_back(expression(field(node, "argument")));
+    note_condition(made);
     return made;
 }
 
@@ -332,6 +346,7 @@ Expr* FunctionParser::conditional(TSNode node) {
     if (parts.size() != 3) return unknown_expression(node);
     Expr* made = make(ExprKind::conditional, node);
     made->kids = {expression(parts[0]), expression(parts[1]), expression(parts[2])};
+    note_condition(made->kids[1]);
     return made;
 }
 

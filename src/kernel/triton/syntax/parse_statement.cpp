@@ -46,6 +46,7 @@ Stmt* FunctionParser::assignment(TSNode node, TSNode whole) {
 Stmt* FunctionParser::branch(TSNode node) {
     Stmt* first = make_stmt(StmtKind::branch, node);
     first->value = expression(field(node, "condition"));
+    note_condition(first->value);
     first->body = block(field(node, "consequence"));
     std::vector<Stmt*> chain{first};
     const std::uint32_t count = ts_node_child_count(node);
@@ -54,6 +55,7 @@ Stmt* FunctionParser::branch(TSNode node) {
         if (type(child) == "elif_clause") {
             Stmt* next = make_stmt(StmtKind::branch, child);
             next->value = expression(field(child, "condition"));
+            note_condition(next->value);
             next->body = block(field(child, "consequence"));
             chain.back()->otherwise.push_back(next);
             chain.push_back(next);
@@ -134,6 +136,7 @@ Stmt* FunctionParser::loop(TSNode node, bool is_for) {
         note_assigned(made->target);
     } else {
         made->value = expression(field(node, "condition"));
+        note_condition(made->value);
     }
     made->value->steers_loop = true;
     const TSNode body = field(node, "body");

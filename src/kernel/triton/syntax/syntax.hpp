@@ -135,8 +135,9 @@ struct Expr {
     bool undecided = false;  ///< name: what it stands for, only running the file tells
     Callee callee = Callee::known;
     SourceRange where;
-    bool steers_loop = false;  ///< the iterable of a `for`, the condition of a `while`
-    bool is_count = false;     ///< the idiom (kids[0] + b - 1) // b; then count_of and count_by are its parts
+    bool is_condition = false;  ///< both, either: only whether it holds is looked at
+    bool steers_loop = false;   ///< the iterable of a `for`, the condition of a `while`
+    bool is_count = false;  ///< the idiom (kids[0] + b - 1) // b; then count_of and count_by are its parts
     Expr* count_of = nullptr;
     Expr* count_by = nullptr;
     // Notes of one evaluation, set by the evaluator.
