@@ -109,5 +109,20 @@ TEST(Grid, OfWhatIsStoredToAnUnknownTensorFollowsFromNumberedCounts) {
               (Grid{6, 1, 1}));
 }
 
+// As in stream-K, where a program's work ends at a tile's end, wherever it began.
+TEST(Grid, AWhileLoopThatDoesNotStepOverProgramsIsNoneOverTiles) {
+    for (const std::string next : {"it + 3", "it + 1 + it % 2"}) {
+        const std::string text = source("y_ptr, n",
+                                        "    it = tl.program_id(0)\n    while it < n:\n"
+                                        "        tl.store(y_ptr + it, 1.0)\n        it = " +
+                                            next + "\n");
+        Arguments args = arguments("n=9", {"y_ptr=9:fp32"});
+        args.grid = {1, 1, 1};
+        const Kernel k = analysed(text, args);
+        EXPECT_EQ(k.tiles.size(), 1U) << next;
+        EXPECT_FALSE(k.persistent) << next;
+    }
+}
+
 }  // namespace
 }  // namespace syncopate::kernel::triton::test

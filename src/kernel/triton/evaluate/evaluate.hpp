@@ -344,6 +344,7 @@ private:
     // evaluate_loop.cpp
     [[nodiscard]] bool same_trips(const Affine& length, std::int64_t step);
     void end_variable(const Stmt& statement, Frame& frame);
+    [[nodiscard]] bool strides(std::int64_t step) const;
     Flow for_loop(const Stmt& statement, Frame& frame);
     Flow while_loop(const Stmt& statement, Frame& frame);
     Flow each_round(const Stmt& statement, Frame& frame, const Iterable& range, std::int64_t trips);

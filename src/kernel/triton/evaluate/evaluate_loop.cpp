@@ -409,6 +409,12 @@ Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const
     return Flow::next;
 }
 
+/// Whether a `while` loop that advances by `step` may be one over all programs: by their number, where known.
+bool Evaluator::strides(std::int64_t step) const {
+    const bool grid_known = std::ranges::all_of(grid_, [](std::int64_t extent) { return extent > 0; });
+    return !grid_known || step == grid_[0] * grid_[1] * grid_[2];
+}
+
 Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
     for (std::int64_t i = 0;; ++i) {
         const Value condition = evaluate(*statement.value, frame);
@@ -448,6 +454,8 @@ Evaluator::Flow Evaluator::while_loop(const Stmt& statement, Frame& frame) {
             }
             if (!*go) return execute(statement.otherwise, frame);
             const std::int64_t id = frame.slots[compared->slot].integer;
+            if (i > 0 && (!strides(found.tile_step) || id != found.tile_start + i * found.tile_step))
+                found.strided = found.strided_x = false;
             const Flow flow = one_tile(statement, frame, id);
             if (i == 0 && frame.slots[compared->slot].kind == ValueKind::integer)
                 found.tile_step = wrap_add(frame.slots[compared->slot].integer, wrap_multiply(id, -1));

@@ -109,6 +109,7 @@ Evaluator::Flow Evaluator::rounds_while(const Stmt& statement, Frame& frame, con
     if (bound.kind != ValueKind::integer || (found.tile_loop != nullptr && found.tile_loop != &statement))
         return Flow::stop;
     found.bound_taint |= condition.taint;
+    found.strided = found.strided && strides(found.tile_step);
     return rounds_of(statement, frame,
                      {frame.slots[slot].integer, bound.integer, found.tile_step, frame.slots[slot].type});
 }
