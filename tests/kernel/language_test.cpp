@@ -262,6 +262,20 @@ TEST(Language, ALoopsVariableEndsWithTheLoop) {
     EXPECT_EQ(written("    for i in (5, 6):\n        pass\n    tl.store(y_ptr + i, 0.0)\n"), at(6, 7));
 }
 
+TEST(Language, BuiltinsTakeTheirArgumentsByName) {
+    EXPECT_EQ(
+        written(
+            "    o = tl.arange(0, 4)\n    tl.store(y_ptr + tl.where(condition=o < 8, x=o, y=o + 9), 0.0)\n"),
+        at(0, 4));
+    EXPECT_EQ(
+        written(
+            "    o = tl.arange(0, 4)\n    tl.store(y_ptr + tl.gather(o + 3, index=o // 2, axis=0), 0.0)\n"),
+        at(3, 5));
+    EXPECT_EQ(written("    o = tl.arange(0, 4)\n    e = tl.expand_dims(o, (0, 2))\n"
+                      "    tl.store(y_ptr + e + tl.arange(0, 2), 0.0)\n"),
+              at(0, 5));
+}
+
 TEST(Language, ImportsOfTheSameProjectAreFollowed) {
     const std::filesystem::path folder = std::filesystem::temp_directory_path() / "syncopate_imports_test";
     std::filesystem::create_directories(folder / "pkg");

@@ -125,19 +125,25 @@ BuiltinCall::Made BuiltinCall::cast() {
 }
 
 BuiltinCall::Made BuiltinCall::expand_dims() {
-    const auto axis = integer_argument(1, "axis", 0);
-    if (!axis) return Value{};
+    const auto axes = listed(1, "axis");
+    if (ev_.stopped()) return Value{};
+    if (!axes || axes->empty())
+        return fail("the axis of " + quoted() + " must be a known whole number, or a tuple of them");
     if (arguments_.empty()) return unknown();
     const Value& value = arguments_[0];
     std::int32_t rank = 0;
     if (value.kind == ValueKind::block || value.kind == ValueKind::pointer) rank = value.block->rank;
     if (value.kind == ValueKind::mask) rank = value.mask->rank;
     if (value.kind == ValueKind::lazy) rank = value.lazy->rank;
-    const std::int64_t at = *axis < 0 ? *axis + rank + 1 : *axis;
-    if (at < 0 || at > rank || rank >= kRank) return unknown();
+    const std::int64_t made = rank + static_cast<std::int64_t>(axes->size());
+    if (made > kRank) return unknown();
     std::array<bool, kRank> is_new{};
-    is_new[static_cast<std::size_t>(at)] = true;
-    return ev_.expanded(e_, value, {is_new.data(), static_cast<std::size_t>(rank) + 1});
+    for (const std::int64_t axis : *axes) {
+        const std::int64_t at = axis < 0 ? axis + made : axis;
+        if (at < 0 || at >= made || is_new[static_cast<std::size_t>(at)]) return unknown();
+        is_new[static_cast<std::size_t>(at)] = true;
+    }
+    return ev_.expanded(e_, value, {is_new.data(), static_cast<std::size_t>(made)});
 }
 
 BuiltinCall::Made BuiltinCall::broadcast_to() {

@@ -72,10 +72,14 @@ bool BuiltinCall::made_alike(std::span<Value> values) {
 }
 
 BuiltinCall::Made BuiltinCall::where() {
-    if (arguments_.size() != 3) return unknown();
-    std::array<Value, 2> ways{arguments_[1], arguments_[2]};
+    const Value condition = argument(0, "condition");
+    std::array<Value, 2> ways{argument(1, "x"), argument(2, "y")};
+    if (ev_.stopped()) return Value{};
+    if (condition.kind == ValueKind::undefined || ways[0].kind == ValueKind::undefined ||
+        ways[1].kind == ValueKind::undefined)
+        return unknown();
     if (!made_alike(ways)) return Value{};
-    Value made = ev_.where(e_, arguments_[0], ways[0], ways[1]);
+    Value made = ev_.where(e_, condition, ways[0], ways[1]);
     if (has_type(made)) made.type = type_of(ways[0]);
     return made;
 }

@@ -267,11 +267,12 @@ BuiltinCall::Made BuiltinCall::lengthened(const Shape& shape, What what) {
 }
 
 BuiltinCall::Made BuiltinCall::gather(const Shape& shape, What /*what*/) {
-    if (arguments_.size() < 2 || !Evaluator::is_known(arguments_[1])) return std::nullopt;
+    const std::array<Value, 2> from{arguments_[0], argument(1, "index")};
+    if (ev_.stopped() || !Evaluator::is_known(from[1])) return std::nullopt;
     const auto axis = axis_argument(shape, 2, "axis", 0);
-    const Shape wanted = Evaluator::shape_of(arguments_[1]);
+    const Shape wanted = Evaluator::shape_of(from[1]);
     if (!axis || wanted.rank != shape.rank) return std::nullopt;
-    return lazy(What::gather, arguments_.first(2), wanted, *axis);
+    return lazy(What::gather, from, wanted, *axis);
 }
 
 /// sum, min and max along an axis, or of all elements.
