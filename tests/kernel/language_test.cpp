@@ -276,6 +276,14 @@ TEST(Language, BuiltinsTakeTheirArgumentsByName) {
               at(0, 5));
 }
 
+TEST(Language, ConstantsInVariablesAreDividedAsFarAsAllAgree) {
+    EXPECT_NE(refusal("    a = -7\n    tl.store(y_ptr + 10 + a // 2, 0.0)\n").find("rounds towards 0"),
+              std::string::npos);
+    EXPECT_NE(refusal("    a = -7\n    tl.store(y_ptr + 10 + a % 2, 0.0)\n").find("rounds towards 0"),
+              std::string::npos);
+    EXPECT_EQ(written("    a = -8\n    tl.store(y_ptr + 10 + a // 2, 0.0)\n"), at(6, 7));
+}
+
 TEST(Language, ImportsOfTheSameProjectAreFollowed) {
     const std::filesystem::path folder = std::filesystem::temp_directory_path() / "syncopate_imports_test";
     std::filesystem::create_directories(folder / "pkg");

@@ -109,6 +109,12 @@ Value Evaluator::unbounded(const Expr& e, Operator op, const Value& a, const Val
             return fail(e.where, quoted(module_, e.where) + " shifts by " + std::to_string(b.integer) +
                                      ": give --args for which it shifts by 0 to 63");
         }
+        const bool divides = op == Operator::floor_divide || op == Operator::modulo;
+        // A constant in a variable is still Python's to the interpreter, and a tensor to the compiler.
+        const bool held = !a.runtime && !b.runtime && type_of_both(a, b) != IntegerType::python;
+        if (divides && held && b.integer != 0 && b.integer != -1 && a.integer % b.integer != 0 &&
+            (a.integer < 0) != (b.integer < 0))
+            return opaque(e, a.taint | b.taint, "which the GPU rounds towards 0, and the interpreter down");
         return of_both(integer_binary(e, op, a.integer, b.integer, a.runtime || b.runtime), a, b);
     }
     for (const Value* v : {&a, &b}) {
