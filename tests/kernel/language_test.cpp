@@ -226,16 +226,6 @@ TEST(Language, AFunctionThatTheLaunchGivesIsNotFollowed) {
               "`# @sy.writes y_ptr[…]`");
 }
 
-TEST(Language, AnAggregateIsNotFollowed) {
-    EXPECT_NE(refusal("    t = Tile(x_ptr, n)\n    tl.store(y_ptr, t.load(0))\n",
-                      "@aggregate\nclass Tile:\n    n = 1\n")
-                  .find("`Tile` is a class, and holds `x_ptr` from here on: aggregates are not followed"),
-              std::string::npos);
-    EXPECT_NE(refusal("    tl.store(y_ptr + Place(n).at, 0.0)\n", "class Place:\n    at = 1\n")
-                  .find("an aggregate, which is not followed"),
-              std::string::npos);
-}
-
 TEST(Language, AndAndOrOfNumbersAreConditionsOnly) {
     EXPECT_EQ(written("    if n and (n or 3) and not (n and 0):\n        tl.store(y_ptr + 1, 0.0)\n"),
               at(1, 2));
@@ -262,6 +252,24 @@ TEST(Language, ALoopsVariableEndsWithTheLoop) {
     EXPECT_EQ(written("    for i in (5, 6):\n        pass\n    tl.store(y_ptr + i, 0.0)\n"), at(6, 7));
 }
 
+TEST(Language, AnAggregateIsNotFollowed) {
+    EXPECT_NE(refusal("    t = Tile(x_ptr, n)\n    tl.store(y_ptr, t.load(0))\n",
+                      "@aggregate\nclass Tile:\n    n = 1\n")
+                  .find("`Tile` is a class, and holds `x_ptr` from here on: aggregates are not followed"),
+              std::string::npos);
+    EXPECT_NE(refusal("    tl.store(y_ptr + Place(n).at, 0.0)\n", "class Place:\n    at = 1\n")
+                  .find("an aggregate, which is not followed"),
+              std::string::npos);
+}
+
+TEST(Language, ConstantsInVariablesAreDividedAsFarAsAllAgree) {
+    EXPECT_NE(refusal("    a = -7\n    tl.store(y_ptr + 10 + a // 2, 0.0)\n").find("rounds towards 0"),
+              std::string::npos);
+    EXPECT_NE(refusal("    a = -7\n    tl.store(y_ptr + 10 + a % 2, 0.0)\n").find("rounds towards 0"),
+              std::string::npos);
+    EXPECT_EQ(written("    a = -8\n    tl.store(y_ptr + 10 + a // 2, 0.0)\n"), at(6, 7));
+}
+
 TEST(Language, BuiltinsTakeTheirArgumentsByName) {
     EXPECT_EQ(
         written(
@@ -274,14 +282,6 @@ TEST(Language, BuiltinsTakeTheirArgumentsByName) {
     EXPECT_EQ(written("    o = tl.arange(0, 4)\n    e = tl.expand_dims(o, (0, 2))\n"
                       "    tl.store(y_ptr + e + tl.arange(0, 2), 0.0)\n"),
               at(0, 5));
-}
-
-TEST(Language, ConstantsInVariablesAreDividedAsFarAsAllAgree) {
-    EXPECT_NE(refusal("    a = -7\n    tl.store(y_ptr + 10 + a // 2, 0.0)\n").find("rounds towards 0"),
-              std::string::npos);
-    EXPECT_NE(refusal("    a = -7\n    tl.store(y_ptr + 10 + a % 2, 0.0)\n").find("rounds towards 0"),
-              std::string::npos);
-    EXPECT_EQ(written("    a = -8\n    tl.store(y_ptr + 10 + a // 2, 0.0)\n"), at(6, 7));
 }
 
 TEST(Language, ImportsOfTheSameProjectAreFollowed) {
