@@ -145,6 +145,7 @@ class Places:
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self.tensors = {}
+        self._offsets = {}  # of each element, row-major
         for name, value in flat(arguments).items():
             if not is_tensor(value):
                 continue
@@ -157,6 +158,7 @@ class Places:
             index = np.full(int(linear.max()) + 1 if linear.size else 0, -1, dtype=np.int64)
             index[linear] = np.arange(linear.size)  # from an offset in elements to the row-major index
             self.tensors[name] = (base_of(value).data_ptr(), base_of(value).element_size(), index, shape)
+            self._offsets[name] = linear
 
     def elements(self, addresses: np.ndarray) -> dict[str, np.ndarray]:
         """By parameter, for each address the row-major index of its element, or -1."""
@@ -174,6 +176,13 @@ class Places:
         for box in boxes:
             mask[tuple(slice(*bounds) for bounds in box)] = True
         return mask.reshape(-1)
+
+    def mask_by_address(self, name: str, boxes: Sequence[Sequence[tuple[int, ...]]]) -> np.ndarray:
+        """As `mask`, with the elements that lie where those do: an expanded tensor has several at one address."""
+        offsets, index = self._offsets[name], self.tensors[name][2]
+        held = np.zeros(index.size, dtype=bool)
+        held[offsets[self.mask(name, boxes)]] = True
+        return held[offsets]
 
     def coordinates(self, name: str, indices: np.ndarray) -> tuple[tuple[int, ...], ...]:
         axes = np.unravel_index(indices, self.tensors[name][3])
@@ -225,7 +234,7 @@ def outside(touches: Sequence[Touch], places: Places, analysis: Mapping[str, Any
                 continue
             key = (*where, name)
             if key not in held:
-                held[key] = places.mask(name, boxes.get(where, {}).get(name, []))
+                held[key] = places.mask_by_address(name, boxes.get(where, {}).get(name, []))
             owner = name
             left[here] &= ~held[key][indices[here]]
         if not left.any():

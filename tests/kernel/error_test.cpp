@@ -37,6 +37,17 @@ TEST(Errors, AnArgumentThatIsNoParameterIsNamed) {
               "kernel.py:6:5: kernel `k` has no parameter `C`; did you mean \"B\"?; it has x_ptr, y_ptr, B");
 }
 
+TEST(Errors, ATensorWhoseElementsShareAddressesIsRefused) {
+    const std::string copy = source("x_ptr, y_ptr, B: tl.constexpr", kCopy);
+    EXPECT_EQ(error_of(copy, arguments("B=4", {"x_ptr=5x16:fp32:1,1", "y_ptr=8:fp32"})),
+              "kernel.py:6:7: elements of `x_ptr` share an address, or rows lie between each other's "
+              "elements: pass a "
+              "tensor each of whose strides steps over all that lies within");
+    for (const std::string x :
+         {"x_ptr=2x4:fp32:9,2", "x_ptr=4x2:fp32:1,4", "x_ptr=3x8:fp32:0,1", "x_ptr=1x8:fp32:1,1"})
+        EXPECT_EQ(analysed(copy, arguments("B=4", {x, "y_ptr=8:fp32"})).tiles.size(), 2U) << x;
+}
+
 TEST(Errors, AnUndefinedNameIsNamed) {
     EXPECT_EQ(error_of(source("y_ptr", "    tl.store(y_ptr + nothing, 0)\n"), {}),
               "kernel.py:7:22: `nothing` is neither a variable of the kernel nor a constant of the file; "

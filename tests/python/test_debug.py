@@ -105,3 +105,15 @@ debug.check_footprints(right.right, (1,), torch.zeros(4), torch.zeros(4, dtype=t
         env={**os.environ, "TRITON_INTERPRET": "0"},
     )  # fmt: skip
     assert result.returncode == 1 and "set TRITON_INTERPRET=1" in result.stderr, result.stderr[-2000:]
+
+
+def test_elements_of_one_address_are_in_a_footprint_together():
+    import numpy as np
+    import torch
+    from syncopate.debug import Places, Touch, outside
+
+    x = torch.arange(8.0).expand(3, 8)
+    analysis = {"tiles": [(0, {"x": [((0, 1), (0, 4))]}, {}, [], [])]}
+    touched = Touch(0, False, x.data_ptr() + 4 * np.arange(6), "kernel.py", 7)
+    (found,) = outside([touched], Places({"x": x}), analysis)
+    assert [column for _, column in found.elements] == [4, 5]

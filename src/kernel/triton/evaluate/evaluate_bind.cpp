@@ -40,6 +40,19 @@ Value real_argument(double number, const Parameter& declared) {
     return made;
 }
 
+/// Whether an address does not tell which element it is: some stride does not step over the axes of smaller
+/// ones. Axes that are expanded do not count: each of their elements is the same one.
+bool is_interleaved(const TensorView& view) {
+    Wide within = 0;  // from the first to the last element of the smaller axes
+    for (auto axis = view.by_stride.rbegin(); axis != view.by_stride.rend(); ++axis) {
+        const auto d = static_cast<std::size_t>(*axis);
+        if (view.shape[d] <= 1 || view.strides[d] == 0) continue;
+        if (view.strides[d] <= within) return true;
+        within += static_cast<Wide>(view.shape[d] - 1) * view.strides[d];
+    }
+    return false;
+}
+
 /// The least and the largest whole number of a type, as far as 64 signed bits hold them; nothing for others.
 std::optional<std::pair<std::int64_t, std::int64_t>> integer_range(plan::DType dtype) {
     const std::string_view name = plan::name_of(dtype);
@@ -130,6 +143,10 @@ Status Evaluator::check_tensor(const std::string& name, const TensorArgument& te
             where, "tensor `" + name +
                        "` has a negative extent or stride: give those of the memory that it lies in");
     }
+    if (tensor.block.empty() && is_interleaved(view))
+        return module_.error(where, "elements of `" + name +
+                                        "` share an address, or rows lie between each other's elements: pass "
+                                        "a tensor each of whose strides steps over all that lies within");
     if (std::any_of(tensor.block.begin(), tensor.block.end(), [](std::int64_t x) { return x < 1; })) {
         return module_.error(where, "the block of descriptor `" + name +
                                         "` has an extent below 1: give at least 1 for each axis");
