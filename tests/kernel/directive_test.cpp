@@ -109,6 +109,26 @@ TEST(Directive, AFootprintStatedByHandReplacesOneThatDependsOnData) {
               "`tl.load(i_ptr + r)` (line 9); state what a tile touches with `# @sy.reads x_ptr[…]`");
 }
 
+TEST(Directive, AFootprintIsNotStatedNarrowerThanWhatIsSurelyTouched) {
+    const std::string signature = "x_ptr, y_ptr, n, B: tl.constexpr";
+    const Arguments args = arguments("n=20,B=8", {"x_ptr=24:fp32", "y_ptr=24:fp32"});
+    const auto kernel = [&](const std::string& directive, const std::string& load) {
+        return source(signature, "    # @sy." + directive +
+                                     "\n    pid = tl.program_id(0)\n    r = pid * B + tl.arange(0, B)\n" +
+                                     "    tl.store(y_ptr + r, tl.load(" + load + "))\n");
+    };
+    EXPECT_EQ(error_of(kernel("reads x_ptr[pid * B]", "x_ptr + r"), args),
+              "kernel.py:6:7: tile 0 reads x_ptr[1:8], which this does not state");
+    EXPECT_EQ(error_of(kernel("writes y_ptr[8:(pid + 1) * B]", "x_ptr + r"), args),
+              "kernel.py:6:7: tile 0 writes y_ptr[0:8], which this does not state");
+    const Kernel wide = analysed(kernel("reads x_ptr[:]", "x_ptr + r"), args);
+    EXPECT_EQ(wide.tiles[1].reads.at("x_ptr"), (plan::Region{{0, 24}}));
+    // What a mask leaves out a person may know.
+    const Kernel masked =
+        analysed(kernel("reads x_ptr[pid * B]", "x_ptr + r, mask=tl.load(x_ptr + r) > n"), args);
+    EXPECT_EQ(masked.tiles[1].reads.at("x_ptr"), (plan::Region{{8, 9}}));
+}
+
 TEST(Directive, HostDirectivesBelongInHostCode) {
     EXPECT_EQ(error_after("# @sy.tile_id", "# @sy.kernel_launch"),
               "kernel.py:31:36: `@sy.kernel_launch` belongs in host code, not in a kernel: move it there");

@@ -223,6 +223,7 @@ Status Analysis::number_tiles(Kernel& kernel) {
     TileMaker maker(evaluator_.found, evaluator_.memory_names, evaluator_.tensors,
                     loops.tiles_differ ? std::move(loops.index) : std::vector<std::int32_t>{});
     for (const TileRecord& record : records) kernel.tiles.push_back(maker.make(record));
+    if (maker.beyond()) return contradiction(*maker.beyond());
     for (std::size_t loop = 0; loop < maker.uneven().size(); ++loop) {
         if (!maker.uneven()[loop]) continue;
         loops.loops[loop].divisible = false;

@@ -42,6 +42,20 @@ Status Analysis::check_directives(const Kernel& kernel) {
     return Done{};
 }
 
+/// Of a footprint that is stated narrower than what the kernel was followed to touch.
+Error Analysis::contradiction(const TileMaker::Beyond& beyond) const {
+    const std::string& name = evaluator_.memory_names[static_cast<std::size_t>(beyond.memory)];
+    const DirectiveKind kind = beyond.write ? DirectiveKind::writes : DirectiveKind::reads;
+    const auto stated = std::ranges::find_if(directives_, [&](const Directive& d) {
+        return d.kind == kind && d.param >= 0 &&
+               function_.parameters[static_cast<std::size_t>(d.param)].name + d.item == name;
+    });
+    const SourceRange& where = stated == directives_.end() ? function_.name_range : stated->where;
+    return module_.error(where, "tile " + std::to_string(beyond.tile) +
+                                    (beyond.write ? " writes " : " reads ") + name +
+                                    plan::to_string(beyond.region) + ", which this does not state");
+}
+
 /// The value that the statement of a directive has assigned; nullopt where it was not run.
 std::optional<std::int64_t> Analysis::watched(const Directive& d) const {
     const auto found = evaluator_.found.watched.find(d.statement);

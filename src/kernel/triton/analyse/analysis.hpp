@@ -15,6 +15,7 @@
 #include "kernel/triton/evaluate/effort.hpp"
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "kernel/triton/footprints/cover.hpp"
+#include "kernel/triton/footprints/tiles.hpp"
 #include "kernel/triton/sites/sites.hpp"
 #include "kernel/triton/syntax/directive.hpp"
 #include "kernel/triton/syntax/syntax.hpp"
@@ -110,6 +111,7 @@ private:
 
     // analyse_directives.cpp
     Status check_directives(const Kernel& kernel);
+    Error contradiction(const TileMaker::Beyond& beyond) const;
     std::optional<std::int64_t> watched(const Directive& d) const;
     Status check_block(const Directive& d) const;
     Status check_axis_count(const Directive& d, const Kernel& kernel) const;

@@ -206,6 +206,7 @@ Tile TileMaker::make(const TileRecord& record) {
         while (end < order_.size() && place(order_[end]) == place(order_[first])) ++end;
         const Touch& touch = found_.touched[order_[first]];
         const Union& all = united(std::span(order_).subspan(first, end - first));
+        if (all.beyond && !beyond_) beyond_ = Beyond{touch.param, touch.write, *all.beyond, record.id};
         if (all.boxes.empty()) continue;
         const std::string& name = names_[static_cast<std::size_t>(touch.param)];
         (touch.write ? tile.write_boxes : tile.read_boxes)[name] =
@@ -341,6 +342,7 @@ const TileMaker::Union& TileMaker::moved(std::span<const std::uint32_t> touches)
     const auto move = [&](plan::Interval& interval) { interval = {interval.begin + by, interval.end + by}; };
     for (plan::Region& box : made.boxes) move(box[d]);
     if (!made.boxes.empty()) move(made.around[d]);
+    if (made.beyond) move((*made.beyond)[d]);
     for (LoopRead& read : made.reads) {
         if (read.dim == first.along) read.base += by;
         for (plan::Region& box : read.boxes) move(box[d]);
@@ -385,12 +387,31 @@ void TileMaker::unite_all(Union& made, std::span<const std::uint32_t> touches) c
                 unite(boxes, std::move(region));
         }
     }
-    if (boxes.empty()) return;
     if (boxes.size() > kMostToMerge) boxes = disjoint(boxes, 0);
     simplify(boxes);
-    made.around = boxes.front();
-    for (std::size_t i = 1; i < boxes.size(); ++i) made.around = plan::bounding_box(made.around, boxes[i]);
+    if (!boxes.empty()) made.around = boxes.front();
+    for (const plan::Region& box : boxes) made.around = plan::bounding_box(made.around, box);
     made.boxes = std::move(boxes);
+    find_beyond(made, touches);
+}
+
+/// Where a stated footprint stands for accesses that were followed, what these surely touch lies in it.
+void TileMaker::find_beyond(Union& made, std::span<const std::uint32_t> touches) const {
+    for (const std::uint32_t i : touches) {
+        const Touch& touch = found_.touched[i];
+        if (!touch.shadow || !touch.exact) continue;
+        const std::size_t rank = tensors_[static_cast<std::size_t>(touch.param)].shape.size();
+        for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
+            const Box box = box_of(touch, b);
+            std::vector<plan::Region> left{
+                plan::Region(box.begin(), box.begin() + static_cast<std::ptrdiff_t>(rank))};
+            if (plan::is_empty(left.front())) continue;
+            for (const plan::Region& stated : made.boxes) plan::take(left, stated);
+            if (left.empty()) continue;
+            made.beyond = left.front();
+            return;
+        }
+    }
 }
 
 bool set_recorded_coordinates(Kernel& kernel, const std::vector<TileRecord>& records) {

@@ -25,6 +25,14 @@ public:
     TileMaker(const Findings& found, const std::vector<std::string>& names,
               const std::vector<TensorView>& tensors, std::vector<std::int32_t> loops);
     [[nodiscard]] Tile make(const TileRecord& record);
+    /// What some tile surely touches of a parameter, and no stated footprint holds.
+    struct Beyond {
+        std::int32_t memory = -1;
+        bool write = false;
+        plan::Region region;
+        std::int64_t tile = 0;
+    };
+    [[nodiscard]] const std::optional<Beyond>& beyond() const { return beyond_; }
     /// By loop: a tile runs it several times, and not always as often.
     [[nodiscard]] const std::vector<bool>& uneven() const { return uneven_; }
 
@@ -33,7 +41,8 @@ private:
         SharedBoxes::List boxes;
         plan::Region around;
         bool exact = true;
-        std::vector<LoopRead> reads;  ///< empty where none is in a loop
+        std::vector<LoopRead> reads;         ///< empty where none is in a loop
+        std::optional<plan::Region> beyond;  ///< surely touched, but in no stated box
     };
     /// What tiles of a line touch of a parameter: the same, moved along one axis.
     struct Moved {
@@ -47,6 +56,7 @@ private:
     void note_trips(Tile& tile, const TileRecord& record);
     const Union& moved(std::span<const std::uint32_t> touches);
     void unite_all(Union& made, std::span<const std::uint32_t> touches) const;
+    void find_beyond(Union& made, std::span<const std::uint32_t> touches) const;
     void push_key(std::span<const std::uint32_t> touches, std::int64_t back);
     [[nodiscard]] Box box_of(const Touch& touch, std::uint32_t b) const;
     const Union& of_one(const Touch& touch);
@@ -65,6 +75,7 @@ private:
     std::vector<std::uint32_t> order_;
     std::vector<std::int32_t> loops_;
     std::size_t num_loops_ = 0;
+    std::optional<Beyond> beyond_;  // of the first tile that has some
     std::vector<bool> uneven_;
     std::map<std::vector<std::int64_t>, std::shared_ptr<const std::vector<std::int64_t>>> trips_;
 };
