@@ -466,6 +466,7 @@ TEST(FusedOp, NamesTheContributionThatDoesNotArriveAndTheChunkThatIsNotMade) {
         RANK_CHECK(heap, heap.error().to_string());
         auto op = FusedOp::create(*heap, schedule, {.name = "rs", .deadline_ms = rank == 0 ? 300 : 600'000});
         RANK_CHECK(op, op.error().to_string());
+        RANK_CHECK(barrier((*heap)->rendezvous(), "ready"), "rendezvous");
         RANK_CHECK((*op)->begin_call(), "begin");
         // Rank 1's kernel makes nothing, so rank 0 lacks its contribution.
         if (rank == 0) run_kernel(**op, [](int) { return true; });
@@ -494,6 +495,8 @@ TEST(FusedOp, ACallThatIsLeftIsGivenUpOnAllRanksAtOnce) {
         auto op = FusedOp::create(*heap, schedule, {.name = "rs", .deadline_ms = 600'000});
         RANK_CHECK(op, op.error().to_string());
         RANK_CHECK((*op)->begin_call(), "begin");
+        // A rank that begins later would be told at once.
+        RANK_CHECK(barrier((*heap)->rendezvous(), "begun"), "rendezvous");
         if (rank == 1) {
             const Status early = (*op)->synchronize();
             RANK_CHECK(!early && early.error().message == "op 'rs': its call has not ended", "synchronize");
@@ -518,6 +521,7 @@ TEST(FusedOp, NamesRankOpChunkAndSignalWhenOneDoesNotArrive) {
         schedule.ranks[2].transfers[0].posts.clear();
         auto op = FusedOp::create(*heap, schedule, {.name = "ag", .deadline_ms = rank == 0 ? 700 : 600'000});
         RANK_CHECK(op, op.error().to_string());
+        RANK_CHECK(barrier((*heap)->rendezvous(), "ready"), "rendezvous");
         Status begun = (*op)->begin_call();
         RANK_CHECK(begun, begun.error().to_string());
         const bool finished = run_kernel(**op, [](int) { return true; });
