@@ -354,6 +354,21 @@ def check_inductor(mesh) -> None:
         inductor.disable()
 
 
+def check_groups_of_a_cached_graph(mesh) -> None:
+    """A graph is found again only among groups of the same names, sizes and backends."""
+    one = inductor.Pass(None)
+    before = one.uuid()
+    again = dist.new_group(list(range(dist.get_world_size())))
+    expect(one.uuid() != before, "another group")
+    name = again.group_name
+    dist.destroy_process_group(again)
+    expect(one.uuid() == before, "the group is gone")
+    alone = [dist.new_group([rank], group_desc=name) for rank in range(dist.get_world_size())]
+    own = alone[dist.get_rank()]
+    expect((own.group_name, 1, "gloo") in inductor.groups(), f"{inductor.groups()}")
+    dist.destroy_process_group(own)
+
+
 def check_what_would_be_slower(mesh) -> None:
     """It is left, with both times, by the estimate for a GPU; what would not be is fused."""
     group, w = dist.group.WORLD, torch.randn(16, 24, generator=torch.Generator().manual_seed(1))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import distributed
 from torch._inductor import config, custom_graph_pass
 from torch._inductor.pattern_matcher import stable_topological_sort
 from torch.fx import Graph, Node
@@ -63,7 +64,13 @@ class Pass(custom_graph_pass.CustomGraphPass):
             return None
         # What calls.refusal and calls.slower look at: a graph that was left is not to be found where it would be rewritten.
         machine = os.environ.get("TRITON_INTERPRET"), torch.cuda.is_available(), calls.known_by()
-        return custom_graph_pass.get_hash_for_files(FILES, torch.__version__), machine, *others
+        return custom_graph_pass.get_hash_for_files(FILES, torch.__version__), machine, groups(), *others
+
+
+def groups() -> tuple[tuple[str, int, str], ...]:
+    """Names, sizes and backends of the process groups there are: a graph has their names only, and its rewriting reads these."""
+    known = distributed.distributed_c10d._world.pg_names if distributed.is_initialized() else {}
+    return tuple(sorted((name, one.size(), distributed.get_backend(one)) for one, name in known.items()))
 
 
 def rewrite(graph: Graph) -> None:
