@@ -23,6 +23,7 @@ from syncopate.torch import report, unfused  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import Shard  # noqa: E402
+from torch.distributed.tensor import parallel as torchs  # noqa: E402
 from torch.distributed.tensor.parallel import parallelize_module  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -322,6 +323,18 @@ def check_three_axes(group: str, size: int) -> None:
     whole = torch.cat(unfused.gather(x.contiguous(), group).chunk(size), 1)
     close(linear(x), nn.functional.linear(whole, weight, bias), "three axes")
     all_fused()
+
+
+def check_uneven_shards_of_rows(group: str, size: int) -> None:
+    """Rows that the ranks cannot share evenly go torch's own way."""
+    mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")
+    made = []
+    for styles in (torchs, sy.parallel):
+        torch.manual_seed(0)
+        pair = nn.Sequential(nn.Linear(16, 4 * size), nn.Linear(4 * size, 16))
+        plan = {"0": styles.ColwiseParallel(), "1": styles.RowwiseParallel(output_layouts=Shard(1))}
+        made.append(parallelize_module(pair, mesh, plan)(data(2, 2 * size + 1, 16, seed=1, own=False)))
+    close(made[1], made[0], "an odd number of rows")
 
 
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]

@@ -122,7 +122,8 @@ class RowwiseParallel(_Fused, parallel.RowwiseParallel):
         wanted = self.output_layouts[0]
         columns = isinstance(given, Shard) and given.dim % x.dim() == x.dim() - 1
         axis = rows_axis(wanted, x.dim())
-        if not columns or (axis is None and wanted != Replicate()):
+        shared = axis is None or x.shape[axis] % mesh.size() == 0
+        if not columns or not shared or (axis is None and wanted != Replicate()):
             return self._plain(module, mesh, plain, x)
         x, name = local(x), mesh.get_group().group_name
         operands = module.weight.to_local().t(), name, _share_of_bias(module, mesh.size())
