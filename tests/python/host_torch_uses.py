@@ -337,6 +337,47 @@ def check_uneven_shards_of_rows(group: str, size: int) -> None:
     close(made[1], made[0], "an odd number of rows")
 
 
+def check_shared_input(group: str, size: int) -> None:
+    """Products that wait for their Linear are made anew where x, a weight or the mode of gradients has changed."""
+    mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")
+
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(16, 8 * size) for _ in range(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.q(x) + self.k(x) * self.v(x)
+
+    plain, heads = Heads(), Heads()
+    heads.load_state_dict(plain.state_dict())
+    columns = dict.fromkeys("qkv", sy.parallel.ColwiseParallel(input_layouts=Shard(0)))
+    for model in (plain, heads):
+        torch.manual_seed(0)
+        parallelize_module(model, mesh, columns)
+    parallelize_module(heads, mesh, sy.parallel.SharedInput("q", "k", "v"))
+    x = data(8, 16, seed=1)
+    exact = plain(x)
+    close(heads(x), exact, "one gather for three")
+    torch._dynamo.reset()
+    close(torch.compile(heads, backend="aot_eager", fullgraph=True)(x), exact, "compiled")
+    with torch.inference_mode():
+        close(heads(x.clone()), exact, "in inference mode")
+    heads.q(x)
+    with torch.no_grad():
+        for model in (plain, heads):
+            model.k.weight.mul_(2)
+            model.v.bias.to_local().mul_(3)
+    close(heads.k(x), plain.k(x), "another weight")
+    heads.q(x)
+    with torch.no_grad():
+        x.mul_(2)
+    close(heads.v(x), plain.v(x), "another x")
+    with torch.no_grad():
+        heads.q(x)
+    expect(heads.k(x).requires_grad, "the product was made without gradients")
+
+
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
 
 

@@ -30,6 +30,12 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
+def version_of(tensor: torch.Tensor) -> int:
+    """How often it was changed in place; tensors of the inference mode do not count that, nor does Dynamo those of DTensors."""
+    uncounted = torch.compiler.is_compiling() or tensor.is_inference()
+    return 0 if uncounted else tensor._version
+
+
 def rows_axis(placement: Placement, dims: int) -> int | None:
     """The axis that a placement shards, if it is one of rows, not of columns."""
     if not isinstance(placement, Shard):
@@ -174,12 +180,14 @@ class _Shared:
     def __init__(self, linears: list[nn.Module]) -> None:
         self.linears = linears
         self.x: torch.Tensor | None = None
+        self.state: tuple[Any, ...] = ()
         self.made: dict[int, torch.Tensor] = {}
 
     def take(
         self, linear: nn.Module, x: torch.Tensor, shard: torch.Tensor, axis: int, mesh: DeviceMesh
     ) -> torch.Tensor:
-        if self.x is not x or id(linear) not in self.made:
+        state = self._state_of(x)
+        if self.x is not x or self.state != state or id(linear) not in self.made:
             moved = shard.movedim(axis, 0)
             products = ops.all_gather_matmuls(
                 moved.reshape(-1, shard.shape[-1]),
@@ -187,7 +195,7 @@ class _Shared:
                 mesh.get_group().group_name,
                 module=", ".join(map(path_of, self.linears)),
             )
-            self.x = x
+            self.x, self.state = x, state
             self.made = {
                 id(one): _unflattened(y if one.bias is None else y + one.bias.to_local(), moved, axis)
                 for one, y in zip(self.linears, products, strict=True)
@@ -196,3 +204,8 @@ class _Shared:
         if not self.made:
             self.x = None
         return y
+
+    def _state_of(self, x: torch.Tensor) -> tuple[Any, ...]:
+        """Changes where products of x would be other ones: with x or a parameter, or with whether gradients are recorded."""
+        read = [x, *(parameter for linear in self.linears for parameter in linear.parameters())]
+        return torch.is_grad_enabled(), *((id(t), version_of(t), version_of(local(t))) for t in read)
