@@ -197,6 +197,9 @@ def check_functions(mesh) -> None:
     def scatter(x, dim=0):
         return functional.reduce_scatter_tensor(x, "sum", dim, group)
 
+    def reduce(x):
+        return functional.all_reduce(x, "sum", group)
+
     def exchange(x):
         return functional.all_to_all_single(x, None, None, group)
 
@@ -255,6 +258,46 @@ def check_functions(mesh) -> None:
             lambda x: scatter((x @ w).double()),
             None,
         ),
+        *(
+            ("left: its product is of another form", lambda x, cut=cut: cut(gather(x)), (8, 16))
+            for cut in (
+                lambda y: torch.cat([y[rank::size] for rank in range(size)], 1) @ half,
+                lambda y: torch.cat([y[4 * rank : 4 * rank + 8] for rank in range(size)], 1) @ half,
+                lambda y: torch.cat(y.chunk(2 * size)[:size], 1) @ half,
+            )
+        ),
+        *(
+            ("left: the product's result is changed before it is sent, by cat", of_columns, (8 * size, 16))
+            for of_columns in (
+                lambda x: scatter(torch.cat([(x @ w)[:, rank::size] for rank in range(size)])),
+                lambda x: scatter(torch.cat([(x @ w)[:, 4 * rank : 4 * rank + 8] for rank in range(size)])),
+                lambda x: scatter(torch.cat((x @ w).chunk(2 * size, 1)[:size])),
+            )
+        ),
+        *(
+            (
+                "left: the product's result is changed before it is sent, by add",
+                lambda x, v=v: reduce(v(x)),
+                shape,
+            )
+            for shape in ((8, 16), (2, 4, 16))
+            for v in (
+                lambda x: x @ w + x.mean(0, keepdim=True) @ w,
+                lambda x: x @ w + x.mean(-2, keepdim=True) @ w,
+                lambda x: x @ w + (x @ w)[..., :1],
+                lambda x: x @ w + 1,
+            )
+        ),
+        *(
+            ("all_gather_matmul", lambda x, behind=behind: behind(gather(x) @ w), (8, 16))
+            for behind in (
+                lambda y: torch.log(y.clamp_min(1e-8)),
+                lambda y: torch.relu(y.to(torch.int32)).to(torch.float32),
+                lambda y: torch.relu(y.to(torch.float8_e4m3fn).to(torch.float32)),
+                lambda y: y.view(-1, 1, 24) * torch.sigmoid(y).view(1, -1, 24),
+            )
+        ),
+        ("left: rewriting it failed: UsageError: K: expected", lambda x: gather(x[:, :0]) @ w[:0], (8, 16)),
         ("left: extents must be multiples of 4", lambda x: gather(x) @ odd, (8, 16)),
         ("left: expected dtype bf16, fp16 or fp32", lambda x: gather(x.double()) @ w.double(), (8, 16)),
         ("left: it reduces by max", lambda x: functional.all_reduce(x @ w, "max", group), (8, 16)),

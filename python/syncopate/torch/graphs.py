@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 aten = torch.ops.aten
 c10d = torch.ops._c10d_functional
@@ -67,6 +68,14 @@ def shape_of(node: Node) -> list[Any]:
     return list(node.meta["val"].shape)
 
 
+def has_shape_of(node: Node, other: Node) -> bool:
+    """As far as it is known: nothing is asked of sizes that are not."""
+    own, others = shape_of(node), shape_of(other)
+    return len(own) == len(others) and all(
+        statically_known_true(a == b) for a, b in zip(own, others, strict=True)
+    )
+
+
 def is_call(node: Any, *targets: Any) -> bool:
     return isinstance(node, Node) and node.op == "call_function" and node.target in targets
 
@@ -90,54 +99,50 @@ class Gathered:
 def gathered_forms(wait: Node, ranks: int) -> Iterator[Gathered]:
     """The wait's result, which holds the shards along its first axis, and what is put together of it along another one."""
     yield Gathered(wait, 0)
-    for user in wait.users:
-        if is_call(user, *SPLITS) and _axis(user, 2) == 0:
-            items = sorted((item for item in user.users), key=lambda item: item.args[1])
-            cat = _cat_of(items, ranks)
-        elif is_call(user, aten.slice.Tensor) and user.args[1:3] == (0, 0):
-            cat = _cat_of(_slices(wait, 0), ranks)
-        else:
+    pieces = [item for user in wait.users for item in (user.users if is_call(user, *SPLITS) else (user,))]
+    for cat in dict.fromkeys(user for piece in pieces for user in piece.users):
+        if not is_call(cat, aten.cat.default) or any(len(piece.users) != 1 for piece in cat.args[0]):
             continue
-        if cat is not None:
-            yield Gathered(cat, _axis(cat, 1) % len(shape_of(cat)))
+        if shards_of(cat.args[0], ranks) == (wait, 0):
+            yield Gathered(cat, _argument(cat, 1, "dim", 0) % len(shape_of(cat)))
 
 
 def scattered_form(tensor: Node, ranks: int) -> Gathered:
     """Of what a reduce-scatter is given: the tensor whose shards along `axis` it is made of."""
-    if not is_call(tensor, aten.cat.default) or _axis(tensor, 1) != 0:
-        return Gathered(tensor, 0)
-    pieces = list(tensor.args[0])
-    if all(is_call(piece, operator.getitem) for piece in pieces):
-        whole, numbers = pieces[0].args[0], [piece.args[1] for piece in pieces]
-        if (
-            is_call(whole, *SPLITS)
-            and numbers == list(range(ranks))
-            and all(p.args[0] is whole for p in pieces)
-        ):
-            return Gathered(whole.args[0], _axis(whole, 2) % len(shape_of(whole.args[0])))
-    if all(is_call(piece, aten.slice.Tensor) for piece in pieces) and len(pieces) == ranks:
-        whole, axis = pieces[0].args[0], pieces[0].args[1]
-        if _slices(whole, axis) == pieces:
-            return Gathered(whole, axis % len(shape_of(whole)))
+    if is_call(tensor, aten.cat.default) and _argument(tensor, 1, "dim", 0) == 0:
+        whole = shards_of(tensor.args[0], ranks)
+        if whole is not None:
+            return Gathered(*whole)
     return Gathered(tensor, 0)
 
 
-def _axis(node: Node, place: int) -> int:
-    return node.args[place] if len(node.args) > place else node.kwargs.get("dim", 0)
-
-
-def _cat_of(pieces: list[Node], ranks: int) -> Node | None:
-    """The concatenation of exactly these, in their order."""
-    if len(pieces) != ranks or any(len(piece.users) != 1 for piece in pieces):
+def shards_of(pieces: Sequence[Node], ranks: int) -> tuple[Node, int] | None:
+    """The tensor and the axis of which `pieces` are the shards: as many as ranks, equal, in order, and together all of it."""
+    places = [_place_of(piece) for piece in pieces]
+    if len(pieces) != ranks or None in places or len({place[:2] for place in places}) != 1:
         return None
-    cat = next(iter(pieces[0].users))
-    return cat if is_call(cat, aten.cat.default) and list(cat.args[0]) == pieces else None
+    whole, axis, _ = places[0]
+    sizes, begins = [shape_of(piece)[axis] for piece in pieces], [begin for *_, begin in places]
+    as_shards = [size * ranks == shape_of(whole)[axis] for size in sizes]
+    as_shards += [begin == index * sizes[0] for index, begin in enumerate(begins)]
+    return (whole, axis) if all(map(statically_known_true, as_shards)) else None
 
 
-def _slices(whole: Node, axis: int) -> list[Node]:
-    """The slices of `whole` along `axis`, in the order of their begins."""
-    found = [user for user in whole.users if is_call(user, aten.slice.Tensor) and user.args[1] == axis]
-    return sorted(found, key=lambda piece: piece.args[2])
+def _place_of(piece: Node) -> tuple[Node, int, Any] | None:
+    """Of an item of a split, or of a slice without gaps: what it is cut out of, along which axis, and where it begins."""
+    if is_call(piece, operator.getitem) and is_call(piece.args[0], *SPLITS):
+        split, index = piece.args
+        whole, axis = split.args[0], _argument(split, 2, "dim", 0) % len(shape_of(split.args[0]))
+        return whole, axis, sum(item.shape[axis] for item in split.meta["val"][:index])
+    if is_call(piece, aten.slice.Tensor) and _argument(piece, 4, "step", 1) == 1:
+        begin = _argument(piece, 2, "start", None) or 0
+        value = begin.meta["val"] if isinstance(begin, Node) else begin
+        return piece.args[0], _argument(piece, 1, "dim", 0) % len(shape_of(piece)), value
+    return None
+
+
+def _argument(node: Node, place: int, name: str, default: Any) -> Any:
+    return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
 
 
 def rows_of(node: Node) -> Iterator[Node]:

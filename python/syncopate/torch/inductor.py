@@ -90,6 +90,8 @@ def rewrite(graph: Graph) -> None:
             reason = str(left)
         except KeyError as missing:  # another pass has put in nodes without their values
             reason = f"the graph does not say {missing} of each node"
+        except Exception as error:  # noqa: BLE001 - whatever it is, the graph is right without it
+            reason = f"rewriting it failed: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         _clear(graph, node)
         rows.append(reports.Rewrite(kind, *described, made, reason, where, module))
         reports.add(rows[-1])

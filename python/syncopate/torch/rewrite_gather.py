@@ -21,6 +21,7 @@ from .writer import (
     position,
     product_of,
     replace,
+    replace_all,
     require_faster,
     require_kernel,
     right_of,
@@ -107,14 +108,14 @@ def _gather_rows(gather: Collective, form: Gathered, products: list[Node]) -> st
     require_faster(gather, "all_gather_matmul", x, widest, kept=True, copied=besides)
     made = write.call(ops.all_gather_matmuls.default, x, ws, gather.group,
                       return_gathered=besides, module=gather.module)  # fmt: skip
+    new = {}
     for index, product in enumerate(products):
         y = in_order(write, form, local, gather.ranks, write.call(operator.getitem, made, index))
-        if is_call(product, ADDMM):
-            y = write.call(aten.add.Tensor, y, product.args[0])
-        replace(product, y)
+        new[product] = write.call(aten.add.Tensor, y, product.args[0]) if is_call(product, ADDMM) else y
     if besides:
         whole = write.call(operator.getitem, made, len(products))
-        replace(gather.wait, write.reshape(whole, shape_of(gather.wait)))
+        new[gather.wait] = write.reshape(whole, shape_of(gather.wait))
+    replace_all(new)
     return "all_gather_matmuls" + f" of {len(products)}" + (" returning x" if besides else "")
 
 
@@ -155,9 +156,9 @@ def _gather_for_gradients(gather: Collective, form: Gathered, products: Sequence
         of_bias=False,
         module=gather.module,
     )
-    y = write.call(operator.getitem, made, 0)
-    replace(first, in_order(write, form, local, gather.ranks, y))
-    replace(second, write.call(aten.permute.default, write.call(operator.getitem, made, 1), [1, 0]))
+    y = in_order(write, form, local, gather.ranks, write.call(operator.getitem, made, 0))
+    gradient = write.call(aten.permute.default, write.call(operator.getitem, made, 1), [1, 0])
+    replace_all({first: y, second: gradient})
     return True
 
 
@@ -186,14 +187,14 @@ def _gather_columns(gather: Collective, form: Gathered, products: list[Node]) ->
     require_faster(gather, "all_gather_matmul", x, widest, columns=True, kept=True, copied=besides)
     made = write.call(ops.all_gather_matmuls.default, x, ws, gather.group,
                       return_gathered=besides, axis=1, module=gather.module)  # fmt: skip
+    new = {}
     for index, product in enumerate(products):
         y = write.call(operator.getitem, made, index)
-        if is_call(product, ADDMM):
-            y = write.call(aten.add.Tensor, y, product.args[0])
-        replace(product, y)
+        new[product] = write.call(aten.add.Tensor, y, product.args[0]) if is_call(product, ADDMM) else y
     if besides:
         whole = write.call(operator.getitem, made, len(products))
-        replace(form.node, write.reshape(whole, shape_of(form.node)))
+        new[form.node] = write.reshape(whole, shape_of(form.node))
+    replace_all(new)
     return f"all_gather_matmuls of {len(products)} of columns" + (" returning x" if besides else "")
 
 

@@ -13,6 +13,7 @@ from .graphs import (
     LeftError,
     aten,
     depends,
+    has_shape_of,
     is_call,
     rows_of,
     scattered_form,
@@ -128,7 +129,9 @@ def _summed(node: Node) -> list[Node]:
         return [node]
     parts = []
     for arg in node.args:
-        way = way_to_matrix(arg) if isinstance(arg, Node) else [node]
+        if not isinstance(arg, Node) or not has_shape_of(arg, node):
+            return [node]
+        way = way_to_matrix(arg)
         if any(len(one.users) > 1 for one in way):
             return [node]
         parts += _summed(way[-1])

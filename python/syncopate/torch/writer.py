@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,3 +202,9 @@ def position(node: Node) -> Any:
 def replace(old: Node, new: Node) -> None:
     if old is not new:
         old.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
+
+
+def replace_all(new: Mapping[Node, Node]) -> None:
+    """By node. All of the new ones are there by then: a rewriting that fails has replaced nothing."""
+    for old, one in new.items():
+        replace(old, one)
