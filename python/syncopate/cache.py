@@ -3,13 +3,14 @@ several streams may be in flight together. All ranks make the same calls, so the
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 
-from . import jit
+from . import jit, prepared  # noqa: F401 - of prepared only that it comes first
 from .group import Group, alive, known
 
 #: Bytes of symmetric heap that all of them may hold on a rank. Beyond, those that were used least recently are closed.
@@ -29,6 +30,9 @@ class Entry:
 
 
 entries: OrderedDict[tuple[Hashable, ...], Entry] = OrderedDict()  # by stream and call, the last used last
+
+#: A forked child has none of the peers. What it forgets here was leaked before (prepared.py, which is imported first).
+os.register_at_fork(after_in_child=entries.clear)
 
 
 def find(what: str, cuda: bool, call: tuple[Hashable, ...], make: Callable[[], Entry]) -> Entry:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import functools
 import math
+import os
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -229,6 +231,17 @@ def _end_all() -> None:
     that dies so, or is not joined, takes the process with it; so they end before."""
     for prepared in list(_alive):
         prepared.end()
+
+
+def _leak_in_child() -> None:
+    """A forked child has the ops, but none of their threads: ending one there would wait for these for ever. So the child's
+    are never destroyed, not at its end either."""
+    for prepared in list(_alive):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(prepared.op))
+    _alive.clear()
+
+
+os.register_at_fork(after_in_child=_leak_in_child)
 
 
 @contextmanager

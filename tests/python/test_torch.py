@@ -79,3 +79,33 @@ def test_a_program_that_closes_nothing_leaves_no_thread_to_the_end_of_the_interp
     outcome = run(sys.executable, "-c", UNCLOSED, PYTHONPATH=str(ROOT / "python"))
     assert outcome.code == 0, outcome.out + outcome.err
     assert sorted(set(outcome.out.splitlines())) == ["during 1", "left 0"]
+
+
+# After a call each of two ranks forks a helper, which ends as programs do; then the ranks call again.
+FORKING = """
+import os, sys, tempfile
+os.environ["TRITON_INTERPRET"] = "1"
+import torch
+import syncopate as sy
+from syncopate import group, ops
+
+folder = tempfile.mkdtemp()
+child = os.fork()
+torch.set_num_threads(1)
+ranks = group.of_folder(folder, int(child == 0), 2, "once", "host")
+operands = torch.ones(8, 16), torch.ones(16, 8), ranks
+ops.all_gather_matmul(*operands)
+helper = os.fork()
+if helper == 0:
+    sy.close()
+    sys.exit(0)
+assert os.waitpid(helper, 0)[1] == 0
+ops.all_gather_matmul(*operands)
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_forked_child_ends_without_the_threads_that_it_does_not_have(run):
+    outcome = run(sys.executable, "-c", FORKING, PYTHONPATH=str(ROOT / "python"))
+    assert outcome.code == 0, outcome.out + outcome.err
