@@ -70,7 +70,7 @@ class Group:
 
 # By process group, which is not kept alive, and device.
 _groups: WeakKeyDictionary[Any, dict[str, Group]] = WeakKeyDictionary()
-_made: Counter[tuple[tuple[int, ...], str]] = Counter()  # groups of these ranks so far, in this process
+_made: Counter[str] = Counter()  # by prefix in the store: groups so far, in this process
 
 
 def alive() -> list[Group]:
@@ -114,11 +114,13 @@ def of_process_group(process_group: Any, device: str) -> Group:
     if device not in devices:
         rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
         ranks = dist.get_process_group_ranks(process_group)
-        # A store outlives process groups: a later one of the same ranks must not find what an earlier one left there.
-        made = _made[tuple(ranks), device]
-        _made[tuple(ranks), device] += 1
+        # Ranks may use groups in another order. A store outlives them: a later group of the same name and ranks must not
+        # find what an earlier one left there.
+        prefix = f"syncopate/{process_group.group_name}/{'-'.join(map(str, ranks))}/{device}"
+        made = _made[prefix]
+        _made[prefix] += 1
         store = dist.PrefixStore(
-            f"syncopate/{'-'.join(map(str, ranks))}/{device}/{made}",
+            f"{prefix}/{made}",
             dist.distributed_c10d._get_default_store(),
         )
 

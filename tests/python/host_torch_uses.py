@@ -19,7 +19,7 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from syncopate import ranks  # noqa: E402
-from syncopate.torch import report, unfused  # noqa: E402
+from syncopate.torch import calls, report, unfused  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import Shard  # noqa: E402
@@ -323,6 +323,22 @@ def check_three_axes(group: str, size: int) -> None:
     whole = torch.cat(unfused.gather(x.contiguous(), group).chunk(size), 1)
     close(linear(x), nn.functional.linear(whole, weight, bias), "three axes")
     all_fused()
+
+
+def check_groups_of_the_same_ranks(group: str, size: int) -> None:
+    """Which of two groups a rank uses first is its own affair."""
+    usual, calls.SETUP_MS = calls.SETUP_MS, 10_000
+    pair = [dist.new_group(list(range(size))) for _ in range(2)]
+    x, w = data(8, 16, seed=1), data(16, 8, seed=2)
+    exact = unfused.gather(x, group) @ w
+    for one in pair if dist.get_rank() == 0 else reversed(pair):
+        calls.group_of(one.group_name, "cpu")
+    for one in pair:
+        close(ops.all_gather_matmul(x, w, one.group_name), exact, one.group_name)
+        sy.close(one)
+    for one in pair:
+        dist.destroy_process_group(one)
+    calls.SETUP_MS = usual
 
 
 def check_uneven_shards_of_rows(group: str, size: int) -> None:
