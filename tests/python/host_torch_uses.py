@@ -341,6 +341,15 @@ def check_groups_of_the_same_ranks(group: str, size: int) -> None:
     calls.SETUP_MS = usual
 
 
+def check_complex_numbers(group: str, size: int) -> None:
+    x, w = (torch.view_as_complex(data(*shape, 2, seed=1)) for shape in ((8, 16), (16, 8)))
+    report.clear()
+    y, exact = ops.all_gather_matmul(x, w, group), unfused.gather(x, group) @ w
+    expect(torch.allclose(y, exact), "complex numbers")
+    (reason,) = (outcome for _, outcome in sy.report().calls)
+    expect(reason == "expected dtype bf16, fp16, fp32 or fp8e4m3, got torch.complex64", reason)
+
+
 def check_uneven_shards_of_rows(group: str, size: int) -> None:
     """Rows that the ranks cannot share evenly go torch's own way."""
     mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")

@@ -21,8 +21,11 @@ SMALL = Tiling(32, 32, 32, 2, -1, "ieee", 2)
 
 
 def key_of(problem: Problem) -> str:
-    """As C++ reads it (tune/problem.hpp)."""
+    """As C++ reads it (tune/problem.hpp). Raises ValueError for a dtype that it has no name of."""
     p = problem
+    for one in (p.dtype, p.out_dtype):
+        if one not in DTYPE_NAMES:
+            raise ValueError(f"expected dtype bf16, fp16, fp32 or fp8e4m3, got {one}")
     inner = f",F={p.f}" if p.f else ""
     dtype = DTYPE_NAMES[p.dtype]
     if p.out_dtype != p.dtype:
@@ -36,9 +39,6 @@ def key_of(problem: Problem) -> str:
 
 def require(problem: Problem) -> None:
     """Raises ValueError for a problem that no operator can do, saying why (tune/problem.hpp)."""
-    for dtype in (problem.dtype, problem.out_dtype):
-        if dtype not in DTYPE_NAMES:
-            raise ValueError(f"expected dtype bf16, fp16, fp32 or fp8e4m3, got {dtype}")
     if objection := _syncopate.tune.problem_objection(key_of(problem)):
         raise ValueError(objection)
 
