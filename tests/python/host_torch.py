@@ -21,11 +21,11 @@ import torch._dynamo.testing  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from syncopate import cache, ranks  # noqa: E402
 from syncopate.torch import calls, gloo, report, unfused  # noqa: E402
-from syncopate.torch import fused as fused_calls  # noqa: E402
 from torch.distributed import _functional_collectives as functional  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import Shard  # noqa: E402
 from torch.distributed.tensor.parallel import parallelize_module  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 ops = torch.ops.syncopate
 
@@ -412,12 +412,16 @@ def check_paths(group: str, size: int) -> None:
         "2": sy.parallel.RowwiseParallel(output_layouts=Shard(0)),
     }
     parallelize_module(pair, mesh, plan)
-    given, run = [], fused_calls.run
-    fused_calls.run = lambda module, *others: [given.append(module), run(module, *others)][1]
-    try:
+    given = []
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+            if op.namespace == "syncopate":
+                given.append(kwargs["module"])
+            return op(*args, **(kwargs or {}))
+
+    with Seen():
         model(data(4, 16, seed=80)).sum().backward()
-    finally:
-        fused_calls.run = run
     expect(set(given) == {"0.0", "0.2"}, f"modules of the calls: {given}")
 
 
@@ -440,6 +444,21 @@ def check_absent(group: str, size: int) -> None:
     dist.barrier()
     calls.deadline = 30.0
     close(ops.all_gather_matmul(x, w, group), exact, "after a fault")
+    usual, calls.SETUP_MS = calls.SETUP_MS, 1000
+    x = data(22, 16, seed=1)
+    if dist.get_rank() == 0:
+        try:
+            ops.all_gather_matmul(x, w, group, module="layers.0.wk")
+        except RuntimeError as error:
+            others = ", ".join(f"rank {rank}" for rank in range(1, size))
+            said = f"syncopate.all_gather_matmul on rank 0: {others} did not come to set it up within 1 s"
+            expect(said in str(error), str(error))
+            expect("in layers.0.wk" in error.__notes__, f"notes: {error.__notes__}")
+        else:
+            expect(False, "the absent rank is noticed where an op is set up")
+    dist.barrier()
+    calls.SETUP_MS = usual
+    close(ops.all_gather_matmul(x, w, group), unfused.gather(x, group) @ w, "after a rank was absent")
 
 
 def check_gathers_over_gloo(group: str, size: int) -> None:

@@ -3,7 +3,9 @@ unfused pair, and counted with the reason; that is decided alike on all ranks, f
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from collections.abc import Hashable
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +25,7 @@ DEVICES = {"cuda": "cuda", "cpu": "host"}
 #: Seconds that any wait of an operator that is made from now on may last.
 deadline = 30.0
 
-#: Milliseconds that ranks may be apart when an operator is set up: others may compile meanwhile.
+#: Milliseconds that ranks may be apart when an operator is set up, whatever its deadline: others may compile meanwhile.
 SETUP_MS = 600_000
 
 
@@ -67,8 +69,8 @@ def _made(
     options: dict[str, Any],
 ) -> cache.Entry:
     given = {key: value for key, value in options.items() if key != "w_transposed"}  # that is each rank's own
-    require_same_call(name, group, f"{list(extents)} {x.dtype} {given}")
-    reason = refusal(x.device.type, group_name)
+    differs = require_same_call(name, group, extents, f"{x.dtype} {given}")
+    reason = differs or refusal(x.device.type, group_name)
     if reason and name != "attention":
         return cache.Entry(group, reason=reason)
     from ..ops import OPERATORS
@@ -91,22 +93,55 @@ def _made(
         operator = kind(*extents, x.dtype, group, strategy=strategy, deadline=deadline, **options)
         operator.prepare()
     except (ValueError, _syncopate.SyncopateError) as error:
-        return cache.Entry(group, reason=str(error))
+        return cache.Entry(group, reason=str(error).partition("\n")[0])  # the rest is where it was raised
     return cache.Entry(group, operator, reason)
 
 
-def require_same_call(name: str, group: Group, call: str) -> None:
+#: Which extent each rank may have its own of, and its name: the pair runs where they differ.
+OWN_EXTENT = {
+    "all_gather_matmul": (1, "N"),
+    "all_to_all_matmul": (1, "N"),
+    "matmul_reduce_scatter": (2, "K"),
+    "matmul_all_reduce": (2, "K"),
+    "matmul_all_to_all": (2, "K"),
+    "feed_forward": (2, "F"),
+}
+
+
+def require_same_call(name: str, group: Group, extents: tuple[int, ...], others: str) -> str:
     """Raises ValueError on all ranks where their calls differ: neither the fused op nor the pair could run, and the pair would
-    hang or crash. Collective."""
+    hang or crash. Where they differ in what each rank may have its own of, says so: the pair can run. Collective."""
     if group.size == 1:
-        return
-    _, put, get = group.keep
-    group.setups += 1
-    put(f"call/{group.setups}/{group.rank}", f"{name} {call}".encode())
-    calls = [get(f"call/{group.setups}/{rank}", SETUP_MS).decode() for rank in range(group.size)]
-    if len(set(calls)) > 1:
-        each = "; ".join(f"rank {rank}: {one}" for rank, one in enumerate(calls))
+        return ""
+    calls = _calls_of_all(name, group, json.dumps([name, extents, others]))
+    own, letter = OWN_EXTENT.get(name, (len(extents), ""))
+    if len({(what, *sizes[:own], *sizes[own + 1 :], rest) for what, sizes, rest in calls}) > 1:
+        each = "; ".join(f"rank {rank}: {' '.join(map(str, one))}" for rank, one in enumerate(calls))
         raise ValueError(f"syncopate.{name}: the ranks' calls differ: {each}")
+    sizes = [sizes[own] for _, sizes, _ in calls] if letter else []
+    return f"{letter} differs between the ranks: {', '.join(map(str, sizes))}" if len(set(sizes)) > 1 else ""
+
+
+def _calls_of_all(name: str, group: Group, call: str) -> list[Any]:
+    """What each rank is about to set up. RuntimeError names those that have not come within SETUP_MS."""
+    _, put, get = group.keep
+    number = group.setups + 1
+    put(f"call/{number}/{group.rank}", call.encode())
+    end, calls, absent, cause = time.monotonic() + SETUP_MS / 1000, [], [], None
+    for rank in range(group.size):
+        left_ms = max(1, int((end - time.monotonic()) * 1000))
+        try:
+            calls.append(json.loads(get(f"call/{number}/{rank}", left_ms)))
+        except RuntimeError as error:  # of the store; each kind of them has its own
+            absent.append(f"rank {rank}")
+            cause = error
+    if absent:
+        raise RuntimeError(
+            f"syncopate.{name} on rank {group.rank}: {', '.join(absent)} did not come to set it up within "
+            f"{SETUP_MS / 1000:g} s: see whether that process has ended, or makes other calls"
+        ) from cause
+    group.setups = number  # where some rank was absent, all meet there again
+    return calls
 
 
 def refusal(device_type: str, group_name: str) -> str:

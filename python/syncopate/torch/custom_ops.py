@@ -33,17 +33,22 @@ TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 
 def custom_op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Defines the op, with one implementation for both devices. `fake`: shapes only. Each op takes one argument more, `rows`:
-    the report of the graph that it is in, which the pass of Inductor's writes there."""
+    the report of the graph that it is in, which the pass of Inductor's writes there. Errors say in which `module`."""
     name = schema.partition("(")[0]
     given, arrow, results = schema.rpartition(") -> ")
 
     def define(implementation: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, rows: str = "", **options: Any) -> Any:
+        def run(*args: Any, rows: str = "", module: str = "", **options: Any) -> Any:
             if rows:
                 report.ran(rows)
-            return implementation(*args, **options)
+            try:
+                return implementation(*args, **options)
+            except Exception as error:
+                if module:
+                    error.add_note(f"in {module}")
+                raise
 
-        def shapes(*args: Any, rows: str = "", **options: Any) -> Any:
+        def shapes(*args: Any, rows: str = "", module: str = "", **options: Any) -> Any:
             return fake(*args, **options)
 
         library.define(f"{given}, str rows=''{arrow}{results}", tags=TAGS)
@@ -111,7 +116,7 @@ def require_shares(x: torch.Tensor, group_name: str) -> None:
     require(x.shape[0] % size == 0, f"rows that {size} ranks can share", x)
 
 
-def _gather(x, w, group_name, bias=None, *, activation="", axis=0, module=""):
+def _gather(x, w, group_name, bias=None, *, activation="", axis=0):
     shards = 1 if axis else unfused.size_of(group_name)
     require_product(x, w, bias, columns_of(axis, group_name), activation, shards)
     return x.new_empty(x.shape[0] * shards, w.shape[1])
@@ -122,14 +127,14 @@ def _gather(x, w, group_name, bias=None, *, activation="", axis=0, module=""):
     "str module='') -> Tensor",
     _gather,
 )
-def all_gather_matmul(x, w, group_name, bias=None, *, activation="", axis=0, module=""):
+def all_gather_matmul(x, w, group_name, bias=None, *, activation="", axis=0):
     shards = 1 if axis else unfused.size_of(group_name)
     require_product(x, w, bias, columns_of(axis, group_name), activation, shards)
-    y = fused.all_gather_matmul(x, w, group_name, bias, activation, axis, module)
+    y = fused.all_gather_matmul(x, w, group_name, bias, activation, axis)
     return unfused.all_gather_matmul(x, w, group_name, bias, activation, axis) if y is None else y
 
 
-def _gathers(x, ws, group_name, *, return_gathered=False, axis=0, module=""):
+def _gathers(x, ws, group_name, *, return_gathered=False, axis=0):
     size = unfused.size_of(group_name)
     require(bool(ws), "at least one w", x)
     for w in ws:
@@ -144,15 +149,15 @@ def _gathers(x, ws, group_name, *, return_gathered=False, axis=0, module=""):
     "-> Tensor[]",
     _gathers,
 )
-def all_gather_matmuls(x, ws, group_name, *, return_gathered=False, axis=0, module=""):
+def all_gather_matmuls(x, ws, group_name, *, return_gathered=False, axis=0):
     require(bool(ws), "at least one w", x)
     for w in ws:
         require_product(x, w, columns=columns_of(axis, group_name))
-    made = fused.all_gather_matmuls(x, ws, group_name, return_gathered, axis, module)
+    made = fused.all_gather_matmuls(x, ws, group_name, return_gathered, axis)
     return unfused.all_gather_matmuls(x, ws, group_name, return_gathered, axis) if made is None else made
 
 
-def _scatter(x, w, group_name, bias=None, *, module=""):
+def _scatter(x, w, group_name, bias=None):
     require_product(x, w, bias)
     return x.new_empty(x.shape[0] // unfused.size_of(group_name), w.shape[1])
 
@@ -161,14 +166,14 @@ def _scatter(x, w, group_name, bias=None, *, module=""):
     "matmul_reduce_scatter(Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str module='') -> Tensor",
     _scatter,
 )
-def matmul_reduce_scatter(x, w, group_name, bias=None, *, module=""):
+def matmul_reduce_scatter(x, w, group_name, bias=None):
     require_product(x, w, bias)
     require_shares(x, group_name)
-    y = fused.sent("matmul_reduce_scatter", x, w, group_name, bias, module)
+    y = fused.sent("matmul_reduce_scatter", x, w, group_name, bias)
     return unfused.matmul_reduce_scatter(x, w, group_name, bias) if y is None else y
 
 
-def _whole(x, w, group_name, bias=None, *, replicated_grad=False, module=""):
+def _whole(x, w, group_name, bias=None, *, replicated_grad=False):
     require_product(x, w, bias)
     return x.new_empty(x.shape[0], w.shape[1])
 
@@ -177,9 +182,9 @@ def _whole(x, w, group_name, bias=None, *, replicated_grad=False, module=""):
     "matmul_all_reduce(Tensor x, Tensor w, str group_name, Tensor? bias=None, *, bool replicated_grad=False, str module='') -> Tensor",
     _whole,
 )
-def matmul_all_reduce(x, w, group_name, bias=None, *, replicated_grad=False, module=""):
+def matmul_all_reduce(x, w, group_name, bias=None, *, replicated_grad=False):
     require_product(x, w, bias)
-    y = fused.sent("matmul_all_reduce", x, w, group_name, bias, module)
+    y = fused.sent("matmul_all_reduce", x, w, group_name, bias)
     return unfused.matmul_all_reduce(x, w, group_name, bias) if y is None else y
 
 
@@ -187,10 +192,10 @@ def matmul_all_reduce(x, w, group_name, bias=None, *, replicated_grad=False, mod
     "matmul_all_to_all(Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str module='') -> Tensor",
     _whole,
 )
-def matmul_all_to_all(x, w, group_name, bias=None, *, module=""):
+def matmul_all_to_all(x, w, group_name, bias=None):
     require_product(x, w, bias)
     require_shares(x, group_name)
-    y = fused.sent("matmul_all_to_all", x, w, group_name, bias, module)
+    y = fused.sent("matmul_all_to_all", x, w, group_name, bias)
     return unfused.matmul_all_to_all(x, w, group_name, bias) if y is None else y
 
 
@@ -198,10 +203,10 @@ def matmul_all_to_all(x, w, group_name, bias=None, *, module=""):
     "all_to_all_matmul(Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str module='') -> Tensor",
     _whole,
 )
-def all_to_all_matmul(x, w, group_name, bias=None, *, module=""):
+def all_to_all_matmul(x, w, group_name, bias=None):
     require_product(x, w, bias)
     require_shares(x, group_name)
-    y = fused.sent("all_to_all_matmul", x, w, group_name, bias, module)
+    y = fused.sent("all_to_all_matmul", x, w, group_name, bias)
     return unfused.all_to_all_matmul(x, w, group_name, bias) if y is None else y
 
 
@@ -212,7 +217,7 @@ def require_block(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activatio
     require_known(activation)
 
 
-def _block(x, w1, w2, group_name, *, activation="", module=""):
+def _block(x, w1, w2, group_name, *, activation=""):
     require_block(x, w1, w2, activation)
     return x.new_empty(x.shape[0], w2.shape[1])
 
@@ -221,9 +226,9 @@ def _block(x, w1, w2, group_name, *, activation="", module=""):
     "feed_forward(Tensor x, Tensor w1, Tensor w2, str group_name, *, str activation='', str module='') -> Tensor",
     _block,
 )
-def feed_forward(x, w1, w2, group_name, *, activation="", module=""):
+def feed_forward(x, w1, w2, group_name, *, activation=""):
     require_block(x, w1, w2, activation)
-    y = fused.feed_forward(x, w1, w2, group_name, activation, module)
+    y = fused.feed_forward(x, w1, w2, group_name, activation)
     return unfused.feed_forward(x, w1, w2, group_name, activation) if y is None else y
 
 
@@ -231,9 +236,7 @@ def feed_forward(x, w1, w2, group_name, *, activation="", module=""):
 ATTENTION = {"causal": False, "kind": "auto", "window": 0, "scale": None, "sharding": "auto"}
 
 
-def _attended(
-    q, k, v, group_name, *, causal=False, kind="auto", window=0, scale=None, sharding="auto", module=""
-):
+def _attended(q, k, v, group_name, *, causal=False, kind="auto", window=0, scale=None, sharding="auto"):
     return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
@@ -242,10 +245,10 @@ def _attended(
     "float? scale=None, str sharding='auto', str module='') -> (Tensor, Tensor)",
     _attended,
 )
-def attention(q, k, v, group_name, *, module="", **options):
+def attention(q, k, v, group_name, **options):
     fits = q.dim() == k.dim() == 4 and k.shape == v.shape
     require(fits, "q [B, H, rows, D] and k, v [B, HKV, rows, D]", q, k, v)
-    return fused.attention(q, k, v, group_name, module, **(ATTENTION | options))
+    return fused.attention(q, k, v, group_name, **(ATTENTION | options))
 
 
 def _attended_gradients(grad, q, k, v, o, lse, group_name, **options):
@@ -261,7 +264,7 @@ def attention_backward(grad, q, k, v, o, lse, group_name, **options):
     return fused.attention_backward(grad, q, k, v, o, lse, group_name, **(ATTENTION | options))
 
 
-def _gradients(grad, x, w, group_name, *, exchanged=False, of_w=True, of_bias=1, module=""):
+def _gradients(grad, x, w, group_name, *, exchanged=False, of_w=True, of_bias=1):
     grad_w = w.new_empty(0)
     if of_w:
         grad_w = w.new_empty(w.shape[1], w.shape[0]).t() if _is_turned(w) else w.new_empty(w.shape)
@@ -277,12 +280,12 @@ def _gradients(grad, x, w, group_name, *, exchanged=False, of_w=True, of_bias=1,
     "int of_bias=1, str module='') -> (Tensor, Tensor, Tensor)",
     _gradients,
 )
-def sent_matmul_backward(grad, x, w, group_name, *, exchanged, of_w=True, of_bias=1, module=""):
+def sent_matmul_backward(grad, x, w, group_name, *, exchanged, of_w=True, of_bias=1):
     """Gradients of x, w and a bias of matmul_reduce_scatter, or with `exchanged` of matmul_all_to_all: what comes to this
     rank is multiplied by the transposed w as it arrives, and then by x where it lies in the heap. `of_bias`: the bias's
     axes."""
     name = "all_to_all_matmul" if exchanged else "all_gather_matmul"
-    made = fused.kept(name, grad, w.t(), group_name, module, copied=of_bias == 2)
+    made = fused.kept(name, grad, w.t(), group_name, copied=of_bias == 2)
     if made is None:
         whole = (unfused.exchange if exchanged else unfused.gather)(grad, group_name)
         made = torch.mm(whole, w.t()), whole
@@ -310,10 +313,10 @@ def _with_others(grad_x, whole, x, w, of_w, of_bias):
     "str module='') -> (Tensor, Tensor, Tensor)",
     _gradients,
 )
-def matmul_all_reduce_backward(grad, x, w, group_name, *, of_w=True, of_bias=1, module=""):
+def matmul_all_reduce_backward(grad, x, w, group_name, *, of_w=True, of_bias=1):
     """The same of matmul_all_reduce, where the gradients of all ranks are to be summed: by a reduce-scatter, and a gather
     beside the product. What is not fused is one all-reduce."""
-    made = fused.reduced(grad, w.t(), group_name, module, copied=of_bias == 2)
+    made = fused.reduced(grad, w.t(), group_name, copied=of_bias == 2)
     if made is None:
         whole = unfused.reduce(grad, group_name)
         made = torch.mm(whole, w.t()), whole

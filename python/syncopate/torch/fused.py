@@ -1,5 +1,5 @@
 """Calls of the operators with operands of any layout. Each function returns None where nothing fused does: calls.py counts
-why, and the caller runs something else. Shapes are those of syncopate.ops; `module` names the user's module in errors."""
+why, and the caller runs something else. Shapes are those of syncopate.ops."""
 
 from __future__ import annotations
 
@@ -29,14 +29,12 @@ def weight(w: torch.Tensor) -> tuple[torch.Tensor, bool]:
     return rows(w), False
 
 
-def run(module: str, operator: Any, *arguments: Any, **named: Any) -> torch.Tensor:
-    """One call. An error of it says in which of the user's modules, and ends the operator."""
+def run(operator: Any, *arguments: Any, **named: Any) -> torch.Tensor:
+    """One call. An error of it ends the operator."""
     try:
         return operator(*arguments, **named)
-    except _syncopate.SyncopateError as error:
+    except _syncopate.SyncopateError:
         cache.forget(operator)
-        if module:
-            error.add_note(f"in {module}")
         raise
 
 
@@ -47,7 +45,6 @@ def all_gather_matmul(
     bias: torch.Tensor | None = None,
     activation: str = "",
     axis: int = 0,
-    module: str = "",
 ) -> torch.Tensor | None:
     given, transposed = weight(w)
     operator = calls.find(
@@ -62,7 +59,7 @@ def all_gather_matmul(
     )
     if operator is None:
         return None
-    return run(module, operator, rows(x), given, None, None if bias is None else bias.contiguous())
+    return run(operator, rows(x), given, None, None if bias is None else bias.contiguous())
 
 
 def all_gather_matmuls(
@@ -71,12 +68,11 @@ def all_gather_matmuls(
     group_name: str,
     return_gathered: bool = False,
     axis: int = 0,
-    module: str = "",
 ) -> list[torch.Tensor] | None:
     """The widest product runs beside the gather, the others on what it has gathered. To be returned, that is a new
     tensor, which the widest one's call fills."""
     first = max(range(len(ws)), key=lambda i: ws[i].shape[1])
-    made = kept("all_gather_matmul", x, ws[first], group_name, module, copied=return_gathered, axis=axis)
+    made = kept("all_gather_matmul", x, ws[first], group_name, copied=return_gathered, axis=axis)
     if made is None:
         return None
     y, whole = made
@@ -89,7 +85,6 @@ def kept(
     x: torch.Tensor,
     w: torch.Tensor,
     group_name: str,
-    module: str = "",
     copied: bool = False,
     axis: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -97,16 +92,14 @@ def kept(
     of the same shape. `copied`: it is the caller's, a new tensor."""
     m = x.shape[0] * (size_of(group_name) if name == "all_gather_matmul" and not axis else 1)
     operator, given = _keeping(name, x, m, w, group_name, copied, axis)
-    return None if operator is None else _with_gathered(operator, x, given, module)
+    return None if operator is None else _with_gathered(operator, x, given)
 
 
-def _with_gathered(
-    operator: Any, x: torch.Tensor, given: torch.Tensor, module: str
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _with_gathered(operator: Any, x: torch.Tensor, given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     if not operator.copied:
-        return run(module, operator, rows(x), given), operator.gathered()
+        return run(operator, rows(x), given), operator.gathered()
     whole = x.new_empty(operator.m, operator.k)
-    return run(module, operator, rows(x), given, copy=whole), whole
+    return run(operator, rows(x), given, copy=whole), whole
 
 
 def _keeping(
@@ -127,7 +120,7 @@ def _keeping(
 
 
 def reduced(
-    x: torch.Tensor, w: torch.Tensor, group_name: str, module: str = "", copied: bool = False
+    x: torch.Tensor, w: torch.Tensor, group_name: str, copied: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """all_reduce(x) @ w and all_reduce(x), that in the heap or not as of `kept`: the all-reduce is a reduce-scatter,
     and a gather beside the product."""
@@ -137,7 +130,7 @@ def reduced(
         )
         return None
     operator, given = _keeping("all_gather_matmul", x, x.shape[0], w, group_name, copied)
-    return None if operator is None else _with_gathered(operator, scatter(x, group_name), given, module)
+    return None if operator is None else _with_gathered(operator, scatter(x, group_name), given)
 
 
 def sent(
@@ -146,7 +139,6 @@ def sent(
     w: torch.Tensor,
     group_name: str,
     bias: torch.Tensor | None = None,
-    module: str = "",
 ) -> torch.Tensor | None:
     """A call of an operator of x [M, K] and w: what it makes is sent, or x is exchanged."""
     given, transposed = weight(w)
@@ -155,7 +147,7 @@ def sent(
     operator = calls.find(name, x, group_name, extents, w_transposed=transposed, bias=axes)
     if operator is None:
         return None
-    return run(module, operator, rows(x), given, None, None if bias is None else bias.contiguous())
+    return run(operator, rows(x), given, None, None if bias is None else bias.contiguous())
 
 
 def feed_forward(
@@ -164,11 +156,10 @@ def feed_forward(
     w2: torch.Tensor,
     group_name: str,
     activation: str = "",
-    module: str = "",
 ) -> torch.Tensor | None:
     extents = (x.shape[0] * size_of(group_name), x.shape[1], w1.shape[1], w2.shape[1])
     operator = calls.find("feed_forward", x, group_name, extents, activation=activation)
-    return None if operator is None else run(module, operator, rows(x), rows(w1), rows(w2))
+    return None if operator is None else run(operator, rows(x), rows(w1), rows(w2))
 
 
 def attention_operator(q: torch.Tensor, k: torch.Tensor, group_name: str, **options: Any) -> Any:
@@ -182,10 +173,10 @@ def attention_operator(q: torch.Tensor, k: torch.Tensor, group_name: str, **opti
 
 
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group_name: str, module: str = "", **options: Any
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group_name: str, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     operator = attention_operator(q, k, group_name, **options)
-    return run(module, operator, q.contiguous(), k.contiguous(), v.contiguous())
+    return run(operator, q.contiguous(), k.contiguous(), v.contiguous())
 
 
 def attention_backward(
