@@ -298,7 +298,8 @@ def check_functions(mesh) -> None:
             )
         ),
         ("left: rewriting it failed: UsageError: K: expected", lambda x: gather(x[:, :0]) @ w[:0], (8, 16)),
-        ("left: extents must be multiples of 4", lambda x: gather(x) @ odd, (8, 16)),
+        ("left: extents must be multiples of 4", lambda x: reduce(x @ odd), (8, 16)),
+        ("all_gather_matmul", lambda x: gather(x) @ odd, (8, 16)),  # this N may be another one on other ranks
         ("left: expected dtype bf16, fp16 or fp32", lambda x: gather(x.double()) @ w.double(), (8, 16)),
         ("left: it reduces by max", lambda x: functional.all_reduce(x @ w, "max", group), (8, 16)),
         ("left: its product is of another form", lambda x: torch.bmm(gather(x).view(2, -1, 16), pair), None),
@@ -395,6 +396,35 @@ def check_inductor(mesh) -> None:
         inductor.enable()
         run(plain, True, "enabled later", cached=1)
         inductor.disable()
+
+
+def check_uneven_shards(mesh) -> None:
+    """Shards of several sizes: all ranks rewrite their graphs alike, and run the pair."""
+    size = dist.get_world_size()
+
+    def made() -> nn.Module:
+        torch.manual_seed(0)
+        pair = nn.Sequential(nn.Linear(16, 4 * size + 1, bias=False), nn.Linear(4 * size + 1, 8, bias=False))
+        columns = ColwiseParallel(input_layouts=Shard(0), use_local_output=False)
+        return parallelize_module(pair, mesh, {"0": columns, "1": RowwiseParallel()})
+
+    usual, calls.SETUP_MS = calls.SETUP_MS, 60_000
+    x = torch.randn(8, 16, generator=torch.Generator().manual_seed(dist.get_rank()))
+    eager, model = made(), made()
+    report.clear()
+    torch._dynamo.reset()
+    exact, y = eager(x), torch.compile(model, backend=rewritten, fullgraph=True)(x)
+    close(y, exact, "uneven shards")
+    exact.square().mean().backward()
+    y.square().mean().backward()
+    for one, other in zip(model.parameters(), eager.parameters(), strict=True):
+        close(one.grad.to_local(), other.grad.to_local(), "a gradient of uneven shards")
+    said = sy.inductor.report()
+    expect(not said.left, f"left:\n{said}")
+    lengths = ", ".join(str(len(shard)) for shard in torch.empty(4 * size + 1).chunk(size))
+    for name, letter in (("all_gather_matmul", "N"), ("matmul_all_reduce", "K")):
+        expect((name, f"{letter} differs between the ranks: {lengths}") in said.calls, f"{said}")
+    calls.SETUP_MS = usual
 
 
 def check_groups_of_a_cached_graph(mesh) -> None:

@@ -22,7 +22,7 @@ from syncopate import ranks  # noqa: E402
 from syncopate.torch import calls, report, unfused  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
-from torch.distributed.tensor import Shard  # noqa: E402
+from torch.distributed.tensor import Shard, distribute_tensor  # noqa: E402
 from torch.distributed.tensor import parallel as torchs  # noqa: E402
 from torch.distributed.tensor.parallel import parallelize_module  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
@@ -360,6 +360,16 @@ def check_uneven_shards_of_rows(group: str, size: int) -> None:
         plan = {"0": styles.ColwiseParallel(), "1": styles.RowwiseParallel(output_layouts=Shard(1))}
         made.append(parallelize_module(pair, mesh, plan)(data(2, 2 * size + 1, 16, seed=1, own=False)))
     close(made[1], made[0], "an odd number of rows")
+    rows = distribute_tensor(data(2 * size + 1, 16, seed=1, own=False), mesh, [Shard(0)])
+    made = []
+    for styles in (torchs, sy.parallel):  # columns, and rows that come, of other sizes on other ranks
+        torch.manual_seed(0)
+        pair = nn.Sequential(nn.Linear(16, 4 * size + 1), nn.Linear(4 * size + 1, 16))
+        columns = styles.ColwiseParallel(input_layouts=Shard(0), use_local_output=False)
+        parallelize_module(pair, mesh, {"0": columns, "1": styles.RowwiseParallel()})
+        made.append((pair(rows), pair(data(8, 16, seed=1))))
+    for one, other in zip(*made, strict=True):
+        close(one, other, "columns and rows of other sizes")
 
 
 def check_shared_input(group: str, size: int) -> None:

@@ -9,7 +9,7 @@
 
 A Linear whose input is sharded along an axis of rows is an all-gather and a product, one whose output is to be sharded
 so a product and a reduce-scatter, one whose output is to be replicated a product and an all-reduce. Anything else is
-done as torch's style of that name does it.
+done as torch's style of that name does it, and so is what the ranks have no equal shares of.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ ops = torch.ops.syncopate
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def even(tensor: torch.Tensor, axis: int, mesh: DeviceMesh) -> bool:
+    """Whether the ranks have equal shares of it along `axis`. Of a DTensor all of them know that alike."""
+    return not isinstance(tensor, DTensor) or tensor.shape[axis] % mesh.size() == 0
 
 
 def version_of(tensor: torch.Tensor) -> int:
@@ -98,7 +103,7 @@ class ColwiseParallel(_Fused, parallel.ColwiseParallel):
     def _forward(self, module: nn.Module, mesh: DeviceMesh, plain: Any, x: torch.Tensor) -> torch.Tensor:
         given = x.placements[0] if isinstance(x, DTensor) else self.input_layouts[0]
         axis = rows_axis(given, x.dim())
-        if axis is None:
+        if axis is None or not even(x, axis, mesh) or not even(module.weight, 0, mesh):
             return self._plain(module, mesh, plain, x)
         shared = getattr(module, "_syncopate_shared", None)
         shard = local(x)
@@ -128,7 +133,7 @@ class RowwiseParallel(_Fused, parallel.RowwiseParallel):
         wanted = self.output_layouts[0]
         columns = isinstance(given, Shard) and given.dim % x.dim() == x.dim() - 1
         axis = rows_axis(wanted, x.dim())
-        shared = axis is None or x.shape[axis] % mesh.size() == 0
+        shared = even(module.weight, 1, mesh) and (axis is None or x.shape[axis] % mesh.size() == 0)
         if not columns or not shared or (axis is None and wanted != Replicate()):
             return self._plain(module, mesh, plain, x)
         x, name = local(x), mesh.get_group().group_name
@@ -189,16 +194,17 @@ class _Shared:
         state = self._state_of(x)
         if self.x is not x or self.state != state or id(linear) not in self.made:
             moved = shard.movedim(axis, 0)
+            linears = [one for one in self.linears if even(one.weight, 0, mesh)]
             products = ops.all_gather_matmuls(
                 moved.reshape(-1, shard.shape[-1]),
-                [one.weight.to_local().t() for one in self.linears],
+                [one.weight.to_local().t() for one in linears],
                 mesh.get_group().group_name,
-                module=", ".join(map(path_of, self.linears)),
+                module=", ".join(map(path_of, linears)),
             )
             self.x, self.state = x, state
             self.made = {
                 id(one): _unflattened(y if one.bias is None else y + one.bias.to_local(), moved, axis)
-                for one, y in zip(self.linears, products, strict=True)
+                for one, y in zip(linears, products, strict=True)
             }
         y = self.made.pop(id(linear))
         if not self.made:

@@ -95,25 +95,27 @@ def _operands(tensor: Node, whole: Node | None = None) -> tuple[Node, Node, Node
     if whole is not None and whole is not tensor and any(not depends(tensor, user) for user in whole.users):
         raise LeftError("the product is read elsewhere, too")
     if is_call(matrix, MM):
-        require_kernel(*matrix.args)
-        return (*matrix.args, None)
+        a, b = matrix.args
+        require_kernel(b, a)
+        return a, b, None
     if is_call(matrix, ADDMM) and not matrix.kwargs:
         _, a, b = matrix.args
         bias = bias_of(matrix, whole=True)
         if bias is None:
             raise LeftError("what the product adds is of another shape or dtype")
-        require_kernel(a, b)
+        require_kernel(b, a)
         return a, b, bias
     parts = _summed(matrix)
     if len(parts) > 1 and all(is_call(part, MM) for part in parts):
         longest = max(parts, key=_depth)
         others = [part for part in parts if part is not longest]
-        require_kernel(*longest.args)
+        a, b = longest.args
+        require_kernel(b, a)
         write = Writer(matrix, matrix)
         added = others[0]
         for part in others[1:]:
             added = write.call(aten.addmm.default, added, *part.args)
-        return (*longest.args, added)
+        return a, b, added
     raise LeftError(f"the product's result is changed before it is sent, by {matrix.name}")
 
 

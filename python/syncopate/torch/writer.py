@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 from torch._guards import detect_fake_mode
+from torch._subclasses import FakeTensorMode
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed.tensor import DTensor, Shard
 from torch.fx import Graph, Node, map_arg
 
 from ..group import sums_in_two_shots
@@ -98,20 +100,20 @@ def right_of(product: Node) -> int:
     return 2 if is_call(product, ADDMM) else 1
 
 
-def require_kernel(a: Node, *others: Node) -> None:
-    """What holds for every kernel, as far as the graph knows it; the rest is counted when it runs."""
-    dtype = a.meta["val"].dtype
+def require_kernel(shared: Node, *others: Node) -> None:
+    """What holds for every kernel, as far as the graph knows it; the rest is counted when it runs. `shared`: its last axis is as
+    long on all ranks. That of the others is each rank's own, and decides nothing: ranks must not rewrite their graphs
+    differently."""
+    dtype = shared.meta["val"].dtype
     if dtype not in KERNEL_DTYPES:
         raise LeftError(f"expected dtype bf16, fp16 or fp32, got {dtype}")
     if any(other.meta["val"].dtype != dtype for other in others):
         raise LeftError("its operands differ in dtype")
-    multiple = 16 // dtype.itemsize
-    for matrix in (a, *others):
-        for size in shape_of(matrix)[-1:]:
-            if isinstance(size, int) and size % multiple:
-                raise LeftError(
-                    f"extents must be multiples of {multiple} for {dtype} (TMA takes rows of 16 bytes), got {size}"
-                )
+    size, multiple = shape_of(shared)[-1], 16 // dtype.itemsize
+    if isinstance(size, int) and size % multiple:
+        raise LeftError(
+            f"extents must be multiples of {multiple} for {dtype} (TMA takes rows of 16 bytes), got {size}"
+        )
 
 
 def require_faster(
@@ -125,17 +127,33 @@ def require_faster(
     copied: bool = False,
 ) -> None:
     """The fused op `name` of a [rows, K] and b [K, N] is to be faster than the pair, by the estimate or as it was measured. A
-    strategy for an unknown M is chosen when the op runs."""
-    (k, n), rows = shape_of(b), shape_of(a)[0]
+    strategy for an unknown M, or where ranks may have other extents than this one, is chosen when the op runs."""
+    (k, n), rows, value = shape_of(b), shape_of(a)[0], a.meta["val"]
     if name == "all_gather_matmul" and not columns:
         rows = rows * collective.ranks
-    if not all(isinstance(size, int) for size in (rows, n, k)):
+    extents = [rows, n, k]
+    if not all(isinstance(size, int) for size in extents) or has_uneven_shards(value.fake_mode):
         return
-    value = a.meta["val"]
+    own, multiple = calls.OWN_EXTENT[name][0], 16 // value.dtype.itemsize
+    extents[own] = -(-extents[own] // multiple) * multiple
     group = calls.group_of(collective.group, value.device.type)
-    reason = calls.slower(calls.problem_for(name, (rows, n, k), value.dtype, group), kept, copied)
+    reason = calls.slower(calls.problem_for(name, tuple(extents), value.dtype, group), kept, copied)
     if reason:
         raise LeftError(reason)
+
+
+def has_uneven_shards(mode: FakeTensorMode) -> bool:
+    """Whether a DTensor that a graph is compiled for has shards of several sizes: this rank's is not every rank's. All ranks
+    know that alike, of DTensors."""
+    for tensor in mode.fake_tensor_converter.tensor_memo.values():
+        if isinstance(tensor, DTensor):
+            shards = dict.fromkeys(range(tensor.dim()), 1)
+            for placement, size in zip(tensor.placements, tensor.device_mesh.shape, strict=True):
+                if isinstance(placement, Shard):
+                    shards[placement.dim] *= size
+            if any(isinstance(n, int) and n % shards[axis] for axis, n in enumerate(tensor.shape)):
+                return True
+    return False
 
 
 def two_shots(collective: Collective) -> bool:
