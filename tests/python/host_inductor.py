@@ -301,6 +301,36 @@ def check_functions(mesh) -> None:
         ("left: extents must be multiples of 4", lambda x: reduce(x @ odd), (8, 16)),
         ("all_gather_matmul", lambda x: gather(x) @ odd, (8, 16)),  # this N may be another one on other ranks
         ("left: expected dtype bf16, fp16 or fp32", lambda x: gather(x.double()) @ w.double(), (8, 16)),
+        *(
+            (f"all_gather_matmul and left: {fused}", lambda x, send=send: send(gather(x) @ w), (8, 16))
+            for fused in ("its product is fused with a collective already",)
+            for send in (scatter, reduce)
+        ),
+        ("left: its product is of another form", lambda x: gather(x).unsqueeze(0) @ w, (8, 16)),
+        ("left: its product is of another form", lambda x: gather(x).permute(1, 0, 2) @ w, (2, 4, 16)),
+        (
+            "left: its product is of another form",
+            lambda x: torch.baddbmm(x.new_zeros(1, 1, 24), gather(x)[None], w[None]),
+            (8, 16),
+        ),
+        (
+            "left: its product is of another form",
+            lambda x: torch.einsum("bsk,kn->bsn", gather(x), w),
+            (2, 4, 16),
+        ),
+        (
+            "left: the product's result is changed before it is sent, by squeeze",
+            lambda x: reduce((x.unsqueeze(1) @ w).squeeze(1)),
+            (8, 16),
+        ),
+        *(
+            ("left: it is one collective of 2 tensors", call, (8 * size, 16))
+            for call in (
+                lambda x: functional.all_reduce_coalesced([x @ w, x], "sum", group)[0],
+                lambda x: functional.all_gather_into_tensor_coalesced([x, x + 1], group)[0] @ w,
+                lambda x: functional.reduce_scatter_tensor_coalesced([x @ w, x], "sum", [0, 0], group)[0],
+            )
+        ),
         ("left: it reduces by max", lambda x: functional.all_reduce(x @ w, "max", group), (8, 16)),
         ("left: its product is of another form", lambda x: torch.bmm(gather(x).view(2, -1, 16), pair), None),
         ("left: what is gathered is the product's second operand", lambda x: wide @ gather(x), (8, 16)),

@@ -27,6 +27,9 @@ COLLECTIVES = {
     c10d.reduce_scatter_tensor.default: "reduce_scatter",
     c10d.all_reduce.default: "all_reduce",
     c10d.all_to_all_single.default: "all_to_all",
+    c10d.all_gather_into_tensor_coalesced.default: "all_gather",
+    c10d.reduce_scatter_tensor_coalesced.default: "reduce_scatter",
+    c10d.all_reduce_coalesced.default: "all_reduce",
 }
 MM, ADDMM = aten.mm.default, aten.addmm.default
 #: Products; those but mm and addmm only so that the report names them.
@@ -35,6 +38,7 @@ PRODUCTS = (
     ADDMM,
     aten.bmm.default,
     aten.baddbmm.default,
+    aten.mv.default,
     aten._scaled_mm.default,
     aten.convolution.default,
     *([aten._grouped_mm.default] if hasattr(aten, "_grouped_mm") else []),
@@ -50,6 +54,11 @@ BETWEEN = (
     aten.permute.default,
     aten.t.default,
     aten.transpose.int,
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.unsqueeze.default,
+    aten.expand.default,
     aten.cat.default,
     aten.slice.Tensor,
     aten.clone.default,
@@ -78,6 +87,11 @@ def has_shape_of(node: Node, other: Node) -> bool:
 
 def is_call(node: Any, *targets: Any) -> bool:
     return isinstance(node, Node) and node.op == "call_function" and node.target in targets
+
+
+def is_ours(node: Node) -> bool:
+    """A custom op that is in the place of a collective and a product already."""
+    return node.op == "call_function" and getattr(node.target, "namespace", "") == "syncopate"
 
 
 def wait_of(collective: Node) -> Node:
@@ -171,7 +185,7 @@ def neighbours(start: Node, forward: bool) -> list[Node]:
             if other in seen:
                 continue
             seen.add(other)
-            if is_call(other, *PRODUCTS):
+            if is_call(other, *PRODUCTS) or is_ours(other):
                 found.append(other)
             elif is_call(other, *BETWEEN) or (forward and is_call(other, c10d.wait_tensor.default)):
                 open_.append(other)
@@ -197,7 +211,10 @@ def text_of(product: Node) -> str:
 
     name = product.target.__name__.partition(".")[0]
     try:
-        operands = [arg for arg in product.args if isinstance(arg, Node)][-2:]
+        own = is_ours(product)
+        operands = (
+            product.all_input_nodes[:2] if own else [a for a in product.args if isinstance(a, Node)][-2:]
+        )
         sizes = [*shape_of(operands[0]), shape_of(operands[1])[-1]]
         return f"{name} {'x'.join(map(str, sizes))} {dtype_name(operands[0].meta['val'].dtype)}"
     except (KeyError, AttributeError, IndexError):

@@ -23,18 +23,27 @@ from torch.fx import Graph, Node
 
 from . import calls
 from . import report as reports
-from .graphs import COLLECTIVES, LeftError, c10d, kind_of, line_of, module_of, neighbours, text_of
+from .graphs import COLLECTIVES, LeftError, c10d, is_ours, kind_of, line_of, module_of, neighbours, text_of
 from .rewrite_gather import rewrite_gather
 from .rewrite_sent import rewrite_exchange, rewrite_reduce, rewrite_scatter
+
+
+def leave_coalesced(node: Node) -> str:
+    """Several tensors in one collective."""
+    raise LeftError(f"it is one collective of {len(node.args[0])} tensors: each product needs one of its own")
+
 
 REWRITES = {
     c10d.all_gather_into_tensor.default: rewrite_gather,
     c10d.reduce_scatter_tensor.default: rewrite_scatter,
     c10d.all_reduce.default: rewrite_reduce,
     c10d.all_to_all_single.default: rewrite_exchange,
+    c10d.all_gather_into_tensor_coalesced.default: leave_coalesced,
+    c10d.reduce_scatter_tensor_coalesced.default: leave_coalesced,
+    c10d.all_reduce_coalesced.default: leave_coalesced,
 }
-FORWARD_ONLY = (c10d.all_gather_into_tensor.default,)
-BACKWARD_ONLY = (c10d.reduce_scatter_tensor.default, c10d.all_reduce.default)
+READ_BY_PRODUCTS = ("all_gather", "all_to_all")
+READ_PRODUCTS = ("reduce_scatter", "all_reduce", "all_to_all")
 FILES = tuple(
     str(Path(__file__).with_name(f"{name}.py"))
     for name in ("inductor", "graphs", "writer", "rewrite_gather", "rewrite_sent", "activations")
@@ -77,11 +86,12 @@ def rewrite(graph: Graph) -> None:
     """Rewrites an ATen graph, and reports."""
     kind, rows = kind_of(graph), []
     for node in [node for node in graph.nodes if node.op == "call_function" and node.target in COLLECTIVES]:
-        near = [] if node.target in BACKWARD_ONLY else neighbours(node, forward=True)
-        near += [] if node.target in FORWARD_ONLY else neighbours(node, forward=False)
+        collective = COLLECTIVES[node.target]
+        near = neighbours(node, forward=True) if collective in READ_BY_PRODUCTS else []
+        near += neighbours(node, forward=False) if collective in READ_PRODUCTS else []
         if not near:
             continue
-        described = COLLECTIVES[node.target], text_of(near[0])
+        described = collective, text_of(near[0])
         where, module = line_of(node), module_of(node)
         made = reason = ""
         try:
@@ -95,14 +105,9 @@ def rewrite(graph: Graph) -> None:
         _clear(graph, node)
         rows.append(reports.Rewrite(kind, *described, made, reason, where, module))
         reports.add(rows[-1])
-    ours = (node for node in graph.nodes if node.op == "call_function" and is_ours(node.target))
-    if first := next(ours, None):
+    if first := next(filter(is_ours, graph.nodes), None):
         first.update_kwarg("rows", reports.written(rows))
     graph.lint()
-
-
-def is_ours(target: Any) -> bool:
-    return getattr(target, "namespace", "") == "syncopate"
 
 
 def _clear(graph: Graph, collective: Node) -> None:

@@ -3,6 +3,8 @@ all-to-all before a product. As rewrite_gather.py."""
 
 from __future__ import annotations
 
+import operator
+
 import torch
 from torch.fx import Node
 
@@ -15,6 +17,7 @@ from .graphs import (
     depends,
     has_shape_of,
     is_call,
+    is_ours,
     rows_of,
     scattered_form,
     shape_of,
@@ -87,7 +90,7 @@ def _operands(tensor: Node, whole: Node | None = None) -> tuple[Node, Node, Node
     Of a sum of products, the longest one and the sum of the others."""
     way = way_to_matrix(tensor if whole is None else whole)
     matrix = way[-1]
-    if "syncopate" in str(matrix.target):
+    if is_ours(matrix.args[0] if is_call(matrix, operator.getitem) else matrix):
         raise LeftError("its product is fused with a collective already")
     single = [*way[1:], *([way[0]] if whole is None or whole is tensor else [])]
     if any(len(node.users) > 1 for node in single):
