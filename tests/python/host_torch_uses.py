@@ -19,7 +19,7 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from syncopate import ranks  # noqa: E402
-from syncopate.torch import calls, report, unfused  # noqa: E402
+from syncopate.torch import buckets, calls, report, unfused  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import Shard, distribute_tensor  # noqa: E402
@@ -323,6 +323,56 @@ def check_three_axes(group: str, size: int) -> None:
     whole = torch.cat(unfused.gather(x.contiguous(), group).chunk(size), 1)
     close(linear(x), nn.functional.linear(whole, weight, bias), "three axes")
     all_fused()
+
+
+def check_ops_behind_a_graph_break(group: str, size: int) -> None:
+    """Dynamo does not compile what an op runs by itself."""
+    x, w = data(8 * size, 16, seed=1), data(16, 8, seed=2)
+
+    def broken(x):
+        try:
+            torch._dynamo.graph_break()
+            return ops.matmul_reduce_scatter(x, w, group)
+        finally:
+            pass
+
+    torch._dynamo.reset()
+    close(
+        torch.compile(broken, backend="aot_eager")(x), unfused.scatter(x @ w, group), "behind a graph break"
+    )
+
+
+def check_deterministic_and_compiled(group: str, size: int) -> None:
+    """The mode holds around a compiled function; within one it would only while that is traced, and is refused."""
+    x, w = data(8 * size, 16, seed=1), data(16, 8, seed=2)
+    modes, look_up = [], calls.look_up
+
+    def looked_up(*args, **options):
+        modes.append(buckets.generation())
+        return look_up(*args, **options)
+
+    def plain(x):
+        return ops.matmul_reduce_scatter(x, w, group)
+
+    def within(x):
+        with sy.deterministic(rows=64):
+            return ops.matmul_reduce_scatter(x, w, group)
+
+    calls.look_up = looked_up
+    torch._dynamo.reset()
+    with sy.deterministic(rows=64):
+        torch.compile(plain, backend="aot_eager", fullgraph=True)(x)
+    torch.compile(within, backend="aot_eager")(x)  # runs as it is
+    torch._dynamo.reset()
+    try:
+        torch.compile(within, backend="aot_eager", fullgraph=True)(x)
+    except torch._dynamo.exc.Unsupported as error:
+        expect("sy.deterministic within a compiled function" in str(error), str(error))
+    else:
+        expect(False, "it is not refused")
+    finally:
+        calls.look_up = look_up
+    expect(modes == [64, 64] and buckets.generation() == 0, f"modes of the calls: {modes}")
 
 
 def check_groups_of_the_same_ranks(group: str, size: int) -> None:

@@ -11,6 +11,8 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 
+import torch
+
 #: Buckets end at powers of two up to the first of these, and then at multiples of it.
 STEP = 1024
 
@@ -35,13 +37,16 @@ def generation() -> int:
 @contextlib.contextmanager
 def deterministic(rows: int = 4096) -> Iterator[None]:
     """One strategy for every M, the one for `rows`: the bits of a row of a result then depend neither on the batch that it
-    comes in nor on the rank that owns it. All ranks enter and leave alike.
+    comes in nor on the rank that owns it. All ranks enter and leave alike. Not within a function that is compiled: enter it
+    around the call.
 
     What is not fused is as deterministic as cuBLAS and NCCL.
     """
     global _pinned, _generation
     if rows < 1:
         raise ValueError(f"rows: expected at least 1, got {rows}")
+    if torch.compiler.is_compiling():  # the mode would last while the function is traced, not while it runs
+        raise RuntimeError("sy.deterministic within a compiled function: enter it around the call of that function")
     before = _pinned, _generation
     _pinned, _generation = rows, rows
     try:
