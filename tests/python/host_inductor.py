@@ -426,6 +426,7 @@ def check_inductor(mesh) -> None:
         inductor.enable()
         run(plain, True, "enabled later", cached=1)
         inductor.disable()
+        run(plain, False, "disabled again", cached=1)
 
 
 def check_uneven_shards(mesh) -> None:

@@ -135,12 +135,13 @@ def options() -> dict[str, Any]:
 
 
 def disable() -> None:
-    """Puts back what was configured before."""
+    """Puts back what was configured before. What was compiled meanwhile is compiled again when it is next called."""
     current = config.post_grad_custom_pre_pass
     if isinstance(current, Pass):
         config.post_grad_custom_pre_pass = (
             current.before[0] if len(current.before) == 1 else current.before
         ) or None
+        torch._dynamo.reset()
 
 
 def report() -> reports.Report:
