@@ -596,6 +596,41 @@ def check_symm_mem(mesh) -> None:
     expect(not torchs.is_symm_mem_enabled_for_group(name), "and so does what it says of groups")
 
 
+def check_symm_mem_overrides(mesh) -> None:
+    """Several at a time, ended in any order; each says what its own calls were. What is no product torch's own refuses."""
+    name = dist.group.WORLD.group_name
+    x, w = torch.ones(8, 16), torch.ones(16, 24)
+
+    def call(x, w):
+        return torch.ops.symm_mem.fused_all_gather_matmul(x, [w], 0, name, return_A=False)[1][0]
+
+    report.clear()
+    torch.ops.syncopate.all_gather_matmul(x.double(), w.double(), name)
+    first, second = sy.symm_mem.override(), sy.symm_mem.override()
+    close(call(x, w), torch.full((8 * dist.get_world_size(), 24), 16.0), "the second override")
+    first.restore()
+    close(call(x, w), torch.full((8 * dist.get_world_size(), 24), 16.0), "the first one has ended")
+    expect(torchs.is_symm_mem_enabled_for_group(name), "one lasts")
+    expect(
+        second.taken[symm_mem.GATHER] == 2 and not first.taken and not second.reasons, f"{first}\n{second}"
+    )
+    try:
+        call(x, w[:8])
+    except Exception as error:
+        expect("expected shape [8, 8]" not in str(error), f"ours refuses it: {error}")
+    else:
+        expect(False, "it is not refused")
+    expect("B has not as many rows" in str(second), f"{second}")
+    second.restore()
+    expect(not torchs.is_symm_mem_enabled_for_group(name), "both have ended")
+    outer = sy.symm_mem.override()
+    with sy.symm_mem.override():
+        call(x, w)
+    call(x, w)
+    expect(outer.taken[symm_mem.GATHER] == 1, f"the outer one takes calls again: {outer}")
+    outer.restore()
+
+
 def traced_by_torchs_pass(name: str, size: int, w: torch.Tensor) -> torch.fx.GraphModule:
     """all_gather(x) @ w as torch's asynchronous tensor parallelism rewrites it."""
     from torch._inductor.fx_passes import micro_pipeline_tp

@@ -46,7 +46,9 @@ def deterministic(rows: int = 4096) -> Iterator[None]:
     if rows < 1:
         raise ValueError(f"rows: expected at least 1, got {rows}")
     if torch.compiler.is_compiling():  # the mode would last while the function is traced, not while it runs
-        raise RuntimeError("sy.deterministic within a compiled function: enter it around the call of that function")
+        raise RuntimeError(
+            "sy.deterministic within a compiled function: enter it around the call of that function"
+        )
     before = _pinned, _generation
     _pinned, _generation = rows, rows
     try:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 
 FUSED = "fused"
@@ -71,6 +72,7 @@ _lock = threading.Lock()  # backward runs in threads of its own
 _rewrites: dict[Rewrite, int] = {}  # and how often: a graph that is compiled again adds no row
 _ran: set[str] = set()  # what ops of graphs have carried here
 _calls: Counter[tuple[str, str]] = Counter()
+_listener = threading.local()
 
 
 def add(row: Rewrite) -> None:
@@ -96,6 +98,17 @@ def ran(rows: str) -> None:
 def count(name: str, outcome: str) -> None:
     with _lock:
         _calls[name, outcome] += 1
+    getattr(_listener, "outcomes", []).append((name, outcome))
+
+
+@contextmanager
+def heard() -> Iterator[list[tuple[str, str]]]:
+    """What this thread counts meanwhile."""
+    _listener.outcomes = outcomes = []
+    try:
+        yield outcomes
+    finally:
+        del _listener.outcomes
 
 
 def current() -> Report:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,13 +31,15 @@ SCATTER = "symm_mem::fused_matmul_reduce_scatter"
 
 
 class Override:
-    """Lasts until `restore`. `taken`, `passed_on`: by op, the number of calls."""
+    """Lasts until `restore`; of several the latest takes the calls. `taken`, `passed_on`: by op, the number of calls.
+    `reasons`: of those that were not fused, by operator and reason."""
 
     def __init__(self) -> None:
         self.taken: Counter[str] = Counter()
         self.passed_on: Counter[str] = Counter()
-        self._enabled = torchs.is_symm_mem_enabled_for_group
-        torchs.is_symm_mem_enabled_for_group = lambda group_name: True
+        self.reasons: Counter[tuple[str, str]] = Counter()
+        _lasting.append(self)
+        _say_what_is_enabled()
         self._library = torch.library.Library("symm_mem", "IMPL")
         with _no_warning():
             for key, gather, scatter in (
@@ -65,39 +68,45 @@ class Override:
         if self._library is not None:
             self._library._destroy()
             self._library = None
-            torchs.is_symm_mem_enabled_for_group = self._enabled
+            _lasting.remove(self)
+            _say_what_is_enabled()
 
     def __str__(self) -> str:
         rows = [
             f"{name}: {self.taken[name]} calls taken, {self.passed_on[name]} passed on"
             for name in (GATHER, SCATTER)
         ]
-        reasons = [
-            f"    {name}: {outcome}"
-            for name, outcome in report.current().calls
-            if outcome != report.FUSED
-            and name in (GATHER, SCATTER, "all_gather_matmul", "matmul_reduce_scatter")
-        ]
+        reasons = [f"    {name}: {outcome}" for name, outcome in self.reasons]
         return "\n".join(rows + reasons)
 
     def _gather_or(self, original: Any) -> Any:
         def gather(A, Bs, gather_dim, group_name, *, return_A=True):
-            made = all_gather_matmul(A, Bs, gather_dim, group_name, return_A)
-            self._count(GATHER, made)
+            made = self._counted(GATHER, all_gather_matmul, A, Bs, gather_dim, group_name, return_A)
             return original(A, Bs, gather_dim, group_name, return_A=return_A) if made is None else made
 
         return gather
 
     def _scatter_or(self, original: Any) -> Any:
         def scatter(A, B, reduce_op, scatter_dim, group_name):
-            made = matmul_reduce_scatter(A, B, reduce_op, scatter_dim, group_name)
-            self._count(SCATTER, made)
+            made = self._counted(SCATTER, matmul_reduce_scatter, A, B, reduce_op, scatter_dim, group_name)
             return original(A, B, reduce_op, scatter_dim, group_name) if made is None else made
 
         return scatter
 
-    def _count(self, name: str, made: Any) -> None:
+    def _counted(self, name: str, take: Callable[..., Any], *given: Any) -> Any:
+        with report.heard() as outcomes:
+            made = take(*given)
         (self.passed_on if made is None else self.taken)[name] += 1
+        self.reasons.update(one for one in outcomes if one[1] != report.FUSED)
+        return made
+
+
+_lasting: list[Override] = []
+_enabled_by_torch = torchs.is_symm_mem_enabled_for_group
+
+
+def _say_what_is_enabled() -> None:
+    torchs.is_symm_mem_enabled_for_group = (lambda group_name: True) if _lasting else _enabled_by_torch
 
 
 def override() -> Override:
@@ -117,8 +126,8 @@ def all_gather_matmul(
     A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int, group_name: str, return_A: bool
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]] | None:
     """With the strides that torch's own gives; None: it is not taken."""
-    reason = _not_products(A, Bs, gather_dim)
     last = gather_dim % max(A.dim(), 1) == A.dim() - 1
+    reason = _not_products(A, Bs, gather_dim, size_of(group_name) if last else 1)
     if reason:
         report.count(GATHER, reason)
         return None
@@ -176,12 +185,15 @@ def matmul_reduce_scatter(
     return y
 
 
-def _not_products(A: torch.Tensor, Bs: list[torch.Tensor], axis: int) -> str:
-    """Why these are no products of one A with matrices; torch's own implementation then says what is wrong."""
+def _not_products(A: torch.Tensor, Bs: list[torch.Tensor], axis: int, columns: int = 1) -> str:
+    """Why these are no products of one A with matrices; torch's own implementation then says what is wrong. `columns`: of how
+    many ranks the columns of A are gathered."""
     if not Bs:
         return "no product"
     if A.dim() < 2 or any(B.dim() != 2 for B in Bs) or not -A.dim() <= axis < A.dim():
         return "A is no matrix of rows, a B is none, or the axis is not A's"
     if any(B.dtype != A.dtype for B in Bs):
         return "A and B differ in dtype"
+    if any(B.shape[0] != A.shape[-1] * columns for B in Bs):
+        return "B has not as many rows as A has columns"
     return ""
