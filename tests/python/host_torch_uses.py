@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from syncopate import ranks  # noqa: E402
+from syncopate import _syncopate, ranks  # noqa: E402
 from syncopate.torch import buckets, calls, report, unfused  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
@@ -398,6 +398,25 @@ def check_complex_numbers(group: str, size: int) -> None:
     expect(torch.allclose(y, exact), "complex numbers")
     (reason,) = (outcome for _, outcome in sy.report().calls)
     expect(reason == "expected dtype bf16, fp16, fp32 or fp8e4m3, got torch.complex64", reason)
+
+
+def check_reasons_are_one_line(group: str, size: int) -> None:
+    """Also where the store fails, whose error comes through C++ with its traceback."""
+    x, w = data(26, 16, seed=1), data(16, 8, seed=2)
+    own = calls.group_of(group, "cpu")
+
+    def absent(*_):
+        raise RuntimeError("nobody\nis there")
+
+    rendezvous = _syncopate.CallbackRendezvous(own.rank, size, lambda *_: None, absent)
+    usual, own.rendezvous = own.rendezvous, rendezvous
+    report.clear()
+    try:
+        ops.all_gather_matmul(x, w, group)
+    finally:
+        own.rendezvous = usual
+    (reason,) = (outcome for _, outcome in sy.report().calls)
+    expect("RuntimeError: nobody" in reason and "\n" not in reason and "Traceback" not in reason, reason)
 
 
 def check_uneven_shards_of_rows(group: str, size: int) -> None:

@@ -93,8 +93,15 @@ def _made(
         operator = kind(*extents, x.dtype, group, strategy=strategy, deadline=deadline, **options)
         operator.prepare()
     except (ValueError, _syncopate.SyncopateError) as error:
-        return cache.Entry(group, reason=str(error).partition("\n")[0])  # the rest is where it was raised
+        return cache.Entry(group, reason=in_a_line(str(error)))
     return cache.Entry(group, operator, reason)
+
+
+def in_a_line(text: str) -> str:
+    """The message of an error; of a Python traceback within it, what was raised."""
+    said, traceback, rest = text.partition("Traceback (most recent call last):")
+    raised = (line for line in rest.splitlines() if line and not line[0].isspace())
+    return said + next(raised, "") if traceback else text.partition("\n")[0]
 
 
 #: Which extent each rank may have its own of, and its name: the pair runs where they differ.
