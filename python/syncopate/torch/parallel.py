@@ -35,10 +35,10 @@ def even(tensor: torch.Tensor, axis: int, mesh: DeviceMesh) -> bool:
     return not isinstance(tensor, DTensor) or tensor.shape[axis] % mesh.size() == 0
 
 
-def version_of(tensor: torch.Tensor) -> int:
-    """How often it was changed in place; tensors of the inference mode do not count that, nor does Dynamo those of DTensors."""
-    uncounted = torch.compiler.is_compiling() or tensor.is_inference()
-    return 0 if uncounted else tensor._version
+def version_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Another one after each change in place, of a DTensor or of its shard. Tensors of the inference mode do not count them."""
+    shard = getattr(tensor, "_local_tensor", tensor)  # to_local() would be recorded for the gradient
+    return id(tensor), *(0 if one.is_inference() else one._version for one in (tensor, shard))
 
 
 def rows_axis(placement: Placement, dims: int) -> int | None:
@@ -214,4 +214,6 @@ class _Shared:
     def _state_of(self, x: torch.Tensor) -> tuple[Any, ...]:
         """Changes where products of x would be other ones: with x or a parameter, or with whether gradients are recorded."""
         read = [x, *(parameter for linear in self.linears for parameter in linear.parameters())]
-        return torch.is_grad_enabled(), *((id(t), version_of(t), version_of(local(t))) for t in read)
+        if torch.compiler.is_compiling():  # Dynamo knows no versions of DTensors
+            read = []
+        return torch.is_grad_enabled(), *map(version_of, read)
