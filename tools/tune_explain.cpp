@@ -99,6 +99,8 @@ void explain(const std::string& spec, int ranks, const std::string& machine_name
     const bool attention = problem.op == "attention";
     if (const std::string objection = tune::problem_objection(problem); !attention && !objection.empty())
         fail(Error{objection, {}, ErrorClass::usage});
+    if (const std::string objection = tune::estimate_objection(problem); !objection.empty())
+        fail(Error{"tune: --explain: " + objection, {}, ErrorClass::usage});
     if (!attention && problem.products().empty())
         fail(Error{
             fmt::format("{}: the estimate is of operators around products; tune by measuring", problem.op)});

@@ -157,6 +157,8 @@ nb::list rank_program(const std::vector<std::vector<StageTuple>>& configurations
 
 nb::list rank(const std::string& key, const std::string& machine) {
     const tune::Problem problem = unwrap(tune::parse_problem(key));
+    if (const std::string objection = tune::estimate_objection(problem); !objection.empty())
+        unwrap(Status(Error{objection, {}, ErrorClass::usage}));
     nb::list made;
     for (const tune::Candidate& candidate :
          tune::rank_candidates(problem, machine_of(machine, problem, ""))) {

@@ -174,6 +174,16 @@ private:
         }
     }
 
+    /// Of the peers at which contributions are stored: all numbers of few, of many as they double.
+    static std::vector<std::int32_t> stored_counts(std::int32_t others) {
+        constexpr std::int32_t kFew = 8;
+        std::vector<std::int32_t> counts;
+        for (std::int32_t count = 1; count < others; count += count < kFew ? 1 : count)
+            counts.push_back(count);
+        counts.push_back(others);
+        return counts;
+    }
+
     void reductions() {
         const std::int32_t others = problem_.ranks - 1;
         each_backend(machine_.rates.engine_sum_gbps, [&](const Strategy& by) {
@@ -199,7 +209,7 @@ private:
             cut.sum_parts = 1;
             add(cut);
         });
-        for (std::int32_t count = 1; count <= others; ++count) {
+        for (const std::int32_t count : stored_counts(others)) {
             for (const TileConfig& tile : tiles_of_last_round()) {
                 add({.tiles = {tile}, .split = 1, .stored = count});
                 if (count == 1 && others > 1)

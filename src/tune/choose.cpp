@@ -90,6 +90,8 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     }
     if (options.device == fuse::Device::host || problem.products().empty())
         return {.strategy = usual, .note = "the default", .warning = warning};
+    if (const std::string objection = estimate_objection(problem); !objection.empty())
+        return {.strategy = usual, .note = "the default: " + objection, .warning = warning};
     const auto us_of = [&](const Candidate& candidate) {
         return candidate.estimate.us + (options.copied ? copy_us(problem, machine, candidate.strategy) : 0);
     };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include <fmt/format.h>
+
 #include "syncopate/fuse/backend.hpp"
 #include "syncopate/tune/gluon_tiles.hpp"
 #include "syncopate/tune/tiles.hpp"
@@ -371,6 +373,12 @@ Estimate in_parts(const Problem& problem, const Machine& machine, const Strategy
 }
 
 }  // namespace
+
+std::string estimate_objection(const Problem& problem) {
+    constexpr std::int32_t kMostRanks = 64;
+    if (problem.ranks <= kMostRanks) return {};
+    return fmt::format("estimates are of at most {} ranks, got {}", kMostRanks, problem.ranks);
+}
 
 Estimate estimate(const Problem& problem, const Machine& machine, const Strategy& strategy) {
     const OperatorRow* row = operator_row(problem.op);

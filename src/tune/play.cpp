@@ -34,9 +34,29 @@ double us_of(const TileGrid& grid, const Programs& programs, std::int64_t column
     return column < grid.wide ? programs.wide_us : programs.narrow_us;
 }
 
-}  // namespace
+/// What is played: of more tiles than it takes to see the order of events, neighbours as one.
+struct Played {
+    TileGrid grid;
+    Programs programs;
+};
 
-namespace {
+Played coarse(const TileGrid& grid, const Programs& programs) {
+    constexpr std::int64_t kMostTiles = std::int64_t{1} << 16;
+    constexpr std::int64_t kEnoughRows = 256;
+    if (grid.tiles() <= kMostTiles) return {grid, programs};
+    const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+    const std::int64_t rows = ceil_div(grid.rows, std::max(kEnoughRows, kMostTiles / grid.columns()));
+    TileGrid made{.rows = ceil_div(grid.rows, rows)};
+    const std::int64_t columns = ceil_div(grid.columns(), kMostTiles / made.rows);
+    made.wide = ceil_div(grid.wide, columns);
+    made.narrow = ceil_div(grid.narrow, columns);
+    made.block_m = static_cast<std::int32_t>(grid.block_m * rows);
+    made.block_n = static_cast<std::int32_t>(grid.block_n * columns);
+    const double tiles = static_cast<double>(grid.tiles()) / static_cast<double>(made.tiles());
+    Programs slower = programs;
+    for (double* us : {&slower.wide_us, &slower.narrow_us, &slower.phase_us}) *us *= tiles;
+    return {made, slower};
+}
 
 /// What fuse makes of tiles of two lengths (fuse/pack.hpp): whoever is free takes the longest tile that can
 /// begin, or waits for the next rows. `ready` is sorted; nothing is sliced.
@@ -70,8 +90,9 @@ double play_packed(const TileGrid& grid, const Programs& programs,
 
 }  // namespace
 
-double play_reads(const TileGrid& grid, const Programs& programs, const std::vector<Arriving>& arriving,
-                  const std::vector<double>& shares) {
+double play_reads(const TileGrid& all_tiles, const Programs& all_programs,
+                  const std::vector<Arriving>& arriving, const std::vector<double>& shares) {
+    const auto& [grid, programs] = coarse(all_tiles, all_programs);
     std::vector<std::vector<double>> ready(static_cast<std::size_t>(grid.rows),
                                            std::vector<double>(shares.size(), 0));
     for (const Arriving& chunk : arriving) {
@@ -106,8 +127,9 @@ double play_reads(const TileGrid& grid, const Programs& programs, const std::vec
     return std::min({by_rows, long_first, packed});
 }
 
-std::vector<double> play_makes(const TileGrid& grid, const Programs& programs,
+std::vector<double> play_makes(const TileGrid& all_tiles, const Programs& all_programs,
                                const std::vector<Made>& chunks) {
+    const auto& [grid, programs] = coarse(all_tiles, all_programs);
     struct Tile {
         std::size_t due = 0;
         std::int64_t row = 0;

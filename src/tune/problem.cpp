@@ -14,6 +14,9 @@ namespace syncopate::tune {
 namespace {
 
 constexpr std::int64_t kLargestExtent = std::int64_t{1} << 40;
+/// Of what two extents span: more than any machine's memory holds, and integers of 64 bits hold their
+/// multiples.
+constexpr std::int64_t kLargestMatrix = std::int64_t{1} << 42;
 constexpr std::int64_t kMostSms = 100'000;
 constexpr std::array<std::string_view, 3> kScales{"none", "row", "block"};
 
@@ -274,11 +277,25 @@ std::string dtype_objection(const Problem& problem, const OperatorRow& row) {
     return {};
 }
 
+std::string size_objection(const Problem& problem) {
+    for (std::size_t i = 0; i < problem.extents.size(); ++i) {
+        for (std::size_t j = 0; j < i; ++j) {
+            const Extent& one = problem.extents[j];
+            const Extent& other = problem.extents[i];
+            if (other.value > 0 && one.value > kLargestMatrix / other.value)
+                return fmt::format("{} x {} has more than {} elements: {} x {}", one.name, other.name,
+                                   kLargestMatrix, one.value, other.value);
+        }
+    }
+    return {};
+}
+
 }  // namespace
 
 std::string problem_objection(const Problem& problem) {
     const OperatorRow* row = operator_row(problem.op);
     if (row == nullptr) return fmt::format("there is no operator \"{}\"", escaped(problem.op));
+    if (std::string objection = size_objection(problem); !objection.empty()) return objection;
     if (row->kind == OperatorRow::Kind::other) return {};
     if (std::string objection = dtype_objection(problem, *row); !objection.empty()) return objection;
     const auto multiple = static_cast<std::int64_t>(16 / plan::size_of(problem.dtype));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <utility>
 
 namespace syncopate::tune {
 namespace {
@@ -30,7 +31,10 @@ double raw_tile_us(double tflops, double load_gbps, double overhead, std::int64_
 }
 
 double memory_us(const Machine& machine, plan::DType dtype, const ProductShape& shape) {
-    const auto elements = static_cast<double>(shape.m * shape.k + shape.k * shape.n + shape.m * shape.n);
+    const auto m = static_cast<double>(shape.m);
+    const auto n = static_cast<double>(shape.n);
+    const auto k = static_cast<double>(shape.k);
+    const double elements = m * k + k * n + m * n;
     return elements * static_cast<double>(plan::size_of(dtype)) / (machine.rates.memory_gbps * kBytesPerUs);
 }
 
@@ -44,15 +48,29 @@ double makespan(std::int64_t wide, double wide_us, std::int64_t narrow, double n
     // After the full rounds `left` programs have one wide tile more; narrow tiles fill up from below.
     double lowest = std::numeric_limits<double>::infinity();
     const double base = static_cast<double>(rounds) * wide_us;
-    // The least n narrow rounds of the free programs for which all fit.
     const std::int64_t free = programs - left;
-    for (std::int64_t on_free = 0; on_free * free <= narrow + free; ++on_free) {
+    if (left == 0) return base + static_cast<double>(ceil_div(narrow, free)) * narrow_us;
+    const auto end_of = [&](std::int64_t on_free) {
         const std::int64_t rest = std::max<std::int64_t>(0, narrow - on_free * free);
-        const std::int64_t on_left = left == 0 ? (rest == 0 ? 0 : -1) : ceil_div(rest, left);
-        if (on_left < 0) continue;
-        const double end = std::max(static_cast<double>(on_free) * narrow_us,
-                                    left == 0 ? 0 : wide_us + static_cast<double>(on_left) * narrow_us);
-        lowest = std::min(lowest, base + end);
+        return std::pair(static_cast<double>(on_free) * narrow_us,
+                         wide_us + static_cast<double>(ceil_div(rest, left)) * narrow_us);
+    };
+    // With more narrow rounds the free programs end later, and the others sooner: the least is where they
+    // meet.
+    std::int64_t fewest = 0;
+    std::int64_t most = ceil_div(narrow, free);
+    while (fewest < most) {
+        const std::int64_t middle = fewest + (most - fewest) / 2;
+        const auto [free_us, left_us] = end_of(middle);
+        if (free_us < left_us)
+            fewest = middle + 1;
+        else
+            most = middle;
+    }
+    for (const std::int64_t on_free : {fewest - 1, fewest}) {
+        if (on_free < 0) continue;
+        const auto [free_us, left_us] = end_of(on_free);
+        lowest = std::min(lowest, base + std::max(free_us, left_us));
     }
     return lowest;
 }
@@ -214,13 +232,16 @@ TileConfig quickest_tiles(const Machine& machine, plan::DType dtype, const Produ
     if (shape.m <= 64) return configs[2];
     const TileConfig& wide = configs[2];
     const TileConfig& narrow = configs[3];
-    const auto columns = static_cast<std::int32_t>(ceil_div(shape.n, wide.block_n));
+    // Of so many rounds the last one does not matter.
+    constexpr std::int64_t kMostMixedColumns = 4096;
+    const std::int64_t columns = ceil_div(shape.n, wide.block_n);
     TileConfig best = wide;
     double best_us = product_us(machine, dtype, shape, wide, programs);
     if (plan::size_of(dtype) == 1)
         return product_us(machine, dtype, shape, narrow, programs) < best_us ? narrow : wide;
     constexpr double kEqual = 0.999;
-    for (std::int32_t count = columns - 1; count >= 0; --count) {
+    for (auto count = static_cast<std::int32_t>(columns <= kMostMixedColumns ? columns - 1 : 0); count >= 0;
+         --count) {
         TileConfig tile = count == 0 ? narrow : wide;
         if (count > 0) tile.num_wide = count;
         const double us = product_us(machine, dtype, shape, tile, programs);

@@ -80,6 +80,21 @@ TEST(Candidates, AreCompleteDifferentAndHoldTheUnfusedPair) {
     }
 }
 
+TEST(Estimate, OfHugeExtentsAndManyRanksIsMadeInAMoment) {
+    for (const char* spec :
+         {"all_gather_matmul:M=1048576,N=1048576,K=1048576", "matmul_reduce_scatter:M=8192,N=536870912,K=8",
+          "matmul_all_reduce:M=4294967296,N=1024,K=1024", "all_to_all_matmul:M=8,N=549755813888,K=8"}) {
+        const double before = test::cpu_seconds();
+        const std::vector<Candidate> ranked = rank_candidates(problem_of(spec, 8), machine_of(8));
+        EXPECT_LT(test::cpu_seconds() - before, 20) << spec;
+        EXPECT_GT(ranked.front().estimate.us, 0) << spec;
+    }
+    EXPECT_LT(candidates(problem_of("matmul_all_reduce:M=8192,N=3584,K=8192", 64), machine_of(8)).size(),
+              300U);
+    EXPECT_EQ(estimate_objection(problem_of("matmul_all_reduce:M=8192,N=3584,K=8192", 65)),
+              "estimates are of at most 64 ranks, got 65");
+}
+
 TEST(Estimate, HasPartsThatAddUpForEveryLegalStrategy) {
     for (const std::string& spec : specs()) {
         for (const std::int32_t ranks : {2, 4, 8}) {

@@ -62,6 +62,12 @@ TEST(Problem, IsRefusedWithWhatIsWrong) {
     EXPECT_EQ(message("all_gather_matmul:M=1,M=2"), "M is given twice");
     EXPECT_EQ(message("all_gather_matmul:M=0,N=8,K=8"),
               "M: expected an integer from 1 to 1099511627776, got \"0\"");
+    EXPECT_EQ(message("all_gather_matmul:M=1099511627776,N=1099511627776,K=64"),
+              "M x N has more than 4398046511104 elements: 1099511627776 x 1099511627776");
+    EXPECT_EQ(message("matmul_reduce_scatter:M=8,N=64,K=1099511627776"),
+              "M x K has more than 4398046511104 elements: 8 x 1099511627776");
+    EXPECT_EQ(message("attention:S=1099511627776"),
+              "S x H has more than 4398046511104 elements: 1099511627776 x 32");
     EXPECT_EQ(message("all_gather_matmul:M=8,N=8,K=8,split=2"),
               "all_gather_matmul has no \"split\"; there are M, N, K, dtype, ranks, sms, out, scales");
     EXPECT_EQ(message("all_gather_matmul:M"), "\"M\": expected NAME=VALUE");

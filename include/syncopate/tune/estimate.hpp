@@ -30,6 +30,10 @@ struct Estimate {
 /// products is estimated at 0.
 [[nodiscard]] Estimate estimate(const Problem& problem, const Machine& machine, const Strategy& strategy);
 
+/// Why a problem is not estimated: its ranks are too many for simulating all of their transfers for each
+/// strategy. "" where it is.
+[[nodiscard]] std::string estimate_objection(const Problem& problem);
+
 /// A strategy among others for one problem.
 struct Candidate {
     std::string name;  ///< name_of(strategy)
@@ -39,7 +43,7 @@ struct Candidate {
 };
 
 /// All strategies that are legal for the problem, best first, then those that are pruned. One of them is
-/// unfused, and one is the default strategy, completed.
+/// unfused, and one is the default strategy, completed. What estimate_objection names takes minutes.
 [[nodiscard]] std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& machine);
 
 }  // namespace syncopate::tune

@@ -111,7 +111,7 @@ struct OperatorRow {
 
 /// Why no operator of the library can do the problem; "" where one can. Extents and dtype are as the kernels
 /// take them: bf16, fp16 or fp32, or fp8e4m3 for a result of 16 bits, and rows of whole 16 bytes along N and
-/// K.
+/// K. Two extents together span at most 2^42 elements.
 [[nodiscard]] std::string problem_objection(const Problem& problem);
 
 }  // namespace syncopate::tune
