@@ -1,7 +1,8 @@
 #!/usr/bin/env -S python3 -I -S
 """Python for tests, started warm: as `python`, but what it runs is forked from a server that has imported torch.
 
-    warm_python.py [-u] -c CODE | -m MODULE | FILE  [ARGUMENT …]     as python takes them; SYNCOPATE_WARM names the socket
+    warm_python.py [-u] -c CODE | -m MODULE | FILE  [ARGUMENT …]     as python takes them; SYNCOPATE_WARM names the socket;
+                                                                     the command has MODULE after CODE
     python warm_python.py --serve SOCKET                             the server
 
 Importing torch takes 1.7 s of a CPU, and the tests start hundreds of processes. Of those that interpret kernels the server
@@ -25,7 +26,8 @@ def interprets(words: list[str]) -> bool:
         return False
     names = [os.path.basename(word) for word in words[:2]]
     by_itself = any(name.startswith("host_") and name.endswith(".py") for name in names)
-    commands = words[:1] == ["-m"] and words[1] in ("syncopate.run", "syncopate.demo")
+    module = words[{"-m": 1, "-c": 2}.get(words[0], 0) :][:1]
+    commands = module in (["syncopate.run"], ["syncopate.demo"])
     return told == "1" or by_itself or (commands and not os.path.exists("/dev/nvidia0"))
 
 

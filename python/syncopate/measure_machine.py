@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _syncopate
-from .standard_output import answering
+from .standard_output import answering, interruptible
 
 ROUNDS = 9
 SECONDS = 110  # at most; what is not measured by then keeps its figure
@@ -270,6 +270,7 @@ def between_two(seconds: float) -> dict[str, Any]:
     return run(2, work, timeout=seconds)[0]
 
 
+@interruptible
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="syncopate tune --measure-machine", description=__doc__.splitlines()[0]

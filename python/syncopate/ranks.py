@@ -48,6 +48,7 @@ def _die_with_parent(parent: int) -> None:
 def _child(place: Place, function: Callable[[Place], Any], pipe: int) -> None:
     # Ctrl-C reaches every process of the terminal. The parent hears it and ends the ranks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     try:
         outcome: tuple[str, Any, int] = ("value", function(place), 0)
     except Unanswered as end:
@@ -87,6 +88,8 @@ def run(size: int, function: Callable[[Place], Any], timeout: float = 600.0, gra
     parent = os.getpid()
     children: dict[int, tuple[int, int]] = {}  # pipe → (rank, pid)
     flush()
+    # A child must not hear of Ctrl-C before it ignores it.
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         for rank in range(size):
             read_end, write_end = os.pipe()
@@ -99,11 +102,13 @@ def run(size: int, function: Callable[[Place], Any], timeout: float = 600.0, gra
                 _child(Place(rank, size, folder, run_id), function, write_end)
             os.close(write_end)
             children[read_end] = (rank, pid)
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         return _collect(size, children, timeout, grace)
     finally:
         for pipe, (_, pid) in children.items():
             _end(pid)
             os.close(pipe)
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         shutil.rmtree(folder, ignore_errors=True)
 
 

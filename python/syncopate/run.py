@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .ranks import Place, RankError
-from .standard_output import answering
+from .standard_output import answering, interruptible
 from .stopwatch import stopwatch
 
 TRACE_SUFFIXES = (".json", ".png")  # what --trace takes; trace.write draws where the name ends in .png
@@ -207,7 +207,9 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
             """As large as it is wide, so that products of products stay small."""
             number = options.seed + sum(n * 7919**i for i, n in enumerate(seed))
             made = torch.randn(*shape, generator=torch.Generator().manual_seed(number))
-            width = 1 if problem.is_fp8 else shape[0]  # fp8 has few small numbers
+            width = (
+                1 if problem.is_fp8 else max(1, shape[0])
+            )  # fp8 has few small numbers; a shard may be empty
             return (made * width**-0.5).to(op.dtype_of(name)).to(device)
 
         def x_of(rank: int, index: int) -> torch.Tensor:
@@ -389,6 +391,7 @@ def report(spec: str, options: argparse.Namespace, results: list[Result]) -> int
     return 1 if failed else 0
 
 
+@interruptible
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="syncopate run", description=__doc__.splitlines()[0])
     parser.add_argument("spec")
@@ -408,7 +411,9 @@ def main(arguments: list[str] | None = None) -> int:
 
         enable()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that `ranks.run` tidies up
+    for number in (signal.SIGTERM, signal.SIGHUP):  # so that `ranks.run` tidies up
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         folder = Path(options.spec)
         if options.trace and Path(options.trace).suffix.lower() not in TRACE_SUFFIXES:
@@ -422,8 +427,6 @@ def main(arguments: list[str] | None = None) -> int:
 
             require_matplotlib()
         results = run_folder(folder, options) if folder.is_dir() else run_operator(options.spec, options)
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
     except OSError as error:
         print(f"error: {error.filename or options.spec}: {error.strerror}", file=sys.stderr)
         return 1

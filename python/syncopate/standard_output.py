@@ -1,12 +1,14 @@
-"""How a command ends whose answer cannot be printed: the disk may be full, and whoever reads may have gone."""
+"""How a command ends whose answer cannot be printed, or is not waited for: the disk may be full, whoever reads may have gone,
+and there is Ctrl-C."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 class Unanswered(SystemExit):
@@ -39,3 +41,21 @@ def flush() -> None:
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed when Python started
         with contextlib.suppress(OSError):
             stream.flush()
+
+
+def interruptible(main: Callable[..., int]) -> Callable[..., int]:
+    """Around a command's main: Ctrl-C tidies up behind it and returns 130, and before and after it does what it did."""
+
+    @functools.wraps(main)
+    def wrapped(*arguments: list[str] | None) -> int:
+        outside = signal.getsignal(signal.SIGINT)
+        try:
+            if outside != signal.SIG_IGN:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            return main(*arguments)
+        except KeyboardInterrupt:
+            return 128 + signal.SIGINT
+        finally:
+            signal.signal(signal.SIGINT, outside)
+
+    return wrapped

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .standard_output import answering
+from .standard_output import answering, interruptible
 
 UNFUSED = "unfused"
 DEADLINE = 20.0  # seconds that a wait of a strategy under trial may last
@@ -357,6 +357,7 @@ def report(options: argparse.Namespace, found: dict[str, Any]) -> None:
             print(f"  without {trial['name']}: {trial['refused']}")
 
 
+@interruptible
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="syncopate tune", description=__doc__.splitlines()[0])
     parser.add_argument("spec")
@@ -378,8 +379,6 @@ def main(arguments: list[str] | None = None) -> int:
         found = run(options)
         with answering():
             report(options, found)
-    except KeyboardInterrupt:
-        return 130
     except Exception as error:  # noqa: BLE001 - the command's outer face
         code = getattr(error, "exit_code", 1 if isinstance(error, ValueError) else None)
         if code is None:

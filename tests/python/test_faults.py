@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 from conftest import BINARY, HUNG, ROOT, processes_marked
@@ -90,7 +91,39 @@ def test_a_rank_that_raises_ends_the_others_after_a_moment(run):
 
 
 @pytest.mark.skipif(not BINARY.exists(), reason="the command is not built")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "all_gather_matmul:M=2048,N=512,K=512", "--ranks=2", "--calls=1000"],
+        ["tune", "all_gather_matmul:M=2048,N=512,K=512", "--ranks=2"],
+        ["bench", "all_gather_matmul"],
+    ],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize("seconds", [0.0, 0.2, 1.0, 4.0])
+def test_a_command_is_interrupted_quietly_while_it_imports_and_later(words, seconds, tmp_path):
+    process = subprocess.Popen(
+        [BINARY, *words],
+        env={**os.environ, "TMPDIR": str(tmp_path), "SYNCOPATE_PYTHON": sys.executable},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    end = time.monotonic() + HUNG
+    while b"runpy" not in Path(f"/proc/{process.pid}/cmdline").read_bytes() and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, errors = process.communicate(timeout=HUNG)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors and "KeyboardInterrupt" not in errors, errors
+    assert not list(tmp_path.glob("syncopate-*"))
+
+
+@pytest.mark.skipif(not BINARY.exists(), reason="the command is not built")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_run_leaves_no_rank_behind(number, tmp_path):
     mark = f"interrupted-{os.getpid()}-{number}"
     words = ["run", "all_gather_matmul:M=2048,N=512,K=512", "--ranks", "3", "--calls", "1000"]

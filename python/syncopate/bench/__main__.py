@@ -18,6 +18,7 @@ import functools
 import sys
 from typing import Any
 
+from ..standard_output import interruptible
 from .launch import add_options, launch, parse_options, write_tables
 
 
@@ -115,6 +116,7 @@ def check(options: argparse.Namespace) -> None:
     peers(options.peer)
 
 
+@interruptible
 def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["attention"]:
