@@ -16,6 +16,8 @@ namespace syncopate::sync {
 namespace {
 
 constexpr std::int64_t kMostSteps = 2'000'000'000;
+constexpr std::int64_t kMostPairs = std::int64_t{1} << 28;
+constexpr std::int64_t kPairsOfOpen = 16;  // that one that a replay has to settle counts for: it is kept
 constexpr std::int64_t kStepsToCount = 200'000'000;  // to say how many more blocks a finding is about
 
 class Checker {
@@ -69,6 +71,12 @@ private:
                     find(name, later, of_later.reads, true, earlier, of_earlier.writes, true);
                     find(name, later, of_later.writes, false, earlier, of_earlier.reads, false);
                     find(name, later, of_later.writes, false, earlier, of_earlier.writes, true);
+                    if (pairs_ <= kMostPairs) continue;
+                    add(Finding::Kind::malformed, later, -1,
+                        fmt::format("too large to judge: {} takes the chain above {} pairs of blocks that "
+                                    "share elements",
+                                    name, kMostPairs));
+                    return;
                 }
             }
             ++tensor;
@@ -80,67 +88,115 @@ private:
         if (of_later.empty() || of_earlier.empty()) return;
         const bool between_calls = calls_.num_calls() > 1;
         if (earlier > later && !between_calls) return;
-        const Overlaps shared = overlaps(of_later, of_earlier);
+        if (pairs_ > kMostPairs) return;
+        const Overlaps shared = overlaps(of_later, of_earlier, kMostPairs - pairs_);
+        pairs_ += shared.listed;
         const auto kind = reads ? Finding::Kind::early_read : Finding::Kind::overwrite;
-        const auto add = [&](std::int32_t call, std::int32_t calls, auto&& comes_earlier) {
+        const auto add_all = [&](std::int32_t call, std::int32_t calls, auto&& comes_earlier) {
             const Subject subject{kind, later, earlier, tensor, reads, writes, calls};
+            std::vector<std::int64_t> settled(shared.blocks.size(), -1);  // by class: a block that awaits all
             for (std::int64_t block = 0; block < chain_.stages[later].num_blocks(); ++block) {
+                std::int64_t& alike =
+                    settled[static_cast<std::size_t>(shared.class_of[static_cast<std::size_t>(block)])];
+                if (alike >= 0 && awaits_alike(subject, alike, block)) continue;
+                bool all = true;
                 for (const std::int32_t other : shared.of(block)) {
-                    if (comes_earlier(other, block)) judge(subject, call + calls, block, call, other);
+                    if (!comes_earlier(other, block)) {
+                        all = false;
+                        continue;
+                    }
+                    if (++pairs_ > kMostPairs) return;
+                    all = judge(subject, call + calls, block, call, other) && all;
                 }
+                if (all) alike = block;
             }
         };
         for (std::int32_t call = 0; call < calls_.num_calls(); ++call) {
             if (earlier < later) {
-                add(call, 0, [](std::int32_t, std::int64_t) { return true; });
+                add_all(call, 0, [](std::int32_t, std::int64_t) { return true; });
             } else if (earlier == later && !(writes && !reads)) {  // blocks of one stage may add to one place
-                add(call, 0, [&](std::int32_t other, std::int64_t block) {
+                add_all(call, 0, [&](std::int32_t other, std::int64_t block) {
                     return places_[later][static_cast<std::size_t>(other)] <
                            places_[later][static_cast<std::size_t>(block)];
                 });
             }
-            if (call + 1 < calls_.num_calls()) add(call, 1, [](std::int32_t, std::int64_t) { return true; });
+            if (call + 1 < calls_.num_calls())
+                add_all(call, 1, [](std::int32_t, std::int64_t) { return true; });
         }
     }
 
-    /// The later block must not pass its waits before the earlier one has completed.
-    void judge(const Subject& subject, std::int32_t later_call, std::int64_t later, std::int32_t earlier_call,
+    /// The later block must not pass its waits before the earlier one has completed. Whether it awaits it
+    /// directly.
+    bool judge(const Subject& subject, std::int32_t later_call, std::int64_t later, std::int32_t earlier_call,
                std::int32_t earlier) {
         if (subject.reads && chain_.stages[subject.stage].is_early(subject.tensor)) {
             blame(subject, later, earlier);
-            return;
+            return false;
         }
-        if (is_awaited(subject, later, earlier)) return;
+        if (is_awaited(subject, later, earlier)) return true;
         const Node node = calls_.node(later_call, subject.stage, later);
         if (calls_.waits(node).empty()) {
             blame(subject, later, earlier);
-            return;
+            return false;
         }
         open_[calls_.node(earlier_call, subject.from, earlier)].push_back(
             {subject_number(subject), node, later, earlier});
+        pairs_ += kPairsOfOpen;
+        return false;
     }
 
     /// Whether one of the later block's semaphores counts all who post it, the earlier block among them. That
     /// settles it where calls are ordered.
-    [[nodiscard]] bool is_awaited(const Subject& subject, std::int64_t later, std::int32_t earlier) const {
+    [[nodiscard]] bool is_awaited(const Subject& subject, std::int64_t later, std::int32_t earlier) {
         if (calls_.num_calls() > 1) return false;
-        for (const Link& link : generated_.synchronization.links) {
-            if (link.stage != static_cast<std::int32_t>(subject.stage) || link.array < 0 || link.lag != 0 ||
-                link.from != static_cast<std::int32_t>(subject.from)) {
-                continue;
-            }
+        const std::vector<Link>& links = generated_.synchronization.links;
+        for (std::size_t i = 0; i < links.size(); ++i) {
+            const Link& link = links[i];
+            if (!may_settle(link, subject)) continue;
             const SemaphoreArray& array =
                 generated_.synchronization.arrays[static_cast<std::size_t>(link.array)];
             const std::int32_t semaphore = array.of_block[static_cast<std::size_t>(earlier)];
-            if (semaphore < 0) continue;
-            for (const Wait& wait : link.waits[static_cast<std::size_t>(later)]) {
-                if (wait.semaphore == semaphore &&
-                    wait.count >= array.posts[static_cast<std::size_t>(semaphore)]) {
-                    return true;
-                }
+            if (semaphore >= 0 && counts_of(i, later)[static_cast<std::size_t>(semaphore)] >=
+                                      array.posts[static_cast<std::size_t>(semaphore)]) {
+                return true;
             }
         }
         return false;
+    }
+
+    [[nodiscard]] static bool may_settle(const Link& link, const Subject& subject) {
+        return link.stage == static_cast<std::int32_t>(subject.stage) && link.array >= 0 && link.lag == 0 &&
+               link.from == static_cast<std::int32_t>(subject.from);
+    }
+
+    /// Whether what one block awaits directly another one does, too.
+    [[nodiscard]] bool awaits_alike(const Subject& subject, std::int64_t one, std::int64_t other) const {
+        return std::ranges::all_of(generated_.synchronization.links, [&](const Link& link) {
+            return !may_settle(link, subject) ||
+                   link.waits[static_cast<std::size_t>(one)] == link.waits[static_cast<std::size_t>(other)];
+        });
+    }
+
+    /// By semaphore: for how many posts of it a block waits by a link; -1: not at all. Pairs come by their
+    /// later block, so the last answer is kept.
+    const std::vector<std::int32_t>& counts_of(std::size_t link_number, std::int64_t block) {
+        if (awaited_.empty()) awaited_.resize(generated_.synchronization.links.size());
+        const Link& link = generated_.synchronization.links[link_number];
+        Awaited& known = awaited_[link_number];
+        if (known.block == block) return known.counts;
+        known.counts.resize(
+            generated_.synchronization.arrays[static_cast<std::size_t>(link.array)].posts.size(), -1);
+        const auto set = [&](std::int64_t of, bool awaits) {
+            for (const Wait& wait : link.waits[static_cast<std::size_t>(of)]) {
+                const auto semaphore = static_cast<std::size_t>(wait.semaphore);
+                if (semaphore >= known.counts.size()) continue;  // nobody posts it
+                known.counts[semaphore] = awaits ? std::max(known.counts[semaphore], wait.count) : -1;
+            }
+        };
+        if (known.block >= 0) set(known.block, false);
+        set(block, true);
+        known.block = block;
+        return known.counts;
     }
 
     void blame(const Subject& subject, std::int64_t later, std::int64_t earlier) {
@@ -299,6 +355,13 @@ private:
     Unrolled calls_;
     std::vector<std::vector<std::int32_t>> places_;  ///< by stage and block
     std::map<Node, std::vector<Pair>> open_;         ///< by the earlier block
+    struct Awaited {
+        std::int64_t block = -1;
+        std::vector<std::int32_t> counts;
+    };
+
+    std::vector<Awaited> awaited_;  ///< by link
+    std::int64_t pairs_ = 0;        ///< of blocks that share elements, so far
     std::vector<Subject> subjects_;
     std::map<Subject, std::int32_t> subject_numbers_;
     std::map<Subject, Found> found_;

@@ -34,6 +34,8 @@ struct BlockRange {
             if (!value) return value.error();
             interval.end = *value;
         }
+        if (interval.end < interval.begin)
+            return Error{fmt::format("its range {}:{} is reversed", interval.begin, interval.end)};
         return plan::Interval{std::max<std::int64_t>(interval.begin, 0), std::min(interval.end, extent)};
     }
 
@@ -50,6 +52,7 @@ Result<std::vector<std::vector<plan::Region>>> boxes_of(const std::vector<BoxTex
         std::vector<BlockRange> ranges;
         for (std::size_t axis = 0; axis < extents.size(); ++axis)
             ranges.emplace_back(text[axis], extents[axis]);
+        bool any = false;
         for (std::int64_t block = 0; block < stage.num_blocks(); ++block) {
             const Block at = stage.block(block);
             plan::Region region;
@@ -61,7 +64,14 @@ Result<std::vector<std::vector<plan::Region>>> boxes_of(const std::vector<BoxTex
                 }
                 region.push_back(*interval);
             }
-            if (!plan::is_empty(region)) boxes[static_cast<std::size_t>(block)].push_back(std::move(region));
+            if (plan::is_empty(region)) continue;
+            boxes[static_cast<std::size_t>(block)].push_back(std::move(region));
+            any = true;
+        }
+        if (!any) {
+            return Error{
+                fmt::format("stage {}, tensor {}: in no block does its box hold an element of the tensor",
+                            stage.name, tensor)};
         }
     }
     return boxes;

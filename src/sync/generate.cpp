@@ -19,6 +19,8 @@
 namespace syncopate::sync {
 namespace {
 
+constexpr std::int64_t kMostWaits = std::int64_t{1} << 25;  // what takes about a GiB
+
 class Generator {
 public:
     explicit Generator(const Chain& chain) : chain_(chain) {}
@@ -27,6 +29,7 @@ public:
         find_boxes();
         if (!made_.malformed.empty()) return std::move(made_);
         for (std::size_t stage = 0; stage < chain_.stages.size(); ++stage) find_needs(stage);
+        if (!made_.malformed.empty()) return std::move(made_);
         for (std::size_t stage = 0; stage < chain_.stages.size(); ++stage) find_order(stage);
         for (std::size_t stage = 0; stage < chain_.stages.size(); ++stage) {
             add_inputs(stage);
@@ -61,13 +64,28 @@ private:
         Overlaps blocks;  ///< of the producer, by block of the consumer
     };
 
+    /// Overlaps, of which too many are no chain that is judged.
+    Overlaps listed(std::size_t stage, const std::string& tensor, const BlockBoxes& mine,
+                    const BlockBoxes& others) {
+        Overlaps made = overlaps(mine, others);
+        if (made.cut_off) refuse_size(stage, tensor, kMostListed, "pairs of blocks that share elements");
+        return made;
+    }
+
+    void refuse_size(std::size_t stage, const std::string& tensor, std::int64_t most, std::string_view what) {
+        made_.malformed.push_back(
+            {static_cast<std::int32_t>(stage), -1,
+             fmt::format("too large to judge: {} takes the chain above {} {}", tensor, most, what)});
+    }
+
     void find_needs(std::size_t stage) {
         std::vector<Need>& needs = needs_.emplace_back();
         for (const auto& [tensor, texts] : chain_.stages[stage].reads) {
             for (std::size_t from = 0; from < stage; ++from) {
                 if (!chain_.stages[from].writes.contains(tensor)) continue;
                 needs.push_back(
-                    {tensor, from, overlaps(boxes(stage, tensor).reads, boxes(from, tensor).writes)});
+                    {tensor, from,
+                     listed(stage, tensor, boxes(stage, tensor).reads, boxes(from, tensor).writes)});
             }
         }
     }
@@ -130,12 +148,18 @@ private:
         for (const Need& need : needs_[at]) {
             const std::vector<std::int32_t> places = places_in(made_.synchronization.orders[need.from]);
             const auto total = static_cast<double>(places.size()) + 1;
-            for (std::size_t tile = 0; tile < arrivals.size(); ++tile) {
-                for (const std::int32_t block : need.blocks.of(static_cast<std::int64_t>(tile))) {
+            std::vector<double> of_class;
+            for (const std::vector<std::int32_t>& blocks : need.blocks.blocks) {
+                double& arrival = of_class.emplace_back(0);
+                for (const std::int32_t block : blocks) {
                     const double place = (places[static_cast<std::size_t>(block)] + 1) / total;
                     // A producer that ends later makes all that it makes later.
-                    arrivals[tile] = std::max(arrivals[tile], static_cast<double>(need.from) + place);
+                    arrival = std::max(arrival, static_cast<double>(need.from) + place);
                 }
+            }
+            for (std::size_t tile = 0; tile < arrivals.size(); ++tile) {
+                const auto own = static_cast<std::size_t>(need.blocks.class_of[tile]);
+                arrivals[tile] = std::max(arrivals[tile], of_class[own]);
             }
         }
         return arrivals;
@@ -154,6 +178,7 @@ private:
                 if (need.tensor != tensor) continue;
                 any = true;
                 add_link(stage, tensor, need.from, 0, policy, need.blocks);
+                if (!made_.malformed.empty()) return;
             }
             if (of.writes.contains(tensor)) {
                 any = true;
@@ -174,18 +199,21 @@ private:
     }
 
     /// What a stage's tiles read of what its own earlier tiles write, each tile a class of its own.
-    [[nodiscard]] Overlaps earlier_tiles(std::size_t stage, const std::string& tensor) const {
-        const Overlaps all = overlaps(boxes(stage, tensor).reads, boxes(stage, tensor).writes);
+    [[nodiscard]] Overlaps earlier_tiles(std::size_t stage, const std::string& tensor) {
+        const Overlaps all = listed(stage, tensor, boxes(stage, tensor).reads, boxes(stage, tensor).writes);
         const std::vector<std::int32_t> places = places_in(made_.synchronization.orders[stage]);
         Overlaps made;
         made.class_of.resize(places.size());
         std::iota(made.class_of.begin(), made.class_of.end(), 0);
         made.blocks.resize(places.size());
-        for (std::size_t tile = 0; tile < all.class_of.size(); ++tile) {
+        for (std::size_t tile = 0; tile < all.class_of.size() && made.listed <= kMostListed; ++tile) {
             std::ranges::copy_if(
                 all.of(static_cast<std::int64_t>(tile)), std::back_inserter(made.blocks[tile]),
                 [&](std::int32_t other) { return places[static_cast<std::size_t>(other)] < places[tile]; });
+            made.listed += static_cast<std::int64_t>(made.blocks[tile].size());
         }
+        if (made.listed > kMostListed)
+            refuse_size(stage, tensor, kMostListed, "pairs of blocks that share elements");
         return made;
     }
 
@@ -194,7 +222,7 @@ private:
             for (std::size_t reader = 0; reader < chain_.stages.size(); ++reader) {
                 if (!chain_.stages[reader].reads.contains(tensor)) continue;
                 add_link(stage, tensor, reader, 1, policy,
-                         overlaps(boxes(stage, tensor).writes, boxes(reader, tensor).reads));
+                         listed(stage, tensor, boxes(stage, tensor).writes, boxes(reader, tensor).reads));
             }
         }
     }
@@ -207,6 +235,7 @@ private:
 
     void add_link(std::size_t stage, const std::string& tensor, std::size_t from, std::int32_t lag,
                   const Policy& policy, const Overlaps& needs) {
+        if (!made_.malformed.empty()) return;
         const ChainStage& producer = chain_.stages[from];
         Link link;
         link.stage = static_cast<std::int32_t>(stage);
@@ -281,6 +310,14 @@ private:
         return std::max(array.posts[static_cast<std::size_t>(semaphore)], 1);
     }
 
+    /// So many waits more. False: the chain has too many.
+    bool counted(const Link& link, std::size_t waits) {
+        waits_ += static_cast<std::int64_t>(waits);
+        if (waits_ <= kMostWaits) return true;
+        refuse_size(static_cast<std::size_t>(link.stage), link.tensor, kMostWaits, "waits");
+        return false;
+    }
+
     bool await_what_is_needed(const Policy& policy, const Overlaps& needs, Link& link) {
         const std::vector<std::int32_t>& of_block =
             made_.synchronization.arrays[static_cast<std::size_t>(link.array)].of_block;
@@ -292,6 +329,9 @@ private:
             std::vector<Wait>& waits = by_class.emplace_back();
             for (const std::int32_t semaphore : semaphores)
                 waits.push_back({link.array, semaphore, count_of(policy, link, semaphore), link.lag});
+        }
+        for (const std::int32_t of : needs.class_of) {
+            if (!counted(link, by_class[static_cast<std::size_t>(of)].size())) return false;
         }
         for (std::size_t block = 0; block < link.waits.size(); ++block)
             link.waits[block] = by_class[static_cast<std::size_t>(needs.class_of[block])];
@@ -322,6 +362,7 @@ private:
                                            *begin, *end - 1, kMostBlocks - 1));
                 return false;
             }
+            if (*end > *begin && !counted(link, static_cast<std::size_t>(*end - *begin))) return false;
             for (std::int64_t semaphore = *begin; semaphore < *end; ++semaphore) {
                 link.waits[static_cast<std::size_t>(block)].push_back(
                     {link.array, static_cast<std::int32_t>(semaphore), count_of(policy, link, semaphore),
@@ -333,6 +374,7 @@ private:
 
     const Chain& chain_;
     Generated made_;
+    std::int64_t waits_ = 0;                ///< of all links
     std::vector<std::vector<Need>> needs_;  ///< by stage
 };
 

@@ -69,15 +69,15 @@ public:
         std::ranges::stable_sort(entries_, {}, &Entry::begin);
     }
 
-    /// Marks the classes that share an element with `box`.
-    void find(const plan::Region& box, std::vector<bool>& found) const {
+    /// Visits the classes that share an element with `box`, each once for each of its boxes that does.
+    template <typename Visit>
+    void find(const plan::Region& box, Visit visit) const {
         if (entries_.empty()) return;
         const bool scalar = box.empty();
         const std::int64_t first = scalar ? 0 : box[axis_].begin - longest_;
         auto at = std::ranges::lower_bound(entries_, first, {}, &Entry::begin);
         for (; at != entries_.end() && (scalar || at->begin < box[axis_].end); ++at) {
-            if (!found[static_cast<std::size_t>(at->of)] && plan::overlaps(*at->box, box))
-                found[static_cast<std::size_t>(at->of)] = true;
+            if (plan::overlaps(*at->box, box)) visit(static_cast<std::size_t>(at->of));
         }
     }
 
@@ -89,7 +89,7 @@ private:
 
 }  // namespace
 
-Overlaps overlaps(const BlockBoxes& mine, const BlockBoxes& others) {
+Overlaps overlaps(const BlockBoxes& mine, const BlockBoxes& others, std::int64_t most) {
     Classes own(mine);
     const Classes other(others);
     std::vector<std::vector<std::int32_t>> blocks_of(other.representatives.size());
@@ -98,15 +98,22 @@ Overlaps overlaps(const BlockBoxes& mine, const BlockBoxes& others) {
             static_cast<std::int32_t>(block));
     }
     const Sorted sorted(other);
-    Overlaps made{std::move(own.class_of), {}};
-    for (const Boxes* boxes : own.representatives) {
-        std::vector<bool> found(other.representatives.size(), false);
-        for (const plan::Region& box : *boxes) sorted.find(box, found);
-        std::vector<std::int32_t>& blocks = made.blocks.emplace_back();
-        for (std::size_t i = 0; i < found.size(); ++i) {
-            if (found[i]) blocks.insert(blocks.end(), blocks_of[i].begin(), blocks_of[i].end());
+    Overlaps made{.class_of = std::move(own.class_of), .blocks = {}};
+    made.blocks.resize(own.representatives.size());
+    std::vector<std::size_t> found_for(other.representatives.size(),
+                                       made.blocks.size());  // a class of `mine`
+    for (std::size_t i = 0; i < made.blocks.size(); ++i) {
+        std::vector<std::int32_t>& blocks = made.blocks[i];
+        for (const plan::Region& box : *own.representatives[i]) {
+            sorted.find(box, [&](std::size_t found) {
+                if (std::exchange(found_for[found], i) != i)
+                    blocks.insert(blocks.end(), blocks_of[found].begin(), blocks_of[found].end());
+            });
         }
         std::ranges::sort(blocks);
+        made.listed += static_cast<std::int64_t>(blocks.size());
+        made.cut_off = made.listed > most;
+        if (made.cut_off) break;
     }
     return made;
 }

@@ -127,6 +127,41 @@ TEST(Check, TakesTheTilesOfAStageThatReadsItsOwnOutputAsOneAfterTheOther) {
     EXPECT_EQ(kinds(with("x+1", "auto")), Kinds{"overwrite"});
 }
 
+TEST(Check, RefusesARangeThatIsReversedOrNowhereInTheTensor) {
+    const auto reading = [](const std::string& range) {
+        return R"({"schema": "syncopate.chain/1", "tensors": {"A": [4], "B": [4]}, "stages": [
+            {"name": "up", "grid": [4], "writes": {"A": ["x"]}},
+            {"name": "down", "grid": [4], "reads": {"A": [")" +
+               range + R"("]}, "writes": {"B": ["x"]}, "waits": {"A": "none"}}]})";
+    };
+    EXPECT_EQ(kinds(reading("x:x+1")), Kinds{"early_read"});
+    EXPECT_EQ(findings(reading("x+1:x")),
+              "stage down: malformed: stage down, tensor A, block (0, 0, 0): its range 1:0 is reversed\n");
+    EXPECT_EQ(findings(reading("1000:2000")),
+              "stage down: malformed: stage down, tensor A: in no block does its box hold an element of the "
+              "tensor\n");
+    EXPECT_EQ(kinds(reading("x+2")), Kinds{"early_read"}) << "some blocks read beyond it, as by masks";
+}
+
+TEST(Check, JudgesOrRefusesStagesThatReadAllOfALargeTensorQuickly) {
+    const auto stages = [](int width, std::initializer_list<std::pair<const char*, const char*>> tensors) {
+        std::string text =
+            R"({"schema": "syncopate.chain/1", "tensors": {"A": [4096, 4096], "B": [4096, 4096], "C": [4096, 4096]}, "stages": [)";
+        for (const auto& [read, written] : tensors) {
+            if (text.back() == '}') text += ", ";
+            text += R"({"name": "s)" + std::to_string(text.size()) + R"(", "grid": [)" +
+                    std::to_string(width) + ", " + std::to_string(width) + R"(], "reads": {")" + read +
+                    R"(": [":", ":"]}, "writes": {")" + written + R"(": ["y", "x"]}})";
+        }
+        return text + "]}";
+    };
+    const double before = ::syncopate::test::cpu_seconds();
+    EXPECT_EQ(findings(stages(256, {{"A", "B"}, {"B", "C"}})), "");
+    EXPECT_EQ(findings(stages(48, {{"A", "A"}, {"A", "A"}})), "");
+    EXPECT_EQ(kinds(stages(256, {{"A", "A"}})), Kinds{"malformed"});
+    EXPECT_LT(::syncopate::test::cpu_seconds() - before, 20);
+}
+
 TEST(Check, JudgesALargeChainQuickly) {
     std::string chain =
         R"({"schema": "syncopate.chain/1", "tensors": {"Y": [12288, 49152], "Z": [12288, 12288]},
