@@ -179,8 +179,13 @@ def test_bench_of_fp8_finds_ours_right_by_exact_products(scales, syncopate, tmp_
         (["gemm"], "gemm: no such operator; there are all_gather_matmul"),
         (["--shapes", "7B"], "--shapes 7B: expected HIDDENxF"),
         (["--tokens", "many"], "--tokens many: expected whole numbers"),
-        (["--ranks", "-1"], "--ranks -1: expected a whole number of at least 0"),
-        (["--local-ranks", "0"], "--local-ranks 0: expected a whole number of at least 1"),
+        (["--ranks", "-1"], "argument --ranks: -1: expected a whole number of at least 1"),
+        (["--scale", "0"], "argument --scale: 0: expected a whole number of at least 1"),
+        (["--shapes", "0x64"], "--shapes 0x64: expected HIDDENxF"),
+        (["--plot", "/tmp"], "--plot /tmp: is a folder"),
+        (["--plot", "x.gif"], "--plot x.gif: expected FILE.svg or FILE.png or FILE.pdf"),
+        (["--json", "nowhere/x.json"], "--json nowhere/x.json: no such folder"),
+        (["--local-ranks", "0"], "argument --local-ranks: 0: expected a whole number of at least 1"),
         (["--vary", "split"], "--vary split: expected KEY=VALUE"),
         (["--vary", "spilt=2"], "--vary spilt=2: a strategy has no such value"),
         (["--peer", "nowhere.py"], "--peer nowhere.py: no such Python file"),
@@ -190,6 +195,7 @@ def test_what_is_wrong_is_said_before_anything_runs(words, message, syncopate):
     outcome = syncopate("bench", *words)
     assert outcome.code == 2
     assert f"error: {message}" in outcome.err
+    assert outcome.err.count("\n") == 1
 
 
 def test_a_shape_that_fails_is_reported_and_the_next_ones_are_tried(syncopate, tmp_path):

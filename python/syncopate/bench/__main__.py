@@ -19,23 +19,23 @@ import sys
 from typing import Any
 
 from ..standard_output import interruptible
-from .launch import add_options, launch, parse_options, write_tables
+from .launch import Parser, add_options, count, launch, parse_options, write_tables
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="syncopate bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="default: all")
     parser.add_argument("--shapes", default="", help="models, or HIDDENxF, comma-separated: 70B,4096x14336")
     parser.add_argument("--tokens", default="", help="M, tokens of all ranks, comma-separated: 16,64,…,8192")
-    parser.add_argument("--local-ranks", type=int, default=8, help="F is divided by this (default 8)")
+    parser.add_argument("--local-ranks", type=count, default=8, help="F is divided by this (default 8)")
     parser.add_argument("--vary", action="append", default=[], metavar="KEY=V1,V2",
                         help="also ours with these values of its strategy; several: all combinations")  # fmt: skip
     parser.add_argument("--dtype", default="", help="of x and w: fp8e4m3 (default: bf16; on host fp32)")
     parser.add_argument("--scales", default="", help="of fp8: row or block")
     parser.add_argument("--few", action="store_true", help="only ours, whole peers and the product")
-    parser.add_argument("--scale", type=int, default=0, help="divide all extents (default: 1; on host 32)")
+    parser.add_argument("--scale", type=count, help="divide all extents (default: 1; on host 32)")
     add_options(parser, "M")
     return parse_options(parser, arguments)
 
@@ -106,10 +106,6 @@ def check(options: argparse.Namespace) -> None:
     if options.scales not in SCALES or (options.scales and not options.dtype):
         raise ValueError(f"--scales {options.scales}: expected row or block, of --dtype fp8e4m3")
     check_variations(options.vary)
-    for name, least in (("local_ranks", 1), ("ranks", 0), ("rounds", 0), ("scale", 0)):
-        if getattr(options, name) < least:
-            given = f"--{name.replace('_', '-')} {getattr(options, name)}"
-            raise ValueError(f"{given}: expected a whole number of at least {least}")
     if not all(m.isdecimal() and int(m) > 0 for m in options.tokens.split(",") if m):
         raise ValueError(f"--tokens {options.tokens}: expected whole numbers, comma-separated")
     widths(options.shapes)

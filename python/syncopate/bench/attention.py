@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .launch import add_options, launch, parse_options, write_tables
+from .launch import Parser, add_options, launch, parse_options, write_tables
 
 MASKS = ("full", "causal", "documents")
 CUTS = (0.0, 0.07, 0.31, 0.62)  # where documents begin, of the sequence
@@ -57,7 +57,7 @@ class AttentionShape:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="syncopate bench attention",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

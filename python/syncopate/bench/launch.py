@@ -8,25 +8,40 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..standard_output import answering
 
+PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 OUTPUTS = ("json", "csv", "markdown", "plot")
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as all commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}\n")
+
+
+def count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value}: expected a whole number of at least 1")
+    return value
 
 
 def add_options(parser: argparse.ArgumentParser, over: str) -> None:
     """`over`: along what the plot is."""
-    parser.add_argument("--ranks", type=int, default=0, help="processes (default: every GPU, or two on host)")
+    parser.add_argument("--ranks", type=count, help="processes (default: every GPU, or two on host)")
     parser.add_argument("--peer", action="append", default=[], metavar="FILE.py", help="one more peer")
-    parser.add_argument("--rounds", type=int, default=0, help="default: 15; on host 1")
+    parser.add_argument("--rounds", type=count, help="default: 15; on host 1")
     parser.add_argument(
         "--budget", type=float, default=600, help="seconds after which no further shape begins"
     )
     parser.add_argument("--json", default="", help="write the report here, as bench/results.py takes it")
     parser.add_argument("--csv", default="", help="write a line a shape here")
     parser.add_argument("--markdown", default="", help="write tables here")
-    parser.add_argument("--plot", default="", help=f"draw speed over {over} here: FILE.svg or .png")
+    parser.add_argument("--plot", default="", help=f"draw speed over {over} here: FILE.svg, .png or .pdf")
 
 
 def parse_options(parser: argparse.ArgumentParser, arguments: list[str] | None) -> argparse.Namespace:
@@ -35,6 +50,10 @@ def parse_options(parser: argparse.ArgumentParser, arguments: list[str] | None) 
         file = getattr(options, name)
         if file and not Path(file).absolute().parent.is_dir():
             parser.error(f"--{name} {file}: no such folder")
+        if file and Path(file).is_dir():
+            parser.error(f"--{name} {file}: is a folder; expected a file")
+    if options.plot and Path(options.plot).suffix.lower() not in PLOT_SUFFIXES:
+        parser.error(f"--plot {options.plot}: expected FILE{' or FILE'.join(PLOT_SUFFIXES)}")
     return options
 
 

@@ -38,7 +38,7 @@ def widths(names: str) -> dict[str, tuple[int, int]]:
         hidden, _, f = name.partition("x")
         if name in MODELS:
             found[name] = MODELS[name]
-        elif hidden.isdecimal() and f.isdecimal():
+        elif hidden.isdecimal() and f.isdecimal() and int(hidden) * int(f) > 0:
             found[name] = (int(hidden), int(f))
         else:
             raise ValueError(
