@@ -79,6 +79,8 @@ class _Text:
         try:
             loaded = jit.load_module(stage.source, stage.kernel, package, origin=origin)
             kernel = functools.reduce(getattr, function.__qualname__.split("."), loaded)
+        except jit.CacheError:
+            raise
         except Exception as error:
             raise RuntimeError(
                 f"{self.file}: importing it for the fused {stage.kernel} failed: {error}. What the file runs belongs "

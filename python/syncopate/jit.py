@@ -38,6 +38,12 @@ def refuse_launches_of_an_import() -> None:
         )
 
 
+class CacheError(RuntimeError):
+    """The cache folder cannot be written."""
+
+    exit_code = 3
+
+
 def load_module(
     source: str,
     stem: str,
@@ -48,16 +54,21 @@ def load_module(
     """Imports emitted source. Triton reads kernels from files, so the text is kept in the cache folder under its hash.
 
     `package`: of the user's module, so that its relative imports go on working. `origin`: the user's file and its text,
-    of which errors in an interpreted kernel are told.
+    of which errors in an interpreted kernel are told. Raises CacheError where the text cannot be kept.
     """
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
     folder = folder or cache_folder() / "emitted"
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{stem}_{digest}.py"
-    if not path.exists():
-        scratch = path.with_suffix(f".{os.getpid()}.tmp")
-        scratch.write_text(source)
-        scratch.replace(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            scratch = path.with_suffix(f".{os.getpid()}.tmp")
+            scratch.write_text(source)
+            scratch.replace(path)
+    except OSError as error:
+        raise CacheError(
+            f"emitted kernels cannot be kept in {folder}: {error.strerror}; set SYNCOPATE_CACHE_DIR to a folder that can be written"
+        ) from None
     if origin is not None:
         note_origin(str(path), source, *origin)
     name = f"{package + '.' if package else ''}_sy_{stem}_{digest}"

@@ -17,7 +17,7 @@ import torch
 
 from . import _syncopate, interpreter, jit
 from .arguments import DTYPES, is_descriptor
-from .bounds import Bounds, KernelError
+from .bounds import Bounds
 from .group import Group
 from .items import flat, nested
 from .places import OutputPlaces
@@ -250,12 +250,9 @@ def call_on_host(op: _syncopate.FusedOp) -> Iterator[None]:
     op.begin_call()
     try:
         yield
-    except KernelError:
+    except BaseException:
         with suppress(_syncopate.SyncopateError):  # which says that this rank gave up
             op.end_call(ran=False)
-        raise
-    except BaseException:
-        op.end_call(ran=False)
         raise
     op.end_call()
 

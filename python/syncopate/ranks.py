@@ -27,6 +27,10 @@ class RankError(RuntimeError):
         self.exit_code = exit_code
 
 
+class LateError(RankError):
+    """No rank failed, and some did not end in time."""
+
+
 @dataclass
 class Place:
     """Where a rank runs and how it finds the others (syncopate.group.of_folder)."""
@@ -79,7 +83,7 @@ def _child(place: Place, function: Callable[[Place], Any], pipe: int) -> None:
 def run(size: int, function: Callable[[Place], Any], timeout: float = 600.0, grace: float = 5.0) -> list[Any]:
     """`function(place)` on `size` forked ranks; their results by rank.
 
-    Raises RankError naming every rank that failed or did not end in time (seconds). After the first failure the others
+    Raises RankError naming every rank that failed or did not end in time (seconds); LateError if none failed. After the first failure the others
     have `grace` seconds to report theirs, and are ended. Where a rank cannot print, all end at once (Unanswered). The
     caller must not have initialised CUDA or started threads that hold locks.
     """
@@ -160,6 +164,7 @@ def _collect(size: int, children: dict[int, tuple[int, int]], timeout: float, gr
                     by_kernel.add(rank)
             if errors:
                 end = min(end, time.monotonic() + grace)
+    kind_of_error = RankError if errors else LateError
     for pipe in waiting:
         rank, _ = children[pipe]
         errors[rank] = ("did not end in time" if not errors else "was still waiting and was ended", 1)
@@ -170,7 +175,7 @@ def _collect(size: int, children: dict[int, tuple[int, int]], timeout: float, gr
         lines = [f"rank {rank}: {text}" for rank, (text, _) in sorted(errors.items())]
         if len(first) == 1 and len(errors) == size:
             lines = [f"all ranks: {first.pop()}"]
-        raise RankError("\n".join(lines), max(code for _, code in errors.values()))
+        raise kind_of_error("\n".join(lines), max(code for _, code in errors.values()))
     return results
 
 

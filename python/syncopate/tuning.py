@@ -25,6 +25,10 @@ from .standard_output import answering, interruptible
 
 UNFUSED = "unfused"
 DEADLINE = 20.0  # seconds that a wait of a strategy under trial may last
+REST = {
+    "host": 60.0,
+    "cuda": 1800.0,
+}  # seconds after the budget: of the step that has begun; a GPU's compiler may take long
 SLEEP_CYCLES = 1_000_000  # about half a millisecond, in which the host enqueues a call
 
 
@@ -273,8 +277,9 @@ def tune_once(problem: Any, group: Any) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Starts the ranks and searches; rank 0's result."""
+    from .bench.case import CASES
     from .ops.operator import members_of, problem_of
-    from .ranks import Place
+    from .ranks import LateError, Place, RankError
     from .ranks import run as run_ranks
     from .run import Spec, UsageError, rank_count, require_memory
 
@@ -282,6 +287,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     spec = Spec(options.spec)
     if spec.kind.name == "mlp_chain":
         raise UsageError(f"{options.spec}: a chain is not tuned; its first call measures its ways")
+    if spec.kind.name not in CASES:
+        raise UsageError(f"{options.spec}: {spec.kind.name} is not tuned; --explain ranks its kinds")
     ranks = rank_count(options)
     extents = {name: value for name, value in spec.extents.items()}
     require_memory(options, ranks, 2 * spec.bytes_of_a_rank(ranks))
@@ -315,21 +322,29 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             sys.stderr.write("\n")
         return found
 
-    return run_ranks(ranks, work, timeout=options.budget + 1800)[0]
+    limit = options.budget + REST[options.device]
+    try:
+        return run_ranks(ranks, work, timeout=limit)[0]
+    except LateError:
+        hint = "; on host its kernels are interpreted: take a smaller one" if options.device == "host" else ""
+        raise RankError(f"{options.spec}: no strategy of it was found in {limit:g} s{hint}") from None
 
 
 def check_variations(vary: Sequence[str]) -> None:
     """Raises UsageError for what is no value of a strategy, before any rank starts."""
+    from . import _syncopate
     from .bench.rows import variations, varied
     from .run import UsageError
-    from .strategy import Strategy
+    from .strategy import Strategy, to_json
 
     try:
         for name, values in variations(vary):
             try:
-                varied(Strategy(), values)
+                _syncopate.tune.name_of(to_json(varied(Strategy(), values)))
             except (AttributeError, TypeError):
                 raise UsageError(f"--vary {name}: a strategy has no such value") from None
+            except _syncopate.SyncopateError as error:  # "the strategy:1:433: split is …"
+                raise UsageError(f"--vary {name}: {str(error).split(': ', 1)[-1].splitlines()[0]}") from None
     except ValueError as error:
         raise UsageError(str(error)) from None
 

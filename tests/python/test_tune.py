@@ -141,6 +141,13 @@ def test_what_no_export_wrote_is_not_imported(text, wrong, syncopate, tmp_path):
         (["--forget"], 2, "name a problem, an operator, or all"),
         (["--show"], 2, "--show: name a problem or an operator"),
         ([SPEC, "--explain", "--vary", "split=1"], 2, "--vary belongs to a search"),
+        ([SPEC, "--vary", "split=a"], 2, '--vary split=a: split is the string "a"'),
+        (["attention:S=64", "--ranks", "2"], 2, "attention is not tuned"),
+        (["--list", SPEC, "--explain"], 2, "--list does not belong to --explain"),
+        ([SPEC, "-o", "file"], 2, "--output does not belong to a search"),
+        (["--list", "--ranks", "2"], 2, "--ranks does not belong to --list"),
+        ([f"{SPEC},ranks=4", "--ranks", "8", "--explain"], 2, "SPEC is of 4 ranks, --ranks says 8"),
+        ([SPEC, "--explain", "--ranks", "65"], 2, "estimates are of at most 64 ranks"),
         ([f"{SPEC},M=32"], 2, "M is given twice"),
         ([f"{SPEC},M=32", "--explain"], 2, "M is given twice"),
         (["--import", "nowhere.json"], 1, "nowhere.json"),
@@ -152,3 +159,15 @@ def test_what_is_wrong_is_said(tune, words, code, message):
     assert outcome.code == code, outcome.out + outcome.err
     assert message in outcome.err
     assert Path("nowhere.json").exists() is False
+
+
+def test_a_search_that_makes_nothing_ends_soon_after_its_budget(run):
+    code = """
+import sys
+from syncopate import tuning
+tuning.REST["host"] = 1.0
+sys.exit(tuning.main(["all_gather_matmul:M=2048,N=2048,K=2048", "--ranks", "2", "--budget", "1"]))
+"""
+    outcome = run(sys.executable, "-c", code)
+    assert outcome.code == 1, outcome.out + outcome.err
+    assert "no strategy of it was found in 2 s; on host its kernels are interpreted" in outcome.err
