@@ -13,6 +13,7 @@
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/emit/language.hpp"
 #include "syncopate/fuse/draw_graph.hpp"
+#include "syncopate/fuse/kernel_sums.hpp"
 #include "syncopate/fuse/work.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/plan/json/json.hpp"
@@ -55,6 +56,17 @@ template <typename T>
 T or_fail(Result<T> result) {
     if (!result) fail(result.error());
     return *std::move(result);
+}
+
+/// What is wrong with the plan is said of its file, where there is one.
+template <typename T>
+T or_fail_of_plan(Result<T> result, const FuseOptions& options) {
+    if (result) return *std::move(result);
+    Error error = result.error();
+    const bool of_plan = error.location.rank >= 0 || error.message.starts_with("the plan has ");
+    if (of_plan && error.location.file.empty() && options.plans.size() == 1)
+        error.location.file = options.plans.front();
+    fail(error);
 }
 
 /// The result of parsing a part of the command line: its errors are about the command line.
@@ -111,12 +123,34 @@ kernel::Arguments parse_arguments(const StageOptions& options) {
     return arguments;
 }
 
+using Files = std::vector<std::pair<std::string, const std::string*>>;  // by name in the folder, their texts
+
+/// Only what fuse has written is overwritten, and nothing that this call has read.
+void refuse_overwriting(const std::string& directory, const Files& files, const FuseOptions& options) {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    std::vector<std::string> inputs = options.plans;
+    for (const StageOptions& stage : options.stages) inputs.push_back(split_kernel(stage.kernel).first);
+    const bool ours = fs::exists(fs::path(directory) / "schedule.json", ignored);
+    for (const auto& [name, text] : files) {
+        const fs::path place = fs::path(directory) / name;
+        for (const std::string& input : inputs) {
+            if (fs::equivalent(place, input, ignored))
+                fail_usage("-o " + directory + ": " + name + " would overwrite " + input +
+                           ", which is read: name another folder");
+        }
+        if (!ours && fs::is_regular_file(place, ignored))
+            fail_usage("-o " + directory + ": there is a " + name +
+                       " that fuse has not written (it has no schedule.json beside it): name another folder");
+    }
+}
+
 /// Writes all files or none: each beside its place first, then renamed. A directory that this call made and
 /// could not fill is removed.
-void write_directory(const std::string& directory,
-                     const std::vector<std::pair<std::string, const std::string*>>& files) {
+void write_directory(const std::string& directory, const Files& files, const FuseOptions& options) {
     namespace fs = std::filesystem;
     std::error_code failure;
+    refuse_overwriting(directory, files, options);
     const bool existed = fs::exists(directory, failure);
     fs::create_directories(directory, failure);
     if (failure || !fs::is_directory(directory)) {
@@ -164,11 +198,9 @@ std::string kernels_of(const emit::Artifact& artifact) {
 }
 
 /// Adds what the kernels import from their own folders, so that the fused ones find it beside them.
-void add_imports(const std::vector<kernel::ImportedFile>& imported, const std::string& of,
-                 std::vector<std::pair<std::string, const std::string*>>& files) {
+void add_imports(const std::vector<kernel::ImportedFile>& imported, const std::string& of, Files& files) {
     for (const kernel::ImportedFile& one : imported) {
-        const auto same =
-            std::ranges::find(files, one.path, &std::pair<std::string, const std::string*>::first);
+        const auto same = std::ranges::find(files, one.path, &Files::value_type::first);
         if (same == files.end()) {
             files.emplace_back(one.path, &one.text);
         } else if (*same->second != one.text) {
@@ -202,6 +234,17 @@ plan::Plan read_plan(const FuseOptions& options, const std::vector<emit::StageTe
     return or_fail(plan::join(plans, handed_on));
 }
 
+/// A plan of which no kernel reads or makes anything would be carried out beside it, for nothing.
+void require_binding(const plan::Plan& plan, const std::vector<emit::StageText>& stages) {
+    std::string tensors;
+    for (const plan::Tensor& tensor : plan.tensors) tensors += (tensors.empty() ? "" : ", ") + tensor.name;
+    for (const emit::StageText& stage : stages) {
+        if (!stage.bindings.empty()) return;
+    }
+    fail_usage("no parameter is bound to a tensor of the plan (" + tensors +
+               "): say which one is, by --bind PARAMETER=TENSOR");
+}
+
 /// Prints and draws the work graph, as asked.
 void show_graph(const FuseOptions& options, const fuse::StagedProgram& program,
                 const fuse::Options& fuse_options) {
@@ -209,7 +252,7 @@ void show_graph(const FuseOptions& options, const fuse::StagedProgram& program,
         if (options.output.empty()) fail_usage("give -o DIR, --show graph or --svg FILE");
         return;
     }
-    const fuse::Work work = or_fail(fuse::plan_work(program, fuse_options));
+    const fuse::Work work = or_fail_of_plan(fuse::plan_work(program, fuse_options), options);
     if (!options.show.empty()) std::cout << fuse::graph_text(program, work);
     if (options.svg.empty()) return;
     if (Status written = write_file_atomically(options.svg, or_fail(fuse::graph_svg(program, work)));
@@ -236,18 +279,23 @@ void run_fuse(const FuseOptions& options) {
     if (!options.topology.empty()) fuse_options.topology = or_fail(plan::find_topology(options.topology));
 
     plan::Plan plan = read_plan(options, stages);
+    require_binding(plan, stages);
     for (emit::StageText& stage : stages) stage.source = or_fail(read_file(stage.file));
     std::vector<std::pair<std::string, std::vector<kernel::ImportedFile>>> imported;
     for (const emit::StageText& stage : stages)
         imported.emplace_back(
             stage.file, or_fail(emit::language_of(stage.file).imported_files(stage.source, stage.file)));
-    const fuse::StagedProgram program = or_fail(emit::analyse_stages(std::move(stages), std::move(plan)));
+    const fuse::StagedProgram program =
+        or_fail_of_plan(emit::analyse_stages(std::move(stages), std::move(plan)), options);
     show_graph(options, program, fuse_options);
     if (options.output.empty()) return;
-    const emit::Artifact artifact = or_fail(emit::make_artifact(program, fuse_options));
+    if (options.output == "-") fail_usage("-o -: fuse writes a folder");
+    const emit::Artifact artifact = or_fail_of_plan(emit::make_artifact(program, fuse_options), options);
+    if (options.kernel_sums && fuse::kernel_summands(artifact.launch.schedule) == 0)
+        fail_usage("--kernel-sums: this kernel adds up no contributions of this plan: leave it out");
     auto files = emit::files_of(artifact);
     for (const auto& [file, more] : imported) add_imports(more, file, files);
-    write_directory(options.output, files);
+    write_directory(options.output, files, options);
 
     const fuse::Schedule& schedule = artifact.launch.schedule;
     const bool phased = std::ranges::any_of(schedule.stages, &fuse::StageSlots::phased);

@@ -97,6 +97,34 @@ def test_an_unknown_plan_tensor_is_named(fuse):
     fuse(1, "the plan has no tensor X to bind a_ptr to", edit=replacing("a_ptr=A", "a_ptr=X"))
 
 
+def test_a_plan_of_which_nothing_is_bound_is_refused(fuse):
+    def unbound(words):
+        at = words.index("--bind")
+        return words[:at] + words[at + 2 :]
+
+    fuse(2, "no parameter is bound to a tensor of the plan (A): say which one is, by --bind", edit=unbound)
+
+
+def test_kernel_sums_of_a_kernel_that_adds_up_nothing_are_refused(fuse):
+    fuse(2, "--kernel-sums: this kernel adds up no contributions", edit=adding("--kernel-sums"))
+
+
+def test_an_error_about_the_plan_names_its_file(fuse, plan_3):
+    fuse(1, f"{plan_3}: the plan has no tensor X", edit=replacing("a_ptr=A", "a_ptr=X"))
+
+
+def test_what_fuse_has_not_written_is_not_overwritten(syncopate, plan_3, tmp_path):
+    (tmp_path / "kernel.py").write_text(KERNEL.read_text())
+    words = fuse_words("matmul_pointers", plan_3, tmp_path)
+    refused(syncopate(*words), 2, "kernel.py that fuse has not written", "name another folder")
+    words[1] = f"{tmp_path / 'kernel.py'}:matmul_kernel"
+    refused(syncopate(*words), 2, "kernel.py would overwrite", "which is read")
+    assert [file.name for file in tmp_path.iterdir()] == ["kernel.py"]
+    assert (tmp_path / "kernel.py").read_text() == KERNEL.read_text()
+    words = fuse_words("matmul_pointers", plan_3, tmp_path / "out")
+    assert [syncopate(*words).code for _ in range(2)] == [0, 0], "its own files it writes anew"
+
+
 def test_an_unknown_tensor_argument_is_named(fuse):
     fuse(1, "kernel `matmul_kernel` has no parameter `q_ptr`", edit=adding("--tensor", "q_ptr=3x3:fp32"))
 
@@ -202,6 +230,19 @@ def test_a_pick_where_there_is_nothing_to_pick_from_is_refused(syncopate, tmp_pa
     outcome = syncopate("plan", "import", file, "--pick", 0, "-o", tmp_path / "plan.json")
     refused(outcome, 2, f"{file}: is msccl_xml, which holds one plan and no candidates: leave out --pick")
     assert not (tmp_path / "plan.json").exists()
+
+
+def test_a_number_of_ranks_that_the_program_contradicts_is_refused(syncopate, tmp_path):
+    (tmp_path / "step.hlo").write_text("""HloModule step, replica_count=4
+ENTRY main {
+  p = f32[4,8]{1,0} parameter(0)
+  ROOT a = f32[16,8]{1,0} all-gather(p), replica_groups={{0,1,2,3}}, dimensions={0}
+}
+""")
+    words = ["plan", "import", tmp_path / "step.hlo", "-o", tmp_path / "plan.json", "--ranks"]
+    refused(syncopate(*words, 7), 2, "step.hlo: is a program of 4 devices; --ranks says 7: leave it out")
+    assert not (tmp_path / "plan.json").exists()
+    assert syncopate(*words, 4).code == 0
 
 
 def test_names_in_any_script_are_shown_as_they_are(syncopate, tmp_path):
@@ -396,3 +437,38 @@ def test_a_kernel_that_is_no_python_is_refused(syncopate, fused_3, tmp_path):
     ):
         (folder / "kernel.py").write_text(text)
         refused(syncopate("run", folder), 1, part)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the command line
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (["foo"], 2, "there is no `syncopate foo`; there are "),
+        (["plan", "chekc", "x"], 2, "there is no `syncopate plan chekc`; there are "),
+        (["plan", "check", ""], 1, "the name of a file is empty"),
+        (["run", ""], 2, "it is empty; expected a folder or an operator"),
+        (["plan", "show", "x", "--topology", "ring:4"], 2, "--topology belongs to --svg"),
+        (["plan", "show", "x", "--all", "--svg", "y"], 2, "--all belongs to the table"),
+        (["plan", "synth", "all_gather", "--topology", "ring:2", "--tensor", "A:8x8:fp32", "--seed", "-1"], 2,
+         '"-1" is no whole number below 2^64'),
+    ],
+)  # fmt: skip
+def test_a_wrong_word_is_named(words, code, part, syncopate):
+    refused(syncopate(*words), code, part)
+
+
+def test_a_cache_folder_that_cannot_be_written_is_exit_3(syncopate):
+    spec = "all_gather_matmul:M=64,N=64,K=64,dtype=fp32"
+    outcome = syncopate("run", spec, "--ranks", 2, SYNCOPATE_CACHE_DIR="/proc/none")
+    refused(outcome, 3, "emitted kernels cannot be kept in /proc/none/emitted", "set SYNCOPATE_CACHE_DIR")
+    assert "__main__" not in outcome.err
+
+
+def test_a_run_without_a_tensor_names_what_is_missing(syncopate, plan_3, tmp_path):
+    words = fuse_words("matmul_pointers", plan_3, tmp_path / "out")
+    at = next(i for i, word in enumerate(words) if word.startswith("c_ptr="))
+    assert syncopate(*words[: at - 1], *words[at + 1 :]).code == 0
+    refused(syncopate("run", tmp_path / "out"), 1, "missing 1 required positional argument: 'c_ptr'")

@@ -28,9 +28,9 @@ def test_plans_are_joined_op_by_op_and_refused_where_they_share_a_tensor():
     assert joined.check() == []
     assert [name for name, _, _ in joined.tensors] == ["X", "C", "H"]
     assert joined.num_ranks == 3
-    with pytest.raises(ValueError, match="plan 1: tensor X is in another part already"):
+    with pytest.raises(ValueError, match="plan 2: tensor X is in an earlier one already"):
         sy.plans.join([gather, gather])
-    with pytest.raises(ValueError, match="plan 1: its mesh is not that of plan 0"):
+    with pytest.raises(ValueError, match="plan 2: its mesh is not that of plan 1"):
         sy.plans.join([gather, sy.plans.all_gather(sy.plans.mesh_of(2), sy.Tensor("Y", (12, 4), "fp32"))])
 
 

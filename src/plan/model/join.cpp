@@ -7,7 +7,8 @@ namespace syncopate::plan {
 namespace {
 
 Status add_tensor(Plan& plan, const Tensor& tensor) {
-    if (plan.find_tensor(tensor.name)) return Error{"tensor " + tensor.name + " is in another part already"};
+    if (plan.find_tensor(tensor.name))
+        return Error{"tensor " + tensor.name + " is in an earlier one already"};
     plan.tensors.push_back(tensor);
     return Done{};
 }
@@ -28,9 +29,9 @@ Result<Plan> join(const std::vector<Plan>& parts, const std::vector<Tensor>& ten
     whole.ranks.resize(parts.front().ranks.size());
     for (std::size_t at = 0; at < parts.size(); ++at) {
         const Plan& part = parts[at];
-        const std::string where = "plan " + std::to_string(at) + ": ";
+        const std::string where = "plan " + std::to_string(at + 1) + ": ";
         if (part.mesh != whole.mesh || part.ranks.size() != whole.ranks.size())
-            return Error{where + "its mesh is not that of plan 0"};
+            return Error{where + "its mesh is not that of plan 1"};
         const auto first_tensor = static_cast<std::int32_t>(whole.tensors.size());
         for (const Tensor& tensor : part.tensors) {
             if (Status added = add_tensor(whole, tensor); !added) return Error{where + added.error().message};
