@@ -88,6 +88,7 @@ int open_beside(const std::string& target, std::string& path) {
 
 Result<std::string> read_file(const std::string& path) {
     if (path == "-") return read_all(STDIN_FILENO, path);
+    if (path.empty()) return Error{"the name of a file is empty"};
     const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!file.is_open()) return failure(path, "opened", errno);
     return read_all(file.get(), path);

@@ -24,6 +24,9 @@ CLI::Validator between(double least, double most);
 
 /// An option's text that is not empty; `expected` says what it should be.
 CLI::Validator filled(const std::string& expected);
+
+/// Of an unsigned option: digits, below 2^64. CLI11 takes -1, and clamps.
+CLI::Validator whole_number();
 inline constexpr const char* kFile = "a file name, or -";
 
 /// The value; where there is none, fails with the error.

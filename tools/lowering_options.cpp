@@ -14,7 +14,8 @@ void add_lowering_options(CLI::App& command, const std::string& name, LoweringAr
         ->allow_extra_args(false);  // what follows is the next argument
     command.add_option("--topology", arguments.topology,
                        "synth: a name (plan topology lists them), ring:8, torus:4x4, …, or a file");
-    command.add_option("--seed", arguments.seed, "synth: another one may find other transfers");
+    command.add_option("--seed", arguments.seed, "synth: another one may find other transfers")
+        ->check(whole_number());
 }
 
 Result<plan::LowerOptions> to_options(const LoweringArguments& arguments, plan::LowerOptions options) {

@@ -1,14 +1,20 @@
 // The `syncopate` command: parses the command line and maps how it ended to an exit code.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "syncopate/names.hpp"
 #include "tools/commands.hpp"
 
 namespace syncopate::tools {
@@ -28,6 +34,16 @@ CLI::Validator between(double least, double most) {
         return within ? std::string() : "Value " + text + " not in range " + bounds;
     };
     return {check, fmt::format("FLOAT in [{:g} - {:g}]", least, most)};
+}
+
+CLI::Validator whole_number() {
+    const auto check = [](std::string& text) {
+        std::uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool is_number = error == std::errc{} && end == text.data() + text.size();
+        return is_number ? std::string() : "\"" + text + "\" is no whole number below 2^64";
+    };
+    return {check, "UINT"};
 }
 
 CLI::Validator filled(const std::string& expected) {
@@ -54,6 +70,23 @@ std::vector<std::string> split_stages(int argc, char** argv, std::vector<std::ve
     return words;
 }
 
+/// Says which word is no subcommand; CLI11 says only that one is missing.
+void require_known(const CLI::App& app, const std::string& command, std::span<const std::string> words) {
+    if (app.get_require_subcommand_min() == 0 || words.empty() || words.front().starts_with('-')) return;
+    std::vector<std::string_view> known;
+    for (const CLI::App* one : app.get_subcommands([](const CLI::App*) { return true; })) {
+        if (one->check_name(words.front())) {
+            return require_known(*one, command + " " + words.front(), words.subspan(1));
+        }
+        known.push_back(one->get_name());
+    }
+    const std::string hint = did_you_mean(words.front(), known);
+    fail(Error{fmt::format("there is no `{} {}`{}", command, escaped(words.front()),
+                           hint.empty() ? fmt::format("; there are {}", fmt::join(known, ", ")) : hint),
+               {},
+               ErrorClass::usage});
+}
+
 int run(int argc, char** argv) {
     std::vector<std::vector<std::string>> then;
     std::vector<std::string> words = split_stages(argc, argv, then);
@@ -70,6 +103,7 @@ int run(int argc, char** argv) {
     register_bench_commands(app);
     register_sync_commands(app);
     try {
+        require_known(app, "syncopate", words);
         std::reverse(words.begin(), words.end());  // as CLI11 takes them
         app.parse(std::move(words));
     } catch (const CLI::Success& asked) {  // --help, --version

@@ -111,6 +111,11 @@ void register_show(CLI::App& group) {
     command->add_option("--topology", arguments->topology,
                         "With --svg: the machine whose times are drawn, as plan simulate takes it");
     command->callback([arguments] {
+        const auto refuse = [](const char* message) { fail(Error{message, {}, ErrorClass::usage}); };
+        if (arguments->svg.empty() && !arguments->topology.empty())
+            refuse("plan show: --topology belongs to --svg");
+        if (!arguments->svg.empty() && arguments->all)
+            refuse("plan show: --all belongs to the table, without --svg");
         plan::TableOptions options;
         if (arguments->all)
             options.max_ranks = options.max_ops = options.max_holdings = static_cast<std::size_t>(-1);

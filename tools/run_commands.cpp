@@ -31,7 +31,8 @@ void register_run_commands(CLI::App& app) {
     run->add_option("spec", options->spec,
                     "a folder made by `syncopate fuse`, or an operator: "
                     "all_gather_matmul:M=8192,N=3584,K=8192,dtype=bf16")
-        ->required();
+        ->required()
+        ->check(filled("a folder or an operator"));
     run->add_option("--device", options->device, "host or cuda")
         ->check(CLI::IsMember({"host", "cuda"}))
         ->capture_default_str();

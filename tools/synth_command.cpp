@@ -75,7 +75,8 @@ void register_synth_command(CLI::App& group) {
     command->add_option("--root", arguments->options.root, "broadcast: the rank that has the tensor");
     command->add_option("--ranks", arguments->options.ranks, "Who takes part, such as 0,1,2; default: all")
         ->delimiter(',');
-    command->add_option("--seed", arguments->options.seed, "Another one may find another plan");
+    command->add_option("--seed", arguments->options.seed, "Another one may find another plan")
+        ->check(whole_number());
     command->add_option("--attempts", arguments->options.attempts,
                         "Searches, of which the fastest plan is kept; 0: as many as seem worth it");
     command->add_option("-o,--output", arguments->output, "Plan file to write")->check(filled(kFile));

@@ -1,11 +1,15 @@
 // `syncopate tune`: finds strategies by measuring, which Python does; what was found, and what the estimate
 // says.
+#include <algorithm>
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "syncopate/tune/problem.hpp"
 #include "tools/commands.hpp"
 #include "tools/python_command.hpp"
 #include "tools/tune_explain.hpp"
@@ -40,6 +44,17 @@ void measure(const TuneOptions& options) {
     run_python("syncopate.tuning", words);
 }
 
+/// What is given must belong to what is asked for: `allowed` names it, without dashes.
+void refuse_others(const CLI::App& tune, std::string_view asked,
+                   std::initializer_list<std::string_view> allowed) {
+    for (const CLI::Option* option : tune.get_options()) {
+        const std::string name = option->get_single_name();
+        if (option->count() == 0 || std::ranges::find(allowed, name) != allowed.end()) continue;
+        const std::string given = name == "spec" ? "SPEC" : "--" + name;
+        fail(Error{fmt::format("tune: {} does not belong to {}", given, asked), {}, ErrorClass::usage});
+    }
+}
+
 /// --explain measures nothing: what says how to measure would be passed over.
 void explain_only(const CLI::App& tune, const TuneOptions& options) {
     const auto refuse = [](const std::string& message) {
@@ -51,7 +66,19 @@ void explain_only(const CLI::App& tune, const TuneOptions& options) {
             refuse(fmt::format("ranks all strategies and measures none; {} belongs to a search, without it",
                                name));
     }
+    refuse_others(tune, "--explain", {"explain", "spec", "ranks", "machine", "json", "device"});
     explain(options.spec, options.ranks, options.machine, options.json);
+}
+
+/// SPEC and --ranks may both say how many, but not different numbers.
+void refuse_two_counts(const TuneOptions& options) {
+    if (options.ranks == 0) return;
+    const Result<tune::Problem> problem = tune::parse_problem(options.spec, options.ranks);
+    if (problem && problem->ranks != options.ranks) {
+        fail(Error{fmt::format("tune: SPEC is of {} ranks, --ranks says {}", problem->ranks, options.ranks),
+                   {},
+                   ErrorClass::usage});
+    }
 }
 
 }  // namespace
@@ -92,13 +119,20 @@ void register_tune_commands(CLI::App& app) {
     tune->add_flag("--json", options->json, "print the result as JSON");
     add_tune_store_options(*tune, options->store);
     tune->callback([options, tune] {
-        if (options->explain) return explain_only(*tune, *options);
+        if (options->explain) {
+            refuse_two_counts(*options);
+            return explain_only(*tune, *options);
+        }
         if (options->measure_machine) {
+            refuse_others(*tune, "--measure-machine", {"measure-machine", "output"});
             std::vector<std::string> words;
             if (!options->output.empty()) words.push_back("--output=" + options->output);
             run_python("syncopate.measure_machine", words);
         }
-        if (run_tune_store(options->store, options->spec, options->json)) return;
+        if (const std::string_view asked = asked_of_store(options->store); !asked.empty()) {
+            refuse_others(*tune, asked, {asked.substr(2), "spec", "json"});
+            return run_tune_store(options->store, options->spec, options->json);
+        }
         if (options->spec.empty()) {
             fail(Error{
                 "tune: name a problem, such as all_gather_matmul:M=8192,N=3584,K=8192, or one of --list, "
@@ -106,6 +140,9 @@ void register_tune_commands(CLI::App& app) {
                 {},
                 ErrorClass::usage});
         }
+        refuse_others(*tune, "a search",
+                      {"spec", "device", "ranks", "budget", "vary", "again", "machine", "json"});
+        refuse_two_counts(*options);
         measure(*options);
     });
 }

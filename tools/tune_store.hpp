@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <string_view>
 
 #include "tools/commands.hpp"
 
@@ -17,7 +18,9 @@ struct TuneStoreOptions {
 };
 
 void add_tune_store_options(CLI::App& tune, TuneStoreOptions& options);
-/// Does what was asked for; false where nothing was. `spec`: a problem, an operator, or "".
-bool run_tune_store(const TuneStoreOptions& options, const std::string& spec, bool json);
+/// What is asked for, "--list"; "" where nothing is. Fails where two things are.
+[[nodiscard]] std::string_view asked_of_store(const TuneStoreOptions& options);
+/// Does it. `spec`: a problem, an operator, or "".
+void run_tune_store(const TuneStoreOptions& options, const std::string& spec, bool json);
 
 }  // namespace syncopate::tools

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -178,15 +179,22 @@ void require_spec(const TuneStoreOptions& options, const std::string& spec) {
 
 }  // namespace
 
-bool run_tune_store(const TuneStoreOptions& options, const std::string& spec, bool json) {
-    const int asked = static_cast<int>(options.list) + static_cast<int>(options.show) +
-                      static_cast<int>(options.forget) + static_cast<int>(!options.export_to.empty()) +
-                      static_cast<int>(!options.import_from.empty());
-    if (asked == 0) return false;
-    if (asked > 1) {
-        fail(
-            Error{"one of --list, --show, --forget, --export and --import at a time", {}, ErrorClass::usage});
+std::string_view asked_of_store(const TuneStoreOptions& options) {
+    std::string_view asked;
+    for (const auto& [given, name] :
+         {std::pair{options.list, "--list"}, std::pair{options.show, "--show"},
+          std::pair{options.forget, "--forget"}, std::pair{!options.export_to.empty(), "--export"},
+          std::pair{!options.import_from.empty(), "--import"}}) {
+        if (!given) continue;
+        if (!asked.empty())
+            fail(Error{
+                "one of --list, --show, --forget, --export and --import at a time", {}, ErrorClass::usage});
+        asked = name;
     }
+    return asked;
+}
+
+void run_tune_store(const TuneStoreOptions& options, const std::string& spec, bool json) {
     require_spec(options, spec);
     // What is imported is read first: a file that is wrong leaves the store as it is.
     std::vector<TuningResult> imported;
@@ -209,7 +217,6 @@ bool run_tune_store(const TuneStoreOptions& options, const std::string& spec, bo
         show(store, spec);
     }
     for (const std::string& message : store.messages()) std::cerr << "warning: " << message << '\n';
-    return true;
 }
 
 void add_tune_store_options(CLI::App& tune, TuneStoreOptions& options) {

@@ -1,4 +1,6 @@
 // From a text to one of its candidates as a plan: what `plan import` does for HLO and StableHLO.
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -16,7 +18,16 @@ Result<TensorProgram> program_of(std::string_view text, const std::string& file_
                                  const ImportOptions& options) {
     Result<TensorProgram> program = format == Format::hlo ? read_hlo(text, file_name, options.module)
                                                           : read_stablehlo(text, file_name, options.module);
-    if (program) program->devices = options.ranks;
+    if (!program) return program;
+    const std::int64_t said =
+        std::max<std::int64_t>(program->replicas, 1) * std::max<std::int64_t>(program->partitions, 1);
+    if (options.ranks > 0 && said > 1 && said != options.ranks) {
+        return Error{
+            fmt::format("is a program of {} devices; --ranks says {}: leave it out", said, options.ranks),
+            {file_name},
+            ErrorClass::usage};
+    }
+    program->devices = options.ranks;
     return program;
 }
 
