@@ -118,14 +118,14 @@ TEST(Directive, AFootprintIsNotStatedNarrowerThanWhatIsSurelyTouched) {
                                      "    tl.store(y_ptr + r, tl.load(" + load + "))\n");
     };
     EXPECT_EQ(error_of(kernel("reads x_ptr[pid * B]", "x_ptr + r"), args),
-              "kernel.py:6:7: tile 0 reads x_ptr[1:8], which this does not state");
+              "kernel.py:7:7: tile 0 reads x_ptr[1:8], which this does not state");
     EXPECT_EQ(error_of(kernel("writes y_ptr[8:(pid + 1) * B]", "x_ptr + r"), args),
-              "kernel.py:6:7: tile 0 writes y_ptr[0:8], which this does not state");
+              "kernel.py:7:7: tile 0 writes y_ptr[0:8], which this does not state");
     const Kernel wide = analysed(kernel("reads x_ptr[:]", "x_ptr + r"), args);
     EXPECT_EQ(wide.tiles[1].reads.at("x_ptr"), (plan::Region{{0, 24}}));
     // What a mask leaves out a person may know.
     const Kernel masked =
-        analysed(kernel("reads x_ptr[pid * B]", "x_ptr + r, mask=tl.load(x_ptr + r) > n"), args);
+        analysed(kernel("reads x_ptr[pid * B]", "x_ptr + r, mask=tl.load(y_ptr + r) > n"), args);
     EXPECT_EQ(masked.tiles[1].reads.at("x_ptr"), (plan::Region{{8, 9}}));
 }
 
