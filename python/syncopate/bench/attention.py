@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .launch import Parser, add_options, launch, parse_options, write_tables
+from .launch import Parser, add_options, count, launch, parse_options, write_tables
 
 MASKS = ("full", "causal", "documents")
 CUTS = (0.0, 0.07, 0.31, 0.62)  # where documents begin, of the sequence
@@ -65,7 +65,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rows", default="1024,4096,8192,16384,32768", help="of the sequence, on each rank")
     parser.add_argument("--heads", default="16,32")
     parser.add_argument("--kv-heads", default="0", help="comma-separated; 0: as many as --heads")
-    parser.add_argument("--head-dim", type=int, default=0, help="default: 128; on host 16")
+    parser.add_argument("--head-dim", type=count, help="default: 128; on host 16")
     parser.add_argument("--masks", default="full,causal")
     parser.add_argument("--vary", default="", metavar="kind=K1,K2", help="also ours by other kinds")
     add_options(parser, "rows")
@@ -75,9 +75,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         if not all(value.isdecimal() and (int(value) > 0 or name == "kv_heads") for value in values):
             parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: expected whole numbers")
         setattr(options, name, [int(value) for value in values])
-    for name in ("ranks", "rounds", "head_dim"):
-        if getattr(options, name) < 0:
-            parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: expected a whole number")
     for mask in options.masks.split(","):
         if mask not in MASKS:
             parser.error(f"--masks {options.masks}: expected some of {', '.join(MASKS)}")
