@@ -96,7 +96,7 @@ function(syncopate_use_precompiled_tests target)
     target_precompile_headers(${target} REUSE_FROM syncopate_precompiled_tests)
 endfunction()
 
-# syncopate_layer_tests(NAME): syncopate_NAME_tests from tests/NAME/**.cpp. ctest runs it in a few shards, NAME.0 and so
+# syncopate_layer_tests(NAME [LIBRARY…]): syncopate_NAME_tests from tests/NAME/**.cpp, of these libraries or of the layer NAME. ctest runs it in a few shards, NAME.0 and so
 # on: a process for each test would cost more than most tests do. Tests with Sweep in their names go over every size, or
 # many random cases; they are the shards NAME.sweep.0 and so on, which `ctest -C sweep` adds.
 function(syncopate_layer_tests name)
@@ -111,8 +111,12 @@ function(syncopate_layer_tests name)
     syncopate_test_program(${program} ${sources})
     target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
     target_compile_definitions(${program} PRIVATE SYNCOPATE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    set(tested ${ARGN})
+    if(NOT tested)
+        set(tested syncopate_${name})
+    endif()
     target_link_libraries(${program} PRIVATE
-        syncopate_${name} nlohmann_json sqlite tree_sitter_python gtest_main syncopate_warnings)
+        ${tested} nlohmann_json sqlite tree_sitter_python gtest_main syncopate_warnings)
     syncopate_use_precompiled_tests(${program})
     set(shards 4)
     math(EXPR last "${shards} - 1")

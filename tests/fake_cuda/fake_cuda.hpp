@@ -1,0 +1,30 @@
+// A CUDA driver of two GPUs in the CPU's memory, under the name by which the runtime opens the real one. What
+// is enqueued is done at once, kernels do nothing, and any call can be made to fail.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace fake_cuda {
+
+/// Calls so far of those that may fail. What frees or asks for the text of an error does not.
+std::size_t num_calls();
+
+/// The call of this number fails, counted as num_calls() does; 0: none does. `from_then_on`: so do all after
+/// it, as when a kernel has failed on a GPU.
+void fail(std::size_t number, bool from_then_on = false);
+
+/// The function that was made to fail since; empty: none.
+const std::string& failed();
+
+/// What has been made and not given back: "2 streams, 1 event".
+std::string left();
+
+/// What has been enqueued since this was last asked for: "sy_begin on stream 0".
+std::vector<std::string> take_log();
+
+/// From now on every stream is, or is not, being captured into a graph.
+void capture(bool on);
+
+}  // namespace fake_cuda
