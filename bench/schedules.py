@@ -192,6 +192,20 @@ def group_of(ranks: int) -> sy.Group:
     return StandInGroup(0, ranks, None, "cuda", 0)
 
 
+@contextlib.contextmanager
+def without_a_gpu() -> Iterator[None]:
+    """What is asked of one."""
+    answers = {
+        "torch.cuda.get_device_capability": HOPPER,
+        "torch.cuda.is_current_stream_capturing": False,
+        "syncopate.jit.current_stream": 0,
+    }
+    with contextlib.ExitStack() as patched:
+        for name, answer in answers.items():
+            patched.enter_context(mock.patch(name, return_value=answer))
+        yield
+
+
 def capture(call: Callable[[], Any]) -> Any:
     """The artifact that `call` would have gone on with."""
 
@@ -251,7 +265,7 @@ def parts_of(case: Case) -> dict[str, Any]:
             getattr(sy.ops, operator.call)(*operands, group=group)
 
     try:
-        with FakeTensorMode(), mock.patch("torch.cuda.get_device_capability", return_value=HOPPER):
+        with FakeTensorMode(), without_a_gpu():
             artifact = capture(call)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is this variant's answer
         if not case.variant:

@@ -56,10 +56,8 @@ def _of_kernel(error: Exception) -> Exception:
     from .language_fault import SyncopateFault
 
     cause = error.__cause__ or error
-    if isinstance(cause, KernelError):
+    if isinstance(cause, KernelError | SyncopateFault):
         return cause
-    if isinstance(cause, SyncopateFault):
-        return error
     place = [frame for frame in traceback.extract_tb(cause.__traceback__) if is_user_file(frame.filename)]
     where = f"{place_text(place[-1].filename, place[-1].lineno or 0)}: " if place else ""
     program = program_text(interpreter.interpreter_builder)

@@ -20,6 +20,7 @@ from .arguments import DTYPES, is_descriptor
 from .bounds import Bounds
 from .group import Group
 from .items import flat, nested
+from .language_fault import SyncopateFault
 from .places import OutputPlaces
 from .stated import ADDRESSES, StatedKernel
 
@@ -233,7 +234,7 @@ def _end_all() -> None:
         prepared.end()
 
 
-def _leak_in_child() -> None:
+def leak_in_child() -> None:
     """A forked child has the ops, but none of their threads: ending one there would wait for these for ever. So the child's
     are never destroyed, not at its end either."""
     for prepared in list(_alive):
@@ -241,7 +242,7 @@ def _leak_in_child() -> None:
     _alive.clear()
 
 
-os.register_at_fork(after_in_child=_leak_in_child)
+os.register_at_fork(after_in_child=leak_in_child)
 
 
 @contextmanager
@@ -250,6 +251,9 @@ def call_on_host(op: _syncopate.FusedOp) -> Iterator[None]:
     op.begin_call()
     try:
         yield
+    except SyncopateFault:
+        op.end_call(ran=False)  # says of which rank, op and chunk
+        raise
     except BaseException:
         with suppress(_syncopate.SyncopateError):  # which says that this rank gave up
             op.end_call(ran=False)

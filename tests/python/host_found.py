@@ -54,14 +54,13 @@ def fails_once(owner: type, name: str) -> mock._patch:
     return mock.patch.object(owner, name, method)
 
 
-def check(place, good: int, odd: int, compiled: int, run: int) -> None:
+def check(place, good: int, compiled: int, run: int) -> None:
     group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
     last = group.size - 1
 
     strategy, _, said = called_twice(good, group)
     assert (strategy.split, said) == (FOUND, [])
 
-    must_fall_back(odd, group, "must be a power of 2")
     nothing = mock.patch.object(Prepared, "nothing", None, create=True)
     for columns, method in ((compiled, "compile"), (run, "launch")):
         with fails_once(Prepared, method) if group.rank == last else nothing:

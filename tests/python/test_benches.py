@@ -110,7 +110,7 @@ def test_bench_of_attention_refuses_what_it_does_not_know(syncopate):
         ("--masks=half", "expected some of full, causal, documents"),
         ("--vary=split=2", "expected kind=K1,K2"),
         ("--rows=1k", "expected whole numbers"),
-        ("--ranks=-1", "--ranks -1: expected a whole number"),
+        ("--ranks=-1", "--ranks: -1: expected a whole number"),
     ):
         outcome = syncopate("bench", "attention", wrong)
         assert outcome.code == 2 and why in outcome.err, outcome.err
