@@ -291,7 +291,7 @@ def check_functions(mesh) -> None:
         *(
             ("all_gather_matmul", lambda x, behind=behind: behind(gather(x) @ w), (8, 16))
             for behind in (
-                lambda y: torch.log(y.clamp_min(1e-8)),
+                lambda y: (y.clamp_min(1e-8) > 0).to(y.dtype),
                 lambda y: torch.relu(y.to(torch.int32)).to(torch.float32),
                 lambda y: torch.relu(y.to(torch.float8_e4m3fn).to(torch.float32)),
                 lambda y: y.view(-1, 1, 24) * torch.sigmoid(y).view(1, -1, 24),
@@ -430,7 +430,7 @@ def check_inductor(mesh) -> None:
 
 
 def check_uneven_shards(mesh) -> None:
-    """Shards of several sizes: all ranks rewrite their graphs alike, and run the pair."""
+    """Shards of several sizes: all ranks leave the graph as it is."""
     size = dist.get_world_size()
 
     def made() -> nn.Module:
@@ -451,10 +451,8 @@ def check_uneven_shards(mesh) -> None:
     for one, other in zip(model.parameters(), eager.parameters(), strict=True):
         close(one.grad.to_local(), other.grad.to_local(), "a gradient of uneven shards")
     said = sy.inductor.report()
-    expect(not said.left, f"left:\n{said}")
-    lengths = ", ".join(str(len(shard)) for shard in torch.empty(4 * size + 1).chunk(size))
-    for name, letter in (("all_gather_matmul", "N"), ("matmul_all_reduce", "K")):
-        expect((name, f"{letter} differs between the ranks: {lengths}") in said.calls, f"{said}")
+    expect(said.left and not said.calls, f"{said}")
+    expect(all("the ranks have shards of several sizes" in row.reason for row in said.left), f"{said}")
     calls.SETUP_MS = usual
 
 

@@ -342,6 +342,7 @@ def check_teardown(group: str, size: int) -> None:
         if cycle % 2:
             sy.close(again)
         dist.destroy_process_group(again)
+        del again
         cache.drop_gone()
         expect(cache.held() == before, f"cycle {cycle}: {cache.held()} are left of {before}")
     after = held_by_process()

@@ -3,7 +3,6 @@ unfused pair, and counted with the reason; that is decided alike on all ranks, f
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Hashable
@@ -69,8 +68,8 @@ def _made(
     options: dict[str, Any],
 ) -> cache.Entry:
     given = {key: value for key, value in options.items() if key != "w_transposed"}  # that is each rank's own
-    differs = require_same_call(name, group, extents, f"{x.dtype} {given}")
-    reason = differs or refusal(x.device.type, group_name)
+    require_same_call(name, group, extents, f"{x.dtype} {given}")
+    reason = refusal(x.device.type, group_name)
     if reason and name != "attention":
         return cache.Entry(group, reason=reason)
     from ..ops import OPERATORS
@@ -104,41 +103,27 @@ def in_a_line(text: str) -> str:
     return said + next(raised, "") if traceback else text.partition("\n")[0]
 
 
-#: Which extent each rank may have its own of, and its name: the pair runs where they differ.
-OWN_EXTENT = {
-    "all_gather_matmul": (1, "N"),
-    "all_to_all_matmul": (1, "N"),
-    "matmul_reduce_scatter": (2, "K"),
-    "matmul_all_reduce": (2, "K"),
-    "matmul_all_to_all": (2, "K"),
-    "feed_forward": (2, "F"),
-}
-
-
-def require_same_call(name: str, group: Group, extents: tuple[int, ...], others: str) -> str:
-    """Raises ValueError on all ranks where their calls differ: neither the fused op nor the pair could run, and the pair would
-    hang or crash. Where they differ in what each rank may have its own of, says so: the pair can run. Collective."""
+def require_same_call(name: str, group: Group, extents: tuple[int, ...], others: str) -> None:
+    """Raises ValueError on all ranks where their calls differ, also in what the pair might have several sizes of: a rank finds
+    its own call here without asking the others, so that each has to know what all have. Collective."""
     if group.size == 1:
-        return ""
-    calls = _calls_of_all(name, group, json.dumps([name, extents, others]))
-    own, letter = OWN_EXTENT.get(name, (len(extents), ""))
-    if len({(what, *sizes[:own], *sizes[own + 1 :], rest) for what, sizes, rest in calls}) > 1:
-        each = "; ".join(f"rank {rank}: {' '.join(map(str, one))}" for rank, one in enumerate(calls))
+        return
+    calls = _calls_of_all(name, group, f"{name} {list(extents)} {others}")
+    if len(set(calls)) > 1:
+        each = "; ".join(f"rank {rank}: {one}" for rank, one in enumerate(calls))
         raise ValueError(f"syncopate.{name}: the ranks' calls differ: {each}")
-    sizes = [sizes[own] for _, sizes, _ in calls] if letter else []
-    return f"{letter} differs between the ranks: {', '.join(map(str, sizes))}" if len(set(sizes)) > 1 else ""
 
 
-def _calls_of_all(name: str, group: Group, call: str) -> list[Any]:
+def _calls_of_all(name: str, group: Group, call: str) -> list[str]:
     """What each rank is about to set up. RuntimeError names those that have not come within SETUP_MS."""
     _, put, get = group.keep
     number = group.setups + 1
     put(f"call/{number}/{group.rank}", call.encode())
     end, calls, absent, cause = time.monotonic() + SETUP_MS / 1000, [], [], None
     for rank in range(group.size):
-        left_ms = max(1, int((end - time.monotonic()) * 1000))
+        left_ms = max(1000, int((end - time.monotonic()) * 1000))  # after an absent one, too
         try:
-            calls.append(json.loads(get(f"call/{number}/{rank}", left_ms)))
+            calls.append(call if rank == group.rank else get(f"call/{number}/{rank}", left_ms).decode())
         except RuntimeError as error:  # of the store; each kind of them has its own
             absent.append(f"rank {rank}")
             cause = error
@@ -147,7 +132,9 @@ def _calls_of_all(name: str, group: Group, call: str) -> list[Any]:
             f"syncopate.{name} on rank {group.rank}: {', '.join(absent)} did not come to set it up within "
             f"{SETUP_MS / 1000:g} s: see whether that process has ended, or makes other calls"
         ) from cause
-    group.setups = number  # where some rank was absent, all meet there again
+    group.setups = (
+        number  # one that never came meets the others there; one that came later is out of step with them
+    )
     return calls
 
 

@@ -45,7 +45,7 @@ def custom_op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., 
             try:
                 return implementation(*args, **options)
             except Exception as error:
-                if module:
+                if module and hasattr(error, "add_note"):  # Python 3.11
                     error.add_note(f"in {module}")
                 raise
 

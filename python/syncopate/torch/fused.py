@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .. import _syncopate, cache
+from ..cache import run
 from . import calls, report
 from .attention_backward import backward as attention_backward_of
 from .unfused import scatter, size_of
@@ -27,15 +27,6 @@ def weight(w: torch.Tensor) -> tuple[torch.Tensor, bool]:
     if w.stride(0) == 1 and w.stride(1) >= w.shape[0] and w.shape[0] > 1:
         return rows(w.t()), True
     return rows(w), False
-
-
-def run(operator: Any, *arguments: Any, **named: Any) -> torch.Tensor:
-    """One call. An error of it ends the operator."""
-    try:
-        return operator(*arguments, **named)
-    except _syncopate.SyncopateError:
-        cache.forget(operator)
-        raise
 
 
 def all_gather_matmul(

@@ -104,6 +104,8 @@ def require_kernel(shared: Node, *others: Node) -> None:
     """What holds for every kernel, as far as the graph knows it; the rest is counted when it runs. `shared`: its last axis is as
     long on all ranks. That of the others is each rank's own, and decides nothing: ranks must not rewrite their graphs
     differently."""
+    if has_uneven_shards(shared.meta["val"].fake_mode):
+        raise LeftError("the ranks have shards of several sizes")
     dtype = shared.meta["val"].dtype
     if dtype not in KERNEL_DTYPES:
         raise LeftError(f"expected dtype bf16, fp16 or fp32, got {dtype}")
@@ -127,17 +129,18 @@ def require_faster(
     copied: bool = False,
 ) -> None:
     """The fused op `name` of a [rows, K] and b [K, N] is to be faster than the pair, by the estimate or as it was measured. A
-    strategy for an unknown M, or where ranks may have other extents than this one, is chosen when the op runs."""
+    strategy for an unknown M is chosen when the op runs."""
     (k, n), rows, value = shape_of(b), shape_of(a)[0], a.meta["val"]
     if name == "all_gather_matmul" and not columns:
         rows = rows * collective.ranks
-    extents = [rows, n, k]
-    if not all(isinstance(size, int) for size in extents) or has_uneven_shards(value.fake_mode):
+    if (
+        not all(isinstance(size, int) for size in (rows, n, k))
+        or n * value.itemsize % 16
+        or k * value.itemsize % 16
+    ):
         return
-    own, multiple = calls.OWN_EXTENT[name][0], 16 // value.dtype.itemsize
-    extents[own] = -(-extents[own] // multiple) * multiple
     group = calls.group_of(collective.group, value.device.type)
-    reason = calls.slower(calls.problem_for(name, tuple(extents), value.dtype, group), kept, copied)
+    reason = calls.slower(calls.problem_for(name, (rows, n, k), value.dtype, group), kept, copied)
     if reason:
         raise LeftError(reason)
 
