@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from . import jit, prepared  # noqa: F401 - of prepared only that it comes first
+from . import _syncopate, jit
 from .group import Group, alive, known
+from .prepared import leak_in_child
 
 #: Bytes of symmetric heap that all of them may hold on a rank. Beyond, those that were used least recently are closed.
 limit_bytes = 16 << 30
@@ -31,13 +32,21 @@ class Entry:
 
 entries: OrderedDict[tuple[Hashable, ...], Entry] = OrderedDict()  # by stream and call, the last used last
 
-#: A forked child has none of the peers. What it forgets here was leaked before (prepared.py, which is imported first).
-os.register_at_fork(after_in_child=entries.clear)
+
+def _forget_in_child() -> None:
+    """A forked child has none of the peers."""
+    leak_in_child()
+    entries.clear()
 
 
-def find(what: str, cuda: bool, call: tuple[Hashable, ...], make: Callable[[], Entry]) -> Entry:
-    """The entry for `call` on the current stream, which `make` makes if it is new: collective then. `what`: the name of the
-    call in messages."""
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def find(
+    what: str, cuda: bool, call: tuple[Hashable, ...], make: Callable[[], Entry], most: int | None = None
+) -> Entry:
+    """The entry for `call`, a kind of operator and more, on the current stream; `make` makes it if it is new: collective then.
+    `what`: the name of the call in messages. `most`: so many of the kind are kept."""
     key = (jit.current_stream() if cuda else 0, *call)
     capturing = cuda and torch.cuda.is_current_stream_capturing()
     entry = entries.get(key)
@@ -47,9 +56,8 @@ def find(what: str, cuda: bool, call: tuple[Hashable, ...], make: Callable[[], E
         entry = _warmed_up(what, call)
     else:
         drop_gone()
-        entry = make()
-        _make_room(entry.bytes)
-        entries[key] = entry
+        entry = entries[key] = make()
+        _make_room(key, most)
     entry.captured |= capturing
     return entry
 
@@ -65,14 +73,16 @@ def _warmed_up(what: str, call: tuple[Hashable, ...]) -> Entry:
     )
 
 
-def _make_room(needed: int) -> None:
-    held = needed + sum(entry.bytes for entry in entries.values())
+def _make_room(added: tuple[Hashable, ...], most: int | None) -> None:
+    """Closes others, until what is held is within its limits, and what `added` is of within `most`."""
+    bytes_held, alike = held()[1], [key for key in entries if key[1] == added[1]]
+    spare = set(alike[:-most] if most else ())
     for key in list(entries):
-        if held <= limit_bytes:
-            return
         entry = entries[key]
-        if entry.operator is not None and not entry.captured:
-            held -= entry.bytes
+        if key == added or entry.operator is None or entry.captured:
+            continue
+        if bytes_held > limit_bytes or key in spare:
+            bytes_held -= entry.bytes
             del entries[key]
             entry.operator.close()
 
@@ -81,12 +91,20 @@ def drop_gone() -> None:
     """Forgets the operators of process groups that were destroyed. Their peers may be gone, so nothing is closed collectively."""
     there = {id(group) for group in alive()}
     for key, entry in list(entries.items()):
-        if entry.group.process_group is not None and id(entry.group) not in there:
+        if entry.group.torch_group is not None and id(entry.group) not in there:
             del entries[key]
 
 
+def run(operator: Any, *arguments: Any, **named: Any) -> Any:
+    """One call. A fault, of which all ranks learn, is final for the operator: the next call makes another one."""
+    try:
+        return operator(*arguments, **named)
+    except _syncopate.MachineError:
+        forget(operator)
+        raise
+
+
 def forget(operator: Any) -> None:
-    """Of one that has failed: a fault is final for it. The next call makes another one, with the ranks that are left."""
     for key, entry in list(entries.items()):
         if entry.operator is operator:
             del entries[key]

@@ -158,6 +158,8 @@ class FusedKernel:
     def call(self, stage: int, grid: Any, /, *args: Any, **kwargs: Any) -> Call:
         """The arguments of a stage's kernel, and launch options, as `kernel[grid](…)` takes them."""
         jit.refuse_launches_of_an_import()
+        if not 0 <= stage < len(self.stages):
+            raise ValueError(f"call: there is no stage {stage} of {len(self.stages)}")
         signature = self._signatures[stage]
         options = {name: kwargs[name] for name in LAUNCH_OPTIONS if name in kwargs}
         for name in set(options) - set(signature.parameters):  # a kernel may ask for num_stages itself

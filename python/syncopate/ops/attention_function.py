@@ -16,6 +16,9 @@ from .attention import Attention
 from .attention_rules import documents_of
 from .operator import members_of
 
+#: Set-ups that are kept: packed sequences have other documents at each step.
+MOST = 16
+
 
 def attention(
     q: torch.Tensor,
@@ -37,7 +40,7 @@ def attention(
     D], k and v [B, HKV, rows, D] are this rank's, as `sharding` says (Attention.rows). Arguments: as of Attention.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape, or with other documents,
-    sets it up: new tables and a heap, but the same compiled kernel. It is kept as long as there is room (syncopate.cache).
+    sets it up: new tables and a heap, but the same compiled kernel. The last MOST of them are kept.
     """
     members = members_of(group, "cuda" if q.is_cuda else "host")
     if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape:
@@ -73,4 +76,5 @@ def attention(
     }
     shape = (b, h, k.shape[1], s, d, q.dtype, documents, length is None)
     call = (Attention, *shape, id(members), *options.items())
-    return cache.find("ops.attention", q.is_cuda, call, make).operator(q, k, v)
+    made = cache.find("ops.attention", q.is_cuda, call, make, MOST)
+    return cache.run(made.operator, q, k, v)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from .. import plans
+from ..cache import run
 from ..gemm import Product
 from ..group import Group
 from ..strategy import Strategy
@@ -177,4 +178,5 @@ def feed_forward(
         shapes = ", ".join(str(list(t.shape)) for t in (x, w1, w2))
         raise ValueError(f"expected x [rows, K], w1 [K, F] and w2 [F, N], got {shapes}")
     extents = (x.shape[0] * members.size, x.shape[1], w1.shape[1], w2.shape[1])
-    return cached(FeedForward, extents, x.dtype, members, activation=activation)(x, w1, w2, out)
+    operator = cached(FeedForward, extents, x.dtype, members, activation=activation)
+    return run(operator, x, w1, w2, out)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..cache import run
 from ..group import Group
 from ..places import check_operand
 from ..strategy import Strategy
@@ -24,8 +25,6 @@ class OneProduct(Operator):
     calls give the scales of x and of w as well, by which the fp32 product is multiplied."""
 
     flags = ("scales",)
-    #: Of operators that gather what is multiplied, [M, K]: it stays in the heap; calls give a tensor that takes it.
-    keep = copied = False
 
     def __init__(
         self,
@@ -189,4 +188,4 @@ def call_cached(
         out_dtype=out_dtype,
         **options,
     )
-    return operator(x, w.t() if transposed else w, out, bias, scales)
+    return run(operator, x, w.t() if transposed else w, out, bias, scales)
