@@ -4,6 +4,8 @@
 #include <array>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "syncopate/emit/emit.hpp"
 #include "syncopate/emit/language.hpp"
 
@@ -15,6 +17,7 @@ KernelLaunch launch_of(const fuse::Stage& stage, const plan::Plan& plan, const f
     KernelLaunch launch;
     launch.kernel = kernel.name;
     launch.file = kernel.file;
+    if (kernel.by_line) launch.line = kernel.line;
     for (const kernel::Param& param : kernel.params) launch.parameters.emplace_back(param.name, param.kind);
     launch.arguments = kernel.arguments;
     launch.arguments.grid =
@@ -95,7 +98,8 @@ Result<std::vector<std::optional<BoxesOfParameters>>> own_writes(const Artifact&
         std::optional<BoxesOfParameters>& boxes = writes.emplace_back();
         if (own.size() == run.size()) continue;
         const StageSource& source = artifact.sources[stage];
-        const std::string& asked = source.asked.empty() ? launch.kernel : source.asked;
+        const std::string asked =
+            launch.line == 0 ? launch.kernel : fmt::format("{}@{}", launch.kernel, launch.line);
         const auto kernel =
             language_of(launch.file).analyse(source.original, launch.file, asked, launch.arguments);
         if (!kernel) return kernel.error();
@@ -123,8 +127,8 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
         auto source = (*language)->emit({stage.kernel, program.plan, stage.bindings}, *schedule,
                                         artifact.sources.size());
         if (!source) return source.error();
-        artifact.sources.push_back({*std::move(source), (*language)->original(stage.kernel),
-                                    suffix_of(stage.kernel.file), stage.kernel.asked});
+        artifact.sources.push_back(
+            {*std::move(source), (*language)->original(stage.kernel), suffix_of(stage.kernel.file)});
         launch.stages.push_back(launch_of(stage, program.plan, options));
     }
     launch.device = options.device;

@@ -73,6 +73,7 @@ private:
         const auto word = [this](JsonAt inner, auto& text) { return this->text(text)(inner); };
         return this->object(
             at, required("kernel", this->text(launch.kernel)), required("file", this->text(launch.file)),
+            optional("line", launch.line != 0, this->integer(launch.line, 1, kMost)),
             required("parameters", this->list(launch.parameters, parameter)),
             required("arguments",
                      this->map(launch.arguments.scalars,

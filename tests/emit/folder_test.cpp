@@ -72,6 +72,21 @@ TEST_F(Folder, IsReadAsItWasWritten) {
     EXPECT_EQ(read->sources[0].kernel, artifact_.sources[0].kernel);
 }
 
+TEST_F(Folder, SaysWhichOfSeveralFunctionsOfOneNameTheKernelIs) {
+    const std::string other = "\n\n@triton.jit\ndef copy(a_ptr):\n    tl.store(a_ptr, 0)\n";
+    auto made = make_artifact(kCopy + other, "copy.py", "copy@6", artifact_.launch.stages[0].arguments,
+                              artifact_.launch.plan, {{"a_ptr", "A"}}, {});
+    ASSERT_TRUE(made.ok()) << made.error().to_string();
+    for (const auto& [file, text] : files_of(*made)) std::ofstream(path_ / file) << *text;
+    auto read = artifact_from_folder(path_.string());
+    ASSERT_TRUE(read.ok()) << read.error().to_string();
+    EXPECT_EQ(read->launch.stages[0].line, 6);
+    read->launch.schedule.ranks[1].slots.pop_back();  // it runs fewer tiles than the other one
+    const auto writes = own_writes(*read, 1);
+    ASSERT_TRUE(writes.ok()) << writes.error().to_string();
+    EXPECT_TRUE(writes->front()->contains("b_ptr"));
+}
+
 TEST_F(Folder, NamesTheFileThatIsMissingOrNoText) {
     fs::remove(path_ / "original.py");
     EXPECT_NE(refusal().find("original.py: No such file or directory; expected a folder made by"),

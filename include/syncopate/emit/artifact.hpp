@@ -40,8 +40,9 @@ namespace syncopate::emit {
 
 /// One kernel of a launch, with what it is called with.
 struct KernelLaunch {
-    std::string kernel;  ///< name of the function, in the user's file as in the fused one
-    std::string file;    ///< the user's file, for messages
+    std::string kernel;     ///< name of the function, in the user's file as in the fused one
+    std::string file;       ///< the user's file, for messages
+    std::int64_t line = 0;  ///< where the user's file has several of that name, of this one's
     std::vector<std::pair<std::string, kernel::ParamKind>> parameters;
     kernel::Arguments arguments;  ///< `arguments.grid` holds the grid
     std::map<std::string, std::string> bindings;
@@ -82,7 +83,6 @@ struct StageSource {
     std::string kernel;    ///< kernel.py; of several stages kernel_0.py, …
     std::string original;  ///< original.py (original_0.py, …), byte for byte the user's file
     std::string suffix;    ///< of both: that of the language
-    std::string asked{};   ///< as the kernel was asked for (Kernel::asked); empty where it is not known
 };
 
 struct Artifact {

@@ -127,8 +127,7 @@ struct Kernel {
     std::string file;       ///< the user's, as given
     std::int32_t line = 0;  ///< of its name there
     std::string name;
-    std::string
-        asked{};  ///< what the analysis was asked for: its name, with a line where the file has several
+    bool by_line = false;  ///< it was asked for by name and line, as the file has several of that name
     std::vector<Param> params;
     std::vector<TileAxis> axes;
     std::vector<Tile> tiles;                    ///< tiles[i].id == i

@@ -252,7 +252,7 @@ Result<Explained> analysed(const std::string& source, std::string file, const st
     if (!kernel) return kernel.error();
     Explained made{std::move(*kernel), {}, {}};
     made.kernel.file = std::move(file);
-    made.kernel.asked = name;
+    made.kernel.by_line = name.find('@') != std::string::npos;
     if (explains) {
         made.places = places_of(made.kernel);
         made.notes = analysis.notes(made.kernel);

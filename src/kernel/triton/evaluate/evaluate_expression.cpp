@@ -196,9 +196,11 @@ Value Evaluator::logical(const Expr& e, Frame& frame) {
         const Value b = evaluate(*e.kids[1], frame);
         return stopped() ? Value{} : masks_joined(e, a, b, e.kind == ExprKind::both);
     }
-    if (!e.is_condition && a.runtime && is_real_or_number(a)) {
+    Value b;
+    const bool joined = !e.is_condition && a.runtime && is_real_or_number(a);
+    if (joined) {
         // Triton leaves constants out of what it joins: `n and 3` is n there, and 3 in Python.
-        const Value b = evaluate(*e.kids[1], frame);
+        b = evaluate(*e.kids[1], frame);
         if (stopped()) return {};
         const bool known = b.kind != ValueKind::opaque && b.kind != ValueKind::mask;
         if (known && (a.kind != ValueKind::boolean || b.kind != ValueKind::boolean))
@@ -207,7 +209,7 @@ Value Evaluator::logical(const Expr& e, Frame& frame) {
     const std::optional<bool> left = truth(*e.kids[0], a);
     if (stopped()) return {};
     if (left && *left == (e.kind == ExprKind::either)) return a;
-    Value b = evaluate(*e.kids[1], frame);
+    if (!joined) b = evaluate(*e.kids[1], frame);
     if (stopped()) return {};
     if (!left) {
         const std::optional<bool> right = truth(*e.kids[1], b);
