@@ -6,9 +6,9 @@
 
 namespace syncopate::tools {
 
-/// Replaces this process by `python -m MODULE ARGUMENTS…`. SYNCOPATE_PYTHON names the interpreter; otherwise
-/// it is the one beside this binary, where pip installed it, otherwise the checkout's .venv has it, otherwise
-/// it is python3. Ctrl-C ends it without a word, with 130.
+/// Replaces this process by Python that runs MODULE ARGUMENTS… as `python -m` does. SYNCOPATE_PYTHON names
+/// the interpreter; otherwise it is the one beside this binary, where pip installed it, otherwise the
+/// checkout's .venv has it, otherwise it is python3. Ctrl-C ends it without a word, with 130.
 [[noreturn]] void run_python(const std::string& module, const std::vector<std::string>& arguments);
 
 }  // namespace syncopate::tools

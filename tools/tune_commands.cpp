@@ -61,11 +61,6 @@ void explain_only(const CLI::App& tune, const TuneOptions& options) {
         fail(Error{"tune: --explain " + message, {}, ErrorClass::usage});
     };
     if (options.spec.empty()) refuse("needs a problem, such as all_gather_matmul:M=8192,N=3584,K=8192");
-    for (const char* name : {"--vary", "--again", "--budget"}) {
-        if (tune.count(name) > 0)
-            refuse(fmt::format("ranks all strategies and measures none; {} belongs to a search, without it",
-                               name));
-    }
     refuse_others(tune, "--explain", {"explain", "spec", "ranks", "machine", "json", "device"});
     explain(options.spec, options.ranks, options.machine, options.json);
 }

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "syncopate/io.hpp"
+#include "syncopate/names.hpp"
 #include "syncopate/tune/problem.hpp"
 #include "syncopate/tune/results.hpp"
 #include "syncopate/tune/search.hpp"
@@ -123,18 +124,19 @@ void show(tune::StoreFile& store, const std::string& spec) {
         fail(Error{fmt::format("nothing is stored for {}", spec), {.file = store.path().string()}});
     for (const TuningResult& one : results) {
         std::cout << fmt::format("{}\n  {} ranks on {}; {}; kernel {}\n  found {} UTC: {:.1f} µs by {}\n",
-                                 spec_of(one.key), one.key.ranks, one.key.device, one.key.versions,
-                                 one.key.kernel, day_of(one.when), one.us, name_of_strategy(one.strategy));
+                                 spec_of(one.key), one.key.ranks, escaped(one.key.device),
+                                 escaped(one.key.versions), escaped(one.key.kernel), day_of(one.when), one.us,
+                                 name_of_strategy(one.strategy));
         std::cout << fmt::format("  {:>10} {:>11} {:>11} {:>7}  {}\n", "µs", "x default", "estimate",
                                  "rounds", "strategy");
         for (const Trial& trial : one.trials) {
             if (!trial.refused.empty()) {
                 std::cout << fmt::format("  {:>10} {:>11} {:>11.1f} {:>7}  {}: {}\n", "-", "-",
-                                         trial.estimate_us, "-", trial.name, trial.refused);
+                                         trial.estimate_us, "-", escaped(trial.name), escaped(trial.refused, 200));
             } else if (trial.rounds > 0) {
                 std::cout << fmt::format("  {:>10.1f} {:>11.3f} {:>11.1f} {:>7}  {}\n", trial.us,
                                          trial.ratio > 0 ? 1 / trial.ratio : 0, trial.estimate_us,
-                                         trial.rounds, trial.name);
+                                         trial.rounds, escaped(trial.name));
             }
         }
         std::cout << "  ";
@@ -159,6 +161,9 @@ void forget(tune::StoreFile& store, const std::string& spec) {
 }
 
 void import(tune::StoreFile& store, const std::vector<TuningResult>& results) {
+    if (store.in_memory())
+        fail(Error{"nothing is imported: the store cannot be written", {.file = store.path().string()},
+                   ErrorClass::machine});
     const Result<std::int64_t> changed = store.merge(results);
     if (!changed) fail(changed.error());
     std::cout << fmt::format("{} of {} results are new here\n", *changed, results.size());

@@ -155,6 +155,10 @@ nb::list rank_program(const std::vector<std::vector<StageTuple>>& configurations
     return made;
 }
 
+std::string estimate_objection(const std::string& key) {
+    return tune::estimate_objection(unwrap(tune::parse_problem(key)));
+}
+
 nb::list rank(const std::string& key, const std::string& machine) {
     const tune::Problem problem = unwrap(tune::parse_problem(key));
     if (const std::string objection = tune::estimate_objection(problem); !objection.empty())
@@ -248,6 +252,7 @@ void bind_tune(nb::module_& module) {
     tune.def("measured_machine", measured_machine, "device"_a, "devices"_a, "num_sms"_a, "measured"_a,
              "path"_a);
     tune.def("machine_message", machine_message, "device"_a, "ranks"_a, "num_sms"_a = 0);
+    tune.def("estimate_objection", estimate_objection, "problem"_a);
     tune.def("rank", rank, "problem"_a, "machine"_a = "");
     tune.def("rank_program", rank_program, "configurations"_a, "plan"_a, "device"_a, "num_sms"_a,
              "values"_a = std::vector<Values>(), "machine"_a = "", "device_name"_a = "",

@@ -259,8 +259,8 @@ def search(
 
 def tune_once(problem: Any, group: Any) -> None:
     """Searches, for 60 s or SYNCOPATE_TUNE_BUDGET, unless the store has a winner of just this problem. Collective. What
-    cannot be tuned here is left as it is: problems that are no benchmark's, groups that are not all ranks of
-    torch.distributed."""
+    cannot be tuned here is left as it is: problems that are no benchmark's or are not estimated, groups that are not all ranks
+    of torch.distributed."""
     import torch.distributed as dist
 
     from . import _syncopate
@@ -269,6 +269,8 @@ def tune_once(problem: Any, group: Any) -> None:
 
     whole = dist.is_initialized() and group.process_group is not None and dist.get_world_size() == group.size
     if not whole or problem.operator not in CASES or problem.m % problem.ranks:
+        return
+    if _syncopate.tune.estimate_objection(key_of(problem)):
         return
     found = _syncopate.tune.stored(key_of(problem), **scope(problem.device)) if group.rank == 0 else ""
     if not _syncopate.tune.share(group.rendezvous, found):
@@ -327,7 +329,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         return run_ranks(ranks, work, timeout=limit)[0]
     except LateError:
         hint = "; on host its kernels are interpreted: take a smaller one" if options.device == "host" else ""
-        raise RankError(f"{options.spec}: no strategy of it was found in {limit:g} s{hint}") from None
+        raise RankError(
+            f"{options.spec}: the search did not end within {limit:g} s; what was measured is kept{hint}"
+        ) from None
 
 
 def check_variations(vary: Sequence[str]) -> None:

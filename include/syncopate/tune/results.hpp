@@ -1,7 +1,8 @@
 // Results of tuning, as the store keeps them (store.hpp), and as a file that other machines can read.
 //
 //     {"schema": "syncopate.tuning/1", "results": [
-//       {"kernel": "9f2c…", "device": "NVIDIA H200", "versions": "syncopate 0.1.0, triton 3.6.0", "ranks": 8,
+//       {"kernel": "9f2c…", "device": "NVIDIA H200", "versions": "syncopate 0.1.0, triton 3.6.0,
+//       torch 2.11.0", "ranks": 8,
 //        "family": "all_gather_matmul:N=3584,K=8192,dtype=bf16", "rows": 4096,
 //        "strategy": {…}, "us": 331.2, "default_us": 340.9, "unfused_us": 402.5, "when": 1790000000,
 //        "trials": [{"name": "…", "strategy": {…}, "estimate_us": 330.0, "us": 335.0, "ratio": 0.98,
@@ -32,9 +33,9 @@ struct ResultKey {
 
 /// What a result depends on besides its problem.
 struct Scope {
-    std::string kernel;    ///< hash of the kernel's source
+    std::string kernel;    ///< hash of the kernels' sources, and of the device code that is emitted into them
     std::string device;    ///< "NVIDIA H200", "host"
-    std::string versions;  ///< "syncopate 0.1.0, triton 3.6.0"
+    std::string versions;  ///< "syncopate 0.1.0, triton 3.6.0, torch 2.11.0"
 };
 
 /// Where a problem's result is kept. Its rows are M, or the sequence's length where it has no M; its family

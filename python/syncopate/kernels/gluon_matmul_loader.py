@@ -46,7 +46,7 @@ def _load_b(call, column, k, stage):
 
 @gluon.jit
 def loader(call):
-    """The loader."""
+    """Brings blocks of a and b into the ring, slot by slot, in the order of K; before, it waits for what a slot reads."""
     BYTES: gl.constexpr = (
         call.BLOCK_K
         * (call.BLOCK_M + (2 if call.GATED else 1) * call.BLOCK_N)

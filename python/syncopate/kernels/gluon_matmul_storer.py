@@ -57,7 +57,7 @@ def _store_part(call, row, column, part: gl.constexpr):
 
 @gluon.jit
 def storer(call):
-    """The storer."""
+    """Stores tiles that the consumers have made where their slots say, tells who waits for them, and ends the call."""
     first, slots, programs = call.slots()
     num_n = gl.cdiv(call.N, call.BLOCK_N)
     filled = 0

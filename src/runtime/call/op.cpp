@@ -72,13 +72,14 @@ Status FusedOp::allocate() {
     for (const std::uint64_t offset : heap.tensors) memory_->tensor_offsets.push_back(*first + offset);
     memory_->control_offset = *first + heap.control;
     memory_->control_words = heap.control_words;
-    memory_->counts_blocks = heap_->device().kind == Device::Kind::cuda && counts_blocks(schedule_, blocks());
+    memory_->counts_blocks =
+        heap_->device().kind == Device::Kind::cuda && counts_blocks(schedule_, options_.blocks());
     if (heap_->device().kind == Device::Kind::cuda && signals_by_block(schedule_)) {
         // Each block of the engine has words of its own, where there is room for those of all.
         const std::int64_t apart = fuse::words_apart(heap);
-        if (apart * blocks() * 4 <= static_cast<std::int64_t>(heap.bytes - heap.control)) {
+        if (apart * options_.blocks() * 4 <= static_cast<std::int64_t>(heap.bytes - heap.control)) {
             memory_->own_words = apart;
-            memory_->control_words = apart * blocks();
+            memory_->control_words = apart * options_.blocks();
         }
     }
 
@@ -90,8 +91,6 @@ Status FusedOp::allocate() {
     return heap_->write(control_address(), words.data(), words.size() * 4);
 }
 
-unsigned FusedOp::blocks() const { return options_.blocks(); }
-
 std::map<std::int32_t, std::int32_t> FusedOp::counted_posts() const {
     std::map<std::int32_t, std::int32_t> counted;
     if (fuse::kernel_summands(schedule_) > 0) return programs_that_post();
@@ -101,7 +100,7 @@ std::map<std::int32_t, std::int32_t> FusedOp::counted_posts() const {
         unsigned index = 0;
         for (const fuse::Transfer& transfer : other.transfers) {
             if (!is_by_engine(transfer)) continue;
-            const auto of_op = static_cast<std::int32_t>(blocks_of_op(blocks(), count, index++));
+            const auto of_op = static_cast<std::int32_t>(blocks_of_op(options_.blocks(), count, index++));
             for (const fuse::Post& post : transfer.posts) {
                 if (post.rank == rank()) counted[post.signal] = of_op;
             }

@@ -183,8 +183,6 @@ private:
     /// As counted_posts, where kernels sum: each program adds to what its tiles' chunks post.
     [[nodiscard]] std::map<std::int32_t, std::int32_t> programs_that_post() const;
     void make_tables();
-    /// Of the chunk engine.
-    [[nodiscard]] unsigned blocks() const;
     Status make_executor(CallPlan plan);
     /// Gives up a call that nobody has ended: what its kernel should make never comes.
     void leave_call();

@@ -34,13 +34,15 @@ Status enqueue_await(const DeviceModule& module, const StreamSum& step, CUdevice
 
 Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdeviceptr control,
                    unsigned processors, CUstream stream) {
+    const std::optional<device::SumType> type = sum_type_of(step.sum.dtype);
+    if (!type) return Error{"a sum of a type that is not summed"};
     device::ReduceArguments a{.control = reinterpret_cast<const std::uint32_t*>(control),
                               .posts = reinterpret_cast<const std::uint64_t*>(step.device_posts),
                               .finished = reinterpret_cast<std::uint32_t*>(step.finished),
                               .slot_distance = step.sum.slot_distance,
                               .num_slots = step.sum.num_slots,
                               .own_place = step.sum.own,
-                              .type = sum_type_of(step.sum.dtype).value_or(device::kSumInt32),
+                              .type = *type,
                               .largest = step.sum.reduce == plan::Reduce::max ? 1 : 0};
     static_assert(device::kMostSumCopies == fuse::kMostSumStores);
     a.num_copies = static_cast<std::int32_t>(step.sum.copies.size());
