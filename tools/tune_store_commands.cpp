@@ -132,7 +132,8 @@ void show(tune::StoreFile& store, const std::string& spec) {
         for (const Trial& trial : one.trials) {
             if (!trial.refused.empty()) {
                 std::cout << fmt::format("  {:>10} {:>11} {:>11.1f} {:>7}  {}: {}\n", "-", "-",
-                                         trial.estimate_us, "-", escaped(trial.name), escaped(trial.refused, 200));
+                                         trial.estimate_us, "-", escaped(trial.name),
+                                         escaped(trial.refused, 200));
             } else if (trial.rounds > 0) {
                 std::cout << fmt::format("  {:>10.1f} {:>11.3f} {:>11.1f} {:>7}  {}\n", trial.us,
                                          trial.ratio > 0 ? 1 / trial.ratio : 0, trial.estimate_us,
@@ -162,7 +163,8 @@ void forget(tune::StoreFile& store, const std::string& spec) {
 
 void import(tune::StoreFile& store, const std::vector<TuningResult>& results) {
     if (store.in_memory())
-        fail(Error{"nothing is imported: the store cannot be written", {.file = store.path().string()},
+        fail(Error{"nothing is imported: the store cannot be written",
+                   {.file = store.path().string()},
                    ErrorClass::machine});
     const Result<std::int64_t> changed = store.merge(results);
     if (!changed) fail(changed.error());

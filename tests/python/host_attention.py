@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 
 import torch  # noqa: E402
+from host_script import expect, on_ranks  # noqa: E402
 from syncopate import cache, ops, plans, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 from syncopate.ops.attention_rules import SMALL  # noqa: E402
@@ -103,11 +104,6 @@ def of_grid(name: str, ranks: int) -> tuple[int, int, int, int, dict]:
 
 
 QUEUED = 20  # calls one behind another, nobody waiting for anybody in between
-
-
-def expect(condition: bool, what: str) -> None:
-    if not condition:
-        raise RuntimeError(what)
 
 
 def seen_by(rows: torch.Tensor, s: int, causal: bool, window: int, documents: list[int]) -> torch.Tensor:
@@ -323,9 +319,5 @@ def check(place: ranks.Place) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        ranks.run(int(sys.argv[1]), check, timeout=1800)
-    except ranks.RankError as error:
-        print(error)
-        sys.exit(1)
+    on_ranks(check)
     print(f"{sys.argv[1]} ranks: {len(sys.argv) - 2} cases, exact", flush=True)

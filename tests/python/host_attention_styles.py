@@ -17,6 +17,7 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from attention_styles import BM, STYLES, Style  # noqa: E402
 from host_attention import expect, in_fp64, random, seen_by  # noqa: E402
+from host_script import on_ranks  # noqa: E402
 from syncopate import interpreter, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 
@@ -67,9 +68,5 @@ def check(place: ranks.Place) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        ranks.run(int(sys.argv[1]), check, timeout=1800)
-    except ranks.RankError as error:
-        print(error)
-        sys.exit(1)
+    on_ranks(check)
     print(f"{sys.argv[1]} ranks: {len(STYLES)} styles", flush=True)

@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 
 import torch  # noqa: E402
 from example_calls import numbers  # noqa: E402
+from host_script import on_ranks  # noqa: E402
 from syncopate import ops, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 
@@ -95,9 +96,5 @@ def work(place: ranks.Place) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        counts = ranks.run(int(sys.argv[1]), work, timeout=1800)
-    except ranks.RankError as error:
-        print(error)
-        sys.exit(1)
+    counts = on_ranks(work)
     print(f"{counts[0]} configurations, exact")

@@ -15,16 +15,12 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 
 import torch  # noqa: E402
 from example_calls import numbers  # noqa: E402
+from host_script import expect, on_ranks  # noqa: E402
 from syncopate import ops, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 
 CALLS_EACH = 3
 N, K = 48, 88  # no multiple of a tile's depth
-
-
-def expect(condition: bool, what: str) -> None:
-    if not condition:
-        raise RuntimeError(what)
 
 
 def strategies():
@@ -109,9 +105,5 @@ def check(place: ranks.Place) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        ranks.run(int(sys.argv[1]), check, timeout=1800)
-    except ranks.RankError as error:
-        print(error)
-        sys.exit(1)
+    on_ranks(check)
     print("ok", flush=True)

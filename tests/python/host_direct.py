@@ -14,6 +14,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
+from host_script import on_ranks  # noqa: E402
 from syncopate import ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 
@@ -52,9 +53,5 @@ def work(place: ranks.Place) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        counts = ranks.run(int(sys.argv[1]), work, timeout=1800)
-    except ranks.RankError as error:
-        print(error)
-        sys.exit(1)
+    counts = on_ranks(work)
     print(f"{counts[0]} collectives, exact")

@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from host_script import expect, on_ranks  # noqa: E402
 from syncopate import cache, prepared, ranks  # noqa: E402
 from syncopate.torch import calls, inductor, report, symm_mem  # noqa: E402
 from torch import nn  # noqa: E402
@@ -38,11 +39,6 @@ from torch.distributed.tensor.parallel import (  # noqa: E402
     SequenceParallel,
     parallelize_module,
 )
-
-
-def expect(condition: bool, what: str) -> None:
-    if not condition:
-        raise RuntimeError(what)
 
 
 def close(actual: torch.Tensor, exact: torch.Tensor, what: str) -> None:
@@ -674,9 +670,5 @@ __all__ = ["PrepareModuleInput", "Replicate"]
 if __name__ == "__main__":
     chosen = sys.argv[2:]
     CHECKS = [one for one in CHECKS if not chosen or one.__name__ in chosen]
-    try:
-        ranks.run(int(sys.argv[1]), check, timeout=1800)
-    except ranks.RankError as error:
-        print(error)
-        sys.exit(1)
+    on_ranks(check)
     print(f"ok: {len(CHECKS)} checks", flush=True)

@@ -18,15 +18,11 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
+from host_script import expect, on_ranks  # noqa: E402
 from syncopate import ops, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 
 CALLS_EACH = 3
-
-
-def expect(condition: bool, what: str) -> None:
-    if not condition:
-        raise RuntimeError(what)
 
 
 def check_operator(rank: int, size: int, group) -> None:
@@ -274,9 +270,5 @@ if __name__ == "__main__":
     if "LOCAL_RANK" in os.environ:
         check_in_process_group()
     else:
-        try:
-            ranks.run(int(sys.argv[1]), check, timeout=1800)
-        except ranks.RankError as error:
-            print(error)
-            sys.exit(1)
+        on_ranks(check)
     print("ok", flush=True)

@@ -21,6 +21,7 @@ import producer_kernels  # noqa: E402
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
+from host_script import expect  # noqa: E402
 from syncopate import interpreter, ops, ranks, trace  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 from syncopate.kernels import matmul as library  # noqa: E402
@@ -51,11 +52,6 @@ def in_order(parts: list[torch.Tensor], reduce: str = "sum") -> torch.Tensor:
 def times(most: int) -> range:
     """Calls of one configuration: two outside a sweep, so that each follows another."""
     return range(most if SWEEP else 2)
-
-
-def expect(condition: bool, what: str) -> None:
-    if not condition:
-        raise RuntimeError(what)
 
 
 def check_examples(place: ranks.Place, calls: int) -> int:

@@ -59,6 +59,7 @@ void HostControl::raise(const fuse::Wait& wait, std::uint32_t epoch, std::int32_
     }
     store(word::fault_seen, seen);
     store(word::fault_epoch, epoch - static_cast<std::uint32_t>(wait.lag));
+    store(word::fault_call, epoch);
     store(word::fault_where, static_cast<std::uint32_t>(where));
 }
 
