@@ -1,5 +1,6 @@
 """Operators that are kept between calls: one for each shape, group and stream, each with memory of its own, so that calls on
-several streams may be in flight together. All ranks make the same calls, so they keep and close the same operators."""
+several streams may be in flight together. All ranks of a group make the same calls, so they keep and close the same operators
+of it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from . import _syncopate, jit
 from .group import Group, alive, known
 from .prepared import leak_in_child
 
-#: Bytes of symmetric heap that all of them may hold on a rank. Beyond, those that were used least recently are closed.
+#: Bytes of symmetric heap that those of a group may hold on a rank. Beyond, those that were used least recently are closed.
 limit_bytes = 16 << 30
 
 
@@ -74,11 +75,12 @@ def _warmed_up(what: str, call: tuple[Hashable, ...]) -> Entry:
 
 
 def _make_room(added: tuple[Hashable, ...], most: int | None) -> None:
-    """Closes others, until what is held is within its limits, and what `added` is of within `most`."""
-    bytes_held, alike = held()[1], [key for key in entries if key[1] == added[1]]
-    spare = set(alike[:-most] if most else ())
-    for key in list(entries):
-        entry = entries[key]
+    """Closes others of the group of `added`, whose ranks do so alike, until these are within their limits."""
+    of_group = [(key, entry) for key, entry in entries.items() if entry.group is entries[added].group]
+    bytes_held = sum(entry.bytes for _, entry in of_group)
+    alike = [key for key, _ in of_group if key[1] == added[1]]
+    spare = alike[:-most] if most else []
+    for key, entry in of_group:
         if key == added or entry.operator is None or entry.captured:
             continue
         if bytes_held > limit_bytes or key in spare:
