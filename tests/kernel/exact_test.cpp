@@ -62,6 +62,13 @@ TEST(Exact, ConditionsJoinedByOrAndNot) {
               (Boxes{box(0, 1, 0, 2), box(0, 1, 14, 16)}));
 }
 
+TEST(Exact, AConditionThatLetsAllThroughHidesTheOneItIsJoinedTo) {
+    const std::string either = "    r = tl.arange(0, 16)\n    m = (tl.flip(r, 0) < 2) | (r // 4 < 11)\n";
+    EXPECT_EQ(read(either + "    v = tl.load(x_ptr + r, mask=m & (r < 5))\n"), (Boxes{box(0, 1, 0, 5)}));
+    EXPECT_EQ(read(either + "    v = tl.load(x_ptr + r + m.to(tl.int32) * 16)\n"), (Boxes{box(1, 2, 0, 16)}));
+    EXPECT_EQ(read(either + "    v = tl.load(x_ptr + tl.where(m, r, r + 32))\n"), (Boxes{box(0, 1, 0, 16)}));
+}
+
 TEST(Exact, AMaskOfDataIsAnUpperBoundAndSaysSo) {
     const Tile tile = only_tile(
         "    r = tl.arange(0, 16)\n    m = tl.load(y_ptr + r) > 0\n"

@@ -134,6 +134,18 @@ TEST(Scope, AnImportGoesBeforeWhatReplacesItWhereItFails) {
     EXPECT_EQ(loaded("if X:\n    import triton.language as ttl\nelse:\n    ttl = None\n" +
                      kernel("ttl.cdiv(7, 4)")),
               2);
+    const std::string none = "ttl = Placeholder()\n", there = "import triton.language as ttl\n";
+    for (const auto& [first, second] : {std::pair{there, none}, {none, there}})
+        EXPECT_EQ(loaded("if X:\n    " + first + "else:\n    " + second + kernel("ttl.cdiv(7, 4)")), 2);
+}
+
+TEST(Scope, APackageThatIsNotFoundHandsTritonOn) {
+    const std::string from = "from some.package import tl, triton\n";
+    EXPECT_EQ(analysed(from + kernel("tl.cdiv(7, 4)"), launch(), "k").tiles[0].reads.at("x_ptr")[0].begin, 2);
+}
+
+TEST(Scope, AnotherNameOfATritonFunctionIsThatFunction) {
+    EXPECT_EQ(loaded("cdiv = triton.cdiv\nup = cdiv\n" + kernel("up(7, 4)")), 2);
 }
 
 }  // namespace

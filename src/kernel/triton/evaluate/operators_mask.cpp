@@ -237,8 +237,9 @@ Value Evaluator::mask_box(const Expr& e, const Value& a, const Value& b, bool bo
         const std::optional<bool> flag = truth(e, other);
         if (stopped()) return {};
         if (flag && *flag == both) return made.mask = copy, made;  // true & m, false | m
-        if (flag && both) copy->never = true;                      // false & m
-        if (!both) {                                               // true | m, unknown | m
+        copy->form = nullptr;
+        if (flag && both) copy->never = true;  // false & m
+        if (!both) {                           // true | m, unknown | m
             for (MaskAxis& axis : copy->axes) axis.lower_count = axis.upper_count = 0;
             copy->never = false;
         }
@@ -250,23 +251,21 @@ Value Evaluator::mask_box(const Expr& e, const Value& a, const Value& b, bool bo
     Mask* joined = arena_.make<Mask>();
     *joined = aligned(*a.mask, rank);
     const Mask other = aligned(*b.mask, rank);
-    if (!both) {  // a union of boxes is no box: let everything through, unless one side is empty
-        if (a.mask->never)
-            *joined = other;
-        else if (!b.mask->never) {
-            const bool all = [&] {  // one side lets everything through
-                for (const Mask* side : {a.mask, b.mask}) {
-                    bool through = side->exact && side->rank == rank;
-                    for (std::int32_t j = 0; j < side->rank; ++j)
-                        through = through && side->axes[j].lower_count + side->axes[j].upper_count == 0;
-                    if (through) return true;
-                }
-                return false;
-            }();
-            for (std::int32_t j = 0; j < rank; ++j)
-                joined->axes[j] = {std::max(joined->axes[j].extent, other.axes[j].extent), 0, 0, {}, {}};
-            joined->exact = all;
-        }
+    if (!both && a.mask->never) return *joined = other, made.mask = joined, made;
+    if (!both && b.mask->never) return made.mask = joined, made;
+    joined->form = nullptr;
+    if (!both) {               // a union of boxes is no box: let everything through
+        joined->exact = [&] {  // one side does
+            for (const Mask* side : {a.mask, b.mask}) {
+                bool through = side->exact && side->rank == rank;
+                for (std::int32_t j = 0; j < side->rank; ++j)
+                    through = through && side->axes[j].lower_count + side->axes[j].upper_count == 0;
+                if (through) return true;
+            }
+            return false;
+        }();
+        for (std::int32_t j = 0; j < rank; ++j)
+            joined->axes[j] = {std::max(joined->axes[j].extent, other.axes[j].extent), 0, 0, {}, {}};
         made.mask = joined;
         return made;
     }

@@ -83,18 +83,24 @@ std::int32_t Module::imported(std::int32_t from, const std::string& path) {
 
 Module::Bound Module::lookup(const Viewer& viewer, std::string_view name, int depth) {
     SourceFile& here = files[static_cast<std::size_t>(viewer.file)];
+    Bound own;
     for (std::int32_t s = viewer.scope; s >= 0; s = here.scopes[static_cast<std::size_t>(s)].parent) {
         auto& names = here.scopes[static_cast<std::size_t>(s)].names;
         const auto found = names.find(name);
-        if (found != names.end()) return {&found->second, {viewer.file, s, true}};
+        if (found == names.end()) continue;
+        own = {&found->second, {viewer.file, s, true}};
+        if (s > 0) return own;
+        break;
     }
-    if (depth > kMostAliases) return {};
-    for (const std::string& star : here.stars) {
-        const std::int32_t other = imported(viewer.file, star);
+    // The last one counts, and imports no name of a file's own.
+    const std::size_t before = own.binding == nullptr ? 0 : own.binding->stars;
+    if (depth > kMostAliases || name.starts_with('_')) return own;
+    for (std::size_t star = here.stars.size(); star > before; --star) {
+        const std::int32_t other = imported(viewer.file, here.stars[star - 1]);
         if (other < 0 || other == viewer.file) continue;
         if (const Bound bound = lookup({other}, name, depth + 1); bound.binding != nullptr) return bound;
     }
-    return {};
+    return own;
 }
 
 /// The expression that a name is assigned; null while it is being parsed.
@@ -184,17 +190,20 @@ Resolved Module::resolve(const Viewer& viewer, const std::vector<std::string_vie
             result.function = binding->function;
             return result;
         case Binding::Kind::value: {
+            Resolved through;
             if (const auto alias = alias_of(owner.file, *binding); alias && !binding->busy) {
                 std::vector<std::string_view> path(alias->begin(), alias->end());
                 path.insert(path.end(), names.begin() + 1, names.end());
                 binding->busy = true;
-                const Resolved through = resolve(owner, path, depth + 1);
+                through = resolve(owner, path, depth + 1);
                 binding->busy = false;
                 if (through.kind == Resolved::Kind::function ||
                     (through.kind == Resolved::Kind::external && names.size() > 1))
                     return through;
             }
             result.kind = Resolved::Kind::value;
+            result.last = through.last;
+            result.of_triton = through.of_triton;
             result.value = global(owner, *binding);
             result.scratch = files[static_cast<std::size_t>(owner.file)]
                                  .scopes[static_cast<std::size_t>(owner.scope)]
@@ -219,7 +228,8 @@ Resolved Module::resolve(const Viewer& viewer, const std::vector<std::string_vie
             }
             result.kind = Resolved::Kind::external;
             result.last = names.size() > 1 ? std::string(names.back()) : member;
-            result.of_triton = is_of_triton(path);
+            // Packages hand Triton on under its usual names, in case it is not there.
+            result.of_triton = is_of_triton(path) || member == "triton" || member == "tl";
             return result;
         }
         case Binding::Kind::module: {

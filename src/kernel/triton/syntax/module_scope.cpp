@@ -86,21 +86,34 @@ void Scope::choosers(TSNode decorated) {
     }
 }
 
+/// None, or what a class makes: what a name stands for where there is no Triton.
+bool Scope::stands_in(const Binding& binding) const {
+    if (binding.kind != Binding::Kind::value) return false;
+    const std::string_view kind = type(values_[binding.node]);
+    return kind == "none" || kind == "call";
+}
+
 void Scope::bind(std::string_view name, Binding binding, Reached reached) {
     auto& names = file_.scopes[static_cast<std::size_t>(scope_)].names;
+    binding.stars = file_.stars.size();
     const auto [known, is_new] = names.try_emplace(std::string(name), binding);
     if (is_new) return;
     Binding& before = known->second;
+    before.stars = std::max(before.stars, binding.stars);
     if (is_import(before) && before.kind == binding.kind && before.path == binding.path &&
         before.member == binding.member)
         return;
     if (reached != Reached::always) {
         // `except ImportError: helper = None` comes second, and is not what a kernel is meant to see; and
         // none could run without Triton.
-        const bool none = binding.kind == Binding::Kind::value && type(values_[binding.node]) == "none";
         if (reached == Reached::instead && is_import(before)) return;
-        if (imports_triton(before) && (none || imports_triton(binding))) return;
-        binding = Binding{};  // which of them it is depends on what the file does when it is imported
+        if (imports_triton(before) && (stands_in(binding) || imports_triton(binding))) return;
+        if (stands_in(before) && imports_triton(binding)) {
+            before = std::move(binding);
+            return;
+        }
+        // Which of them it is depends on what the file does when it is imported.
+        binding = Binding{.stars = binding.stars};
     }
     before = std::move(binding);
     before.again = true;

@@ -49,6 +49,7 @@ private:
     void import(TSNode node, Reached reached);
     void function(TSNode definition, TSNode outer, bool jit, Reached reached);
     void assign(TSNode target, TSNode value, Reached reached);
+    bool stands_in(const Binding& binding) const;
     void bind(std::string_view name, Binding binding, Reached reached);
     void forget(TSNode target);
     void forget_other_targets(TSNode block);

@@ -82,8 +82,7 @@ Builtin FunctionParser::builtin_named(std::string_view name) {
 bool FunctionParser::is_known(const Resolved& found, const std::vector<std::string_view>& path) {
     static constexpr std::array<std::string_view, 11> kOfPython{
         "abs", "float", "getattr", "hasattr", "int", "isinstance", "len", "max", "min", "print", "range"};
-    if (found.kind == Resolved::Kind::external) return found.of_triton;
-    if (found.kind != Resolved::Kind::none) return false;
+    if (found.kind != Resolved::Kind::none) return found.of_triton;
     if (module_.may_be_of_triton(function().file)) return true;
     if (path.size() > 1) return path[0] == "tl" || path[0] == "triton";
     return std::ranges::find(kOfPython, path[0]) != kOfPython.end();
@@ -113,7 +112,8 @@ Expr* FunctionParser::call(TSNode node) {
     const std::vector<std::string_view> path = global_path(callee);
     if (!path.empty()) {
         const Resolved found = module_.resolve(viewer(), path);
-        made->text = found.kind == Resolved::Kind::external ? found.last : std::string(path.back());
+        const bool elsewhere = found.kind == Resolved::Kind::external || found.of_triton;
+        made->text = elsewhere ? found.last : std::string(path.back());
         if (found.kind == Resolved::Kind::function) {
             made->function = found.function;
             made->builtin = Builtin::helper;

@@ -236,6 +236,7 @@ struct Binding {
     bool busy = false;           ///< value: being parsed or followed; it stands for itself
     std::string path;            ///< module, member: the dotted path of the import, leading dots included
     std::string member;          ///< member: the name in that module
+    std::size_t stars = 0;       ///< of the file's `from … import *`, so many stand before it
 };
 
 /// The names that a file binds, or a class, or a function that has others inside, which see them.
@@ -262,9 +263,9 @@ struct Resolved {
     Expr* value = nullptr;      ///< value: of the first `consumed` names; null: it is not known
     std::int32_t scratch = -1;  ///< value: the function that its expression is parsed in
     std::size_t consumed = 0;   ///< value: names that are used up; the others are attributes of it
-    std::string last;           ///< external: the last name, as the module that defines it calls it
+    std::string last;           ///< external, or a name for what is: the last one, as its module calls it
     bool is_type = false;       ///< value: a class
-    bool of_triton = false;     ///< external: it is Triton's
+    bool of_triton = false;     ///< external, or a name for what is: it is Triton's
 };
 
 /// From where a name is looked up.
