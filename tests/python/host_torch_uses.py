@@ -435,6 +435,14 @@ def check_uneven_shards_of_rows(group: str, size: int) -> None:
         made.append((pair(rows), pair(data(8, 16, seed=1))))
     for one, other in zip(*made, strict=True):
         close(one, other, "columns and rows of other sizes")
+    pair = nn.Sequential(nn.Linear(16, 4 * size), nn.Linear(4 * size, 16))
+    styles = sy.parallel
+    plan = {
+        "0": styles.ColwiseParallel(input_layouts=Shard(1)),
+        "1": styles.RowwiseParallel(output_layouts=Shard(1)),
+    }
+    y = parallelize_module(pair, mesh, plan)(torch.zeros(0, 4, 16))
+    expect(y.shape == (0, 4, 16), f"no rows are {list(y.shape)}")
 
 
 def check_shared_input(group: str, size: int) -> None:
@@ -463,6 +471,10 @@ def check_shared_input(group: str, size: int) -> None:
     close(torch.compile(heads, backend="aot_eager", fullgraph=True)(x), exact, "compiled")
     with torch.inference_mode():
         close(heads(x.clone()), exact, "in inference mode")
+    heads.q(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        kinds = {linear(x).dtype for linear in (heads.k, heads.v)}
+    expect(kinds == {torch.bfloat16}, f"under autocast {kinds}")
     heads.q(x)
     with torch.no_grad():
         for model in (plain, heads):

@@ -26,6 +26,7 @@ from . import report as reports
 from .graphs import COLLECTIVES, LeftError, c10d, is_ours, kind_of, line_of, module_of, neighbours, text_of
 from .rewrite_gather import rewrite_gather
 from .rewrite_sent import rewrite_exchange, rewrite_reduce, rewrite_scatter
+from .writer import has_uneven_shards
 
 
 def leave_coalesced(node: Node) -> str:
@@ -73,7 +74,8 @@ class Pass(custom_graph_pass.CustomGraphPass):
             return None
         # What calls.refusal and calls.slower look at: a graph that was left is not to be found where it would be rewritten.
         machine = os.environ.get("TRITON_INTERPRET"), torch.cuda.is_available(), calls.known_by()
-        return custom_graph_pass.get_hash_for_files(FILES, torch.__version__), machine, groups(), *others
+        known = machine, groups(), has_uneven_shards()
+        return custom_graph_pass.get_hash_for_files(FILES, torch.__version__), known, *others
 
 
 def groups() -> tuple[tuple[str, int, str], ...]:
@@ -84,6 +86,7 @@ def groups() -> tuple[tuple[str, int, str], ...]:
 
 def rewrite(graph: Graph) -> None:
     """Rewrites an ATen graph, and reports."""
+    has_uneven_shards()  # which the graph behind this one may not tell
     kind, rows = kind_of(graph), []
     for node in [node for node in graph.nodes if node.op == "call_function" and node.target in COLLECTIVES]:
         collective = COLLECTIVES[node.target]

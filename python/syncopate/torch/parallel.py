@@ -115,7 +115,7 @@ class ColwiseParallel(_Fused, parallel.ColwiseParallel):
             moved.reshape(-1, shard.shape[-1]), module.weight.to_local().t(), mesh.get_group().group_name, bias,
             module=path_of(module),
         )  # fmt: skip
-        return self._laid_out(_unflattened(y, moved, axis), mesh)
+        return self._laid_out(_unflattened(y, moved, axis, mesh), mesh)
 
     def _laid_out(self, y: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
         if self.output_layouts[0] in (Shard(-1), Shard(y.dim() - 1)):
@@ -142,10 +142,10 @@ class RowwiseParallel(_Fused, parallel.RowwiseParallel):
             y = ops.matmul_all_reduce(
                 x.reshape(-1, x.shape[-1]), *operands, replicated_grad=True, module=path_of(module)
             )
-            return self._wrapped(y.view(*x.shape[:-1], -1), mesh, wanted)
+            return self._wrapped(y.view(*x.shape[:-1], y.shape[-1]), mesh, wanted)
         moved = x.movedim(axis, 0)
         y = ops.matmul_reduce_scatter(moved.reshape(-1, x.shape[-1]), *operands, module=path_of(module))
-        y = y.view(moved.shape[0] // mesh.size(), *moved.shape[1:-1], -1).movedim(0, axis)
+        y = y.view(moved.shape[0] // mesh.size(), *moved.shape[1:-1], y.shape[-1]).movedim(0, axis)
         return self._wrapped(y, mesh, wanted)
 
 
@@ -158,10 +158,13 @@ def _share_of_bias(module: nn.Module, ranks: int) -> torch.Tensor | None:
     return bias.detach() / ranks + (bias - bias.detach())
 
 
-def _unflattened(y: torch.Tensor, moved: torch.Tensor, axis: int) -> torch.Tensor:
+def _unflattened(y: torch.Tensor, moved: torch.Tensor, axis: int, mesh: DeviceMesh) -> torch.Tensor:
     """Rows of all ranks, which come in the order of `moved`'s first axis, with that axis where it was."""
-    ranks = y.shape[0] // max(1, moved[..., 0].numel())
-    return y.view(ranks * moved.shape[0], *moved.shape[1:-1], -1).movedim(0, axis)
+    return y.view(mesh.size() * moved.shape[0], *moved.shape[1:-1], y.shape[-1]).movedim(0, axis)
+
+
+def _biased(y: torch.Tensor, linear: nn.Module) -> torch.Tensor:
+    return y if linear.bias is None else y + linear.bias.to_local().to(y.dtype)
 
 
 class SharedInput(parallel.ParallelStyle):
@@ -203,7 +206,7 @@ class _Shared:
             )
             self.x, self.state = x, state
             self.made = {
-                id(one): _unflattened(y if one.bias is None else y + one.bias.to_local(), moved, axis)
+                id(one): _unflattened(_biased(y, one), moved, axis, mesh)
                 for one, y in zip(linears, products, strict=True)
             }
         y = self.made.pop(id(linear))
@@ -212,8 +215,12 @@ class _Shared:
         return y
 
     def _state_of(self, x: torch.Tensor) -> tuple[Any, ...]:
-        """Changes where products of x would be other ones: with x or a parameter, or with whether gradients are recorded."""
+        """Changes where products of x would be other ones: with x or a parameter, or with whether gradients are recorded and what
+        autocast does."""
         read = [x, *(parameter for linear in self.linears for parameter in linear.parameters())]
         if torch.compiler.is_compiling():  # Dynamo knows no versions of DTensors
             read = []
-        return torch.is_grad_enabled(), *map(version_of, read)
+        kind = x.device.type
+        cast = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
+        wanted = tuple(tensor.requires_grad for tensor in read)
+        return torch.is_grad_enabled(), cast, wanted, *map(version_of, read)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._guards import detect_fake_mode
+from torch._guards import TracingContext, detect_fake_mode
 from torch._subclasses import FakeTensorMode
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.tensor import DTensor, Shard
@@ -104,7 +104,7 @@ def require_kernel(shared: Node, *others: Node) -> None:
     """What holds for every kernel, as far as the graph knows it; the rest is counted when it runs. `shared`: its last axis is as
     long on all ranks. That of the others is each rank's own, and decides nothing: ranks must not rewrite their graphs
     differently."""
-    if has_uneven_shards(shared.meta["val"].fake_mode):
+    if has_uneven_shards():
         raise LeftError("the ranks have shards of several sizes")
     dtype = shared.meta["val"].dtype
     if dtype not in KERNEL_DTYPES:
@@ -145,9 +145,18 @@ def require_faster(
         raise LeftError(reason)
 
 
-def has_uneven_shards(mode: FakeTensorMode) -> bool:
-    """Whether a DTensor that a graph is compiled for has shards of several sizes: this rank's is not every rank's. All ranks
-    know that alike, of DTensors."""
+def has_uneven_shards() -> bool:
+    """Whether a DTensor that is being compiled for has shards of several sizes: this rank's is not every rank's. All ranks know
+    that alike, of DTensors. Those of the forward graph are gone when the backward graph is compiled, in the same context."""
+    context = TracingContext.try_get()
+    if context is None or context.fake_mode is None:
+        return False
+    if not getattr(context, "syncopate_uneven", False):
+        context.syncopate_uneven = _has_uneven(context.fake_mode)
+    return context.syncopate_uneven
+
+
+def _has_uneven(mode: FakeTensorMode) -> bool:
     for tensor in mode.fake_tensor_converter.tensor_memo.values():
         if isinstance(tensor, DTensor):
             shards = dict.fromkeys(range(tensor.dim()), 1)
