@@ -118,11 +118,16 @@ void judge_estimate(const std::vector<Trial>& trials) {
                              by_estimate->ratio / by_time->ratio);
 }
 
-void show(tune::StoreFile& store, const std::string& spec) {
-    const std::vector<TuningResult> results = chosen(store, spec);
-    if (results.empty())
+/// Those of `spec`, which is to have some.
+std::vector<TuningResult> some(tune::StoreFile& store, const std::string& spec) {
+    std::vector<TuningResult> results = chosen(store, spec);
+    if (results.empty() && !spec.empty())
         fail(Error{fmt::format("nothing is stored for {}", spec), {.file = store.path().string()}});
-    for (const TuningResult& one : results) {
+    return results;
+}
+
+void show(tune::StoreFile& store, const std::string& spec) {
+    for (const TuningResult& one : some(store, spec)) {
         std::cout << fmt::format("{}\n  {} ranks on {}; {}; kernel {}\n  found {} UTC: {:.1f} µs by {}\n",
                                  spec_of(one.key), one.key.ranks, escaped(one.key.device),
                                  escaped(one.key.versions), escaped(one.key.kernel), day_of(one.when), one.us,
@@ -210,7 +215,7 @@ void run_tune_store(const TuneStoreOptions& options, const std::string& spec, bo
     }
     tune::StoreFile store;
     if (!options.export_to.empty()) {
-        const Status written = write_file_atomically(options.export_to, results_to_json(chosen(store, spec)));
+        const Status written = write_file_atomically(options.export_to, results_to_json(some(store, spec)));
         if (!written) fail(written.error());
     } else if (!options.import_from.empty()) {
         import(store, imported);

@@ -12,6 +12,7 @@ import traceback
 from contextlib import nullcontext
 
 from .bounds import Bounds, KernelError, held, is_user_file, place_text, program_text
+from .interpreter_logic import repair_logic
 from .interpreter_speed import spare_repetition
 
 
@@ -32,6 +33,7 @@ def launch(kernel, grid: tuple[int, ...], arguments: dict[str, object], bounds: 
             )
         kernel = kernel.fn
     repair_bf16()
+    repair_logic()
     spare_repetition()
 
     class SharedMemoryExecutor(GridExecutor):

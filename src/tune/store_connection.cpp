@@ -97,7 +97,8 @@ void StoreFile::Connection::close() {
 
 int StoreFile::Connection::noted(int code) {
     if (code == SQLITE_OK || code == SQLITE_CORRUPT) {
-        if (code == SQLITE_CORRUPT && why_.empty()) why_ = sqlite3_errmsg(database);
+        if (code == SQLITE_CORRUPT && why_.empty() && sqlite3_errcode(database) != SQLITE_OK)
+            why_ = sqlite3_errmsg(database);
         return code;
     }
     why_ = sqlite3_errmsg(database);

@@ -24,7 +24,7 @@ struct StoreFile::Connection {
     Status run(const Work& work) {
         int code = noted(work());
         if (code == SQLITE_CORRUPT && !memory) {
-            replace("is damaged (" + why_ + ")");
+            replace(why_.empty() ? "is damaged" : "is damaged (" + why_ + ")");
             code = noted(work());
         }
         return code == SQLITE_OK ? Status(Done{}) : Status(failure());

@@ -97,6 +97,11 @@ torch.testing.assert_close(dot[1:], (x.float() @ y.float()).bfloat16()[1:], rtol
 """
 
 
+def test_the_interpreter_joins_conditions_element_by_element(run):
+    outcome = run(sys.executable, HERE / "host_logic.py")
+    assert outcome.code == 0, outcome.out + outcome.err
+
+
 def test_the_interpreter_computes_with_bf16(run, tmp_path):
     script = tmp_path / "bf16.py"  # a kernel's source must be in a file
     script.write_text(BF16)
