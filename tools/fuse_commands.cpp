@@ -115,7 +115,7 @@ kernel::Arguments parse_arguments(const StageOptions& options) {
             fail_usage("--tensor gives " + name + " twice");
     }
     for (const std::string& text : options.values) {
-        auto [name, values] = or_fail_usage(kernel::parse_values(text));
+        auto [name, values] = or_fail(kernel::parse_values(text));
         if (const Status status = kernel::set_values(arguments, name, std::move(values)); !status)
             fail_usage(status.error().message);
     }
@@ -336,8 +336,9 @@ void add_stage_options(CLI::App& command, StageOptions& stage) {
                     "PARAMETER=512x256:bf16[:STRIDES][@BLOCK]; a bound one follows the plan")
         ->allow_extra_args(false);
     command
-        .add_option("--values", stage.values,
-                    "the elements of an integer tensor, where the host knows them: cu_seqlens=0,137,2178")
+        .add_option(
+            "--values", stage.values,
+            "the elements of an integer tensor, where the host knows them: cu_seqlens=0,137,2178, or =@FILE")
         ->allow_extra_args(false);
     command.add_option("--grid", stage.grid, "programs per axis, where the kernel does not tell: 3,2,2");
 }

@@ -195,7 +195,7 @@ void register_kernel_commands(CLI::App& app) {
                         "A tensor: a_ptr=512x256:bf16[:STRIDES][@BLOCK]; may be repeated");
     command->add_option(
         "--values", options->values,
-        "The elements of an integer tensor, where the host knows them: cu_seqlens=0,137,2178; "
+        "The elements of an integer tensor, where the host knows them: cu_seqlens=0,137,2178, or =@FILE; "
         "may be repeated");
     command->add_option("--grid", options->grid,
                         "Programs of the launch, where they do not follow from the kernel: 3,2,2");

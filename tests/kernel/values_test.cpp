@@ -1,5 +1,11 @@
 // Integer tensors whose elements the launch gives: what is loaded from them is exact.
+#include <unistd.h>
+
 #include <array>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include "kernel/support.hpp"
 
@@ -160,6 +166,17 @@ TEST(Values, MustFitTheirTensorWhichNobodyMayStoreTo) {
         "kernel.py:7:5: the values of `y_ptr` are given, but `tl.store(y_ptr, 0)` stores to it: leave its "
         "--values out");
     EXPECT_FALSE(parse_values("i_ptr").ok());
+    const std::filesystem::path file =
+        std::filesystem::temp_directory_path() / ("syncopate-values-" + std::to_string(::getpid()));
+    std::ofstream(file) << "0, 137\n-5\t2178,\n";
+    const auto parsed = parse_values("i_ptr=@" + file.string());
+    ASSERT_TRUE(parsed.ok());
+    EXPECT_EQ(parsed->second, (std::vector<std::int64_t>{0, 137, -5, 2178}));
+    std::ofstream(file) << "0\n1.5\n";
+    EXPECT_EQ(parse_values("i_ptr=@" + file.string()).error().to_string(),
+              file.string() + ":2: `1.5` is not a whole number");
+    std::filesystem::remove(file);
+    EXPECT_EQ(parse_values("i_ptr=@" + file.string()).error().location.file, file.string());
     EXPECT_FALSE(parse_values("i_ptr=1,x").ok());
     Arguments twice = with_values({}, {"i_ptr=1,2"});
     EXPECT_FALSE(set_values(twice, "i_ptr", {1, 2}).ok());

@@ -6,9 +6,12 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
 
+#include "syncopate/io.hpp"
 #include "syncopate/kernel/model/arguments.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::kernel {
 namespace {
@@ -43,6 +46,27 @@ Result<std::vector<std::int64_t>> integers(const std::string& text, char separat
         if (value < least) return usage("`" + part + "` in `" + text + "` is below " + std::to_string(least));
         result.push_back(value);
     }
+    return result;
+}
+
+/// The whole numbers of a file, with commas or white space between them.
+Result<std::vector<std::int64_t>> integers_of_file(const std::string& path) {
+    const Result<std::string> text = read_file(path);
+    if (!text) return text.error();
+    constexpr std::string_view kBetween = ", \t\r\n";
+    std::vector<std::int64_t> result;
+    for (std::size_t begin = text->find_first_not_of(kBetween); begin != std::string::npos;) {
+        const std::size_t end = std::min(text->find_first_of(kBetween, begin), text->size());
+        const std::string part = text->substr(begin, end - begin);
+        if (!integer(part, result.emplace_back())) {
+            const auto line =
+                std::count(text->begin(), text->begin() + static_cast<std::ptrdiff_t>(begin), '\n');
+            return Error{"`" + escaped(part) + "` is not a whole number",
+                         {.file = path, .line = static_cast<int>(line) + 1}};
+        }
+        begin = text->find_first_not_of(kBetween, end);
+    }
+    if (result.empty()) return Error{"holds no whole number", {.file = path}};
     return result;
 }
 
@@ -171,9 +195,11 @@ Result<std::pair<std::string, TensorArgument>> parse_tensor(const std::string& t
 Result<std::pair<std::string, std::vector<std::int64_t>>> parse_values(const std::string& text) {
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
-        return usage("`" + text + "` gives no values; write NAME=0,137,2178");
-    const auto values =
-        integers(text.substr(equals + 1), ',', std::numeric_limits<std::int64_t>::min(), text);
+        return usage("`" + text + "` gives no values; write NAME=0,137,2178 or NAME=@FILE");
+    const std::string given = text.substr(equals + 1);
+    const auto values = given.starts_with('@')
+                            ? integers_of_file(given.substr(1))
+                            : integers(given, ',', std::numeric_limits<std::int64_t>::min(), text);
     if (!values) return values.error();
     return std::pair(text.substr(0, equals), *values);
 }

@@ -42,7 +42,7 @@ struct Arguments {
 };
 
 /// Parses "M=512,ACT=None,x=1.5,flag=True" / "a_ptr=512x256:bf16[:256,1][@128x64]" / "3,2,2" /
-/// "cu_seqlens=0,137,2178".
+/// "cu_seqlens=0,137,2178", or "cu_seqlens=@FILE" of such numbers with commas or white space between them.
 [[nodiscard]] Result<std::map<std::string, Scalar>> parse_scalars(const std::string& text);
 [[nodiscard]] Result<std::pair<std::string, TensorArgument>> parse_tensor(const std::string& text);
 [[nodiscard]] Result<std::array<std::int64_t, 3>> parse_grid(const std::string& text);
