@@ -1,6 +1,10 @@
 // Which of several functions, constants and imports of one name a kernel sees.
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <utility>
 
 #include "kernel/support.hpp"
 
@@ -142,6 +146,28 @@ TEST(Scope, AnImportGoesBeforeWhatReplacesItWhereItFails) {
 TEST(Scope, APackageThatIsNotFoundHandsTritonOn) {
     const std::string from = "from some.package import tl, triton\n";
     EXPECT_EQ(analysed(from + kernel("tl.cdiv(7, 4)"), launch(), "k").tiles[0].reads.at("x_ptr")[0].begin, 2);
+}
+
+TEST(Scope, TheLastOfSeveralStarsCountsAndIsBehindWhatStandsBelowIt) {
+    namespace fs = std::filesystem;
+    const fs::path folder = fs::temp_directory_path() / ("syncopate-stars-" + std::to_string(::getpid()));
+    fs::create_directories(folder);
+    for (const auto& [name, offset] : {std::pair{"one", "1"}, {"two", "2"}})
+        std::ofstream(folder / (std::string(name) + ".py"))
+            << kImports << "@triton.jit\ndef h():\n    return " << offset << "\n";
+    const std::string own = "@triton.jit\ndef h():\n    return 3\n";
+    const std::string one = "from one import *\n", two = "from two import *\n";
+    const auto from = [&](const std::string& text) {
+        const auto made = analyse(kImports + text + kernel("h()"), (folder / "k.py").string(), "k", launch());
+        EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().to_string());
+        return made.ok() ? made->tiles[0].reads.at("x_ptr")[0].begin : -1;
+    };
+    EXPECT_EQ(from(one + two), 2);
+    EXPECT_EQ(from(two + one), 1);
+    EXPECT_EQ(from(own + two), 2);
+    EXPECT_EQ(from(two + own), 3);
+    EXPECT_EQ(from("from two import h\n" + one), 1);
+    fs::remove_all(folder);
 }
 
 TEST(Scope, AnotherNameOfATritonFunctionIsThatFunction) {
