@@ -18,7 +18,7 @@ product that nobody stores.
 With SUMS the consumers add up what all ranks' tiles have stored here, each program an even share, when they have made
 their tiles: the loader waits for that, and the storer ends the program after it.
 
-With a_copy_desc tiles also store the rows of a that they load, from the ring, those of a row each its blocks of K: what
+With a_copy_desc tiles also store the rows of a that they load, from the ring, those of a row each an equal part of K: what
 was gathered then lies in a tensor of the caller's when the kernel ends. A place is filled again when the store has read
 it.
 

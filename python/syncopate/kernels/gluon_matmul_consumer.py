@@ -159,6 +159,7 @@ def consumer(index: gl.constexpr, call):
     split = gl.program_id(0) % SPLIT_K
     k_begin, k_end = call.share()
     num_n = gl.cdiv(call.N, call.BLOCK_N)
+    copied = gl.cdiv(gl.cdiv(call.K, call.BLOCK_K), num_n)  # blocks of K that each tile of a row copies
     stage = 0
     parity = 0
     kept = 1  # parity of `stored`: the place of c is free at first
@@ -180,7 +181,7 @@ def consumer(index: gl.constexpr, call):
             for k in range(k_begin, k_end):
                 mbarrier.wait(call.full.index(stage), parity)
                 if COPIED:
-                    if k % num_n == tile % num_n:
+                    if k // copied == tile % num_n:
                         _copy_a(call, index, row, k, stage)
                 a = _a_block(call, stage * call.CONSUMERS + index)
                 part = warpgroup_mma(a, _b_block(call, stage, False), zero, use_acc=False)
@@ -195,7 +196,7 @@ def consumer(index: gl.constexpr, call):
             for k in range(k_begin, k_end):
                 mbarrier.wait(call.full.index(stage), parity)
                 if COPIED:
-                    if k % num_n == tile % num_n:
+                    if k // copied == tile % num_n:
                         _copy_a(call, index, row, k, stage)
                 for part in gl.static_range(PARTS):
                     at = stage * PARTS + part

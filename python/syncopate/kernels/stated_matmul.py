@@ -14,6 +14,7 @@ from .gluon_matmul import gluon_matmul
 _ROWS = "m*BLOCK_M : (m+1)*BLOCK_M"
 _COLUMNS = "n*BLOCK_N : (n+1)*BLOCK_N"
 _DEPTH = "k*BLOCK_K : (k+1)*BLOCK_K"
+_COPIED = "cdiv(cdiv(K, BLOCK_K), cdiv(N, BLOCK_N))*BLOCK_K"  # of a row, by each of its tiles
 
 
 @functools.cache
@@ -36,8 +37,7 @@ def stated_matmul(
         tiles={"m": "cdiv(M, BLOCK_M)", "n": "cdiv(N, BLOCK_N)"},
         loops={"k": "cdiv(K, BLOCK_K)"},
         reads=reads,
-        # What is copied of a: that or less, as the tiles of a row share its blocks of K.
-        writes={"c_desc": [_ROWS, _COLUMNS], "a_copy_desc": [_ROWS, _DEPTH]},
+        writes={"c_desc": [_ROWS, _COLUMNS], "a_copy_desc": [_ROWS, f"n*{_COPIED} : (n+1)*{_COPIED}"]},
         placed=("a_desc", "c_desc"),
         split="SPLIT_K",
         sums="SUMS",
