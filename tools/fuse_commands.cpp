@@ -42,6 +42,7 @@ struct FuseOptions {
     bool no_phases = false;
     bool plain_kernel = false;
     bool kernel_sums = false;
+    bool together = false;
     std::int64_t sum_parts = fuse::Options{}.most_sum_parts;
     std::string topology;
     bool json = false;
@@ -274,6 +275,7 @@ void run_fuse(const FuseOptions& options) {
     fuse_options.phases = !options.no_phases;
     fuse_options.plain_kernel = options.plain_kernel;
     fuse_options.kernel_sums = options.kernel_sums;
+    fuse_options.together = options.together;
     fuse_options.most_sum_parts = options.sum_parts;
     if (options.programs > 0) fuse_options.num_programs = options.programs;
     if (!options.topology.empty()) fuse_options.topology = or_fail(plan::find_topology(options.topology));
@@ -378,6 +380,8 @@ void register_fuse_commands(CLI::App& app, std::vector<std::vector<std::string>>
                    "leave the kernel as it is: the chunk engine moves what it makes when it has ended");
     fuse->add_flag("--kernel-sums", options->kernel_sums,
                    "the kernel's programs add up contributions when they have made their tiles");
+    fuse->add_flag("--together", options->together,
+                   "tiles that need nothing of what arrives wait for it with the others");
     fuse->add_option("--sum-parts", options->sum_parts,
                      "into how many parts a sum is cut at most, each summed once the kernel has made it")
         ->check(CLI::Range(1, 1 << 16));

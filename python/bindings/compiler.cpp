@@ -130,8 +130,8 @@ fuse::TileOrder tile_order_of(const std::string& name) {
 emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
                            const std::string& device, std::int32_t num_sms, bool phases,
                            const std::string& backend, std::int64_t sum_parts, bool plain_kernel,
-                           bool kernel_sums, const std::string& tile_order, const std::vector<Values>& values,
-                           const std::string& device_name) {
+                           bool kernel_sums, bool together, const std::string& tile_order,
+                           const std::vector<Values>& values, const std::string& device_name) {
     std::vector<emit::StageText> texts = texts_of(stages, num_sms, values);
     fuse::Options options;
     options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
@@ -140,6 +140,7 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
     options.most_sum_parts = sum_parts;
     options.plain_kernel = plain_kernel;
     options.kernel_sums = kernel_sums;
+    options.together = together;
     options.tile_order = tile_order_of(tile_order);
     if (!device_name.empty())
         options.costs = unwrap(tune::nearest_machine(device_name, plan.num_ranks(), num_sms)).machine.rates;
@@ -165,7 +166,7 @@ void bind_compiler(nb::module_& m) {
     m.def("fuse", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"), nb::arg("num_sms"),
           nb::arg("phases") = true, nb::arg("backend") = "auto",
           nb::arg("sum_parts") = fuse::Options{}.most_sum_parts, nb::arg("plain_kernel") = false,
-          nb::arg("kernel_sums") = false, nb::arg("tile_order") = "kernel",
+          nb::arg("kernel_sums") = false, nb::arg("together") = false, nb::arg("tile_order") = "kernel",
           nb::arg("values") = std::vector<Values>(), nb::arg("device_name") = "",
           "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
           "them with a plan and emits them; see emit/artifact.hpp. `values`: of each stage, the elements of "

@@ -322,6 +322,7 @@ class FusedKernel:
             tile_order=chosen.tile_order,
             plain_kernel=chosen.plain_kernel,
             kernel_sums=chosen.kernel_sums,
+            together=chosen.together,
             values=[one.values for one in taken],
             device_name=torch.cuda.get_device_name()
             if device == "cuda" and torch.cuda.is_available()

@@ -1,6 +1,8 @@
 #include "syncopate/fuse/build.hpp"
 
 #include <algorithm>
+#include <map>
+#include <span>
 
 #include "fuse/build_chain.hpp"
 #include "fuse/build_makes.hpp"
@@ -91,6 +93,32 @@ Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const 
     if (Status status = order_starts(graph); !status) return status.error();  // now that tiles are known
     add_boundaries(graph);
     return graph;
+}
+
+Status wait_together(const StagedProgram& program, Graph& graph) {
+    for (std::size_t stage = 0; stage < graph.stages.size(); ++stage) {
+        const Graph::StageNodes& nodes = graph.stages[stage];
+        for (std::size_t rank = 0; rank < nodes.first.size(); ++rank) {
+            if (!graph.made[rank].empty())
+                return Error{"tiles of " + program.stages[stage].kernel.name +
+                             " cannot all wait for what arrives: some of them make what is sent"};
+            const std::span<std::vector<Edge>> classes = std::span(graph.in).subspan(
+                static_cast<std::size_t>(nodes.first[rank]), static_cast<std::size_t>(nodes.num_classes));
+            std::map<NodeId, std::int64_t> earliest;  // iterations
+            for (const std::vector<Edge>& of_class : classes) {
+                for (const Edge& edge : of_class) {
+                    const auto [at, added] = earliest.try_emplace(edge.from, edge.iteration);
+                    at->second = std::min(at->second, edge.iteration);
+                }
+            }
+            std::vector<Edge> needs;
+            for (const auto& [from, iteration] : earliest)
+                needs.push_back({nodes.ranged ? 0 : iteration, from});
+            std::ranges::sort(needs);
+            std::ranges::fill(classes, needs);
+        }
+    }
+    return Done{};
 }
 
 }  // namespace syncopate::fuse

@@ -30,6 +30,9 @@ Result<Work> plan_work(const StagedProgram& program, const Options& options) {
     if (!backends) return backends.error();
     auto graph = build(program, *lowered, *backends);
     if (!graph) return graph.error();
+    if (options.together) {
+        if (Status status = wait_together(program, *graph); !status) return status.error();
+    }
     auto placement = place(*graph, *lowered, *backends, options.costs);
     if (!placement) return placement.error();
     auto arrivals = expect_arrivals(*graph, *lowered, *backends, *placement, options);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -69,6 +70,33 @@ Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel
     return result;
 }
 
+/// Whether the order of a kernel's tiles matters though all of them start at once. Some load from peers: the
+/// order spreads what each peer is asked for. Or some wait and some make what is sent: where too many
+/// programs are launched to be there at once, none that waits may keep one that makes from a multiprocessor.
+bool order_matters(const Graph& graph, const Lowered& lowered, std::size_t stage) {
+    const Graph::StageNodes& nodes = graph.stages[stage];
+    for (std::size_t rank = 0; rank < nodes.first.size(); ++rank) {
+        for (std::int32_t c = 0; c < nodes.num_classes; ++c) {
+            const NodeId node = nodes.first[rank] + c;
+            if (!graph.made[rank].empty() && !graph.in[static_cast<std::size_t>(node)].empty()) return true;
+            const auto from_peer = [&](NodeId op) {
+                return lowered.plan.op(graph.ref(op)).kind != plan::OpKind::local;
+            };
+            if (std::ranges::any_of(graph.loads_of(stage, node), from_peer)) return true;
+        }
+    }
+    return false;
+}
+
+/// Whether each tile has a program of its own, and starts with the kernel: a persistent one's programs are
+/// there from the start, but for several stages' later ones.
+bool in_one_round(const StagedProgram& program, const kernel::Kernel& kernel,
+                  const std::vector<std::int64_t>& program_of) {
+    if (program.stages.size() > 1 || !kernel.persistent || program_of.empty()) return false;
+    const std::int64_t programs = 1 + *std::ranges::max_element(program_of);
+    return static_cast<std::int64_t>(kernel.tiles.size()) <= programs;
+}
+
 /// Orders the tiles of one stage.
 class Ordering {
 public:
@@ -87,13 +115,9 @@ public:
     /// By rank and slot. `phases`: tiles may start before all that they need has come.
     [[nodiscard]] std::vector<std::vector<std::int64_t>> by_arrival(const kernel::Kernel& kernel,
                                                                     TileOrder base, bool phases) const {
-        const std::vector<std::int64_t> traversal = tiles_in(kernel, base);
-        std::vector<std::vector<std::int64_t>> tiles(nodes_.first.size());
+        std::vector<std::vector<std::int64_t>> tiles = in_traversal(kernel, base);
         for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
             const std::vector<Times> times = times_of(rank, phases);
-            for (const std::int64_t tile : traversal) {
-                if (graph_.runs(stage_, static_cast<std::int32_t>(rank), tile)) tiles[rank].push_back(tile);
-            }
             const bool by_length = phases && lengths_differ();
             const auto key = [&](std::int64_t tile) {
                 const Times& time = times[nodes_.class_of[tile]];
@@ -101,6 +125,19 @@ public:
                 return std::tuple(time.first, last, deadlines_.empty() ? 0 : deadlines_[rank][tile]);
             };
             std::ranges::stable_sort(tiles[rank], {}, key);
+        }
+        return tiles;
+    }
+
+    /// The same in the traversal's order alone.
+    [[nodiscard]] std::vector<std::vector<std::int64_t>> in_traversal(const kernel::Kernel& kernel,
+                                                                      TileOrder base) const {
+        const std::vector<std::int64_t> traversal = tiles_in(kernel, base);
+        std::vector<std::vector<std::int64_t>> tiles(nodes_.first.size());
+        for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
+            std::ranges::copy_if(traversal, std::back_inserter(tiles[rank]), [&](std::int64_t tile) {
+                return graph_.runs(stage_, static_cast<std::int32_t>(rank), tile);
+            });
         }
         return tiles;
     }
@@ -299,21 +336,27 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read
         // it.
         const bool ranged = graph.stages[stage].ranged;
+        const bool at_once =
+            in_one_round(program, kernel, made.program_of) && !order_matters(graph, lowered, stage);
+        const auto ordered = [&](bool phases) {
+            return at_once ? ordering.in_traversal(kernel, options.tile_order)
+                           : ordering.by_arrival(kernel, options.tile_order, phases);
+        };
         if (ranged) made.loops = kernel.loops;
         const auto divisible = std::ranges::find_if(
             kernel.loops, [](const kernel::Loop& loop) { return loop.divisible && loop.trips > 1; });
         const bool cuts = ranged ? divisible != kernel.loops.end()
                                  : !kernel.loops.empty() && divisible == kernel.loops.begin();
         if (options.phases && cuts) {
-            made.tiles = ordering.by_arrival(kernel, options.tile_order, true);
+            made.tiles = ordered(true);
             made.trips = divisible->trips;
             made.phased = true;
             made.phased = waits_in_loop(stage_waits(graph, placement, stage, made, arrivals));
         }
         if (made.phased) continue;
         made.trips = 0;
-        made.tiles = ordering.by_arrival(kernel, options.tile_order, false);
-        if (kernel.persistent) ordering.repack(kernel, made);
+        made.tiles = ordered(false);
+        if (kernel.persistent && !at_once) ordering.repack(kernel, made);
     }
     return orders;
 }

@@ -61,8 +61,30 @@ private:
         if (!multiplies || machine_.rates.gluon_tflops <= 0 || !gluon_multiplies(problem_.dtype)) return;
         strategy.kernel = ProductKernel::gluon;
         strategy.tiles.clear();
+        add_whole(strategy);
+    }
+
+    void add_whole(const Strategy& strategy) {
         Strategy whole = complete(problem_, machine_, strategy);
         if (names_.insert(name_of(whole)).second) made_.push_back(std::move(whole));
+    }
+
+    /// All tiles wait together, where those that begin later would read the weights from memory again: by so
+    /// many blocks of the engine, and, as the programs do not work yet, by more.
+    void add_together(Strategy strategy) {
+        constexpr std::int32_t kMost = 32;    // blocks; more gain nothing (docs/performance_log.md)
+        constexpr double kMib = 1024 * 1024;  // bytes
+        const ProductShape& shape = shapes_.front();
+        const double bytes = static_cast<double>(shape.k) * static_cast<double>(shape.n) * problem_.item();
+        if (bytes <= machine_.rates.cache_mib * kMib) return;
+        strategy.together = true;
+        add(strategy);
+        if (!fuse::is_engine(strategy.backend) ||
+            strategy.engine_blocks !=
+                static_cast<std::int32_t>(machine_.rates.engine_gbps.points.back().first))
+            return;
+        strategy.engine_blocks = std::max(kMost, *strategy.engine_blocks);
+        add(strategy);
     }
 
     /// Each backend that a device has, with each number of multiprocessors that was measured.
@@ -130,6 +152,8 @@ private:
                 strategy.chunking = {.rows = rows};
                 add(strategy);
             }
+            strategy.chunking = {};
+            add_together(strategy);
             for (const TileConfig& tile : one_shape()) {
                 strategy.tiles = {tile};
                 strategy.chunking = {};
@@ -238,13 +262,9 @@ private:
             return shapes_.front().m % (std::int64_t{problem_.ranks} * tile.block_m) != 0;
         });
         if (tiles.empty()) return;
-        const TileConfig quickest = *std::ranges::min_element(tiles, {}, [&](const TileConfig& tile) {
-            return gluon_product_us(machine_, problem_.operands(), shapes_.front(), tile, programs);
-        });
-        Strategy whole =
-            complete(problem_, machine_,
-                     {.kernel = ProductKernel::gluon, .tiles = {quickest}, .split = 1, .kernel_sums = true});
-        if (names_.insert(name_of(whole)).second) made_.push_back(std::move(whole));
+        const TileConfig quickest =
+            quickest_of(tiles, machine_, problem_.operands(), shapes_.front(), programs);
+        add_whole({.kernel = ProductKernel::gluon, .tiles = {quickest}, .split = 1, .kernel_sums = true});
     }
 
     /// The default strategy with its tiles in other orders. What they do to caches the estimate does not

@@ -120,11 +120,12 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     if (stores && cuda && made.backend == Backend::automatic) made.backend = Backend::tma_inline;
     if (!made.engine_blocks) made.engine_blocks = enough_blocks(machine);
     const std::int32_t sms = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
-    const bool beside = cuda && fuse::is_engine(made.backend) && !after;
+    // Programs that all wait for the engine find its multiprocessors free when they start to work.
+    const bool beside = cuda && fuse::is_engine(made.backend) && !after && !made.together;
     if (!made.programs) made.programs = std::max(1, sms - (beside ? *made.engine_blocks : 0));
     if (made.tiles.empty()) {
-        const bool arrives =
-            made.placement == Placement::fused && !reduces(row->kind) && row->kind != Kind::sends;
+        const bool arrives = made.placement == Placement::fused && !reduces(row->kind) &&
+                             row->kind != Kind::sends && !made.together;
         for (const ProductShape& shape : shapes) {
             const bool awaits = arrives && &shape == &shapes.front();
             made.tiles.push_back(

@@ -171,6 +171,9 @@ private:
             made.communicate = over(step_bytes_ * static_cast<double>(grid_.columns()), rates_.read_gbps);
             return whole(made, std::max(made.communicate, made.compute) + rates_.read_us);
         }
+        if (strategy_.together)  // all tiles begin when all has come
+            return whole(made,
+                         std::max(0.0, made.communicate - start) + rates_.poll_us + made.compute * beside);
         const double end = play_reads(grid_, played(start + rates_.poll_us, beside), *arriving, shares);
         return whole(made, std::max({end - start, made.compute,
                                      weights_us(arriving->size() + 1, made.communicate - start)}));
@@ -304,10 +307,10 @@ private:
         made.communicate = over(sent, rates_.tile_store_gbps.at(sent / kMib));
         made.fixed += rates_.kernel_sums_us;
         const double sum = over(sent + whole_bytes, rates_.kernel_sums_gbps);
-        // What all but the last round makes leaves beside it. Tiles for one rank after those for another read
-        // the weights anew.
-        const double left = made.communicate / rounds();
-        const double weights = strategy_.one_step ? 0 : weights_us(row_groups(), 0);
+        // Two thirds of what all but the last round makes leave beside it (docs/performance_log.md). Tiles
+        // for one rank after those for another read the weights anew, but where all run at once.
+        const double left = made.communicate * (1 + 2 / rounds()) / 3;
+        const double weights = strategy_.one_step || rounds() <= 1 ? 0 : weights_us(row_groups(), 0);
         return whole(made, std::max(made.compute, weights) + left + sum);
     }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -89,6 +90,14 @@ double memory_us(const Rates& rates, const Operands& operands, const ProductShap
     const double filled = std::min(working * rates.gluon_filled * on_way / kFilledBytes, 1.0);
     const double lines = tile.block_n < 64 ? kHalfLines : 1;
     return bytes / (rates.gluon_memory_gbps * kBytesPerUs * filled * lines);
+}
+
+/// Operand elements of each step along K that all tiles load, over the share of programs that load them:
+/// where memory takes as long for several tiles, those are the quickest that ask the L2 cache for least.
+double loaded_by_all(const ProductShape& shape, const TileConfig& tile, std::int32_t programs) {
+    const auto tiles = static_cast<double>(tiles_of(shape, tile));
+    const std::int32_t rows = std::max(tile.block_m, kWgmmaRows);
+    return tiles * (rows + tile.block_n) / std::min(1.0, tiles * tile.split_k / programs);
 }
 
 }  // namespace
@@ -178,8 +187,14 @@ TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands
             if (tile.block_m < shape.m) tile.split_k = 1;
         }
     }
+    return quickest_of(configs, machine, operands, shape, programs);
+}
+
+TileConfig quickest_of(const std::vector<TileConfig>& configs, const Machine& machine,
+                       const Operands& operands, const ProductShape& shape, std::int32_t programs) {
     return *std::ranges::min_element(configs, {}, [&](const TileConfig& tile) {
-        return gluon_product_us(machine, operands, shape, tile, programs);
+        return std::pair(gluon_product_us(machine, operands, shape, tile, programs),
+                         loaded_by_all(shape, tile, programs));
     });
 }
 

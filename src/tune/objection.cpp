@@ -107,6 +107,16 @@ std::string reduction_objection(const Question& asked) {
     return {};
 }
 
+std::string together_objection(const Question& asked) {
+    const Strategy& s = asked.strategy;
+    if (!s.together) return {};
+    if (asked.kind != Kind::gathers && asked.kind != Kind::exchanges)
+        return "tiles wait together for what comes before one product";
+    if (s.placement != Placement::fused) return "a plain kernel waits for nothing";
+    if (fuse::is_inline(s.backend)) return "tiles that fetch what they read wait for nothing";
+    return {};
+}
+
 std::string cut_objection(const Question& asked) {
     const Strategy& s = asked.strategy;
     const Chunking& cut = s.chunking;
@@ -208,8 +218,8 @@ std::string strategy_objection(const Problem& problem, const Strategy& strategy)
     if (!strategy.parts.empty()) return "one operator has no parts";
     const std::vector<ProductShape> shapes = problem.products();
     const Question asked{problem, strategy, row->kind, shapes.front(), shapes.back()};
-    for (const auto objection :
-         {placement_objection, backend_objection, reduction_objection, cut_objection, tile_objection}) {
+    for (const auto objection : {placement_objection, backend_objection, reduction_objection,
+                                 together_objection, cut_objection, tile_objection}) {
         if (std::string text = objection(asked); !text.empty()) return text;
     }
     return {};

@@ -66,6 +66,7 @@ fuse::Options options_of(const Strategy& strategy, fuse::Device device, const Ma
     options.most_sum_parts = strategy.sum_parts;
     options.plain_kernel = strategy.placement == Placement::after;
     options.kernel_sums = strategy.kernel_sums;
+    options.together = strategy.together;
     options.tile_order = strategy.tile_order;
     if (device == fuse::Device::cuda) options.costs = machine.rates;
     return options;

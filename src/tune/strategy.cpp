@@ -55,6 +55,7 @@ std::string name_of(const Strategy& strategy) {
     if (strategy.pulled != 0) words.push_back(fmt::format("pulled={}", strategy.pulled));
     if (strategy.one_step) words.emplace_back("one_step");
     if (strategy.kernel_sums) words.emplace_back("kernel_sums");
+    if (strategy.together) words.emplace_back("together");
     const Chunking& cut = strategy.chunking;
     if (cut.rows != 1) words.push_back(fmt::format("rows={}", cut.rows));
     if (!cut.slices.empty()) words.push_back(fmt::format("slices=[{}]", fmt::join(cut.slices, "+")));

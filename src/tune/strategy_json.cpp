@@ -54,7 +54,7 @@ private:
     }
 
     bool strategy(Index node, const JsonPath& root, Strategy& made) {
-        static constexpr std::array<JsonField, 18> kFields{{{"placement", false},
+        static constexpr std::array<JsonField, 19> kFields{{{"placement", false},
                                                             {"kernel", false},
                                                             {"tiles", false},
                                                             {"programs", false},
@@ -66,6 +66,7 @@ private:
                                                             {"pulled", false},
                                                             {"one_step", false},
                                                             {"kernel_sums", false},
+                                                            {"together", false},
                                                             {"backend", false},
                                                             {"engine_blocks", false},
                                                             {"sum_parts", false},
@@ -75,7 +76,8 @@ private:
         std::array<Index, kFields.size()> at;
         if (!fields(node, root, kFields, at)) return false;
         const auto [placement, kernel, tiles, programs, chunking, split, split_axis, pull, stored, pulled,
-                    one_step, kernel_sums, backend, engine_blocks, sum_parts, phases, tile_order, parts] = at;
+                    one_step, kernel_sums, together, backend, engine_blocks, sum_parts, phases, tile_order,
+                    parts] = at;
         const auto path = [&](std::string_view key) { return JsonPath{&root, key}; };
         return (!has(placement) || word(placement, path("placement"), kNumPlacements, made.placement)) &&
                (!has(kernel) || word(kernel, path("kernel"), kNumKernels, made.kernel)) &&
@@ -89,6 +91,7 @@ private:
                (!has(pulled) || integer(pulled, path("pulled"), 0, kMost, made.pulled)) &&
                (!has(one_step) || boolean(one_step, path("one_step"), made.one_step)) &&
                (!has(kernel_sums) || boolean(kernel_sums, path("kernel_sums"), made.kernel_sums)) &&
+               (!has(together) || boolean(together, path("together"), made.together)) &&
                (!has(backend) || word(backend, path("backend"), plan::kNumBackends, made.backend)) &&
                (!has(engine_blocks) ||
                 optional(engine_blocks, path("engine_blocks"), 0, made.engine_blocks)) &&
@@ -240,6 +243,7 @@ std::string to_json(const Strategy& strategy) {
     members.number("pulled", strategy.pulled, usual.pulled);
     members.number("one_step", strategy.one_step, usual.one_step);
     members.number("kernel_sums", strategy.kernel_sums, usual.kernel_sums);
+    members.number("together", strategy.together, usual.together);
     if (strategy.backend != usual.backend) members.add("backend", quoted(plan::name_of(strategy.backend)));
     members.optional("engine_blocks", strategy.engine_blocks);
     members.number("sum_parts", strategy.sum_parts, usual.sum_parts);

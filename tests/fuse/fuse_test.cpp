@@ -30,6 +30,27 @@ TEST(Fuse, AProgramWaitsOnceForEachChunkThatItReads) {
     EXPECT_EQ(slot_waits(fuse(sample::all_gather_gemm(persistent, 4)).value().ranks[0]), 6U);
 }
 
+TEST(Fuse, TilesThatWaitTogetherAllWaitForAllThatArrives) {
+    sample::Gemm g{8, 4, 4, 2, 2, 2};  // four rows of two tiles
+    g.programs = 8;
+    const Schedule together = fuse(sample::all_gather_gemm(g, 4), {.together = true}).value();
+    for (const RankSchedule& rank : together.ranks) {
+        ASSERT_EQ(rank.slots.size(), 8U);
+        for (const Slot& slot : rank.slots) EXPECT_EQ(slot.waits, rank.slots.front().waits);
+        EXPECT_EQ(rank.slots.front().waits.size(), 3U) << "of each peer";
+    }
+    EXPECT_TRUE(fuse(sample::all_gather_gemm(g, 4)).value().ranks[0].slots.front().waits.empty());
+    // In slices they wait for each where the loop comes to it.
+    const Schedule sliced = fuse(sample::all_gather_gemm(g, 2, {.minor_axis = 1, .minor_split = 2}),
+                                 {.device = Device::cuda, .together = true})
+                                .value();
+    for (const Slot& slot : sliced.ranks[0].slots) {
+        ASSERT_EQ(slot.phases.size(), 2U);
+        EXPECT_EQ(slot.waits.size(), 1U);
+        EXPECT_EQ(slot.phases[1].waits.size(), 1U);
+    }
+}
+
 TEST(Fuse, AStreamsLastChunkCoversTheEarlierOnes) {
     // A tile reads the two chunks of a shard: on copy engines the second one's signal is enough.
     const sample::Gemm g{8, 2, 4, 4, 2, 2};

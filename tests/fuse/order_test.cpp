@@ -36,6 +36,20 @@ TEST(Order, RunsOwnTilesFirstThenByArrivalThenByTheKernelsTraversal) {
     EXPECT_EQ(tiles_of(schedule.ranks[2]), (std::vector<std::int64_t>{4, 5, 2, 3, 0, 1, 6, 7}));
 }
 
+TEST(Order, KeepsTheKernelsTraversalWhereEachTileHasAProgram) {
+    sample::Gemm gemm{8, 4, 4, 2, 2, 2};
+    const std::vector<std::int64_t> as_made{0, 1, 2, 3, 4, 5, 6, 7};
+    const auto of_rank_2 = [&](std::int64_t programs, const Options& options = {}) {
+        gemm.programs = programs;
+        return tiles_of(fuse(sample::all_gather_gemm(gemm, 4), options).value().ranks[2]);
+    };
+    EXPECT_EQ(of_rank_2(8), as_made);
+    EXPECT_EQ(of_rank_2(7), (std::vector<std::int64_t>{4, 5, 2, 3, 0, 1, 6, 7})) << "one tile starts later";
+    EXPECT_EQ(of_rank_2(8, {.tile_order = TileOrder::columns}),
+              (std::vector<std::int64_t>{0, 2, 4, 6, 1, 3, 5, 7}));
+    EXPECT_EQ(of_rank_2(4, {.num_programs = 8}), as_made);
+}
+
 TEST(Order, PullsComeFromTheNextRankFirst) {
     const auto schedule = fuse(sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4, {.pull = true})).value();
     EXPECT_EQ(tiles_of(schedule.ranks[2]), (std::vector<std::int64_t>{4, 5, 6, 7, 0, 1, 2, 3}));

@@ -19,8 +19,8 @@ Program reduced(const sample::Gemm& g, std::int32_t ranks, const plan::PushReduc
             {{"c_ptr", "C"}}};
 }
 
-std::string error_of(const Program& program) {
-    const auto result = fuse(program);
+std::string error_of(const Program& program, const Options& options = {}) {
+    const auto result = fuse(program, options);
     return result.ok() ? "" : result.error().to_string();
 }
 
@@ -41,6 +41,11 @@ TEST(Produce, CountsTheTilesOfEachChunk) {
         }
         for (const Slot& slot : rank.slots) EXPECT_EQ(slot.makes.size(), 1U);
     }
+}
+
+TEST(Produce, TilesThatMakeWhatIsSentDoNotWaitTogether) {
+    EXPECT_EQ(error_of(reduced({8, 4, 4, 2, 2, 2}, 4), {.together = true}),
+              "tiles of matmul cannot all wait for what arrives: some of them make what is sent");
 }
 
 TEST(Produce, ATileThatStraddlesChunksCountsInEach) {

@@ -10,6 +10,7 @@ import random
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -94,10 +95,10 @@ def large() -> None:
             check_shape(m, n // 8, k, torch.bfloat16)
 
 
-def check_shape(m: int, n: int, k: int, dtype: torch.dtype) -> None:
+def check_shape(m: int, n: int, k: int, dtype: torch.dtype, **options: Any) -> None:
     p = size()
     tagged = Tagged(m, n, k, dtype)
-    op = ours(ops.AllGatherMatmul, m, n, k, dtype)
+    op = ours(ops.AllGatherMatmul, m, n, k, dtype, **options)
     out = torch.empty(m, n, device="cuda", dtype=dtype)
     shard = op.shard()
     op.prepared.tensors["A"].fill_(float("nan"))
@@ -135,6 +136,37 @@ def check_shape(m: int, n: int, k: int, dtype: torch.dtype) -> None:
     op.close()
 
 
+#: All tiles wait for what arrives, and the grid has the engine's multiprocessors, too.
+TOGETHER = [
+    Strategy(kernel="gluon", backend="ldst_dedicated", engine_blocks=32, together=True),
+    Strategy(kernel="gluon", backend="tma_dedicated", engine_blocks=16, together=True),
+    Strategy(kernel="gluon", backend="copy_engine", chunking=Chunking(1, 2), together=True),
+    Strategy(backend="ldst_dedicated", engine_blocks=16, together=True),
+]
+
+
+def together() -> None:
+    """The same where all tiles wait together: in one round and in several, also of a split K; queued, as graphs, on two streams."""
+    p = size()
+    split = Strategy(
+        kernel="gluon",
+        backend="ldst_dedicated",
+        together=True,
+        tilings=(Tiling(64, 128, 64, 8, -1, split_k=2),),
+    )
+    for m, n, k in ((64 * p, 1792, 4096), (128 * p + 1, 3584, 8192), (512 * p, 6144, 2048)):
+        for strategy in (*TOGETHER, split):
+            if strategy.chunking.slices == 2 and m % p:
+                continue
+            if strategy is split and m > 256:
+                continue
+            check_shape(m, n, k, torch.bfloat16, strategy=strategy)
+    for strategy in TOGETHER[:3]:
+        check_queued(256, 1792, 4096, strategy=strategy)
+        check_graphs(256, 1792, 4096, strategy=strategy)
+    two_streams(((256, 1792, 4096), (512, 3584, 2048)), strategy=TOGETHER[0])
+
+
 def gather_uneven(parts: list[torch.Tensor], mine: torch.Tensor) -> None:
     for source, part in enumerate(parts):
         if source == rank():
@@ -150,59 +182,66 @@ def queued() -> None:
         (1024, 1792, 4096, {"strategy": Strategy(chunking=Chunking(2))}),
         (1024, 1792, 4096, {"strategy": Strategy(pull=True)}),
     ):
-        tagged = Tagged(m, n, k, torch.bfloat16)
-        op = ours(ops.AllGatherMatmul, m, n, k, **options)
-        out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
-        shard = op.shard()
-        op.prepared.tensors["A"].fill_(float("nan"))
-        torch.cuda.synchronize()
-        dist.barrier()
-        rng = random.Random(rank() * 1000 + m)
-        for _ in range(1000):
-            straggle(rng, 0.03)
-            out.fill_(float("nan"))
-            tagged.fill(shard)
-            op(shard, tagged.w, out)
-            tagged.judge(out)
-        op.check()
-        expect(tagged.bad.item() == 0, f"1000 queued calls {m}x{n}x{k} {options}: {tagged.bad.item()} wrong")
-        op.close()
+        check_queued(m, n, k, **options)
+
+
+def check_queued(m: int, n: int, k: int, **options: Any) -> None:
+    tagged = Tagged(m, n, k, torch.bfloat16)
+    op = ours(ops.AllGatherMatmul, m, n, k, **options)
+    out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+    shard = op.shard()
+    op.prepared.tensors["A"].fill_(float("nan"))
+    torch.cuda.synchronize()
+    dist.barrier()
+    rng = random.Random(rank() * 1000 + m)
+    for _ in range(1000):
+        straggle(rng, 0.03)
+        out.fill_(float("nan"))
+        tagged.fill(shard)
+        op(shard, tagged.w, out)
+        tagged.judge(out)
+    op.check()
+    expect(tagged.bad.item() == 0, f"1000 queued calls {m}x{n}x{k} {options}: {tagged.bad.item()} wrong")
+    op.close()
 
 
 def graphs() -> None:
     """One call captured as a CUDA graph, replayed 200 times with fresh data and stragglers, mixed with eager calls."""
-    m, n, k = 2048, 1792, 4096
     for options in ({}, {"strategy": Strategy(pull=True)}, {"strategy": Strategy(chunking=Chunking(1, 4))}):
-        tagged = Tagged(m, n, k, torch.bfloat16)
-        op = ours(ops.AllGatherMatmul, m, n, k, **options)
-        out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
-        shard = op.shard()
+        check_graphs(2048, 1792, 4096, **options)
 
-        def call(op=op, shard=shard, tagged=tagged, out=out) -> None:
-            out.fill_(float("nan"))
-            tagged.fill(shard)
-            op(shard, tagged.w, out)
-            tagged.judge(out)
 
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())  # what the call counts and judges with was made there
-        with torch.cuda.stream(side):
+def check_graphs(m: int, n: int, k: int, **options: Any) -> None:
+    tagged = Tagged(m, n, k, torch.bfloat16)
+    op = ours(ops.AllGatherMatmul, m, n, k, **options)
+    out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+    shard = op.shard()
+
+    def call() -> None:
+        out.fill_(float("nan"))
+        tagged.fill(shard)
+        op(shard, tagged.w, out)
+        tagged.judge(out)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())  # what the call counts and judges with was made there
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    rng = random.Random(rank())
+    for i in range(200):
+        straggle(rng, 0.05)
+        graph.replay()
+        if i % 50 == 49:
             call()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            call()
-        rng = random.Random(rank())
-        for i in range(200):
-            straggle(rng, 0.05)
-            graph.replay()
-            if i % 50 == 49:
-                call()
-        op.check()
-        expect(tagged.bad.item() == 0, f"graph replayed 200 times {options}: {tagged.bad.item()} wrong")
-        expect(int(tagged.counter.item()) == 205, f"the graph ran {tagged.counter.item()} calls, not 205")
-        del graph
-        op.close()
+    op.check()
+    expect(tagged.bad.item() == 0, f"graph replayed 200 times {options}: {tagged.bad.item()} wrong")
+    expect(int(tagged.counter.item()) == 205, f"the graph ran {tagged.counter.item()} calls, not 205")
+    del graph
+    op.close()
 
 
 def streams() -> None:
@@ -215,9 +254,9 @@ def streams() -> None:
         two_streams(kinds)
 
 
-def two_streams(kinds: tuple[tuple[int, int, int], ...]) -> None:
+def two_streams(kinds: tuple[tuple[int, int, int], ...], **options: Any) -> None:
     tagged = [Tagged(*kind, torch.bfloat16) for kind in kinds]
-    fused = [ours(ops.AllGatherMatmul, *kind) for kind in kinds]
+    fused = [ours(ops.AllGatherMatmul, *kind, **options) for kind in kinds]
     depth = 5
     outs = [
         [torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(depth)] for m, n, _ in kinds
@@ -488,7 +527,20 @@ def memory() -> None:
 
 SECTIONS = {
     f.__name__: f
-    for f in (shapes, large, queued, graphs, streams, examples, fetched, bias, copied, absent, memory)
+    for f in (
+        shapes,
+        large,
+        queued,
+        graphs,
+        streams,
+        together,
+        examples,
+        fetched,
+        bias,
+        copied,
+        absent,
+        memory,
+    )
 }
 
 

@@ -20,7 +20,7 @@ def gpus() -> int:
 
 SECTIONS = {
     "check_ag_gemm.py": [
-        "shapes", "queued", "graphs", "streams", "examples", "fetched", "bias", "copied", "absent",
+        "shapes", "queued", "graphs", "streams", "together", "examples", "fetched", "bias", "copied", "absent",
         "memory",
     ],
     "check_gemm_rs.py": [

@@ -146,6 +146,36 @@ def check_x_where_it_is(rank: int, size: int, group) -> None:
         op.close()
 
 
+def check_together(rank: int, size: int, group) -> None:
+    """Tiles that all wait for what arrives: of a gather and of an exchange, whole and in slices of K, in one round and in
+    several."""
+    n, k, dtype = 48, 64, torch.float32
+    for rows, slices, programs in ((16, 1, 64), (16, (16, 48), 64), (20, 1, 2)):
+        for kind in (ops.AllGatherMatmul, ops.AllToAllMatmul):
+            whole, w = numbers((rows * size, k), 7, dtype), numbers((k, n), 3, dtype)
+            one = dataclasses.replace(sy.strategy.SMALL, num_wide=-1)
+            chosen = ops.Strategy((one,), programs=programs, chunking=ops.Chunking(1, slices), together=True)
+            op = kind(rows * size, n, k, dtype, group, strategy=chosen)
+            exchanges = kind is ops.AllToAllMatmul
+            for call in range(2):
+                y = op(whole if exchanges else whole[rank * rows : (rank + 1) * rows], w)
+                read = whole[rank * rows : (rank + 1) * rows].repeat(size, 1) if exchanges else whole
+                expect(
+                    torch.equal(y, read @ w),
+                    f"{op.name} together, {rows} rows, {slices}, call {call} differs",
+                )
+            op.close()
+    if size == 1:
+        return
+    op = ops.MatmulReduceScatter(16 * size, n, k, dtype, group, strategy=ops.Strategy(together=True))
+    try:
+        op(numbers((16 * size, k), 7, dtype), numbers((k, n), 3, dtype))
+        expect(False, "tiles that make what is sent wait for what arrives")
+    except ValueError as error:
+        expect("some of them make what is sent" in str(error), f"got {error}")
+    op.close()
+
+
 def check_random_data(rank: int, group) -> None:
     """The same bits as the unfused kernel; fp64 agrees to within the dtype's rounding."""
     m, n, k = 50, 40, 96
@@ -243,6 +273,7 @@ def check(place: ranks.Place) -> None:
     check_operator(place.rank, place.size, group)
     check_bias(place.rank, place.size, group)
     check_x_where_it_is(place.rank, place.size, group)
+    check_together(place.rank, place.size, group)
     check_random_data(place.rank, group)
     check_bf16_kernel(place.rank, place.size, group)
     check_refusals(place.rank, group)

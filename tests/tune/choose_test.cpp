@@ -276,6 +276,34 @@ TEST(Objection, SaysWhyTheRuntimeCannotCarryOutAStrategy) {
     EXPECT_EQ(why(gather, {.tiles = {TileConfig{}}, .chunking = {.slices = {256, 768}}}), "");
 }
 
+TEST(Objection, SaysWhyTilesCannotWaitTogether) {
+    const auto why = [](const std::string& op, Strategy strategy) {
+        strategy.together = true;
+        return strategy_objection(problem_of(op + ":M=1024,N=512,K=1024", 4), strategy);
+    };
+    EXPECT_EQ(why("all_gather_matmul", {}), "");
+    EXPECT_EQ(why("all_to_all_matmul", {.kernel = ProductKernel::gluon}), "");
+    EXPECT_EQ(why("matmul_reduce_scatter", {}), "tiles wait together for what comes before one product");
+    EXPECT_EQ(why("all_gather_matmul", {.pull = true, .backend = plan::Backend::tma_inline}),
+              "tiles that fetch what they read wait for nothing");
+}
+
+TEST(Candidates, TilesWaitTogetherWhereTheCacheDoesNotHoldTheWeights) {
+    const Machine machine = *find_machine("h100x2");
+    const auto together = [&](const std::string& spec) {
+        std::vector<Strategy> found = candidates(problem_of(spec, 2), machine);
+        std::erase_if(found, [](const Strategy& strategy) { return !strategy.together; });
+        return found;
+    };
+    EXPECT_TRUE(together("all_gather_matmul:M=256,N=1792,K=4096").empty()) << "15 MB";
+    const std::vector<Strategy> found = together("all_gather_matmul:M=256,N=6144,K=12288");
+    EXPECT_FALSE(found.empty());
+    for (const Strategy& strategy : found)
+        EXPECT_EQ(strategy.programs, machine.num_sms) << "the engine has ended when they begin";
+    const Strategy chosen = choose(problem_of("all_gather_matmul:M=256,N=6144,K=12288", 2), machine).strategy;
+    EXPECT_TRUE(chosen.together) << name_of(chosen);
+}
+
 TEST(Objection, SaysWhyTheProductsProgramsCannotSum) {
     const auto why = [](const std::string& spec, Strategy strategy) {
         strategy.kernel_sums = true;

@@ -39,6 +39,7 @@ std::vector<Strategy> one_field_each() {
     add([](Strategy& s) { s.pulled = 2; });
     add([](Strategy& s) { s.one_step = true; });
     add([](Strategy& s) { s.kernel_sums = true; });
+    add([](Strategy& s) { s.together = true; });
     add([](Strategy& s) { s.engine_blocks = 16; });
     for (std::size_t i = 1; i < plan::kNumBackends; ++i)
         add([&](Strategy& s) { s.backend = static_cast<plan::Backend>(i); });

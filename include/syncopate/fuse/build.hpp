@@ -38,4 +38,9 @@ namespace syncopate::fuse {
 [[nodiscard]] Result<Graph> build(const StagedProgram& program, const Lowered& lowered,
                                   const Backends& backends);
 
+/// Makes all tiles of a stage on a rank need what any of them needs, from the same iterations on, or before
+/// they start where their loops differ. Fails where that may never come, since a stage makes something that
+/// is sent.
+[[nodiscard]] Status wait_together(const StagedProgram& program, Graph& graph);
+
 }  // namespace syncopate::fuse

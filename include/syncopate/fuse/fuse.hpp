@@ -37,6 +37,10 @@ struct Options {
     bool plain_kernel = false;
     /// Let the kernel's programs add up what arrives when they have made their tiles (kernel_sums.hpp).
     bool kernel_sums = false;
+    /// Let tiles that need nothing of what arrives wait for it with the others of their rank (build.hpp). For
+    /// a kernel whose tiles all run at once: those that read the same weights then read them at the same
+    /// time.
+    bool together = false;
     /// Let a tile start its reduction loop on the chunks that have arrived, where the loop can be cut.
     bool phases = true;
     /// Into how many parts a sum of what the kernel makes is cut at most (sum_parts.hpp).

@@ -14,6 +14,10 @@
 // Where contributions are read where they are, all of a sum is due at once, the own part with the last pull.
 //
 // The tiles of a persistent kernel that take unequal times are packed instead (pack.hpp).
+//
+// Tiles that all start at once, each on a program of its own, keep the kernel's own traversal: none comes
+// before another, and neighbours that read the same rows or columns run on neighbouring multiprocessors,
+// whose requests for the same lines become one on a GPU.
 #pragma once
 
 #include <array>

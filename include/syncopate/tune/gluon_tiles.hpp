@@ -48,7 +48,12 @@ inline constexpr std::int64_t kGluonSharedBytes = 232448;
 [[nodiscard]] std::vector<TileConfig> gluon_tile_configs(const Operands& operands, const ProductShape& shape,
                                                          std::int32_t programs);
 
-/// The quickest of them by the estimate; among equals the first. `awaits`: rows arrive from other ranks. Then
+/// The quickest of some by the estimate; among equals the one whose tiles together load the least.
+[[nodiscard]] TileConfig quickest_of(const std::vector<TileConfig>& configs, const Machine& machine,
+                                     const Operands& operands, const ProductShape& shape,
+                                     std::int32_t programs);
+
+/// The same of all that are worth a look. `awaits`: rows arrive from other ranks. Then
 /// K is split only where a tile has all of them: else the programs that share a tile of late rows are those
 /// that the early ones leave, and the split gains nothing.
 [[nodiscard]] TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands,

@@ -81,6 +81,7 @@ struct Strategy {
     std::int32_t pulled = 0;                 ///< contributions, the last made, read by their owner's sum
     bool one_step = false;                   ///< of sums: every rank sends all that it makes to all
     bool kernel_sums = false;                ///< the product's programs add up what arrives
+    bool together = false;                   ///< all tiles wait for what arrives, also those of own rows
     plan::Backend backend = plan::Backend::automatic;
     std::optional<std::int32_t> engine_blocks;  ///< multiprocessors of the chunk engine
     std::int32_t sum_parts = 8;                 ///< into which a sum is cut at most

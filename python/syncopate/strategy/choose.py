@@ -61,6 +61,7 @@ def _members(s: Strategy) -> dict[str, Any]:
         "pulled": s.pulled,
         "one_step": s.one_step,
         "kernel_sums": s.kernel_sums,
+        "together": s.together,
         "backend": s.backend,
         "sum_parts": s.sum_parts,
         "tile_order": s.tile_order,

@@ -84,6 +84,8 @@ class Strategy:
     one_step        of sums: every rank sends all that it makes to all, which sum what they are to have
     kernel_sums *   the kernel's programs add up what arrives when they have made their tiles, which store all of it at
                     its owners; for kernels that state that they can (the Gluon product)
+    together *      all tiles wait for what arrives, also those of own rows; for kernels whose tiles all run at once, so that those
+                    of the same columns of w read them together
     backend *       of transfers whose plan leaves it open; "auto": the best legal one
     engine_blocks * multiprocessors of the chunk engine, which kernels beside it leave free; None: by the backend
     sum_parts *     into how many parts a sum is cut at most, each summed beside the kernel once its own tiles are made
@@ -105,6 +107,7 @@ class Strategy:
     pulled: int = 0
     one_step: bool = False
     kernel_sums: bool = False
+    together: bool = False
     backend: str = "auto"
     engine_blocks: int | None = None
     sum_parts: int = 8
