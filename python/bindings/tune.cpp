@@ -199,12 +199,15 @@ std::vector<GluonTile> gluon_tiles(std::int64_t m, std::int64_t n, std::int64_t 
                                    const std::string& machine, const std::string& device) {
     const tune::Machine on = machine.empty() ? unwrap(tune::nearest_machine(device, 1)).machine
                                              : unwrap(tune::find_machine(machine));
+    std::vector<tune::TileConfig> tiles = tune::gluon_tile_configs({}, {m, n, k}, programs);
+    std::ranges::stable_sort(tiles, {}, [&](const tune::TileConfig& tile) {
+        return tune::gluon_rank(on, {}, {m, n, k}, tile, programs);
+    });
     std::vector<GluonTile> made;
-    for (const tune::TileConfig& tile : tune::gluon_tile_configs({}, {m, n, k}, programs)) {
+    for (const tune::TileConfig& tile : tiles) {
         made.emplace_back(tile.block_m, tile.block_n, tile.block_k, tile.stages, tile.split_k,
                           tune::gluon_product_us(on, {}, {m, n, k}, tile, programs));
     }
-    std::ranges::stable_sort(made, {}, [](const auto& tile) { return std::get<double>(tile); });
     return made;
 }
 

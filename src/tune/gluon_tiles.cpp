@@ -92,14 +92,6 @@ double memory_us(const Rates& rates, const Operands& operands, const ProductShap
     return bytes / (rates.gluon_memory_gbps * kBytesPerUs * filled * lines);
 }
 
-/// Operand elements of each step along K that all tiles load, over the share of programs that load them:
-/// where memory takes as long for several tiles, those are the quickest that ask the L2 cache for least.
-double loaded_by_all(const ProductShape& shape, const TileConfig& tile, std::int32_t programs) {
-    const auto tiles = static_cast<double>(tiles_of(shape, tile));
-    const std::int32_t rows = std::max(tile.block_m, kWgmmaRows);
-    return tiles * (rows + tile.block_n) / std::min(1.0, tiles * tile.split_k / programs);
-}
-
 }  // namespace
 
 bool gluon_multiplies(plan::DType dtype) {
@@ -190,11 +182,19 @@ TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands
     return quickest_of(configs, machine, operands, shape, programs);
 }
 
+std::pair<double, double> gluon_rank(const Machine& machine, const Operands& operands, const ProductShape& shape,
+                                     const TileConfig& tile, std::int32_t programs) {
+    // Where memory takes as long for several tiles, those are the quickest that ask the L2 cache for least.
+    const auto tiles = static_cast<double>(tiles_of(shape, tile));
+    const std::int32_t rows = std::max(tile.block_m, kWgmmaRows);
+    const double loaded = tiles * (rows + tile.block_n) / std::min(1.0, tiles * tile.split_k / programs);
+    return {gluon_product_us(machine, operands, shape, tile, programs), loaded};
+}
+
 TileConfig quickest_of(const std::vector<TileConfig>& configs, const Machine& machine,
                        const Operands& operands, const ProductShape& shape, std::int32_t programs) {
     return *std::ranges::min_element(configs, {}, [&](const TileConfig& tile) {
-        return std::pair(gluon_product_us(machine, operands, shape, tile, programs),
-                         loaded_by_all(shape, tile, programs));
+        return gluon_rank(machine, operands, shape, tile, programs);
     });
 }
 

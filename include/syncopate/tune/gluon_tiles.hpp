@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "syncopate/plan/model/plan.hpp"
@@ -48,7 +49,13 @@ inline constexpr std::int64_t kGluonSharedBytes = 232448;
 [[nodiscard]] std::vector<TileConfig> gluon_tile_configs(const Operands& operands, const ProductShape& shape,
                                                          std::int32_t programs);
 
-/// The quickest of some by the estimate; among equals the one whose tiles together load the least.
+/// What tiles are ranked by: µs of the product, and among equals what all programs load, over the share of them
+/// that load it.
+[[nodiscard]] std::pair<double, double> gluon_rank(const Machine& machine, const Operands& operands,
+                                                   const ProductShape& shape, const TileConfig& tile,
+                                                   std::int32_t programs);
+
+/// The quickest of some by the estimate.
 [[nodiscard]] TileConfig quickest_of(const std::vector<TileConfig>& configs, const Machine& machine,
                                      const Operands& operands, const ProductShape& shape,
                                      std::int32_t programs);
