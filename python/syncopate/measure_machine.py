@@ -1,6 +1,7 @@
 """`syncopate tune --measure-machine`: what choices need to know of this machine, measured into a machine file.
 
-One GPU gives the rates of products, of attention (measure_attention.py) and of its memory, and what launches and waits cost.
+One GPU gives the rates of products, by the library's Gluon kernel in many tiles (measure_gluon.py), of attention
+(measure_attention.py) and of its memory, and what launches and waits cost.
 Where there are two GPUs or more, two ranks measure what goes between them (measure_links.py): copies by size and direction, the
 chunk engine by number of blocks, and signals. What is not measured is kept from the nearest known machine. Each
 figure's source says which of the two it is. The file is written by C++ (tune/machine.hpp), which checks it.
@@ -145,6 +146,18 @@ def attention_tables(torch: Any, progress: Progress, gluon: bool, runs: Sequence
     properties = torch.cuda.get_device_properties(0)
     times = attention.measured(runs, lambda run: attention.call_of(run, group), microseconds_of, progress)
     return attention.tables(times, gluon, HEAD_DIMS, properties.multi_processor_count)
+
+
+def gluon_products(torch: Any, progress: Progress, runs: Sequence[Any]) -> list[list[float]]:
+    from . import measure_gluon
+
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    return measure_gluon.measured(
+        runs,
+        lambda run: measure_gluon.calls_of(run, sms),
+        lambda call: microseconds(call, torch),
+        progress,
+    )
 
 
 def call_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]]:
@@ -308,16 +321,23 @@ def main() -> int:
     peers = count > 1 and torch.cuda.can_device_access_peer(0, 1)
     gluon = runs_gluon("cuda")
     attention = attention_runs(gluon, HEAD_DIMS)
-    steps = 4 + 2 + 4 + 1 + (8 if peers else 0) + len(attention)
+    products: list[Any] = []
+    if gluon:
+        from .measure_gluon import runs as product_runs
+
+        products = product_runs(torch.cuda.get_device_properties(0).multi_processor_count)
+    steps = 4 + 2 + 4 + 1 + (8 if peers else 0) + len(products) + len(attention)
     progress = Progress(steps, SECONDS - (time.monotonic() - begin))
     figures = local_figures(torch, progress) | between.get("figures", {})
     links = link_figures(copy_times(torch, progress)) if peers else {}
+    timed = gluon_products(torch, progress, products)
     tables = attention_tables(torch, progress, gluon, attention)  # last: it takes longest
     properties = torch.cuda.get_device_properties(0)
     measured = {
         "figures": {name: {"value": value, "source": source} for name, (value, source) in figures.items()},
         "tables": between.get("tables", {}) | tables,
         "links": links | {name: us for name, us in between.get("links", {}).items() if us},
+        "products": timed,
     }
     text, message = _syncopate.tune.measured_machine(
         properties.name, count, properties.multi_processor_count, json.dumps(measured), path

@@ -182,8 +182,9 @@ TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands
     return quickest_of(configs, machine, operands, shape, programs);
 }
 
-std::pair<double, double> gluon_rank(const Machine& machine, const Operands& operands, const ProductShape& shape,
-                                     const TileConfig& tile, std::int32_t programs) {
+std::pair<double, double> gluon_rank(const Machine& machine, const Operands& operands,
+                                     const ProductShape& shape, const TileConfig& tile,
+                                     std::int32_t programs) {
     // Where memory takes as long for several tiles, those are the quickest that ask the L2 cache for least.
     const auto tiles = static_cast<double>(tiles_of(shape, tile));
     const std::int32_t rows = std::max(tile.block_m, kWgmmaRows);

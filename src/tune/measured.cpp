@@ -1,11 +1,13 @@
 #include "syncopate/tune/measured.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "syncopate/names.hpp"
+#include "syncopate/tune/gluon_tiles.hpp"
 
 namespace syncopate::tune {
 namespace {
@@ -52,6 +54,48 @@ Status read_tables(const nlohmann::json& tables, Measurement& made) {
     return Done{};
 }
 
+Status read_products(const nlohmann::json& products, Measurement& made) {
+    constexpr std::size_t kMembers = 9;
+    if (!products.is_array()) return Error{"products: expected a list"};
+    for (std::size_t at = 0; at < products.size(); ++at) {
+        const auto& entry = products[at];
+        if (!entry.is_array() || entry.size() != kMembers || !std::ranges::all_of(entry, is_positive) ||
+            !std::all_of(entry.begin(), entry.end() - 1,
+                         [](const auto& value) { return value.is_number_integer(); }))
+            return Error{
+                fmt::format("products[{}]: expected M, N, K, block_m, block_n, block_k, stages, split_k "
+                            "and a time, all positive",
+                            at)};
+        const TimedProduct product{.shape = {entry[0].get<std::int64_t>(), entry[1].get<std::int64_t>(),
+                                             entry[2].get<std::int64_t>()},
+                                   .tile = {.block_m = entry[3].get<std::int32_t>(),
+                                            .block_n = entry[4].get<std::int32_t>(),
+                                            .block_k = entry[5].get<std::int32_t>(),
+                                            .stages = entry[6].get<std::int32_t>(),
+                                            .split_k = entry[7].get<std::int32_t>()},
+                                   .us = entry[8].get<double>()};
+        if (const std::string objection = gluon_objection({}, product.shape, product.tile);
+            !objection.empty())
+            return Error{fmt::format("products[{}]: {}", at, objection)};
+        made.products.push_back(product);
+    }
+    return Done{};
+}
+
+/// Fewer tell the figures from each other no longer.
+constexpr std::size_t kEnoughProducts = 12;
+
+/// Adds the figures that the times of products give.
+void add_fitted(const Measurement& measurement, const Machine& start,
+                std::map<std::string, MeasuredFigure, std::less<>>& figures) {
+    if (measurement.products.size() < kEnoughProducts || start.rates.gluon_tflops <= 0) return;
+    const GluonFit fit = fit_gluon(measurement.products, start);
+    const std::string source =
+        fmt::format("fitted to the times of {} tilings of products: {:.0f} % off on average",
+                    measurement.products.size(), 100 * fit.off);
+    for (const auto& [name, value] : fit.figures) figures[name] = {value, source};
+}
+
 }  // namespace
 
 Result<Measurement> measurement_from_json(std::string_view text) {
@@ -65,6 +109,10 @@ Result<Measurement> measurement_from_json(std::string_view text) {
     if (read.contains("tables")) {
         const Status tables = read_tables(read["tables"], made);
         if (!tables) return tables.error();
+    }
+    if (read.contains("products")) {
+        const Status products = read_products(read["products"], made);
+        if (!products) return products.error();
     }
     if (!read.contains("links")) return made;
     const auto& links = read["links"];
@@ -94,11 +142,13 @@ Result<Machine> machine_of(const Measurement& measurement) {
     machine.num_sms = measurement.num_sms;
     machine.about = fmt::format("{} x {}, measured by syncopate tune --measure-machine", measurement.devices,
                                 measurement.device);
+    auto figures = measurement.figures;
+    add_fitted(measurement, machine, figures);
     bool all = true;
     for (const FigureRow& row : machine_figures()) {
-        const auto measured = measurement.figures.find(row.name);
+        const auto measured = figures.find(row.name);
         std::string& source = machine.sources[std::string(row.name)];
-        if (row.figure != nullptr && measured != measurement.figures.end()) {
+        if (row.figure != nullptr && measured != figures.end()) {
             machine.rates.*row.figure = measured->second.value;
             source = "measured here: " + measured->second.source;
         } else if (const auto table = measurement.tables.find(row.name);

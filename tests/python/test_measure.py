@@ -1,11 +1,15 @@
 """What `syncopate tune --measure-machine` makes of the times that it measures; and on the host, that what it measures runs."""
 
+import json
 import sys
 
 import pytest
+from conftest import ROOT
 
 pytest.importorskip("triton")
 
+from syncopate import _syncopate, measure_gluon  # noqa: E402
+from syncopate.kernels.gluon_tiles import ranked  # noqa: E402
 from syncopate.measure_attention import HEADS, ROWS, Run, measured, runs, tables  # noqa: E402
 
 SIZES = (64, 128, 256)
@@ -53,6 +57,45 @@ def test_a_table_that_time_did_not_suffice_for_is_left_out():
     clock = Clock(2)
     measured(runs(True, SIZES), lambda run: run, lambda run: 1.0, clock)
     assert len(clock.names) == 9, "each step is shown, measured or not"
+
+
+def test_every_shape_is_timed_before_any_is_timed_again():
+    made = measure_gluon.runs(SMS)
+    shapes = [run.shape for run in made]
+    assert set(shapes[: len(measure_gluon.SHAPES)]) == set(measure_gluon.SHAPES)
+    assert len(made) == len(set(made)) > 4 * len(measure_gluon.SHAPES)
+    sizes = {(run.tiling.block_m, run.tiling.block_n) for run in made}
+    assert {(128, 192), (64, 64), (128, 256)} <= sizes and any(run.tiling.split_k > 1 for run in made)
+
+
+def test_the_gluon_kernels_figures_are_fitted_to_what_was_timed(tmp_path, capsys):
+    """On a GPU whose products take twice as long as an H200's."""
+    made = measure_gluon.runs(SMS)
+    known = {
+        (shape, tiling): us
+        for shape in measure_gluon.SHAPES
+        for tiling, us in ranked(*shape, SMS, machine="h200x1")
+    }
+
+    def make(run):
+        if run == made[3]:
+            raise RuntimeError("out of resource")
+        return [lambda: None] * 20
+
+    times = iter([2 * 20 * known[run.shape, run.tiling] for run in made if run != made[3]])
+    products = measure_gluon.measured(made, make, lambda call: next(times), Clock(len(made)))
+    assert len(products) == len(made) - 1
+    assert f"{made[3].name}: out of resource" in capsys.readouterr().err
+    path = tmp_path / "machine.json"
+    _syncopate.tune.measured_machine("NVIDIA H200", 1, SMS, json.dumps({"products": products}), str(path))
+    figures = json.loads(path.read_text())["figures"]
+    assert f"fitted to the times of {len(products)} tilings" in figures["gluon_memory_gbps"]["source"]
+    of_h200 = json.loads((ROOT / "share" / "machines" / "h200x1.json").read_text())["figures"]
+    for name in ("gluon_memory_gbps", "gluon_load_gbps"):
+        assert figures[name]["value"] == pytest.approx(of_h200[name]["value"] / 2, rel=0.1)
+    assert figures["sm_tflops"] == of_h200["sm_tflops"] | {"source": figures["sm_tflops"]["source"]}
+    few = measure_gluon.measured(made, lambda run: [None], lambda call: 1.0, Clock(3))
+    assert len(few) == 3, "as long as there is time"
 
 
 def test_a_kernel_that_does_not_run_costs_its_table_only(capsys):

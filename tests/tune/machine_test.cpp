@@ -2,10 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <sstream>
+#include <tuple>
 
+#include "syncopate/tune/gluon_fit.hpp"
+#include "syncopate/tune/gluon_tiles.hpp"
 #include "syncopate/tune/measured.hpp"
 
 namespace syncopate::tune {
@@ -132,6 +141,88 @@ TEST(Measured, TakesTablesAndTheLinksSignals) {
               "tables.sm_tflops: is no table of a machine");
     EXPECT_EQ(refusal(R"({"tables": {"engine_gbps": {"points": [[8, 1], [4, 1]], "source": ""}}})"),
               "tables.engine_gbps: 4 does not come after 8");
+}
+
+/// Of a table of bench/results: lines of M,N,K,"64x128x64/8 split 2",us.
+std::vector<TimedProduct> timed_products(const std::string& table) {
+    std::ifstream file(std::string(SYNCOPATE_SOURCE_DIR) + "/bench/results/" + table);
+    std::vector<TimedProduct> made;
+    for (std::string line; std::getline(file, line);) {
+        std::istringstream cells(line);
+        std::string m, n, k, name, us;
+        for (std::string* cell : {&m, &n, &k, &name, &us}) std::getline(cells, *cell, ',');
+        TileConfig tile;
+        char rest[16] = "";
+        const int read = std::sscanf(name.c_str(), "%dx%dx%d/%d%15[^,]", &tile.block_m, &tile.block_n,
+                                     &tile.block_k, &tile.stages, rest);
+        if (read < 4 || (read == 5 && std::sscanf(rest, " split %d", &tile.split_k) != 1)) continue;
+        const ProductShape shape{std::stol(m), std::stol(n), std::stol(k)};
+        if (gluon_objection({}, shape, tile).empty()) made.push_back({shape, tile, std::stod(us)});
+    }
+    return made;
+}
+
+TEST(Measured, FitsTheGluonKernelsFiguresToProducts) {
+    for (const auto& [table, other, count] :
+         {std::tuple("gemm_1xH100.csv", "h200x1", 200U), std::tuple("gemm_1xH200.csv", "h100x1", 400U)}) {
+        const std::vector<TimedProduct> timed = timed_products(table);
+        EXPECT_GT(timed.size(), count) << table;
+        const GluonFit fit = fit_gluon(timed, *find_machine(other));  // from another machine's figures
+        EXPECT_LT(fit.off, 0.1) << table;
+        EXPECT_EQ(fit.figures.size(), 9U);
+        EXPECT_EQ(fit.figures.count("gluon_fused_us"), 0U) << "that takes two ranks";
+        EXPECT_EQ(fit_gluon(timed, *find_machine(other)).figures, fit.figures);
+        // As the choice takes them: of each shape the tiles that are ranked first.
+        Machine machine = *find_machine(other);
+        for (const FigureRow& row : machine_figures()) {
+            if (const auto found = fit.figures.find(row.name); found != fit.figures.end())
+                machine.rates.*row.figure = found->second;
+        }
+        double lost = 0;
+        std::map<std::string, std::vector<const TimedProduct*>> shapes;
+        for (const TimedProduct& product : timed)
+            shapes[fmt::format("{} {} {}", product.shape.m, product.shape.n, product.shape.k)].push_back(
+                &product);
+        for (const auto& [shape, products] : shapes) {
+            const auto rank = [&](const TimedProduct* product) {
+                return gluon_rank(machine, {}, product->shape, product->tile, machine.num_sms);
+            };
+            lost += std::ranges::min(products, {}, rank)->us /
+                    std::ranges::min(products, {}, [](const auto* product) { return product->us; })->us;
+        }
+        EXPECT_LT(lost / static_cast<double>(shapes.size()), 1.02) << table;
+    }
+}
+
+TEST(Measured, TakesTheFittedFiguresOfEnoughProducts) {
+    std::string text = R"({"products": [)";
+    for (int i = 0; i < 12; ++i) {
+        const int rows = 64 << (i % 3);
+        text += fmt::format("{}[{}, 4096, {}, 64, 64, 128, 6, 1, {}]", i == 0 ? "" : ", ", rows,
+                            1024 * (1 + i), 9 + i);
+    }
+    Result<Measurement> measurement = measurement_from_json(text + "]}");
+    ASSERT_TRUE(measurement) << measurement.error().to_string();
+    measurement->device = "NVIDIA H200";
+    measurement->devices = 2;
+    measurement->num_sms = 132;
+    const Machine machine = machine_of(*measurement).value();
+    EXPECT_TRUE(machine.sources.at("gluon_memory_gbps")
+                    .starts_with("measured here: fitted to the times of 12 tilings"))
+        << machine.sources.at("gluon_memory_gbps");
+    EXPECT_NE(machine.rates.gluon_memory_gbps, find_machine("h200x2")->rates.gluon_memory_gbps);
+    measurement->products.pop_back();
+    EXPECT_TRUE(
+        machine_of(*measurement).value().sources.at("gluon_memory_gbps").starts_with("that of h200x2"));
+    const auto refusal = [](const char* products) {
+        return measurement_from_json(fmt::format(R"({{"products": {}}})", products)).error().message;
+    };
+    EXPECT_EQ(refusal("[[64, 64, 64, 48, 64, 128, 6, 1, 9.5]]"),
+              "products[0]: the Gluon kernel's tiles have 16, 32, 64 or 128 rows, not 48");
+    for (const char* wrong : {"[[64, 64]]", "[[64, 64, 64, 64, 64, 128, 6, 1, 0]]", "[3]",
+                              "[[64.5, 64, 64, 64, 64, 128, 6, 1, 9]]"})
+        EXPECT_TRUE(refusal(wrong).starts_with("products[0]: expected M, N, K, block_m")) << wrong;
+    EXPECT_EQ(refusal("3"), "products: expected a list");
 }
 
 TEST(Measured, TakesWhatWasMeasuredAndMarksTheRest) {

@@ -49,8 +49,8 @@ inline constexpr std::int64_t kGluonSharedBytes = 232448;
 [[nodiscard]] std::vector<TileConfig> gluon_tile_configs(const Operands& operands, const ProductShape& shape,
                                                          std::int32_t programs);
 
-/// What tiles are ranked by: µs of the product, and among equals what all programs load, over the share of them
-/// that load it.
+/// What tiles are ranked by: µs of the product, and among equals what all programs load, over the share of
+/// them that load it.
 [[nodiscard]] std::pair<double, double> gluon_rank(const Machine& machine, const Operands& operands,
                                                    const ProductShape& shape, const TileConfig& tile,
                                                    std::int32_t programs);
