@@ -171,25 +171,31 @@ private:
             made.communicate = over(step_bytes_ * static_cast<double>(grid_.columns()), rates_.read_gbps);
             return whole(made, std::max(made.communicate, made.compute) + rates_.read_us);
         }
-        if (strategy_.together)  // all tiles begin when all has come
-            return whole(made,
-                         std::max(0.0, made.communicate - start) + rates_.poll_us + made.compute * beside);
+        if (strategy_.together) {  // all tiles begin when all has come, and read the weights once
+            const double product =
+                std::max(made.compute * beside, over(uncached_bytes(), rates_.memory_gbps));
+            return whole(made, std::max(0.0, made.communicate - start) + rates_.poll_us + product);
+        }
         const double end = play_reads(grid_, played(start + rates_.poll_us, beside), *arriving, shares);
         return whole(made, std::max({end - start, made.compute,
                                      weights_us(arriving->size() + 1, made.communicate - start)}));
+    }
+
+    /// Of the weights; 0 where the cache holds them.
+    [[nodiscard]] double uncached_bytes() const {
+        const double bytes = static_cast<double>(shape_.k) * static_cast<double>(shape_.n) * problem_.item();
+        return bytes <= rates_.cache_mib * kMib ? 0 : bytes;
     }
 
     /// µs to read weights that the cache does not hold once for each group of rows that begins at a time of
     /// its own. `lag`: µs by which the others begin later, at the most; where all of them go side by side,
     /// and the cache holds what was read meanwhile, they find it there.
     [[nodiscard]] double weights_us(std::size_t groups, double lag = kUnknown) const {
-        const double bytes = static_cast<double>(shape_.k) * static_cast<double>(shape_.n) * problem_.item();
-        if (bytes <= rates_.cache_mib * kMib) return 0;
         const bool found = rounds_of_tiles() <= 1 &&
                            lag * rates_.again_gbps * kBytesPerUs <= kFound * rates_.cache_mib * kMib;
         const auto times =
             found ? 1.0 : static_cast<double>(std::min(static_cast<std::int64_t>(groups), grid_.rows));
-        return over(times * bytes, rates_.again_gbps);
+        return over(times * uncached_bytes(), rates_.again_gbps);
     }
 
     /// Chunks leave as their tiles are made.
