@@ -105,6 +105,20 @@ def test_a_plan_of_which_nothing_is_bound_is_refused(fuse):
     fuse(2, "no parameter is bound to a tensor of the plan (A): say which one is, by --bind", edit=unbound)
 
 
+def test_together_no_tile_waits_for_less_than_another(syncopate, plan_3, tmp_path):
+    words = fuse_words("matmul_pointers", plan_3, tmp_path / "out")
+    waits = []
+    for more in ([], ["--together"]):
+        outcome = syncopate(*words, *more)
+        assert outcome.code == 0, outcome.err
+        slots = json.loads((tmp_path / "out" / "schedule.json").read_text())["schedule"]["ranks"][1]["slots"]
+        # Their number, and signal and lag of each.
+        waits.append({tuple(slot[1 : 2 + 2 * slot[1]]) for slot in slots})
+        shutil.rmtree(tmp_path / "out")
+    assert len(waits[0]) > 1 and len(waits[1]) == 1, waits
+    assert max(each[0] for each in waits[0]) <= next(iter(waits[1]))[0]
+
+
 def test_kernel_sums_of_a_kernel_that_adds_up_nothing_are_refused(fuse):
     fuse(2, "--kernel-sums: this kernel adds up no contributions", edit=adding("--kernel-sums"))
 
