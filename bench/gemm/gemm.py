@@ -29,6 +29,7 @@ from by_hand import by_hand, unfused_order
 from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments, make_workspace
 from syncopate.kernels.gluon_matmul import gluon_matmul
 from syncopate.kernels.gluon_tiles import quickest
+from syncopate.measure_gluon import repeats
 
 #: N, K: two products of each of four models, and shapes in between.
 SHAPES = [
@@ -145,9 +146,8 @@ def operands(m: int, n: int, k: int, copies: int) -> list[tuple[torch.Tensor, to
 def row(m: int, n: int, k: int, with_plain: bool, only: list[str] | None = None) -> dict[str, float]:
     """µs by candidate, of the tile shapes named in `only`."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    copies = min(max(2, math.ceil(120e6 / (2 * (m * k + k * n + m * n)))), 8)
+    copies, count = repeats(m, n, k)
     data = operands(m, n, k, copies)
-    count = copies * max(1, round(200 / max(m * n * k * 2 / 600e6 * 1e-6 * 1e6, 10) / copies))
     sets = [data[i % copies] for i in range(count)]
     kept = []  # what graphs read must live as long as they
     graphs = {"cublas": (replays([lambda s=s: torch.mm(s[0], s[1], out=s[2]) for s in sets]), count)}
@@ -207,9 +207,8 @@ def schedule_row(m: int, n: int, k: int) -> dict[str, float]:
     """µs of the quickest tiles alone ("alone") and by schedules whose waits are over, in the same order."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     tiling = quickest(m, n, k, sms)
-    copies = min(max(2, math.ceil(120e6 / (2 * (m * k + k * n + m * n)))), 8)
+    copies, count = repeats(m, n, k)
     data = operands(m, n, k, copies)
-    count = copies * max(1, round(200 / max(m * n * k * 2 / 600e6, 10) / copies))
     calls = {"alone": [gluon_call(*s, (m, n, k), tiling, B_EARLY=True) for s in data]}
     kept = []
     for name, options in SCHEDULES.items():

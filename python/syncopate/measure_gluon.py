@@ -66,6 +66,12 @@ def runs(sms: int) -> list[Run]:
     ]
 
 
+def repeats(m: int, n: int, k: int) -> tuple[int, int]:
+    """How many sets of operands leave no weights in the cache, and how many calls with these in turn make a graph."""
+    copies = min(max(2, math.ceil(CACHE_BYTES / (2 * (m * k + k * n + m * n)))), 8)
+    return copies, copies * max(1, round(AT_LEAST_US / max(m * n * k * 2 / 600e6, 10) / copies))
+
+
 def calls_of(run: Run, sms: int) -> list[Callable[[], None]]:
     """Calls in a row, each with other operands than the one before."""
     import torch
@@ -74,8 +80,7 @@ def calls_of(run: Run, sms: int) -> list[Callable[[], None]]:
     from .kernels.gluon_matmul import gluon_matmul
 
     m, n, k = run.shape
-    copies = min(max(2, math.ceil(CACHE_BYTES / (2 * (m * k + k * n + m * n)))), 8)
-    count = copies * max(1, round(AT_LEAST_US / max(m * n * k * 2 / 600e6, 10) / copies))
+    copies, count = repeats(m, n, k)
     grid = run.tiling.grid(m, n, sms)
 
     def call() -> Callable[[], None]:
