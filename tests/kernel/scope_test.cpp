@@ -174,5 +174,15 @@ TEST(Scope, AnotherNameOfATritonFunctionIsThatFunction) {
     EXPECT_EQ(loaded("cdiv = triton.cdiv\nup = cdiv\n" + kernel("up(7, 4)")), 2);
 }
 
+TEST(Scope, TheNextPowerOfTwoOfAConstantIsOne) {
+    EXPECT_EQ(loaded(kernel("triton.next_power_of_2(13)")), 16);
+    EXPECT_EQ(loaded(kernel("triton.next_power_of_2(16)")), 16);
+    EXPECT_EQ(loaded(kernel("triton.next_power_of_2(1) + triton.next_power_of_2(0)")), 1);
+    EXPECT_EQ(loaded("W = triton.next_power_of_2(3)\n" + kernel("W")), 4);
+    EXPECT_NE(refused(kernel("triton.next_power_of_2(tl.program_id(0) + 3)")).find("cannot be known"),
+              std::string::npos)
+        << "Triton does not compile it of what only a program knows";
+}
+
 }  // namespace
 }  // namespace syncopate::kernel::triton::test

@@ -20,7 +20,7 @@ BuiltinCall::Rule BuiltinCall::rule_of(Builtin builtin) {
     static constexpr auto kRules = [] {
         using B = Builtin;
         std::array<Rule, kCount> rules{};
-        constexpr std::array<std::pair<B, Rule>, 31> kList{{
+        constexpr std::array<std::pair<B, Rule>, 32> kList{{
             {B::program_id, &BuiltinCall::program_id},
             {B::num_programs, &BuiltinCall::num_programs},
             {B::load, &BuiltinCall::access},
@@ -36,6 +36,7 @@ BuiltinCall::Rule BuiltinCall::rule_of(Builtin builtin) {
             {B::full, &BuiltinCall::full},
             {B::zeros_like, &BuiltinCall::zeros_like},
             {B::cdiv, &BuiltinCall::cdiv},
+            {B::next_power, &BuiltinCall::next_power},
             {B::minimum, &BuiltinCall::extreme},
             {B::maximum, &BuiltinCall::extreme},
             {B::where, &BuiltinCall::where},

@@ -81,6 +81,7 @@ private:
 
     // builtin_number.cpp
     Made cdiv();
+    Made next_power();
     Made extreme();
     bool made_alike(std::span<Value> values);
     Made where();

@@ -1,6 +1,7 @@
 // Builtins that make numbers: counts, extremes, loop ranges, conversions; and assertions.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 
@@ -30,6 +31,15 @@ BuiltinCall::Made BuiltinCall::cdiv() {
     const Value less = ev_.binary(e_, Operator::subtract, b, make_integer(1, false, 0));
     const Value up = ev_.stopped() ? Value{} : ev_.binary(e_, Operator::add, a, less);
     return ev_.stopped() ? Value{} : ev_.binary(e_, Operator::floor_divide, up, b);
+}
+
+/// triton.next_power_of_2 of a constant; of what only a program knows Triton does not compile it.
+BuiltinCall::Made BuiltinCall::next_power() {
+    if (arguments_.size() != 1 || arguments_[0].kind != ValueKind::integer || runtime_) return unknown();
+    const std::int64_t n = arguments_[0].integer;
+    if (n < 0 || n > std::int64_t{1} << 62) return unknown();
+    return make_integer(n == 0 ? 0 : static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n))),
+                        false, taint_);
 }
 
 /// minimum and maximum of values; tl.min(x, axis) and tl.max reduce a block, which has one known axis number.

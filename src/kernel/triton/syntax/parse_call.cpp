@@ -45,6 +45,7 @@ Builtin FunctionParser::builtin_named(std::string_view name) {
         {"full", Builtin::full},
         {"zeros_like", Builtin::zeros_like},
         {"cdiv", Builtin::cdiv},
+        {"next_power_of_2", Builtin::next_power},
         {"min", Builtin::minimum},
         {"minimum", Builtin::minimum},
         {"max", Builtin::maximum},

@@ -90,6 +90,7 @@ enum class Builtin : std::uint8_t {
     full,
     zeros_like,
     cdiv,
+    next_power,
     minimum,
     maximum,
     where,
