@@ -29,7 +29,7 @@ from by_hand import by_hand, unfused_order
 from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments, make_workspace
 from syncopate.kernels.gluon_matmul import gluon_matmul
 from syncopate.kernels.gluon_tiles import quickest
-from syncopate.measure_gluon import repeats
+from syncopate.measure_products import repeats
 
 #: N, K: two products of each of four models, and shapes in between.
 SHAPES = [

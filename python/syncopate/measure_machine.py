@@ -1,7 +1,7 @@
 """`syncopate tune --measure-machine`: what choices need to know of this machine, measured into a machine file.
 
-One GPU gives the rates of products, by the library's Gluon kernel in many tiles (measure_gluon.py), of attention
-(measure_attention.py) and of its memory, and what launches and waits cost.
+One GPU gives the rates of products, by the library's Gluon kernel in many tiles and by the vendor's library
+(measure_products.py), of attention (measure_attention.py) and of its memory, and what launches and waits cost.
 Where there are two GPUs or more, two ranks measure what goes between them (measure_links.py): copies by size and direction, the
 chunk engine by number of blocks, and signals. What is not measured is kept from the nearest known machine. Each
 figure's source says which of the two it is. The file is written by C++ (tune/machine.hpp), which checks it.
@@ -48,8 +48,8 @@ class Progress:
         print(f"\r[{bar}] {self.done}/{self.steps} {what:40}", end=end, file=sys.stderr, flush=True)
 
 
-def microseconds(call: Callable[[], Any], torch: Any) -> float:
-    """Of one replay of `call`, captured as a CUDA graph: median between two events."""
+def microseconds(call: Callable[[], Any], torch: Any, before: Callable[[], Any] | None = None) -> float:
+    """Of one replay of `call`, captured as a CUDA graph, each after `before`: median between two events."""
     call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -58,6 +58,8 @@ def microseconds(call: Callable[[], Any], torch: Any) -> float:
     times = []
     for _ in range(ROUNDS):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        if before:
+            before()
         torch.cuda._sleep(200_000)  # so that the host's time does not count
         begin.record()
         graph.replay()
@@ -123,9 +125,6 @@ def local_figures(torch: Any, progress: Progress) -> dict[str, tuple[float, str]
     cache = torch.cuda.get_device_properties(0).L2_cache_size
     figures["cache_mib"] = (cache / MIB, "the device's attribute")
     figures["shared_kib"] = (shared_bytes() / 1024, "the device's attribute")
-    library = library_times(torch, progress)
-    if library:
-        figures["library_call_us"] = (library, "the vendor's product of 64 x 64 x 64 as a CUDA graph")
     return figures
 
 
@@ -151,13 +150,26 @@ def attention_tables(torch: Any, progress: Progress, gluon: bool, runs: Sequence
 
 
 def gluon_products(torch: Any, progress: Progress, runs: Sequence[Any]) -> list[list[float]]:
-    from . import measure_gluon
+    from . import measure_products
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    return measure_gluon.measured(
+    return measure_products.measured(
         runs,
-        lambda run: measure_gluon.calls_of(run, sms),
+        lambda run: measure_products.calls_of(run, sms),
         lambda call: microseconds(call, torch),
+        progress,
+    )
+
+
+def library_products(torch: Any, progress: Progress) -> list[list[float]]:
+    """Of operands that no cache holds."""
+    from . import measure_products as products
+
+    other = torch.empty(int(products.CACHE_BYTES) // 4, dtype=torch.int32, device="cuda")
+    return products.measured(
+        [products.LibraryRun(shape) for shape in products.LIBRARY_SHAPES],
+        products.library_calls,
+        lambda call: microseconds(call, torch, before=other.max),
         progress,
     )
 
@@ -211,13 +223,6 @@ def product_figures(
         else:
             figures["sm_load_gbps"] = ((block_m + block_n) * 2 / a_k / 1e3, source)
     return figures
-
-
-def library_times(torch: Any, progress: Progress) -> float | None:
-    x, y = (torch.zeros(64, 64, dtype=torch.bfloat16, device="cuda") for _ in range(2))
-    made = microseconds(lambda: torch.mm(x, x, out=y), torch) if progress.in_time else None
-    progress.step("the vendor's product")
-    return made
 
 
 def copy_times(torch: Any, progress: Progress) -> dict[tuple[str, int], float]:
@@ -295,6 +300,8 @@ def main() -> int:
     import torch
 
     from .measure_attention import runs as attention_runs
+    from .measure_products import LIBRARY_SHAPES
+    from .measure_products import runs as product_runs
     from .ops.attention_rules import HEAD_DIMS
     from .ranks import RankError, gpu_count
     from .strategy.choose import runs_gluon
@@ -323,16 +330,14 @@ def main() -> int:
     peers = count > 1 and torch.cuda.can_device_access_peer(0, 1)
     gluon = runs_gluon("cuda")
     attention = attention_runs(gluon, HEAD_DIMS)
-    products: list[Any] = []
-    if gluon:
-        from .measure_gluon import runs as product_runs
-
-        products = product_runs(torch.cuda.get_device_properties(0).multi_processor_count)
-    steps = 4 + 2 + 4 + 1 + (8 if peers else 0) + len(products) + len(attention)
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    products = product_runs(sms) if gluon else []
+    steps = 4 + 2 + 4 + (8 if peers else 0) + len(LIBRARY_SHAPES) + len(products) + len(attention)
     progress = Progress(steps, SECONDS - (time.monotonic() - begin))
     figures = local_figures(torch, progress) | between.get("figures", {})
     links = link_figures(copy_times(torch, progress)) if peers else {}
     progress.kept = SECONDS_OF_ATTENTION
+    by_library = library_products(torch, progress)
     timed = gluon_products(torch, progress, products)
     progress.kept = 0
     tables = attention_tables(torch, progress, gluon, attention)  # last: it takes longest
@@ -342,6 +347,7 @@ def main() -> int:
         "tables": between.get("tables", {}) | tables,
         "links": links | {name: us for name, us in between.get("links", {}).items() if us},
         "products": timed,
+        "library_products": by_library,
     }
     text, message = _syncopate.tune.measured_machine(
         properties.name, count, properties.multi_processor_count, json.dumps(measured), path

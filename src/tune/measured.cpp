@@ -54,46 +54,59 @@ Status read_tables(const nlohmann::json& tables, Measurement& made) {
     return Done{};
 }
 
-Status read_products(const nlohmann::json& products, Measurement& made) {
-    constexpr std::size_t kMembers = 9;
-    if (!products.is_array()) return Error{"products: expected a list"};
-    for (std::size_t at = 0; at < products.size(); ++at) {
-        const auto& entry = products[at];
-        if (!entry.is_array() || entry.size() != kMembers || !std::ranges::all_of(entry, is_positive) ||
-            !std::all_of(entry.begin(), entry.end() - 1,
-                         [](const auto& value) { return value.is_number_integer(); }))
-            return Error{
-                fmt::format("products[{}]: expected M, N, K, block_m, block_n, block_k, stages, split_k "
-                            "and a time, all positive",
-                            at)};
-        const TimedProduct product{.shape = {entry[0].get<std::int64_t>(), entry[1].get<std::int64_t>(),
-                                             entry[2].get<std::int64_t>()},
-                                   .tile = {.block_m = entry[3].get<std::int32_t>(),
-                                            .block_n = entry[4].get<std::int32_t>(),
-                                            .block_k = entry[5].get<std::int32_t>(),
-                                            .stages = entry[6].get<std::int32_t>(),
-                                            .split_k = entry[7].get<std::int32_t>()},
-                                   .us = entry[8].get<double>()};
-        if (const std::string objection = gluon_objection({}, product.shape, product.tile);
-            !objection.empty())
-            return Error{fmt::format("products[{}]: {}", at, objection)};
-        made.products.push_back(product);
+/// A product by its shape, and by its tiles where it has `tiled`.
+Result<TimedProduct> product_from(const nlohmann::json& entry, bool tiled) {
+    const std::size_t members = tiled ? 9 : 4;
+    if (!entry.is_array() || entry.size() != members || !std::ranges::all_of(entry, is_positive) ||
+        !std::all_of(entry.begin(), entry.end() - 1,
+                     [](const auto& value) { return value.is_number_integer(); }))
+        return Error{fmt::format("expected M, N, K, {}and a time, all positive",
+                                 tiled ? "block_m, block_n, block_k, stages, split_k " : "")};
+    TimedProduct product{
+        .shape = {entry[0].get<std::int64_t>(), entry[1].get<std::int64_t>(), entry[2].get<std::int64_t>()},
+        .us = entry.back().get<double>()};
+    if (!tiled) return product;
+    product.tile = {.block_m = entry[3].get<std::int32_t>(),
+                    .block_n = entry[4].get<std::int32_t>(),
+                    .block_k = entry[5].get<std::int32_t>(),
+                    .stages = entry[6].get<std::int32_t>(),
+                    .split_k = entry[7].get<std::int32_t>()};
+    const std::string objection = gluon_objection({}, product.shape, product.tile);
+    return objection.empty() ? Result<TimedProduct>(product) : Error{objection};
+}
+
+Status read_products(const nlohmann::json& read, const char* name, bool tiled,
+                     std::vector<TimedProduct>& products) {
+    if (!read.contains(name)) return Done{};
+    const auto& list = read[name];
+    if (!list.is_array()) return Error{fmt::format("{}: expected a list", name)};
+    for (std::size_t at = 0; at < list.size(); ++at) {
+        const Result<TimedProduct> product = product_from(list[at], tiled);
+        if (!product) return Error{fmt::format("{}[{}]: {}", name, at, product.error().message)};
+        products.push_back(*product);
     }
     return Done{};
 }
 
-/// Fewer tell the figures from each other no longer.
-constexpr std::size_t kEnoughProducts = 12;
+using Figures = std::map<std::string, MeasuredFigure, std::less<>>;
 
-/// Adds the figures that the times of products give.
-void add_fitted(const Measurement& measurement, const Machine& start,
-                std::map<std::string, MeasuredFigure, std::less<>>& figures) {
-    if (measurement.products.size() < kEnoughProducts || start.rates.gluon_tflops <= 0) return;
-    const GluonFit fit = fit_gluon(measurement.products, start);
+void add(const ProductFit& fit, const std::string& of, Figures& figures) {
     const std::string source =
-        fmt::format("fitted to the times of {} tilings of products: {:.0f} % off on average",
-                    measurement.products.size(), 100 * fit.off);
+        fmt::format("fitted to the times of {}: {:.0f} % off on average", of, 100 * fit.off);
     for (const auto& [name, value] : fit.figures) figures[name] = {value, source};
+}
+
+/// Adds the figures that the times of products give, where there are enough to tell these from each other.
+/// `machine` has those that were measured otherwise.
+void add_fitted(const Measurement& measurement, const Machine& machine, Figures& figures) {
+    constexpr std::size_t kEnough = 12;
+    const std::vector<TimedProduct>& gluon = measurement.products;
+    if (gluon.size() >= kEnough && machine.rates.gluon_tflops > 0)
+        add(fit_gluon(gluon, machine), fmt::format("{} tilings of products", gluon.size()), figures);
+    const std::vector<TimedProduct>& library = measurement.library_products;
+    if (library.size() >= kEnough)
+        add(fit_library(library, machine), fmt::format("{} products of the vendor's", library.size()),
+            figures);
 }
 
 }  // namespace
@@ -110,8 +123,8 @@ Result<Measurement> measurement_from_json(std::string_view text) {
         const Status tables = read_tables(read["tables"], made);
         if (!tables) return tables.error();
     }
-    if (read.contains("products")) {
-        const Status products = read_products(read["products"], made);
+    for (const Status& products : {read_products(read, "products", true, made.products),
+                                   read_products(read, "library_products", false, made.library_products)}) {
         if (!products) return products.error();
     }
     if (!read.contains("links")) return made;
@@ -142,7 +155,12 @@ Result<Machine> machine_of(const Measurement& measurement) {
     machine.num_sms = measurement.num_sms;
     machine.about = fmt::format("{} x {}, measured by syncopate tune --measure-machine", measurement.devices,
                                 measurement.device);
-    auto figures = measurement.figures;
+    Figures figures = measurement.figures;
+    for (const FigureRow& row : machine_figures()) {
+        const auto measured = figures.find(row.name);
+        if (row.figure != nullptr && measured != figures.end())
+            machine.rates.*row.figure = measured->second.value;
+    }
     add_fitted(measurement, machine, figures);
     bool all = true;
     for (const FigureRow& row : machine_figures()) {

@@ -8,7 +8,7 @@ from conftest import ROOT
 
 pytest.importorskip("triton")
 
-from syncopate import _syncopate, measure_gluon  # noqa: E402
+from syncopate import _syncopate, measure_products  # noqa: E402
 from syncopate.kernels.gluon_tiles import ranked  # noqa: E402
 from syncopate.measure_attention import HEADS, ROWS, Run, measured, runs, tables  # noqa: E402
 
@@ -60,20 +60,20 @@ def test_a_table_that_time_did_not_suffice_for_is_left_out():
 
 
 def test_every_shape_is_timed_before_any_is_timed_again():
-    made = measure_gluon.runs(SMS)
+    made = measure_products.runs(SMS)
     shapes = [run.shape for run in made]
-    assert set(shapes[: len(measure_gluon.SHAPES)]) == set(measure_gluon.SHAPES)
-    assert len(made) == len(set(made)) > 4 * len(measure_gluon.SHAPES)
+    assert set(shapes[: len(measure_products.SHAPES)]) == set(measure_products.SHAPES)
+    assert len(made) == len(set(made)) > 4 * len(measure_products.SHAPES)
     sizes = {(run.tiling.block_m, run.tiling.block_n) for run in made}
     assert {(128, 192), (64, 64), (128, 256)} <= sizes and any(run.tiling.split_k > 1 for run in made)
 
 
 def test_the_gluon_kernels_figures_are_fitted_to_what_was_timed(tmp_path, capsys):
     """On a GPU whose products take twice as long as an H200's."""
-    made = measure_gluon.runs(SMS)
+    made = measure_products.runs(SMS)
     known = {
         (shape, tiling): us
-        for shape in measure_gluon.SHAPES
+        for shape in measure_products.SHAPES
         for tiling, us in ranked(*shape, SMS, machine="h200x1")
     }
 
@@ -83,7 +83,7 @@ def test_the_gluon_kernels_figures_are_fitted_to_what_was_timed(tmp_path, capsys
         return [lambda: None] * 20
 
     times = iter([2 * 20 * known[run.shape, run.tiling] for run in made if run != made[3]])
-    products = measure_gluon.measured(made, make, lambda call: next(times), Clock(len(made)))
+    products = measure_products.measured(made, make, lambda call: next(times), Clock(len(made)))
     assert len(products) == len(made) - 1
     assert f"{made[3].name}: out of resource" in capsys.readouterr().err
     path = tmp_path / "machine.json"
@@ -94,8 +94,31 @@ def test_the_gluon_kernels_figures_are_fitted_to_what_was_timed(tmp_path, capsys
     for name in ("gluon_memory_gbps", "gluon_load_gbps"):
         assert figures[name]["value"] == pytest.approx(of_h200[name]["value"] / 2, rel=0.1)
     assert figures["sm_tflops"] == of_h200["sm_tflops"] | {"source": figures["sm_tflops"]["source"]}
-    few = measure_gluon.measured(made, lambda run: [None], lambda call: 1.0, Clock(3))
+    few = measure_products.measured(made, lambda run: [None], lambda call: 1.0, Clock(3))
     assert len(few) == 3, "as long as there is time"
+
+
+def test_the_vendors_figures_are_fitted_to_what_was_timed(tmp_path):
+    """On a GPU whose library takes 20 µs for a call, and else as long as its operations and bytes do."""
+    shapes = measure_products.LIBRARY_SHAPES
+    assert len(shapes) == len(set(shapes)) >= 12, "that many are needed"
+    made = [measure_products.LibraryRun(shape) for shape in shapes]
+    takes = iter([20 + max(m * n * k / 300e6, (m * k + k * n) / 1.5e6) for m, n, k in shapes])
+    products = measure_products.measured(
+        made, lambda run: [lambda: None], lambda call: next(takes), Clock(len(made))
+    )
+    path = tmp_path / "machine.json"
+    text = json.dumps({"library_products": products})
+    _syncopate.tune.measured_machine("NVIDIA H200", 1, SMS, text, str(path))
+    figures = json.loads(path.read_text())["figures"]
+    assert figures["library_call_us"]["value"] == pytest.approx(20, rel=0.15)
+    for name in ("library_load_gbps", "library_tile_us", "library_call_us"):
+        assert f"fitted to the times of {len(shapes)} products of the vendor's" in figures[name]["source"]
+
+
+def test_a_product_by_the_vendors_library_is_one_call():
+    (call,) = measure_products.library_calls(measure_products.LibraryRun((8, 16, 32)), "cpu")
+    assert call().shape == (8, 16)
 
 
 def test_a_kernel_that_does_not_run_costs_its_table_only(capsys):

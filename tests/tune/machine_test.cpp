@@ -13,9 +13,10 @@
 #include <sstream>
 #include <tuple>
 
-#include "syncopate/tune/gluon_fit.hpp"
 #include "syncopate/tune/gluon_tiles.hpp"
 #include "syncopate/tune/measured.hpp"
+#include "syncopate/tune/product_fit.hpp"
+#include "syncopate/tune/tiles.hpp"
 
 namespace syncopate::tune {
 namespace {
@@ -143,8 +144,8 @@ TEST(Measured, TakesTablesAndTheLinksSignals) {
               "tables.engine_gbps: 4 does not come after 8");
 }
 
-/// Of a table of bench/results: lines of M,N,K,"64x128x64/8 split 2",us.
-std::vector<TimedProduct> timed_products(const std::string& table) {
+/// Of a table of bench/results: lines of M,N,K,"64x128x64/8 split 2",us; or those of M,N,K,cublas,us.
+std::vector<TimedProduct> timed_products(const std::string& table, bool library = false) {
     std::ifstream file(std::string(SYNCOPATE_SOURCE_DIR) + "/bench/results/" + table);
     std::vector<TimedProduct> made;
     for (std::string line; std::getline(file, line);) {
@@ -152,6 +153,9 @@ std::vector<TimedProduct> timed_products(const std::string& table) {
         std::string m, n, k, name, us;
         for (std::string* cell : {&m, &n, &k, &name, &us}) std::getline(cells, *cell, ',');
         TileConfig tile;
+        if (library && name == "cublas")
+            made.push_back({{std::stol(m), std::stol(n), std::stol(k)}, tile, std::stod(us)});
+        if (library) continue;
         char rest[16] = "";
         const int read = std::sscanf(name.c_str(), "%dx%dx%d/%d%15[^,]", &tile.block_m, &tile.block_n,
                                      &tile.block_k, &tile.stages, rest);
@@ -167,7 +171,7 @@ TEST(Measured, FitsTheGluonKernelsFiguresToProducts) {
          {std::tuple("gemm_1xH100.csv", "h200x1", 200U), std::tuple("gemm_1xH200.csv", "h100x1", 400U)}) {
         const std::vector<TimedProduct> timed = timed_products(table);
         EXPECT_GT(timed.size(), count) << table;
-        const GluonFit fit = fit_gluon(timed, *find_machine(other));  // from another machine's figures
+        const ProductFit fit = fit_gluon(timed, *find_machine(other));  // from another machine's figures
         EXPECT_LT(fit.off, 0.1) << table;
         EXPECT_EQ(fit.figures.size(), 9U);
         EXPECT_EQ(fit.figures.count("gluon_fused_us"), 0U) << "that takes two ranks";
@@ -191,6 +195,21 @@ TEST(Measured, FitsTheGluonKernelsFiguresToProducts) {
                     std::ranges::min(products, {}, [](const auto* product) { return product->us; })->us;
         }
         EXPECT_LT(lost / static_cast<double>(shapes.size()), 1.02) << table;
+    }
+}
+
+TEST(Measured, FitsTheVendorsFiguresToProducts) {
+    for (const auto& [table, own, other] : {std::tuple("gemm_1xH100.csv", "h100x1", "h200x1"),
+                                            std::tuple("gemm_1xH200.csv", "h200x1", "h100x1")}) {
+        const std::vector<TimedProduct> timed = timed_products(table, true);
+        EXPECT_GE(timed.size(), 26U) << table;
+        Machine start = *find_machine(own);  // whose memory and multiprocessors are measured by themselves
+        const Rates from = find_machine(other)->rates;
+        start.rates.library_load_gbps = from.library_load_gbps / 2;
+        start.rates.library_tile_us = 3 * from.library_tile_us;
+        const ProductFit fit = fit_library(timed, start);
+        EXPECT_EQ(fit.figures.size(), 3U);
+        EXPECT_LT(fit.off, 0.1) << table;
     }
 }
 
@@ -223,6 +242,9 @@ TEST(Measured, TakesTheFittedFiguresOfEnoughProducts) {
                               "[[64.5, 64, 64, 64, 64, 128, 6, 1, 9]]"})
         EXPECT_TRUE(refusal(wrong).starts_with("products[0]: expected M, N, K, block_m")) << wrong;
     EXPECT_EQ(refusal("3"), "products: expected a list");
+    EXPECT_EQ(
+        measurement_from_json(R"({"library_products": [[64, 64, 64, 9.5], [64, 64, 9.5]]})").error().message,
+        "library_products[1]: expected M, N, K, and a time, all positive");
 }
 
 TEST(Measured, TakesWhatWasMeasuredAndMarksTheRest) {

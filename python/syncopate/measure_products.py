@@ -1,5 +1,5 @@
-"""Products by the library's Gluon kernel, timed in many tiles: the figures of this kernel are fitted to them (C++,
-tune/gluon_fit.hpp). Part of `syncopate tune --measure-machine`."""
+"""Products timed by the library's Gluon kernel in many tiles, and by the vendor's library: the figures of both are fitted to
+these times (C++, tune/product_fit.hpp). Part of `syncopate tune --measure-machine`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from .kernels.gluon_launch import GluonTiling
 from .kernels.gluon_tiles import ranked
@@ -24,6 +24,17 @@ SHAPES = (
     (1024, 2304, 7168),
     (2048, 4096, 4096),
 )
+#: By the vendor's library: the same, and calls so small that little but the call is left.
+LIBRARY_SHAPES = (
+    (64, 64, 64),
+    *SHAPES,
+    (64, 1024, 1024),
+    (128, 8192, 1024),
+    (256, 2048, 2048),
+    (1024, 4096, 4096),
+    (1024, 3584, 8192),
+    (4096, 4096, 2048),
+)
 TILINGS = 6  # of each shape, at most
 AT_LEAST_US = 200  # of calls in one graph: what its launch takes does not count
 CACHE_BYTES = 120e6  # more than any GPU's cache holds: the weights of a call come from memory
@@ -31,7 +42,7 @@ CACHE_BYTES = 120e6  # more than any GPU's cache holds: the weights of a call co
 
 @dataclass(frozen=True)
 class Run:
-    """One product in one tiling."""
+    """One product by the Gluon kernel in one tiling."""
 
     shape: tuple[int, int, int]
     tiling: GluonTiling
@@ -46,6 +57,24 @@ class Run:
         """As C++ reads it (measured.hpp)."""
         t = self.tiling
         return [*self.shape, t.block_m, t.block_n, t.block_k, t.stages, t.split_k, us]
+
+
+@dataclass(frozen=True)
+class LibraryRun:
+    """One product by the vendor's library."""
+
+    shape: tuple[int, int, int]
+
+    @property
+    def name(self) -> str:
+        return f"{'x'.join(map(str, self.shape))} by the vendor's library"
+
+    def timed(self, us: float) -> list[float]:
+        """As C++ reads it (measured.hpp)."""
+        return [*self.shape, us]
+
+
+Product = TypeVar("Product", Run, LibraryRun)
 
 
 def runs(sms: int) -> list[Run]:
@@ -94,9 +123,20 @@ def calls_of(run: Run, sms: int) -> list[Callable[[], None]]:
     return list(itertools.islice(itertools.cycle(made), count))
 
 
+def library_calls(run: LibraryRun, device: str = "cuda") -> list[Callable[[], Any]]:
+    """One call, as the estimate takes it."""
+    import torch
+
+    m, n, k = run.shape
+    x, w, y = (
+        torch.zeros(*size, dtype=torch.bfloat16, device=device).normal_() for size in ((m, k), (k, n), (m, n))
+    )
+    return [lambda: torch.mm(x, w, out=y)]
+
+
 def measured(
-    these: Iterable[Run],
-    make: Callable[[Run], list[Callable[[], None]]],
+    these: Iterable[Product],
+    make: Callable[[Product], list[Callable[[], Any]]],
     microseconds: Callable[[Callable[[], Any]], float],
     progress: Any,
 ) -> list[list[float]]:
