@@ -150,12 +150,12 @@ def attention_tables(torch: Any, progress: Progress, gluon: bool, runs: Sequence
 
 
 def gluon_products(torch: Any, progress: Progress, runs: Sequence[Any]) -> list[list[float]]:
-    from . import measure_products
+    from . import measure_products as products
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    return measure_products.measured(
+    return products.measured(
         runs,
-        lambda run: measure_products.calls_of(run, sms),
+        lambda run: products.gluon_calls(run, sms),
         lambda call: microseconds(call, torch),
         progress,
     )
@@ -300,8 +300,7 @@ def main() -> int:
     import torch
 
     from .measure_attention import runs as attention_runs
-    from .measure_products import LIBRARY_SHAPES
-    from .measure_products import runs as product_runs
+    from .measure_products import LIBRARY_SHAPES, gluon_runs
     from .ops.attention_rules import HEAD_DIMS
     from .ranks import RankError, gpu_count
     from .strategy.choose import runs_gluon
@@ -331,7 +330,7 @@ def main() -> int:
     gluon = runs_gluon("cuda")
     attention = attention_runs(gluon, HEAD_DIMS)
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    products = product_runs(sms) if gluon else []
+    products = gluon_runs(sms) if gluon else []
     steps = 4 + 2 + 4 + (8 if peers else 0) + len(LIBRARY_SHAPES) + len(products) + len(attention)
     progress = Progress(steps, SECONDS - (time.monotonic() - begin))
     figures = local_figures(torch, progress) | between.get("figures", {})

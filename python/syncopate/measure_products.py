@@ -41,7 +41,7 @@ CACHE_BYTES = 120e6  # more than any GPU's cache holds: the weights of a call co
 
 
 @dataclass(frozen=True)
-class Run:
+class GluonRun:
     """One product by the Gluon kernel in one tiling."""
 
     shape: tuple[int, int, int]
@@ -74,10 +74,10 @@ class LibraryRun:
         return [*self.shape, us]
 
 
-Product = TypeVar("Product", Run, LibraryRun)
+Product = TypeVar("Product", GluonRun, LibraryRun)
 
 
-def runs(sms: int) -> list[Run]:
+def gluon_runs(sms: int) -> list[GluonRun]:
     """The first ones of each shape, then the second ones: whenever the time is over, all shapes have been timed alike. Tiles of
     all sizes, those first that another machine's figures take for quick."""
     of_shapes = []
@@ -88,7 +88,7 @@ def runs(sms: int) -> list[Run]:
         best = sorted(first.values(), key=tilings.index)
         of_shapes.append((best + [t for t in tilings if t not in best])[:TILINGS])
     return [
-        Run(shape, tilings[turn])
+        GluonRun(shape, tilings[turn])
         for turn in range(TILINGS)
         for shape, tilings in zip(SHAPES, of_shapes, strict=True)
         if turn < len(tilings)
@@ -101,7 +101,7 @@ def repeats(m: int, n: int, k: int) -> tuple[int, int]:
     return copies, copies * max(1, round(AT_LEAST_US / max(m * n * k * 2 / 600e6, 10) / copies))
 
 
-def calls_of(run: Run, sms: int) -> list[Callable[[], None]]:
+def gluon_calls(run: GluonRun, sms: int) -> list[Callable[[], None]]:
     """Calls in a row, each with other operands than the one before."""
     import torch
 
@@ -128,9 +128,8 @@ def library_calls(run: LibraryRun, device: str = "cuda") -> list[Callable[[], An
     import torch
 
     m, n, k = run.shape
-    x, w, y = (
-        torch.zeros(*size, dtype=torch.bfloat16, device=device).normal_() for size in ((m, k), (k, n), (m, n))
-    )
+    x, w = (torch.randn(*size, dtype=torch.bfloat16, device=device) for size in ((m, k), (k, n)))
+    y = torch.empty(m, n, dtype=torch.bfloat16, device=device)
     return [lambda: torch.mm(x, w, out=y)]
 
 

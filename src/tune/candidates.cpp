@@ -72,11 +72,8 @@ private:
     /// All tiles wait together, where those that begin later would read the weights from memory again: by so
     /// many blocks of the engine, and, as the programs do not work yet, by more.
     void add_together(Strategy strategy) {
-        constexpr std::int32_t kMost = 32;    // blocks; more gain nothing (docs/performance_log.md)
-        constexpr double kMib = 1024 * 1024;  // bytes
-        const ProductShape& shape = shapes_.front();
-        const double bytes = static_cast<double>(shape.k) * static_cast<double>(shape.n) * problem_.item();
-        if (bytes <= machine_.rates.cache_mib * kMib) return;
+        constexpr std::int32_t kMost = 32;  // blocks; more gain nothing (docs/performance_log.md)
+        if (uncached_weight_bytes(machine_, problem_.dtype, shapes_.front()) == 0) return;
         strategy.together = true;
         add(strategy);
         if (!fuse::is_engine(strategy.backend) ||

@@ -15,13 +15,13 @@ namespace syncopate::tune {
 namespace {
 
 using Kind = OperatorRow::Kind;
+using fuse::kMib;
 using plan::Backend;
 
-constexpr double kBytesPerUs = 1e3;   // of 1 GB/s
-constexpr double kFlopsPerUs = 1e6;   // of 1 TFLOP/s
-constexpr double kMib = 1024 * 1024;  // bytes
-constexpr double kFound = 0.4;        // of the cache: what was read before and is surely still there
-constexpr double kUnknown = 1e12;     // µs: of what cannot be simulated
+constexpr double kBytesPerUs = 1e3;  // of 1 GB/s
+constexpr double kFlopsPerUs = 1e6;  // of 1 TFLOP/s
+constexpr double kFound = 0.4;       // of the cache: what was read before and is surely still there
+constexpr double kUnknown = 1e12;    // µs: of what cannot be simulated
 
 /// One product with what comes before or after it.
 class Part {
@@ -181,10 +181,8 @@ private:
                                      weights_us(arriving->size() + 1, made.communicate - start)}));
     }
 
-    /// Of the weights; 0 where the cache holds them.
     [[nodiscard]] double uncached_bytes() const {
-        const double bytes = static_cast<double>(shape_.k) * static_cast<double>(shape_.n) * problem_.item();
-        return bytes <= rates_.cache_mib * kMib ? 0 : bytes;
+        return uncached_weight_bytes(machine_, problem_.dtype, shape_);
     }
 
     /// µs to read weights that the cache does not hold once for each group of rows that begins at a time of

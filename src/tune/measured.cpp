@@ -97,9 +97,13 @@ void add(const ProductFit& fit, const std::string& of, Figures& figures) {
 }
 
 /// Adds the figures that the times of products give, where there are enough to tell these from each other.
-/// `machine` has those that were measured otherwise.
-void add_fitted(const Measurement& measurement, const Machine& machine, Figures& figures) {
+void add_fitted(const Measurement& measurement, Machine machine, Figures& figures) {
     constexpr std::size_t kEnough = 12;
+    for (const FigureRow& row : machine_figures()) {
+        const auto measured = figures.find(row.name);
+        if (row.figure != nullptr && measured != figures.end())
+            machine.rates.*row.figure = measured->second.value;
+    }
     const std::vector<TimedProduct>& gluon = measurement.products;
     if (gluon.size() >= kEnough && machine.rates.gluon_tflops > 0)
         add(fit_gluon(gluon, machine), fmt::format("{} tilings of products", gluon.size()), figures);
@@ -156,11 +160,6 @@ Result<Machine> machine_of(const Measurement& measurement) {
     machine.about = fmt::format("{} x {}, measured by syncopate tune --measure-machine", measurement.devices,
                                 measurement.device);
     Figures figures = measurement.figures;
-    for (const FigureRow& row : machine_figures()) {
-        const auto measured = figures.find(row.name);
-        if (row.figure != nullptr && measured != figures.end())
-            machine.rates.*row.figure = measured->second.value;
-    }
     add_fitted(measurement, machine, figures);
     bool all = true;
     for (const FigureRow& row : machine_figures()) {

@@ -141,6 +141,12 @@ double product_us(const Machine& machine, plan::DType dtype, const ProductShape&
     return std::max(tiles, memory_us(machine, dtype, shape));
 }
 
+double uncached_weight_bytes(const Machine& machine, plan::DType dtype, const ProductShape& shape) {
+    const double bytes = static_cast<double>(shape.k) * static_cast<double>(shape.n) *
+                         static_cast<double>(plan::size_of(dtype));
+    return bytes <= machine.rates.cache_mib * fuse::kMib ? 0 : bytes;
+}
+
 double library_product_us(const Machine& machine, plan::DType dtype, const ProductShape& shape) {
     const Rates& rates = machine.rates;
     static constexpr std::array<std::array<std::int64_t, 2>, 9> kShapes{{{64, 64},

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "python"))
 sys.path.insert(0, str(ROOT / "tests"))
 
 import syncopate as sy  # noqa: E402
-from sections import expect, ours, rank, run, size, straggle  # noqa: E402
+from sections import expect, judge_graph, ours, rank, run, size, straggle  # noqa: E402
 from syncopate import ops  # noqa: E402
 from syncopate.strategy import Chunking, Strategy, Tiling  # noqa: E402
 
@@ -223,24 +223,7 @@ def check_graphs(m: int, n: int, k: int, **options: Any) -> None:
         op(shard, tagged.w, out)
         tagged.judge(out)
 
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())  # what the call counts and judges with was made there
-    with torch.cuda.stream(side):
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    rng = random.Random(rank())
-    for i in range(200):
-        straggle(rng, 0.05)
-        graph.replay()
-        if i % 50 == 49:
-            call()
-    op.check()
-    expect(tagged.bad.item() == 0, f"graph replayed 200 times {options}: {tagged.bad.item()} wrong")
-    expect(int(tagged.counter.item()) == 205, f"the graph ran {tagged.counter.item()} calls, not 205")
-    del graph
+    judge_graph(op, tagged, call, f"{options}")
     op.close()
 
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "python"))
 sys.path.insert(0, str(ROOT / "tests"))
 
 import syncopate as sy  # noqa: E402
-from sections import expect, judge_many, ours, rank, run, size, straggle  # noqa: E402
+from sections import expect, judge_graph, judge_many, ours, rank, run, size, straggle  # noqa: E402
 from syncopate import ops  # noqa: E402
 from syncopate.strategy import Chunking, Strategy, Tiling, Way  # noqa: E402
 
@@ -422,27 +422,7 @@ def graphs() -> None:
             op(x, tagged.w, out)
             tagged.judge_result(operator, out)
 
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())  # what the call counts and judges with was made there
-        with torch.cuda.stream(side):
-            call()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            call()
-        rng = random.Random(rank())
-        for i in range(200):
-            straggle(rng, 0.05)
-            graph.replay()
-            if i % 50 == 49:
-                call()
-        op.check()
-        expect(
-            tagged.bad.item() == 0,
-            f"graph replayed 200 times {operator.__name__} {options}: {tagged.bad.item()} wrong",
-        )
-        expect(int(tagged.counter.item()) == 205, f"the graph ran {tagged.counter.item()} calls, not 205")
-        del graph
+        judge_graph(op, tagged, call, f"{operator.__name__} {options}")
         op.close()
 
 

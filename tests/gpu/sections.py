@@ -64,6 +64,29 @@ def straggle(rng: random.Random, chance: float) -> None:
         torch.cuda._sleep(int(rng.random() * 10e-3 * (rank() + 1) * 1.7e9))
 
 
+def judge_graph(op: Any, tagged: Any, call: Callable[[], None], what: str) -> None:
+    """`call` of `op`, which `tagged` fills and judges, captured as a CUDA graph and replayed 200 times with stragglers, mixed
+    with eager calls."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())  # what the call counts and judges with was made there
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    rng = random.Random(rank())
+    for i in range(200):
+        straggle(rng, 0.05)
+        graph.replay()
+        if i % 50 == 49:
+            call()
+    op.check()
+    expect(tagged.bad.item() == 0, f"graph replayed 200 times {what}: {tagged.bad.item()} wrong")
+    expect(int(tagged.counter.item()) == 205, f"the graph ran {tagged.counter.item()} calls, not 205")
+    del graph
+
+
 def judge_many(
     op: Any,
     calls: Sequence[Callable[[], Sequence[torch.Tensor]]],

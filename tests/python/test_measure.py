@@ -60,7 +60,7 @@ def test_a_table_that_time_did_not_suffice_for_is_left_out():
 
 
 def test_every_shape_is_timed_before_any_is_timed_again():
-    made = measure_products.runs(SMS)
+    made = measure_products.gluon_runs(SMS)
     shapes = [run.shape for run in made]
     assert set(shapes[: len(measure_products.SHAPES)]) == set(measure_products.SHAPES)
     assert len(made) == len(set(made)) > 4 * len(measure_products.SHAPES)
@@ -70,7 +70,7 @@ def test_every_shape_is_timed_before_any_is_timed_again():
 
 def test_the_gluon_kernels_figures_are_fitted_to_what_was_timed(tmp_path, capsys):
     """On a GPU whose products take twice as long as an H200's."""
-    made = measure_products.runs(SMS)
+    made = measure_products.gluon_runs(SMS)
     known = {
         (shape, tiling): us
         for shape in measure_products.SHAPES

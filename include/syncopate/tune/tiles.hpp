@@ -55,6 +55,10 @@ struct TileGrid {
 /// The same by the vendor's library, from call to end.
 [[nodiscard]] double library_product_us(const Machine& machine, plan::DType dtype, const ProductShape& shape);
 
+/// Of a product's weights; 0 where the cache holds them.
+[[nodiscard]] double uncached_weight_bytes(const Machine& machine, plan::DType dtype,
+                                           const ProductShape& shape);
+
 /// The configurations that the library's kernels take for such a product, without mixed ones.
 [[nodiscard]] std::vector<TileConfig> tile_configs(plan::DType dtype, const ProductShape& shape);
 
