@@ -12,19 +12,21 @@
 namespace syncopate::tune {
 namespace {
 
-constexpr double kPerMicro = 1e6;           // operations a µs of 1 TFLOP/s
-constexpr double kBytesPerUs = 1e3;         // of 1 GB/s
-constexpr double kOutItem = 2;              // bytes of a result
-constexpr double kSum = 4;                  // bytes of a partial sum
-constexpr std::int32_t kRowBytes = 128;     // that one load moves of a row, at most
-constexpr std::int32_t kScaled = 128;       // elements along N and along K that share a scale
-constexpr std::int32_t kWgmmaRows = 64;     // what one multiplies, whatever a tile has
-constexpr std::int32_t kWideColumns = 128;  // from so many on wgmma reaches its rate
-constexpr std::int32_t kTwoWgmmas = 192;    // columns: by 128 and by 64
-constexpr std::int32_t kFewRows = 32;       // and fewer: tiles of 64 rows always lose
-constexpr double kRowsReadTwice = 0.96;     // of the rate: by two wgmmas
-constexpr double kHalfLines = 0.95;         // of memory's rate: 32 columns of w are 64 bytes a row
-constexpr double kFilledBytes = 96 << 10;   // of w on their way to a program, for which gluon_filled holds
+constexpr double kPerMicro = 1e6;              // operations a µs of 1 TFLOP/s
+constexpr double kBytesPerUs = 1e3;            // of 1 GB/s
+constexpr double kOutItem = 2;                 // bytes of a result
+constexpr double kSum = 4;                     // bytes of a partial sum
+constexpr std::int32_t kRowBytes = 128;        // that one load moves of a row, at most
+constexpr std::int32_t kScaled = 128;          // elements along N and along K that share a scale
+constexpr std::int32_t kWgmmaRows = 64;        // what one multiplies, whatever a tile has
+constexpr std::int32_t kWideColumns = 128;     // from so many on wgmma reaches its rate
+constexpr std::int32_t kTwoWgmmas = 192;       // columns: by 128 and by 64
+constexpr std::int32_t kThreeConsumers = 192;  // rows
+constexpr std::int32_t kFewRows = 32;          // and fewer: tiles of 64 rows always lose
+constexpr double kRowsReadTwice = 0.98;        // of the rate: by two wgmmas
+constexpr double kFewStages = 0.95;            // of the rate: three stages of 192 x 192
+constexpr double kHalfLines = 0.95;            // of memory's rate: 32 columns of w are 64 bytes a row
+constexpr double kFilledBytes = 96 << 10;      // of w on their way to a program, for which gluon_filled holds
 
 /// Tiles, with the stages that fit into a multiprocessor's shared memory.
 TileConfig shaped(std::int32_t m, std::int32_t n, std::int32_t k, std::int32_t stages) {
@@ -42,12 +44,15 @@ bool power_between(std::int32_t value, std::int32_t least, std::int32_t most) {
 }
 
 std::string size_objection(const TileConfig& tile) {
-    if (!power_between(tile.block_m, 16, 128))
-        return fmt::format("the Gluon kernel's tiles have 16, 32, 64 or 128 rows, not {}", tile.block_m);
+    if (!power_between(tile.block_m, 16, 128) && tile.block_m != kThreeConsumers)
+        return fmt::format("the Gluon kernel's tiles have 16, 32, 64, 128 or 192 rows, not {}", tile.block_m);
     if (!power_between(tile.block_n, 32, 256) && tile.block_n != kTwoWgmmas)
         return fmt::format("the Gluon kernel's tiles have 32, 64, 128, 192 or 256 columns, not {}",
                            tile.block_n);
     if (tile.block_m >= kWgmmaRows && tile.block_n == 32) return "tiles of 32 columns have 16 or 32 rows";
+    if (tile.block_m == kThreeConsumers && tile.block_n != kTwoWgmmas)
+        return fmt::format("tiles of {} rows have {} columns, not {}", tile.block_m, kTwoWgmmas,
+                           tile.block_n);
     if (tile.block_m < kWgmmaRows && tile.block_n > 64)
         return fmt::format("tiles of {} rows have 32 or 64 columns, not {}", tile.block_m, tile.block_n);
     if (!power_between(tile.block_k, 64, 128) || (tile.block_n == kTwoWgmmas && tile.block_k != 64))
@@ -57,15 +62,16 @@ std::string size_objection(const TileConfig& tile) {
 }
 
 /// Of the rate of a wide wgmma.
-double rate_of(const Rates& rates, std::int32_t columns) {
-    if (columns == kTwoWgmmas) return kRowsReadTwice;
-    if (columns >= kWideColumns) return 1;
+double rate_of(const Rates& rates, const TileConfig& tile) {
+    if (tile.block_m == kThreeConsumers) return kRowsReadTwice * kFewStages;
+    if (tile.block_n == kTwoWgmmas) return kRowsReadTwice;
+    if (tile.block_n >= kWideColumns) return 1;
     return rates.gluon_narrow;
 }
 
 /// µs of arithmetic, or of loading what it takes, for so much of K of a tile.
 double depth_us(const Rates& rates, const Operands& operands, const TileConfig& tile, double depth) {
-    const double rate = rates.gluon_tflops * rate_of(rates, tile.block_n) * faster(operands.dtype);
+    const double rate = rates.gluon_tflops * rate_of(rates, tile) * faster(operands.dtype);
     const double multiply =
         2.0 * std::max(tile.block_m, kWgmmaRows) * tile.block_n * depth / (rate * kPerMicro);
     const double load =
@@ -142,10 +148,11 @@ double gluon_product_us(const Machine& machine, const Operands& operands, const 
 
 std::vector<TileConfig> gluon_tile_configs(const Operands& operands, const ProductShape& shape,
                                            std::int32_t programs) {
-    static const std::array kShapes{
-        shaped(32, 64, 128, 8), shaped(32, 32, 128, 12), shaped(16, 64, 128, 10), shaped(16, 32, 128, 16),
-        shaped(64, 64, 128, 6), shaped(64, 128, 64, 8),  shaped(64, 192, 64, 6),  shaped(64, 256, 64, 4),
-        shaped(128, 64, 64, 7), shaped(128, 128, 64, 5), shaped(128, 192, 64, 4), shaped(128, 256, 64, 3)};
+    static const std::array kShapes{shaped(32, 64, 128, 8),  shaped(32, 32, 128, 12), shaped(16, 64, 128, 10),
+                                    shaped(16, 32, 128, 16), shaped(64, 64, 128, 6),  shaped(64, 128, 64, 8),
+                                    shaped(64, 192, 64, 6),  shaped(64, 256, 64, 4),  shaped(128, 64, 64, 7),
+                                    shaped(128, 128, 64, 5), shaped(128, 192, 64, 4), shaped(128, 256, 64, 3),
+                                    shaped(192, 192, 64, 3)};
     static constexpr std::array<std::int32_t, 6> kSplits{1, 2, 3, 4, 6, 8};
     constexpr double kAlmost = 1.05;  // so many times the programs still count as one each
     std::vector<TileConfig> found;

@@ -397,6 +397,7 @@ def copied() -> None:
     p = size()
     few = Tiling(16, 64, 128, 10, -1, split_k=3)
     shared, wide = Tiling(64, 64, 128, 6, -1, split_k=2), Tiling(128, 192, 64, 4, -1)
+    square = Tiling(192, 192, 64, 3, -1)  # no multiple of its rows is a chunk
     for m, n, k, dtype, chosen in (
         (4096, 1792, 4096, torch.bfloat16, Strategy(kernel="gluon")),
         (4096, 1792, 4096, torch.bfloat16, Strategy(kernel="plain")),
@@ -405,6 +406,7 @@ def copied() -> None:
         (64 * p, 1792, 4096, torch.bfloat16, Strategy((few,), kernel="gluon")),
         (1024, 1792, 4096, torch.bfloat16, Strategy((shared,), kernel="gluon")),
         (1024, 1792, 4096, torch.bfloat16, Strategy((wide,), kernel="gluon", chunking=Chunking(1, 4))),
+        (1024, 1792, 4096, torch.bfloat16, Strategy((square,), kernel="gluon", chunking=Chunking(2))),
         (1024, 1792, 4096, torch.bfloat16, Strategy(kernel="gluon", backend="tma_inline")),
         (1024, 1792, 4096, torch.bfloat16, Strategy(kernel="gluon", pull=True)),
         (100 * p + 1, 520, 712, torch.float16, Strategy(kernel="gluon")),

@@ -233,11 +233,10 @@ def kernel_sums() -> None:
         for m, n, k in cases:
             for dtype in (torch.bfloat16, torch.float16):
                 check_kernel_sums(operator, m, n, k, dtype, ONE_STEP)
-    for m, n, k in ((128 * p, 1024, 640), (256 * p, 4096, 256), (64 * p, 2304, 7168)):
-        for rows in (64, 128):
-            if m % (rows * p):
+    for m, n, k in ((128 * p, 1024, 640), (256 * p, 4096, 256), (64 * p, 2304, 7168), (384 * p, 2304, 640)):
+        for tiling in (Tiling(64, 64, 64, 4, -1), Tiling(128, 64, 64, 4, -1), Tiling(192, 192, 64, 3, -1)):
+            if m % (tiling.block_m * p):
                 continue  # a tile would be for several ranks
-            tiling = Tiling(rows, 64, 64, 4, -1)
             check_kernel_sums(
                 ops.MatmulReduceScatter, m, n, k, torch.bfloat16, replace(OWNED, tilings=(tiling,))
             )

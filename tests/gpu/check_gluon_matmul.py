@@ -27,7 +27,12 @@ FEW = [
     GluonTiling(32, 64, 128, 8, 2),
     GluonTiling(32, 32, 128, 12),
 ]
-WIDE = [GluonTiling(64, 192, 64, 6), GluonTiling(64, 192, 64, 6, 2), GluonTiling(128, 192, 64, 4)]
+WIDE = [
+    GluonTiling(64, 192, 64, 6),
+    GluonTiling(64, 192, 64, 6, 2),
+    GluonTiling(128, 192, 64, 4),
+    GluonTiling(192, 192, 64, 3),
+]
 
 
 def random(*shape: int, dtype: torch.dtype = torch.bfloat16, scale: float = 1.0) -> torch.Tensor:
@@ -267,7 +272,7 @@ def few() -> None:
 
 
 def wide() -> None:
-    """Tiles of 192 columns."""
+    """Tiles of 192 columns, and of 192 rows."""
     for tiling in WIDE:
         for m, n, k in ((1, 64, 8), (65, 136, 1000), (129, 1000, 328), (300, 2304, 640), (512, 192, 4096)):
             for transposed in (False, True):
@@ -280,7 +285,8 @@ def wide() -> None:
         run(a, w, c, (m, n, k), tiling)
         for phases in (0, 4):
             same_by_schedule(a, w, c, (m, n, k), tiling, phases=phases)
-    tiles_stored_elsewhere(WIDE[2])
+    for tiling in WIDE[2:]:
+        tiles_stored_elsewhere(tiling)
 
 
 def rows() -> None:
@@ -409,7 +415,7 @@ def copied_as_well(
 
 def brief() -> None:
     """Little work by every path, for compute-sanitizer."""
-    for tiling in (SMALL[0], LARGE[0], GluonTiling(64, 128, 64, 8, 3), FEW[1], WIDE[2]):
+    for tiling in (SMALL[0], LARGE[0], GluonTiling(64, 128, 64, 8, 3), FEW[1], WIDE[2], WIDE[3]):
         m, n, k = (13 if tiling.block_m < 64 else 140), 200, 392
         a, w, bias = random(m, k), random(k, n, scale=k**-0.5), random(n)
         c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)

@@ -58,6 +58,12 @@ def gemms():
         GluonTiling(128, 192, 64, 4),
         pushed | {"w_transposed": True},
     )
+    yield "192x192x64/3", GluonTiling(192, 192, 64, 3), {}
+    yield (
+        "192x192x64/3 fused pushed to 8, sums 8",
+        GluonTiling(192, 192, 64, 3),
+        {"FUSED": True, "B_EARLY": True, "PUSHED": True, "COPIES": 8, "SUMS": 8},
+    )
     whole = pushed | {"bias": True, "w_transposed": True}
     yield "128x256x64/3 whole bias fused pushed transposed", GluonTiling(128, 256, 64, 3), whole
     yield "64x256x64/4", GluonTiling(64, 256, 64, 4), {}
@@ -99,6 +105,7 @@ def gemms():
     copied = fused | {"OWN": True, "copy": True}
     yield "128x256x64/3 fused own copied", GluonTiling(128, 256, 64, 3), copied
     yield "128x192x64/4 fused own copied", GluonTiling(128, 192, 64, 4), copied
+    yield "192x192x64/3 fused own copied", GluonTiling(192, 192, 64, 3), copied
     yield "64x64x128/6 split 2 fused own copied", GluonTiling(64, 64, 128, 6, 2), copied
     yield "16x64x128/10 fused own copied", GluonTiling(16, 64, 128, 10), copied
     copied = fp8 | {"copy": True}

@@ -27,7 +27,7 @@ def name_of(t) -> str:
 
 @pytest.mark.parametrize(
     "table, machine, products, mean, most",
-    [("gemm_1xH200.csv", "h200x1", 56, 1.006, 1.12), ("gemm_1xH100.csv", "h100x2", 26, 1.015, 1.07)],
+    [("gemm_1xH200.csv", "h200x1", 56, 1.006, 1.12), ("gemm_1xH100.csv", "h100x2", 51, 1.01, 1.07)],
 )
 def test_the_choice_is_about_the_fastest_one_measured(table, machine, products, mean, most):
     from syncopate.kernels.gluon_tiles import ranked
@@ -64,6 +64,7 @@ def test_a_few_rows_are_shared_out_and_odd_shapes_have_tiles(programs):
         assert quickest(64, 2304, 7168, 132).split_k > 1
         assert all(quickest(m, 4096, 1792, 132).block_m <= 32 for m in (1, 16, 32))
         assert quickest(2048, 1536, 8192, 132).block_n == 192
+        assert quickest(2048, 2304, 7168, 132).block_m == 192
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -77,7 +78,8 @@ def test_products_of_operators_are_stated_with_the_tiles_of_a_strategy(transpose
         best = quickest(m, n, k, 132)
         chosen = Tiling(best.block_m, best.block_n, best.block_k, best.stages, -1, split_k=best.split_k)
         few, wide = Tiling(16, 64, 128, 10, -1), Tiling(64, 192, 64, 6, -1, split_k=2)
-        for tiling in (chosen, Tiling(128, 256, 64, 3, -1), Tiling(64, 64, 64, 4, -1), few, wide):
+        square = Tiling(192, 192, 64, 3, -1)
+        for tiling in (chosen, Tiling(128, 256, 64, 3, -1), Tiling(64, 64, 64, 4, -1), few, wide, square):
             product = Product(m, n, k, tiling, 132, transposed, gluon=True)
             a = torch.empty(m, k, dtype=torch.bfloat16)
             w = torch.empty(product.w_shape, dtype=torch.bfloat16)

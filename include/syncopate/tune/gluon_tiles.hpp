@@ -8,6 +8,7 @@
 //
 //     rows        16, 32: a wgmma multiplies 64 all the same, but only these are loaded, summed and stored
 //     columns     192: two wgmmas, of 128 and of 64, which read the rows of a twice
+//     192 x 192   fills a round where 128 x 256 just begins another one
 #pragma once
 
 #include <cstdint>

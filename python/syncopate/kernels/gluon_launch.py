@@ -17,7 +17,7 @@ MAX_SPLIT_TILES = _syncopate.tune.MOST_GLUON_SPLIT_TILES
 
 @dataclass(frozen=True)
 class GluonTiling:
-    """How gluon_matmul cuts a product. block_m: 16, 32 or 64 (one consumer), or 128 (two); block_n: 32 to 256, also 192;
+    """How gluon_matmul cuts a product. block_m: 16, 32 or 64 (one consumer), 128 (two) or 192 (three); block_n: 32 to 256, also 192;
     stages: blocks of K in the ring; split_k: programs that share a tile."""
 
     block_m: int
@@ -50,8 +50,9 @@ class GluonTiling:
         )
 
     def options(self) -> dict[str, int]:
-        """Launch options. Two consumers of 64 x 256 need 232 registers a thread: 168 for each of 12 warps are shared out."""
-        return {"num_warps": 4, "maxnreg": 168 if self.block_m == 128 else 255}
+        """Launch options. Two consumers of 64 x 256 need 232 registers a thread: 168 for each of 12 warps are shared out. Three of
+        64 x 192 need 152: 128 for each of 16."""
+        return {"num_warps": 4, "maxnreg": {128: 168, 192: 128}.get(self.block_m, 255)}
 
 
 def make_workspace(

@@ -1,6 +1,6 @@
 """The library's GEMM for Hopper, in Gluon: c = act(a @ b + bias), alone or following a schedule (a stated kernel).
 
-One block has up to four partitions, each of which walks the same slots:
+One block has up to five partitions, each of which walks the same slots:
 
     loader (1 warp)      awaits the slot, then fills a ring of STAGES pairs (rows of a, block of b) by TMA
     consumer (4 warps)   64 rows of the tile each: wgmma from the ring, epilogue in registers, rows into shared memory
@@ -58,7 +58,7 @@ def gluon_matmul(
     BLOCK_K: gl.constexpr,
     SPLIT_K: gl.constexpr,
     STAGES: gl.constexpr,
-    CONSUMERS: gl.constexpr,  # 1 or 2
+    CONSUMERS: gl.constexpr,  # 1 to 3
     GROUP_M: gl.constexpr,
     B_TRANSPOSED: gl.constexpr,
     GATED: gl.constexpr = False,  # c = act(a @ b[:, :N]) * (a @ b[:, N:])
@@ -162,7 +162,19 @@ def gluon_matmul(
     mbarrier.init(call.verdict_ready, count=1)
     mbarrier.init(call.arrived, count=1)
     mbarrier.init(call.summed, count=CONSUMERS)
-    if CONSUMERS == 2:
+    if CONSUMERS == 3:
+        gl.warp_specialize(
+            [
+                (consumer, (0, call)),
+                (consumer, (1, call)),
+                (consumer, (2, call)),
+                (loader, (call,)),
+                (storer, (call,)),
+            ],
+            [4, 4, 1, 1],
+            [152, 152, 40, 40],
+        )
+    elif CONSUMERS == 2:
         gl.warp_specialize(
             [(consumer, (0, call)), (consumer, (1, call)), (loader, (call,)), (storer, (call,))],
             [4, 1, 1],
