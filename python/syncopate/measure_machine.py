@@ -3,7 +3,8 @@
 One GPU gives the rates of products, by the library's Gluon kernel in many tiles and by the vendor's library
 (measure_products.py), of attention (measure_attention.py) and of its memory, and what launches and waits cost.
 Where there are two GPUs or more, two ranks measure what goes between them (measure_links.py): copies by size and direction, the
-chunk engine by number of blocks, and signals. What is not measured is kept from the nearest known machine. Each
+chunk engine by number of blocks, and signals; and whole calls (measure_calls.py): torch's collectives, and operators by strategies
+whose fixed costs nothing else shows. What is not measured is kept from the nearest known machine. Each
 figure's source says which of the two it is. The file is written by C++ (tune/machine.hpp), which checks it.
 """
 
@@ -21,10 +22,11 @@ from . import _syncopate
 from .standard_output import answering, interruptible
 
 ROUNDS = 9
-SECONDS = 110  # at most; what is not measured by then keeps its figure
-SECONDS_BETWEEN = 70  # of them, for what two ranks measure together
+SECONDS = 115  # at most; what is not measured by then keeps its figure
+SECONDS_BETWEEN = 80  # of them, for what two ranks measure together
+SECONDS_OF_CALLS = 40  # of these: then no further one begins
 SECONDS_OF_ATTENTION = 30  # which comes last
-STEPS_BETWEEN = 13
+STEPS_OF_LINKS = 14
 MIB = 1 << 20
 
 
@@ -225,67 +227,30 @@ def product_figures(
     return figures
 
 
-def copy_times(torch: Any, progress: Progress) -> dict[tuple[str, int], float]:
-    """(direction, bytes) → µs of a copy between two GPUs by a copy engine of the one that asks for it, and of two in a row
-    ("again") less one."""
-    times: dict[tuple[str, int], float] = {}
-    for direction in ("push", "pull"):
-        for size in (64 << 10, MIB, 16 * MIB, 256 * MIB):
-            here = torch.empty(size, dtype=torch.uint8, device="cuda:0")
-            there = torch.empty(size, dtype=torch.uint8, device="cuda:1")
-            source, target = (here, there) if direction == "push" else (there, here)
-            if progress.in_time:
-                times[direction, size] = copy_us(torch, target, source, 1)
-                if direction == "push" and size == 64 << 10:
-                    times["again", size] = copy_us(torch, target, source, 2) - times[direction, size]
-            progress.step(f"{direction} {size >> 10} KiB")
-    return times
-
-
-def copy_us(torch: Any, target: Any, source: Any, count: int) -> float:
-    measured = []
-    for _ in range(ROUNDS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(200_000)
-        begin.record()
-        for _ in range(count):
-            target.copy_(source, non_blocking=True)
-        end.record()
-        torch.cuda.synchronize()
-        measured.append(1e3 * begin.elapsed_time(end))
-    return statistics.median(measured)
-
-
-def link_figures(times: dict[tuple[str, int], float]) -> dict[str, float]:
-    """Of the topology: what a copy takes to start, and its rate. Half of the small one's time beyond its bytes counts as the
-    end of a copy."""
-    of = {
-        direction: {s: us for (d, s), us in times.items() if d == direction} for direction in ("push", "pull")
-    }
-    if len(of["push"]) < 2:
-        return {}
-    (small, small_us), *_, (large, large_us) = sorted(of["push"].items())
-    made = {"gbps": (large - small) / max(large_us - small_us, 1e-3) / 1e3, "push_us": max(0.5, small_us - 2)}
-    if of["pull"]:
-        made["pull_us"] = max(0.5, of["pull"][min(of["pull"])] - 2)
-    if ("again", small) in times:
-        made["repeat_us"] = max(0.1, times["again", small])
-    return made
-
-
 def between_two(seconds: float) -> dict[str, Any]:
     """By two ranks of this machine, before this process uses CUDA."""
-    from .group import of_folder
-    from .measure_links import between_ranks
+    from .measure_links import Ranks, between_ranks
+    from .ops.operator import members_of
     from .ranks import Place, run
+    from .strategy.choose import runs_gluon
 
     def work(place: Place) -> dict[str, Any]:
         import torch
+        import torch.distributed as dist
+
+        from .measure_calls import CALLS, COLLECTIVES, calls_timed, library_tables
 
         torch.cuda.set_device(place.rank)
-        group = of_folder(place.folder, place.rank, place.size, place.run_id, "cuda", place.rank)
-        progress = Progress(STEPS_BETWEEN, seconds)
-        return between_ranks(group, progress.step if place.rank == 0 else lambda _: None)
+        dist.init_process_group(
+            "nccl", init_method=f"file://{place.folder}/torch", rank=place.rank, world_size=place.size
+        )
+        ranks = Ranks(members_of(None, "cuda"))
+        progress = Progress(STEPS_OF_LINKS + len(COLLECTIVES) + len(CALLS), seconds)
+        say = progress.step if place.rank == 0 else lambda _: None
+        found = between_ranks(ranks, say)
+        found["tables"] |= library_tables(ranks, say)
+        found["calls"] = calls_timed(ranks, say, runs_gluon("cuda"), SECONDS_OF_CALLS)
+        return found
 
     return run(2, work, timeout=seconds)[0]
 
@@ -326,15 +291,13 @@ def main() -> int:
             between = between_two(SECONDS_BETWEEN)
         except RankError as error:
             print(f"between GPUs nothing was measured: {error}", file=sys.stderr)
-    peers = count > 1 and torch.cuda.can_device_access_peer(0, 1)
     gluon = runs_gluon("cuda")
     attention = attention_runs(gluon, HEAD_DIMS)
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     products = gluon_runs(sms) if gluon else []
-    steps = 4 + 2 + 4 + (8 if peers else 0) + len(LIBRARY_SHAPES) + len(products) + len(attention)
+    steps = 4 + 2 + 4 + len(LIBRARY_SHAPES) + len(products) + len(attention)
     progress = Progress(steps, SECONDS - (time.monotonic() - begin))
     figures = local_figures(torch, progress) | between.get("figures", {})
-    links = link_figures(copy_times(torch, progress)) if peers else {}
     progress.kept = SECONDS_OF_ATTENTION
     by_library = library_products(torch, progress)
     timed = gluon_products(torch, progress, products)
@@ -344,7 +307,8 @@ def main() -> int:
     measured = {
         "figures": {name: {"value": value, "source": source} for name, (value, source) in figures.items()},
         "tables": between.get("tables", {}) | tables,
-        "links": links | {name: us for name, us in between.get("links", {}).items() if us},
+        "links": {name: us for name, us in between.get("links", {}).items() if us},
+        "calls": between.get("calls", []),
         "products": timed,
         "library_products": by_library,
     }

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from .kernels.gluon_launch import GluonTiling
 from .kernels.gluon_tiles import ranked
 
-#: M, N, K: few rows and many, weights that a cache holds and others, whole rounds of tiles and not.
+#: M, N, K: few rows and many, weights that a cache holds and others, whole rounds of tiles and not, one round and several.
 SHAPES = (
     (16, 3584, 8192),
     (64, 4096, 4096),
@@ -23,6 +23,7 @@ SHAPES = (
     (512, 6144, 12288),
     (1024, 2304, 7168),
     (2048, 4096, 4096),
+    (4096, 4096, 1024),
 )
 #: By the vendor's library: the same, and calls so small that little but the call is left.
 LIBRARY_SHAPES = (

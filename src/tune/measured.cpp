@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "syncopate/names.hpp"
+#include "syncopate/tune/choose.hpp"
 #include "syncopate/tune/gluon_tiles.hpp"
 
 namespace syncopate::tune {
@@ -16,11 +17,15 @@ bool is_positive(const nlohmann::json& value) {
     return value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() > 0;
 }
 
+bool is_figure(std::string_view name) {
+    return std::ranges::any_of(
+        machine_figures(), [&](const FigureRow& row) { return row.figure != nullptr && row.name == name; });
+}
+
 Status read_figures(const nlohmann::json& figures, Measurement& made) {
     for (const auto& [name, entry] : figures.items()) {
-        bool known = false;
-        for (const FigureRow& row : machine_figures()) known |= row.figure != nullptr && row.name == name;
-        if (!known) return Error{fmt::format("figures.{}: is no figure of a machine", escaped(name))};
+        if (!is_figure(name))
+            return Error{fmt::format("figures.{}: is no figure of a machine", escaped(name))};
         if (!entry.is_object() || !entry.contains("value") || !is_positive(entry["value"]) ||
             !entry.contains("source") || !entry["source"].is_string())
             return Error{fmt::format("figures.{}: expected a positive value and its source", escaped(name))};
@@ -88,6 +93,35 @@ Status read_products(const nlohmann::json& read, const char* name, bool tiled,
     return Done{};
 }
 
+Result<TimedCall> call_from(const nlohmann::json& entry) {
+    if (!entry.is_array() || entry.size() != 4 ||
+        !std::all_of(entry.begin(), entry.end() - 1, [](const auto& value) { return value.is_string(); }) ||
+        !is_positive(entry[3]))
+        return Error{"expected a figure, a problem, a strategy, and a time that is positive"};
+    TimedCall call{.figure = entry[0].get<std::string>(), .us = entry[3].get<double>()};
+    if (!is_figure(call.figure))
+        return Error{fmt::format("{}: is no figure of a machine", escaped(call.figure))};
+    Result<Problem> problem = parse_problem(entry[1].get<std::string>());
+    if (!problem) return problem.error();
+    Result<Strategy> strategy = strategy_from_json(entry[2].get<std::string>(), "the strategy");
+    if (!strategy) return strategy.error();
+    call.problem = *std::move(problem);
+    call.strategy = *std::move(strategy);
+    return call;
+}
+
+Status read_calls(const nlohmann::json& read, std::vector<TimedCall>& calls) {
+    if (!read.contains("calls")) return Done{};
+    const auto& list = read["calls"];
+    if (!list.is_array()) return Error{"calls: expected a list"};
+    for (std::size_t at = 0; at < list.size(); ++at) {
+        Result<TimedCall> call = call_from(list[at]);
+        if (!call) return Error{fmt::format("calls[{}]: {}", at, call.error().message)};
+        calls.push_back(*std::move(call));
+    }
+    return Done{};
+}
+
 using Figures = std::map<std::string, MeasuredFigure, std::less<>>;
 
 void add(const ProductFit& fit, const std::string& of, Figures& figures) {
@@ -128,7 +162,8 @@ Result<Measurement> measurement_from_json(std::string_view text) {
         if (!tables) return tables.error();
     }
     for (const Status& products : {read_products(read, "products", true, made.products),
-                                   read_products(read, "library_products", false, made.library_products)}) {
+                                   read_products(read, "library_products", false, made.library_products),
+                                   read_calls(read, made.calls)}) {
         if (!products) return products.error();
     }
     if (!read.contains("links")) return made;
@@ -161,7 +196,8 @@ Result<Machine> machine_of(const Measurement& measurement) {
                                 measurement.device);
     Figures figures = measurement.figures;
     add_fitted(measurement, machine, figures);
-    bool all = true;
+    for (const TimedCall& call : measurement.calls)
+        figures.erase(call.figure);  // starts at the other machine's
     for (const FigureRow& row : machine_figures()) {
         const auto measured = figures.find(row.name);
         std::string& source = machine.sources[std::string(row.name)];
@@ -174,7 +210,6 @@ Result<Machine> machine_of(const Measurement& measurement) {
             source = "measured here: " + table->second.source;
         } else {
             source = fmt::format("that of {}: {}", other, source);
-            all = false;
         }
     }
     if (measurement.link_gbps) {
@@ -194,7 +229,13 @@ Result<Machine> machine_of(const Measurement& measurement) {
         machine.topology.about =
             measurement.link_gbps ? "links measured here, the rest " + other : "that of " + other;
     }
-    machine.measured = all;
+    for (const auto& [name, fit] : fit_calls(measurement.calls, machine)) {
+        const auto row = std::ranges::find(machine_figures(), std::string_view(name), &FigureRow::name);
+        machine.rates.*row->figure = fit.value;
+        machine.sources[name] = "measured here: " + fit.source;
+    }
+    machine.measured = std::ranges::none_of(
+        machine.sources, [](const auto& figure) { return figure.second.starts_with("that of "); });
     return machine;
 }
 

@@ -124,14 +124,39 @@ def links() -> None:
 
     if dist.get_backend() == "gloo":
         measure_links.ROUNDS, measure_links.SIZES = 2, (256, 1024)
-    found = measure_links.between_ranks(
-        members_of(None, "cuda"), lambda _: None, dist.get_backend() == "gloo"
-    )
+    ranks = measure_links.Ranks(members_of(None, "cuda"))
+    found = measure_links.between_ranks(ranks, lambda _: None, dist.get_backend() == "gloo")
     blocks = [point[0] for point in found["tables"].get("engine_gbps", {"points": []})["points"]]
     expect(bool(blocks) and blocks == sorted(blocks), f"{found}")
     if rank() == 0:
         print(found)
 
 
+def whole_calls() -> None:
+    """Of each figure a call is timed whose estimate depends on it. The vendor's collectives take a GPU a rank."""
+    import json
+
+    from syncopate import measure_calls, measure_links
+    from syncopate._syncopate import tune
+    from syncopate.strategy.choose import runs_gluon
+
+    ranks = measure_links.Ranks(members_of(None, "cuda"))
+    timed = measure_calls.calls_timed(ranks, lambda _: None, runs_gluon("cuda"), 100)
+    expect(len(timed) == len(measure_calls.CALLS), f"only {[call[0] for call in timed]} were timed")
+    for figure, problem, strategy, us in timed:
+        if rank() == 0:
+            print(f"{figure:18} {us:7.1f} us, estimated {tune.estimate(problem, strategy)['us']:7.1f}")
+        expect(us > 0 and json.loads(strategy), f"{figure} of {problem}")
+    if dist.get_backend() == "gloo":
+        return
+    for name, table in measure_calls.library_tables(ranks, lambda _: None).items():
+        sent, took = zip(*table["points"], strict=True)
+        expect(sorted(sent) == list(sent) and took[-1] > took[0] > 0, f"{name}: {table}")
+        if rank() == 0:
+            print(name, [[round(mib, 3), round(us, 1)] for mib, us in table["points"]])
+
+
 if __name__ == "__main__":
-    sys.exit(run({"searched": searched, "read": read, "fused": fused, "links": links}))
+    sys.exit(
+        run({"searched": searched, "read": read, "fused": fused, "links": links, "whole calls": whole_calls})
+    )

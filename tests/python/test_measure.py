@@ -7,10 +7,13 @@ import pytest
 from conftest import ROOT
 
 pytest.importorskip("triton")
-
+import torch  # noqa: E402
 from syncopate import _syncopate, measure_products  # noqa: E402
 from syncopate.kernels.gluon_tiles import ranked  # noqa: E402
 from syncopate.measure_attention import HEADS, ROWS, Run, measured, runs, tables  # noqa: E402
+from syncopate.measure_calls import CALLS, CallRun  # noqa: E402
+from syncopate.strategy import Problem  # noqa: E402
+from syncopate.strategy.choose import key_of, to_json  # noqa: E402
 
 SIZES = (64, 128, 256)
 SMS = 132
@@ -114,6 +117,44 @@ def test_the_vendors_figures_are_fitted_to_what_was_timed(tmp_path):
     assert figures["library_call_us"]["value"] == pytest.approx(20, rel=0.15)
     for name in ("library_load_gbps", "library_tile_us", "library_call_us"):
         assert f"fitted to the times of {len(shapes)} products of the vendor's" in figures[name]["source"]
+
+
+def problem_key(run: CallRun) -> str:
+    return key_of(Problem(run.operator, *run.extents, torch.bfloat16, ranks=2, num_sms=SMS))
+
+
+@pytest.mark.parametrize("run", CALLS, ids=lambda run: run.figure)
+@pytest.mark.parametrize("machine", ["h100x2", "h200x2"])
+def test_a_timed_call_is_legal_and_its_estimate_depends_on_its_figure(run, machine, tmp_path):
+    known = json.loads((ROOT / "share" / "machines" / f"{machine}.json").read_text())
+    path, took = tmp_path / "machine.json", []
+    for times in (1, 2):
+        other = known["figures"][run.figure] | {"value": times * known["figures"][run.figure]["value"]}
+        path.write_text(json.dumps(known | {"figures": known["figures"] | {run.figure: other}}))
+        made = _syncopate.tune.estimate(problem_key(run), to_json(run.strategy), str(path))
+        assert not made["objection"]
+        took.append(made["us"])
+    assert abs(took[1] / took[0] - 1) > 0.02
+
+
+def test_figures_are_set_by_the_calls_that_show_them(tmp_path):
+    """On a GPU like an H200, whose calls take what one of H100s is estimated to."""
+    calls = [
+        [
+            run.figure,
+            key := problem_key(run),
+            _syncopate.tune.complete(key, to_json(run.strategy), "h200x2"),
+            _syncopate.tune.estimate(key, to_json(run.strategy), "h100x2")["us"],
+        ]
+        for run in CALLS
+    ]
+    path = tmp_path / "machine.json"
+    _syncopate.tune.measured_machine("NVIDIA H200", 2, SMS, json.dumps({"calls": calls}), str(path))
+    figures = json.loads(path.read_text())["figures"]
+    for figure, key, strategy, us in calls:
+        assert f"measured here: {key} by " in figures[figure]["source"]
+        made = _syncopate.tune.estimate(key, strategy, str(path))["us"]
+        assert made == pytest.approx(us, rel=0.1) or "off with the nearest one" in figures[figure]["source"]
 
 
 def test_a_product_by_the_vendors_library_is_one_call():

@@ -13,6 +13,8 @@
 #include <sstream>
 #include <tuple>
 
+#include "syncopate/tune/choose.hpp"
+#include "syncopate/tune/estimate.hpp"
 #include "syncopate/tune/gluon_tiles.hpp"
 #include "syncopate/tune/measured.hpp"
 #include "syncopate/tune/product_fit.hpp"
@@ -237,7 +239,7 @@ TEST(Measured, TakesTheFittedFiguresOfEnoughProducts) {
         return measurement_from_json(fmt::format(R"({{"products": {}}})", products)).error().message;
     };
     EXPECT_EQ(refusal("[[64, 64, 64, 48, 64, 128, 6, 1, 9.5]]"),
-              "products[0]: the Gluon kernel's tiles have 16, 32, 64 or 128 rows, not 48");
+              "products[0]: the Gluon kernel's tiles have 16, 32, 64, 128 or 192 rows, not 48");
     for (const char* wrong : {"[[64, 64]]", "[[64, 64, 64, 64, 64, 128, 6, 1, 0]]", "[3]",
                               "[[64.5, 64, 64, 64, 64, 128, 6, 1, 9]]"})
         EXPECT_TRUE(refusal(wrong).starts_with("products[0]: expected M, N, K, block_m")) << wrong;
@@ -245,6 +247,68 @@ TEST(Measured, TakesTheFittedFiguresOfEnoughProducts) {
     EXPECT_EQ(
         measurement_from_json(R"({"library_products": [[64, 64, 64, 9.5], [64, 64, 9.5]]})").error().message,
         "library_products[1]: expected M, N, K, and a time, all positive");
+}
+
+TimedCall timed_call(const Machine& machine, const char* figure, const char* problem, const char* strategy) {
+    TimedCall call{.figure = figure, .problem = parse_problem(problem, 2, 132).value()};
+    call.strategy = complete(call.problem, machine, strategy_from_json(strategy).value());
+    call.us = estimate(call.problem, machine, call.strategy).us;
+    return call;
+}
+
+TEST(CallFit, FindsTheFiguresThatTheCallsWereMadeWith) {
+    const Machine start = *find_machine("h200x2");
+    Machine other = start;
+    other.rates.fused_us *= 1.7;
+    other.rates.kernel_sums_us /= 2;
+    other.rates.kernel_sums_gbps *= 0.6;
+    other.rates.sum_us *= 5;  // further than a figure goes
+    const std::vector<TimedCall> timed{
+        timed_call(other, "fused_us", "all_gather_matmul:M=256,N=1792,K=4096",
+                   R"({"backend": "tma_dedicated"})"),
+        timed_call(other, "kernel_sums_us", "matmul_reduce_scatter:M=128,N=4096,K=1792",
+                   R"({"kernel": "gluon", "kernel_sums": true})"),
+        timed_call(other, "kernel_sums_gbps", "matmul_all_reduce:M=512,N=4096,K=1792",
+                   R"({"kernel": "gluon", "kernel_sums": true, "one_step": true})"),
+        timed_call(other, "sum_us", "matmul_reduce_scatter:M=1024,N=4096,K=1792",
+                   R"({"backend": "copy_engine", "split": 1})")};
+    const auto found = fit_calls(timed, start);
+    ASSERT_EQ(found.size(), timed.size());
+    EXPECT_NEAR(found.at("fused_us").value / other.rates.fused_us, 1, 1e-3);
+    // A sum of few rows has a share that its rate makes, which another call sets.
+    EXPECT_LT(found.at("kernel_sums_us").value, start.rates.kernel_sums_us);
+    EXPECT_LT(found.at("kernel_sums_gbps").value, start.rates.kernel_sums_gbps);
+    EXPECT_NEAR(found.at("sum_us").value / start.rates.sum_us, 4, 1e-3);
+    EXPECT_NE(found.at("sum_us").source.find("% off with the nearest one"), std::string::npos);
+    EXPECT_EQ(found.at("fused_us").source.find("% off"), std::string::npos) << found.at("fused_us").source;
+}
+
+TEST(Measured, TakesFiguresFromCallsAndRefusesWhatIsNone) {
+    const auto read = [](const char* calls) {
+        return measurement_from_json(
+            fmt::format(R"({{"figures": {{"sum_us": {{"value": 300, "source": "x"}}}},
+                                                     "calls": {}}})",
+                        calls));
+    };
+    Result<Measurement> measurement = read(
+        R"([["sum_us", "matmul_reduce_scatter:M=1024,N=4096,K=1792,ranks=2,sms=132",
+             "{\"backend\": \"copy_engine\", \"split\": 1, \"tiles\": [{\"block_m\": 128, \"block_n\": 256, \"block_k\": 64, \"stages\": 4}]}", 60]])");
+    ASSERT_TRUE(measurement) << measurement.error().to_string();
+    measurement->device = "NVIDIA H200";
+    measurement->devices = 2;
+    measurement->num_sms = 132;
+    const Machine machine = machine_of(*measurement).value();
+    EXPECT_LT(machine.rates.sum_us, 300) << "the call counts";
+    EXPECT_TRUE(machine.sources.at("sum_us").starts_with("measured here: matmul_reduce_scatter:M=1024"))
+        << machine.sources.at("sum_us");
+    const auto refusal = [&](const char* calls) { return read(calls).error().message; };
+    EXPECT_EQ(refusal("3"), "calls: expected a list");
+    EXPECT_EQ(refusal(R"([["sum_us", "x", "{}"]])"),
+              "calls[0]: expected a figure, a problem, a strategy, and a time that is positive");
+    EXPECT_EQ(refusal(R"([["speed", "x", "{}", 1]])"), "calls[0]: speed: is no figure of a machine");
+    EXPECT_TRUE(refusal(R"([["sum_us", "x", "{}", 1]])").starts_with("calls[0]: ")) << "an unknown operator";
+    EXPECT_TRUE(refusal(R"([["sum_us", "all_gather_matmul:M=64,N=64,K=64", "{\"speed\": 1}", 1]])")
+                    .starts_with("calls[0]: "));
 }
 
 TEST(Measured, TakesWhatWasMeasuredAndMarksTheRest) {
