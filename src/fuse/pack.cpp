@@ -47,11 +47,45 @@ Run simulate_run(const std::vector<double>& times, const std::vector<double>& re
 
 /// The shorter of the two runs; `make_take` gives a fresh `take` for each.
 template <typename MakeTake>
-std::vector<std::int64_t> fill_slots(const std::vector<double>& times, const std::vector<double>& ready,
-                                     std::int64_t num_programs, const MakeTake& make_take) {
+Run fill_slots(const std::vector<double>& times, const std::vector<double>& ready, std::int64_t num_programs,
+               const MakeTake& make_take) {
     Run first = simulate_run(times, ready, num_programs, false, make_take());
     Run second = simulate_run(times, ready, num_programs, true, make_take());
-    return second.end < first.end ? std::move(second.slots) : std::move(first.slots);
+    return second.end < first.end ? std::move(second) : std::move(first);
+}
+
+/// Each tile, the longest first, goes to the program that has least to do of those with a slot left, so that
+/// no program gets two long ones that another one has room for; a program's tiles run as they arrive.
+Run share_out(const std::vector<double>& times, const std::vector<double>& ready, std::int64_t num_programs) {
+    const auto num_tiles = static_cast<std::int64_t>(times.size());
+    std::vector<std::int64_t> tiles(times.size());
+    std::iota(tiles.begin(), tiles.end(), 0);
+    std::ranges::stable_sort(tiles, {},
+                             [&](std::int64_t tile) { return std::pair(-times[tile], ready[tile]); });
+    using Open = std::tuple<double, std::int64_t, std::int64_t>;  // what it has to do, -(slots left), program
+    std::priority_queue<Open, std::vector<Open>, std::greater<>> open;
+    for (std::int64_t program = 0; program < std::min(num_programs, num_tiles); ++program)
+        open.emplace(0.0, -((num_tiles - 1 - program) / num_programs + 1), program);
+    std::vector<std::vector<std::int64_t>> of_program(static_cast<std::size_t>(num_programs));
+    for (const std::int64_t tile : tiles) {
+        const auto [load, left, program] = open.top();
+        open.pop();
+        of_program[program].push_back(tile);
+        if (left < -1) open.emplace(load + times[tile], left + 1, program);
+    }
+    Run run{std::vector<std::int64_t>(times.size(), -1)};
+    for (std::int64_t program = 0; program < num_programs; ++program) {
+        std::ranges::stable_sort(of_program[program], {}, [&](std::int64_t tile) { return ready[tile]; });
+        double end = 0;
+        std::int64_t slot = program;
+        for (const std::int64_t tile : of_program[program]) {
+            run.slots[slot] = tile;
+            slot += num_programs;
+            end = std::max(end, ready[tile]) + times[tile];
+        }
+        run.end = std::max(run.end, end);
+    }
+    return run;
 }
 
 }  // namespace
@@ -85,7 +119,9 @@ std::vector<std::int64_t> pack_tiles(const std::vector<double>& times, const std
             return first->tiles[first->next++];
         };
     };
-    return fill_slots(times, ready, num_programs, make_take);
+    Run greedy = fill_slots(times, ready, num_programs, make_take);
+    Run shared = share_out(times, ready, num_programs);
+    return shared.end < greedy.end ? std::move(shared.slots) : std::move(greedy.slots);
 }
 
 std::vector<std::int64_t> pack_by_deadline(const std::vector<double>& times,
@@ -96,9 +132,10 @@ std::vector<std::int64_t> pack_by_deadline(const std::vector<double>& times,
     std::stable_sort(tiles.begin(), tiles.end(), [&](std::int64_t a, std::int64_t b) {
         return std::pair(deadlines[a], -times[a]) < std::pair(deadlines[b], -times[b]);
     });
-    return fill_slots(times, std::vector<double>(times.size(), 0.0), num_programs, [&] {
+    Run run = fill_slots(times, std::vector<double>(times.size(), 0.0), num_programs, [&] {
         return [&tiles, next = std::size_t{0}](double) mutable { return tiles[next++]; };
     });
+    return std::move(run.slots);
 }
 
 }  // namespace syncopate::fuse

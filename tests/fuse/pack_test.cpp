@@ -71,6 +71,20 @@ TEST(Pack, BeatsDealingOutByArrival) {
 
 // A GEMM of 512 x 12288 in 132 wide and 120 narrow tiles on 132 programs, half of the rows due first: one of
 // each for every program, or a wide one alone.
+// A GEMM of 768 x 6144 in 132 wide and 24 narrow tiles on 132 programs, of which half the rows arrive:
+// whoever takes a narrow tile rather than wait has no slot after it.
+TEST(Pack, GivesNoProgramTwoLongTilesWhereEachHasRoomForOne) {
+    std::vector<double> times;
+    std::vector<double> ready;
+    for (int column = 0; column < 26; ++column) {
+        for (int row = 0; row < 6; ++row) {
+            times.push_back(column < 22 ? 130 : 65);
+            ready.push_back(row < 3 ? 0 : 41);
+        }
+    }
+    EXPECT_EQ(makespan(pack_tiles(times, ready, 132), times, ready, 132), 195);
+}
+
 TEST(Pack, GivesAProgramWithOneTileLessALongOne) {
     std::vector<double> times;
     Tiles deadlines;

@@ -12,6 +12,10 @@
 //
 //      program 0 | wide  wide  wide  narrow |          slots 0, P, 2P, 3P
 //      program 1 | narrow  wide  wide  wide |          slots 1, P + 1, …
+//
+//   A program that takes a short tile rather than wait may have no slot after it, while others get two long
+//   ones. So tiles are also shared out by length alone, each program's in order of arrival, and the run that
+//   ends first is kept.
 #pragma once
 
 #include <cstdint>
