@@ -153,7 +153,8 @@ def backends(shapes: Shapes, gpus: str) -> str:
 
 def host_time(shapes: Shapes, gpus: str) -> str:
     """Of an eager call: the host's time."""
-    report = json.loads((results.RESULTS / f"host_time_{gpus}xH200.json").read_text())
+    machine = gpus if "x" in gpus else f"{gpus}xH200"
+    report = json.loads((results.RESULTS / f"host_time_{machine}.json").read_text())
     rows = []
     for e in report["table"]:
         ours, torch = e["ours_us"], e["pair_us"]

@@ -44,17 +44,22 @@ PLAIN = work.Tiling(128, 256, 64, 8, 3)
 FEW = work.Tiling(64, 128, 128, 4, 4)
 
 
+def is_halved(tile: GluonTiling) -> bool:
+    """Whether the kernel has tiles of half as many columns."""
+    return tile.block_n in ((128, 256) if tile.block_m >= 64 else (64,))
+
+
 def tilings(one: library.LibraryWork, programs: int) -> list[tuple[GluonTiling, ...]]:
-    """For each product the quickest one by the estimate, the next, and two wide ones for all."""
+    """For each product the three quickest ones by the estimate, and two wide ones for all."""
     found: list[tuple[GluonTiling, ...]] = []
-    for place in range(2):
+    for place in range(3):
         pair = []
         for product in one.products:
             m, n, k = product.shape
-            tile = ranked(m, n * (1 + product.gated), k, programs)[place][0]
-            if product.gated:
-                tile = replace(tile, block_n=max(64, 1 << (tile.block_n.bit_length() - 2)))
-            pair.append(library.fitting(tile, product.gated))
+            tiles = [tile for tile, _ in ranked(m, n * (1 + product.gated), k, programs)]
+            if product.gated:  # two blocks of w that are half as wide
+                tiles = [replace(t, block_n=t.block_n // 2) for t in tiles if is_halved(t)]
+            pair.append(library.fitting(tiles[min(place, len(tiles) - 1)], product.gated))
         found.append(tuple(pair))
     if one.products[0].shape[0] > 256:
         wide = [GluonTiling(128, 128 if p.gated else 256, 64, 4 if p.gated else 3) for p in one.products]

@@ -45,6 +45,16 @@ def start(rank: int, size: int, store: str) -> None:
         pass  # its peers say so themselves
 
 
+def command_name() -> str:
+    """What was started: a script of this checkout, or the command."""
+    script = Path(sys.argv[0])
+    return (
+        "syncopate bench"
+        if script.parent.name == "bench" and script.stem == "__main__"
+        else f"python {script}"
+    )
+
+
 def machine_facts() -> dict[str, Any]:
     """What a report says about where it was measured."""
     size = dist.get_world_size()
@@ -53,7 +63,7 @@ def machine_facts() -> dict[str, Any]:
         "machine": f"{size} x {torch.cuda.get_device_name()}" if gpu else f"{size} host ranks",
         "date": datetime.date.today().isoformat(),
         "torch": torch.__version__,
-        "command": " ".join(["syncopate bench", *sys.argv[1:]]),
+        "command": " ".join([command_name(), *sys.argv[1:]]),
     }
     if gpu:
         facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
