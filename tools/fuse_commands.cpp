@@ -64,7 +64,7 @@ template <typename T>
 T or_fail_of_plan(Result<T> result, const FuseOptions& options) {
     if (result) return *std::move(result);
     Error error = result.error();
-    const bool of_plan = error.location.rank >= 0 || error.message.starts_with("the plan has ");
+    const bool of_plan = error.location.rank >= 0 || error.location.of_plan;
     if (of_plan && error.location.file.empty() && options.plans.size() == 1)
         error.location.file = options.plans.front();
     fail(error);

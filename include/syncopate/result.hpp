@@ -17,6 +17,7 @@ struct Location {
     std::int32_t column = 0;  ///< 1-based; 0 when unknown
     std::int32_t rank = -1;   ///< of a plan; -1 when the error is not about one rank
     std::int32_t op = -1;     ///< index in that rank's list; -1 when it is not about one op
+    bool of_plan = false;     ///< about a plan as a whole: who read it from a file knows which one
 
     /// "file:line:col", "rank R op I", or "" — the parts that are known.
     [[nodiscard]] std::string to_string() const;

@@ -151,7 +151,9 @@ Result<fuse::StagedProgram> analyse_stages(std::vector<StageText> stages, plan::
     for (StageText& stage : stages) {
         for (const auto& [param, tensor_name] : stage.bindings) {
             const auto tensor = program.plan.find_tensor(tensor_name);
-            if (!tensor) return Error{"the plan has no tensor " + tensor_name + " to bind " + param + " to"};
+            if (!tensor)
+                return Error{"the plan has no tensor " + tensor_name + " to bind " + param + " to",
+                             {.of_plan = true}};
             stage.arguments.tensors.try_emplace(
                 param, kernel::TensorArgument{
                            program.plan.tensors[*tensor].shape, {}, program.plan.tensors[*tensor].dtype, {}});

@@ -49,8 +49,9 @@ Status check_bindings(const BoundKernel& program) {
             std::string names;
             for (const plan::Tensor& tensor : program.plan.tensors)
                 names += (names.empty() ? "" : ", ") + tensor.name;
-            return Error{"the plan has no tensor " + tensor_name + " to bind " + name + " to; it has " +
-                         names};
+            return Error{
+                "the plan has no tensor " + tensor_name + " to bind " + name + " to; it has " + names,
+                {.of_plan = true}};
         }
         const plan::Tensor& tensor = program.plan.tensors[*index];
         const auto argument = kernel.arguments.tensors.find(name);

@@ -305,7 +305,8 @@ Result<Simulation> simulate(const Plan& plan, const Topology& topology, const Si
     std::vector<Finding> findings = check_outline(plan);
     if (findings.empty() && plan.num_ranks() > topology.num_devices()) {
         return Error{fmt::format("the plan has {} ranks, but topology {} has {} devices", plan.num_ranks(),
-                                 topology.name, topology.num_devices())};
+                                 topology.name, topology.num_devices()),
+                     {.of_plan = true}};
     }
     CollectiveMatch collectives;
     if (findings.empty()) {
