@@ -90,8 +90,14 @@ private:
             const double flops = 2.0 * tile_.block_m * tile_.block_n * static_cast<double>(shape_.k);
             const double sustained =
                 flops / tile_.split_k / (rates_.sm_tflops * faster(problem_.dtype) * kFlopsPerUs);
-            return std::max(gluon_tile_us(machine_, problem_.operands(), tile_, shape_.k),
-                            sustained + rates_.gluon_tile_us);
+            const double made = std::max(gluon_tile_us(machine_, problem_.operands(), tile_, shape_.k),
+                                         sustained + rates_.gluon_tile_us);
+            // Where tiles follow arrivals, or chunks that leave, neighbours no longer load the same blocks at
+            // once, and the L2 cache answers each by itself: no faster than the plain kernel's loads.
+            if (strategy_.placement != Placement::fused || grid_.tiles() <= at_once()) return made;
+            const double bytes = problem_.item() * (tile_.block_m + tile_.block_n) *
+                                 static_cast<double>(shape_.k) / tile_.split_k;
+            return std::max(made, bytes / (rates_.sm_load_gbps * kBytesPerUs) + rates_.gluon_tile_us);
         }
         return tile_us(machine_, problem_.dtype, tile_, width, shape_.k);
     }

@@ -668,5 +668,26 @@ TEST(Choose, OfFp8SendsBytesOfWhatItMoves) {
     EXPECT_GT(made, 0.9 * moved("matmul_reduce_scatter:M=8192,N=4096,K=8192"));
 }
 
+// Of the Gluon kernel alone neighbours load the same blocks at once.
+TEST(Estimate, OfGluonTilesThatFollowArrivalsLoadsNoFasterThanThePlainKernel) {
+    const Problem problem = problem_of("all_gather_matmul:M=3072,N=2048,K=10240", 2);
+    const TileConfig tile{.block_m = 128, .block_n = 128, .block_k = 64, .stages = 5};
+    Machine machine = *find_machine("h100x2");
+    const auto fused = [&](const Problem& of) {
+        return estimate(of, machine,
+                        complete(of, machine, {.kernel = ProductKernel::gluon, .tiles = {tile}}));
+    };
+    const double rounds = 3, bytes = 2.0 * (128 + 128) * 10240;
+    const double before = fused(problem).compute;
+    EXPECT_NEAR(before, rounds * (bytes / (1e3 * machine.rates.sm_load_gbps) + machine.rates.gluon_tile_us),
+                1);
+    EXPECT_LT(gluon_product_us(machine, {}, {3072, 2048, 10240}, tile, 132), 0.92 * before);
+    const Problem one_round = problem_of("all_gather_matmul:M=1024,N=2048,K=10240", 2);
+    const double kept = fused(one_round).compute;
+    machine.rates.sm_load_gbps /= 2;
+    EXPECT_NEAR(fused(problem).compute / before, 2, 0.1);
+    EXPECT_DOUBLE_EQ(fused(one_round).compute, kept);
+}
+
 }  // namespace
 }  // namespace syncopate::tune
