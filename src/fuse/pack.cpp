@@ -4,7 +4,6 @@
 #include <cmath>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <queue>
 #include <tuple>
 #include <utility>
@@ -12,13 +11,60 @@
 namespace syncopate::fuse {
 namespace {
 
+/// Tiles of about one cost, in the order in which they are to run.
+struct Queue {
+    std::vector<std::int64_t> tiles;
+    std::size_t next = 0;
+    double time = 0;  ///< of one tile, at most
+
+    [[nodiscard]] bool empty() const { return next == tiles.size(); }
+    [[nodiscard]] std::int64_t first() const { return tiles[next]; }
+};
+
+/// The longest tiles first.
+std::vector<Queue> queues_of(const std::vector<double>& times) {
+    std::map<long, Queue, std::greater<>> queues;
+    for (std::size_t tile = 0; tile < times.size(); ++tile) {
+        const long cost = std::lround(4 * std::log2(std::max(times[tile], 1e-3)));  // steps of 19 %
+        Queue& queue = queues[cost];
+        queue.tiles.push_back(static_cast<std::int64_t>(tile));
+        queue.time = std::max(queue.time, times[tile]);
+    }
+    std::vector<Queue> all;
+    for (auto& [cost, queue] : queues) all.push_back(std::move(queue));
+    return all;
+}
+
+/// How many tiles of each queue each program is to run: [program][queue].
+using Quotas = std::vector<std::vector<std::int64_t>>;
+
+/// Each tile, the longest first, goes to the program that has least to do of those with a slot left: no
+/// program gets two long ones that another one has room for.
+Quotas share_out(const std::vector<Queue>& queues, std::int64_t num_tiles, std::int64_t num_programs) {
+    using Open = std::tuple<double, std::int64_t, std::int64_t>;  // what it has to do, -(slots left), program
+    std::priority_queue<Open, std::vector<Open>, std::greater<>> open;
+    for (std::int64_t program = 0; program < std::min(num_programs, num_tiles); ++program)
+        open.emplace(0.0, -((num_tiles - 1 - program) / num_programs + 1), program);
+    Quotas quotas(static_cast<std::size_t>(num_programs), std::vector<std::int64_t>(queues.size()));
+    for (std::size_t queue = 0; queue < queues.size(); ++queue) {
+        for (std::size_t i = 0; i < queues[queue].tiles.size(); ++i) {
+            const auto [load, left, program] = open.top();
+            open.pop();
+            ++quotas[static_cast<std::size_t>(program)][queue];
+            if (left < -1) open.emplace(load + queues[queue].time, left + 1, program);
+        }
+    }
+    return quotas;
+}
+
 struct Run {
     std::vector<std::int64_t> slots;
     double end = 0;
 };
 
-/// Simulates the run: whenever a program is free it gets what `take` gives for that moment. Of those that are
-/// free at once the first one chooses first, or (`fewer_first`) one that has fewer slots to come.
+/// Simulates the run: whenever a program is free it gets what `take` gives for that moment and program. Of
+/// those that are free at once the first one chooses first, or (`fewer_first`) one that has fewer slots to
+/// come.
 template <typename Take>
 Run simulate_run(const std::vector<double>& times, const std::vector<double>& ready,
                  std::int64_t num_programs, bool fewer_first, Take take) {
@@ -36,7 +82,7 @@ Run simulate_run(const std::vector<double>& times, const std::vector<double>& re
     while (!free.empty()) {
         const auto [now, left, program, slot] = free.top();
         free.pop();
-        const std::int64_t tile = take(now);
+        const std::int64_t tile = take(now, program);
         run.slots[slot] = tile;
         const double end = std::max(now, ready[tile]) + times[tile];
         run.end = std::max(run.end, end);
@@ -45,97 +91,62 @@ Run simulate_run(const std::vector<double>& times, const std::vector<double>& re
     return run;
 }
 
-/// The shorter of the two runs; `make_take` gives a fresh `take` for each.
-template <typename MakeTake>
-Run fill_slots(const std::vector<double>& times, const std::vector<double>& ready, std::int64_t num_programs,
-               const MakeTake& make_take) {
-    Run first = simulate_run(times, ready, num_programs, false, make_take());
-    Run second = simulate_run(times, ready, num_programs, true, make_take());
-    return second.end < first.end ? std::move(second) : std::move(first);
+/// Of the queues that a program may take from (all without `quotas`) the one that `choose` finds; its first
+/// tile is taken.
+template <typename Choose>
+auto taker(std::vector<Queue> queues, Quotas quotas, const Choose& choose) {
+    return [queues = std::move(queues), quotas = std::move(quotas), &choose](double now,
+                                                                             std::int64_t program) mutable {
+        const auto own = quotas.empty() ? nullptr : &quotas[static_cast<std::size_t>(program)];
+        Queue* chosen = nullptr;
+        for (std::size_t i = 0; i < queues.size(); ++i) {
+            if (queues[i].empty() || (own != nullptr && (*own)[i] == 0)) continue;
+            if (chosen == nullptr || choose(now, queues[i].first(), chosen->first())) chosen = &queues[i];
+        }
+        if (own != nullptr) --(*own)[static_cast<std::size_t>(chosen - queues.data())];
+        return chosen->tiles[chosen->next++];
+    };
 }
 
-/// Each tile, the longest first, goes to the program that has least to do of those with a slot left, so that
-/// no program gets two long ones that another one has room for; a program's tiles run as they arrive.
-Run share_out(const std::vector<double>& times, const std::vector<double>& ready, std::int64_t num_programs) {
-    const auto num_tiles = static_cast<std::int64_t>(times.size());
-    std::vector<std::int64_t> tiles(times.size());
-    std::iota(tiles.begin(), tiles.end(), 0);
-    std::ranges::stable_sort(tiles, {},
-                             [&](std::int64_t tile) { return std::pair(-times[tile], ready[tile]); });
-    using Open = std::tuple<double, std::int64_t, std::int64_t>;  // what it has to do, -(slots left), program
-    std::priority_queue<Open, std::vector<Open>, std::greater<>> open;
-    for (std::int64_t program = 0; program < std::min(num_programs, num_tiles); ++program)
-        open.emplace(0.0, -((num_tiles - 1 - program) / num_programs + 1), program);
-    std::vector<std::vector<std::int64_t>> of_program(static_cast<std::size_t>(num_programs));
-    for (const std::int64_t tile : tiles) {
-        const auto [load, left, program] = open.top();
-        open.pop();
-        of_program[program].push_back(tile);
-        if (left < -1) open.emplace(load + times[tile], left + 1, program);
+/// The run that ends first: with the programs in two orders, and with the tiles shared out.
+template <typename Choose>
+std::vector<std::int64_t> fill_slots(const std::vector<double>& times, const std::vector<double>& ready,
+                                     std::int64_t num_programs, const std::vector<Queue>& queues,
+                                     const Choose& choose) {
+    const Quotas shares = share_out(queues, static_cast<std::int64_t>(times.size()), num_programs);
+    Run best;
+    for (const auto& [fewer_first, quotas] : {std::pair(false, Quotas()), std::pair(true, Quotas()),
+                                              std::pair(true, shares), std::pair(false, shares)}) {
+        Run run = simulate_run(times, ready, num_programs, fewer_first, taker(queues, quotas, choose));
+        if (best.slots.empty() || run.end < best.end) best = std::move(run);
     }
-    Run run{std::vector<std::int64_t>(times.size(), -1)};
-    for (std::int64_t program = 0; program < num_programs; ++program) {
-        std::ranges::stable_sort(of_program[program], {}, [&](std::int64_t tile) { return ready[tile]; });
-        double end = 0;
-        std::int64_t slot = program;
-        for (const std::int64_t tile : of_program[program]) {
-            run.slots[slot] = tile;
-            slot += num_programs;
-            end = std::max(end, ready[tile]) + times[tile];
-        }
-        run.end = std::max(run.end, end);
-    }
-    return run;
+    return std::move(best.slots);
 }
 
 }  // namespace
 
 std::vector<std::int64_t> pack_tiles(const std::vector<double>& times, const std::vector<double>& ready,
                                      std::int64_t num_programs) {
-    const auto num_tiles = static_cast<std::int64_t>(times.size());
-    // Tiles of about one cost form a queue in order of arrival; the longest queue is looked at first.
-    struct Queue {
-        std::vector<std::int64_t> tiles;
-        std::size_t next = 0;
-    };
-    std::map<long, Queue, std::greater<>> queues;
-    for (std::int64_t tile = 0; tile < num_tiles; ++tile) {
-        const long cost = std::lround(4 * std::log2(std::max(times[tile], 1e-3)));  // steps of 19 %
-        queues[cost].tiles.push_back(tile);
-    }
-    for (auto& [cost, queue] : queues) {
-        std::stable_sort(queue.tiles.begin(), queue.tiles.end(),
-                         [&](std::int64_t a, std::int64_t b) { return ready[a] < ready[b]; });
-    }
-    const auto make_take = [&] {
-        return [&ready, left = queues](double now) mutable {
-            Queue* first = nullptr;
-            for (auto& [cost, queue] : left) {
-                if (queue.next == queue.tiles.size()) continue;
-                const double arrives = ready[queue.tiles[queue.next]];
-                if (arrives <= now) return queue.tiles[queue.next++];
-                if (first == nullptr || arrives < ready[first->tiles[first->next]]) first = &queue;
-            }
-            return first->tiles[first->next++];
-        };
-    };
-    Run greedy = fill_slots(times, ready, num_programs, make_take);
-    Run shared = share_out(times, ready, num_programs);
-    return shared.end < greedy.end ? std::move(shared.slots) : std::move(greedy.slots);
+    std::vector<Queue> queues = queues_of(times);
+    for (Queue& queue : queues)
+        std::ranges::stable_sort(queue.tiles, {}, [&](std::int64_t tile) { return ready[tile]; });
+    // The longest that has arrived, else the one that arrives first.
+    return fill_slots(times, ready, num_programs, queues,
+                      [&](double now, std::int64_t shorter, std::int64_t longer) {
+                          return ready[longer] > now && ready[shorter] < ready[longer];
+                      });
 }
 
 std::vector<std::int64_t> pack_by_deadline(const std::vector<double>& times,
                                            const std::vector<std::int64_t>& deadlines,
                                            std::int64_t num_programs) {
-    std::vector<std::int64_t> tiles(times.size());
-    std::iota(tiles.begin(), tiles.end(), 0);
-    std::stable_sort(tiles.begin(), tiles.end(), [&](std::int64_t a, std::int64_t b) {
-        return std::pair(deadlines[a], -times[a]) < std::pair(deadlines[b], -times[b]);
-    });
-    Run run = fill_slots(times, std::vector<double>(times.size(), 0.0), num_programs, [&] {
-        return [&tiles, next = std::size_t{0}](double) mutable { return tiles[next++]; };
-    });
-    return std::move(run.slots);
+    std::vector<Queue> queues = queues_of(times);
+    for (Queue& queue : queues)
+        std::ranges::stable_sort(queue.tiles, {}, [&](std::int64_t tile) { return deadlines[tile]; });
+    return fill_slots(times, std::vector<double>(times.size(), 0.0), num_programs, queues,
+                      [&](double, std::int64_t shorter, std::int64_t longer) {
+                          return deadlines[shorter] < deadlines[longer];
+                      });
 }
 
 }  // namespace syncopate::fuse

@@ -69,8 +69,6 @@ TEST(Pack, BeatsDealingOutByArrival) {
     EXPECT_GT(makespan(by_arrival, times, ready, 132), packed);
 }
 
-// A GEMM of 512 x 12288 in 132 wide and 120 narrow tiles on 132 programs, half of the rows due first: one of
-// each for every program, or a wide one alone.
 // A GEMM of 768 x 6144 in 132 wide and 24 narrow tiles on 132 programs, of which half the rows arrive:
 // whoever takes a narrow tile rather than wait has no slot after it.
 TEST(Pack, GivesNoProgramTwoLongTilesWhereEachHasRoomForOne) {
@@ -85,6 +83,33 @@ TEST(Pack, GivesNoProgramTwoLongTilesWhereEachHasRoomForOne) {
     EXPECT_EQ(makespan(pack_tiles(times, ready, 132), times, ready, 132), 195);
 }
 
+// A GEMM of 3072 x 10240 in 912 wide and 96 narrow tiles on 132 programs, four chunks: 84 programs have eight
+// slots, and each needs a narrow tile to end with those that have seven.
+TEST(Pack, GivesShortTilesToProgramsWithMoreSlotsAndDelaysNoChunk) {
+    std::vector<double> times;
+    std::vector<std::int64_t> deadlines;
+    for (int column = 0; column < 42; ++column) {
+        for (int row = 0; row < 24; ++row) {
+            times.push_back(column < 38 ? 2 : 1);
+            deadlines.push_back(row / 6);
+        }
+    }
+    const Tiles slots = pack_by_deadline(times, deadlines, 132);
+    const std::vector<double> there(times.size(), 0.0);
+    EXPECT_EQ(makespan(slots, times, there, 132), 15) << "dealt out by deadline and length it is 16";
+    std::vector<double> done(4, 0);
+    for (std::size_t program = 0; program < 132; ++program) {
+        double now = 0;
+        for (std::size_t slot = program; slot < slots.size(); slot += 132) {
+            now += times[slots[slot]];
+            done[deadlines[slots[slot]]] = std::max(done[deadlines[slots[slot]]], now);
+        }
+    }
+    EXPECT_EQ(done, (std::vector<double>{4, 8, 12, 15}));
+}
+
+// A GEMM of 512 x 12288 in 132 wide and 120 narrow tiles on 132 programs, half of the rows due first: one of
+// each for every program, or a wide one alone.
 TEST(Pack, GivesAProgramWithOneTileLessALongOne) {
     std::vector<double> times;
     Tiles deadlines;

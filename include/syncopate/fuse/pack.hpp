@@ -13,9 +13,9 @@
 //      program 0 | wide  wide  wide  narrow |          slots 0, P, 2P, 3P
 //      program 1 | narrow  wide  wide  wide |          slots 1, P + 1, …
 //
-//   A program that takes a short tile rather than wait may have no slot after it, while others get two long
-//   ones. So tiles are also shared out by length alone, each program's in order of arrival, and the run that
-//   ends first is kept.
+//   A short tile may go to a program that has no slot after it, while one with more slots gets long ones
+//   only. So it is also tried to give each program, in advance, so many long and so many short ones: the
+//   longest first, to the program with least to do. Of all runs the one that ends first is kept.
 #pragma once
 
 #include <cstdint>
