@@ -44,7 +44,7 @@ CALLS = (
         "gluon_fused_us",
         "all_gather_matmul",
         128,
-        Strategy(kernel="gluon", backend="tma_dedicated", engine_blocks=8),
+        Strategy(kernel="gluon", backend="ldst_dedicated", engine_blocks=16),
     ),
     CallRun("copies_us", "all_gather_matmul", 1024, Strategy(backend="copy_engine")),
     CallRun("kernel_sums_us", "matmul_reduce_scatter", 128, Strategy(kernel="gluon", kernel_sums=True)),
