@@ -73,10 +73,13 @@ Strategy by_plain_kernel(Strategy made, bool cuda) {
     made.kernel = ProductKernel::plain;
     if (cuda) made.kernel_sums = false;
     if (cuda) made.tiles.clear();
-    constexpr std::int32_t kSlab = 64;  // columns: tiles of the plain kernel have a power of two of them
+    constexpr std::int32_t kPart =
+        64;  // of 192: tiles of the plain kernel have powers of two of rows and columns
     for (TileConfig& tile : made.tiles) {
         tile.split_k = 1;
-        if (!std::has_single_bit(static_cast<std::uint32_t>(tile.block_n))) tile.block_n = kSlab;
+        for (std::int32_t* extent : {&tile.block_m, &tile.block_n}) {
+            if (!std::has_single_bit(static_cast<std::uint32_t>(*extent))) *extent = kPart;
+        }
     }
     return made;
 }

@@ -591,6 +591,18 @@ TEST(Kernel, IsThePlainOneWhereTheGluonOneIsAskedForButDoesNotRun) {
     is_plain(problem_of("all_gather_matmul:M=64,N=2304,K=7168,dtype=fp32", 4), {});
 }
 
+TEST(Kernel, OfGluonTilesLeaveTheHostTheirPowersOfTwo) {
+    const Problem problem = problem_of("matmul_reduce_scatter:M=768,N=2304,K=640", 2);
+    const TileConfig square{.block_m = 192, .block_n = 192, .block_k = 64, .stages = 3};
+    const Strategy made =
+        complete(problem, *find_machine("h200x2"), {.kernel = ProductKernel::gluon, .tiles = {square}},
+                 {.device = fuse::Device::host});
+    ASSERT_EQ(made.tiles.size(), 1U);
+    EXPECT_EQ(made.tiles[0].block_m, 64);
+    EXPECT_EQ(made.tiles[0].block_n, 64);
+    EXPECT_EQ(strategy_objection(problem, made), "");
+}
+
 TEST(Kernel, OfGluonIsObjectedToWithTilesThatItDoesNotTake) {
     const Problem few = problem_of("all_gather_matmul:M=64,N=2304,K=7168", 4);
     const auto why = [&](const TileConfig& tile) {
@@ -600,6 +612,9 @@ TEST(Kernel, OfGluonIsObjectedToWithTilesThatItDoesNotTake) {
     EXPECT_EQ(why({.block_m = 16, .block_n = 64, .block_k = 128, .stages = 10, .split_k = 3}), "");
     EXPECT_EQ(why({.block_m = 32, .block_n = 32, .block_k = 128, .stages = 12}), "");
     EXPECT_EQ(why({.block_m = 128, .block_n = 192, .block_k = 64, .stages = 4}), "");
+    EXPECT_EQ(why({.block_m = 192, .block_n = 192, .block_k = 64, .stages = 3}), "");
+    EXPECT_EQ(why({.block_m = 192, .block_n = 128, .block_k = 64, .stages = 4}),
+              "tiles of 192 rows have 192 columns, not 128");
     EXPECT_NE(why({.block_m = 8, .block_n = 64, .block_k = 128}), "");
     EXPECT_NE(why({.block_m = 32, .block_n = 128, .block_k = 128}), "");
     EXPECT_NE(why({.block_m = 64, .block_n = 32, .block_k = 128, .stages = 8}), "");
