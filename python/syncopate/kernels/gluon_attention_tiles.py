@@ -7,6 +7,7 @@ from triton.experimental.gluon.language.nvidia.hopper import tma
 from triton.language.core import _aggregate as aggregate
 
 from ..gluon import sy_num_slots, sy_tile
+from .gluon_members import set_members
 
 CONSUMER_ROWS = gl.constexpr(64)  # what one wgmma multiplies
 
@@ -74,9 +75,7 @@ class Call:
 
     @gluon.constexpr_function
     def __init__(self, **values):
-        for name, value in values.items():
-            runtime = isinstance(value, (gl.tensor, tma.tensor_descriptor, gl.shared_memory_descriptor))
-            setattr(self, name, value if runtime else gl.constexpr(value))
+        set_members(self, values)
 
     @gluon.jit
     def slots(self):

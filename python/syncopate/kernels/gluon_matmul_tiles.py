@@ -7,6 +7,7 @@ from triton.language.core import _aggregate as aggregate
 
 from ..gluon import sy_num_slots, sy_tile
 from .gluon_launch import MAX_SPLIT_TILES
+from .gluon_members import set_members
 
 WGMMA_ROWS = gl.constexpr(64)  # of a consumer: what one wgmma multiplies
 SLAB = gl.constexpr(64)  # columns
@@ -78,9 +79,7 @@ class Call:
 
     @gluon.constexpr_function
     def __init__(self, **values):
-        for name, value in values.items():
-            runtime = isinstance(value, (gl.tensor, tma.tensor_descriptor, gl.shared_memory_descriptor))
-            setattr(self, name, value if runtime else gl.constexpr(value))
+        set_members(self, values)
 
     @gluon.jit
     def slots(self):
