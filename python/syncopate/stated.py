@@ -211,7 +211,16 @@ class StatedKernel:
     def on_host(self, grid: tuple[int, ...], arguments: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """The grid and the arguments of `host` in the place of this kernel."""
         grid, made = self._on_host(grid, arguments)
-        return grid, {name: _plain(value) for name, value in made.items()}
+        try:
+            return grid, {name: _plain(value) for name, value in made.items()}
+        except ValueError as error:
+            blocks = {
+                name: value.block_shape for name, value in made.items() if hasattr(value, "block_shape")
+            }
+            raise ValueError(
+                f"{self.__name__}: on the host {function_of(self.host).__name__} stands in, which does not take blocks of "
+                f"{blocks}: {error}"
+            ) from None
 
     def _on_host(self, grid: tuple[int, ...], arguments: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """As on_host, with descriptors as `host_arguments` makes them: to look at, also of blocks that Triton does not take."""

@@ -119,7 +119,15 @@ for scales in ("row", "block"):
     for tiling in (GluonTiling(128, 128, 128, 4), GluonTiling(64, 64, 128, 6, 2)):
         arguments = gluon_arguments(a, w, c, (m, n, k), tiling, w_transposed=True, scales=given)
         stated_matmul(True, scales=scales).require_host_alike(without_filled(arguments), (8, 1, 1))
-print("alike")
+square = GluonTiling(192, 192, 64, 3)
+a, w, c = (torch.empty(*shape, dtype=torch.bfloat16) for shape in ((m, k), (k, n), (m, n)))
+arguments = without_filled(gluon_arguments(a, w, c, (m, n, k), square))
+stated_matmul().require_host_alike(arguments, (6, 1, 1))
+try:
+    stated_matmul().on_host((6, 1, 1), arguments)
+except ValueError as error:
+    assert str(error).startswith("gluon_matmul: on the host matmul stands in, which does not take blocks of"), error
+    print("alike")
 """
 
 
