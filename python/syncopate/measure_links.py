@@ -159,7 +159,7 @@ def engine_rates(ranks: Ranks, say: Say) -> dict[str, Any]:
         say(f"the chunk engine, {blocks} blocks, beside a product")
         copies.append((blocks, beside or alone[blocks]))
     for blocks in SUM_BLOCKS:
-        by = Strategy(backend="ldst_dedicated", engine_blocks=blocks, pull=True, split=1)
+        by = Strategy(backend="tma_dedicated", engine_blocks=blocks, pull=True, split=1)
         sums.append((blocks, rate(ranks, summing, by)))
         say(f"its sums, {blocks} blocks")
     size = ranks.group.size

@@ -330,7 +330,7 @@ private:
 
     /// The chunk engine reads contributions beside the kernel, one part after another.
     [[nodiscard]] Estimate pulled_by_engine(Estimate made) const {
-        const double gbps = rates_.engine_sum_gbps.at(strategy_.engine_blocks.value_or(0));
+        const double gbps = rates_.engine_sums(strategy_.backend, strategy_.engine_blocks.value_or(0));
         made.communicate = over(moved_bytes(), gbps);
         const double longer = std::max(made.compute, made.communicate);
         const double shorter = std::min(made.compute, made.communicate);

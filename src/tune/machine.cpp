@@ -61,6 +61,14 @@ std::vector<std::string> machine_names() {
     return names;
 }
 
+double Rates::engine_sums(plan::Backend by, std::int32_t blocks) const {
+    const double used = blocks * (by == plan::Backend::ldst_dedicated ? engine_sum_ldst : 1.0);
+    if (engine_sum_gbps.points.empty()) return 0;
+    // A block has so many bytes on their way: fewer than were measured are slower by as many.
+    const auto [fewest, gbps] = engine_sum_gbps.points.front();
+    return used < fewest ? gbps * used / fewest : engine_sum_gbps.at(used);
+}
+
 Result<Machine> find_machine(const std::string& name) {
     for (const ShippedMachine& shipped : shipped_machines()) {
         if (shipped.name == name) return machine_from_json(shipped.text, fmt::format("{}.json", name));

@@ -146,7 +146,7 @@ private:
             work_.backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
         if (fuse::is_engine(by)) {
             return rates.sum_us + over((summands + 1) * op_bytes(op),
-                                       rates.engine_sum_gbps.at(strategy_.engine_blocks.value_or(0)));
+                                       rates.engine_sums(by, strategy_.engine_blocks.value_or(0)));
         }
         double us = rates.sum_us + over((summands + 1) * op_bytes(op), rates.sum_gbps);
         if (reads > 0) us += rates.read_us + over(reads, rates.read_gbps);

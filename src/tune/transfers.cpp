@@ -168,7 +168,7 @@ private:
         const double moved = (problem_.ranks + 1) * bytes_ / (rates.sum_gbps * kBytesPerUs);
         timing.lasts_us = rates.sum_us + moved / parts;
         if (fuse::is_engine(strategy_.backend)) {  // which sums on its own multiprocessors
-            const double gbps = rates.engine_sum_gbps.at(strategy_.engine_blocks.value_or(0));
+            const double gbps = rates.engine_sums(strategy_.backend, strategy_.engine_blocks.value_or(0));
             timing.lasts_us = rates.sum_us + (problem_.ranks + 1) * bytes_ / (gbps * kBytesPerUs);
         }
         if (strategy_.pulled > 0)

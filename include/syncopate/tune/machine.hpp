@@ -77,6 +77,7 @@ struct Rates : fuse::Costs {
     double engine_us = 0;
     double engine_walk_us = 0;
     double engine_ldst = 0;
+    double engine_sum_ldst = 0;
     double after_us = 0;
     double after_gbps = 0;
     double after_unit_bytes = 0;
@@ -106,6 +107,9 @@ struct Rates : fuse::Costs {
     Curve library_scatter_us;
     Curve library_reduce_us;
     Curve library_exchange_us;
+
+    /// GB/s of sums by so many blocks of the chunk engine.
+    [[nodiscard]] double engine_sums(plan::Backend by, std::int32_t blocks) const;
     bool operator==(const Rates&) const = default;
 };
 
