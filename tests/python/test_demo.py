@@ -115,7 +115,6 @@ def consistent(trace: dict, ranks: int, slots: int, chunks: int) -> None:
         assert all(begin <= moment <= end for moment in arrivals[rank].values()), "arrivals lie in the call"
         assert all(begin <= e["ts"] and e["ts"] + e["dur"] <= end + 1e-3 for e in tiles[rank])
     slack = 2e-3  # µs; times are ns, printed as µs
-    waited = []  # of long waits, whether a chunk came meanwhile; on a busy machine some are of a thread that does not run
     for (rank, _), events in threads.items():
         needed: set[str] = set()
         previous = 0.0
@@ -127,8 +126,6 @@ def consistent(trace: dict, ranks: int, slots: int, chunks: int) -> None:
                 assert all(moment <= over + slack for moment in came), (
                     "no wait is over before its chunks are there"
                 )
-                if event["dur"] > 1e3:
-                    waited.append(any(event["ts"] - slack <= moment for moment in came))
             elif event["cat"] == "tile":
                 assert all(
                     arrivals[rank][name] <= event["ts"] + slack for name in needed if name in arrivals[rank]
@@ -137,7 +134,6 @@ def consistent(trace: dict, ranks: int, slots: int, chunks: int) -> None:
                 previous = event["ts"] + event["dur"]
             else:
                 assert event["ts"] + event["dur"] <= previous + slack, "a range is a part of its tile"
-    assert not waited or any(waited), "long waits are for something"
 
 
 def test_the_demos_trace_is_consistent(shown):
