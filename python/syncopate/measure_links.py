@@ -9,6 +9,7 @@ summed, the product's own time is taken off.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -147,10 +148,9 @@ class Beside:
         call()
 
 
-def engine_rates(ranks: Ranks, say: Say) -> dict[str, Any]:
-    tables: dict[str, Any] = {}
-    figures: dict[str, Any] = {}
-    copies, alone, sums = [], {}, []
+def engine_copies(ranks: Ranks, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of the chunk engine: tables and figures of its copies."""
+    copies, alone = [], {}
     for blocks in BLOCKS:
         by = Strategy(backend="tma_dedicated", engine_blocks=blocks)
         alone[blocks] = rate(ranks, gathering, by)
@@ -158,31 +158,51 @@ def engine_rates(ranks: Ranks, say: Say) -> dict[str, Any]:
         beside = rate(ranks, gathering, by, Beside(blocks + KERNEL_BLOCKS).around)
         say(f"the chunk engine, {blocks} blocks, beside a product")
         copies.append((blocks, beside or alone[blocks]))
-    for blocks in SUM_BLOCKS:
-        by = Strategy(backend="tma_dedicated", engine_blocks=blocks, pull=True, split=1)
-        sums.append((blocks, rate(ranks, summing, by)))
-        say(f"its sums, {blocks} blocks")
-    size = ranks.group.size
     known = ", ".join(f"{blocks}: {gbps:.0f}" for blocks, gbps in alone.items() if gbps)
-    source = (
-        f"all-gathers of {size} ranks by bulk copies beside a product of 4096 x 8192 x 8192; alone {known}"
-    )
-    tables["engine_gbps"] = {"points": rising(copies), "source": source}
-    tables["engine_sum_gbps"] = {
-        "points": rising(sums),
-        "source": f"reduce-scatters of {size} ranks that the chunk engine sums",
-    }
+    source = f"all-gathers of {ranks.group.size} ranks by bulk copies beside a product of 4096 x 8192 x 8192; alone {known}"
     by_loads = rate(ranks, gathering, Strategy(backend="ldst_dedicated", engine_blocks=BLOCKS[1]))
     say("the chunk engine by loads and stores")
+    figures = {}
     if by_loads and alone[BLOCKS[1]]:
         figures["engine_ldst"] = (
             by_loads / alone[BLOCKS[1]],
             f"all-gathers by {BLOCKS[1]} blocks of each kind",
         )
-    return {
-        "tables": {name: table for name, table in tables.items() if table["points"]},
-        "figures": figures,
-    }
+    return {"engine_gbps": {"points": rising(copies), "source": source}}, figures
+
+
+def engine_sums(ranks: Ranks, say: Say) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same of its sums."""
+
+    def by(backend: str, blocks: int) -> float | None:
+        strategy = Strategy(backend=backend, engine_blocks=blocks, pull=True, split=1)
+        made = rate(ranks, summing, strategy)
+        say(f"its sums, {blocks} blocks of {backend}")
+        return made
+
+    points = rising([(blocks, by("tma_dedicated", blocks)) for blocks in SUM_BLOCKS])
+    by_loads = by("ldst_dedicated", BLOCKS[-1])
+    figures = {}
+    if by_loads and points:
+        source = f"reduce-scatters that {BLOCKS[-1]} blocks sum by loads and stores"
+        figures["engine_sum_ldst"] = (equal_blocks(points, by_loads) / BLOCKS[-1], source)
+    source = f"reduce-scatters of {ranks.group.size} ranks that the chunk engine sums in bulk"
+    return {"engine_sum_gbps": {"points": points, "source": source}}, figures
+
+
+def engine_rates(ranks: Ranks, say: Say) -> dict[str, Any]:
+    tables, figures = engine_copies(ranks, say)
+    more_tables, more_figures = engine_sums(ranks, say)
+    known = {name: table for name, table in (tables | more_tables).items() if table["points"]}
+    return {"tables": known, "figures": figures | more_figures}
+
+
+def equal_blocks(points: list[list[float]], gbps: float) -> float:
+    """How many blocks reach so much, by points of blocks and GB/s; at most those of the last point."""
+    for (fewer, less), (more, most) in itertools.pairwise([[0, 0], *points]):
+        if gbps <= most:
+            return fewer + (more - fewer) * (gbps - less) / (most - less)
+    return points[-1][0]
 
 
 def rising(points: list[tuple[int, float | None]]) -> list[list[float]]:

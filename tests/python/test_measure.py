@@ -157,6 +157,13 @@ def test_figures_are_set_by_the_calls_that_show_them(tmp_path):
         assert made == pytest.approx(us, rel=0.1) or "off with the nearest one" in figures[figure]["source"]
 
 
+def test_a_rate_is_that_of_so_many_blocks():
+    from syncopate.measure_links import equal_blocks
+
+    points = [[4, 80.0], [8, 160.0], [16, 200.0]]
+    assert [equal_blocks(points, gbps) for gbps in (40, 80, 120, 180, 500)] == [2, 4, 6, 12, 16]
+
+
 def test_a_product_by_the_vendors_library_is_one_call():
     (call,) = measure_products.library_calls(measure_products.LibraryRun((8, 16, 32)), "cpu")
     assert call().shape == (8, 16)
