@@ -43,11 +43,15 @@ TEST(Pack, RunsEveryTileOnceWhateverTheTimes) {
         std::vector<double> ready(count);
         for (double& time : times) time = 1 + random() % 8;
         for (double& time : ready) time = random() % 30;
-        Tiles slots = pack_tiles(times, ready, programs);
-        std::sort(slots.begin(), slots.end());
+        Tiles deadlines(count);
+        for (std::int64_t& deadline : deadlines) deadline = static_cast<std::int64_t>(random() % 5);
         Tiles all(count);
         std::iota(all.begin(), all.end(), 0);
-        EXPECT_EQ(slots, all);
+        for (Tiles slots :
+             {pack_tiles(times, ready, programs), pack_by_deadline(times, deadlines, programs)}) {
+            std::sort(slots.begin(), slots.end());
+            EXPECT_EQ(slots, all);
+        }
     }
 }
 
