@@ -161,10 +161,10 @@ Result<Measurement> measurement_from_json(std::string_view text) {
         const Status tables = read_tables(read["tables"], made);
         if (!tables) return tables.error();
     }
-    for (const Status& products : {read_products(read, "products", true, made.products),
-                                   read_products(read, "library_products", false, made.library_products),
-                                   read_calls(read, made.calls)}) {
-        if (!products) return products.error();
+    for (const Status& list : {read_products(read, "products", true, made.products),
+                               read_products(read, "library_products", false, made.library_products),
+                               read_calls(read, made.calls)}) {
+        if (!list) return list.error();
     }
     if (!read.contains("links")) return made;
     const auto& links = read["links"];
