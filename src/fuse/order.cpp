@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -101,21 +102,25 @@ bool in_one_round(const StagedProgram& program, const kernel::Kernel& kernel,
 class Ordering {
 public:
     Ordering(const Graph& graph, const Lowered& lowered, const Placement& placement, const Arrivals& arrivals,
-             std::size_t stage, const std::vector<StageOrder>& earlier, const Costs& costs)
+             std::size_t stage, const kernel::Kernel& kernel, const std::vector<StageOrder>& earlier,
+             const Options& options)
         : graph_(graph),
-          costs_(costs),
+          costs_(options.costs),
+          kernel_(kernel),
           earlier_(earlier),
           lowered_(lowered),
           placement_(placement),
           arrivals_(arrivals),
           stage_(stage),
           nodes_(graph.stages[stage]),
-          deadlines_(deadlines()) {}
+          traversal_(tiles_in(kernel, options.tile_order)),
+          deadlines_(deadlines()) {
+        if (stores_all()) take_turns();
+    }
 
     /// By rank and slot. `phases`: tiles may start before all that they need has come.
-    [[nodiscard]] std::vector<std::vector<std::int64_t>> by_arrival(const kernel::Kernel& kernel,
-                                                                    TileOrder base, bool phases) const {
-        std::vector<std::vector<std::int64_t>> tiles = in_traversal(kernel, base);
+    [[nodiscard]] std::vector<std::vector<std::int64_t>> by_arrival(bool phases) const {
+        std::vector<std::vector<std::int64_t>> tiles = in_traversal();
         for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
             const std::vector<Times> times = times_of(rank, phases);
             const bool by_length = phases && lengths_differ();
@@ -130,12 +135,10 @@ public:
     }
 
     /// The same in the traversal's order alone.
-    [[nodiscard]] std::vector<std::vector<std::int64_t>> in_traversal(const kernel::Kernel& kernel,
-                                                                      TileOrder base) const {
-        const std::vector<std::int64_t> traversal = tiles_in(kernel, base);
+    [[nodiscard]] std::vector<std::vector<std::int64_t>> in_traversal() const {
         std::vector<std::vector<std::int64_t>> tiles(nodes_.first.size());
         for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
-            std::ranges::copy_if(traversal, std::back_inserter(tiles[rank]), [&](std::int64_t tile) {
+            std::ranges::copy_if(traversal_, std::back_inserter(tiles[rank]), [&](std::int64_t tile) {
                 return graph_.runs(stage_, static_cast<std::int32_t>(rank), tile);
             });
         }
@@ -143,8 +146,8 @@ public:
     }
 
     /// Replaces that order where the tiles of a persistent kernel take unequal times.
-    void repack(const kernel::Kernel& kernel, StageOrder& order) const {
-        const std::vector<double> times = estimate_tile_times(kernel, costs_);
+    void repack(StageOrder& order) const {
+        const std::vector<double> times = estimate_tile_times(kernel_, costs_);
         if (!differ(times)) return;
         const std::int64_t programs = 1 + *std::ranges::max_element(order.program_of);
         for (std::size_t slot = 0; slot < order.program_of.size(); ++slot) {
@@ -283,14 +286,51 @@ private:
         return deadlines;
     }
 
+    /// Whether tiles store all that leaves, and what a rank sums it sums at once: nobody then waits for one
+    /// chunk before another.
+    [[nodiscard]] bool stores_all() const {
+        if (deadlines_.empty()) return false;
+        std::vector<bool> sums(deadlines_.size(), false);  // by rank
+        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
+            if (graph_.carrier(op) == Carrier::tile_stores || !awaits_stage(op)) continue;
+            const Node& node = graph_[op];
+            if (node.kind != Node::Kind::sum || sums[static_cast<std::size_t>(node.rank)]) return false;
+            sums[static_cast<std::size_t>(node.rank)] = true;
+        }
+        return true;
+    }
+    [[nodiscard]] bool awaits_stage(NodeId op) const {
+        return std::ranges::any_of(placement_.awaits[op], [&](NodeId chunk) {
+            return graph_.made_at(chunk).stage == static_cast<std::int32_t>(stage_);
+        });
+    }
+
+    /// The first tiles of all chunks are due first, in the order of the chunks, then their second ones.
+    void take_turns() {
+        for (std::vector<std::int64_t>& of_rank : deadlines_) {
+            std::map<std::int64_t, std::int64_t> next;  // by deadline
+            for (const std::int64_t deadline : of_rank) next[deadline] = 0;
+            std::int64_t place = 0;
+            for (auto& [deadline, first] : next) first = place++;
+            for (const std::int64_t tile : traversal_) {
+                std::int64_t& deadline = of_rank[static_cast<std::size_t>(tile)];
+                std::int64_t& turn = next[deadline];
+                deadline = turn;
+                turn += place;
+            }
+        }
+    }
+
     const Graph& graph_;
     const Costs& costs_;
+    const kernel::Kernel& kernel_;
     const std::vector<StageOrder>& earlier_;
     const Lowered& lowered_;
     const Placement& placement_;
     const Arrivals& arrivals_;
     std::size_t stage_;
     const Graph::StageNodes& nodes_;
+    std::vector<std::int64_t> traversal_;  ///< all tiles, in the order that is the kernel's or was asked for
     std::vector<std::vector<std::int64_t>> deadlines_;
 };
 
@@ -330,7 +370,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         auto program_of = programs_of_slots(kernel, options);
         if (!program_of) return program_of.error();
         const std::vector<StageOrder> earlier = orders;
-        const Ordering ordering(graph, lowered, placement, arrivals, stage, earlier, options.costs);
+        const Ordering ordering(graph, lowered, placement, arrivals, stage, kernel, earlier, options);
         StageOrder& made = orders.emplace_back(StageOrder{.program_of = *std::move(program_of)});
         if (!kernel.persistent) made.own_grid = {kernel.grid[0], kernel.grid[1]};
         // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read
@@ -339,8 +379,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         const bool at_once =
             in_one_round(program, kernel, made.program_of) && !order_matters(graph, lowered, stage);
         const auto ordered = [&](bool phases) {
-            return at_once ? ordering.in_traversal(kernel, options.tile_order)
-                           : ordering.by_arrival(kernel, options.tile_order, phases);
+            return at_once ? ordering.in_traversal() : ordering.by_arrival(phases);
         };
         if (ranged) made.loops = kernel.loops;
         const auto divisible = std::ranges::find_if(
@@ -356,7 +395,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         if (made.phased) continue;
         made.trips = 0;
         made.tiles = ordered(false);
-        if (kernel.persistent && !at_once) ordering.repack(kernel, made);
+        if (kernel.persistent && !at_once) ordering.repack(made);
     }
     return orders;
 }

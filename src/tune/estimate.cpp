@@ -292,9 +292,10 @@ private:
             parts_end[part] += carried / std::max<double>(parts(), rounds());
         double& last = parts_end[parts_end.size() - 2];
         last = std::max(last, carried + made.compute / rounds());
-        // Tiles and sums share the links.
+        // Tiles and sums share the links. In one part tiles for all ranks take turns: the weights are read
+        // once.
         return whole(made, std::max({chained(parts_end, us), made.communicate + made.compute / rounds(),
-                                     weights_us(row_groups()) + us}));
+                                     weights_us(parts() > 1 ? row_groups() : 1) + us}));
     }
 
     /// Every rank stores its contribution at all others, and sums all of it.
@@ -317,11 +318,9 @@ private:
         made.communicate = over(sent, rates_.tile_store_gbps.at(sent / kMib));
         made.fixed += rates_.kernel_sums_us;
         const double sum = over(sent + whole_bytes, rates_.kernel_sums_gbps);
-        // Two thirds of what all but the last round makes leave beside it (docs/performance_log.md). Tiles
-        // for one rank after those for another read the weights anew, but where all run at once.
+        // Two thirds of what all but the last round makes leave beside it (docs/performance_log.md).
         const double left = made.communicate * (1 + 2 / rounds()) / 3;
-        const double weights = strategy_.one_step || rounds() <= 1 ? 0 : weights_us(row_groups(), 0);
-        return whole(made, std::max(made.compute, weights) + left + sum);
+        return whole(made, made.compute + left + sum);
     }
 
     [[nodiscard]] double rounds() const {

@@ -78,14 +78,17 @@ TEST(Produce, MakesThePartsOfASumThatReadsThemWhereTheyAreTogetherAndCountsThemA
     }
 }
 
-TEST(Produce, TilesThatAreStoredAtTheirOwnersBeginWithTheNextRanksSoThatNoTwoAimAtOne) {
+TEST(Produce, TilesThatAreStoredAtTheirOwnersTakeTurnsFromTheNextRanksOnSoThatNoTwoAimAtOne) {
     const Program program = reduced({16, 8, 4, 2, 8, 2}, 4);
     const Schedule schedule = fuse(program, {.preferred = plan::Backend::ldst_inline}).value();
     for (std::int64_t rank = 0; rank < 4; ++rank) {
         const std::vector<Slot>& slots = schedule.ranks[static_cast<std::size_t>(rank)].slots;
         ASSERT_EQ(slots.size(), 8U);
-        for (std::int64_t slot = 0; slot < 8; ++slot)  // two tiles for each rank
-            EXPECT_EQ(slots[static_cast<std::size_t>(slot)].tile / 2, (rank + 1 + slot / 2) % 4);
+        for (std::int64_t slot = 0; slot < 8; ++slot) {  // two tiles for each rank
+            const std::int64_t tile = slots[static_cast<std::size_t>(slot)].tile;
+            EXPECT_EQ(tile / 2, (rank + 1 + slot) % 4);
+            EXPECT_EQ(tile % 2, slot / 4) << "those of one column together";
+        }
     }
 }
 
