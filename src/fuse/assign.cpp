@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "syncopate/fuse/collective.hpp"
 #include "syncopate/fuse/fuse.hpp"
@@ -90,10 +91,23 @@ private:
     std::optional<Backend> read(plan::OpRef ref) {
         const std::int32_t tensor = plan_.op(ref).dst.tensor;
         if (!own_ || is_inline(preferred_) || fetches_ || (read_ && *read_ != tensor)) return std::nullopt;
+        const auto [found, is_new] = reads_.try_emplace({ref.rank, tensor});
+        if (is_new) found->second = reads_all(ref.rank, tensor);
+        if (found->second) read_ = tensor;
+        return found->second;
+    }
+    /// How tiles read all that the rank has of the tensor itself: some tile may read of several copies.
+    [[nodiscard]] std::optional<Backend> reads_all(std::int32_t rank, std::int32_t tensor) const {
+        const std::vector<plan::Op>& list = plan_.ranks[static_cast<std::size_t>(rank)];
         for (const Backend backend : kInline) {
-            if (!own_(ref, backend).empty()) continue;
-            read_ = tensor;
-            return backend;
+            bool all = true;
+            for (std::int32_t index = 0; all && index < static_cast<std::int32_t>(list.size()); ++index) {
+                const plan::Op& op = list[static_cast<std::size_t>(index)];
+                const plan::OpRef ref{rank, index};
+                all = op.kind != plan::OpKind::local || op.reduce != plan::Reduce::none ||
+                      op.dst.tensor != tensor || !is_fetched(plan_, ref) || own_(ref, backend).empty();
+            }
+            if (all) return backend;
         }
         return std::nullopt;
     }
@@ -105,6 +119,7 @@ private:
     bool fetches_ = false;  ///< the plan itself names what tiles fetch
     std::optional<std::int32_t> stored_;
     std::optional<std::int32_t> read_;
+    std::map<std::pair<std::int32_t, std::int32_t>, std::optional<Backend>> reads_;  ///< by rank and tensor
 };
 
 /// Whether what the op sends, which only sums make, is best stored at the peer by the sum. `last`: of the

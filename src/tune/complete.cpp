@@ -10,6 +10,7 @@
 #include "syncopate/tune/estimate.hpp"
 #include "syncopate/tune/gluon_tiles.hpp"
 #include "syncopate/tune/tiles.hpp"
+#include "tune/transfers.hpp"
 
 namespace syncopate::tune {
 namespace {
@@ -129,12 +130,16 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     if (made.tiles.empty()) {
         const bool arrives = made.placement == Placement::fused && !reduces(row->kind) &&
                              row->kind != Kind::sends && !made.together;
+        const auto quickest = [&](const ProductShape& shape, bool awaits) {
+            return made.kernel == ProductKernel::gluon
+                       ? quickest_gluon_tiles(machine, problem.operands(), shape, *made.programs, awaits)
+                       : quickest_tiles(machine, problem.dtype, shape, *made.programs, options.exact_fp32);
+        };
         for (const ProductShape& shape : shapes) {
-            const bool awaits = arrives && &shape == &shapes.front();
-            made.tiles.push_back(
-                made.kernel == ProductKernel::gluon
-                    ? quickest_gluon_tiles(machine, problem.operands(), shape, *made.programs, awaits)
-                    : quickest_tiles(machine, problem.dtype, shape, *made.programs, options.exact_fp32));
+            made.tiles.push_back(quickest(shape, arrives && &shape == &shapes.front()));
+            const std::int64_t rows = shape.m / problem.ranks;
+            if (stores_at_owners(row->kind, made) && rows > 0 && rows % made.tiles.back().block_m != 0)
+                made.tiles.back() = quickest({rows, shape.n, shape.k}, false);
         }
     } else if (made.tiles.size() == 1 && shapes.size() > 1) {
         made.tiles.resize(shapes.size(), made.tiles.front());

@@ -57,14 +57,18 @@ std::string backend_objection(const Question& asked) {
         return "a program of two stages sends by copies";
     if (s.backend == Backend::tma_inline && s.pull && reduces(asked.kind))
         return "owners read contributions by loads, not by a kernel's descriptors";
-    if (s.backend == Backend::tma_inline && asked.kind == Kind::sends && !s.tiles.empty()) {
-        const std::int64_t block = s.tiles.back().block_m;
-        const std::int64_t ranks = asked.problem.ranks;
-        if (asked.last.m % (ranks * block) != 0)
-            return fmt::format("some tile of {} rows is for several of {} ranks, and stored at one", block,
-                               ranks);
-    }
     return {};
+}
+
+std::string store_objection(const Question& asked) {
+    const Strategy& s = asked.strategy;
+    if (s.tiles.empty() || !stores_at_owners(asked.kind, s)) return {};
+    const std::int64_t block = s.tiles.back().block_m;
+    const std::int64_t ranks = asked.problem.ranks;
+    const std::int64_t parts = s.split_axis.value_or(0) == 0 ? s.split.value_or(1) : 1;
+    if (asked.last.m % (ranks * parts * block) == 0) return {};
+    if (parts > 1) return fmt::format("tiles of {} rows do not end where {} parts do", block, parts);
+    return fmt::format("some tile of {} rows is for several of {} ranks, and stored at one", block, ranks);
 }
 
 std::string reduction_objection(const Question& asked) {
@@ -89,10 +93,6 @@ std::string reduction_objection(const Question& asked) {
             return fmt::format("the product's programs sum for at most {} ranks", kMostDirectSources);
         if (asked.kind == Kind::scatters && asked.last.m <= others)
             return "some rank would have nothing to sum";
-        const std::int64_t block = s.tiles.empty() ? 1 : s.tiles.back().block_m;
-        if (!s.one_step && asked.last.m % (asked.problem.ranks * block) != 0)
-            return fmt::format("some tile of {} rows is for several of {} ranks, and stored at one", block,
-                               asked.problem.ranks);
     }
     if (!reduces(asked.kind))
         return s.stored != 0 || s.pulled != 0 ? "only contributions to sums are stored or pulled" : "";
@@ -218,7 +218,7 @@ std::string strategy_objection(const Problem& problem, const Strategy& strategy)
     if (!strategy.parts.empty()) return "one operator has no parts";
     const std::vector<ProductShape> shapes = problem.products();
     const Question asked{problem, strategy, row->kind, shapes.front(), shapes.back()};
-    for (const auto objection : {placement_objection, backend_objection, reduction_objection,
+    for (const auto objection : {placement_objection, backend_objection, reduction_objection, store_objection,
                                  together_objection, cut_objection, tile_objection}) {
         if (std::string text = objection(asked); !text.empty()) return text;
     }

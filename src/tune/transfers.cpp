@@ -424,4 +424,11 @@ Result<double> departures(const Problem& problem, const ProductShape& shape, con
     return latest(*simulation);
 }
 
+bool stores_at_owners(OperatorRow::Kind kind, const Strategy& strategy) {
+    using Kind = OperatorRow::Kind;
+    const bool sends = kind == Kind::scatters || kind == Kind::reduces || kind == Kind::sends;
+    return sends && !strategy.one_step &&
+           (strategy.backend == Backend::tma_inline || strategy.stored > 0 || strategy.kernel_sums);
+}
+
 }  // namespace syncopate::tune

@@ -18,7 +18,7 @@ Problem problem_of(const std::string& spec, std::int32_t ranks = 8) {
     return *problem;
 }
 
-Machine machine_of(std::int32_t ranks) { return nearest_machine("", ranks)->machine; }
+Machine machine_of(std::int32_t ranks) { return nearest_machine("NVIDIA H200", ranks)->machine; }
 
 const std::vector<std::string>& specs() {
     static const std::vector<std::string> kSpecs{
@@ -351,9 +351,20 @@ TEST(Objection, IsToTilesThatAreForSeveralRanksAndStoredAtOne) {
                           .backend = plan::Backend::tma_inline};
     EXPECT_NE(strategy_objection(problem_of("matmul_all_to_all:M=64,N=4096,K=1792", 2), stored), "");
     EXPECT_EQ(strategy_objection(problem_of("matmul_all_to_all:M=128,N=4096,K=1792", 2), stored), "");
-    EXPECT_NE(choose(problem_of("matmul_all_to_all:M=64,N=4096,K=1792", 2), *find_machine("h100x2"))
-                  .strategy.backend,
-              plan::Backend::tma_inline);
+    const Strategy chosen =
+        choose(problem_of("matmul_all_to_all:M=64,N=4096,K=1792", 2), *find_machine("h100x2")).strategy;
+    EXPECT_EQ(chosen.backend, plan::Backend::tma_inline);
+    EXPECT_EQ(chosen.tiles.front().block_m, 32) << "they end where a rank's rows do";
+    const auto why = [](const char* spec, Strategy strategy) {
+        strategy.tiles = {TileConfig{.block_m = 128, .block_n = 256, .block_k = 64, .stages = 4}};
+        return strategy_objection(problem_of(spec, 4), strategy);
+    };
+    EXPECT_EQ(why("matmul_reduce_scatter:M=128,N=16384,K=6656", {.split = 1, .stored = 2}),
+              "some tile of 128 rows is for several of 4 ranks, and stored at one");
+    EXPECT_EQ(why("matmul_reduce_scatter:M=512,N=16384,K=6656", {.split = 1, .stored = 2}), "");
+    EXPECT_EQ(
+        why("matmul_all_reduce:M=1024,N=8192,K=1792", {.split = 4, .backend = plan::Backend::tma_inline}),
+        "tiles of 128 rows do not end where 4 parts do");
 }
 
 TEST(Estimate, OfLargeChunksByLoadsAndStoresIsLongerThanByBulkCopies) {
