@@ -71,9 +71,22 @@ def value_of(text: str) -> Any:
     return {"true": True, "false": False}.get(text, text)
 
 
+#: What is chosen anew where a value differs from the default's: programs leave the chunk engine its multiprocessors, and each
+#: kernel has tiles of its own.
+FOLLOWS: dict[str, dict[str, Any]] = {
+    "backend": {"engine_blocks": None, "programs": None},
+    "engine_blocks": {"programs": None},
+    "together": {"programs": None},
+    "kernel": {"tilings": ()},
+}
+
+
 def varied(usual: Strategy, values: dict[str, Any]) -> Strategy:
     """`usual` with other values, fused; those of its chunking and of its tiles have names with a dot."""
     changed = dataclasses.replace(usual, unfused=False, apart=False, parts=())
+    for key, value in values.items():
+        if key in FOLLOWS and value != getattr(usual, key):
+            changed = dataclasses.replace(changed, **FOLLOWS[key])
     for key, value in values.items():
         part, _, field = key.rpartition(".")
         if part == "chunking":
