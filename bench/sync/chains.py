@@ -157,7 +157,7 @@ def checked(one: work.Work, way: str, graph: torch.cuda.CUDAGraph, plain: dict |
     limit = 2e-2 * float(one.expected.abs().max())
     torch.testing.assert_close(one.out, one.expected, rtol=2e-2, atol=limit, msg=lambda m: f"{way}: {m}")
     left = {name: one.arrays[name].clone() for name in one.made}
-    if plain is not None and way in ("tiles", "single"):
+    if plain is not None and way in ("tiles", "single", "programmatic", "late", "each"):
         for name in one.made:
             if not torch.equal(left[name], plain[name]):
                 raise SystemExit(f"{way}: {name} has not the bits of the plain kernels")

@@ -7,9 +7,10 @@ in one run:
                (gpt3) or as one Triton kernel (llama)
     stream_k   plain Triton products by Stream-K
     stream     the library's products in stream order
-    pdl        the same, launched programmatically, with griddepcontrol.wait behind the first blocks of operand B
+    pdl        the same, launched programmatically by Triton, with griddepcontrol.wait behind the first blocks of operand B
+    programmatic   the same as one program of ours
     tiles      the same as one program: the loader awaits tiles; `late`: without loading operand B before the wait
-    chosen     what sy.fuse takes by itself, with the tiles of the fastest of stream and tiles, measured once more, in turn with
+    chosen     what sy.fuse takes by itself, with the tiles of the fastest of these three ways, measured once more, in turn with
                stream order alone (`beside`)
     ours       the same way in the first measurement, which `gain` compares with the fastest rival
 
@@ -140,6 +141,7 @@ def row_of(name: str, m: int, given: argparse.Namespace) -> dict[str, Any]:
         sorts = {
             "stream": fused(one.stages(tiles, programs=programs), "stream"),
             "tiles": fused(one.stages(tiles, programs=programs), "tiles"),
+            "programmatic": fused(one.stages(tiles, programs=programs), "programmatic"),
             "late": fused(one.stages(tiles, programs=programs, early=False), "tiles"),
         }
         if every > programs and all(t.split_k == 1 for t in tiles):
@@ -148,7 +150,7 @@ def row_of(name: str, m: int, given: argparse.Namespace) -> dict[str, Any]:
         plain = None
         for way, (_, run) in sorts.items():
             graphs[way, number] = chains.captured(run)
-            left = chains.checked(one, "tiles" if plain else "stream", graphs[way, number], plain)
+            left = chains.checked(one, way, graphs[way, number], plain)
             plain = plain or left
         keep.append(programmatic(one.stages(tiles, programs=programs, pdl=True)))
         graphs["pdl", number] = chains.captured(keep[-1])
@@ -163,7 +165,7 @@ def row_of(name: str, m: int, given: argparse.Namespace) -> dict[str, Any]:
         if kind not in best or times[way, number] < times[best[kind]]:
             best[kind] = (way, number)
     row: dict[str, Any] = {"work": name, "M": m} | {kind: round(times[at], 1) for kind, at in best.items()}
-    way, number = min((best["stream"], best["tiles"]), key=lambda at: times[at])
+    way, number = min((best[kind] for kind in ("stream", "programmatic", "tiles")), key=lambda at: times[at])
     every = max(t.tiles(*p.shape[:2]) for t, p in zip(options[number], one.products, strict=True))
     stages = one.stages(options[number], programs=every if way == "each" else programs)
     chain, run = fused(stages, None)
@@ -174,8 +176,8 @@ def row_of(name: str, m: int, given: argparse.Namespace) -> dict[str, Any]:
     row |= {"chosen": round(again["chosen"], 1), "way": chain.ways[0], "beside": round(again["stream"], 1)}
     row["rival"] = min(row["cublas"], row["pdl"], row["stream_k"])
     # Rivals were measured beside many more graphs, which the power limit slows: from that measurement is what was chosen, too.
-    overlapped = "tiles" if way == "stream" else way
-    row["ours"] = round(times["stream" if chain.ways[0] == "stream" else overlapped, number], 1)
+    taken = chain.ways[0] if chain.ways[0] != "tiles" or way != "each" else way
+    row["ours"] = round(times[taken, number], 1)
     row["gain"] = round(row["rival"] / row["ours"], 3)
     row["tiling"] = [vars(t) for t in options[number]]
     for each in (*made, chain, plain_chain):

@@ -18,7 +18,7 @@ from typing import Any
 from . import _syncopate
 from .arguments import base_of, is_tensor
 from .chain_single import SingleLaunch, why_not
-from .chain_way import WAYS, StreamOrder, faster, measure
+from .chain_way import WAYS, StreamOrder, awaits_kernel, faster, measure
 from .fused import FusedKernel
 from .group import Group, alone
 from .prepared import Prepared
@@ -51,7 +51,8 @@ class ChainKernel(FusedKernel):
     stream order, bit for bit.
 
     `way`: "tiles" is that; "single" the same in one launch, of persistent kernels of one grid (on the host as "tiles");
-    "stream" runs the plain kernels in stream order; None, the default, measures them on a GPU with the first call of each
+    "stream" runs the plain kernels in stream order; "programmatic" too, but a stated kernel that has AFTER_KERNEL starts beside
+    the one before it, and awaits its end; None, the default, measures them on a GPU with the first call of each
     set of arguments and takes the fastest one, with a warning where that is stream order. `ways` and `messages` say
     which and why, by set of arguments.
     """
@@ -68,7 +69,7 @@ class ChainKernel(FusedKernel):
         self._checked: set[tuple] = set()
         self._way = way
         self._chosen: dict[int, str] = {}  # by prepared program
-        self._streams: dict[int, StreamOrder] = {}
+        self._streams: dict[tuple[int, str], StreamOrder] = {}  # by prepared program and way
         self._singles: dict[int, SingleLaunch] = {}
         self.messages: list[str] = []
 
@@ -86,8 +87,8 @@ class ChainKernel(FusedKernel):
         if way is None:
             self._require_early_inputs(calls)
             way = self._chosen[id(prepared)] = self._choose(prepared, calls, items, key)
-        if way == "stream":
-            self._streams[id(prepared)].launch(key, items)
+        if way in ("stream", "programmatic"):
+            self._streams[id(prepared), way].launch(key, items)
         elif way == "single":
             self._singles[id(prepared)].launch(key, items)
         else:
@@ -125,21 +126,17 @@ class ChainKernel(FusedKernel):
         single = self._make_single(prepared, items, [call.options for call in calls])
         if self._way == "single":
             return "single"
-        kernels = [stage.kernel for stage in self.stages]
-        grids = [stage.grid for stage in prepared.stages]
-        stream = StreamOrder(kernels, grids, items, [call.options for call in calls])
-        self._streams[id(prepared)] = stream
-        if self._way == "stream":
-            return "stream"
+        in_order = self._make_streams(prepared, calls, items)
+        if self._way in in_order:
+            return self._way
         if not prepared.artifact.repeatable:
             self._say(
                 'its calls overwrite their own input, so that nothing can be measured: stream order. way="tiles" overlaps'
             )
             return "stream"
-        ways = {
-            "tiles": lambda: prepared.launch(key, lambda: items),
-            "stream": lambda: stream.launch(key, items),
-        }
+        ways = {"tiles": lambda: prepared.launch(key, lambda: items)}
+        for name, one in in_order.items():
+            ways[name] = lambda one=one: one.launch(key, items)
         if single is not None:
             ways["single"] = lambda: single.launch(key, items)
         times = measure(ways)
@@ -150,6 +147,26 @@ class ChainKernel(FusedKernel):
                 f"tile by tile it takes {medians['tiles']:.1f} µs, in stream order {medians['stream']:.1f} µs: stream order"
             )
         return way
+
+    def _make_streams(
+        self, prepared: Prepared, calls: Sequence[Call], items: Sequence[Mapping[str, Any]]
+    ) -> dict[str, StreamOrder]:
+        """The kernels one after another, by way: the one that was asked for, or each that there is."""
+        kernels = [stage.kernel for stage in self.stages]
+        grids = [stage.grid for stage in prepared.stages]
+        options = [call.options for call in calls]
+        made = {}
+        if self._way != "programmatic":
+            made["stream"] = StreamOrder(kernels, grids, items, options)
+        if self._way != "stream" and any(map(awaits_kernel, kernels[1:])):
+            made["programmatic"] = StreamOrder(kernels, grids, items, options, programmatic=True)
+        if not made:
+            raise ValueError(
+                "programmatic: no kernel but the first can await the one before it: state one that has AFTER_KERNEL"
+            )
+        for name, one in made.items():
+            self._streams[id(prepared), name] = one
+        return made
 
     def _make_single(
         self, prepared: Prepared, items: Sequence[Mapping[str, Any]], options: Sequence[Mapping[str, Any]]

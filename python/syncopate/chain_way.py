@@ -1,5 +1,5 @@
-"""How a chain runs: overlapped tile by tile, so in a single launch, or as its plain kernels in stream order, whichever a
-measurement finds fastest.
+"""How a chain runs: overlapped tile by tile, so in a single launch, or as its plain kernels one after another, in stream order
+or launched programmatically, whichever a measurement finds fastest.
 
 A chain never loses more than what the measurement cannot see: another way than stream order has to be the faster one in most
 rounds, each of which replays graphs of all in turn. A call of a chain that overwrites its own input cannot be made
@@ -17,7 +17,8 @@ from .items import flat, nested
 from .prepared import MOST_PACKED, compiler_of, unwrapped
 from .stated import StatedKernel
 
-WAYS = ("tiles", "single", "stream")
+WAYS = ("tiles", "single", "programmatic", "stream")
+AWAITS = "AFTER_KERNEL"  # the constexpr by which a stated kernel is told to
 ROUNDS, CALLS = 9, 10  # of a measurement; calls in a graph
 MARGIN, MOST = (
     0.01,
@@ -25,8 +26,15 @@ MARGIN, MOST = (
 )  # what another way than stream order has to win by, and in which share of the rounds
 
 
+def awaits_kernel(kernel: Any) -> bool:
+    """Whether it can await the kernel before it by itself (griddepcontrol.wait), and lets the next one start early."""
+    return isinstance(kernel, StatedKernel) and AWAITS in kernel.parameters
+
+
 class StreamOrder:
-    """The user's own kernels, compiled for one set of arguments, in stream order."""
+    """The user's own kernels, compiled for one set of arguments, in stream order. `programmatic`: those that await the kernel
+    before them by themselves start beside it. What the first one may read before it waits, an earlier call may still write: it
+    reads it later."""
 
     def __init__(
         self,
@@ -34,8 +42,14 @@ class StreamOrder:
         grids: Sequence[tuple[int, ...]],
         given: Sequence[Mapping[str, Any]],
         options: Sequence[Mapping[str, Any]],
+        programmatic: bool = False,
     ) -> None:
         self._kernels, self._grids = list(kernels), [tuple(grid) for grid in grids]
+        self._awaits = [programmatic and awaits_kernel(kernel) for kernel in kernels]
+        options = [
+            chosen | ({"launch_pdl": True} if awaits else {})
+            for chosen, awaits in zip(options, self._awaits, strict=True)
+        ]
         # A stated kernel that always follows a table is given one that counts its calls, of each stream its own.
         self._by_stream = any(
             isinstance(kernel, StatedKernel) and "FUSED" not in kernel.parameters for kernel in kernels
@@ -50,10 +64,14 @@ class StreamOrder:
 
     def _arguments(self, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         full = [nested(flat(items)) for items in given]
-        return [
-            items | kernel.filled(grid, items) if isinstance(kernel, StatedKernel) else items
-            for kernel, grid, items in zip(self._kernels, self._grids, full, strict=True)
-        ]
+        for place, (kernel, grid, awaits) in enumerate(
+            zip(self._kernels, self._grids, self._awaits, strict=True)
+        ):
+            if isinstance(kernel, StatedKernel):
+                full[place] |= kernel.filled(grid, full[place])
+            if awaits:
+                full[place] |= {AWAITS: True} | (kernel.all_late if place == 0 else {})
+        return full
 
     def launch(self, key: Any, given: Sequence[Mapping[str, Any]]) -> None:
         stream = jit.current_stream()

@@ -375,7 +375,8 @@ def fuse(
     `FusedKernel.stages[i].values` may be changed between calls, to prepare for other elements.
 
     Without a plan: several kernels of one GPU that overlap tile by tile (ChainKernel); `bind` names the arrays that they
-    share, and `strategy` says nothing. `way` is of these only: "tiles", "single", "stream", or the fastest one (None).
+    share, and `strategy` says nothing. `way` is of these only: "tiles", "single", "programmatic", "stream", or the
+    fastest one (None).
     """
     kernels = list(kernel) if isinstance(kernel, Sequence) else [kernel]
     binds = _one_each("bind", bind, len(kernels))

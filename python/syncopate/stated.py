@@ -28,6 +28,8 @@ Parameters that Syncopate fills, where the kernel has them; calls leave them out
     sy_sums                   the address (int64) where they put these sums
     STARTS_NEXT               constexpr: the next stage of a chain awaits the tiles that it reads, so the kernel lets it start
                               when it starts itself (sy_start_next); a kernel without it is overlapped by its last programs only
+    AFTER_KERNEL              constexpr: the call is launched beside the kernel before it in the stream, whose end all of its
+                              programs await (sy_await_kernel_before) before they touch what is not `early`
 
 The kernel's duties: program p of P runs slots p, p + P, … below word 0 of the table; it awaits a slot (of a stated loop:
 each of its phases) before the first load, posts a tile when its stores are visible, and ends with sy_finish. Of programs
@@ -187,6 +189,11 @@ class StatedKernel:
     def early(self, arguments: Mapping[str, Any]) -> list[str]:
         """Parameters that are read before the kernel waits for anything, with these arguments."""
         return [name for name, switch in self._early.items() if arguments.get(switch)]
+
+    @property
+    def all_late(self) -> dict[str, bool]:
+        """The arguments with which nothing is."""
+        return dict.fromkeys(self._early.values(), False)
 
     def may_write(self, parameter: str) -> bool:
         return parameter in self._said["writes"]

@@ -6,7 +6,8 @@ default    each chain of bench/sync at one size as sy.fuse runs it by itself, an
            kernels, and what PyTorch gives; prints which way was chosen
 graphs     two chains captured together and replayed, other input each time
 gluonN     the library's Gluon products as stages, by the N-th tiles: rows of 1 to 1500, splits of K, gated pairs, operand B before the wait, after a
-           plain kernel (norm) and between; the bits of the kernels in stream order, replayed, with other kernels beside
+           plain kernel (norm) and between; tile by tile and launched programmatically, the bits of the kernels in stream order,
+           replayed, with other kernels beside
 """
 
 import functools
@@ -155,7 +156,7 @@ def compare_with_stream(name: str, one, tilings, beside, noise) -> None:
     one.library()
     for early in (True, False):
         stages = one.stages(tilings, early=early)
-        chains = {way: chain_of(stages, way) for way in ("stream", "tiles")}
+        chains = {way: chain_of(stages, way) for way in ("stream", "tiles", "programmatic")}
         chains["stream"][0].run(chains["stream"][1])
         plain = {array: one.arrays[array].clone() for array in one.made}
         torch.testing.assert_close(
@@ -165,27 +166,30 @@ def compare_with_stream(name: str, one, tilings, beside, noise) -> None:
             atol=2e-2 * float(one.expected.abs().max()),
             msg=lambda m: f"{name}: {m}",
         )
-        fused, calls = chains["tiles"]
-        fused.run(calls)
-        torch.cuda.synchronize()
-        graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        with torch.cuda.graph(graph, stream=side):
-            for _ in range(3):
-                fused.run(calls)
-        for turn in range(12):
-            for array in one.made:
-                one.arrays[array].fill_(float("nan"))
-            with torch.cuda.stream(beside):
-                if turn % 3 == 0:
-                    torch.mm(noise, noise)
-            graph.replay() if turn % 2 else fused.run(calls)
-            for array in one.made:
-                assert torch.equal(one.arrays[array], plain[array]), (
-                    f"{name}, early {early}, turn {turn}: {array}"
-                )
+        for way in ("tiles", "programmatic"):
+            compare_bits(f"{name}, {way}, early {early}", one, *chains[way], plain, beside, noise)
         for fused, _ in chains.values():
             fused.check()
             fused.close()
+
+
+def compare_bits(name: str, one, fused, calls, plain, beside, noise) -> None:
+    """Of eager calls and of replays of three in a row, with other kernels beside."""
+    fused.run(calls)
+    torch.cuda.synchronize()
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.graph(graph, stream=side):
+        for _ in range(3):
+            fused.run(calls)
+    for turn in range(12):
+        for array in one.made:
+            one.arrays[array].fill_(float("nan"))
+        with torch.cuda.stream(beside):
+            if turn % 3 == 0:
+                torch.mm(noise, noise)
+        graph.replay() if turn % 2 else fused.run(calls)
+        for array in one.made:
+            assert torch.equal(one.arrays[array], plain[array]), f"{name}, turn {turn}: {array}"
 
 
 if __name__ == "__main__":

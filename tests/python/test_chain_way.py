@@ -22,7 +22,7 @@ def test_a_way_that_is_none_or_of_a_plan_is_refused():
     stages = [object(), object()]
     from syncopate.chain import ChainKernel
 
-    with pytest.raises(ValueError, match="way: 'fast'; there are tiles, single, stream"):
+    with pytest.raises(ValueError, match="way: 'fast'; there are tiles, single, programmatic, stream"):
         ChainKernel(stages, way="fast")
 
 
@@ -42,3 +42,34 @@ def test_why_stages_cannot_be_one_launch():
     assert "more than one axis" in why_not([(4, 2, 1)] * 2, options, [False, True])
     assert "options differ" in why_not([(4, 1, 1)] * 2, [{}, {"num_warps": 8}], [False, True])
     assert "overwrites" in why_not([(4, 1, 1)] * 2, options, [False, False])
+
+
+def test_kernels_that_await_the_one_before_are_launched_beside_it(monkeypatch):
+    pytest.importorskip("triton")
+    from syncopate import chain_way, jit
+    from syncopate.kernels.stated_matmul import stated_matmul
+
+    def plain():
+        pass
+
+    product = stated_matmul(True, False)
+    made = []
+    monkeypatch.setattr(chain_way, "compiler_of", lambda kernel, grid, options: dict(options))
+    monkeypatch.setattr(chain_way, "unwrapped", lambda kernel: kernel)
+    monkeypatch.setattr(jit, "Variants", lambda options, full: made.append((options, full)))
+    monkeypatch.setattr(type(product), "filled", lambda self, grid, items: {"sy_schedule": 0})
+    for kernel in (product, plain):
+        assert chain_way.awaits_kernel(kernel) is (kernel is product)
+    given = [{"B_EARLY": True}, {"N": 4}, {"B_EARLY": True}]
+    kernels = [product, plain, product]
+    chain_way.StreamOrder(kernels, [(4,)] * 3, given, [{"num_warps": 8}] * 3, programmatic=True)
+    beside = {"num_warps": 8, "launch_pdl": True}
+    assert [options for options, _ in made] == [beside, {"num_warps": 8}, beside]
+    first, between, last = (full for _, full in made)
+    assert first == {"sy_schedule": 0, "AFTER_KERNEL": True, "B_EARLY": False}, "an earlier call may write B"
+    assert between == {"N": 4}
+    assert last == {"sy_schedule": 0, "AFTER_KERNEL": True, "B_EARLY": True}
+    made.clear()
+    chain_way.StreamOrder(kernels, [(4,)] * 3, given, [{}] * 3)
+    assert [options for options, _ in made] == [{}] * 3
+    assert all("AFTER_KERNEL" not in full for _, full in made)
