@@ -2,7 +2,7 @@
 
 One GPU gives the rates of products, by the library's Gluon kernel in many tiles and by the vendor's library
 (measure_products.py), of attention (measure_attention.py) and of its memory, and what launches and waits cost.
-Where there are two GPUs or more, two ranks measure what goes between them (measure_links.py): copies by size and direction, the
+Where there are several GPUs, a rank on each measures what goes between them (measure_links.py): copies by size and direction, the
 chunk engine by number of blocks, and signals; and whole calls (measure_calls.py): torch's collectives, and operators by strategies
 whose fixed costs nothing else shows. What is not measured is kept from the nearest known machine. Each
 figure's source says which of the two it is. The file is written by C++ (tune/machine.hpp), which checks it.
@@ -23,7 +23,7 @@ from .standard_output import answering, interruptible
 
 ROUNDS = 9
 SECONDS = 115  # at most; what is not measured by then keeps its figure
-SECONDS_BETWEEN = 80  # of them, for what two ranks measure together
+SECONDS_BETWEEN = 80  # of them, for what ranks measure together
 SECONDS_OF_CALLS = 40  # of these: then no further one begins
 SECONDS_OF_ATTENTION = 30  # which comes last
 STEPS_OF_LINKS = 15
@@ -227,8 +227,8 @@ def product_figures(
     return figures
 
 
-def between_two(seconds: float) -> dict[str, Any]:
-    """By two ranks of this machine, before this process uses CUDA."""
+def between_gpus(count: int, seconds: float) -> dict[str, Any]:
+    """By a rank on each GPU of this machine, before this process uses CUDA."""
     from .measure_links import Ranks, between_ranks
     from .ops.operator import members_of
     from .ranks import Place, run
@@ -252,7 +252,7 @@ def between_two(seconds: float) -> dict[str, Any]:
         found["calls"] = calls_timed(ranks, say, runs_gluon("cuda"), SECONDS_OF_CALLS)
         return found
 
-    return run(2, work, timeout=seconds)[0]
+    return run(count, work, timeout=seconds)[0]
 
 
 @interruptible
@@ -288,7 +288,7 @@ def main() -> int:
     begin = time.monotonic()
     if count > 1:
         try:
-            between = between_two(SECONDS_BETWEEN)
+            between = between_gpus(count, SECONDS_BETWEEN)
         except RankError as error:
             print(f"between GPUs nothing was measured: {error}", file=sys.stderr)
     gluon = runs_gluon("cuda")
