@@ -24,8 +24,8 @@ namespace syncopate::tune {
 namespace {
 
 TEST(Machine, ThatComesWithSyncopateIsTheSameAfterJson) {
-    EXPECT_EQ(machine_names(),
-              (std::vector<std::string>{"h100x1", "h100x2", "h200x1", "h200x2", "h200x4", "h200x8"}));
+    EXPECT_EQ(machine_names(), (std::vector<std::string>{"h100x1", "h100x2", "h100x4", "h200x1", "h200x2",
+                                                         "h200x4", "h200x8"}));
     for (const std::string& name : machine_names()) {
         const Result<Machine> machine = find_machine(name);
         ASSERT_TRUE(machine) << machine.error().to_string();
