@@ -48,8 +48,8 @@ struct MadeOrder {
                                         const Machine& machine, const Strategy& strategy,
                                         const MadeOrder& order, const std::vector<double>& made);
 
-/// Whether tiles are stored at one rank each, as the strategy makes them: then they end where that rank's rows
-/// do, or a part of them.
+/// Whether tiles are stored at one rank each, as the strategy makes them: then they end where that rank's
+/// rows do, or a part of them.
 [[nodiscard]] bool stores_at_owners(OperatorRow::Kind kind, const Strategy& strategy);
 
 }  // namespace syncopate::tune
