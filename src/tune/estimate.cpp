@@ -247,7 +247,7 @@ private:
 
     /// Groups of rows that a product makes one after another: of each rank's shard its chunks.
     [[nodiscard]] std::size_t row_groups() const {
-        const bool by_rows = kind_ != Kind::reduces && strategy_.split_axis.value_or(0) == 0;
+        const bool by_rows = strategy_.split_axis.value_or(0) == 0;
         return static_cast<std::size_t>(problem_.ranks) * static_cast<std::size_t>(by_rows ? parts() : 1);
     }
 
