@@ -147,6 +147,7 @@ def row_of(name: str, m: int, given: argparse.Namespace) -> dict[str, Any]:
         if every > programs and all(t.split_k == 1 for t in tiles):
             sorts["each"] = fused(one.stages(tiles, programs=every), "tiles")  # a tile a program
         made += [chain for chain, _ in sorts.values()]
+        keep += [run for _, run in sorts.values()]  # the graphs read and write what they are given
         plain = None
         for way, (_, run) in sorts.items():
             graphs[way, number] = chains.captured(run)

@@ -424,12 +424,14 @@ void bind_launch(nb::module_& module) {
         .def(
             "launch",
             [](CudaKernel& kernel, const std::vector<std::uint32_t>& grid, CudaStream stream,
-               const KernelArguments& arguments) {
+               const KernelArguments& arguments, bool early) {
                 const Grid sizes = grid_of(grid);
                 const nb::gil_scoped_release released;
-                unwrap(kernel.launch(sizes, stream, arguments));
+                unwrap(kernel.launch(sizes, stream, arguments, early));
             },
-            "grid"_a, "stream"_a, "arguments"_a)
+            "grid"_a, "stream"_a, "arguments"_a, "early"_a = false,
+            "`early`: programmatically, so it may start beside the kernel before it, which it awaits by "
+            "itself.")
         .def_prop_ro("max_programs_per_multiprocessor", &CudaKernel::max_programs_per_multiprocessor)
         .def(
             "prepare",

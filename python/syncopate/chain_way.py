@@ -46,10 +46,6 @@ class StreamOrder:
     ) -> None:
         self._kernels, self._grids = list(kernels), [tuple(grid) for grid in grids]
         self._awaits = [programmatic and awaits_kernel(kernel) for kernel in kernels]
-        options = [
-            chosen | ({"launch_pdl": True} if awaits else {})
-            for chosen, awaits in zip(options, self._awaits, strict=True)
-        ]
         # A stated kernel that always follows a table is given one that counts its calls, of each stream its own.
         self._by_stream = any(
             isinstance(kernel, StatedKernel) and "FUSED" not in kernel.parameters for kernel in kernels
@@ -85,8 +81,8 @@ class StreamOrder:
                 compiled.pack(full)
                 for compiled, full in zip(self._compiled, self._arguments(given), strict=True)
             ]
-        for (kernel, arguments), grid in zip(packed, self._grids, strict=True):
-            kernel.launch(list(grid), stream, arguments)
+        for (kernel, arguments), grid, early in zip(packed, self._grids, self._awaits, strict=True):
+            kernel.launch(list(grid), stream, arguments, early)
 
 
 def measure(ways: Mapping[str, Callable[[], None]]) -> dict[str, list[float]]:

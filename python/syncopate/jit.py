@@ -117,7 +117,6 @@ class Compiled:
     kernel: _syncopate.CudaKernel
     signature: dict[str, str]
     descriptor_metadata: list[dict[str, Any] | None]
-    launch_pdl: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
     #: By place among the parameters what is compiled in: constexprs, and numbers that were 1.
     constants: dict[tuple[int, ...], Any] = field(default_factory=dict)
@@ -280,7 +279,6 @@ def compile_kernel(
         kernel=kernel,
         signature=signature,
         descriptor_metadata=list(getattr(metadata, "tensordesc_meta", None) or []),
-        launch_pdl=bool(getattr(metadata, "launch_pdl", False)),
         extra={"shared": int(metadata.shared), "num_warps": int(metadata.num_warps)},
         constants=dict(binary.src.constants),
         multiples=frozenset(place for place, found in attributes.items() if ["tt.divisibility", 16] in found),

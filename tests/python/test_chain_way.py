@@ -53,23 +53,35 @@ def test_kernels_that_await_the_one_before_are_launched_beside_it(monkeypatch):
         pass
 
     product = stated_matmul(True, False)
-    made = []
+    made, launched = [], []
+
+    class Variants:
+        def __init__(self, options, full):
+            made.append(full)
+
+        def pack(self, full):
+            return self, full
+
+        def launch(self, grid, stream, arguments, early):
+            launched.append((arguments, early))
+
     monkeypatch.setattr(chain_way, "compiler_of", lambda kernel, grid, options: dict(options))
     monkeypatch.setattr(chain_way, "unwrapped", lambda kernel: kernel)
-    monkeypatch.setattr(jit, "Variants", lambda options, full: made.append((options, full)))
+    monkeypatch.setattr(jit, "Variants", Variants)
+    monkeypatch.setattr(jit, "current_stream", lambda: 0)
     monkeypatch.setattr(type(product), "filled", lambda self, grid, items: {"sy_schedule": 0})
     for kernel in (product, plain):
         assert chain_way.awaits_kernel(kernel) is (kernel is product)
     given = [{"B_EARLY": True}, {"N": 4}, {"B_EARLY": True}]
     kernels = [product, plain, product]
-    chain_way.StreamOrder(kernels, [(4,)] * 3, given, [{"num_warps": 8}] * 3, programmatic=True)
-    beside = {"num_warps": 8, "launch_pdl": True}
-    assert [options for options, _ in made] == [beside, {"num_warps": 8}, beside]
-    first, between, last = (full for _, full in made)
+    chain_way.StreamOrder(kernels, [(4,)] * 3, given, [{}] * 3, programmatic=True).launch(0, given)
+    assert [early for _, early in launched] == [True, False, True]
+    assert [arguments for arguments, _ in launched] == made
+    first, between, last = made
     assert first == {"sy_schedule": 0, "AFTER_KERNEL": True, "B_EARLY": False}, "an earlier call may write B"
     assert between == {"N": 4}
     assert last == {"sy_schedule": 0, "AFTER_KERNEL": True, "B_EARLY": True}
-    made.clear()
-    chain_way.StreamOrder(kernels, [(4,)] * 3, given, [{}] * 3)
-    assert [options for options, _ in made] == [{}] * 3
-    assert all("AFTER_KERNEL" not in full for _, full in made)
+    launched.clear()
+    chain_way.StreamOrder(kernels, [(4,)] * 3, given, [{}] * 3).launch(0, given)
+    assert [early for _, early in launched] == [False] * 3
+    assert all("AFTER_KERNEL" not in arguments for arguments, _ in launched)
