@@ -33,6 +33,16 @@ def test_the_fastest_of_three_ways_is_taken():
     assert faster({"tiles": [9.0] * 3, "single": [11.0] * 3, "stream": [10.0] * 3}) == "tiles"
 
 
+def test_any_win_of_a_programmatic_launch_is_one():
+    from syncopate.chain_way import faster
+
+    assert faster({"programmatic": [9.97] * 4, "stream": [10.0] * 4}) == "programmatic"
+    assert faster({"programmatic": [9.97] * 2 + [10.1] * 2, "stream": [10.0] * 4}) == "stream", "in few rounds"
+    # The fastest of those that win: tile by tile wins by too little here.
+    assert faster({"tiles": [9.95] * 4, "programmatic": [9.97] * 4, "stream": [10.0] * 4}) == "programmatic"
+    assert faster({"tiles": [9.0] * 4, "programmatic": [9.9] * 4, "stream": [10.0] * 4}) == "tiles"
+
+
 def test_why_stages_cannot_be_one_launch():
     from syncopate.chain_single import why_not
 

@@ -5,7 +5,8 @@ A measurement of one call, on every rank alike:
     hidden    sleep on the device (the host enqueues everything meanwhile) | barrier | start | call | end
     visible   synchronise, barrier on the device                                     | start | call | end
 
-Candidates of one shape take turns within a round, so that clocks and temperature drift for all of them alike. Every call
+Candidates of one shape take turns within a round, in every other one from the last to the first: clocks and temperature drift for
+all of them alike, and what a candidate's predecessor leaves behind falls to each of its neighbours. Every call
 has the next set of inputs: with those of the call before it, it would find in the L2 cache what the first one of a round
 has to read from memory. Without a
 GPU the host's clock takes the events' place, and hidden is visible: enough to run a bench's logic.
@@ -51,8 +52,8 @@ def measure(candidates: list[Candidate], rounds: int = 15, warmup: int = 3) -> d
     dist.barrier()
     events: dict[tuple[str, str], list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {}
     inputs = itertools.count()
-    for _ in range(rounds):
-        for candidate in candidates:
+    for turn in range(rounds):
+        for candidate in candidates if turn % 2 == 0 else reversed(candidates):
             for mode in ("hidden", "visible") if candidate.visible else ("hidden",):
                 start = torch.cuda.Event(enable_timing=True)
                 end = torch.cuda.Event(enable_timing=True)
