@@ -37,7 +37,9 @@ def test_any_win_of_a_programmatic_launch_is_one():
     from syncopate.chain_way import faster
 
     assert faster({"programmatic": [9.97] * 4, "stream": [10.0] * 4}) == "programmatic"
-    assert faster({"programmatic": [9.97] * 2 + [10.1] * 2, "stream": [10.0] * 4}) == "stream", "in few rounds"
+    assert faster({"programmatic": [9.97] * 2 + [10.1] * 2, "stream": [10.0] * 4}) == "stream", (
+        "in few rounds"
+    )
     # The fastest of those that win: tile by tile wins by too little here.
     assert faster({"tiles": [9.95] * 4, "programmatic": [9.97] * 4, "stream": [10.0] * 4}) == "programmatic"
     assert faster({"tiles": [9.0] * 4, "programmatic": [9.9] * 4, "stream": [10.0] * 4}) == "tiles"
