@@ -32,8 +32,8 @@ def awaits_kernel(kernel: Any) -> bool:
 
 class StreamOrder:
     """The user's own kernels, compiled for one set of arguments, in stream order. `programmatic`: those that await the kernel
-    before them by themselves start beside it. What the first one may read before it waits, an earlier call may still write: it
-    reads it later."""
+    before them by themselves start beside it, but for the first one. A kernel lets the next one start before it has itself waited:
+    if the first one started beside an earlier call, the second could read early what that call still writes."""
 
     def __init__(
         self,
@@ -59,13 +59,11 @@ class StreamOrder:
 
     def _arguments(self, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         full = [nested(flat(items)) for items in given]
-        for place, (kernel, grid, awaits) in enumerate(
-            zip(self._kernels, self._grids, self._awaits, strict=True)
-        ):
+        for items, kernel, grid, awaits in zip(full, self._kernels, self._grids, self._awaits, strict=True):
             if isinstance(kernel, StatedKernel):
-                full[place] |= kernel.filled(grid, full[place])
+                items |= kernel.filled(grid, items)
             if awaits:
-                full[place] |= {AWAITS: True} | (kernel.all_late if place == 0 else {})
+                items[AWAITS] = True
         return full
 
     def launch(self, key: Any, given: Sequence[Mapping[str, Any]]) -> None:
@@ -80,8 +78,8 @@ class StreamOrder:
                 compiled.pack(full)
                 for compiled, full in zip(self._compiled, self._arguments(given), strict=True)
             ]
-        for (kernel, arguments), grid, early in zip(packed, self._grids, self._awaits, strict=True):
-            kernel.launch(list(grid), stream, arguments, early)
+        for place, ((kernel, arguments), grid) in enumerate(zip(packed, self._grids, strict=True)):
+            kernel.launch(list(grid), stream, arguments, place > 0 and self._awaits[place])
 
 
 def measure(ways: Mapping[str, Callable[[], None]]) -> dict[str, list[float]]:

@@ -190,11 +190,6 @@ class StatedKernel:
         """Parameters that are read before the kernel waits for anything, with these arguments."""
         return [name for name, switch in self._early.items() if arguments.get(switch)]
 
-    @property
-    def all_late(self) -> dict[str, bool]:
-        """The arguments with which nothing is."""
-        return dict.fromkeys(self._early.values(), False)
-
     def may_write(self, parameter: str) -> bool:
         return parameter in self._said["writes"]
 
