@@ -94,12 +94,21 @@ private:
                                          sustained + rates_.gluon_tile_us);
             // Where tiles follow arrivals, or chunks that leave, neighbours no longer load the same blocks at
             // once, and the L2 cache answers each by itself: no faster than the plain kernel's loads.
-            if (strategy_.placement != Placement::fused || grid_.tiles() <= at_once()) return made;
+            if (strategy_.placement != Placement::fused || grid_.tiles() <= at_once() || in_turns())
+                return made;
             const double bytes = problem_.item() * (tile_.block_m + tile_.block_n) *
                                  static_cast<double>(shape_.k) / tile_.split_k;
             return std::max(made, bytes / (rates_.sm_load_gbps * kBytesPerUs) + rates_.gluon_tile_us);
         }
         return tile_us(machine_, problem_.dtype, tile_, width, shape_.k);
+    }
+    /// Whether chunks take turns, a tile each (fuse/order.hpp), and have several tiles of rows: neighbours
+    /// then load the same blocks at once.
+    [[nodiscard]] bool in_turns() const {
+        constexpr std::int32_t kFewRows = 128;  // of a tile
+        return tile_.block_m < kFewRows && parts() == 1 &&
+               (strategy_.one_step || strategy_.kernel_sums ||
+                (strategy_.backend == Backend::tma_inline && !comes_before()));
     }
     [[nodiscard]] std::int32_t parts() const { return std::max(1, strategy_.split.value_or(1)); }
     /// Bytes that go through each link in all steps.
