@@ -286,23 +286,32 @@ private:
         return deadlines;
     }
 
-    /// Whether tiles store all that leaves, and what a rank sums it sums at once: nobody then waits for one
-    /// chunk before another.
+    /// Whether tiles store all that leaves, and what comes of it is summed at once, or awaited at the end:
+    /// nobody then waits for one chunk before another.
     [[nodiscard]] bool stores_all() const {
         if (deadlines_.empty()) return false;
         std::vector<bool> sums(deadlines_.size(), false);  // by rank
-        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
-            if (graph_.carrier(op) == Carrier::tile_stores || !awaits_stage(op)) continue;
-            const Node& node = graph_[op];
+        for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+            const Node& node = graph_.nodes[id];
+            if (is_stored(static_cast<NodeId>(id)) || !waits_for_chunk(static_cast<NodeId>(id))) continue;
             if (node.kind != Node::Kind::sum || sums[static_cast<std::size_t>(node.rank)]) return false;
             sums[static_cast<std::size_t>(node.rank)] = true;
         }
         return true;
     }
-    [[nodiscard]] bool awaits_stage(NodeId op) const {
-        return std::ranges::any_of(placement_.awaits[op], [&](NodeId chunk) {
-            return graph_.made_at(chunk).stage == static_cast<std::int32_t>(stage_);
-        });
+    [[nodiscard]] bool is_stored(NodeId node) const {
+        return graph_.is_op(node) && graph_.carrier(node) == Carrier::tile_stores;
+    }
+    /// Whether an op or tiles wait for what tiles of the stage make, on this rank or where they store it.
+    [[nodiscard]] bool waits_for_chunk(NodeId node) const {
+        const bool is_op = graph_.is_op(node);
+        if (!is_op && graph_[node].kind != Node::Kind::tiles) return false;
+        if (std::ranges::any_of(graph_.in[static_cast<std::size_t>(node)],
+                                [&](const Edge& edge) { return edge.lag == 0 && is_stored(edge.from); }))
+            return true;
+        return is_op && std::ranges::any_of(placement_.awaits[node], [&](NodeId chunk) {
+                   return graph_.made_at(chunk).stage == static_cast<std::int32_t>(stage_);
+               });
     }
 
     /// The first tiles of all chunks are due first, in the order of the chunks, then their second ones.

@@ -92,6 +92,34 @@ TEST(Produce, TilesThatAreStoredAtTheirOwnersTakeTurnsFromTheNextRanksOnSoThatNo
     }
 }
 
+TEST(Produce, TilesThatAreStoredDoNotTakeTurnsWhereSomebodySendsTheirChunkOn) {
+    plan::Plan plan = plan::push_exchange(sample::ranks(2), {"C", {16, 8}, plan::DType::bf16}, "D").value();
+    const auto tiles = [&] {  // of two rows each, of rank 0
+        const Program program{sample::gemm({16, 8, 4, 2, 8, 2}), plan, {{"c_ptr", "C"}}};
+        const auto made = fuse(program, {.preferred = plan::Backend::ldst_inline});
+        EXPECT_TRUE(made) << made.error().to_string();
+        return made ? tiles_of(made->ranks[0]) : std::vector<std::int64_t>{};
+    };
+    EXPECT_EQ(tiles(), (std::vector<std::int64_t>{4, 0, 5, 1, 6, 2, 7, 3}));
+
+    const std::vector<plan::Op>& list = plan.ranks[0];
+    const auto pushed = std::ranges::find(list, plan::OpKind::push, &plan::Op::kind);
+    ASSERT_NE(pushed, list.end());
+    plan::Op on{.kind = plan::OpKind::push, .peer = 0, .src = pushed->dst, .dst = pushed->dst};
+    on.dst.tensor = static_cast<std::int32_t>(plan.tensors.size());
+    on.after = {{0, static_cast<std::int32_t>(pushed - list.begin())}};
+    plan.tensors.push_back({"E", {16, 8}, plan::DType::bf16});
+    const auto held = std::ranges::find(plan.final, pushed->dst, &plan::Holding::chunk);
+    ASSERT_NE(held, plan.final.end());
+    plan::Holding asked = *held;
+    asked.rank = 0;
+    asked.chunk = on.dst;
+    plan.final.push_back(asked);
+    plan.ranks[1].push_back(on);
+    EXPECT_EQ(tiles(), (std::vector<std::int64_t>{4, 5, 6, 7, 0, 1, 2, 3}))
+        << "rank 1 waits for the first four";
+}
+
 TEST(Produce, WhatIsCopiedIsMadeBeforeWhatTheListStoresAtItsOwnerAfterIt) {
     using plan::Backend;
     const Program program = reduced(

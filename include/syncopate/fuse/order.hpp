@@ -12,9 +12,9 @@
 // op that sends it could start. So the rows that are sent first are made first, and what a rank keeps comes
 // last. What a sum adds to is due a chunk after the contributions are expected: one is still under way then.
 // Where contributions are read where they are, all of a sum is due at once, the own part with the last pull.
-// Where tiles themselves store all that leaves, no chunk is due before another. Then chunks take turns, a
-// tile each: neighbours that read the same columns of an operand run side by side whatever chunk they make,
-// and what is stored goes to all ranks alike.
+// Where tiles themselves store all that leaves, and nobody works on it but one sum a rank, no chunk is due
+// before another. Then chunks take turns, a tile each: neighbours that read the same columns of an operand
+// run side by side whatever chunk they make, and what is stored goes to all ranks alike.
 //
 // The tiles of a persistent kernel that take unequal times are packed instead (pack.hpp).
 //
