@@ -6,10 +6,9 @@ A measurement of one call, on every rank alike:
     visible   synchronise, barrier on the device                                     | start | call | end
 
 Candidates of one shape take turns within a round, in every other one from the last to the first: clocks and temperature drift for
-all of them alike, and what a candidate's predecessor leaves behind falls to each of its neighbours. Every call
-has the next set of inputs: with those of the call before it, it would find in the L2 cache what the first one of a round
-has to read from memory. Without a
-GPU the host's clock takes the events' place, and hidden is visible: enough to run a bench's logic.
+all of them alike, and none always follows the same one. Every call has the next set of inputs: with those of the call before it,
+it would find in the L2 cache what the first one of a round has to read from memory. Without a GPU the host's clock takes the events'
+place, and hidden is visible: enough to run a bench's logic.
 """
 
 from __future__ import annotations
