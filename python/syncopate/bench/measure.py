@@ -2,12 +2,13 @@
 
 A measurement of one call, on every rank alike:
 
-    hidden    sleep on the device (the host enqueues everything meanwhile) | barrier | start | call | end
-    visible   synchronise, barrier on the device                                     | start | call | end
+    hidden    sleep on the device (the host enqueues everything meanwhile) | call | barrier | start | call | end
+    visible   call, synchronise, barrier on the device                                      | start | call | end
 
 Candidates of one shape take turns within a round, in every other one from the last to the first: clocks and temperature drift for
-all of them alike, and none always follows the same one. Every call has the next set of inputs: with those of the call before it,
-it would find in the L2 cache what the first one of a round has to read from memory. Without a GPU the host's clock takes the events'
+all of them alike. What is timed follows a call of the same candidate: behind another kernel it would first have to fetch its own
+instructions, 1 to 3 µs that a candidate does not pay which follows its like. Every call has the next set of inputs: with those of
+the call before it, it would find in the L2 cache what it has to read from memory. Without a GPU the host's clock takes the events'
 place, and hidden is visible: enough to run a bench's logic.
 """
 
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-SLEEP_CYCLES = 4_000_000  # about 2 ms: longer than the slowest host enqueue that is to be hidden
+SLEEP_CYCLES = 8_000_000  # about 4 ms: longer than two of the slowest host enqueues that are to be hidden
 
 
 @dataclass
@@ -59,6 +60,7 @@ def measure(candidates: list[Candidate], rounds: int = 15, warmup: int = 3) -> d
                 torch.cuda.synchronize()
                 if mode == "hidden":
                     torch.cuda._sleep(SLEEP_CYCLES)
+                candidate.call(next(inputs))
                 device_barrier(token)
                 if mode == "visible":
                     torch.cuda.synchronize()
