@@ -1,6 +1,6 @@
 """One GPU: the library's GEMM kernels against cuBLAS, and what following a schedule costs.
 
-    python bench/gemm/gemm.py [--shapes NxK …] [--rows 16 64 …] [--plain] [--csv FILE]
+    python bench/gemm/gemm.py [--shapes NxK …] [--rows 16 64 …] [--plain] [--transposed] [--csv FILE]
     python bench/gemm/gemm.py --tilings [NAME …] [--shapes NxK …] [--rows 16 64 …]      every tile shape by itself
     python bench/gemm/gemm.py --schedules [--shapes NxK …] [--rows 16 64 …]       what a schedule costs
 
@@ -49,10 +49,12 @@ TILINGS = [
     GluonTiling(32, 32, 128, 12),
     GluonTiling(32, 64, 128, 8),
     GluonTiling(64, 64, 128, 6),
+    GluonTiling(64, 96, 64, 10),
     GluonTiling(64, 128, 64, 8),
     GluonTiling(64, 192, 64, 6),
     GluonTiling(64, 256, 64, 4),
     GluonTiling(128, 64, 64, 7),
+    GluonTiling(128, 96, 64, 7),
     GluonTiling(128, 128, 64, 5),
     GluonTiling(128, 192, 64, 4),
     GluonTiling(128, 256, 64, 3),
@@ -90,6 +92,8 @@ def gluon_call(
     a: Any, w: Any, c: Any, shape: tuple[int, int, int], tiling: GluonTiling, **options: Any
 ) -> Callable[[], None]:
     m, n, _ = shape
+    if not w.is_contiguous():
+        w, options["w_transposed"] = w.t(), True
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     gated = options.get("gated", False)
     workspace = make_workspace(tiling, m, n, a.device, gated)
@@ -137,18 +141,27 @@ def measure(graphs: dict[str, tuple[torch.cuda.CUDAGraph, int]], rounds: int = 7
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def operands(m: int, n: int, k: int, copies: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+def operands(
+    m: int, n: int, k: int, copies: int, transposed: bool = False
+) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """a, b and c; `transposed`: b [K, N] of a tensor [N, K]."""
+
     def random(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
 
-    return [(random(m, k), random(k, n) / math.sqrt(k), random(m, n)) for _ in range(copies)]
+    def weights() -> torch.Tensor:
+        return (random(n, k).t() if transposed else random(k, n)) / math.sqrt(k)
+
+    return [(random(m, k), weights(), random(m, n)) for _ in range(copies)]
 
 
-def row(m: int, n: int, k: int, with_plain: bool, only: list[str] | None = None) -> dict[str, float]:
+def row(
+    m: int, n: int, k: int, with_plain: bool, only: list[str] | None = None, transposed: bool = False
+) -> dict[str, float]:
     """µs by candidate, of the tile shapes named in `only`."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     copies, count = repeats(m, n, k)
-    data = operands(m, n, k, copies)
+    data = operands(m, n, k, copies, transposed)
     sets = [data[i % copies] for i in range(count)]
     kept = []  # what graphs read must live as long as they
     graphs = {"cublas": (replays([lambda s=s: torch.mm(s[0], s[1], out=s[2]) for s in sets]), count)}
@@ -176,7 +189,7 @@ def tilings(options: argparse.Namespace) -> None:
     for shape in options.shapes:
         n, k = map(int, shape.split("x"))
         for m in options.rows:
-            times = row(m, n, k, False, options.tilings)
+            times = row(m, n, k, False, options.tilings, options.transposed)
             cublas = times.pop("cublas")
             best: dict[str, tuple[float, str]] = {}
             for name, us in times.items():
@@ -217,7 +230,10 @@ def schedule_row(m: int, n: int, k: int) -> dict[str, float]:
         made = by_hand((m, n, k), tiling, programs, order=unfused_order(m, n, tiling), **options)
         kept.append(made)
         calls[name] = [
-            gluon_call(*s, (m, n, k), tiling, B_EARLY=True, FUSED=True, **made.places) for s in data
+            gluon_call(
+                *s, (m, n, k), tiling, B_EARLY=True, FUSED=True, TELLS=True, COUNTS_END=True, **made.places
+            )
+            for s in data
         ]
     graphs = {
         name: (replays([each[i % copies] for i in range(count)]), count) for name, each in calls.items()
@@ -247,6 +263,7 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="*", default=[f"{n}x{k}" for n, k in SHAPES], help="NxK")
     parser.add_argument("--rows", nargs="*", type=int, default=ROWS)
     parser.add_argument("--plain", action="store_true", help="also the plain Triton kernel")
+    parser.add_argument("--transposed", action="store_true", help="weights [N, K]")
     parser.add_argument("--tilings", nargs="*", help="tile shapes one by one; none named: all")
     parser.add_argument("--schedules", action="store_true", help="what waits that are over and posts cost")
     parser.add_argument("--csv", help="append each candidate's time")
@@ -262,7 +279,7 @@ def main() -> None:
     for shape in options.shapes:
         n, k = map(int, shape.split("x"))
         for m in options.rows:
-            times = row(m, n, k, options.plain)
+            times = row(m, n, k, options.plain, transposed=options.transposed)
             cublas = times["cublas"]
             ours = {name: us for name, us in times.items() if "/" in name}
             best = min(ours, key=ours.get)

@@ -21,6 +21,7 @@ PyTorch's result first, and `tiles` with the bits of `stream`.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import sys
@@ -47,21 +48,23 @@ FEW = work.Tiling(64, 128, 128, 4, 4)
 
 def is_halved(tile: GluonTiling) -> bool:
     """Whether the kernel has tiles of half as many columns."""
-    return tile.block_n in ((128, 256) if tile.block_m >= 64 else (64,))
+    return tile.block_n in ((128, 192, 256) if 64 <= tile.block_m <= 128 else (64,))
+
+
+def quick(product: library.Product, programs: int) -> list[GluonTiling]:
+    """The three quickest tilings of a product by the estimate."""
+    m, n, k = product.shape
+    tiles = [tile for tile, _ in ranked(m, n * (1 + product.gated), k, programs)]
+    if product.gated:  # two blocks of w that are half as wide
+        tiles = [replace(t, block_n=t.block_n // 2, stages=t.stages + 1) for t in tiles if is_halved(t)]
+    return [library.fitting(tile, product.gated) for tile in tiles[:3]]
 
 
 def tilings(one: library.LibraryWork, programs: int) -> list[tuple[GluonTiling, ...]]:
-    """For each product the three quickest ones by the estimate, and two wide ones for all."""
-    found: list[tuple[GluonTiling, ...]] = []
-    for place in range(3):
-        pair = []
-        for product in one.products:
-            m, n, k = product.shape
-            tiles = [tile for tile, _ in ranked(m, n * (1 + product.gated), k, programs)]
-            if product.gated:  # two blocks of w that are half as wide
-                tiles = [replace(t, block_n=t.block_n // 2) for t in tiles if is_halved(t)]
-            pair.append(library.fitting(tiles[min(place, len(tiles) - 1)], product.gated))
-        found.append(tuple(pair))
+    """The quickest and the second of each product, the third of all, and two wide ones."""
+    ranks = [quick(product, programs) for product in one.products]
+    found = list(itertools.product(*(tiles[:2] for tiles in ranks)))
+    found.append(tuple(tiles[-1] for tiles in ranks))
     if one.products[0].shape[0] > 256:
         wide = [GluonTiling(128, 128 if p.gated else 256, 64, 4 if p.gated else 3) for p in one.products]
         found.append(tuple(wide))

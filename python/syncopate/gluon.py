@@ -26,10 +26,12 @@ from triton.experimental import gluon
 from ._syncopate import layout
 from .language_ptx import (
     ADD_BY_WARP,
+    COUNT_END_BY_WARP,
     FINISH_BY_WARP,
-    FINISH_TOLD_BY_WARP,
+    FINISH_COUNTED_BY_WARP,
     LOADED_BY_WARP,
     POST_BY_WARP,
+    POST_NUMBERED_BY_WARP,
     POSTS_BY_WARP,
     WAIT_BY_WARP,
     WAIT_PHASE_BY_WARP,
@@ -43,7 +45,9 @@ __all__ = [
     "sy_await_phase",
     "sy_await_sum",
     "sy_call",
+    "sy_count_end",
     "sy_finish",
+    "sy_finish_counted",
     "sy_load_row",
     "sy_loaded",
     "sy_num_phases",
@@ -176,26 +180,55 @@ def sy_await_phase(schedule, control, slot, phase):
 
 
 @gluon.jit
-def sy_post(schedule, control, slot):
+def sy_post(schedule, control, slot, call=None):
     """The tile of `slot` is stored by this warp's bulk stores: counts it in the chunks that it writes into; the last tile
-    of a chunk lets it go. By one whole warp."""
+    of a chunk lets it go. `call`: sy_call, to be given behind sy_count_end. By one whole warp."""
+    if call is None:
+        gl.inline_asm_elementwise(
+            POST_BY_WARP, "=r,l,l,r", [schedule, control, slot], dtype=gl.int32, is_pure=False, pack=1
+        )
+    else:
+        gl.inline_asm_elementwise(
+            POST_NUMBERED_BY_WARP,
+            "=r,l,l,r,r",
+            [schedule, control, slot, call],
+            dtype=gl.int32,
+            is_pure=False,
+            pack=1,
+        )
+
+
+@gluon.jit
+def sy_finish(schedule, control):
+    """Ends this program's part of the call; the call's last program tells the ranks that may now overwrite what was read
+    here. By one whole warp, once."""
     gl.inline_asm_elementwise(
-        POST_BY_WARP, "=r,l,l,r", [schedule, control, slot], dtype=gl.int32, is_pure=False, pack=1
+        FINISH_BY_WARP, "=r,l,l", [schedule, control], dtype=gl.int32, is_pure=False, pack=1
     )
 
 
 @gluon.jit
-def sy_finish(schedule, control, TOLD: gl.constexpr = False):
-    """Ends this program's part of the call; the call's last program tells the ranks that may now overwrite what was read
-    here, unless they are TOLD by sy_loaded. By one whole warp, once."""
-    if TOLD:
-        gl.inline_asm_elementwise(
-            FINISH_TOLD_BY_WARP, "=r,l,l", [schedule, control], dtype=gl.int32, is_pure=False, pack=1
-        )
-    else:
-        gl.inline_asm_elementwise(
-            FINISH_BY_WARP, "=r,l,l", [schedule, control], dtype=gl.int32, is_pure=False, pack=1
-        )
+def sy_count_end(schedule, control):
+    """The first of two steps in the place of sy_finish, where nobody is told by the end (COUNTS_END): counts this program,
+    and gives what sy_finish_counted takes (a tuple), whose answer the program does not wait for before that. It orders
+    nothing, and may come while stores are on their way. Behind it no warp of the program may ask for the call's number
+    (sy_call, sy_await, sy_await_phase, sy_post without `call`). By one whole warp, once."""
+    return gl.inline_asm_elementwise(
+        COUNT_END_BY_WARP, "=r,=r,l,l", [schedule, control], dtype=(gl.int32, gl.int32), is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def sy_finish_counted(control, call, count, programs):
+    """The second step, last of all. `call`: sy_call; `count`, `programs`: of sy_count_end. By one whole warp, once."""
+    gl.inline_asm_elementwise(
+        FINISH_COUNTED_BY_WARP,
+        "=r,l,r,r,r",
+        [control, call, count, programs],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
 
 
 @gluon.jit

@@ -288,28 +288,12 @@ def _kernel_posts(leave: str) -> str:
 # The kernel may have been started beside the one before it in its stream: griddepcontrol.wait (a no-op otherwise) lets it
 # end only after that one. The grid's last program waits so, as one is enough: the others leave their multiprocessors to
 # the programs that have not started. The call's last program advances the epoch, for the next call.
-def _finish_ptx(thread: str, tells: bool = True) -> str:
-    """`thread`: the register that is 0 in the thread that acts. `tells`: it makes the kernel's posts."""
+def _advance(control: str) -> str:
+    """Of the call's last program; from label SY_WAIT_BEFORE on, of the others."""
     return f"""
-    {{
-        .reg .pred sy_p, sy_some;
-        .reg .b32 sy_t, sy_old, sy_epoch, sy_posts, sy_programs, sy_at, sy_lo, sy_hi;
-        .reg .b64 sy_addr, sy_distance;
-        mov.b32 $0, 0;
-        mov.u32 sy_t, {thread};
-        setp.ne.s32 sy_p, sy_t, 0;
-        @sy_p bra SY_DONE;
-        ld.global.b32 sy_epoch, {_at("$2", layout.EPOCH)};
-        {_FETCH_KERNEL_POSTS if tells else f"ld.global.b32 sy_programs, {_at('$1', layout.NUM_PROGRAMS)};"}
-        mul.lo.s32 sy_t, sy_programs, sy_epoch;
-        atom.acq_rel.gpu.global.add.u32 sy_old, {_at("$2", layout.FINISHED)}, 1;
-        add.s32 sy_old, sy_old, 1;
-        setp.ne.s32 sy_p, sy_old, sy_t;
-        @sy_p bra SY_WAIT_BEFORE;
-        {_kernel_posts("SY_WAIT_BEFORE") if tells else ""}
         griddepcontrol.wait;
         add.s32 sy_epoch, sy_epoch, 1;
-        st.global.b32 {_at("$2", layout.EPOCH)}, sy_epoch;
+        st.global.b32 {_at(control, layout.EPOCH)}, sy_epoch;
         bra SY_DONE;
     SY_WAIT_BEFORE:
         mov.u32 sy_t, %ctaid.x;
@@ -326,14 +310,66 @@ def _finish_ptx(thread: str, tells: bool = True) -> str:
         setp.ne.s32 sy_p, sy_lo, 1;
         @sy_p bra SY_DONE;
         griddepcontrol.wait;
-    SY_DONE:
+    SY_DONE:"""
+
+
+def _finish_ptx(thread: str) -> str:
+    """`thread`: the register that is 0 in the thread that acts."""
+    return f"""
+    {{
+        .reg .pred sy_p, sy_some;
+        .reg .b32 sy_t, sy_old, sy_epoch, sy_posts, sy_programs, sy_at, sy_lo, sy_hi;
+        .reg .b64 sy_addr, sy_distance;
+        mov.b32 $0, 0;
+        mov.u32 sy_t, {thread};
+        setp.ne.s32 sy_p, sy_t, 0;
+        @sy_p bra SY_DONE;
+        ld.global.b32 sy_epoch, {_at("$2", layout.EPOCH)};
+        {_FETCH_KERNEL_POSTS}
+        mul.lo.s32 sy_t, sy_programs, sy_epoch;
+        atom.acq_rel.gpu.global.add.u32 sy_old, {_at("$2", layout.FINISHED)}, 1;
+        add.s32 sy_old, sy_old, 1;
+        setp.ne.s32 sy_p, sy_old, sy_t;
+        @sy_p bra SY_WAIT_BEFORE;
+        {_kernel_posts("SY_WAIT_BEFORE")}
+        {_advance("$2")}
     }}
     """
 
 
 _FINISH = tl.constexpr(_finish_ptx("%tid.x"))
 FINISH_BY_WARP = tl.constexpr(_finish_ptx("%laneid"))
-FINISH_TOLD_BY_WARP = tl.constexpr(_finish_ptx("%laneid", tells=False))
+
+# The same in two steps, where nobody is told by the end. The count is on its way while the last tile's stores complete: what it
+# answers, and how many programs there are, is looked at only in the second step. It orders nothing (relaxed).
+COUNT_END_BY_WARP = tl.constexpr(f"""
+    {{
+        .reg .pred sy_p;
+        .reg .b32 sy_t;
+        mov.b32 $0, 0;
+        mov.b32 $1, 0;
+        mov.u32 sy_t, %laneid;
+        setp.eq.s32 sy_p, sy_t, 0;
+        @sy_p ld.global.b32 $1, {_at("$2", layout.NUM_PROGRAMS)};
+        @sy_p atom.relaxed.gpu.global.add.u32 $0, {_at("$3", layout.FINISHED)}, 1;
+    }}
+    """)
+FINISH_COUNTED_BY_WARP = tl.constexpr(f"""
+    {{
+        .reg .pred sy_p;
+        .reg .b32 sy_t, sy_old, sy_epoch, sy_at, sy_lo;
+        mov.b32 $0, 0;
+        mov.u32 sy_t, %laneid;
+        setp.ne.s32 sy_p, sy_t, 0;
+        @sy_p bra SY_DONE;
+        mov.b32 sy_epoch, $2;
+        add.s32 sy_old, $3, 1;
+        mul.lo.s32 sy_t, $4, sy_epoch;
+        setp.ne.s32 sy_p, sy_old, sy_t;
+        @sy_p bra SY_WAIT_BEFORE;
+        {_advance("$1")}
+    }}
+    """)
 
 # A program has loaded all that it will: of the $4 times as many programs as end, the last one to say so makes the kernel's
 # posts, while others still multiply and store. $3: the call's number, from before the program's end.
@@ -367,8 +403,8 @@ LOADED_BY_WARP = tl.constexpr(f"""
 # too). Where others are to be told, it also counts; the tile that counts last acquires and releases at system scope (one
 # fence for all posts), and sets the count back for the next call. What the chunk's record says is fetched while the stores
 # complete. The votes keep the first warp whole, and branches uniform: see _wait_ptx. A slot below 0 stands for no tile.
-def _post_ptx(when: str, told: str, by_warp: bool = False) -> str:
-    """`by_warp`: one warp alone calls it, else the whole program. `when`: all slots, or those whose makes_end has the
+def _post_ptx(when: str, told: str, by_warp: bool = False, numbered: bool = False) -> str:
+    """`by_warp`: one warp alone calls it, else the whole program. `numbered`: $4 is the call's number. `when`: all slots, or those whose makes_end has the
     bit at_once ("now"), or those without ("later"). `told`: which chunks also count: "all", or the "some" that others
     than streams wait for."""
     leave = {"all": "", "now": "@!sy_p bra.uni SY_DONE;", "later": "@sy_p bra.uni SY_DONE;"}[when]
@@ -421,7 +457,7 @@ def _post_ptx(when: str, told: str, by_warp: bool = False) -> str:
         @!sy_p bra.uni SY_NEXT;
         @sy_last st.relaxed.gpu.global.b32 [sy_counter], 0;
         @sy_last fence.acq_rel.sys;
-        ld.global.b32 sy_epoch, {_at("$2", layout.EPOCH)};
+        {"mov.b32 sy_epoch, $4;" if numbered else f"ld.global.b32 sy_epoch, {_at('$2', layout.EPOCH)};"}
     SY_EACH:
         setp.ge.s32 sy_p, sy_post, sy_post_end;
         @sy_p bra.uni SY_NEXT;
@@ -448,6 +484,7 @@ _POST = tl.constexpr(_post_ptx("all", "some"))
 _POST_NOW = tl.constexpr(_post_ptx("now", "some"))
 _POST_LATER = tl.constexpr(_post_ptx("later", "some"))
 POST_BY_WARP = tl.constexpr(_post_ptx("all", "some", by_warp=True))
+POST_NUMBERED_BY_WARP = tl.constexpr(_post_ptx("all", "some", by_warp=True, numbered=True))
 
 # Where a kernel's programs sum, each of them adds to the words of what its tile's chunks post: nobody waits for an answer, or
 # for the last one. First where those are, one a lane (32 at most), or 0: look-ups that need not wait for the tile.

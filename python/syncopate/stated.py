@@ -22,6 +22,7 @@ Parameters that Syncopate fills, where the kernel has them; calls leave them out
     OWN                       constexpr: tiles whose slot says so (sy_reads_own) load through sy_own
     COPIES                    constexpr: places where a tile is stored (sy_row with a third argument); 0: where it belongs
     TELLS                     constexpr: its loaders say when all is loaded (sy_loaded), and not its end (sy_finish)
+    COUNTS_END                constexpr: its end tells nobody (but in the place of TELLS), and may be counted early (sy_count_end)
     SUMS                      constexpr: how many contributions the programs add up when they have made their tiles
                               (sy_await_sum, sy_add_up); 0: none. Such a call is launched beside the kernel before it in the
                               stream: all of its programs await that one's end first (sy_await_kernel_before)
@@ -63,7 +64,7 @@ from .items import flat
 
 #: What is filled, and not a part of a call.
 ADDRESSES = ("sy_schedule", "sy_control")
-FLAGS = ("FUSED", "FETCHED", "PUSHED", "OWN", "TELLS", "COPIES", "SUMS", "STARTS_NEXT")
+FLAGS = ("FUSED", "FETCHED", "PUSHED", "OWN", "TELLS", "COUNTS_END", "COPIES", "SUMS", "STARTS_NEXT")
 COUNTS = ("COPIES", "SUMS")  # of the flags
 FILLED = (*ADDRESSES, "sy_own", "sy_sums", *FLAGS)
 
@@ -196,11 +197,13 @@ class StatedKernel:
     def flags(self, schedule: Any, stage: int = 0) -> dict[str, Any]:
         """The constexprs for a stage of a schedule."""
         loads, stores = schedule.loads, schedule.stores
+        alone = schedule.num_stages == 1 and schedule.kernel_summands == 0
         values = {
             "FUSED": True,
             "FETCHED": loads is not None and not loads.own,
             "OWN": loads is not None and loads.own,
-            "TELLS": schedule.num_stages == 1 and schedule.kernel_tells and schedule.kernel_summands == 0,
+            "TELLS": alone and schedule.kernel_tells,
+            "COUNTS_END": alone and ("TELLS" in self.parameters or not schedule.kernel_tells),
             "SUMS": schedule.kernel_summands,
             "PUSHED": stores is not None,
             "COPIES": 0 if stores is None else stores.copies,

@@ -20,10 +20,10 @@ constexpr std::int32_t kRowBytes = 128;        // that one load moves of a row, 
 constexpr std::int32_t kScaled = 128;          // elements along N and along K that share a scale
 constexpr std::int32_t kWgmmaRows = 64;        // what one multiplies, whatever a tile has
 constexpr std::int32_t kWideColumns = 128;     // from so many on wgmma reaches its rate
-constexpr std::int32_t kTwoWgmmas = 192;       // columns: by 128 and by 64
-constexpr std::int32_t kThreeConsumers = 192;  // rows
+constexpr std::int32_t kThreeConsumers = 192;  // rows, and as many columns
 constexpr std::int32_t kFewRows = 32;          // and fewer: tiles of 64 rows always lose
 constexpr double kRowsReadTwice = 0.98;        // of the rate: by two wgmmas
+constexpr double kNarrowTwice = 0.85;          // of the rate: by wgmmas of 64 and 32 columns
 constexpr double kFewStages = 0.95;            // of the rate: three stages of 192 x 192
 constexpr double kHalfLines = 0.95;            // of memory's rate: 32 columns of w are 64 bytes a row
 constexpr double kFilledBytes = 96 << 10;      // of w on their way to a program, for which gluon_filled holds
@@ -43,30 +43,32 @@ bool power_between(std::int32_t value, std::int32_t least, std::int32_t most) {
     return value >= least && value <= most && std::has_single_bit(static_cast<std::uint32_t>(value));
 }
 
+/// Whether so many columns are multiplied by two wgmmas: of 64 and 32, or of 128 and 64.
+bool takes_two_wgmmas(std::int32_t columns) { return columns == 96 || columns == 192; }
+
 std::string size_objection(const TileConfig& tile) {
     if (!power_between(tile.block_m, 16, 128) && tile.block_m != kThreeConsumers)
         return fmt::format("the Gluon kernel's tiles have 16, 32, 64, 128 or 192 rows, not {}", tile.block_m);
-    if (!power_between(tile.block_n, 32, 256) && tile.block_n != kTwoWgmmas)
-        return fmt::format("the Gluon kernel's tiles have 32, 64, 128, 192 or 256 columns, not {}",
+    if (!power_between(tile.block_n, 32, 256) && !takes_two_wgmmas(tile.block_n))
+        return fmt::format("the Gluon kernel's tiles have 32, 64, 96, 128, 192 or 256 columns, not {}",
                            tile.block_n);
     if (tile.block_m >= kWgmmaRows && tile.block_n == 32) return "tiles of 32 columns have 16 or 32 rows";
-    if (tile.block_m == kThreeConsumers && tile.block_n != kTwoWgmmas)
-        return fmt::format("tiles of {} rows have {} columns, not {}", tile.block_m, kTwoWgmmas,
-                           tile.block_n);
+    if (tile.block_m == kThreeConsumers && tile.block_n != kThreeConsumers)
+        return fmt::format("tiles of {0} rows have {0} columns, not {1}", tile.block_m, tile.block_n);
     if (tile.block_m < kWgmmaRows && tile.block_n > 64)
         return fmt::format("tiles of {} rows have 32 or 64 columns, not {}", tile.block_m, tile.block_n);
-    if (!power_between(tile.block_k, 64, 128) || (tile.block_n == kTwoWgmmas && tile.block_k != 64))
-        return fmt::format("the Gluon kernel takes 64 or 128 of K at a time, for 192 columns 64, not {}",
-                           tile.block_k);
+    if (!power_between(tile.block_k, 64, 128) || (takes_two_wgmmas(tile.block_n) && tile.block_k != 64))
+        return fmt::format("the Gluon kernel takes 64 or 128 of K at a time, for {} columns 64, not {}",
+                           tile.block_n, tile.block_k);
     return {};
 }
 
 /// Of the rate of a wide wgmma.
 double rate_of(const Rates& rates, const TileConfig& tile) {
     if (tile.block_m == kThreeConsumers) return kRowsReadTwice * kFewStages;
-    if (tile.block_n == kTwoWgmmas) return kRowsReadTwice;
-    if (tile.block_n >= kWideColumns) return 1;
-    return rates.gluon_narrow;
+    const bool is_wide = tile.block_n >= kWideColumns;
+    if (takes_two_wgmmas(tile.block_n)) return is_wide ? kRowsReadTwice : kNarrowTwice;
+    return is_wide ? 1 : rates.gluon_narrow;
 }
 
 /// µs of arithmetic, or of loading what it takes, for so much of K of a tile.
@@ -109,7 +111,8 @@ std::string gluon_objection(const Operands& operands, const ProductShape& shape,
     constexpr std::int64_t kBarriers = 1024;  // bytes of mbarriers and of a split's verdict
     if (!gluon_multiplies(operands.dtype)) return "the Gluon kernel makes products of bf16, fp16 and fp8e4m3";
     const auto item = static_cast<std::int64_t>(plan::size_of(operands.dtype));
-    if (item == 1 && tile.block_n == kTwoWgmmas) return "tiles of 192 columns are for 16-bit products";
+    if (item == 1 && takes_two_wgmmas(tile.block_n))
+        return fmt::format("tiles of {} columns are for 16-bit products", tile.block_n);
     if (operands.scales == Scales::block && kScaled % tile.block_n != 0)
         return fmt::format("scales of {0} x {0} take tiles of at most {0} columns", kScaled);
     if (tile.num_wide >= 0) return "the Gluon kernel has one tile shape";

@@ -30,6 +30,8 @@ FEW = [
 WIDE = [
     GluonTiling(64, 192, 64, 6),
     GluonTiling(64, 192, 64, 6, 2),
+    GluonTiling(64, 96, 64, 8, 3),
+    GluonTiling(128, 96, 64, 7),
     GluonTiling(128, 192, 64, 4),
     GluonTiling(192, 192, 64, 3),
 ]
@@ -115,7 +117,12 @@ def options() -> None:
         c, whole = torch.empty(m, n, device="cuda", dtype=torch.bfloat16), random(m, n)
         run(a, w, c, (m, n, k), tiling, bias=whole)
         expect(f"{tiling} whole bias", c, a.float() @ w.float() + whole.float())
-    for tiling in (GluonTiling(64, 128, 64, 4, 2), GluonTiling(128, 128, 64, 4)):
+    for tiling in (
+        GluonTiling(64, 128, 64, 4, 2),
+        GluonTiling(128, 128, 64, 4),
+        GluonTiling(64, 96, 64, 6, 2),
+        GluonTiling(128, 96, 64, 5),
+    ):
         c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
         run(a, wide, c, (m, n, k), tiling, activation="silu", gated=True)
         both = a.float() @ wide.float()
@@ -158,6 +165,10 @@ def split() -> None:
         expect(str(tiling), c, a.float() @ w.float())
 
 
+#: How a call ends, in turn.
+ENDS: list[dict[str, bool]] = [{}, {"COUNTS_END": True}, {"COUNTS_END": True, "TELLS": True}]
+
+
 def schedule() -> None:
     """A schedule changes no bit, its posts arrive, its epoch goes on, and a signal that does not come ends in a fault."""
     for tiling, phases in (
@@ -176,9 +187,10 @@ def schedule() -> None:
         programs = tiling.grid(m, n, sms)[0] // tiling.split_k
         made = by_hand((m, n, k), tiling, programs, phases=phases)
         control = made.control
-        for epoch in range(1, 6):
+        for epoch in range(1, 7):
+            end = ENDS[epoch % 3]
             c.fill_(float("nan"))
-            run(a, w, c, (m, n, k), tiling, FUSED=True, B_EARLY=epoch % 2 == 1, **made.places)
+            run(a, w, c, (m, n, k), tiling, FUSED=True, B_EARLY=epoch % 2 == 1, **end, **made.places)
             if not torch.equal(c, plain):
                 raise SystemExit(f"{tiling}, {phases} phases: other bits with a schedule")
             signals = control[made.made :: layout.SIGNAL_STRIDE][: -(-m // tiling.block_m)].tolist()
@@ -272,7 +284,7 @@ def few() -> None:
 
 
 def wide() -> None:
-    """Tiles of 192 columns, and of 192 rows."""
+    """Tiles of 96 and 192 columns, and of 192 rows."""
     for tiling in WIDE:
         for m, n, k in ((1, 64, 8), (65, 136, 1000), (129, 1000, 328), (300, 2304, 640), (512, 192, 4096)):
             for transposed in (False, True):
@@ -285,8 +297,9 @@ def wide() -> None:
         run(a, w, c, (m, n, k), tiling)
         for phases in (0, 4):
             same_by_schedule(a, w, c, (m, n, k), tiling, phases=phases)
-    for tiling in WIDE[2:]:
-        tiles_stored_elsewhere(tiling)
+    for tiling in WIDE:
+        if tiling.block_m >= 128:
+            tiles_stored_elsewhere(tiling)
 
 
 def rows() -> None:
@@ -415,7 +428,7 @@ def copied_as_well(
 
 def brief() -> None:
     """Little work by every path, for compute-sanitizer."""
-    for tiling in (SMALL[0], LARGE[0], GluonTiling(64, 128, 64, 8, 3), FEW[1], WIDE[2], WIDE[3]):
+    for tiling in (SMALL[0], LARGE[0], GluonTiling(64, 128, 64, 8, 3), FEW[1], WIDE[2], WIDE[3], WIDE[-1]):
         m, n, k = (13 if tiling.block_m < 64 else 140), 200, 392
         a, w, bias = random(m, k), random(k, n, scale=k**-0.5), random(n)
         c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)

@@ -41,7 +41,7 @@ def gemms():
     """(name, tiling, arguments besides the usual ones): what the operators and bench/gemm launch."""
     from syncopate.kernels.gluon_launch import GluonTiling
 
-    fused = {"FUSED": True, "B_EARLY": True, "TELLS": True}
+    fused = {"FUSED": True, "B_EARLY": True, "TELLS": True, "COUNTS_END": True}
     pushed = fused | {"PUSHED": True}
     yield "64x64x128/6 fused", GluonTiling(64, 64, 128, 6), fused
     yield "64x64x128/6 split 2 fused", GluonTiling(64, 64, 128, 6, 2), fused
@@ -58,6 +58,8 @@ def gemms():
         GluonTiling(128, 192, 64, 4),
         pushed | {"w_transposed": True},
     )
+    yield "128x96x64/6 fused transposed", GluonTiling(128, 96, 64, 6), fused | {"w_transposed": True}
+    yield "64x96x64/8 split 2 fused pushed", GluonTiling(64, 96, 64, 8, 2), pushed
     yield "192x192x64/3", GluonTiling(192, 192, 64, 3), {}
     yield (
         "192x192x64/3 fused pushed to 8, sums 8",
@@ -102,6 +104,9 @@ def gemms():
     yield "128x256x128/3 fp8 rows fused own", GluonTiling(128, 256, 128, 3), fp8
     yield "128x128x128/5 fp8 blocks fused own", GluonTiling(128, 128, 128, 5), fp8 | {"scales": "block"}
     yield "128x128x64/4 gated", GluonTiling(128, 128, 64, 4), {"gated": True, "activation": "silu"}
+    gated = chained | {"gated": True, "activation": "silu"}
+    yield "128x96x64/4 gated chained", GluonTiling(128, 96, 64, 4), gated
+    yield "64x96x64/6 split 2 gated chained", GluonTiling(64, 96, 64, 6, 2), gated
     copied = fused | {"OWN": True, "copy": True}
     yield "128x256x64/3 fused own copied", GluonTiling(128, 256, 64, 3), copied
     yield "128x192x64/4 fused own copied", GluonTiling(128, 192, 64, 4), copied

@@ -630,7 +630,9 @@ TEST(Kernel, OfGluonIsObjectedToWithTilesThatItDoesNotTake) {
     EXPECT_NE(why({.block_m = 32, .block_n = 128, .block_k = 128}), "");
     EXPECT_NE(why({.block_m = 64, .block_n = 32, .block_k = 128, .stages = 8}), "");
     EXPECT_NE(why({.block_m = 64, .block_n = 192, .block_k = 128, .stages = 2}), "");
-    EXPECT_NE(why({.block_m = 64, .block_n = 96, .block_k = 64}), "");
+    EXPECT_EQ(why({.block_m = 128, .block_n = 96, .block_k = 64, .stages = 7}), "");
+    EXPECT_NE(why({.block_m = 64, .block_n = 96, .block_k = 128, .stages = 4}), "");
+    EXPECT_NE(why({.block_m = 64, .block_n = 160, .block_k = 64}), "");
     EXPECT_NE(why({.block_m = 16, .block_n = 64, .block_k = 128, .stages = 11}), "");
     EXPECT_NE(why({.block_m = 64, .block_n = 64, .block_k = 32}), "");
     EXPECT_NE(why({.block_m = 128, .block_n = 256, .block_k = 64, .stages = 4}), "");

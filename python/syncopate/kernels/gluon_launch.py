@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import triton.experimental.gluon.language as gl
+from triton.experimental import gluon
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import _syncopate
@@ -15,10 +16,16 @@ from .. import _syncopate
 MAX_SPLIT_TILES = _syncopate.tune.MOST_GLUON_SPLIT_TILES
 
 
+@gluon.constexpr_function
+def slab_columns(block_n: int) -> int:
+    """Columns that one load or store moves of tiles of 96 or 192; 0 where it moves all of a tile's."""
+    return block_n // 3 if block_n % 3 == 0 else 0
+
+
 @dataclass(frozen=True)
 class GluonTiling:
-    """How gluon_matmul cuts a product. block_m: 16, 32 or 64 (one consumer), 128 (two) or 192 (three); block_n: 32 to 256, also 192;
-    stages: blocks of K in the ring; split_k: programs that share a tile."""
+    """How gluon_matmul cuts a product. block_m: 16, 32 or 64 (one consumer), 128 (two) or 192 (three); block_n: 32 to 256, also 96
+    and 192; stages: blocks of K in the ring; split_k: programs that share a tile."""
 
     block_m: int
     block_n: int
@@ -45,7 +52,7 @@ class GluonTiling:
         rows = min(self.block_m, 64)
         return (
             rows,
-            64 if self.block_n == 192 else self.block_n,
+            slab_columns(self.block_n) or self.block_n,
             128 // itemsize if rows < 64 else self.block_k,
         )
 

@@ -22,8 +22,9 @@ With a_copy_desc tiles also store the rows of a that they load, from the ring, t
 was gathered then lies in a tensor of the caller's when the kernel ends. A place is filled again when the store has read
 it.
 
-wgmma takes any number of columns, blocks of Triton only powers of two. A tile of 192 is 128 and 64 columns, each with
-sums of its own; b and c are moved in slabs of 64 columns, of which two side by side are a block of 128.
+wgmma takes any number of columns, blocks of Triton only powers of two. A tile of 96 or 192 is 64 and 32 or 128 and 64
+columns, each with sums of its own; b and c are moved in slabs of 32 or 64 columns, of which several side by side are a
+block. A GATED one of 96 has as first sums 64 columns of each half of b, as second ones 32.
 """
 
 import triton.experimental.gluon.language as gl
@@ -31,6 +32,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from ..gluon import sy_prefetch, sy_start_next
+from .gluon_launch import slab_columns
 from .gluon_matmul_consumer import consumer
 from .gluon_matmul_loader import loader
 from .gluon_matmul_storer import storer
@@ -40,7 +42,7 @@ from .gluon_matmul_tiles import Call
 @gluon.jit(do_not_specialize=["M", "N", "K"])
 def gluon_matmul(
     a_desc,  # [M, K], block [64, BLOCK_K], or below 64 rows [BLOCK_M, 128 bytes]
-    b_desc,  # [K, N], block [K of a_desc, BLOCK_N or 64 for 192]; with B_TRANSPOSED [N, K] likewise; GATED: 2 N for N
+    b_desc,  # [K, N], block [K of a_desc, BLOCK_N or slab_columns]; with B_TRANSPOSED [N, K] likewise; GATED: 2 N for N
     c_desc,  # [M, N], block [rows of a_desc, columns of b_desc]
     bias_ptr,  # [N], or with WHOLE_BIAS [M, N]; or None
     scale_a_ptr,  # SCALES "row": fp32 [M]; "block": fp32 [M, cdiv(K, 128)]; else None
@@ -54,7 +56,7 @@ def gluon_matmul(
     sy_workspace,  # SPLIT_K > 1: fp32, MAX_SPLIT_TILES words of 0, then partial sums (make_workspace); else None
     sy_sums,  # SUMS > 0: where the sums go; else None
     BLOCK_M: gl.constexpr,  # 64 * CONSUMERS; with one of them also 16 or 32
-    BLOCK_N: gl.constexpr,  # 192: not GATED, and BLOCK_K 64; below 64 rows 32 or 64: c's rows of 128 bytes at most
+    BLOCK_N: gl.constexpr,  # 96, 192: BLOCK_K 64, GATED only 96; below 64 rows 32 or 64: c's rows of 128 bytes at most
     BLOCK_K: gl.constexpr,
     SPLIT_K: gl.constexpr,
     STAGES: gl.constexpr,
@@ -74,19 +76,22 @@ def gluon_matmul(
     COPIES: gl.constexpr = 0,  # places where each tile is stored then
     OWN: gl.constexpr = False,
     TELLS: gl.constexpr = False,  # loaders say when all is loaded, unless there are SCALES
+    COUNTS_END: gl.constexpr = False,  # the end tells nobody, but in the place of TELLS
     SUMS: gl.constexpr = 0,  # contributions that programs add up when they have made their tiles
     a_copy_desc=None,  # as a_desc, of another [M, K], which takes what tiles load of a; or None
 ):
     if STARTS_NEXT or AFTER_KERNEL:
         sy_start_next()
-    WIDE: gl.constexpr = BLOCK_N == 192
-    gl.static_assert(not WIDE or (BLOCK_K == 64 and not GATED and SCALES != "block"))
+    SLAB: gl.constexpr = slab_columns(BLOCK_N)
+    gl.static_assert(SLAB == 0 or (BLOCK_K == 64 and SCALES != "block" and (not GATED or BLOCK_N == 96)))
     gl.static_assert(BLOCK_M >= 64 or BLOCK_N * c_desc.dtype.primitive_bitwidth <= 1024)
-    NUM_B: gl.constexpr = 3 if WIDE else (2 if GATED else 1)
+    COLUMNS: gl.constexpr = BLOCK_N * (2 if GATED else 1)  # of b
+    NUM_B: gl.constexpr = COLUMNS // (SLAB if SLAB > 0 else BLOCK_N)
+    WIDTH: gl.constexpr = COLUMNS // 3 * 2 if SLAB > 0 else BLOCK_N
     PARTS: gl.constexpr = BLOCK_K // a_desc.block_shape[1]
     BEHIND: gl.constexpr = 64 // BLOCK_M - 1 if BLOCK_M < 64 else 0
     gl.static_assert(PARTS == 1 or SCALES != "block")
-    C_BLOCK: gl.constexpr = [64, 64] if WIDE else [64, BLOCK_N]
+    C_BLOCK: gl.constexpr = [64, SLAB if SLAB > 0 else BLOCK_N]
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
     call = Call(
         a_desc=a_desc,
@@ -114,10 +119,11 @@ def gluon_matmul(
         B_TRANSPOSED=B_TRANSPOSED,
         NUM_B=NUM_B,
         PARTS=PARTS,
-        WIDTH=128 if WIDE else BLOCK_N,
-        PAIR=WIDE or GATED,
-        OTHER_WIDTH=64 if WIDE else BLOCK_N,
-        SUMS=BLOCK_M * BLOCK_N * (2 if GATED else 1),
+        SLAB=SLAB,
+        WIDTH=WIDTH,
+        PAIR=SLAB > 0 or GATED,
+        OTHER_WIDTH=COLUMNS - WIDTH if SLAB > 0 else BLOCK_N,
+        SUMS=BLOCK_M * COLUMNS,
         GATED=GATED,
         ACTIVATION=ACTIVATION,
         SCALES=SCALES,
@@ -131,6 +137,7 @@ def gluon_matmul(
         OWN=OWN,
         # A plan may bring the scales of a, too, and consumers read them behind the loaders: then the end tells.
         TELLS=TELLS and SCALES == "",
+        COUNTS_END=COUNTS_END and not (TELLS and SCALES != ""),
         ADDS=SUMS,
         a_ring=gl.allocate_shared_memory(
             a_desc.dtype, [STAGES * PARTS * CONSUMERS + BEHIND] + a_desc.block_shape, a_desc.layout
@@ -139,7 +146,7 @@ def gluon_matmul(
             b_desc.dtype, [STAGES * PARTS * NUM_B] + b_desc.block_shape, b_desc.layout
         ),
         c_tile=gl.allocate_shared_memory(
-            c_desc.dtype, [CONSUMERS * (3 if WIDE else 1)] + C_BLOCK, c_desc.layout
+            c_desc.dtype, [CONSUMERS * (BLOCK_N // SLAB if SLAB > 0 else 1)] + C_BLOCK, c_desc.layout
         ),
         verdict=gl.allocate_shared_memory(gl.int32, [128], gl.SwizzledSharedLayout(1, 1, 1, [0])),
         full=gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER),

@@ -11,7 +11,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..gluon import sy_add_up, sy_await_kernel_before, sy_call, sy_summands, sy_turn
-from .gluon_matmul_tiles import HEAD, SLAB, WGMMA_ROWS
+from .gluon_matmul_tiles import HEAD, WGMMA_ROWS
 
 
 @gluon.jit
@@ -52,16 +52,14 @@ def _copy_a(call, index, row, k, stage):
 def _b_block(call, at, SECOND: gl.constexpr):
     """b's block [BLOCK_K / PARTS, …] for the first or second sums; `at`: which part of the ring."""
     index = at * call.NUM_B
-    if call.NUM_B == 3:
-        if SECOND:
-            block = call.b_ring.index(index + 2)
+    if call.SLAB > 0:
+        LAYOUT: gl.constexpr = call.b_ring.type.layout
+        WIDTH: gl.constexpr = call.OTHER_WIDTH if SECOND else call.WIDTH
+        slab = call.b_ring.index(index + (call.WIDTH // call.SLAB if SECOND else 0))
+        if call.B_TRANSPOSED:
+            block = slab._reinterpret(call.b_ring.dtype, [WIDTH, call.BLOCK_K], LAYOUT)
         else:
-            LAYOUT: gl.constexpr = call.b_ring.type.layout
-            slab = call.b_ring.index(index)
-            if call.B_TRANSPOSED:
-                block = slab._reinterpret(call.b_ring.dtype, [2 * SLAB, call.BLOCK_K], LAYOUT)
-            else:
-                block = slab._reinterpret(call.b_ring.dtype, [call.BLOCK_K, 2 * SLAB], LAYOUT)
+            block = slab._reinterpret(call.b_ring.dtype, [call.BLOCK_K, WIDTH], LAYOUT)
     elif SECOND:
         block = call.b_ring.index(index + 1)
     else:
@@ -80,6 +78,26 @@ def _scale_block(call, total, part, rows, column, k):
     scale_a = gl.load(call.scale_a_ptr + rows * k_blocks + at, mask=rows < call.M, other=0.0)
     scale_b = gl.load(call.scale_b_ptr + column // 128 * k_blocks + at)
     return total + part * gl.expand_dims(scale_a * scale_b, 1)
+
+
+@gluon.jit
+def _halves(sums):
+    """The left and the right half of the columns of `sums`, as sums of so many columns have them: nothing moves."""
+    LAYOUT: gl.constexpr = sums.type.layout
+    WIDTH: gl.constexpr = sums.type.shape[1] // 2
+    HALF: gl.constexpr = gl.NVMMADistributedLayout(
+        LAYOUT.version, LAYOUT.warps_per_cta, [16, WIDTH, LAYOUT.instr_shape[2]]
+    )
+    left, right = sums.reshape((WGMMA_ROWS, 2, WIDTH)).permute((0, 2, 1)).split()
+    return gl.convert_layout(left, HALF, assert_trivial=True), gl.convert_layout(
+        right, HALF, assert_trivial=True
+    )
+
+
+@gluon.jit
+def _finish(call, total, row, column, WIDTH: gl.constexpr):
+    """What is stored of columns whose sums are complete, but for a gate."""
+    return _activate(_scale_and_bias(call, total, row, column, WIDTH), call.ACTIVATION)
 
 
 @gluon.jit
@@ -145,11 +163,38 @@ def _scale_and_bias(call, total, row, column, WIDTH: gl.constexpr):
 
 
 @gluon.jit
+def _keep_tile(call, index, total, other, row, column, kept):
+    """Writes consumer `index`'s rows of the tile, whose sums are complete, to c_tile once that is free."""
+    LAYOUT: gl.constexpr = call.c_tile.type.layout
+    if call.SLAB > 0:
+        SLABS: gl.constexpr = call.BLOCK_N // call.SLAB
+        FIRST: gl.constexpr = call.WIDTH // 2 if call.GATED else call.WIDTH  # columns of c
+        if call.GATED:
+            gate, up = _halves(total)
+            other_gate, other_up = _halves(other)
+            left = _finish(call, gate, row, column, FIRST) * up
+            right = _finish(call, other_gate, row, column + FIRST, call.BLOCK_N - FIRST) * other_up
+        else:
+            left = _finish(call, total, row, column, FIRST)
+            right = _finish(call, other, row, column + FIRST, call.BLOCK_N - FIRST)
+        mbarrier.wait(call.stored, kept)
+        slab = call.c_tile.index(SLABS * index)
+        wide = slab._reinterpret(call.c_tile.dtype, [WGMMA_ROWS, FIRST], LAYOUT)
+        wide.store(left.to(call.c_tile.dtype))
+        call.c_tile.index(SLABS * (index + 1) - 1).store(right.to(call.c_tile.dtype))
+    else:
+        made = _finish(call, total, row, column, call.WIDTH)
+        if call.GATED:
+            made = made * other
+        mbarrier.wait(call.stored, kept)
+        call.c_tile.index(index).store(made.to(call.c_tile.dtype))
+
+
+@gluon.jit
 def consumer(index: gl.constexpr, call):
     """Consumer `index`: rows [64 * index, 64 * index + 64) of each tile."""
     SPLIT_K: gl.constexpr = call.SPLIT_K
     PARTS: gl.constexpr = call.PARTS
-    GATED: gl.constexpr = call.GATED
     PAIR: gl.constexpr = call.PAIR
     COPIED: gl.constexpr = call.a_copy_desc is not None
     DEPTH: gl.constexpr = 256 // call.a_ring.dtype.primitive_bitwidth
@@ -237,23 +282,11 @@ def consumer(index: gl.constexpr, call):
                 if PAIR:
                     other = _add_up(call, index, row, number, split, other, True)
         if last:
-            total = _scale_and_bias(call, total, row, column, call.WIDTH)
-            total = _activate(total, call.ACTIVATION)
-            if GATED:
-                total = total * other
-            elif PAIR:
-                other = _scale_and_bias(call, other, row, column + call.WIDTH, call.OTHER_WIDTH)
-                other = _activate(other, call.ACTIVATION)
-            mbarrier.wait(call.stored, kept)
-            kept ^= 1
-            if call.NUM_B == 3:
-                LAYOUT: gl.constexpr = call.c_tile.type.layout
-                slab = call.c_tile.index(3 * index)
-                wide = slab._reinterpret(call.c_tile.dtype, [WGMMA_ROWS, 2 * SLAB], LAYOUT)
-                wide.store(total.to(call.c_tile.dtype))
-                call.c_tile.index(3 * index + 2).store(other.to(call.c_tile.dtype))
+            if PAIR:
+                _keep_tile(call, index, total, other, row, column, kept)
             else:
-                call.c_tile.index(index).store(total.to(call.c_tile.dtype))
+                _keep_tile(call, index, total, total, row, column, kept)
+            kept ^= 1
             fence_async_shared()
             mbarrier.arrive(call.ready)
         if call.ADDS > 0:

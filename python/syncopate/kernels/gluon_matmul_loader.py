@@ -15,7 +15,7 @@ from ..gluon import (
     sy_num_phases,
     sy_reads_own,
 )
-from .gluon_matmul_tiles import SLAB, WGMMA_ROWS
+from .gluon_matmul_tiles import WGMMA_ROWS
 
 
 @gluon.jit
@@ -36,7 +36,10 @@ def _load_b(call, column, k, stage):
     for part in gl.static_range(call.PARTS):
         depth = k * call.BLOCK_K + part * (call.BLOCK_K // call.PARTS)
         for block in gl.static_range(call.NUM_B):
-            at = column + block * (call.N if call.GATED else SLAB)
+            if call.SLAB > 0:
+                at = column + call.slab_column(block)
+            else:
+                at = column + block * call.N
             into = call.b_ring.index((stage * call.PARTS + part) * call.NUM_B + block)
             if call.B_TRANSPOSED:
                 tma.async_copy_global_to_shared(call.b_desc, [at, depth], full, into)
@@ -60,6 +63,7 @@ def loader(call):
     number = 0
     if call.TELLS:
         number = sy_call(call.sy_control)
+        mbarrier.arrive(call.arrived)
     early = 0
     if call.B_EARLY:
         if first < slots:

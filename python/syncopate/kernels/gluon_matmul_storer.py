@@ -7,14 +7,16 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from ..gluon import (
     sy_await_kernel_before,
     sy_call,
+    sy_count_end,
     sy_finish,
+    sy_finish_counted,
     sy_post,
     sy_post_each,
     sy_posts,
     sy_row,
     sy_turn,
 )
-from .gluon_matmul_tiles import SLAB, WGMMA_ROWS
+from .gluon_matmul_tiles import WGMMA_ROWS
 
 
 @gluon.jit
@@ -47,10 +49,11 @@ def _store_part(call, row, column, part: gl.constexpr):
         LAYOUT: gl.constexpr = call.c_tile.type.layout
         first = call.c_tile.index(0)._reinterpret(call.c_tile.dtype, [call.BLOCK_M, call.BLOCK_N], LAYOUT)
         tma.async_copy_shared_to_global(call.c_desc, [row, column], first)
-    elif call.NUM_B == 3:
-        for slab in gl.static_range(3):
-            at = call.c_tile.index(3 * part + slab)
-            tma.async_copy_shared_to_global(call.c_desc, [row, column + slab * SLAB], at)
+    elif call.SLAB > 0:
+        SLABS: gl.constexpr = call.BLOCK_N // call.SLAB
+        for slab in gl.static_range(SLABS):
+            at = call.c_tile.index(SLABS * part + slab)
+            tma.async_copy_shared_to_global(call.c_desc, [row, column + slab * call.SLAB], at)
     else:
         tma.async_copy_shared_to_global(call.c_desc, [row, column], call.c_tile.index(part))
 
@@ -67,6 +70,14 @@ def storer(call):
         if call.AFTER_KERNEL:
             sy_await_kernel_before()
         turn = sy_turn(call.sy_schedule, sy_call(call.sy_control))
+    number, count, ends = 0, 0, 0
+    if call.COUNTS_END:
+        number = sy_call(call.sy_control)
+        if first >= slots:
+            if call.TELLS:
+                mbarrier.wait(call.arrived, 0)
+            if last:
+                count, ends = sy_count_end(call.sy_schedule, call.sy_control)
     for slot in range(first, slots, programs):
         tile = call.tile(slot)
         table = call.sy_schedule if call.ADDS == 0 else turn
@@ -95,9 +106,15 @@ def storer(call):
                 sy_post_each(posts)
                 mbarrier.arrive(call.stored)
             else:
+                # This program's last tile is made: all its partitions have asked for the call's number.
+                if call.COUNTS_END:
+                    if slot + programs >= slots:
+                        count, ends = sy_count_end(call.sy_schedule, call.sy_control)
                 tma.store_wait(0)
                 mbarrier.arrive(call.stored)
-                if call.FUSED:
+                if call.COUNTS_END:
+                    sy_post(call.sy_schedule, call.sy_control, slot, number)
+                elif call.FUSED:
                     sy_post(call.sy_schedule, call.sy_control, slot)
     if call.ADDS > 0:
         # Nobody is told of its end, which only counts; who had a tile has read the call's number in all partitions.
@@ -105,4 +122,7 @@ def storer(call):
             mbarrier.wait(call.summed, 0)
     if call.FUSED:
         if last:
-            sy_finish(call.sy_schedule, call.sy_control, call.TELLS)
+            if call.COUNTS_END:
+                sy_finish_counted(call.sy_control, number, count, ends)
+            else:
+                sy_finish(call.sy_schedule, call.sy_control)

@@ -10,7 +10,6 @@ from .gluon_launch import MAX_SPLIT_TILES
 from .gluon_members import set_members
 
 WGMMA_ROWS = gl.constexpr(64)  # of a consumer: what one wgmma multiplies
-SLAB = gl.constexpr(64)  # columns
 HEAD = gl.constexpr(MAX_SPLIT_TILES)
 
 Maybe = gl.tensor | gl.constexpr  # a pointer, or None
@@ -43,10 +42,11 @@ class Call:
     CONSUMERS: gl.constexpr
     GROUP_M: gl.constexpr
     B_TRANSPOSED: gl.constexpr
-    NUM_B: gl.constexpr  # blocks of b for each block of a: GATED 2, of 192 columns 3 slabs
+    NUM_B: gl.constexpr  # blocks of b for each block of a: GATED 2, or as many as slabs
     PARTS: gl.constexpr  # of a block of K: as many blocks of a, and NUM_B times as many of b
+    SLAB: gl.constexpr  # columns of a block of b and of c, where these are slabs; else 0
     WIDTH: gl.constexpr  # columns of the first sums of a tile
-    PAIR: gl.constexpr  # a tile has second sums: of GATED, or of columns from WIDTH on
+    PAIR: gl.constexpr  # a tile has second sums: of GATED, or of the columns behind the first
     OTHER_WIDTH: gl.constexpr
     SUMS: gl.constexpr  # of a tile, both
     GATED: gl.constexpr
@@ -61,11 +61,12 @@ class Call:
     COPIES: gl.constexpr
     OWN: gl.constexpr
     TELLS: gl.constexpr
+    COUNTS_END: gl.constexpr
     ADDS: gl.constexpr  # summands
     # Shared memory.
     a_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * CONSUMERS, …], and what a wgmma reads behind
     b_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * NUM_B, …]
-    c_tile: gl.shared_memory_descriptor  # [CONSUMERS, 64, BLOCK_N], or [CONSUMERS * 3, 64, 64]
+    c_tile: gl.shared_memory_descriptor  # [CONSUMERS, 64, BLOCK_N], or [CONSUMERS * BLOCK_N / SLAB, 64, SLAB]
     verdict: gl.shared_memory_descriptor  # of a split K: whether this block finishes the tile
     # mbarriers.
     full: gl.shared_memory_descriptor  # [STAGES], for the consumers: a place of the ring is filled
@@ -74,7 +75,9 @@ class Call:
     ready: gl.shared_memory_descriptor  # for the storer: c_tile is written
     parts_ready: gl.shared_memory_descriptor  # for the storer: this block's partial sums are written
     verdict_ready: gl.shared_memory_descriptor  # for the consumers
-    arrived: gl.shared_memory_descriptor  # for the consumers: what they add up has come
+    arrived: (
+        gl.shared_memory_descriptor
+    )  # for the consumers: what they add up has come. TELLS, for the storer: the loader has the call's number
     summed: gl.shared_memory_descriptor  # for the storer: it is added up
 
     @gluon.constexpr_function
@@ -107,6 +110,21 @@ class Call:
         k_blocks = gl.cdiv(self.K, self.BLOCK_K)
         split = gl.program_id(0) % self.SPLIT_K
         return split * k_blocks // self.SPLIT_K, (split + 1) * k_blocks // self.SPLIT_K
+
+    @gluon.jit
+    def slab_column(self, block: gl.constexpr):
+        """Where slab `block` of the ring's stands in b, from the tile's column on. First the slabs of the first sums; of
+        GATED, in either, those of the gate and then those that it multiplies."""
+        FIRST: gl.constexpr = self.WIDTH // self.SLAB
+        SECOND: gl.constexpr = block >= FIRST
+        SLABS: gl.constexpr = self.NUM_B - FIRST if SECOND else FIRST
+        AT: gl.constexpr = block - FIRST if SECOND else block
+        if self.GATED:
+            HALF: gl.constexpr = SLABS // 2
+            before = FIRST // 2 if SECOND else 0
+            return AT // HALF * self.N + (before + AT % HALF) * self.SLAB
+        else:
+            return block * self.SLAB
 
     @gluon.jit
     def next(self, stage, phase):
