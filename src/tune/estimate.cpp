@@ -135,7 +135,7 @@ private:
                 .start_us = start,
                 .wide_us = slower * one_tile_us(tile_.block_n),
                 .narrow_us = slower * one_tile_us(tile_.block_n / 2),
-                .phase_us = rates_.phase_us};
+                .phase_us = gluon() ? rates_.gluon_phase_us : rates_.phase_us};
     }
 
     /// How much slower the product is beside transfers of so many µs.

@@ -34,6 +34,7 @@ std::span<const FigureRow> machine_figures() {
         FigureRow{"kernel_sums_gbps", kGb, "the same: what they read and write", &R::kernel_sums_gbps},
         FigureRow{"poll_us", kUs, "a wait that is over, at a program's first tile", &R::poll_us},
         FigureRow{"phase_us", kUs, "each further phase of a tile", &R::phase_us},
+        FigureRow{"gluon_phase_us", kUs, "the same of the Gluon GEMM, whose loader waits while the ring is multiplied", &R::gluon_phase_us},
         FigureRow{"beside_copies", kShare, "a product beside copies: times what it takes alone", &R::beside_copies},
         FigureRow{"beside_sums", kShare, "a product beside a kernel that sums: the same", &R::beside_sums},
         FigureRow{"sum_gbps", kGb, "a sum, read and written in a device's own memory", &R::sum_gbps},

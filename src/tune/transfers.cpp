@@ -242,9 +242,6 @@ plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strat
         links.sm.gbps = machine.rates.engine_gbps.at(strategy.engine_blocks.value_or(0));
         // So much for all ops on their way.
         for (plan::Link& link : links.links) link.gbps = std::min(link.gbps, links.sm.gbps);
-        // Few blocks are not faster with two ops on their way.
-        const double blocks = strategy.engine_blocks.value_or(0) * links.sm.gbps_per_block;
-        if (blocks > 0) links.sm.gbps = std::min(links.sm.gbps, blocks / kEngineLanes);
         if (strategy.backend == Backend::ldst_dedicated) links.sm.gbps *= machine.rates.engine_ldst;
     }
     return links;

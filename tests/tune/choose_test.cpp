@@ -376,7 +376,7 @@ TEST(Estimate, OfLargeChunksByLoadsAndStoresIsLongerThanByBulkCopies) {
     };
     using enum plan::Backend;
     const std::string many = "all_gather_matmul:M=4096,N=1792,K=4096";
-    EXPECT_GT(us(many, ldst_dedicated), 1.15 * us(many, tma_dedicated)) << "131 and 104 us";
+    EXPECT_GT(us(many, ldst_dedicated), 1.1 * us(many, tma_dedicated)) << "131 and 104 us";
     const std::string few = "all_gather_matmul:M=64,N=1792,K=4096";
     EXPECT_LT(us(few, ldst_dedicated), us(few, tma_dedicated)) << "it goes at once";
 }

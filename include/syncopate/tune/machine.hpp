@@ -59,6 +59,7 @@ struct Rates : fuse::Costs {
     double kernel_sums_gbps = 0;
     double poll_us = 0;
     double phase_us = 0;
+    double gluon_phase_us = 0;
     double beside_copies = 0;
     double beside_sums = 0;
     double sum_gbps = 0;
