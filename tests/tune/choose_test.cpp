@@ -381,6 +381,24 @@ TEST(Estimate, OfLargeChunksByLoadsAndStoresIsLongerThanByBulkCopies) {
     EXPECT_LT(us(few, ldst_dedicated), us(few, tma_dedicated)) << "it goes at once";
 }
 
+TEST(Estimate, OfTheGluonKernelTakesSlicesByFewBlocksOfTheEngine) {
+    const Machine machine = *find_machine("h100x4");
+    const Problem problem = problem_of("all_gather_matmul:M=1024,N=3584,K=8192", 4);
+    const auto us = [&](std::int32_t blocks, std::int32_t slices) {
+        const Strategy given{.kernel = ProductKernel::gluon,
+                             .chunking = {.num_slices = slices},
+                             .backend = plan::Backend::tma_dedicated,
+                             .engine_blocks = blocks};
+        return estimate(problem, machine, complete(problem, machine, given)).us;
+    };
+    EXPECT_LT(us(8, 4), us(8, 2)) << "119 and 125 us";
+    EXPECT_LE(us(8, 2), us(16, 2)) << "125 and 133 us";
+    const Strategy chosen = choose(problem, machine).strategy;
+    EXPECT_EQ(chosen.kernel, ProductKernel::gluon);
+    EXPECT_EQ(chosen.engine_blocks, 8);
+    EXPECT_GT(chosen.chunking.slices.size(), 1U);
+}
+
 TEST(Choose, TakesTheBestByTheEstimate) {
     const Problem problem = problem_of("matmul_all_reduce:M=128,N=8192,K=3584");
     const Machine machine = machine_of(4);
