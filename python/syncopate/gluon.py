@@ -15,6 +15,7 @@ Memory order:
 - sy_post_each: as sy_post.
 - sy_finish: as sy_post, for the whole program. The caller must know that the program's other warps read and write
   nothing any more.
+- sy_count_end, sy_finish_counted: none; the next kernel in the stream starts when this one's stores are complete.
 - sy_loaded: as sy_finish, of what the program has loaded, and of nothing that it stores. The caller must have seen every
   load complete (its mbarrier), and know that no warp reads any more what peers send, or give.
 No wait is unbounded: past the control block's deadline it writes the fault words and returns (language_ptx.py).

@@ -282,9 +282,6 @@ def _kernel_posts(leave: str) -> str:
     SY_TOLD:"""
 
 
-# Thread 0 of the last program to end posts. Its own program's reads are over (the barrier before), the other
-# programs' by the acquire-release count; the fence and the release at system scope publish that to the peers. This is
-# the end of every call, so what the posts need is fetched before the count.
 # The kernel may have been started beside the one before it in its stream: griddepcontrol.wait (a no-op otherwise) lets it
 # end only after that one. The grid's last program waits so, as one is enough: the others leave their multiprocessors to
 # the programs that have not started. The call's last program advances the epoch, for the next call.
@@ -313,6 +310,9 @@ def _advance(control: str) -> str:
     SY_DONE:"""
 
 
+# Thread 0 of the last program to end posts. Its own program's reads are over (the barrier before), the other
+# programs' by the acquire-release count; the fence and the release at system scope publish that to the peers. This is
+# the end of every call, so what the posts need is fetched before the count.
 def _finish_ptx(thread: str) -> str:
     """`thread`: the register that is 0 in the thread that acts."""
     return f"""

@@ -75,9 +75,7 @@ class Call:
     ready: gl.shared_memory_descriptor  # for the storer: c_tile is written
     parts_ready: gl.shared_memory_descriptor  # for the storer: this block's partial sums are written
     verdict_ready: gl.shared_memory_descriptor  # for the consumers
-    arrived: (
-        gl.shared_memory_descriptor
-    )  # for the consumers: what they add up has come. TELLS, for the storer: the loader has the call's number
+    arrived: gl.shared_memory_descriptor  # for the consumers: the summands; TELLS, for the storer: the number
     summed: gl.shared_memory_descriptor  # for the storer: it is added up
 
     @gluon.constexpr_function
