@@ -1,6 +1,6 @@
 """GEMM + reduce-scatter of more ranks than there are GPUs, by the traffic of one of them. Start with torchrun on two GPUs:
 
-    torchrun --nproc-per-node 2 bench/gemm_rs/emulated.py --ranks 4 [--local-ranks 8] [--ways fused:2,mixed:1] [--json FILE]
+    torchrun --nproc-per-node 2 bench/gemm_rs/emulated.py --ranks 4 [--ways fused:2,mixed:1] [--json FILE]
 
 Each of the two stands for one of so many ranks (0, and the one half-way round). It makes the whole product, sends every
 shard but its own to the other GPU, where all of them are contributions to that one's shard, and sums as many as come from
@@ -189,7 +189,7 @@ def require_way(ranks: int, way: Way) -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=4, help="that are emulated")
-    parser.add_argument("--local-ranks", type=int, default=0, help="F is divided by this (default: --ranks)")
+    parser.add_argument("--local-ranks", type=int, default=8, help="F is divided by this (default 8)")
     parser.add_argument("--ways", default="", help="also these: fused:2,mixed:1,pulled_last:1,inline")
     parser.add_argument("--shapes", default="", help="models, comma-separated")
     parser.add_argument("--tokens", default="1024,4096,8192", help="M, comma-separated")
@@ -219,7 +219,7 @@ def main() -> None:
     progress.report["ranks"] = options.ranks
     failed = False
     scale = 1 if on_gpu() else HOST_SCALE
-    for shape in shapes_of("K", models, tokens, options.local_ranks or options.ranks, scale, options.ranks):
+    for shape in shapes_of("K", models, tokens, options.local_ranks, scale, options.ranks):
         where = f"{shape.model:9} M={shape.m:5} N={shape.n:5} K={shape.k:5} |"
         if progress.out_of_time():
             progress.say(f"{where} not measured: {options.budget:.0f} s are over (--budget)")
