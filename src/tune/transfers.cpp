@@ -240,6 +240,9 @@ plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strat
         links.sm.lanes = kEngineLanes;
         links.start_us += machine.rates.engine_us;
         links.sm.gbps = machine.rates.engine_gbps.at(strategy.engine_blocks.value_or(0));
+        // Fewer blocks than were measured.
+        const double blocks = strategy.engine_blocks.value_or(0) * links.sm.gbps_per_block;
+        if (blocks > 0) links.sm.gbps = std::min(links.sm.gbps, blocks);
         // So much for all ops on their way.
         for (plan::Link& link : links.links) link.gbps = std::min(link.gbps, links.sm.gbps);
         if (strategy.backend == Backend::ldst_dedicated) links.sm.gbps *= machine.rates.engine_ldst;

@@ -178,17 +178,14 @@ print(followed)
 
 def test_the_library_s_gemm_is_fused_for_gpus_with_the_flags_of_its_schedule():
     printed = in_fresh_python(PLANS).splitlines()
-    assert (
-        printed
-        == [
-            "None None",
-            "{'FUSED': True, 'FETCHED': True, 'TELLS': True, 'COUNTS_END': True}",
-            "{'FUSED': True, 'OWN': True, 'TELLS': True, 'COUNTS_END': True}",
-            "{'FUSED': True, 'COUNTS_END': True, 'PUSHED': True, 'COPIES': 1}",  # nobody may overwrite what it reads
-            "A True",  # the own rows where they are; their scales are few, and go through the heap
-            "{'STARTS_NEXT': True}",  # as it is: only the chunk engine that follows may start beside it
-        ]
-    )
+    assert printed == [
+        "None None",
+        "{'FUSED': True, 'FETCHED': True, 'TELLS': True, 'COUNTS_END': True}",
+        "{'FUSED': True, 'OWN': True, 'TELLS': True, 'COUNTS_END': True}",
+        "{'FUSED': True, 'COUNTS_END': True, 'PUSHED': True, 'COPIES': 1}",  # nobody overwrites what it reads
+        "A True",  # the own rows where they are; their scales are few, and go through the heap
+        "{'STARTS_NEXT': True}",  # as it is: only the chunk engine that follows may start beside it
+    ]
 
 
 CUDA = """

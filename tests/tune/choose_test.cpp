@@ -377,6 +377,8 @@ TEST(Estimate, OfLargeChunksByLoadsAndStoresIsLongerThanByBulkCopies) {
     using enum plan::Backend;
     const std::string many = "all_gather_matmul:M=4096,N=1792,K=4096";
     EXPECT_GT(us(many, ldst_dedicated), 1.1 * us(many, tma_dedicated)) << "131 and 104 us";
+    EXPECT_NEAR(us(many, ldst_dedicated), 131, 0.1 * 131);
+    EXPECT_NEAR(us(many, tma_dedicated), 104, 0.15 * 104);
     const std::string few = "all_gather_matmul:M=64,N=1792,K=4096";
     EXPECT_LT(us(few, ldst_dedicated), us(few, tma_dedicated)) << "it goes at once";
 }
@@ -397,6 +399,18 @@ TEST(Estimate, OfTheGluonKernelTakesSlicesByFewBlocksOfTheEngine) {
     EXPECT_EQ(chosen.kernel, ProductKernel::gluon);
     EXPECT_EQ(chosen.engine_blocks, 8);
     EXPECT_GT(chosen.chunking.slices.size(), 1U);
+}
+
+TEST(Estimate, OfBlocksOfTheEngineIsNearWhatTheyTook) {
+    const Machine machine = *find_machine("h100x2");
+    const Problem problem = problem_of("all_gather_matmul:M=4096,N=3584,K=8192", 2);
+    for (const auto& [blocks, measured] :
+         {std::pair{2, 606.0}, std::pair{4, 418.0}, std::pair{8, 363.0}, std::pair{16, 359.0}}) {
+        const Strategy given{.backend = plan::Backend::tma_dedicated, .engine_blocks = blocks};
+        EXPECT_NEAR(estimate(problem, machine, complete(problem, machine, given)).us, measured,
+                    0.1 * measured)
+            << blocks << " blocks";
+    }
 }
 
 TEST(Choose, TakesTheBestByTheEstimate) {
