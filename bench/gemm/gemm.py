@@ -61,6 +61,7 @@ TILINGS = [
     GluonTiling(192, 192, 64, 3),
 ]
 SPLITS = [1, 2, 3, 4, 5, 6, 7, 8]
+FEW_TILES = 4  # rows of tiles, of 16 or 32 rows each
 PLAIN = [(128, 256, 64, 3), (128, 128, 64, 4), (64, 256, 64, 4)]
 
 
@@ -68,7 +69,7 @@ def candidates(m: int, n: int, sms: int) -> list[GluonTiling]:
     """The tilings that may be best: not more columns of waste than a half, and K split only where programs are left."""
     found = []
     for tiling in TILINGS:
-        if tiling.block_m >= 128 and m <= 64 or tiling.block_m < 64 and m > tiling.block_m:
+        if tiling.block_m >= 128 and m <= 64 or tiling.block_m < 64 and m > FEW_TILES * tiling.block_m:
             continue
         tiles = tiling.tiles(m, n)
         for split in SPLITS:

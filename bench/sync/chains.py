@@ -20,6 +20,7 @@ import argparse
 import json
 import statistics
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -30,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import kernels  # noqa: E402
 import work  # noqa: E402
 
+SLEEP_CYCLES = 400_000  # about 0.2 ms
 TOKENS = [1, 16, 64, 128, 256, *range(512, 3073, 256)]
 #: Constructor by size, and the sizes.
 WORK = {
@@ -133,11 +135,17 @@ def captured(run) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def measure(graphs: dict, rounds: int, replays: int) -> dict:
+def measure(graphs: dict, rounds: int, replays: int, idle: float = 0) -> dict:
+    """µs of a replay, median over rounds. `idle`: milliseconds of rest before each group of replays, so that the power limit,
+    which lowers the clock of what runs for long, does not come into it."""
     times: dict = {name: [] for name in graphs}
     for turn in range(rounds):
         for name in list(graphs) if turn % 2 == 0 else list(reversed(graphs)):
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            if idle:
+                torch.cuda.synchronize()
+                time.sleep(idle / 1000)
+                torch.cuda._sleep(SLEEP_CYCLES)  # the host enqueues everything meanwhile
             graphs[name].replay()
             begin.record()
             for _ in range(replays):

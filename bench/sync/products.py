@@ -1,7 +1,7 @@
 """GPT-3's and LLaMA's feed-forward by the library's Gluon products, against cuBLAS and Stream-K, as CUDA graphs in turn
 in one run:
 
-    python bench/sync/products.py [--work gpt3,llama] [--sizes 1,16,…] [--rounds 7] [--replays 3] [--json FILE]
+    python bench/sync/products.py [--work gpt3,llama] [--sizes 1,16,…] [--rounds 7] [--replays 3] [--idle MS] [--json FILE]
 
     cublas     two products of cuBLAS and the activation, the faster of two ways: PyTorch's, and the activation in the product
                (gpt3) or as one Triton kernel (llama)
@@ -162,7 +162,7 @@ def row_of(name: str, m: int, given: argparse.Namespace) -> dict[str, Any]:
     keep.append(StreamK(one, programs))
     graphs["stream_k", 0] = chains.captured(keep[-1])
     chains.checked(one, "stream_k", graphs["stream_k", 0], None)
-    times = chains.measure(graphs, given.rounds, given.replays)
+    times = chains.measure(graphs, given.rounds, given.replays, given.idle)
     best = {}
     for way, number in times:
         kind = "tiles" if way == "each" else way
@@ -175,7 +175,10 @@ def row_of(name: str, m: int, given: argparse.Namespace) -> dict[str, Any]:
     chain, run = fused(stages, None)
     plain_chain, plain_run = fused(stages, "stream")
     again = chains.measure(
-        {"chosen": chains.captured(run), "stream": chains.captured(plain_run)}, given.rounds, given.replays
+        {"chosen": chains.captured(run), "stream": chains.captured(plain_run)},
+        given.rounds,
+        given.replays,
+        given.idle,
     )
     row |= {"chosen": round(again["chosen"], 1), "way": chain.ways[0], "beside": round(again["stream"], 1)}
     row["rival"] = min(row["cublas"], row["pdl"], row["stream_k"])
@@ -198,6 +201,9 @@ def main() -> None:
     parser.add_argument("--sizes", default=",".join(map(str, chains.TOKENS)))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--replays", type=int, default=3)
+    parser.add_argument(
+        "--idle", type=float, default=0, help="milliseconds of rest before each group of replays"
+    )
     parser.add_argument("--json")
     given = parser.parse_args()
     warnings.simplefilter("ignore")

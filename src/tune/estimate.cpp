@@ -90,15 +90,12 @@ private:
             const double flops = 2.0 * tile_.block_m * tile_.block_n * static_cast<double>(shape_.k);
             const double sustained =
                 flops / tile_.split_k / (rates_.sm_tflops * faster(problem_.dtype) * kFlopsPerUs);
-            const double made = std::max(gluon_tile_us(machine_, problem_.operands(), tile_, shape_.k),
-                                         sustained + rates_.gluon_tile_us);
-            // Where tiles follow arrivals, or chunks that leave, neighbours no longer load the same blocks at
-            // once, and the L2 cache answers each by itself: no faster than the plain kernel's loads.
-            if (strategy_.placement != Placement::fused || grid_.tiles() <= at_once() || in_turns())
-                return made;
-            const double bytes = problem_.item() * (tile_.block_m + tile_.block_n) *
-                                 static_cast<double>(shape_.k) / tile_.split_k;
-            return std::max(made, bytes / (rates_.sm_load_gbps * kBytesPerUs) + rates_.gluon_tile_us);
+            // Tiles that follow arrivals, or chunks that leave, no longer load the same blocks at once.
+            const bool beside =
+                strategy_.placement != Placement::fused || grid_.tiles() <= at_once() || in_turns();
+            const auto& us = beside ? gluon_tile_us : gluon_lone_tile_us;
+            return std::max(us(machine_, problem_.operands(), tile_, shape_.k),
+                            sustained + rates_.gluon_tile_us);
         }
         return tile_us(machine_, problem_.dtype, tile_, width, shape_.k);
     }
@@ -329,7 +326,8 @@ private:
         const double sum = over(sent + whole_bytes, rates_.kernel_sums_gbps);
         // Two thirds of what all but the last round makes leave beside it (docs/performance_log.md).
         const double left = made.communicate * (1 + 2 / rounds()) / 3;
-        return whole(made, made.compute + left + sum);
+        return whole(made,
+                     std::max(made.compute + left, made.communicate + made.compute / rounds()) + sum);
     }
 
     [[nodiscard]] double rounds() const {

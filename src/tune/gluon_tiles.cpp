@@ -22,6 +22,7 @@ constexpr std::int32_t kWgmmaRows = 64;        // what one multiplies, whatever 
 constexpr std::int32_t kWideColumns = 128;     // from so many on wgmma reaches its rate
 constexpr std::int32_t kThreeConsumers = 192;  // rows, and as many columns
 constexpr std::int32_t kFewRows = 32;          // and fewer: tiles of 64 rows always lose
+constexpr std::int32_t kFewTiles = 4;          // rows of tiles of 16 or 32 rows: of more of them each loads the weights again
 constexpr double kRowsReadTwice = 0.98;        // of the rate: by two wgmmas
 constexpr double kNarrowTwice = 0.85;          // of the rate: by wgmmas of 64 and 32 columns
 constexpr double kFewStages = 0.95;            // of the rate: three stages of 192 x 192
@@ -137,6 +138,14 @@ double gluon_tile_us(const Machine& machine, const Operands& operands, const Til
     return depth_us(rates, operands, tile, depth) + rates.gluon_tile_us + split_us(rates, tile);
 }
 
+double gluon_lone_tile_us(const Machine& machine, const Operands& operands, const TileConfig& tile,
+                          std::int64_t k) {
+    const double bytes =
+        operands.item() * (tile.block_m + tile.block_n) * static_cast<double>(k) / tile.split_k;
+    return std::max(gluon_tile_us(machine, operands, tile, k),
+                    bytes / (machine.rates.sm_load_gbps * kBytesPerUs) + machine.rates.gluon_tile_us);
+}
+
 double gluon_product_us(const Machine& machine, const Operands& operands, const ProductShape& shape,
                         const TileConfig& tile, std::int32_t programs) {
     const Rates& rates = machine.rates;
@@ -168,7 +177,7 @@ std::vector<TileConfig> gluon_tile_configs(const Operands& operands, const Produ
         const std::int64_t tiles = tiles_of(shape, shaped_tile);
         if (shaped_tile.block_m > kWgmmaRows && shape.m <= kWgmmaRows) continue;
         if (shaped_tile.block_m >= kWgmmaRows && shape.m <= kFewRows) continue;
-        if (shaped_tile.block_m < kWgmmaRows && shape.m > shaped_tile.block_m) continue;
+        if (shaped_tile.block_m < kWgmmaRows && shape.m > kFewTiles * shaped_tile.block_m) continue;
         for (const std::int32_t split : kSplits) {
             const bool fits =
                 static_cast<double>(tiles * split) <= programs * kAlmost && tiles <= kMostGluonSplitTiles;
@@ -184,12 +193,20 @@ std::vector<TileConfig> gluon_tile_configs(const Operands& operands, const Produ
 TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands, const ProductShape& shape,
                                 std::int32_t programs, bool awaits) {
     std::vector<TileConfig> configs = gluon_tile_configs(operands, shape, programs);
-    if (awaits) {
-        for (TileConfig& tile : configs) {
-            if (tile.block_m < shape.m) tile.split_k = 1;
-        }
+    if (!awaits) return quickest_of(configs, machine, operands, shape, programs);
+    for (TileConfig& tile : configs) {
+        if (tile.block_m < shape.m) tile.split_k = 1;
     }
-    return quickest_of(configs, machine, operands, shape, programs);
+    return *std::ranges::min_element(configs, {}, [&](const TileConfig& tile) {
+        auto rank = gluon_rank(machine, operands, shape, tile, programs);
+        const std::int64_t rounds = ceil_div(tiles_of(shape, tile), std::max(programs / tile.split_k, 1));
+        if (rounds > 1) {
+            const double tile_us = gluon_lone_tile_us(machine, operands, tile, shape.k);
+            rank.first = std::max(rank.first,
+                                  static_cast<double>(rounds) * tile_us + machine.rates.gluon_call_us);
+        }
+        return rank;
+    });
 }
 
 std::pair<double, double> gluon_rank(const Machine& machine, const Operands& operands,
@@ -197,8 +214,8 @@ std::pair<double, double> gluon_rank(const Machine& machine, const Operands& ope
                                      std::int32_t programs) {
     // Where memory takes as long for several tiles, those are the quickest that ask the L2 cache for least.
     const auto tiles = static_cast<double>(tiles_of(shape, tile));
-    const std::int32_t rows = std::max(tile.block_m, kWgmmaRows);
-    const double loaded = tiles * (rows + tile.block_n) / std::min(1.0, tiles * tile.split_k / programs);
+    const double loaded =
+        tiles * (tile.block_m + tile.block_n) / std::min(1.0, tiles * tile.split_k / programs);
     return {gluon_product_us(machine, operands, shape, tile, programs), loaded};
 }
 

@@ -45,6 +45,8 @@ def gemms():
     pushed = fused | {"PUSHED": True}
     yield "64x64x128/6 fused", GluonTiling(64, 64, 128, 6), fused
     yield "64x64x128/6 split 2 fused", GluonTiling(64, 64, 128, 6, 2), fused
+    yield "64x64x128/6 fused, 80 rows by 32", GluonTiling(64, 64, 128, 6), fused | {"M": 80}
+    yield "128x256x64/3 fused, 1027 rows by 16", GluonTiling(128, 256, 64, 3), fused | {"M": 1027}
     yield "64x128x128/4 fused", GluonTiling(64, 128, 128, 4), fused
     chained = fused | {"STARTS_NEXT": True, "w_transposed": True}
     yield "64x64x128/6 split 2 chained", GluonTiling(64, 64, 128, 6, 2), chained

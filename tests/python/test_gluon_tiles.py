@@ -61,7 +61,8 @@ def test_a_few_rows_are_shared_out_and_odd_shapes_have_tiles(programs):
             t = quickest(m, n, k, programs)
             assert t.tiles(m, n) >= 1 and t.grid(m, n, programs)[0] <= max(programs, t.split_k)
     if programs == 132:
-        assert quickest(64, 2304, 7168, 132).split_k > 1
+        assert quickest(64, 1024, 16384, 132).split_k > 1
+        assert quickest(64, 2304, 7168, 132).block_m == 32
         assert all(quickest(m, 4096, 1792, 132).block_m <= 32 for m in (1, 16, 32))
         assert quickest(2048, 1536, 8192, 132).block_n == 192
         assert quickest(2048, 2304, 7168, 132).block_m == 192

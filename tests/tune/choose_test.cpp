@@ -212,7 +212,8 @@ TEST(Candidates, LetTheProductsProgramsSumInOneStepOrAtOwnersWhereTilesEndWithTh
         return found;
     };
     EXPECT_EQ(ways("matmul_reduce_scatter:M=128,N=4096,K=1792"), (std::pair{true, true}));
-    EXPECT_EQ(ways("matmul_reduce_scatter:M=64,N=4096,K=1792"), (std::pair{true, false}))
+    EXPECT_EQ(ways("matmul_reduce_scatter:M=64,N=4096,K=1792"), (std::pair{true, true}));
+    EXPECT_EQ(ways("matmul_reduce_scatter:M=16,N=4096,K=1792"), (std::pair{true, false}))
         << "one tile has the rows of both ranks";
     EXPECT_EQ(ways("matmul_reduce_scatter:M=150,N=4096,K=1792"), (std::pair{true, false}));
     EXPECT_EQ(ways("matmul_all_reduce:M=128,N=4096,K=1792"), (std::pair{true, false}));
@@ -672,13 +673,16 @@ TEST(Kernel, OfGluonIsObjectedToWithTilesThatItDoesNotTake) {
     EXPECT_NE(why({.block_m = 64, .block_n = 64, .block_k = 128, .stages = 6, .num_wide = 1}), "");
 }
 
-TEST(Kernel, OfGluonLoadsNoMoreRowsThanThereAre) {
-    const Machine machine = *find_machine("h200x4");
-    for (const std::int64_t rows : {1, 16, 17, 32, 33, 64}) {
-        for (const TileConfig& tile : gluon_tile_configs({}, {.m = rows, .n = 4096, .k = 1792}, 132))
+TEST(Kernel, OfGluonHasTilesOfFewRowsWhereThereAreFew) {
+    for (const std::int64_t rows : {1, 16, 17, 32, 33, 64, 65, 128, 129}) {
+        std::int32_t least = 192, most = 0;
+        for (const TileConfig& tile : gluon_tile_configs({}, {.m = rows, .n = 4096, .k = 1792}, 132)) {
             EXPECT_EQ(gluon_objection({}, {.m = rows, .n = 4096, .k = 1792}, tile), "");
-        const TileConfig tile = quickest_gluon_tiles(machine, {}, {.m = rows, .n = 4096, .k = 1792}, 132);
-        EXPECT_EQ(tile.block_m <= 32, rows <= 32) << rows;
+            least = std::min(least, tile.block_m);
+            most = std::max(most, tile.block_m);
+        }
+        EXPECT_EQ(least, rows <= 64 ? 16 : rows <= 128 ? 32 : 64) << rows << ": four rows of tiles at most";
+        EXPECT_EQ(most, rows <= 32 ? 32 : rows <= 64 ? 64 : 192) << rows;
     }
 }
 

@@ -12,6 +12,11 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import _syncopate
 
+#: Rows beyond a's last one that a load may ask for: more of them make it slow, and a tile up to twice as long
+#: (docs/performance_log.md). Of more rows of a than MANY the last tiles are few, and smaller loads cost all of them 1 to 2 %.
+MOST_BEYOND = 16
+MANY = 2048
+
 #: Words at the head of the workspace of a split K: a count for each tile.
 MAX_SPLIT_TILES = _syncopate.tune.MOST_GLUON_SPLIT_TILES
 
@@ -47,14 +52,13 @@ class GluonTiling:
         behind = max(64 - self.block_m, 0) * 128  # the last rows' wgmma reads so far
         return ring + behind + max(self.block_m, 64) * self.block_n * 2 + 1024
 
-    def boxes(self, itemsize: int) -> tuple[int, int, int]:
-        """Rows of a and c, columns of b and c, and elements along K that one load or store moves."""
+    def boxes(self, m: int, itemsize: int) -> tuple[int, int, int]:
+        """Rows of a, columns of b and c, and elements along K that one load or store moves."""
         rows = min(self.block_m, 64)
-        return (
-            rows,
-            slab_columns(self.block_n) or self.block_n,
-            128 // itemsize if rows < 64 else self.block_k,
-        )
+        while rows > 16 and m <= MANY and -m % rows > MOST_BEYOND:
+            rows //= 2
+        depth = min(128 // itemsize, self.block_k) if rows < 64 else self.block_k
+        return rows, slab_columns(self.block_n) or self.block_n, depth
 
     def options(self) -> dict[str, int]:
         """Launch options. Two consumers of 64 x 256 need 232 registers a thread: 168 for each of 12 warps are shared out. Three of
@@ -95,14 +99,14 @@ def gluon_arguments(
     `w_transposed`; bias [N] or [M, N]; gated: twice N columns, c = act(a @ w[:, :N]) * (a @ w[:, N:]). `scales` (fp8):
     fp32 [M] and [N], or [M, cdiv(K, 128)] and [cdiv(N, 128), cdiv(K, 128)]. `copy` [M, K]: takes what tiles load of a.
     `flags`: the kernel's further constexprs."""
-    rows, columns, depth = tiling.boxes(a.dtype.itemsize)
+    m, n, k = shape
+    rows, columns, depth = tiling.boxes(m, a.dtype.itemsize)
     scale_a, scale_b = scales or (None, None)
     _require_scales(scale_a, tiling, gated)
-    m, n, k = shape
     return {
         "a_desc": _descriptor(a, [rows, depth]),
         "b_desc": _descriptor(w, [columns, depth] if w_transposed else [depth, columns]),
-        "c_desc": _descriptor(c, [rows, columns]),
+        "c_desc": _descriptor(c, [min(tiling.block_m, 64), columns]),
         "bias_ptr": bias,
         "scale_a_ptr": scale_a,
         "scale_b_ptr": scale_b,

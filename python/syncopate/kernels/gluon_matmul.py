@@ -11,6 +11,9 @@ next tile while the stores complete. With SPLIT_K > 1 as many blocks share a til
 writes fp32 partial sums; the block that is last adds all of them in the order of K, so that the bits do not depend on
 who that is, and finishes the tile. Nobody waits for another block.
 
+Rows of a that a has not are not loaded, but for those of a load's own last ones: asking for many of them is slow. What stands
+in their place makes rows that nobody stores.
+
 A wgmma multiplies 64 rows. A tile of 16 or 32 loads, sums and stores only those: its place in the ring is as small, and
 the 64 rows that the wgmma reads from there on go over into the places behind it. What these hold makes rows of the
 product that nobody stores.
@@ -41,9 +44,9 @@ from .gluon_matmul_tiles import Call
 
 @gluon.jit(do_not_specialize=["M", "N", "K"])
 def gluon_matmul(
-    a_desc,  # [M, K], block [64, BLOCK_K], or below 64 rows [BLOCK_M, 128 bytes]
+    a_desc,  # [M, K], block [64, BLOCK_K], or of 16 or 32 rows (GluonTiling.boxes) [rows, 128 bytes]
     b_desc,  # [K, N], block [K of a_desc, BLOCK_N or slab_columns]; with B_TRANSPOSED [N, K] likewise; GATED: 2 N for N
-    c_desc,  # [M, N], block [rows of a_desc, columns of b_desc]
+    c_desc,  # [M, N], block [64 or BLOCK_M, columns of b_desc]
     bias_ptr,  # [N], or with WHOLE_BIAS [M, N]; or None
     scale_a_ptr,  # SCALES "row": fp32 [M]; "block": fp32 [M, cdiv(K, 128)]; else None
     scale_b_ptr,  # SCALES "row": fp32 [N]; "block": fp32 [cdiv(N, 128), cdiv(K, 128)]; else None
@@ -89,7 +92,9 @@ def gluon_matmul(
     NUM_B: gl.constexpr = COLUMNS // (SLAB if SLAB > 0 else BLOCK_N)
     WIDTH: gl.constexpr = COLUMNS // 3 * 2 if SLAB > 0 else BLOCK_N
     PARTS: gl.constexpr = BLOCK_K // a_desc.block_shape[1]
-    BEHIND: gl.constexpr = 64 // BLOCK_M - 1 if BLOCK_M < 64 else 0
+    ROWS: gl.constexpr = a_desc.block_shape[0]
+    BOXES: gl.constexpr = BLOCK_M // ROWS
+    BEHIND: gl.constexpr = (64 - BLOCK_M) // ROWS if BLOCK_M < 64 else 0
     gl.static_assert(PARTS == 1 or SCALES != "block")
     C_BLOCK: gl.constexpr = [64, SLAB if SLAB > 0 else BLOCK_N]
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
@@ -119,6 +124,7 @@ def gluon_matmul(
         B_TRANSPOSED=B_TRANSPOSED,
         NUM_B=NUM_B,
         PARTS=PARTS,
+        BOXES=BOXES,
         SLAB=SLAB,
         WIDTH=WIDTH,
         PAIR=SLAB > 0 or GATED,
@@ -140,7 +146,7 @@ def gluon_matmul(
         COUNTS_END=COUNTS_END and not (TELLS and SCALES != ""),
         ADDS=SUMS,
         a_ring=gl.allocate_shared_memory(
-            a_desc.dtype, [STAGES * PARTS * CONSUMERS + BEHIND] + a_desc.block_shape, a_desc.layout
+            a_desc.dtype, [STAGES * PARTS * BOXES + BEHIND] + a_desc.block_shape, a_desc.layout
         ),
         b_ring=gl.allocate_shared_memory(
             b_desc.dtype, [STAGES * PARTS * NUM_B] + b_desc.block_shape, b_desc.layout

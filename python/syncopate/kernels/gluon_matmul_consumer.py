@@ -27,25 +27,35 @@ def _activate(x, ACTIVATION: gl.constexpr):
 
 
 @gluon.jit
-def _a_block(call, index):
-    """a's 64 rows from place `index` of its ring on."""
-    if call.BLOCK_M < WGMMA_ROWS:
+def _a_box(call, at, index):
+    """Where consumer `index`'s first box of a stands in the ring; `at`: of which part."""
+    return at * call.BOXES + index * (call.BOXES // call.CONSUMERS)
+
+
+@gluon.jit
+def _a_block(call, at, index):
+    """Consumer `index`'s 64 rows of a, or of a tile of fewer what stands behind them, too; `at`: which part of the ring."""
+    box = call.a_ring.index(_a_box(call, at, index))
+    if call.a_desc.block_shape[0] < WGMMA_ROWS:
         LAYOUT: gl.constexpr = call.a_ring.type.layout
-        rows = call.a_ring.index(index)
-        return rows._reinterpret(call.a_ring.dtype, [WGMMA_ROWS, call.BLOCK_K // call.PARTS], LAYOUT)
+        return box._reinterpret(call.a_ring.dtype, [WGMMA_ROWS, call.BLOCK_K // call.PARTS], LAYOUT)
     else:
-        return call.a_ring.index(index)
+        return box
 
 
 @gluon.jit
 def _copy_a(call, index, row, k, stage):
     """Stores consumer `index`'s rows of a's block k of K, which stand in the ring at `stage`."""
+    ROWS: gl.constexpr = call.a_desc.block_shape[0]
     for part in gl.static_range(call.PARTS):
-        tma.async_copy_shared_to_global(
-            call.a_copy_desc,
-            [row, k * call.BLOCK_K + part * (call.BLOCK_K // call.PARTS)],
-            call.a_ring.index((stage * call.PARTS + part) * call.CONSUMERS + index),
-        )
+        first = _a_box(call, stage * call.PARTS + part, index)
+        for box in gl.static_range(call.BOXES // call.CONSUMERS):
+            if row + box * ROWS < call.M:
+                tma.async_copy_shared_to_global(
+                    call.a_copy_desc,
+                    [row + box * ROWS, k * call.BLOCK_K + part * (call.BLOCK_K // call.PARTS)],
+                    call.a_ring.index(first + box),
+                )
 
 
 @gluon.jit
@@ -228,7 +238,7 @@ def consumer(index: gl.constexpr, call):
                 if COPIED:
                     if k // copied == tile % num_n:
                         _copy_a(call, index, row, k, stage)
-                a = _a_block(call, stage * call.CONSUMERS + index)
+                a = _a_block(call, stage, index)
                 part = warpgroup_mma(a, _b_block(call, stage, False), zero, use_acc=False)
                 if COPIED:
                     tma.store_wait(0)
@@ -245,7 +255,7 @@ def consumer(index: gl.constexpr, call):
                         _copy_a(call, index, row, k, stage)
                 for part in gl.static_range(PARTS):
                     at = stage * PARTS + part
-                    a = _a_block(call, at * call.CONSUMERS + index)
+                    a = _a_block(call, at, index)
                     acc = warpgroup_mma(a, _b_block(call, at, False), acc, is_async=True)
                     if PAIR:
                         more = warpgroup_mma(a, _b_block(call, at, True), more, is_async=True)

@@ -15,18 +15,38 @@ from ..gluon import (
     sy_num_phases,
     sy_reads_own,
 )
-from .gluon_matmul_tiles import WGMMA_ROWS
 
 
 @gluon.jit
-def _load_a(call, desc, row, k, stage):
+def _boxes_of(call, tile_row):
+    """How many boxes of a bring the rows of a tile, from `tile_row` on, that a has."""
+    return gl.minimum(gl.cdiv(call.M - tile_row, call.a_desc.block_shape[0]), call.BOXES)
+
+
+@gluon.jit
+def _expect(call, boxes, stage, pred):
+    """Says how much is loaded into a place of the ring: of a, so many boxes."""
+    BYTES: gl.constexpr = call.BLOCK_K * (call.a_desc.dtype.primitive_bitwidth // 8)  # of a row or column
+    COLUMNS: gl.constexpr = (2 if call.GATED else 1) * call.BLOCK_N
+    ROWS: gl.constexpr = call.a_desc.block_shape[0]
+    for box in gl.static_range(call.BOXES):
+        mbarrier.expect(
+            call.full.index(stage), BYTES * ((box + 1) * ROWS + COLUMNS), pred=pred & (boxes == box + 1)
+        )
+
+
+@gluon.jit
+def _load_a(call, desc, row, boxes, k, stage):
+    """The tile's rows of a from `row` on, as far as a has them: what else stands in the ring makes rows that nobody stores."""
+    ROWS: gl.constexpr = call.a_desc.block_shape[0]
     for part in gl.static_range(call.PARTS):
-        for consumer in gl.static_range(call.CONSUMERS):
+        for box in gl.static_range(call.BOXES):
             tma.async_copy_global_to_shared(
                 desc,
-                [row + consumer * WGMMA_ROWS, k * call.BLOCK_K + part * (call.BLOCK_K // call.PARTS)],
+                [row + box * ROWS, k * call.BLOCK_K + part * (call.BLOCK_K // call.PARTS)],
                 call.full.index(stage),
-                call.a_ring.index((stage * call.PARTS + part) * call.CONSUMERS + consumer),
+                call.a_ring.index((stage * call.PARTS + part) * call.BOXES + box),
+                pred=box < boxes,
             )
 
 
@@ -50,11 +70,6 @@ def _load_b(call, column, k, stage):
 @gluon.jit
 def loader(call):
     """Brings blocks of a and b into the ring, slot by slot, in the order of K; before, it waits for what a slot reads."""
-    BYTES: gl.constexpr = (
-        call.BLOCK_K
-        * (call.BLOCK_M + (2 if call.GATED else 1) * call.BLOCK_N)
-        * (call.a_desc.dtype.primitive_bitwidth // 8)
-    )
     first, slots, programs = call.slots()
     k_begin, k_end = call.share()
     num_n = gl.cdiv(call.N, call.BLOCK_N)
@@ -69,8 +84,9 @@ def loader(call):
         if first < slots:
             tile = call.tile(first)
             early = gl.minimum(k_end - k_begin, call.STAGES)
+            boxes = _boxes_of(call, tile // num_n * call.BLOCK_M)
             for at in range(early):
-                mbarrier.expect(call.full.index(at), BYTES)
+                _expect(call, boxes, at, True)
                 _load_b(call, tile % num_n * call.BLOCK_N, k_begin + at, at)
     if call.AFTER_KERNEL:
         sy_await_kernel_before()
@@ -84,6 +100,7 @@ def loader(call):
             tile = call.tile(slot)
             phases = 0
         row = tile // num_n * call.BLOCK_M
+        boxes = _boxes_of(call, row)
         if call.FETCHED:
             row += sy_load_row(call.sy_schedule, slot)
         own = False
@@ -109,14 +126,14 @@ def loader(call):
                 if call.B_EARLY:
                     loaded = early > 0
                     early -= 1
-                mbarrier.expect(call.full.index(stage), BYTES, pred=not loaded)
+                _expect(call, boxes, stage, not loaded)
                 if call.OWN:
                     if own:
-                        _load_a(call, call.sy_own, row, k, stage)
+                        _load_a(call, call.sy_own, row, boxes, k, stage)
                     else:
-                        _load_a(call, call.a_desc, row, k, stage)
+                        _load_a(call, call.a_desc, row, boxes, k, stage)
                 else:
-                    _load_a(call, call.a_desc, row, k, stage)
+                    _load_a(call, call.a_desc, row, boxes, k, stage)
                 if not loaded:
                     _load_b(call, column, k, stage)
                 stage, parity = call.next(stage, parity)

@@ -44,6 +44,7 @@ class Call:
     B_TRANSPOSED: gl.constexpr
     NUM_B: gl.constexpr  # blocks of b for each block of a: GATED 2, or as many as slabs
     PARTS: gl.constexpr  # of a block of K: as many blocks of a, and NUM_B times as many of b
+    BOXES: gl.constexpr  # loads of a tile's rows of a
     SLAB: gl.constexpr  # columns of a block of b and of c, where these are slabs; else 0
     WIDTH: gl.constexpr  # columns of the first sums of a tile
     PAIR: gl.constexpr  # a tile has second sums: of GATED, or of the columns behind the first
@@ -64,7 +65,7 @@ class Call:
     COUNTS_END: gl.constexpr
     ADDS: gl.constexpr  # summands
     # Shared memory.
-    a_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * CONSUMERS, …], and what a wgmma reads behind
+    a_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * BOXES, …], and what a wgmma reads behind
     b_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * NUM_B, …]
     c_tile: gl.shared_memory_descriptor  # [CONSUMERS, 64, BLOCK_N], or [CONSUMERS * BLOCK_N / SLAB, 64, SLAB]
     verdict: gl.shared_memory_descriptor  # of a split K: whether this block finishes the tile
