@@ -159,13 +159,13 @@ std::string estimate_objection(const std::string& key) {
     return tune::estimate_objection(unwrap(tune::parse_problem(key)));
 }
 
-nb::list rank(const std::string& key, const std::string& machine) {
+nb::list rank(const std::string& key, const std::string& machine, const std::string& device) {
     const tune::Problem problem = unwrap(tune::parse_problem(key));
     if (const std::string objection = tune::estimate_objection(problem); !objection.empty())
         unwrap(Status(Error{objection, {}, ErrorClass::usage}));
     nb::list made;
     for (const tune::Candidate& candidate :
-         tune::rank_candidates(problem, machine_of(machine, problem, ""))) {
+         tune::rank_candidates(problem, machine_of(machine, problem, device))) {
         nb::dict entry = dict_of(candidate.estimate);
         entry["name"] = candidate.name;
         entry["strategy"] = tune::to_json(candidate.strategy);
@@ -176,9 +176,9 @@ nb::list rank(const std::string& key, const std::string& machine) {
 }
 
 nb::dict tiles(std::int64_t m, std::int64_t n, std::int64_t k, const std::string& dtype,
-               std::int32_t programs, bool exact_fp32) {
+               std::int32_t programs, bool exact_fp32, const std::string& device) {
     const plan::DType type = named(plan::dtype_from(dtype), "dtype", dtype);
-    const tune::Machine machine = unwrap(tune::nearest_machine("", 1)).machine;
+    const tune::Machine machine = unwrap(tune::nearest_machine(device, 1)).machine;
     const tune::TileConfig tile = tune::quickest_tiles(machine, type, {m, n, k}, programs, exact_fp32);
     nb::dict made;
     made["block_m"] = tile.block_m;
@@ -245,7 +245,8 @@ void bind_tune(nb::module_& module) {
                 {.block_m = block_m, .block_n = block_n, .block_k = block_k, .num_wide = num_wide});
         },
         "block_m"_a, "block_n"_a, "block_k"_a, "num_wide"_a = -1);
-    tune.def("tiles", tiles, "m"_a, "n"_a, "k"_a, "dtype"_a, "programs"_a, "exact_fp32"_a = false);
+    tune.def("tiles", tiles, "m"_a, "n"_a, "k"_a, "dtype"_a, "programs"_a, "exact_fp32"_a = false,
+             "device"_a = "");
     tune.def(
         "gluon_tiles", gluon_tiles, "m"_a, "n"_a, "k"_a, "programs"_a, "machine"_a = "", "device"_a = "",
         "(block_m, block_n, block_k, stages, split_k, µs) of tiles for the Gluon GEMM, the quickest first.");
@@ -256,7 +257,7 @@ void bind_tune(nb::module_& module) {
              "path"_a);
     tune.def("machine_message", machine_message, "device"_a, "ranks"_a, "num_sms"_a = 0);
     tune.def("estimate_objection", estimate_objection, "problem"_a);
-    tune.def("rank", rank, "problem"_a, "machine"_a = "");
+    tune.def("rank", rank, "problem"_a, "machine"_a = "", "device"_a = "");
     tune.def("rank_program", rank_program, "configurations"_a, "plan"_a, "device"_a, "num_sms"_a,
              "values"_a = std::vector<Values>(), "machine"_a = "", "device_name"_a = "",
              "All that fuse takes of a user's program, best first by the estimate; see tune/program.hpp.");

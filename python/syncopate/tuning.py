@@ -74,20 +74,21 @@ class Contender:
 
 
 def contenders_of(problem: Any, vary: Sequence[str] = (), machine: str = "") -> list[Contender]:
-    """The default strategy and the unfused pair, then all others by the estimate; with `vary` (as of `syncopate bench`)
-    variations of the default instead. On the host all have small tiles, so that there are several of them."""
-    from . import _syncopate
-    from .strategy import SMALL, Strategy, complete, from_json, key_of, to_json
+    """The default strategy, which is taken where nothing was tuned, and the unfused pair, then all others by the estimate; with
+    `vary` (as of `syncopate bench`) variations of the default instead. On the host all have small tiles, so that there are
+    several of them."""
+    from .strategy import SMALL, Strategy, complete, from_json, ranked, to_json, untuned
 
     host = problem.device == "host"
 
     def whole(strategy: Any) -> Any:
         return complete(problem, replace(strategy, tilings=(SMALL,)) if host else strategy)
 
-    usual = whole(Strategy())
-    ranked = [] if vary else _syncopate.tune.rank(key_of(problem), machine=machine)
-    estimates = {entry["strategy"]: entry["us"] for entry in ranked}
-    pair = next((e["us"] for e in ranked if e["name"] == UNFUSED), 0.0)
+    usual = whole(Strategy() if host else untuned(problem, machine))
+    likely = [] if vary else [entry for entry in ranked(problem, machine) if not entry["pruned"]]
+    found = [(e["name"], whole(from_json(e["strategy"])), e["us"]) for e in likely]
+    estimates = {to_json(strategy): us for _, strategy, us in reversed(found)}
+    pair = next((us for name, _, us in found if name == UNFUSED), 0.0)
     made = [
         Contender("default", to_json(usual), usual, estimates.get(to_json(usual), 0.0), baseline=True),
         Contender(UNFUSED, to_json(Strategy(unfused=True)), Strategy(unfused=True), pair, baseline=True),
@@ -97,10 +98,10 @@ def contenders_of(problem: Any, vary: Sequence[str] = (), machine: str = "") -> 
     if vary:
         from .bench.rows import variations, varied
 
-        others = [(name, whole(varied(usual, values)), 1.0) for name, values in variations(vary)]
+        fused = whole(Strategy()) if usual.unfused else usual
+        others = [(name, whole(varied(fused, values)), 1.0) for name, values in variations(vary)]
     else:
-        likely = [e for e in ranked if not e["pruned"] and e["name"] != UNFUSED]
-        others = [(e["name"], whole(from_json(e["strategy"])), e["us"]) for e in likely]
+        others = [entry for entry in found if entry[0] != UNFUSED]
     for name, strategy, us in others:
         text = to_json(strategy)
         if text not in seen:

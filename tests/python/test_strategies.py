@@ -1,6 +1,7 @@
 """Strategies: what tune::choose answers, as the operators use it."""
 
 import dataclasses
+import importlib
 import sys
 
 import pytest
@@ -150,3 +151,24 @@ def test_what_is_recorded_has_a_kernel_that_notes_times(monkeypatch, chosen, rec
     monkeypatch.setattr(module, "choose", lambda problem, **asked: chosen)
     problem = Problem("all_gather_matmul", 64, 2304, 7168, torch.bfloat16, 4, 132)
     assert strategy.recorded(problem) == recorded
+
+
+@pytest.mark.parametrize("operator", ["all_gather_matmul", "matmul_all_reduce"])
+def test_a_search_begins_with_what_is_taken_untuned_on_this_device(monkeypatch, operator):
+    from syncopate import tuning
+
+    choose = importlib.import_module("syncopate.strategy.choose")
+    problem = Problem(operator, m=192, n=14336, k=3584, dtype=torch.bfloat16, ranks=2, num_sms=132)
+    monkeypatch.setattr(choose, "runs_gluon", lambda device: device == "cuda")
+    by_device = {}
+    for device, machine in (("NVIDIA H200", "h200x2"), ("NVIDIA H100 80GB HBM3", "h100x2")):
+        monkeypatch.setattr(choose, "_device_name", lambda name=device: name)
+        default, pair, *others = tuning.contenders_of(problem)
+        named = tuning.contenders_of(problem, machine=machine)
+        assert [c.entry for c in named] == [c.entry for c in (default, pair, *others)]
+        assert default.strategy == choose.untuned(problem)
+        assert default.baseline and pair.baseline and not any(c.baseline for c in others)
+        least = min([c.estimate_us for c in others] + [pair.estimate_us])
+        assert 0 < default.estimate_us <= 1.04 * least, "within what the estimate takes for equal"
+        by_device[machine] = pair.estimate_us
+    assert by_device["h200x2"] < by_device["h100x2"]

@@ -12,9 +12,11 @@ from .choose import (
     estimate,
     from_json,
     key_of,
+    ranked,
     recorded,
     require,
     to_json,
+    untuned,
 )
 from .model import DEDICATED, PROGRAMS_ON_HOST, Chunking, Problem, Strategy
 from .tiling import Tiling, choose_tiling, gemm_tiles
@@ -37,7 +39,9 @@ __all__ = [
     "from_json",
     "gemm_tiles",
     "key_of",
+    "ranked",
     "recorded",
     "require",
     "to_json",
+    "untuned",
 ]

@@ -148,6 +148,23 @@ def estimate(
     return chosen, us, measured
 
 
+def untuned(problem: Problem, machine: str = "") -> Strategy:
+    """What is taken of a problem on CUDA that tuning has never seen. `machine`: whose rates; "": this one's."""
+    chosen, *_ = _syncopate.tune.choose(
+        key_of(problem),
+        machine=machine,
+        device=_device_name(),
+        exact_fp32=exact_fp32(),
+        gluon=runs_gluon(problem.device),
+    )
+    return from_json(chosen)
+
+
+def ranked(problem: Problem, machine: str = "") -> list[dict[str, Any]]:
+    """All strategies of a problem, best first by the estimate on `machine`, or on this one."""
+    return _syncopate.tune.rank(key_of(problem), machine=machine, device=_device_name())
+
+
 def choose(
     problem: Problem,
     *,

@@ -37,7 +37,8 @@ def _usual_warps(block_m: int, block_n: int, block_k: int, num_wide: int) -> int
 
 def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, programs: int) -> Tiling:
     """The quickest by the estimate (C++: tune/tiles.hpp) for so many programs."""
-    return Tiling(**_syncopate.tune.tiles(m, n, k, DTYPE_NAMES[dtype], programs, exact_fp32()))
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    return Tiling(**_syncopate.tune.tiles(m, n, k, DTYPE_NAMES[dtype], programs, exact_fp32(), device))
 
 
 def exact_fp32() -> bool:
