@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
 #include "syncopate/tune/attention.hpp"
 #include "syncopate/tune/estimate.hpp"
 #include "tools/commands.hpp"
@@ -106,7 +107,9 @@ void explain(const std::string& spec, int ranks, const std::string& machine_name
             fmt::format("{}: the estimate is of operators around products; tune by measuring", problem.op)});
     tune::Machine machine;
     if (machine_name.empty()) {
-        tune::NearestMachine nearest = take(tune::nearest_machine("", problem.ranks));
+        const Result<std::string> device = runtime::cuda_device_name(0);  // none here: any machine
+        tune::NearestMachine nearest =
+            take(tune::nearest_machine(device ? *device : std::string(), problem.ranks));
         if (!nearest.message.empty()) std::cerr << nearest.message << '\n';
         machine = std::move(nearest.machine);
     } else {

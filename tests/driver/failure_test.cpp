@@ -8,6 +8,7 @@
 #include "fake_cuda/fake_cuda.hpp"
 #include "runtime/fork.hpp"
 #include "syncopate/runtime/call/op.hpp"
+#include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -33,6 +34,13 @@ bool came_to_it(SymmetricHeap& heap, const std::string& function) {
     const Bytes mine(function.begin(), function.end());
     const auto all = all_gather(heap.rendezvous(), "came", mine);
     return all && !all->front().empty();
+}
+
+TEST(ADriver, SaysWhatAGpuIsCalled) {
+    EXPECT_EQ(cuda_device_name(0).value(), "fake GPU");
+    const auto missing = cuda_device_name(99);
+    ASSERT_FALSE(missing);
+    EXPECT_NE(missing.error().message.find("there is no cuda:99: this process sees"), std::string::npos);
 }
 
 TEST(ADriverThatFails, WhileTheHeapIsMadeIsToldToAllRanks) {

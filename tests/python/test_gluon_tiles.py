@@ -27,7 +27,7 @@ def name_of(t) -> str:
 
 @pytest.mark.parametrize(
     "table, machine, products, mean, most",
-    [("gemm_1xH200.csv", "h200x1", 56, 1.006, 1.12), ("gemm_1xH100.csv", "h100x2", 51, 1.01, 1.07)],
+    [("gemm_1xH200.csv", "h200x1", 88, 1.009, 1.16), ("gemm_1xH100.csv", "h100x2", 51, 1.01, 1.07)],
 )
 def test_the_choice_is_about_the_fastest_one_measured(table, machine, products, mean, most):
     from syncopate.kernels.gluon_tiles import ranked

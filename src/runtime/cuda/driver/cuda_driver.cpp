@@ -79,7 +79,7 @@ Result<int> cuda_device_count() {
     return count;
 }
 
-Result<std::shared_ptr<CudaContext>> CudaContext::retain(int ordinal) {
+Result<std::string> cuda_device_name(int ordinal) {
     Result<const CudaApi*> loaded = cuda_api();
     if (!loaded) return loaded.error();
     const CudaApi& api = **loaded;
@@ -96,6 +96,15 @@ Result<std::shared_ptr<CudaContext>> CudaContext::retain(int ordinal) {
     SYNCOPATE_CUDA(api, cuDeviceGet, &device, ordinal);
     std::array<char, 256> name{};
     SYNCOPATE_CUDA(api, cuDeviceGetName, name.data(), static_cast<int>(name.size()) - 1, device);
+    return std::string(name.data());
+}
+
+Result<std::shared_ptr<CudaContext>> CudaContext::retain(int ordinal) {
+    Result<std::string> name = cuda_device_name(ordinal);
+    if (!name) return name.error();
+    const CudaApi& api = **cuda_api();
+    CUdevice device = 0;
+    SYNCOPATE_CUDA(api, cuDeviceGet, &device, ordinal);
     CUuuid uuid{};
     SYNCOPATE_CUDA(api, cuDeviceGetUuid, &uuid, device);
     int multiprocessors = 0;
@@ -110,7 +119,7 @@ Result<std::shared_ptr<CudaContext>> CudaContext::retain(int ordinal) {
     made->ordinal_ = ordinal;
     made->device_ = device;
     made->multiprocessors_ = multiprocessors;
-    made->name_ = name.data();
+    made->name_ = *std::move(name);
     for (const char byte : uuid.bytes) made->uuid_ += fmt::format("{:02x}", static_cast<unsigned char>(byte));
     return made;
 }

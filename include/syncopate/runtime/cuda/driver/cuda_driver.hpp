@@ -19,6 +19,9 @@ using CudaStream = std::uint64_t;
 /// Number of GPUs. Error (machine): no driver, a driver that is too old, a build without CUDA.
 Result<int> cuda_device_count();
 
+/// "NVIDIA H200". Error (machine): as above, or there is no such GPU.
+Result<std::string> cuda_device_name(int ordinal);
+
 /// The primary context of one GPU, the one that torch and the CUDA runtime use, kept alive while this object
 /// lives.
 class CudaContext {
