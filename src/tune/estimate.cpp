@@ -326,8 +326,7 @@ private:
         const double sum = over(sent + whole_bytes, rates_.kernel_sums_gbps);
         // Two thirds of what all but the last round makes leave beside it (docs/performance_log.md).
         const double left = made.communicate * (1 + 2 / rounds()) / 3;
-        return whole(made,
-                     std::max(made.compute + left, made.communicate + made.compute / rounds()) + sum);
+        return whole(made, std::max(made.compute + left, made.communicate + made.compute / rounds()) + sum);
     }
 
     [[nodiscard]] double rounds() const {

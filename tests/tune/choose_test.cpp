@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
+
+#include <fmt/format.h>
 
 #include "cpu_time.hpp"
 #include "syncopate/tune/candidates.hpp"
@@ -432,6 +435,32 @@ TEST(Choose, TakesTheDefaultOfStrategiesThatTheEstimateCannotTellApart) {
     EXPECT_EQ(choice.strategy, complete(problem, machine, {}));
     EXPECT_GT(choice.us, best);
     EXPECT_LE(choice.us, 1.02 * best);
+}
+
+TEST(Choose, TakesThePairUpToTheEstimatesMeanError) {
+    constexpr double kPair = 1.04, kUsual = 1.03;
+    int close = 0, far = 0;  // of the pair, from the best
+    for (const std::int64_t m : {16, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024}) {
+        for (const char* shape : {"N=14336,K=3584", "N=8192,K=3584", "N=7168,K=2304", "N=4096,K=1792"}) {
+            const Problem problem = problem_of(fmt::format("matmul_all_reduce:M={},{}", m, shape), 2);
+            const Machine machine = *find_machine("h200x2");
+            const std::vector<Candidate> ranked = rank_candidates(problem, machine);
+            const double best = ranked.front().estimate.us;
+            const double pair = std::ranges::find(ranked, Placement::unfused, [](const Candidate& candidate) {
+                                    return candidate.strategy.placement;
+                                })->estimate.us;
+            const Strategy usual = complete(problem, machine, {});
+            const Strategy chosen = choose(problem, machine).strategy;
+            close += pair <= kPair * best && ranked.front().strategy.placement != Placement::unfused ? 1 : 0;
+            far += pair > kPair * best ? 1 : 0;
+            EXPECT_EQ(chosen.placement == Placement::unfused, pair <= kPair * best) << problem.key();
+            if (pair > kPair * best && estimate(problem, machine, usual).us > kUsual * best) {
+                EXPECT_EQ(chosen, ranked.front().strategy) << problem.key();
+            }
+        }
+    }
+    EXPECT_GT(close, 0);
+    EXPECT_GT(far, 0);
 }
 
 TEST(Choose, TakesAStoredWinnerWhereTheRuntimeCanCarryItOut) {

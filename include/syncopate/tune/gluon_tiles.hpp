@@ -40,8 +40,8 @@ inline constexpr std::int64_t kGluonSharedBytes = 232448;
 [[nodiscard]] double gluon_tile_us(const Machine& machine, const Operands& operands, const TileConfig& tile,
                                    std::int64_t k);
 
-/// The same of a tile that no neighbours run beside, as where tiles follow arrivals: the L2 cache answers each
-/// by itself, no faster than the plain kernel's loads.
+/// The same of a tile that no neighbours run beside, as where tiles follow arrivals: the L2 cache answers
+/// each by itself, no faster than the plain kernel's loads.
 [[nodiscard]] double gluon_lone_tile_us(const Machine& machine, const Operands& operands,
                                         const TileConfig& tile, std::int64_t k);
 
@@ -66,9 +66,9 @@ inline constexpr std::int64_t kGluonSharedBytes = 232448;
                                      const Operands& operands, const ProductShape& shape,
                                      std::int32_t programs);
 
-/// The same of all that are worth a look. `awaits`: rows arrive from other ranks. Then tiles of several rounds
-/// load without neighbours, and K is split only where a tile has all rows: else the programs that share a tile
-/// of late rows are those that the early ones leave, and the split gains nothing.
+/// The same of all that are worth a look. `awaits`: rows arrive from other ranks. Then tiles of several
+/// rounds load without neighbours, and K is split only where a tile has all rows: else the programs that
+/// share a tile of late rows are those that the early ones leave, and the split gains nothing.
 [[nodiscard]] TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands,
                                               const ProductShape& shape, std::int32_t programs,
                                               bool awaits = false);
