@@ -1,7 +1,7 @@
 """GPT-3's and LLaMA's feed-forward by the library's Gluon products, against cuBLAS and Stream-K, as CUDA graphs in turn
 in one run:
 
-    python bench/sync/products.py [--work gpt3,llama] [--sizes 1,16,…] [--rounds 7] [--replays 3] [--idle MS] [--json FILE]
+    python bench/sync/products.py [--work gpt3,llama] [--sizes 1,16,…] [--rounds 7] [--replays 3] [--idle MS] [--wide] [--json FILE]
 
     cublas     two products of cuBLAS and the activation, the faster of two ways: PyTorch's, and the activation in the product
                (gpt3) or as one Triton kernel (llama)
@@ -60,14 +60,16 @@ def quick(product: library.Product, programs: int) -> list[GluonTiling]:
     return [library.fitting(tile, product.gated) for tile in tiles[:3]]
 
 
-def tilings(one: library.LibraryWork, programs: int) -> list[tuple[GluonTiling, ...]]:
-    """The quickest and the second of each product, the third of all, and two wide ones."""
+def tilings(one: library.LibraryWork, programs: int, only_wide: bool) -> list[tuple[GluonTiling, ...]]:
+    """The quickest and the second of each product, the third of all, and two wide ones; or the first of these alone."""
+    wide = tuple(GluonTiling(128, 128 if p.gated else 256, 64, 4 if p.gated else 3) for p in one.products)
+    if only_wide:
+        return [wide]
     ranks = [quick(product, programs) for product in one.products]
     found = list(itertools.product(*(tiles[:2] for tiles in ranks)))
     found.append(tuple(tiles[-1] for tiles in ranks))
     if one.products[0].shape[0] > 256:
-        wide = [GluonTiling(128, 128 if p.gated else 256, 64, 4 if p.gated else 3) for p in one.products]
-        found.append(tuple(wide))
+        found.append(wide)
         found.append((wide[0], GluonTiling(128, 128, 64, 5)))
     return list(dict.fromkeys(found))
 
@@ -138,7 +140,7 @@ def row_of(name: str, m: int, given: argparse.Namespace) -> dict[str, Any]:
         graphs["cublas", number] = chains.captured(run)
         keep.append(run)
     torch.testing.assert_close(one.expected, wanted, rtol=2e-2, atol=2e-2 * float(wanted.abs().max()))
-    options, made = tilings(one, programs), []
+    options, made = tilings(one, programs, given.wide), []
     for number, tiles in enumerate(options):
         every = max(t.tiles(*p.shape[:2]) * t.split_k for t, p in zip(tiles, one.products, strict=True))
         sorts = {
@@ -203,6 +205,9 @@ def main() -> None:
     parser.add_argument("--replays", type=int, default=3)
     parser.add_argument(
         "--idle", type=float, default=0, help="milliseconds of rest before each group of replays"
+    )
+    parser.add_argument(
+        "--wide", action="store_true", help="both products in tiles of 128 x 256, or gated 128 x 128"
     )
     parser.add_argument("--json")
     given = parser.parse_args()
