@@ -1,7 +1,8 @@
 """GPT-3's and LLaMA's feed-forward by the library's Gluon products, against cuBLAS and Stream-K, as CUDA graphs in turn
 in one run:
 
-    python bench/sync/products.py [--work gpt3,llama] [--sizes 1,16,…] [--rounds 7] [--replays 3] [--idle MS] [--wide] [--json FILE]
+    python bench/sync/products.py [--work gpt3,llama] [--sizes 1,16,…] [--rounds 7] [--replays 3] [--idle MS] [--wide] [--order ORDER]
+                                   [--json FILE]
 
     cublas     two products of cuBLAS and the activation, the faster of two ways: PyTorch's, and the activation in the product
                (gpt3) or as one Triton kernel (llama)
@@ -114,8 +115,11 @@ class StreamK:
                 stage.kernel[stage.grid](**stage.arguments)
 
 
-def fused(stages: list[work.Stage], way: str | None) -> tuple[Any, Any]:
-    chain = sy.fuse([s.kernel for s in stages], bind=[s.bind for s in stages], way=way, deadline=5)
+def fused(stages: list[work.Stage], way: str | None, order: str = "kernel") -> tuple[Any, Any]:
+    strategy = sy.Strategy(tile_order=order)
+    chain = sy.fuse(
+        [s.kernel for s in stages], bind=[s.bind for s in stages], strategy=strategy, way=way, deadline=5
+    )
     calls = [chain.call(i, s.grid, **s.arguments) for i, s in enumerate(stages)]
     return chain, lambda: chain.run(calls)
 
@@ -145,12 +149,12 @@ def row_of(name: str, m: int, given: argparse.Namespace) -> dict[str, Any]:
         every = max(t.tiles(*p.shape[:2]) * t.split_k for t, p in zip(tiles, one.products, strict=True))
         sorts = {
             "stream": fused(one.stages(tiles, programs=programs), "stream"),
-            "tiles": fused(one.stages(tiles, programs=programs), "tiles"),
+            "tiles": fused(one.stages(tiles, programs=programs), "tiles", given.order),
             "programmatic": fused(one.stages(tiles, programs=programs), "programmatic"),
-            "late": fused(one.stages(tiles, programs=programs, early=False), "tiles"),
+            "late": fused(one.stages(tiles, programs=programs, early=False), "tiles", given.order),
         }
         if every > programs and all(t.split_k == 1 for t in tiles):
-            sorts["each"] = fused(one.stages(tiles, programs=every), "tiles")  # a tile a program
+            sorts["each"] = fused(one.stages(tiles, programs=every), "tiles", given.order)  # a tile a program
         made += [chain for chain, _ in sorts.values()]
         keep += [run for _, run in sorts.values()]  # the graphs read and write what they are given
         plain = None
@@ -174,7 +178,7 @@ def row_of(name: str, m: int, given: argparse.Namespace) -> dict[str, Any]:
     way, number = min((best[kind] for kind in ("stream", "programmatic", "tiles")), key=lambda at: times[at])
     every = max(t.tiles(*p.shape[:2]) for t, p in zip(options[number], one.products, strict=True))
     stages = one.stages(options[number], programs=every if way == "each" else programs)
-    chain, run = fused(stages, None)
+    chain, run = fused(stages, None, given.order)
     plain_chain, plain_run = fused(stages, "stream")
     again = chains.measure(
         {"chosen": chains.captured(run), "stream": chains.captured(plain_run)},
@@ -205,6 +209,11 @@ def main() -> None:
     parser.add_argument("--replays", type=int, default=3)
     parser.add_argument(
         "--idle", type=float, default=0, help="milliseconds of rest before each group of replays"
+    )
+    parser.add_argument(
+        "--order",
+        default="kernel",
+        help="of tiles that wait for tiles: kernel, rows, columns, snake or grouped",
     )
     parser.add_argument(
         "--wide", action="store_true", help="both products in tiles of 128 x 256, or gated 128 x 128"

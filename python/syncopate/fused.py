@@ -375,8 +375,8 @@ def fuse(
     `FusedKernel.stages[i].values` may be changed between calls, to prepare for other elements.
 
     Without a plan: several kernels of one GPU that overlap tile by tile (ChainKernel); `bind` names the arrays that they
-    share, and `strategy` says nothing. `way` is of these only: "tiles", "single", "programmatic", "stream", or the
-    fastest one (None).
+    share, and of `strategy` there is only the tile_order. `way` is of these only: "tiles", "single", "programmatic",
+    "stream", or the fastest one (None).
     """
     kernels = list(kernel) if isinstance(kernel, Sequence) else [kernel]
     binds = _one_each("bind", bind, len(kernels))
@@ -388,7 +388,9 @@ def fuse(
     if plan is None:
         from .chain import ChainKernel
 
-        return ChainKernel(stages, group, way=way, deadline=deadline, host_delay=host_delay, seed=seed)
+        return ChainKernel(
+            stages, group, strategy, way=way, deadline=deadline, host_delay=host_delay, seed=seed
+        )
     if way is not None:
         raise ValueError(
             "way: only chains have one, kernels without a plan; a plan's kernels have a strategy"
