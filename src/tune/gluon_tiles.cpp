@@ -22,13 +22,12 @@ constexpr std::int32_t kWgmmaRows = 64;        // what one multiplies, whatever 
 constexpr std::int32_t kWideColumns = 128;     // from so many on wgmma reaches its rate
 constexpr std::int32_t kThreeConsumers = 192;  // rows, and as many columns
 constexpr std::int32_t kFewRows = 32;          // and fewer: tiles of 64 rows always lose
-constexpr std::int32_t kFewTiles =
-    4;  // rows of tiles of 16 or 32 rows: of more of them each loads the weights again
-constexpr double kRowsReadTwice = 0.98;    // of the rate: by two wgmmas
-constexpr double kNarrowTwice = 0.85;      // of the rate: by wgmmas of 64 and 32 columns
-constexpr double kFewStages = 0.95;        // of the rate: three stages of 192 x 192
-constexpr double kHalfLines = 0.95;        // of memory's rate: 32 columns of w are 64 bytes a row
-constexpr double kFilledBytes = 96 << 10;  // of w on their way to a program, for which gluon_filled holds
+constexpr std::int32_t kFewTiles = 4;          // rows of small tiles, each of which loads the weights again
+constexpr double kRowsReadTwice = 0.98;        // of the rate: by two wgmmas
+constexpr double kNarrowTwice = 0.85;          // of the rate: by wgmmas of 64 and 32 columns
+constexpr double kFewStages = 0.95;            // of the rate: three stages of 192 x 192
+constexpr double kHalfLines = 0.95;            // of memory's rate: 32 columns of w are 64 bytes a row
+constexpr double kFilledBytes = 96 << 10;      // of w on their way to a program, for which gluon_filled holds
 
 /// Tiles, with the stages that fit into a multiprocessor's shared memory.
 TileConfig shaped(std::int32_t m, std::int32_t n, std::int32_t k, std::int32_t stages) {

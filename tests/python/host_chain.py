@@ -33,6 +33,16 @@ def fresh(*shape):
     return torch.full(shape, float("nan"))
 
 
+def run_two(fused, example, *tensors):
+    """Both products, of a, b and c each."""
+    stages = []
+    for stage, three in enumerate(tensors):
+        grid, arguments = example.arguments(*three, Blocks(16, 16, 16, 2, 3))
+        stages.append(fused.call(stage, grid, **arguments))
+    fused.run(stages)
+    fused.check()
+
+
 def two_products(name, m, k, f, n, calls):
     example = CALLS[name]
     a, c = example.parameter, example.parameter.replace("a_", "c_")
@@ -42,12 +52,7 @@ def two_products(name, m, k, f, n, calls):
     for call in range(calls):
         x = numbers((m, k), 3 + call, torch.float32)
         h.fill_(float("nan"))
-        stages = []
-        for stage, tensors in enumerate(((x, w1, h), (h, w2, y))):
-            grid, arguments = example.arguments(*tensors, Blocks(16, 16, 16, 2, 3))
-            stages.append(fused.call(stage, grid, **arguments))
-        fused.run(stages)
-        fused.check()
+        run_two(fused, example, (x, w1, h), (h, w2, y))
         if not torch.equal(y, x @ w1 @ w2) or not torch.equal(h, x @ w1):
             raise RuntimeError(f"{name}, call {call}: the result differs")
     prepared = fused.prepared[0]
@@ -73,12 +78,7 @@ def in_rows(name):
             deadline=5,
         )
         h, y = fresh(m, f), fresh(m, n)
-        stages = []
-        for stage, tensors in enumerate(((x, w1, h), (h, w2, y))):
-            grid, arguments = example.arguments(*tensors, Blocks(16, 16, 16, 2, 3))
-            stages.append(fused.call(stage, grid, **arguments))
-        fused.run(stages)
-        fused.check()
+        run_two(fused, example, (x, w1, h), (h, w2, y))
         if not torch.equal(y, x @ w1 @ w2):
             raise RuntimeError(f"{name} in {order}: the result differs")
         made_by[order] = [list(chunk.slots) for chunk in fused.prepared[0].schedule.chunks(0)]
