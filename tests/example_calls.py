@@ -48,6 +48,14 @@ class Example:
         grid, arguments = self.arguments(a, w, out, blocks)
         kernel[grid](**arguments, **options)
 
+    def stages(self, fused: Any, *tensors: tuple[Any, Any, Any], blocks: Blocks) -> list[Any]:
+        """The calls of `fused`, which has this kernel for each of its stages: a, w and out of each."""
+        calls = []
+        for stage, (a, w, out) in enumerate(tensors):
+            grid, arguments = self.arguments(a, w, out, blocks)
+            calls.append(fused.call(stage, grid, **arguments))
+        return calls
+
 
 def cdiv(a: int, b: int) -> int:
     return -(-a // b)

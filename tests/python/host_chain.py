@@ -18,6 +18,8 @@ import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
 
+BLOCKS = Blocks(16, 16, 16, 2, 3)
+
 
 @triton.jit
 def gate(g_ptr, h_ptr, F, BLOCK: tl.constexpr):
@@ -35,11 +37,7 @@ def fresh(*shape):
 
 def run_two(fused, example, *tensors):
     """Both products, of a, b and c each."""
-    stages = []
-    for stage, three in enumerate(tensors):
-        grid, arguments = example.arguments(*three, Blocks(16, 16, 16, 2, 3))
-        stages.append(fused.call(stage, grid, **arguments))
-    fused.run(stages)
+    fused.run(example.stages(fused, *tensors, blocks=BLOCKS))
     fused.check()
 
 
@@ -100,8 +98,8 @@ def three_stages():
     )
     w1, w2 = numbers((k, 2 * f), 1, torch.float32), numbers((f, n), 2, torch.float32)
     x, g, h, y = numbers((m, k), 3, torch.float32), fresh(m, 2 * f), fresh(m, f), fresh(m, n)
-    up = example.arguments(x, w1, g, Blocks(16, 16, 16, 2, 3))
-    down = example.arguments(h, w2, y, Blocks(16, 16, 16, 2, 3))
+    up = example.arguments(x, w1, g, BLOCKS)
+    down = example.arguments(h, w2, y, BLOCKS)
     calls = [
         fused.call(0, up[0], **up[1]),
         fused.call(1, (f // 16, m), g, h, f, BLOCK=16),
@@ -118,17 +116,11 @@ def three_stages():
 def refusals():
     example = CALLS["matmul_pointers"]
     x, w, h, y = (numbers((32, 32), i, torch.float32) for i in range(4))
-    blocks = Blocks(16, 16, 16, 2, 3)
 
     def run(bind, tensors):
         fused = sy.fuse([example.kernel] * 2, bind=bind, deadline=5)
         try:
-            fused.run(
-                [
-                    fused.call(i, g, **a)
-                    for i, (g, a) in enumerate(example.arguments(*t, blocks) for t in tensors)
-                ]
-            )
+            fused.run(example.stages(fused, *tensors, blocks=BLOCKS))
         except ValueError as error:
             return str(error)
         return ""

@@ -69,11 +69,8 @@ def check_own_kernels(place: ranks.Place) -> None:
                 for r in range(size)
             ]
             h, out, (w1, w2) = torch.empty(m, F), torch.full((m, N), float("nan")), weights[rank]
-            given = ((x[mine].contiguous(), w1, h), (h, w2, out))
-            calls = []
-            for stage, tensors in enumerate(given):
-                grid, arguments = example.arguments(*tensors, Blocks(16, 16, 16, 2, 3))
-                calls.append(fused.call(stage, grid, **arguments))
+            blocks = Blocks(16, 16, 16, 2, 3)
+            calls = example.stages(fused, (x[mine].contiguous(), w1, h), (h, w2, out), blocks=blocks)
             fused.run(calls)
             fused.check()
             exact = sum(x @ up @ down for up, down in weights)  # of small integers
