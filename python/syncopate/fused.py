@@ -36,7 +36,7 @@ from .places import OutputPlaces, box_view, check_output, check_shard, final_box
 from .prepared import Prepared
 from .stages import Call, Launch, Stage, launch_of, require_values
 from .stated import StatedKernel, grid_of, without_filled
-from .strategy import Strategy
+from .strategy import Strategy, device_name
 
 
 @dataclass
@@ -324,9 +324,7 @@ class FusedKernel:
             kernel_sums=chosen.kernel_sums,
             together=chosen.together,
             values=[one.values for one in taken],
-            device_name=torch.cuda.get_device_name()
-            if device == "cuda" and torch.cuda.is_available()
-            else "",
+            device_name=device_name() if device == "cuda" else "",
         )
 
     def _require_whole_sums(self, artifact: _syncopate.Artifact, taken: Sequence[Launch]) -> None:

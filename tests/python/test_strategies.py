@@ -162,7 +162,7 @@ def test_a_search_begins_with_what_is_taken_untuned_on_this_device(monkeypatch, 
     monkeypatch.setattr(choose, "runs_gluon", lambda device: device == "cuda")
     by_device = {}
     for device, machine in (("NVIDIA H200", "h200x2"), ("NVIDIA H100 80GB HBM3", "h100x2")):
-        monkeypatch.setattr(choose, "_device_name", lambda name=device: name)
+        monkeypatch.setattr(choose, "device_name", lambda name=device: name)
         default, pair, *others = tuning.contenders_of(problem)
         named = tuning.contenders_of(problem, machine=machine)
         assert [c.entry for c in named] == [c.entry for c in (default, pair, *others)]

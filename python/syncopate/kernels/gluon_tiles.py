@@ -6,20 +6,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import torch
-
 from .. import _syncopate
+from ..strategy import device_name
 from .gluon_launch import GluonTiling
-
-
-@lru_cache
-def _device() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 
 
 def ranked(m: int, n: int, k: int, programs: int, machine: str = "") -> list[tuple[GluonTiling, float]]:
     """Tiles for [m, k] @ [k, n], 16-bit, by so many programs, each with its estimate in µs; the quickest first."""
-    found = _syncopate.tune.gluon_tiles(m, n, k, programs, machine, _device())
+    found = _syncopate.tune.gluon_tiles(m, n, k, programs, machine, device_name())
     return [(GluonTiling(*tile), us) for *tile, us in found]
 
 

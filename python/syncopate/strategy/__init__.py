@@ -19,7 +19,7 @@ from .choose import (
     untuned,
 )
 from .model import DEDICATED, PROGRAMS_ON_HOST, Chunking, Problem, Strategy
-from .tiling import Tiling, choose_tiling, gemm_tiles
+from .tiling import Tiling, choose_tiling, device_name, gemm_tiles
 from .ways import Way
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "choose_found",
     "choose_tiling",
     "complete",
+    "device_name",
     "estimate",
     "from_json",
     "gemm_tiles",

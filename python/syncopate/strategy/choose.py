@@ -12,7 +12,7 @@ import torch
 from .. import _syncopate
 from ..arguments import DTYPE_NAMES
 from .model import Chunking, Problem, Strategy
-from .tiling import Tiling, exact_fp32
+from .tiling import Tiling, device_name, exact_fp32
 
 HOPPER = 9  # the compute capability's first figure
 
@@ -106,11 +106,6 @@ def _of_members(read: dict[str, Any]) -> Strategy:
 
 
 @lru_cache
-def _device_name() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
-
-
-@lru_cache
 def runs_gluon(device: str) -> bool:
     """Whether the library's Gluon kernels run there: on Hopper."""
     return device == "cuda" and torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == HOPPER
@@ -130,12 +125,12 @@ def estimate(
     host, and of what is not known, 0 µs."""
     from ..tuning import scope
 
-    found_with = scope(problem.device) if problem.device == "host" or _device_name() else {}
-    if problem.device == "cuda" and _device_name():
-        _say_what_stands_in(_device_name(), max(1, problem.ranks))
+    found_with = scope(problem.device) if problem.device == "host" or device_name() else {}
+    if problem.device == "cuda" and device_name():
+        _say_what_stands_in(device_name(), max(1, problem.ranks))
     chosen, us, measured, _ = _syncopate.tune.choose(
         key_of(problem),
-        device=_device_name(),
+        device=device_name(),
         cuda=problem.device == "cuda",
         unfused=unfused,
         exact_fp32=exact_fp32(),
@@ -153,7 +148,7 @@ def untuned(problem: Problem, machine: str = "") -> Strategy:
     chosen, *_ = _syncopate.tune.choose(
         key_of(problem),
         machine=machine,
-        device=_device_name(),
+        device=device_name(),
         exact_fp32=exact_fp32(),
         gluon=runs_gluon(problem.device),
     )
@@ -162,7 +157,7 @@ def untuned(problem: Problem, machine: str = "") -> Strategy:
 
 def ranked(problem: Problem, machine: str = "") -> list[dict[str, Any]]:
     """All strategies of a problem, best first by the estimate on `machine`, or on this one."""
-    return _syncopate.tune.rank(key_of(problem), machine=machine, device=_device_name())
+    return _syncopate.tune.rank(key_of(problem), machine=machine, device=device_name())
 
 
 def choose(
@@ -209,7 +204,7 @@ def complete(problem: Problem, given: Strategy) -> Strategy:
     made = _syncopate.tune.complete(
         key_of(problem),
         to_json(given),
-        device=_device_name(),
+        device=device_name(),
         cuda=problem.device == "cuda",
         exact_fp32=exact_fp32(),
         gluon=runs_gluon(problem.device),

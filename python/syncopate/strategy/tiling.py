@@ -35,10 +35,15 @@ def _usual_warps(block_m: int, block_n: int, block_k: int, num_wide: int) -> int
     return _syncopate.tune.usual_warps(block_m, block_n, block_k, num_wide)
 
 
+@lru_cache
+def device_name() -> str:
+    """Of this process's GPU, by which its machine file is found; "" without one."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+
+
 def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, programs: int) -> Tiling:
     """The quickest by the estimate (C++: tune/tiles.hpp) for so many programs."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
-    return Tiling(**_syncopate.tune.tiles(m, n, k, DTYPE_NAMES[dtype], programs, exact_fp32(), device))
+    return Tiling(**_syncopate.tune.tiles(m, n, k, DTYPE_NAMES[dtype], programs, exact_fp32(), device_name()))
 
 
 def exact_fp32() -> bool:
