@@ -199,6 +199,16 @@ void bind_schedule(nb::module_& m) {
                 return of_stages;
             },
             "Of each stage: it starts once all programs of the one before have started.")
+        .def_prop_ro(
+            "head_starts",
+            [](const fuse::Schedule& s) {
+                std::vector<std::pair<std::int64_t, std::int64_t>> of_stages;
+                for (const fuse::StageSlots& stage : s.stages)
+                    of_stages.emplace_back(stage.head_start.programs, stage.head_start.rounds);
+                return of_stages;
+            },
+            "Of each stage: its first programs, and how many rounds of tiles these run before all take "
+            "turns.")
         .def_prop_ro("plain", &fuse::Schedule::plain, "The kernel is left as the user wrote it.")
         .def_prop_ro("tensors",
                      [](const fuse::Schedule& s) {

@@ -46,6 +46,7 @@ void bind_layout(nb::module_& module) {
     layout.attr("LOADS") = table::loads;
     layout.attr("SUM") = table::sum;
     layout.attr("OTHER") = table::other;
+    layout.attr("HEAD_START") = table::head_start;
     layout.attr("SUM_WAITS") = table::sum_waits;
     layout.attr("SUM_ELEMENTS") = table::sum_elements;
     layout.attr("SUM_PLACES") = table::sum_places;

@@ -52,6 +52,7 @@ __all__ = [
     "sy_load_row",
     "sy_loaded",
     "sy_num_phases",
+    "sy_head_start",
     "sy_num_slots",
     "sy_phase",
     "sy_post",
@@ -67,6 +68,7 @@ __all__ = [
 ]
 
 _NUM_SLOTS = gl.constexpr(layout.NUM_SLOTS)
+_HEAD_START = gl.constexpr(layout.HEAD_START)
 _LOADS = gl.constexpr(layout.LOADS)
 _EPOCH = gl.constexpr(layout.EPOCH)
 _FIRST_SLOT = gl.constexpr(layout.FIRST_SLOT)
@@ -90,8 +92,16 @@ def _words(schedule):
 
 @gluon.jit
 def sy_num_slots(schedule):
-    """How many slots (int32) this rank's schedule has. Program p of P runs slots p, p + P, …"""
+    """How many slots (int32) this rank's schedule has. Program p of P runs slots p, p + P, …; but see sy_head_start."""
     return gl.load(_words(schedule) + _NUM_SLOTS)
+
+
+@gluon.jit
+def sy_head_start(schedule):
+    """Of a kernel whose statement has `head_start`, where that is set: (H, R), int32. Programs p < H first run slots p, p + H, …,
+    R of each; then all P programs take turns: H * R + p, H * R + p + P, …"""
+    head = _words(schedule) + _HEAD_START
+    return gl.load(head), gl.load(head + 1)
 
 
 @gluon.jit

@@ -29,6 +29,8 @@ Parameters that Syncopate fills, where the kernel has them; calls leave them out
     sy_sums                   the address (int64) where they put these sums
     STARTS_NEXT               constexpr: the next stage of a chain awaits the tiles that it reads, so the kernel lets it start
                               when it starts itself (sy_start_next); a kernel without it is overlapped by its last programs only
+    HEAD_START                constexpr: the first programs run more tiles than the others, as they begin before these, beside
+                              the stage before (sy_head_start)
     AFTER_KERNEL              constexpr: the call is launched beside the kernel before it in the stream, whose end all of its
                               programs await (sy_await_kernel_before) before they touch what is not `early`
 
@@ -64,7 +66,18 @@ from .items import flat
 
 #: What is filled, and not a part of a call.
 ADDRESSES = ("sy_schedule", "sy_control")
-FLAGS = ("FUSED", "FETCHED", "PUSHED", "OWN", "TELLS", "COUNTS_END", "COPIES", "SUMS", "STARTS_NEXT")
+FLAGS = (
+    "FUSED",
+    "FETCHED",
+    "PUSHED",
+    "OWN",
+    "TELLS",
+    "COUNTS_END",
+    "COPIES",
+    "SUMS",
+    "STARTS_NEXT",
+    "HEAD_START",
+)
 COUNTS = ("COPIES", "SUMS")  # of the flags
 FILLED = (*ADDRESSES, "sy_own", "sy_sums", *FLAGS)
 
@@ -85,6 +98,7 @@ class StatedKernel:
     and, in ranges, loop iterations; + - * // %, cdiv, min, max, `table[4*m]` of known elements. `placed`: parameters
     that are loaded, or stored, where the slot says. `split`: programs that share a tile. `order`: what tiles are sorted
     by where nothing else decides. `sums`: the constexpr that says how many contributions the programs add up, if they can.
+    `head_start`: likewise the one with which the first programs run more tiles than the others.
 
     `host`: the Triton kernel that runs on host tensors, with the same names for what is bound; it gets the arguments that it
     has parameters for, and what `host_arguments(arguments, grid)` returns. Where it is given, its footprints, which the
@@ -104,6 +118,7 @@ class StatedKernel:
         order: Sequence[str] = (),
         any_order: Sequence[str] = (),
         sums: str = "",
+        head_start: str = "",
         early: Mapping[str, str] | None = None,
         host: Any = None,
         host_arguments: Callable[[Mapping[str, Any], tuple[int, ...]], Mapping[str, Any]] | None = None,
@@ -126,6 +141,7 @@ class StatedKernel:
             "order": list(order),
             "any_order": list(any_order),
             **({"sums": sums} if sums else {}),
+            **({"head_start": head_start} if head_start else {}),
         }
         self._identities: dict[tuple, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -208,6 +224,7 @@ class StatedKernel:
             "PUSHED": stores is not None,
             "COPIES": 0 if stores is None else stores.copies,
             "STARTS_NEXT": any(schedule.overlaps[stage + 1 : stage + 2]),
+            "HEAD_START": schedule.head_starts[stage] != (0, 0),
         }
         if schedule.kernel_summands:  # its call has no other kernel, and is launched beside the one before it
             values |= {"AFTER_KERNEL": True, "B_EARLY": False}  # which may write b

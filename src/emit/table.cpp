@@ -271,6 +271,9 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     words[table::num_kernel_posts] = static_cast<std::int32_t>(kernel_posts.size());
     words[table::num_programs] = static_cast<std::int32_t>(num_programs);
     words[table::loops] = of_all.stages[stage].loops;
+    const fuse::HeadStart& head = of_all.stages[stage].head_start;
+    words[table::head_start] = static_cast<std::int32_t>(head.programs);
+    words[table::head_start + 1] = static_cast<std::int32_t>(head.rounds);
     for (std::size_t axis = 0; axis < of_all.stages[stage].own_grid.size(); ++axis)
         words[table::grid + axis] = static_cast<std::int32_t>(of_all.stages[stage].own_grid[axis]);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "syncopate/kernel/model/tile_boxes.hpp"
 #include "syncopate/plan/model/region.hpp"
 
 namespace syncopate::fuse {
@@ -20,12 +21,15 @@ double tile_time(const kernel::Tile& tile, const Costs& costs) {
             columns = inner;
         }
     }
-    // The two largest operands are rows x K and K x columns.
+    // The two largest operands are rows x K and K x columns, which may be in several boxes.
     std::vector<double> volumes;
-    for (const auto& [param, box] : tile.reads)
-        volumes.push_back(static_cast<double>(plan::num_elements(box)));
+    for (const auto& [param, whole] : tile.reads) {
+        double& volume = volumes.emplace_back(0);
+        for (const plan::Region& box : kernel::boxes_read(tile, param))
+            volume += static_cast<double>(plan::num_elements(box));
+    }
     std::sort(volumes.rbegin(), volumes.rend());
-    const double depth = volumes.size() < 2 ? 16 : std::sqrt(volumes[0] * volumes[1] / (rows * columns));
+    const double depth = volumes.size() < 2 ? 16 : volumes[0] * std::min(rows, columns) / (rows * columns);
     const double multiply = rows * columns * 32 / costs.sm_cycle_flop;
     const double shared =
         ((rows + columns) * 32 + std::ceil(rows / 64) * (64 + columns) * 32) / costs.sm_cycle_bytes;

@@ -205,6 +205,10 @@ private:
                             required("by", this->name(reach.by_row, "way", kBy)),
                             optional("own", reach.own, this->flag(reach.own)));
     }
+    bool value(JsonAt at, JsonOf<HeadStart> auto& head) {
+        return this->object(at, required("programs", this->integer(head.programs, 1, kMost)),
+                            required("rounds", this->integer(head.rounds, 1, kMost)));
+    }
     bool value(JsonAt at, JsonOf<Collective::Member> auto& member) {
         return this->object(at, required("op", of(member.op)), required("src", of(member.src)),
                             required("dst", of(member.dst)));
@@ -451,6 +455,7 @@ private:
                               required("phased", this->flag(slots.phased)),
                               optional("overlaps", slots.overlaps, this->flag(slots.overlaps)),
                               optional("loops", slots.loops != 1, this->integer(slots.loops, 1, 64)),
+                              optional("head_start", slots.head_start.rounds > 0, of(slots.head_start)),
                               optional("tiles", slots.is_partial(), this->integer(slots.tiles, 1, kMost)),
                               optional("own_grid", slots.program_a_slot(), numbers(slots.own_grid, 1, kMost)),
                               optional("stores", slots.stores.has_value(), maybe(slots.stores)),

@@ -231,8 +231,8 @@ private:
             const auto loops = static_cast<std::int32_t>(std::max<std::size_t>(order.loops.size(), 1));
             const std::size_t index = schedule.stages.size();
             const bool overlaps = index < graph_.overlapping.size() && graph_.overlapping[index];
-            StageSlots& stage =
-                schedule.stages.emplace_back(StageSlots{first, count, order.phased, overlaps, loops});
+            StageSlots& stage = schedule.stages.emplace_back(
+                StageSlots{first, count, order.phased, overlaps, loops, order.head_start});
             const bool partial = std::ranges::any_of(
                 order.tiles, [&](const auto& own) { return own.size() < static_cast<std::size_t>(tiles); });
             if (partial) {

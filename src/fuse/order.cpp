@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "fuse/handover.hpp"
 #include "syncopate/fuse/cost.hpp"
 #include "syncopate/fuse/pack.hpp"
 #include "syncopate/fuse/synchronize.hpp"
@@ -96,6 +97,17 @@ bool in_one_round(const StagedProgram& program, const kernel::Kernel& kernel,
     if (program.stages.size() > 1 || !kernel.persistent || program_of.empty()) return false;
     const std::int64_t programs = 1 + *std::ranges::max_element(program_of);
     return static_cast<std::int64_t>(kernel.tiles.size()) <= programs;
+}
+
+/// Tiles of a stage that run at once: of a persistent kernel one for each program, else one for each
+/// multiprocessor.
+std::size_t tiles_of_a_round(const kernel::Kernel& kernel, const std::vector<std::int64_t>& program_of,
+                             const Options& options) {
+    if (program_of.empty()) return 1;
+    const std::int64_t programs = 1 + *std::ranges::max_element(program_of);
+    const std::int64_t at_once =
+        kernel.persistent ? programs : std::clamp<std::int64_t>(options.multiprocessors, 1, programs);
+    return static_cast<std::size_t>(at_once);
 }
 
 /// Orders the tiles of one stage.
@@ -198,17 +210,11 @@ private:
         return times;
     }
 
-    /// When an earlier stage has made a chunk, in millionths of a stage: its stages follow each other in the
-    /// estimate, and so do a stage's slots.
+    /// When an earlier stage has made a chunk: its stages follow each other in the estimate. What is complete
+    /// before the last round of its tiles is there when the first program of a later stage finds a place.
     [[nodiscard]] std::int64_t made_at(std::size_t rank, const Made& made) const {
-        constexpr std::int64_t kStage = 1'000'000;
-        const std::vector<std::int64_t>& tiles = earlier_[static_cast<std::size_t>(made.stage)].tiles[rank];
-        std::vector<bool> makes(tiles.size(), false);
-        for (const std::int64_t tile : made.makers) makes[static_cast<std::size_t>(tile)] = true;
-        std::size_t last = tiles.size();
-        while (last > 0 && !makes[static_cast<std::size_t>(tiles[last - 1])]) --last;
-        return made.stage * kStage +
-               static_cast<std::int64_t>(last) * kStage / static_cast<std::int64_t>(tiles.size() + 1);
+        const StageOrder& order = earlier_[static_cast<std::size_t>(made.stage)];
+        return 2 * made.stage + (is_complete_early(made, order.tiles[rank], order.round) ? 1 : 2);
     }
 
     /// When some range of the first loop can run whose ranges come in any order; 0 where that is no such one.
@@ -343,6 +349,16 @@ private:
     std::vector<std::vector<std::int64_t>> deadlines_;
 };
 
+/// Lets the first programs of a stage run more tiles than the others, as many as fit in before these begin.
+void give_head_start(const HeadStart& head, StageOrder& order) {
+    order.head_start = head;
+    const auto programs = static_cast<std::int64_t>(order.round);
+    for (std::int64_t slot = 0; slot < static_cast<std::int64_t>(order.program_of.size()); ++slot) {
+        order.program_of[static_cast<std::size_t>(slot)] =
+            slot < head.slots() ? slot % head.programs : (slot - head.slots()) % programs;
+    }
+}
+
 /// Whether some tile waits in its loop.
 bool waits_in_loop(const StageWaits& waits) {
     return std::ranges::any_of(waits, [](const auto& slots) {
@@ -378,10 +394,19 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         const kernel::Kernel& kernel = program.stages[stage].kernel;
         auto program_of = programs_of_slots(kernel, options);
         if (!program_of) return program_of.error();
+        const std::size_t round = tiles_of_a_round(kernel, *program_of, options);
+        HeadStart head;
+        if (stage > 0 && !graph.overlapping.empty() && graph.overlapping[stage]) {
+            const Handover handover(program, graph, stage, orders.back(), round, options.costs);
+            orders.back().tiles.front() = handover.order_before();
+            if (kernel.head_start && options.device == Device::cuda) head = handover.head_start();
+        }
         const std::vector<StageOrder> earlier = orders;
         const Ordering ordering(graph, lowered, placement, arrivals, stage, kernel, earlier, options);
-        StageOrder& made = orders.emplace_back(StageOrder{.program_of = *std::move(program_of)});
+        StageOrder& made = orders.emplace_back(
+            StageOrder{.tiles = {}, .program_of = *std::move(program_of), .round = round});
         if (!kernel.persistent) made.own_grid = {kernel.grid[0], kernel.grid[1]};
+        if (head.rounds > 0) give_head_start(head, made);
         // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read
         // it.
         const bool ranged = graph.stages[stage].ranged;

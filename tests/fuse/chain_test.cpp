@@ -1,6 +1,10 @@
 // Stages that nothing but tiles works for: they overlap, and each tile waits for those that it reads.
 #include <gtest/gtest.h>
 
+#include <span>
+#include <utility>
+#include <vector>
+
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/json.hpp"
@@ -10,6 +14,24 @@ namespace {
 
 constexpr sample::Gemm kUp{16, 8, 4, 4, 4, 4, 0};    // H [16, 8] = X [16, 4] @ …, tiles N fastest
 constexpr sample::Gemm kDown{16, 4, 8, 4, 4, 4, 0};  // Y [16, 4] = H @ …
+
+/// Stages of plain tiles of 4 x 4, by so many programs: H [8, 16] = X [8, 32] @ …, column by column; Y [8,
+/// 40] = H @ …
+StagedProgram chain_of_rounds(std::int64_t programs) {
+    StagedProgram program;
+    program.plan.mesh = sample::ranks(1);
+    program.plan.ranks.resize(1);
+    for (const auto& [name, columns] : {std::pair("X", 32), std::pair("H", 16), std::pair("Y", 40)}) {
+        program.plan.tensors.push_back({name, {8, columns}, plan::DType::bf16});
+        program.plan.initial.push_back({.rank = 0,
+                                        .chunk = {static_cast<std::int32_t>(program.plan.tensors.size()) - 1,
+                                                  program.plan.tensors.back().whole()}});
+    }
+    program.stages = {{sample::gemm({8, 16, 32, 4, 4, 4, programs}), {{"a_ptr", "X"}, {"c_ptr", "H"}}},
+                      {sample::gemm({8, 40, 16, 4, 4, 4, programs}), {{"a_ptr", "H"}, {"c_ptr", "Y"}}}};
+    program.stages[0].kernel.traversal = {0, 4, 1, 5, 2, 6, 3, 7};
+    return program;
+}
 
 StagedProgram chain(const char* input_of_down, const char* output_of_down, Stage third = {}) {
     StagedProgram program;
@@ -77,6 +99,58 @@ TEST(Chain, LetsNoTileAwaitManyChunks) {
     for (const Slot& slot : rank.slots) EXPECT_LE(slot.waits.size(), 4U);
     EXPECT_EQ(rank.slots[32].waits.size(), 1U) << "the first row needs the first chunk only";
     EXPECT_EQ(rank.slots[47].waits.size(), 4U);
+}
+
+/// Tiles take time by their depth alone.
+Options by_depth(Device device, std::int64_t multiprocessors = 0) {
+    Options options{.device = device, .multiprocessors = multiprocessors};
+    options.costs.packed_tile_us = 0;
+    return options;
+}
+
+std::vector<std::int64_t> tiles_of(const Schedule& schedule, std::size_t stage) {
+    std::vector<std::int64_t> tiles;
+    for (const Slot& slot : schedule.slots_of(schedule.ranks[0], stage)) tiles.push_back(slot.tile);
+    return tiles;
+}
+
+TEST(Chain, CompletesAChunkBeforeTheLastRoundWhereThatEndsItSooner) {
+    const std::vector<std::int64_t> row_by_row{0, 1, 2, 3, 4, 5, 6, 7};
+    // Six programs: in the kernel's own order no row is complete after the first round.
+    const Result<Schedule> persistent = fuse(chain_of_rounds(6), by_depth(Device::host));
+    ASSERT_TRUE(persistent.ok()) << persistent.error().to_string();
+    EXPECT_EQ(tiles_of(*persistent, 0), row_by_row);
+    const Result<Schedule> plain = fuse(chain_of_rounds(0), by_depth(Device::host, 6));
+    ASSERT_TRUE(plain.ok()) << plain.error().to_string();
+    EXPECT_EQ(tiles_of(*plain, 0), row_by_row);
+    // Eight multiprocessors run all tiles at once.
+    const Result<Schedule> at_once = fuse(chain_of_rounds(0), by_depth(Device::host, 8));
+    ASSERT_TRUE(at_once.ok()) << at_once.error().to_string();
+    EXPECT_EQ(tiles_of(*at_once, 0), (std::vector<std::int64_t>{0, 4, 1, 5, 2, 6, 3, 7}));
+}
+
+TEST(Chain, GivesProgramsAHeadStartWhereTheKernelTakesOne) {
+    StagedProgram program = chain_of_rounds(6);
+    const Result<Schedule> none = fuse(program, by_depth(Device::cuda));
+    ASSERT_TRUE(none.ok()) << none.error().to_string();
+    EXPECT_EQ(none->stages[1].head_start, HeadStart());
+    program.stages[1].kernel.head_start = true;
+    const Result<Schedule> schedule = fuse(program, by_depth(Device::cuda));
+    ASSERT_TRUE(schedule.ok()) << schedule.error().to_string();
+    EXPECT_EQ(schedule->stages[0].head_start, HeadStart());
+    EXPECT_EQ(schedule->stages[1].head_start, (HeadStart{4, 1}));
+    // Each program waits once for each row: programs 0 to 3 from slots 0 to 3 on, 4 and 5 from 8 and 9 on.
+    const std::span<const Slot> slots = schedule->slots_of(schedule->ranks[0], 1);
+    ASSERT_EQ(slots.size(), 20U);
+    for (const std::size_t slot : {0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15})
+        EXPECT_EQ(slots[slot].waits.size(), 1U) << slot;
+    for (const std::size_t slot : {4, 5, 6, 7, 16, 17, 18, 19})
+        EXPECT_EQ(slots[slot].waits.size(), 0U) << slot;
+    for (std::size_t slot = 0; slot < 20; ++slot)
+        EXPECT_EQ(slots[slot].tile, static_cast<std::int64_t>(slot));
+    const Result<Schedule> again = schedule_from_json(to_json(*schedule), "schedule.json");
+    ASSERT_TRUE(again.ok()) << again.error().to_string();
+    EXPECT_EQ(again->stages, schedule->stages);
 }
 
 TEST(Chain, OverlapsStagesThatShareNothing) {

@@ -51,6 +51,8 @@ def gemms():
     chained = fused | {"STARTS_NEXT": True, "w_transposed": True}
     yield "64x64x128/6 split 2 chained", GluonTiling(64, 64, 128, 6, 2), chained
     yield "128x128x64/4 gated chained", GluonTiling(128, 128, 64, 4), chained | {"gated": True}
+    headed = chained | {"HEAD_START": True}
+    yield "128x256x64/3 chained, head start", GluonTiling(128, 256, 64, 3), headed
     yield "16x32x128/16 fused", GluonTiling(16, 32, 128, 16), fused
     yield "16x64x128/10 split 3 fused", GluonTiling(16, 64, 128, 10, 3), fused | {"M": 16}
     yield "32x64x128/8 fused transposed", GluonTiling(32, 64, 128, 8), fused | {"w_transposed": True}

@@ -22,6 +22,8 @@
 //        nothing)
 //   12 other: words from here to the table for
 //        calls of odd numbers (0: there is none)
+//   13 head_programs, head_rounds: of its first
+//        programs (fuse/head_start.hpp)
 //   16 slot records, 8 words each:                      8  published: the last call that began without a
 //        tile, wait_begin, wait_end, phase_begin,           fault
 //        makes_begin, makes_end, store_lo, store_hi     9  loaded: the same as finished, of programs that
@@ -103,6 +105,7 @@ inline constexpr std::int32_t grid = 8;
 inline constexpr std::int32_t loads = 10;
 inline constexpr std::int32_t sum = 11;
 inline constexpr std::int32_t other = 12;
+inline constexpr std::int32_t head_start = 13;  ///< its programs; its rounds follow
 inline constexpr std::int32_t first_slot = 16;
 inline constexpr std::int32_t pair_words = 2;  ///< of a wait, a post, a loop's phases, a number of 64 bits
 

@@ -16,6 +16,12 @@
 // before another. Then chunks take turns, a tile each: neighbours that read the same columns of an operand
 // run side by side whatever chunk they make, and what is stored goes to all ranks alike.
 //
+// Stages that wait for each other's tiles: a program of the later one finds a place when the last round of
+// the earlier one's tiles (as many as run at once) begins. Tiles that need nothing of that round come first.
+// Among them and among the others the kernel's traversal decides, since neighbours that load the same operand
+// are worth more than the moments between; and in that round is what makes the last chunks, where that lets
+// the later stage begin with much more. One whose kernel can has a head start (head_start.hpp).
+//
 // The tiles of a persistent kernel that take unequal times are packed instead (pack.hpp).
 //
 // Tiles that all start at once, each on a program of its own, keep the kernel's own traversal: none comes
@@ -29,6 +35,7 @@
 
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/graph.hpp"
+#include "syncopate/fuse/head_start.hpp"
 #include "syncopate/fuse/lower.hpp"
 #include "syncopate/fuse/place.hpp"
 #include "syncopate/fuse/program.hpp"
@@ -49,6 +56,8 @@ struct StageOrder {
     std::vector<std::vector<std::int64_t>> tiles;  ///< by rank and slot: the tile that runs there
     std::vector<std::int64_t>
         program_of;          ///< by slot, the program that runs it, its slots in ascending order
+    std::size_t round = 1;   ///< tiles that run at once, about
+    HeadStart head_start{};  ///< of its first programs
     bool phased = false;     ///< tiles walk their loops in phases, as what they need arrives
     std::int64_t trips = 0;  ///< iterations of the loop, where it is one, alike in all tiles; 0: not phased
     std::array<std::int64_t, 2> own_grid{};  ///< of a kernel that runs one tile a program: x and y

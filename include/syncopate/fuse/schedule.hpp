@@ -26,6 +26,7 @@
 #include <variant>
 #include <vector>
 
+#include "syncopate/fuse/head_start.hpp"
 #include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::fuse {
@@ -246,6 +247,7 @@ struct StageSlots {
     /// else when that one has ended.
     bool overlaps = false;
     std::int32_t loops = 1;  ///< of the kernel, that phases are of
+    HeadStart head_start{};  ///< of its first programs
     std::int64_t tiles = 0;  ///< of the kernel, where ranks run only some of them; else 0
     /// Then, of a kernel that runs one tile a program: x and y of its own grid. It is launched with as many
     /// programs as the rank has slots, along x.

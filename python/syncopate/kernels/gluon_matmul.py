@@ -73,6 +73,7 @@ def gluon_matmul(
     FUSED: gl.constexpr = False,  # follows the schedule; else sy_schedule and sy_control are not looked at
     B_EARLY: gl.constexpr = False,  # the first blocks of b leave before the first wait: b is nothing that a plan brings
     AFTER_KERNEL: gl.constexpr = False,  # launched programmatically: it awaits the kernel before it, after B_EARLY's loads
+    HEAD_START: gl.constexpr = False,  # this program may run more tiles than others (sy_head_start)
     STARTS_NEXT: gl.constexpr = False,  # the next kernel awaits the tiles that it reads, so it may start beside this one
     FETCHED: gl.constexpr = False,
     PUSHED: gl.constexpr = False,  # tiles are stored where the schedule says, by a descriptor over the heaps of all ranks
@@ -137,6 +138,7 @@ def gluon_matmul(
         FUSED=FUSED,
         B_EARLY=B_EARLY,
         AFTER_KERNEL=AFTER_KERNEL,
+        HEAD_START=HEAD_START,
         FETCHED=FETCHED,
         PUSHED=PUSHED,
         COPIES=COPIES,

@@ -210,7 +210,7 @@ def consumer(index: gl.constexpr, call):
     DEPTH: gl.constexpr = 256 // call.a_ring.dtype.primitive_bitwidth
     ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, call.WIDTH, DEPTH])
     OTHER: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, call.OTHER_WIDTH, DEPTH])
-    first, slots, programs = call.slots()
+    begin_turn, end_turn, step = call.turns()
     split = gl.program_id(0) % SPLIT_K
     k_begin, k_end = call.share()
     num_n = gl.cdiv(call.N, call.BLOCK_N)
@@ -225,8 +225,8 @@ def consumer(index: gl.constexpr, call):
             sy_await_kernel_before()
         schedule = sy_turn(call.sy_schedule, sy_call(call.sy_control))
         elements, summands = sy_summands(schedule, call.sy_control, call.ADDS)
-    for slot in range(first, slots, programs):
-        tile = call.tile(slot)
+    for turn in range(begin_turn, end_turn, step):
+        tile = call.tile(call.slot(turn))
         row = tile // num_n * call.BLOCK_M + index * WGMMA_ROWS
         column = tile % num_n * call.BLOCK_N
         zero = gl.zeros((WGMMA_ROWS, call.WIDTH), gl.float32, layout=ACC)
@@ -305,6 +305,7 @@ def consumer(index: gl.constexpr, call):
     if call.ADDS > 0:
         mbarrier.wait(call.arrived, 0)
         if ends:
+            first, _, programs = call.slots()
             part = first * call.CONSUMERS + index
             parts = programs * call.CONSUMERS
             sy_add_up(elements, summands, call.sy_sums, part, parts, call.c_desc.dtype, call.ADDS)

@@ -70,7 +70,7 @@ def _load_b(call, column, k, stage):
 @gluon.jit
 def loader(call):
     """Brings blocks of a and b into the ring, slot by slot, in the order of K; before, it waits for what a slot reads."""
-    first, slots, programs = call.slots()
+    begin_turn, end_turn, step = call.turns()
     k_begin, k_end = call.share()
     num_n = gl.cdiv(call.N, call.BLOCK_N)
     stage = 0
@@ -81,8 +81,8 @@ def loader(call):
         mbarrier.arrive(call.arrived)
     early = 0
     if call.B_EARLY:
-        if first < slots:
-            tile = call.tile(first)
+        if begin_turn < end_turn:
+            tile = call.tile(call.slot(begin_turn))
             early = gl.minimum(k_end - k_begin, call.STAGES)
             boxes = _boxes_of(call, tile // num_n * call.BLOCK_M)
             for at in range(early):
@@ -92,7 +92,8 @@ def loader(call):
         sy_await_kernel_before()
     if call.ADDS > 0:
         number = sy_call(call.sy_control)
-    for slot in range(first, slots, programs):
+    for turn in range(begin_turn, end_turn, step):
+        slot = call.slot(turn)
         if call.FUSED:
             tile = sy_await(call.sy_schedule, call.sy_control, slot)
             phases = sy_num_phases(call.sy_schedule, slot)

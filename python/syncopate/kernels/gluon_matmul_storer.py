@@ -61,26 +61,27 @@ def _store_part(call, row, column, part: gl.constexpr):
 @gluon.jit
 def storer(call):
     """Stores tiles that the consumers have made where their slots say, tells who waits for them, and ends the call."""
-    first, slots, programs = call.slots()
+    begin_turn, end_turn, step = call.turns()
     num_n = gl.cdiv(call.N, call.BLOCK_N)
     filled = 0
     counted = 0
     last = gl.program_id(0) % call.SPLIT_K == 0  # without a slot, one of those that share tiles ends for all
+    table = call.sy_schedule
     if call.ADDS > 0:
         if call.AFTER_KERNEL:
             sy_await_kernel_before()
-        turn = sy_turn(call.sy_schedule, sy_call(call.sy_control))
+        table = sy_turn(call.sy_schedule, sy_call(call.sy_control))
     number, count, ends = 0, 0, 0
     if call.COUNTS_END:
         number = sy_call(call.sy_control)
-        if first >= slots:
+        if begin_turn >= end_turn:
             if call.TELLS:
                 mbarrier.wait(call.arrived, 0)
             if last:
                 count, ends = sy_count_end(call.sy_schedule, call.sy_control)
-    for slot in range(first, slots, programs):
+    for turn in range(begin_turn, end_turn, step):
+        slot = call.slot(turn)
         tile = call.tile(slot)
-        table = call.sy_schedule if call.ADDS == 0 else turn
         if call.ADDS > 0:
             posts = sy_posts(table, call.sy_control, slot)
         if call.SPLIT_K > 1:
@@ -108,7 +109,7 @@ def storer(call):
             else:
                 # This program's last tile is made: all its partitions have asked for the call's number.
                 if call.COUNTS_END:
-                    if slot + programs >= slots:
+                    if turn + step >= end_turn:
                         count, ends = sy_count_end(call.sy_schedule, call.sy_control)
                 tma.store_wait(0)
                 mbarrier.arrive(call.stored)
@@ -118,7 +119,7 @@ def storer(call):
                     sy_post(call.sy_schedule, call.sy_control, slot)
     if call.ADDS > 0:
         # Nobody is told of its end, which only counts; who had a tile has read the call's number in all partitions.
-        if first >= slots:
+        if begin_turn >= end_turn:
             mbarrier.wait(call.summed, 0)
     if call.FUSED:
         if last:

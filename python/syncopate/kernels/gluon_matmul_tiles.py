@@ -5,7 +5,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import tma
 from triton.language.core import _aggregate as aggregate
 
-from ..gluon import sy_num_slots, sy_tile
+from ..gluon import sy_head_start, sy_num_slots, sy_tile
 from .gluon_launch import MAX_SPLIT_TILES
 from .gluon_members import set_members
 
@@ -57,6 +57,7 @@ class Call:
     FUSED: gl.constexpr
     B_EARLY: gl.constexpr
     AFTER_KERNEL: gl.constexpr
+    HEAD_START: gl.constexpr
     FETCHED: gl.constexpr
     PUSHED: gl.constexpr
     COPIES: gl.constexpr
@@ -82,6 +83,28 @@ class Call:
     @gluon.constexpr_function
     def __init__(self, **values):
         set_members(self, values)
+
+    @gluon.jit
+    def turns(self):
+        """This program's turns, as a range: begin, end, step. slot() says which slot a turn is."""
+        first, slots, programs = self.slots()
+        if self.HEAD_START:
+            head, rounds = sy_head_start(self.sy_schedule)
+            behind = gl.maximum(slots - head * rounds - first + programs - 1, 0) // programs
+            return gl.where(first < head, 0, rounds), rounds + behind, 1
+        else:
+            return first, slots, programs
+
+    @gluon.jit
+    def slot(self, turn):
+        """The slot of a turn of this program."""
+        if self.HEAD_START:
+            head, rounds = sy_head_start(self.sy_schedule)
+            first, _, programs = self.slots()
+            behind = head * rounds + (turn - rounds) * programs
+            return first + gl.where(turn < rounds, turn * head, behind)
+        else:
+            return turn
 
     @gluon.jit
     def slots(self):

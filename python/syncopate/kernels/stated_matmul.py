@@ -41,6 +41,7 @@ def stated_matmul(
         placed=("a_desc", "c_desc"),
         split="SPLIT_K",
         sums="SUMS",
+        head_start="HEAD_START",
         order=("m // GROUP_M", "n", "m"),
         early={"b_desc": "B_EARLY"},
         host=None if gated else plain.matmul,

@@ -160,6 +160,7 @@ private:
         }
         kernel_.programs_per_tile = *sharing;
         kernel_.sums = !statement_.sums.empty();
+        kernel_.head_start = !statement_.head_start.empty() && *sharing == 1;
         kernel_.tiles.reserve(static_cast<std::size_t>(count));
         std::vector<std::int64_t> coord(kernel_.axes.size(), 0);
         std::vector<std::int64_t> trips(trips_.size(), 0);

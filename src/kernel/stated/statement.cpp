@@ -27,7 +27,7 @@ public:
 
 private:
     bool whole() {
-        static constexpr std::array<JsonField, 15> kKeys{{{"schema", true},
+        static constexpr std::array<JsonField, 16> kKeys{{{"schema", true},
                                                           {"kernel", true},
                                                           {"file", true},
                                                           {"source", false},
@@ -41,7 +41,8 @@ private:
                                                           {"split", false},
                                                           {"order", false},
                                                           {"any_order", false},
-                                                          {"sums", false}}};
+                                                          {"sums", false},
+                                                          {"head_start", false}}};
         std::array<Index, kKeys.size()> at{};
         const JsonPath root;
         if (!fields(0, root, kKeys, at)) return false;
@@ -63,7 +64,9 @@ private:
                names(at[12], {&root, "order"}, made_.order, false) &&
                names(at[13], {&root, "any_order"}, made_.any_order, false) &&
                are_loops(at[13], {&root, "any_order"}) && text(at[14], {&root, "sums"}, made_.sums) &&
-               (made_.sums.empty() || is_parameter(at[14], {&root, "sums"}, made_.sums));
+               (made_.sums.empty() || is_parameter(at[14], {&root, "sums"}, made_.sums)) &&
+               text(at[15], {&root, "head_start"}, made_.head_start) &&
+               (made_.head_start.empty() || is_parameter(at[15], {&root, "head_start"}, made_.head_start));
     }
 
     /// Whether `any_order` names loops.

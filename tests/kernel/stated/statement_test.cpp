@@ -324,6 +324,15 @@ TEST(Stated, SaysThatItSumsWhereItNamesTheParameter) {
     EXPECT_TRUE(analysed(*statement, arguments("n=100", {"x=100:fp32", "y=100:fp32"})).sums);
 }
 
+TEST(Stated, SaysThatItTakesAHeadStartWhereItNamesTheParameterAndSharesNoTile) {
+    EXPECT_FALSE(analysed(gemm(), of_gemm()).head_start);
+    Statement statement = gemm();
+    statement.head_start = "BM";
+    EXPECT_TRUE(analysed(statement, of_gemm()).head_start);
+    statement.split = "2";
+    EXPECT_FALSE(analysed(statement, of_gemm()).head_start);
+}
+
 TEST(Stated, JsonThatIsWrongIsRefusedWithItsPlace) {
     const auto error = [](const std::string& from, const std::string& to) {
         std::string text = kJson;
@@ -345,6 +354,8 @@ TEST(Stated, JsonThatIsWrongIsRefusedWithItsPlace) {
               "k.json:1:12: schema is \"syncopate.kernel/2\"; expected \"syncopate.kernel/1\"");
     EXPECT_EQ(error("\"tiles\"", "\"sums\": \"SUMS\", \"tiles\""),
               "k.json:3:10: sums is \"SUMS\", which is no parameter of copy");
+    EXPECT_EQ(error("\"tiles\"", "\"head_start\": \"HEAD\", \"tiles\""),
+              "k.json:3:16: head_start is \"HEAD\", which is no parameter of copy");
     EXPECT_EQ(error("\"tiles\"", "\"sums\": 2, \"tiles\""),
               "k.json:3:10: sums is the number 2; expected a string");
     EXPECT_EQ(error(", \"source\": \"void copy(\"", ""),

@@ -139,7 +139,8 @@ struct Kernel {
     std::vector<Loop> loops;
     bool tiles_differ = false;  ///< in how often their loops run, or in what those read: Tile::loop_reads
     std::vector<ParamAccess> accesses;  ///< loads, then stores, in the order of the file
-    bool sums = false;  ///< its programs can add up contributions when they have made their tiles
+    bool sums = false;        ///< its programs can add up contributions when they have made their tiles
+    bool head_start = false;  ///< its first programs can run more tiles than the others (fuse/head_start.hpp)
     Arguments arguments;
     std::shared_ptr<const Origin> origin;
 

@@ -22,7 +22,8 @@
 // its slot. Its count may differ from tile to tile (causal attention); phases count iterations from the
 // tile's first one. A tensor in `placed` is loaded, or stored, where the slot says (sy_load_row, sy_row, …).
 // `sums` names a constant: not 0, the kernel's programs add up so many contributions to a reduction when they
-// have made their tiles (table::sums).
+// have made their tiles (table::sums). `head_start` names one with which its first programs run more tiles
+// than the others (sy_head_start).
 #pragma once
 
 #include <cstdint>
@@ -61,6 +62,7 @@ struct Statement {
     std::string split = "1";            ///< programs that share a tile
     std::vector<std::string> order{};   ///< what tiles are sorted by when they run by themselves
     std::string sums{};                 ///< the parameter, or none: it sums nothing
+    std::string head_start{};           ///< likewise
 };
 
 /// Tiles, boxes and iterations: some seconds.
