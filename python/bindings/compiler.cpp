@@ -142,7 +142,6 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
     options.kernel_sums = kernel_sums;
     options.together = together;
     options.tile_order = tile_order_of(tile_order);
-    options.multiprocessors = num_sms;
     if (!device_name.empty())
         options.costs = unwrap(tune::nearest_machine(device_name, plan.num_ranks(), num_sms)).machine.rates;
     nb::gil_scoped_release release;

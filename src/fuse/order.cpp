@@ -101,13 +101,11 @@ bool in_one_round(const StagedProgram& program, const kernel::Kernel& kernel,
 
 /// Tiles of a stage that run at once: of a persistent kernel one for each program, else one for each
 /// multiprocessor.
-std::size_t tiles_of_a_round(const kernel::Kernel& kernel, const std::vector<std::int64_t>& program_of,
-                             const Options& options) {
+std::size_t tiles_of_a_round(const kernel::Kernel& kernel, const std::vector<std::int64_t>& program_of) {
     if (program_of.empty()) return 1;
     const std::int64_t programs = 1 + *std::ranges::max_element(program_of);
-    const std::int64_t at_once =
-        kernel.persistent ? programs : std::clamp<std::int64_t>(options.multiprocessors, 1, programs);
-    return static_cast<std::size_t>(at_once);
+    const std::int64_t places = kernel.persistent ? programs : kernel.arguments.num_sms;
+    return static_cast<std::size_t>(std::clamp<std::int64_t>(places, 1, programs));
 }
 
 /// Orders the tiles of one stage.
@@ -394,7 +392,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         const kernel::Kernel& kernel = program.stages[stage].kernel;
         auto program_of = programs_of_slots(kernel, options);
         if (!program_of) return program_of.error();
-        const std::size_t round = tiles_of_a_round(kernel, *program_of, options);
+        const std::size_t round = tiles_of_a_round(kernel, *program_of);
         HeadStart head;
         if (stage > 0 && !graph.overlapping.empty() && graph.overlapping[stage]) {
             const Handover handover(program, graph, stage, orders.back(), round, options.costs);

@@ -102,8 +102,8 @@ TEST(Chain, LetsNoTileAwaitManyChunks) {
 }
 
 /// Tiles take time by their depth alone.
-Options by_depth(Device device, std::int64_t multiprocessors = 0) {
-    Options options{.device = device, .multiprocessors = multiprocessors};
+Options by_depth(Device device) {
+    Options options{.device = device};
     options.costs.packed_tile_us = 0;
     return options;
 }
@@ -120,11 +120,14 @@ TEST(Chain, CompletesAChunkBeforeTheLastRoundWhereThatEndsItSooner) {
     const Result<Schedule> persistent = fuse(chain_of_rounds(6), by_depth(Device::host));
     ASSERT_TRUE(persistent.ok()) << persistent.error().to_string();
     EXPECT_EQ(tiles_of(*persistent, 0), row_by_row);
-    const Result<Schedule> plain = fuse(chain_of_rounds(0), by_depth(Device::host, 6));
+    // So it is with a tile a program on six multiprocessors. Eight run all tiles at once.
+    StagedProgram program = chain_of_rounds(0);
+    program.stages[0].kernel.arguments.num_sms = program.stages[1].kernel.arguments.num_sms = 6;
+    const Result<Schedule> plain = fuse(program, by_depth(Device::host));
     ASSERT_TRUE(plain.ok()) << plain.error().to_string();
     EXPECT_EQ(tiles_of(*plain, 0), row_by_row);
-    // Eight multiprocessors run all tiles at once.
-    const Result<Schedule> at_once = fuse(chain_of_rounds(0), by_depth(Device::host, 8));
+    program.stages[0].kernel.arguments.num_sms = program.stages[1].kernel.arguments.num_sms = 8;
+    const Result<Schedule> at_once = fuse(program, by_depth(Device::host));
     ASSERT_TRUE(at_once.ok()) << at_once.error().to_string();
     EXPECT_EQ(tiles_of(*at_once, 0), (std::vector<std::int64_t>{0, 4, 1, 5, 2, 6, 3, 7}));
 }

@@ -48,9 +48,6 @@ struct Options {
     /// Among tiles that may run alike. Where tiles take unequal times they are packed (pack.hpp), in no such
     /// order.
     TileOrder tile_order = TileOrder::kernel;
-    /// How many programs of a kernel that runs one tile a program are there at once, about. Where stages wait
-    /// for each other's tiles, it says which of these are complete at the same time (order.hpp). 0: one.
-    std::int64_t multiprocessors = 0;
     /// The machine on which arrivals are simulated, for the order of tiles; without: equal links.
     std::optional<plan::Topology> topology{};
     /// Figures of the machine by which passes choose. All ranks must be given the same.
