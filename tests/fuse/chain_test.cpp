@@ -15,18 +15,24 @@ namespace {
 constexpr sample::Gemm kUp{16, 8, 4, 4, 4, 4, 0};    // H [16, 8] = X [16, 4] @ …, tiles N fastest
 constexpr sample::Gemm kDown{16, 4, 8, 4, 4, 4, 0};  // Y [16, 4] = H @ …
 
-/// Stages of plain tiles of 4 x 4, by so many programs: H [8, 16] = X [8, 32] @ …, column by column; Y [8,
-/// 40] = H @ …
-StagedProgram chain_of_rounds(std::int64_t programs) {
+/// X, H and Y of so many rows and columns, on one rank.
+StagedProgram unstaged(std::int64_t rows, std::int64_t x, std::int64_t h, std::int64_t y) {
     StagedProgram program;
     program.plan.mesh = sample::ranks(1);
     program.plan.ranks.resize(1);
-    for (const auto& [name, columns] : {std::pair("X", 32), std::pair("H", 16), std::pair("Y", 40)}) {
-        program.plan.tensors.push_back({name, {8, columns}, plan::DType::bf16});
+    for (const auto& [name, columns] : {std::pair("X", x), std::pair("H", h), std::pair("Y", y)}) {
+        program.plan.tensors.push_back({name, {rows, columns}, plan::DType::bf16});
         program.plan.initial.push_back({.rank = 0,
                                         .chunk = {static_cast<std::int32_t>(program.plan.tensors.size()) - 1,
                                                   program.plan.tensors.back().whole()}});
     }
+    return program;
+}
+
+/// Stages of plain tiles of 4 x 4, by so many programs: H [8, 16] = X [8, 32] @ …, column by column; Y [8,
+/// 40] = H @ …
+StagedProgram chain_of_rounds(std::int64_t programs) {
+    StagedProgram program = unstaged(8, 32, 16, 40);
     program.stages = {{sample::gemm({8, 16, 32, 4, 4, 4, programs}), {{"a_ptr", "X"}, {"c_ptr", "H"}}},
                       {sample::gemm({8, 40, 16, 4, 4, 4, programs}), {{"a_ptr", "H"}, {"c_ptr", "Y"}}}};
     program.stages[0].kernel.traversal = {0, 4, 1, 5, 2, 6, 3, 7};
@@ -34,15 +40,7 @@ StagedProgram chain_of_rounds(std::int64_t programs) {
 }
 
 StagedProgram chain(const char* input_of_down, const char* output_of_down, Stage third = {}) {
-    StagedProgram program;
-    program.plan.mesh = sample::ranks(1);
-    program.plan.ranks.resize(1);
-    for (const auto& [name, columns] : {std::pair("X", 4), std::pair("H", 8), std::pair("Y", 4)}) {
-        program.plan.tensors.push_back({name, {16, columns}, plan::DType::bf16});
-        program.plan.initial.push_back({.rank = 0,
-                                        .chunk = {static_cast<std::int32_t>(program.plan.tensors.size()) - 1,
-                                                  program.plan.tensors.back().whole()}});
-    }
+    StagedProgram program = unstaged(16, 4, 8, 4);
     program.stages = {{sample::gemm(kUp), {{"a_ptr", "X"}, {"c_ptr", "H"}}},
                       {sample::gemm(kDown), {{"a_ptr", input_of_down}, {"c_ptr", output_of_down}}}};
     if (!third.bindings.empty()) program.stages.push_back(std::move(third));
