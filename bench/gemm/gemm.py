@@ -1,10 +1,11 @@
 """One GPU: the library's GEMM kernels against cuBLAS, and what following a schedule costs.
 
-    python bench/gemm/gemm.py [--shapes NxK …] [--rows 16 64 …] [--plain] [--transposed] [--csv FILE]
+    python bench/gemm/gemm.py [--shapes NxK …] [--rows 16 64 …] [--chosen] [--plain] [--transposed] [--csv FILE]
     python bench/gemm/gemm.py --tilings [NAME …] [--shapes NxK …] [--rows 16 64 …]      every tile shape by itself
     python bench/gemm/gemm.py --schedules [--shapes NxK …] [--rows 16 64 …]       what a schedule costs
 
-A NAME is of a tile shape, as 64x64x128/6: of it the best split of K is shown.
+A NAME is of a tile shape, as 64x64x128/6: of it the best split of K is shown. --chosen: only the tiles that the operators
+would take, which compiles a kernel a row and not twenty.
 
 Every row's candidates take turns as graph replays, so that clocks and power limits are the same for all. A time is the
 median over rounds; inputs rotate through copies larger than the L2 cache.
@@ -157,9 +158,15 @@ def operands(
 
 
 def row(
-    m: int, n: int, k: int, with_plain: bool, only: list[str] | None = None, transposed: bool = False
+    m: int,
+    n: int,
+    k: int,
+    with_plain: bool,
+    only: list[str] | None = None,
+    transposed: bool = False,
+    chosen: bool = False,
 ) -> dict[str, float]:
-    """µs by candidate, of the tile shapes named in `only`."""
+    """µs by candidate, of the tile shapes named in `only`, or of the tiles that are chosen alone."""
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     copies, count = repeats(m, n, k)
     data = operands(m, n, k, copies, transposed)
@@ -176,7 +183,7 @@ def row(
                 replays([made[i % copies] for i in range(count)]),
                 count,
             )
-    for tiling in candidates(m, n, sms):
+    for tiling in [quickest(m, n, k, sms)] if chosen else candidates(m, n, sms):
         if only and shape_name(tiling) not in only:
             continue
         made = [gluon_call(*s, (m, n, k), tiling) for s in data]
@@ -263,6 +270,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", nargs="*", default=[f"{n}x{k}" for n, k in SHAPES], help="NxK")
     parser.add_argument("--rows", nargs="*", type=int, default=ROWS)
+    parser.add_argument("--chosen", action="store_true", help="only the tiles that operators would take")
     parser.add_argument("--plain", action="store_true", help="also the plain Triton kernel")
     parser.add_argument("--transposed", action="store_true", help="weights [N, K]")
     parser.add_argument("--tilings", nargs="*", help="tile shapes one by one; none named: all")
@@ -280,7 +288,7 @@ def main() -> None:
     for shape in options.shapes:
         n, k = map(int, shape.split("x"))
         for m in options.rows:
-            times = row(m, n, k, options.plain, transposed=options.transposed)
+            times = row(m, n, k, options.plain, transposed=options.transposed, chosen=options.chosen)
             cublas = times["cublas"]
             ours = {name: us for name, us in times.items() if "/" in name}
             best = min(ours, key=ours.get)
