@@ -173,7 +173,7 @@ def row_of(name: str, m: int, given: argparse.Namespace) -> dict[str, Any]:
     times = chains.measure(graphs, given.rounds, given.replays, given.idle)
     best = {}
     for way, number in times:
-        kind = "tiles" if way.endswith(tuple(given.orders)) else way
+        kind = "tiles" if " " in way else way
         if kind not in best or times[way, number] < times[best[kind]]:
             best[kind] = (way, number)
     row: dict[str, Any] = {"work": name, "M": m} | {kind: round(times[at], 1) for kind, at in best.items()}

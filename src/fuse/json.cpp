@@ -464,7 +464,9 @@ private:
                 return false;
             }
             first += slots.count;
-            return true;
+            return expect(
+                inner, [&] { return slots.head_start.slots() <= slots.count; },
+                "has a head start of more slots than it has");
         };
         const auto is_alone = [](const StageSlots& slots) {
             return slots.is_partial() || slots.stores || slots.loads || slots.plain;

@@ -152,6 +152,13 @@ TEST(Chain, GivesProgramsAHeadStartWhereTheKernelTakesOne) {
     const Result<Schedule> again = schedule_from_json(to_json(*schedule), "schedule.json");
     ASSERT_TRUE(again.ok()) << again.error().to_string();
     EXPECT_EQ(again->stages, schedule->stages);
+    Schedule wrong = *schedule;
+    wrong.stages[1].head_start.rounds = 6;
+    const Result<Schedule> refused = schedule_from_json(to_json(wrong), "schedule.json");
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().to_string().find("stages[1] has a head start of more slots than it has"),
+              std::string::npos)
+        << refused.error().to_string();
 }
 
 TEST(Chain, OverlapsStagesThatShareNothing) {
