@@ -63,6 +63,21 @@ double copy_us(const Problem& problem, const Machine& machine, const Strategy& s
     return strategy.kernel == ProductKernel::gluon ? written : machine.rates.kernel_us + 2 * written;
 }
 
+/// Whether the winner of other rows is the better one for the problem's, too. The estimate of both is off by
+/// some factor; that is taken to be the one by which it was off where both were measured.
+bool carries_over(const Problem& problem, const Machine& machine, const Stored& stored,
+                  const Strategy& strategy, const ChooseOptions& options) {
+    const bool estimated = options.device == fuse::Device::cuda && !problem.products().empty() &&
+                           estimate_objection(problem).empty();
+    if (stored.rows == 0 || stored.us <= 0 || stored.usual_us <= 0 || !estimated) return true;
+    const Problem measured = problem.with_rows(stored.rows);
+    const Strategy winner = complete(measured, machine, stored.strategy, options);
+    const double off = stored.us / estimate(measured, machine, winner).us;
+    const double usual_off = stored.usual_us / choose(measured, machine, nullptr, options).us;
+    return estimate(problem, machine, strategy).us * off <=
+           choose(problem, machine, nullptr, options).us * usual_off;
+}
+
 }  // namespace
 
 Choice choose(const Problem& problem, const Machine& machine, const Store* store,
@@ -78,9 +93,9 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
         if (const std::optional<Stored> stored = store->find(problem)) {
             const Strategy strategy =
                 exact(problem, machine, complete(problem, machine, stored->strategy, options), options);
-            if (runnable(strategy))
+            if (runnable(strategy) && carries_over(problem, machine, *stored, strategy, options))
                 return {.strategy = strategy,
-                        .us = stored->us,
+                        .us = stored->rows == 0 ? stored->us : 0,
                         .measured = true,
                         .note = stored->note,
                         .warning = {}};

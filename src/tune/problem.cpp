@@ -160,6 +160,21 @@ std::string_view Problem::word(std::string_view name) const {
     return {};
 }
 
+std::string_view Problem::rows_name() const {
+    for (const std::string_view name : std::array<std::string_view, 2>{"M", "S"}) {
+        if (extent(name) > 0) return name;
+    }
+    return {};
+}
+
+Problem Problem::with_rows(std::int64_t rows) const {
+    Problem made = *this;
+    for (Extent& known : made.extents) {
+        if (known.name == rows_name()) known.value = rows;
+    }
+    return made;
+}
+
 std::vector<ProductShape> Problem::products() const {
     const OperatorRow* row = operator_row(op);
     if (row == nullptr || row->kind == OperatorRow::Kind::other) return {};

@@ -1,6 +1,5 @@
 #include "syncopate/tune/results.hpp"
 
-#include <array>
 #include <cmath>
 #include <ctime>
 #include <initializer_list>
@@ -141,10 +140,7 @@ TuningResult read_result(const Json& json, const std::string& path, std::string&
 ResultKey key_of(const Problem& problem, const Scope& scope) {
     ResultKey key{
         .kernel = scope.kernel, .device = scope.device, .versions = scope.versions, .ranks = problem.ranks};
-    std::string_view rows_name;
-    for (const std::string_view name : std::array<std::string_view, 2>{"M", "S"}) {
-        if (rows_name.empty() && problem.extent(name) > 0) rows_name = name;
-    }
+    const std::string_view rows_name = problem.rows_name();
     key.rows = problem.extent(rows_name);
     key.family = problem.op + ":";
     for (const Extent& known : problem.extents) {

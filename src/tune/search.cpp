@@ -10,6 +10,7 @@ namespace syncopate::tune {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kLater = 0.02;        // of its estimate: each contender that equals the one before it
 constexpr double kIntakeShare = 0.6;   // of the budget, after which nothing new is made ready
 constexpr double kHalvingShare = 0.8;  // after which the final begins
 constexpr std::int32_t kFewestRounds = 3;
@@ -92,7 +93,8 @@ private:
                      ErrorClass::machine};
     }
 
-    /// Contenders, best by the estimate first.
+    /// Contenders, best by the estimate first. Those that it does not tell apart (orders of tiles, say) come
+    /// a little later each, so that a short search sees strategies that differ.
     [[nodiscard]] std::vector<std::size_t> by_estimate() const {
         std::vector<std::size_t> order;
         for (std::size_t i = 0; i < contenders_.size(); ++i) {
@@ -101,6 +103,14 @@ private:
         std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
             return contenders_[a].estimate_us < contenders_[b].estimate_us;
         });
+        std::vector<double> place(contenders_.size());
+        std::size_t equals = 0;
+        for (std::size_t k = 0; k < order.size(); ++k) {
+            const double us = contenders_[order[k]].estimate_us;
+            equals = k > 0 && us == contenders_[order[k - 1]].estimate_us ? equals + 1 : 0;
+            place[order[k]] = us * (1 + kLater * static_cast<double>(equals));
+        }
+        std::ranges::stable_sort(order, {}, [&](std::size_t i) { return place[i]; });
         if (order.size() > options_.most) order.resize(options_.most);
         return order;
     }

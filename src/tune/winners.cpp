@@ -29,10 +29,15 @@ std::optional<Stored> Winners::find(const Problem& problem) const {
     };
     const std::optional<TuningResult> found = file_.nearest(key, legal);
     if (!found || !strategy) return std::nullopt;
-    const std::string note = found->key.rows == key.rows
-                                 ? fmt::format("tuned {}", day_of(found->when))
-                                 : fmt::format("tuned {} for {} rows", day_of(found->when), found->key.rows);
-    return Stored{*std::move(strategy), found->key.rows == key.rows ? found->us : 0, note};
+    Stored stored{.strategy = *std::move(strategy),
+                  .us = found->us,
+                  .note = fmt::format("tuned {}", day_of(found->when)),
+                  .usual_us = found->default_us};
+    if (found->key.rows != key.rows) {
+        stored.rows = found->key.rows;
+        stored.note += fmt::format(" for {} rows", stored.rows);
+    }
+    return stored;
 }
 
 }  // namespace syncopate::tune

@@ -38,7 +38,9 @@ const std::vector<std::string>& specs() {
 class OneResult : public Store {
 public:
     explicit OneResult(Strategy strategy) : strategy_(std::move(strategy)) {}
-    std::optional<Stored> find(const Problem&) const override { return Stored{strategy_, 12.5, "tuned"}; }
+    std::optional<Stored> find(const Problem&) const override {
+        return Stored{.strategy = strategy_, .us = 12.5, .note = "tuned"};
+    }
 
 private:
     Strategy strategy_;

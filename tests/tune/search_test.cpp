@@ -172,6 +172,13 @@ TEST(Search, WhatTheEstimateCallsMuchSlowerIsNotLookedAt) {
     EXPECT_EQ(result.trials[3].rounds, 0);
 }
 
+TEST(Search, WhatTheEstimateDoesNotTellApartTakesTurnsWithTheRest) {
+    Machine machine{.us = {100, 110, 80, 80, 80, 80, 81, 82.5, 90}};
+    (void)found(machine);
+    const std::vector<std::size_t> others(machine.prepared.begin() + 2, machine.prepared.end());
+    EXPECT_EQ(others, (std::vector<std::size_t>{2, 6, 3, 7, 4, 5, 8}));
+}
+
 TEST(Search, WhatCannotRunIsSaidAndLeftOut) {
     Machine machine{.us = {100, 110, 50, 60, 90}, .broken = {2}, .faulty = {3}};
     const SearchResult result = found(machine);

@@ -87,6 +87,34 @@ TEST_F(WinnersTest, OtherRowsTakeTheNearestWinner) {
     EXPECT_FALSE(choose(problem("M=1024,N=4096,K=1792", 4), machine, &winners).measured) << "other ranks";
 }
 
+TEST_F(WinnersTest, AWinnerOfOtherRowsHasToBeTheBetterOneForTheseToo) {
+    const Machine machine = *find_machine("h200x4");
+    const Winners winners(*file, kScope);
+    const auto reduce = [](int rows) {
+        return *parse_problem("matmul_all_reduce:N=4096,K=1792,M=" + std::to_string(rows), 4, 132);
+    };
+    const auto keep_for = [&](int rows, const Strategy& strategy, double us, double usual_us) {
+        ASSERT_TRUE(file->put({.key = key_of(reduce(rows), kScope),
+                               .strategy = to_json(strategy),
+                               .us = us,
+                               .default_us = usual_us,
+                               .when = 1790000000}));
+    };
+    const Choice many = choose(reduce(4096), machine);
+    const Choice few = choose(reduce(1024), machine);
+    ASSERT_NE(many.strategy.placement, few.strategy.placement);
+    // What is taken anyway for many rows says nothing of few.
+    keep_for(4096, many.strategy, 210, 210);
+    EXPECT_TRUE(choose(reduce(4096), machine, &winners).measured);
+    EXPECT_FALSE(choose(reduce(1024), machine, &winners).measured);
+    EXPECT_EQ(choose(reduce(1024), machine, &winners).strategy, few.strategy);
+    // What was twice as fast as the estimate knows is taken for few, too.
+    keep_for(4096, many.strategy, 210, 420);
+    const Choice carried = choose(reduce(1024), machine, &winners);
+    EXPECT_EQ(carried.note, "tuned 2026-09-21 for 4096 rows");
+    EXPECT_EQ(carried.strategy.placement, many.strategy.placement);
+}
+
 TEST_F(WinnersTest, WhatIsNotLegalOrNotReadableIsPassedOver) {
     const Winners winners(*file, kScope);
     const Problem of = problem("M=1024,N=4096,K=1792");

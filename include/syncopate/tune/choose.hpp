@@ -1,7 +1,9 @@
 // Choose: the strategy of a problem, and the only place that chooses, for C++, Python and the command alike.
-// The stored winner, where there is one that is legal; else the best by the estimate.
+// The stored winner, where there is one that is legal; else the best by the estimate. A winner of other rows
+// has to be the better one for these rows, too: by the estimate, corrected by how far off it was there.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -15,8 +17,11 @@ namespace syncopate::tune {
 /// What a store of measured strategies answers.
 struct Stored {
     Strategy strategy;
-    double us = 0;     ///< as it was measured
-    std::string note;  ///< where it comes from, for people: "tuned 2026-11-23", "of M=4096"
+    double us = 0;  ///< as it was measured
+    std::string
+        note;  ///< where it comes from, for people: "tuned 2026-11-23", "tuned 2026-11-23 for 4096 rows"
+    double usual_us = 0;    ///< of what is taken where nothing is stored, in the same search; 0: not known
+    std::int64_t rows = 0;  ///< so many it was measured with; 0: with the problem's own
 };
 
 /// Where winners of earlier searches are. A store that cannot be read answers nothing.
@@ -26,7 +31,7 @@ public:
     Store(const Store&) = delete;
     Store& operator=(const Store&) = delete;
     virtual ~Store() = default;
-    /// The winner of the problem, or of the nearest one whose strategy is to be tried.
+    /// The winner of the problem, or of the nearest number of rows with one that is legal here.
     [[nodiscard]] virtual std::optional<Stored> find(const Problem& problem) const = 0;
 };
 

@@ -64,6 +64,10 @@ struct Problem {
     /// The extent of this name; 0 where the problem has none.
     [[nodiscard]] std::int64_t extent(std::string_view name) const;
     [[nodiscard]] std::string_view word(std::string_view name) const;  ///< "" where there is none
+    /// The extent of its rows: "M", or "S" of a sequence; "" where it has neither.
+    [[nodiscard]] std::string_view rows_name() const;
+    /// The same with so many rows.
+    [[nodiscard]] Problem with_rows(std::int64_t rows) const;
     [[nodiscard]] Operands operands() const { return {dtype, scales}; }
     [[nodiscard]] double item() const { return operands().item(); }         ///< bytes of what is multiplied
     [[nodiscard]] double out_item() const { return Operands{out}.item(); }  ///< bytes of what is made
