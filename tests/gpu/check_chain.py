@@ -1,6 +1,6 @@
 """Chains of plain Triton kernels on a real GPU (sy.fuse without a plan):
 
-check_chain.py [default] [single] [graphs] [gluon0] [gluon1] [gluon2] [gluon3]
+check_chain.py [default] [single] [graphs] [gluon0] [gluon1] [gluon2] [gluon3] [many]
 
 default    each chain of bench/sync at one size as sy.fuse runs it by itself, and both ways by name: the bits of the plain
            kernels, and what PyTorch gives; prints which way was chosen
@@ -8,6 +8,7 @@ graphs     two chains captured together and replayed, other input each time
 gluonN     the library's Gluon products as stages, by the N-th tiles: rows of 1 to 1500, splits of K, gated pairs, operand B before the wait, after a
            plain kernel (norm) and between; tile by tile and launched programmatically, the bits of the kernels in stream order,
            replayed, with other kernels beside
+many       MANY calls of a chain with a head start, as replays, other kernels beside: each has the bits of the first
 """
 
 import functools
@@ -192,9 +193,43 @@ def compare_bits(name: str, one, fused, calls, plain, beside, noise) -> None:
             assert torch.equal(one.arrays[array], plain[array]), f"{name}, turn {turn}: {array}"
 
 
+MANY = 1_000_000
+CALLS = 100  # of a graph
+
+
+def many() -> None:
+    one = feed_forward(1600, 2048, 512, False)  # 200 and 800 tiles
+    fused, calls = chain_of(one.stages((TILINGS[0][0],) * 2), "tiles")
+    fused.run(calls)
+    torch.cuda.synchronize()
+    heads = fused.prepared[0].schedule.head_starts
+    assert any(head != (0, 0) for head in heads), f"no stage has a head start: {heads}"
+    first = {array: one.arrays[array].clone() for array in one.made}
+    differ = torch.zeros((), device="cuda", dtype=torch.int64)
+    graph, side, beside = torch.cuda.CUDAGraph(), torch.cuda.Stream(), torch.cuda.Stream()
+    noise = torch.randn(2048, 2048, device="cuda")
+    with torch.cuda.graph(graph, stream=side):
+        for array in one.made:
+            one.arrays[array].fill_(float("nan"))
+        for _ in range(CALLS):
+            fused.run(calls)
+        for array in one.made:
+            differ += (one.arrays[array] != first[array]).sum()
+    for turn in range(MANY // CALLS):
+        if turn % 7 == 0:
+            with torch.cuda.stream(beside):
+                torch.mm(noise, noise)
+        graph.replay()
+    torch.cuda.synchronize()
+    fused.check()
+    fused.close()
+    assert differ.item() == 0, f"{differ.item()} elements differ"
+
+
 if __name__ == "__main__":
     sections = {"default": default, "single": single, "graphs": graphs}
     sections |= {f"gluon{n}": functools.partial(gluon, n) for n in range(len(TILINGS))}
+    sections["many"] = many
     for section in sys.argv[1:] or sections:
         sections[section]()
         print(f"{section}: ok", flush=True)
