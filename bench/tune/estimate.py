@@ -1,13 +1,14 @@
-"""How good the estimate is: against all strategies that bench/results/measured.csv holds, with no GPU.
+"""How good the estimate is: against all strategies that bench/results holds, in measured.csv and in what searches have
+measured (tuning_*.json, as `syncopate tune --export` writes them), with no GPU.
 
     python bench/tune/estimate.py                    rank correlation and regret of problems not used for the figures
     python bench/tune/estimate.py --all              of all problems
     python bench/tune/estimate.py --lines            also each problem: what the estimate chose, and what was best
 
-A problem here is one line of the table: strategies measured in one run, one after another. Its *regret* is the time of the
-strategy that the estimate puts first over the fastest one's; its *correlation* is Spearman's, of the estimated and measured
-times of four or more strategies. The figures of share/machines were set by lines of the models 8B and 405B (FITTED); the
-other models' are the test.
+A problem here is one line of the table, or one search: strategies measured in one run, one after another. Its *regret* is the
+time of the strategy that the estimate puts first over the fastest one's; its *correlation* is Spearman's, of the estimated and
+measured times of four or more strategies. The figures of share/machines were set by lines of the models 8B and 405B (FITTED) and
+by all searches; the other models' lines are the test.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,23 +129,29 @@ def unpacked(text: str) -> dict[str, float]:
 
 
 class Line:
-    """Strategies of one problem: name → (measured, estimated) µs."""
+    """Strategies of one problem: name → (measured, estimated) µs. Of `row` the columns of measured.csv that say which."""
 
     def __init__(self, row: dict[str, str]) -> None:
         self.row = row
         spec = f"{OPERATORS[row['operator']]}:M={row['M']},N={row['N']},K={row['K']},dtype=bf16"
         self.problem = f"{spec},ranks={row['ranks']},sms=132"
         self.times: dict[str, tuple[float, float]] = {}
-        self.names: dict[str, str] = {}
-        measured = {"unfused": float(row["unfused"])} if row["unfused"] else {}
-        measured |= unpacked(row["other"])
-        for name, us in measured.items():
-            strategy = {"placement": "unfused"} if name == "unfused" else strategy_of(name, row["operator"])
-            if strategy is None:
-                continue
-            made = _syncopate.tune.estimate(self.problem, json.dumps(strategy), machine_of(int(row["ranks"])))
+        for name, us, strategy in self.measured():
+            made = _syncopate.tune.estimate(self.problem, json.dumps(strategy), self.machine)
             if not made["objection"]:
                 self.times[name] = (us, made["us"])
+
+    @property
+    def machine(self) -> str:
+        return machine_of(int(self.row["ranks"]))
+
+    def measured(self) -> Iterator[tuple[str, float, Json]]:
+        """(name, µs, strategy) of each that is one of today."""
+        if self.row["unfused"]:
+            yield "unfused", float(self.row["unfused"]), {"placement": "unfused"}
+        for name, us in unpacked(self.row["other"]).items():
+            if (strategy := strategy_of(name, self.row["operator"])) is not None:
+                yield name, us, strategy
 
     @property
     def chosen(self) -> str:
@@ -172,6 +179,34 @@ class Line:
             f"{where} {len(self.times):2}  {self.regret:5.3f}  chose {self.chosen} {us:.0f} (estimated {guess:.0f}), "
             f"best {self.best} {best:.0f} ({best_guess:.0f})"
         )
+
+
+class Search(Line):
+    """What one search has measured."""
+
+    def __init__(self, result: Json) -> None:
+        self.result = result
+        name, _, family = result["family"].partition(":")
+        extents = dict(part.split("=") for part in family.split(","))
+        short = next(short for short, operator in OPERATORS.items() if operator == name)
+        where = {"model": f"{extents['N']}x{extents['K']}", "date": "", "run": f"search, {result['device']}"}
+        super().__init__(
+            {"operator": short, "M": str(result["rows"]), "ranks": str(result["ranks"])} | extents | where
+        )
+
+    @property
+    def machine(self) -> str:
+        return f"{self.result['device'].removeprefix('NVIDIA ').split()[0].lower()}x{self.result['ranks']}"
+
+    def measured(self) -> Iterator[tuple[str, float, Json]]:
+        for trial in self.result["trials"]:
+            if trial["rounds"] > 0 and not trial["refused"]:
+                yield trial["name"], trial["us"], trial["strategy"]
+
+
+def searches() -> list[Line]:
+    files = sorted(results.RESULTS.glob("tuning_*.json"))
+    return [Search(result) for file in files for result in json.loads(file.read_text())["results"]]
 
 
 def machine_of(ranks: int) -> str:
@@ -219,6 +254,8 @@ def main() -> int:
             line = Line(row)
             if len(line.times) > 1:
                 lines.append(line)
+    searched = searches() if options.all or options.fitted else []
+    lines += searched
     if options.lines:
         for line in sorted(lines, key=lambda one: -one.regret):
             print(line)
@@ -229,6 +266,8 @@ def main() -> int:
                 print(f"      {name:16} {us:7.1f} {guess:7.1f}")
     print(f"{'':34} lines, problems, strategies; regret: mean, worst; correlation; error (median)")
     print(summary("all", lines))
+    if searched:
+        print(summary("searches", searched))
     for operator in OPERATORS:
         for ranks in ("2", "4", "8"):
             some = [one for one in lines if one.row["operator"] == operator and one.row["ranks"] == ranks]
