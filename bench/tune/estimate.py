@@ -6,8 +6,8 @@ measured (tuning_*.json, as `syncopate tune --export` writes them), with no GPU.
     python bench/tune/estimate.py --lines            also each problem: what the estimate chose, and what was best
 
 A problem here is one line of the table, or one search: strategies measured in one run, one after another. Its *regret* is the
-time of the strategy that the estimate puts first over the fastest one's; its *correlation* is Spearman's, of the estimated and
-measured times of four or more strategies. The figures of share/machines were set by lines of the models 8B and 405B (FITTED) and
+time of the strategy that the estimate puts first over the fastest one's, of three or more strategies; its *correlation* is
+Spearman's, of the estimated and measured times of four or more. The figures of share/machines were set by lines of the models 8B and 405B (FITTED) and
 by all searches; the other models' lines are the test.
 """
 
@@ -17,7 +17,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ OPERATORS = {
 }
 WIDE = {"block_m": 128, "block_n": 256, "block_k": 64, "stages": 4}
 NARROW = {"block_m": 128, "block_n": 128, "block_k": 64, "stages": 6}
-LEAST = 4  # strategies of a line, for a correlation
+FEWEST = 3  # strategies of a line, for a regret: more than ours and the pair
+LEAST = 4  # likewise, for a correlation
 
 Json = dict[str, Any]
 
@@ -129,29 +130,30 @@ def unpacked(text: str) -> dict[str, float]:
 
 
 class Line:
-    """Strategies of one problem: name → (measured, estimated) µs. Of `row` the columns of measured.csv that say which."""
+    """Strategies of one problem, measured in one run: name → (measured, estimated) µs. Of `row` the columns of measured.csv that
+    say which."""
 
-    def __init__(self, row: dict[str, str]) -> None:
+    def __init__(self, row: dict[str, str], measured: Iterable[tuple[str, float, Json]]) -> None:
         self.row = row
         spec = f"{OPERATORS[row['operator']]}:M={row['M']},N={row['N']},K={row['K']},dtype=bf16"
         self.problem = f"{spec},ranks={row['ranks']},sms=132"
+        self.machine = machine_of(row["gpu"], int(row["ranks"]))
+        self.strategies: dict[str, str] = {}
         self.times: dict[str, tuple[float, float]] = {}
-        for name, us, strategy in self.measured():
-            made = _syncopate.tune.estimate(self.problem, json.dumps(strategy), self.machine)
+        for name, us, strategy in measured:
+            text = json.dumps(strategy)
+            made = _syncopate.tune.estimate(self.problem, text, self.machine)
             if not made["objection"]:
+                self.strategies[name] = text
                 self.times[name] = (us, made["us"])
 
-    @property
-    def machine(self) -> str:
-        return machine_of(int(self.row["ranks"]))
-
-    def measured(self) -> Iterator[tuple[str, float, Json]]:
-        """(name, µs, strategy) of each that is one of today."""
-        if self.row["unfused"]:
-            yield "unfused", float(self.row["unfused"]), {"placement": "unfused"}
-        for name, us in unpacked(self.row["other"]).items():
-            if (strategy := strategy_of(name, self.row["operator"])) is not None:
-                yield name, us, strategy
+    def again(self, machine: str) -> None:
+        """Estimates all on another machine."""
+        for name, (us, _) in self.times.items():
+            self.times[name] = (
+                us,
+                _syncopate.tune.estimate(self.problem, self.strategies[name], machine)["us"],
+            )
 
     @property
     def chosen(self) -> str:
@@ -173,7 +175,9 @@ class Line:
 
     def __str__(self) -> str:
         r = self.row
-        where = f"{r['operator']:8} {r['model']:9} M={r['M']:>5} ranks={r['ranks']} {r['date']} {r['run'][:24]:24}"
+        where = (
+            f"{r['operator']:8} {r['model']:9} M={r['M']:>5} {self.machine} {r['date']} {r['run'][:24]:24}"
+        )
         (us, guess), (best, best_guess) = self.times[self.chosen], self.times[self.best]
         return (
             f"{where} {len(self.times):2}  {self.regret:5.3f}  chose {self.chosen} {us:.0f} (estimated {guess:.0f}), "
@@ -181,36 +185,51 @@ class Line:
         )
 
 
-class Search(Line):
-    """What one search has measured."""
-
-    def __init__(self, result: Json) -> None:
-        self.result = result
-        name, _, family = result["family"].partition(":")
-        extents = dict(part.split("=") for part in family.split(","))
-        short = next(short for short, operator in OPERATORS.items() if operator == name)
-        where = {"model": f"{extents['N']}x{extents['K']}", "date": "", "run": f"search, {result['device']}"}
-        super().__init__(
-            {"operator": short, "M": str(result["rows"]), "ranks": str(result["ranks"])} | extents | where
-        )
-
-    @property
-    def machine(self) -> str:
-        return f"{self.result['device'].removeprefix('NVIDIA ').split()[0].lower()}x{self.result['ranks']}"
-
-    def measured(self) -> Iterator[tuple[str, float, Json]]:
-        for trial in self.result["trials"]:
-            if trial["rounds"] > 0 and not trial["refused"]:
-                yield trial["name"], trial["us"], trial["strategy"]
+def measured_in(row: dict[str, str]) -> Iterator[tuple[str, float, Json]]:
+    """(name, µs, strategy) of each row of a line of measured.csv that is a strategy of today."""
+    if row["unfused"]:  # today's pair of an all-reduce takes torch's two-shot
+        pair = min(float(row[name]) for name in ("unfused", "two_shot") if row[name])
+        yield "unfused", pair, {"placement": "unfused"}
+    if row["strategy"]:
+        yield "ours", float(row["ours"]), json.loads(row["strategy"])
+    for name, us in unpacked(row["other"]).items():
+        if (strategy := strategy_of(name, row["operator"])) is not None:
+            yield name, us, strategy
 
 
-def searches() -> list[Line]:
-    files = sorted(results.RESULTS.glob("tuning_*.json"))
-    return [Search(result) for file in files for result in json.loads(file.read_text())["results"]]
+def tabled() -> list[Line]:
+    """The lines of measured.csv in which two strategies or more can be compared."""
+    rows = [
+        row for row in results.read() if row["operator"] in OPERATORS and not row["run"].startswith("fp8")
+    ]
+    lines = [Line(row, measured_in(row)) for row in rows]
+    return [line for line in lines if len(line.times) > 1]
 
 
-def machine_of(ranks: int) -> str:
-    return f"h200x{min((n for n in (2, 4, 8) if n >= ranks), default=8)}"
+def searched() -> list[Line]:
+    """What searches have measured, a line each."""
+    lines = []
+    for file in sorted(results.RESULTS.glob("tuning_*.json")):
+        for result in json.loads(file.read_text())["results"]:
+            operator, _, family = result["family"].partition(":")
+            row = dict(part.split("=") for part in family.split(","))
+            row |= {
+                "M": str(result["rows"]),
+                "ranks": str(result["ranks"]),
+                "model": f"{row['N']}x{row['K']}",
+            }
+            row["operator"] = next(short for short, name in OPERATORS.items() if name == operator)
+            row |= {"gpu": result["device"].removeprefix("NVIDIA "), "date": "", "run": "search"}
+            trials = [one for one in result["trials"] if one["rounds"] > 0 and not one["refused"]]
+            lines.append(Line(row, [(one["name"], one["us"], one["strategy"]) for one in trials]))
+    return lines
+
+
+def machine_of(gpu: str, ranks: int) -> str:
+    """The machine file of so many ranks; "H100 80GB HBM3"."""
+    kind = gpu.split()[0].lower()
+    known = (2, 4) if kind == "h100" else (2, 4, 8)
+    return f"{kind}x{min((n for n in known if n >= ranks), default=known[-1])}"
 
 
 def ranks_of(values: Sequence[float]) -> list[float]:
@@ -227,17 +246,17 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def summary(title: str, lines: Sequence[Line]) -> str:
-    if not lines:
-        return f"{title}: none"
-    regrets = [line.regret for line in lines]
-    correlations = [c for c in (line.correlation for line in lines) if c is not None]
-    problems = {(line.row["ranks"], line.problem) for line in lines}
+    compared = [line for line in lines if len(line.times) >= FEWEST]
+    problems = {(line.machine, line.problem) for line in lines}
     errors = [abs(guess / us - 1) for line in lines for us, guess in line.times.values()]
-    mean = f"{statistics.mean(correlations):.2f}" if correlations else "-"
-    return (
-        f"{title:34} {len(lines):4} {len(problems):4} {len(errors):5}  {statistics.mean(regrets):.3f}  {max(regrets):.2f}"
-        f"   {mean:>5}   {100 * statistics.median(errors):.0f} %"
-    )
+    regret, worst, correlation = "-", "-", "-"
+    if compared:
+        regrets = [line.regret for line in compared]
+        regret, worst = f"{statistics.mean(regrets):.3f}", f"{max(regrets):.2f}"
+    if correlations := [line.correlation for line in lines if line.correlation is not None]:
+        correlation = f"{statistics.mean(correlations):.2f}"
+    error = f"{100 * statistics.median(errors):.0f} %" if errors else "-"
+    return f"{title:34} {len(lines):4} {len(problems):4} {len(errors):5}  {regret:>5}  {worst:>4}   {correlation:>5}   {error}"
 
 
 def main() -> int:
@@ -247,15 +266,9 @@ def main() -> int:
     parser.add_argument("--fitted", action="store_true", help="only lines that the figures were set by")
     parser.add_argument("--rows", default="", help="print all strategies of lines whose text holds this")
     options = parser.parse_args()
-    lines = []
-    for row in results.read():
-        fitted = row["model"] in FITTED
-        if row["operator"] in OPERATORS and (options.all or fitted == options.fitted):
-            line = Line(row)
-            if len(line.times) > 1:
-                lines.append(line)
-    searched = searches() if options.all or options.fitted else []
-    lines += searched
+    lines = [one for one in tabled() if options.all or (one.row["model"] in FITTED) == options.fitted]
+    searches = searched() if options.all or options.fitted else []
+    lines += searches
     if options.lines:
         for line in sorted(lines, key=lambda one: -one.regret):
             print(line)
@@ -266,8 +279,8 @@ def main() -> int:
                 print(f"      {name:16} {us:7.1f} {guess:7.1f}")
     print(f"{'':34} lines, problems, strategies; regret: mean, worst; correlation; error (median)")
     print(summary("all", lines))
-    if searched:
-        print(summary("searches", searched))
+    if searches:
+        print(summary("searches", searches))
     for operator in OPERATORS:
         for ranks in ("2", "4", "8"):
             some = [one for one in lines if one.row["operator"] == operator and one.row["ranks"] == ranks]

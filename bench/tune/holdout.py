@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import estimate
+import fit
 import results
-from syncopate import _syncopate
 
 ROOT = Path(__file__).resolve().parents[2]
 FITTED = (
@@ -76,19 +76,9 @@ class Machines:
                 if len(points) > 1:
                     machine["tables"][table]["points"] = points
 
-    def write(self, factors: dict[str, float]) -> None:
+    def write(self, factors: fit.Factors) -> None:
         for ranks, machine in self.files.items():
-            made = json.loads(json.dumps(machine))
-            for name, factor in factors.items():
-                if name in TABLES:
-                    table = made["tables"][name]
-                    table["points"] = [[x, y * factor] for x, y in table["points"]]
-                elif name in ("beside_sums",):  # of what is more than 1
-                    value = made["figures"][name]["value"]
-                    made["figures"][name]["value"] = 1 + (value - 1) * factor
-                else:
-                    made["figures"][name]["value"] *= factor
-            self.path(ranks).write_text(json.dumps(made))
+            self.path(ranks).write_text(json.dumps(fit.scaled(machine, factors)))
 
     def path(self, ranks: int) -> Path:
         return self.folder / f"h{ranks}.json"
@@ -109,48 +99,23 @@ def curve(rows: Sequence[dict[str, str]], operator: str, ranks: int) -> list[lis
     return [[mib, statistics.median(times)] for mib, times in sorted(by_size.items())]
 
 
-class Line(estimate.Line):
-    """A line whose strategies can be estimated again on other machines."""
-
-    def __init__(self, row: dict[str, str]) -> None:
-        super().__init__(row)
-        self.strategies = {
-            name: {"placement": "unfused"}
-            if name == "unfused"
-            else estimate.strategy_of(name, row["operator"])
-            for name in self.times
-        }
-
-    def again(self, machines: Machines) -> None:
-        on = machines.of(int(self.row["ranks"]))
-        for name, strategy in self.strategies.items():
-            made = _syncopate.tune.estimate(self.problem, json.dumps(strategy), on)
-            self.times[name] = (self.times[name][0], made["us"])
-
-
-def loss(lines: Sequence[Line], machines: Machines, factors: dict[str, float]) -> float:
+def loss(lines: Sequence[estimate.Line], machines: Machines, factors: fit.Factors) -> float:
     machines.write(factors)
     errors = []
     for line in lines:
-        line.again(machines)
+        line.again(machines.of(int(line.row["ranks"])))
         errors += [abs(math.log(guess / us)) for us, guess in line.times.values()]
     return statistics.mean(errors)
 
 
-def fit(lines: Sequence[Line], machines: Machines, seed: int) -> tuple[dict[str, float], float, float]:
+def fitted(lines: Sequence[estimate.Line], machines: Machines, seed: int) -> tuple[fit.Factors, float, float]:
     """Factors, and the loss before and after."""
     chance = random.Random(seed)
-    factors = {name: chance.uniform(0.7, 1.4) for name in (*FITTED, *TABLES)}
+    start = {name: chance.uniform(0.7, 1.4) for name in (*FITTED, *TABLES)}
     some = chance.sample(list(lines), min(MOST_LINES, len(lines)))
-    begin = least = loss(some, machines, factors)
-    for step in STEPS:
-        for name in factors:
-            for factor in (step, 1 / step):
-                changed = factors | {name: factors[name] * factor}
-                now = loss(some, machines, changed)
-                if now < least:
-                    least, factors = now, changed
-    return factors, begin, least
+    begin = loss(some, machines, start)
+    factors, end = fit.descend(lambda factors: loss(some, machines, factors), start, STEPS)
+    return factors, begin, end
 
 
 def main() -> int:
@@ -158,20 +123,20 @@ def main() -> int:
     parser.add_argument("--families", default="")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    rows = [row for row in results.read() if row["operator"] in estimate.OPERATORS]
-    lines = [line for line in map(Line, rows) if len(line.times) > 1]
+    rows = [row for row in results.read() if row["gpu"] == "H200"]
+    lines = [line for line in estimate.tabled() if line.row["gpu"] == "H200"]
     families = sorted({line.row["model"] for line in lines})
     chosen = options.families.split(",") if options.families else families
-    predicted: list[Line] = []
+    predicted: list[estimate.Line] = []
     with tempfile.TemporaryDirectory() as folder:
         for family in chosen:
             others = [line for line in lines if line.row["model"] != family]
             machines = Machines(Path(folder), [row for row in rows if row["model"] != family])
-            factors, begin, end = fit(others, machines, options.seed)
+            factors, begin, end = fitted(others, machines, options.seed)
             machines.write(factors)
             held = [line for line in lines if line.row["model"] == family]
             for line in held:
-                line.again(machines)
+                line.again(machines.of(int(line.row["ranks"])))
             predicted += held
             print(f"# {family}: error {begin:.3f} -> {end:.3f} on the others", file=sys.stderr, flush=True)
             print(estimate.summary(f"{family} held out", held), flush=True)

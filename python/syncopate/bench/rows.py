@@ -13,12 +13,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .. import _syncopate
-from ..strategy import Strategy
+from ..strategy import Strategy, to_json
 from .case import CASES, Case, on_gpu, synchronize
 from .fp8 import of_fp8
 from .measure import Candidate, measure
@@ -178,7 +179,7 @@ def run_shape(
             bound = bound_of(op, times["cublas"]["hidden_us"], topology_of(case.size))
             entry["bound_us"] = bound
             entry["bound"] = times["ours"]["hidden_us"] / bound
-        entry["strategy"] = name_of(op.strategy)
+        entry["strategy"] = said(op.strategy)
     finally:
         case.close()
     if case.left_out:
@@ -201,15 +202,7 @@ def measured(case: Any, candidates: list[Candidate], peers: Sequence[Peer], roun
     return {"rows": times, "speed": speed, "best": best, "vs_best": speed[best]}
 
 
-def name_of(strategy: Strategy) -> str:
-    """What differs from a strategy that leaves all open."""
-    usual = Strategy()
-    changed = {f.name: getattr(strategy, f.name) for f in dataclasses.fields(strategy)}
-    said = {name: value for name, value in changed.items() if value != getattr(usual, name)}
-    tiles = said.pop("tilings", ())
-    parts = [f"{t.block_m}x{t.block_n}x{t.block_k}" for t in tiles[:1]]
-    for name, value in said.items():
-        if dataclasses.is_dataclass(value):
-            value = "x".join(map(str, dataclasses.astuple(value)[:2])).replace(" ", "")
-        parts.append(f"{name}={value}")
-    return " ".join(parts)
+def said(strategy: Strategy) -> dict[str, Any]:
+    """Its members as JSON (tune/strategy.hpp), less those of a strategy that leaves all open."""
+    usual = json.loads(to_json(Strategy()))
+    return {name: value for name, value in json.loads(to_json(strategy)).items() if usual.get(name) != value}
