@@ -128,6 +128,9 @@ def main() -> int:
     parser.add_argument("--since", default="", help="lines of that date and later; searches always")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
+    known = sorted(file.stem for file in MACHINES.glob("*.json"))
+    if options.machine not in known:
+        parser.error(f"{options.machine}: expected one of {', '.join(known)}")
     machine = json.loads((MACHINES / f"{options.machine}.json").read_text())
     names = options.figures.split(",")
     unknown = [name for name in names if name not in {**machine["figures"], **machine["tables"]}]
