@@ -26,14 +26,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 
 import results  # noqa: E402
 from syncopate import _syncopate  # noqa: E402
+from syncopate.bench.table import SHORT, unpacked  # noqa: E402
 
 FITTED = ("8B", "405B")
+#: Operators around one product, by their names in the table.
 OPERATORS = {
-    "ag_gemm": "all_gather_matmul",
-    "gemm_rs": "matmul_reduce_scatter",
-    "gemm_ar": "matmul_all_reduce",
-    "a2a_gemm": "all_to_all_matmul",
-    "gemm_a2a": "matmul_all_to_all",
+    SHORT[name]: name
+    for name in (
+        "all_gather_matmul",
+        "matmul_reduce_scatter",
+        "matmul_all_reduce",
+        "all_to_all_matmul",
+        "matmul_all_to_all",
+    )
 }
 WIDE = {"block_m": 128, "block_n": 256, "block_k": 64, "stages": 4}
 NARROW = {"block_m": 128, "block_n": 128, "block_k": 64, "stages": 6}
@@ -122,11 +127,6 @@ def strategy_of(name: str, operator: str) -> Json | None:
     if made is not None and operator in ("ag_gemm", "a2a_gemm"):
         made["chunking"] = {}
     return made
-
-
-def unpacked(text: str) -> dict[str, float]:
-    """NAME=µs, with spaces between them. A name may hold "=", but no space."""
-    return {name: float(us) for name, _, us in (item.rpartition("=") for item in text.split())}
 
 
 class Line:
@@ -218,7 +218,7 @@ def searched() -> list[Line]:
                 "ranks": str(result["ranks"]),
                 "model": f"{row['N']}x{row['K']}",
             }
-            row["operator"] = next(short for short, name in OPERATORS.items() if name == operator)
+            row["operator"] = SHORT[operator]
             row |= {"gpu": result["device"].removeprefix("NVIDIA "), "date": "", "run": "search"}
             trials = [one for one in result["trials"] if one["rounds"] > 0 and not one["refused"]]
             lines.append(Line(row, [(one["name"], one["us"], one["strategy"]) for one in trials]))
