@@ -17,9 +17,8 @@ namespace syncopate::tune {
 /// What a store of measured strategies answers.
 struct Stored {
     Strategy strategy;
-    double us = 0;  ///< as it was measured
-    std::string
-        note;  ///< where it comes from, for people: "tuned 2026-11-23", "tuned 2026-11-23 for 4096 rows"
+    double us = 0;          ///< as it was measured
+    std::string note;       ///< where it comes from, for people: "tuned 2026-11-23 for 4096 rows"
     double usual_us = 0;    ///< of what is taken where nothing is stored, in the same search; 0: not known
     std::int64_t rows = 0;  ///< so many it was measured with; 0: with the problem's own
 };
