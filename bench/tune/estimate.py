@@ -7,8 +7,8 @@ measured (tuning_*.json, as `syncopate tune --export` writes them), with no GPU.
 
 A problem here is one line of the table, or one search: strategies measured in one run, one after another. Its *regret* is the
 time of the strategy that the estimate puts first over the fastest one's, of three or more strategies; its *correlation* is
-Spearman's, of the estimated and measured times of four or more. The figures of share/machines were set by lines of the models 8B and 405B (FITTED) and
-by all searches; the other models' lines are the test.
+Spearman's, of the estimated and measured times of four or more. The figures of share/machines were set by lines of the models
+8B and 405B (FITTED), by all searches, and by lines that name their strategy (fit.py); the other lines are the test.
 """
 
 from __future__ import annotations
@@ -197,6 +197,11 @@ def measured_in(row: dict[str, str]) -> Iterator[tuple[str, float, Json]]:
             yield name, us, strategy
 
 
+def sets_figures(row: dict[str, str]) -> bool:
+    """Whether figures were set by a line: fit.py takes all that name their strategy."""
+    return row["model"] in FITTED or bool(row["strategy"])
+
+
 def tabled() -> list[Line]:
     """The lines of measured.csv in which two strategies or more can be compared."""
     rows = [
@@ -266,7 +271,7 @@ def main() -> int:
     parser.add_argument("--fitted", action="store_true", help="only lines that the figures were set by")
     parser.add_argument("--rows", default="", help="print all strategies of lines whose text holds this")
     options = parser.parse_args()
-    lines = [one for one in tabled() if options.all or (one.row["model"] in FITTED) == options.fitted]
+    lines = [one for one in tabled() if options.all or sets_figures(one.row) == options.fitted]
     searches = searched() if options.all or options.fitted else []
     lines += searches
     if options.lines:

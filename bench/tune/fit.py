@@ -30,7 +30,7 @@ FIGURES = (
     "read_gbps read_us pulled_us pulled_last_gbps copied_part_us engine_us engine_walk_us engine_ldst engine_sum_ldst part_us "
     "last_us after_us after_gbps engine_sum_gbps"
 ).split()
-FROM_ONE = ("beside_sums", "beside_copies", "mixed_narrow")  # of these, what is more than 1
+FROM_ONE = ("beside_sums",)  # of these, what is more than 1
 STEPS = (1.3, 1.12, 1.05, 1.03)
 MOST = 3.0  # factor on a figure
 PULL = 8e-4

@@ -71,11 +71,13 @@ bool carries_over(const Problem& problem, const Machine& machine, const Stored& 
                            estimate_objection(problem).empty();
     if (stored.rows == 0 || stored.us <= 0 || stored.usual_us <= 0 || !estimated) return true;
     const Problem measured = problem.with_rows(stored.rows);
-    const Strategy winner = complete(measured, machine, stored.strategy, options);
-    const double off = stored.us / estimate(measured, machine, winner).us;
-    const double usual_off = stored.usual_us / choose(measured, machine, nullptr, options).us;
-    return estimate(problem, machine, strategy).us * off <=
-           choose(problem, machine, nullptr, options).us * usual_off;
+    const auto us = [&](const Problem& of, const Strategy& taken) { return estimate(of, machine, taken).us; };
+    const auto usual_us = [&](const Problem& of) {
+        return us(of, choose(of, machine, nullptr, options).strategy);
+    };
+    const double off = stored.us / us(measured, complete(measured, machine, stored.strategy, options));
+    const double usual_off = stored.usual_us / usual_us(measured);
+    return us(problem, strategy) * off <= usual_us(problem) * usual_off;
 }
 
 }  // namespace

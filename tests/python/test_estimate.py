@@ -44,14 +44,14 @@ def test_a_machine_file_is_written_as_it_is_laid_out(file):
 
 def test_a_figure_that_is_off_is_found_again():
     known = json.loads((ROOT / "share" / "machines" / "h200x4.json").read_text())
-    wrong = fit.scaled(known, {"sum_us": 1.3, "engine_sum_gbps": 0.8, "mixed_narrow": 2})
-    right = {"sum_us": 1 / 1.3, "engine_sum_gbps": 1 / 0.8, "mixed_narrow": 0.5}
+    wrong = fit.scaled(known, {"sum_us": 1.3, "engine_sum_gbps": 0.8, "beside_sums": 2})
+    right = {"sum_us": 1 / 1.3, "engine_sum_gbps": 1 / 0.8, "beside_sums": 0.5}
 
     def loss(factors):
         made = fit.scaled(wrong, factors)
         return sum(
             abs(math.log(made["figures"][name]["value"] / known["figures"][name]["value"]))
-            for name in ("sum_us", "mixed_narrow")
+            for name in ("sum_us", "beside_sums")
         ) + abs(
             math.log(
                 made["tables"]["engine_sum_gbps"]["points"][0][1]
