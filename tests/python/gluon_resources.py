@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(__file__).with_suffix(".csv")
-FIELDS = ("kernel", "registers", "spilled_bytes", "stack_bytes", "shared_bytes")
+FIELDS = ("kernel", "registers", "spilled_bytes", "stack_bytes", "shared_bytes", "address_loops")
 sys.path[:0] = [str(ROOT / "python")]
 
 import torch  # noqa: E402
@@ -215,10 +215,13 @@ def compile_attention(d, options):
 
 
 def resources(binary) -> dict[str, int]:
+    """`address_loops`: where the assembler does not see that an address is the same in a whole warp, it asks for it in a loop,
+    which a loader has no time for: a product by tiles of 128x128 then takes a fifth longer. What decides is not in our
+    hands but for the order of the partitions, so it has to be looked at."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary.asm["cubin"])
         file.flush()
-        command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name]
+        command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", "--dump-sass", file.name]
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = dict(re.findall(r"\b(REG|STACK|LOCAL):(\d+)", printed))
     return {
@@ -226,6 +229,7 @@ def resources(binary) -> dict[str, int]:
         "spilled_bytes": int(found["LOCAL"]),
         "stack_bytes": int(found["STACK"]),
         "shared_bytes": int(binary.metadata.shared),
+        "address_loops": len(re.findall(r"\bBRA\.U\.ANY\b", printed)),
     }
 
 

@@ -1,12 +1,13 @@
 """The library's GEMM for Hopper, in Gluon: c = act(a @ b + bias), alone or following a schedule (a stated kernel).
 
-One block has up to five partitions, each of which walks the same slots:
+One block has up to six partitions, each of which walks the same slots:
 
-    loader (1 warp)      awaits the slot, then fills a ring of STAGES pairs (rows of a, block of b) by TMA
+    waiter (1 warp)      awaits slots and phases, ahead of the loader; only where the kernel follows a schedule
+    loader (1 warp)      fills a ring of STAGES pairs (rows of a, block of b) by TMA, as the waiter tells it
     consumer (4 warps)   64 rows of the tile each: wgmma from the ring, epilogue in registers, rows into shared memory
     storer (1 warp)      stores the tile by TMA (here or at a peer), posts it, and ends the program
 
-Waits stand in the loader: consumers go on from the ring while it polls. Posts stand in the storer: consumers start the
+Waits stand in the waiter: the loader and the consumers go on with what has come while it polls. Posts stand in the storer: consumers start the
 next tile while the stores complete. With SPLIT_K > 1 as many blocks share a tile: each adds up an even share of K and
 writes fp32 partial sums; the block that is last adds all of them in the order of K, so that the bits do not depend on
 who that is, and finishes the tile. Nobody waits for another block.
@@ -40,6 +41,7 @@ from .gluon_matmul_consumer import consumer
 from .gluon_matmul_loader import loader
 from .gluon_matmul_storer import storer
 from .gluon_matmul_tiles import Call
+from .gluon_matmul_waiter import AHEAD, waiter
 
 
 @gluon.jit(do_not_specialize=["M", "N", "K"])
@@ -98,6 +100,8 @@ def gluon_matmul(
     BEHIND: gl.constexpr = (64 - BLOCK_M) // ROWS if BLOCK_M < 64 else 0
     gl.static_assert(PARTS == 1 or SCALES != "block")
     C_BLOCK: gl.constexpr = [64, SLAB if SLAB > 0 else BLOCK_N]
+    WARPS: gl.constexpr = [4] * (CONSUMERS - 1) + [1] * (3 if FUSED else 2)
+    REGISTERS: gl.constexpr = [232 if CONSUMERS == 2 else 152] * (CONSUMERS - 1) + [40] * (3 if FUSED else 2)
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
     call = Call(
         a_desc=a_desc,
@@ -165,6 +169,9 @@ def gluon_matmul(
         verdict_ready=gl.allocate_shared_memory(gl.int64, [1], BARRIER),
         arrived=gl.allocate_shared_memory(gl.int64, [1], BARRIER),
         summed=gl.allocate_shared_memory(gl.int64, [1], BARRIER),
+        words=gl.allocate_shared_memory(gl.int32, [AHEAD, 128], gl.SwizzledSharedLayout(1, 1, 1, [0])),
+        over=gl.allocate_shared_memory(gl.int64, [AHEAD, 1], BARRIER),
+        told=gl.allocate_shared_memory(gl.int64, [AHEAD, 1], BARRIER),
     )
     if FUSED:
         sy_prefetch(sy_schedule, sy_control, gl.program_id(0) // SPLIT_K)
@@ -173,27 +180,40 @@ def gluon_matmul(
         mbarrier.init(call.empty.index(stage), count=CONSUMERS)
     mbarrier.init(call.stored, count=1)
     mbarrier.init(call.ready, count=CONSUMERS)
-    mbarrier.init(call.parts_ready, count=CONSUMERS)
-    mbarrier.init(call.verdict_ready, count=1)
-    mbarrier.init(call.arrived, count=1)
-    mbarrier.init(call.summed, count=CONSUMERS)
-    if CONSUMERS == 3:
+    if SPLIT_K > 1:
+        mbarrier.init(call.parts_ready, count=CONSUMERS)
+        mbarrier.init(call.verdict_ready, count=1)
+    if call.ADDS > 0 or call.TELLS:
+        mbarrier.init(call.arrived, count=1)
+        mbarrier.init(call.summed, count=CONSUMERS)
+    if FUSED:
+        for place in gl.static_range(AHEAD):
+            mbarrier.init(call.over.index(place), count=1)
+            mbarrier.init(call.told.index(place), count=1)
+    if FUSED:
+        # The waiter in front of the loader: behind the storer the assembler puts loops around the loads' addresses
+        # (tests/python/gluon_resources.py, address_loops).
         gl.warp_specialize(
             [
-                (consumer, (0, call)),
-                (consumer, (1, call)),
                 (consumer, (2, call)),
+                (consumer, (1, call)),
+                (consumer, (0, call)),
+                (waiter, (call,)),
                 (loader, (call,)),
                 (storer, (call,)),
-            ],
-            [4, 4, 1, 1],
-            [152, 152, 40, 40],
-        )
-    elif CONSUMERS == 2:
-        gl.warp_specialize(
-            [(consumer, (0, call)), (consumer, (1, call)), (loader, (call,)), (storer, (call,))],
-            [4, 1, 1],
-            [232, 40, 40],
+            ][3 - CONSUMERS :],
+            WARPS,
+            REGISTERS,
         )
     else:
-        gl.warp_specialize([(consumer, (0, call)), (loader, (call,)), (storer, (call,))], [1, 1], [40, 40])
+        gl.warp_specialize(
+            [
+                (consumer, (2, call)),
+                (consumer, (1, call)),
+                (consumer, (0, call)),
+                (loader, (call,)),
+                (storer, (call,)),
+            ][3 - CONSUMERS :],
+            WARPS,
+            REGISTERS,
+        )

@@ -1,20 +1,18 @@
-"""The loader of kernels.gluon_matmul: it awaits slots and fills the ring of blocks of a and b by TMA."""
+"""The loader of kernels.gluon_matmul: it fills the ring of blocks of a and b by TMA, when the waiter says that they are there."""
 
 import triton.experimental.gluon.language as gl
 from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
 from ..gluon import (
-    sy_await,
     sy_await_kernel_before,
-    sy_await_phase,
     sy_await_sum,
     sy_call,
     sy_load_row,
     sy_loaded,
-    sy_num_phases,
     sy_reads_own,
 )
+from .gluon_matmul_waiter import awaited, bounds
 
 
 @gluon.jit
@@ -92,14 +90,13 @@ def loader(call):
         sy_await_kernel_before()
     if call.ADDS > 0:
         number = sy_call(call.sy_control)
+    told = 0
     for turn in range(begin_turn, end_turn, step):
         slot = call.slot(turn)
+        tile = call.tile(slot)
+        phases = 0
         if call.FUSED:
-            tile = sy_await(call.sy_schedule, call.sy_control, slot)
-            phases = sy_num_phases(call.sy_schedule, slot)
-        else:
-            tile = call.tile(slot)
-            phases = 0
+            phases, told = awaited(call, told)
         row = tile // num_n * call.BLOCK_M
         boxes = _boxes_of(call, row)
         if call.FETCHED:
@@ -109,18 +106,16 @@ def loader(call):
             own = sy_reads_own(call.sy_schedule, slot)
         column = tile % num_n * call.BLOCK_N
         covered = k_begin
-        for phase in range(gl.maximum(phases, 1)):
+        for _ in range(gl.maximum(phases, 1)):
             begin = k_begin
             end = k_end
             if call.FUSED:
-                # When this program's share is loaded others may end the call, whose number a wait asks for.
                 if phases > 0 and covered >= k_end:
                     begin = k_end
                 elif phases > 0:
-                    begin, end = sy_await_phase(call.sy_schedule, call.sy_control, slot, phase)
+                    word, told = awaited(call, told)
+                    begin, end = bounds(word)
                     covered = end
-                    begin = gl.maximum(begin, k_begin)
-                    end = gl.minimum(end, k_end)
             for k in range(begin, end):
                 mbarrier.wait(call.empty.index(stage), parity)
                 loaded = False

@@ -70,6 +70,7 @@ class Call:
     b_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * NUM_B, …]
     c_tile: gl.shared_memory_descriptor  # [CONSUMERS, 64, BLOCK_N], or [CONSUMERS * BLOCK_N / SLAB, 64, SLAB]
     verdict: gl.shared_memory_descriptor  # of a split K: whether this block finishes the tile
+    words: gl.shared_memory_descriptor  # [AHEAD], of the waiter for the loader
     # mbarriers.
     full: gl.shared_memory_descriptor  # [STAGES], for the consumers: a place of the ring is filled
     empty: gl.shared_memory_descriptor  # [STAGES], for the loader: it is read
@@ -79,6 +80,8 @@ class Call:
     verdict_ready: gl.shared_memory_descriptor  # for the consumers
     arrived: gl.shared_memory_descriptor  # for the consumers: the summands; TELLS, for the storer: the number
     summed: gl.shared_memory_descriptor  # for the storer: it is added up
+    over: gl.shared_memory_descriptor  # [AHEAD], for the loader: a wait is over, and its word is there
+    told: gl.shared_memory_descriptor  # [AHEAD], for the waiter: the word is read
 
     @gluon.constexpr_function
     def __init__(self, **values):
