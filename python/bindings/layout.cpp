@@ -49,6 +49,7 @@ void bind_layout(nb::module_& module) {
     layout.attr("HEAD_START") = table::head_start;
     layout.attr("SUM_WAITS") = table::sum_waits;
     layout.attr("SUM_ELEMENTS") = table::sum_elements;
+    layout.attr("SUM_SUMMANDS") = table::sum_summands;
     layout.attr("SUM_PLACES") = table::sum_places;
     layout.attr("FIRST_SLOT") = table::first_slot;
     layout.attr("PAIR_WORDS") = table::pair_words;

@@ -206,8 +206,12 @@ class Prepared:
         packed = self._alone.get(key)
         if packed is None:
             arguments = full()
-            packed = self._alone[key] = (*self._pack(self.stages[0], arguments), arguments)  # kept alive
-        kernel, grid, numbers, _ = packed
+            packed = self._alone[key] = (
+                *self._pack(self.stages[0], arguments),
+                arguments,
+                full,
+            )  # kept alive
+        kernel, grid, numbers, *_ = packed
         kernel.launch(grid, jit.current_stream(), numbers)
 
     def close(self) -> None:

@@ -44,8 +44,9 @@ REGISTERS, WATCH_REGISTERS = (
 ALIGN_CYCLES = 4_000_000  # of a GPU that sleeps: some 2 ms, longer than enqueueing two calls takes
 
 
-def without_signals(table: Any) -> Any:
-    """A copy of a schedule table (torch int32) by which no tile waits and nothing is posted; tiles still count."""
+def without_signals(table: Any, moved: int = 0) -> Any:
+    """A copy of a schedule table (torch int32) by which no tile waits and nothing is posted; tiles still count. `moved`: bytes
+    from the op's control block to the one that they count in; what programs sum is found by its distance from that."""
     words = table.tolist()
     words[layout.NUM_KERNEL_POSTS] = 0
     for slot in range(words[layout.NUM_SLOTS]):
@@ -56,11 +57,19 @@ def without_signals(table: Any) -> Any:
             words[record + layout.MADE_POSTS + 1] = words[record + layout.MADE_POSTS]
         for phase in phases_of(words, at):
             words[phase + layout.PHASE_WAITS + 1] = words[phase + layout.PHASE_WAITS]
-    if words[layout.SUM]:
-        waits = words[layout.SUM] + layout.SUM_WAITS
-        words[waits + 1] = words[waits]
+    sum_at = words[layout.SUM]
+    if sum_at:
+        words[sum_at + layout.SUM_WAITS + 1] = words[sum_at + layout.SUM_WAITS]
         words[layout.OTHER] = 0  # calls of odd numbers, too, go by this one
-    return table.new_tensor(words)
+    made = table.new_tensor(words)
+    if sum_at:
+        import torch
+
+        places, words_each = sum_at + layout.SUM_PLACES, 2  # of 64 bits
+        summands = words[sum_at + layout.SUM_SUMMANDS]
+        distances = made[places : places + words_each * summands].view(torch.int64)
+        distances -= moved
+    return made
 
 
 def phases_of(words: Sequence[int], record: int) -> range:

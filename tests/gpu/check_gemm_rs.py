@@ -263,6 +263,12 @@ def check_kernel_sums(operator: type, m: int, n: int, k: int, dtype: torch.dtype
     total = summed(op, x, w)
     mine = total if operator is ops.MatmulAllReduce else total[tagged.first : tagged.first + tagged.rows]
     expect(torch.equal(op(x, w), mine), f"{what}: other bits than the unmodified kernel's, summed")
+    out = torch.full((op.out_rows, n), float("nan"), device="cuda", dtype=dtype)
+    for _ in range(2):  # nobody waits: what the second one sums all ranks have sent in the first
+        op.run_local(x, w, out=out)
+        torch.cuda.synchronize()
+        dist.barrier()
+    expect(torch.equal(out, mine), f"{what}: other bits without the waits")
     op.close()
 
 

@@ -15,7 +15,17 @@ from conftest import HUNG
 pytest.importorskip("triton")
 
 from syncopate import trace_clock  # noqa: E402
-from syncopate.trace import Arrival, Made, Send, TileRun, Trace, assemble, write  # noqa: E402
+from syncopate._syncopate import layout  # noqa: E402
+from syncopate.trace import (  # noqa: E402
+    Arrival,
+    Made,
+    Send,
+    TileRun,
+    Trace,
+    assemble,
+    without_signals,
+    write,
+)
 from syncopate.trace_model import on_clock  # noqa: E402
 from syncopate.trace_perfetto import to_perfetto  # noqa: E402
 from syncopate.trace_picture import PLAIN, colour_of, draw, spans_of, tile_colours  # noqa: E402
@@ -260,3 +270,22 @@ def test_no_file_is_left_half_written(tmp_path):
     with pytest.raises(OSError):
         write(two_ranks(), tmp_path / "no" / "trace.json")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_without_signals_finds_what_is_summed_from_another_control_block():
+    """A place is named by its distance from the control block: it stays where it is."""
+    torch = pytest.importorskip("torch")
+    record, distances = 32, [-(1 << 40), 48, 1 << 33]
+    words = [0] * 64
+    words[layout.SUM], words[layout.OTHER] = record, 1
+    words[record + layout.SUM_WAITS : record + layout.SUM_WAITS + 2] = [50, 56]
+    words[record + layout.SUM_SUMMANDS] = len(distances)
+    table = torch.tensor(words, dtype=torch.int32)
+    places = slice(record + layout.SUM_PLACES, record + layout.SUM_PLACES + 2 * len(distances))
+    table[places].view(torch.int64).copy_(torch.tensor(distances))
+    moved = (1 << 36) + 256
+    made = without_signals(table, moved)
+    assert made[places].view(torch.int64).tolist() == [distance - moved for distance in distances]
+    assert made[record + layout.SUM_WAITS].item() == made[record + layout.SUM_WAITS + 1].item() == 50
+    assert made[layout.OTHER].item() == 0
+    assert table[layout.OTHER].item() == 1, "a copy"

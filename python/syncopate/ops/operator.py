@@ -353,6 +353,8 @@ class Operator:
 
         def full() -> dict[str, Any]:
             arguments = prepared.arguments(0, self._arguments(x, weights, y)[0])
+            if arguments.get("sy_sums") is not None:
+                arguments["sy_sums"] = y.data_ptr()  # the last call's result may be gone
             return arguments | self.alone(prepared)
 
         given = (x, *weights) if out is None else (x, *weights, out)
@@ -360,9 +362,11 @@ class Operator:
 
     def alone(self, prepared: Prepared) -> dict[str, Any]:
         """For run_local: a control block, and a table by which nobody waits and nothing is posted."""
+        control = prepared.op.control_tensor.clone()
+        moved = control.data_ptr() - prepared.op.control_tensor.data_ptr()
         return {
-            "sy_control": prepared.op.control_tensor.clone(),
-            "sy_schedule": trace.without_signals(prepared.op.table_tensor),
+            "sy_control": control,
+            "sy_schedule": trace.without_signals(prepared.op.table_tensor, moved),
         }
 
     def held_bytes(self) -> int:
