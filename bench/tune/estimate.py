@@ -190,16 +190,19 @@ def measured_in(row: dict[str, str]) -> Iterator[tuple[str, float, Json]]:
     if row["unfused"]:  # today's pair of an all-reduce takes torch's two-shot
         pair = min(float(row[name]) for name in ("unfused", "two_shot") if row[name])
         yield "unfused", pair, {"placement": "unfused"}
-    if row["strategy"]:
-        yield "ours", float(row["ours"]), json.loads(row["strategy"])
+    named = json.loads(row["strategies"] or "{}")
+    if "ours" in named:
+        yield "ours", float(row["ours"]), named["ours"]
     for name, us in unpacked(row["other"]).items():
-        if (strategy := strategy_of(name, row["operator"])) is not None:
+        if name in named:
+            yield name, us, named[name]
+        elif (strategy := strategy_of(name, row["operator"])) is not None:
             yield name, us, strategy
 
 
 def sets_figures(row: dict[str, str]) -> bool:
     """Whether figures were set by a line: fit.py takes all that name their strategy."""
-    return row["model"] in FITTED or bool(row["strategy"])
+    return row["model"] in FITTED or bool(row["strategies"])
 
 
 def tabled() -> list[Line]:

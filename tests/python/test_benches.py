@@ -54,8 +54,9 @@ def test_bench_measures_its_rows_and_names_what_it_leaves_out(operator, vary, mo
     (line,) = list(DictReader(csv.open()))
     assert float(line["ours"]) == pytest.approx(rows["ours"], abs=0.06)
     assert f"{vary}=" in line["other"]
-    assert json.loads(line["strategy"]) == entry["strategy"]
-    assert entry["strategy"]["tiles"], "a strategy that can be taken again"
+    assert json.loads(line["strategies"]) == entry["strategies"]
+    assert set(entry["strategies"]) == {"ours", vary}
+    assert all(strategy["tiles"] for strategy in entry["strategies"].values()), "they can be taken again"
     assert f"| 8B | {entry['M']} |" in page.read_text()
     assert "without alone: there is no compiled kernel on the host" in outcome.out
 

@@ -53,6 +53,7 @@ class Case:
         )
         self.count = max(2, min(6, math.ceil(L2_BYTES / footprint))) if on_gpu() else 2
         self.left_out: dict[str, str] = {}  # row → why it was not measured
+        self.strategies: dict[str, Strategy] = {}  # row → what it runs by, of those that are ours
         self._operators: list[Any] = []
         torch.manual_seed(seed + self.rank)
         self.make_tensors()

@@ -115,6 +115,7 @@ def require_backend(op: Any, backend: str) -> None:
 def rows_of(case: Case, peers: Sequence[Peer], options: argparse.Namespace) -> list[Candidate]:
     usual = case.operators()
     ours = case.ours(usual)
+    case.strategies["ours"] = usual[0].strategy
     case.expect("ours", ours)
     rows = [Candidate("ours", case.graphs(ours), visible=False)]
     if not options.few:
@@ -130,8 +131,9 @@ def rows_of(case: Case, peers: Sequence[Peer], options: argparse.Namespace) -> l
             rows += optional(case, f"{peer.name}_eager", lambda peer=peer: peer.make(case), False)
     for name, values in variations(options.vary):
 
-        def other(values: dict[str, Any] = values) -> Callable[[int], Any]:
+        def other(name: str = name, values: dict[str, Any] = values) -> Callable[[int], Any]:
             made = case.operators(strategy=varied(usual[0].strategy, values))
+            case.strategies[name] = made[0].strategy
             if "backend" in values:
                 require_backend(made[0], values["backend"])
             return case.ours(made)
@@ -179,7 +181,7 @@ def run_shape(
             bound = bound_of(op, times["cublas"]["hidden_us"], topology_of(case.size))
             entry["bound_us"] = bound
             entry["bound"] = times["ours"]["hidden_us"] / bound
-        entry["strategy"] = said(op.strategy)
+        entry["strategies"] = {name: said(case.strategies[name]) for name in times if name in case.strategies}
     finally:
         case.close()
     if case.left_out:

@@ -13,7 +13,8 @@ bench/results/measured.csv.
     ours_elsewhere        with x (or y) in a tensor of the caller, where `ours` has it in the heap
     other                 more rows, NAME=µs, with spaces between them
     visible               rows with the host's time visible, likewise
-    strategy              of `ours`, as JSON (tune/strategy.hpp); what is as in one that leaves all open is left out
+    strategies            of `ours` and of what --vary has named, as JSON: NAME → what tune/strategy.hpp names, less what is
+                          as in a strategy that leaves all open
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ ROWS = [
     "ours_eager",
     "ours_elsewhere",
 ]
-COLUMNS = [*KEYS, *ROWS, "other", "visible", "strategy", "versions"]
+COLUMNS = [*KEYS, *ROWS, "other", "visible", "strategies", "versions"]
 
 #: Operator → its name in the table, and what people call it.
 OPERATORS = {
@@ -93,7 +94,7 @@ def lines_of(report: dict[str, Any], run: str = "", commit: str = "") -> list[di
             "ranks": report.get("ranks", gpus),
             "operator": SHORT[entry["operator"]],
             **{name: entry[name] for name in ("model", "M", "N", "K")},
-            "strategy": json.dumps(entry["strategy"]) if "strategy" in entry else "",
+            "strategies": json.dumps(entry["strategies"]) if "strategies" in entry else "",
             "versions": versions,
         }
         hidden = {name: times["hidden_us"] for name, times in rows.items()}
