@@ -33,6 +33,8 @@ namespace {
 /// slower with than without Syncopate; else the default one, the simplest and the most often measured.
 constexpr double kEqualPair = 1.04;
 constexpr double kEqual = 1.03;
+/// The default by the library's kernel differs from it in nothing else, so that less tells the two apart.
+constexpr double kOtherKernel = 1.02;
 
 /// With tiles whose products are exact, where fp32 ones have to be.
 Strategy exact(const Problem& problem, const Machine& machine, Strategy strategy,
@@ -116,9 +118,11 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     };
     Machine known = machine;
     if (!options.gluon) known.rates.gluon_tflops = 0;  // nothing is to be made for that kernel
+    const Strategy by_gluon = complete(problem, known, {.kernel = ProductKernel::gluon}, options);
     std::vector<Candidate> ranked = rank_candidates(problem, known);
     const Candidate* best = nullptr;
     const Candidate* as_usual = nullptr;
+    const Candidate* as_usual_by_gluon = nullptr;
     const Candidate* pair = nullptr;
     for (Candidate& candidate : ranked) {
         if (candidate.strategy.placement == Placement::apart) {
@@ -129,6 +133,7 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
         if (!candidate.pruned.empty() || !runnable(candidate.strategy)) continue;
         if (best == nullptr || us_of(candidate) < us_of(*best)) best = &candidate;
         if (candidate.strategy == usual) as_usual = &candidate;
+        if (candidate.strategy == by_gluon) as_usual_by_gluon = &candidate;
         if (candidate.strategy.placement == Placement::unfused) pair = &candidate;
     }
     for (const auto& [simpler, equal] : {std::pair{pair, kEqualPair}, std::pair{as_usual, kEqual}}) {
@@ -136,6 +141,9 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
         best = simpler;
         break;
     }
+    if (best != nullptr && best == as_usual && as_usual_by_gluon != nullptr &&
+        us_of(*as_usual_by_gluon) * kOtherKernel <= us_of(*as_usual))
+        best = as_usual_by_gluon;
     if (best == nullptr)
         return {.strategy = usual, .note = "the default: no other is legal", .warning = warning};
     return {.strategy = exact(problem, machine, best->strategy, options),

@@ -127,24 +127,29 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     // Programs that all wait for the engine find its multiprocessors free when they start to work.
     const bool beside = cuda && fuse::is_engine(made.backend) && !after && !made.together;
     if (!made.programs) made.programs = std::max(1, sms - (beside ? *made.engine_blocks : 0));
+    const bool sends = reduces(row->kind) || row->kind == Kind::sends;
     if (made.tiles.empty()) {
-        const bool arrives = made.placement == Placement::fused && !reduces(row->kind) &&
-                             row->kind != Kind::sends && !made.together;
-        const auto quickest = [&](const ProductShape& shape, bool awaits) {
+        const bool fused = made.placement == Placement::fused;
+        const bool arrives = fused && !sends && !made.together;
+        const auto quickest = [&](const ProductShape& shape, ProductPlace place) {
             return made.kernel == ProductKernel::gluon
-                       ? quickest_gluon_tiles(machine, problem.operands(), shape, *made.programs, awaits)
+                       ? quickest_gluon_tiles(machine, problem.operands(), shape, *made.programs, place)
                        : quickest_tiles(machine, problem.dtype, shape, *made.programs, options.exact_fp32);
         };
         for (const ProductShape& shape : shapes) {
-            made.tiles.push_back(quickest(shape, arrives && &shape == &shapes.front()));
+            const bool first = &shape == &shapes.front();
+            const bool last = &shape == &shapes.back();
+            const ProductPlace place = arrives && first         ? ProductPlace::awaits
+                                       : fused && sends && last ? ProductPlace::departs
+                                                                : ProductPlace::apart;
+            made.tiles.push_back(quickest(shape, place));
             const std::int64_t rows = shape.m / problem.ranks;
             if (stores_at_owners(row->kind, made) && rows > 0 && rows % made.tiles.back().block_m != 0)
-                made.tiles.back() = quickest({rows, shape.n, shape.k}, false);
+                made.tiles.back() = quickest({rows, shape.n, shape.k}, ProductPlace::apart);
         }
     } else if (made.tiles.size() == 1 && shapes.size() > 1) {
         made.tiles.resize(shapes.size(), made.tiles.front());
     }
-    const bool sends = reduces(row->kind) || row->kind == Kind::sends;
     if (cuda && sends && problem.ranks > 1 && made.backend == Backend::automatic &&
         made.placement == Placement::fused)
         made = with_departure(problem, machine, row->kind, made);

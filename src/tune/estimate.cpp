@@ -73,7 +73,7 @@ private:
         return std::max(1, programs() / std::max(1, tile_.split_k));
     }
     [[nodiscard]] double compute_us() const {
-        if (!gluon()) return product_us(machine_, problem_.dtype, shape_, tile_, programs());
+        if (!gluon()) return long_call() * product_us(machine_, problem_.dtype, shape_, tile_, programs());
         const double alone =
             gluon_product_us(machine_, problem_.operands(), shape_, tile_, programs()) - rates_.gluon_call_us;
         const std::int64_t each = (grid_.tiles() + at_once() - 1) / at_once();
@@ -85,25 +85,22 @@ private:
     }
     [[nodiscard]] double one_tile_us(std::int32_t width) const {
         if (gluon()) {
-            // The Gluon figures are of products alone. In a call that goes on for long the device's power
-            // limit leaves no kernel more than the rate at which all multiprocessors work.
-            const double flops = 2.0 * tile_.block_m * tile_.block_n * static_cast<double>(shape_.k);
-            const double sustained =
-                flops / tile_.split_k / (rates_.sm_tflops * faster(problem_.dtype) * kFlopsPerUs);
             // Tiles that follow arrivals, or chunks that leave, no longer load the same blocks at once.
             const bool beside =
                 strategy_.placement != Placement::fused || grid_.tiles() <= at_once() || in_turns();
             const auto& us = beside ? gluon_tile_us : gluon_lone_tile_us;
-            return std::max(us(machine_, problem_.operands(), tile_, shape_.k),
-                            sustained + rates_.gluon_tile_us);
+            return us(machine_, problem_.operands(), tile_, shape_.k);
         }
-        return tile_us(machine_, problem_.dtype, tile_, width, shape_.k);
+        return long_call() * tile_us(machine_, problem_.dtype, tile_, width, shape_.k);
+    }
+    [[nodiscard]] double long_call() const {
+        const double us = product_us(machine_, problem_.dtype, shape_, tile_, programs());
+        return us < rates_.long_us ? 1 : rates_.long_plain;
     }
     /// Whether chunks take turns, a tile each (fuse/order.hpp), and have several tiles of rows: neighbours
     /// then load the same blocks at once.
     [[nodiscard]] bool in_turns() const {
-        constexpr std::int32_t kFewRows = 128;  // of a tile
-        return tile_.block_m < kFewRows && parts() == 1 &&
+        return tile_.block_m < kInStepRows && parts() == 1 &&
                (strategy_.one_step || strategy_.kernel_sums ||
                 (strategy_.backend == Backend::tma_inline && !comes_before()));
     }
@@ -138,6 +135,11 @@ private:
     /// How much slower the product is beside transfers of so many µs.
     [[nodiscard]] double slower(double communicate, double compute) const {
         return 1 + (rates_.beside_copies - 1) * std::min(1.0, communicate / std::max(compute, 1e-3));
+    }
+
+    [[nodiscard]] double beside_sums() const {
+        const bool hidden = gluon() && !fuse::is_inline(strategy_.backend);
+        return hidden ? rates_.gluon_beside_sums : rates_.beside_sums;
     }
 
     [[nodiscard]] double library_collective_us() const {
@@ -231,7 +233,7 @@ private:
             beside *= 1 + over(stored_bytes, rates_.store_stall_gbps) / std::max(made.compute, 1e-3);
         if (everywhere && problem_.ranks > 2) {
             // Sums that store at all ranks take multiprocessors from the tiles.
-            beside *= rates_.beside_sums;
+            beside *= beside_sums();
             const double chunk = step_bytes_ / (problem_.ranks - 1) / parts();
             if (chunk <= rates_.summed_store_mib * kMib && parts() > 1 &&
                 strategy_.backend != Backend::copy_engine)
@@ -283,7 +285,7 @@ private:
         const double carried = over(step_bytes_, rates_.tile_store_gbps.at(step_bytes_ / kMib));
         made.communicate = carried;
         double beside = 1 + stall / std::max(made.compute, 1e-3);
-        if (kind_ == Kind::reduces && parts() > 1) beside *= rates_.beside_sums;
+        if (kind_ == Kind::reduces && parts() > 1) beside *= beside_sums();
         if (!reduces()) return whole(made, std::max(made.compute + stall, carried + made.compute / rounds()));
         const double shard = step_bytes_ / (problem_.ranks - 1);
         double us = rates_.sum_us + over((problem_.ranks + 1) * shard / parts(), rates_.sum_gbps);

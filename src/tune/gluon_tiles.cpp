@@ -191,16 +191,17 @@ std::vector<TileConfig> gluon_tile_configs(const Operands& operands, const Produ
 }
 
 TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands, const ProductShape& shape,
-                                std::int32_t programs, bool awaits) {
+                                std::int32_t programs, ProductPlace place) {
     std::vector<TileConfig> configs = gluon_tile_configs(operands, shape, programs);
-    if (!awaits) return quickest_of(configs, machine, operands, shape, programs);
     for (TileConfig& tile : configs) {
-        if (tile.block_m < shape.m) tile.split_k = 1;
+        if (place == ProductPlace::awaits && tile.block_m < shape.m) tile.split_k = 1;
     }
     return *std::ranges::min_element(configs, {}, [&](const TileConfig& tile) {
         auto rank = gluon_rank(machine, operands, shape, tile, programs);
         const std::int64_t rounds = ceil_div(tiles_of(shape, tile), std::max(programs / tile.split_k, 1));
-        if (rounds > 1) {
+        const bool lone =
+            place == ProductPlace::awaits || (place == ProductPlace::departs && tile.block_m >= kInStepRows);
+        if (lone && rounds > 1) {
             const double tile_us = gluon_lone_tile_us(machine, operands, tile, shape.k);
             rank.first =
                 std::max(rank.first, static_cast<double>(rounds) * tile_us + machine.rates.gluon_call_us);

@@ -429,14 +429,26 @@ TEST(Choose, TakesTheBestByTheEstimate) {
 }
 
 TEST(Choose, TakesTheDefaultOfStrategiesThatTheEstimateCannotTellApart) {
-    // Two chunks a shard are better by one per cent, which is less than the estimate's error.
-    const Problem problem = problem_of("all_gather_matmul:M=8192,N=3584,K=8192");
+    // Tiles of one shape are better by one per cent, which is less than the estimate's error.
+    const Problem problem = problem_of("all_gather_matmul:M=4096,N=3584,K=8192");
     const Machine machine = machine_of(8);
     const Choice choice = choose(problem, machine);
     const double best = rank_candidates(problem, machine).front().estimate.us;
     EXPECT_EQ(choice.strategy, complete(problem, machine, {}));
     EXPECT_GT(choice.us, best);
     EXPECT_LE(choice.us, 1.02 * best);
+}
+
+TEST(Choose, TakesTheDefaultByTheLibrarysKernelWhereThatIsQuicker) {
+    const Machine machine = machine_of(4);
+    for (const auto& [rows, kernel] :
+         {std::pair{2048, ProductKernel::plain}, std::pair{8192, ProductKernel::gluon}}) {
+        const Problem problem = problem_of(fmt::format("all_gather_matmul:M={},N=6656,K=16384", rows), 4);
+        EXPECT_EQ(choose(problem, machine).strategy, complete(problem, machine, {.kernel = kernel})) << rows;
+    }
+    const ChooseOptions none{.gluon = false};
+    const Problem problem = problem_of("all_gather_matmul:M=8192,N=6656,K=16384", 4);
+    EXPECT_EQ(choose(problem, machine, nullptr, none).strategy.kernel, ProductKernel::plain);
 }
 
 TEST(Choose, TakesThePairUpToTheEstimatesMeanError) {

@@ -26,6 +26,10 @@ namespace syncopate::tune {
 /// Workspace for partial sums is for so many tiles at most (kernels/gluon_launch.py, MAX_SPLIT_TILES).
 inline constexpr std::int64_t kMostGluonSplitTiles = 1024;
 
+/// Tiles of fewer rows that take turns by chunk (fuse/order.hpp) run beside neighbours, which load the same
+/// blocks at once.
+inline constexpr std::int32_t kInStepRows = 128;
+
 /// Of a block's multiprocessor on Hopper.
 inline constexpr std::int64_t kGluonSharedBytes = 232448;
 
@@ -66,11 +70,19 @@ inline constexpr std::int64_t kGluonSharedBytes = 232448;
                                      const Operands& operands, const ProductShape& shape,
                                      std::int32_t programs);
 
-/// The same of all that are worth a look. `awaits`: rows arrive from other ranks. Then tiles of several
-/// rounds load without neighbours, and K is split only where a tile has all rows: else the programs that
-/// share a tile of late rows are those that the early ones leave, and the split gains nothing.
+/// What the tiles of a product have to do with other ranks.
+enum class ProductPlace : std::uint8_t {
+    apart,    ///< nothing, or their programs run in step whatever it is
+    awaits,   ///< rows arrive
+    departs,  ///< rows leave
+};
+
+/// The same of all that are worth a look. In the order of chunks, tiles of several rounds load without
+/// neighbours: where rows arrive, and tiles of kInStepRows and more where they leave. Where rows arrive, K is
+/// split only where a tile has all rows: else the programs that share a tile of late rows are those that the
+/// early ones leave, and the split gains nothing.
 [[nodiscard]] TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands,
                                               const ProductShape& shape, std::int32_t programs,
-                                              bool awaits = false);
+                                              ProductPlace place = ProductPlace::apart);
 
 }  // namespace syncopate::tune

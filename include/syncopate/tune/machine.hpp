@@ -60,8 +60,11 @@ struct Rates : fuse::Costs {
     double poll_us = 0;
     double phase_us = 0;
     double gluon_phase_us = 0;
+    double long_us = 0;
+    double long_plain = 0;
     double beside_copies = 0;
     double beside_sums = 0;
+    double gluon_beside_sums = 0;
     double sum_gbps = 0;
     double sum_us = 0;
     double store_gbps = 0;
