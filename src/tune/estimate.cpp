@@ -230,7 +230,8 @@ private:
         double beside = slower(made.communicate, made.compute);
         const double stored_bytes = step_bytes_ * strategy_.stored / (problem_.ranks - 1);
         if (strategy_.stored > 0)
-            beside *= 1 + over(stored_bytes, rates_.store_stall_gbps) / std::max(made.compute, 1e-3);
+            beside *= 1 + (1 - 1 / rounds()) * over(stored_bytes, rates_.store_stall_gbps) /
+                              std::max(made.compute, 1e-3);
         if (everywhere && problem_.ranks > 2) {
             // Sums that store at all ranks take multiprocessors from the tiles.
             beside *= beside_sums();
