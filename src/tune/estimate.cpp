@@ -191,8 +191,11 @@ private:
             return whole(made, std::max(0.0, made.communicate - start) + rates_.poll_us + product);
         }
         const double end = play_reads(grid_, played(start + rates_.poll_us, beside), *arriving, shares);
-        return whole(made, std::max({end - start, made.compute,
-                                     weights_us(arriving->size() + 1, made.communicate - start)}));
+        // Slices of all peers' rows come together: only this rank's rows run ahead of them.
+        const bool in_step = extents.size() > 1 && !strategy_.chunking.peer_by_peer;
+        const std::size_t groups = in_step ? 2 : arriving->size() + 1;
+        return whole(made,
+                     std::max({end - start, made.compute, weights_us(groups, made.communicate - start)}));
     }
 
     [[nodiscard]] double uncached_bytes() const {
