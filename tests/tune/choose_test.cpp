@@ -419,6 +419,21 @@ TEST(Estimate, OfBlocksOfTheEngineIsNearWhatTheyTook) {
     }
 }
 
+TEST(Estimate, OfSlicesThatComeSideBySideReadsTheWeightsOnceForAll) {
+    const Machine machine = *find_machine("h100x4");
+    const Problem problem = problem_of("all_gather_matmul:M=1024,N=6656,K=16384", 4);
+    Strategy given{.kernel = ProductKernel::gluon,
+                   .chunking = {.slices = {2240, 4608, 9536}},
+                   .backend = plan::Backend::tma_dedicated,
+                   .engine_blocks = 8};
+    const double side_by_side = estimate(problem, machine, complete(problem, machine, given)).us;
+    EXPECT_NEAR(side_by_side, 376, 0.03 * 376);
+    given.chunking.slices = {4096, 4096, 4096, 4096};
+    given.chunking.peer_by_peer = true;
+    const double one_by_one = estimate(problem, machine, complete(problem, machine, given)).us;
+    EXPECT_NEAR(one_by_one, 409, 0.04 * 409);
+}
+
 TEST(Choose, TakesTheBestByTheEstimate) {
     const Problem problem = problem_of("matmul_all_reduce:M=128,N=8192,K=3584");
     const Machine machine = machine_of(4);
