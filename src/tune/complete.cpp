@@ -51,9 +51,38 @@ Strategy quicker(const Problem& problem, const Machine& machine, Strategy usual,
     return us(other) < us(usual) ? other : usual;
 }
 
+/// The quickest tiles of each product.
+std::vector<TileConfig> quickest_of_each(const Problem& problem, const Machine& machine, const Strategy& made,
+                                         const ChooseOptions& options) {
+    const Kind kind = operator_row(problem.op)->kind;
+    const std::vector<ProductShape> shapes = problem.products();
+    const bool fused = made.placement == Placement::fused;
+    const bool sends = reduces(kind) || kind == Kind::sends;
+    const bool in_turns = made.one_step || made.kernel_sums || made.backend == Backend::tma_inline;
+    const auto quickest = [&](const ProductShape& shape, ProductPlace place) {
+        return made.kernel == ProductKernel::gluon
+                   ? quickest_gluon_tiles(machine, problem.operands(), shape, *made.programs, place)
+                   : quickest_tiles(machine, problem.dtype, shape, *made.programs, options.exact_fp32);
+    };
+    std::vector<TileConfig> tiles;
+    for (const ProductShape& shape : shapes) {
+        ProductPlace place = ProductPlace::apart;
+        if (fused && !sends && !made.together && &shape == &shapes.front()) place = ProductPlace::awaits;
+        if (fused && sends && &shape == &shapes.back())
+            place = in_turns ? ProductPlace::in_turns : ProductPlace::departs;
+        tiles.push_back(quickest(shape, place));
+        const std::int64_t rows = shape.m / problem.ranks;
+        if (stores_at_owners(kind, made) && rows > 0 && rows % tiles.back().block_m != 0)
+            tiles.back() = quickest({rows, shape.n, shape.k}, ProductPlace::apart);
+    }
+    return tiles;
+}
+
 /// How what a product makes leaves a device, where that is open: copied, or stored at its destination tile by
 /// tile; and an all-reduce in how many parts.
-Strategy with_departure(const Problem& problem, const Machine& machine, Kind kind, const Strategy& made) {
+/// `open`: its tiles are, too.
+Strategy with_departure(const Problem& problem, const Machine& machine, Kind kind, const Strategy& made,
+                        const ChooseOptions* open) {
     Strategy best = made;
     if (kind == Kind::reduces && !made.split) {
         for (const std::int32_t split : {2, 4}) {
@@ -65,6 +94,7 @@ Strategy with_departure(const Problem& problem, const Machine& machine, Kind kin
     if (made.stored != 0 || made.pulled != 0 || best.split.value_or(1) > 1) return best;
     Strategy other = made;
     other.backend = Backend::tma_inline;
+    if (open != nullptr) other.tiles = quickest_of_each(problem, machine, other, *open);
     return quicker(problem, machine, best, other);
 }
 
@@ -128,31 +158,15 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     const bool beside = cuda && fuse::is_engine(made.backend) && !after && !made.together;
     if (!made.programs) made.programs = std::max(1, sms - (beside ? *made.engine_blocks : 0));
     const bool sends = reduces(row->kind) || row->kind == Kind::sends;
-    if (made.tiles.empty()) {
-        const bool fused = made.placement == Placement::fused;
-        const bool arrives = fused && !sends && !made.together;
-        const auto quickest = [&](const ProductShape& shape, ProductPlace place) {
-            return made.kernel == ProductKernel::gluon
-                       ? quickest_gluon_tiles(machine, problem.operands(), shape, *made.programs, place)
-                       : quickest_tiles(machine, problem.dtype, shape, *made.programs, options.exact_fp32);
-        };
-        for (const ProductShape& shape : shapes) {
-            const bool first = &shape == &shapes.front();
-            const bool last = &shape == &shapes.back();
-            const ProductPlace place = arrives && first         ? ProductPlace::awaits
-                                       : fused && sends && last ? ProductPlace::departs
-                                                                : ProductPlace::apart;
-            made.tiles.push_back(quickest(shape, place));
-            const std::int64_t rows = shape.m / problem.ranks;
-            if (stores_at_owners(row->kind, made) && rows > 0 && rows % made.tiles.back().block_m != 0)
-                made.tiles.back() = quickest({rows, shape.n, shape.k}, ProductPlace::apart);
-        }
+    const bool open = made.tiles.empty();
+    if (open) {
+        made.tiles = quickest_of_each(problem, machine, made, options);
     } else if (made.tiles.size() == 1 && shapes.size() > 1) {
         made.tiles.resize(shapes.size(), made.tiles.front());
     }
     if (cuda && sends && problem.ranks > 1 && made.backend == Backend::automatic &&
         made.placement == Placement::fused)
-        made = with_departure(problem, machine, row->kind, made);
+        made = with_departure(problem, machine, row->kind, made, open ? &options : nullptr);
     if (!made.split) made.split = 1;
     if (made.placement == Placement::apart) complete_parts(problem, machine, made, options);
     return made;

@@ -200,7 +200,7 @@ TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands
         auto rank = gluon_rank(machine, operands, shape, tile, programs);
         const std::int64_t rounds = ceil_div(tiles_of(shape, tile), std::max(programs / tile.split_k, 1));
         const bool lone =
-            place == ProductPlace::awaits || (place == ProductPlace::departs && tile.block_m >= kInStepRows);
+            place != ProductPlace::apart && (place != ProductPlace::in_turns || tile.block_m >= kInStepRows);
         if (lone && rounds > 1) {
             const double tile_us = gluon_lone_tile_us(machine, operands, tile, shape.k);
             rank.first =

@@ -72,15 +72,16 @@ inline constexpr std::int64_t kGluonSharedBytes = 232448;
 
 /// What the tiles of a product have to do with other ranks.
 enum class ProductPlace : std::uint8_t {
-    apart,    ///< nothing, or their programs run in step whatever it is
-    awaits,   ///< rows arrive
-    departs,  ///< rows leave
+    apart,     ///< nothing
+    awaits,    ///< rows arrive
+    departs,   ///< rows leave
+    in_turns,  ///< the same, a tile of each chunk after the other
 };
 
 /// The same of all that are worth a look. In the order of chunks, tiles of several rounds load without
-/// neighbours: where rows arrive, and tiles of kInStepRows and more where they leave. Where rows arrive, K is
-/// split only where a tile has all rows: else the programs that share a tile of late rows are those that the
-/// early ones leave, and the split gains nothing.
+/// neighbours, but for tiles of fewer than kInStepRows whose chunks take turns. Where rows arrive, K is split
+/// only where a tile has all rows: else the programs that share a tile of late rows are those that the early
+/// ones leave, and the split gains nothing.
 [[nodiscard]] TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands,
                                               const ProductShape& shape, std::int32_t programs,
                                               ProductPlace place = ProductPlace::apart);
