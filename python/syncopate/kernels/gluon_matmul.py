@@ -7,10 +7,10 @@ One block has up to six partitions, each of which walks the same slots:
     consumer (4 warps)   64 rows of the tile each: wgmma from the ring, epilogue in registers, rows into shared memory
     storer (1 warp)      stores the tile by TMA (here or at a peer), posts it, and ends the program
 
-Waits stand in the waiter: the loader and the consumers go on with what has come while it polls. Posts stand in the storer: consumers start the
-next tile while the stores complete. With SPLIT_K > 1 as many blocks share a tile: each adds up an even share of K and
-writes fp32 partial sums; the block that is last adds all of them in the order of K, so that the bits do not depend on
-who that is, and finishes the tile. Nobody waits for another block.
+Waits stand in the waiter: the loader and the consumers go on with what has come while it polls. Posts stand in the
+storer: consumers start the next tile while the stores complete. With SPLIT_K > 1 as many blocks share a tile: each adds
+up an even share of K and writes fp32 partial sums; the block that is last adds all of them in the order of K, so that the
+bits do not depend on who that is, and finishes the tile. Nobody waits for another block.
 
 Rows of a that a has not are not loaded, but for those of a load's own last ones: asking for many of them is slow. What stands
 in their place makes rows that nobody stores.
