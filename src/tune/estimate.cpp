@@ -19,7 +19,6 @@ using fuse::kMib;
 using plan::Backend;
 
 constexpr double kBytesPerUs = 1e3;  // of 1 GB/s
-constexpr double kFlopsPerUs = 1e6;  // of 1 TFLOP/s
 constexpr double kFound = 0.4;       // of the cache: what was read before and is surely still there
 constexpr double kUnknown = 1e12;    // µs: of what cannot be simulated
 

@@ -110,6 +110,7 @@ def loader(call):
             begin = k_begin
             end = k_end
             if call.FUSED:
+                # The waiter hands on no word behind those of this program's share.
                 if phases > 0 and covered >= k_end:
                     begin = k_end
                 elif phases > 0:
