@@ -1,6 +1,7 @@
 #include "syncopate/tune/choose.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -66,7 +67,8 @@ double copy_us(const Problem& problem, const Machine& machine, const Strategy& s
 }
 
 /// Whether the winner of other rows is the better one for the problem's, too. The estimate of both is off by
-/// some factor; that is taken to be the one by which it was off where both were measured.
+/// some factor where both were measured; the further away the rows are, the less of it holds: half of its
+/// logarithm at twice the rows or half of them, a third at four times.
 bool carries_over(const Problem& problem, const Machine& machine, const Stored& stored,
                   const Strategy& strategy, const ChooseOptions& options) {
     const bool estimated = options.device == fuse::Device::cuda && !problem.products().empty() &&
@@ -79,7 +81,9 @@ bool carries_over(const Problem& problem, const Machine& machine, const Stored& 
     };
     const double off = stored.us / us(measured, complete(measured, machine, stored.strategy, options));
     const double usual_off = stored.usual_us / usual_us(measured);
-    return us(problem, strategy) * off <= usual_us(problem) * usual_off;
+    const double times = static_cast<double>(problem.extent("M")) / static_cast<double>(stored.rows);
+    const double holds = 1 / (1 + std::abs(std::log2(times)));
+    return us(problem, strategy) * std::pow(off / usual_off, holds) <= usual_us(problem);
 }
 
 }  // namespace

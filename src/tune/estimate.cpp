@@ -19,8 +19,12 @@ using fuse::kMib;
 using plan::Backend;
 
 constexpr double kBytesPerUs = 1e3;  // of 1 GB/s
-constexpr double kFound = 0.4;       // of the cache: what was read before and is surely still there
-constexpr double kUnknown = 1e12;    // µs: of what cannot be simulated
+/// What was read between, as a share of the cache: so little that all of what was read before is still there,
+/// and so much that none is. From 29 sliced all-gathers of 512 rows of GPT-3 (4 x H100, 2026-11-27).
+constexpr double kAllKept = 0.1;
+constexpr double kAllLost = 0.77;
+constexpr double kFound = 0.4;     // of the cache: what was read before and is surely still there
+constexpr double kUnknown = 1e12;  // µs: of what cannot be simulated
 
 /// One product with what comes before or after it.
 class Part {
@@ -137,8 +141,8 @@ private:
     }
 
     [[nodiscard]] double beside_sums() const {
-        const bool hidden = gluon() && !fuse::is_inline(strategy_.backend);
-        return hidden ? rates_.gluon_beside_sums : rates_.beside_sums;
+        if (!sums_beside(strategy_)) return 1;
+        return gluon() ? rates_.gluon_beside_sums : rates_.beside_sums;
     }
 
     [[nodiscard]] double library_collective_us() const {
@@ -190,11 +194,25 @@ private:
             return whole(made, std::max(0.0, made.communicate - start) + rates_.poll_us + product);
         }
         const double end = play_reads(grid_, played(start + rates_.poll_us, beside), *arriving, shares);
-        // Slices of all peers' rows come together: only this rank's rows run ahead of them.
-        const bool in_step = extents.size() > 1 && !strategy_.chunking.peer_by_peer;
-        const std::size_t groups = in_step ? 2 : arriving->size() + 1;
-        return whole(made,
-                     std::max({end - start, made.compute, weights_us(groups, made.communicate - start)}));
+        return whole(made, std::max({end - start, made.compute,
+                                     weights_us(groups_of(*arriving), made.communicate - start)}));
+    }
+
+    /// Groups of rows that read the weights each for itself: this rank's, and each peer's.
+    [[nodiscard]] double groups_of(const std::vector<Arriving>& arriving) const {
+        const double all = static_cast<double>(arriving.size()) + 1;
+        const bool in_step = arriving.front().slices.size() > 1 && !strategy_.chunking.peer_by_peer;
+        if (!in_step) return all;
+        // Slices of all peers' rows come in turn: this rank's rows run ahead of them, in each round, and they
+        // find what the peer before read as far as the cache still holds it. How far apart they stay is how
+        // far apart their first slices come.
+        const auto first = [](const Arriving& chunk) { return chunk.slices.front(); };
+        const auto [least, most] = std::ranges::minmax(arriving, {}, first);
+        const double others = std::max(1.0, all - 2);
+        const double lag = (first(most) - first(least)) / others;
+        const double read = lag * rates_.again_gbps * kBytesPerUs / (rates_.cache_mib * kMib);
+        const double lost = std::clamp((read - kAllKept) / (kAllLost - kAllKept), 0.0, 1.0);
+        return std::min(all, 2 * rounds() + others * lost);
     }
 
     [[nodiscard]] double uncached_bytes() const {
@@ -204,11 +222,10 @@ private:
     /// µs to read weights that the cache does not hold once for each group of rows that begins at a time of
     /// its own. `lag`: µs by which the others begin later, at the most; where all of them go side by side,
     /// and the cache holds what was read meanwhile, they find it there.
-    [[nodiscard]] double weights_us(std::size_t groups, double lag = kUnknown) const {
+    [[nodiscard]] double weights_us(double groups, double lag = kUnknown) const {
         const bool found = rounds_of_tiles() <= 1 &&
                            lag * rates_.again_gbps * kBytesPerUs <= kFound * rates_.cache_mib * kMib;
-        const auto times =
-            found ? 1.0 : static_cast<double>(std::min(static_cast<std::int64_t>(groups), grid_.rows));
+        const double times = found ? 1 : std::min(groups, static_cast<double>(grid_.rows));
         return over(times * uncached_bytes(), rates_.again_gbps);
     }
 
@@ -238,7 +255,7 @@ private:
             // Sums that store at all ranks take multiprocessors from the tiles.
             beside *= beside_sums();
             const double chunk = step_bytes_ / (problem_.ranks - 1) / parts();
-            if (chunk <= rates_.summed_store_mib * kMib && parts() > 1 &&
+            if (chunk <= rates_.summed_store_mib * kMib && parts() > 1 && sums_beside(strategy_) &&
                 strategy_.backend != Backend::copy_engine)
                 beside += over(step_bytes_ * (parts() - 1) / parts(), rates_.store_gbps) / made.compute;
         }
@@ -257,12 +274,13 @@ private:
     }
 
     /// Groups of rows that a product makes one after another: of each rank's shard its chunks.
-    [[nodiscard]] std::size_t row_groups() const {
+    [[nodiscard]] double row_groups() const {
         const bool by_rows = strategy_.split_axis.value_or(0) == 0;
-        return static_cast<std::size_t>(problem_.ranks) * static_cast<std::size_t>(by_rows ? parts() : 1);
+        return problem_.ranks * (by_rows ? parts() : 1);
     }
 
-    /// When the own chunk of each part is complete, beside `slower`, and then the whole product.
+    /// When the sum of each part may begin, beside `slower`: its own chunk is complete. And then the whole
+    /// product.
     [[nodiscard]] std::vector<double> parts_made(double slower) const {
         const MadeOrder order = made_order(problem_, shape_, strategy_, kind_ == Kind::reduces);
         const std::vector<double> times = play_makes(grid_, played(0, slower), order.chunks);
@@ -271,6 +289,7 @@ private:
             double& part = made[static_cast<std::size_t>(order.part[c])];
             part = std::max(part, times[c]);
         }
+        if (!sums_beside(strategy_)) std::ranges::fill(made, times.back());
         made.push_back(times.back());
         return made;
     }
@@ -351,7 +370,8 @@ private:
     [[nodiscard]] Estimate pulled_by_sums(Estimate made) const {
         made.communicate = over(moved_bytes(), rates_.after_gbps);
         const double us = rates_.pulled_us + over(moved_bytes() / parts(), rates_.read_gbps);
-        const double beside = over(moved_bytes() * (parts() - 1) / parts(), rates_.pulled_slow_gbps);
+        const double read = moved_bytes() * (parts() - 1) / parts();
+        const double beside = sums_beside(strategy_) ? over(read, rates_.pulled_slow_gbps) : 0;
         return whole(made, chained(parts_made(1 + beside / std::max(made.compute, 1e-3)), us));
     }
 

@@ -75,6 +75,7 @@ public:
         bytes_ = shard * static_cast<double>(shape.n) * problem.out_item() / order.parts;
         if (!machine.topology.links.empty())
             link_bytes_per_us_ = machine.topology.links.front().gbps * kBytesPerUs;
+        beside_ = sums_beside(strategy);
         const TileConfig& tile = strategy.tiles.back();
         round_us_ = std::max(round_us_, tile_us(machine, problem.dtype, tile, tile.block_n, shape.k));
     }
@@ -100,7 +101,7 @@ public:
                     sum(sums++, everywhere, timing);
                 } else if (stored_by_sum(sent[op.peer]++)) {
                     timing.lasts_us = 0;
-                } else if (problem_.ranks > 2) {
+                } else if (problem_.ranks > 2 && beside_) {
                     timing.lasts_us =
                         links.copy_engine.push_us + bytes_ / (machine_.rates.crossing_gbps * kBytesPerUs);
                 }
@@ -116,7 +117,14 @@ public:
                 stored = std::max(stored, simulation->ops.front()[i].end_us);
         }
         const double own = made_.back() - made(problem_.ranks - 1, order_.parts - 1);
-        return std::max(latest(*simulation), stored == 0 ? 0 : stored + own + machine_.rates.sum_us);
+        double last = std::max(latest(*simulation), stored == 0 ? 0 : stored + own + machine_.rates.sum_us);
+        if (everywhere && !beside_) {
+            // Each part waits for the sum before it, and what they leave goes by the same links.
+            const double sums = bytes_ * order_.parts * (problem_.ranks - 1);
+            const double part = machine_.rates.sum_us + summed_us() + machine_.rates.store_us;
+            last = std::max(last, made_.back() + order_.parts * part + sums / link_bytes_per_us_);
+        }
+        return last;
     }
 
 private:
@@ -153,9 +161,14 @@ private:
         return bytes_ <= fuse::kMib * (last ? rates.last_store_mib : rates.summed_store_mib);
     }
 
+    /// µs to read and write what the sum of one chunk does.
+    [[nodiscard]] double summed_us() const {
+        return (problem_.ranks + 1) * bytes_ / (machine_.rates.sum_gbps * kBytesPerUs);
+    }
+
     void sum(std::int32_t part, bool everywhere, plan::OpTiming& timing) {
         const Rates& rates = machine_.rates;
-        timing.ready_us = made(0, part);
+        timing.ready_us = beside_ ? made(0, part) : made_.back();
         // What the kernel makes in several rounds is summed in parts as they are made, and the last part is
         // left; but not where the last contribution comes after the own part.
         const plan::Engine& copies = machine_.topology.copy_engine;
@@ -164,9 +177,9 @@ private:
         const double arrives =
             std::max(made(others, part) + one, made(1, part) + others * order_.parts * one);
         const double own_us = made(0, part) - arrives;
-        const double parts = std::clamp(own_us / round_us_, 1.0, static_cast<double>(strategy_.sum_parts));
-        const double moved = (problem_.ranks + 1) * bytes_ / (rates.sum_gbps * kBytesPerUs);
-        timing.lasts_us = rates.sum_us + moved / parts;
+        const double most = beside_ ? strategy_.sum_parts : 1;
+        const double parts = std::clamp(own_us / round_us_, 1.0, most);
+        timing.lasts_us = rates.sum_us + summed_us() / parts;
         if (fuse::is_engine(strategy_.backend)) {  // which sums on its own multiprocessors
             const double gbps = rates.engine_sums(strategy_.backend, strategy_.engine_blocks.value_or(0));
             timing.lasts_us = rates.sum_us + (problem_.ranks + 1) * bytes_ / (gbps * kBytesPerUs);
@@ -187,6 +200,7 @@ private:
     double bytes_ = 0;  ///< of one chunk of a shard
     double link_bytes_per_us_ = 1;
     double round_us_ = 1;  ///< of one round of tiles
+    bool beside_ = true;   ///< sums run beside the product
 };
 
 }  // namespace
@@ -424,6 +438,10 @@ Result<double> departures(const Problem& problem, const ProductShape& shape, con
         plan::simulate(*exchanged, links, {.posts = true, .timings = std::move(timings)});
     if (!simulation) return simulation.error();
     return latest(*simulation);
+}
+
+bool sums_beside(const Strategy& strategy) {
+    return strategy.kernel == ProductKernel::plain || fuse::is_engine(strategy.backend);
 }
 
 bool stores_at_owners(OperatorRow::Kind kind, const Strategy& strategy) {

@@ -48,6 +48,11 @@ struct MadeOrder {
                                         const Machine& machine, const Strategy& strategy,
                                         const MadeOrder& order, const std::vector<double>& made);
 
+/// Whether sums of parts run while the product does: on the chunk engine's multiprocessors, or on what the
+/// plain kernel leaves of each. The Gluon kernel takes all registers (kernels/gluon_launch.py), so that
+/// sy_reduce waits for its end.
+[[nodiscard]] bool sums_beside(const Strategy& strategy);
+
 /// Whether tiles are stored at one rank each, as the strategy makes them: then they end where that rank's
 /// rows do, or a part of them.
 [[nodiscard]] bool stores_at_owners(OperatorRow::Kind kind, const Strategy& strategy);

@@ -434,6 +434,44 @@ TEST(Estimate, OfSlicesThatComeSideBySideReadsTheWeightsOnceForAll) {
     EXPECT_NEAR(one_by_one, 409, 0.04 * 409);
 }
 
+// The Gluon kernel takes all registers of a multiprocessor.
+TEST(Estimate, OfTheGluonKernelHasSumsOfPartsAfterTheProduct) {
+    const Machine machine = *find_machine("h100x4");
+    const auto us = [&](const char* spec, Strategy given) {
+        given.kernel = ProductKernel::gluon;
+        const Problem problem = problem_of(spec, 4);
+        return estimate(problem, machine, complete(problem, machine, given)).us;
+    };
+    const char* reduce = "matmul_all_reduce:M=4096,N=16384,K=6656";
+    const double in_parts = us(reduce, {.split = 4, .split_axis = 1});
+    EXPECT_NEAR(in_parts, 1575, 0.07 * 1575);
+    const double by_engine = us(reduce, {.split = 8,
+                                         .split_axis = 1,
+                                         .pull = true,
+                                         .backend = plan::Backend::ldst_dedicated,
+                                         .engine_blocks = 8});
+    EXPECT_NEAR(by_engine, 1341, 0.07 * 1341) << "on multiprocessors of its own";
+    EXPECT_NEAR(us("matmul_reduce_scatter:M=4096,N=8192,K=3584",
+                   {.split = 2, .split_axis = 0, .backend = plan::Backend::copy_engine}),
+                379, 0.05 * 379);
+    EXPECT_GT(us("matmul_all_reduce:M=8192,N=4096,K=1792", {.split = 2}), 370) << "392 us";
+}
+
+TEST(Estimate, OfSlicesWhoseFirstOnesComeFarApartReadsTheWeightsForEachPeer) {
+    const Machine machine = *find_machine("h100x4");
+    const Problem problem = problem_of("all_gather_matmul:M=512,N=6144,K=12288", 4);
+    const auto us = [&](std::vector<std::int64_t> slices) {
+        const Strategy given{.kernel = ProductKernel::gluon,
+                             .chunking = {.slices = std::move(slices)},
+                             .backend = plan::Backend::tma_dedicated,
+                             .engine_blocks = 4};
+        return estimate(problem, machine, complete(problem, machine, given)).us;
+    };
+    EXPECT_NEAR(us({640, 1408, 3136, 7104}), 152, 0.05 * 152);
+    EXPECT_NEAR(us({3072, 3072, 3072, 3072}), 174, 0.05 * 174);
+    EXPECT_NEAR(us({5376, 6912}), 227, 0.1 * 227);
+}
+
 TEST(Choose, TakesTheBestByTheEstimate) {
     const Problem problem = problem_of("matmul_all_reduce:M=128,N=8192,K=3584");
     const Machine machine = machine_of(4);

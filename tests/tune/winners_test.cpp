@@ -108,11 +108,15 @@ TEST_F(WinnersTest, AWinnerOfOtherRowsHasToBeTheBetterOneForTheseToo) {
     EXPECT_TRUE(choose(reduce(4096), machine, &winners).measured);
     EXPECT_FALSE(choose(reduce(1024), machine, &winners).measured);
     EXPECT_EQ(choose(reduce(1024), machine, &winners).strategy, few.strategy);
-    // What was twice as fast as the estimate knows is taken for few, too.
-    keep_for(4096, many.strategy, 210, 420);
+    // What was four times as fast as the estimate knows is taken for few, too.
+    keep_for(4096, many.strategy, 210, 4 * 210);
     const Choice carried = choose(reduce(1024), machine, &winners);
     EXPECT_EQ(carried.note, "tuned 2026-09-21 for 4096 rows");
     EXPECT_EQ(carried.strategy.placement, many.strategy.placement);
+    // What was twice as fast: for half of the rows, and not for a quarter.
+    keep_for(4096, many.strategy, 210, 2 * 210);
+    EXPECT_TRUE(choose(reduce(2048), machine, &winners).measured);
+    EXPECT_FALSE(choose(reduce(1024), machine, &winners).measured);
 }
 
 TEST_F(WinnersTest, WhatIsNotLegalOrNotReadableIsPassedOver) {
