@@ -133,7 +133,7 @@ Judged judge(const std::vector<Group>& groups, const Machine& machine) {
 ProductFit fit_gluon(const std::vector<TimedProduct>& timed, const Machine& start) {
     const Rows rows = rows_where([](std::string_view name) {
         return name.starts_with("gluon_") && name != "gluon_fused_us" && name != "gluon_phase_us" &&
-               name != "gluon_beside_sums";
+               name != "gluon_beside_sums" && name != "gluon_sum_gbps";
     });
     const std::vector<Group> groups = by_shape(timed);
     const Machine found = nearest(start, rows, [&](const Machine& machine) {

@@ -177,9 +177,15 @@ private:
         const double arrives =
             std::max(made(others, part) + one, made(1, part) + others * order_.parts * one);
         const double own_us = made(0, part) - arrives;
-        const double most = beside_ ? strategy_.sum_parts : 1;
-        const double parts = std::clamp(own_us / round_us_, 1.0, most);
-        timing.lasts_us = rates.sum_us + summed_us() / parts;
+        const double most = strategy_.sum_parts;
+        if (beside_) {
+            timing.lasts_us = rates.sum_us + summed_us() / std::clamp(own_us / round_us_, 1.0, most);
+        } else {
+            // Beside the Gluon kernel few threads sum: what they leave is done by all when it has ended.
+            const double beside_us = everywhere ? 0 : (made_.back() - arrives) / order_.parts;
+            const double done_us = beside_us * rates.gluon_sum_gbps / rates.sum_gbps;
+            timing.lasts_us = rates.sum_us + std::max(summed_us() - done_us, summed_us() / most);
+        }
         if (fuse::is_engine(strategy_.backend)) {  // which sums on its own multiprocessors
             const double gbps = rates.engine_sums(strategy_.backend, strategy_.engine_blocks.value_or(0));
             timing.lasts_us = rates.sum_us + (problem_.ranks + 1) * bytes_ / (gbps * kBytesPerUs);

@@ -48,9 +48,9 @@ struct MadeOrder {
                                         const Machine& machine, const Strategy& strategy,
                                         const MadeOrder& order, const std::vector<double>& made);
 
-/// Whether sums of parts run while the product does: on the chunk engine's multiprocessors, or on what the
-/// plain kernel leaves of each. The Gluon kernel takes all registers (kernels/gluon_launch.py), so that
-/// sy_reduce waits for its end.
+/// Whether the sum of one part is done while the product makes others: on the chunk engine's multiprocessors,
+/// or on what the plain kernel leaves of each. The Gluon kernel leaves registers for 64 threads of sy_reduce
+/// (kernels/gluon_launch.py), which are too few for that.
 [[nodiscard]] bool sums_beside(const Strategy& strategy);
 
 /// Whether tiles are stored at one rank each, as the strategy makes them: then they end where that rank's

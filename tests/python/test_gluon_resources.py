@@ -39,6 +39,15 @@ def test_no_gluon_kernel_takes_more_of_a_multiprocessor_than_it_did():
     assert all(row["spilled_bytes"] == 0 for row in known.values()), "a kernel that spills has no place here"
 
 
+def test_tiles_of_128_rows_leave_room_for_a_block_of_sums():
+    """So that parts of a sum are made beside the product (sy_reduce: 64 threads, 64 registers each)."""
+    processor, sums, threads = 65536, 64 * 64, 12 * 32
+    known = rows_of(SCRIPT.with_suffix(".csv").read_text())
+    tiles = {kernel: row for kernel, row in known.items() if kernel.startswith("gluon_matmul 128x")}
+    assert len(tiles) > 10
+    assert all(row["registers"] * threads + sums <= processor for row in tiles.values()), tiles
+
+
 COUNTS = """
 import re
 import gluon_resources as resources

@@ -66,6 +66,7 @@ struct Rates : fuse::Costs {
     double beside_sums = 0;
     double gluon_beside_sums = 0;
     double sum_gbps = 0;
+    double gluon_sum_gbps = 0;
     double sum_us = 0;
     double store_gbps = 0;
     double store_stall_gbps = 0;

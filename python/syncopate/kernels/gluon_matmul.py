@@ -101,7 +101,7 @@ def gluon_matmul(
     gl.static_assert(PARTS == 1 or SCALES != "block")
     C_BLOCK: gl.constexpr = [64, SLAB if SLAB > 0 else BLOCK_N]
     WARPS: gl.constexpr = [4] * (CONSUMERS - 1) + [1] * (3 if FUSED else 2)
-    REGISTERS: gl.constexpr = [232 if CONSUMERS == 2 else 152] * (CONSUMERS - 1) + [40] * (3 if FUSED else 2)
+    REGISTERS: gl.constexpr = [216 if CONSUMERS == 2 else 152] * (CONSUMERS - 1) + [40] * (3 if FUSED else 2)
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
     call = Call(
         a_desc=a_desc,

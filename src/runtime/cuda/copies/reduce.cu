@@ -27,8 +27,8 @@ __device__ __forceinline__ Addend addend(const ReduceArguments& a, std::int32_t 
 }
 
 /// Units of 16 bytes, kUnits a thread at a time, of kBatch contributions at once: as many loads in flight as
-/// registers for four such blocks on a multiprocessor allow. Beside a kernel that leaves room for one block,
-/// four are twice as fast as two.
+/// registers for 1024 such threads on a multiprocessor allow. Beside a kernel that leaves room for 256, four
+/// are twice as fast as two.
 template <typename Type, typename Combine, int kUnits, int kBatch>
 __device__ void sum_units(const ReduceArguments& a, const Worker& worker) {
     const std::uint32_t count = a.rows * a.row_units;
@@ -159,8 +159,9 @@ extern "C" __global__ void __launch_bounds__(32) sy_await(const AwaitArguments a
     if (fault != 0) report_fault(a.boundary, fault, lane);
 }
 
-/// After a fault it sums and posts nothing.
-extern "C" __global__ void __launch_bounds__(256, 4) sy_reduce(const ReduceArguments a) {
+/// After a fault it sums and posts nothing. Blocks are small, since one of 64 threads and 64 registers is all
+/// that finds room beside a Gluon GEMM (kernels/gluon_launch.py); beside a plain one there is room for four.
+extern "C" __global__ void __launch_bounds__(64, 16) sy_reduce(const ReduceArguments a) {
     if (load_acquire(a.control + word::fault) != 0) return;
     const std::uint32_t epoch = a.control[word::published];
     reduce_box(a, {blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x});

@@ -12,9 +12,9 @@
 namespace syncopate::runtime {
 namespace {
 
-constexpr unsigned kSumThreads = 256;
-constexpr std::uint64_t kThreadBytes = 16;   // what a thread sums at a time (reduce.cu)
-constexpr unsigned kBlocksPerProcessor = 4;  // of sy_reduce
+constexpr unsigned kSumThreads = 64;
+constexpr std::uint64_t kThreadBytes = 16;    // what a thread sums at a time (reduce.cu)
+constexpr unsigned kBlocksPerProcessor = 16;  // of sy_reduce
 
 }  // namespace
 
