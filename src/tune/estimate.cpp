@@ -273,10 +273,11 @@ private:
         return whole(made, last + rates_.copied_part_us * (parts() - 1));
     }
 
-    /// Groups of rows that a product makes one after another: of each rank's shard its chunks.
+    /// Groups of rows that a product makes one after another: of each rank's shard its chunks. Those of one
+    /// round run side by side.
     [[nodiscard]] double row_groups() const {
         const bool by_rows = strategy_.split_axis.value_or(0) == 0;
-        return problem_.ranks * (by_rows ? parts() : 1);
+        return std::min<double>(problem_.ranks * (by_rows ? parts() : 1), rounds_of_tiles());
     }
 
     /// When the sum of each part may begin, beside `slower`: its own chunk is complete. And then the whole

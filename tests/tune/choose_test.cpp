@@ -472,6 +472,17 @@ TEST(Estimate, OfSlicesWhoseFirstOnesComeFarApartReadsTheWeightsForEachPeer) {
     EXPECT_NEAR(us({5376, 6912}), 227, 0.1 * 227);
 }
 
+TEST(Estimate, OfRowsOfManyRanksReadsTheWeightsOnceARoundOfTiles) {
+    // Each of eight ranks has 128 of the rows, half a round of tiles: 360 and 259 us on 8 x H200, 2026-11-22.
+    const Machine machine = *find_machine("h200x8");
+    const auto us = [&](const char* spec) {
+        const Problem problem = problem_of(spec, 8);
+        return estimate(problem, machine, complete(problem, machine, {.split = 1, .stored = 1})).us;
+    };
+    EXPECT_NEAR(us("matmul_reduce_scatter:M=1024,N=16384,K=6656"), 360, 0.12 * 360);
+    EXPECT_NEAR(us("matmul_reduce_scatter:M=1024,N=12288,K=6144"), 259, 0.12 * 259);
+}
+
 TEST(Choose, TakesTheBestByTheEstimate) {
     const Problem problem = problem_of("matmul_all_reduce:M=128,N=8192,K=3584");
     const Machine machine = machine_of(4);
