@@ -1,9 +1,10 @@
 """Syncopate: distributed kernels in which computing and communicating overlap tile by tile."""
 
-from . import plans, strategy
+from . import plans, strategy, unseen
 from .cache import close
 from .cuda_source import cuda_kernel
-from .fused import FusedKernel, fuse
+from .fused import FusedKernel
+from .fusing import fuse
 from .group import Group
 from .plans import Mesh, Plan, Tensor
 from .stages import Call
@@ -48,6 +49,15 @@ _LAZY = {
     "symm_mem": ".torch.symm_mem",
     "parallel": ".torch.parallel",
 }
+
+
+def _search(problem, group) -> None:
+    from .tune_search import tune_once
+
+    tune_once(problem, group)
+
+
+unseen.search = _search
 
 
 def __getattr__(name: str):

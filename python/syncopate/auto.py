@@ -28,6 +28,7 @@ from .group import FailedTogether, Group, of_process_group
 from .items import flat
 from .jit import refuse_launches_of_an_import
 from .prepared import Prepared
+from .scope import scope
 from .stages import Call, Stage, launch_of
 from .strategy import Strategy, from_json, to_json
 
@@ -349,8 +350,6 @@ class _Program:
     @property
     def key(self) -> dict[str, Any]:
         """Of a result in the store: a hash stands for kernels, plan and arguments."""
-        from .tuning import scope
-
         digest = hashlib.sha256()
         for text in self.kernel._texts_on(self.device):
             digest.update(f"{text.name}\n{text.source}\n".encode())

@@ -12,17 +12,8 @@ import argparse
 from typing import Any
 
 from .ranks import Place
-from .run import (
-    Result,
-    Spec,
-    UsageError,
-    make_group,
-    rank_count,
-    record_last,
-    require_memory,
-    start,
-    torch_device,
-)
+from .run_calls import Result, make_group, record_last, start, torch_device
+from .spec import Spec, UsageError, rank_count, require_memory
 from .stopwatch import stopwatch
 
 

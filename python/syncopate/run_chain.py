@@ -7,7 +7,8 @@ import argparse
 from typing import Any
 
 from .ranks import Place
-from .run import Result, Spec, UsageError, judge, require_memory, start, torch_device
+from .run_calls import Result, judge, start, torch_device
+from .spec import Spec, UsageError, require_memory
 from .stopwatch import stopwatch
 
 

@@ -23,7 +23,7 @@ os.environ["SYNCOPATE_CACHE_DIR"] = tempfile.mkdtemp(prefix="syncopate-tune-")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from sections import expect, rank, run, size  # noqa: E402
-from syncopate import ops, tuning  # noqa: E402
+from syncopate import ops, tune_search  # noqa: E402
 from syncopate.bench import case  # noqa: E402
 from syncopate.ops.operator import members_of, problem_of  # noqa: E402
 from syncopate.strategy import complete, from_json, untuned  # noqa: E402
@@ -45,7 +45,7 @@ def searched() -> None:
     group = members_of(None, "cuda")
     problem = problem_of(Shared.operator, m=M, n=N, k=K, dtype=torch.bfloat16, group=group)
     say = print if rank() == 0 else None
-    found = tuning.search(problem, group, budget=BUDGET, say=say)
+    found = tune_search.search(problem, group, budget=BUDGET, say=say)
     measured = [trial for trial in found["trials"] if trial["rounds"] > 0]
     expect(len(measured) > 2, f"only {len(measured)} strategies were measured: {found['trials']}")
     expect(found["us"] <= 1.05 * min(found["default_us"], found["unfused_us"] or 1e9), f"{found}")

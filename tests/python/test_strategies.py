@@ -155,7 +155,7 @@ def test_what_is_recorded_has_a_kernel_that_notes_times(monkeypatch, chosen, rec
 
 @pytest.mark.parametrize("operator", ["all_gather_matmul", "matmul_all_reduce"])
 def test_a_search_begins_with_what_is_taken_untuned_on_this_device(monkeypatch, operator):
-    from syncopate import tuning
+    from syncopate import tune_search
 
     choose = importlib.import_module("syncopate.strategy.choose")
     problem = Problem(operator, m=192, n=14336, k=3584, dtype=torch.bfloat16, ranks=2, num_sms=132)
@@ -163,8 +163,8 @@ def test_a_search_begins_with_what_is_taken_untuned_on_this_device(monkeypatch, 
     by_device = {}
     for device, machine in (("NVIDIA H200", "h200x2"), ("NVIDIA H100 80GB HBM3", "h100x2")):
         monkeypatch.setattr(choose, "device_name", lambda name=device: name)
-        default, pair, *others = tuning.contenders_of(problem)
-        named = tuning.contenders_of(problem, machine=machine)
+        default, pair, *others = tune_search.contenders_of(problem)
+        named = tune_search.contenders_of(problem, machine=machine)
         assert [c.entry for c in named] == [c.entry for c in (default, pair, *others)]
         assert default.strategy == choose.untuned(problem)
         assert default.baseline and pair.baseline and not any(c.baseline for c in others)

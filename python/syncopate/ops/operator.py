@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from .. import _syncopate, cache, plans, trace, tuning
+from .. import _syncopate, cache, plans, trace, unseen
 from ..arguments import DTYPE_NAMES, DTYPES
 from ..fused import FusedKernel
 from ..gemm import Product, require_activation
@@ -142,8 +142,8 @@ class Operator:
     def chosen(self, group: Group) -> tuple[Strategy, bool]:
         """The fastest known that this operator can carry out, and whether tuning found it. With SYNCOPATE_TUNE=auto it is found
         out first."""
-        if _syncopate.tune.mode() == "auto":
-            tuning.tune_once(self.problem, group)
+        if _syncopate.tune.mode() == "auto" and unseen.search is not None:
+            unseen.search(self.problem, group)
         rendezvous = group.rendezvous if group.size > 1 else None
         pair = not self._unfused_objection(group)
         kept = self.keep  # tiles that fetch x keep nothing

@@ -11,6 +11,7 @@ import torch
 
 from .. import _syncopate
 from ..arguments import DTYPE_NAMES
+from ..scope import scope
 from .model import Chunking, Problem, Strategy
 from .tiling import Tiling, device_name, exact_fp32
 
@@ -123,8 +124,6 @@ def estimate(
 ) -> tuple[str, float, bool]:
     """What this rank alone chooses, as choose() does: the strategy as JSON, its µs, and whether these were measured. On the
     host, and of what is not known, 0 µs."""
-    from ..tuning import scope
-
     found_with = scope(problem.device) if problem.device == "host" or device_name() else {}
     if problem.device == "cuda" and device_name():
         _say_what_stands_in(device_name(), max(1, problem.ranks))

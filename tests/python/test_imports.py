@@ -1,0 +1,51 @@
+"""No module of the package imports one that imports it, on the way to others or inside a function."""
+
+import ast
+import graphlib
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[2] / "python" / "syncopate"
+
+
+def modules() -> dict[str, Path]:
+    """By dotted name; a package has its own."""
+    found = {}
+    for file in PACKAGE.rglob("*.py"):
+        parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+def for_types_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def imports_in(node: ast.AST) -> Iterator[ast.ImportFrom]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ImportFrom):
+            yield child
+        elif not for_types_only(child):
+            yield from imports_in(child)
+
+
+def imported_by(name: str, file: Path, known: dict[str, Path]) -> set[str]:
+    """The package itself aside, which every module of it imports."""
+    package = name.split(".") if file.name == "__init__.py" else name.split(".")[:-1]
+    found = set()
+    for node in imports_in(ast.parse(file.read_text())):
+        base = package[: len(package) - node.level + 1] if node.level else []
+        base += node.module.split(".") if node.module else []
+        for alias in node.names:
+            whole = ".".join([*base, alias.name])
+            found.add(whole if whole in known else ".".join(base))
+    return found & known.keys() - {"syncopate", name}
+
+
+def test_modules_import_each_other_in_no_circle():
+    known = modules()
+    assert len(known) > 100
+    graph = {name: imported_by(name, file, known) for name, file in known.items() if name != "syncopate"}
+    assert "syncopate.strategy" in graph["syncopate.ops.operator"]
+    assert "syncopate.bench.case" in graph["syncopate.tune_search"]
+    list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError, which names the circle
