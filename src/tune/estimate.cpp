@@ -1,6 +1,7 @@
 #include "syncopate/tune/estimate.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include <fmt/format.h>
@@ -96,9 +97,11 @@ private:
         }
         return long_call() * tile_us(machine_, problem_.dtype, tile_, width, shape_.k);
     }
+    /// The device's power limit slows long calls of the plain kernel, the more the longer they are.
     [[nodiscard]] double long_call() const {
         const double us = product_us(machine_, problem_.dtype, shape_, tile_, programs());
-        return us < rates_.long_us ? 1 : rates_.long_plain;
+        if (us < rates_.long_us) return 1;
+        return std::pow(rates_.long_plain, 1 + std::log2(us / rates_.long_us) / 2);
     }
     /// Whether chunks take turns, a tile each (fuse/order.hpp), and have several tiles of rows: neighbours
     /// then load the same blocks at once.
