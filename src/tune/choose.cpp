@@ -58,7 +58,6 @@ bool runs_for(const ChooseOptions& options, const Strategy& strategy) {
 /// gathers it there, tiles of the Gluon kernel store it, and what a plain one gathers is copied by one more
 /// kernel.
 double copy_us(const Problem& problem, const Machine& machine, const Strategy& strategy) {
-    constexpr double kBytesPerUs = 1e3;  // of 1 GB/s
     if (strategy.placement == Placement::unfused) return 0;
     const double bytes =
         static_cast<double>(problem.extent("M")) * static_cast<double>(problem.extent("K")) * problem.item();

@@ -19,7 +19,6 @@ using Kind = OperatorRow::Kind;
 using fuse::kMib;
 using plan::Backend;
 
-constexpr double kBytesPerUs = 1e3;  // of 1 GB/s
 /// What was read between, as a share of the cache: so little that all of what was read before is still there,
 /// and so much that none is. From 29 sliced all-gathers of 512 rows of GPT-3 (4 x H100, 2026-11-27).
 constexpr double kAllKept = 0.1;

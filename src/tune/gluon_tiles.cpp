@@ -13,7 +13,6 @@ namespace syncopate::tune {
 namespace {
 
 constexpr double kPerMicro = 1e6;              // operations a µs of 1 TFLOP/s
-constexpr double kBytesPerUs = 1e3;            // of 1 GB/s
 constexpr double kOutItem = 2;                 // bytes of a result
 constexpr double kSum = 4;                     // bytes of a partial sum
 constexpr std::int32_t kRowBytes = 128;        // that one load moves of a row, at most

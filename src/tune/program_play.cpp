@@ -18,10 +18,9 @@ using fuse::Edge;
 using fuse::Node;
 using fuse::NodeId;
 
-constexpr double kBytesPerUs = 1e3;  // of 1 GB/s
-constexpr double kPerMicro = 1e6;    // operations a µs of 1 TFLOP/s
-constexpr double kUnknown = 1e12;    // µs: of what cannot be simulated
-constexpr double kSettled = 0.1;     // µs
+constexpr double kPerMicro = 1e6;  // operations a µs of 1 TFLOP/s
+constexpr double kUnknown = 1e12;  // µs: of what cannot be simulated
+constexpr double kSettled = 0.1;   // µs
 constexpr int kMostTurns = 8;
 
 double elements(const kernel::ByParameter<plan::Region>& boxes) {

@@ -10,8 +10,7 @@
 namespace syncopate::tune {
 namespace {
 
-constexpr double kPerMicro = 1e6;    // operations a µs of 1 TFLOP/s
-constexpr double kBytesPerUs = 1e3;  // of 1 GB/s
+constexpr double kPerMicro = 1e6;  // operations a µs of 1 TFLOP/s
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 

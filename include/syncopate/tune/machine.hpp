@@ -35,6 +35,8 @@ struct Curve {
     bool operator==(const Curve&) const = default;
 };
 
+using plan::kBytesPerUs;
+
 /// µs, GB/s (10^9 bytes a second) and TFLOP/s. What each means is said in machine_figures().
 /// Those by which fuse chooses are Costs.
 struct Rates : fuse::Costs {

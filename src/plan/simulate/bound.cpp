@@ -14,7 +14,6 @@
 namespace syncopate::plan {
 namespace {
 
-constexpr double kBytesPerMicrosecond = 1e3;  // of 1 GB/s
 constexpr std::int32_t kMostRanksForEveryCut = 16;
 constexpr std::int32_t kMostRanksForWays = 256;  // ways between all pairs are looked at up to here
 
@@ -331,7 +330,7 @@ private:
 
     void consider(double bytes, double gbps, const std::string& what) {
         if (bytes <= 0 || gbps <= 0 || gbps == kUnlimited) return;
-        const double us = start_up_ + bytes / (gbps * kBytesPerMicrosecond);
+        const double us = start_up_ + bytes / (gbps * kBytesPerUs);
         if (us <= best_.us) return;
         best_ = {us, fmt::format("{}: {} at {:.4g} GB/s", what, megabytes(bytes), gbps)};
     }

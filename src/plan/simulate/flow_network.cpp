@@ -6,8 +6,7 @@
 namespace syncopate::plan {
 namespace {
 
-constexpr double kBytesPerMicrosecond = 1e3;  // of 1 GB/s
-constexpr std::size_t kMostRefused = 1;       // that are asked when a flow ends, while a link is half full
+constexpr std::size_t kMostRefused = 1;  // that are asked when a flow ends, while a link is half full
 
 }  // namespace
 
@@ -37,7 +36,7 @@ double FlowNetwork::capacity_of_device(std::int32_t device) const {
 }
 
 void FlowNetwork::add_pipe(double gbps, double contended) {
-    pipes_.push_back({gbps * kBytesPerMicrosecond, contended, {}});
+    pipes_.push_back({gbps * kBytesPerUs, contended, {}});
     share_.push_back(0);
     told_.push_back(0);
     num_sharers_.push_back(0);

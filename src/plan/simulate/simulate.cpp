@@ -19,8 +19,6 @@
 namespace syncopate::plan {
 namespace {
 
-constexpr double kBytesPerMicrosecond = 1e3;  // of 1 GB/s
-
 /// The n-th of evenly spread figures in [0, 1): n's bits read backwards (van der Corput).
 double spread(std::uint32_t n) {
     double value = 0;
@@ -174,10 +172,9 @@ private:
             return;
         }
         if (op.kind == OpKind::local) {
-            schedule(
-                now_ + topology_.local_us +
-                    static_cast<double>(plan_.bytes(op.dst)) / (topology_.local_gbps * kBytesPerMicrosecond),
-                Kind::end, event);
+            schedule(now_ + topology_.local_us +
+                         static_cast<double>(plan_.bytes(op.dst)) / (topology_.local_gbps * kBytesPerUs),
+                     Kind::end, event);
             return;
         }
         const Engine& from = engine_at(ref);
@@ -213,7 +210,7 @@ private:
     void begin_flow(std::int32_t event) {
         const OpRef ref = graph_.members(event).front();
         const double bytes = static_cast<double>(plan_.bytes(plan_.op(ref).dst));
-        const double rate = engine_at(ref).rate() * kBytesPerMicrosecond;
+        const double rate = engine_at(ref).rate() * kBytesPerUs;
         network_.begin(event, now_, bytes, rate);
         take_changes();
     }
@@ -265,7 +262,7 @@ private:
         if (first.collective == CollectiveKind::broadcast) bytes = most;
         double gbps = topology_.library_gbps;
         for (const OpRef ref : members) gbps = std::min(gbps, network_.capacity_of_device(ref.rank));
-        return topology_.library_us + (count > 1 ? bytes / (gbps * kBytesPerMicrosecond) : 0);
+        return topology_.library_us + (count > 1 ? bytes / (gbps * kBytesPerUs) : 0);
     }
 
     const Plan& plan_;
@@ -335,7 +332,7 @@ Result<Simulation> simulate(const Plan& plan, const Topology& topology, const Si
         LinkLoad& load = simulation.links[link];
         if (simulation.makespan_us > 0) {
             load.utilisation = static_cast<double>(load.bytes) /
-                               (topology.links[link].gbps * kBytesPerMicrosecond * simulation.makespan_us);
+                               (topology.links[link].gbps * kBytesPerUs * simulation.makespan_us);
         }
         const bool busier =
             simulation.busiest_link < 0 ||

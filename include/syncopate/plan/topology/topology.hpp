@@ -49,6 +49,8 @@ struct Device {
     bool operator==(const Device&) const = default;
 };
 
+inline constexpr double kBytesPerUs = 1e3;  ///< of 1 GB/s
+
 /// One direction of a connection. Vertex v is device v, or switch v - num_devices().
 struct Link {
     std::int32_t from = 0;
