@@ -1,7 +1,6 @@
 // When what a product makes has left: in which order its chunks are made, and the sums behind them.
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "syncopate/fuse/backend.hpp"

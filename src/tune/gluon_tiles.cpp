@@ -12,7 +12,6 @@
 namespace syncopate::tune {
 namespace {
 
-constexpr double kPerMicro = 1e6;              // operations a µs of 1 TFLOP/s
 constexpr double kOutItem = 2;                 // bytes of a result
 constexpr double kSum = 4;                     // bytes of a partial sum
 constexpr std::int32_t kRowBytes = 128;        // that one load moves of a row, at most
@@ -75,7 +74,7 @@ double rate_of(const Rates& rates, const TileConfig& tile) {
 double depth_us(const Rates& rates, const Operands& operands, const TileConfig& tile, double depth) {
     const double rate = rates.gluon_tflops * rate_of(rates, tile) * faster(operands.dtype);
     const double multiply =
-        2.0 * std::max(tile.block_m, kWgmmaRows) * tile.block_n * depth / (rate * kPerMicro);
+        2.0 * std::max(tile.block_m, kWgmmaRows) * tile.block_n * depth / (rate * kFlopsPerUs);
     const double load =
         operands.item() * (tile.block_m + tile.block_n) * depth / (rates.gluon_load_gbps * kBytesPerUs);
     return std::max(multiply, load);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -83,11 +84,10 @@ ProductFit fit_of(const Machine& machine, const Rows& rows, double off) {
     return fit;
 }
 
-template <typename Taken>
-Rows rows_where(const Taken& taken) {
+Rows rows_of(std::span<const std::string_view> names) {
     Rows rows;
     for (const FigureRow& row : machine_figures()) {
-        if (row.figure != nullptr && taken(row.name)) rows.push_back(&row);
+        if (std::ranges::find(names, row.name) != names.end()) rows.push_back(&row);
     }
     return rows;
 }
@@ -131,10 +131,10 @@ Judged judge(const std::vector<Group>& groups, const Machine& machine) {
 }  // namespace
 
 ProductFit fit_gluon(const std::vector<TimedProduct>& timed, const Machine& start) {
-    const Rows rows = rows_where([](std::string_view name) {
-        return name.starts_with("gluon_") && name != "gluon_fused_us" && name != "gluon_phase_us" &&
-               name != "gluon_beside_sums" && name != "gluon_sum_gbps";
-    });
+    static constexpr std::array<std::string_view, 9> kNames{
+        "gluon_tflops",     "gluon_narrow",      "gluon_load_gbps", "gluon_tile_us", "gluon_split_us",
+        "gluon_split_gbps", "gluon_memory_gbps", "gluon_filled",    "gluon_call_us"};
+    const Rows rows = rows_of(kNames);
     const std::vector<Group> groups = by_shape(timed);
     const Machine found = nearest(start, rows, [&](const Machine& machine) {
         const Judged judged = judge(groups, machine);
@@ -146,8 +146,7 @@ ProductFit fit_gluon(const std::vector<TimedProduct>& timed, const Machine& star
 ProductFit fit_library(const std::vector<TimedProduct>& timed, const Machine& start) {
     static constexpr std::array<std::string_view, 3> kNames{"library_load_gbps", "library_tile_us",
                                                             "library_call_us"};
-    const Rows rows =
-        rows_where([](std::string_view name) { return std::ranges::find(kNames, name) != kNames.end(); });
+    const Rows rows = rows_of(kNames);
     const auto cost = [&](const Machine& machine) {
         double sum = 0;
         for (const TimedProduct& product : timed)

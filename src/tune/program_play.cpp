@@ -18,7 +18,6 @@ using fuse::Edge;
 using fuse::Node;
 using fuse::NodeId;
 
-constexpr double kPerMicro = 1e6;  // operations a µs of 1 TFLOP/s
 constexpr double kUnknown = 1e12;  // µs: of what cannot be simulated
 constexpr double kSettled = 0.1;   // µs
 constexpr int kMostTurns = 8;
@@ -345,7 +344,7 @@ std::vector<double> program_tile_us(const Machine& machine, const kernel::Kernel
     for (const kernel::Param& param : kernel.params) wide |= param.read && item_bytes(kernel, param.name) > 2;
     const double tflops = wide ? rates.sm_tf32_tflops : rates.sm_tflops;
     for (const kernel::Tile& tile : kernel.tiles) {
-        const double multiply = operations(tile) / (tflops * kPerMicro);
+        const double multiply = operations(tile) / (tflops * kFlopsPerUs);
         const double load = bytes(kernel, tile.reads) / (rates.sm_load_gbps * kBytesPerUs);
         times.push_back(std::max(multiply, load) + rates.tile_us);
     }

@@ -10,8 +10,6 @@
 namespace syncopate::tune {
 namespace {
 
-constexpr double kPerMicro = 1e6;  // operations a µs of 1 TFLOP/s
-
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 double sm_tflops(const Machine& machine, plan::DType dtype, const TileConfig& tile) {
@@ -24,7 +22,7 @@ double raw_tile_us(double tflops, double load_gbps, double overhead, std::int64_
     const auto r = static_cast<double>(rows);
     const auto c = static_cast<double>(columns);
     const auto depth = static_cast<double>(k);
-    const double multiply = 2 * r * c * depth / (tflops * kPerMicro);
+    const double multiply = 2 * r * c * depth / (tflops * kFlopsPerUs);
     const double load = (r + c) * depth * static_cast<double>(bytes) / (load_gbps * kBytesPerUs);
     return std::max(multiply, load) + overhead;
 }

@@ -36,6 +36,7 @@ struct Curve {
 };
 
 using plan::kBytesPerUs;
+inline constexpr double kFlopsPerUs = 1e6;  ///< of 1 TFLOP/s
 
 /// µs, GB/s (10^9 bytes a second) and TFLOP/s. What each means is said in machine_figures().
 /// Those by which fuse chooses are Costs.
