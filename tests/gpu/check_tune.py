@@ -66,6 +66,8 @@ def searched() -> None:
 def read() -> None:
     """Operators made anew take the winner, and of rows that are near where it is the better one there by the estimate; not where
     SYNCOPATE_TUNE is off."""
+    if not winners:  # this section alone: the store is new, and empty
+        searched()
     kept = winners.get("strategy")
     group = members_of(None, "cuda")
     for rows in (M, 2 * M):
