@@ -2,8 +2,7 @@
 
     python bench/results.py REPORT.json… [--run NAME] [--commit HASH]
 
-adds what a bench has written with --json, and keeps the report itself as the latest of its operators and number of GPUs
-(bench/results/ag_gemm_2xH200.json). `--run` names a run that differs from the default, such as `own block copied`:
+adds what a bench has written with --json. `--run` names a run that differs from the default, such as `own block copied`:
 bench/report.py takes only runs without a name. `--commit` is the code that was measured (default: HEAD).
 
 syncopate.bench.table names the columns.
@@ -18,11 +17,10 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))  # PYTHONPATH comes first
 
-from syncopate.bench.table import SHORT, lines_of, write_csv, write_report  # noqa: E402
+from syncopate.bench.table import lines_of, write_csv  # noqa: E402
 
 RESULTS = Path(__file__).resolve().parent / "results"
 TABLE = RESULTS / "measured.csv"
@@ -36,14 +34,6 @@ def read(path: Path = TABLE) -> list[dict[str, str]]:
 def append(lines: Iterable[dict[str, str]], path: Path = TABLE) -> None:
     """Adds lines at the end; makes the file if there is none."""
     write_csv(lines, path, append=True)
-
-
-def latest_name(report: dict[str, Any]) -> str:
-    """By the first operator of the report, and the machine."""
-    gpus, _, gpu = report["machine"].partition(" x ")
-    name = SHORT[report["table"][0]["operator"]]
-    emulated = f"_{report['ranks']}_emulated" if "ranks" in report else ""
-    return f"{name}{emulated}_{gpus}x{gpu.removeprefix('NVIDIA ').split()[0]}.json"
 
 
 def main() -> None:
@@ -60,8 +50,6 @@ def main() -> None:
             raise SystemExit(f"{path}: measured on {report['machine']}: such times are not kept")
         lines = lines_of(report, options.run, commit)
         append(lines)
-        if not options.run:
-            write_report(report, RESULTS / latest_name(report))
         print(f"{path}: {len(lines)} lines added to {TABLE.name}")
 
 

@@ -34,7 +34,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "bench")]
 
-from results import write_report  # noqa: E402
+from syncopate.bench.table import write_report  # noqa: E402
 
 MIB = 1 << 20
 SLEEP_CYCLES = 4_000_000  # about 2 ms on the device, while the host enqueues

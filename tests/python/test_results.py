@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 import report  # noqa: E402
 import results  # noqa: E402
-from syncopate.bench import table  # noqa: E402
+from syncopate.bench import session, table  # noqa: E402
 
 
 def entry(model, m, **rows):
@@ -26,6 +26,7 @@ def measured(*entries):
         "torch": "2.11",
         "nccl": "2.28",
         "driver": "580",
+        "command": "syncopate bench all_gather_matmul",
         "table": list(entries),
     }
 
@@ -53,7 +54,13 @@ def test_a_report_becomes_lines_of_the_table(tmp_path):
     )
     assert table.unpacked(first["other"]) == {"variant": 35.5}
     assert table.unpacked(first["visible"])["cublas"] == 30.0
-    assert second["run"] == "again"
+    assert (second["run"], second["command"]) == ("again", "syncopate bench all_gather_matmul")
+
+
+def test_a_command_is_kept_without_the_files_that_it_writes(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/syncopate/bench/__main__.py"])
+    given = ["matmul_all_reduce", "--json", "/tmp/a.json", "--tokens", "64", "--csv=/tmp/a.csv", "--few"]
+    assert session.what_was_run(given) == "syncopate bench matmul_all_reduce --tokens 64 --few"
 
 
 def test_packed_names_may_hold_equals_signs():

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from .table import write_report
 
 #: Seconds after which NCCL gives up a collective that another rank never began, as where a peer fails on one rank alone.
 LIMIT = 180
+#: Options that name a file to write.
+OUTPUTS = ("--json", "--csv", "--markdown", "--plot")
 
 
 def start(rank: int, size: int, store: str) -> None:
@@ -55,6 +57,19 @@ def command_name() -> str:
     )
 
 
+def what_was_run(arguments: Sequence[str]) -> str:
+    """The command, less the files that it writes: what times depend on, whatever the machine's folders are called."""
+    kept: list[str] = []
+    following = iter(arguments)
+    for argument in following:
+        name, _, value = argument.partition("=")
+        if name not in OUTPUTS:
+            kept.append(argument)
+        elif not value:
+            next(following, None)
+    return " ".join([command_name(), *kept])
+
+
 def machine_facts() -> dict[str, Any]:
     """What a report says about where it was measured."""
     size = dist.get_world_size()
@@ -63,7 +78,7 @@ def machine_facts() -> dict[str, Any]:
         "machine": f"{size} x {torch.cuda.get_device_name()}" if gpu else f"{size} host ranks",
         "date": datetime.date.today().isoformat(),
         "torch": torch.__version__,
-        "command": " ".join([command_name(), *sys.argv[1:]]),
+        "command": what_was_run(sys.argv[1:]),
     }
     if gpu:
         facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))

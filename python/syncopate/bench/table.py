@@ -15,6 +15,7 @@ bench/results/measured.csv.
     visible               rows with the host's time visible, likewise
     strategies            of `ours` and of what --vary has named, as JSON: NAME → what tune/strategy.hpp names, less what is
                           as in a strategy that leaves all open
+    versions, command     of torch, NCCL and the driver; what was run
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ ROWS = [
     "ours_eager",
     "ours_elsewhere",
 ]
-COLUMNS = [*KEYS, *ROWS, "other", "visible", "strategies", "versions"]
+COLUMNS = [*KEYS, *ROWS, "other", "visible", "strategies", "versions", "command"]
 
 #: Operator → its name in the table, and what people call it.
 OPERATORS = {
@@ -96,6 +97,7 @@ def lines_of(report: dict[str, Any], run: str = "", commit: str = "") -> list[di
             **{name: entry[name] for name in ("model", "M", "N", "K")},
             "strategies": json.dumps(entry["strategies"]) if "strategies" in entry else "",
             "versions": versions,
+            "command": report.get("command", ""),
         }
         hidden = {name: times["hidden_us"] for name, times in rows.items()}
         visible = {name: times["visible_us"] for name, times in rows.items() if "visible_us" in times}
