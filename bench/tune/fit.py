@@ -31,7 +31,7 @@ FIGURES = (
     "read_gbps read_us pulled_us pulled_last_gbps copied_part_us engine_us engine_walk_us engine_ldst engine_sum_ldst part_us "
     "last_us after_us after_gbps engine_sum_gbps"
 ).split()
-FROM_ONE = ("long_plain", "beside_sums", "gluon_beside_sums")  # of these, what is more than 1
+FROM_ONE = ("long_plain", "beside_sums", "gluon_beside_sums")  # of these, what is more than 1: one that is 1 stays
 STEPS = (1.3, 1.12, 1.05, 1.03)
 MOST = 3.0  # factor on a figure
 PULL = 8e-4
@@ -45,6 +45,8 @@ def scaled(machine: Json, factors: Factors) -> Json:
     """A machine file with factors on its figures and tables."""
     made = json.loads(json.dumps(machine))
     for name, factor in factors.items():
+        if factor == 1:
+            continue
         if name in made["tables"]:
             table = made["tables"][name]
             table["points"] = [[x, y * factor] for x, y in table["points"]]
@@ -116,9 +118,10 @@ def write_fitted(machine: Json, factors: Factors, source: str) -> Json:
         if name in fitted["tables"]:
             table = fitted["tables"][name]
             table["points"], table["source"] = [[x, rounded(y)] for x, y in table["points"]], source
+        elif (value := rounded(fitted["figures"][name]["value"])) != machine["figures"][name]["value"]:
+            fitted["figures"][name] |= {"value": value, "source": source}
         else:
-            figure = fitted["figures"][name]
-            figure["value"], figure["source"] = rounded(figure["value"]), source
+            fitted["figures"][name] = machine["figures"][name]
     return fitted
 
 

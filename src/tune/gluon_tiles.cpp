@@ -26,6 +26,11 @@ constexpr double kNarrowTwice = 0.85;          // of the rate: by wgmmas of 64 a
 constexpr double kFewStages = 0.95;            // of the rate: three stages of 192 x 192
 constexpr double kHalfLines = 0.95;            // of memory's rate: 32 columns of w are 64 bytes a row
 constexpr double kFilledBytes = 96 << 10;      // of w on their way to a program, for which gluon_filled holds
+// Of shared memory, besides tiles (tests/python/gluon_resources.csv): a waiter's words and mbarriers, a
+// stage's mbarriers, and a split's verdict.
+constexpr std::int64_t kWordBytes = 2560;
+constexpr std::int64_t kStageBytes = 16;
+constexpr std::int64_t kVerdictBytes = 640;
 
 /// Tiles, with the stages that fit into a multiprocessor's shared memory.
 TileConfig shaped(std::int32_t m, std::int32_t n, std::int32_t k, std::int32_t stages) {
@@ -107,7 +112,6 @@ bool gluon_multiplies(plan::DType dtype) {
 }
 
 std::string gluon_objection(const Operands& operands, const ProductShape& shape, const TileConfig& tile) {
-    constexpr std::int64_t kBarriers = 1024;  // bytes of mbarriers and of a split's verdict
     if (!gluon_multiplies(operands.dtype)) return "the Gluon kernel makes products of bf16, fp16 and fp8e4m3";
     const auto item = static_cast<std::int64_t>(plan::size_of(operands.dtype));
     if (item == 1 && takes_two_wgmmas(tile.block_n))
@@ -119,7 +123,9 @@ std::string gluon_objection(const Operands& operands, const ProductShape& shape,
     const std::int64_t rows = std::max(tile.block_m, kWgmmaRows);
     const std::int64_t ring = std::int64_t{tile.stages} * tile.block_k * (tile.block_m + tile.block_n) * item;
     const std::int64_t behind = (rows - tile.block_m) * kRowBytes;  // what the last rows' wgmma reads
-    const std::int64_t bytes = ring + behind + rows * tile.block_n * 2 + kBarriers;
+    const std::int64_t words =
+        kWordBytes + tile.stages * kStageBytes + (tile.split_k > 1 ? kVerdictBytes : 0);
+    const std::int64_t bytes = ring + behind + rows * tile.block_n * 2 + words;
     if (tile.stages < 2 || bytes > kGluonSharedBytes)
         return fmt::format("{} stages take {} bytes of the {} of shared memory", tile.stages, bytes,
                            kGluonSharedBytes);

@@ -3,6 +3,7 @@ the table beside this file says. Where one takes less, `python tests/python/gluo
 
 import csv
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -37,6 +38,25 @@ def test_no_gluon_kernel_takes_more_of_a_multiprocessor_than_it_did():
     ]
     assert not worse, "\n".join(worse)
     assert all(row["spilled_bytes"] == 0 for row in known.values()), "a kernel that spills has no place here"
+
+
+GEMM = re.compile(r"gluon_matmul (\d+)x(\d+)x(\d+)/(\d+)(?: split (\d+))?(.*)")
+
+
+def test_no_gemm_takes_more_shared_memory_than_its_tiling_says():
+    """What fits is chosen by that, before anything is compiled."""
+    launch = pytest.importorskip("syncopate.kernels.gluon_launch")
+    known = rows_of(SCRIPT.with_suffix(".csv").read_text())
+    checked = 0
+    for kernel, row in known.items():
+        if gemm := GEMM.fullmatch(kernel):
+            *numbers, rest = gemm.groups(default="1")
+            most = launch.GluonTiling(*map(int, numbers)).shared_bytes(
+                1 if "fp8" in rest else 2, "gated" in rest
+            )
+            assert row["shared_bytes"] <= most < row["shared_bytes"] + 3072, kernel
+            checked += 1
+    assert checked > 40
 
 
 def test_tiles_of_128_rows_leave_room_for_a_block_of_sums():

@@ -47,10 +47,11 @@ class GluonTiling:
         return (min(self.tiles(m, n), max(programs // self.split_k, 1)) * self.split_k,)
 
     def shared_bytes(self, itemsize: int, gated: bool = False) -> int:
-        """About what a block takes of its multiprocessor's shared memory, with 16-bit results."""
+        """The most that a block takes of its multiprocessor's shared memory, with 16-bit results."""
         ring = self.stages * self.block_k * (self.block_m + self.block_n * (1 + gated)) * itemsize
         behind = max(64 - self.block_m, 0) * 128  # the last rows' wgmma reads so far
-        return ring + behind + max(self.block_m, 64) * self.block_n * 2 + 1024
+        words = 2560 + 16 * self.stages + 640 * (self.split_k > 1)  # and mbarriers
+        return ring + behind + max(self.block_m, 64) * self.block_n * 2 + words
 
     def boxes(self, m: int, itemsize: int) -> tuple[int, int, int]:
         """Rows of a, columns of b and c, and elements along K that one load or store moves."""
