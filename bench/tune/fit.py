@@ -31,7 +31,8 @@ FIGURES = (
     "read_gbps read_us pulled_us pulled_last_gbps copied_part_us engine_us engine_walk_us engine_ldst engine_sum_ldst part_us "
     "last_us after_us after_gbps engine_sum_gbps"
 ).split()
-FROM_ONE = ("long_plain", "beside_sums", "gluon_beside_sums")  # of these, what is more than 1: one that is 1 stays
+#: Of these, what is more than 1. One that is 1 stays.
+FROM_ONE = ("long_plain", "beside_sums", "gluon_beside_sums")
 STEPS = (1.3, 1.12, 1.05, 1.03)
 MOST = 3.0  # factor on a figure
 PULL = 8e-4
