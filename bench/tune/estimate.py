@@ -187,7 +187,8 @@ class Line:
 
 def measured_in(row: dict[str, str]) -> Iterator[tuple[str, float, Json]]:
     """(name, µs, strategy) of each row of a line of measured.csv that is a strategy of today."""
-    if row["unfused"]:  # today's pair of an all-reduce takes torch's two-shot
+    reduces = row["operator"] == "gemm_ar"  # today's pair takes torch's two-shot, which old lines lack
+    if row["unfused"] and (row["two_shot"] or not reduces):
         pair = min(float(row[name]) for name in ("unfused", "two_shot") if row[name])
         yield "unfused", pair, {"placement": "unfused"}
     named = json.loads(row["strategies"] or "{}")

@@ -29,11 +29,10 @@ std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& ma
 
 namespace {
 
-/// The estimate orders nothing finer than its error, 3 % for half of all calls and 4 % on average
-/// (docs/tuning.md). Of strategies that it takes for equal so, the vendors' pair is taken, which nobody is
-/// slower with than without Syncopate; else the default one, the simplest and the most often measured, by
-/// whichever kernel is estimated to be quicker: nothing else tells the two apart.
-constexpr double kEqualPair = 1.04;
+/// The estimate orders nothing finer than its error, 3 % (docs/tuning.md). Of strategies that it takes for
+/// equal so, the vendors' pair is taken, which nobody is slower with than without Syncopate; else the default
+/// one, the simplest and the most often measured, by whichever kernel is estimated to be quicker: nothing
+/// else tells the two apart.
 constexpr double kEqual = 1.03;
 
 /// With tiles whose products are exact, where fp32 ones have to be.
@@ -138,8 +137,8 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
         if (candidate.strategy == by_gluon) as_usual_by_gluon = &candidate;
         if (candidate.strategy.placement == Placement::unfused) pair = &candidate;
     }
-    for (const auto& [simpler, equal] : {std::pair{pair, kEqualPair}, std::pair{as_usual, kEqual}}) {
-        if (simpler == nullptr || us_of(*simpler) > us_of(*best) * equal) continue;
+    for (const Candidate* simpler : {pair, as_usual}) {
+        if (simpler == nullptr || us_of(*simpler) > us_of(*best) * kEqual) continue;
         best = simpler;
         break;
     }

@@ -92,9 +92,8 @@ private:
     [[nodiscard]] double one_tile_us(std::int32_t width) const {
         if (gluon()) {
             // Tiles that follow arrivals, or chunks that leave, no longer load the same blocks at once.
-            const bool beside =
-                strategy_.placement != Placement::fused || grid_.tiles() <= at_once() || in_turns();
-            const auto& us = beside ? gluon_tile_us : gluon_lone_tile_us;
+            const bool beside = strategy_.placement != Placement::fused || grid_.tiles() <= at_once();
+            const auto& us = beside ? gluon_tile_us : in_turns() ? gluon_turns_tile_us : gluon_lone_tile_us;
             return us(machine_, problem_.operands(), tile_, shape_.k);
         }
         return long_call() * tile_us(machine_, problem_.dtype, tile_, width, shape_.k);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -150,6 +151,13 @@ double gluon_lone_tile_us(const Machine& machine, const Operands& operands, cons
                     bytes / (machine.rates.sm_load_gbps * kBytesPerUs) + machine.rates.gluon_tile_us);
 }
 
+double gluon_turns_tile_us(const Machine& machine, const Operands& operands, const TileConfig& tile,
+                           std::int64_t k) {
+    const double beside = gluon_tile_us(machine, operands, tile, k);
+    if (tile.block_m < kWgmmaRows || tile.block_n <= kWideColumns) return beside;
+    return std::midpoint(beside, gluon_lone_tile_us(machine, operands, tile, k));
+}
+
 double gluon_product_us(const Machine& machine, const Operands& operands, const ProductShape& shape,
                         const TileConfig& tile, std::int32_t programs) {
     const Rates& rates = machine.rates;
@@ -203,10 +211,10 @@ TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands
     return *std::ranges::min_element(configs, {}, [&](const TileConfig& tile) {
         auto rank = gluon_rank(machine, operands, shape, tile, programs);
         const std::int64_t rounds = ceil_div(tiles_of(shape, tile), std::max(programs / tile.split_k, 1));
-        const bool lone =
-            place != ProductPlace::apart && (place != ProductPlace::in_turns || tile.block_m >= kInStepRows);
-        if (lone && rounds > 1) {
-            const double tile_us = gluon_lone_tile_us(machine, operands, tile, shape.k);
+        if (place != ProductPlace::apart && rounds > 1) {
+            const bool in_step = place == ProductPlace::in_turns && tile.block_m < kInStepRows;
+            const auto& us = in_step ? gluon_turns_tile_us : gluon_lone_tile_us;
+            const double tile_us = us(machine, operands, tile, shape.k);
             rank.first =
                 std::max(rank.first, static_cast<double>(rounds) * tile_us + machine.rates.gluon_call_us);
         }

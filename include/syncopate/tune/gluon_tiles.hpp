@@ -49,6 +49,12 @@ inline constexpr std::int64_t kGluonSharedBytes = 232448;
 [[nodiscard]] double gluon_lone_tile_us(const Machine& machine, const Operands& operands,
                                         const TileConfig& tile, std::int64_t k);
 
+/// The same of a tile of few rows in one of several rounds, in which tiles of all chunks take turns:
+/// neighbours load the same blocks at once. Those of tiles of 64 rows and more than 128 columns do so half of
+/// the time.
+[[nodiscard]] double gluon_turns_tile_us(const Machine& machine, const Operands& operands,
+                                         const TileConfig& tile, std::int64_t k);
+
 /// µs of a product by so many programs, with its launch.
 [[nodiscard]] double gluon_product_us(const Machine& machine, const Operands& operands,
                                       const ProductShape& shape, const TileConfig& tile,
