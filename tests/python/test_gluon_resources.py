@@ -2,6 +2,7 @@
 the table beside this file says. Where one takes less, `python tests/python/gluon_resources.py --write` says so there."""
 
 import csv
+import json
 import os
 import re
 import subprocess
@@ -57,6 +58,24 @@ def test_no_gemm_takes_more_shared_memory_than_its_tiling_says():
             assert row["shared_bytes"] <= most < row["shared_bytes"] + 3072, kernel
             checked += 1
     assert checked > 40
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "k", "split"), [(64, 64, 128, 1), (16, 32, 128, 1), (64, 64, 128, 2)]
+)
+def test_a_strategy_has_as_many_stages_as_its_tiling_finds_room_for(rows, columns, k, split):
+    launch = pytest.importorskip("syncopate.kernels.gluon_launch")
+    from syncopate import _syncopate
+
+    def taken(stages):
+        tile = {"block_m": rows, "block_n": columns, "block_k": k, "stages": stages, "split_k": split}
+        strategy = json.dumps({"kernel": "gluon", "tiles": [tile], "programs": 132})
+        problem = f"all_gather_matmul:M={2 * rows},N=1024,K=4096,dtype=bf16,ranks=2,sms=132"
+        return not _syncopate.tune.estimate(problem, strategy, "h200x2")["objection"]
+
+    fits = [launch.GluonTiling(rows, columns, k, n, split).shared_bytes(2) <= 227 << 10 for n in range(2, 40)]
+    assert 0 < sum(fits) < len(fits)
+    assert [taken(n) for n in range(2, 40)] == fits
 
 
 def test_tiles_of_128_rows_leave_room_for_a_block_of_sums():
