@@ -104,12 +104,10 @@ private:
         if (us < rates_.long_us) return 1;
         return std::pow(rates_.long_plain, 1 + std::log2(us / rates_.long_us) / 2);
     }
-    /// Whether chunks take turns, a tile each (fuse/order.hpp), and have several tiles of rows: neighbours
-    /// then load the same blocks at once.
+    /// Whether chunks take turns, a tile each (fuse/order.hpp).
     [[nodiscard]] bool in_turns() const {
-        return tile_.block_m < kInStepRows && parts() == 1 &&
-               (strategy_.one_step || strategy_.kernel_sums ||
-                (strategy_.backend == Backend::tma_inline && !comes_before()));
+        return parts() == 1 && (strategy_.one_step || strategy_.kernel_sums ||
+                                (strategy_.backend == Backend::tma_inline && !comes_before()));
     }
     [[nodiscard]] std::int32_t parts() const { return std::max(1, strategy_.split.value_or(1)); }
     /// Bytes that go through each link in all steps.

@@ -19,6 +19,7 @@ constexpr std::int32_t kRowBytes = 128;        // that one load moves of a row, 
 constexpr std::int32_t kScaled = 128;          // elements along N and along K that share a scale
 constexpr std::int32_t kWgmmaRows = 64;        // what one multiplies, whatever a tile has
 constexpr std::int32_t kWideColumns = 128;     // from so many on wgmma reaches its rate
+constexpr std::int32_t kInStepRows = 128;      // and more: tiles that take turns are on their own
 constexpr std::int32_t kThreeConsumers = 192;  // rows, and as many columns
 constexpr std::int32_t kFewRows = 32;          // and fewer: tiles of 64 rows always lose
 constexpr std::int32_t kFewTiles = 4;          // rows of small tiles, each of which loads the weights again
@@ -154,8 +155,9 @@ double gluon_lone_tile_us(const Machine& machine, const Operands& operands, cons
 double gluon_turns_tile_us(const Machine& machine, const Operands& operands, const TileConfig& tile,
                            std::int64_t k) {
     const double beside = gluon_tile_us(machine, operands, tile, k);
-    if (tile.block_m < kWgmmaRows || tile.block_n <= kWideColumns) return beside;
-    return std::midpoint(beside, gluon_lone_tile_us(machine, operands, tile, k));
+    const double lone = gluon_lone_tile_us(machine, operands, tile, k);
+    if (tile.block_m >= kInStepRows) return lone;
+    return tile.block_m < kWgmmaRows || tile.block_n <= kWideColumns ? beside : std::midpoint(beside, lone);
 }
 
 double gluon_product_us(const Machine& machine, const Operands& operands, const ProductShape& shape,
@@ -212,8 +214,7 @@ TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands
         auto rank = gluon_rank(machine, operands, shape, tile, programs);
         const std::int64_t rounds = ceil_div(tiles_of(shape, tile), std::max(programs / tile.split_k, 1));
         if (place != ProductPlace::apart && rounds > 1) {
-            const bool in_step = place == ProductPlace::in_turns && tile.block_m < kInStepRows;
-            const auto& us = in_step ? gluon_turns_tile_us : gluon_lone_tile_us;
+            const auto& us = place == ProductPlace::in_turns ? gluon_turns_tile_us : gluon_lone_tile_us;
             const double tile_us = us(machine, operands, tile, shape.k);
             rank.first =
                 std::max(rank.first, static_cast<double>(rounds) * tile_us + machine.rates.gluon_call_us);

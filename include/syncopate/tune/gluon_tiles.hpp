@@ -26,10 +26,6 @@ namespace syncopate::tune {
 /// Workspace for partial sums is for so many tiles at most (kernels/gluon_launch.py, MAX_SPLIT_TILES).
 inline constexpr std::int64_t kMostGluonSplitTiles = 1024;
 
-/// Tiles of fewer rows that take turns by chunk (fuse/order.hpp) run beside neighbours, which load the same
-/// blocks at once.
-inline constexpr std::int32_t kInStepRows = 128;
-
 /// Of a block's multiprocessor on Hopper.
 inline constexpr std::int64_t kGluonSharedBytes = 232448;
 
@@ -49,9 +45,9 @@ inline constexpr std::int64_t kGluonSharedBytes = 232448;
 [[nodiscard]] double gluon_lone_tile_us(const Machine& machine, const Operands& operands,
                                         const TileConfig& tile, std::int64_t k);
 
-/// The same of a tile of few rows in one of several rounds, in which tiles of all chunks take turns:
-/// neighbours load the same blocks at once. Those of tiles of 64 rows and more than 128 columns do so half of
-/// the time.
+/// The same of a tile in one of several rounds in which tiles of all chunks take turns (fuse/order.hpp):
+/// those of fewer than 128 rows have neighbours that load the same blocks at once, but tiles of 64 rows and
+/// more than 128 columns half of the time only; larger ones are on their own.
 [[nodiscard]] double gluon_turns_tile_us(const Machine& machine, const Operands& operands,
                                          const TileConfig& tile, std::int64_t k);
 
@@ -85,7 +81,7 @@ enum class ProductPlace : std::uint8_t {
 };
 
 /// The same of all that are worth a look. In the order of chunks, tiles of several rounds load without
-/// neighbours, but for tiles of fewer than kInStepRows whose chunks take turns. Where rows arrive, K is split
+/// neighbours, or as gluon_turns_tile_us says. Where rows arrive, K is split
 /// only where a tile has all rows: else the programs that share a tile of late rows are those that the early
 /// ones leave, and the split gains nothing.
 [[nodiscard]] TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands,
