@@ -8,17 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from syncopate import _syncopate
 from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments, make_workspace
 from syncopate.kernels.stated_matmul import stated_matmul
 from syncopate.stated import without_filled
 from work import Stage, Work, mlp, norm_product, swiglu
 
-SHARED = 227 << 10  # bytes of a block on Hopper
-
 
 def fitting(tiling: GluonTiling, gated: bool = False) -> GluonTiling:
     """With as many stages as fit into shared memory, at most its own."""
-    while tiling.shared_bytes(2, gated) > SHARED:
+    while tiling.shared_bytes(2, gated) > _syncopate.tune.GLUON_SHARED_BYTES:
         tiling = replace(tiling, stages=tiling.stages - 1)
     return tiling
 

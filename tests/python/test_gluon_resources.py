@@ -73,7 +73,8 @@ def test_a_strategy_has_as_many_stages_as_its_tiling_finds_room_for(rows, column
         problem = f"all_gather_matmul:M={2 * rows},N=1024,K=4096,dtype=bf16,ranks=2,sms=132"
         return not _syncopate.tune.estimate(problem, strategy, "h200x2")["objection"]
 
-    fits = [launch.GluonTiling(rows, columns, k, n, split).shared_bytes(2) <= 227 << 10 for n in range(2, 40)]
+    most = _syncopate.tune.GLUON_SHARED_BYTES
+    fits = [launch.GluonTiling(rows, columns, k, n, split).shared_bytes(2) <= most for n in range(2, 40)]
     assert 0 < sum(fits) < len(fits)
     assert [taken(n) for n in range(2, 40)] == fits
 

@@ -81,9 +81,9 @@ enum class ProductPlace : std::uint8_t {
 };
 
 /// The same of all that are worth a look. In the order of chunks, tiles of several rounds load without
-/// neighbours, or as gluon_turns_tile_us says. Where rows arrive, K is split
-/// only where a tile has all rows: else the programs that share a tile of late rows are those that the early
-/// ones leave, and the split gains nothing.
+/// neighbours, or as gluon_turns_tile_us says. Where rows arrive, K is split only where a tile has all rows:
+/// else the programs that share a tile of late rows are those that the early ones leave, and the split gains
+/// nothing.
 [[nodiscard]] TileConfig quickest_gluon_tiles(const Machine& machine, const Operands& operands,
                                               const ProductShape& shape, std::int32_t programs,
                                               ProductPlace place = ProductPlace::apart);
