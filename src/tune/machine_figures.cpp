@@ -41,7 +41,7 @@ std::span<const FigureRow> machine_figures() {
         FigureRow{"beside_sums", kShare, "a product beside a kernel that sums: the same", &R::beside_sums},
         FigureRow{"gluon_beside_sums", kShare, "the same of the Gluon GEMM, whose storer posts while the next tile is multiplied", &R::gluon_beside_sums},
         FigureRow{"sum_gbps", kGb, "a sum, read and written in a device's own memory", &R::sum_gbps},
-        FigureRow{"gluon_sum_gbps", kGb, "the same beside the Gluon GEMM, which leaves registers for one block of 64 threads", &R::gluon_sum_gbps},
+        FigureRow{"gluon_sum_gbps", kGb, "the same beside the Gluon GEMM, which leaves registers for one block of 128 threads", &R::gluon_sum_gbps},
         FigureRow{"sum_us", kUs, "each sum: its launch and its wait", &R::sum_us},
         FigureRow{"store_gbps", kGb, "sums stored at peers while nothing else runs", &R::store_gbps},
         FigureRow{"store_stall_gbps", kGb, "tiles stored at peers, as the product waits for them", &R::store_stall_gbps},

@@ -49,8 +49,8 @@ struct MadeOrder {
                                         const MadeOrder& order, const std::vector<double>& made);
 
 /// Whether the sum of one part is done while the product makes others: on the chunk engine's multiprocessors,
-/// or on what the plain kernel leaves of each. The Gluon kernel leaves registers for 64 threads of sy_reduce
-/// (kernels/gluon_launch.py), which are too few for that.
+/// or on what the plain kernel leaves of each. The Gluon kernel leaves registers for one block of sy_reduce
+/// (kernels/gluon_launch.py), which does a part of it.
 [[nodiscard]] bool sums_beside(const Strategy& strategy);
 
 /// Whether tiles are stored at one rank each, as the strategy makes them: then they end where that rank's

@@ -223,6 +223,37 @@ def ways() -> None:
                 op.close()
 
 
+def large() -> None:
+    """Sums that go in bulk (contributions of 4 MiB and more), in every type, of rows that end within a piece, at every place
+    that contributions come from and sums go to: ten queued calls with stragglers."""
+    p = size()
+    for operator in (ops.MatmulReduceScatter, ops.MatmulAllReduce):
+        for m, n, dtype in (
+            (2048 * p, 2056, torch.bfloat16),
+            (1030 * p + 3, 5128, torch.float16),
+            (1024 * p, 8192, torch.float32),
+        ):
+            for name in ("fused", "fused:2", "inline", "pulled", "pulled_last:1"):
+                strategy = Way.named(name).strategy
+                for kernel in ("plain", "gluon"):
+                    if kernel == "gluon" and (dtype == torch.float32 or not name.startswith("fused")):
+                        continue
+                    tagged = Tagged(m, n, 256, dtype)
+                    op = ours(operator, m, n, 256, dtype, strategy=replace(strategy, kernel=kernel))
+                    x = torch.empty(m, 256, device="cuda", dtype=dtype)
+                    poison(op)
+                    rng = random.Random(rank())
+                    for call in range(10):
+                        straggle(rng, 0.2)
+                        tagged.fill(x)
+                        out = op(x, tagged.w, op.result() if call % 2 else None)
+                        tagged.judge_result(operator, out)
+                    op.check()
+                    what = f"{operator.__name__} {m}x{n} {dtype} {name} {kernel}"
+                    expect(tagged.bad.item() == 0, f"{what}: {tagged.bad.item()} wrong")
+                    op.close()
+
+
 def kernel_sums() -> None:
     """Sums by the product's own programs: a row for each rank and more, tiles that end elsewhere than the tensor and the ranks'
     rows, split K and several rounds, both dtypes; the output given, new, and with rows apart."""
@@ -686,6 +717,7 @@ SECTIONS = {
         shapes,
         operators,
         ways,
+        large,
         kernel_sums,
         stages,
         examples,

@@ -24,8 +24,8 @@ SECTIONS = {
         "memory",
     ],
     "check_gemm_rs.py": [
-        "shapes", "operators", "ways", "stages", "queued", "graphs", "streams", "repeated", "examples", "absent",
-        "matrix", "mixed",
+        "shapes", "operators", "ways", "large", "stages", "queued", "graphs", "streams", "repeated", "examples",
+        "absent", "matrix", "mixed",
     ],
     "check_fp8.py": ["operators", "odd", "queued", "pair"],
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],

@@ -26,49 +26,35 @@ __device__ __forceinline__ Addend addend(const ReduceArguments& a, std::int32_t 
     return {a.slots + slot * a.slot_distance, a.slot_pitch};
 }
 
-/// Units of 16 bytes, kUnits a thread at a time, of kBatch contributions at once: as many loads in flight as
-/// registers for 1024 such threads on a multiprocessor allow. Beside a kernel that leaves room for 256, four
-/// are twice as fast as two.
-template <typename Type, typename Combine, int kUnits, int kBatch>
+/// Units of 16 bytes, of kBatch contributions at once: as many loads in flight as 32 registers allow, of
+/// which a multiprocessor holds 2048 threads.
+template <typename Type, typename Combine>
 __device__ void sum_units(const ReduceArguments& a, const Worker& worker) {
+    constexpr int kBatch = 2;
     const std::uint32_t count = a.rows * a.row_units;
     const std::int32_t addends = a.num_slots + (a.own_place >= 0 ? 1 : 0);
-    for (std::uint32_t first = worker.index; first < count; first += kUnits * worker.count) {
-        std::uint32_t row[kUnits];
-        std::uint32_t column[kUnits];
-#pragma unroll
-        for (int u = 0; u < kUnits; ++u) {  // one past the end is the first one once more
-            const std::uint32_t unit = first + u * worker.count < count ? first + u * worker.count : first;
-            row[u] = a.rows == 1 ? 0 : unit / a.row_units;
-            column[u] = unit - row[u] * a.row_units;
-        }
-        Totals<Type> totals[kUnits];
+    for (std::uint32_t unit = worker.index; unit < count; unit += worker.count) {
+        const std::uint32_t row = a.rows == 1 ? 0 : unit / a.row_units;
+        const std::uint32_t column = unit - row * a.row_units;
+        Totals<Type> totals;
         for (std::int32_t n = 0; n < addends; n += kBatch) {
-            uint4 units[kBatch][kUnits];
+            uint4 units[kBatch];
 #pragma unroll
             for (int i = 0; i < kBatch; ++i) {
                 if (n + i >= addends) break;
                 const Addend from = addend(a, n + i);
-#pragma unroll
-                for (int u = 0; u < kUnits; ++u)
-                    units[i][u] =
-                        __ldcg(reinterpret_cast<const uint4*>(from.base + row[u] * from.pitch) + column[u]);
+                units[i] = __ldcg(reinterpret_cast<const uint4*>(from.base + row * from.pitch) + column);
             }
 #pragma unroll
             for (int i = 0; i < kBatch; ++i) {
                 if (n + i >= addends) break;
-#pragma unroll
-                for (int u = 0; u < kUnits; ++u) add<Type, Combine>(totals[u], units[i][u], n + i == 0);
+                add<Type, Combine>(totals, units[i], n + i == 0);
             }
         }
-#pragma unroll
-        for (int u = 0; u < kUnits; ++u) {
-            if (u > 0 && first + u * worker.count >= count) break;
-            const uint4 total = narrowed<Type>(totals[u]);
-            reinterpret_cast<uint4*>(a.out + row[u] * a.out_pitch)[column[u]] = total;
-            for (std::int32_t i = 0; i < a.num_copies; ++i)
-                reinterpret_cast<uint4*>(a.own + a.copies[i] + row[u] * a.own_pitch)[column[u]] = total;
-        }
+        const uint4 total = narrowed<Type>(totals);
+        reinterpret_cast<uint4*>(a.out + row * a.out_pitch)[column] = total;
+        for (std::int32_t i = 0; i < a.num_copies; ++i)
+            reinterpret_cast<uint4*>(a.own + a.copies[i] + row * a.own_pitch)[column] = total;
     }
 }
 
@@ -104,10 +90,8 @@ __device__ void sum_elements(const ReduceArguments& a, const Worker& worker) {
 
 template <typename Type, typename Combine>
 __device__ void sum_box(const ReduceArguments& a, const Worker& worker) {
-    if (a.aligned != 0 && a.num_slots + (a.own_place >= 0 ? 1 : 0) <= 2) {
-        sum_units<Type, Combine, 2, 2>(a, worker);
-    } else if (a.aligned != 0) {
-        sum_units<Type, Combine, 1, 4>(a, worker);
+    if (a.aligned != 0) {
+        sum_units<Type, Combine>(a, worker);
     } else {
         sum_elements<Type, Combine>(a, worker);
     }
@@ -132,10 +116,11 @@ __device__ void reduce_box(const ReduceArguments& a, const Worker& worker) {
 }
 
 /// The block that ends last posts.
-__device__ void post_if_last(const ReduceArguments& a, std::uint32_t epoch) {
+__device__ void post_if_last(const ReduceArguments& a) {
     if (a.num_posts == 0) return;
     __syncthreads();
     if (threadIdx.x != 0) return;
+    const std::uint32_t epoch = a.control[word::published];
     __threadfence_system();
     if (atomicAdd(a.finished, 1u) + 1u != epoch * gridDim.x) return;
     __threadfence_system();
@@ -159,13 +144,12 @@ extern "C" __global__ void __launch_bounds__(32) sy_await(const AwaitArguments a
     if (fault != 0) report_fault(a.boundary, fault, lane);
 }
 
-/// After a fault it sums and posts nothing. Blocks are small, since one of 64 threads and 64 registers is all
-/// that finds room beside a Gluon GEMM (kernels/gluon_launch.py); beside a plain one there is room for four.
-extern "C" __global__ void __launch_bounds__(64, 16) sy_reduce(const ReduceArguments a) {
+/// After a fault it sums and posts nothing. Each quarter of a multiprocessor has registers of its own: beside a
+/// Gluon GEMM (kernels/gluon_launch.py) it has room for one warp of 32 registers a thread, so for one block.
+extern "C" __global__ void __launch_bounds__(128, 16) sy_reduce(const ReduceArguments a) {
     if (load_acquire(a.control + word::fault) != 0) return;
-    const std::uint32_t epoch = a.control[word::published];
     reduce_box(a, {blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x});
-    post_if_last(a, epoch);
+    post_if_last(a);
 }
 
 }  // namespace syncopate::runtime::device

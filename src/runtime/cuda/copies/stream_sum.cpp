@@ -12,7 +12,7 @@
 namespace syncopate::runtime {
 namespace {
 
-constexpr unsigned kSumThreads = 64;
+constexpr unsigned kSumThreads = 128;
 constexpr std::uint64_t kThreadBytes = 16;    // what a thread sums at a time (reduce.cu)
 constexpr unsigned kBlocksPerProcessor = 16;  // of sy_reduce
 
