@@ -144,8 +144,9 @@ extern "C" __global__ void __launch_bounds__(32) sy_await(const AwaitArguments a
     if (fault != 0) report_fault(a.boundary, fault, lane);
 }
 
-/// After a fault it sums and posts nothing. Each quarter of a multiprocessor has registers of its own: beside a
-/// Gluon GEMM (kernels/gluon_launch.py) it has room for one warp of 32 registers a thread, so for one block.
+/// After a fault it sums and posts nothing. Each quarter of a multiprocessor has registers of its own: beside
+/// a Gluon GEMM (kernels/gluon_launch.py) it has room for one warp of 32 registers a thread, so for one
+/// block.
 extern "C" __global__ void __launch_bounds__(128, 16) sy_reduce(const ReduceArguments a) {
     if (load_acquire(a.control + word::fault) != 0) return;
     reduce_box(a, {blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x});
