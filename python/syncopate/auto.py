@@ -396,7 +396,7 @@ class _Program:
         """Measures until the fastest is known, and stores it. The first configuration by the default strategy is the one
         that nothing has to be faster than."""
         likely = [one for one in self.ranked if not one["pruned"]]
-        usual = to_json(Strategy())
+        usual = to_json(Strategy(kernel="plain"))
         first = self.configurations[0]
         default = next(
             (

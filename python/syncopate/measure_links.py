@@ -152,7 +152,7 @@ def engine_copies(ranks: Ranks, say: Say) -> tuple[dict[str, Any], dict[str, Any
     """Of the chunk engine: tables and figures of its copies."""
     copies, alone = [], {}
     for blocks in BLOCKS:
-        by = Strategy(backend="tma_dedicated", engine_blocks=blocks)
+        by = Strategy(kernel="plain", backend="tma_dedicated", engine_blocks=blocks)
         alone[blocks] = rate(ranks, gathering, by)
         say(f"the chunk engine, {blocks} blocks")
         beside = rate(ranks, gathering, by, Beside(blocks + KERNEL_BLOCKS).around)
@@ -160,7 +160,9 @@ def engine_copies(ranks: Ranks, say: Say) -> tuple[dict[str, Any], dict[str, Any
         copies.append((blocks, beside or alone[blocks]))
     known = ", ".join(f"{blocks}: {gbps:.0f}" for blocks, gbps in alone.items() if gbps)
     source = f"all-gathers of {ranks.group.size} ranks by bulk copies beside a product of 4096 x 8192 x 8192; alone {known}"
-    by_loads = rate(ranks, gathering, Strategy(backend="ldst_dedicated", engine_blocks=BLOCKS[1]))
+    by_loads = rate(
+        ranks, gathering, Strategy(kernel="plain", backend="ldst_dedicated", engine_blocks=BLOCKS[1])
+    )
     say("the chunk engine by loads and stores")
     figures = {}
     if by_loads and alone[BLOCKS[1]]:
@@ -175,7 +177,7 @@ def engine_sums(ranks: Ranks, say: Say) -> tuple[dict[str, Any], dict[str, Any]]
     """The same of its sums."""
 
     def by(backend: str, blocks: int) -> float | None:
-        strategy = Strategy(backend=backend, engine_blocks=blocks, pull=True, split=1)
+        strategy = Strategy(kernel="plain", backend=backend, engine_blocks=blocks, pull=True, split=1)
         made = rate(ranks, summing, strategy)
         say(f"its sums, {blocks} blocks of {backend}")
         return made

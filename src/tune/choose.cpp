@@ -47,7 +47,7 @@ Strategy exact(const Problem& problem, const Machine& machine, Strategy strategy
 /// Whether the caller can run a strategy, or all of its parts.
 bool runs_for(const ChooseOptions& options, const Strategy& strategy) {
     return (options.unfused || strategy.placement != Placement::unfused) &&
-           (options.gluon || strategy.kernel == ProductKernel::plain) &&
+           (options.gluon || strategy.kernel != ProductKernel::gluon) &&
            !(options.kept && fuse::is_inline(strategy.backend)) &&
            std::ranges::all_of(strategy.parts, [&](const Strategy& part) { return runs_for(options, part); });
 }

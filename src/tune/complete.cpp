@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "syncopate/fuse/backend.hpp"
@@ -115,6 +116,25 @@ Strategy by_plain_kernel(Strategy made, bool cuda) {
     return made;
 }
 
+/// By which kernel it is, where that is open: the quicker one, each with what it leaves open as by default.
+/// Tiles are those of the plain kernel.
+ProductKernel quicker_kernel(const Problem& problem, const Machine& machine, const Strategy& given,
+                             const ChooseOptions& options) {
+    const bool multiplies = given.placement == Placement::fused || given.placement == Placement::after;
+    const bool runs_gluon = options.device == fuse::Device::cuda && options.gluon &&
+                            machine.rates.gluon_tflops > 0 && gluon_multiplies(problem.dtype);
+    if (!multiplies || !runs_gluon || !given.tiles.empty() || !estimate_objection(problem).empty())
+        return ProductKernel::plain;
+    const auto us = [&](ProductKernel kernel) {
+        Strategy by = given;
+        by.kernel = kernel;
+        by = complete(problem, machine, by, options);
+        return strategy_objection(problem, by).empty() ? estimate(problem, machine, by).us
+                                                       : std::numeric_limits<double>::infinity();
+    };
+    return us(ProductKernel::gluon) < us(ProductKernel::plain) ? ProductKernel::gluon : ProductKernel::plain;
+}
+
 /// The parts that a strategy leaves open are chosen; on the host, where none is faster, with the block's
 /// tiles.
 void complete_parts(const Problem& problem, const Machine& machine, Strategy& strategy,
@@ -138,7 +158,10 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     const OperatorRow* row = operator_row(problem.op);
     const std::vector<ProductShape> shapes = problem.products();
     Strategy made = given;
-    if (row == nullptr || shapes.empty()) return made;
+    const bool known = row != nullptr && !shapes.empty();
+    if (!made.kernel)
+        made.kernel = known ? quicker_kernel(problem, machine, made, options) : ProductKernel::plain;
+    if (!known) return made;
     const bool cuda = options.device == fuse::Device::cuda;
     const bool runs_gluon = cuda && options.gluon && gluon_multiplies(problem.dtype);
     if (made.kernel == ProductKernel::gluon && !runs_gluon) made = by_plain_kernel(std::move(made), cuda);

@@ -255,7 +255,7 @@ Result<double> departures(const Problem& problem, const ProductShape& shape, con
 }
 
 bool sums_beside(const Strategy& strategy) {
-    return strategy.kernel == ProductKernel::plain || fuse::is_engine(strategy.backend);
+    return strategy.kernel != ProductKernel::gluon || fuse::is_engine(strategy.backend);
 }
 
 bool stores_at_owners(OperatorRow::Kind kind, const Strategy& strategy) {

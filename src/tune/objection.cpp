@@ -83,7 +83,7 @@ std::string reduction_objection(const Question& asked) {
     }
     if (s.kernel_sums) {
         if (!reduces(asked.kind)) return "the product has nothing to sum";
-        if (s.kernel != ProductKernel::gluon) return "only the Gluon kernel sums";
+        if (s.kernel == ProductKernel::plain) return "only the Gluon kernel sums";
         if (s.placement != Placement::fused || s.pull || s.pulled != 0 || s.split.value_or(1) > 1)
             return "the product's programs sum once, what tiles have stored at their owners";
         if (asked.kind == Kind::reduces && !s.one_step) return "the product's programs send no sums";

@@ -67,7 +67,7 @@ std::string name_of(const Strategy& strategy) {
     if (!strategy.phases) words.emplace_back("whole");
     if (strategy.tile_order != usual.tile_order)
         words.push_back(fmt::format("order={}", name_of(strategy.tile_order)));
-    if (strategy.kernel != usual.kernel) words.emplace_back(name_of(strategy.kernel));
+    if (strategy.kernel && strategy.kernel != usual.kernel) words.emplace_back(name_of(*strategy.kernel));
     for (const TileConfig& tile : strategy.tiles) words.push_back(words_of(tile));
     if (strategy.programs) words.push_back(fmt::format("programs={}", *strategy.programs));
     return words.empty() ? std::string(name_of(strategy.placement))

@@ -79,8 +79,12 @@ private:
                     one_step, kernel_sums, together, backend, engine_blocks, sum_parts, phases, tile_order,
                     parts] = at;
         const auto path = [&](std::string_view key) { return JsonPath{&root, key}; };
+        if (has(kernel)) {
+            if (!word(kernel, path("kernel"), kNumKernels, *made.kernel)) return false;
+        } else if (!has(tiles)) {
+            made.kernel.reset();
+        }
         return (!has(placement) || word(placement, path("placement"), kNumPlacements, made.placement)) &&
-               (!has(kernel) || word(kernel, path("kernel"), kNumKernels, made.kernel)) &&
                (!has(tiles) || tiles_at(tiles, path("tiles"), made)) &&
                (!has(programs) || optional(programs, path("programs"), 1, made.programs)) &&
                (!has(chunking) || chunking_at(chunking, path("chunking"), made.chunking)) &&
@@ -220,7 +224,8 @@ std::string to_json(const Strategy& strategy) {
     const Strategy usual;
     Members members;
     if (strategy.placement != usual.placement) members.add("placement", quoted(name_of(strategy.placement)));
-    if (strategy.kernel != usual.kernel) members.add("kernel", quoted(name_of(strategy.kernel)));
+    if (strategy.kernel && (strategy.kernel != usual.kernel || strategy.tiles.empty()))
+        members.add("kernel", quoted(name_of(*strategy.kernel)));
     if (!strategy.tiles.empty()) {
         std::vector<std::string> tiles;
         for (const TileConfig& tile : strategy.tiles) tiles.push_back(json_of(tile));

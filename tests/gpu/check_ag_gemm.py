@@ -141,7 +141,7 @@ TOGETHER = [
     Strategy(kernel="gluon", backend="ldst_dedicated", engine_blocks=32, together=True),
     Strategy(kernel="gluon", backend="tma_dedicated", engine_blocks=16, together=True),
     Strategy(kernel="gluon", backend="copy_engine", chunking=Chunking(1, 2), together=True),
-    Strategy(backend="ldst_dedicated", engine_blocks=16, together=True),
+    Strategy(kernel="plain", backend="ldst_dedicated", engine_blocks=16, together=True),
 ]
 
 
@@ -179,8 +179,8 @@ def queued() -> None:
     for m, n, k, options in (
         (4096, 1792, 4096, {}),
         (1024, 1792, 4096, {}),
-        (1024, 1792, 4096, {"strategy": Strategy(chunking=Chunking(2))}),
-        (1024, 1792, 4096, {"strategy": Strategy(pull=True)}),
+        (1024, 1792, 4096, {"strategy": Strategy(kernel="plain", chunking=Chunking(2))}),
+        (1024, 1792, 4096, {"strategy": Strategy(kernel="plain", pull=True)}),
     ):
         check_queued(m, n, k, **options)
 
@@ -207,7 +207,11 @@ def check_queued(m: int, n: int, k: int, **options: Any) -> None:
 
 def graphs() -> None:
     """One call captured as a CUDA graph, replayed 200 times with fresh data and stragglers, mixed with eager calls."""
-    for options in ({}, {"strategy": Strategy(pull=True)}, {"strategy": Strategy(chunking=Chunking(1, 4))}):
+    for options in (
+        {},
+        {"strategy": Strategy(kernel="plain", pull=True)},
+        {"strategy": Strategy(kernel="plain", chunking=Chunking(1, 4))},
+    ):
         check_graphs(2048, 1792, 4096, **options)
 
 
@@ -330,7 +334,7 @@ def fetched() -> None:
             fused.close()
     m, n, k = 1024, 1792, 4096
     tagged = Tagged(m, n, k, torch.bfloat16)
-    op = ops.AllGatherMatmul(m, n, k, strategy=Strategy(backend="tma_inline"))
+    op = ops.AllGatherMatmul(m, n, k, strategy=Strategy(kernel="plain", backend="tma_inline"))
     out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
     shard = op.shard()
     op.prepared.tensors["A"].fill_(float("nan"))

@@ -209,7 +209,8 @@ def ways() -> None:
                 if name.startswith(("mixed", "narrow")) and m % (128 * p):
                     continue  # a tile cannot be copied and stored elsewhere
                 tagged = Tagged(m, n, k, torch.bfloat16)
-                op = operator(m, n, k, torch.bfloat16, strategy=Way.named(name).strategy)
+                strategy = replace(Way.named(name).strategy, kernel="plain")
+                op = operator(m, n, k, torch.bfloat16, strategy=strategy)
                 x = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
                 poison(op)
                 rng = random.Random(rank())
@@ -307,7 +308,7 @@ def stages() -> None:
     """A feed-forward block, two kernels in one call, against the unmodified kernels with NCCL between; eager and as a graph."""
     for m, k, f, n, options in (
         (1024 * size(), 1024, 1792, 1024, {"activation": "gelu"}),
-        (512 * size(), 512, 640, 384, {"strategy": Strategy(chunking=Chunking(2), split=3)}),
+        (512 * size(), 512, 640, 384, {"strategy": Strategy(kernel="plain", chunking=Chunking(2), split=3)}),
         (130 * size() + 1, 256, 384, 256, {"activation": "relu"}),
         (128 * size(), 512, 640, 384, {"strategy": Strategy(apart=True), "activation": "silu"}),
         (8 * size(), 1024, 640, 1024, {"strategy": Strategy(apart=True)}),
@@ -360,13 +361,13 @@ def queued() -> None:
     for operator, m, n, k, options in (
         (ops.MatmulReduceScatter, 4096, 2048, 1792, {}),
         (ops.MatmulReduceScatter, 1024, 2048, 1792, {}),
-        (ops.MatmulReduceScatter, 1024, 2048, 1792, {"strategy": Strategy(split=3)}),
-        (ops.MatmulAllReduce, 1024, 2048, 896, {"strategy": Strategy(split=2)}),
+        (ops.MatmulReduceScatter, 1024, 2048, 1792, {"strategy": Strategy(kernel="plain", split=3)}),
+        (ops.MatmulAllReduce, 1024, 2048, 896, {"strategy": Strategy(kernel="plain", split=2)}),
         (ops.MatmulAllToAll, 2048, 2048, 896, {}),
         # One wave of tiles: the chunk engine sends, in slices of K.
         (ops.AllToAllMatmul, 1024, 1792, 4096, {}),
         (ops.AllToAllMatmul, 4096, 1792, 4096, {}),
-        (ops.AllToAllMatmul, 2048, 3584, 1024, {"strategy": Strategy(chunking=Chunking(2))}),
+        (ops.AllToAllMatmul, 2048, 3584, 1024, {"strategy": Strategy(kernel="plain", chunking=Chunking(2))}),
         (ops.MatmulReduceScatter, 50, 2048, 896, {"strategy": ONE_STEP}),
         (ops.MatmulAllReduce, 17, 2048, 896, {"strategy": ONE_STEP}),
         (ops.MatmulReduceScatter, 512, 2048, 896, {"strategy": OWNED}),
@@ -405,8 +406,8 @@ def many_blocks() -> None:
     """The same of the feed-forward block: as it is by default, in chunks, and with a sum that tiles store at its owners."""
     for options in (
         {"activation": "gelu"},
-        {"strategy": Strategy(chunking=Chunking(2), split=3)},
-        {"strategy": Strategy(backend="tma_inline")},
+        {"strategy": Strategy(kernel="plain", chunking=Chunking(2), split=3)},
+        {"strategy": Strategy(kernel="plain", backend="tma_inline")},
         {"strategy": Strategy(apart=True)},
     ):
         many_of(ours(ops.FeedForward, 256 * size(), 512, 1024, 512, **options), f" {options}")
@@ -441,9 +442,9 @@ def graphs() -> None:
         (ops.MatmulReduceScatter, {"strategy": ONE_STEP}),
         (ops.MatmulAllReduce, {"strategy": ONE_STEP}),
         (ops.MatmulReduceScatter, {}),
-        (ops.MatmulReduceScatter, {"strategy": Strategy(split=3)}),
+        (ops.MatmulReduceScatter, {"strategy": Strategy(kernel="plain", split=3)}),
         (ops.MatmulAllReduce, {}),
-        (ops.MatmulAllReduce, {"strategy": Strategy(split=4)}),
+        (ops.MatmulAllReduce, {"strategy": Strategy(kernel="plain", split=4)}),
         *((operator, {}) for operator in EXCHANGES),
     ):
         m = 50 if options.get("strategy") is ONE_STEP else 2048
@@ -506,7 +507,7 @@ def two_streams(kinds: list[tuple[int, int, int]], options: dict) -> None:
 def repeated() -> None:
     """The same random input 100 times, with stragglers: the same bits each time."""
     for operator, dtype in ((ops.MatmulReduceScatter, torch.bfloat16), (ops.MatmulAllReduce, torch.float16)):
-        op = operator(2048, 2048, 1792, dtype, strategy=Strategy(split=2))
+        op = operator(2048, 2048, 1792, dtype, strategy=Strategy(kernel="plain", split=2))
         torch.manual_seed(rank())
         x = torch.randn(2048, 1792, device="cuda", dtype=dtype)
         w = torch.randn(1792, 2048, device="cuda", dtype=dtype)
@@ -564,7 +565,7 @@ def absent() -> None:
     x = torch.zeros(512, 512, device="cuda", dtype=torch.bfloat16)
     w = torch.zeros(512, 512, device="cuda", dtype=torch.bfloat16)
     for backend in ("tma_inline", "copy_engine", "kernel_sums"):
-        strategy = ONE_STEP if backend == "kernel_sums" else Strategy(backend=backend)
+        strategy = ONE_STEP if backend == "kernel_sums" else Strategy(kernel="plain", backend=backend)
         op = ops.MatmulReduceScatter(512, 512, 512, deadline=2.0, strategy=strategy)
         op.prepare(w)
         torch.cuda.synchronize()
@@ -637,7 +638,7 @@ def matrix() -> None:
                         print(f"matrix: stopped after {done} of 80 configurations", flush=True)
                     return
                 gathers = operator is ops.AllGatherMatmul
-                chosen = Strategy(chunking=Chunking(split), split=split, backend=backend)
+                chosen = Strategy(kernel="plain", chunking=Chunking(split), split=split, backend=backend)
                 op = operator(rows * size(), n, k, torch.bfloat16, strategy=chosen, deadline=20.0)
                 wrong = torch.zeros((), device="cuda", dtype=torch.int64)
                 for call in range(5):

@@ -54,7 +54,7 @@ def ours(kind: type[Operator], *extents: Any, **options: Any) -> Operator:
     op = kind(*extents, **options)
     if op.strategy.unfused and options.get("strategy") is None:
         op.close()
-        op = kind(*extents, **{**options, "strategy": Strategy()})
+        op = kind(*extents, **{**options, "strategy": Strategy(kernel="plain")})
     return op
 
 

@@ -515,6 +515,36 @@ TEST(Choose, TakesTheDefaultByTheLibrarysKernelWhereThatIsQuicker) {
     EXPECT_EQ(choose(problem, machine, nullptr, none).strategy.kernel, ProductKernel::plain);
 }
 
+TEST(Complete, TakesTheQuickerKernelWhereItIsOpen) {
+    const Machine machine = machine_of(4);
+    const auto us = [&](const Problem& problem, const Strategy& given) {
+        return estimate(problem, machine, complete(problem, machine, given)).us;
+    };
+    std::set<ProductKernel> taken;
+    for (const std::int64_t m : {64, 512, 1024, 2048, 4096, 8192}) {
+        const Problem problem = problem_of(fmt::format("matmul_reduce_scatter:M={},N=12288,K=6144", m), 4);
+        for (const std::int32_t split : {1, 2}) {
+            const Strategy open{.kernel = std::nullopt, .split = split};
+            const Strategy made = complete(problem, machine, open);
+            const double plain = us(problem, {.kernel = ProductKernel::plain, .split = split});
+            const double gluon = us(problem, {.kernel = ProductKernel::gluon, .split = split});
+            EXPECT_EQ(made.kernel, gluon < plain ? ProductKernel::gluon : ProductKernel::plain) << m;
+            EXPECT_EQ(made.split, split);
+            taken.insert(*made.kernel);
+        }
+    }
+    EXPECT_EQ(taken.size(), 2u);  // each is quicker somewhere
+    const Problem problem = problem_of("matmul_reduce_scatter:M=64,N=12288,K=6144", 4);
+    const auto kernel_of = [&](const Strategy& given, const ChooseOptions& options = {}) {
+        return complete(problem, machine, given, options).kernel;
+    };
+    EXPECT_EQ(kernel_of({.kernel = std::nullopt, .kernel_sums = true}), ProductKernel::gluon);
+    EXPECT_EQ(kernel_of({.kernel = std::nullopt, .tiles = {TileConfig{}}}), ProductKernel::plain);
+    EXPECT_EQ(kernel_of({.kernel = std::nullopt}, {.gluon = false}), ProductKernel::plain);
+    EXPECT_EQ(kernel_of({.kernel = std::nullopt}, {.device = fuse::Device::host}), ProductKernel::plain);
+    EXPECT_EQ(kernel_of({.placement = Placement::unfused, .kernel = std::nullopt}), ProductKernel::plain);
+}
+
 TEST(Choose, TakesThePairUpToTheEstimatesError) {
     constexpr double kEqual = 1.03;
     int close = 0, far = 0;  // of the pair, from the best

@@ -265,13 +265,13 @@ TEST(CallFit, FindsTheFiguresThatTheCallsWereMadeWith) {
     other.rates.sum_us *= 5;  // further than a figure goes
     const std::vector<TimedCall> timed{
         timed_call(other, "fused_us", "all_gather_matmul:M=256,N=1792,K=4096",
-                   R"({"backend": "tma_dedicated"})"),
+                   R"({"kernel": "plain", "backend": "tma_dedicated"})"),
         timed_call(other, "kernel_sums_us", "matmul_reduce_scatter:M=128,N=4096,K=1792",
                    R"({"kernel": "gluon", "kernel_sums": true})"),
         timed_call(other, "kernel_sums_gbps", "matmul_all_reduce:M=512,N=4096,K=1792",
                    R"({"kernel": "gluon", "kernel_sums": true, "one_step": true})"),
         timed_call(other, "sum_us", "matmul_reduce_scatter:M=1024,N=4096,K=1792",
-                   R"({"backend": "copy_engine", "split": 1})")};
+                   R"({"kernel": "plain", "backend": "copy_engine", "split": 1})")};
     const auto found = fit_calls(timed, start);
     ASSERT_EQ(found.size(), timed.size());
     EXPECT_NEAR(found.at("fused_us").value / other.rates.fused_us, 1, 1e-3);

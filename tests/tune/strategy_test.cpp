@@ -85,6 +85,21 @@ TEST(Strategy, IsTheSameAfterJson) {
     }
 }
 
+TEST(Strategy, LeavesTheKernelOpenWhereItNamesNeitherKernelNorTiles) {
+    const auto kernel_of = [](const std::string& text) { return strategy_from_json(text).value().kernel; };
+    EXPECT_EQ(kernel_of(R"({"split": 2})"), std::nullopt);
+    EXPECT_EQ(kernel_of(R"({"kernel": "plain"})"), ProductKernel::plain);
+    const std::string tiled = to_json({.tiles = {TileConfig{}}});
+    EXPECT_EQ(tiled.find("kernel"), std::string::npos) << tiled;
+    EXPECT_EQ(kernel_of(tiled), ProductKernel::plain);
+    for (const std::optional<ProductKernel> kernel :
+         {std::optional<ProductKernel>(), std::optional(ProductKernel::plain),
+          std::optional(ProductKernel::gluon)}) {
+        const Strategy strategy{.kernel = kernel, .split = 2};
+        EXPECT_EQ(strategy_from_json(to_json(strategy)).value(), strategy) << to_json(strategy);
+    }
+}
+
 TEST(Strategy, IsRefusedWithThePathOfWhatIsWrong) {
     const auto message = [](const char* text) {
         const Result<Strategy> strategy = strategy_from_json(text, "s.json");

@@ -70,7 +70,7 @@ struct Chunking {
 
 struct Strategy {
     Placement placement = Placement::fused;
-    ProductKernel kernel = ProductKernel::plain;
+    std::optional<ProductKernel> kernel = ProductKernel::plain;  ///< open: the quicker; with tiles, plain
     std::vector<TileConfig> tiles;           ///< of each product; one may stand for all; empty: open
     std::optional<std::int32_t> programs;    ///< of each kernel's grid, at most
     Chunking chunking;                       ///< of what comes before a product
@@ -97,7 +97,8 @@ struct Strategy {
 /// "after/ldst_dedicated:32/64x128x128s4".
 [[nodiscard]] std::string name_of(const Strategy& strategy);
 
-/// As one line of JSON; what is as by default is left out. strategy_from_json gives an equal one back.
+/// As one line of JSON; what is as by default is left out, but a plain kernel without tiles is not: there its
+/// absence means that it is open. strategy_from_json gives an equal one back.
 [[nodiscard]] std::string to_json(const Strategy& strategy);
 /// Strict: an unknown key, a wrong type or a figure out of range is an error that names its path.
 [[nodiscard]] Result<Strategy> strategy_from_json(std::string_view text, const std::string& file_name = {});

@@ -57,7 +57,7 @@ class AllGatherMatmul(OneProduct):
             self.bindings = ({"a_desc": "A", "scale_a_ptr": "A_scale"},)
             self.input_scales = {"scale_x": "A_scale"}
         if axis and strategy is None:
-            strategy = Strategy()  # what is known to be fast is about shards of rows
+            strategy = Strategy(kernel="plain")  # what is known to be fast is about shards of rows
         super().__init__(*args, strategy=strategy, **options)
 
     def check_problem(self) -> None:

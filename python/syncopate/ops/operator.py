@@ -177,7 +177,7 @@ class Operator:
         self._on_trial = False
         if getattr(self, "fused", None) is not None and self.fused.prepared:
             self._left.append(self.fused)
-        self._set_up(complete(self.problem, Strategy()))
+        self._set_up(complete(self.problem, Strategy(kernel="plain")))
         return False
 
     def _unfused_objection(self, group: Group) -> str:

@@ -54,8 +54,6 @@ def _members(s: Strategy) -> dict[str, Any]:
     cut["slices"] = s.chunking.slices if isinstance(s.chunking.slices, int) else list(s.chunking.slices)
     made: dict[str, Any] = {
         "placement": _placement(s),
-        "kernel": s.kernel,
-        "tiles": [vars(tiling) for tiling in s.tilings],
         "chunking": cut,
         "pull": s.pull,
         "stored": s.stored,
@@ -71,6 +69,10 @@ def _members(s: Strategy) -> dict[str, Any]:
     open_ones = {name: getattr(s, name) for name in ("programs", "split", "split_axis", "engine_blocks")}
     if s.parts:
         made["parts"] = [_members(part) for part in s.parts]
+    if s.kernel:
+        made["kernel"] = s.kernel
+    if s.tilings:
+        made["tiles"] = [vars(tiling) for tiling in s.tilings]
     return made | {name: value for name, value in open_ones.items() if value is not None}
 
 
@@ -195,7 +197,7 @@ def recorded(problem: Problem) -> Strategy | None:
     tiles; else the default strategy, whose kernel does. On all ranks the same where their stores are."""
     chosen = choose(problem, unfused=False)
     tells = chosen.fused and not chosen.plain_kernel and chosen.kernel == "plain"
-    return None if tells else Strategy()
+    return None if tells else Strategy(kernel="plain")
 
 
 def complete(problem: Problem, given: Strategy) -> Strategy:

@@ -72,7 +72,7 @@ class Strategy:
     """How a problem is carried out. Of a user's own kernel and plan (sy.fuse) only what is marked * is left to choose.
 
     kernel          of the products: "plain" (Triton), or "gluon", the library's for 16 bits and fp8 on Hopper; where
-                    that does not run, the plain one is taken
+                    that does not run, the plain one is taken. "": the quicker one; with tilings, the plain one
     tilings         tiles of each product (one for all of them is enough); (): by the product's shape
     programs        of each kernel's grid, at most; None: the multiprocessors that communication leaves
     chunking        of what comes before a product
@@ -115,9 +115,13 @@ class Strategy:
     plain_kernel: bool = False
     phases: bool = True
     unfused: bool = False
-    kernel: str = "plain"
+    kernel: str = ""
     apart: bool = False
     parts: tuple[Strategy, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.tilings and not self.kernel:
+            object.__setattr__(self, "kernel", "plain")
 
     @property
     def fused(self) -> bool:
