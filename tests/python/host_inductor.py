@@ -131,8 +131,12 @@ def compare(mesh, sequence: bool, backend) -> report.Report:
     return sy.inductor.report()
 
 
+def lines_of_this_file(text: str) -> str:
+    return re.sub(re.escape(__file__) + r":\d+", "LINE", text)
+
+
 def names(rows) -> list[str]:
-    return [f"{row.graph} {row.made}" for row in rows]
+    return [lines_of_this_file(f"{row.graph} {row.made}") for row in rows]
 
 
 def check_sequence_parallel(mesh) -> None:
@@ -150,7 +154,7 @@ SEQUENCE_PARALLEL = [
     "backward all_gather_matmuls of 1 returning x",  # the bias's gradient reads the gathered one, too
     "backward matmul_reduce_scatter",
     "backward matmul_reduce_scatter",
-    "backward matmul_reduce_scatter",
+    "backward sent in one with that of LINE up",  # those of gate and up
     "backward sent_matmul_backward",
     "forward all_gather_matmuls of 1 returning x",
     "forward all_gather_matmuls of 2 returning x",
@@ -240,6 +244,40 @@ def check_functions(mesh) -> None:
         ("matmul_reduce_scatter", lambda x: scatter(x @ w + (2 * x) @ w + (3 * x) @ w), (8 * size, 16)),
         ("matmul_reduce_scatter", lambda x: scatter(x @ w + (2 * x) @ w, 1), (2, 4 * size, 16)),
         ("matmul_reduce_scatter", lambda x: scatter((2 * x) @ w + x @ w, 1), (8, 16)),
+        (
+            "sent in one with that of LINE and matmul_reduce_scatter",
+            lambda x: scatter(x @ w) + scatter((2 * x) @ w),
+            (8 * size, 16),
+        ),
+        (
+            "sent in one with that of LINE and matmul_reduce_scatter",
+            lambda x: scatter(x @ w, 1) + scatter((2 * x) @ w, 1),
+            (2, 4 * size, 16),
+        ),
+        (
+            "sent in one with that of LINE and sent in one with that of LINE and matmul_all_reduce",
+            lambda x: (
+                reduce(x @ w) + reduce(torch.addmm(b, 2 * x, w)) + reduce(torch.addmm(b, x[:, :8], w[:8]))
+            ),
+            (8, 16),
+        ),
+        (
+            "matmul_reduce_scatter and matmul_all_reduce",
+            lambda x: scatter(x @ w) + reduce(x[:8] @ w),
+            (8 * size, 16),
+        ),
+        (
+            "matmul_all_reduce and matmul_all_reduce",
+            lambda x: reduce(x @ w) + functional.all_reduce((2 * x) @ w, "avg", group),
+            (8, 16),
+        ),
+        (
+            "sent in one with that of LINE and matmul_all_reduce",
+            lambda x: (full + reduce(x @ w)) + reduce(x[:, :8] @ w[:8]),
+            (8, 16),
+        ),
+        ("matmul_all_reduce and matmul_all_reduce", sum_read_twice(reduce, w), (8, 16)),
+        ("matmul_all_reduce and matmul_all_reduce", sum_of_one_behind_the_other(reduce, square), (8, 16)),
         ("matmul_all_reduce", lambda x: functional.all_reduce(x @ w + (2 * x) @ w, "sum", group), (8, 16)),
         ("matmul_all_reduce", lambda x: functional.all_reduce(x @ w, "sum", group), (8, 16)),
         (
@@ -342,6 +380,7 @@ def check_functions(mesh) -> None:
             y = torch.compile(function, backend=rewritten, fullgraph=True)(x)
         rows = sy.inductor.report().rewrites
         outcome = " and ".join(row.made or f"left: {row.reason}" for row in rows)
+        outcome = lines_of_this_file(outcome)
         right = outcome.startswith(said) if said.startswith("left") else outcome == said
         if not right or not all(row.graph == "inference" and __file__ in row.where for row in rows):
             wrong.append(f"expected {said!r}, got {list(map(str, rows))}")
@@ -372,6 +411,85 @@ def read_twice(scatter, w):
         return scatter(y) + y.sum()
 
     return function
+
+
+def sum_read_twice(reduce, w):
+    def function(x):
+        y = reduce(x @ w)
+        return y + reduce(x[:, :8] @ w[:8]) + y.square()
+
+    return function
+
+
+def sum_of_one_behind_the_other(reduce, w):
+    def function(x):
+        y = reduce(x @ w)
+        return y + reduce(y[:, :8] @ w[:8])
+
+    return function
+
+
+def check_casts(mesh) -> None:
+    """What is cast behind a gather is cast before it: the same values, and half as much is sent."""
+    group, w = dist.group.WORLD, torch.randn(16, 24, generator=torch.Generator().manual_seed(1)).bfloat16()
+
+    def gathered(x, dim):
+        whole = functional.all_gather_tensor(x, 0, group)
+        return torch.cat(whole.chunk(dist.get_world_size()), 1) if dim else whole
+
+    def read_twice(x):
+        whole = gathered(x, 0).bfloat16()
+        return whole @ w + whole.sum()
+
+    def read_before(x):
+        whole = gathered(x, 0)
+        return (whole.bfloat16() @ w) * whole.sum()
+
+    cases = [
+        ("all_gather_matmul", lambda x: gathered(x, 0).bfloat16() @ w),
+        ("all_gather_matmul", lambda x: gathered(x, 1).bfloat16() @ w),
+        ("all_gather_matmuls of 1 returning x", read_twice),
+        ("left: its product is of another form", read_before),
+    ]
+    for said, function in cases:
+        x = torch.randn(2, 8, 16)
+        report.clear()
+        torch._dynamo.reset()
+        with torch.no_grad():
+            y = torch.compile(function, backend=rewritten, fullgraph=True)(x)
+        rows = sy.inductor.report().rewrites
+        outcome = " and ".join(row.made or f"left: {row.reason}" for row in rows)
+        expect(
+            outcome == said or (said.startswith("left") and outcome.startswith(said)), f"{said}: {outcome}"
+        )
+        torch.testing.assert_close(y, function(x), rtol=2e-2, atol=2e-2)
+
+
+def check_unknown_axes(mesh) -> None:
+    """A model whose batch and sequence are both of unknown size: one graph each way, all of it fused, and the same losses and
+    gradients."""
+    report.clear()
+    torch._dynamo.reset()
+    eager, model = made(mesh, True), made(mesh, True)
+    compiled = torch.compile(model, backend=rewritten, fullgraph=True, dynamic=True)
+    REWRITTEN.clear()
+    size = dist.get_world_size()
+    for batch, rows in ((size, 4), (3 * size, 6), (2 * size, 2)):  # torch's view guards the batch's divisor
+        x = torch.randn(
+            batch, rows, 16, generator=torch.Generator().manual_seed(batch + 10 * dist.get_rank())
+        )
+        losses = []
+        for one, run in ((eager, eager), (model, compiled)):
+            one.zero_grad()
+            loss = run(x).square().mean()
+            loss.backward()
+            losses.append(loss.item())
+        expect(abs(losses[0] - losses[1]) <= 1e-4 * abs(losses[0]), f"losses of {batch}x{rows}: {losses}")
+        for own, exact in zip(model.parameters(), eager.parameters(), strict=True):
+            close(own.grad.to_local(), exact.grad.to_local(), f"a gradient of {batch}x{rows}")
+    said = sy.inductor.report()
+    expect(REWRITTEN["graphs"] == 2, f"graphs: {REWRITTEN}")
+    expect(not said.left and len(said.fused) == 9, f"fused:\n{said}")
 
 
 def check_dynamic_rows(mesh) -> None:

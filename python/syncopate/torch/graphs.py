@@ -176,6 +176,21 @@ def way_to_matrix(node: Node) -> list[Node]:
     return way
 
 
+def summed(node: Node) -> list[Node]:
+    """What `node` is the sum of, each of them read by it alone."""
+    if not is_call(node, aten.add.Tensor) or node.kwargs:
+        return [node]
+    parts = []
+    for arg in node.args:
+        if not isinstance(arg, Node) or not has_shape_of(arg, node):
+            return [node]
+        way = way_to_matrix(arg)
+        if any(len(one.users) > 1 for one in way):
+            return [node]
+        parts += summed(way[-1])
+    return parts
+
+
 def neighbours(start: Node, forward: bool) -> list[Node]:
     """The products that stand next to `start`: behind it, or before it."""
     found, seen, open_ = [], {start}, [start]

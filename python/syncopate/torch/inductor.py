@@ -12,6 +12,7 @@ may still take.
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from . import report as reports
 from .graphs import COLLECTIVES, LeftError, c10d, is_ours, kind_of, line_of, module_of, neighbours, text_of
 from .rewrite_gather import rewrite_gather
 from .rewrite_sent import rewrite_exchange, rewrite_reduce, rewrite_scatter
+from .simplify import simplify
 from .writer import has_uneven_shards
 
 
@@ -47,7 +49,7 @@ READ_BY_PRODUCTS = ("all_gather", "all_to_all")
 READ_PRODUCTS = ("reduce_scatter", "all_reduce", "all_to_all")
 FILES = tuple(
     str(Path(__file__).with_name(f"{name}.py"))
-    for name in ("inductor", "graphs", "writer", "rewrite_gather", "rewrite_sent", "activations")
+    for name in ("inductor", "graphs", "simplify", "writer", "rewrite_gather", "rewrite_sent", "activations")
 )
 
 
@@ -87,7 +89,14 @@ def groups() -> tuple[tuple[str, int, str], ...]:
 def rewrite(graph: Graph) -> None:
     """Rewrites an ATen graph, and reports."""
     has_uneven_shards()  # which the graph behind this one may not tell
-    kind, rows = kind_of(graph), []
+    kind = kind_of(graph)
+    try:
+        rows = simplify(graph, kind)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the graph is right without it
+        warnings.warn(f"syncopate: a graph is not simplified: {type(error).__name__}: {error}", stacklevel=2)
+        rows = []
+    for row in rows:
+        reports.add(row)
     for node in [node for node in graph.nodes if node.op == "call_function" and node.target in COLLECTIVES]:
         collective = COLLECTIVES[node.target]
         near = neighbours(node, forward=True) if collective in READ_BY_PRODUCTS else []

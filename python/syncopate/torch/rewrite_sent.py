@@ -15,12 +15,12 @@ from .graphs import (
     LeftError,
     aten,
     depends,
-    has_shape_of,
     is_call,
     is_ours,
     rows_of,
     scattered_form,
     shape_of,
+    summed,
     way_to_matrix,
 )
 from .writer import (
@@ -82,6 +82,7 @@ def _finish(collective: Collective, write: Writer, y: Node, reduce: str) -> None
     if reduce == "avg":
         y = write.call(aten.div.Tensor, y, collective.ranks)
     replace(collective.wait, y)
+    collective.wait.graph.erase_node(collective.wait)
     replace(collective.node, y)
 
 
@@ -108,39 +109,26 @@ def _operands(tensor: Node, whole: Node | None = None) -> tuple[Node, Node, Node
             raise LeftError("what the product adds is of another shape or dtype")
         require_kernel(b, a)
         return a, b, bias
-    parts = _summed(matrix)
-    if len(parts) > 1 and all(is_call(part, MM) for part in parts):
+    parts = summed(matrix)
+    if len(parts) > 1 and all(is_call(part, MM) or bias_of(part) is not None for part in parts):
         longest = max(parts, key=_depth)
-        others = [part for part in parts if part is not longest]
-        a, b = longest.args
+        a, b = longest.args[right_of(longest) - 1 :]
         require_kernel(b, a)
         write = Writer(matrix, matrix)
-        added = others[0]
-        for part in others[1:]:
-            added = write.call(aten.addmm.default, added, *part.args)
+        added, *others = (part for part in parts if part is not longest)
+        for part in others:
+            added = write.call(aten.addmm.default, added, *part.args[right_of(part) - 1 :])
+        for part in (longest, *others):
+            if is_call(part, ADDMM):
+                added = write.call(aten.add.Tensor, added, bias_of(part))
         return a, b, added
     raise LeftError(f"the product's result is changed before it is sent, by {matrix.name}")
 
 
 def _depth(product: Node) -> int:
     """K, as far as the graph knows it."""
-    depth = shape_of(product.args[0])[1]
+    depth = shape_of(product.args[right_of(product)])[0]
     return depth if isinstance(depth, int) else 0
-
-
-def _summed(node: Node) -> list[Node]:
-    """What `node` is the sum of, each of them read by it alone."""
-    if not is_call(node, aten.add.Tensor) or node.kwargs:
-        return [node]
-    parts = []
-    for arg in node.args:
-        if not isinstance(arg, Node) or not has_shape_of(arg, node):
-            return [node]
-        way = way_to_matrix(arg)
-        if any(len(one.users) > 1 for one in way):
-            return [node]
-        parts += _summed(way[-1])
-    return parts
 
 
 def rewrite_reduce(node: Node) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch._guards import TracingContext, detect_fake_mode
 from torch._subclasses import FakeTensorMode
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.tensor import DTensor, Shard
 from torch.fx import Graph, Node, map_arg
+from torch.utils._sympy.functions import FloorDiv
 
 from ..group import sums_in_two_shots
 from . import calls
@@ -55,8 +58,32 @@ class Writer:
             return node
         known = [size if isinstance(size, int) else -1 for size in shape]
         if known.count(-1) > 1:
-            raise LeftError("several axes of unknown size")
+            known = [size if isinstance(size, int) else self.size(size) for size in shape]
         return self.call(aten.reshape.default, node, known)
+
+    def size(self, value: torch.SymInt) -> Node:
+        """A node with this value, made of the sizes that the graph is given."""
+        given = sizes_given(self.graph)
+
+        def made_of(part: sympy.Expr) -> Any:
+            if part.is_Integer:
+                return int(part)
+            if part in given:
+                source = given[part]
+                return self.call(aten.sym_size.int, *source) if isinstance(source, tuple) else source
+            for kind, combine in (
+                (sympy.Mul, operator.mul),
+                (sympy.Add, operator.add),
+                (FloorDiv, operator.floordiv),
+            ):
+                if isinstance(part, kind):
+                    first, *others = map(made_of, part.args)
+                    for other in others:
+                        first = self.call(combine, first, other)
+                    return first
+            raise LeftError(f"an axis of unknown size, {part}")
+
+        return made_of(value.node.expr)
 
     def move(self, node: Node, source: int, destination: int) -> Node:
         if source == destination:
@@ -64,6 +91,20 @@ class Writer:
         order = list(range(len(shape_of(node))))
         order.insert(destination, order.pop(source))
         return self.call(aten.permute.default, node, order)
+
+
+def sizes_given(graph: Graph) -> dict[sympy.Expr, Node | tuple[Node, int]]:
+    """Sizes among what the graph is given, by their expressions: numbers, or tensors with the number of an axis."""
+    given: dict[sympy.Expr, Node | tuple[Node, int]] = {}
+    inputs = [(node, node.meta.get("val")) for node in graph.nodes if node.op == "placeholder"]
+    for node, value in inputs:
+        if isinstance(value, torch.SymInt):
+            given.setdefault(value.node.expr, node)
+    for node, value in inputs:
+        for axis, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+            if isinstance(size, torch.SymInt):
+                given.setdefault(size.node.expr, (node, axis))
+    return given
 
 
 @dataclass
