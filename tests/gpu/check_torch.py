@@ -82,6 +82,17 @@ def _gradients() -> None:
     near(y, sum(a @ b for a, b in zip(xs, ws, strict=True)), "matmul_all_reduce")
     near(x.grad, sum(gs) @ ws[rank()].t(), "gradient of what is summed")
     near(w.grad, xs[rank()].t() @ sum(gs), "gradient of its weight")
+    xs, gs = of_all(ROWS * size(), K, seed=14), of_all(ROWS * size(), N, seed=15)
+    x, w = data(ROWS * size(), K, seed=14).requires_grad_(), data(K, N, seed=2).requires_grad_()
+    block = slice(rank() * ROWS, (rank() + 1) * ROWS)
+    come = torch.cat([one[block] for one in xs])
+    y, whole = ops.all_to_all_matmuls(x, [w], name(), return_exchanged=True)
+    y.backward(gs[rank()].to(DTYPE))
+    near(y, come @ ws[rank()], "all_to_all_matmuls")
+    near(whole, come, "what is exchanged")
+    back = [g @ one.t() for g, one in zip(gs, ws, strict=True)]
+    near(x.grad, torch.cat([one[block] for one in back]), "gradient of what is exchanged")
+    near(w.grad, come.t() @ gs[rank()], "gradient of its weight")
     left = [key for key in sy.report().calls if key[1] != "fused"]
     expect(not left, f"not fused: {left}")
 

@@ -287,6 +287,11 @@ def check_functions(mesh) -> None:
         ),
         ("matmul_all_to_all", lambda x: exchange(x @ w), (8 * size, 16)),
         ("all_to_all_matmul", lambda x: exchange(x) @ w, (8 * size, 16)),
+        ("all_to_all_matmul", lambda x: torch.addmm(b, exchange(x), w), (8 * size, 16)),
+        ("all_to_all_matmul", lambda x: exchange(x) @ w, (size, 4, 16)),
+        ("all_to_all_matmuls of 2", two_products(exchange, w, square), (8 * size, 16)),
+        ("all_to_all_matmuls of 1 returning x", product_and_x(exchange, w), (8 * size, 16)),
+        ("all_to_all_matmuls of 1 returning x", product_and_x(exchange, w), (size, 4, 16)),
         ("left: the product is read elsewhere, too", read_twice(scatter, w), (8 * size, 16)),
         (
             "left: the product's result is changed before it is sent",
@@ -427,6 +432,46 @@ def sum_of_one_behind_the_other(reduce, w):
         return y + reduce(y[:, :8] @ w[:8])
 
     return function
+
+
+class Experts(nn.Module):
+    """One expert a rank: tokens come to it and go back, a block from each rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        come = functional.all_to_all_single_autograd(x, None, None, dist.group.WORLD)
+        return functional.all_to_all_single_autograd(
+            self.down(torch.relu(self.up(come))), None, None, dist.group.WORLD
+        )
+
+
+def check_experts(mesh) -> None:
+    """All-to-alls on either side of products, forward and backward."""
+    x = torch.randn(8 * dist.get_world_size(), 16, generator=torch.Generator().manual_seed(dist.get_rank()))
+    found = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        report.clear()
+        torch._dynamo.reset()
+        experts, given = Experts(), x.clone().requires_grad_()
+        run = torch.compile(experts, backend=rewritten, fullgraph=True) if compiled else experts
+        run(given).square().mean().backward()
+        found.append([given.grad, *(parameter.grad for parameter in experts.parameters())])
+    for one, other in zip(*found, strict=True):
+        close(one, other, "a gradient")
+    said = sy.inductor.report()
+    expect(sorted(names(said.rewrites)) == EXPERTS, f"fused:\n{said}\n{sorted(names(said.rewrites))}")
+
+
+EXPERTS = [
+    "backward all_to_all_matmuls of 1 returning x",  # the bias's gradient reads what comes, too
+    "backward matmul_all_to_all",
+    "forward all_to_all_matmuls of 1 returning x",
+    "forward matmul_all_to_all",
+]
 
 
 def check_casts(mesh) -> None:

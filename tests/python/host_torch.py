@@ -135,6 +135,12 @@ def cases(group: str, size: int):
         (lambda x, w: exchange(x) @ w),
     )
     yield (
+        "two products and what is exchanged",
+        [(m, k), (k, n), (k, 16)],
+        (lambda x, v, w: torch.cat(ops.all_to_all_matmuls(x, [v, w], group, return_exchanged=True), 1)),
+        lambda x, v, w: torch.cat([exchange(x) @ v, exchange(x) @ w, exchange(x)], 1),
+    )
+    yield (
         "feed_forward",
         [(16, k), (k, 40), (40, n)],
         (lambda x, v, w: ops.feed_forward(x, v, w, group, activation="silu")),

@@ -7,6 +7,8 @@
     matmul_all_reduce(x, w, group_name, bias=None, *, replicated_grad=False, module="")            → all_reduce(x @ w)
     matmul_all_to_all(x, w, group_name, bias=None, *, module="")                                   → all_to_all(x @ w)
     all_to_all_matmul(x, w, group_name, bias=None, *, module="")                                   → all_to_all(x) @ w
+    all_to_all_matmuls(x, [w, …], group_name, *, return_exchanged=False, module="")
+                                                                                       → [all_to_all(x) @ w, …(, all_to_all(x))]
     feed_forward(x, w1, w2, group_name, *, activation="", module="")    → reduce_scatter(act(all_gather(x) @ w1) @ w2)
     attention(q, k, v, group_name, *, causal=False, kind="auto", window=0, scale=None, sharding="auto", module="") → o, lse
 
@@ -154,7 +156,7 @@ def all_gather_matmuls(x, ws, group_name, *, return_gathered=False, axis=0):
     require(bool(ws), "at least one w", x)
     for w in ws:
         require_product(x, w, columns=columns_of(axis, group_name))
-    made = fused.all_gather_matmuls(x, ws, group_name, return_gathered, axis)
+    made = fused.several("all_gather_matmul", x, ws, group_name, return_gathered, axis)
     return unfused.all_gather_matmuls(x, ws, group_name, return_gathered, axis) if made is None else made
 
 
@@ -209,6 +211,26 @@ def all_to_all_matmul(x, w, group_name, bias=None):
     require_shares(x, group_name)
     y = fused.sent("all_to_all_matmul", x, w, group_name, bias)
     return unfused.all_to_all_matmul(x, w, group_name, bias) if y is None else y
+
+
+def _exchanges(x, ws, group_name, *, return_exchanged=False):
+    require(bool(ws), "at least one w", x)
+    for w in ws:
+        require_product(x, w)
+    return [x.new_empty(x.shape[0], w.shape[1]) for w in ws] + [x.new_empty(x.shape)] * return_exchanged
+
+
+@custom_op(
+    "all_to_all_matmuls(Tensor x, Tensor[] ws, str group_name, *, bool return_exchanged=False, str module='') -> Tensor[]",
+    _exchanges,
+)
+def all_to_all_matmuls(x, ws, group_name, *, return_exchanged=False):
+    require(bool(ws), "at least one w", x)
+    for w in ws:
+        require_product(x, w)
+    require_shares(x, group_name)
+    made = fused.several("all_to_all_matmul", x, ws, group_name, return_exchanged)
+    return unfused.all_to_all_matmuls(x, ws, group_name, return_exchanged) if made is None else made
 
 
 def require_block(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> None:

@@ -53,22 +53,23 @@ def all_gather_matmul(
     return run(operator, rows(x), given, None, None if bias is None else bias.contiguous())
 
 
-def all_gather_matmuls(
+def several(
+    name: str,
     x: torch.Tensor,
     ws: Sequence[torch.Tensor],
     group_name: str,
-    return_gathered: bool = False,
+    returned: bool = False,
     axis: int = 0,
 ) -> list[torch.Tensor] | None:
-    """The widest product runs beside the gather, the others on what it has gathered. To be returned, that is a new
-    tensor, which the widest one's call fills."""
+    """Products by several w of what all_gather_matmul or all_to_all_matmul brings: the widest one runs beside that, the others
+    on what has come. `returned`: that is the last of the list, a new tensor, which the widest one's call fills."""
     first = max(range(len(ws)), key=lambda i: ws[i].shape[1])
-    made = kept("all_gather_matmul", x, ws[first], group_name, copied=return_gathered, axis=axis)
+    made = kept(name, x, ws[first], group_name, copied=returned, axis=axis)
     if made is None:
         return None
     y, whole = made
     products = [y if i == first else torch.mm(whole, w) for i, w in enumerate(ws)]
-    return products + ([whole] if return_gathered else [])
+    return products + ([whole] if returned else [])
 
 
 def kept(

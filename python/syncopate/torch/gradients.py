@@ -148,6 +148,21 @@ def all_to_all_matmul(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     return grad_x, grad_w, None, _of_bias(grad, bias)
 
 
+def all_to_all_matmuls(ctx: Any, grads: list[torch.Tensor]) -> tuple[Any, ...]:
+    x, *ws = ctx.saved_tensors
+    grad = torch.cat(list(grads[: len(ws)]), 1)
+    grad_x, grad_ws = None, [None] * len(ws)
+    if ctx.needs_input_grad[0]:
+        w = torch.cat([one.t() for one in ws])
+        grad_x = ops.matmul_all_to_all(grad, w, ctx.group_name, module=ctx.options["module"])
+        if ctx.options["return_exchanged"]:
+            grad_x = grad_x + unfused.exchange(grads[-1], ctx.group_name)
+    if any(ctx.needs_input_grad[1]):
+        grad_w = torch.mm(unfused.exchange(x, ctx.group_name).t(), grad)
+        grad_ws = list(grad_w.split([one.shape[1] for one in ws], 1))
+    return grad_x, grad_ws, None
+
+
 def matmul_all_reduce(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     x, w, *bias = ctx.saved_tensors
     module, grad = ctx.options["module"], grad.contiguous()
@@ -222,6 +237,7 @@ for _name, _backward in {
     "matmul_reduce_scatter": _of_sent(exchanged=False),
     "matmul_all_to_all": _of_sent(exchanged=True),
     "all_to_all_matmul": all_to_all_matmul,
+    "all_to_all_matmuls": all_to_all_matmuls,
     "matmul_all_reduce": matmul_all_reduce,
     "feed_forward": feed_forward,
 }.items():

@@ -25,8 +25,9 @@ from torch.fx import Graph, Node
 from . import calls
 from . import report as reports
 from .graphs import COLLECTIVES, LeftError, c10d, is_ours, kind_of, line_of, module_of, neighbours, text_of
+from .rewrite_exchange import rewrite_exchange
 from .rewrite_gather import rewrite_gather
-from .rewrite_sent import rewrite_exchange, rewrite_reduce, rewrite_scatter
+from .rewrite_sent import rewrite_reduce, rewrite_scatter
 from .simplify import simplify
 from .writer import has_uneven_shards
 
@@ -47,10 +48,17 @@ REWRITES = {
 }
 READ_BY_PRODUCTS = ("all_gather", "all_to_all")
 READ_PRODUCTS = ("reduce_scatter", "all_reduce", "all_to_all")
-FILES = tuple(
-    str(Path(__file__).with_name(f"{name}.py"))
-    for name in ("inductor", "graphs", "simplify", "writer", "rewrite_gather", "rewrite_sent", "activations")
+REWRITTEN_BY = (
+    "inductor",
+    "graphs",
+    "simplify",
+    "writer",
+    "rewrite_gather",
+    "rewrite_sent",
+    "rewrite_exchange",
+    "activations",
 )
+FILES = tuple(str(Path(__file__).with_name(f"{name}.py")) for name in REWRITTEN_BY)
 
 
 class Pass(custom_graph_pass.CustomGraphPass):

@@ -10,7 +10,7 @@ import torch
 from torch.fx import Node
 
 from .activations import activation_behind
-from .graphs import ADDMM, MM, Gathered, LeftError, aten, depends, gathered_forms, is_call, rows_of, shape_of
+from .graphs import MM, Gathered, LeftError, aten, depends, gathered_forms, is_call, rows_of, shape_of
 from .writer import (
     Collective,
     Writer,
@@ -26,6 +26,7 @@ from .writer import (
     require_kernel,
     right_of,
     used_besides,
+    with_added,
 )
 
 ops = torch.ops.syncopate
@@ -84,7 +85,7 @@ def _gather_rows(gather: Collective, form: Gathered, products: list[Node]) -> st
     k = shape_of(gather.input)[-1]
     rows = set(rows_of(form.node))
     besides = used_besides(gather, form, rows, products)
-    if besides and _gather_for_gradients(gather, form, products):
+    if besides and both_gradients(gather, form, products, "all_gather_matmul"):
         return "sent_matmul_backward"
     write = Writer(min(products, key=position), products[0])
     x = write.reshape(gather.input, [product_of(local), k])
@@ -101,7 +102,7 @@ def _gather_rows(gather: Collective, form: Gathered, products: list[Node]) -> st
                        activation=activation, module=gather.module)  # fmt: skip
         made = in_order(write, form, local, gather.ranks, y)
         if not fusable:
-            made = write.call(aten.add.Tensor, made, product.args[0])
+            made = with_added(write, made, product)
         replace(last, write.reshape(made, shape_of(last)))
         return " ".join(filter(None, ["all_gather_matmul", "bias" if bias is not None else "", activation]))
     widest = max(ws, key=lambda w: shape_of(w)[1])
@@ -110,18 +111,18 @@ def _gather_rows(gather: Collective, form: Gathered, products: list[Node]) -> st
                       return_gathered=besides, module=gather.module)  # fmt: skip
     new = {}
     for index, product in enumerate(products):
-        y = in_order(write, form, local, gather.ranks, write.call(operator.getitem, made, index))
-        new[product] = write.call(aten.add.Tensor, y, product.args[0]) if is_call(product, ADDMM) else y
+        y = in_order(write, form, local, gather.ranks, write.item(made, index))
+        new[product] = with_added(write, y, product)
     if besides:
-        whole = write.call(operator.getitem, made, len(products))
+        whole = write.item(made, len(products))
         new[gather.wait] = write.reshape(whole, shape_of(gather.wait))
     replace_all(new)
     return "all_gather_matmuls" + f" of {len(products)}" + (" returning x" if besides else "")
 
 
-def _gather_for_gradients(gather: Collective, form: Gathered, products: Sequence[Node]) -> bool:
-    """all_gather(g) @ w and all_gather(g)ᵀ @ x, as the backward of a reduce-scatter has them: one op makes both, and reads
-    what it gathers where it lies. False: that is not all that is read."""
+def both_gradients(gather: Collective, form: Gathered, products: Sequence[Node], name: str) -> bool:
+    """all_gather(g) @ w and all_gather(g)ᵀ @ x, as the backward of a reduce-scatter has them, or so of an all-to-all: one op makes
+    both, and reads what has come where it lies. False: that is not all that is read. `name`: of the op for the first."""
     rows = {product.args[right_of(product) - 1] for product in products}
     turned = [user for node in rows for user in node.users if is_call(user, aten.permute.default)]
     seconds = [user for node in turned for user in node.users if is_call(user, MM) and user.args[0] is node]
@@ -144,7 +145,7 @@ def _gather_for_gradients(gather: Collective, form: Gathered, products: Sequence
     local = shape_of(gather.input)[:-1]
     g = write.reshape(gather.input, [product_of(local), shape_of(gather.input)[-1]])
     x = by_rank(write, x, shape_of(form.node)[:-1], form.axis, gather.ranks)
-    require_faster(gather, "all_gather_matmul", g, w, kept=True)
+    require_faster(gather, name, g, w, kept=True)
     w = write.call(aten.permute.default, w, [1, 0])
     made = write.call(
         ops.sent_matmul_backward.default,
@@ -152,12 +153,12 @@ def _gather_for_gradients(gather: Collective, form: Gathered, products: Sequence
         x,
         w,
         gather.group,
-        exchanged=False,
+        exchanged=name == "all_to_all_matmul",
         of_bias=False,
         module=gather.module,
     )
-    y = in_order(write, form, local, gather.ranks, write.call(operator.getitem, made, 0))
-    gradient = write.call(aten.permute.default, write.call(operator.getitem, made, 1), [1, 0])
+    y = in_order(write, form, local, gather.ranks, write.item(made, 0))
+    gradient = write.call(aten.permute.default, write.item(made, 1), [1, 0])
     replace_all({first: y, second: gradient})
     return True
 
@@ -179,9 +180,7 @@ def _gather_columns(gather: Collective, form: Gathered, products: list[Node]) ->
         y = write.call(
             ops.all_gather_matmul.default, x, ws[0], gather.group, bias, axis=1, module=gather.module
         )
-        if is_call(product, ADDMM) and bias is None:
-            y = write.call(aten.add.Tensor, y, product.args[0])
-        replace(product, y)
+        replace(product, y if bias is not None else with_added(write, y, product))
         return "all_gather_matmul of columns"
     widest = max(ws, key=lambda w: shape_of(w)[1])
     require_faster(gather, "all_gather_matmul", x, widest, columns=True, kept=True, copied=besides)
@@ -189,10 +188,9 @@ def _gather_columns(gather: Collective, form: Gathered, products: list[Node]) ->
                       return_gathered=besides, axis=1, module=gather.module)  # fmt: skip
     new = {}
     for index, product in enumerate(products):
-        y = write.call(operator.getitem, made, index)
-        new[product] = write.call(aten.add.Tensor, y, product.args[0]) if is_call(product, ADDMM) else y
+        new[product] = with_added(write, write.item(made, index), product)
     if besides:
-        whole = write.call(operator.getitem, made, len(products))
+        whole = write.item(made, len(products))
         new[form.node] = write.reshape(whole, shape_of(form.node))
     replace_all(new)
     return f"all_gather_matmuls of {len(products)} of columns" + (" returning x" if besides else "")

@@ -1,5 +1,4 @@
-"""Puts custom ops where a graph sends a product's result: to a reduce-scatter, an all-reduce or an all-to-all; or has an
-all-to-all before a product. As rewrite_gather.py."""
+"""Puts custom ops where a graph sends a product's result to a reduce-scatter or an all-reduce. As rewrite_gather.py."""
 
 from __future__ import annotations
 
@@ -11,13 +10,11 @@ from torch.fx import Node
 from .graphs import (
     ADDMM,
     MM,
-    Gathered,
     LeftError,
     aten,
     depends,
     is_call,
     is_ours,
-    rows_of,
     scattered_form,
     shape_of,
     summed,
@@ -28,14 +25,11 @@ from .writer import (
     Writer,
     bias_of,
     by_rank,
-    is_lhs,
-    product_of,
     replace,
     require_faster,
     require_kernel,
     right_of,
     two_shots,
-    used_besides,
 )
 
 ops = torch.ops.syncopate
@@ -50,7 +44,7 @@ def rewrite_scatter(node: Node) -> str:
     form = scattered_form(tensor, size)
     shape = shape_of(form.node)
     columns = form.axis == len(shape) - 1
-    a, b, bias = _operands(tensor, form.node)
+    a, b, bias = operands(tensor, form.node)
     whole = bias is not None and len(shape_of(bias)) == 2
     if bias is not None and not whole and columns:
         raise LeftError("columns are scattered, and the product adds something")
@@ -86,7 +80,7 @@ def _finish(collective: Collective, write: Writer, y: Node, reduce: str) -> None
     replace(collective.node, y)
 
 
-def _operands(tensor: Node, whole: Node | None = None) -> tuple[Node, Node, Node | None]:
+def operands(tensor: Node, whole: Node | None = None) -> tuple[Node, Node, Node | None]:
     """a, b and what is added, of a @ b + added, which the collective's input `tensor` is, or is put together of (`whole`).
     Of a sum of products, the longest one and the sum of the others."""
     way = way_to_matrix(tensor if whole is None else whole)
@@ -137,7 +131,7 @@ def rewrite_reduce(node: Node) -> str:
     total = Collective.of(node, group)
     if reduce not in ("sum", "avg"):
         raise LeftError(f"it reduces by {reduce}")
-    a, b, bias = _operands(tensor)
+    a, b, bias = operands(tensor)
     write, way = Writer(total.wait, node), "matmul_all_reduce"
     try:
         require_faster(total, "matmul_all_reduce", a, b)
@@ -148,38 +142,3 @@ def rewrite_reduce(node: Node) -> str:
     y = write.call(ops.matmul_all_reduce.default, a, b, group, bias, module=total.module)
     _finish(total, write, y, reduce)
     return way
-
-
-def rewrite_exchange(node: Node) -> str:
-    """mm → all_to_all, or all_to_all → mm, of equal blocks."""
-    tensor, out_splits, in_splits, group = node.args
-    exchange = Collective.of(node, group)
-    if len({*out_splits, *in_splits}) > 1:
-        raise LeftError("its blocks are not equal")
-    if is_call(way_to_matrix(tensor)[-1], MM, ADDMM):
-        a, b, bias = _operands(tensor)
-        write = Writer(exchange.wait, node)
-        require_faster(exchange, "matmul_all_to_all", a, b)
-        y = write.call(ops.matmul_all_to_all.default, a, b, group, bias, module=exchange.module)
-        replace(exchange.wait, write.reshape(y, shape_of(exchange.wait)))
-        return "matmul_all_to_all"
-    for rows in rows_of(exchange.wait):
-        products = [user for user in rows.users if is_lhs(user, rows)]
-        form = Gathered(exchange.wait, 0)
-        if not products:
-            continue
-        if len(products) > 1 or used_besides(exchange, form, {rows}, products):
-            raise LeftError("what is exchanged is read by more than one product")
-        (product,) = products
-        b = product.args[right_of(product)]
-        require_kernel(rows, b)
-        write = Writer(product, product)
-        x = write.reshape(exchange.input, [product_of(shape_of(tensor)[:-1]), shape_of(tensor)[-1]])
-        require_faster(exchange, "all_to_all_matmul", x, b)
-        bias = bias_of(product)
-        y = write.call(ops.all_to_all_matmul.default, x, b, group, bias, module=exchange.module)
-        if is_call(product, ADDMM) and bias is None:
-            y = write.call(aten.add.Tensor, y, product.args[0])
-        replace(product, y)
-        return "all_to_all_matmul"
-    raise LeftError("its product is of another form than all_to_all(x) @ w")

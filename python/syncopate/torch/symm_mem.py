@@ -136,7 +136,7 @@ def all_gather_matmul(
     axis = gather_dim % A.dim()
     moved = A.movedim(axis, 0)
     leading = [moved.shape[0] * size_of(group_name), *moved.shape[1:-1]]
-    made = fused.all_gather_matmuls(moved.flatten(0, -2), Bs, group_name, return_A)
+    made = fused.several("all_gather_matmul", moved.flatten(0, -2), Bs, group_name, return_A)
     if made is None:
         return None
     back = [one.view(*leading, one.shape[1]).movedim(0, axis) for one in made]
@@ -151,7 +151,7 @@ def _gathered_columns(
         y = fused.all_gather_matmul(x, Bs[0], group_name, axis=1)
         made = None if y is None else [y]
     else:
-        made = fused.all_gather_matmuls(x, Bs, group_name, return_A, axis=1)
+        made = fused.several("all_gather_matmul", x, Bs, group_name, return_A, axis=1)
     if made is None:
         return None
     back = [one.view(*leading, one.shape[1]) for one in made]

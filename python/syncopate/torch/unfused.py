@@ -92,6 +92,13 @@ def all_to_all_matmul(
     return product(exchange(x, group_name), w, bias)
 
 
+def all_to_all_matmuls(
+    x: torch.Tensor, ws: Sequence[torch.Tensor], group_name: str, return_exchanged: bool
+) -> list[torch.Tensor]:
+    whole = exchange(x, group_name)
+    return [torch.mm(whole, w) for w in ws] + ([whole] if return_exchanged else [])
+
+
 def feed_forward(
     x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, group_name: str, activation: str = ""
 ) -> torch.Tensor:

@@ -61,6 +61,9 @@ class Writer:
             known = [size if isinstance(size, int) else self.size(size) for size in shape]
         return self.call(aten.reshape.default, node, known)
 
+    def item(self, made: Node, index: int) -> Node:
+        return self.call(operator.getitem, made, index)
+
     def size(self, value: torch.SymInt) -> Node:
         """A node with this value, made of the sizes that the graph is given."""
         given = sizes_given(self.graph)
@@ -224,6 +227,11 @@ def bias_of(product: Node, whole: bool = False) -> Node | None:
     value, own = bias.meta["val"], product.meta["val"]
     alike = [own.shape[1:], own.shape] if whole else [own.shape[1:]]
     return bias if value.shape in alike and value.dtype == own.dtype else None
+
+
+def with_added(write: Writer, y: Node, product: Node) -> Node:
+    """y, and what the product adds to a @ b."""
+    return write.call(aten.add.Tensor, y, product.args[0]) if is_call(product, ADDMM) else y
 
 
 def used_besides(gather: Collective, form: Gathered, rows: set[Node], products: Sequence[Node]) -> bool:
