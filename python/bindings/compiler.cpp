@@ -33,7 +33,11 @@ namespace {
 kernel::Scalar to_scalar(const std::string& name, nb::handle value) {
     if (value.is_none()) return kernel::NoneValue{};
     if (nb::isinstance<nb::bool_>(value)) return nb::cast<bool>(value);
-    if (nb::isinstance<nb::int_>(value)) return nb::cast<std::int64_t>(value);
+    if (nb::isinstance<nb::int_>(value)) {
+        std::int64_t whole = 0;
+        if (nb::try_cast(value, whole)) return whole;
+        throw nb::value_error(("argument " + name + ": the int has more than 64 bits").c_str());
+    }
     if (nb::isinstance<nb::float_>(value)) return nb::cast<double>(value);
     if (nb::isinstance<nb::str>(value)) return nb::cast<std::string>(value);
     throw nb::type_error(("argument " + name + ": expected an int, float, bool, str or None").c_str());

@@ -132,6 +132,14 @@ def refusals():
     ):
         if message not in found:
             raise RuntimeError(f"expected {message!r}, found {found!r}")
+    fused = sy.fuse([gate, example.kernel], bind=[{"h_ptr": "H"}, {"a_ptr": "H"}], deadline=5)
+    grid, down = example.arguments(h, w, y, BLOCKS)
+    try:
+        fused.run([fused.call(0, (2, 32), x, h, 2**70, BLOCK=16), fused.call(1, grid, **down)])
+        raise RuntimeError("an int of more than 64 bits is taken")
+    except ValueError as error:
+        if "argument F: the int has more than 64 bits" not in str(error):
+            raise
     for strategy in ("auto", sy.Strategy(backend="copy_engine")):
         try:
             sy.fuse([example.kernel] * 2, bind=chained, strategy=strategy)
