@@ -60,6 +60,10 @@ def scalar(value: Any) -> Any:
         return DTYPE_NAMES[value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if hasattr(value, "__array_interface__"):
+        if value.ndim:
+            raise TypeError("expected a tensor of torch's, got an array of NumPy's")
+        return value.item()
     return str(value)
 
 

@@ -134,12 +134,17 @@ def refusals():
             raise RuntimeError(f"expected {message!r}, found {found!r}")
     fused = sy.fuse([gate, example.kernel], bind=[{"h_ptr": "H"}, {"a_ptr": "H"}], deadline=5)
     grid, down = example.arguments(h, w, y, BLOCKS)
-    try:
-        fused.run([fused.call(0, (2, 32), x, h, 2**70, BLOCK=16), fused.call(1, grid, **down)])
-        raise RuntimeError("an int of more than 64 bits is taken")
-    except ValueError as error:
-        if "argument F: the int has more than 64 bits" not in str(error):
+    for message, g, rows in (
+        ("argument F: the int has more than 64 bits", x, 2**70),
+        ("expected a tensor of torch's, got an array of NumPy's", x.numpy(), 16),
+    ):
+        try:
+            fused.run([fused.call(0, (2, 32), g, h, rows, BLOCK=16), fused.call(1, grid, **down)])
+        except (TypeError, ValueError) as error:
+            if message in str(error):
+                continue
             raise
+        raise RuntimeError(f"no error says that {message}")
     for strategy in ("auto", sy.Strategy(backend="copy_engine")):
         try:
             sy.fuse([example.kernel] * 2, bind=chained, strategy=strategy)
