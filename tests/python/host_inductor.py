@@ -519,7 +519,7 @@ def check_unknown_axes(mesh) -> None:
     compiled = torch.compile(model, backend=rewritten, fullgraph=True, dynamic=True)
     REWRITTEN.clear()
     size = dist.get_world_size()
-    for batch, rows in ((size, 4), (3 * size, 6), (2 * size, 2)):  # torch's view guards the batch's divisor
+    for batch, rows in ((size, 6), (3 * size, 10), (2 * size, 2)):  # torch's view guards the batch's divisor
         x = torch.randn(
             batch, rows, 16, generator=torch.Generator().manual_seed(batch + 10 * dist.get_rank())
         )
