@@ -93,6 +93,9 @@ public:
         const bool complete = nlohmann::json::sax_parse(
             CountingIterator(begin, &reached_), CountingIterator(begin + text_.size(), &reached_), this);
         if (!complete) return *error_;
+        // The parser takes it for the end of the text.
+        if (const std::size_t nul = text_.find('\0'); nul != text_.npos)
+            return Error{"not JSON: it holds a NUL byte", position(text_, nul, file_name_)};
         return std::move(document_);
     }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -72,14 +73,13 @@ private:
     template <typename Decode>
     bool members(Index node, const JsonPath& path, std::string_view expected, Decode decode) {
         if (!is(node, path, Type::object, expected)) return false;
-        std::vector<std::string_view> seen;
+        std::set<std::string_view> seen;
         for (Index key = document_.first(node); key != document_.end(node);) {
             const Index value = document_.next(key);
             const std::string_view name = document_.text(key);
             if (name.empty()) return fail(key, path, "has an empty name");
-            if (std::ranges::find(seen, name) != seen.end())
+            if (!seen.insert(name).second)
                 return fail(key, path, "has the key \"" + escaped(name) + "\" twice");
-            seen.push_back(name);
             if (!decode(key, std::string(name), value, JsonPath{&path, name})) return false;
             key = document_.next(value);
         }

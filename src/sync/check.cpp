@@ -237,6 +237,7 @@ private:
             }
         }
         for (const auto& [subject, found] : found_) report(subject, found);
+        report_unproved();
     }
 
     [[nodiscard]] std::string name_of_block(std::size_t stage, std::int64_t block) const {
@@ -290,16 +291,23 @@ private:
         return fmt::format("it awaits nothing of stage {}", chain_.stages[subject.from].name);
     }
 
+    /// One finding: a chain that is too large is so in many places.
+    void report_unproved() {
+        const auto is_unproved = [](const auto& entry) {
+            return entry.second.block < 0 && entry.second.unproved;
+        };
+        const auto first = std::ranges::find_if(found_, is_unproved);
+        if (first == found_.end()) return;
+        const auto others = std::ranges::count_if(found_, is_unproved) - 1;
+        add(Finding::Kind::malformed, first->first.stage, -1,
+            fmt::format(
+                "too large to judge: what it touches of {} and no wait settles takes more than {} steps{}",
+                first->first.tensor, kMostSteps,
+                others > 0 ? fmt::format(" (and {} more pairs of stages alike)", others) : ""));
+    }
+
     void report(const Subject& subject, const Found& found) {
-        if (found.block < 0) {
-            if (found.unproved)
-                add(Finding::Kind::malformed, subject.stage, -1,
-                    fmt::format(
-                        "too large to judge: what it touches of {} and no wait settles takes more than {} "
-                        "steps",
-                        subject.tensor, kMostSteps));
-            return;
-        }
+        if (found.block < 0) return;
         const std::string other = name_of_block(subject.from, found.earlier);
         const std::string when = subject.calls == 0 ? "" : " in the call before";
         std::string message = fmt::format(

@@ -202,6 +202,7 @@ private:
 
     /// Groups of rows that read the weights each for itself: this rank's, and each peer's.
     [[nodiscard]] double groups_of(const std::vector<Arriving>& arriving) const {
+        if (arriving.empty()) return 1;  // a rank that has all the rows
         const double all = static_cast<double>(arriving.size()) + 1;
         const bool in_step = arriving.front().slices.size() > 1 && !strategy_.chunking.peer_by_peer;
         if (!in_step) return all;

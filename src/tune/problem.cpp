@@ -13,6 +13,10 @@
 namespace syncopate::tune {
 namespace {
 
+/// Of the operator attention; "auto": the quickest one.
+constexpr std::array<std::string_view, 6> kAttentionKinds{"auto",        "all_gather", "ring",
+                                                          "double_ring", "ulysses",    "ulysses_ring"};
+
 constexpr std::int64_t kLargestExtent = std::int64_t{1} << 40;
 /// Of what two extents span: more than any machine's memory holds, and integers of 64 bits hold their
 /// multiples.
@@ -104,6 +108,9 @@ Status take(const OperatorRow& row, std::string_view name, std::string_view valu
     if (std::ranges::find(row.words, name) != row.words.end()) {
         if (has(given.words, name)) return twice();
         if (value.empty()) return usage(fmt::format("{}: expected a word after =", name));
+        if (name == "kind" && std::ranges::find(kAttentionKinds, value) == kAttentionKinds.end())
+            return usage(fmt::format("kind: expected one of {}, not \"{}\"", fmt::join(kAttentionKinds, ", "),
+                                     escaped(value)));
         given.words.push_back({std::string(name), std::string(value)});
         return Done{};
     }

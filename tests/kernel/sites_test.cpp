@@ -359,6 +359,30 @@ TEST(Sites, OtherIdsAreTakenAtTheEntryAllTogether) {
     }
 }
 
+TEST(Sites, WhatTouchesMemoryAboveTheIdsComesAfterAnIdThatIsTakenAtTheEntry) {
+    const auto kind_of = [](const std::string& body) {
+        Arguments args = arguments("N=32,B=16", {"x_ptr=32:fp32", "y_ptr=1:fp32"});
+        args.grid = {2, 1, 1};
+        const std::string text =
+            "import triton\nimport triton.language as tl\n\n@triton.jit\ndef first(p):\n    return "
+            "tl.load(p)\n\n"
+            "@triton.jit\ndef kernel(x_ptr, y_ptr, N, B: tl.constexpr):\n" +
+            body +
+            "    r = pid * B + tl.arange(0, B)\n"
+            "    tl.store(x_ptr + r, tl.zeros((B,), tl.float32) + g, mask=r < N)\n";
+        const Kernel k = analysed(text, args);
+        return sites_of(k).tile_ids.at(0).kind;
+    };
+    const std::string ids = "    pid = tl.program_id(0)\n";
+    const std::string load = "    g = tl.load(y_ptr)\n";
+    EXPECT_EQ(kind_of(ids + load), TileIdSite::Kind::rebind);
+    EXPECT_EQ(kind_of("    n = N * 2\n" + ids + load), TileIdSite::Kind::rebind);
+    EXPECT_EQ(kind_of(load + ids), TileIdSite::Kind::entry);
+    EXPECT_EQ(kind_of("    g = first(y_ptr)\n" + ids), TileIdSite::Kind::entry);
+    EXPECT_EQ(kind_of("    g = 0.0\n    if N > 1:\n        g = tl.load(y_ptr)\n" + ids),
+              TileIdSite::Kind::entry);
+}
+
 TEST(Sites, AnAxisThatTheKernelDoesNotAskForCountsAllTheSame) {
     const Kernel k = on_a_grid("    z = 0\n    y = tl.program_id(0)\n", {3, 1, 2});
     ASSERT_EQ(sites_of(k).tile_ids.size(), 1u);

@@ -163,6 +163,21 @@ def test_a_bound_tensor_that_is_not_the_plans_is_refused(other, fuse):
     fuse(1, message, edit=replacing("a_ptr=50x48:fp32", f"a_ptr={other}"))
 
 
+def test_a_load_before_the_loop_over_tiles_is_refused_at_its_line(syncopate, plan_3, tmp_path):
+    """Nothing waits for what it reads; what no transfer brings may be loaded there."""
+    kernel = tmp_path / "kernel.py"
+    text = (EXAMPLES / "matmul_persistent_device_tma.py").read_text()
+    loop = "    for tile_id in tl.range(start_pid"
+    assert text.count(loop) == 1
+    words = fuse_words("matmul_persistent_device_tma", plan_3, tmp_path / "out")
+    words[1] = f"{kernel}:{words[1].partition(':')[2]}"
+    kernel.write_text(text.replace(loop, "    early = tl.load(a_ptr)\n" + loop))
+    line = 1 + kernel.read_text()[: kernel.read_text().index("early =")].count("\n")
+    refused(syncopate(*words), 1, f"{kernel}:{line}:", "loads a_ptr before the loop over tiles")
+    kernel.write_text(text.replace(loop, "    early = tl.load(b_ptr)\n" + loop))
+    assert syncopate(*words).code == 0
+
+
 def test_an_address_that_depends_on_data_names_expression_line_and_directive(fuse):
     line = line_of("a = tl.load(a_ptrs")
     kernel = edited("offs_am = (pid_m * BLOCK_M", "offs_am = (tl.load(c_ptr + pid_m) * BLOCK_M")

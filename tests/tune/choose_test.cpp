@@ -193,6 +193,16 @@ TEST(Estimate, RanksAProblemInASecond) {
         << "seconds of the CPU, on a slow machine without optimisation";
 }
 
+TEST(Choose, IsThereForFewerRowsThanRanks) {
+    for (const char* spec : {"all_gather_matmul:M=1,N=28672,K=8192", "feed_forward:M=1,K=64,F=64,N=64",
+                             "all_gather_matmul:M=3,N=64,K=64", "matmul_reduce_scatter:M=1,N=64,K=64"}) {
+        for (const std::int32_t ranks : {2, 4, 8}) {
+            const Choice choice = choose(problem_of(spec, ranks), machine_of(ranks));
+            EXPECT_GT(choice.us, 0) << spec << " on " << ranks;
+        }
+    }
+}
+
 TEST(Estimate, HidesTransfersUnderALargeProductAndNotUnderASmallOne) {
     const Machine machine = machine_of(8);
     const auto exposed_share = [&](const std::string& spec) {

@@ -32,6 +32,15 @@ TEST(Problem, HasAKeyFromWhichAnEqualOneIsRead) {
               "all_gather_matmul:M=16,N=32,K=64,dtype=bf16,ranks=2,sms=4");
 }
 
+TEST(Problem, OfAttentionIsOfAKindThatThereIs) {
+    EXPECT_TRUE(parse_problem("attention:S=4096,kind=double_ring"));
+    const Result<Problem> unknown = parse_problem("attention:S=4096,kind=rings");
+    ASSERT_FALSE(unknown);
+    EXPECT_EQ(
+        unknown.error().message,
+        "kind: expected one of auto, all_gather, ring, double_ring, ulysses, ulysses_ring, not \"rings\"");
+}
+
 TEST(Problem, OfFp8SaysWhatItBecomes) {
     const Result<Problem> problem =
         parse_problem("matmul_all_reduce:M=64,N=32,K=64,dtype=fp8e4m3,scales=row");

@@ -6,6 +6,7 @@
 namespace syncopate::emit::triton {
 namespace {
 
+using kernel::triton::AccessSite;
 using kernel::triton::TileIdSite;
 
 /// The kernel's sites; where some loads are of what transfers touch, only their sites wait: an epilogue that
@@ -21,6 +22,19 @@ std::vector<TileIdSite> waiting_sites(const Rewriting& to) {
         for (TileIdSite& site : sites) site.guards_reads = loads_bound(site);
     }
     return sites;
+}
+
+/// Whether anything of the tensor is brought or made by a kernel: then it may not be there yet. A plan that
+/// moves nothing is a chain's, and does not say what the other stages make.
+bool is_made(const plan::Plan& plan, const std::string& tensor) {
+    const std::optional<std::int32_t> index = plan.find_tensor(tensor);
+    const auto is_it = [&](const plan::Chunk& chunk) { return index && chunk.tensor == *index; };
+    const auto brings = [&](const std::vector<plan::Op>& ops) {
+        return std::ranges::any_of(ops, [&](const plan::Op& op) { return is_it(op.dst); });
+    };
+    const auto is_idle = [](const std::vector<plan::Op>& ops) { return ops.empty(); };
+    return std::ranges::all_of(plan.ranks, is_idle) || std::ranges::any_of(plan.ranks, brings) ||
+           std::ranges::any_of(plan.produced, [&](const auto& holding) { return is_it(holding.chunk); });
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -179,6 +193,14 @@ Result<SlotOfStore> take_tiles(const Rewriting& to) {
         return to.text.error_at(to.sites().foreign_id,
                                 "a helper takes the program's id itself, so it cannot be given another tile: "
                                 "take it in the kernel and pass it on");
+    }
+    for (const AccessSite& load : to.sites().early_loads) {
+        const auto tensor = to.program.bindings.find(load.param);
+        if (tensor == to.program.bindings.end() || !is_made(to.program.plan, tensor->second)) continue;
+        return to.text.error_at(load.call,
+                                "this loads " + load.param +
+                                    " before the loop over tiles, where nothing waits for it: load it "
+                                    "in the loop");
     }
     if (!ids.acquires()) {
         return to.text.error_at(to.sites().name,

@@ -32,6 +32,7 @@ TEST(JsonError, SyntaxIsReportedAtLineAndColumn) {
     EXPECT_EQ(error_of(" \n "), "p.json:1:1: empty: expected a JSON object");
     EXPECT_EQ(error_of("{\"mesh\": [1,\n  2,, 3]}"),
               "p.json:2:5: not JSON: parsing value - unexpected ','; expected '[', '{', or a literal");
+    EXPECT_EQ(error_of(std::string_view("{}\0x", 4)), "p.json:1:3: not JSON: it holds a NUL byte");
     EXPECT_EQ(error_of("{} x"),
               "p.json:1:4: not JSON: parsing value - invalid literal; expected end of input");
     EXPECT_EQ(error_of("{\"a\": 1"),

@@ -253,11 +253,15 @@ void Evaluator::note_call(const Expr& e, std::int32_t param, bool read, bool wri
     if (write) ++stores_;
     if (read && latest_load_ != call) {
         latest_load_ = call;
-        found.accesses[call].loads = true;
+        AccessForm& form = found.accesses[call];
+        form.loads = true;
+        if (form.within == nullptr) form.within = in_body_;
     }
     if (write && latest_store_ != call) {
         latest_store_ = call;
-        found.accesses[call].stores = true;
+        AccessForm& form = found.accesses[call];
+        form.stores = true;
+        if (form.within == nullptr) form.within = in_body_;
     }
 }
 
@@ -275,7 +279,7 @@ void Evaluator::note_descriptor(const Expr& e, const Value& descriptor) {
     if (!whole || (form.rows != 0 && !same)) {
         form.by = ParamAccess::By::other;
     } else if (form.rows == 0) {
-        form = {form.loads, form.stores, ParamAccess::By::descriptor, d.made, d.block[0]};
+        form = {form.loads, form.stores, ParamAccess::By::descriptor, d.made, d.block[0], form.within};
     }
 }
 

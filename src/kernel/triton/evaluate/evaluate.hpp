@@ -89,8 +89,9 @@ struct AccessForm {
     bool loads = false;
     bool stores = false;
     ParamAccess::By by = ParamAccess::By::pointers;
-    const Expr* made = nullptr;  ///< the call that makes its descriptor
-    std::int64_t rows = 0;       ///< of the descriptor's block
+    const Expr* made = nullptr;    ///< the call that makes its descriptor
+    std::int64_t rows = 0;         ///< of the descriptor's block
+    const Stmt* within = nullptr;  ///< the statement of the kernel's own block that first comes to it
 };
 
 /// Everything that the evaluation of some programs found.
@@ -659,6 +660,7 @@ private:
     std::int64_t stores_ = 0;  // executed so far
     std::pair<const Expr*, std::int32_t> latest_store_, latest_load_;
     std::tuple<const Expr*, std::int32_t, const Expr*, std::int64_t> latest_form_;
+    const Stmt* in_body_ = nullptr;  ///< of the kernel's own block, the statement that is being executed
     const Stmt* last_in_body_ = nullptr;
     const Stmt* last_in_loop_ = nullptr;
     std::vector<const std::vector<std::int64_t>*>

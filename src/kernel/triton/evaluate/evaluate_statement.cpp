@@ -9,6 +9,7 @@ namespace syncopate::kernel::triton {
 Evaluator::Flow Evaluator::execute(const std::vector<Stmt*>& body, Frame& frame) {
     for (const Stmt* statement : body) {
         const std::int64_t stores = stores_;
+        if (&body == &kernel_.body) in_body_ = statement;
         const Flow flow = execute(*statement, frame);
         if (stores_ != stores && silent_ == 0) {
             const bool in_scope = found.tile_loop != nullptr && &body == &found.tile_loop->body;

@@ -20,10 +20,15 @@ bool is_docstring(const Stmt& s) {
     return s.kind == StmtKind::expression && s.value->kind == ExprKind::literal;
 }
 
+/// Whether an access is made before `statement` of the kernel's own block begins.
+bool is_before(const AccessForm& access, const Stmt& statement) {
+    return access.within != nullptr && access.within->where.begin < statement.where.begin;
+}
+
 /// Where a kernel of one tile a program takes its tile: where its ids are assigned, if that is one place,
 /// from which all else follows; else at the entry, for all ids.
 TileIdSite grid_site(const Function& kernel, const std::vector<const TaintSource*>& ids,
-                     const std::array<std::int64_t, 3>& grid) {
+                     const Findings& found, const std::array<std::int64_t, 3>& grid) {
     TileIdSite site;
     std::int32_t axes = 1;
     for (std::int32_t a = 0; a < 3; ++a) {
@@ -46,8 +51,12 @@ TileIdSite grid_site(const Function& kernel, const std::vector<const TaintSource
         first = std::min(first, at);
         last = std::max(last, at);
     }
-    // Nothing between the assignments that could use an id that is not yet the tile's.
-    simple = simple && ids.size() == static_cast<std::size_t>(axes) && last - first + 1 == ids.size();
+    // Nothing between the assignments that could use an id that is not yet the tile's; nothing above them
+    // that would touch memory before the tile may.
+    simple = simple && ids.size() == static_cast<std::size_t>(axes) && last - first + 1 == ids.size() &&
+             std::ranges::none_of(found.accesses, [&](const auto& access) {
+                 return is_before(access.second, *kernel.body[first]);
+             });
     if (simple) {
         site.kind = axes == 1 ? TileIdSite::Kind::rebind : TileIdSite::Kind::rebind_grid;
         for (std::int32_t a = 0; a < axes; ++a)
@@ -101,6 +110,7 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
         const std::vector<Stmt*>& body = found.tile_loop != nullptr ? found.tile_loop->body : kernel.body;
         if (const Stmt* holder = holder_of(body, *found.last_store)) sites.stored = holder->where;
     }
+    const Stmt* tiles = found.tile_loop != nullptr ? holder_of(kernel.body, *found.tile_loop) : nullptr;
     for (const auto& [key, form] : found.accesses) {
         const auto& [call, param] = key;
         if (param < 0) continue;
@@ -108,8 +118,9 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
                               form.made != nullptr ? form.made->where : SourceRange{}, form.rows};
         if (form.stores) sites.stores.push_back(site);
         if (form.loads) sites.loads.push_back(site);
+        if (form.loads && tiles != nullptr && is_before(form, *tiles)) sites.early_loads.push_back(site);
     }
-    for (std::vector<AccessSite>* accesses : {&sites.stores, &sites.loads}) {
+    for (std::vector<AccessSite>* accesses : {&sites.stores, &sites.loads, &sites.early_loads}) {
         std::ranges::sort(*accesses, [](const AccessSite& a, const AccessSite& b) {
             return std::tie(a.call.begin, a.param) < std::tie(b.call.begin, b.param);
         });
@@ -158,7 +169,7 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
     if (found.tile_loop == nullptr && !ids.empty()) {
         // All that such a program does is its tile's, whether or not an address was seen to follow from an
         // id.
-        TileIdSite site = grid_site(kernel, ids, grid);
+        TileIdSite site = grid_site(kernel, ids, found, grid);
         site.guards_reads = site.guards_writes = true;
         sites.tile_ids.push_back(std::move(site));
     }

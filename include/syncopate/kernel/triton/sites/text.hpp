@@ -89,8 +89,9 @@ struct Sites {
     /// Every call that stores, in source order; one that stores through several parameters is there for each.
     /// Some may lie in helpers, outside of `body`.
     std::vector<AccessSite> stores;
-    std::vector<AccessSite> loads;  ///< the same of calls that load
-    std::vector<LoopSite> loops;    ///< as Kernel::loops
+    std::vector<AccessSite> loads;        ///< the same of calls that load
+    std::vector<AccessSite> early_loads;  ///< those that a persistent program does before its loop over tiles
+    std::vector<LoopSite> loops;          ///< as Kernel::loops
 };
 
 inline constexpr std::string_view kLanguage = "triton";
