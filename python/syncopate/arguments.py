@@ -39,8 +39,6 @@ def describe(value: Any) -> tuple[list[int], list[int], str, list[int]]:
     """(shape, strides, dtype, block) of a tensor or descriptor argument, as the front end takes it."""
     base = value.base if is_descriptor(value) else value
     block = [int(n) for n in value.block_shape] if is_descriptor(value) else []
-    if base.device.type not in ("cpu", "cuda"):
-        raise TypeError(f"a tensor on {base.device} has no memory that a kernel could touch")
     if base.dtype not in DTYPE_NAMES:
         raise TypeError(f"tensors of dtype {base.dtype} are not supported")
     shape = value.shape if is_descriptor(value) else base.shape

@@ -30,6 +30,8 @@ class Bounds:
         for name, value in flat(arguments).items():
             if is_tensor(value) and base_of(value).numel() and not name.startswith("sy_"):
                 base = base_of(value)
+                if base.device.type != "cpu":
+                    raise KernelError(f"{name} is on {base.device}, and the kernel runs on the host")
                 last = sum((n - 1) * s for n, s in zip(base.shape, base.stride(), strict=True))
                 begin = base.data_ptr()
                 ranges.append((name, begin, begin + (last + 1) * base.element_size()))

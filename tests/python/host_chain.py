@@ -17,6 +17,7 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
+from syncopate.bounds import KernelError  # noqa: E402
 
 BLOCKS = Blocks(16, 16, 16, 2, 3)
 
@@ -137,10 +138,11 @@ def refusals():
     for message, g, rows in (
         ("argument F: the int has more than 64 bits", x, 2**70),
         ("expected a tensor of torch's, got an array of NumPy's", x.numpy(), 16),
+        ("g_ptr is on meta, and the kernel runs on the host", x.to("meta"), 16),
     ):
         try:
             fused.run([fused.call(0, (2, 32), g, h, rows, BLOCK=16), fused.call(1, grid, **down)])
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, KernelError) as error:
             if message in str(error):
                 continue
             raise
