@@ -176,6 +176,12 @@ def test_a_load_before_the_loop_over_tiles_is_refused_at_its_line(syncopate, pla
     refused(syncopate(*words), 1, f"{kernel}:{line}:", "loads a_ptr before the loop over tiles")
     kernel.write_text(text.replace(loop, "    early = tl.load(b_ptr)\n" + loop))
     assert syncopate(*words).code == 0
+    before, after = text.split(loop)
+    rounds, _, rest = after.partition("\n\n\n")
+    nested = (loop + rounds).replace("\n", "\n    ") + "\n\n\n" + rest
+    kernel.write_text(before + "    if BLOCK_M > 0:\n        early = tl.load(a_ptr)\n    " + nested)
+    again = [word.replace(str(tmp_path / "out"), str(tmp_path / "again")) for word in words]
+    refused(syncopate(*again), 1, "loads a_ptr before the loop over tiles")
 
 
 def test_an_address_that_depends_on_data_names_expression_line_and_directive(fuse):

@@ -118,7 +118,15 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
                               form.made != nullptr ? form.made->where : SourceRange{}, form.rows};
         if (form.stores) sites.stores.push_back(site);
         if (form.loads) sites.loads.push_back(site);
-        if (form.loads && tiles != nullptr && is_before(form, *tiles)) sites.early_loads.push_back(site);
+        // A loop within a branch: what a helper does there may be done before it.
+        const auto is_early = [&] {
+            const bool in_helper =
+                call->where.begin < kernel.whole.begin || call->where.end > kernel.whole.end;
+            return is_before(form, *tiles) ||
+                   (form.within == tiles && tiles != found.tile_loop &&
+                    (in_helper || call->where.begin < found.tile_loop->where.begin));
+        };
+        if (form.loads && tiles != nullptr && is_early()) sites.early_loads.push_back(site);
     }
     for (std::vector<AccessSite>* accesses : {&sites.stores, &sites.loads, &sites.early_loads}) {
         std::ranges::sort(*accesses, [](const AccessSite& a, const AccessSite& b) {
