@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import warm_python
+from conftest import SWEEP, warm_python
 
 pytest.importorskip("triton")
 pytest.importorskip("syncopate")
@@ -49,6 +49,10 @@ def test_chains_of_plain_kernels_give_what_the_kernels_give_one_after_another(tm
     emitted = tmp_path / "emitted.py"
     assert "chains: ok" in run(HERE / "host_chain.py", emitted)
     run("-c", COMPILE, emitted, TRITON_CACHE_DIR=str(tmp_path / "cache"))
+
+
+def test_chains_read_nothing_before_it_is_made_however_early_their_programs_run(tmp_path):
+    assert "eager: ok" in run(HERE / "host_eager.py", tmp_path, 300 if SWEEP else 20)
 
 
 SCRIPT = """
