@@ -113,6 +113,11 @@ def options() -> None:
             c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
             run(a, w, c, (m, n, k), tiling, bias=bias, activation=activation)
             expect(f"{tiling} bias {activation}", c, function(product_))
+        spoilt, c = a.clone(), torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+        spoilt[5, 0] = float("nan")
+        run(spoilt, w, c, (m, n, k), tiling, activation="relu")
+        if not c[5].isnan().all() or c[:5].isnan().any() or c[6:].isnan().any():
+            raise SystemExit(f"{tiling} relu: a NaN does not stay one")
     for tiling in (SMALL[1], LARGE[0], GluonTiling(16, 32, 128, 16), GluonTiling(128, 192, 64, 4)):
         c, whole = torch.empty(m, n, device="cuda", dtype=torch.bfloat16), random(m, n)
         run(a, w, c, (m, n, k), tiling, bias=whole)

@@ -136,3 +136,31 @@ def test_a_fused_library_kernel_keeps_the_pipelining_of_its_original(
     assert fused["registers"] < 255 and fused["spills"] <= original["spills"]
     assert not fused["serialized"]
     assert answer["phased"] == (slices > 1) and answer["own"] == own
+
+
+RELU = """
+import re
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+import triton, triton.language as tl
+from syncopate.kernels import matmul
+
+@triton.jit
+def activate(p, NAME: tl.constexpr):
+    at = p + tl.arange(0, 128)
+    tl.store(at, matmul._activate(tl.load(at), NAME))
+
+source = ASTSource(activate, {"p": "*fp32", "NAME": "constexpr"}, {(1,): "relu"})
+print(sorted(set(re.findall(r"max[.][.a-zA-Z0-9]+", triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]))))
+"""
+
+
+def test_relu_keeps_nan_as_torch_does(tmp_path):
+    """The host's interpreter does so anyway; a GPU's max is the other operand."""
+    file = tmp_path / "relu.py"  # Triton reads kernels from files
+    file.write_text(RELU)
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    outcome = subprocess.run(
+        [warm_python(), file], capture_output=True, text=True, timeout=HUNG, env=environment
+    )
+    assert outcome.stdout == "['max.NaN.f32']\n", outcome.stdout + outcome.stderr

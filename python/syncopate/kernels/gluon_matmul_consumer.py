@@ -9,16 +9,19 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.language.core import PropagateNan
 
 from ..gluon import sy_add_up, sy_await_kernel_before, sy_call, sy_summands, sy_turn
 from .gluon_matmul_tiles import HEAD, WGMMA_ROWS
+
+_NAN = gl.constexpr(PropagateNan.ALL)  # of a NaN's maximum: a NaN
 
 
 @gluon.jit
 def _activate(x, ACTIVATION: gl.constexpr):
     """As kernels.matmul: gelu with tanh, x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3))."""
     if ACTIVATION == "relu":
-        x = gl.maximum(x, 0.0)
+        x = gl.maximum(x, 0.0, propagate_nan=_NAN)
     elif ACTIVATION == "gelu":
         x = x / (1.0 + gl.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
     elif ACTIVATION == "silu":

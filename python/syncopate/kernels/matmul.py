@@ -19,7 +19,7 @@ ACTIVATIONS = ("", "relu", "gelu", "silu")
 def _activate(x, ACTIVATION: tl.constexpr):
     """gelu: with tanh, x * sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)) (Hendrycks and Gimpel, 2016)."""
     if ACTIVATION == "relu":
-        x = tl.maximum(x, 0.0)
+        x = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     elif ACTIVATION == "gelu":
         x = x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
     elif ACTIVATION == "silu":
