@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import traceback
 from contextlib import nullcontext
 
 from .bounds import Bounds, KernelError, held, is_user_file, place_text, program_text
 from .interpreter_logic import repair_logic
 from .interpreter_speed import spare_repetition
+
+_interpreting = threading.RLock()  # Triton's interpreter has one program in one thread at a time
 
 
 def enable() -> None:
@@ -44,7 +47,7 @@ def launch(kernel, grid: tuple[int, ...], arguments: dict[str, object], bounds: 
             pass
 
     run = SharedMemoryExecutor(kernel.rewrite(), kernel.arg_names, tuple(grid))
-    with nullcontext() if bounds is None else held(bounds):
+    with _interpreting, nullcontext() if bounds is None else held(bounds):
         try:
             run(**arguments)
         except InterpreterError as error:

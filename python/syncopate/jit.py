@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,14 +27,21 @@ def cache_folder() -> Path:
     return Path(folder)
 
 
-_importing: list[str] = []  # files of users that are being imported for a kernel, the innermost last
+class _Importing(threading.local):
+    """Files of users that this thread is importing for a kernel, the innermost last."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+
+
+_importing, _loading = _Importing(), threading.RLock()
 
 
 def refuse_launches_of_an_import() -> None:
     """Raises while a file is imported for its fused kernel: what the file itself launches would do so without end."""
-    if _importing:
+    if _importing.files:
         raise RuntimeError(
-            f"{_importing[-1]} is imported for its fused kernel, and launches one itself then: put what it runs under "
+            f"{_importing.files[-1]} is imported for its fused kernel, and launches one itself then: put what it runs under "
             '`if __name__ == "__main__":`'
         )
 
@@ -71,21 +79,25 @@ def load_module(
         ) from None
     if origin is not None:
         note_origin(str(path), source, *origin)
-    name = f"{package + '.' if package else ''}_sy_{stem}_{digest}"
+    with _loading:  # a module that another thread is importing has not all that it will have
+        return _import(f"{package + '.' if package else ''}_sy_{stem}_{digest}", path, origin)
+
+
+def _import(name: str, path: Path, origin: tuple[str, str] | None) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    _importing.append(origin[0] if origin else str(path))
+    _importing.files.append(origin[0] if origin else str(path))
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
     finally:
-        _importing.pop()
+        _importing.files.pop()
     return module
 
 
