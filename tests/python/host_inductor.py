@@ -10,6 +10,7 @@ import itertools
 import os
 import re
 import sys
+import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from syncopate.torch import calls, inductor, report, symm_mem  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 from torch._functorch.partitioners import min_cut_rematerialization_partition  # noqa: E402
+from torch._inductor import config  # noqa: E402
 from torch._inductor.decomposition import select_decomp_table  # noqa: E402
 from torch._inductor.utils import fresh_cache  # noqa: E402
 from torch.distributed import _functional_collectives as functional  # noqa: E402
@@ -277,6 +279,7 @@ def check_functions(mesh) -> None:
             (8, 16),
         ),
         ("matmul_all_reduce and matmul_all_reduce", sum_read_twice(reduce, w), (8, 16)),
+        ("matmul_all_reduce and matmul_all_reduce", one_of_two_twice(reduce, w), (8, 16)),
         ("matmul_all_reduce and matmul_all_reduce", sum_of_one_behind_the_other(reduce, square), (8, 16)),
         ("matmul_all_reduce", lambda x: functional.all_reduce(x @ w + (2 * x) @ w, "sum", group), (8, 16)),
         ("matmul_all_reduce", lambda x: functional.all_reduce(x @ w, "sum", group), (8, 16)),
@@ -293,6 +296,18 @@ def check_functions(mesh) -> None:
         ("all_to_all_matmuls of 1 returning x", product_and_x(exchange, w), (8 * size, 16)),
         ("all_to_all_matmuls of 1 returning x", product_and_x(exchange, w), (size, 4, 16)),
         ("left: the product is read elsewhere, too", read_twice(scatter, w), (8 * size, 16)),
+        (
+            "left: the product's result is changed before it is sent, by add",
+            product_twice(scatter, w),
+            (8 * size, 16),
+        ),
+        ("left: it is multiplied by what is made of it", products_of_itself(gather), (8, 16)),
+        ("left: its product is of another form", lambda x: gather(x, 1)[:, -1] @ w, (2, 4, 16)),
+        (
+            "left: the product's result is changed before it is sent, by select",
+            lambda x: reduce((x @ w)[:, -1]),
+            (2, 4, 16),
+        ),
         (
             "left: the product's result is changed before it is sent",
             lambda x: scatter((x @ w).double()),
@@ -422,6 +437,30 @@ def sum_read_twice(reduce, w):
     def function(x):
         y = reduce(x @ w)
         return y + reduce(x[:, :8] @ w[:8]) + y.square()
+
+    return function
+
+
+def one_of_two_twice(reduce, w):
+    def function(x):
+        y = reduce(x @ w)
+        return reduce(x[:, :8] @ w[:8]) + (y + y)
+
+    return function
+
+
+def products_of_itself(gather):
+    def function(x):
+        whole = gather(x)
+        return whole.t() @ whole
+
+    return function
+
+
+def product_twice(scatter, w):
+    def function(x):
+        y = x @ w
+        return scatter(y + y + (2 * x) @ w)
 
     return function
 
@@ -640,6 +679,38 @@ def check_groups_of_a_cached_graph(mesh) -> None:
     own = alone[dist.get_rank()]
     expect((own.group_name, 1, "gloo") in inductor.groups(), f"{inductor.groups()}")
     dist.destroy_process_group(own)
+
+
+def check_threads(mesh) -> None:
+    """enable() is for all threads: those that compile first, and those in which backward graphs are compiled."""
+    group, w = (
+        dist.group.WORLD,
+        torch.randn(16, 24, generator=torch.Generator().manual_seed(1), requires_grad=True),
+    )
+    x, found = torch.randn(8, 16, requires_grad=True), []
+
+    def run() -> None:
+        y = torch.compile(lambda x: functional.all_gather_tensor(x, 0, group) @ w, fullgraph=True)(x)
+        other = threading.Thread(target=lambda: y.sum().backward())
+        other.start()
+        other.join()
+        found.extend(sorted({row.graph for row in sy.inductor.report().rewrites}))
+
+    report.clear()
+    sy.inductor.enable()
+    try:
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    finally:
+        sy.inductor.disable()
+    expect(found == ["backward", "forward"], f"rewritten in other threads: {found}")
+    expect(config.post_grad_custom_pre_pass is None, "the pass is still configured")
+    values = []
+    thread = threading.Thread(target=lambda: values.append(config.post_grad_custom_pre_pass))
+    thread.start()
+    thread.join()
+    expect(values == [None], "the pass is still configured in other threads")
 
 
 def check_what_would_be_slower(mesh) -> None:

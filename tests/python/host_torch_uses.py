@@ -8,8 +8,11 @@ Exits 1 with the first thing that is wrong.
 import copy
 import io
 import os
+import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
+from types import MethodType
 
 os.environ["TRITON_INTERPRET"] = "1"
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +25,7 @@ from host_script import expect, on_ranks  # noqa: E402
 from syncopate import _syncopate, ranks  # noqa: E402
 from syncopate.torch import buckets, calls, report, unfused  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.distributed import _functional_collectives as functional  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import Shard, distribute_tensor  # noqa: E402
 from torch.distributed.tensor import parallel as torchs  # noqa: E402
@@ -306,6 +310,72 @@ def check_copies_of_a_model(group: str, size: int) -> None:
     close(model(x), exact, "the original")
 
 
+def check_linears_with_a_forward_of_their_own(group: str, size: int) -> None:
+    """A subclass of Linear, or a forward that was set, is called as torch's styles call it."""
+    mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")
+
+    class Doubled(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(x)
+
+    def made(kind: type) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(kind(16, 8 * size), kind(8 * size, 16))
+
+    def given(layout: str) -> dict:
+        columns, rows = {"input_layouts": Shard(0)}, {"output_layouts": Shard(0)}
+        styles = torchs if layout == "torch" else sy.parallel
+        return {"0": styles.ColwiseParallel(**columns), "1": styles.RowwiseParallel(**rows)}
+
+    x = data(4, 16, seed=1)
+    for own in (False, True):
+        results = []
+        for layout in ("torch", "ours"):
+            model = made(nn.Linear if own else Doubled)
+            if own:
+                for linear in model:
+                    linear.forward = MethodType(lambda self, x: 3 * nn.Linear.forward(self, x), linear)
+            results.append(parallelize_module(model, mesh, given(layout))(x))
+        close(results[1], results[0], f"a forward of its own, {'set' if own else 'of a subclass'}")
+
+
+def check_infinite_bias(group: str, size: int) -> None:
+    """Ranks add shares of a bias; an infinite one stays what it is, and its gradient is that of the whole."""
+    mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")
+    linear = nn.Linear(8 * size, 16)
+    with torch.no_grad():
+        linear.bias[3] = float("-inf")
+    exact, count = linear.bias.detach().clone(), 4 * size
+    style = sy.parallel.RowwiseParallel(output_layouts=Shard(0))
+    y = parallelize_module(linear, mesh, style)(torch.zeros(count, 8))
+    expect(torch.equal(y, exact.expand(4, 16)), f"of a bias with -inf came {y[0].tolist()}")
+    y.sum().backward()
+    gradient = linear.bias.grad
+    gradient = gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
+    expect(bool((gradient == count).all()), f"the bias has the gradient {gradient.tolist()}, not {count}")
+
+
+def check_two_threads(group: str, size: int) -> None:
+    """The first calls of two threads, each with a group of its own: a kernel that one imports is not taken half imported."""
+    groups = [dist.new_group(list(range(size))) for _ in range(2)]
+    x, w, wrong = data(4, 16, seed=1), data(16, 24, seed=2, own=False), []
+    exact = functional.all_gather_tensor(x, 0, dist.group.WORLD) @ w
+
+    def call(one) -> None:
+        try:
+            for _ in range(3):
+                close(ops.all_gather_matmul(x, w, one.group_name), exact, "in a thread")
+        except Exception as error:
+            wrong.append(f"{type(error).__name__}: {error}")
+
+    threads = [Thread(target=call, args=(one,)) for one in groups]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect(not wrong, "; ".join(wrong))
+
+
 def check_three_axes(group: str, size: int) -> None:
     """Activations [batch, rows, columns], not contiguous, through the styles."""
     mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")
@@ -488,6 +558,32 @@ def check_shared_input(group: str, size: int) -> None:
     with torch.no_grad():
         heads.q(x)
     expect(heads.k(x).requires_grad, "the product was made without gradients")
+    heads.q(x)
+    close(copy.deepcopy(heads)(x), plain(x), "a copy while products wait")
+    unstyled = nn.ModuleDict({"a": nn.Linear(16, 8 * size), "b": nn.Linear(16, 8 * size)})
+    parallelize_module(unstyled, mesh, {"a": sy.parallel.ColwiseParallel(input_layouts=Shard(0))})
+    parallelize_module(unstyled, mesh, sy.parallel.SharedInput("a", "b"))
+    refused(lambda: unstyled["a"](x), "has no ColwiseParallel style")
+
+
+def check_groups_of_dry_runs(group: str, size: int) -> None:
+    """Ops and graphs on torch's fake backend, whose other ranks do not exist, are the unfused pair."""
+    code = (
+        "import torch, torch.distributed as dist, syncopate as sy\n"
+        "from torch.testing._internal.distributed.fake_pg import FakeStore\n"
+        "dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=4)\n"
+        "name, x, w = dist.group.WORLD.group_name, torch.randn(8, 16), torch.randn(16, 24)\n"
+        "print(torch.ops.syncopate.all_gather_matmul(x, w, name).shape[0])\n"
+        "from torch.distributed import _functional_collectives as f\n"
+        "sy.inductor.enable()\n"
+        "print(torch.compile(lambda x: f.all_gather_tensor(x, 0, dist.group.WORLD) @ w)(x).shape[0])\n"
+        "print(sy.inductor.report())\n"
+    )
+    if dist.get_rank() == 0:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+        out = done.stdout
+        expect(done.returncode == 0, done.stderr[-2000:])
+        expect(out.startswith("32\n32\n") and "the group's backend is fake" in out, out)
 
 
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]

@@ -21,6 +21,8 @@ from .gloo import gather_through_host, over_gloo
 
 DEVICES = {"cuda": "cuda", "cpu": "host"}
 
+FAKE = "the group's backend is fake: its ranks do not exist"
+
 #: Seconds that any wait of an operator that is made from now on may last.
 deadline = 30.0
 
@@ -43,6 +45,9 @@ def look_up(
         reason = f"device {x.device.type} is neither cuda nor cpu"
         report.count(name, reason)
         return None, reason
+    if is_fake(group_name):
+        report.count(name, FAKE)
+        return None, FAKE
     group = group_of(group_name, x.device.type)
     call = (name, extents, x.dtype, id(group), buckets.generation(), *options.items())
     entry = cache.find(
@@ -53,6 +58,11 @@ def look_up(
     )
     report.count(name, entry.reason or report.FUSED)
     return entry.operator, entry.reason
+
+
+def is_fake(group_name: str) -> bool:
+    """Whether the group is one of dry runs, whose other ranks do not exist."""
+    return c10d.get_backend(c10d._resolve_process_group(group_name)) == "fake"
 
 
 def group_of(group_name: str, device_type: str) -> Group:
@@ -145,6 +155,8 @@ def refusal(device_type: str, group_name: str) -> str:
         return f"device {device_type} is neither cuda nor cpu"
     if device == "cuda" and over_gloo(group_name):
         gather_through_host()  # for what runs as the unfused pair
+    if is_fake(group_name):
+        return FAKE
     group = group_of(group_name, device_type)
     if group.size == 1:
         return "one rank: there is nothing to overlap"

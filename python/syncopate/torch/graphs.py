@@ -32,16 +32,26 @@ COLLECTIVES = {
     c10d.all_reduce_coalesced.default: "all_reduce",
 }
 MM, ADDMM = aten.mm.default, aten.addmm.default
-#: Products; those but mm and addmm only so that the report names them.
-PRODUCTS = (
-    MM,
-    ADDMM,
-    aten.bmm.default,
-    aten.baddbmm.default,
-    aten.mv.default,
-    aten._scaled_mm.default,
-    aten.convolution.default,
-    *([aten._grouped_mm.default] if hasattr(aten, "_grouped_mm") else []),
+#: Products; those but mm and addmm only so that the report names them. Not every torch has all of them.
+PRODUCTS = tuple(
+    getattr(getattr(aten, name), overload)
+    for name in (
+        *(
+            "mm",
+            "addmm",
+            "bmm",
+            "baddbmm",
+            "addbmm",
+            "mv",
+            "convolution",
+            "_int_mm",
+            "_scaled_mm",
+            "_scaled_mm_v2",
+        ),
+        *("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"),
+    )
+    for overload in ("default", "dtype")
+    if hasattr(aten, name) and overload in getattr(aten, name).overloads()
 )
 RESHAPES = (aten.reshape.default, aten.view.default, aten._unsafe_view.default)
 SPLITS = (aten.split.Tensor, aten.split.sizes, aten.split_with_sizes.default)
@@ -61,6 +71,9 @@ BETWEEN = (
     aten.expand.default,
     aten.cat.default,
     aten.slice.Tensor,
+    aten.select.int,
+    aten.unbind.int,
+    aten.diagonal.default,
     aten.clone.default,
     aten.add.Tensor,
     operator.getitem,
@@ -177,7 +190,7 @@ def way_to_matrix(node: Node) -> list[Node]:
 
 
 def summed(node: Node) -> list[Node]:
-    """What `node` is the sum of, each of them read by it alone."""
+    """What `node` is the sum of, each of them another one and read by it alone; otherwise it is one part."""
     if not is_call(node, aten.add.Tensor) or node.kwargs:
         return [node]
     parts = []
@@ -188,7 +201,7 @@ def summed(node: Node) -> list[Node]:
         if any(len(one.users) > 1 for one in way):
             return [node]
         parts += summed(way[-1])
-    return parts
+    return parts if len(set(parts)) == len(parts) else [node]
 
 
 def neighbours(start: Node, forward: bool) -> list[Node]:

@@ -11,8 +11,10 @@ may still take.
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,7 @@ def rewrite(graph: Graph) -> None:
     has_uneven_shards()  # which the graph behind this one may not tell
     kind = kind_of(graph)
     try:
+        simplify(copy.deepcopy(graph), kind)  # which may end half way
         rows = simplify(graph, kind)
     except Exception as error:  # noqa: BLE001 - whatever it is, the graph is right without it
         warnings.warn(f"syncopate: a graph is not simplified: {type(error).__name__}: {error}", stacklevel=2)
@@ -140,12 +143,21 @@ def _clear(graph: Graph, collective: Node) -> None:
         graph.erase_node(collective)
 
 
+def _configure(value: Any) -> None:
+    """The pass of all threads. Since torch 2.13 what is configured holds in the thread that did it, and others read the default;
+    backward graphs are compiled in threads of autograd's."""
+    config.post_grad_custom_pre_pass = value
+    entry = config._config["post_grad_custom_pre_pass"]
+    if isinstance(entry.user_override, ContextVar):
+        entry.default = value
+    torch._dynamo.reset()
+
+
 def enable() -> None:
     """From now on, graphs that are compiled are rewritten; what was compiled before is compiled again when it is next called
     (torch._dynamo.reset). Does nothing if it is enabled."""
     if not isinstance(config.post_grad_custom_pre_pass, Pass):
-        config.post_grad_custom_pre_pass = Pass(config.post_grad_custom_pre_pass)
-        torch._dynamo.reset()
+        _configure(Pass(config.post_grad_custom_pre_pass))
 
 
 def options() -> dict[str, Any]:
@@ -158,10 +170,7 @@ def disable() -> None:
     """Puts back what was configured before. What was compiled meanwhile is compiled again when it is next called."""
     current = config.post_grad_custom_pre_pass
     if isinstance(current, Pass):
-        config.post_grad_custom_pre_pass = (
-            current.before[0] if len(current.before) == 1 else current.before
-        ) or None
-        torch._dynamo.reset()
+        _configure((current.before[0] if len(current.before) == 1 else current.before) or None)
 
 
 def report() -> reports.Report:

@@ -69,7 +69,9 @@ class _Fused:
     """What the two styles share: forward is replaced, parameters stay DTensors, as torch's style makes them."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        if not isinstance(module, nn.Linear) or device_mesh.ndim != 1:
+        forward = getattr(type(module), "forward", None)
+        own = forward is not nn.Linear.forward or "forward" in vars(module)  # which may do other things
+        if own or device_mesh.ndim != 1:
             return super()._apply(module, device_mesh)
         hooks = module._forward_pre_hooks, module._forward_hooks
         before = [set(kind) for kind in hooks]
@@ -154,8 +156,23 @@ def _share_of_bias(module: nn.Module, ranks: int) -> torch.Tensor | None:
     the same on all ranks."""
     if module.bias is None:
         return None
-    bias = local(module.bias)
-    return bias.detach() / ranks + (bias - bias.detach())
+    return _Share.apply(local(module.bias), ranks)
+
+
+class _Share(torch.autograd.Function):
+    """A tensor divided by the number of ranks, whose gradient is that of the whole."""
+
+    @staticmethod
+    def forward(whole: torch.Tensor, ranks: int) -> torch.Tensor:
+        return whole / ranks
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return grad, None
 
 
 def _unflattened(y: torch.Tensor, moved: torch.Tensor, axis: int, mesh: DeviceMesh) -> torch.Tensor:
@@ -191,12 +208,19 @@ class _Shared:
         self.state: tuple[Any, ...] = ()
         self.made: dict[int, torch.Tensor] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy: without products that wait."""
+        return {"linears": self.linears, "x": None, "state": (), "made": {}}
+
     def take(
         self, linear: nn.Module, x: torch.Tensor, shard: torch.Tensor, axis: int, mesh: DeviceMesh
     ) -> torch.Tensor:
         state = self._state_of(x)
         if self.x is not x or self.state != state or id(linear) not in self.made:
             moved = shard.movedim(axis, 0)
+            for one in self.linears:
+                if not isinstance(one.weight, DTensor):
+                    raise ValueError(f"SharedInput: {path_of(one)} has no ColwiseParallel style")
             linears = [one for one in self.linears if even(one.weight, 0, mesh)]
             products = ops.all_gather_matmuls(
                 moved.reshape(-1, shard.shape[-1]),

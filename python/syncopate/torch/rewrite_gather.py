@@ -216,6 +216,8 @@ def _gather_contracted(gather: Collective, form: Gathered, rows: Node) -> str:
         raise LeftError("a product sums over the gathered rows, and they are read elsewhere, too")
     (product,) = products
     c = product.args[1]
+    if c is gather.wait or depends(c, gather.wait):
+        raise LeftError("it is multiplied by what is made of it")
     local, k = shape_of(gather.input)[:-1], shape_of(gather.input)[-1]
     write = Writer(product, product)
     c = by_rank(write, c, shape_of(form.node)[:-1], form.axis, gather.ranks)

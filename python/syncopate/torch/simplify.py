@@ -173,11 +173,12 @@ class Sent:
 
 
 def _is_addition(node: Node) -> bool:
-    """Of two of one shape and type."""
+    """Of two different ones of one shape and type."""
     return (
         is_call(node, aten.add.Tensor)
         and not node.kwargs
         and all(isinstance(arg, Node) and has_shape_of(arg, node) for arg in node.args)
+        and node.args[0] is not node.args[1]
         and len({arg.meta["val"].dtype for arg in node.args}) == 1
     )
 

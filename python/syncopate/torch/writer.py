@@ -57,7 +57,7 @@ class Writer:
         if all(isinstance(n, int) for n in (*shape_of(node), *shape)) and shape_of(node) == list(shape):
             return node
         known = [size if isinstance(size, int) else -1 for size in shape]
-        if known.count(-1) > 1:
+        if known.count(-1) > 1 or (-1 in known and 0 in known):
             known = [size if isinstance(size, int) else self.size(size) for size in shape]
         return self.call(aten.reshape.default, node, known)
 
