@@ -32,7 +32,7 @@ from .arguments import (
 )
 from .group import FailedTogether, Group, of_process_group
 from .places import OutputPlaces, box_view, check_output, check_shard, final_box, shard_view
-from .prepared import Prepared
+from .prepared import Prepared, timing
 from .stages import Call, Launch, Stage, launch_of, require_values
 from .stated import StatedKernel, grid_of, without_filled
 from .strategy import Strategy, device_name
@@ -130,7 +130,7 @@ class FusedKernel:
         that the heap needs no copy of it. `in_step`: where a rank cannot fuse or compile, no rank goes on (Group.together)."""
         self.stages, self.plan, self.group = list(stages), plan, group
         self.strategy = strategy or Strategy()
-        self._timing = {"deadline": deadline, "host_delay": host_delay, "seed": seed}
+        self._timing = timing(deadline, host_delay, seed)
         self._read_in_place = list(read_in_place)
         self._in_step = in_step
         self._signatures = [

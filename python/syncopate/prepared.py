@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import torch
@@ -74,7 +75,7 @@ class Prepared:
         self.op = _syncopate.FusedOp(
             heap,
             artifact,
-            deadline_ms=int(deadline * 1000),
+            deadline_ms=math.ceil(deadline * 1000),
             max_delay_us=int(host_delay * 1e6),
             seed=seed,
             **options,
@@ -247,6 +248,17 @@ def leak_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=leak_in_child)
+
+
+def timing(deadline: float, host_delay: float, seed: int) -> dict[str, Any]:
+    """How long an op's waits may last, in seconds (0: for ever), and by how many seconds, at random by `seed`, chunks are late on
+    the host. ValueError for what is none of these."""
+    for name, value in (("deadline", deadline), ("host_delay", host_delay)):
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < math.inf:
+            raise ValueError(f"{name}: expected seconds, from 0 on, got {value!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise ValueError(f"seed: expected an integer, got {seed!r}")
+    return {"deadline": float(deadline), "host_delay": float(host_delay), "seed": seed}
 
 
 @contextmanager

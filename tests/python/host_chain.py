@@ -32,6 +32,18 @@ def gate(g_ptr, h_ptr, F, BLOCK: tl.constexpr):
     tl.store(h_ptr + row * F + columns, tl.maximum(up, 0.0) * half)
 
 
+@triton.jit
+def total(h_ptr, s_ptr, N: tl.constexpr):
+    """s = the sum of h, by one program, which need not ask which it is."""
+    tl.store(s_ptr, tl.sum(tl.load(h_ptr + tl.arange(0, N))))
+
+
+@triton.jit
+def scaled(h_ptr, s_ptr, y_ptr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(h_ptr + at) * tl.load(s_ptr))
+
+
 def fresh(*shape):
     return torch.full(shape, float("nan"))
 
@@ -114,6 +126,24 @@ def three_stages():
     fused.close()
 
 
+def one_program():
+    """A stage of one program between two others."""
+    bind = [{"h_ptr": "H"}, {"h_ptr": "H", "s_ptr": "S"}, {"h_ptr": "H", "s_ptr": "S"}]
+    fused = sy.fuse([gate, total, scaled], bind=bind, deadline=5)
+    g, h, s, y = numbers((2, 64), 1, torch.float32), fresh(2, 32), fresh(1), fresh(64)
+    fused.run(
+        [
+            fused.call(0, (2, 2), g, h, 32, BLOCK=16),
+            fused.call(1, (1,), h, s, N=64),
+            fused.call(2, (4,), h, s, y, BLOCK=16),
+        ]
+    )
+    wanted = (g[:, :32].relu() * g[:, 32:]).flatten()
+    if not torch.equal(y, wanted * wanted.sum()) or s.item() != wanted.sum().item():
+        raise RuntimeError("one program: the result differs")
+    fused.close()
+
+
 def refusals():
     example = CALLS["matmul_pointers"]
     x, w, h, y = (numbers((32, 32), i, torch.float32) for i in range(4))
@@ -164,5 +194,6 @@ if __name__ == "__main__":
     in_rows("matmul_pointers")
     in_rows("matmul_persistent_device_tma")
     three_stages()
+    one_program()
     refusals()
     print("chains: ok")

@@ -197,5 +197,6 @@ if __name__ == "__main__":
             host_chain.two_products(product, 40, 24, 40, 56, 1)
     with eagerly():
         host_chain.three_stages()
+        host_chain.one_program()
     random_chains(folder, count, int(sys.argv[3]) if len(sys.argv) > 3 else 0)
     print("eager: ok")

@@ -104,6 +104,30 @@ def test_several_kernels_have_one_mapping_each():
         sy.fuse([len, len], bind=[{}, {}], values=[{}, {}, {}])
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"deadline": "a"}, "deadline: expected seconds, from 0 on, got 'a'"),
+        ({"deadline": -1}, "deadline: expected seconds, from 0 on, got -1"),
+        ({"deadline": float("nan")}, "deadline: expected seconds"),
+        ({"host_delay": -0.5}, "host_delay: expected seconds"),
+        ({"seed": 1.5}, "seed: expected an integer, got 1.5"),
+    ],
+)
+def test_times_are_seconds(given, said):
+    import syncopate as sy
+
+    with pytest.raises(ValueError, match=said):
+        sy.fuse([len, len], bind=[{}, {}], **given)
+
+
+def test_a_slice_has_an_extent():
+    import syncopate as sy
+
+    with pytest.raises(ValueError, match="slices: give a number, or the extent of each slice"):
+        sy.strategy.Chunking(slices=())
+
+
 COMPILE_SINGLE = """
 import sys
 from pathlib import Path

@@ -13,7 +13,7 @@ from ..fused import FusedKernel
 from ..group import Group
 from ..places import check_operand
 from ..plans import Rows
-from ..prepared import Prepared
+from ..prepared import Prepared, timing
 from ..strategy import Strategy
 from .attention_kernel import AttentionKernel, AttentionProblem
 from .attention_passes import AttentionPasses
@@ -127,7 +127,7 @@ class Attention:
         if kind == "auto":
             self.kind, inner = self._choose(inner, CIRCULATIONS if bounded or stays else KINDS)
         self.split, self.inner, self.bounded = split, inner, bounded
-        self._timing = {"deadline": deadline, "host_delay": host_delay, "seed": seed}
+        self._timing = timing(deadline, host_delay, seed)
         self._way = self._in_passes() if bounded or stays else self._at_once()
         self._recorded: Attention | None = None  # the same by the plain kernel, which keeps times
 

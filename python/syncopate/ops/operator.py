@@ -16,7 +16,7 @@ from ..fused import FusedKernel
 from ..gemm import Product, require_activation
 from ..group import FailedTogether, Group, of_process_group
 from ..places import OutputPlaces, check_operand
-from ..prepared import Prepared
+from ..prepared import Prepared, timing
 from ..stages import Call, Stage
 from ..strategy import (
     PROGRAMS_ON_HOST,
@@ -85,7 +85,7 @@ class Operator:
         self.w_transposed, self.activation = w_transposed, activation
         cuda = group.device == "cuda"
         self.device = torch.device("cuda", group.ordinal) if cuda else torch.device("cpu")
-        self._timing = {"deadline": deadline, "host_delay": host_delay, "seed": seed}
+        self._timing = timing(deadline, host_delay, seed)
         self._left: list[
             FusedKernel
         ] = []  # by strategies that failed in their first call: x and y may lie there

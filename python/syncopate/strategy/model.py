@@ -58,6 +58,10 @@ class Chunking:
     slices: int | tuple[int, ...] = 1
     peer_by_peer: bool = False
 
+    def __post_init__(self) -> None:
+        if self.slices == ():
+            raise ValueError("slices: give a number, or the extent of each slice")
+
     @property
     def slicing(self) -> dict[str, Any]:
         """As options of a plan's template: what is sent of rows [M, K] is cut along K."""

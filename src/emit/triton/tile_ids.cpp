@@ -67,11 +67,15 @@ private:
             return text_.error_at(site.anchor,
                                   "the first statement of the kernel must begin a line of its own");
         }
-        const std::string call = text_.of(span_of(site.program_ids.front().call));
-        const std::string callee = call.substr(0, call.find('('));
         std::vector<std::string> ids;
-        for (std::size_t axis = 0; axis < site.variables.size(); ++axis)
-            ids.push_back(callee + "(" + std::to_string(axis) + ")");
+        if (site.program_ids.empty()) {
+            ids.emplace_back("0");  // of the one program that there is
+        } else {
+            const std::string call = text_.of(span_of(site.program_ids.front().call));
+            const std::string callee = call.substr(0, call.find('('));
+            for (std::size_t axis = 0; axis < site.variables.size(); ++axis)
+                ids.push_back(callee + "(" + std::to_string(axis) + ")");
+        }
         for (const std::string& line : lines(site, ids, text_.indent_at(site.anchor.begin)))
             edits_.add_line_before(site.anchor.begin, line);
         for (const kernel::triton::ProgramId& id : site.program_ids)

@@ -53,8 +53,8 @@ TileIdSite grid_site(const Function& kernel, const std::vector<const TaintSource
     }
     // Nothing between the assignments that could use an id that is not yet the tile's; nothing above them
     // that would touch memory before the tile may.
-    simple = simple && ids.size() == static_cast<std::size_t>(axes) && last - first + 1 == ids.size() &&
-             std::ranges::none_of(found.accesses, [&](const auto& access) {
+    simple = simple && !ids.empty() && ids.size() == static_cast<std::size_t>(axes) &&
+             last - first + 1 == ids.size() && std::ranges::none_of(found.accesses, [&](const auto& access) {
                  return is_before(access.second, *kernel.body[first]);
              });
     if (simple) {
@@ -174,7 +174,10 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
             case TaintSource::Kind::program_id: break;  // below, all together
         }
     }
-    if (found.tile_loop == nullptr && !ids.empty()) {
+    // One program need not ask which it is.
+    const bool alone = grid == std::array<std::int64_t, 3>{1, 1, 1} && sites.foreign_id.end == 0 &&
+                       std::ranges::any_of(kernel.body, [](const Stmt* s) { return !is_docstring(*s); });
+    if (found.tile_loop == nullptr && (alone || !ids.empty())) {
         // All that such a program does is its tile's, whether or not an address was seen to follow from an
         // id.
         TileIdSite site = grid_site(kernel, ids, found, grid);
