@@ -45,9 +45,6 @@ def look_up(
         reason = f"device {x.device.type} is neither cuda nor cpu"
         report.count(name, reason)
         return None, reason
-    if is_fake(group_name):
-        report.count(name, FAKE)
-        return None, FAKE
     group = group_of(group_name, x.device.type)
     call = (name, extents, x.dtype, id(group), buckets.generation(), *options.items())
     entry = cache.find(
@@ -77,6 +74,8 @@ def _made(
     extents: tuple[int, ...],
     options: dict[str, Any],
 ) -> cache.Entry:
+    if is_fake(group_name):
+        return cache.Entry(group, reason=FAKE)
     given = {key: value for key, value in options.items() if key != "w_transposed"}  # that is each rank's own
     require_same_call(name, group, extents, f"{x.dtype} {given}")
     reason = refusal(x.device.type, group_name)

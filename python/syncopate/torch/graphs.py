@@ -36,20 +36,9 @@ MM, ADDMM = aten.mm.default, aten.addmm.default
 PRODUCTS = tuple(
     getattr(getattr(aten, name), overload)
     for name in (
-        *(
-            "mm",
-            "addmm",
-            "bmm",
-            "baddbmm",
-            "addbmm",
-            "mv",
-            "convolution",
-            "_int_mm",
-            "_scaled_mm",
-            "_scaled_mm_v2",
-        ),
-        *("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"),
-    )
+        "mm addmm bmm baddbmm addbmm mv convolution _int_mm _scaled_mm _scaled_mm_v2 _grouped_mm _scaled_grouped_mm "
+        "_scaled_grouped_mm_v2"
+    ).split()
     for overload in ("default", "dtype")
     if hasattr(aten, name) and overload in getattr(aten, name).overloads()
 )
