@@ -66,6 +66,12 @@ def _gradients() -> None:
     near(y, torch.cat(xs) @ ws[rank()], "all_gather_matmul")
     near(x.grad, mine(sum(g @ one.t() for g, one in zip(gs, ws, strict=True))), "gradient of x")
     near(w.grad, torch.cat(xs).t() @ gs[rank()], "gradient of w")
+    bias = data(N, seed=6).requires_grad_()
+    y, whole = ops.all_gather_matmuls(x, [w], name(), [bias], return_gathered=True)
+    y.backward(gs[rank()].to(DTYPE))
+    near(y, torch.cat(xs) @ ws[rank()] + bias.double(), "all_gather_matmuls with a bias")
+    near(whole, torch.cat(xs), "what is gathered")
+    near(bias.grad, gs[rank()].sum(0), "gradient of a bias")
 
     xs, gs = of_all(ROWS * size(), K, seed=4), of_all(ROWS, N, seed=5)
     x, w = data(ROWS * size(), K, seed=4).requires_grad_(), data(K, N, seed=2).requires_grad_()

@@ -232,6 +232,14 @@ def check_functions(mesh) -> None:
             product_and_x(lambda x: gather(x, 2), half),
             (2, 4, 16),
         ),
+        ("all_gather_matmuls of 1 returning x", product_and_x(gather, w, b), (8, 16)),
+        ("all_gather_matmuls of 1 returning x", product_and_x(lambda x: gather(x, 1), w, b), (2, 4, 16)),
+        (
+            "all_gather_matmuls of 1 of columns returning x",
+            product_and_x(lambda x: gather(x, 1), half, b),
+            (8, 16),
+        ),
+        ("all_to_all_matmuls of 1 returning x", product_and_x(exchange, w, b), (8 * size, 16)),
         ("all_gather_matmul of columns", lambda x: gather(x).t() @ tall, (8, 16)),
         ("all_gather_matmuls of 2", two_products(gather, w, square), (8, 16)),
         ("all_gather_matmuls of 2", two_products(lambda x: gather(x, 1), w, square), (2, 4, 16)),
@@ -417,10 +425,10 @@ def two_products(gather, w, square):
     return function
 
 
-def product_and_x(gather, w):
+def product_and_x(gather, w, bias=None):
     def function(x):
         whole = gather(x)
-        return torch.cat([whole @ w, whole], -1)
+        return torch.cat([nn.functional.linear(whole, w.t(), bias), whole], -1)
 
     return function
 

@@ -107,6 +107,22 @@ def cases(group: str, size: int):
         lambda x, v, w: torch.cat([gather(x) @ v, gather(x) @ w, gather(x)], 1),
     )
     yield (
+        "two products with biases, and x",
+        [(16, k), (k, n), (k, 16), (n,), (16 * size, 16)],
+        (
+            lambda x, v, w, b, c: torch.cat(
+                ops.all_gather_matmuls(x, [v, w], group, [b, c], return_gathered=True), 1
+            )
+        ),
+        lambda x, v, w, b, c: torch.cat([gather(x) @ v + b, gather(x) @ w + c, gather(x)], 1),
+    )
+    yield (
+        "two products of columns with biases",
+        [(16, k), (k * size, n), (k * size, 16), (n,), (16,)],
+        lambda x, v, w, b, c: torch.cat(ops.all_gather_matmuls(x, [v, w], group, [b, c], axis=1), 1),
+        lambda x, v, w, b, c: torch.cat([gather(x, 1) @ v + b, gather(x, 1) @ w + c], 1),
+    )
+    yield (
         "two products of columns, and x",
         [(16, k), (k * size, n), (k * size, 16)],
         (
@@ -139,6 +155,12 @@ def cases(group: str, size: int):
         [(m, k), (k, n), (k, 16)],
         (lambda x, v, w: torch.cat(ops.all_to_all_matmuls(x, [v, w], group, return_exchanged=True), 1)),
         lambda x, v, w: torch.cat([exchange(x) @ v, exchange(x) @ w, exchange(x)], 1),
+    )
+    yield (
+        "two products with biases of what is exchanged",
+        [(m, k), (k, n), (k, 16), (n,), (16,)],
+        lambda x, v, w, b, c: torch.cat(ops.all_to_all_matmuls(x, [v, w], group, [b, c]), 1),
+        lambda x, v, w, b, c: torch.cat([exchange(x) @ v + b, exchange(x) @ w + c], 1),
     )
     yield (
         "feed_forward",

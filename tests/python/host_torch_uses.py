@@ -101,6 +101,10 @@ def check_wrong_operands(group: str, size: int) -> None:
         (lambda: gather(x, w, group, activation="tanh"), "activation"),
         (lambda: gather(x, w, group, axis=-1), "axis: expected 0 (rows) or 1 (columns), got -1"),
         (lambda: ops.all_gather_matmuls(x, [], group), "at least one w"),
+        (
+            lambda: ops.all_gather_matmuls(x, [w, w], group, [b]),
+            "expected one for each of 2 w, or none at all",
+        ),
         (lambda: ops.feed_forward(x, w, w.t(), group, activation="tanh"), "activation"),
         (lambda: gather(x[None], w, group), "x [rows, K] and w [K, N]"),
     ):

@@ -1,18 +1,19 @@
 """torch.ops.syncopate.*: the operators as custom ops, which torch.compile and torch.export take as they are.
 
     all_gather_matmul(x, w, group_name, bias=None, *, activation="", axis=0, module="") → act(all_gather(x) @ w + bias)
-    all_gather_matmuls(x, [w, …], group_name, *, return_gathered=False, axis=0, module="")
-                                                                                       → [all_gather(x) @ w, …(, all_gather(x))]
+    all_gather_matmuls(x, [w, …], group_name, [bias, …], *, return_gathered=False, axis=0, module="")
+                                                                                → [all_gather(x) @ w + bias, …(, all_gather(x))]
     matmul_reduce_scatter(x, w, group_name, bias=None, *, module="")                               → reduce_scatter(x @ w)
     matmul_all_reduce(x, w, group_name, bias=None, *, replicated_grad=False, module="")            → all_reduce(x @ w)
     matmul_all_to_all(x, w, group_name, bias=None, *, module="")                                   → all_to_all(x @ w)
     all_to_all_matmul(x, w, group_name, bias=None, *, module="")                                   → all_to_all(x) @ w
-    all_to_all_matmuls(x, [w, …], group_name, *, return_exchanged=False, module="")
-                                                                                       → [all_to_all(x) @ w, …(, all_to_all(x))]
+    all_to_all_matmuls(x, [w, …], group_name, [bias, …], *, return_exchanged=False, module="")
+                                                                                → [all_to_all(x) @ w + bias, …(, all_to_all(x))]
     feed_forward(x, w1, w2, group_name, *, activation="", module="")    → reduce_scatter(act(all_gather(x) @ w1) @ w2)
     attention(q, k, v, group_name, *, causal=False, kind="auto", window=0, scale=None, sharding="auto", module="") → o, lse
 
-Shapes are those of syncopate.ops. A bias is [N], or has an element for each of the product [rows, N] that it is added to.
+Shapes are those of syncopate.ops. A bias is [N], or has an element for each of the product [rows, N] that it is added to; of several
+products there is one for each, or none at all.
 `group_name`: of a torch process group (ProcessGroup.group_name). `module`: the name of the user's module, for errors. Operands
 of a layout that the kernels do not take are copied; what they cannot do at all (dtype, sizes, group, device) is done by the
 collective and the product one after the other, and counted (report.py).
@@ -20,7 +21,7 @@ collective and the product one after the other, and counted (report.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -137,27 +138,42 @@ def all_gather_matmul(x, w, group_name, bias=None, *, activation="", axis=0):
     return unfused.all_gather_matmul(x, w, group_name, bias, activation, axis) if y is None else y
 
 
-def _gathers(x, ws, group_name, *, return_gathered=False, axis=0):
-    size = unfused.size_of(group_name)
+def require_products(
+    x: torch.Tensor,
+    ws: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor] | None,
+    columns: int = 1,
+    shards: int = 1,
+) -> None:
+    """As require_product of each."""
     require(bool(ws), "at least one w", x)
-    for w in ws:
-        require_product(x, w, columns=columns_of(axis, group_name))
+    each = biases or [None] * len(ws)
+    if len(each) != len(ws):
+        raise ValueError(f"biases: expected one for each of {len(ws)} w, or none at all, got {len(each)}")
+    for w, bias in zip(ws, each, strict=True):
+        require_product(x, w, bias, columns, shards=shards)
+
+
+def _gathers(x, ws, group_name, biases=None, *, return_gathered=False, axis=0):
+    size = unfused.size_of(group_name)
+    require_products(x, ws, biases, columns_of(axis, group_name), 1 if axis else size)
     m, k = (x.shape[0], x.shape[1] * size) if axis else (x.shape[0] * size, x.shape[1])
     made = [x.new_empty(m, w.shape[1]) for w in ws]
     return made + ([x.new_empty(m, k)] if return_gathered else [])
 
 
 @custom_op(
-    "all_gather_matmuls(Tensor x, Tensor[] ws, str group_name, *, bool return_gathered=False, int axis=0, str module='') "
-    "-> Tensor[]",
+    "all_gather_matmuls(Tensor x, Tensor[] ws, str group_name, Tensor[]? biases=None, *, bool return_gathered=False, "
+    "int axis=0, str module='') -> Tensor[]",
     _gathers,
 )
-def all_gather_matmuls(x, ws, group_name, *, return_gathered=False, axis=0):
-    require(bool(ws), "at least one w", x)
-    for w in ws:
-        require_product(x, w, columns=columns_of(axis, group_name))
-    made = fused.several("all_gather_matmul", x, ws, group_name, return_gathered, axis)
-    return unfused.all_gather_matmuls(x, ws, group_name, return_gathered, axis) if made is None else made
+def all_gather_matmuls(x, ws, group_name, biases=None, *, return_gathered=False, axis=0):
+    shards = 1 if axis else unfused.size_of(group_name)
+    require_products(x, ws, biases, columns_of(axis, group_name), shards)
+    made = fused.several("all_gather_matmul", x, ws, group_name, return_gathered, axis, biases)
+    if made is None:
+        return unfused.all_gather_matmuls(x, ws, group_name, return_gathered, axis, biases)
+    return made
 
 
 def _scatter(x, w, group_name, bias=None):
@@ -213,24 +229,21 @@ def all_to_all_matmul(x, w, group_name, bias=None):
     return unfused.all_to_all_matmul(x, w, group_name, bias) if y is None else y
 
 
-def _exchanges(x, ws, group_name, *, return_exchanged=False):
-    require(bool(ws), "at least one w", x)
-    for w in ws:
-        require_product(x, w)
+def _exchanges(x, ws, group_name, biases=None, *, return_exchanged=False):
+    require_products(x, ws, biases)
     return [x.new_empty(x.shape[0], w.shape[1]) for w in ws] + [x.new_empty(x.shape)] * return_exchanged
 
 
 @custom_op(
-    "all_to_all_matmuls(Tensor x, Tensor[] ws, str group_name, *, bool return_exchanged=False, str module='') -> Tensor[]",
+    "all_to_all_matmuls(Tensor x, Tensor[] ws, str group_name, Tensor[]? biases=None, *, bool return_exchanged=False, "
+    "str module='') -> Tensor[]",
     _exchanges,
 )
-def all_to_all_matmuls(x, ws, group_name, *, return_exchanged=False):
-    require(bool(ws), "at least one w", x)
-    for w in ws:
-        require_product(x, w)
+def all_to_all_matmuls(x, ws, group_name, biases=None, *, return_exchanged=False):
+    require_products(x, ws, biases)
     require_shares(x, group_name)
-    made = fused.several("all_to_all_matmul", x, ws, group_name, return_exchanged)
-    return unfused.all_to_all_matmuls(x, ws, group_name, return_exchanged) if made is None else made
+    made = fused.several("all_to_all_matmul", x, ws, group_name, return_exchanged, biases=biases)
+    return unfused.all_to_all_matmuls(x, ws, group_name, return_exchanged, biases) if made is None else made
 
 
 def require_block(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> None:

@@ -11,7 +11,7 @@ import torch
 from ..cache import run
 from . import calls, report
 from .attention_backward import backward as attention_backward_of
-from .unfused import scatter, size_of
+from .unfused import product, scatter, size_of
 
 
 def rows(x: torch.Tensor) -> torch.Tensor:
@@ -60,15 +60,16 @@ def several(
     group_name: str,
     returned: bool = False,
     axis: int = 0,
+    biases: Sequence[torch.Tensor] | None = None,
 ) -> list[torch.Tensor] | None:
     """Products by several w of what all_gather_matmul or all_to_all_matmul brings: the widest one runs beside that, the others
     on what has come. `returned`: that is the last of the list, a new tensor, which the widest one's call fills."""
-    first = max(range(len(ws)), key=lambda i: ws[i].shape[1])
-    made = kept(name, x, ws[first], group_name, copied=returned, axis=axis)
+    first, added = max(range(len(ws)), key=lambda i: ws[i].shape[1]), biases or [None] * len(ws)
+    made = kept(name, x, ws[first], group_name, added[first], copied=returned, axis=axis)
     if made is None:
         return None
     y, whole = made
-    products = [y if i == first else torch.mm(whole, w) for i, w in enumerate(ws)]
+    products = [y if i == first else product(whole, w, added[i]) for i, w in enumerate(ws)]
     return products + ([whole] if returned else [])
 
 
@@ -77,21 +78,25 @@ def kept(
     x: torch.Tensor,
     w: torch.Tensor,
     group_name: str,
+    bias: torch.Tensor | None = None,
     copied: bool = False,
     axis: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """A call of all_gather_matmul or all_to_all_matmul, and what it has gathered: that is the heap's, until the next call
     of the same shape. `copied`: it is the caller's, a new tensor."""
     m = x.shape[0] * (size_of(group_name) if name == "all_gather_matmul" and not axis else 1)
-    operator, given = _keeping(name, x, m, w, group_name, copied, axis)
-    return None if operator is None else _with_gathered(operator, x, given)
+    operator, given = _keeping(name, x, m, w, group_name, bias, copied, axis)
+    return None if operator is None else _with_gathered(operator, x, given, bias)
 
 
-def _with_gathered(operator: Any, x: torch.Tensor, given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _with_gathered(
+    operator: Any, x: torch.Tensor, given: torch.Tensor, bias: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    added = None if bias is None else bias.contiguous()
     if not operator.copied:
-        return run(operator, rows(x), given), operator.gathered()
+        return run(operator, rows(x), given, None, added), operator.gathered()
     whole = x.new_empty(operator.m, operator.k)
-    return run(operator, rows(x), given, copy=whole), whole
+    return run(operator, rows(x), given, None, added, copy=whole), whole
 
 
 def _keeping(
@@ -100,12 +105,14 @@ def _keeping(
     m: int,
     w: torch.Tensor,
     group_name: str,
+    bias: torch.Tensor | None = None,
     copied: bool = False,
     axis: int = 0,
 ) -> tuple[Any, torch.Tensor]:
     """The operator that keeps what it gathers, [m, K] of `like`'s dtype, or has it copied; or None. And w as it takes it."""
     given, transposed = weight(w)
     options = {"w_transposed": transposed, "keep": not copied, "copied": copied, "axis": axis}
+    options["bias"] = 0 if bias is None else bias.dim()
     if name != "all_gather_matmul":
         del options["axis"]
     return calls.find(name, like, group_name, (m, w.shape[1], w.shape[0]), **options), given
@@ -121,7 +128,7 @@ def reduced(
             "matmul_all_reduce_backward", f"{size_of(group_name)} ranks cannot share its rows evenly"
         )
         return None
-    operator, given = _keeping("all_gather_matmul", x, x.shape[0], w, group_name, copied)
+    operator, given = _keeping("all_gather_matmul", x, x.shape[0], w, group_name, copied=copied)
     return None if operator is None else _with_gathered(operator, scatter(x, group_name), given)
 
 

@@ -83,9 +83,19 @@ def _of_bias(whole: torch.Tensor, bias: list[torch.Tensor]) -> torch.Tensor | No
     return whole.sum(0) if bias[0].dim() == 1 else whole
 
 
+def _products(ctx: Any, grads: list[torch.Tensor], returned: bool) -> tuple[list[torch.Tensor], list[Any]]:
+    """Of several products: each w, and what stands for the list of biases, if one was given: the gradient of each."""
+    of_products = grads[: len(grads) - returned]
+    _, *saved = ctx.saved_tensors
+    ws, biases = saved[: len(of_products)], saved[len(of_products) :]
+    if not biases:  # no list of them: the dispatcher leaves out what is the default
+        return ws, []
+    return ws, [[_of_bias(grad, [bias]) for grad, bias in zip(of_products, biases, strict=True)]]
+
+
 def all_gather_matmuls(ctx: Any, grads: list[torch.Tensor]) -> tuple[Any, ...]:
-    x, *ws = ctx.saved_tensors
-    axis = ctx.options["axis"]
+    x, axis = ctx.saved_tensors[0], ctx.options["axis"]
+    ws, of_biases = _products(ctx, grads, ctx.options["return_gathered"])
     grad = torch.cat(list(grads[: len(ws)]), 1)
     w = torch.cat([one.t() for one in ws]).t()  # [K, N of all], as the transpose of a contiguous one
     needs = ctx.needs_input_grad[0], any(ctx.needs_input_grad[1])
@@ -97,7 +107,7 @@ def all_gather_matmuls(ctx: Any, grads: list[torch.Tensor]) -> tuple[Any, ...]:
             unfused.scatter(whole.t(), ctx.group_name).t() if axis else unfused.scatter(whole, ctx.group_name)
         )
     grad_ws = list(grad_w.split([one.shape[1] for one in ws], 1)) if needs[1] else [None] * len(ws)
-    return grad_x, grad_ws, None
+    return grad_x, grad_ws, None, *of_biases
 
 
 def _of_sent(exchanged: bool) -> Any:
@@ -149,7 +159,8 @@ def all_to_all_matmul(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
 
 
 def all_to_all_matmuls(ctx: Any, grads: list[torch.Tensor]) -> tuple[Any, ...]:
-    x, *ws = ctx.saved_tensors
+    x = ctx.saved_tensors[0]
+    ws, of_biases = _products(ctx, grads, ctx.options["return_exchanged"])
     grad = torch.cat(list(grads[: len(ws)]), 1)
     grad_x, grad_ws = None, [None] * len(ws)
     if ctx.needs_input_grad[0]:
@@ -160,7 +171,7 @@ def all_to_all_matmuls(ctx: Any, grads: list[torch.Tensor]) -> tuple[Any, ...]:
     if any(ctx.needs_input_grad[1]):
         grad_w = torch.mm(unfused.exchange(x, ctx.group_name).t(), grad)
         grad_ws = list(grad_w.split([one.shape[1] for one in ws], 1))
-    return grad_x, grad_ws, None
+    return grad_x, grad_ws, None, *of_biases
 
 
 def matmul_all_reduce(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:

@@ -222,16 +222,17 @@ class _Shared:
                 if not isinstance(one.weight, DTensor):
                     raise ValueError(f"SharedInput: {path_of(one)} has no ColwiseParallel style")
             linears = [one for one in self.linears if even(one.weight, 0, mesh)]
+            biased = all(one.bias is not None for one in linears)
             products = ops.all_gather_matmuls(
                 moved.reshape(-1, shard.shape[-1]),
                 [one.weight.to_local().t() for one in linears],
                 mesh.get_group().group_name,
+                [one.bias.to_local() for one in linears] if biased else None,
                 module=", ".join(map(path_of, linears)),
             )
             self.x, self.state = x, state
             self.made = {
-                id(one): _unflattened(_biased(y, one), moved, axis, mesh)
-                for one, y in zip(linears, products, strict=True)
+                id(one): _unflattened(y, moved, axis, mesh) for one, y in zip(linears, products, strict=True)
             }
         y = self.made.pop(id(linear))
         if not self.made:

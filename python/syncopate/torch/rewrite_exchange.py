@@ -12,6 +12,7 @@ from .writer import (
     Collective,
     Writer,
     bias_of,
+    biases_of,
     is_lhs,
     position,
     product_of,
@@ -72,11 +73,13 @@ def _multiplied(exchange: Collective, matrices: set[Node], products: list[Node])
         return "all_to_all_matmul"
     widest = max(ws, key=lambda w: shape_of(w)[1])
     require_faster(exchange, "all_to_all_matmul", x, widest, kept=True, copied=besides)
-    made = write.call(ops.all_to_all_matmuls.default, x, ws, exchange.group, return_exchanged=besides,
-                      module=exchange.module)  # fmt: skip
-    new = {
-        product: with_added(write, write.item(made, index), product) for index, product in enumerate(products)
-    }
+    biases = biases_of(products)
+    made = write.call(ops.all_to_all_matmuls.default, x, ws, exchange.group, biases,
+                      return_exchanged=besides, module=exchange.module)  # fmt: skip
+    new = {}
+    for index, product in enumerate(products):
+        y = write.item(made, index)
+        new[product] = y if biases else with_added(write, y, product)
     if besides:
         new[exchange.wait] = write.reshape(write.item(made, len(products)), shape_of(exchange.wait))
     replace_all(new)

@@ -15,6 +15,7 @@ from .writer import (
     Collective,
     Writer,
     bias_of,
+    biases_of,
     by_rank,
     in_order,
     is_lhs,
@@ -107,12 +108,13 @@ def _gather_rows(gather: Collective, form: Gathered, products: list[Node]) -> st
         return " ".join(filter(None, ["all_gather_matmul", "bias" if bias is not None else "", activation]))
     widest = max(ws, key=lambda w: shape_of(w)[1])
     require_faster(gather, "all_gather_matmul", x, widest, kept=True, copied=besides)
-    made = write.call(ops.all_gather_matmuls.default, x, ws, gather.group,
+    biases = biases_of(products)
+    made = write.call(ops.all_gather_matmuls.default, x, ws, gather.group, biases,
                       return_gathered=besides, module=gather.module)  # fmt: skip
     new = {}
     for index, product in enumerate(products):
         y = in_order(write, form, local, gather.ranks, write.item(made, index))
-        new[product] = with_added(write, y, product)
+        new[product] = y if biases else with_added(write, y, product)
     if besides:
         whole = write.item(made, len(products))
         new[gather.wait] = write.reshape(whole, shape_of(gather.wait))
@@ -184,11 +186,13 @@ def _gather_columns(gather: Collective, form: Gathered, products: list[Node]) ->
         return "all_gather_matmul of columns"
     widest = max(ws, key=lambda w: shape_of(w)[1])
     require_faster(gather, "all_gather_matmul", x, widest, columns=True, kept=True, copied=besides)
-    made = write.call(ops.all_gather_matmuls.default, x, ws, gather.group,
+    biases = biases_of(products)
+    made = write.call(ops.all_gather_matmuls.default, x, ws, gather.group, biases,
                       return_gathered=besides, axis=1, module=gather.module)  # fmt: skip
     new = {}
     for index, product in enumerate(products):
-        new[product] = with_added(write, write.item(made, index), product)
+        y = write.item(made, index)
+        new[product] = y if biases else with_added(write, y, product)
     if besides:
         whole = write.item(made, len(products))
         new[form.node] = write.reshape(whole, shape_of(form.node))

@@ -58,10 +58,21 @@ def all_gather_matmul(
 
 
 def all_gather_matmuls(
-    x: torch.Tensor, ws: Sequence[torch.Tensor], group_name: str, return_gathered: bool, axis: int = 0
+    x: torch.Tensor,
+    ws: Sequence[torch.Tensor],
+    group_name: str,
+    return_gathered: bool,
+    axis: int = 0,
+    biases: Sequence[torch.Tensor] | None = None,
 ) -> list[torch.Tensor]:
     whole = gather(x, group_name, axis)
-    return [torch.mm(whole, w) for w in ws] + ([whole] if return_gathered else [])
+    return products(whole, ws, biases) + ([whole] if return_gathered else [])
+
+
+def products(
+    x: torch.Tensor, ws: Sequence[torch.Tensor], biases: Sequence[torch.Tensor] | None
+) -> list[torch.Tensor]:
+    return [product(x, w, bias) for w, bias in zip(ws, biases or [None] * len(ws), strict=True)]
 
 
 def product(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -93,10 +104,14 @@ def all_to_all_matmul(
 
 
 def all_to_all_matmuls(
-    x: torch.Tensor, ws: Sequence[torch.Tensor], group_name: str, return_exchanged: bool
+    x: torch.Tensor,
+    ws: Sequence[torch.Tensor],
+    group_name: str,
+    return_exchanged: bool,
+    biases: Sequence[torch.Tensor] | None = None,
 ) -> list[torch.Tensor]:
     whole = exchange(x, group_name)
-    return [torch.mm(whole, w) for w in ws] + ([whole] if return_exchanged else [])
+    return products(whole, ws, biases) + ([whole] if return_exchanged else [])
 
 
 def feed_forward(

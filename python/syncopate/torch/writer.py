@@ -229,6 +229,12 @@ def bias_of(product: Node, whole: bool = False) -> Node | None:
     return bias if value.shape in alike and value.dtype == own.dtype else None
 
 
+def biases_of(products: Sequence[Node]) -> list[Node] | None:
+    """bias_of each of several products, as an op takes them: all have one, or none is taken."""
+    biases = [bias_of(product) for product in products]
+    return biases if all(biases) else None
+
+
 def with_added(write: Writer, y: Node, product: Node) -> Node:
     """y, and what the product adds to a @ b."""
     return write.call(aten.add.Tensor, y, product.args[0]) if is_call(product, ADDMM) else y
