@@ -564,6 +564,11 @@ def check_shared_input(group: str, size: int) -> None:
     expect(heads.k(x).requires_grad, "the product was made without gradients")
     heads.q(x)
     close(copy.deepcopy(heads)(x), plain(x), "a copy while products wait")
+    for model in (plain, heads):
+        torch.manual_seed(1)
+        model.k = parallelize_module(nn.Linear(16, 8 * size, bias=False), mesh, columns["k"])
+    parallelize_module(heads, mesh, sy.parallel.SharedInput("q", "k", "v"))
+    close(heads(x), plain(x), "one of three without a bias")
     unstyled = nn.ModuleDict({"a": nn.Linear(16, 8 * size), "b": nn.Linear(16, 8 * size)})
     parallelize_module(unstyled, mesh, {"a": sy.parallel.ColwiseParallel(input_layouts=Shard(0))})
     parallelize_module(unstyled, mesh, sy.parallel.SharedInput("a", "b"))

@@ -232,7 +232,8 @@ class _Shared:
             )
             self.x, self.state = x, state
             self.made = {
-                id(one): _unflattened(y, moved, axis, mesh) for one, y in zip(linears, products, strict=True)
+                id(one): _unflattened(y if biased else _biased(y, one), moved, axis, mesh)
+                for one, y in zip(linears, products, strict=True)
             }
         y = self.made.pop(id(linear))
         if not self.made:
