@@ -210,7 +210,7 @@ class _Shared:
 
     def __getstate__(self) -> dict[str, Any]:
         """Of a copy: without products that wait."""
-        return {"linears": self.linears, "x": None, "state": (), "made": {}}
+        return vars(_Shared(self.linears))
 
     def take(
         self, linear: nn.Module, x: torch.Tensor, shard: torch.Tensor, axis: int, mesh: DeviceMesh
