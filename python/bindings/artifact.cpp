@@ -375,6 +375,7 @@ void bind_artifact(nb::module_& m) {
             "What a rank's heap must hold.")
         .def_ro("repeatable", &emit::Artifact::repeatable,
                 "A call made again, with the same input, leaves the same.")
+        .def_ro("written", &emit::Artifact::written, "By stage, the parameters to which its kernel writes.")
         .def_ro("schedule_json", &emit::Artifact::schedule_json, "schedule.json of a folder.");
     m.def(
         "artifact_from_folder",

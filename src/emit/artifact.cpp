@@ -12,6 +12,15 @@
 namespace syncopate::emit {
 namespace {
 
+/// Whether what the parameter's tensor holds before the launch is a part of what it holds after: the kernel
+/// adds to it, or some tile may leave elements as they are.
+bool starts_from_its_content(const kernel::Kernel& kernel, const kernel::Param& param) {
+    if (!param.written) return false;
+    return param.read || std::ranges::any_of(kernel.tiles, [&](const kernel::Tile& tile) {
+               return tile.inexact_writes.contains(param.name);
+           });
+}
+
 KernelLaunch launch_of(const fuse::Stage& stage, const plan::Plan& plan, const fuse::Options& options) {
     const kernel::Kernel& kernel = stage.kernel;
     KernelLaunch launch;
@@ -29,7 +38,7 @@ KernelLaunch launch_of(const fuse::Stage& stage, const plan::Plan& plan, const f
         const auto makes = [&, t = plan.find_tensor(tensor)](const plan::Holding& holding) {
             return holding.chunk.tensor == *t;
         };
-        if (param->read && param->written && std::ranges::any_of(plan.produced, makes))
+        if (starts_from_its_content(kernel, *param) && std::ranges::any_of(plan.produced, makes))
             launch.accumulates.push_back(name);
     }
     return launch;
@@ -130,6 +139,10 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
         artifact.sources.push_back(
             {*std::move(source), (*language)->original(stage.kernel), suffix_of(stage.kernel.file)});
         launch.stages.push_back(launch_of(stage, program.plan, options));
+        std::vector<std::string>& written = artifact.written.emplace_back();
+        for (const kernel::Param& param : stage.kernel.params) {
+            if (param.written) written.push_back(param.name);
+        }
     }
     launch.device = options.device;
     launch.plan = program.plan;

@@ -93,6 +93,67 @@ def check_examples(place: ranks.Place, calls: int) -> int:
     return count
 
 
+def check_templates(place: ranks.Place) -> None:
+    """Every algorithm of `plan make`, which may sum in several rounds, into the caller's tensor: whole, or this rank's part."""
+    rank, size = place.rank, place.size
+    m = 8 * size
+    mine, example, mesh = shard_of(rank, size, m), CALLS["matmul_pointers"], sy.plans.mesh_of(size)
+    C = sy.Tensor("C", (m, N), "fp32")
+    made = [
+        ("direct", {}),
+        ("direct", {"pull": True}),
+        ("direct", {"split": 2}),
+        ("direct", {"reduce": "max"}),
+        ("ring", {}),
+    ]
+    plans = [(algorithm, more, sy.plans.reduce_scatter) for algorithm, more in made]
+    plans += [(algorithm, {}, sy.plans.all_reduce) for algorithm in ("two_shot", "one_shot", "ring")]
+    for number, (algorithm, more, template) in enumerate(plans):
+        what = f"{template.__name__} {algorithm} {more}"
+        group = of_folder(place.folder, rank, size, f"{place.run_id}-template-{number}", "host")
+        plan = template(mesh, C, algorithm=algorithm, produced=True, **more)
+        everywhere = template is sy.plans.all_reduce
+        rows = slice(0, m) if everywhere else mine
+        fused = sy.fuse(
+            example.kernel, plan, bind={"c_ptr": "C"}, group=group, host_delay=1e-3, seed=rank, deadline=600
+        )
+        for call in range(4):
+            inputs = [numbers((m, K), 10 * call + r, torch.float32) for r in range(size)]
+            weights = [numbers((K, N), 7 + r, torch.float32) for r in range(size)]
+            exact = in_order([x @ w for x, w in zip(inputs, weights, strict=True)], more.get("reduce", "sum"))
+            out = torch.full((m, N), float("nan"))
+            grid, arguments = example.arguments(inputs[rank], weights[rank], out, Blocks(16, 16, 16, 2, 3))
+            part = call % 2 == 1
+            fused[grid](**arguments | {"c_ptr": out[rows] if part else out})
+            expect(torch.equal(out[rows], exact[rows]), f"{what}, call {call}")
+        fused.close()
+
+
+def check_partial_stores(place: ranks.Place) -> None:
+    """A kernel whose mask depends on its data: what it leaves alone is what the caller's tensor held, in each call anew."""
+    rank, size = place.rank, place.size
+    m, n = 8 * size, 32
+    group = of_folder(place.folder, rank, size, f"{place.run_id}-partial", "host")
+    plan = sy.plans.push_reduce(sy.plans.mesh_of(size), sy.Tensor("C", (m, n), "fp32"))
+    fused = sy.fuse(producer_kernels.positive, plan, bind={"c_ptr": "C"}, group=group, deadline=600)
+    launch = fused[(-(-m // 16), 2)]
+    mine, blocks = shard_of(rank, size, m), {"BLOCK_M": 16, "BLOCK_N": 16}
+    for call, start in enumerate((0.0, 0.0, 5.0)):
+        inputs = [numbers((m, n), 10 * call + r, torch.float32) for r in range(size)]
+        out = torch.full((m, n), start)
+        launch(inputs[rank], out, m, n, **blocks)
+        exact = sum(torch.where(x > 0, 2 * x, start) for x in inputs)
+        expect(torch.equal(out[mine], exact[mine]), f"what a mask leaves alone, call {call}")
+    if size == 1:
+        return
+    try:
+        launch(inputs[rank], out[mine], m, n, **blocks)
+    except ValueError as error:
+        expect("may leave elements as they are, so give it whole" in str(error), str(error))
+    else:
+        raise RuntimeError("a shard for what a kernel may leave alone")
+
+
 def check_bits(place: ranks.Place) -> None:
     """Parts of very different magnitude: the bits of a sum as fp32 in rank order, rounded once, whatever the timing."""
     m, n, k = 11 * place.size + 2, 16, 16
@@ -155,7 +216,7 @@ def check_other_kernels(place: ranks.Place) -> None:
     try:
         atomics[grid](inputs[0], weights[0], out[mine], m, n, k, **constants)
     except ValueError as error:
-        expect("the kernel adds to it, so give it whole" in str(error) or mine == slice(0, m), str(error))
+        expect("so give it whole" in str(error) or mine == slice(0, m), str(error))
     else:
         expect(size == 1, "a shard for what atomics add to")
 
@@ -546,6 +607,8 @@ def check_a_kernel_that_fails(place: ranks.Place) -> None:
 def work(place: ranks.Place, calls: int) -> int:
     torch.set_num_threads(1)
     count = check_examples(place, calls)
+    check_templates(place)
+    check_partial_stores(place)
     check_bits(place)
     check_other_kernels(place)
     if place.size <= 3:

@@ -46,8 +46,8 @@ struct KernelLaunch {
     std::vector<std::pair<std::string, kernel::ParamKind>> parameters;
     kernel::Arguments arguments;  ///< `arguments.grid` holds the grid
     std::map<std::string, std::string> bindings;
-    /// Parameters bound to what the kernel makes that it also reads (atomic_add): they start as the user
-    /// says.
+    /// Parameters bound to what the kernel makes, to which it adds (atomic_add), or of which it may leave
+    /// elements as they are (a mask that depends on data): they start as the user says.
     std::vector<std::string> accumulates{};
     std::int64_t programs_per_tile = 1;  ///< as kernel::Kernel's
 
@@ -92,6 +92,8 @@ struct Artifact {
     /// A call made again, with the same input, leaves the same: no stage writes what it or an earlier one
     /// reads.
     bool repeatable = false;
+    /// By stage, the parameters to which its kernel writes.
+    std::vector<std::vector<std::string>> written{};
 
     [[nodiscard]] const std::string& kernel_source() const { return sources.front().kernel; }
 };

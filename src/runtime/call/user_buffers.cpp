@@ -345,7 +345,7 @@ void UserBuffers::shift_sums(const Key& key, const plan::Region& region, const B
             sum.dst.tensor != key.first)
             return false;
         plan::take(missing, sum.dst.region);
-        return plan::contains(region, sum.dst.region) && !is_read_by_others(sum.dst);
+        return plan::contains(region, sum.dst.region) && !is_used_besides(sum);
     });
     const BoxView heap = in_heap({key.first, region});
     const std::uint64_t distance = to.address - heap.address;
@@ -383,8 +383,8 @@ bool UserBuffers::redirect_sums(std::int32_t tensor, const plan::Region& region,
             continue;
         prepared->bring_home();
         if (in_place) continue;
-        // Only what is wholly of the output, and read by nobody else, need not be in the heap.
-        bool good = plan::contains(region, sum.dst.region) && !is_sent(tensor, sum.dst.region);
+        // Only what is wholly of the output, and used by nothing else, need not be in the heap.
+        bool good = plan::contains(region, sum.dst.region) && !is_used_besides(sum);
         if (good) {
             good = redirect(*prepared, in_heap(sum.src), part_of(to, region, sum.dst.region, element));
         }
@@ -401,26 +401,16 @@ bool UserBuffers::redirect_sums(std::int32_t tensor, const plan::Region& region,
     return false;
 }
 
-bool UserBuffers::is_read_by_others(const plan::Chunk& chunk) const {
-    for (std::size_t other = 0; other < schedule_.ranks.size(); ++other) {
-        if (other == static_cast<std::size_t>(rank())) continue;
-        for (const fuse::Transfer& transfer : schedule_.ranks[other].transfers) {
-            if (transfer.src_rank == rank() && plan::overlaps(transfer.src, chunk)) return true;
-            if (transfer.sum() == nullptr) continue;
-            for (const fuse::Source& source : transfer.sum()->sources) {
-                if (source.rank == rank() && plan::overlaps(source.chunk, chunk)) return true;
+bool UserBuffers::is_used_besides(const fuse::Transfer& sum) const {
+    for (const fuse::RankSchedule& schedule : schedule_.ranks) {
+        for (const fuse::Transfer& other : schedule.transfers) {
+            if (&other == &sum) continue;
+            if (other.src_rank == rank() && plan::overlaps(other.src, sum.dst)) return true;
+            if (other.dst_rank == rank() && plan::overlaps(other.dst, sum.dst)) return true;
+            if (other.sum() == nullptr) continue;
+            for (const fuse::Source& source : other.sum()->sources) {
+                if (source.rank == rank() && plan::overlaps(source.chunk, sum.dst)) return true;
             }
-        }
-    }
-    return false;
-}
-
-bool UserBuffers::is_sent(std::int32_t tensor, const plan::Region& region) const {
-    for (const fuse::RankSchedule& other : schedule_.ranks) {
-        for (const fuse::Transfer& transfer : other.transfers) {
-            if (transfer.src_rank == rank() && transfer.src.tensor == tensor &&
-                plan::overlaps(transfer.src.region, region))
-                return true;
         }
     }
     return false;

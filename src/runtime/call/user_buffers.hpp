@@ -98,10 +98,9 @@ private:
     [[nodiscard]] bool is_written(std::int32_t tensor, const plan::Region& region) const;
     /// What the kernel's programs sum; null: nothing.
     [[nodiscard]] const fuse::Transfer* kernel_sum() const;
-    /// Whether some transfer reads the region on this rank.
-    [[nodiscard]] bool is_sent(std::int32_t tensor, const plan::Region& region) const;
-    /// Whether another rank's transfer, or a sum's summand, is a part of the chunk here.
-    [[nodiscard]] bool is_read_by_others(const plan::Chunk& chunk) const;
+    /// Whether another transfer of any rank, such as the next of several rounds of sums, reads or writes this
+    /// rank's part of what `sum` makes.
+    [[nodiscard]] bool is_used_besides(const fuse::Transfer& sum) const;
     [[nodiscard]] int rank() const { return heap_.rank(); }
     [[nodiscard]] const std::vector<fuse::Transfer>& transfers() const {
         return schedule_.ranks[static_cast<std::size_t>(rank())].transfers;
