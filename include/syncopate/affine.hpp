@@ -68,6 +68,8 @@ public:
     [[nodiscard]] Result<std::int64_t> number(const Names& names, const Lists& lists = {}) const;
 
     [[nodiscard]] const std::string& text() const { return text_; }
+    /// Whether nothing was read into it.
+    [[nodiscard]] bool is_empty() const { return nodes_.empty(); }
 
 private:
     friend class Reader;

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "sync/validate.hpp"
 #include "syncopate/json_decoder.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/sync/chain.hpp"
@@ -19,10 +20,6 @@ constexpr std::array kPolicies{PolicyKind::none,    PolicyKind::tile,        Pol
                                PolicyKind::batched, PolicyKind::automatic,   PolicyKind::custom};
 constexpr std::array kOrders{OrderKind::identity, OrderKind::transposed, OrderKind::grouped,
                              OrderKind::automatic, OrderKind::custom};
-constexpr std::int32_t kMostStages = 64;
-constexpr std::int32_t kMostAxes = 8;
-constexpr std::int32_t kMostBoxes = 64;
-constexpr std::int64_t kLargestExtent = std::int64_t{1} << 40;
 
 class ChainDecoder : private JsonDecoder {
 public:

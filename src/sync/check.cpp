@@ -11,6 +11,7 @@
 #include "sync/orders.hpp"
 #include "sync/overlaps.hpp"
 #include "sync/replay.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::sync {
 namespace {
@@ -280,8 +281,13 @@ private:
             const std::vector<Wait>& waits = link.waits[static_cast<std::size_t>(found.block)];
             for (const Wait& wait : waits) {
                 if (wait.semaphore == posted) {
-                    return fmt::format("it awaits {} of the {} posts on semaphore {}", wait.count,
-                                       array.posts[static_cast<std::size_t>(posted)], posted);
+                    const std::int32_t posts = array.posts[static_cast<std::size_t>(posted)];
+                    const bool stands_in = wait.count >= posts && calls_.num_calls() > 1;
+                    return fmt::format(
+                        "it awaits {} of the {} posts on semaphore {}{}", wait.count, posts, posted,
+                        stands_in ? ", and a post of the next call can stand in for one of this call: "
+                                    "guard what is overwritten"
+                                  : "");
                 }
             }
             if (!waits.empty())
@@ -384,7 +390,7 @@ std::string_view name_of(Finding::Kind kind) {
 }
 
 std::string Finding::to_string() const {
-    std::string where = stage.empty() ? std::string() : "stage " + stage;
+    std::string where = stage.empty() ? std::string() : "stage " + escaped(stage);
     if (block[0] >= 0) where += fmt::format(" block ({}, {}, {})", block[0], block[1], block[2]);
     return fmt::format("{}{}{}: {}", where, where.empty() ? "" : ": ", name_of(kind), message);
 }

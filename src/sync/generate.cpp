@@ -15,6 +15,7 @@
 #include "sync/groups.hpp"
 #include "sync/orders.hpp"
 #include "sync/overlaps.hpp"
+#include "sync/validate.hpp"
 
 namespace syncopate::sync {
 namespace {
@@ -26,6 +27,10 @@ public:
     explicit Generator(const Chain& chain) : chain_(chain) {}
 
     Generated run() && {
+        if (std::optional<Malformed> found = find_malformed(chain_)) {
+            made_.malformed.push_back(*std::move(found));
+            return std::move(made_);
+        }
         find_boxes();
         if (!made_.malformed.empty()) return std::move(made_);
         for (std::size_t stage = 0; stage < chain_.stages.size(); ++stage) find_needs(stage);

@@ -160,6 +160,14 @@ Result<std::uint32_t> DeviceChain::input(std::size_t stage, const std::string& t
     return static_cast<std::uint32_t>(found - inputs.begin());
 }
 
+Result<std::uint32_t> DeviceChain::guard(std::size_t stage, const std::string& tensor) const {
+    const std::vector<std::string>& inputs = state_->tables.stages[stage].inputs;
+    const auto found = std::ranges::find(inputs.rbegin(), inputs.rend(), guard_of(tensor));
+    if (found == inputs.rend())
+        return Error{fmt::format("stage {} guards no {}", state_->chain.stages[stage].name, tensor)};
+    return static_cast<std::uint32_t>(inputs.rend() - found - 1);
+}
+
 Status DeviceChain::launch(std::size_t stage, runtime::CudaKernel& kernel,
                            const runtime::KernelArguments& arguments, runtime::CudaStream stream,
                            std::uint32_t blocks) {
@@ -190,6 +198,9 @@ bool DeviceChain::overlaps() const { return state_->overlaps; }
 
 std::string DeviceChain::message() const {
     if (state_->overlaps) return {};
+    if (state_->chain.launch == Chain::Launch::any)
+        return "nothing orders the starts of this chain's stages (launch: any): they run in stream order, "
+               "without overlap";
     return state_->context->name() +
            " has no programmatic launch (it comes with sm_90): stages run in stream order, without overlap";
 }
@@ -236,6 +247,7 @@ Result<std::unique_ptr<DeviceChain>> DeviceChain::make(std::shared_ptr<runtime::
 }
 StageArguments DeviceChain::arguments(std::size_t, std::uint32_t) const { return {}; }
 Result<std::uint32_t> DeviceChain::input(std::size_t, const std::string&) const { return not_built(); }
+Result<std::uint32_t> DeviceChain::guard(std::size_t, const std::string&) const { return not_built(); }
 Status DeviceChain::launch(std::size_t, runtime::CudaKernel&, const runtime::KernelArguments&,
                            runtime::CudaStream, std::uint32_t) {
     return not_built();

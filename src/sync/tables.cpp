@@ -5,9 +5,7 @@
 namespace syncopate::sync {
 namespace {
 
-std::string name_of_input(const Link& link) {
-    return link.lag == 0 ? link.tensor : "guard of " + link.tensor;
-}
+std::string name_of_input(const Link& link) { return link.lag == 0 ? link.tensor : guard_of(link.tensor); }
 
 std::uint32_t word(std::size_t value) { return static_cast<std::uint32_t>(value); }
 
@@ -82,6 +80,8 @@ StageTable table_of(const Chain& chain, const Synchronization& made, std::int32_
 }
 
 }  // namespace
+
+std::string guard_of(const std::string& tensor) { return "guard of " + tensor; }
 
 Tables make_tables(const Chain& chain, const Synchronization& synchronization) {
     Tables tables;

@@ -1,5 +1,13 @@
 #include "chains.hpp"
 
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
 #include "cpu_time.hpp"
 
 namespace syncopate::sync::test {
@@ -171,6 +179,59 @@ TEST(Check, JudgesALargeChainQuickly) {
     const double before = ::syncopate::test::cpu_seconds();
     EXPECT_EQ(findings(chain), "");
     EXPECT_LT(::syncopate::test::cpu_seconds() - before, 20);
+}
+
+/// What check says of the products' chain after `change`: that a program made, and no file.
+std::string said_of(const std::function<void(Chain&)>& change) {
+    Chain chain = chain_from_json(products(""), "chain.json").value();
+    change(chain);
+    const Verdict verdict = check(chain);
+    if (verdict.findings.size() != 1) return fmt::format("{} findings", verdict.findings.size());
+    return verdict.findings.front().to_string();
+}
+
+TEST(Check, RefusesWhatMakesNoSenseInAChainOfAProgram) {
+    const auto order = [](OrderKind kind, std::int64_t rows, std::vector<std::int32_t> tiles) {
+        return said_of([&](Chain& chain) { chain.stages[1].order = {kind, rows, std::move(tiles)}; });
+    };
+    const auto policy = [](const Policy& one) {
+        return said_of([&](Chain& chain) { chain.stages[1].waits["Y"] = one; });
+    };
+    const std::string down = "stage down: malformed: ";
+    EXPECT_EQ(order(OrderKind::grouped, 0, {}),
+              down + "its order has groups of 0 rows; expected 1 to 1048576");
+    EXPECT_EQ(order(OrderKind::custom, 8, {0, 1, 2}), down + "its order has 3 of 8 tiles");
+    EXPECT_EQ(order(OrderKind::custom, 8, {0, 0, 1, 2, 3, 4, 5, 6}), down + "its order has tile 0 twice");
+    EXPECT_EQ(order(OrderKind::custom, 8, {0, 1, 2, 3, 4, 5, 6, 8}),
+              down + "its order has tile 8; there are 0 to 7");
+    EXPECT_EQ(policy({.kind = PolicyKind::custom}),
+              down + "it waits for Y by a custom policy without a semaphore");
+    EXPECT_EQ(policy({.kind = PolicyKind::custom, .semaphore = affine::Expression()}),
+              down + "it waits for Y by a custom policy without a semaphore");
+    EXPECT_EQ(policy({.kind = PolicyKind::tile, .count = (std::int64_t{1} << 32) + 1}),
+              down + "it waits for Y by a count of 4294967297 posts; expected 0 to 1048576");
+    EXPECT_EQ(policy({.kind = PolicyKind::strided, .stride = -1}),
+              down + "it waits for Y by a stride of -1 blocks; expected 0 to 1048576");
+    EXPECT_EQ(said_of([](Chain& chain) { chain.stages[1].grid = {-2, -4, 1}; }),
+              down + "its grid has -2 blocks along an axis; expected 1 to 1048576");
+    EXPECT_EQ(said_of([](Chain& chain) { chain.stages[1].guards["Y"] = {}; }),
+              down + "it guards Y, which it does not write");
+    EXPECT_EQ(said_of([](Chain& chain) { chain.stages[1].early = {"W"}; }),
+              down + "it reads W early, which it does not read");
+    EXPECT_EQ(said_of([](Chain& chain) { chain.tensors.erase("Y"); }),
+              "stage up: malformed: it touches Y, which is not among the tensors");
+    EXPECT_EQ(said_of([](Chain& chain) { chain.stages[1].reads["Y"].front().pop_back(); }),
+              down + "a box of Y has 1 ranges; the tensor has 2 axes");
+    EXPECT_EQ(said_of([](Chain& chain) { chain.stages[1].reads["Y"].front().front() = {.single = true}; }),
+              down + "a range of Y is one element, and says not which");
+    EXPECT_EQ(said_of([](Chain& chain) { chain.stages[1].name = "up"; }),
+              "stage up: malformed: another stage has its name");
+    EXPECT_EQ(said_of([](Chain& chain) { chain.stages.resize(65, chain.stages.front()); }),
+              "malformed: it has 65 stages; expected 1 to 64");
+    EXPECT_EQ(said_of([](Chain& chain) { chain.stages.clear(); }),
+              "malformed: it has 0 stages; expected 1 to 64");
+    EXPECT_EQ(said_of([](Chain& chain) { chain.tensors["Y"] = {0, 1024}; }),
+              "malformed: tensor Y has an extent of 0; expected 1 to 1099511627776");
 }
 
 }  // namespace

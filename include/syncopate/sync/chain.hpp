@@ -126,7 +126,8 @@ struct Footprints {
     std::vector<std::vector<plan::Region>> reads, writes;  ///< by block
 };
 
-/// Of `tensor`. Fails where a range cannot be evaluated, naming stage, tensor and block.
+/// Of `tensor`, in a chain that is well formed (check() says whether it is). Fails where a range cannot be
+/// evaluated, naming stage, tensor and block.
 [[nodiscard]] Result<Footprints> footprints(const Chain& chain, const ChainStage& stage,
                                             const std::string& tensor);
 

@@ -48,8 +48,8 @@ struct Finding {
 [[nodiscard]] std::string_view name_of(Finding::Kind kind);
 
 struct Verdict {
-    std::vector<Finding>
-        findings;  ///< one for each stage, tensor and kind: the first block, and how many more
+    /// One for each stage, tensor and kind: the first block, and how many more.
+    std::vector<Finding> findings;
     Synchronization synchronization;  ///< empty when malformed
     [[nodiscard]] bool ok() const { return findings.empty(); }
 };

@@ -45,8 +45,8 @@ struct StageArguments {
     unsigned long long* ticket;
     std::uint32_t* fault;
     std::uint32_t tiles;
-    std::uint32_t
-        draws;  ///< tickets that one launch draws: tiles, and of a persistent kernel its blocks more
+    /// Tickets that one launch draws: tiles, and of a persistent kernel its blocks more.
+    std::uint32_t draws;
     std::uint32_t grid[3];
     std::uint32_t stage;
     std::uint32_t ordered;  ///< 1: tiles by tickets; 0: each block runs the tile of its own place

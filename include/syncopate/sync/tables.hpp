@@ -15,9 +15,12 @@ namespace syncopate::sync {
 struct StageTable {
     std::vector<std::uint32_t> words;
     StageArguments arguments{};
-    std::vector<std::string>
-        inputs;  ///< tensors by number: those that it reads and awaits, then "guard of T"
+    /// By number what it awaits: tensors that it reads, then guard_of those that it guards.
+    std::vector<std::string> inputs;
 };
+
+/// What stands for the guard of an output among a stage's inputs.
+[[nodiscard]] std::string guard_of(const std::string& tensor);
 
 struct Tables {
     std::vector<StageTable> stages;
