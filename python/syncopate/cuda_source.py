@@ -19,10 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from . import _syncopate, jit
+from .arguments import DTYPES
 
 _HERE = Path(__file__).resolve().parent
 #: Of an installed package beside this file, else the repository's.
 INCLUDE = _HERE / "include" if (_HERE / "include").is_dir() else _HERE.parents[1] / "include"
+_NUMBERS = ("i1", *(f"{sign}{bits}" for bits in (8, 16, 32, 64) for sign in "iu"), "fp32", "fp64")
+#: Of parameters, and what pointers may point to.
+TYPES = ("constexpr", *_NUMBERS)
+POINTED = {*DTYPES, *_NUMBERS, "fp8e4nv", "fp8e5"}
 HEADERS = (
     "syncopate/emit/schedule_device.cuh",
     "syncopate/emit/layout.hpp",
@@ -46,6 +51,11 @@ class CudaSource:
     ) -> None:
         if threads < 32 or threads % 32 or threads > 1024:
             raise ValueError(f"{name}: threads must be a multiple of 32 up to 1024, got {threads}")
+        for parameter, type_of in parameters.items():
+            if type_of.removeprefix("*") not in (POINTED if type_of.startswith("*") else TYPES):
+                raise ValueError(
+                    f"{name}: {parameter}: unknown type {type_of!r}; known are {', '.join(TYPES)}, and pointers such as '*fp32'"
+                )
         self.file, self.__name__, self.types = str(file), name, dict(parameters)
         self.threads, self.shared_bytes = threads, shared_bytes
         self.include, self.flags = [*map(str, include), str(INCLUDE)], list(flags)

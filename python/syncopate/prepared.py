@@ -129,7 +129,7 @@ class Prepared:
         own = {"sy_schedule": self.op.table_tensor_of(index), "sy_control": self.op.control_tensor}
         if stage.stated is not None:
             own |= self._flags[index]
-            own |= {name: None for name in ("sy_own", "sy_sums") if name in stage.stated.parameters}
+            own |= stage.stated.nowhere()
             if (sums := self.op.sum_place()) is not None:
                 own["sy_sums"] = sums
         if (place := self.op.own_place()) is not None:

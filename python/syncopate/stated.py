@@ -62,6 +62,7 @@ from .arguments import (
     name_in_file,
     scalar,
 )
+from .cuda_source import CudaSource
 from .items import flat
 
 #: What is filled, and not a part of a call.
@@ -136,14 +137,48 @@ class StatedKernel:
             "loops": dict(loops or {}),
             "reads": dict(reads),
             "writes": dict(writes),
-            "placed": list(placed),
+            "placed": _names("placed", placed),
             "split": split,
-            "order": list(order),
-            "any_order": list(any_order),
+            "order": _names("order", order),
+            "any_order": _names("any_order", any_order),
             **({"sums": sums} if sums else {}),
             **({"head_start": head_start} if head_start else {}),
         }
         self._identities: dict[tuple, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._require_sense()
+
+    def _require_sense(self) -> None:
+        """Raises TypeError or ValueError where the statement is not one of this kernel; what depends on arguments is told by
+        C++ (kernel/stated/)."""
+        said, name = self._said, self.__name__
+        if not isinstance(self.split, str):
+            raise TypeError(
+                f"{name}: split: expected an expression as text, such as 'SPLIT_K', got {self.split!r}"
+            )
+        missing = [address for address in ADDRESSES if address not in self.parameters]
+        if missing:
+            raise ValueError(f"{name} has no parameter {missing[0]}, by which a kernel follows a schedule")
+        touched = {*said["reads"], *said["writes"]}
+        for what, names in (("reads, writes", touched), ("placed", said["placed"]), ("early", self._early)):
+            for parameter in sorted(names):
+                if parameter not in self.parameters:
+                    raise ValueError(f"{name}: {what}: it has no parameter {parameter!r}")
+                if what == "placed" and parameter not in touched:
+                    raise ValueError(f"{name}: placed: {parameter} is neither read nor written")
+        for parameter, switch in self._early.items():
+            if switch not in self.parameters:
+                raise ValueError(f"{name}: early of {parameter}: it has no constexpr {switch!r}")
+        if self.host is None or self.host_arguments is not None:
+            return
+        if not hasattr(self.host, "fn"):
+            raise TypeError(f"{name}: host: expected a @triton.jit kernel, got {self.host!r}")
+        known = inspect.signature(function_of(self.host)).parameters
+        for parameter in sorted(touched):
+            if parameter not in known:
+                raise ValueError(
+                    f"{name}: host: {function_of(self.host).__name__} has no parameter {parameter!r}; give it the kernel's "
+                    "names, or say host_arguments="
+                )
 
     @functools.cached_property
     def statement(self) -> str:
@@ -192,11 +227,15 @@ class StatedKernel:
     def filled(self, grid: tuple[int, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
         """What an unfused call is given besides its arguments."""
         flags = {name: 0 if name in COUNTS else False for name in FLAGS if name in self.parameters}
-        own = {name: None for name in ("sy_own", "sy_sums") if name in self.parameters}
         if "FUSED" in self.parameters:
-            return dict.fromkeys(ADDRESSES, 0) | flags | own
+            return dict.fromkeys(ADDRESSES, 0) | flags | self.nowhere()
         table, control = self._identity(grid, arguments)
-        return {"sy_schedule": table.data_ptr(), "sy_control": control.data_ptr()} | flags | own
+        return {"sy_schedule": table.data_ptr(), "sy_control": control.data_ptr()} | flags | self.nowhere()
+
+    def nowhere(self) -> dict[str, Any]:
+        """The places that a call has no use for: of Gluon, which compiles None in, or of CUDA C++."""
+        nothing = 0 if isinstance(self.fn, CudaSource) else None
+        return {name: nothing for name in ("sy_own", "sy_sums") if name in self.parameters}
 
     def left_alone(self, grid: tuple[int, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The same where the chunk engine follows: it awaits the kernel's end by itself, so it may start beside it."""
@@ -345,7 +384,15 @@ def on_gpu(arguments: Mapping[str, Any]) -> bool:
 def grid_of(grid: Any, arguments: Mapping[str, Any]) -> tuple[int, int, int]:
     if callable(grid):
         grid = grid({k: scalar(v) for k, v in flat(arguments).items() if not is_tensor(v)})
+    if not isinstance(grid, Sequence) or not 1 <= len(grid) <= 3:
+        raise TypeError(f"grid: expected one to three counts of programs, such as (8, 2), got {grid!r}")
     return (tuple(int(n) for n in grid) + (1, 1, 1))[:3]
+
+
+def _names(what: str, given: Sequence[str]) -> list[str]:
+    if isinstance(given, str):
+        raise TypeError(f"{what}: expected a list of names, got {given!r}: write [{given!r}]")
+    return list(given)
 
 
 def _plain(value: Any) -> Any:

@@ -200,7 +200,7 @@ class _TileRuns:
         control = torch.tensor(table.control, dtype=torch.int32, device=self.device)
         flags = {name: 0 if name in COUNTS else name == "FUSED" for name in FLAGS}
         addresses = dict(zip(ADDRESSES, (words.data_ptr(), control.data_ptr()), strict=True))
-        filled = {"sy_own": None, "sy_sums": None, **addresses}
+        filled = self.kernel.nowhere() | addresses
         items = dict(self.items)
         for name, tensor in tensors.items():
             given = self.items[name]

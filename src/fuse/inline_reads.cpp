@@ -114,15 +114,16 @@ std::string objection_to_tiles(const BoundKernel& program, const kernel::Param& 
     return {};
 }
 
-/// Why the kernel has no descriptor in whose place it could be given another; empty if it has, or `backend`
-/// is not for descriptors.
-std::string objection_to_descriptor(const BoundKernel& program, std::int32_t tensor, Backend backend) {
-    if (backend == Backend::ldst_inline) return {};
+/// Why the kernel cannot load through sy_own instead; empty if it can.
+std::string objection_to_own(const BoundKernel& program, std::int32_t tensor, Backend backend) {
     const kernel::Param& param = *only_param(program, tensor);
     for (const kernel::ParamAccess& load : program.kernel.accesses) {
-        if (load.param == param.name && !load.stores && !load.given)
+        if (load.param != param.name || load.stores) continue;
+        if (!load.not_own.empty()) return load.not_own;
+        if (backend != Backend::ldst_inline && !load.given)
             return "the kernel is not given the descriptor through which it loads " + param.name;
     }
+    if (backend == Backend::ldst_inline) return {};
     if (program.plan.tensors[static_cast<std::size_t>(tensor)].shape.size() != 2)
         return "the descriptor does not have two axes";
     return {};
@@ -168,7 +169,7 @@ std::optional<InlineLoads> load_given(const BoundKernel& program, std::int32_t t
     if (param == nullptr || !param->read || param->written) return std::nullopt;
     const auto fits = [&](Backend backend) {
         return objection_to_calls(program.kernel, *param, backend, Access::load).empty() &&
-               objection_to_descriptor(program, tensor, backend).empty();
+               objection_to_own(program, tensor, backend).empty();
     };
     const bool by_row = fits(Backend::tma_inline);
     if (!by_row && !fits(Backend::ldst_inline)) return std::nullopt;
@@ -227,7 +228,7 @@ std::string own_load_objection(const BoundKernel& program, plan::OpRef ref, Back
     if (!held) return name + "the rank does not hold all of " + to_string(op.src.region) + " initially";
     if (is_overwritten(plan, ref.rank, op.src)) return name + "another op writes what it reads";
     if (std::string why = load_objection(program, ref, backend); !why.empty()) return why;
-    std::string why = objection_to_descriptor(program, op.dst.tensor, backend);
+    std::string why = objection_to_own(program, op.dst.tensor, backend);
     return why.empty() ? why : name + why;
 }
 

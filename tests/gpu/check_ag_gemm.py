@@ -304,6 +304,34 @@ def examples() -> None:
                 fused.close()
 
 
+def stated() -> None:
+    """A stated kernel in CUDA C++: rows that arrive, ranges of K that its loop awaits, its own rows where
+    the caller has them, and rows that it loads at their rank."""
+    from stated_matmul_cuda import BLOCKS, matmul
+
+    m, n, k = 80 * size(), 48, 256
+    for moved, strategy in (
+        ({"split": 2}, None),
+        ({"minor_axis": 1, "minor_split": 4}, None),
+        ({"transient": True}, None),
+        ({"pull": True, "transient": True}, Strategy(backend="ldst_inline")),
+    ):
+        tagged = Tagged(m, n, k, torch.float32)
+        plan = sy.plans.all_gather(sy.plans.mesh_of(size()), sy.Tensor("A", (m, k), "fp32"), **moved)
+        fused = sy.fuse(matmul, plan, bind={"a": "A"}, strategy=strategy)
+        x, out = torch.empty(tagged.rows, k, device="cuda"), torch.empty(m, n, device="cuda")
+        rng = random.Random(rank())
+        for _ in range(50):
+            straggle(rng, 0.1)
+            out.fill_(float("nan"))
+            tagged.fill(x)
+            fused[(20,)](x, tagged.w, out, m, n, k, **BLOCKS)
+            tagged.judge(out)
+        fused.check()
+        expect(tagged.bad.item() == 0, f"stated, {moved}: {tagged.bad.item()} wrong")
+        fused.close()
+
+
 def fetched() -> None:
     """Tiles that read their rows at the ranks that hold them: the three example kernels, and the operator in 1,000 queued
     calls and as a graph, with stragglers."""
@@ -524,6 +552,7 @@ SECTIONS = {
         streams,
         together,
         examples,
+        stated,
         fetched,
         bias,
         copied,

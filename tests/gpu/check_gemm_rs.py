@@ -9,6 +9,7 @@ at the end.
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 import time
@@ -559,6 +560,55 @@ def examples() -> None:
                 fused.close()
 
 
+def templates() -> None:
+    """The algorithms of `plan make`, which may sum in several rounds, into the caller's tensor."""
+    from example_calls import CALLS
+
+    m, n, k = 256 * size(), 384, 256
+    call, mesh, of = CALLS["matmul_pointers"], sy.plans.mesh_of(size()), sy.Tensor("C", (m, n), "fp32")
+    made = [(sy.plans.reduce_scatter, "direct", {}), (sy.plans.reduce_scatter, "direct", {"pull": True})]
+    made += [(sy.plans.reduce_scatter, "direct", {"split": 2}), (sy.plans.reduce_scatter, "ring", {})]
+    made += [(sy.plans.all_reduce, algorithm, {}) for algorithm in ("two_shot", "one_shot", "ring")]
+    for (template, algorithm, more), backend in itertools.product(made, ("auto", "tma_dedicated")):
+        tagged = Tagged(m, n, k, torch.float32)
+        plan = template(mesh, of, algorithm=algorithm, produced=True, **more)
+        fused = sy.fuse(call.kernel, plan, bind={"c_ptr": "C"}, strategy=Strategy(backend=backend))
+        out = torch.empty(m, n, device="cuda")
+        x = torch.empty(m, k, device="cuda")
+        everywhere = template is sy.plans.all_reduce
+        for _ in range(5):
+            out.fill_(float("nan"))
+            tagged.fill(x)
+            call.launch(fused, x, tagged.w, out, num_warps=8, num_stages=3)
+            tagged.judge(*((out, 0) if everywhere else (out[tagged.first : tagged.first + tagged.rows],)))
+        fused.check()
+        what = f"{template.__name__} {algorithm} {more} {backend}"
+        expect(tagged.bad.item() == 0, f"{what}: {tagged.bad.item()} wrong")
+        fused.close()
+
+
+def stated() -> None:
+    """A stated kernel in CUDA C++ whose tiles are copied to their owners, and stored there."""
+    from stated_matmul_cuda import BLOCKS, matmul
+
+    m, n, k = 80 * size(), 48, 256
+    for backend in ("copy_engine", "ldst_inline"):
+        tagged = Tagged(m, n, k, torch.float32)
+        plan = sy.plans.push_reduce(sy.plans.mesh_of(size()), sy.Tensor("C", (m, n), "fp32"))
+        fused = sy.fuse(matmul, plan, bind={"c": "C"}, strategy=Strategy(backend=backend))
+        x, out = torch.empty(m, k, device="cuda"), torch.empty(m, n, device="cuda")
+        rng = random.Random(rank())
+        for _ in range(50):
+            straggle(rng, 0.1)
+            out.fill_(float("nan"))
+            tagged.fill(x)
+            fused[(20,)](x, tagged.w, out, m, n, k, **BLOCKS)
+            tagged.judge(out[tagged.first : tagged.first + tagged.rows])
+        fused.check()
+        expect(tagged.bad.item() == 0, f"stated by {backend}: {tagged.bad.item()} wrong")
+        fused.close()
+
+
 def absent() -> None:
     """A rank that never calls: the others fail within the deadline, naming rank and chunk, and the call's end itself tells
     the host; nothing hangs. With tiles stored at their owners, with copies, and with sums by the product's programs."""
@@ -722,6 +772,8 @@ SECTIONS = {
         kernel_sums,
         stages,
         examples,
+        templates,
+        stated,
         queued,
         many,
         many_blocks,

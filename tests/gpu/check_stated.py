@@ -13,6 +13,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "python")]
 
 import syncopate as sy  # noqa: E402
 from stated_kernels import BOX, stated  # noqa: E402
+from stated_matmul_cuda import BLOCKS, matmul  # noqa: E402
 from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments, make_workspace  # noqa: E402
 from syncopate.kernels.stated_matmul import stated_matmul  # noqa: E402
 from syncopate.stated import without_filled  # noqa: E402
@@ -87,7 +88,18 @@ def gemm() -> None:
                 assert not found, (tiling, transposed, copy is not None, found[:3])
 
 
-SECTIONS = {"statement": statement, "alone": alone, "gemm": gemm}
+def cuda() -> None:
+    """A kernel in CUDA C++, whose loop awaits its phases."""
+    m, n, k = 50, 40, 100
+    a, b, c = (torch.randn(shape, device="cuda") for shape in ((m, k), (k, n), (m, n)))
+    found = sy.check_statement(matmul, a, b, c, m, n, k, **BLOCKS)
+    assert not found, found[:3]
+    c.fill_(float("nan"))
+    matmul[(5,)](a, b, c, m, n, k, **BLOCKS)
+    assert torch.allclose(c, a @ b, atol=1e-4), "alone"
+
+
+SECTIONS = {"statement": statement, "alone": alone, "gemm": gemm, "cuda": cuda}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or SECTIONS:

@@ -20,12 +20,12 @@ def gpus() -> int:
 
 SECTIONS = {
     "check_ag_gemm.py": [
-        "shapes", "queued", "graphs", "streams", "together", "examples", "fetched", "bias", "copied", "absent",
+        "shapes", "queued", "graphs", "streams", "together", "examples", "stated", "fetched", "bias", "copied", "absent",
         "memory",
     ],
     "check_gemm_rs.py": [
-        "shapes", "operators", "ways", "large", "stages", "queued", "graphs", "streams", "repeated", "examples",
-        "absent", "matrix", "mixed",
+        "shapes", "operators", "ways", "large", "stages", "queued", "graphs", "streams", "repeated", "examples", "templates",
+        "stated", "absent", "matrix", "mixed",
     ],
     "check_fp8.py": ["operators", "odd", "queued", "pair"],
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],
@@ -100,7 +100,7 @@ def test_the_gluon_gemm_touches_nothing_beyond_its_tensors(tool):
     assert "brief: right" in result.stdout
 
 
-@pytest.mark.parametrize("section", ["statement", "alone", "gemm"])
+@pytest.mark.parametrize("section", ["statement", "alone", "gemm", "cuda"])
 def test_stated_kernels_on_one_gpu(section):
     if gpus() < 1 or torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("no Hopper GPU here")

@@ -23,7 +23,8 @@ def test_a_stated_kernel_is_fused_and_runs_as_its_host_kernel_on(ranks, run):
 
 def in_fresh_python(script: str) -> str:
     """What a script prints that imports stated_kernels. Gluon and the interpreter do not share a process with other tests."""
-    path = os.pathsep.join([str(ROOT / "python"), str(HERE), str(ROOT / "tests")])
+    folders = (ROOT / "python", HERE, ROOT / "tests", ROOT / "tests" / "gpu", ROOT / "examples")
+    path = os.pathsep.join(map(str, folders))
     environment = os.environ | {"PYTHONPATH": path}
     environment.pop("TRITON_INTERPRET", None)
     done = subprocess.run(
@@ -189,9 +190,9 @@ def test_the_library_s_gemm_is_fused_for_gpus_with_the_flags_of_its_schedule():
 
 
 CUDA = """
-import shutil, sys
-sys.path.insert(0, "EXAMPLES")
+import shutil
 from stated_cuda import scale
+from stated_matmul_cuda import BLOCKS, matmul
 from syncopate import _syncopate
 print(list(scale.signature.parameters))
 if shutil.which("nvcc") is None:
@@ -202,16 +203,18 @@ else:
         scale.fn.cubin("sm_90a", {"BLOCK_M": 16})
     except _syncopate.InputError as error:
         print("does not compile" in str(error), "BLOCK_N" in str(error))
+    for arch in ("sm_80", "sm_90a"):
+        print(len(matmul.fn.cubin(arch, BLOCKS | {"FETCHED": False, "OWN": True, "PUSHED": True})) > 1000)
 """
 
 
 def test_a_kernel_in_cuda_is_compiled_with_its_constants(tmp_path, monkeypatch):
     monkeypatch.setenv("SYNCOPATE_CACHE_DIR", str(tmp_path))
-    printed = in_fresh_python(CUDA.replace("EXAMPLES", str(ROOT / "examples"))).splitlines()
+    printed = in_fresh_python(CUDA).splitlines()
     assert printed[0] == "['x', 'y', 'M', 'N', 'factor', 'BLOCK_M', 'BLOCK_N']"
     if printed[1] == "no toolkit":
         pytest.skip("no CUDA toolkit, as where there is no GPU")
-    assert printed[1:] == ["True", "True True"]
+    assert printed[1:] == ["True", "True True", "True", "True"]
 
 
 RECORDED = """
@@ -287,3 +290,44 @@ def test_the_command_takes_a_statement_in_the_place_of_a_kernel(run, tmp_path):
     assert refused.code == 1 and "copy is a stated kernel, which is launched from Python" in refused.err
     wrong = run(BINARY, "kernel", "show", statement, "--args", "m=100")
     assert wrong.code == 1 and "the count of tile axis i, column 6: `n` has no value here" in wrong.err
+
+
+NONSENSE = """
+import torch, syncopate as sy
+from stated_kernels import BOX, stated
+from producer_kernels import positive as other
+def said(make):
+    try:
+        make()
+    except (TypeError, ValueError) as error:
+        print(type(error).__name__, error)
+said(lambda: stated(split=2))
+said(lambda: stated(placed="y_ptr"))
+said(lambda: stated(placed=["M"]))
+said(lambda: stated(reads={"q_ptr": BOX}))
+said(lambda: stated(early={"x_ptr": "EARLY"}))
+said(lambda: stated(host=len))
+said(lambda: stated(host=other))
+types = {"x": "*fp32", "sy_schedule": "i64", "sy_control": "i64"}
+said(lambda: sy.cuda_kernel("scale.cu", "scale", types | {"y": "*fp31"}, threads=128))
+said(lambda: sy.cuda_kernel("scale.cu", "scale", types | {"n": "int"}, threads=128))
+said(lambda: sy.kernel(sy.cuda_kernel("scale.cu", "scale", {"x": "*fp32"}, threads=128), {"m": "1"}, {"x": [":"]}, {}))
+"""
+
+
+def test_a_statement_that_is_not_one_of_its_kernel_is_refused():
+    printed = in_fresh_python(NONSENSE).splitlines()
+    assert printed == [
+        "TypeError scale_rows: split: expected an expression as text, such as 'SPLIT_K', got 2",
+        "TypeError placed: expected a list of names, got 'y_ptr': write ['y_ptr']",
+        "ValueError scale_rows: placed: M is neither read nor written",
+        "ValueError scale_rows: reads, writes: it has no parameter 'q_ptr'",
+        "ValueError scale_rows: early of x_ptr: it has no constexpr 'EARLY'",
+        "TypeError scale_rows: host: expected a @triton.jit kernel, got <built-in function len>",
+        "ValueError scale_rows: host: positive has no parameter 'y_ptr'; give it the kernel's names, or say host_arguments=",
+        "ValueError scale: y: unknown type '*fp31'; known are constexpr, i1, i8, u8, i16, u16, i32, u32, i64, u64, fp32, fp64, "
+        "and pointers such as '*fp32'",
+        "ValueError scale: n: unknown type 'int'; known are constexpr, i1, i8, u8, i16, u16, i32, u32, i64, u64, fp32, fp64, "
+        "and pointers such as '*fp32'",
+        "ValueError scale has no parameter sy_schedule, by which a kernel follows a schedule",
+    ]

@@ -114,6 +114,11 @@ public:
     [[nodiscard]] __device__ std::int64_t load_offset(std::int32_t slot) const {
         return number(table_ + table_[emit::table::loads] + emit::table::pair_words * slot);
     }
+    /// What is added to the pointers, in elements, where the tile of `slot` loads this rank's own part where
+    /// the user has it. `own`: the parameter sy_own.
+    [[nodiscard]] __device__ std::int64_t own_offset(std::int32_t slot, std::int64_t own) const {
+        return load_offset(slot) != 0 ? own - emit::table::own_base : 0;
+    }
 
 private:
     [[nodiscard]] __device__ const std::int32_t* record(std::int32_t slot) const {

@@ -9,12 +9,11 @@
 //      A of rank 1   |          | own rows |          |          |
 //
 //   tma_inline    the load of a descriptor, made on the host or in the kernel: it spans the heaps of all
-//   ranks,
-//                 and the load's first coordinate grows by rows of it
+//                 ranks, and the load's first coordinate grows by rows of it
 //   ldst_inline   tl.load: its pointers grow by elements
 //
-// What a rank fetches from itself only is read through one more parameter of the kernel, sy_own, which leads
-// to where the user has it: a descriptor like that of the kernel, or how far away it is.
+// Tiles read this rank's own shard from the user's tensor, through one more parameter of the kernel, sy_own:
+// a descriptor like the kernel's own, or the distance from the heap.
 //
 // The same goes for the part of a gathered tensor that a rank holds from the start, and that the end of the
 // call does not ask for: its tiles need no copy of it in the heap.

@@ -340,16 +340,15 @@ private:
                 made.stores = writes;
                 made.by = block.empty() ? ParamAccess::By::pointers : ParamAccess::By::descriptor;
                 made.given = !block.empty() && takes_own;
+                if (!takes_own)
+                    made.not_own =
+                        statement_.kernel + " has no parameter sy_own that leads to the rank's own part";
                 made.rows = block.empty() ? 0 : block.front();
                 made.line = kernel_.line;
                 if (!has(statement_.placed, access.param)) {
                     made.fixed = statement_.kernel + " does not state that it " +
                                  (writes ? "stores " : "loads ") + access.param +
                                  " where its slot says: add it to `placed` if it does";
-                } else if (!writes && block.empty() && !takes_own) {
-                    made.fixed =
-                        statement_.kernel + " loads " + access.param +
-                        " through pointers and has no parameter sy_own that leads to the rank's own part";
                 }
             }
         }
@@ -372,6 +371,15 @@ Status check_names(const Statement& statement, const Arguments& arguments) {
     for (const auto& [name, tensor] : arguments.tensors) {
         if (!has(statement.parameters, name))
             return Error{"kernel " + statement.kernel + " has no parameter " + escaped(name)};
+    }
+    for (const std::vector<Access>* accesses : {&statement.reads, &statement.writes}) {
+        for (const Access& access : *accesses) {
+            const auto given = arguments.scalars.find(access.param);
+            if (given != arguments.scalars.end() && !std::holds_alternative<NoneValue>(given->second))
+                return Error{statement.kernel + " is stated to " +
+                             (accesses == &statement.reads ? "read " : "write ") + access.param +
+                             ", which is a number here"};
+        }
     }
     return Done{};
 }

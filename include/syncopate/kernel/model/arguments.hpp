@@ -36,8 +36,8 @@ struct TensorArgument {
 struct Arguments {
     std::map<std::string, Scalar> scalars;  ///< by parameter name; defaults in the signature fill the rest
     std::map<std::string, TensorArgument> tensors;  ///< by parameter name
-    std::optional<std::array<std::int64_t, 3>>
-        grid;                    ///< programs per axis; derived for one-tile-per-program kernels when absent
+    /// Programs per axis; derived for one-tile-per-program kernels when absent.
+    std::optional<std::array<std::int64_t, 3>> grid;
     std::int32_t num_sms = 132;  ///< what a grid that asks for the number of SMs gets
 };
 

@@ -113,6 +113,8 @@ struct ParamAccess {
     std::int32_t line = 0;
     /// Why emit cannot send this elsewhere, or fetch it from there; empty: it can.
     std::string fixed{};
+    /// Why it cannot load the rank's own part where the user has it, by sy_own; empty: see `given`.
+    std::string not_own{};
 };
 
 /// What only the kernel's own language knows of it: kernel/<language>/ makes it, emit/<language>/ looks into
