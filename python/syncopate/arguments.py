@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import torch
@@ -36,13 +36,16 @@ def is_descriptor(value: Any) -> bool:
 
 
 def describe(value: Any) -> tuple[list[int], list[int], str, list[int]]:
-    """(shape, strides, dtype, block) of a tensor or descriptor argument, as the front end takes it."""
+    """(shape, strides, dtype, block) of a tensor or descriptor argument, as the front end takes it: one without axes as its
+    one element."""
     base = value.base if is_descriptor(value) else value
     block = [int(n) for n in value.block_shape] if is_descriptor(value) else []
     if base.dtype not in DTYPE_NAMES:
         raise TypeError(f"tensors of dtype {base.dtype} are not supported")
     shape = value.shape if is_descriptor(value) else base.shape
     strides = value.strides if is_descriptor(value) else base.stride()
+    if not shape:
+        shape, strides = [1], [1]
     return [int(n) for n in shape], [int(n) for n in strides], DTYPE_NAMES[base.dtype], block
 
 
@@ -119,6 +122,16 @@ def chosen_by(kernel: Any) -> dict[str, str]:
 
 def base_of(value: Any) -> torch.Tensor:
     return value.base if is_descriptor(value) else value
+
+
+def launch_key(value: Any) -> Hashable:
+    """What a packed launch depends on: a tensor's address; a number with its type and sign, as 1, 1.0 and True are equal, and so
+    are 0.0 and -0.0, but nan is not equal to itself."""
+    if is_tensor(value):
+        return base_of(value).data_ptr()
+    if type(value) is float:
+        return value.hex()
+    return value if type(value) is int else (type(value), value)
 
 
 def is_tensor(value: Any) -> bool:

@@ -17,12 +17,12 @@ from dataclasses import replace
 from typing import Any
 
 from . import _syncopate
-from .arguments import base_of, is_tensor
+from .arguments import base_of, is_tensor, launch_key
 from .chain_single import SingleLaunch, why_not
 from .chain_way import WAYS, StreamOrder, awaits_kernel, faster, measure
 from .fused import FusedKernel
 from .group import Group, alone
-from .prepared import Prepared
+from .prepared import MOST_PACKED, Prepared
 from .stages import Call, Launch, Stage
 from .stated import StatedKernel
 from .strategy import Strategy
@@ -96,7 +96,7 @@ class ChainKernel(FusedKernel):
         """One call of the chain, a Call for each kernel."""
         prepared, items = self._find(calls)
         self.set_places(prepared, items)
-        key = tuple(base_of(v).data_ptr() if is_tensor(v) else v for given in items for v in given.values())
+        key = tuple(launch_key(value) for given in items for value in given.values())
         way = self._chosen.get(id(prepared))
         if way is None:
             self._require_early_inputs(calls)
@@ -194,7 +194,7 @@ class ChainKernel(FusedKernel):
         )
         if any(isinstance(stage.kernel, StatedKernel) for stage in self.stages):
             reason = reason or "only plain Triton kernels can be"
-        multiprocessors = self.group.multiprocessors(132)
+        multiprocessors = self.group.multiprocessors()
         if not reason and prepared.stages[0].grid[0] > 4 * multiprocessors:
             reason = "its programs cannot all run at once"
         if not reason:
@@ -218,13 +218,16 @@ class ChainKernel(FusedKernel):
         places = (base_of(v).data_ptr() for given in items for v in given.values() if is_tensor(v))
         key = id(prepared), *places  # of one program all shapes and strides are the same
         if key not in self._checked:
-            self._check_arrays(items)
+            if len(self._checked) >= MOST_PACKED:
+                self._checked.clear()
+            self._check_arrays(items, [set(names) for names in prepared.artifact.written])
             self._checked.add(key)
 
-    def _check_arrays(self, items: Sequence[Mapping[str, Any]]) -> None:
-        """A name is one array, and no two stages share memory in any other way."""
+    def _check_arrays(self, items: Sequence[Mapping[str, Any]], written: Sequence[set[str]]) -> None:
+        """A name is one array, and no two stages share memory in any other way, unless both only read it. `written`: by
+        stage, the parameters to which it writes."""
         places: dict[str, tuple[int, str]] = {}
-        used: list[tuple[int, int, int, str | None, str]] = []
+        used: list[tuple[int, int, int, str | None, bool, str]] = []
         for index, (stage, given) in enumerate(zip(self.stages, items, strict=True)):
             for parameter, value in given.items():
                 if not is_tensor(value):
@@ -236,12 +239,14 @@ class ChainKernel(FusedKernel):
                 end = begin + base.element_size() * (1 + sum(spans))
                 if name is not None and places.setdefault(name, (begin, where))[0] != begin:
                     raise ValueError(f"{where} and {places[name][1]} are bound to {name}, and are two arrays")
-                used.append((begin, end, index, name, where))
+                used.append((begin, end, index, name, parameter in written[index], where))
         used.sort(key=lambda one: one[0])
-        for at, (_, end, stage, name, where) in enumerate(used):
-            for other_begin, _, other_stage, other_name, other_where in used[at + 1 :]:
+        for at, (_, end, stage, name, writes, where) in enumerate(used):
+            for other_begin, _, other_stage, other_name, other_writes, other_where in used[at + 1 :]:
                 if other_begin >= end:
                     break
+                if not writes and not other_writes:
+                    continue
                 if stage != other_stage and (name is None or name != other_name):
                     raise ValueError(
                         f"{where} and {other_where} share memory: bind both to one name, so that tiles wait for it"
@@ -254,6 +259,10 @@ class ChainKernel(FusedKernel):
                 if parameter not in one.tensors:
                     raise ValueError(f"bind: {parameter} is not a tensor parameter of stage {index}")
                 shape, _, dtype, _ = one.tensors[parameter]
+                if 0 in shape:
+                    raise ValueError(
+                        f"{parameter} of stage {index}: its shape is {shape}, so that it has no elements"
+                    )
                 if not base_of(one.items[parameter]).is_contiguous():
                     raise ValueError(
                         f"{parameter}: it is bound, so its elements must follow each other without gaps"

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import jit
+from .prepared import MOST_PACKED
 
 PREFIX = "s{}_"
 
@@ -103,6 +104,8 @@ class SingleLaunch:
     def launch(self, key: Any, given: Sequence[Mapping[str, Any]]) -> None:
         packed = self._packed.get(key)
         if packed is None:
+            if len(self._packed) >= MOST_PACKED:
+                self._packed.clear()
             packed = self._packed[key] = self._compiled.pack(self._arguments(given))
         kernel, arguments = packed
         op, stream = self._prepared.op, jit.current_stream()

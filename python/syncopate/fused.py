@@ -28,6 +28,7 @@ from .arguments import (
     bind_launch,
     function_of,
     is_tensor,
+    launch_key,
     name_in_file,
 )
 from .group import FailedTogether, Group, of_process_group
@@ -170,7 +171,7 @@ class FusedKernel:
         """One call of the program, a Call for each stage."""
         prepared, items = self._find(calls)
         self.set_places(prepared, items)
-        key = tuple(base_of(v).data_ptr() if is_tensor(v) else v for given in items for v in given.values())
+        key = tuple(launch_key(value) for given in items for value in given.values())
         prepared.launch(key, lambda: items)
 
     def prepare(self, grid: Any, *args: Any, **kwargs: Any) -> Prepared:
@@ -253,7 +254,7 @@ class FusedKernel:
         texts = self._texts_on(device)
 
         def fused() -> tuple[_syncopate.Artifact, list[Any]]:
-            artifact = self._fuse(taken, texts, device, group.multiprocessors(132))
+            artifact = self._fuse(taken, texts, device, group.multiprocessors())
             self._require_whole_sums(artifact, taken)
             return artifact, [text.load(stage) for text, stage in zip(texts, artifact.stages, strict=True)]
 
@@ -333,6 +334,6 @@ class FusedKernel:
                 shape, given = whole[stage.bindings[parameter]], list(base_of(one.items[parameter]).shape)
                 if given != shape:
                     raise ValueError(
-                        f"{parameter}: the kernel adds to it, so give it whole, {shape}, with what the sums start "
-                        f"from; got {given}"
+                        f"{parameter}: the kernel adds to it, or may leave elements as they are, so give it whole, {shape}, "
+                        f"with what it starts from; got {given}"
                     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .arguments import base_of, describe, elements_of, is_tensor, scalar
+from .arguments import base_of, describe, elements_of, is_tensor, launch_key, scalar
 from .items import flat
 from .stated import StatedKernel, grid_of, on_gpu, without_filled
 
@@ -46,7 +46,7 @@ class Launch:
         return (
             self.grid,
             tuple((name, tuple(elements)) for name, elements in self.values.items()),
-            tuple(self.scalars.items()),
+            tuple((name, launch_key(value)) for name, value in self.scalars.items()),
             tuple(
                 (name, *map(tuple, (s, t)), d, tuple(b), base_of(self.items[name]).device)
                 for name, (s, t, d, b) in self.tensors.items()
@@ -97,5 +97,5 @@ def require_values(name: str, one: Launch) -> None:
             else f"has {len(given)} elements"
         )
         raise ValueError(
-            f"{name}: the launch's tensor {what}: its values are given as {len(known)} elements; change `stages[…].values` of the FusedKernel"
+            f"{name}: the launch's tensor {what}: sy.fuse(values=) says {len(known)} elements; give it these, or set `stages[…].values` of what it returned"
         )

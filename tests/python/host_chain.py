@@ -127,10 +127,10 @@ def three_stages():
 
 
 def one_program():
-    """A stage of one program between two others."""
+    """A stage of one program between two others, which makes a tensor without axes."""
     bind = [{"h_ptr": "H"}, {"h_ptr": "H", "s_ptr": "S"}, {"h_ptr": "H", "s_ptr": "S"}]
     fused = sy.fuse([gate, total, scaled], bind=bind, deadline=5)
-    g, h, s, y = numbers((2, 64), 1, torch.float32), fresh(2, 32), fresh(1), fresh(64)
+    g, h, s, y = numbers((2, 64), 1, torch.float32), fresh(2, 32), fresh(), fresh(64)
     fused.run(
         [
             fused.call(0, (2, 2), g, h, 32, BLOCK=16),
@@ -141,6 +141,18 @@ def one_program():
     wanted = (g[:, :32].relu() * g[:, 32:]).flatten()
     if not torch.equal(y, wanted * wanted.sum()) or s.item() != wanted.sum().item():
         raise RuntimeError("one program: the result differs")
+    fused.close()
+
+
+def one_weight():
+    """Both stages read the same array, a transposed view that has no name in common."""
+    example = CALLS["matmul_pointers"]
+    fused = sy.fuse([example.kernel] * 2, bind=[{"c_ptr": "H"}, {"a_ptr": "H"}], deadline=5)
+    x, w = (numbers((32, 32), i, torch.float32) for i in (1, 2))
+    w, h, y = w.t(), fresh(32, 32), fresh(32, 32)
+    run_two(fused, example, (x, w, h), (h, w, y))
+    if not torch.equal(y, x @ w @ w):
+        raise RuntimeError("one weight of two stages: the result differs")
     fused.close()
 
 
@@ -195,5 +207,6 @@ if __name__ == "__main__":
     in_rows("matmul_persistent_device_tma")
     three_stages()
     one_program()
+    one_weight()
     refusals()
     print("chains: ok")

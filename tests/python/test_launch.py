@@ -129,3 +129,18 @@ def test_arguments_are_packed_anew_for_rows_that_lie_otherwise_at_one_address(mo
         op(x, w)
     op.close()
     assert narrow.data_ptr() == wide.data_ptr() and keys[0] != keys[1] == keys[2]
+
+
+def test_a_packed_launch_is_of_numbers_of_one_type_and_sign():
+    key = arguments.launch_key
+    distinct = [key(value) for value in (0, 0.0, -0.0, False, 1, 1.0, True)]
+    assert len(set(distinct)) == len(distinct)
+    assert key(float("nan")) == key(float("nan"))
+
+
+def test_a_grid_is_one_to_three_counts():
+    stated = pytest.importorskip("syncopate.stated")
+    assert stated.grid_of((8, 2), {}) == (8, 2, 1)
+    for grid in (3, (), (1, 1, 1, 1)):
+        with pytest.raises(TypeError, match="expected one to three counts of programs"):
+            stated.grid_of(grid, {})
