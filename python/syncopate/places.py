@@ -95,6 +95,23 @@ def _check_place(where, value, shape, dtype, device, ordinal, expected, what) ->
 DEVICE_TYPES = {"cuda": "cuda", "host": "cpu"}  # torch's names of the devices
 
 
+def require_tensors(**given: object) -> None:
+    """Raises TypeError, naming the operand, for what is no tensor."""
+    for name, value in given.items():
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(value).__name__}")
+
+
+def check_rows(name: str, tensor: torch.Tensor) -> None:
+    """Raises ValueError, naming the operand, unless TMA can read this matrix where it is."""
+    apart = tensor.stride(0) * tensor.element_size() if tensor.shape[0] > 1 else 0
+    if tensor.numel() and (tensor.data_ptr() % 16 or apart % 16):
+        raise ValueError(
+            f"{name}: its rows must begin at multiples of 16 bytes, as TMA reads them; they are {apart} bytes apart, the "
+            f"first one is {tensor.data_ptr() % 16} beyond: make it contiguous"
+        )
+
+
 def check_operand(
     name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: str
 ) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from .. import cache
 from ..group import Group
+from ..places import require_tensors
 from .attention import Attention
 from .attention_rules import documents_of
 from .operator import members_of
@@ -36,12 +37,13 @@ def attention(
     bounded: bool | int = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """o and lse of attention over a sequence of `length` rows (default: as many on each rank as here, also where these are no
-    whole tiles), of which q [B, H, rows,
-    D], k and v [B, HKV, rows, D] are this rank's, as `sharding` says (Attention.rows). Arguments: as of Attention.
+    whole tiles), of which q [B, H, rows, D], k and v [B, HKV, rows, D] are this rank's, as `sharding` says (Attention.rows).
+    Arguments: as of Attention.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape, or with other documents,
     sets it up: new tables and a heap, but the same compiled kernel. The last MOST of them are kept.
     """
+    require_tensors(q=q, k=k, v=v)
     members = members_of(group, "cuda" if q.is_cuda else "host")
     if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape:
         raise ValueError(

@@ -106,7 +106,7 @@ class AttentionKernel:
         have come."""
         by_engine = (self._strategy.backend or "").endswith("_dedicated")
         engine = (self._strategy.engine_blocks or ENGINE_BLOCKS) if by_engine else 0
-        return max(self.group.multiprocessors(132) - engine, 1)
+        return max(self.group.multiprocessors() - engine, 1)
 
     @property
     def options(self) -> dict[str, int]:

@@ -17,6 +17,7 @@ from .. import plans
 from ..cache import run
 from ..gemm import Product
 from ..group import Group
+from ..places import require_tensors
 from ..strategy import Strategy
 from .gather import AllGatherMatmul
 from .operator import Operator, cached, count, members_of, problem_of, rows_of, summed
@@ -172,6 +173,7 @@ def feed_forward(
     The same number of rows on every rank. Collective over `group` (a torch process group; default: the world). The first
     call with a shape sets it up.
     """
+    require_tensors(x=x, w1=w1, w2=w2)
     members = members_of(group, "cuda" if x.is_cuda else "host")
     fits = x.dim() == w1.dim() == w2.dim() == 2 and x.shape[1] == w1.shape[0] and w1.shape[1] == w2.shape[0]
     if not fits:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -15,7 +14,7 @@ from ..arguments import DTYPE_NAMES, DTYPES
 from ..fused import FusedKernel
 from ..gemm import Product, require_activation
 from ..group import FailedTogether, Group, of_process_group
-from ..places import OutputPlaces, check_operand
+from ..places import OutputPlaces, check_operand, check_rows
 from ..prepared import Prepared, timing
 from ..stages import Call, Stage
 from ..strategy import (
@@ -29,6 +28,7 @@ from ..strategy import (
     require,
     to_json,
 )
+from ..trial import warn_of_default
 from .unfused import PAIRS, Unfused, symmetric
 
 #: Of a call of the operator on `rank`: its x, or its weights.
@@ -78,6 +78,8 @@ class Operator:
     ) -> None:
         require(problem)
         require_activation(activation)
+        if strategy is not None and not isinstance(strategy, Strategy):
+            raise TypeError(f"strategy: expected a sy.Strategy, got {strategy!r}")
         if problem.is_fp8 and not w_transposed:
             raise ValueError("w: products of fp8 take the transpose of a contiguous [N, K]")
         self.problem, self.group, self.dtype = problem, group, problem.dtype
@@ -169,11 +171,7 @@ class Operator:
             return True
         except FailedTogether as error:
             name = _syncopate.tune.name_of(to_json(self.strategy))
-            warnings.warn(
-                f"syncopate: what tuning found for {key_of(self.problem)}, {name}, does not run here: {error}; the default "
-                "strategy is taken",
-                stacklevel=4,
-            )
+            warn_of_default(key_of(self.problem), name, error, stacklevel=4)
         self._on_trial = False
         if getattr(self, "fused", None) is not None and self.fused.prepared:
             self._left.append(self.fused)
@@ -419,6 +417,8 @@ class Operator:
         check_operand(name, tensor, shape, self.dtype_of(name), self.group.device)
         if tensor.stride(-1) != 1 and tensor.numel():
             raise ValueError(f"{name}: the last axis must be contiguous, its stride is {tensor.stride(-1)}")
+        if self._instead is None and name in ("w", "w1", "w2"):
+            check_rows(name, tensor)
 
     def _place(self, x: torch.Tensor, weights: Sequence[torch.Tensor], out: torch.Tensor) -> Prepared:
         """Tells the op where x and y are."""

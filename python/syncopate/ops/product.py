@@ -9,7 +9,7 @@ import torch
 
 from ..cache import run
 from ..group import Group
-from ..places import check_operand
+from ..places import check_operand, require_tensors
 from ..strategy import Strategy
 from . import scales as scaling
 from .operator import Data, Operator, Weights, cached, members_of, problem_of
@@ -168,6 +168,11 @@ def call_cached(
 ) -> torch.Tensor:
     """kind's function of x [M, K] and w [K, N]. `gathered`: the axis along which x is this rank's part. `scales`: of x
     and w, as a user gives them."""
+    require_tensors(x=x, w=w)
+    if gathered not in (None, 0, 1):
+        raise ValueError(f"axis: expected 0 (rows) or 1 (columns), got {gathered}")
+    if bias is not None and bias.dim() not in (1, 2):
+        raise ValueError(f"bias: expected [N], or an element for each of the product, got {list(bias.shape)}")
     members = members_of(group, "cuda" if x.is_cuda else "host")
     extents = list(x.shape)
     if gathered is not None and x.dim() == 2:

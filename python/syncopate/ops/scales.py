@@ -34,6 +34,12 @@ def taken(given: Sequence[torch.Tensor] | None, rows: int, n: int, k: int) -> tu
     Raises ValueError for others."""
     if given is None:
         return "", ()
+    if (
+        not isinstance(given, Sequence)
+        or len(given) != 2
+        or not all(isinstance(s, torch.Tensor) for s in given)
+    ):
+        raise ValueError("scales: expected two tensors, the scales of x and those of w")
     scale_x, scale_w = given
     for name, scale in (("scale of x", scale_x), ("scale of w", scale_w)):
         if scale.dtype != torch.float32:

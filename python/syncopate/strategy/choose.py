@@ -25,6 +25,8 @@ def key_of(problem: Problem) -> str:
     """As C++ reads it (tune/problem.hpp). Raises ValueError for a dtype that it has no name of."""
     p = problem
     for one in (p.dtype, p.out_dtype):
+        if not isinstance(one, torch.dtype):
+            raise TypeError(f"dtype: expected a torch.dtype, such as torch.bfloat16, got {one!r}")
         if one not in DTYPE_NAMES:
             raise ValueError(f"expected dtype bf16, fp16, fp32 or fp8e4m3, got {one}")
     inner = f",F={p.f}" if p.f else ""

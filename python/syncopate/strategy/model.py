@@ -124,6 +124,9 @@ class Strategy:
     parts: tuple[Strategy, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.tilings, (tuple, list)):
+            raise TypeError(f"tilings: expected a tuple of tilings, got {self.tilings!r}")
+        object.__setattr__(self, "tilings", tuple(self.tilings))
         if self.tilings and not self.kernel:
             object.__setattr__(self, "kernel", "plain")
 
