@@ -129,3 +129,4 @@ def repair_bf16() -> None:
         return cast(self, source, target)
 
     builder.cast_impl = cast_impl
+    builder.get_bf16 = lambda self, value: narrow(handle(np.array([value], dtype=np.float32), tl.float32))

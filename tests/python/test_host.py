@@ -70,7 +70,8 @@ import torch, triton, triton.language as tl
 from syncopate import interpreter
 
 @triton.jit
-def kernel(x_ptr, y_ptr, sum_ptr, product_ptr, dot_ptr, less_ptr, fp64_ptr, N: tl.constexpr):
+def kernel(x_ptr, y_ptr, sum_ptr, product_ptr, dot_ptr, less_ptr, fp64_ptr, scaled_ptr, factor,
+           N: tl.constexpr):
     rows = tl.arange(0, N)
     at = rows[:, None] * N + rows[None, :]
     x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
@@ -79,20 +80,22 @@ def kernel(x_ptr, y_ptr, sum_ptr, product_ptr, dot_ptr, less_ptr, fp64_ptr, N: t
     tl.store(dot_ptr + at, tl.dot(x, y).to(tl.bfloat16))
     tl.store(less_ptr + at, (x < y).to(tl.int32))
     tl.store(fp64_ptr + at, x.to(tl.float64))
+    tl.store(scaled_ptr + at, x * 2 * factor + tl.full((), 1.5, tl.bfloat16))
 
 torch.manual_seed(0)
 n = 16
 x, y = torch.randn(n, n).bfloat16(), torch.randn(n, n).bfloat16()
 x[0, 0], x[0, 1], x[0, 2] = float("nan"), float("inf"), 1e-40
-total, product, dot = (torch.empty(n, n, dtype=torch.bfloat16) for _ in range(3))
+total, product, dot, scaled = (torch.empty(n, n, dtype=torch.bfloat16) for _ in range(4))
 less, double = torch.empty(n, n, dtype=torch.int32), torch.empty(n, n, dtype=torch.float64)
 interpreter.launch(kernel, (1,), dict(x_ptr=x, y_ptr=y, sum_ptr=total, product_ptr=product, dot_ptr=dot, less_ptr=less,
-                                      fp64_ptr=double, N=n))
+                                      fp64_ptr=double, scaled_ptr=scaled, factor=0.75, N=n))
 same = dict(rtol=0, atol=0, equal_nan=True)
 torch.testing.assert_close(total, x + y, **same)
 torch.testing.assert_close(product, x * y, **same)
 torch.testing.assert_close(less, (x < y).int(), **same)
 torch.testing.assert_close(double, x.double(), **same)
+torch.testing.assert_close(scaled, x * 2 * 0.75 + 1.5, **same)
 torch.testing.assert_close(dot[1:], (x.float() @ y.float()).bfloat16()[1:], rtol=2**-7, atol=1e-6)
 """
 
