@@ -156,7 +156,7 @@ class Case:
 class StandInGroup(sy.Group):
     """A group whose GPUs nobody has."""
 
-    def multiprocessors(self, on_host: int) -> int:
+    def multiprocessors(self, on_host: int = 0) -> int:
         return MULTIPROCESSORS
 
 

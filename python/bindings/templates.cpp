@@ -17,6 +17,7 @@
 #include "syncopate/plan/lower/lower.hpp"
 #include "syncopate/plan/model/builder.hpp"
 #include "syncopate/plan/model/join.hpp"
+#include "syncopate/plan/templates/push_exchange.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 

@@ -7,35 +7,32 @@ by the estimate.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import itertools
 import json
 import math
 import os
-import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from . import _syncopate
-from .arguments import LAUNCH_OPTIONS, base_of, bind_launch, chosen_by, describe, function_of, is_tensor
+from .arguments import LAUNCH_OPTIONS, base_of, bind_launch, chosen_by, describe, is_tensor
+from .autotune import configurations_of, configured, words_of
 from .fused import FusedKernel
 from .group import FailedTogether, Group, of_process_group
 from .items import flat
 from .jit import refuse_launches_of_an_import
 from .prepared import Prepared
+from .program_measurer import ProgramMeasurer
 from .scope import scope
 from .stages import Call, Stage, launch_of
 from .strategy import Strategy, from_json, to_json
+from .trial import warn_of_default
 
 MOST_COMBINED = 16  # configurations of several kernels; beyond, one kernel's is varied at a time
-TOLERANCE = 1e-2  # of a result, relative to that of the default, in the 2-norm
-DEADLINE = 20.0  # seconds that a wait of a strategy under trial may last
-SLEEP_CYCLES = 2_000_000  # about a millisecond, in which the host enqueues two calls
 
 
 @dataclass(frozen=True)
@@ -44,105 +41,6 @@ class Choice:
 
     strategy: Strategy
     configuration: tuple[int, ...]
-
-
-def autotuner_of(kernel: Any) -> Any | None:
-    """The layer of @triton.autotune around a kernel."""
-    while hasattr(kernel, "fn"):
-        if getattr(kernel, "configs", None):
-            return kernel
-        kernel = kernel.fn
-    return None
-
-
-def heuristics_of(kernel: Any) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
-    found: dict[str, Any] = {}
-    while hasattr(kernel, "fn"):
-        values = getattr(kernel, "values", None)
-        found |= values if isinstance(values, Mapping) else {}
-        kernel = kernel.fn
-    return found
-
-
-def configurations_of(kernel: Any, arguments: Mapping[str, Any]) -> list[int]:
-    """Indices of the configurations that a launch leaves open: those that agree with what it gives, and that the kernel's
-    prune_configs_by keeps. [-1]: the kernel has none."""
-    tuner = autotuner_of(kernel)
-    if tuner is None:
-        return [-1]
-    name = function_of(kernel).__name__
-    kept = kept_by_pruning(tuner, arguments, name)
-    found = [
-        index
-        for index, config in enumerate(tuner.configs)
-        if config in kept
-        and all(arguments.get(name, value) == value for name, value in config.kwargs.items())
-    ]
-    if not found:
-        raise ValueError(f"{name}: no configuration of @triton.autotune agrees with the launch")
-    return found
-
-
-def kept_by_pruning(tuner: Any, arguments: Mapping[str, Any], name: str) -> list[Any]:
-    """What prune_configs_by of @triton.autotune leaves, as Triton has it: early_config_prune, then the top_k of perf_model,
-    a count or a share of all. Both may read an argument by position or by name: they are given all in both ways."""
-    kept, given = list(tuner.configs), dict(arguments)
-    prune = getattr(tuner, "early_config_prune", None)
-    if prune is not None:
-        kept = list(prune(kept, given, **given))
-        if not kept:
-            raise ValueError(f"{name}: early_config_prune leaves no configuration")
-    model = getattr(tuner, "perf_model", None)
-    if model is None:
-        return kept
-    most = tuner.configs_top_k
-    if isinstance(most, float) and most <= 1:
-        most = int(len(tuner.configs) * most)
-    if not isinstance(most, int) or isinstance(most, bool):
-        raise ValueError(f"{name}: top_k: expected a whole number, or a share up to 1.0, got {most!r}")
-    if len(kept) <= most:
-        return kept
-    return sorted(kept, key=lambda config: model(**{**given, **config.all_kwargs()}))[: max(1, most)]
-
-
-def words_of(kernel: Any, index: int) -> dict[str, Any] | None:
-    """A configuration as the store keeps it."""
-    if index < 0:
-        return None
-    config = autotuner_of(kernel).configs[index]
-    return {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
-
-
-def configured(kernel: Any, call: Call, index: int) -> Call:
-    """The call with what a configuration and @triton.heuristics choose."""
-    arguments, options = dict(call.arguments), dict(call.options)
-    if index >= 0:
-        config = autotuner_of(kernel).configs[index]
-        arguments |= {
-            name: value for name, value in config.kwargs.items() if arguments.get(name, None) is None
-        }
-        chosen = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
-        usual = {"num_ctas": 1}
-        options = {n: v for n, v in chosen.items() if v is not None and v != usual.get(n)} | options
-        if config.pre_hook is not None:
-            # It may set the blocks of descriptors: of copies, since other configurations set others.
-            arguments = {n: v if isinstance(v, torch.Tensor) else _copied(v) for n, v in arguments.items()}
-            config.pre_hook(arguments)
-    for name, heuristic in heuristics_of(kernel).items():
-        if name not in arguments:
-            arguments[name] = heuristic(arguments)
-    signature = list(bind_order(kernel))
-    return Call(call.grid, {n: arguments[n] for n in signature if n in arguments}, options)
-
-
-def _copied(value: Any) -> Any:
-    return copy.copy(value) if is_tensor(value) else value
-
-
-def bind_order(kernel: Any) -> list[str]:
-    import inspect
-
-    return list(inspect.signature(function_of(kernel)).parameters)
 
 
 class AutoKernel(FusedKernel):
@@ -238,11 +136,7 @@ class AutoKernel(FusedKernel):
             program.group.together("prepared", lambda: kernel._find(calls))
         except FailedTogether as error:
             name = _syncopate.tune.name_of(to_json(choice.strategy))
-            warnings.warn(
-                f"syncopate: what tuning found for {program.key['family']}, {name}, does not run here: {error}; the default "
-                "strategy is taken",
-                stacklevel=4,
-            )
+            warn_of_default(program.key["family"], name, error, stacklevel=4)
             return Choice(Strategy(), program.configurations[0])
         self._kernels[choice.strategy] = kernel
         return choice
@@ -311,7 +205,7 @@ class _Program:
             made,
             self.kernel.plan,
             self.device,
-            self.group.multiprocessors(132),
+            self.group.multiprocessors(),
             values=values,
             device_name=torch.cuda.get_device_name() if self.cuda else "",
         )
@@ -410,7 +304,7 @@ class _Program:
             raise ValueError(self.ranked[0]["pruned"])
         order = [default, *(one for one in likely if one is not default)]
         entries = [(one["name"], self.text_of(one), one["us"], one is default) for one in order]
-        measurer = _Measurer(self, [self.choice_of(text) for _, text, _, _ in entries])
+        measurer = ProgramMeasurer(self, [self.choice_of(text) for _, text, _, _ in entries])
         try:
             return _syncopate.tune.search_program(
                 contenders=entries,
@@ -422,109 +316,3 @@ class _Program:
             )
         finally:
             measurer.restore()
-
-
-class _Measurer:
-    """What a search measures with (tune/search.hpp): calls of one program by other strategies."""
-
-    def __init__(self, program: _Program, choices: Sequence[Choice]) -> None:
-        self.program, self.choices = program, choices
-        self.begin = time.monotonic()
-        self.tensors = self._tensors()
-        self.before = [tensor.clone() for tensor in self.tensors]
-        self.right: list[torch.Tensor] | None = None  # what the first one made
-        self.made: dict[int, tuple[FusedKernel, list[Call]]] = {}
-        self.failed: set[int] = set()
-
-    def _tensors(self) -> list[torch.Tensor]:
-        found = {}
-        for call in self.program.calls:
-            for value in flat(call.arguments).values():
-                if is_tensor(value):
-                    found[base_of(value).data_ptr()] = base_of(value)
-        return list(found.values())
-
-    def restore(self) -> None:
-        for tensor, before in zip(self.tensors, self.before, strict=True):
-            tensor.copy_(before)
-        self.synchronize()
-
-    def synchronize(self) -> None:
-        if self.program.cuda:
-            torch.cuda.synchronize()
-
-    def seconds(self) -> float:
-        return time.monotonic() - self.begin
-
-    def progress(self, share: float, what: str) -> None:
-        """Nothing is shown: a user's program has its own output."""
-
-    def prepare(self, i: int) -> str:
-        choice = self.choices[i]
-        self.failed.discard(i)
-        owner = self.program.kernel
-        kernel = FusedKernel(
-            owner.stages, owner.plan, owner.group, choice.strategy, **(owner._timing | {"deadline": DEADLINE})
-        )
-        calls = owner.configured(self.program.calls, choice.configuration)
-        try:
-            self.restore()
-            kernel.run(calls)
-            self.synchronize()
-            kernel.check()
-            made = [tensor.clone() for tensor in self.tensors]
-            if self.right is None:
-                self.right = made
-            for tensor, right in zip(made, self.right, strict=True):
-                if not _alike(tensor, right):
-                    return "its result is not that of the default"
-        except Exception as problem:  # noqa: BLE001 - Triton has errors of its own
-            return (str(problem).splitlines() or [type(problem).__name__])[0]
-        self.made[i] = (kernel, calls)
-        return ""
-
-    def release(self, i: int) -> None:
-        self.synchronize()
-        if i in self.made:
-            self.made.pop(i)[0].close()
-
-    def measure(self, which: Sequence[int]) -> list[float]:
-        return [self._time(i) for i in which]
-
-    def _time(self, i: int) -> float:
-        kernel, calls = self.made[i]
-        self.synchronize()
-        self.program.group.barrier("tune")
-        if i in self.failed:
-            return math.inf
-        try:
-            us = self._on_gpu(kernel, calls) if self.program.cuda else self._on_host(kernel, calls)
-            kernel.check()
-        except RuntimeError:
-            self.failed.add(i)
-            return math.inf
-        return us
-
-    @staticmethod
-    def _on_gpu(kernel: FusedKernel, calls: Sequence[Call]) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(SLEEP_CYCLES)
-        kernel.run(calls)  # what is timed finds its instructions there, whatever ran before
-        start.record()
-        kernel.run(calls)
-        end.record()
-        torch.cuda.synchronize()
-        return start.elapsed_time(end) * 1e3
-
-    @staticmethod
-    def _on_host(kernel: FusedKernel, calls: Sequence[Call]) -> float:
-        begin = time.perf_counter()
-        kernel.run(calls)
-        return (time.perf_counter() - begin) * 1e6
-
-
-def _alike(made: torch.Tensor, right: torch.Tensor) -> bool:
-    if not made.dtype.is_floating_point:
-        return bool(torch.equal(made, right))
-    a, b = made.float().nan_to_num(), right.float().nan_to_num()
-    return bool((a - b).norm() <= TOLERANCE * b.norm().clamp_min(1e-30))

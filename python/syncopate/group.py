@@ -59,8 +59,8 @@ class Group:
             raise FailedTogether(f"rank {failed[1]}: {failed[2]}") from failure
         return made
 
-    def multiprocessors(self, on_host: int) -> int:
-        """Of this rank's GPU; without one, `on_host`."""
+    def multiprocessors(self, on_host: int = 132) -> int:
+        """Of this rank's GPU; without one, `on_host`: by default as many as an H100 or H200 has."""
         if self.device != "cuda":
             return on_host
         import torch

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .trial import reason_of
+
 HEADS, ROWS = 16, 8192  # of the measured calls: several rounds of tiles, in some milliseconds
 
 
@@ -69,9 +71,7 @@ def measured(
             try:
                 times[run] = microseconds(make(run))
             except Exception as error:  # noqa: BLE001 - Triton has errors of its own
-                print(
-                    f"\n{run.name}: {(str(error).splitlines() or [type(error).__name__])[0]}", file=sys.stderr
-                )
+                print(f"\n{run.name}: {reason_of(error)}", file=sys.stderr)
         progress.step(run.name)
     return times
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from .kernels.gluon_launch import GluonTiling
 from .kernels.gluon_tiles import ranked
+from .trial import reason_of
 
 #: M, N, K: few rows and many, weights that a cache holds and others, whole rounds of tiles and not, one round and several.
 SHAPES = (
@@ -149,8 +150,6 @@ def measured(
                 us = microseconds(lambda calls=calls: [call() for call in calls]) / len(calls)
                 products.append(run.timed(us))
             except Exception as error:  # noqa: BLE001 - Triton has errors of its own
-                print(
-                    f"\n{run.name}: {(str(error).splitlines() or [type(error).__name__])[0]}", file=sys.stderr
-                )
+                print(f"\n{run.name}: {reason_of(error)}", file=sys.stderr)
         progress.step(run.name)
     return products

@@ -56,6 +56,7 @@ __all__ = [
     "lower",
     "push_exchange",
     "push_reduce",
+    "push_reduce_to_all",
     "reduce_scatter",
     "ring",
     "shard_rows",

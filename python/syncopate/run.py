@@ -60,7 +60,7 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
         require(problem)
     except ValueError as error:
         raise UsageError(f"{text}: {error}") from None
-    require_memory(options, ranks, spec.bytes_of_a_rank(ranks))
+    require_memory(options, ranks, spec.bytes_of_a_rank())
 
     def work(place: Place) -> Result:
         import torch

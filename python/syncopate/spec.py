@@ -95,7 +95,7 @@ class Spec:
             known = ", ".join(filter(None, words))
             raise UsageError(f"{self.text}: unknown {name} '{self.flags[name]}'; known: {known}")
 
-    def bytes_of_a_rank(self, ranks: int) -> int:
+    def bytes_of_a_rank(self) -> int:
         """About: the plan's tensors and their staging, the operands, the outputs of both kernels, and what is checked, some
         of it as fp32, too."""
         m, n, k, f = (self.extents.get(name, 0) for name in ("m", "n", "k", "f"))

@@ -363,6 +363,76 @@ def sends_of(schedule: _syncopate.Schedule, rank: int) -> list[Send]:
     return sends
 
 
+def tile_runs(table: Sequence[int], times: Sequence[int], read_at: Mapping[int, int]) -> list[TileRun]:
+    """The tiles that ran, by slot; their ends are not known yet."""
+
+    def signals(waits: int) -> list[int]:
+        places = range(table[waits], table[waits + 1], layout.PAIR_WORDS)
+        return [(table[at] - layout.FIRST_SIGNAL) // layout.SIGNAL_STRIDE for at in places]
+
+    tiles = []
+    for slot in range(table[layout.NUM_SLOTS]):
+        at = slot_record(slot)
+        if times[at + layout.TRACE_START] == 0:
+            continue  # a grid that is smaller than the table never takes this slot
+        phases, ranges = [], []
+        for phase in phases_of(table, at):
+            ranges.append((table[phase + layout.PHASE_BEGIN], table[phase + layout.PHASE_BEGIN + 1]))
+            over = times[phase + layout.TRACE_WAIT], times[phase + layout.TRACE_START]
+            phases.append((*over, signals(phase + layout.PHASE_WAITS)))
+        place = times[at + layout.TRACE_PLACE]
+        tiles.append(
+            TileRun(
+                slot,
+                tile=table[at + layout.SLOT_TILE],
+                program=place & 0xFFFFFFFF,
+                multiprocessor=place >> 32,
+                wait_begin=times[at + layout.TRACE_WAIT],
+                start=times[at + layout.TRACE_START],
+                end=0,
+                waits=signals(at + layout.SLOT_WAITS),
+                phases=phases,
+                read_at=read_at.get(slot),
+                ranges=ranges,
+            )
+        )
+    return tiles
+
+
+def set_ends(tiles: Sequence[TileRun], program_ends: Sequence[int]) -> None:
+    """A tile ends when its program begins to wait for the next one, the last one with its program."""
+    following: dict[int, int] = {}
+    for tile in sorted(tiles, key=lambda t: t.start, reverse=True):
+        tile.end = max(tile.start, following.get(tile.program, program_ends[tile.program]))
+        following[tile.program] = tile.wait_begin
+
+
+def proven_arrivals(
+    tiles: Sequence[TileRun], chunks: Sequence[Arrival], arrived: Sequence[int]
+) -> list[Arrival]:
+    """The watcher looks now and then: a wait that is over proves that its chunk was there."""
+    proof: dict[int, int] = {}
+    for tile in tiles:
+        for over, waits in [(tile.start, tile.waits), *((over, waits) for _, over, waits in tile.phases)]:
+            for signal in waits:
+                proof[signal] = min(proof.get(signal, over), over)
+    seen = []
+    for chunk, moment in zip(chunks, arrived, strict=True):
+        moment = min(moment or proof.get(chunk.signal, 0), proof.get(chunk.signal, moment))
+        seen.append(replace(chunk, time=moment))
+    return seen
+
+
+def proven_completions(tiles: Sequence[TileRun], made: Sequence[Made]) -> list[Made]:
+    """So does a tile that has ended, of what it made."""
+    ends = {tile.slot: tile.end for tile in tiles}
+    complete = []
+    for chunk in made:
+        last = max((ends[slot] for slot in chunk.slots if slot in ends), default=chunk.time)
+        complete.append(replace(chunk, time=min(chunk.time or last, last)))
+    return complete
+
+
 def assemble(
     rank: int,
     device: str,
@@ -379,64 +449,9 @@ def assemble(
     """The trace of one call from its table, the times that the kernel left, and those that the watcher saw (0: none), of
     `chunks` in `arrived` and of `made` in their `time`. `read_at`: by slot, at which rank its tile reads what it fetches."""
 
-    def signals(first: int, last: int) -> list[int]:
-        return [
-            (table[at] - layout.FIRST_SIGNAL) // layout.SIGNAL_STRIDE
-            for at in range(first, last, layout.PAIR_WORDS)
-        ]
-
-    tiles: list[TileRun] = []
-    for slot in range(table[layout.NUM_SLOTS]):
-        at = slot_record(slot)
-        waited, started = times[at + layout.TRACE_WAIT], times[at + layout.TRACE_START]
-        if started == 0:
-            continue  # a grid that is smaller than the table never takes this slot
-        place = times[at + layout.TRACE_PLACE]
-        phases, ranges = [], []
-        for phase in phases_of(table, at):
-            ranges.append((table[phase + layout.PHASE_BEGIN], table[phase + layout.PHASE_BEGIN + 1]))
-            begin_over = times[phase + layout.TRACE_WAIT], times[phase + layout.TRACE_START]
-            waits = phase + layout.PHASE_WAITS
-            phases.append((*begin_over, signals(table[waits], table[waits + 1])))
-        program, multiprocessor = place & 0xFFFFFFFF, place >> 32
-        waits = at + layout.SLOT_WAITS
-        tiles.append(
-            TileRun(
-                slot,
-                table[at + layout.SLOT_TILE],
-                program,
-                multiprocessor,
-                waited,
-                started,
-                0,
-                signals(table[waits], table[waits + 1]),
-                phases,
-                (read_at or {}).get(slot),
-                ranges,
-            )
-        )
-
-    following: dict[int, int] = {}
-    for tile in sorted(tiles, key=lambda t: t.start, reverse=True):
-        tile.end = max(tile.start, following.get(tile.program, times[len(table) + tile.program]))
-        following[tile.program] = tile.wait_begin
-
-    # The watcher looks now and then: a wait that is over proves that its chunk was there.
-    proof: dict[int, int] = {}
-    for tile in tiles:
-        for over, waits in [(tile.start, tile.waits), *((over, waits) for _, over, waits in tile.phases)]:
-            for signal in waits:
-                proof[signal] = min(proof.get(signal, over), over)
-    seen = []
-    for chunk, moment in zip(chunks, arrived, strict=True):
-        moment = min(moment or proof.get(chunk.signal, 0), proof.get(chunk.signal, moment))
-        seen.append(replace(chunk, time=moment))
-    # So does a tile that has ended, of what it made.
-    ends = {tile.slot: tile.end for tile in tiles}
-    complete = []
-    for chunk in made:
-        last = max((ends[slot] for slot in chunk.slots if slot in ends), default=chunk.time)
-        complete.append(replace(chunk, time=min(chunk.time or last, last)))
+    tiles = tile_runs(table, times, read_at or {})
+    set_ends(tiles, times[len(table) :])
+    seen, complete = proven_arrivals(tiles, chunks, arrived), proven_completions(tiles, made)
     begin = min([begin, *(t.wait_begin for t in tiles)])
     end = max([end, *(t.end for t in tiles), *(c.time for c in seen)])
     moments = {chunk.signal: chunk.time for chunk in (*seen, *complete)}

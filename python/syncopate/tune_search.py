@@ -22,10 +22,9 @@ from .bench.rows import variations, varied
 from .bench.shapes import Shape
 from .scope import scope
 from .strategy import SMALL, Strategy, complete, from_json, key_of, ranked, to_json, untuned
+from .trial import DEADLINE, SLEEP_CYCLES, reason_of
 
 UNFUSED = "unfused"
-DEADLINE = 20.0  # seconds that a wait of a strategy under trial may last
-SLEEP_CYCLES = 2_000_000  # about a millisecond, in which the host enqueues two calls
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ class Measurer:
                 return f"it is wrong: relative error {error:.3g}"
             self.calls[i] = case.graphs(call) if on_gpu() else call
         except Exception as problem:  # noqa: BLE001 - Triton has errors of its own
-            return (str(problem).splitlines() or [type(problem).__name__])[0]
+            return reason_of(problem)
         return ""
 
     def release(self, i: int) -> None:

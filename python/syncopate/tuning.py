@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         raise UsageError(f"{options.spec}: {spec.kind.name} is not tuned; --explain ranks its kinds")
     ranks = rank_count(options)
     extents = {name: value for name, value in spec.extents.items()}
-    require_memory(options, ranks, 2 * spec.bytes_of_a_rank(ranks))
+    require_memory(options, ranks, 2 * spec.bytes_of_a_rank())
     if options.device == "host":
         import torch  # noqa: F401 - imported once, before the ranks are forked
         import triton  # noqa: F401

@@ -5,7 +5,7 @@
 
 #include "syncopate/fuse/backend.hpp"
 #include "syncopate/plan/templates/all_gather.hpp"
-#include "syncopate/plan/templates/push_reduce.hpp"
+#include "syncopate/plan/templates/push_exchange.hpp"
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
 #include "tune/transfer_plan.hpp"
 #include "tune/transfers.hpp"

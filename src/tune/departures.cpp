@@ -5,6 +5,7 @@
 
 #include "syncopate/fuse/backend.hpp"
 #include "syncopate/fuse/lower.hpp"
+#include "syncopate/plan/templates/push_exchange.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 #include "tune/transfer_plan.hpp"
 #include "tune/transfers.hpp"

@@ -20,12 +20,12 @@ using fuse::kMib;
 using plan::Backend;
 
 /// What was read between, as a share of the cache: so little that all of what was read before is still there,
-/// and so much that none is. From 29 sliced all-gathers of 512 rows of GPT-3 (4 x H100, 2026-11-27).
+/// and so much that none is: shares that fit sliced all-gathers of few rows (docs/performance_log.md).
 constexpr double kAllKept = 0.1;
 constexpr double kAllLost = 0.77;
 constexpr double kFound = 0.4;  // of the cache: what was read before and is surely still there
 /// How sharply a product changes from what multiplying bounds to what reading weights again bounds: the
-/// exponent of their norm. Of 4, 6, 8 and 12, by 350 calls of four H100s and 210 of four H200s.
+/// exponent of their norm. Of 4, 6, 8 and 12 the one that fits recorded calls best.
 constexpr double kBounds = 8;
 constexpr double kUnknown = 1e12;  // µs: of what cannot be simulated
 

@@ -13,7 +13,13 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLater = 0.02;        // of its estimate: each contender that equals the one before it
 constexpr double kIntakeShare = 0.6;   // of the budget, after which nothing new is made ready
 constexpr double kHalvingShare = 0.8;  // after which the final begins
+constexpr double kSlack = 1.6;         // times the best estimate: contenders beyond it are left out
+constexpr std::size_t kMost = 64;      // contenders that are looked at
+constexpr std::size_t kKept = 8;       // that stay ready after the intake
+constexpr std::size_t kFinalists = 3;  // besides the baselines
+constexpr double kNoise = 2.0;         // standard errors by which a winner has to be faster
 constexpr std::int32_t kFewestRounds = 3;
+constexpr std::int32_t kFinalRounds = 15;
 constexpr double kLeastError = 0.002;    // of a ratio: what rounds that happen to agree do not tell
 constexpr double kMadToSigma = 1.4826;   // the median of absolute deviations, of a normal distribution
 constexpr double kMedianError = 1.2533;  // the standard error of a median over that of a mean
@@ -111,7 +117,7 @@ private:
             place[order[k]] = us * (1 + kLater * static_cast<double>(equals));
         }
         std::ranges::stable_sort(order, {}, [&](std::size_t i) { return place[i]; });
-        if (order.size() > options_.most) order.resize(options_.most);
+        if (order.size() > kMost) order.resize(kMost);
         return order;
     }
 
@@ -122,7 +128,7 @@ private:
             const double us = contenders_[i].estimate_us;
             if (us > 0 && result_.trials[i].refused.empty()) best = std::min(best, us);
         }
-        return contenders_[contender].estimate_us <= options_.slack * best;
+        return contenders_[contender].estimate_us <= kSlack * best;
     }
 
     Status intake() {
@@ -136,7 +142,7 @@ private:
                 fresh.push_back(i);
             }
         }
-        keep_best(std::max(options_.kept, options_.finalists));
+        keep_best(kKept);
         double longest = 0;  // that a batch took, seconds
         Result<double> now = elapsed();
         for (std::size_t begin = 0; begin < fresh.size() && now && is_likely(fresh[begin]);
@@ -153,9 +159,9 @@ private:
                 if (const Status done = prepare(fresh[at]); !done) return done.error();
                 if (ready_[fresh[at]]) batch.push_back(fresh[at]);
             }
-            if (const Status done = measure(batch, options_.first_rounds); !done) return done.error();
+            if (const Status done = measure(batch, kFewestRounds); !done) return done.error();
             alive_.insert(alive_.end(), batch.begin(), batch.end());
-            keep_best(std::max(options_.kept, options_.finalists));
+            keep_best(kKept);
             const double before = *now;
             now = elapsed();
             if (now) longest = std::max(longest, *now - before);
@@ -164,8 +170,8 @@ private:
     }
 
     Status halving() {
-        std::int32_t rounds = options_.first_rounds;
-        while (alive_.size() > options_.finalists) {
+        std::int32_t rounds = kFewestRounds;
+        while (alive_.size() > kFinalists) {
             const Result<double> now = elapsed();
             if (!now) return now.error();
             if (*now > kHalvingShare * options_.budget) break;
@@ -173,9 +179,9 @@ private:
             say(kIntakeShare + 0.05, "measuring the best " + std::to_string(alive_.size()));
             const Status done = measure(alive_, rounds);
             if (!done) return done.error();
-            keep_best(std::max(options_.finalists, (alive_.size() + 1) / 2));
+            keep_best(std::max(kFinalists, (alive_.size() + 1) / 2));
         }
-        keep_best(options_.finalists);
+        keep_best(kFinalists);
         return Done{};
     }
 
@@ -183,7 +189,7 @@ private:
         say(kHalvingShare, "measuring the finalists again");
         const Result<double> now = elapsed();
         if (!now) return now.error();
-        const std::int32_t rounds = affordable(options_.final_rounds, alive_.size(), options_.budget - *now);
+        const std::int32_t rounds = affordable(kFinalRounds, alive_.size(), options_.budget - *now);
         const Result<Times> measured = rounds_of(alive_, rounds);
         if (!measured) return measured.error();
         const std::vector<std::size_t>& all = measured_;
@@ -200,7 +206,7 @@ private:
         double lead = 1;
         for (std::size_t at = baselines_.size(); at < all.size(); ++at) {
             const Ratios own = ratios_of((*measured)[at], against);
-            if (own.middle + options_.noise * own.error < 1 && own.middle < lead) {
+            if (own.middle + kNoise * own.error < 1 && own.middle < lead) {
                 lead = own.middle;
                 winner = at;
             }

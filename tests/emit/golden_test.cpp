@@ -13,6 +13,7 @@
 #include "fuse/sample.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/io.hpp"
+#include "syncopate/plan/templates/push_exchange.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace syncopate::emit {

@@ -5,6 +5,7 @@
 #include "fuse/sample.hpp"
 #include "fuse/simulator.hpp"
 #include "syncopate/fuse/fuse.hpp"
+#include "syncopate/plan/templates/push_exchange.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace syncopate::fuse {

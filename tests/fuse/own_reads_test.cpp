@@ -3,7 +3,7 @@
 
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/plan/templates/push_reduce.hpp"
+#include "syncopate/plan/templates/push_exchange.hpp"
 
 namespace syncopate::fuse {
 namespace {

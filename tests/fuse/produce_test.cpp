@@ -7,6 +7,7 @@
 #include "syncopate/fuse/json.hpp"
 #include "syncopate/fuse/launch.hpp"
 #include "syncopate/fuse/pack.hpp"
+#include "syncopate/plan/templates/push_exchange.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "fuse/sample.hpp"
+#include "syncopate/plan/templates/push_exchange.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 

@@ -121,7 +121,7 @@ def test_what_is_compiled_is_the_function_below_all_layers():
 
 def test_configurations_that_contradict_the_launch_are_left_out():
     from autotuned_kernel import product
-    from syncopate.auto import configurations_of
+    from syncopate.autotune import configurations_of
 
     assert configurations_of(product, {"BLOCK_M": 32}) == [1, 2]
     assert configurations_of(lambda: None, {}) == [-1]
@@ -133,7 +133,7 @@ def pruned(**prune_configs_by):
     """The configurations of the autotuned kernel, with prune_configs_by of its own."""
     import triton
     from autotuned_kernel import product
-    from syncopate.auto import autotuner_of, configurations_of
+    from syncopate.autotune import autotuner_of, configurations_of
 
     configs = autotuner_of(product).configs
     kernel = triton.autotune(configs, key=["M"], prune_configs_by=prune_configs_by)(product.fn)

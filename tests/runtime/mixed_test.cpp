@@ -13,6 +13,7 @@
 #include "runtime/fork.hpp"
 #include "runtime/played_kernel.hpp"
 #include "syncopate/fuse/fuse.hpp"
+#include "syncopate/plan/templates/push_exchange.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace syncopate::runtime {

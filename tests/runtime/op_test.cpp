@@ -13,6 +13,7 @@
 #include "runtime/schedules.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/fuse.hpp"
+#include "syncopate/plan/templates/push_exchange.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace syncopate::runtime {
@@ -505,7 +506,9 @@ TEST(FusedOp, ACallThatIsLeftIsGivenUpOnAllRanksAtOnce) {
         run_kernel(**op, [](int) { return true; });
         const Status ended = (*op)->end_call();
         RANK_CHECK(!ended, "no fault");
-        RANK_CHECK(ended.error().message == "op 'rs', call 1: its kernel did not run; so found on rank 1",
+        RANK_CHECK(ended.error().message ==
+                       "op 'rs', call 1: its kernel did not run to its end; the op takes no more calls, make "
+                       "a new one; so found on rank 1",
                    ended.error().message);
         return bool((*op)->destroy());
     });

@@ -20,7 +20,7 @@ struct Stored {
     double us = 0;          ///< as it was measured
     std::string note;       ///< where it comes from, for people: "tuned 2026-11-23 for 4096 rows"
     double usual_us = 0;    ///< of what is taken where nothing is stored, in the same search; 0: not known
-    std::int64_t rows = 0;  ///< so many it was measured with; 0: with the problem's own
+    std::int64_t rows = 0;  ///< of the problem that it was measured with; 0: the same as here
 };
 
 /// Where winners of earlier searches are. A store that cannot be read answers nothing.
@@ -53,8 +53,8 @@ struct Choice {
     double us = 0;      ///< measured, or by the estimate
     bool measured = false;
     std::string note;  ///< why this one, for people
-    std::string
-        warning;  ///< that what tuning found is not taken, and why; "" where it is, or nothing was found
+    /// That what tuning found is not taken, and why; "" where it is, or nothing was found.
+    std::string warning;
 };
 
 /// Never fails: a problem of which nothing is known gets the default strategy, completed.

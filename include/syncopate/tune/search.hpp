@@ -4,8 +4,7 @@
 //     halving   the better half goes on with twice the rounds, until few are left (successive halving,
 //               Jamieson and Talwalkar 2016)
 //     final     these and the baselines anew, in many rounds; only a contender that is faster than both
-//     baselines
-//               beyond the noise of its rounds wins, else the faster baseline does
+//               baselines beyond the noise of its rounds wins, else the faster baseline does
 //
 //     round     default  unfused  c1  c2  c3 │ c3  c2  c1  unfused  default │ default  unfused …
 //
@@ -59,14 +58,7 @@ struct Measuring {
 
 struct SearchOptions {
     double budget = 60;     ///< seconds; a round that has begun is ended
-    double slack = 1.6;     ///< contenders whose estimate is beyond this, times the best one, are left out
-    std::size_t most = 64;  ///< contenders that are looked at
-    std::size_t batch = 4;  ///< made ready at a time
-    std::size_t kept = 8;   ///< that stay ready after the intake
-    std::size_t finalists = 3;  ///< besides the baselines
-    std::int32_t first_rounds = 3;
-    std::int32_t final_rounds = 15;
-    double noise = 2.0;  ///< standard errors by which a winner has to be faster
+    std::size_t batch = 4;  ///< contenders that are made ready at a time
 };
 
 struct SearchResult {

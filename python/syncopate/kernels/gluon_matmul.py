@@ -77,10 +77,10 @@ def gluon_matmul(
     AFTER_KERNEL: gl.constexpr = False,  # launched programmatically: it awaits the kernel before it, after B_EARLY's loads
     HEAD_START: gl.constexpr = False,  # this program may run more tiles than others (sy_head_start)
     STARTS_NEXT: gl.constexpr = False,  # the next kernel awaits the tiles that it reads, so it may start beside this one
-    FETCHED: gl.constexpr = False,
+    FETCHED: gl.constexpr = False,  # tiles of a are loaded where the schedule says, by such a descriptor
     PUSHED: gl.constexpr = False,  # tiles are stored where the schedule says, by a descriptor over the heaps of all ranks
     COPIES: gl.constexpr = 0,  # places where each tile is stored then
-    OWN: gl.constexpr = False,
+    OWN: gl.constexpr = False,  # tiles of this rank's own part are loaded by sy_own
     TELLS: gl.constexpr = False,  # loaders say when all is loaded, unless there are SCALES
     COUNTS_END: gl.constexpr = False,  # the end tells nobody, but in the place of TELLS
     SUMS: gl.constexpr = 0,  # contributions that programs add up when they have made their tiles
@@ -134,7 +134,7 @@ def gluon_matmul(
         WIDTH=WIDTH,
         PAIR=SLAB > 0 or GATED,
         OTHER_WIDTH=COLUMNS - WIDTH if SLAB > 0 else BLOCK_N,
-        SUMS=BLOCK_M * COLUMNS,
+        PARTIAL_SUMS=BLOCK_M * COLUMNS,
         GATED=GATED,
         ACTIVATION=ACTIVATION,
         SCALES=SCALES,
@@ -150,7 +150,7 @@ def gluon_matmul(
         # A plan may bring the scales of a, too, and consumers read them behind the loaders: then the end tells.
         TELLS=TELLS and SCALES == "",
         COUNTS_END=COUNTS_END and not (TELLS and SCALES != ""),
-        ADDS=SUMS,
+        SUMMANDS=SUMS,
         a_ring=gl.allocate_shared_memory(
             a_desc.dtype, [STAGES * PARTS * BOXES + BEHIND] + a_desc.block_shape, a_desc.layout
         ),
@@ -183,7 +183,7 @@ def gluon_matmul(
     if SPLIT_K > 1:
         mbarrier.init(call.parts_ready, count=CONSUMERS)
         mbarrier.init(call.verdict_ready, count=1)
-    if call.ADDS > 0 or call.TELLS:
+    if call.SUMMANDS > 0 or call.TELLS:
         mbarrier.init(call.arrived, count=1)
         mbarrier.init(call.summed, count=CONSUMERS)
     if FUSED:

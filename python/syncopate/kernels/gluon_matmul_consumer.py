@@ -131,7 +131,7 @@ def _keep(call, index, row, number, sums, SECOND: gl.constexpr):
     WIDTH: gl.constexpr = call.OTHER_WIDTH if SECOND else call.WIDTH
     BEHIND: gl.constexpr = call.BLOCK_M * call.WIDTH if SECOND else 0
     places, used = _places(call, index, row, sums, WIDTH)
-    gl.store(places + (number.to(gl.int64) * call.SUMS + BEHIND), sums, mask=used)
+    gl.store(places + (number.to(gl.int64) * call.PARTIAL_SUMS + BEHIND), sums, mask=used)
 
 
 @gluon.jit
@@ -141,17 +141,17 @@ def _add_up(call, index, row, number, split, sums, SECOND: gl.constexpr):
     BEHIND: gl.constexpr = call.BLOCK_M * call.WIDTH if SECOND else 0
     LAYOUT: gl.constexpr = sums.type.layout
     places, used = _places(call, index, row, sums, WIDTH)
-    first = places + (number.to(gl.int64) * call.SUMS + BEHIND)
+    first = places + (number.to(gl.int64) * call.PARTIAL_SUMS + BEHIND)
     total = gl.zeros((WGMMA_ROWS, WIDTH), gl.float32, layout=LAYOUT)
     # Few columns: all loads are on their way before the first is added, and this program loads not what it has.
     if WIDTH <= 64:
         for part in gl.static_range(call.SPLIT_K):
-            at = first + part * call.SUMS
+            at = first + part * call.PARTIAL_SUMS
             other = gl.load(at, mask=used & (part != split), other=0.0, cache_modifier=".cg")
             total += gl.where(part == split, sums, other)
     else:
         for part in range(call.SPLIT_K):
-            total += gl.load(first + part * call.SUMS, mask=used, other=0.0, cache_modifier=".cg")
+            total += gl.load(first + part * call.PARTIAL_SUMS, mask=used, other=0.0, cache_modifier=".cg")
     return total
 
 
@@ -222,12 +222,12 @@ def consumer(index: gl.constexpr, call):
     parity = 0
     kept = 1  # parity of `stored`: the place of c is free at first
     judged = 0
-    if call.ADDS > 0:
+    if call.SUMMANDS > 0:
         ends = split == 0  # of those that share tiles, the one that ends the call for all
         if call.AFTER_KERNEL:
             sy_await_kernel_before()
         schedule = sy_turn(call.sy_schedule, sy_call(call.sy_control))
-        elements, summands = sy_summands(schedule, call.sy_control, call.ADDS)
+        elements, summands = sy_summands(schedule, call.sy_control, call.SUMMANDS)
     for turn in range(begin_turn, end_turn, step):
         tile = call.tile(call.slot(turn))
         row = tile // num_n * call.BLOCK_M + index * WGMMA_ROWS
@@ -302,14 +302,14 @@ def consumer(index: gl.constexpr, call):
             kept ^= 1
             fence_async_shared()
             mbarrier.arrive(call.ready)
-        if call.ADDS > 0:
+        if call.SUMMANDS > 0:
             if SPLIT_K > 1:
                 ends = last
-    if call.ADDS > 0:
+    if call.SUMMANDS > 0:
         mbarrier.wait(call.arrived, 0)
         if ends:
             first, _, programs = call.slots()
             part = first * call.CONSUMERS + index
             parts = programs * call.CONSUMERS
-            sy_add_up(elements, summands, call.sy_sums, part, parts, call.c_desc.dtype, call.ADDS)
+            sy_add_up(elements, summands, call.sy_sums, part, parts, call.c_desc.dtype, call.SUMMANDS)
         mbarrier.arrive(call.summed)

@@ -88,7 +88,7 @@ def loader(call):
                 _load_b(call, tile % num_n * call.BLOCK_N, k_begin + at, at)
     if call.AFTER_KERNEL:
         sy_await_kernel_before()
-    if call.ADDS > 0:
+    if call.SUMMANDS > 0:
         number = sy_call(call.sy_control)
     told = 0
     for turn in range(begin_turn, end_turn, step):
@@ -139,6 +139,6 @@ def loader(call):
             mbarrier.wait(call.empty.index(stage), parity)
             stage, parity = call.next(stage, parity)
         sy_loaded(call.sy_schedule, call.sy_control, number, call.SPLIT_K)
-    if call.ADDS > 0:
+    if call.SUMMANDS > 0:
         sy_await_sum(call.sy_schedule, call.sy_control, number)
         mbarrier.arrive(call.arrived)

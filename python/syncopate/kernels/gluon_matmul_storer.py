@@ -67,7 +67,7 @@ def storer(call):
     counted = 0
     last = gl.program_id(0) % call.SPLIT_K == 0  # without a slot, one of those that share tiles ends for all
     table = call.sy_schedule
-    if call.ADDS > 0:
+    if call.SUMMANDS > 0:
         if call.AFTER_KERNEL:
             sy_await_kernel_before()
         table = sy_turn(call.sy_schedule, sy_call(call.sy_control))
@@ -82,7 +82,7 @@ def storer(call):
     for turn in range(begin_turn, end_turn, step):
         slot = call.slot(turn)
         tile = call.tile(slot)
-        if call.ADDS > 0:
+        if call.SUMMANDS > 0:
             posts = sy_posts(table, call.sy_control, slot)
         if call.SPLIT_K > 1:
             mbarrier.wait(call.parts_ready, counted)
@@ -103,7 +103,7 @@ def storer(call):
                 _store_rows(call, row, row + sy_row(table, slot), column)
             else:
                 _store_rows(call, row, row, column)
-            if call.ADDS > 0:
+            if call.SUMMANDS > 0:
                 sy_post_each(posts)
                 mbarrier.arrive(call.stored)
             else:
@@ -117,7 +117,7 @@ def storer(call):
                     sy_post(call.sy_schedule, call.sy_control, slot, number)
                 elif call.FUSED:
                     sy_post(call.sy_schedule, call.sy_control, slot)
-    if call.ADDS > 0:
+    if call.SUMMANDS > 0:
         # Nobody is told of its end, which only counts; who had a tile has read the call's number in all partitions.
         if begin_turn >= end_turn:
             mbarrier.wait(call.summed, 0)

@@ -49,7 +49,7 @@ class Call:
     WIDTH: gl.constexpr  # columns of the first sums of a tile
     PAIR: gl.constexpr  # a tile has second sums: of GATED, or of the columns behind the first
     OTHER_WIDTH: gl.constexpr
-    SUMS: gl.constexpr  # of a tile, both
+    PARTIAL_SUMS: gl.constexpr  # of a tile, both
     GATED: gl.constexpr
     ACTIVATION: gl.constexpr
     SCALES: gl.constexpr
@@ -64,7 +64,7 @@ class Call:
     OWN: gl.constexpr
     TELLS: gl.constexpr
     COUNTS_END: gl.constexpr
-    ADDS: gl.constexpr  # summands
+    SUMMANDS: gl.constexpr  # contributions that programs add up
     # Shared memory.
     a_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * BOXES, …], and what a wgmma reads behind
     b_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * NUM_B, …]

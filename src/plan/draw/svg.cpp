@@ -28,6 +28,9 @@ constexpr double kRight = 30;
 constexpr double kTop = 98;  // title, legend, and below it the name of the bound
 constexpr double kNarrowest = 0.6;
 constexpr std::int32_t kMaxLegend = 16;
+constexpr std::int32_t kMaxRanks = 64;   // drawn, from rank 0
+constexpr std::size_t kMaxArrows = 600;  // with more `after` edges none is drawn
+constexpr std::size_t kMaxBars = 400;    // of one row
 
 constexpr std::string_view kInk = "#1f2933";
 constexpr std::string_view kFaint = "#7b8794";
@@ -96,14 +99,12 @@ struct Row {
 
 class Picture {
 public:
-    Picture(const Plan& plan, const Topology& topology, const Simulation& simulation,
-            const SvgOptions& options)
+    Picture(const Plan& plan, const Topology& topology, const Simulation& simulation)
         : plan_(plan),
           topology_(topology),
           simulation_(simulation),
-          options_(options),
           origins_(plan),
-          ranks_(std::min(plan.num_ranks(), options.max_ranks)),
+          ranks_(std::min(plan.num_ranks(), kMaxRanks)),
           span_(std::max(simulation.makespan_us, 1e-3)) {}
 
     std::string draw() {
@@ -266,7 +267,7 @@ private:
     void draw_row(const Row& row) {
         put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"#f5f7fa\"/>\n", kLeft,
             row.top, kWidth, row_height_);
-        if (row.ops.size() > options_.max_bars) {
+        if (row.ops.size() > kMaxBars) {
             summary(row);
             return;
         }
@@ -372,7 +373,7 @@ private:
             }
         }
         num_arrows_ = edges.size();
-        if (edges.size() > options_.max_arrows || summarised_) return;
+        if (edges.size() > kMaxArrows || summarised_) return;
         const double opacity = edges.size() > 150 ? 0.35 : 0.7;
         put("<g fill=\"none\" stroke=\"{}\" stroke-width=\"1\" opacity=\"{}\">\n", kInk, opacity);
         for (const auto& [from, to] : edges) {
@@ -422,7 +423,6 @@ private:
     const Plan& plan_;
     const Topology& topology_;
     const Simulation& simulation_;
-    const SvgOptions& options_;
     Origins origins_;
     std::int32_t ranks_;
     double span_;  ///< µs
@@ -439,9 +439,8 @@ private:
 
 }  // namespace
 
-std::string to_svg(const Plan& plan, const Topology& topology, const Simulation& simulation,
-                   const SvgOptions& options) {
-    return Picture(plan, topology, simulation, options).draw();
+std::string to_svg(const Plan& plan, const Topology& topology, const Simulation& simulation) {
+    return Picture(plan, topology, simulation).draw();
 }
 
 }  // namespace syncopate::plan

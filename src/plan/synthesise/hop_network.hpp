@@ -33,10 +33,10 @@ struct HopNetwork {
     std::vector<std::vector<std::int32_t>> entering;  ///< by participant, likewise
     std::vector<std::int32_t> resources;
     std::vector<std::int32_t> capacity;  ///< by resource: how many may use it at once
-    std::vector<std::vector<std::int32_t>>
-        lanes;  ///< by participant: resources of which each leaving hop has one
-    std::vector<std::vector<std::int32_t>>
-        entries;                        ///< by participant: resources of which each entering hop has one
+    /// By participant: resources of which each leaving hop has one.
+    std::vector<std::vector<std::int32_t>> lanes;
+    /// By participant: resources of which each entering hop has one.
+    std::vector<std::vector<std::int32_t>> entries;
     std::vector<std::int32_t> node_of;  ///< by participant, dense; a node whose members do not reach each
                                         ///< other inside it counts as one node each
 

@@ -202,8 +202,8 @@ private:
     std::vector<std::int32_t> nearness_;  ///< likewise: how many are nearer
     std::vector<double> load_;            ///< by resource, µs
     std::vector<Way> ways_;               ///< by chunk: what is left of its way
-    std::vector<std::pair<double, std::int32_t>>
-        best_;  ///< by participant: load so far, hop that leads there
+    /// By participant: load so far, hop that leads there.
+    std::vector<std::pair<double, std::int32_t>> best_;
     /// By hop: chunks that are there, by distance.
     std::vector<std::priority_queue<std::pair<float, std::int32_t>>> waiting_;
     Matching result_;

@@ -7,42 +7,131 @@
 #include <fmt/format.h>
 
 #include "plan/model/cut.hpp"
+#include "plan/templates/push_request.hpp"
 
 namespace syncopate::plan {
 namespace {
 
-Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
-
-Status validate(const Mesh& mesh, const Tensor& tensor, std::int32_t axis, std::int32_t split_axis,
-                std::int32_t split) {
-    const std::int32_t ranks = mesh.num_ranks();
-    if (ranks < 1 || ranks > kMaxRanks)
-        return usage(fmt::format("the mesh has {} ranks; expected 1 to {}", ranks, kMaxRanks));
-    if (const Status valid = judge(tensor); !valid) return valid;
-    const auto axes = static_cast<std::int32_t>(tensor.shape.size());
-    if (axis < 0 || axis >= axes) {
-        return usage(fmt::format("axis {} is not an axis of tensor {}; expected 0 to {}", axis, tensor.name,
-                                 axes - 1));
+/// Of each rank's shard its chunks; an empty shard has none.
+std::vector<std::vector<Region>> chunks_of_shards(const Tensor& tensor, std::int32_t ranks, std::size_t axis,
+                                                  std::size_t split_axis, std::int32_t split) {
+    std::vector<std::vector<Region>> chunks;
+    for (const Interval& shard : split_evenly(0, tensor.shape[axis], ranks)) {
+        const Region whole = with_axis(tensor.whole(), axis, shard);
+        std::vector<Region>& parts = chunks.emplace_back();
+        if (shard.empty()) continue;
+        for (const Interval& part : split_nonempty(whole[split_axis], split))
+            parts.push_back(with_axis(whole, split_axis, part));
     }
-    if (split_axis < 0 || split_axis >= axes) {
-        return usage(fmt::format("split axis {} is not an axis of tensor {}; expected 0 to {}", split_axis,
-                                 tensor.name, axes - 1));
-    }
-    if (split < 1) return usage(fmt::format("split is {}; expected at least 1", split));
-    const std::int64_t extent = tensor.shape[static_cast<std::size_t>(split_axis)];
-    const std::int64_t chunks = axis == split_axis
-                                    ? std::min<std::int64_t>(extent, std::int64_t{ranks} * split)
-                                    : ranks * std::min<std::int64_t>(extent, split);
-    if (chunks * ranks * 2 > kMaxOps)
-        return usage(fmt::format("the plan would have more than {} ops; use a smaller split", kMaxOps));
-    return Done{};
+    return chunks;
 }
+
+class PushReduce {
+public:
+    PushReduce(const Mesh& mesh, const Tensor& tensor, const PushReduceOptions& options,
+               std::vector<std::vector<Region>> chunks)
+        : options_(options), ranks_(mesh.num_ranks()), chunks_(std::move(chunks)) {
+        plan_.mesh = mesh;
+        plan_.tensors = {tensor};
+        plan_.ranks.resize(chunks_.size());
+        for (const std::vector<Region>& of_shard : chunks_) {
+            contributions_.emplace_back(of_shard.size());
+            split_ = std::max(split_, of_shard.size());
+        }
+    }
+
+    Plan run() {
+        for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+            declare(rank);
+            if (options_.by_part) {
+                add_by_part(rank);
+            } else {
+                add_by_shard(rank);
+            }
+        }
+        for (const auto& [ref, chunk] : sends_) op_of(ref).after = contributions_[index(ref.rank)][chunk];
+        return std::move(plan_);
+    }
+
+private:
+    static std::size_t index(std::int32_t rank) { return static_cast<std::size_t>(rank); }
+    Op& op_of(OpRef ref) { return plan_.ranks[index(ref.rank)][index(ref.index)]; }
+
+    /// What the rank makes, and what it has at the end.
+    void declare(std::int32_t rank) {
+        const std::vector<Region>& own = chunks_[index(rank)];
+        const Region whole = plan_.tensors.front().whole();
+        plan_.produced.push_back({.rank = rank, .chunk = {0, whole}, .partial = true});
+        if (!options_.all && own.empty()) return;
+        const Region kept = options_.all ? whole : bounding_box(own.front(), own.back());
+        plan_.final.push_back({.rank = rank, .chunk = {0, kept}, .of_all = true});
+    }
+
+    /// A chunk is summed when the contributions to the next one leave, and goes on after them.
+    void add_by_part(std::int32_t rank) {
+        for (std::size_t part = 0; part < split_; ++part) {
+            for (std::int32_t offset = 1; offset < ranks_; ++offset) contribute(rank, offset, part);
+            if (part > 0) send_on(rank, part - 1);
+        }
+        send_on(rank, split_ - 1);
+    }
+
+    void add_by_shard(std::int32_t rank) {
+        for (std::int32_t offset = 1; offset < ranks_; ++offset) {
+            for (std::size_t chunk = 0; chunk < split_; ++chunk) contribute(rank, offset, chunk);
+        }
+        for (std::size_t chunk = 0; chunk < split_; ++chunk) send_on(rank, chunk);
+    }
+
+    /// The contribution of this rank to the shard of the rank `offset` behind it, or, pulled, to its own.
+    void contribute(std::int32_t rank, std::int32_t offset, std::size_t chunk) {
+        const bool pull = offset >= ranks_ - options_.pulled;
+        // Where some are pushed the pulls keep that order: at offset k the contribution of rank p - k.
+        const bool among_pushes = pull && options_.pulled < ranks_ - 1;
+        const std::int32_t peer = (among_pushes ? rank - offset + ranks_ : rank + offset) % ranks_;
+        const std::size_t owner = index(pull ? rank : peer);
+        if (chunk >= chunks_[owner].size()) return;
+        contributions_[owner][chunk].push_back(next(rank));
+        Op& op = plan_.ranks[index(rank)].emplace_back();
+        op.kind = pull ? OpKind::pull : OpKind::push;
+        op.peer = peer;
+        op.src = op.dst = {0, chunks_[owner][chunk]};
+        op.reduce = options_.reduce;
+        const auto distance = static_cast<std::size_t>(offset - 1);
+        if (distance < options_.backends.size()) op.backend = options_.backends[distance];
+    }
+
+    /// Sends a chunk of the rank's own shard to all others, once it is summed.
+    void send_on(std::int32_t rank, std::size_t chunk) {
+        const std::vector<Region>& own = chunks_[index(rank)];
+        if (!options_.all || chunk >= own.size()) return;
+        for (std::int32_t offset = 1; offset < ranks_; ++offset) {
+            sends_.push_back({next(rank), chunk});
+            Op& op = plan_.ranks[index(rank)].emplace_back();
+            op.kind = OpKind::push;
+            op.peer = (rank + offset) % ranks_;
+            op.src = op.dst = {0, own[chunk]};
+        }
+    }
+
+    [[nodiscard]] OpRef next(std::int32_t rank) const {
+        return {rank, static_cast<std::int32_t>(plan_.ranks[index(rank)].size())};
+    }
+
+    const PushReduceOptions& options_;
+    std::int32_t ranks_;
+    std::vector<std::vector<Region>> chunks_;  ///< by shard
+    std::size_t split_ = 0;                    ///< the most chunks of a shard
+    Plan plan_;
+    std::vector<std::vector<std::vector<OpRef>>> contributions_;  ///< by shard and chunk
+    std::vector<std::pair<OpRef, std::size_t>> sends_;            ///< of which chunk of its rank's shard
+};
 
 }  // namespace
 
 Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduceOptions& options) {
     const std::int32_t split_axis = options.split_axis.value_or(options.axis);
-    if (const Status valid = validate(mesh, tensor, options.axis, split_axis, options.split); !valid)
+    if (const Status valid = judge_push(mesh, tensor, options.axis, split_axis, options.split); !valid)
         return valid.error();
     if (options.reduce == Reduce::none) return usage("a reduction is sum or max");
     const std::int32_t ranks = mesh.num_ranks();
@@ -50,88 +139,15 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
         return usage(fmt::format("{} of the contributions are pulled; expected 0 to {}", options.pulled,
                                  std::max(ranks, 1) - 1));
     }
-    const auto axis = static_cast<std::size_t>(options.axis);
-    std::vector<std::vector<Region>> chunks;  // of each rank's shard
-    for (const Interval& shard : split_evenly(0, tensor.shape[axis], ranks)) {
-        Region whole = tensor.whole();
-        whole[axis] = shard;
-        std::vector<Region>& parts = chunks.emplace_back();
-        if (shard.empty()) continue;
-        for (const Interval& part :
-             split_nonempty(whole[static_cast<std::size_t>(split_axis)], options.split)) {
-            parts.push_back(whole);
-            parts.back()[static_cast<std::size_t>(split_axis)] = part;
-        }
-    }
-    const std::size_t split = std::ranges::max(chunks, {}, &std::vector<Region>::size).size();
-
-    Plan plan;
-    plan.mesh = mesh;
-    plan.tensors = {tensor};
-    plan.ranks.resize(static_cast<std::size_t>(ranks));
-    // By rank: which ops reduce into each chunk of its shard.
-    std::vector<std::vector<std::vector<OpRef>>> contributions;
-    for (const std::vector<Region>& of_shard : chunks) contributions.emplace_back(of_shard.size());
-    std::vector<std::pair<OpRef, std::size_t>> sends;  // of summed chunks
-    for (std::int32_t rank = 0; rank < ranks; ++rank) {
-        const std::vector<Region>& own = chunks[static_cast<std::size_t>(rank)];
-        plan.produced.push_back({.rank = rank, .chunk = {0, tensor.whole()}, .partial = true});
-        if (options.all || !own.empty()) {
-            const Region kept = options.all ? tensor.whole() : bounding_box(own.front(), own.back());
-            plan.final.push_back({.rank = rank, .chunk = {0, kept}, .of_all = true});
-        }
-        std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
-        const auto add = [&](std::int32_t offset, std::size_t chunk) {
-            const bool pull = offset >= ranks - options.pulled;
-            // Where some are pushed the pulls keep that order: at offset k the contribution of rank p - k.
-            const bool among_pushes = pull && options.pulled < ranks - 1;
-            const std::int32_t peer = (among_pushes ? rank - offset + ranks : rank + offset) % ranks;
-            const auto owner = static_cast<std::size_t>(pull ? rank : peer);
-            if (chunk >= chunks[owner].size()) return;
-            contributions[owner][chunk].push_back({rank, static_cast<std::int32_t>(list.size())});
-            Op& op = list.emplace_back();
-            op.kind = pull ? OpKind::pull : OpKind::push;
-            op.peer = peer;
-            op.src = op.dst = {0, chunks[owner][chunk]};
-            op.reduce = options.reduce;
-            const auto distance = static_cast<std::size_t>(offset - 1);
-            if (distance < options.backends.size()) op.backend = options.backends[distance];
-        };
-        // Sends this rank's chunk on, once it is summed.
-        const auto send = [&](std::size_t chunk) {
-            if (!options.all || chunk >= own.size()) return;
-            for (std::int32_t offset = 1; offset < ranks; ++offset) {
-                sends.push_back({{rank, static_cast<std::int32_t>(list.size())}, chunk});
-                Op& op = list.emplace_back();
-                op.kind = OpKind::push;
-                op.peer = (rank + offset) % ranks;
-                op.src = op.dst = {0, own[chunk]};
-            }
-        };
-        if (options.by_part) {
-            // A chunk is summed when the contributions to the next one leave, and goes after them.
-            for (std::size_t part = 0; part < split; ++part) {
-                for (std::int32_t offset = 1; offset < ranks; ++offset) add(offset, part);
-                if (part > 0) send(part - 1);
-            }
-            send(split - 1);
-        } else {
-            for (std::int32_t offset = 1; offset < ranks; ++offset) {
-                for (std::size_t chunk = 0; chunk < split; ++chunk) add(offset, chunk);
-            }
-            for (std::size_t chunk = 0; chunk < split; ++chunk) send(chunk);
-        }
-    }
-    for (const auto& [ref, chunk] : sends) {
-        plan.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)].after =
-            contributions[static_cast<std::size_t>(ref.rank)][chunk];
-    }
-    return plan;
+    return PushReduce(mesh, tensor, options,
+                      chunks_of_shards(tensor, ranks, static_cast<std::size_t>(options.axis),
+                                       static_cast<std::size_t>(split_axis), options.split))
+        .run();
 }
 
 Result<Plan> push_reduce_to_all(const Mesh& mesh, const Tensor& from, const std::string& to,
                                 const PushReduceToAllOptions& options) {
-    if (const Status valid = validate(mesh, from, 0, options.split_axis, options.split); !valid)
+    if (const Status valid = judge_push(mesh, from, 0, options.split_axis, options.split); !valid)
         return valid.error();
     if (options.reduce == Reduce::none) return usage("a reduction is sum or max");
     const std::int32_t ranks = mesh.num_ranks();
@@ -165,64 +181,6 @@ Result<Plan> push_reduce_to_all(const Mesh& mesh, const Tensor& from, const std:
                 op.after = {{op.peer, own}};
             }
         }
-    }
-    return plan;
-}
-
-Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::string& to,
-                           const PushExchangeOptions& options) {
-    if (const Status valid = validate(mesh, from, 0, 0, options.split); !valid) return valid.error();
-    const std::int32_t ranks = mesh.num_ranks();
-    if (from.shape[0] % ranks != 0) {
-        return usage(fmt::format("the first axis of tensor {}, {}, is no multiple of {} ranks", from.name,
-                                 from.shape[0], ranks));
-    }
-    if ((options.transient || options.for_kernel) && options.produced)
-        return usage("transient is for what is held initially and the kernel reads");
-    const Cut cut{0, options.split, options.minor_axis, options.minor_split, options.minor_sizes};
-    if (const Status valid = judge(cut, from); !valid) return valid.error();
-    const std::int64_t block = from.shape[0] / ranks;
-    const auto block_of = [&](std::int32_t rank) {
-        return with_axis(from.whole(), 0, {rank * block, (rank + 1) * block});
-    };
-    const std::int32_t slices =
-        cut.minor_axis < 0 ? 1 : cut.num_slices(from.shape[static_cast<std::size_t>(cut.minor_axis)]);
-    if (cut.num_chunks(block_of(0)) > kMaxOps / ranks / ranks)
-        return usage(fmt::format("the plan would have more than {} ops; use a smaller split", kMaxOps));
-    Plan plan;
-    plan.mesh = mesh;
-    plan.tensors = {from, {to, from.shape, from.dtype}};
-    plan.ranks.resize(static_cast<std::size_t>(ranks));
-    for (std::int32_t rank = 0; rank < ranks; ++rank) {
-        (options.produced ? plan.produced : plan.initial)
-            .push_back({.rank = rank, .chunk = {0, from.whole()}, .partial = true});
-        const bool kept = !options.transient && !options.for_kernel;
-        for (std::int32_t source = 0; source < ranks && kept; ++source)
-            plan.final.push_back({.rank = rank, .chunk = {1, block_of(source)}, .of = {source}});
-        std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
-        const auto exchange = [&](std::int32_t peer, const Cut& by, std::int32_t slice) {
-            const std::int32_t to_rank = options.transient ? rank : peer;
-            const std::int32_t of_rank = options.transient ? peer : rank;
-            const std::vector<Chunk> sources = by.chunks({0, block_of(to_rank)}, slice);
-            const std::vector<Chunk> destinations = by.chunks({1, block_of(of_rank)}, slice);
-            for (std::size_t part = 0; part < sources.size(); ++part) {
-                Op& op = list.emplace_back();
-                const OpKind moves = options.transient ? OpKind::pull : OpKind::push;
-                op.kind = peer == rank ? OpKind::local : moves;
-                op.peer = peer == rank ? -1 : peer;
-                op.src = sources[part];
-                op.dst = destinations[part];
-            }
-        };
-        const auto exchange_own = [&] { exchange(rank, {0, options.split}, 0); };
-        // The own block is made last, as it leaves for nowhere; of what is held it is used first.
-        if (!options.produced) exchange_own();
-        const std::int32_t peers = ranks - 1;
-        for (std::int32_t step = 0; step < peers * slices; ++step) {
-            const std::int32_t offset = 1 + (options.peer_by_peer ? step / slices : step % peers);
-            exchange((rank + offset) % ranks, cut, options.peer_by_peer ? step % slices : step / peers);
-        }
-        if (options.produced) exchange_own();
     }
     return plan;
 }

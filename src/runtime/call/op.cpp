@@ -212,7 +212,7 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     Result<std::vector<Bytes>> all =
         agree(heap->rendezvous(), fmt::format("op-{}", options.name),
               made ? Result<Bytes>(fingerprint(schedule, *op->memory_)) : Result<Bytes>(made.error()),
-              options.timeout);
+              kRendezvousTimeout);
     if (!all) {
         op->free_memory();
         return all.error();
@@ -233,7 +233,7 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     // All control blocks are set up before anyone begins a call.
     Result<std::vector<Bytes>> done =
         agree(heap->rendezvous(), fmt::format("op-{}-ready", options.name),
-              ready ? Result<Bytes>("") : Result<Bytes>(ready.error()), options.timeout);
+              ready ? Result<Bytes>("") : Result<Bytes>(ready.error()), kRendezvousTimeout);
     if (!done) {
         op->executor_.reset();
         op->free_memory();
@@ -422,7 +422,7 @@ Status FusedOp::destroy() {
     Status idle = executor_->synchronize();
     Result<std::vector<Bytes>> all =
         agree(heap_->rendezvous(), fmt::format("op-{}-destroy", options_.name),
-              idle ? Result<Bytes>("") : Result<Bytes>(idle.error()), options_.timeout);
+              idle ? Result<Bytes>("") : Result<Bytes>(idle.error()), kRendezvousTimeout);
     if (!all) return all.error();
     free_memory();
     return Done{};

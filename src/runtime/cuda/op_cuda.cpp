@@ -72,7 +72,7 @@ public:
     Status connect(const fuse::Schedule& schedule, const OpOptions& options) {
         deadline_ms_ = options.deadline_ms;
         return keep(nccl_,
-                    Nccl::create(context_, heap_.rendezvous(), schedule, options.name, options.timeout));
+                    Nccl::create(context_, heap_.rendezvous(), schedule, options.name, kRendezvousTimeout));
     }
 
     /// Sorts the transfers, makes the handles, and puts the lists and `table` into device memory.

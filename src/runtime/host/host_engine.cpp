@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "syncopate/runtime/call/reduction.hpp"
@@ -24,59 +25,19 @@ HostEngine::HostEngine(EngineTable table, HostControl control, const HostEngineO
     options_.num_warps = std::max(options_.num_warps, 1u);
     for (std::uint32_t thread = 0; thread <= options_.num_warps; ++thread)
         random_.emplace_back(options_.seed * 1'000'003 + thread);
-    for (std::uint32_t thread = 0; thread <= options_.num_warps; ++thread)
-        threads_.emplace_back([this, thread] { serve(thread); });
-}
-
-HostEngine::~HostEngine() {
-    {
-        const std::lock_guard lock(mutex_);
-        leaving_ = true;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    workers_.make(options_.num_warps + 1, [this](std::size_t worker, std::uint32_t epoch) {
+        if (worker < options_.num_warps) {
+            move(static_cast<std::uint32_t>(worker), epoch);
+        } else {
+            post(epoch);
+        }
+    });
 }
 
 bool HostEngine::shift_sources(std::int32_t tensor, std::uint64_t distance) {
     if (table_.shifted_tensor < 0 || table_.shifted_tensor != tensor) return false;
     shift_ = distance;
     return true;
-}
-
-void HostEngine::start(std::uint32_t epoch) {
-    if (threads_.empty()) return;
-    {
-        const std::lock_guard lock(mutex_);
-        epoch_ = epoch;
-        ++calls_;
-        working_ = static_cast<std::uint32_t>(threads_.size());
-    }
-    changed_.notify_all();
-}
-
-void HostEngine::join() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return working_ == 0; });
-}
-
-void HostEngine::serve(std::uint32_t thread) {
-    std::uint64_t served = 0;
-    std::unique_lock lock(mutex_);
-    for (;;) {
-        changed_.wait(lock, [&] { return calls_ > served || leaving_; });
-        if (calls_ == served) return;
-        served = calls_;
-        const std::uint32_t epoch = epoch_;
-        lock.unlock();
-        if (thread < options_.num_warps) {
-            move(thread, epoch);
-        } else {
-            post(epoch);
-        }
-        lock.lock();
-        --working_;
-        changed_.notify_all();
-    }
 }
 
 void HostEngine::move(std::uint32_t warp, std::uint32_t epoch) {

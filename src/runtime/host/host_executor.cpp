@@ -1,7 +1,6 @@
 #include "syncopate/runtime/host/host_executor.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <utility>
 
@@ -18,31 +17,8 @@ bool is_elsewhere(const PreparedTransfer& transfer) {
 HostExecutor::HostExecutor(std::vector<PreparedTransfer> transfers, HostControl control,
                            std::int64_t max_delay_us, std::uint64_t seed)
     : transfers_(std::move(transfers)), control_(control), mover_(control, max_delay_us, seed) {
-    if (!std::ranges::all_of(transfers_, is_elsewhere)) thread_ = std::thread([this] { run(); });
-}
-
-HostExecutor::~HostExecutor() {
-    {
-        const std::lock_guard lock(mutex_);
-        leaving_ = true;
-    }
-    changed_.notify_all();
-    if (thread_.joinable()) thread_.join();
-}
-
-void HostExecutor::start(std::uint32_t epoch) {
-    if (!thread_.joinable()) return;
-    {
-        const std::lock_guard lock(mutex_);
-        epoch_ = epoch;
-        working_ = true;
-    }
-    changed_.notify_all();
-}
-
-void HostExecutor::join() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !working_; });
+    if (std::ranges::all_of(transfers_, is_elsewhere)) return;
+    workers_.make(1, [this](std::size_t, std::uint32_t epoch) { execute(epoch); });
 }
 
 PreparedSum* HostExecutor::sum_of(std::size_t index) {
@@ -53,20 +29,6 @@ PreparedSum* HostExecutor::sum_of(std::size_t index) {
 bool HostExecutor::set_copies(std::size_t index, std::vector<StridedCopy> copies) {
     PreparedTransfer& transfer = transfers_.at(index);
     return !is_elsewhere(transfer) && transfer.set_copies(std::move(copies));
-}
-
-void HostExecutor::run() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-        changed_.wait(lock, [this] { return working_ || leaving_; });
-        if (!working_) return;
-        const std::uint32_t epoch = epoch_;
-        lock.unlock();
-        execute(epoch);
-        lock.lock();
-        working_ = false;
-        changed_.notify_all();
-    }
 }
 
 void HostExecutor::execute(std::uint32_t epoch) {

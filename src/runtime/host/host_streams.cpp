@@ -12,7 +12,7 @@ HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::Ra
     : transfers_(std::move(transfers)),
       control_(control),
       streams_(schedule.num_streams + 1),
-      done_(transfers_.size(), false) {
+      done_(transfers_.size()) {
     const auto launch_of = [&](std::size_t index) { return schedule.transfers[index].step.launch; };
     for (std::size_t index = 0; index < transfers_.size(); ++index) {
         const fuse::StreamStep& planned = schedule.transfers[index].step;
@@ -45,34 +45,12 @@ HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::Ra
     if (std::ranges::all_of(streams_, &std::vector<Step>::empty)) return;
     for (std::size_t stream = 0; stream < streams_.size(); ++stream)
         movers_.emplace_back(control, max_delay_us, seed * 31 + stream);
-    for (std::size_t stream = 0; stream < streams_.size(); ++stream)
-        threads_.emplace_back([this, stream] { serve(stream); });
-}
-
-HostStreams::~HostStreams() {
-    {
-        const std::lock_guard lock(mutex_);
-        leaving_ = true;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    workers_.make(streams_.size(), [this](std::size_t stream, std::uint32_t epoch) { run(stream, epoch); });
 }
 
 void HostStreams::start(std::uint32_t epoch) {
-    if (threads_.empty()) return;
-    {
-        const std::lock_guard lock(mutex_);
-        epoch_ = epoch;
-        ++calls_;
-        working_ = threads_.size();
-        std::fill(done_.begin(), done_.end(), false);
-    }
-    changed_.notify_all();
-}
-
-void HostStreams::join() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return working_ == 0; });
+    for (std::atomic<bool>& done : done_) done.store(false, std::memory_order_relaxed);
+    workers_.start(epoch);
 }
 
 PreparedSum* HostStreams::sum_of(std::size_t index) {
@@ -85,22 +63,6 @@ bool HostStreams::set_copies(std::size_t index, std::vector<StridedCopy> copies)
     return transfer.executor == Executor::streams && transfer.set_copies(std::move(copies));
 }
 
-void HostStreams::serve(std::size_t stream) {
-    std::uint64_t served = 0;
-    std::unique_lock lock(mutex_);
-    for (;;) {
-        changed_.wait(lock, [&] { return calls_ > served || leaving_; });
-        if (calls_ == served) return;
-        served = calls_;
-        const std::uint32_t epoch = epoch_;
-        lock.unlock();
-        run(stream, epoch);
-        lock.lock();
-        --working_;
-        changed_.notify_all();
-    }
-}
-
 void HostStreams::run(std::size_t stream, std::uint32_t epoch) {
     for (const Step& step : streams_[stream]) {
         const std::int32_t where = emit::control::at_transfer(static_cast<std::int64_t>(step.index));
@@ -109,13 +71,10 @@ void HostStreams::run(std::size_t stream, std::uint32_t epoch) {
             std::ranges::all_of(step.gates, [this](const Gate& gate) { return pass(gate); }) &&
             std::ranges::all_of(step.awaited,
                                 [&](const fuse::Wait& wait) { return control_.wait(wait, epoch, where); });
-        if (!free) break;
+        if (!free) return;
         movers_[stream].perform(transfers_[step.index], epoch, where);
-        const std::lock_guard lock(mutex_);
-        done_[step.index] = true;
-        changed_.notify_all();
+        done_[step.index].store(true, std::memory_order_release);
     }
-    changed_.notify_all();
 }
 
 bool HostStreams::pass(const Gate& gate) const {
@@ -130,16 +89,13 @@ bool HostStreams::pass(const Gate& gate) const {
     return true;
 }
 
-bool HostStreams::follow(std::size_t transfer) {
+bool HostStreams::follow(std::size_t transfer) const {
     Backoff backoff;
-    for (;;) {
-        {
-            const std::lock_guard lock(mutex_);
-            if (done_[transfer]) return true;
-        }
+    while (!done_[transfer].load(std::memory_order_acquire)) {
         if (control_.faulty()) return false;
         backoff.pause();
     }
+    return true;
 }
 
 }  // namespace syncopate::runtime

@@ -127,7 +127,9 @@ Error fault_error(const fuse::Schedule& schedule, int rank, const std::string& n
     Error error{.error_class = ErrorClass::machine};
     error.location.rank = rank;
     if (record.of_peer() && record.peer() == rank) {
-        error.message = fmt::format("op '{}', call {}: its kernel did not run", name, record.epoch);
+        error.message = fmt::format(
+            "op '{}', call {}: its kernel did not run to its end; the op takes no more calls, make a new one",
+            name, record.epoch);
         return error;
     }
     if (record.of_peer()) {

@@ -13,7 +13,7 @@ TEST(AttentionPasses, TakeASliceOfEachRun) {
     const AttentionPasses passes = attention_passes(rows, 2).value();
     EXPECT_EQ(passes.width, 16);
     EXPECT_EQ(passes.places, (std::vector<Rows>{{{0, 4}, {12, 16}}, {{4, 12}}}));
-    ASSERT_EQ(passes.num_passes(), 2);
+    ASSERT_EQ(passes.slices.size(), 2U);
     EXPECT_EQ(passes.slices[1][0], (std::vector<PassSlice>{{{4, 8}, 4}, {{28, 32}, 28}}));
     EXPECT_EQ(passes.slices[1][1], (std::vector<PassSlice>{{{16, 24}, 16}}));
 }

@@ -16,8 +16,8 @@ TEST(BroadcastRounds, BringEveryChunkToEveryoneOnceInTheFewestRounds) {
     for (const auto& [participants, axes] : std::map<std::int32_t, std::int32_t>{{4, 2}, {8, 3}, {32, 5}}) {
         for (const std::int32_t chunks : {1, 2, 3, 7, 12}) {
             const std::int32_t root = participants / 2 + 1;
-            std::set<std::pair<std::int32_t, std::int32_t>>
-                had;  // participant and chunk, by the round before
+            // Participant and chunk, by the round before.
+            std::set<std::pair<std::int32_t, std::int32_t>> had;
             std::set<std::pair<std::int32_t, std::int32_t>> gets;
             std::set<std::int32_t> senders;
             std::set<std::int32_t> receivers;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/templates/push_exchange.hpp"
 
 namespace syncopate::plan {
 namespace {

@@ -7,8 +7,7 @@
 //
 //     | start-up, wait | bytes, at the rate that links and engine leave them | post |  route's latency  |
 //     ├──────────────────────── the lane is taken ──────────────────────────────────┤
-//     start                                                                           end: the chunk has
-//     arrived
+//     start                                                                      end: the chunk has arrived
 //
 // Sharing. Transfers on a link at one time share it equally (what one of them cannot use is not given to
 // others), and while there are several the link carries `contended` times its bandwidth in all. That is what

@@ -49,14 +49,14 @@ struct SynthesiseOptions {
     CollectiveKind kind = CollectiveKind::all_gather;
     std::int32_t axis = 0;  ///< along which ranks hold shards; for broadcast, along which the tensor is cut
     std::int32_t to_axis = 1;  ///< all_to_all: along which they hold shards afterwards
-    std::int32_t chunks =
-        1;  ///< per shard (broadcast: of the whole), along `axis`; 0: as many as simulate fastest
+    /// Per shard (broadcast: of the whole), along `axis`; 0: as many as simulate fastest.
+    std::int32_t chunks = 1;
     std::int32_t root = 0;  ///< broadcast: the rank that has the tensor
     std::uint64_t seed = 0;
     std::int32_t attempts = 0;  ///< searches of which the fastest plan is kept; 0: as many as seem worth it
     bool sms = true;  ///< with `chunks` 0: SMs may move chunks too, where that makes the plan faster
-    std::vector<std::int32_t>
-        ranks;  ///< who takes part, each once; empty: all. Nobody else sends or receives
+    /// Who takes part, each once; empty: all. Nobody else sends or receives.
+    std::vector<std::int32_t> ranks;
 };
 
 /// The plan, in place on `tensor`; pushes, each after the one that brought its chunk, in the order in which

@@ -77,8 +77,8 @@ struct Sequence {
     std::int64_t length = 0;
     std::vector<std::int64_t> documents{};  ///< where each begins, and the end of the last; empty: one
     bool causal = false;
-    std::int64_t window =
-        0;  ///< a row attends to so many rows up to itself (causal), or to either side; 0: all
+    /// A row attends to so many rows up to itself (causal), or to either side; 0: all.
+    std::int64_t window = 0;
 };
 
 /// The rows of each of `ranks` ranks, cut at multiples of `block` (so that no tile of so many rows is

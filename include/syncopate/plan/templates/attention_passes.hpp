@@ -35,7 +35,6 @@ struct AttentionPasses {
     std::vector<Rows> places;                                 ///< by rank: those that it brings, run by run
     std::vector<std::vector<std::vector<PassSlice>>> slices;  ///< by pass and rank: what lies in its places
 
-    [[nodiscard]] std::int32_t num_passes() const { return static_cast<std::int32_t>(slices.size()); }
     /// By place of a pass, the row of the sequence there, or -1: one that no row is to see.
     [[nodiscard]] std::vector<std::int64_t> positions(std::int32_t pass) const;
 };

@@ -46,9 +46,9 @@ struct PushReduceOptions {
     bool by_part = false;
     /// By what the contributions to the next rank go, to the one after it, …; open past the end.
     std::vector<Backend> backends{};
-    /// Of each shard's contributions so many, those that are made last, are pulled by its owner, the others
-    /// pushed: the chunk engine, or by ldst_inline a sum's kernel, adds them up where they are. Where all are
-    /// pulled nothing is staged.
+    /// The owner pulls the last `pulled` contributions of each shard; the others are pushed. The chunk
+    /// engine, or a sum by ldst_inline, adds up pulled ones where they are. If all are pulled, nothing is
+    /// staged.
     std::int32_t pulled = 0;
 };
 
@@ -73,27 +73,5 @@ struct PushReduceToAllOptions {
 /// shape. Fails as push_reduce does.
 [[nodiscard]] Result<Plan> push_reduce_to_all(const Mesh& mesh, const Tensor& from, const std::string& to,
                                               const PushReduceToAllOptions& options = {});
-
-struct PushExchangeOptions {
-    bool produced = true;  ///< the kernel makes what is sent; false: it is held initially
-    std::int32_t split = 1;
-    /// Of what is held initially: ranks pull their blocks, for their kernels only; `final` asks for nothing.
-    bool transient = false;
-    /// The same, but blocks are pushed; a kernel that can reads the own one where the user has it.
-    bool for_kernel = false;
-    std::int32_t minor_axis = -1;           ///< a second axis to cut blocks for others along; -1: none
-    std::int32_t minor_split = 1;           ///< slices along minor_axis, equal but for a remainder
-    std::vector<std::int64_t> minor_sizes;  ///< or their extents; empty: minor_split says
-    /// All slices for one peer before the next peer's, instead of every peer's first slice before any second.
-    bool peer_by_peer = false;
-};
-
-/// The all-to-all of equal buffers: each rank has a tensor of its own, `from` [ranks * block, …], and sends
-/// block p of it to rank p, where it becomes block r of `to`, of the same shape. Each rank's `from` is
-/// another value, so it is "partial" in the plan, and `to` is "of" one rank, block by block. Fails as
-/// push_reduce does, if the first axis is no multiple of the ranks, and if what is produced is to be
-/// transient.
-[[nodiscard]] Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::string& to,
-                                         const PushExchangeOptions& options = {});
 
 }  // namespace syncopate::plan

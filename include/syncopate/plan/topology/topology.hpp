@@ -4,9 +4,8 @@
 // and a bandwidth. A transfer takes the path of least latency, then of fewest links; it passes through
 // switches, and through other devices only where `forwarding` says that they pass traffic on by themselves.
 //
-//     device 0 ──396──►┐          ┌──396──► device 0        h200x8: one switch, each direction its own link,
-//     device 1 ──396──►│ nvswitch │──396──► device 1        so that a device's links are its egress and
-//     ingress
+//     device 0 ──396──►┐          ┌──396──► device 0      h200x8: one switch, each direction its own link,
+//     device 1 ──396──►│ nvswitch │──396──► device 1      so a device's links are its egress and ingress
 //        ⋮             └──────────┘            ⋮
 //
 // Units: bandwidths in GB/s (10^9 bytes per second), times in µs.
@@ -30,14 +29,14 @@ struct Engine {
     std::int32_t lanes = 1;  ///< transfers in flight at once; more wait in the order of the rank's list
     bool per_peer = false;   ///< so many for each peer, each with a line of its own
     double push_us = 0;      ///< from the start of a push to its first byte
-    std::optional<double>
-        repeat_us;              ///< the same where the push before it in line had the same peer; else push_us
-    double pull_us = 0;         ///< the same of a pull
-    double post_us = 0;         ///< from the last byte until others see that the chunk is there
-    double wait_us = 0;         ///< added to an op that waits for an op of another rank
-    double gbps = kUnlimited;   ///< of one transfer
-    std::int32_t blocks = 0;    ///< SMs lent to it; 0: not made of SMs
-    double gbps_per_block = 0;  ///< what each of them moves
+    /// The same where the push before it in line had the same peer; else push_us.
+    std::optional<double> repeat_us;
+    double pull_us = 0;                 ///< the same of a pull
+    double post_us = 0;                 ///< from the last byte until others see that the chunk is there
+    double wait_us = 0;                 ///< added to an op that waits for an op of another rank
+    double gbps = kUnlimited;           ///< of one transfer
+    std::int32_t blocks = 0;            ///< SMs lent to it; 0: not made of SMs
+    double gbps_per_block = 0;          ///< what each of them moves
     [[nodiscard]] double rate() const;  ///< GB/s of one transfer: `gbps`, or less where its blocks move less
     bool operator==(const Engine&) const = default;
 };
@@ -143,8 +142,8 @@ private:
 
     const Topology& topology_;
     std::vector<std::vector<std::int32_t>> leaving_;  ///< by vertex: links
-    std::vector<std::vector<std::int32_t>>
-        arriving_;  ///< by source, once asked for; by vertex: last link, or -1
+    /// By source, once asked for; by vertex: last link, or -1.
+    std::vector<std::vector<std::int32_t>> arriving_;
 };
 
 }  // namespace syncopate::plan

@@ -22,8 +22,8 @@ struct PreparedCollective {
     std::uint64_t dst = 0;            ///< this rank's
     // Of device host (emit::joined_word), by participant:
     std::vector<std::uint64_t> joined;  ///< the word of its control block by which this rank says so
-    std::vector<std::int32_t>
-        joined_signal;  ///< the word of this rank's by which it does; the next: has read
+    /// The word of this rank's by which it does; the next: has read.
+    std::vector<std::int32_t> joined_signal;
 };
 
 /// For rank `rank`. `schedules`: of all ranks; `tensors`: addresses of the tensors in rank 0's heap,

@@ -46,9 +46,9 @@ struct OpOptions {
     /// What this rank holds initially (Plan::initial; maybe nothing), for set_input without a region; if
     /// known.
     std::optional<std::vector<plan::Chunk>> initial{};
-    /// The tensors that somebody besides transfers reads in this rank's heap, if known: those that the op's
-    /// kernels are given, and those of which this rank holds something at the end. An input of another one is
-    /// not copied into the heap where every transfer can read it where it is.
+    /// Tensors that kernels read from this rank's heap, or of which this rank holds something at the end; if
+    /// known. An input of any other tensor is not copied into the heap if every transfer can read it from the
+    /// user's array.
     std::optional<std::vector<std::string>> kept_tensors{};
     /// Tensors of which kernels read what this rank was given through an argument of their own, and the heap
     /// only for what arrives: these are not among kept_tensors that a launch's are.
@@ -58,7 +58,6 @@ struct OpOptions {
     /// cuda: multiprocessors that the chunk engine uses (tma_dedicated, ldst_dedicated); 8 reach the speed of
     /// a link. The fused kernel's grid should leave them free. The same on all ranks.
     std::int32_t engine_blocks = 8;
-    Milliseconds timeout = kRendezvousTimeout;  ///< of creation and destruction
 
     /// The chunk engine's, as many as it can have.
     [[nodiscard]] unsigned blocks() const {

@@ -4,14 +4,12 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
+#include "syncopate/runtime/host/host_workers.hpp"
 #include "syncopate/runtime/signals/control.hpp"
 
 namespace syncopate::runtime {
@@ -26,20 +24,16 @@ class HostEngine {
 public:
     /// `control`: of the rank whose table it is.
     HostEngine(EngineTable table, HostControl control, const HostEngineOptions& options = {});
-    ~HostEngine();  ///< waits for the call in progress, if any
-    HostEngine(const HostEngine&) = delete;
-    HostEngine& operator=(const HostEngine&) = delete;
 
     /// From the next call on copies of `tensor` read `distance` bytes (modulo 2^64) behind where that is in
     /// the heap; false, and nothing changes, where the table has none that can.
     [[nodiscard]] bool shift_sources(std::int32_t tensor, std::uint64_t distance);
     /// Starts call `epoch`, one more than the call before (1 at first), which must have been joined.
-    void start(std::uint32_t epoch);
+    void start(std::uint32_t epoch) { workers_.start(epoch); }
     /// Returns when everything is done and posted, or given up because of a fault in the control block.
-    void join();
+    void join() { workers_.join(); }
 
 private:
-    void serve(std::uint32_t thread);
     void move(std::uint32_t warp, std::uint32_t epoch);
     void post(std::uint32_t epoch);
     [[nodiscard]] bool post_ops(std::uint32_t epoch);  ///< false: stopped at a fault
@@ -52,13 +46,7 @@ private:
     HostEngineOptions options_;
     std::vector<std::atomic<std::uint32_t>> finished_;  ///< pieces, by counter, over all calls
     std::vector<std::mt19937_64> random_;               ///< by thread
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::uint32_t epoch_ = 0;
-    std::uint64_t calls_ = 0;
-    std::uint32_t working_ = 0;  ///< threads
-    bool leaving_ = false;
-    std::vector<std::thread> threads_;  ///< the warps, then the one that posts; none for an empty table
+    HostWorkers workers_;  ///< the warps, then the one that posts; none for an empty table
 };
 
 }  // namespace syncopate::runtime

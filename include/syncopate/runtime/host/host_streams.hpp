@@ -4,14 +4,13 @@
 // go by `host`, one after another: it waits for signals.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/runtime/host/host_mover.hpp"
+#include "syncopate/runtime/host/host_workers.hpp"
 #include "syncopate/runtime/signals/control.hpp"
 
 namespace syncopate::runtime {
@@ -22,12 +21,9 @@ public:
     /// done. `control`: of the rank whose schedule it is.
     HostStreams(std::vector<PreparedTransfer> transfers, const fuse::RankSchedule& schedule,
                 HostControl control, std::int64_t max_delay_us, std::uint64_t seed);
-    ~HostStreams();  ///< waits for the call in progress, if any
-    HostStreams(const HostStreams&) = delete;
-    HostStreams& operator=(const HostStreams&) = delete;
 
     void start(std::uint32_t epoch);  ///< the call before must have been joined
-    void join();                      ///< until all is done, or given up because of a fault
+    void join() { workers_.join(); }  ///< until all is done, or given up because of a fault
     /// What transfer `index` sums on a stream; null when it does not. Only between calls.
     [[nodiscard]] PreparedSum* sum_of(std::size_t index);
     /// Gives transfer `index` other copies; false when it is not done here. Only between calls.
@@ -47,24 +43,17 @@ private:
         std::vector<fuse::Wait> awaited;
     };
 
-    void serve(std::size_t stream);
     /// The steps of a stream in order; returns early at a fault.
     void run(std::size_t stream, std::uint32_t epoch);
     [[nodiscard]] bool pass(const Gate& gate) const;
-    [[nodiscard]] bool follow(std::size_t transfer);
+    [[nodiscard]] bool follow(std::size_t transfer) const;
 
     std::vector<PreparedTransfer> transfers_;
     HostControl control_;
     std::vector<std::vector<Step>> streams_;  ///< by number; then collectives by host
     std::vector<HostMover> movers_;           ///< by stream
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::vector<bool> done_;  ///< in this call, by transfer
-    std::uint32_t epoch_ = 0;
-    std::uint64_t calls_ = 0;
-    std::size_t working_ = 0;  ///< threads
-    bool leaving_ = false;
-    std::vector<std::thread> threads_;  ///< one a stream; none where nothing goes by streams
+    std::vector<std::atomic<bool>> done_;     ///< in this call, by transfer
+    HostWorkers workers_;                     ///< one a stream; none where nothing goes by streams
 };
 
 }  // namespace syncopate::runtime
