@@ -197,8 +197,8 @@ std::string JsonDocument::describe(Index node) const {
 
 Location JsonDocument::locate(Index node, std::string_view text, const std::string& file_name) const {
     const std::size_t end = nodes_[node].end_offset;
-    std::size_t start =
-        end == 0 ? 0 : end - 1;  // the token's last character, or for a number the one after it
+    // The token's last character, or for a number the one after it.
+    std::size_t start = end == 0 ? 0 : end - 1;
     switch (type(node)) {
         case Type::string: {
             // Back to the opening quote: inside a string every quote has an odd number of backslashes before

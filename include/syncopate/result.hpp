@@ -35,8 +35,8 @@ struct Error {
     std::string message;
     Location location{};
     ErrorClass error_class = ErrorClass::input;
-    std::string
-        excerpt;  ///< the line of the text that it is about, and a caret below (excerpt.hpp); may be empty
+    /// The line of the text that it is about, and a caret below (excerpt.hpp); may be empty.
+    std::string excerpt;
 
     /// "LOCATION: message" and, on the lines after it, the excerpt; without a trailing newline.
     [[nodiscard]] std::string to_string() const;

@@ -182,8 +182,8 @@ private:
     const InlineObjection& kernel_;
     LocalCopies locals_;
     CollectiveBackends collectives_;
-    std::vector<std::vector<plan::OpRef>>
-        last_sums_;  ///< by rank: those that the last op of its list follows
+    /// By rank: those that the last op of its list follows.
+    std::vector<std::vector<plan::OpRef>> last_sums_;
 };
 
 /// Why the kernels of a program cannot carry out an op of its lowered plan as they store or load, nor its

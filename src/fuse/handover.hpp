@@ -1,5 +1,5 @@
-// Handover: of two stages of which the later one waits for tiles of the earlier one, what it can begin with
-// while the earlier one's last round runs.
+// Handover between two overlapping stages: which tiles of the later stage can run during the earlier stage's
+// last round.
 #pragma once
 
 #include <cstdint>

@@ -4,12 +4,10 @@
 // An op goes by the backend that the plan names; where it names none, by the preferred one if that is legal,
 // else by copy_engine on cuda and by host on host. Further:
 //
-//   contributions      of a sum are staged, each in a slot of its own. The sum reads where they are those
-//   that
-//                      its rank pulls by ldst_inline, or all of them where the chunk engine pulls them.
+//   contributions      are staged, each in a slot of its own. The sum reads in place those that its rank
+//                      pulls by ldst_inline, or all of them if the chunk engine pulls.
 //   what a sum makes   is stored at the peers by the sum (ldst_inline) where it is small: starting a copy
-//   takes
-//                      longer than moving it.
+//                      takes longer than moving it.
 //   local copies       cost nothing where the tile that makes the data can store it there in the first place,
 //                      or the tiles that read it can read what the rank was given.
 //   collectives        go by nccl on cuda and by host on host, where a library could carry them out as one

@@ -36,8 +36,8 @@ struct Node {
     Kind kind = Kind::copy;
     std::int32_t rank = 0;   ///< who carries it out
     std::int32_t stage = 0;  ///< of tiles and chunks
-    std::int32_t index =
-        0;  ///< of an op: in its rank's list; of tiles: their class; of a chunk: among its rank's
+    /// Of an op: in its rank's list; of tiles: their class; of a chunk: among its rank's.
+    std::int32_t index = 0;
 };
 
 /// `from` must be complete before the node that holds the edge, or before iteration `iteration` of its tiles'
@@ -88,8 +88,8 @@ struct Graph {
         std::vector<std::int32_t> class_of;  ///< by tile
         std::vector<NodeId> first;           ///< by rank: the node of class 0
         std::int32_t num_classes = 0;
-        std::vector<std::vector<NodeId>>
-            loads;  ///< by tiles node, from first[0] on: the ops that its tiles carry out
+        /// By tiles node, from first[0] on: the ops that its tiles carry out.
+        std::vector<std::vector<NodeId>> loads;
         /// By tiles node likewise: the chunks of earlier stages that its tiles await. Only of programs
         /// without ops, whose stages overlap; otherwise a stage starts when the one before it has ended.
         std::vector<std::vector<NodeId>> awaits;
@@ -99,8 +99,8 @@ struct Graph {
         bool ranged = false;
         std::vector<std::vector<std::int64_t>> trips;
         std::vector<std::vector<Use>> uses;
-        std::vector<std::vector<bool>>
-            runs;  ///< by rank and tile: whether that rank runs it; empty: all ranks run all
+        /// By rank and tile: whether that rank runs it; empty: all ranks run all.
+        std::vector<std::vector<bool>> runs;
     };
     std::vector<StageNodes> stages;
     std::vector<bool> overlapping;  ///< by stage: it starts beside the one before it; empty: none does

@@ -54,8 +54,8 @@ using Arrivals = std::vector<std::int64_t>;
 /// The order of one stage.
 struct StageOrder {
     std::vector<std::vector<std::int64_t>> tiles;  ///< by rank and slot: the tile that runs there
-    std::vector<std::int64_t>
-        program_of;          ///< by slot, the program that runs it, its slots in ascending order
+    /// By slot, the program that runs it, its slots in ascending order.
+    std::vector<std::int64_t> program_of;
     std::size_t round = 1;   ///< tiles that run at once, about
     HeadStart head_start{};  ///< of its first programs
     bool phased = false;     ///< tiles walk their loops in phases, as what they need arrives

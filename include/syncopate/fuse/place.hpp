@@ -39,12 +39,12 @@ struct Lane {
 struct Placement {
     std::vector<Lane> lanes;
     std::vector<NodeId> previous;  ///< the op that its lane ends before it begins this one
-    std::vector<NodeId>
-        started_before;  ///< the op of its rank and lane that starts before it, in any lane kind
+    /// The op of its rank and lane that starts before it, in any lane kind.
+    std::vector<NodeId> started_before;
     std::vector<std::vector<NodeId>> before;  ///< ops that the graph's edges name, and `previous`
     std::vector<std::int32_t> position;       ///< in Graph::sorted
-    std::vector<std::vector<NodeId>>
-        awaits;  ///< chunks that it must wait for: not those that `before` implies
+    /// Chunks that it must wait for: not those that `before` implies.
+    std::vector<std::vector<NodeId>> awaits;
 };
 
 /// Fails, with rank and op, where an op writes into what another rank's kernel makes without a surely earlier

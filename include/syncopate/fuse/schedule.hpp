@@ -125,8 +125,8 @@ struct Collective {
     plan::CollectiveKind kind = plan::CollectiveKind::all_gather;
     plan::Reduce reduce = plan::Reduce::none;
     std::int32_t number = 0;  ///< among those of the plan; all participants' is the same
-    std::vector<Member>
-        members;  ///< in the order of the plan's list of ranks; a broadcast comes from the first
+    /// In the order of the plan's list of ranks; a broadcast comes from the first.
+    std::vector<Member> members;
     bool operator==(const Collective&) const = default;
 };
 
@@ -152,8 +152,8 @@ inline constexpr std::size_t kSums = 1;
 struct StreamStep {
     Launch launch = Launch::none;
     std::size_t stream = kCopies;  ///< its number
-    std::vector<std::int32_t>
-        gates;                       ///< made chunks of this rank; one that the stream has passed is left out
+    /// Made chunks of this rank; one that the stream has passed is left out.
+    std::vector<std::int32_t> gates;
     std::vector<std::size_t> after;  ///< transfers of other streams that it follows
     std::vector<Wait> awaited;       ///< of a sum: polled before it
     std::vector<Wait> relayed;       ///< of a copy: by the relay

@@ -13,8 +13,7 @@
 //      needs         A A A A|A B B|B B|. . .|C C        five ranges
 //      rising        as above: a phase ends where the next wait is
 //      in any order  what is known to be there first, in as few ranges as it takes; then, again and again,
-//      the
-//                    range that is expected next, and all that its wait shows to be there
+//                    the range that is expected next, and all that its wait shows to be there
 //
 // An op waits for the last ones of those that precede it, except what its own lane already orders.
 #pragma once

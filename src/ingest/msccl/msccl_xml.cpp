@@ -178,8 +178,8 @@ private:
 
     /// The k-th send of a connection meets its k-th receive.
     bool connect() {
-        std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Connection>
-            connections;  // from, to, channel
+        // from, to, channel.
+        std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Connection> connections;
         for (std::int32_t step = 0; static_cast<std::size_t>(step) < places_.size(); ++step) {
             const Place& place = places_[static_cast<std::size_t>(step)];
             if (place.tb < 0) continue;

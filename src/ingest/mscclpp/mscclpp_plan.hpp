@@ -169,8 +169,8 @@ private:
     std::int32_t line_ = 1;
     std::int64_t ops_ = 0;
     std::unordered_map<std::string, std::int32_t> counters_;
-    std::unordered_map<std::int64_t, std::int32_t>
-        channels_to_;  ///< by type, owner and peer: how many so far
+    /// By type, owner and peer: how many so far.
+    std::unordered_map<std::int64_t, std::int32_t> channels_to_;
 };
 
 /// A document whose gpus[0] has inputChunks.

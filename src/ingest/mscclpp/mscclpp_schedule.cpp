@@ -111,8 +111,8 @@ private:
     /// The additions of one worker to a counter.
     struct Run {
         std::vector<std::int32_t> steps;
-        std::vector<std::int32_t>
-            publishing;  ///< up to and with each step, the last that is not relaxed; -1: none
+        /// Up to and with each step, the last that is not relaxed; -1: none.
+        std::vector<std::int32_t> publishing;
     };
 
     [[nodiscard]] std::vector<Run> runs_of(const std::vector<Use>& signals) const {
@@ -158,8 +158,8 @@ private:
 
     /// The k-th barrier of a number in each threadblock that has one meet in a step of their own.
     bool meet_at_barriers() {
-        std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::vector<std::int32_t>>
-            meetings;                                                           // rank, id, round
+        // rank, id, round.
+        std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::vector<std::int32_t>> meetings;
         std::map<std::tuple<std::int32_t, std::int32_t>, std::int32_t> rounds;  // worker, id
         const auto count = static_cast<std::int32_t>(ops_.size());
         for (std::int32_t step = 0; step < count; ++step) {

@@ -45,8 +45,8 @@ struct Instruction {
     std::string opcode;
     Shape shape;
     std::vector<std::int32_t> operands;  ///< instructions of the same computation, each before this one
-    std::vector<std::int32_t>
-        called;  ///< computations: while: condition, body; fusion, call, reductions: one
+    /// computations: while: condition, body; fusion, call, reductions: one.
+    std::vector<std::int32_t> called;
     Location where;
 
     std::vector<std::int64_t> dimensions;  ///< transpose, concatenate, all-gather, all-to-all, broadcast, …

@@ -596,9 +596,8 @@ private:
     const bool remembers_;
     Arena arena_;
     Arena::Mark bound_mark_;
-    std::vector<Value> bound_;            // parameter values
-    std::deque<std::string> type_names_;  // of arguments that are element types
-    std::vector<Value> stack_;            // frames
+    std::vector<Value> bound_;  // parameter values
+    std::vector<Value> stack_;  // frames
     std::size_t stack_used_ = 0;
     std::optional<Error> error_;
     /// Accesses that no directive states and that cannot be followed: told all at once, at the end.
@@ -663,8 +662,8 @@ private:
     const Stmt* in_body_ = nullptr;  ///< of the kernel's own block, the statement that is being executed
     const Stmt* last_in_body_ = nullptr;
     const Stmt* last_in_loop_ = nullptr;
-    std::vector<const std::vector<std::int64_t>*>
-        tables_;  // by memory: its elements, where the launch gives them
+    // By memory: its elements, where the launch gives them.
+    std::vector<const std::vector<std::int64_t>*> tables_;
     std::vector<bool> override_read_, override_write_;
     std::vector<std::int32_t> stated_;  // by directive: the memory whose footprint it states
     std::vector<Box> boxes_;

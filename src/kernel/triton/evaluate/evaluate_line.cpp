@@ -1,9 +1,8 @@
 // Programs along one axis of the launch, evaluated at once: their id is an unknown, as the iteration of a
 // loop is, and every value affine in it.
 //
-//      pid = tl.program_id(0)                    first + p
-//      offs = (pid % columns) * BN + …           (first + p - row * columns) * BN + …, while p stays in the
-//      row
+//      pid = tl.program_id(0)              first + p
+//      offs = (pid % columns) * BN + …     (first + p - row * columns) * BN + …, while p stays in the row
 //
 // What the programs touch is then worked out for each of them from the one form (`MovingAccess`), exactly as
 // if it had been evaluated alone: what was found on the way holds for all of them. Where an operation has no

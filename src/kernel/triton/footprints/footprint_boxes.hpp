@@ -50,8 +50,8 @@ struct Range {
 struct Ranges {
     std::array<Range, kRank> axes;
     std::int32_t idle_count = 0;
-    std::array<Term, kRank>
-        idle;  ///< axes of the block that do not move the address; they may still be empty
+    /// Axes of the block that do not move the address; they may still be empty.
+    std::array<Term, kRank> idle;
 
     Ranges() = default;
     Ranges(const Ranges& other) : axes(other.axes), idle_count(other.idle_count) {

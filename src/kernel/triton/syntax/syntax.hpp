@@ -177,8 +177,8 @@ struct Stmt {
     std::int32_t loop = -1;              ///< loops: a number, unique in the module
     std::int32_t memo = -1;              ///< note of an evaluation: what it knows of this statement
     std::vector<std::int32_t> assigned;  ///< loops: slots that the body assigns, the loop variable included
-    std::vector<bool>
-        carried;  ///< loops, one per entry of `assigned`: an iteration may see the value of the one before
+    /// loops, one per entry of `assigned`: an iteration may see the value of the one before.
+    std::vector<bool> carried;
 };
 
 struct Parameter {
@@ -196,8 +196,8 @@ struct Parameter {
 struct Chooser {
     std::string name;  ///< as written, with its dots
     std::int32_t line = 0;
-    std::vector<std::pair<std::string, std::string>>
-        values;  ///< parameters that it names, and what it may give
+    /// Parameters that it names, and what it may give.
+    std::vector<std::pair<std::string, std::string>> values;
 };
 
 struct Function {
