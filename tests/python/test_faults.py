@@ -122,6 +122,12 @@ def test_a_command_is_interrupted_quietly_while_it_imports_and_later(words, seco
     assert not list(tmp_path.glob("syncopate-*"))
 
 
+def heed_signals() -> None:
+    """A shell without job control starts what runs in the background with SIGINT ignored, and nohup with SIGHUP."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(not BINARY.exists(), reason="the command is not built")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_run_leaves_no_rank_behind(number, tmp_path):
@@ -133,8 +139,7 @@ def test_an_interrupted_run_leaves_no_rank_behind(number, tmp_path):
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # A shell without job control starts what runs in the background with SIGINT ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heed_signals,
     )
     try:
         end = time.monotonic() + HUNG
