@@ -63,7 +63,7 @@ private:
         Type type = Type::null;
         std::uint32_t end_offset = 0;  ///< bytes of text read when the node's first token was complete
         Index next = 0;                ///< the node after this one and all that is in it
-        /// integer, boolean, count of children, or place << 32 | size in the arena.
+        /// Integer, boolean, count of children, or place << 32 | size in the arena.
         std::int64_t payload = 0;
     };
     std::vector<Node> nodes_;

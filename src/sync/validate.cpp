@@ -1,9 +1,9 @@
 #include "sync/validate.hpp"
 
-#include <algorithm>
-#include <limits>
+#include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +16,11 @@ using Complaint = std::optional<std::string>;
 
 bool is_within(std::int64_t value, std::int64_t least, std::int64_t most) {
     return value >= least && value <= most;
+}
+
+/// Whether an end that the range has is an expression that nothing was read into.
+bool has_empty_end(const affine::Range& range) {
+    return (range.begin && range.begin->is_empty()) || (range.end && range.end->is_empty());
 }
 
 Complaint of_grid(const ChainStage& stage) {
@@ -55,8 +60,7 @@ Complaint of_policy(const Policy& policy) {
         return fmt::format("a count of {} posts; expected 0 to {}", *policy.count, kMostBlocks);
     if (policy.kind != PolicyKind::custom) return std::nullopt;
     if (!policy.semaphore || policy.semaphore->is_empty()) return "a custom policy without a semaphore";
-    if (policy.awaited && ((policy.awaited->begin && policy.awaited->begin->is_empty()) ||
-                           (policy.awaited->end && policy.awaited->end->is_empty())))
+    if (policy.awaited && has_empty_end(*policy.awaited))
         return "an awaited range of which an end is an empty expression";
     return std::nullopt;
 }
@@ -132,7 +136,7 @@ private:
                 for (const affine::Range& range : box) {
                     if (range.single && !range.begin)
                         return fmt::format("a range of {} is one element, and says not which", tensor);
-                    if ((range.begin && range.begin->is_empty()) || (range.end && range.end->is_empty()))
+                    if (has_empty_end(range))
                         return fmt::format("an end of a range of {} is an empty expression", tensor);
                 }
             }

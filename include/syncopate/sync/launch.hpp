@@ -47,7 +47,8 @@ public:
     /// What stage `stage`'s kernel takes as its first parameter, by value. `blocks`: of a persistent kernel
     /// (Stage<true>); 0: one for each tile.
     [[nodiscard]] StageArguments arguments(std::size_t stage, std::uint32_t blocks = 0) const;
-    /// The number of an input, for sync::Stage::wait (stage.cuh). Fails where the stage awaits no such tensor.
+    /// The number of an input, for sync::Stage::wait (stage.cuh). Fails where the stage awaits no such
+    /// tensor.
     [[nodiscard]] Result<std::uint32_t> input(std::size_t stage, const std::string& tensor) const;
     /// The same of an output that the stage guards (ChainStage::guards): it is awaited like an input, by
     /// sync::Stage::wait before the tile is stored. Fails where the stage guards no such tensor.

@@ -45,7 +45,7 @@ struct Instruction {
     std::string opcode;
     Shape shape;
     std::vector<std::int32_t> operands;  ///< instructions of the same computation, each before this one
-    /// computations: while: condition, body; fusion, call, reductions: one.
+    /// Computations: while: condition, body; fusion, call, reductions: one.
     std::vector<std::int32_t> called;
     Location where;
 

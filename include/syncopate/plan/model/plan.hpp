@@ -146,7 +146,7 @@ struct Holding {
     Chunk chunk;
     bool partial = false;  ///< initial/produced: this rank's contribution to a reduction, not the value
     bool of_all = false;   ///< final: the reduction over all ranks
-    /// final: the reduction over exactly these ranks; empty with of_all false: the value.
+    /// Final: the reduction over exactly these ranks; empty with of_all false: the value.
     std::vector<std::int32_t> of;
     bool operator==(const Holding&) const = default;
 };

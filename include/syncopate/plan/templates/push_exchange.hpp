@@ -28,8 +28,8 @@ struct PushExchangeOptions {
 /// The all-to-all of equal buffers: each rank has a tensor of its own, `from` [ranks * block, …], and sends
 /// block p of it to rank p, where it becomes block r of `to`, of the same shape. Each rank's `from` is
 /// another value, so it is "partial" in the plan, and `to` is "of" one rank, block by block. Fails as
-/// push_reduce (push_reduce.hpp) does, if the first axis is no multiple of the ranks, and if what is produced is to be
-/// transient.
+/// push_reduce (push_reduce.hpp) does, if the first axis is no multiple of the ranks, and if what is produced
+/// is to be transient.
 [[nodiscard]] Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::string& to,
                                          const PushExchangeOptions& options = {});
 
