@@ -29,21 +29,33 @@ if(cuda_include)
     target_link_libraries(syncopate_check_sync PRIVATE syncopate_sync syncopate_warnings ${CMAKE_DL_LIBS})
 endif()
 
+# syncopate_cuda_program(NAME SOURCE [OPTION…]): a program of one .cu file, compiled by nvcc for sm_90a and linked with sync/ and the
+# static CUDA runtime.
+function(syncopate_cuda_program name source)
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)
+    add_custom_command(OUTPUT ${object}
+        COMMAND ${SYNCOPATE_NVCC} -c -O3 -std=c++20 -DNDEBUG ${ARGN}
+            -gencode arch=compute_90a,code=sm_90a -I ${PROJECT_SOURCE_DIR}/include
+            -MD -MF ${object}.d -MT ${object} -o ${object} ${source}
+        DEPENDS ${source} DEPFILE ${object}.d VERBATIM
+        COMMENT "Compiling ${name}")
+    find_library(cudart_static cudart_static HINTS ${cuda_include}/../lib64 ${cuda_include}/../lib
+        PATH_SUFFIXES x64 ../lib64 ../lib)
+    add_executable(${name} EXCLUDE_FROM_ALL ${object})
+    set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
+    target_link_libraries(${name} PRIVATE syncopate_sync ${cudart_static} ${CMAKE_DL_LIBS} rt)
+endfunction()
+
+# example_chain: examples/cuda/chain.cu, which users copy.
+if(cuda_include)
+    syncopate_cuda_program(example_chain ${PROJECT_SOURCE_DIR}/examples/cuda/chain.cu -Werror all-warnings)
+    add_dependencies(tests example_chain)
+endif()
+
 # syncopate_check_cutlass (tests/gpu/): a chain of products from CUTLASS's building blocks, where scripts/fetch-cutlass has been
 # run. Not part of `tests`: compiling it takes most of a minute.
 set(cutlass_include ${PROJECT_SOURCE_DIR}/.cutlass/include)
 if(cuda_include AND EXISTS ${cutlass_include}/cute/tensor.hpp)
-    set(check_cutlass ${PROJECT_SOURCE_DIR}/tests/gpu/check_cutlass.cu)
-    set(check_cutlass_object ${CMAKE_CURRENT_BINARY_DIR}/check_cutlass.o)
-    add_custom_command(OUTPUT ${check_cutlass_object}
-        COMMAND ${SYNCOPATE_NVCC} -c -O3 -std=c++20 -DNDEBUG --expt-relaxed-constexpr -cudart static
-            -gencode arch=compute_90a,code=sm_90a -I ${PROJECT_SOURCE_DIR}/include -isystem ${cutlass_include}
-            -MD -MF ${check_cutlass_object}.d -MT ${check_cutlass_object} -o ${check_cutlass_object} ${check_cutlass}
-        DEPENDS ${check_cutlass} DEPFILE ${check_cutlass_object}.d VERBATIM
-        COMMENT "Compiling syncopate_check_cutlass")
-    find_library(cudart_static cudart_static HINTS ${cuda_include}/../lib64 ${cuda_include}/../lib
-        PATH_SUFFIXES x64 ../lib64 ../lib)
-    add_executable(syncopate_check_cutlass EXCLUDE_FROM_ALL ${check_cutlass_object})
-    set_target_properties(syncopate_check_cutlass PROPERTIES LINKER_LANGUAGE CXX)
-    target_link_libraries(syncopate_check_cutlass PRIVATE syncopate_sync ${cudart_static} ${CMAKE_DL_LIBS} rt)
+    syncopate_cuda_program(syncopate_check_cutlass ${PROJECT_SOURCE_DIR}/tests/gpu/check_cutlass.cu
+        --expt-relaxed-constexpr -isystem ${cutlass_include})
 endif()

@@ -28,7 +28,10 @@ struct DeviceChain::State {
     Chain chain;
     Tables tables;
     bool overlaps = false;
+    Way way = Way::tiles;
     std::unique_ptr<DeviceBuffer> memory;  ///< fault words, tickets, semaphores, tables
+    /// Tickets: a counter for each stage, and for each another one of calls in stream order. Those post
+    /// nothing, so their epochs must not count where tiles wait.
     std::uint64_t fault = 0, tickets = 0, semaphores = 0;
     std::vector<std::uint64_t> table;  ///< by stage
 
@@ -38,6 +41,12 @@ struct DeviceChain::State {
     std::unique_ptr<OwnedEvent> joined;
 
     Status make_events();
+    /// Whether a stage's blocks take the tiles of their own places: nothing draws tickets then.
+    [[nodiscard]] bool in_place(const ChainStage& stage, Blocks blocks) const;
+    [[nodiscard]] Status objection(std::size_t stage, Blocks blocks) const;
+    /// Launches a stage by `enqueue(grid, stream, early, started)`.
+    template <typename Enqueue>
+    Status launch(std::size_t stage, runtime::CudaStream stream, Blocks blocks, Enqueue enqueue) const;
     /// The stream of a stage, once what it waits for is enqueued there.
     Result<CUstream> enter(std::size_t stage, CUstream caller) const;
     /// After the last stage: the caller's stream comes after the lane.
@@ -47,6 +56,8 @@ struct DeviceChain::State {
 namespace {
 
 constexpr std::uint64_t kSector = 32;
+constexpr int kRounds = 9;                   // of a measurement
+constexpr std::int64_t kShortAxis = 65'535;  // the most blocks along y and z
 
 /// Addresses of what follows each other in one allocation.
 class Layout {
@@ -111,13 +122,14 @@ Result<std::unique_ptr<DeviceChain>> DeviceChain::make(std::shared_ptr<runtime::
     SYNCOPATE_CUDA(api, cuDeviceGet, &device, context->ordinal());
     SYNCOPATE_CUDA(api, cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
     state->overlaps = major >= 9 && chain.launch == Chain::Launch::after_start;
+    state->way = state->overlaps ? Way::tiles : Way::stream;
 
     if (state->overlaps && launching == Launching::start_events && chain.stages.size() > 1) {
         if (Status made = state->make_events(); !made) return made.error();
     }
     Layout layout;
     state->fault = layout.add(kFaultWords * sizeof(std::uint32_t));
-    state->tickets = layout.add(chain.stages.size() * kSector);
+    state->tickets = layout.add(2 * chain.stages.size() * kSector);
     state->semaphores =
         layout.add(std::uint64_t{state->tables.num_semaphores} * kSemaphoreWords * sizeof(std::uint32_t));
     for (const StageTable& table : state->tables.stages)
@@ -142,17 +154,22 @@ Result<std::unique_ptr<DeviceChain>> DeviceChain::make(std::shared_ptr<runtime::
     return std::unique_ptr<DeviceChain>(new DeviceChain(std::move(state)));
 }
 
-StageArguments DeviceChain::arguments(std::size_t stage, std::uint32_t blocks) const {
+StageArguments DeviceChain::arguments(std::size_t stage, Blocks blocks) const {
+    if (!state_->objection(stage, blocks)) return {};  // launch() refuses it
+    const std::size_t counter = state_->way == Way::tiles ? stage : state_->chain.stages.size() + stage;
     StageArguments made = state_->tables.stages[stage].arguments;
     made.table = reinterpret_cast<const std::uint32_t*>(state_->table[stage]);
     made.semaphores = reinterpret_cast<std::uint32_t*>(state_->semaphores);
-    made.ticket = reinterpret_cast<unsigned long long*>(state_->tickets + stage * kSector);
+    made.ticket = reinterpret_cast<unsigned long long*>(state_->tickets + counter * kSector);
     made.fault = reinterpret_cast<std::uint32_t*>(state_->fault);
-    made.draws += blocks;
+    made.draws += blocks.persistent;
+    made.awaits = state_->way == Way::tiles ? 1 : 0;
+    if (state_->in_place(state_->chain.stages[stage], blocks)) made.ordered = 0;
     return made;
 }
 
 Result<std::uint32_t> DeviceChain::input(std::size_t stage, const std::string& tensor) const {
+    if (Status there = state_->objection(stage, {}); !there) return there.error();
     const std::vector<std::string>& inputs = state_->tables.stages[stage].inputs;
     const auto found = std::ranges::find(inputs, tensor);
     if (found == inputs.end())
@@ -161,6 +178,7 @@ Result<std::uint32_t> DeviceChain::input(std::size_t stage, const std::string& t
 }
 
 Result<std::uint32_t> DeviceChain::guard(std::size_t stage, const std::string& tensor) const {
+    if (Status there = state_->objection(stage, {}); !there) return there.error();
     const std::vector<std::string>& inputs = state_->tables.stages[stage].inputs;
     const auto found = std::ranges::find(inputs.rbegin(), inputs.rend(), guard_of(tensor));
     if (found == inputs.rend())
@@ -168,31 +186,136 @@ Result<std::uint32_t> DeviceChain::guard(std::size_t stage, const std::string& t
     return static_cast<std::uint32_t>(inputs.rend() - found - 1);
 }
 
-Status DeviceChain::launch(std::size_t stage, runtime::CudaKernel& kernel,
-                           const runtime::KernelArguments& arguments, runtime::CudaStream stream,
-                           std::uint32_t blocks) {
-    const ChainStage& of = state_->chain.stages[stage];
-    const bool overlapped = state_->chain.calls == Chain::Calls::overlapped;
-    if (blocks != 0 && (!of.tickets || overlapped)) {
-        return Error{fmt::format("stage {} cannot be persistent: {}", of.name,
+bool DeviceChain::State::in_place(const ChainStage& stage, Blocks blocks) const {
+    if (!stage.tickets) return true;
+    // Calls that overlap may tell their buffers apart by the epoch, which tickets count.
+    return way == Way::stream && chain.calls == Chain::Calls::ordered && blocks.persistent == 0 &&
+           blocks.cluster == 1 && stage.grid[1] <= kShortAxis && stage.grid[2] <= kShortAxis;
+}
+
+Status DeviceChain::State::objection(std::size_t number, Blocks blocks) const {
+    if (number >= chain.stages.size())
+        return Error{fmt::format("there is no stage {}: the chain has {}", number, chain.stages.size())};
+    const ChainStage& stage = chain.stages[number];
+    const bool overlapped = chain.calls == Chain::Calls::overlapped;
+    if (blocks.persistent != 0 && (!stage.tickets || overlapped)) {
+        return Error{fmt::format("stage {} cannot be persistent: {}", stage.name,
                                  overlapped ? "calls overlap" : "its tiles are not taken by tickets")};
     }
+    if (blocks.cluster == 0)
+        return Error{fmt::format("stage {}: a cluster has at least one block", stage.name)};
+    if (blocks.cluster == 1) return Done{};
+    if (!stage.tickets)
+        return Error{fmt::format("stage {} has no clusters: its tiles are not taken by tickets", stage.name)};
+    const std::int64_t all = blocks.persistent != 0 ? blocks.persistent : stage.num_blocks();
+    if (stage.num_blocks() % blocks.cluster != 0 || all % blocks.cluster != 0)
+        return Error{fmt::format("stage {} has {} tiles and {} blocks, no multiple of a cluster's {} blocks",
+                                 stage.name, stage.num_blocks(), all, blocks.cluster)};
+    return Done{};
+}
+
+template <typename Enqueue>
+Status DeviceChain::State::launch(std::size_t stage, runtime::CudaStream stream, Blocks blocks,
+                                  Enqueue enqueue) const {
+    if (Status fits = objection(stage, blocks); !fits) return fits;
+    const ChainStage& of = chain.stages[stage];
     const auto extent = [&](std::size_t axis) { return static_cast<std::uint32_t>(of.grid[axis]); };
     // Tickets say which tile a block runs, so the shape of the grid does not matter, and y and z are short.
-    runtime::Grid grid{extent(0), extent(1), extent(2)};
-    if (of.tickets) grid = {blocks != 0 ? blocks : static_cast<std::uint32_t>(of.num_blocks()), 1, 1};
-    if (!state_->lane)
-        return kernel.launch(grid, stream, arguments, state_->overlaps && (stage > 0 || overlapped));
-    const CurrentContext current(*state_->context);
+    const auto tiles = static_cast<std::uint32_t>(of.num_blocks());
+    runtime::Grid grid{blocks.persistent != 0 ? blocks.persistent : tiles, 1, 1};
+    if (in_place(of, blocks)) grid = {extent(0), extent(1), extent(2)};
+    const bool early = stage > 0 || chain.calls == Chain::Calls::overlapped;
+    if (!lane || way == Way::stream) return enqueue(grid, stream, early && way == Way::tiles, 0);
+    const CurrentContext current(*context);
     const auto caller = reinterpret_cast<CUstream>(stream);
-    const bool last = stage + 1 == state_->chain.stages.size();
-    const Result<CUstream> own = state_->enter(stage, caller);
+    const bool last = stage + 1 == chain.stages.size();
+    const Result<CUstream> own = enter(stage, caller);
     if (!own) return own.error();
-    const auto started = last ? 0 : reinterpret_cast<std::uint64_t>(state_->started[stage]->get());
-    Status launched =
-        kernel.launch(grid, reinterpret_cast<runtime::CudaStream>(*own), arguments, false, started);
-    return launched && last ? state_->join(caller) : launched;
+    const auto event = last ? 0 : reinterpret_cast<std::uint64_t>(started[stage]->get());
+    Status launched = enqueue(grid, reinterpret_cast<runtime::CudaStream>(*own), false, event);
+    return launched && last ? join(caller) : launched;
 }
+
+Status DeviceChain::launch(std::size_t stage, runtime::CudaKernel& kernel,
+                           const runtime::KernelArguments& arguments, runtime::CudaStream stream,
+                           Blocks blocks) {
+    if (blocks.cluster != 1)
+        return Error{"a loaded kernel has the clusters of its options (num_ctas); launch it by its handle"};
+    return state_->launch(stage, stream, blocks,
+                          [&](runtime::Grid grid, runtime::CudaStream on, bool early, std::uint64_t started) {
+                              return kernel.launch(grid, on, arguments, early, started);
+                          });
+}
+
+Status DeviceChain::launch(std::size_t stage, const Function& function, std::span<void* const> parameters,
+                           runtime::CudaStream stream, Blocks blocks) {
+    const CudaApi& api = state_->context->api();
+    return state_->launch(
+        stage, stream, blocks,
+        [&](runtime::Grid grid, runtime::CudaStream on, bool early, std::uint64_t started) -> Status {
+            std::array<CUlaunchAttribute, 3> attributes{};
+            unsigned count = 0;
+            if (early) {
+                attributes[count].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+                attributes[count++].value.programmaticStreamSerializationAllowed = 1;
+            }
+            if (started != 0) {
+                attributes[count].id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+                attributes[count++].value.launchCompletionEvent.event = reinterpret_cast<CUevent>(started);
+            }
+            if (blocks.cluster != 1) {
+                attributes[count].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+                attributes[count].value.clusterDim.x = blocks.cluster;
+                attributes[count].value.clusterDim.y = attributes[count].value.clusterDim.z = 1;
+                ++count;
+            }
+            CUlaunchConfig config{};
+            config.gridDimX = grid.x;
+            config.gridDimY = grid.y;
+            config.gridDimZ = grid.z;
+            config.blockDimX = function.threads[0];
+            config.blockDimY = function.threads[1];
+            config.blockDimZ = function.threads[2];
+            config.sharedMemBytes = function.shared_bytes;
+            config.hStream = reinterpret_cast<CUstream>(on);
+            config.attrs = attributes.data();
+            config.numAttrs = count;
+            const CurrentContext current(*state_->context);
+            SYNCOPATE_CUDA(api, cuLaunchKernelEx, &config, static_cast<CUfunction>(function.handle),
+                           const_cast<void**>(parameters.data()), nullptr);
+            return Done{};
+        });
+}
+
+Result<WayTimes> DeviceChain::choose(const std::function<Status(runtime::CudaStream)>& call) {
+    WayTimes times;
+    if (!overlaps()) return times;
+    const Way before = way();
+    const auto failed = [&](const Error& error) {
+        use(before);
+        return error;
+    };
+    use(Way::stream);
+    const Result<std::unique_ptr<ReplayedCall>> stream = ReplayedCall::make(state_->context, call);
+    if (!stream) return failed(stream.error());
+    use(Way::tiles);
+    const Result<std::unique_ptr<ReplayedCall>> tiles = ReplayedCall::make(state_->context, call);
+    if (!tiles) return failed(tiles.error());
+    for (int round = 0; round < kRounds; ++round) {
+        for (const bool tile_by_tile : {round % 2 == 0, round % 2 != 0}) {
+            const Result<double> taken = (tile_by_tile ? *tiles : *stream)->microseconds();
+            if (!taken) return failed(taken.error());
+            (tile_by_tile ? times.tiles : times.stream).push_back(*taken);
+        }
+    }
+    if (Status done = check(); !done) return failed(done.error());
+    use(faster(times));
+    return times;
+}
+
+void DeviceChain::use(Way way) { state_->way = overlaps() ? way : Way::stream; }
+
+Way DeviceChain::way() const { return state_->way; }
 
 bool DeviceChain::overlaps() const { return state_->overlaps; }
 
@@ -245,13 +368,22 @@ Result<std::unique_ptr<DeviceChain>> DeviceChain::make(std::shared_ptr<runtime::
     if (!verdict.ok()) return Error{"the chain is refused: " + verdict.findings.front().to_string()};
     return not_built();
 }
-StageArguments DeviceChain::arguments(std::size_t, std::uint32_t) const { return {}; }
+StageArguments DeviceChain::arguments(std::size_t, Blocks) const { return {}; }
 Result<std::uint32_t> DeviceChain::input(std::size_t, const std::string&) const { return not_built(); }
 Result<std::uint32_t> DeviceChain::guard(std::size_t, const std::string&) const { return not_built(); }
-Status DeviceChain::launch(std::size_t, runtime::CudaKernel&, const runtime::KernelArguments&,
-                           runtime::CudaStream, std::uint32_t) {
+Status DeviceChain::launch(std::size_t, const Function&, std::span<void* const>, runtime::CudaStream,
+                           Blocks) {
     return not_built();
 }
+Status DeviceChain::launch(std::size_t, runtime::CudaKernel&, const runtime::KernelArguments&,
+                           runtime::CudaStream, Blocks) {
+    return not_built();
+}
+Result<WayTimes> DeviceChain::choose(const std::function<Status(runtime::CudaStream)>&) {
+    return not_built();
+}
+void DeviceChain::use(Way) {}
+Way DeviceChain::way() const { return Way::stream; }
 bool DeviceChain::overlaps() const { return false; }
 std::string DeviceChain::message() const { return not_built().message; }
 Status DeviceChain::check() const { return not_built(); }

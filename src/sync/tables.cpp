@@ -65,6 +65,7 @@ StageTable table_of(const Chain& chain, const Synchronization& made, std::int32_
     std::ranges::copy(stage.grid, to.grid);
     to.stage = static_cast<std::uint32_t>(number);
     to.ordered = stage.tickets ? 1 : 0;
+    to.awaits = 1;
     const auto append = [&](const std::vector<std::uint32_t>& words) {
         const std::uint32_t at = word(table.words.size());
         table.words.insert(table.words.end(), words.begin(), words.end());

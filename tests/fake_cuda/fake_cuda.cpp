@@ -29,7 +29,7 @@ struct State {
     bool captures = false;
     std::string failed;
     std::map<std::string, int> left;
-    std::vector<std::string> log;
+    std::vector<std::string> log, launches;
     int made = 0;  ///< numbers handles
 };
 
@@ -105,6 +105,7 @@ CUresult DeviceGetUuid(CUuuid* uuid, CUdevice device) {
 CUresult DeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
     *value = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT                ? 4
              : attribute == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN ? 232'448
+             : attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR          ? 9
                                                                                   : 1;
     return CUDA_SUCCESS;
 }
@@ -245,6 +246,18 @@ CUresult EventRecord(CUevent event, CUstream stream) {
     return note(name_of(event) + " on " + name_of(stream));
 }
 CUresult EventQuery(CUevent) { return CUDA_SUCCESS; }
+CUresult EventElapsedTime(float* milliseconds, CUevent, CUevent) {
+    return *milliseconds = 1.0F, CUDA_SUCCESS;
+}
+
+CUresult StreamBeginCapture(CUstream, CUstreamCaptureMode) { return CUDA_SUCCESS; }
+CUresult StreamEndCapture(CUstream, CUgraph* graph) { return make(graph, "graph"); }
+CUresult GraphInstantiateWithFlags(CUgraphExec* ready, CUgraph, unsigned long long) {
+    return make(ready, "executable graph");
+}
+CUresult GraphLaunch(CUgraphExec, CUstream) { return CUDA_SUCCESS; }
+CUresult GraphDestroy(CUgraph graph) { return drop(graph, "graph"); }
+CUresult GraphExecDestroy(CUgraphExec ready) { return drop(ready, "executable graph"); }
 
 CUresult ModuleLoadData(CUmodule* module, const void*) { return make(module, "module"); }
 CUresult ModuleUnload(CUmodule module) { return drop(module, "module"); }
@@ -258,7 +271,23 @@ CUresult FuncLoad(CUfunction) { return CUDA_SUCCESS; }
 CUresult FuncGetAttribute(int* value, CUfunction_attribute, CUfunction) { return *value = 32, CUDA_SUCCESS; }
 CUresult FuncSetAttribute(CUfunction, CUfunction_attribute, int) { return CUDA_SUCCESS; }
 CUresult FuncSetCacheConfig(CUfunction, CUfunc_cache) { return CUDA_SUCCESS; }
+/// Grid and attributes of a launch, as take_launches() tells them.
+std::string shape_of(const CUlaunchConfig& config) {
+    std::string text = std::to_string(config.gridDimX) + "x" + std::to_string(config.gridDimY) + "x" +
+                       std::to_string(config.gridDimZ);
+    for (unsigned i = 0; i < config.numAttrs; ++i) {
+        const CUlaunchAttribute& attribute = config.attrs[i];
+        if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) text += " early";
+        if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+            text += " in clusters of " + std::to_string(attribute.value.clusterDim.x);
+    }
+    return text;
+}
 CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void**, void**) {
+    {
+        const std::lock_guard lock(state().mutex);
+        state().launches.push_back(shape_of(*config));
+    }
     return note(name_of(function) + " on " + name_of(config->hStream));
 }
 CUresult OccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, std::size_t) {
@@ -300,6 +329,8 @@ const std::map<std::string, void*>& functions() {
         CANNOT_FAIL(StreamDestroy),
         CANNOT_FAIL(EventDestroy),
         CANNOT_FAIL(ModuleUnload),
+        CANNOT_FAIL(GraphDestroy),
+        CANNOT_FAIL(GraphExecDestroy),
         MAY_FAIL(Init),
         MAY_FAIL(DeviceGetCount),
         MAY_FAIL(DeviceGet),
@@ -336,6 +367,11 @@ const std::map<std::string, void*>& functions() {
         MAY_FAIL(EventCreate),
         MAY_FAIL(EventRecord),
         MAY_FAIL(EventQuery),
+        MAY_FAIL(EventElapsedTime),
+        MAY_FAIL(StreamBeginCapture),
+        MAY_FAIL(StreamEndCapture),
+        MAY_FAIL(GraphInstantiateWithFlags),
+        MAY_FAIL(GraphLaunch),
         MAY_FAIL(ModuleLoadData),
         MAY_FAIL(ModuleGetFunction),
         MAY_FAIL(FuncLoad),
@@ -381,6 +417,11 @@ std::string left() {
 std::vector<std::string> take_log() {
     const std::lock_guard lock(state().mutex);
     return std::exchange(state().log, {});
+}
+
+std::vector<std::string> take_launches() {
+    const std::lock_guard lock(state().mutex);
+    return std::exchange(state().launches, {});
 }
 
 void capture(bool on) { state().captures = on; }

@@ -24,6 +24,9 @@ std::string left();
 /// What has been enqueued since this was last asked for: "sy_begin on stream 0".
 std::vector<std::string> take_log();
 
+/// The kernels' launches since this was last asked for, by their grids and attributes: "8x2x1 early".
+std::vector<std::string> take_launches();
+
 /// From now on every stream is, or is not, being captured into a graph.
 void capture(bool on);
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "sync_cutlass.cuh"
-#include "syncopate/sync/launch.hpp"
+#include "syncopate/sync/launch.cuh"
 
 namespace {
 
@@ -138,39 +138,22 @@ enum class Way { stream, tiles, early };
 class Caller {
 public:
     Caller(const Layers& layers, sync::DeviceChain& chain) : layers_(layers), chain_(chain) {
-        for (const void* kernel : {kernel_of(false), kernel_of(true)}) {
+        for (const auto kernel : {sync_cutlass::product<false>, sync_cutlass::product<true>}) {
             require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          sizeof(sync_cutlass::SharedStorage)),
                     "shared memory");
         }
     }
     void call(Way way, cudaStream_t stream) const {
-        const Sizes& s = layers_.sizes;
-        for (std::size_t stage = 0; stage < 2; ++stage) {
-            const int columns = stage == 0 ? s.inner : s.hidden;
-            const int tiles = ((columns + kBlockN - 1) / kBlockN) * ((s.rows + kBlockM - 1) / kBlockM);
-            cudaLaunchAttribute attribute{};
-            attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-            attribute.val.programmaticStreamSerializationAllowed = 1;
-            cudaLaunchConfig_t config{};
-            config.gridDim = dim3(tiles);
-            config.blockDim = dim3(kThreads);
-            config.dynamicSmemBytes = sizeof(sync_cutlass::SharedStorage);
-            config.stream = stream;
-            config.attrs = &attribute;
-            config.numAttrs = stage > 0 && way != Way::stream ? 1 : 0;
-            sync::StageArguments arguments = chain_.arguments(stage);
-            sync_cutlass::Product product = layers_.products[stage];
-            std::array<void*, 2> parameters{&arguments, &product};
-            require(cudaLaunchKernelExC(&config, kernel_of(way == Way::early), parameters.data()), "launch");
-        }
+        chain_.use(way == Way::stream ? sync::Way::stream : sync::Way::tiles);
+        const auto kernel = way == Way::early ? sync_cutlass::product<true> : sync_cutlass::product<false>;
+        const sync::StageShape shape{.threads = dim3(kThreads),
+                                     .shared_bytes = sizeof(sync_cutlass::SharedStorage)};
+        for (std::size_t stage = 0; stage < 2; ++stage)
+            take(sync::launch(chain_, stage, shape, stream, kernel, layers_.products[stage]), "launch");
     }
 
 private:
-    static const void* kernel_of(bool early) {
-        return early ? reinterpret_cast<const void*>(&sync_cutlass::product<true>)
-                     : reinterpret_cast<const void*>(&sync_cutlass::product<false>);
-    }
     const Layers& layers_;
     sync::DeviceChain& chain_;
 };

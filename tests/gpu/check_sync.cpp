@@ -8,6 +8,8 @@
 //              stream presses
 //   replays    a captured graph of 100 calls, replayed until there were N calls
 //              (both by programmatic launch and by start events, there a tenth of them)
+//   ways       stream order and tile by tile in turn, from call to call, and the choice between them
+//   clusters   blocks of clusters, launched by a kernel's handle
 //   deadline   a producer that never posts: the call ends, and names stage, tile and input
 //
 // Exit 0 when all is right, 3 where there is no GPU.
@@ -15,6 +17,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -123,19 +126,25 @@ struct Pair {
                               : s.down_blocks != 0 ? "check_consume_persistent"
                                                    : "check_consume",
                               s.tma ? 5 : 4);
-        const Check check{memory->address(), program.wrong_->address(), s.columns, s.rows, s.halo, s.all_rows,
-                          delay_ns};
-        up_arguments.add(chain->arguments(0, s.up_blocks));
+        check = {memory->address(), program.wrong_->address(), s.columns, s.rows, s.halo, s.all_rows,
+                 delay_ns};
+        take_way(chain->way());
+    }
+    void take_way(Way way) {
+        chain->use(way);
+        up_arguments = down_arguments = {};
+        up_arguments.add(chain->arguments(0, {shape.up_blocks}));
         up_arguments.add(check);
-        down_arguments.add(chain->arguments(1, s.down_blocks));
+        down_arguments.add(chain->arguments(1, {shape.down_blocks}));
         down_arguments.add(check);
     }
-    void call(runtime::CudaStream stream) {
-        take(chain->launch(0, *up, up_arguments, stream, shape.up_blocks), "launch");
-        take(chain->launch(1, *down, down_arguments, stream, shape.down_blocks), "launch");
+    Status call(runtime::CudaStream stream) {
+        const Status launched = chain->launch(0, *up, up_arguments, stream, {shape.up_blocks});
+        return launched ? chain->launch(1, *down, down_arguments, stream, {shape.down_blocks}) : launched;
     }
 
     Shape shape;
+    Check check{};
     std::unique_ptr<DeviceChain> chain;
     std::unique_ptr<runtime::DeviceBuffer> memory;
     std::unique_ptr<runtime::CudaKernel> up, down;
@@ -165,7 +174,7 @@ bool grids(const Program& program, int calls, Launching launching) {
             if (call % 4 == 0)
                 take(press->launch({static_cast<std::uint32_t>(1 + call % 200), 1, 1}, program.other(), ns),
                      "press");
-            pair.call(program.stream());
+            take(pair.call(program.stream()), "launch");
         }
         take(pair.chain->check(), "grids");
         if (const std::uint32_t wrong = program.wrong(); wrong != 0) {
@@ -205,7 +214,7 @@ bool replays(const Program& program, int count, Launching launching) {
         CUgraphExec ready = nullptr;
         CUstream stream = program.stream_->get();
         bool captured = graphs.begin(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS;
-        for (int call = 0; call < kCalls; ++call) pair.call(program.stream());
+        for (int call = 0; call < kCalls; ++call) take(pair.call(program.stream()), "launch");
         captured = captured && graphs.end(stream, &graph) == CUDA_SUCCESS &&
                    graphs.instantiate(&ready, graph, 0) == CUDA_SUCCESS;
         if (!captured) {
@@ -228,9 +237,83 @@ bool replays(const Program& program, int count, Launching launching) {
     return true;
 }
 
+bool ways(const Program& program, int calls) {
+    for (const Shape& shape : std::vector<Shape>{{8, 2, 4, 1, 0, 0, 0, false},
+                                                 {24, 14, 48, 2, 0, 0, 0, false},
+                                                 {8, 40, 8, 1, 0, 132, 132, false},
+                                                 {16, 24, 16, 1, 0, 0, 0, true}}) {
+        for (const Launching launching : {Launching::programmatic, Launching::start_events}) {
+            Pair pair(program, shape, 8'000, nullptr, 10'000, launching);
+            for (int call = 0; call < calls; ++call) {
+                pair.take_way(call / 3 % 2 == 0 ? Way::tiles : Way::stream);
+                take(pair.call(program.stream()), "launch");
+            }
+            const WayTimes times = take(pair.chain->choose([&](runtime::CudaStream stream) {
+                pair.take_way(pair.chain->way());
+                return pair.call(stream);
+            }),
+                                        "choose");
+            const bool measured = times.tiles.size() == times.stream.size() && !times.tiles.empty();
+            pair.take_way(pair.chain->way());
+            take(pair.call(program.stream()), "launch");
+            take(pair.chain->check(), "ways");
+            if (const std::uint32_t wrong = program.wrong(); wrong != 0 || !measured) {
+                fmt::print("ways: {} words wrong, {} rounds, of {}\n", wrong, times.tiles.size(),
+                           chain_text(shape));
+                return false;
+            }
+        }
+    }
+    fmt::print("ways: ok\n");
+    return true;
+}
+
+/// The handle of a kernel, in a module that stays.
+void* handle_of(const Program& program, const char* name) {
+    const runtime::CurrentContext current(*program.context_);
+    CUmodule module = nullptr;
+    CUfunction function = nullptr;
+    if (program.context_->api().cuModuleLoadData(&module, program.image_.data()) != CUDA_SUCCESS ||
+        program.context_->api().cuModuleGetFunction(&function, module, name) != CUDA_SUCCESS) {
+        fmt::print(stderr, "{} is not there\n", name);
+        std::exit(1);
+    }
+    return function;
+}
+
+bool clusters(const Program& program, int calls) {
+    for (const std::uint32_t size : {2u, 4u, 8u}) {
+        for (const std::uint32_t persistent : {0u, 64u}) {
+            const Shape shape{8, 24, 16, 1, 0, 0, 0, false};
+            Pair pair(program, shape, 8'000);
+            const Function up{handle_of(program, persistent != 0 ? "check_produce_clusters_persistent"
+                                                                 : "check_produce_clusters"),
+                              {kWidth, 1, 1}};
+            const Function down{handle_of(program, "check_consume_clusters"), {kWidth, 1, 1}};
+            const Blocks up_blocks{persistent, size}, down_blocks{0, size};
+            for (int call = 0; call < calls; ++call) {
+                pair.chain->use(call % 5 == 4 ? Way::stream : Way::tiles);
+                StageArguments first = pair.chain->arguments(0, up_blocks);
+                StageArguments second = pair.chain->arguments(1, down_blocks);
+                // Each way counts calls of its own: what the other one has left must not pass for this call's.
+                std::array<void*, 2> of_up{&first, &pair.check}, of_down{&second, &pair.check};
+                take(pair.chain->launch(0, up, of_up, program.stream(), up_blocks), "launch");
+                take(pair.chain->launch(1, down, of_down, program.stream(), down_blocks), "launch");
+            }
+            take(pair.chain->check(), "clusters");
+            if (const std::uint32_t wrong = program.wrong(); wrong != 0) {
+                fmt::print("clusters: {} words wrong, {} blocks each\n", wrong, size);
+                return false;
+            }
+        }
+    }
+    fmt::print("clusters: ok\n");
+    return true;
+}
+
 bool deadline(const Program& program) {
     Pair pair(program, {8, 2, 4, 1, 0, 0, 0, false}, 0, "check_silent", 200);
-    pair.call(program.stream());
+    take(pair.call(program.stream()), "launch");
     const Status status = pair.chain->check();
     const bool named = !status && status.error().message.find("stage down, tile (") == 0 &&
                        status.error().message.find("waited in vain for Y for 200 ms") != std::string::npos;
@@ -254,6 +337,7 @@ int run(int argc, char** argv) {
         right = right && grids(program, calls, launching) &&
                 replays(program, launching == Launching::programmatic ? count : count / 10, launching);
     }
+    right = right && ways(program, calls) && clusters(program, calls);
     right = right && deadline(program);  // the last: its consumers find nothing, and count that as wrong
     return right ? 0 : 1;
 }

@@ -35,11 +35,18 @@ __device__ void be_late(std::uint32_t most, std::uint32_t salt, const sync::Tile
     }
 }
 
-template <bool kPersistent>
+/// The next tile of a kernel that may run in clusters.
+template <bool kPersistent, bool kClusters>
+__device__ sync::Tile next_tile(const sync::Stage<kPersistent>& stage) {
+    if constexpr (kClusters) return stage.next_tile_of_cluster();
+    return stage.next_tile();
+}
+
+template <bool kPersistent, bool kClusters = false>
 __device__ void produce(const sync::StageArguments& arguments, const Check& c) {
     const sync::Stage<kPersistent> stage(arguments);
     for (;;) {
-        const sync::Tile tile = stage.next_tile();
+        const sync::Tile tile = next_tile<kPersistent, kClusters>(stage);
         if (!tile.valid) return stage.end(tile);
         be_late(c.delay_ns, 1, tile);
         c.made[(tile.y * c.columns + tile.x) * kWidth + threadIdx.x] =
@@ -63,11 +70,11 @@ __device__ std::uint32_t end_row(const Check& c, const sync::Tile& tile) {
 }
 
 /// Reads by plain loads.
-template <bool kPersistent>
+template <bool kPersistent, bool kClusters = false>
 __device__ void consume(const sync::StageArguments& arguments, const Check& c) {
     const sync::Stage<kPersistent> stage(arguments);
     for (;;) {
-        const sync::Tile tile = stage.next_tile();
+        const sync::Tile tile = next_tile<kPersistent, kClusters>(stage);
         if (!tile.valid) return stage.end(tile);
         stage.wait_by_block(0, tile);
         for (std::uint32_t y = first_row(c, tile); y < end_row(c, tile); ++y) {
@@ -99,6 +106,20 @@ extern "C" __global__ void __launch_bounds__(kWidth)
     check_consume_persistent(const __grid_constant__ sync::StageArguments a,
                              const __grid_constant__ Check c) {
     consume<true>(a, c);
+}
+
+extern "C" __global__ void __launch_bounds__(kWidth)
+    check_produce_clusters(const __grid_constant__ sync::StageArguments a, const __grid_constant__ Check c) {
+    produce<false, true>(a, c);
+}
+extern "C" __global__ void __launch_bounds__(kWidth)
+    check_consume_clusters(const __grid_constant__ sync::StageArguments a, const __grid_constant__ Check c) {
+    consume<false, true>(a, c);
+}
+extern "C" __global__ void __launch_bounds__(kWidth)
+    check_produce_clusters_persistent(const __grid_constant__ sync::StageArguments a,
+                                      const __grid_constant__ Check c) {
+    produce<true, true>(a, c);
 }
 
 /// Never posts: who awaits it meets its deadline.

@@ -50,6 +50,7 @@ struct StageArguments {
     std::uint32_t grid[3];
     std::uint32_t stage;
     std::uint32_t ordered;  ///< 1: tiles by tickets; 0: each block runs the tile of its own place
+    std::uint32_t awaits;   ///< 0: in stream order nothing is awaited, posted or, without tickets, counted
     std::uint32_t waits_at, posts_at, entries_at, posted_at;  ///< words from the begin of the table
 };
 

@@ -52,6 +52,37 @@ __device__ __forceinline__ void await_kernels_before() {
 #endif
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ std::uint32_t cluster_rank() {
+    std::uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+__device__ __forceinline__ std::uint32_t cluster_blocks() {
+    std::uint32_t blocks;
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+    return blocks;
+}
+
+/// All threads of the cluster. What any of them did before comes before what all do after, at cluster scope.
+__device__ __forceinline__ void cluster_barrier() {
+    asm volatile(
+        "barrier.cluster.arrive.release.aligned;\n"
+        "barrier.cluster.wait.acquire.aligned;" ::
+            : "memory");
+}
+
+/// Stores into the shared variable of another block of the cluster. Orders nothing: a cluster_barrier follows.
+__device__ __forceinline__ void store_in_cluster(unsigned long long* word, std::uint32_t rank,
+                                                 unsigned long long value) {
+    const auto own = static_cast<std::uint32_t>(__cvta_generic_to_shared(word));
+    std::uint32_t there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(rank));
+    asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(there), "l"(value) : "memory");
+}
+#endif
+
 __device__ __forceinline__ std::uint64_t nanoseconds() {
     std::uint64_t time;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time)::"memory");

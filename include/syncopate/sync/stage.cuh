@@ -1,8 +1,8 @@
 // A stage of a chain, inside its kernel (header-only, C++17, nothing but CUDA; sm_80, sm_90 and later):
 //
-//     __global__ void down(sync::StageArguments arguments, …) {
-//         sync::Stage<> stage(arguments);
-//         const sync::Tile tile = stage.next_tile();      // all threads
+//     __global__ void down(const __grid_constant__ StageArguments arguments, …) {
+//         const Stage<> stage(arguments);
+//         const Tile tile = stage.next_tile();            // all threads, instead of blockIdx
 //         …                                               // what needs no wait: operand B
 //         if (warp == 0) stage.wait(0, tile);              // one warp, the one that loads
 //         …                                               // load, multiply, store
@@ -14,7 +14,15 @@
 //
 // Why it cannot deadlock: a block draws its ticket, then lets the next stage's kernel start. That kernel
 // starts when all blocks of this one have, so whoever waits waits for blocks that run already, or for tiles
-// with smaller tickets of its own stage. check.hpp proves the rest of a chain.
+// with smaller tickets of its own stage. The blocks of a cluster start together, and draw together. check.hpp
+// proves the rest of a chain.
+//
+// In stream order (Way::stream, launch.hpp) the same kernel draws, awaits and posts nothing: next_tile is the
+// block's own place, so it costs what a kernel without a chain costs. Barriers stay, as kernels may rely on
+// them.
+//
+// What an awaited input must not be: `const T* __restrict__`. nvcc then loads by ld.global.nc, which is not
+// coherent with a kernel that still writes. Input (launch.cuh) is a pointer that is safe.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +35,7 @@ namespace syncopate::sync {
 struct Tile {
     std::uint32_t linear = 0;  ///< x fastest
     std::uint32_t x = 0, y = 0, z = 0;
-    std::uint32_t epoch = 0;  ///< the number of the call, from 0, modulo 2^32
+    std::uint32_t epoch = 0;  ///< the number of the call, from 0, modulo 2^32; 0 where nothing counts calls
     bool valid = false;       ///< persistent kernels: false after the last tile
     bool last = false;        ///< the launch's last ticket
 };
@@ -49,23 +57,39 @@ public:
         tile.last = place == a_.draws - 1;
         tile.valid = place < a_.tiles;
         if (!tile.valid) return tile;
-        tile.linear = a_.ordered != 0 ? __ldg(a_.table + place)
-                                      : (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-        tile.x = tile.linear % a_.grid[0];
-        tile.y = tile.linear / a_.grid[0] % a_.grid[1];
-        tile.z = tile.linear / (a_.grid[0] * a_.grid[1]);
+        place_at(tile, a_.ordered != 0 ? __ldg(a_.table + place) : own_place());
         return tile;
     }
 
     /// All threads of the block: the next tile, the same for all. A barrier of the block before and after;
     /// lets the next stage's kernel start.
     __device__ Tile next_tile() const {
+        if (!kPersistent && a_.awaits == 0 && a_.ordered == 0) return own_tile();
         __shared__ unsigned long long ticket;
         if (kPersistent) __syncthreads();  // the ticket before has been read
         if (is_first_thread()) ticket = draw();
         __syncthreads();
         launch_dependents();
         return tile_of(ticket);
+    }
+
+    /// All threads of a cluster of blocks along x (launched with Blocks::cluster): the next tiles, one for each
+    /// block: neighbours in the stage's order. A barrier of the cluster before and after.
+    __device__ Tile next_tile_of_cluster() const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        __shared__ unsigned long long ticket;
+        cluster_barrier();  // all blocks run, and the tickets before have been read
+        const std::uint32_t blocks = cluster_blocks();
+        if (cluster_rank() == 0 && is_first_thread()) {
+            const unsigned long long first = atomicAdd(a_.ticket, static_cast<unsigned long long>(blocks));
+            for (std::uint32_t rank = 0; rank < blocks; ++rank) store_in_cluster(&ticket, rank, first + rank);
+        }
+        cluster_barrier();
+        launch_dependents();
+        return tile_of(ticket);
+#else
+        return Tile{};  // no clusters before sm_90: a launch with one fails
+#endif
     }
 
     /// One whole warp: until all that `tile` reads of input `input` is written (inputs are numbered by
@@ -75,6 +99,7 @@ public:
     /// deadline has passed, of this wait or another one: then nothing is ordered, and the caller goes on to
     /// its end.
     __device__ bool wait(std::uint32_t input, const Tile& tile) const {
+        if (a_.awaits == 0) return true;
         const std::uint32_t* begin = a_.table + a_.waits_at + input * (a_.tiles + 1) + tile.linear;
         const std::uint32_t end = __ldg(begin + 1);
         bool over = true;
@@ -85,7 +110,8 @@ public:
         return over;
     }
 
-    /// All threads of the block: the same, by the first warp, with a barrier after it.
+    /// All threads of the block: the same, by the first warp, with a barrier after it: for kernels of which
+    /// every thread loads.
     __device__ bool wait_by_block(std::uint32_t input, const Tile& tile) const {
         bool over = true;
         if (warp() == 0) over = wait(input, tile);
@@ -104,6 +130,7 @@ public:
 
     /// One thread, which has seen all stores of the tile through a barrier: the same.
     __device__ void post_by_thread(const Tile& tile) const {
+        if (a_.awaits == 0) return;
         const std::uint32_t* begin = a_.table + a_.posts_at + tile.linear;
         const std::uint32_t first = __ldg(begin);
         const std::uint32_t end = __ldg(begin + 1);
@@ -126,6 +153,26 @@ private:
     __device__ static bool is_first_thread() { return thread() == 0; }
     __device__ static std::uint32_t lane() { return thread() % 32; }
     __device__ static std::uint32_t warp() { return thread() / 32; }
+
+    __device__ static std::uint32_t own_place() {
+        return (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    }
+    __device__ void place_at(Tile& tile, std::uint32_t linear) const {
+        tile.linear = linear;
+        tile.x = linear % a_.grid[0];
+        tile.y = linear / a_.grid[0] % a_.grid[1];
+        tile.z = linear / (a_.grid[0] * a_.grid[1]);
+    }
+    /// In stream order, of a launch with the stage's own grid.
+    __device__ static Tile own_tile() {
+        Tile tile;
+        tile.linear = own_place();
+        tile.x = blockIdx.x;
+        tile.y = blockIdx.y;
+        tile.z = blockIdx.z;
+        tile.valid = true;
+        return tile;
+    }
 
     /// Polls entry `i`. Acquires at GPU scope on each poll, the first one, too.
     __device__ bool await(std::uint32_t i, std::uint32_t input, const Tile& tile) const {

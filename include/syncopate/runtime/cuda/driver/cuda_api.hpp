@@ -64,6 +64,13 @@
     F(cuEventDestroy, 4000)                              \
     F(cuEventRecord, 2000)                               \
     F(cuEventQuery, 2000)                                \
+    F(cuEventElapsedTime, 2000)                          \
+    F(cuStreamBeginCapture, 10010)                       \
+    F(cuStreamEndCapture, 10000)                         \
+    F(cuGraphInstantiateWithFlags, 11040)                \
+    F(cuGraphLaunch, 10000)                              \
+    F(cuGraphDestroy, 10000)                             \
+    F(cuGraphExecDestroy, 10000)                         \
     F(cuModuleLoadData, 2000)                            \
     F(cuModuleUnload, 2000)                              \
     F(cuModuleGetFunction, 2000)                         \

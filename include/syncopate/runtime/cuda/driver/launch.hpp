@@ -43,7 +43,7 @@ struct TensorMapRequest {
 /// Needs a driver, but no context. Fails with what was asked for when the driver refuses it.
 Result<TensorMap> make_tensor_map(const TensorMapRequest& request);
 
-/// The arguments of a launch. Build it once; set() changes one in place, so that a call allocates nothing.
+/// The arguments of a launch, copied in. Build it once and launch it again and again: a launch allocates nothing.
 class KernelArguments {
 public:
     /// Appends one argument, a number or a structure by value, and returns its index.

@@ -1,0 +1,132 @@
+#include "syncopate/sync/way.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#if SYNCOPATE_HAS_CUDA
+#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
+#include "syncopate/runtime/cuda/driver/cuda_handles.hpp"
+#endif
+
+namespace syncopate::sync {
+namespace {
+
+constexpr double kMargin = 0.01;
+constexpr double kRounds = 0.75;  // the share of them to win
+
+double median(std::vector<double> values) {
+    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::ranges::nth_element(values, middle);
+    return *middle;
+}
+
+}  // namespace
+
+std::string_view name_of(Way way) { return way == Way::tiles ? "tiles" : "stream"; }
+
+Way faster(const WayTimes& times) {
+    const std::size_t rounds = std::min(times.tiles.size(), times.stream.size());
+    if (rounds == 0) return Way::stream;
+    std::size_t won = 0;
+    for (std::size_t i = 0; i < rounds; ++i) won += times.tiles[i] < times.stream[i] ? 1 : 0;
+    const bool often = static_cast<double>(won) >= kRounds * static_cast<double>(rounds);
+    return often && median(times.tiles) <= (1 - kMargin) * median(times.stream) ? Way::tiles : Way::stream;
+}
+
+#if SYNCOPATE_HAS_CUDA
+
+using runtime::CudaApi;
+using runtime::CurrentContext;
+using runtime::OwnedStream;
+
+namespace {
+
+constexpr int kCalls = 10;  // of a graph: the host's time for a replay is hidden behind them
+
+}  // namespace
+
+struct ReplayedCall::State {
+    std::shared_ptr<runtime::CudaContext> context;
+    std::unique_ptr<OwnedStream> stream;
+    CUgraph graph = nullptr;
+    CUgraphExec ready = nullptr;
+    CUevent begin = nullptr, end = nullptr;
+
+    State() = default;
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    ~State() {
+        if (context == nullptr) return;
+        const CudaApi& api = context->api();
+        const CurrentContext current(*context);
+        if (ready != nullptr) api.cuGraphExecDestroy(ready);
+        if (graph != nullptr) api.cuGraphDestroy(graph);
+        for (const CUevent event : {begin, end}) {
+            if (event != nullptr) api.cuEventDestroy(event);
+        }
+    }
+
+    Status capture(const std::function<Status(runtime::CudaStream)>& call) {
+        const CudaApi& api = context->api();
+        const auto number = reinterpret_cast<runtime::CudaStream>(stream->get());
+        if (Status warm = call(number); !warm) return warm;
+        SYNCOPATE_CUDA(api, cuStreamSynchronize, stream->get());
+        SYNCOPATE_CUDA(api, cuStreamBeginCapture, stream->get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        Status called = Done{};
+        for (int i = 0; i < kCalls && called; ++i) called = call(number);
+        const CUresult ended = api.cuStreamEndCapture(stream->get(), &graph);  // also of a call that failed
+        if (!called) return called;
+        if (ended != CUDA_SUCCESS)
+            return api.error("cuStreamEndCapture", ended, "a call of the chain was captured");
+        SYNCOPATE_CUDA(api, cuGraphInstantiateWithFlags, &ready, graph, 0);
+        SYNCOPATE_CUDA(api, cuEventCreate, &begin, CU_EVENT_DEFAULT);
+        SYNCOPATE_CUDA(api, cuEventCreate, &end, CU_EVENT_DEFAULT);
+        return Done{};
+    }
+};
+
+Result<std::unique_ptr<ReplayedCall>> ReplayedCall::make(
+    std::shared_ptr<runtime::CudaContext> context, const std::function<Status(runtime::CudaStream)>& call) {
+    const CurrentContext current(*context);
+    Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context, false);
+    if (!stream) return stream.error();
+    auto state = std::make_unique<State>();
+    state->context = std::move(context);
+    state->stream = *std::move(stream);
+    if (Status captured = state->capture(call); !captured) return captured.error();
+    return std::unique_ptr<ReplayedCall>(new ReplayedCall(std::move(state)));
+}
+
+Result<double> ReplayedCall::microseconds() const {
+    const CudaApi& api = state_->context->api();
+    const CurrentContext current(*state_->context);
+    const CUstream stream = state_->stream->get();
+    SYNCOPATE_CUDA(api, cuGraphLaunch, state_->ready,
+                   stream);  // what is timed begins behind it, without a gap
+    SYNCOPATE_CUDA(api, cuEventRecord, state_->begin, stream);
+    SYNCOPATE_CUDA(api, cuGraphLaunch, state_->ready, stream);
+    SYNCOPATE_CUDA(api, cuEventRecord, state_->end, stream);
+    SYNCOPATE_CUDA(api, cuStreamSynchronize, stream);
+    float milliseconds = 0;
+    SYNCOPATE_CUDA(api, cuEventElapsedTime, &milliseconds, state_->begin, state_->end);
+    return 1000.0 * static_cast<double>(milliseconds) / kCalls;
+}
+
+#else
+
+struct ReplayedCall::State {};
+
+Result<std::unique_ptr<ReplayedCall>> ReplayedCall::make(std::shared_ptr<runtime::CudaContext>,
+                                                         const std::function<Status(runtime::CudaStream)>&) {
+    return Error{
+        "this is a build without CUDA: build where the CUDA toolkit is installed", {}, ErrorClass::machine};
+}
+Result<double> ReplayedCall::microseconds() const { return 0.0; }
+
+#endif
+
+ReplayedCall::ReplayedCall(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ReplayedCall::~ReplayedCall() = default;
+
+}  // namespace syncopate::sync
