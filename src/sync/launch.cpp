@@ -290,6 +290,8 @@ Status DeviceChain::launch(std::size_t stage, const Function& function, std::spa
 Result<WayTimes> DeviceChain::choose(const std::function<Status(runtime::CudaStream)>& call) {
     WayTimes times;
     if (!overlaps()) return times;
+    if (Status idle = check(); !idle)
+        return idle.error();  // calls of a chain do not overlap, also not with these
     const Way before = way();
     const auto failed = [&](const Error& error) {
         use(before);

@@ -59,9 +59,12 @@ Status launch(DeviceChain& chain, std::size_t stage, const StageShape& shape, cu
                   "the arguments are those of the kernel without the first one, which the chain adds");
     cudaFunction_t function = nullptr;
     const cudaError_t found = cudaGetFuncBySymbol(&function, reinterpret_cast<const void*>(kernel));
-    if (found != cudaSuccess)
-        return Error{
-            std::string("cudaGetFuncBySymbol failed: ") + cudaGetErrorString(found), {}, ErrorClass::machine};
+    if (found != cudaSuccess) {
+        Error error;
+        error.message = std::string("cudaGetFuncBySymbol failed: ") + cudaGetErrorString(found);
+        error.error_class = ErrorClass::machine;
+        return error;
+    }
     StageArguments first = chain.arguments(stage, shape.blocks);
     const auto enqueue = [&](Parameters... arguments) {
         const std::array<void*, sizeof...(Parameters) + 1> addresses{

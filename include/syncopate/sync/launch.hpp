@@ -86,8 +86,8 @@ public:
 
     /// Measures both ways, as replays of graphs in turn, and keeps the faster one (way.hpp says which). `call`
     /// enqueues one whole call on the stream that it is given, by launch() with arguments() of that moment; it is
-    /// called some twenty times, so its result must not depend on how often. Not inside a capture. Without a
-    /// measurement, tile by tile is taken. µs of a call by way; none where stages cannot overlap.
+    /// called some twenty times, so its result must not depend on how often. Waits for the GPU, before and after;
+    /// not inside a capture. Without a measurement, tile by tile is taken. µs of a call by way; none where stages cannot overlap.
     Result<WayTimes> choose(const std::function<Status(runtime::CudaStream)>& call);
     /// Takes a way from the next call on; arguments() are others then. Stream order where stages cannot overlap.
     void use(Way way);
