@@ -1,10 +1,11 @@
-"""One GPU: the library's attention kernel against cuDNN's and FlashAttention-2 (as SDPA has them), forward.
+"""One GPU: the library's attention kernel against cuDNN's and FlashAttention-2 (as SDPA has them), forward or backward.
 
-    python bench/attention/local.py [--shapes HxSxD …] [--masks full causal documents] [--tilings] [--csv FILE]
+    python bench/attention/local.py [--shapes HxSxD …] [--masks full causal documents] [--backward] [--tilings] [--csv FILE]
 
 Every row's candidates take turns as graph replays, so that clocks and power limits are the same for all: under load the
 power limit slows whatever runs later by up to 15 %. A time is the median over rounds. TFLOP/s count what a mask leaves.
-"documents": four causal ones of equal length, beside a batch of four.
+"documents": four causal ones of equal length, beside a batch of four. Backward is all from the gradient of o to those of q, k
+and v, by what the forward left.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 from syncopate.kernels.gluon_attention import gluon_attention
+from syncopate.kernels.gluon_attention_backward_call import HEAD_SIZES, attend_backward
 from syncopate.kernels.gluon_attention_call import (
     TILINGS,
     GluonAttentionTiling,
+    attend,
     document_tables,
     gluon_attention_arguments,
 )
@@ -131,12 +134,40 @@ def row(
     return measure(graphs, count, rounds), flops
 
 
+def sdpa_backward(backend: SDPBackend, data: Tensors, grad: torch.Tensor, causal: bool) -> Callable[[], None]:
+    leaves = [t.detach().requires_grad_() for t in data]
+    with sdpa_kernel(backend):
+        o = scaled_dot_product_attention(
+            *leaves, is_causal=causal, enable_gqa=data[0].shape[1] != data[1].shape[1]
+        )
+    return lambda: torch.autograd.grad(o, leaves, grad, retain_graph=True)
+
+
+def backward_row(
+    h: int, hkv: int, s: int, d: int, causal: bool, rounds: int
+) -> tuple[dict[str, float], float]:
+    q, grad = torch.randn(2, 1, h, s, d, device="cuda").bfloat16()
+    k, v = torch.randn(2, 1, hkv, s, d, device="cuda").bfloat16()
+    data = (q, k, v)
+    o, lse = attend(*data, causal=causal)
+    flops = 10.0 * h * s * s * d / (2 if causal else 1)
+    count = max(1, round(2e-3 / (flops / 600e12)))
+    calls = {
+        "cudnn": sdpa_backward(SDPBackend.CUDNN_ATTENTION, data, grad, causal),
+        "flash": sdpa_backward(SDPBackend.FLASH_ATTENTION, data, grad, causal),
+        name_of(TILINGS[d]): lambda: attend_backward(grad, *data, o, lse, causal=causal),
+    }
+    graphs = {name: replays(call, count) for name, call in calls.items()}
+    return measure(graphs, count, rounds), flops
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", nargs="*", default=SHAPES, help="HxSxD, or HxHKVxSxD")
     parser.add_argument(
         "--masks", nargs="*", default=["full", "causal"], choices=["full", "causal", "documents"]
     )
+    parser.add_argument("--backward", action="store_true", help="the backward, of heads of 64 and 128")
     parser.add_argument("--tilings", action="store_true", help="also those that are not used")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--csv", help="each candidate's time")
@@ -149,7 +180,11 @@ def main() -> None:
         h, *groups, s, d = map(int, shape.split("x"))
         hkv = groups[0] if groups else h
         for mask in options.masks:
-            if mask == "documents":
+            if options.backward:
+                if d not in HEAD_SIZES or mask == "documents":
+                    continue
+                times, flops = backward_row(h, hkv, s, d, mask == "causal", options.rounds)
+            elif mask == "documents":
                 times, flops = documents_row(h, hkv, s, d, options.rounds)
             else:
                 times, flops = row(h, hkv, s, d, mask == "causal", options.tilings, options.rounds)

@@ -88,6 +88,19 @@ def test_the_gluon_attention_on_one_gpu(section):
     assert f"{section}: right" in result.stdout
 
 
+def test_the_backward_of_attention_on_one_gpu():
+    if gpus() < 1 or torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("no Hopper GPU here")
+    script = str(Path(__file__).resolve().parent / "check_attention_backward.py")
+    for command in (
+        [sys.executable, script, "kernel"],
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", script, "ranks"],
+    ):
+        result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+        assert f"{command[-1]}: right" in result.stdout
+
+
 @pytest.mark.parametrize("tool", ["memcheck", "synccheck"])
 def test_the_gluon_gemm_touches_nothing_beyond_its_tensors(tool):
     sanitizer = shutil.which("compute-sanitizer")

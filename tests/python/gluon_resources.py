@@ -214,6 +214,32 @@ def compile_attention(d, options):
     return gluon_attention.warmup(*jit.in_order(gluon_attention, arguments), grid=(132,), **tiling.options())
 
 
+def backwards():
+    """(name, D, options) of the attention's backward."""
+    yield "d128", 128, {}
+    yield "d128 causal", 128, {"causal": True}
+    yield "d128 tables", 128, {"tables": True}
+    yield "d64 causal window", 64, {"causal": True, "window": 100}
+
+
+def compile_backward(d, options):
+    from syncopate import jit
+    from syncopate.kernels.gluon_attention_backward import gluon_attention_backward
+    from syncopate.kernels.gluon_attention_backward_call import OPTIONS, backward_arguments, backward_tables
+
+    s = 1024
+    if options.pop("tables", False):
+        row = torch.arange(s)
+        options["tables"] = backward_tables(torch.stack([0 * row, row + 1]), s)
+    q = torch.empty(1, 4, s, d, dtype=torch.bfloat16)
+    k, v = (torch.empty(1, 2, s, d, dtype=torch.bfloat16) for _ in range(2))
+    rows, sums = torch.empty(4, s), torch.empty(4, s, d)
+    arguments = backward_arguments(q, q, k, v, rows, rows, sums, k, v, **options)
+    return gluon_attention_backward.warmup(
+        *jit.in_order(gluon_attention_backward, arguments), grid=(16,), **OPTIONS
+    )
+
+
 def resources(binary) -> dict[str, int]:
     """`address_loops`: where the assembler does not see that an address is the same in a whole warp, it asks for it in a loop,
     which a loader has no time for: a product by tiles of 128x128 then takes a fifth longer. What decides is not in our
@@ -242,6 +268,10 @@ def table() -> str:
         rows.writerow({"kernel": f"gluon_matmul {name}"} | resources(compile_gemm(tiling, dict(options))))
     for name, d, options in attentions():
         rows.writerow({"kernel": f"gluon_attention {name}"} | resources(compile_attention(d, options)))
+    for name, d, options in backwards():
+        rows.writerow(
+            {"kernel": f"gluon_attention_backward {name}"} | resources(compile_backward(d, dict(options)))
+        )
     return text.getvalue()
 
 

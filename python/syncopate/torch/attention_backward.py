@@ -1,19 +1,28 @@
-"""The backward of attention over a sharded sequence, unfused: K and V are gathered, each rank goes through its own rows
-a few at a time with what the forward left (o, lse), and the gradients of K and V are summed at their owners. With
+"""The backward of attention over a sharded sequence, unfused: K and V are gathered, each rank differentiates its own rows
+with what the forward left (o, lse), and the gradients of K and V are summed in fp32 at their owners. With
 P = exp(q kᵀ · scale - lse), as in FlashAttention-2 (Dao, 2023, algorithm 2):
 
     dV = Pᵀ dO    dS = P ∘ (dO Vᵀ - rowsum(dO ∘ O)) · scale    dQ = dS K    dK = dSᵀ Q
+
+On Hopper, kernels.gluon_attention_backward makes them in one pass, for the heads and dtypes that it takes. Otherwise they are
+products of torch in fp32, a few rows of Q at a time; so they are in a deterministic mode (torch's, sy.deterministic), since
+the kernel adds up dQ in no fixed order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
 
 import torch
 
-from . import unfused
+from . import buckets, unfused
 
 ROWS = 256  # of Q at a time: their scores against all rows are held in fp32
+
+
+#: Of each rank, the ranges of the sequence that it holds, in the order in which it holds them.
+AllRows = tuple[tuple[tuple[int, int], ...], ...]
 
 
 def backward(
@@ -25,15 +34,100 @@ def backward(
     lse: torch.Tensor,
     group_name: str,
     rank: int,
-    places: Sequence[torch.Tensor],
+    all_rows: AllRows,
     causal: bool,
     window: int,
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Gradients of q, k and v. `places`: of each rank, where in the sequence its rows are."""
+    """Gradients of q, k and v: those of q [B, H, rows, D], k and v [B, HKV, rows, D] of this rank, as in the forward."""
+    by_kernel = takes_kernel(q)
+    dtype = k.dtype if by_kernel else torch.float32
+    whole_k, whole_v = (_gathered(t, group_name, dtype) for t in (k, v))
+    if by_kernel:
+        made, *sums = _by_kernel(
+            grad, q, whole_k, whole_v, o, lse, _seen(all_rows, rank, causal, window, q.device), scale
+        )
+    else:
+        made, *sums = _by_products(grad, q, whole_k, whole_v, o, lse, rank, all_rows, causal, window, scale)
+    return made, *(_scattered(total, group_name).to(k.dtype) for total in sums)
+
+
+def takes_kernel(q: torch.Tensor) -> bool:
+    """Whether the Hopper kernel differentiates attention of such a q."""
+    if not q.is_cuda or q.dtype not in (torch.bfloat16, torch.float16):
+        return False
+    if torch.are_deterministic_algorithms_enabled() or buckets.generation():
+        return False  # it adds up dQ in no fixed order
+    if torch.cuda.get_device_capability(q.device)[0] != 9:
+        return False
+    from ..kernels.gluon_attention_backward_call import HEAD_SIZES
+
+    return q.shape[3] in HEAD_SIZES
+
+
+def positions(ranges: tuple[tuple[int, int], ...]) -> torch.Tensor:
+    """Where in the sequence a rank's rows are."""
+    return torch.cat([torch.arange(begin, end) for begin, end in ranges])
+
+
+@lru_cache(64)
+def _seen(
+    all_rows: AllRows, rank: int, causal: bool, window: int, device: torch.device
+) -> tuple[torch.Tensor | None, torch.Tensor | None, dict[str, Any]]:
+    """Where each row of the sequence is among those gathered, where each of those is in the sequence (None: they lie in order),
+    and what the kernel is told of what this rank's rows see."""
+    from ..kernels.gluon_attention_backward_call import backward_tables
+
+    at, own = torch.cat([positions(ranges) for ranges in all_rows]), positions(all_rows[rank])
+    length = len(at)
+    in_order = bool((at == torch.arange(length)).all())
+    order = (None, None) if in_order else (torch.argsort(at).to(device), at.to(device))
+    if len(all_rows[rank]) == 1:
+        return *order, {"causal": causal, "window": window, "offset": int(own[0])}
+    begin = (own - window + 1).clamp(min=0) if window else torch.zeros_like(own)
+    end = own + 1 if causal else (own + window).clamp(max=length) if window else torch.full_like(own, length)
+    tables = backward_tables(torch.stack([begin, end]), length)
+    return *order, {"tables": tuple(table.to(device) for table in tables)}
+
+
+def _by_kernel(
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    whole_k: torch.Tensor,
+    whole_v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    seen: tuple[torch.Tensor | None, torch.Tensor | None, dict[str, Any]],
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    from ..kernels.gluon_attention_backward_call import attend_backward
+
+    order, at, given = seen
+    if order is not None:
+        whole_k, whole_v = whole_k.index_select(2, order), whole_v.index_select(2, order)
+    dq, dk, dv = attend_backward(
+        grad.contiguous(), q.contiguous(), whole_k, whole_v, o.contiguous(), lse.contiguous(), scale=scale,
+        kv_dtype=torch.float32, **given,
+    )  # fmt: skip
+    return (dq, dk, dv) if at is None else (dq, dk.index_select(2, at), dv.index_select(2, at))
+
+
+def _by_products(
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    whole_k: torch.Tensor,
+    whole_v: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    rank: int,
+    all_rows: AllRows,
+    causal: bool,
+    window: int,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     b, h, _, d = q.shape
-    kv = k.shape[1]
-    whole_k, whole_v = (_gathered(t, group_name) for t in (k, v))
+    kv = whole_k.shape[1]
+    places = [positions(ranges).to(q.device) for ranges in all_rows]
     at, own = torch.cat(list(places)), places[rank]
     grouped = (b, kv, h // kv, -1)
     sums = torch.zeros_like(whole_k), torch.zeros_like(whole_v)
@@ -52,15 +146,14 @@ def backward(
         sums[0].add_(torch.einsum("bhgrs,bhgrd->bhsd", ds, qs))
         sums[1].add_(torch.einsum("bhgrs,bhgrd->bhsd", p, gs))
         parts.append(torch.einsum("bhgrs,bhsd->bhgrd", ds, whole_k).reshape(b, h, -1, d))
-    made = torch.cat(parts, 2).to(q.dtype)
-    return made, *(_scattered(total, group_name).to(k.dtype) for total in sums)
+    return torch.cat(parts, 2).to(q.dtype), *sums
 
 
-def _gathered(t: torch.Tensor, group_name: str) -> torch.Tensor:
-    """[B, heads, rows, D] of all ranks along the rows, rank by rank, as fp32."""
+def _gathered(t: torch.Tensor, group_name: str, dtype: torch.dtype) -> torch.Tensor:
+    """[B, heads, rows, D] of all ranks along the rows, rank by rank, contiguous."""
     moved = t.movedim(2, 0)
     whole = unfused.gather(moved.flatten(1), group_name)
-    return whole.view(-1, *moved.shape[1:]).movedim(0, 2).float().contiguous()
+    return whole.view(-1, *moved.shape[1:]).movedim(0, 2).to(dtype).contiguous()
 
 
 def _scattered(total: torch.Tensor, group_name: str) -> torch.Tensor:

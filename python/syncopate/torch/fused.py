@@ -190,10 +190,6 @@ def attention_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Of the call with these options. The operator says which rows a rank holds."""
     operator = attention_operator(q, k, group_name, **options)
-    places = [
-        torch.cat([torch.arange(begin, end, device=q.device) for begin, end in rows])
-        for rows in operator.all_rows
-    ]
-    rank = operator.group.rank
+    all_rows = tuple(tuple((begin, end) for begin, end in rows) for rows in operator.all_rows)
     given = (operator.causal, operator.window, operator.scale)
-    return attention_backward_of(grad, q, k, v, o, lse, group_name, rank, places, *given)
+    return attention_backward_of(grad, q, k, v, o, lse, group_name, operator.group.rank, all_rows, *given)

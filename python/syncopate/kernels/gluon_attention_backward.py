@@ -1,0 +1,344 @@
+"""Flash attention, backward, for Hopper, in Gluon: the gradients of k and v, and in fp32 the one of q, of what gluon_attention has
+made. FlashAttention-2 (arXiv 2307.08691, algorithm 2), a block of K a tile, with the partitions of FlashAttention-3:
+
+    loader (1 warp)      fills places for K and V, then a ring of STAGES blocks of Q and of dO by TMA
+    consumer (4 warps)   64 rows of the tile's K and V each. With P = exp2(S - lse), all transposed, a row of K a row:
+                         S = K Qᵀ   dP = V dOᵀ   dV += P dO   dS = P (dP - delta)   dK += dS Q
+                         and of the block's dQ = dSᵀ K, which needs the rows of both, half of the columns
+
+      consumer 0  | S dP . exp . dV . dS | dK   dQ[:, :D/2] | S dP …
+      consumer 1  | S dP . exp . dV . dS | dK   dQ[:, D/2:] | S dP …
+                                         ^ each has the other's dS
+
+dQ is added in fp32 at its place in memory, as blocks of K come to it: in no fixed order. It is added by 16 bytes a thread, whole
+lines a warp: as the tensor cores leave it, pairs of eight rows at a time keep the L2 cache busy (one H200, H = 16, S = 8192: 448
+TFLOP/s that way, 499 this way). dK of a block is still under way while the next one begins. `lse` and `delta` come from
+attention_backward.prepare, in base 2, with rows up to a multiple of BM.
+
+A row of Q sees what CAUSAL and WINDOW leave of K, or what a table says (TABLES). Rows of Q beyond SQ are zeros, and add none.
+Heads of Q that share a head of K are one tile's work, so dK and dV are complete when it ends.
+"""
+
+import triton.experimental.gluon.language as gl
+from triton.experimental import gluon
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_init,
+    warpgroup_mma_wait,
+)
+from triton.language.core import _aggregate as aggregate
+
+from .gluon_members import set_members
+
+LOG2E = gl.constexpr(1.4426950408889634)
+NEVER = gl.constexpr(float("-inf"))
+CONSUMER_ROWS = gl.constexpr(64)  # what one wgmma multiplies
+
+_Maybe = gl.tensor | gl.constexpr
+
+
+@aggregate
+class Call:
+    """What the partitions are given. First the kernel's parameters, whose comments are there."""
+
+    q_desc: tma.tensor_descriptor
+    do_desc: tma.tensor_descriptor
+    k_desc: tma.tensor_descriptor
+    v_desc: tma.tensor_descriptor
+    lse_desc: tma.tensor_descriptor
+    delta_desc: tma.tensor_descriptor
+    dq_ptr: gl.tensor
+    dk_ptr: gl.tensor
+    dv_ptr: gl.tensor
+    bounds_ptr: _Maybe
+    seen_ptr: _Maybe
+    scale: gl.tensor
+    H: gl.tensor
+    HKV: gl.tensor
+    SQ: gl.tensor
+    SK: gl.tensor
+    OFFSET: gl.tensor
+    WINDOW: gl.tensor
+    CAUSAL: gl.constexpr
+    WINDOWED: gl.constexpr
+    TABLES: gl.constexpr
+    D: gl.constexpr
+    BM: gl.constexpr
+    BN: gl.constexpr
+    STAGES: gl.constexpr
+    # Shared memory.
+    k_tile: gl.shared_memory_descriptor  # [BN, D]
+    v_tile: gl.shared_memory_descriptor  # [BN, D]
+    q_ring: gl.shared_memory_descriptor  # [STAGES, BM, D]
+    do_ring: gl.shared_memory_descriptor  # [STAGES, BM, D]
+    lse_ring: gl.shared_memory_descriptor  # [STAGES, BM]
+    delta_ring: gl.shared_memory_descriptor  # [STAGES, BM]
+    ds_ring: gl.shared_memory_descriptor  # [2, BN, BM]: dS, transposed
+    # mbarriers.
+    kv_full: gl.shared_memory_descriptor
+    q_full: gl.shared_memory_descriptor  # [STAGES], for the consumers
+    do_full: gl.shared_memory_descriptor
+    empty: gl.shared_memory_descriptor  # [STAGES], for the loader: Q and dO are read
+    ds_full: gl.shared_memory_descriptor  # both consumers have written the block's dS
+
+    @gluon.constexpr_function
+    def __init__(self, **values):
+        set_members(self, values)
+
+    @gluon.jit
+    def coordinates(self):
+        """The program's block of K, its head and its batch entry. Under a causal mask the longest come first: those of all heads
+        with the first rows of K."""
+        tile = gl.program_id(0)
+        blocks = gl.cdiv(self.SK, self.BN)
+        if self.CAUSAL or self.TABLES:
+            heads = gl.num_programs(0) // blocks
+            n = tile // heads
+            head = tile % heads
+        else:
+            n = tile % blocks
+            head = tile // blocks
+        return n, head % self.HKV, head // self.HKV
+
+    @gluon.jit
+    def extent(self, n):
+        """Blocks [low, high) of Q hold all rows that see some row of block n of K, [whole, part) are those of which each row sees
+        all of it."""
+        first = n * self.BN
+        if self.TABLES:
+            bounds = self.bounds_ptr + 4 * n
+            low = gl.load(bounds)
+            whole = gl.load(bounds + 1)
+            part = gl.load(bounds + 2)
+            high = gl.load(bounds + 3)
+        else:
+            low = 0
+            whole = 0
+            high = self.SQ
+            part = self.SQ + self.BM  # rows beyond the last one need no mask
+            if self.CAUSAL:
+                low = gl.maximum(first - self.OFFSET, 0)
+                whole = gl.maximum(first + self.BN - 1 - self.OFFSET, 0)
+            elif self.WINDOWED:
+                low = gl.maximum(first - self.OFFSET - self.WINDOW + 1, 0)
+                whole = gl.maximum(first + self.BN - self.OFFSET - self.WINDOW, 0)
+            if self.WINDOWED:
+                high = gl.minimum(high, first + self.BN - 1 + self.WINDOW - self.OFFSET)
+                part = gl.minimum(part, first + self.WINDOW - self.OFFSET)
+            low = low // self.BM
+            whole = gl.cdiv(whole, self.BM)
+            part = gl.maximum(part, 0) // self.BM
+            high = gl.cdiv(gl.maximum(high, 0), self.BM)
+        if first + self.BN > self.SK:
+            part = 0  # rows beyond the last one have to be masked
+        return low, whole, part, gl.maximum(high, low)
+
+
+@gluon.jit
+def _load(call):
+    """The loader."""
+    BYTES: gl.constexpr = call.BM * call.D * 2 + call.BM * 4
+    n, kv_head, b = call.coordinates()
+    low, _, _, high = call.extent(n)
+    mbarrier.expect(call.kv_full, 2 * call.BN * call.D * 2)
+    tma.async_copy_global_to_shared(call.k_desc, [b, kv_head, n * call.BN, 0], call.kv_full, call.k_tile)
+    tma.async_copy_global_to_shared(call.v_desc, [b, kv_head, n * call.BN, 0], call.kv_full, call.v_tile)
+    shared_by = call.H // call.HKV
+    blocks = shared_by * (high - low)
+    padded = gl.cdiv(call.SQ, call.BM) * call.BM
+    head = kv_head * shared_by
+    m = low
+    for block in range(blocks):
+        stage = block % call.STAGES
+        parity = block // call.STAGES % 2 ^ 1  # a place that was never filled is empty
+        rows = (b * call.H + head) * padded + m * call.BM
+        q_full = call.q_full.index(stage)
+        mbarrier.wait(call.empty.index(stage), parity)
+        mbarrier.expect(q_full, BYTES)
+        tma.async_copy_global_to_shared(
+            call.q_desc, [b, head, m * call.BM, 0], q_full, call.q_ring.index(stage)
+        )
+        tma.async_copy_global_to_shared(call.lse_desc, [rows], q_full, call.lse_ring.index(stage))
+        do_full = call.do_full.index(stage)
+        mbarrier.expect(do_full, BYTES)
+        tma.async_copy_global_to_shared(
+            call.do_desc, [b, head, m * call.BM, 0], do_full, call.do_ring.index(stage)
+        )
+        tma.async_copy_global_to_shared(call.delta_desc, [rows], do_full, call.delta_ring.index(stage))
+        m += 1
+        if m == high:
+            m = low
+            head += 1
+
+
+@gluon.jit
+def _mask(call, scores, row, column, base):
+    """The scores [rows of K, rows of Q], minus infinity where a row of Q does not see a row of K."""
+    rows = gl.expand_dims(row, 1)
+    seen = rows < call.SK
+    if call.TABLES:
+        seen_from = gl.load(call.seen_ptr + column)
+        seen_to = gl.load(call.seen_ptr + base + column)
+        seen = (rows >= gl.expand_dims(seen_from, 0)) & (rows < gl.expand_dims(seen_to, 0))
+    else:
+        at = gl.expand_dims(column + call.OFFSET, 0)
+        if call.CAUSAL:
+            seen = seen & (rows <= at)
+        elif call.WINDOWED:
+            seen = seen & (rows - at < call.WINDOW)
+        if call.WINDOWED:
+            seen = seen & (at - rows < call.WINDOW)
+    return gl.where(seen, scores, NEVER)
+
+
+@gluon.jit
+def _differentiate(index: gl.constexpr, call):
+    """Consumer `index`: rows [64 * index, 64 * index + 64) of the tile's K and V."""
+    D: gl.constexpr = call.D
+    BM: gl.constexpr = call.BM
+    HALF: gl.constexpr = D // 2
+    SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BM, 16])
+    OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
+    DQ: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HALF, 16])
+    WIDE: gl.constexpr = gl.BlockedLayout([1, 4], [128 // HALF, HALF // 4], [4, 1], [1, 0])
+    WEIGHTS: gl.constexpr = gl.DotOperandLayout(0, OUT, 2)
+    COLUMNS: gl.constexpr = gl.SliceLayout(0, SCORES)
+    n, kv_head, b = call.coordinates()
+    low, whole, part, high = call.extent(n)
+    padded = gl.cdiv(call.SQ, BM) * BM
+    scale_log2 = call.scale * LOG2E
+    row = n * call.BN + index * CONSUMER_ROWS + gl.arange(0, CONSUMER_ROWS, layout=gl.SliceLayout(1, SCORES))
+    column = gl.arange(0, BM, layout=COLUMNS)
+    k = call.k_tile.slice(index * CONSUMER_ROWS, CONSUMER_ROWS, 0)
+    v = call.v_tile.slice(index * CONSUMER_ROWS, CONSUMER_ROWS, 0)
+    k_half = call.k_tile.slice(index * HALF, HALF, 1)
+    zero = gl.zeros((CONSUMER_ROWS, BM), gl.float32, layout=SCORES)
+    zero_dq = gl.zeros((BM, HALF), gl.float32, layout=DQ)
+    dk = gl.zeros((CONSUMER_ROWS, D), gl.float32, layout=OUT)
+    dv = gl.zeros((CONSUMER_ROWS, D), gl.float32, layout=OUT)
+    # dQ's places of this consumer, of the first block of a head.
+    dq_places = (
+        gl.expand_dims(gl.arange(0, BM, layout=gl.SliceLayout(1, WIDE)), 1) * D
+        + gl.expand_dims(gl.arange(0, HALF, layout=gl.SliceLayout(0, WIDE)), 0)
+        + index * HALF
+    )
+    shared_by = call.H // call.HKV
+    blocks = shared_by * (high - low)
+    head = (b * call.H + kv_head * shared_by).to(gl.int64) * padded
+    m = low
+    mbarrier.wait(call.kv_full, 0)
+    dk = warpgroup_mma_init(dk)
+    for block in range(blocks):
+        stage = block % call.STAGES
+        parity = block // call.STAGES % 2
+        q = call.q_ring.index(stage)
+        do = call.do_ring.index(stage)
+        mbarrier.wait(call.q_full.index(stage), parity)
+        scores = warpgroup_mma(k, q.permute((1, 0)), zero, use_acc=False, is_async=True)
+        mbarrier.wait(call.do_full.index(stage), parity)
+        dp = warpgroup_mma(v, do.permute((1, 0)), zero, use_acc=False, is_async=True)
+        # dK of the block before was still under way: it keeps the tensor cores busy from block to block.
+        dk = warpgroup_mma_wait(num_outstanding=2, deps=(dk,))
+        mbarrier.arrive(call.empty.index((block + call.STAGES - 1) % call.STAGES), pred=block > 0)
+        scores = warpgroup_mma_wait(num_outstanding=1, deps=(scores,))
+        if (m < whole) | (m >= part):
+            scores = _mask(call, scores, row, m * BM + column, padded)
+        lse = call.lse_ring.index(stage).load(COLUMNS)
+        p = gl.exp2(scores * scale_log2 - gl.expand_dims(lse, 0))
+        weights = gl.convert_layout(p.to(q.dtype), WEIGHTS)
+        dv = warpgroup_mma(weights, do, dv, is_async=True)
+        dp = warpgroup_mma_wait(num_outstanding=1, deps=(dp,))
+        delta = call.delta_ring.index(stage).load(COLUMNS)
+        ds = (p * (dp - gl.expand_dims(delta, 0))).to(q.dtype)
+        ds_place = call.ds_ring.index(block % 2)
+        own_ds = ds_place.slice(index * CONSUMER_ROWS, CONSUMER_ROWS, 0)
+        own_ds.store(ds)
+        fence_async_shared()
+        mbarrier.arrive(call.ds_full)
+        mbarrier.wait(call.ds_full, block % 2)
+        dq = warpgroup_mma(ds_place.permute((1, 0)), k_half, zero_dq, use_acc=False, is_async=True)
+        dk = warpgroup_mma(own_ds, q, dk, is_async=True)
+        dq, dv = warpgroup_mma_wait(num_outstanding=1, deps=(dq, dv))
+        dq = gl.convert_layout(dq, WIDE)  # 16 bytes a thread, whole lines a warp
+        gl.atomic_add(call.dq_ptr + (head + m * BM) * D + dq_places, dq, sem="relaxed")
+        m += 1
+        if m == high:
+            m = low
+            head += padded
+    dk = warpgroup_mma_wait(num_outstanding=0, deps=(dk,))
+    out_row = n * call.BN + index * CONSUMER_ROWS + gl.arange(0, CONSUMER_ROWS, layout=gl.SliceLayout(1, OUT))
+    places = (b * call.HKV + kv_head).to(gl.int64) * call.SK * D + (
+        gl.expand_dims(out_row * D, 1) + gl.expand_dims(gl.arange(0, D, layout=gl.SliceLayout(0, OUT)), 0)
+    )
+    inside = gl.expand_dims(out_row < call.SK, 1)
+    gl.store(call.dv_ptr + places, dv.to(call.dv_ptr.dtype.element_ty), mask=inside)
+    gl.store(call.dk_ptr + places, (dk * call.scale).to(call.dk_ptr.dtype.element_ty), mask=inside)
+
+
+@gluon.jit(do_not_specialize=["H", "HKV", "SQ", "SK", "OFFSET", "WINDOW"])
+def gluon_attention_backward(
+    q_desc,  # [B, H, SQ, D], block [1, 1, BM, D]
+    do_desc,  # as q_desc
+    k_desc,  # [B, HKV, SK, D], block [1, 1, BN, D]
+    v_desc,  # as k_desc
+    lse_desc,  # fp32 [B * H * blocks of SQ * BM], base 2, block [BM]; +inf of a row that sees nothing
+    delta_desc,  # as lse_desc: the sum of dO * O of each row; 0 beyond SQ
+    dq_ptr,  # fp32 [B, H, blocks of SQ * BM, D], of zeros: dQ without the scale is added
+    dk_ptr,  # [B, HKV, SK, D]
+    dv_ptr,  # as dk_ptr
+    bounds_ptr,  # TABLES: int32 [blocks of SK, 4]: of each block of K low, whole, part and high (Call.extent), in blocks of Q
+    seen_ptr,  # TABLES: int32 [2, blocks of SQ * BM], of each row of Q the first row of K that it sees and past the last one
+    scale,
+    H,
+    HKV,
+    SQ,
+    SK,
+    OFFSET,  # row r of Q stands at row r + OFFSET of K
+    WINDOW,  # WINDOWED: a row sees so many rows up to itself (CAUSAL), or to either side
+    CAUSAL: gl.constexpr,
+    WINDOWED: gl.constexpr,
+    TABLES: gl.constexpr,
+    D: gl.constexpr,
+    BM: gl.constexpr,
+    BN: gl.constexpr,  # 128: 64 for each consumer
+    STAGES: gl.constexpr,
+):
+    BLOCK: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BM, D], q_desc.dtype)
+    TILE: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, D], q_desc.dtype)
+    DS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, BM], q_desc.dtype)
+    BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
+    k_tile = gl.allocate_shared_memory(k_desc.dtype, [BN, D], TILE)
+    v_tile = gl.allocate_shared_memory(k_desc.dtype, [BN, D], TILE)
+    q_ring = gl.allocate_shared_memory(q_desc.dtype, [STAGES, BM, D], BLOCK)
+    do_ring = gl.allocate_shared_memory(q_desc.dtype, [STAGES, BM, D], BLOCK)
+    lse_ring = gl.allocate_shared_memory(gl.float32, [STAGES, BM], lse_desc.layout)
+    delta_ring = gl.allocate_shared_memory(gl.float32, [STAGES, BM], lse_desc.layout)
+    ds_ring = gl.allocate_shared_memory(q_desc.dtype, [2, BN, BM], DS)
+    kv_full = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
+    q_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
+    do_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
+    ds_full = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
+    call = Call(
+        q_desc=q_desc, do_desc=do_desc, k_desc=k_desc, v_desc=v_desc, lse_desc=lse_desc, delta_desc=delta_desc,
+        dq_ptr=dq_ptr, dk_ptr=dk_ptr, dv_ptr=dv_ptr, bounds_ptr=bounds_ptr, seen_ptr=seen_ptr, scale=scale, H=H, HKV=HKV,
+        SQ=SQ, SK=SK, OFFSET=OFFSET, WINDOW=WINDOW, CAUSAL=CAUSAL, WINDOWED=WINDOWED, TABLES=TABLES, D=D, BM=BM, BN=BN,
+        STAGES=STAGES, k_tile=k_tile, v_tile=v_tile, q_ring=q_ring, do_ring=do_ring, ds_ring=ds_ring,
+        lse_ring=lse_ring, delta_ring=delta_ring, kv_full=kv_full,
+        q_full=q_full, do_full=do_full, empty=empty, ds_full=ds_full,
+    )  # fmt: skip
+    CONSUMERS: gl.constexpr = BN // CONSUMER_ROWS
+    mbarrier.init(kv_full, count=1)
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(q_full.index(stage), count=1)
+        mbarrier.init(do_full.index(stage), count=1)
+        mbarrier.init(empty.index(stage), count=CONSUMERS)
+    mbarrier.init(ds_full, count=CONSUMERS)
+    gl.warp_specialize(
+        [(_differentiate, (0, call)), (_differentiate, (1, call)), (_load, (call,))],
+        [4, 1],
+        [240, 24],
+    )
