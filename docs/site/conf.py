@@ -109,7 +109,9 @@ def make_xml(app):
         "WARNINGS": "NO",
         "WARN_LOGFILE": "/dev/null",
         "EXTRACT_ALL": "YES",
-        "ENABLE_PREPROCESSING": "NO",
+        "MACRO_EXPANSION": "YES",
+        "INCLUDE_PATH": ROOT / "include",
+        "PREDEFINED": " ".join(f"{word}=" for word in cpp_id_attributes),
         "NUM_PROC_THREADS": "1",
     }
     text = "".join(f"{name} = {value}\n" for name, value in settings.items())
