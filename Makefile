@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 export JOBS
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: build test test-all sanitize demo lint format deps setup clean
+.PHONY: build test test-all sanitize demo docs docs-test lint format deps setup clean
 
 build: setup
 	@scripts/build
@@ -24,6 +24,14 @@ sanitize: setup
 demo: setup
 	@scripts/build _syncopate
 	@$(PYTHON) -m syncopate.demo || [ $$? -eq 141 ] # SIGPIPE: make demo | head
+
+docs: setup
+	@scripts/build _syncopate
+	@scripts/docs
+
+docs-test: setup
+	@scripts/build _syncopate
+	@scripts/docs --check
 
 lint: setup
 	@scripts/build --configure

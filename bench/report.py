@@ -1,6 +1,6 @@
 """Markdown tables of what has been measured, from bench/results/measured.csv.
 
-    python bench/report.py                       writes the tables of README.md and docs/performance.md anew
+    python bench/report.py                       writes the tables of README.md, docs/performance.md and results/tables.md
     python bench/report.py --check               exit 1 where one of them is not what the data say
     python bench/report.py --table gemm_rs --gpus 4      prints one, with all rows, µs
 
@@ -20,11 +20,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import report_others  # noqa: E402
 import results  # noqa: E402
 from syncopate.bench.table import ROWS, TITLES, markdown_table, unpacked  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/performance.md")
+PAGES = ("README.md", "docs/performance.md", "bench/results/tables.md")
 MODELS = ("8B", "70B", "GPT-3", "405B")  # of these the means are taken
 PEERS = ("unfused", "async_tp", "two_shot", "one_shot")
 BLOCK = re.compile(r"(<!-- table: (.*?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -170,6 +171,7 @@ KINDS: dict[str, Callable[..., str]] = {
     "when": when,
     "backends": backends,
     "host_time": host_time,
+    **report_others.KINDS,
 }
 
 

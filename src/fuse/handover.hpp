@@ -25,7 +25,7 @@ public:
 
     /// The order of the tiles before: as it is, or with what makes the last chunks in the last round, where
     /// by the estimate that ends both stages clearly sooner. Neighbours that load the same operand are worth
-    /// 2 to 4 % (docs/sync.md).
+    /// 2 to 4 %, as measured.
     [[nodiscard]] const std::vector<std::int64_t>& order_before() const { return order_; }
     [[nodiscard]] const HeadStart& head_start() const { return head_; }
 

@@ -72,7 +72,7 @@ private:
     /// All tiles wait together, where those that begin later would read the weights from memory again: by so
     /// many blocks of the engine, and, as the programs do not work yet, by more.
     void add_together(Strategy strategy) {
-        constexpr std::int32_t kMost = 32;  // blocks; more gain nothing (docs/performance_log.md)
+        constexpr std::int32_t kMost = 32;  // blocks; more gain nothing
         if (uncached_weight_bytes(machine_, problem_.dtype, shapes_.front()) == 0) return;
         strategy.together = true;
         add(strategy);
@@ -155,8 +155,8 @@ private:
                 strategy.tiles = {tile};
                 strategy.chunking = {};
                 add(strategy);
-                // By loads and stores the short rows of slices take half as long again, or twice as long
-                // (docs/performance_log.md, few rows).
+                // By loads and stores the short rows of slices take half as long again, or twice as
+                // long.
                 if (strategy.backend == Backend::ldst_dedicated) continue;
                 for (const std::int32_t count : {2, 3, 4}) {
                     if (k / count < kLeastSlice || k % (std::int64_t{count} * tile.block_k) != 0) continue;

@@ -165,7 +165,7 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     const bool cuda = options.device == fuse::Device::cuda;
     const bool runs_gluon = cuda && options.gluon && gluon_multiplies(problem.dtype);
     if (made.kernel == ProductKernel::gluon && !runs_gluon) made = by_plain_kernel(std::move(made), cuda);
-    // The plain kernel takes up to 30 times as long for fp8 (docs/performance_log.md).
+    // The plain kernel takes up to 30 times as long for fp8.
     const bool fp8 = problem.item() == 1 && runs_gluon && machine.rates.gluon_tflops > 0;
     if (fp8 && made.tiles.empty() && made.placement != Placement::unfused) made.kernel = ProductKernel::gluon;
     const bool after = made.placement == Placement::after;

@@ -20,7 +20,7 @@ using fuse::kMib;
 using plan::Backend;
 
 /// What was read between, as a share of the cache: so little that all of what was read before is still there,
-/// and so much that none is: shares that fit sliced all-gathers of few rows (docs/performance_log.md).
+/// and so much that none is: shares that fit sliced all-gathers of few rows.
 constexpr double kAllKept = 0.1;
 constexpr double kAllLost = 0.77;
 constexpr double kFound = 0.4;  // of the cache: what was read before and is surely still there
@@ -360,7 +360,7 @@ private:
         made.communicate = over(sent, rates_.tile_store_gbps.at(sent / kMib));
         made.fixed += rates_.kernel_sums_us;
         const double sum = over(sent + whole_bytes, rates_.kernel_sums_gbps);
-        // Two thirds of what all but the last round makes leave beside it (docs/performance_log.md).
+        // Two thirds of what all but the last round makes leave beside it.
         const double left = made.communicate * (1 + 2 / rounds()) / 3;
         return whole(made, std::max(made.compute + left, made.communicate + made.compute / rounds()) + sum);
     }

@@ -60,7 +60,7 @@ def test_the_quicker_kernel_is_taken_where_it_is_open(monkeypatch, given, kernel
 @pytest.mark.parametrize("size", [2, 4, 8])
 @pytest.mark.parametrize("model", MODELS)
 def test_few_rows_are_summed_after_the_product(model, size):
-    """Measured: docs/performance_log.md, GEMM + all-reduce of M = 128, and few rows."""
+    """Measured: these take less than sums beside the product, whose fixed costs are a call's whole time."""
     chosen = all_reduce(model, 128, size)
     assert chosen.unfused or chosen.plain_kernel or chosen.backend == "ldst_inline", chosen
 
@@ -91,7 +91,7 @@ def test_what_is_chosen_is_complete():
 
 
 def test_what_arrives_is_multiplied_in_a_second_wave_of_narrow_tiles():
-    """Measured: 70B, M = 1024 on two H100s 102 us; one wave of wide tiles in slices of K 118 (docs/performance_log.md)."""
+    """Measured: 70B, M = 1024 on two H100s 102 us; one wave of wide tiles in slices of K 118."""
     chosen = strategy.choose(Problem("all_gather_matmul", 1024, 3584, 8192, torch.bfloat16, 2, 132))
     assert chosen.backend == "copy_engine" and chosen.chunking.slices == 1
     assert chosen.tilings[0].block_n == 128

@@ -12,8 +12,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import _syncopate
 
-#: Rows beyond a's last one that a load may ask for: more of them make it slow, and a tile up to twice as long
-#: (docs/performance_log.md). Of more rows of a than MANY the last tiles are few, and smaller loads cost all of them 1 to 2 %.
+#: Rows beyond a's last one that a load may ask for: more of them make it slow, and a tile up to twice as long. Of more
+#: rows of a than MANY the last tiles are few, and smaller loads cost all of them 1 to 2 %.
 MOST_BEYOND = 16
 MANY = 2048
 

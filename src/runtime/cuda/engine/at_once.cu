@@ -11,7 +11,7 @@
 //
 // What this rank itself holds is loaded before the wait: it was complete when the kernel started. The engine
 // of warps (engine.cu) takes some 6 us longer for 256 KiB: its pieces are too few for all warps, its counts
-// go through two more threads, and a thread has to find them (docs/performance_log.md).
+// go through two more threads, and a thread has to find them.
 #include "runtime/cuda/engine/block_work.cuh"
 
 namespace syncopate::runtime::device {

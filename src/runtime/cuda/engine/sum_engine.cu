@@ -20,7 +20,7 @@
 // Bytes move as fast as loads are on their way at once: 1024 threads with 8 loads of 16 bytes each. That
 // takes all registers of a multiprocessor, so each type and number of summands has a kernel of its own, and
 // all ops of a table are of one. On H200 8 blocks that read three sources and store three times on another
-// GPU fill the link, 4 reach three quarters (docs/performance_log.md).
+// GPU fill the link, 4 reach three quarters.
 #include "runtime/cuda/engine/block_work.cuh"
 #include "runtime/cuda/summation.cuh"
 
