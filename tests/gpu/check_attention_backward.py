@@ -28,7 +28,7 @@ def judge(name: str, made: Sequence[torch.Tensor], right: Sequence[torch.Tensor]
         failures.append(name)
 
 
-def reference(q, k, v, grad, mask, scale):
+def reference(q, k, v, grad, mask, scale, grad_lse=None):
     """o and lse, and the gradients of q, k and v, in fp64. A row that sees nothing has zeros and minus infinity."""
     q, k, v = (t.double().requires_grad_() for t in (q, k, v))
     shared_by = q.shape[1] // k.shape[1]
@@ -37,7 +37,10 @@ def reference(q, k, v, grad, mask, scale):
     lse = torch.logsumexp(scores, -1)
     p = torch.where(mask, torch.exp(scores - lse.nan_to_num(neginf=0.0)[..., None]), 0.0)
     o = p @ v.repeat_interleave(shared_by, 1)
-    return o.detach(), lse.detach(), torch.autograd.grad(o, (q, k, v), grad.double())
+    outputs, grads = (
+        ((o,), (grad.double(),)) if grad_lse is None else ((o, lse), (grad.double(), grad_lse.double()))
+    )
+    return o.detach(), lse.detach(), torch.autograd.grad(outputs, (q, k, v), grads)
 
 
 def mask_of(sq, sk, causal, window, offset, cuts):
@@ -57,7 +60,20 @@ def mask_of(sq, sk, causal, window, offset, cuts):
 def check_kernel() -> None:
     from syncopate.kernels.gluon_attention_backward_call import attend_backward, backward_tables
 
-    def case(b, h, hkv, sq, sk, d, causal=False, window=0, cuts=(), dtype=torch.bfloat16, offset=None):
+    def case(
+        b,
+        h,
+        hkv,
+        sq,
+        sk,
+        d,
+        causal=False,
+        window=0,
+        cuts=(),
+        dtype=torch.bfloat16,
+        offset=None,
+        lse_too=False,
+    ):
         q, grad = torch.randn(2, b, h, sq, d, device="cuda").to(dtype)
         k, v = torch.randn(2, b, hkv, sk, d, device="cuda").to(dtype)
         mask = mask_of(sq, sk, causal, window, sk - sq if offset is None else offset, cuts)
@@ -67,7 +83,9 @@ def check_kernel() -> None:
             begin = torch.where(some, mask.int().argmax(1), 0)
             end = torch.where(some, sk - mask.flip(1).int().argmax(1), 0)
             options = {"tables": backward_tables(torch.stack([begin, end]), sk)}
-        o, lse, right = reference(q, k, v, grad, mask, d**-0.5)
+        grad_lse = torch.randn(b, h, sq, device="cuda") if lse_too else None
+        o, lse, right = reference(q, k, v, grad, mask, d**-0.5, grad_lse)
+        options["grad_lse"] = grad_lse
         made = attend_backward(grad, q, k, v, o.to(dtype), lse.float().contiguous(), **options)
         name = f"{[b, h, hkv, sq, sk, d]}{' causal' * causal}{f' window {window}' * bool(window)}"
         judge(f"{name}{f' documents {cuts}' * bool(cuts)} {dtype}", made, right, BOUND[dtype])
@@ -90,6 +108,7 @@ def check_kernel() -> None:
                 case(1, 2, 1, 500, 500, d, causal, 0, cuts)
         case(1, 2, 2, 300, 900, d, True, 0, (), torch.float16, 250)
     case(1, 2, 2, 3000, 3000, 128, True)
+    case(1, 4, 2, 300, 300, 64, True, lse_too=True)
 
 
 def check_ranks() -> None:

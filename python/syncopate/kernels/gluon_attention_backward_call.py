@@ -18,9 +18,10 @@ HEAD_SIZES = (64, 128)
 
 @triton.jit
 def _prepare(
-    o_ptr, do_ptr, lse_ptr, lse2_ptr, delta_ptr, H, S, padded, sb, sh, ss, gb, gh, gs, D: tl.constexpr, ROWS: tl.constexpr
+    o_ptr, do_ptr, lse_ptr, dlse_ptr, lse2_ptr, delta_ptr, H, S, padded, sb, sh, ss, gb, gh, gs,
+    DLSE: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr
 ):  # fmt: skip
-    """Of each row the sum of dO * O, and the forward's log-sum-exp in base 2: +inf where a row sees nothing, so that its
+    """Of each row the sum of dO * O, less the gradient of its log-sum-exp (DLSE), and the forward's log-sum-exp in base 2: +inf where a row sees nothing, so that its
     weights are 0. Rows from S on are made up: zeros, and weights of 0."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     head = tl.program_id(1)
@@ -34,7 +35,10 @@ def _prepare(
     )
     lse = tl.load(lse_ptr + head.to(tl.int64) * S + row, mask=there, other=float("-inf"))
     to = head.to(tl.int64) * padded + row
-    tl.store(delta_ptr + to, tl.sum(o.to(tl.float32) * do.to(tl.float32), 1))
+    delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
+    if DLSE:
+        delta -= tl.load(dlse_ptr + head.to(tl.int64) * S + row, mask=there, other=0.0)
+    tl.store(delta_ptr + to, delta)
     tl.store(lse2_ptr + to, tl.where(lse == float("-inf"), float("inf"), lse * 1.4426950408889634))
 
 
@@ -157,11 +161,12 @@ def attend_backward(
     o: torch.Tensor,
     lse: torch.Tensor,
     *,
+    grad_lse: torch.Tensor | None = None,
     kv_dtype: torch.dtype | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of q, k and v for `grad`, the one of o, on one GPU: q, o, grad [B, H, SQ, D], k, v [B, HKV, SK, D] of bf16 or
-    fp16, lse [B, H, SQ], fp32, contiguous. `options`: as of backward_arguments; `causal`, `window`, `offset` and `scale` are
+    fp16, lse [B, H, SQ], fp32, contiguous, and so `grad_lse`, the one of lse (None: 0). `options`: as of backward_arguments; `causal`, `window`, `offset` and `scale` are
     those of gluon_attention_arguments, `tables` are backward_tables, which say instead what rows see. dK and dV are of
     `kv_dtype` (default: of k). dQ is summed in fp32 in no fixed order: its last bits differ from call to call."""
     b, h, sq, d = q.shape
@@ -173,7 +178,10 @@ def attend_backward(
     dk, dv = (torch.empty(b, hkv, sk, d, dtype=kv_dtype or k.dtype, device=q.device) for _ in range(2))
     arguments = backward_arguments(grad, q, k, v, lse2, delta, sums, dk, dv, **options)
     strides = (*o.stride()[:3], *grad.stride()[:3])
-    _prepare[grid](o, grad, lse, lse2, delta, h, sq, padded, *strides, D=d, ROWS=BLOCK_M)
+    dlse = lse if grad_lse is None else grad_lse.contiguous()  # a stand-in that is not read
+    _prepare[grid](
+        o, grad, lse, dlse, lse2, delta, h, sq, padded, *strides, DLSE=grad_lse is not None, D=d, ROWS=BLOCK_M
+    )
     gluon_attention_backward[(-(-sk // BLOCK_N) * hkv * b,)](**arguments, **OPTIONS)
     dq = torch.empty(b, h, sq, d, dtype=q.dtype, device=q.device)
     _finish[grid](sums, dq, sq, padded, arguments["scale"], D=d, ROWS=BLOCK_M)

@@ -1,8 +1,8 @@
 """The backward of attention over a sharded sequence, unfused: K and V are gathered, each rank differentiates its own rows
 with what the forward left (o, lse), and the gradients of K and V are summed in fp32 at their owners. With
-P = exp(q kᵀ · scale - lse), as in FlashAttention-2 (Dao, 2023, algorithm 2):
+P = exp(q kᵀ · scale - lse), as in FlashAttention-2 (Dao, 2023, algorithm 2), and with the gradient of lse:
 
-    dV = Pᵀ dO    dS = P ∘ (dO Vᵀ - rowsum(dO ∘ O)) · scale    dQ = dS K    dK = dSᵀ Q
+    dV = Pᵀ dO    dS = P ∘ (dO Vᵀ - rowsum(dO ∘ O) + dlse) · scale    dQ = dS K    dK = dSᵀ Q
 
 On Hopper, kernels.gluon_attention_backward makes them in one pass, for the heads and dtypes that it takes. Otherwise they are
 products of torch in fp32, a few rows of Q at a time; so they are in a deterministic mode (torch's, sy.deterministic), since
@@ -11,6 +11,7 @@ the kernel adds up dQ in no fixed order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +28,7 @@ AllRows = tuple[tuple[tuple[int, int], ...], ...]
 
 def backward(
     grad: torch.Tensor,
+    grad_lse: torch.Tensor | None,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -38,17 +40,18 @@ def backward(
     causal: bool,
     window: int,
     scale: float,
+    documents: Sequence[int] = (),
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Gradients of q, k and v: those of q [B, H, rows, D], k and v [B, HKV, rows, D] of this rank, as in the forward."""
+    """`grad_lse`: None: 0. Gradients of q, k and v: those of q [B, H, rows, D], k and v [B, HKV, rows, D] of this rank, as in the forward."""
     by_kernel = takes_kernel(q)
     dtype = k.dtype if by_kernel else torch.float32
     whole_k, whole_v = (_gathered(t, group_name, dtype) for t in (k, v))
+    given = (grad, grad_lse, q, whole_k, whole_v, o, lse)
     if by_kernel:
-        made, *sums = _by_kernel(
-            grad, q, whole_k, whole_v, o, lse, _seen(all_rows, rank, causal, window, q.device), scale
-        )
+        seen = _seen(all_rows, rank, causal, window, tuple(documents), q.device)
+        made, *sums = _by_kernel(*given, seen, scale)
     else:
-        made, *sums = _by_products(grad, q, whole_k, whole_v, o, lse, rank, all_rows, causal, window, scale)
+        made, *sums = _by_products(*given, rank, all_rows, causal, window, documents, scale)
     return made, *(_scattered(total, group_name).to(k.dtype) for total in sums)
 
 
@@ -72,7 +75,7 @@ def positions(ranges: tuple[tuple[int, int], ...]) -> torch.Tensor:
 
 @lru_cache(64)
 def _seen(
-    all_rows: AllRows, rank: int, causal: bool, window: int, device: torch.device
+    all_rows: AllRows, rank: int, causal: bool, window: int, documents: tuple[int, ...], device: torch.device
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, dict[str, Any]]:
     """Where each row of the sequence is among those gathered, where each of those is in the sequence (None: they lie in order),
     and what the kernel is told of what this rank's rows see."""
@@ -82,16 +85,24 @@ def _seen(
     length = len(at)
     in_order = bool((at == torch.arange(length)).all())
     order = (None, None) if in_order else (torch.argsort(at).to(device), at.to(device))
-    if len(all_rows[rank]) == 1:
+    if len(all_rows[rank]) == 1 and not documents:
         return *order, {"causal": causal, "window": window, "offset": int(own[0])}
-    begin = (own - window + 1).clamp(min=0) if window else torch.zeros_like(own)
-    end = own + 1 if causal else (own + window).clamp(max=length) if window else torch.full_like(own, length)
+    cuts = torch.tensor(documents or (0, length))
+    of_own = torch.bucketize(own, cuts[1:], right=True)
+    begin, end = cuts[of_own], cuts[of_own + 1]
+    if window:
+        begin = torch.maximum(begin, own - window + 1)
+    if causal:
+        end = own + 1
+    elif window:
+        end = torch.minimum(end, own + window)
     tables = backward_tables(torch.stack([begin, end]), length)
     return *order, {"tables": tuple(table.to(device) for table in tables)}
 
 
 def _by_kernel(
     grad: torch.Tensor,
+    grad_lse: torch.Tensor | None,
     q: torch.Tensor,
     whole_k: torch.Tensor,
     whole_v: torch.Tensor,
@@ -106,14 +117,15 @@ def _by_kernel(
     if order is not None:
         whole_k, whole_v = whole_k.index_select(2, order), whole_v.index_select(2, order)
     dq, dk, dv = attend_backward(
-        grad.contiguous(), q.contiguous(), whole_k, whole_v, o.contiguous(), lse.contiguous(), scale=scale,
-        kv_dtype=torch.float32, **given,
+        grad.contiguous(), q.contiguous(), whole_k, whole_v, o.contiguous(), lse.contiguous(), grad_lse=grad_lse,
+        scale=scale, kv_dtype=torch.float32, **given,
     )  # fmt: skip
     return (dq, dk, dv) if at is None else (dq, dk.index_select(2, at), dv.index_select(2, at))
 
 
 def _by_products(
     grad: torch.Tensor,
+    grad_lse: torch.Tensor | None,
     q: torch.Tensor,
     whole_k: torch.Tensor,
     whole_v: torch.Tensor,
@@ -123,12 +135,15 @@ def _by_products(
     all_rows: AllRows,
     causal: bool,
     window: int,
+    documents: Sequence[int],
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     b, h, _, d = q.shape
     kv = whole_k.shape[1]
     places = [positions(ranges).to(q.device) for ranges in all_rows]
-    at, own = torch.cat(list(places)), places[rank]
+    at, own = torch.cat(places), places[rank]
+    ends = torch.tensor(list(documents)[1:], dtype=torch.int64, device=q.device)
+    of_own, of_all = (torch.bucketize(t, ends, right=True) for t in (own, at))
     grouped = (b, kv, h // kv, -1)
     sums = torch.zeros_like(whole_k), torch.zeros_like(whole_v)
     parts = []
@@ -139,9 +154,13 @@ def _by_products(
         seen = apart >= 0 if causal else torch.ones_like(apart, dtype=torch.bool)
         if window:
             seen = seen & (apart.abs() < window)
+        if documents:
+            seen = seen & (of_own[rows, None] == of_all[None, :])
         scores = torch.einsum("bhgrd,bhsd->bhgrs", qs, whole_k) * scale
         p = (scores - lse[:, :, rows].view(grouped)[..., None]).exp().masked_fill(~seen, 0.0)
         ds = torch.einsum("bhgrd,bhsd->bhgrs", gs, whole_v) - (gs * os).sum(-1, keepdim=True)
+        if grad_lse is not None:
+            ds = ds + grad_lse[:, :, rows].view(grouped)[..., None]
         ds = ds * p * scale
         sums[0].add_(torch.einsum("bhgrs,bhgrd->bhsd", ds, qs))
         sums[1].add_(torch.einsum("bhgrs,bhgrd->bhsd", p, gs))

@@ -192,4 +192,6 @@ def attention_backward(
     operator = attention_operator(q, k, group_name, **options)
     all_rows = tuple(tuple((begin, end) for begin, end in rows) for rows in operator.all_rows)
     given = (operator.causal, operator.window, operator.scale)
-    return attention_backward_of(grad, q, k, v, o, lse, group_name, operator.group.rank, all_rows, *given)
+    return attention_backward_of(
+        grad, None, q, k, v, o, lse, group_name, operator.group.rank, all_rows, *given
+    )
