@@ -125,7 +125,7 @@ def check_ranks() -> None:
     for d, h, hkv, causal, window, sharding in (
         (128, 4, 4, True, 0, "contiguous"), (128, 4, 4, True, 0, "zigzag"), (128, 4, 2, False, 0, "contiguous"),
         (64, 4, 1, True, 0, "zigzag"), (128, 4, 2, True, 200, "contiguous"), (64, 4, 2, False, 200, "contiguous"),
-        (256, 2, 2, True, 0, "contiguous"),
+        (96, 4, 2, True, 0, "zigzag"), (256, 2, 2, True, 0, "contiguous"),
     ):  # fmt: skip
         rows = 512
         s = rows * size

@@ -4,7 +4,7 @@ P = exp(q kᵀ · scale - lse), as in FlashAttention-2 (Dao, 2023, algorithm 2),
 
     dV = Pᵀ dO    dS = P ∘ (dO Vᵀ - rowsum(dO ∘ O) + dlse) · scale    dQ = dS K    dK = dSᵀ Q
 
-On Hopper, kernels.gluon_attention_backward makes them in one pass, for the heads and dtypes that it takes. Otherwise they are
+On Hopper, kernels.gluon_attention_backward makes them in one pass, for 16-bit dtypes and heads up to 128. Otherwise they are
 products of torch in fp32, a few rows of Q at a time; so they are in a deterministic mode (torch's, sy.deterministic), since
 the kernel adds up dQ in no fixed order.
 """
@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch.nn.functional import pad
 
 from . import buckets, unfused
 
@@ -65,7 +66,7 @@ def takes_kernel(q: torch.Tensor) -> bool:
         return False
     from ..kernels.gluon_attention_backward_call import HEAD_SIZES
 
-    return q.shape[3] in HEAD_SIZES
+    return q.shape[3] <= max(HEAD_SIZES)
 
 
 def positions(ranges: tuple[tuple[int, int], ...]) -> torch.Tensor:
@@ -111,8 +112,12 @@ def _by_kernel(
     seen: tuple[torch.Tensor | None, torch.Tensor | None, dict[str, Any]],
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    from ..kernels.gluon_attention_backward_call import attend_backward
+    from ..kernels.gluon_attention_backward_call import HEAD_SIZES, attend_backward
 
+    d = q.shape[3]
+    beyond = (0, min(size for size in HEAD_SIZES if size >= d) - d)  # columns of zeros add nothing
+    if beyond[1]:
+        grad, q, whole_k, whole_v, o = (pad(t, beyond) for t in (grad, q, whole_k, whole_v, o))
     order, at, given = seen
     if order is not None:
         whole_k, whole_v = whole_k.index_select(2, order), whole_v.index_select(2, order)
@@ -120,7 +125,9 @@ def _by_kernel(
         grad.contiguous(), q.contiguous(), whole_k, whole_v, o.contiguous(), lse.contiguous(), grad_lse=grad_lse,
         scale=scale, kv_dtype=torch.float32, **given,
     )  # fmt: skip
-    return (dq, dk, dv) if at is None else (dq, dk.index_select(2, at), dv.index_select(2, at))
+    if at is not None:
+        dk, dv = dk.index_select(2, at), dv.index_select(2, at)
+    return dq[..., :d], dk[..., :d], dv[..., :d]
 
 
 def _by_products(
