@@ -15,6 +15,7 @@ import csv
 import statistics
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +68,18 @@ def gluon_call(
     return lambda: gluon_attention[grid](**arguments, **tiling.options())
 
 
+@cache
+def captured_stream() -> torch.cuda.Stream:
+    """Autograd runs a backward on its forward's stream, so both are on the one that is captured."""
+    return torch.cuda.Stream()
+
+
 def replays(call: Callable[[], None], count: int) -> torch.cuda.CUDAGraph:
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
+    with torch.cuda.stream(captured_stream()):
         call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=captured_stream()):
         for _ in range(count):
             call()
     return graph
@@ -136,7 +142,8 @@ def row(
 
 def sdpa_backward(backend: SDPBackend, data: Tensors, grad: torch.Tensor, causal: bool) -> Callable[[], None]:
     leaves = [t.detach().requires_grad_() for t in data]
-    with sdpa_kernel(backend):
+    torch.cuda.synchronize()
+    with sdpa_kernel(backend), torch.cuda.stream(captured_stream()):
         o = scaled_dot_product_attention(
             *leaves, is_causal=causal, enable_gqa=data[0].shape[1] != data[1].shape[1]
         )
