@@ -42,11 +42,15 @@ def describe(value: Any) -> tuple[list[int], list[int], str, list[int]]:
     block = [int(n) for n in value.block_shape] if is_descriptor(value) else []
     if base.dtype not in DTYPE_NAMES:
         raise TypeError(f"tensors of dtype {base.dtype} are not supported")
-    shape = value.shape if is_descriptor(value) else base.shape
-    strides = value.strides if is_descriptor(value) else base.stride()
-    if not shape:
-        shape, strides = [1], [1]
-    return [int(n) for n in shape], [int(n) for n in strides], DTYPE_NAMES[base.dtype], block
+    shape, strides = shape_and_strides(value)
+    return shape, strides, DTYPE_NAMES[base.dtype], block
+
+
+def shape_and_strides(value: Any) -> tuple[list[int], list[int]]:
+    """Of a tensor, or of what a descriptor describes, which need not be all of its base; of one element without axes [1]."""
+    shape = value.shape
+    strides = value.strides if is_descriptor(value) else value.stride()
+    return ([int(n) for n in shape], [int(n) for n in strides]) if shape else ([1], [1])
 
 
 def elements_of(values: Any) -> list[int]:

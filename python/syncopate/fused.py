@@ -30,6 +30,7 @@ from .arguments import (
     is_tensor,
     launch_key,
     name_in_file,
+    shape_and_strides,
 )
 from .group import FailedTogether, Group, of_process_group
 from .places import OutputPlaces, box_view, check_output, check_shard, final_box, shard_view
@@ -126,14 +127,16 @@ class FusedKernel:
         seed: int = 0,
         read_in_place: Sequence[str] = (),
         in_step: bool = False,
+        in_heap: bool = False,
     ) -> None:
         """`read_in_place`: tensors of the plan of which kernels read this rank's own part by arguments that are not bound, so
-        that the heap needs no copy of it. `in_step`: where a rank cannot fuse or compile, no rank goes on (Group.together)."""
+        that the heap needs no copy of it. `in_step`: where a rank cannot fuse or compile, no rank goes on (Group.together).
+        `in_heap`: it is given the heap's own tensors, which are whole, and not a user's."""
         self.stages, self.plan, self.group = list(stages), plan, group
         self.strategy = strategy or Strategy()
         self._timing = timing(deadline, host_delay, seed)
         self._read_in_place = list(read_in_place)
-        self._in_step = in_step
+        self._in_step, self._in_heap = in_step, in_heap
         self._signatures = [
             k.signature if isinstance(k, StatedKernel) else inspect.signature(function_of(k))
             for k in (stage.kernel for stage in self.stages)
@@ -206,17 +209,17 @@ class FusedKernel:
         produced = self.plan.produced
         for stage, given in zip(prepared.stages, items, strict=True):
             for parameter, tensor in stage.bind.items():
-                base = base_of(given[parameter])
+                value = given[parameter]
+                address, (shape, strides) = base_of(value).data_ptr(), shape_and_strides(value)
                 if tensor not in produced:
                     if tensor in self._held:
-                        prepared.op.set_input(tensor, base.data_ptr(), [int(n) for n in base.stride()])
+                        prepared.op.set_input(tensor, address, strides)
                     continue
                 if parameter in stage.accumulates:
-                    whole = [(0, n) for n in base.shape]
-                    prepared.op.set_input(tensor, base.data_ptr(), [int(n) for n in base.stride()], whole)
+                    prepared.op.set_input(tensor, address, strides, [(0, n) for n in shape])
                 if tensor not in prepared.outputs:
                     prepared.outputs[tensor] = OutputPlaces(self.plan, prepared.op.rank, tensor)
-                prepared.outputs[tensor].give(prepared.op, base)
+                prepared.outputs[tensor].give(prepared.op, value)
 
     def _find(self, calls: Sequence[Call]) -> tuple[Prepared, list[dict[str, Any]]]:
         if len(calls) != len(self.stages):
@@ -293,7 +296,8 @@ class FusedKernel:
             shape, dtype = whole[tensor]
             check = check_output if tensor in self.plan.produced else check_shard
             value = one.items[parameter]
-            check(self.plan, group.rank, tensor, parameter, value, shape, dtype, device, group.ordinal)
+            if not self._in_heap:
+                check(self.plan, group.rank, tensor, parameter, value, shape, dtype, device, group.ordinal)
             one.tensors[parameter] = (shape, [], dtype, one.tensors[parameter][3])
 
     def _texts_on(self, device: str) -> list[_Text]:
@@ -331,7 +335,7 @@ class FusedKernel:
         whole = {name: list(shape) for name, shape, _ in self.plan.tensors}
         for stage, one in zip(artifact.stages, taken, strict=True):
             for parameter in stage.accumulates:
-                shape, given = whole[stage.bindings[parameter]], list(base_of(one.items[parameter]).shape)
+                shape, given = whole[stage.bindings[parameter]], shape_and_strides(one.items[parameter])[0]
                 if given != shape:
                     raise ValueError(
                         f"{parameter}: the kernel adds to it, or may leave elements as they are, so give it whole, {shape}, "

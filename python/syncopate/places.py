@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
 from . import _syncopate
-from .arguments import DTYPE_NAMES, base_of
+from .arguments import DTYPE_NAMES, base_of, shape_and_strides
 
 
 def shard_box(plan: _syncopate.Plan, rank: int, tensor: str) -> list[tuple[int, int]] | None:
@@ -53,43 +54,58 @@ class OutputPlaces:
         self.whole = tuple(next(shape for name, shape, _ in plan.tensors if name == tensor))
         self.first = [begin for begin, _ in final_box(plan, rank, tensor) or []]
 
-    def give(self, op: _syncopate.FusedOp, value: torch.Tensor) -> None:
-        """Has `op` bring them into `value`."""
-        address, strides, size = value.data_ptr(), value.stride(), value.element_size()
-        first = [0] * len(strides) if value.shape == self.whole else self.first
+    def give(self, op: _syncopate.FusedOp, value: Any) -> None:
+        """Has `op` bring them into `value`, a tensor or a descriptor of one."""
+        base, (shape, strides) = base_of(value), shape_and_strides(value)
+        address, size = base.data_ptr(), base.element_size()
+        first = [0] * len(strides) if tuple(shape) == self.whole else self.first
         for box in self.boxes:
             skipped = sum((b - f) * s for (b, _), f, s in zip(box, first, strides, strict=True))
             op.set_output(self.tensor, address + skipped * size, strides, box)
 
 
 def check_output(plan, rank, tensor, parameter, value, shape, dtype, device, ordinal) -> None:
-    """As check_shard, for a tensor that the kernel makes: the shape is that of what this rank holds at the end."""
-    box = final_box(plan, rank, tensor)
-    expected = [end - begin for begin, end in box] if box else [0] * len(shape)
-    _check_place(f"{parameter} (bound to {tensor}, rank {rank})", value, shape, dtype, device, ordinal,
-                 expected, "what this rank holds at the end, of shape")  # fmt: skip
+    """As check_shard, for a tensor that the kernel makes: of the shape of what this rank holds at the end, or whole, where
+    that has its place in it."""
+    held = _extents(final_box(plan, rank, tensor))
+    where = f"{parameter} (bound to {tensor}, rank {rank})"
+    _check_shape(where, value, held, "what this rank holds at the end, of shape", [list(shape)])
+    _check_place(where, value, dtype, device, ordinal)
 
 
 def check_shard(plan, rank, tensor, parameter, value, shape, dtype, device, ordinal) -> None:
-    """Raises ValueError, naming parameter and tensor, when an argument is not this rank's shard of a plan tensor."""
-    box = shard_box(plan, rank, tensor)
-    expected = [end - begin for begin, end in box] if box else [0] * len(shape)
-    _check_place(f"{parameter} (bound to {tensor}, rank {rank})", value, shape, dtype, device, ordinal,
-                 expected, "this rank's shard of shape")  # fmt: skip
+    """Raises ValueError, naming parameter and tensor, when an argument is not this rank's shard of a plan tensor. The whole
+    is none: it does not say whether its first rows are meant or the rank's own. Where others hold all, any shape will do,
+    as nothing is read; what no rank holds, because it is made or filled in between, has the tensor's shape."""
+    where = f"{parameter} (bound to {tensor}, rank {rank})"
+    if any(shard_box(plan, other, tensor) for other in range(plan.num_ranks)):
+        held, what = _extents(shard_box(plan, rank, tensor)), "this rank's shard of shape"
+    else:
+        held, what = list(shape), "the tensor's shape"
+    _check_shape(where, value, held, what)
+    _check_place(where, value, dtype, device, ordinal)
 
 
-def _check_place(where, value, shape, dtype, device, ordinal, expected, what) -> None:
-    base = base_of(value)
-    if list(base.shape) not in (expected, list(shape)) and math.prod(expected) > 0:
-        raise ValueError(f"{where}: expected {what} {expected}, got {list(base.shape)}")
+def _extents(box: list[tuple[int, int]] | None) -> list[int]:
+    return [end - begin for begin, end in box or [(0, 0)]]
+
+
+def _check_shape(where, value, held, what, others=()) -> None:
+    given, _ = shape_and_strides(value)
+    if given != held and given not in others and math.prod(held) > 0:
+        raise ValueError(f"{where}: expected {what} {held}, got {given}")
+
+
+def _check_place(where, value, dtype, device, ordinal) -> None:
+    base, (_, strides) = base_of(value), shape_and_strides(value)
     if DTYPE_NAMES[base.dtype] != dtype:
         raise ValueError(f"{where}: expected dtype {dtype}, got {DTYPE_NAMES[base.dtype]}")
     if device == "cuda" and (not base.is_cuda or base.device.index != ordinal):
         raise ValueError(f"{where}: expected a tensor on cuda:{ordinal}, got one on {base.device}")
     if device == "host" and base.device.type != "cpu":
         raise ValueError(f"{where}: expected a tensor on the host, got one on {base.device}")
-    if base.numel() and base.stride(-1) != 1:
-        raise ValueError(f"{where}: the last axis must be contiguous, its stride is {base.stride(-1)}")
+    if base.numel() and strides[-1] != 1:
+        raise ValueError(f"{where}: the last axis must be contiguous, its stride is {strides[-1]}")
 
 
 DEVICE_TYPES = {"cuda": "cuda", "host": "cpu"}  # torch's names of the devices

@@ -28,6 +28,12 @@ def test_operators_are_exact_and_refuse_what_does_not_fit_on(ranks, run):
     assert outcome.code == 0, outcome.out + outcome.err
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3] if SWEEP else [1, 2])
+def test_what_a_kernel_reads_is_this_ranks_shard_and_never_the_whole_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_shards.py", ranks)
+    assert outcome.code == 0, outcome.out + outcome.err
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3] if SWEEP else [2])
 def test_what_is_gathered_is_stored_where_the_caller_says_on(ranks, run):
     outcome = run(sys.executable, HERE / "host_copied.py", ranks)

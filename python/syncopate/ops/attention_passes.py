@@ -120,7 +120,12 @@ class AttentionPasses:
         self._padded: list[torch.Tensor] | None = None
         kernel = self._stated() if gluon else attention_pass
         self.fused = FusedKernel(
-            [Stage(kernel, {"k_desc": "K", "v_desc": "V"})], self.plan, group, strategy, **timing
+            [Stage(kernel, {"k_desc": "K", "v_desc": "V"})],
+            self.plan,
+            group,
+            strategy,
+            in_heap=True,
+            **timing,
         )
         self.prepared: Prepared | None = None
 

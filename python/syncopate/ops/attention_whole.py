@@ -44,6 +44,7 @@ class AttentionAtOnce:
             kernel.group,
             strategy,
             read_in_place=("K", "V") if kernel.is_placed and kernel.is_gluon else (),
+            in_heap=True,
             **timing,
         )
         self.prepared: Prepared | None = None

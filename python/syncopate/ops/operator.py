@@ -114,6 +114,7 @@ class Operator:
             group,
             self.strategy,
             in_step=self._on_trial,
+            in_heap=True,
             **self._timing,
         )
         self.prepared: Prepared | None = None
