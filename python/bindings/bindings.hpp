@@ -3,13 +3,18 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "syncopate/names.hpp"
+#include "syncopate/plan/model/plan.hpp"
 #include "syncopate/plan/model/region.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/tune/store.hpp"
@@ -32,13 +37,35 @@ inline void unwrap(Status status) {
     if (!status) throw Raised(status.error());
 }
 
-/// The value that a name stands for, or a UsageError.
+/// The value that a name stands for, or a UsageError with the names that there are.
 template <typename T>
-T named(std::optional<T> value, const char* what, const std::string& name) {
-    if (!value)
-        throw Raised(Error{std::string("there is no ") + what + " \"" + name + "\"", {}, ErrorClass::usage});
-    return *value;
+T named(std::optional<T> value, const char* what, const std::string& name,
+        std::span<const std::string_view> known) {
+    if (value) return *value;
+    std::string all;
+    for (const std::string_view one : known) all += (all.empty() ? "" : ", ") + std::string(one);
+    throw Raised(Error{std::string("there is no ") + what + " \"" + escaped(name) + "\"; there are " + all +
+                           did_you_mean(name, known),
+                       {},
+                       ErrorClass::usage});
 }
+
+/// The names of an enumeration's values, from the first on.
+template <typename Enum>
+std::vector<std::string_view> names_of(std::size_t count) {
+    std::vector<std::string_view> names;
+    for (std::size_t value = 0; value < count; ++value) names.push_back(name_of(static_cast<Enum>(value)));
+    return names;
+}
+
+[[nodiscard]] inline nanobind::tuple to_tuple(const std::vector<std::string_view>& names) {
+    nanobind::list made;
+    for (const std::string_view name : names) made.append(nanobind::str(name.data(), name.size()));
+    return nanobind::tuple(made);
+}
+
+[[nodiscard]] plan::DType to_dtype(const std::string& name);
+[[nodiscard]] plan::Backend to_backend(const std::string& name);
 
 /// (begin, end) per axis.
 using Box = std::vector<std::pair<std::int64_t, std::int64_t>>;

@@ -54,10 +54,8 @@ kernel::Arguments arguments_of(const nb::dict& scalars, const std::map<std::stri
     }
     for (const auto& [parameter, tensor] : tensors) {
         const auto& [shape, strides, dtype, block] = tensor;
-        arguments.tensors[parameter] = {.shape = shape,
-                                        .strides = strides,
-                                        .dtype = named(plan::dtype_from(dtype), "dtype", dtype),
-                                        .block = block};
+        arguments.tensors[parameter] = {
+            .shape = shape, .strides = strides, .dtype = to_dtype(dtype), .block = block};
     }
     for (const auto& [parameter, elements] : values) {
         const Status status = kernel::set_values(arguments, parameter, elements);
@@ -125,10 +123,11 @@ std::int64_t evaluate(const std::string& text, const std::string& subject,
 }
 
 fuse::TileOrder tile_order_of(const std::string& name) {
+    std::optional<fuse::TileOrder> found;
     for (std::size_t i = 0; i < fuse::kNumTileOrders; ++i) {
-        if (fuse::name_of(static_cast<fuse::TileOrder>(i)) == name) return static_cast<fuse::TileOrder>(i);
+        if (fuse::name_of(static_cast<fuse::TileOrder>(i)) == name) found = static_cast<fuse::TileOrder>(i);
     }
-    throw nb::value_error(("unknown tile order '" + name + "'").c_str());
+    return named(found, "tile order", name, names_of<fuse::TileOrder>(fuse::kNumTileOrders));
 }
 
 emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
@@ -140,7 +139,7 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
     fuse::Options options;
     options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     options.phases = phases;
-    options.preferred = named(plan::backend_from(backend), "backend", backend);
+    options.preferred = to_backend(backend);
     options.most_sum_parts = sum_parts;
     options.plain_kernel = plain_kernel;
     options.kernel_sums = kernel_sums;
@@ -167,6 +166,7 @@ std::vector<emit::StageText> texts_of(const std::vector<StageTuple>& stages, std
 }
 
 void bind_compiler(nb::module_& m) {
+    m.attr("TILE_ORDERS") = to_tuple(names_of<fuse::TileOrder>(fuse::kNumTileOrders));
     m.def("fuse", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"), nb::arg("num_sms"),
           nb::arg("phases") = true, nb::arg("backend") = "auto",
           nb::arg("sum_parts") = fuse::Options{}.most_sum_parts, nb::arg("plain_kernel") = false,

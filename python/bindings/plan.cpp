@@ -101,6 +101,14 @@ std::string reduction_of(const plan::Plan& plan, const std::string& tensor) {
 
 }  // namespace
 
+plan::DType to_dtype(const std::string& name) {
+    return named(plan::dtype_from(name), "dtype", name, names_of<plan::DType>(plan::kNumDTypes));
+}
+
+plan::Backend to_backend(const std::string& name) {
+    return named(plan::backend_from(name), "backend", name, names_of<plan::Backend>(plan::kNumBackends));
+}
+
 void bind_plan(nb::module_& m) {
     nb::class_<plan::Plan>(m, "Plan",
                            "A communication plan: for each rank a list of ops (schema syncopate.plan/1).")
@@ -123,12 +131,7 @@ void bind_plan(nb::module_& m) {
         .def("check", &findings,
              "Everything wrong with the plan, as `plan check --json` lists it; empty if nothing is.");
 
-    nb::list backends;
-    for (std::size_t i = 0; i < plan::kNumBackends; ++i) {
-        const std::string_view name = plan::name_of(static_cast<plan::Backend>(i));
-        backends.append(nb::str(name.data(), name.size()));
-    }
-    m.attr("BACKENDS") = nb::tuple(backends);
+    m.attr("BACKENDS") = to_tuple(names_of<plan::Backend>(plan::kNumBackends));
     m.def(
         "plan_from_json",
         [](const std::string& text, const std::string& name) { return unwrap(plan::from_json(text, name)); },

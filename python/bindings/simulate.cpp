@@ -45,18 +45,16 @@ Simulated simulate(const plan::Plan& plan, const std::optional<std::string>& top
 plan::Plan synthesise(const std::string& kind, const std::vector<std::pair<std::string, std::int32_t>>& axes,
                       std::string name, std::vector<std::int64_t> shape, const std::string& dtype,
                       const std::string& topology, plan::SynthesiseOptions options) {
-    bool known = false;
+    std::optional<plan::CollectiveKind> known;
     for (std::size_t i = 0; i < plan::kNumCollectiveKinds; ++i) {
-        if (plan::name_of(static_cast<plan::CollectiveKind>(i)) != kind) continue;
-        options.kind = static_cast<plan::CollectiveKind>(i);
-        known = true;
+        const auto one = static_cast<plan::CollectiveKind>(i);
+        if (plan::name_of(one) == kind) known = one;
     }
-    if (!known) throw nb::value_error(("unknown collective '" + kind + "'").c_str());
-    const std::optional<plan::DType> type = plan::dtype_from(dtype);
-    if (!type) throw nb::value_error(("unknown dtype '" + dtype + "'").c_str());
+    options.kind =
+        named(known, "collective", kind, names_of<plan::CollectiveKind>(plan::kNumCollectiveKinds));
     plan::Mesh mesh;
     for (const auto& [axis, size] : axes) mesh.axes.push_back({axis, size});
-    const plan::Tensor tensor{std::move(name), std::move(shape), *type};
+    const plan::Tensor tensor{std::move(name), std::move(shape), to_dtype(dtype)};
     const plan::Topology machine = unwrap(plan::find_topology(topology));
     const nb::gil_scoped_release released;
     return unwrap(plan::synthesise(mesh, tensor, machine, options));

@@ -6,9 +6,11 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -39,18 +41,20 @@ plan::Mesh to_mesh(const Axes& axes) {
 
 plan::Tensor to_tensor(const TensorTuple& tensor) {
     const auto& [name, shape, dtype] = tensor;
-    return {name, shape, named(plan::dtype_from(dtype), "dtype", dtype)};
+    return {name, shape, to_dtype(dtype)};
 }
 
 plan::Algorithm to_algorithm(const std::string& name) {
-    return named(plan::algorithm_from(name), "algorithm", name);
+    return named(plan::algorithm_from(name), "algorithm", name,
+                 names_of<plan::Algorithm>(plan::kNumAlgorithms));
 }
 
 plan::Reduce to_reduce(const std::optional<std::string>& name) {
     if (!name) return plan::Reduce::none;
     if (*name == "sum") return plan::Reduce::sum;
     if (*name == "max") return plan::Reduce::max;
-    return named(std::optional<plan::Reduce>{}, "reduction", *name);
+    return named(std::optional<plan::Reduce>{}, "reduction", *name,
+                 std::array<std::string_view, 2>{"sum", "max"});
 }
 
 void set_option(plan::TemplateOptions& options, const std::string& name, nb::handle value) {
@@ -133,7 +137,7 @@ public:
                  const std::vector<Ref>& after, const std::string& backend) {
         std::vector<plan::OpRef> waits;
         for (const auto& [rank, index] : after) waits.push_back({rank, index});
-        const plan::Backend chosen = named(plan::backend_from(backend), "backend", backend);
+        const plan::Backend chosen = to_backend(backend);
         const plan::OpRef ref =
             builder_.transfer(to_place(from), to_place(to), to_reduce(reduce), std::move(waits));
         builder_.set_backend(ref, chosen);
@@ -170,8 +174,7 @@ void bind_pushes(nb::module_& m) {
            std::int32_t pulled, std::optional<std::int32_t> split_axis,
            const std::vector<std::string>& backends) {
             std::vector<plan::Backend> chosen;
-            for (const std::string& backend : backends)
-                chosen.push_back(named(plan::backend_from(backend), "backend", backend));
+            for (const std::string& backend : backends) chosen.push_back(to_backend(backend));
             return unwrap(plan::push_reduce(to_mesh(axes),
                                             to_tensor({std::move(name), std::move(shape), dtype}),
                                             {.axis = axis,

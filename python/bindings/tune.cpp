@@ -177,7 +177,7 @@ nb::list rank(const std::string& key, const std::string& machine, const std::str
 
 nb::dict tiles(std::int64_t m, std::int64_t n, std::int64_t k, const std::string& dtype,
                std::int32_t programs, bool exact_fp32, const std::string& device) {
-    const plan::DType type = named(plan::dtype_from(dtype), "dtype", dtype);
+    const plan::DType type = to_dtype(dtype);
     const tune::Machine machine = unwrap(tune::nearest_machine(device, 1)).machine;
     const tune::TileConfig tile = tune::quickest_tiles(machine, type, {m, n, k}, programs, exact_fp32);
     nb::dict made;

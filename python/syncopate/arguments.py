@@ -28,6 +28,26 @@ DTYPE_NAMES = {
     torch.float8_e5m2fnuz: "fp8e5m2fnuz",
 }
 DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
+
+
+def dtype_name(dtype: Any) -> str:
+    """A dtype's name in plans: of torch's dtypes, and of the names themselves ("bf16", "fp32", …) and torch's ("bfloat16").
+    TypeError for what is neither, ValueError for others."""
+    if not isinstance(dtype, (str, torch.dtype)):
+        raise TypeError(f'dtype: expected a torch.dtype, or its name, such as "bf16", got {dtype!r}')
+    if dtype in DTYPES:
+        return dtype
+    named = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
+    if named not in DTYPE_NAMES:
+        raise ValueError(f'there is no dtype "{dtype}"; there are {", ".join(DTYPES)}')
+    return DTYPE_NAMES[named]
+
+
+def torch_dtype(dtype: Any) -> torch.dtype:
+    """torch's dtype, of it or of a name as dtype_name takes it."""
+    return dtype if isinstance(dtype, torch.dtype) else DTYPES[dtype_name(dtype)]
+
+
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 

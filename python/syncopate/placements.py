@@ -15,22 +15,6 @@ def axes_of(mesh: Any) -> list[tuple[str, int]]:
     return list(zip(names, mesh.mesh.shape, strict=True))
 
 
-def dtype_name(dtype: Any) -> str:
-    """The plan's name of a torch dtype; torch's own name where it has none, which the plan then refuses."""
-    names = {
-        "bfloat16": "bf16",
-        "float16": "fp16",
-        "float32": "fp32",
-        "float64": "fp64",
-        "float8_e4m3fn": "fp8e4m3",
-        "float8_e5m2": "fp8e5m2",
-        "float8_e4m3fnuz": "fp8e4m3fnuz",
-        "float8_e5m2fnuz": "fp8e5m2fnuz",
-    }
-    short = str(dtype).removeprefix("torch.")
-    return names.get(short, short)
-
-
 def lists(axes: Sequence[tuple[str, int]], rank: int, placements: Sequence[Any], what: str) -> dict[str, Any]:
     """One placement for each mesh axis, as lists of mesh axes for each of the tensor's `rank` axes."""
     if len(placements) != len(axes):

@@ -29,10 +29,14 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
+
+import torch
 
 from . import _syncopate, placements
 from ._syncopate import Plan, Simulation
+from .arguments import dtype_name
 
 __all__ = [
     "BACKENDS",
@@ -90,11 +94,21 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A logical global array: name, shape in elements, dtype name ("bf16", "fp16", "fp32", …)."""
+    """A logical global array: name, shape in elements, dtype: its name ("bf16", "fp16", "fp32", …), or torch's dtype, which
+    becomes that."""
 
     name: str
     shape: tuple[int, ...]
-    dtype: str = "bf16"
+    dtype: str | torch.dtype = "bf16"
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "shape", tuple(index(extent) for extent in self.shape))
+        except TypeError:
+            raise TypeError(
+                f"shape: expected whole numbers, (rows, columns, …), got {self.shape!r}"
+            ) from None
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
 
 
 def _tensor(tensor: Tensor) -> tuple[str, list[int], str]:
@@ -436,7 +450,7 @@ def attended_rows(
 def attention(
     mesh: Mesh,
     shape: Sequence[int],
-    dtype: str,
+    dtype: str | torch.dtype,
     rows: Sequence[Rows],
     attended: Sequence[Rows] = (),
     *,
@@ -457,7 +471,7 @@ def attention(
     each rank has them.
     """
     return _syncopate.attention_plan(
-        mesh.size, list(shape), dtype, list(rows), list(attended), circulation, ulysses, inner, split, only_kv, q_o_stay
+        mesh.size, list(shape), dtype_name(dtype), list(rows), list(attended), circulation, ulysses, inner, split, only_kv, q_o_stay
     )  # fmt: skip
 
 
@@ -507,7 +521,7 @@ def from_placements(
     """
     axes = list(mesh.axes) if isinstance(mesh, Mesh) else placements.axes_of(mesh)
     if not isinstance(tensor, Tensor):
-        tensor = Tensor(name, tuple(tensor.shape), placements.dtype_name(tensor.dtype))
+        tensor = Tensor(name, tuple(tensor.shape), tensor.dtype)
     program = {
         "schema": "syncopate.partition/1",
         "mesh": [list(axis) for axis in axes],

@@ -5,10 +5,11 @@ import pytest
 torch = pytest.importorskip("torch")
 sy = pytest.importorskip("syncopate")
 
-from syncopate import places  # noqa: E402
+from syncopate import arguments, group, places  # noqa: E402
 from syncopate.ops import scales  # noqa: E402
 
 X, W = torch.zeros(8, 16), torch.zeros(16, 24)
+MESH, A = sy.Mesh(gpu=2), sy.Tensor("A", (8, 8))
 
 
 @pytest.mark.parametrize(
@@ -31,8 +32,78 @@ X, W = torch.zeros(8, 16), torch.zeros(16, 24)
         (TypeError, "tilings: expected a tuple of tilings, got 5", lambda: sy.Strategy(tilings=5)),
         (
             TypeError,
-            "dtype: expected a torch.dtype, such as torch.bfloat16, got 'fp32'",
-            lambda: sy.strategy.choose(sy.strategy.Problem("matmul_all_reduce", 8, 8, 8, "fp32", ranks=2)),
+            "dtype: expected a torch.dtype, such as torch.bfloat16, got 32",
+            lambda: sy.strategy.choose(sy.strategy.Problem("matmul_all_reduce", 8, 8, 8, 32, ranks=2)),
+        ),
+        (
+            ValueError,
+            'there is no dtype "fp33"; there are ' + ", ".join(arguments.DTYPES),
+            lambda: sy.strategy.Problem("matmul_all_reduce", 8, 8, 8, "fp33", ranks=2),
+        ),
+        (
+            ValueError,
+            'there is no dtype "torch.complex64"; there are ' + ", ".join(arguments.DTYPES),
+            lambda: sy.Tensor("A", (4, 4), torch.complex64),
+        ),
+        (
+            TypeError,
+            'dtype: expected a torch.dtype, or its name, such as "bf16", got 3',
+            lambda: sy.Tensor("A", (4, 4), 3),
+        ),
+        (
+            TypeError,
+            "shape: expected whole numbers, (rows, columns, …), got (4, 4.5)",
+            lambda: sy.Tensor("A", (4, 4.5)),
+        ),
+        (
+            ValueError,
+            'backend: expected one of "auto", "copy_engine", "tma_dedicated", "tma_inline", "ldst_dedicated", "ldst_inline", '
+            '"nccl", "host", got \'copyengine\'',
+            lambda: sy.Strategy(backend="copyengine"),
+        ),
+        (
+            ValueError,
+            'tile_order: expected one of "kernel", "rows", "columns", "snake", "grouped", got \'row\'',
+            lambda: sy.Strategy(tile_order="row"),
+        ),
+        (
+            ValueError,
+            'kernel: expected one of "", "plain", "gluon", got \'triton\'',
+            lambda: sy.Strategy(kernel="triton"),
+        ),
+        (
+            ValueError,
+            'there is no algorithm "rng"; there are auto, direct, ring, bidirectional, double_ring, hierarchical, one_shot, '
+            'two_shot, chain, tree; did you mean "ring"?',
+            lambda: sy.plans.all_gather(MESH, A, algorithm="rng"),
+        ),
+        (
+            ValueError,
+            'there is no reduction "avg"; there are sum, max',
+            lambda: sy.plans.all_reduce(MESH, A, reduce="avg"),
+        ),
+        (
+            ValueError,
+            'there is no sharding "zig"; there are contiguous, zigzag, documents',
+            lambda: sy.plans.shard_rows(8, 2, "zig"),
+        ),
+        (
+            ValueError,
+            'there is no circulation "rings"; there are all_gather, ring, double_ring; did you mean "ring"?',
+            lambda: sy.plans.attention(
+                MESH, (1, 1, 1, 8, 16), "bf16", [[(0, 4)], [(4, 8)]], circulation="rings"
+            ),
+        ),
+        (
+            ValueError,
+            'there is no collective "allgather"; there are all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, '
+            'permute; did you mean "all_gather"?',
+            lambda: sy.plans.synthesise("allgather", MESH, A, "h200x2"),
+        ),
+        (
+            ValueError,
+            'device: expected "cuda" or "host", got \'gpu\'',
+            lambda: group.device_name("gpu"),
         ),
         (
             ValueError,
@@ -51,3 +122,19 @@ def test_what_does_not_fit_is_named(error, message, call):
     with pytest.raises(error) as raised:
         call()
     assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, "fp16", "float16", "torch.float16"])
+def test_a_dtype_is_torchs_or_its_name_wherever_one_is_taken(dtype):
+    assert sy.Tensor("A", (4, 4), dtype) == sy.Tensor("A", torch.Size((4, 4)), "fp16")
+    plan = sy.plans.all_gather(MESH, sy.Tensor("A", (4, 4), dtype))
+    assert plan.tensors == [("A", [4, 4], "fp16")]
+    rows = [[(0, 4)], [(4, 8)]]
+    plan = sy.plans.attention(MESH, (1, 1, 1, 8, 16), dtype, rows)
+    assert {name: kind for name, _, kind in plan.tensors} == {
+        **dict.fromkeys("QKVO", "fp16"),
+        "L": "fp32",
+    }
+    assert sy.strategy.Problem("matmul_all_reduce", 8, 8, 8, dtype, 2).dtype == torch.float16
+    builder = sy.plans.Builder(MESH)
+    assert builder.tensor(sy.Tensor("S", (4,), dtype)) == "S"

@@ -8,16 +8,23 @@ from typing import Any
 
 import torch
 
+from .. import _syncopate
+from ..arguments import torch_dtype
 from .tiling import Tiling
 
 PROGRAMS_ON_HOST = 4  # of a grid, where each is a thread's work in the interpreter
+CHOICES = {
+    "kernel": ("", "plain", "gluon"),
+    "backend": _syncopate.BACKENDS,
+    "tile_order": _syncopate.TILE_ORDERS,
+}
 DEDICATED = ("tma_dedicated", "ldst_dedicated")  # the backends of the chunk engine
 
 
 @dataclass(frozen=True)
 class Problem:
     """An operator (`ops.OPERATORS`), its extents, and what it runs on: `ranks` devices of `num_sms` multiprocessors.
-    `f`: the inner width of a feed-forward block on one rank. `out`: the dtype of what products of fp8 make; None: bf16 of
+    `dtype`, `out`: torch's, or their names. `f`: the inner width of a feed-forward block on one rank. `out`: the dtype of what products of fp8 make; None: bf16 of
     these, else `dtype`. `scales`: their factors (ops.scales)."""
 
     operator: str
@@ -31,6 +38,11 @@ class Problem:
     f: int = 0
     out: torch.dtype | None = None
     scales: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("dtype", "out"):
+            if isinstance(getattr(self, name), str):
+                object.__setattr__(self, name, torch_dtype(getattr(self, name)))
 
     @property
     def is_fp8(self) -> bool:
@@ -124,6 +136,10 @@ class Strategy:
     parts: tuple[Strategy, ...] = ()
 
     def __post_init__(self) -> None:
+        for name, known in CHOICES.items():
+            if (given := getattr(self, name)) not in known:
+                words = ", ".join(f'"{word}"' for word in known)
+                raise ValueError(f"{name}: expected one of {words}, got {given!r}")
         if not isinstance(self.tilings, (tuple, list)):
             raise TypeError(f"tilings: expected a tuple of tilings, got {self.tilings!r}")
         object.__setattr__(self, "tilings", tuple(self.tilings))

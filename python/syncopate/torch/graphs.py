@@ -224,7 +224,7 @@ def depends(node: Node, on: Node) -> bool:
 
 def text_of(product: Node) -> str:
     """Such as mm 4096x8192x3584 bf16."""
-    from ..placements import dtype_name
+    from ..arguments import DTYPE_NAMES
 
     name = product.target.__name__.partition(".")[0]
     try:
@@ -233,7 +233,9 @@ def text_of(product: Node) -> str:
             product.all_input_nodes[:2] if own else [a for a in product.args if isinstance(a, Node)][-2:]
         )
         sizes = [*shape_of(operands[0]), shape_of(operands[1])[-1]]
-        return f"{name} {'x'.join(map(str, sizes))} {dtype_name(operands[0].meta['val'].dtype)}"
+        dtype = operands[0].meta["val"].dtype
+        known = DTYPE_NAMES.get(dtype, str(dtype).removeprefix("torch."))
+        return f"{name} {'x'.join(map(str, sizes))} {known}"
     except (KeyError, AttributeError, IndexError):
         return name
 
