@@ -162,6 +162,17 @@ std::map<std::int64_t, std::int32_t> read_at(const fuse::Schedule& schedule, std
     return places;
 }
 
+bool reorders(const fuse::Schedule& schedule) {
+    const auto out_of_order = [](const fuse::Slot& slot) {
+        return std::ranges::adjacent_find(slot.phases, [](const fuse::Phase& one, const fuse::Phase& next) {
+                   return one.loop == next.loop && next.iteration_begin < one.iteration_begin;
+               }) != slot.phases.end();
+    };
+    return std::ranges::any_of(schedule.ranks, [&](const fuse::RankSchedule& rank) {
+        return std::ranges::any_of(rank.slots, out_of_order);
+    });
+}
+
 void bind_schedule(nb::module_& m) {
     nb::class_<TransferView>(m, "Transfer", "A transfer or sum of a schedule; see fuse/schedule.hpp.")
         .def_ro("op", &TransferView::op, "(rank, index) of the plan's op")
@@ -230,6 +241,8 @@ void bind_schedule(nb::module_& m) {
                                            [](const auto& rank) { return !rank.kernel_posts.empty(); });
             },
             "The end of some rank's kernel is told to others: they may overwrite what it read.")
+        .def_prop_ro("reorders", &reorders,
+                     "Some tile runs ranges of a loop in another order than the kernel alone does.")
         .def_prop_ro("kernel_summands", &fuse::kernel_summands,
                      "How many contributions the kernel's programs add up; 0: they do not.")
         .def_prop_ro(

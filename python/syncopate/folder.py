@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
-from . import _syncopate, interpreter, jit, trace
+from . import _syncopate, higher_precision, interpreter, jit, trace
 from .arguments import DTYPES
 from .bounds import Bounds
 from .group import Group
+from .higher_precision import AtomicsNoted, Loosened
 from .items import nested
 from .places import shard_box
 from .prepared import Prepared
@@ -44,9 +45,12 @@ class FolderStage:
             )
         origin = (stage.file, stage.original)
         self.emitted = load_kernel(fused, stage.source, stage.kernel, stage.kernel, origin)
-        self.original = load_kernel(
-            original, stage.original, stage.kernel, stage.kernel + "_original", origin
-        )
+        self.text, self._name, self._file, self._origin = stage.original, stage.kernel, original, origin
+        self.original = self.alone(self.text)
+
+    def alone(self, text: str) -> Any:
+        """The unfused kernel, of this text of its file."""
+        return load_kernel(self._file, text, self._name, self._name + "_original", self._origin)
 
     @property
     def locals(self) -> list[str]:
@@ -96,12 +100,14 @@ class FolderRun:
         self.handed_on = set(self.buffers) - makes - self.gathered if len(self.stages) > 1 else set()
         self.own_writes = artifact.own_writes(group.rank) if options.check else []
         self._compiled = False
+        self._atomics = False  # the unfused kernel adds floats with atomics, as far as it has run
         if group.device == "cuda":
             jit.provide_scratch(self.device)  # for the unfused kernel
         _syncopate.barrier(group.rendezvous, "poisoned")
 
     def call(self, index: int, check: bool, times: list[float]):
-        """One call; returns the outputs and, with `check`, those of the unfused kernel on the gathered input."""
+        """One call; returns the outputs and, with `check`, those of the unfused kernel on the gathered input, and what tells
+        why they may differ (Loosened)."""
         from .stopwatch import stopwatch
 
         gathered = {t: self._data(t, index, shared=True) for t in self.buffers}
@@ -135,17 +141,37 @@ class FolderRun:
         outputs += [self.buffers[tensor][box].clone() for tensor, box, _ in kept]
         if not check:
             return outputs, None
+        wanted = self._wanted(index, gathered, before)
+        return outputs, wanted, lambda: self._loosened(index, gathered, before)
+
+    def _wanted(self, index: int, gathered: dict, before: dict, wide: bool = False) -> list[torch.Tensor]:
+        """What the outputs of a call are to be, by the unfused kernel on all ranks' data. `wide`: in higher precision."""
+        kept = self._kept()
         needed = range(self.group.size) if kept else [self.group.rank]
-        made = {rank: self._unfused(rank, index, gathered, before) for rank in needed}
+        made = {rank: self._unfused(rank, index, gathered, before, wide) for rank in needed}
         expected = self._of_own_tiles(made[self.group.rank][1], before)
         wanted = [expected[name] for name in sorted(expected)]
         for tensor, box, of in kept:
             if of:
-                total = reduced([made[rank][0][tensor][box] for rank in of], self.plan.reduction(tensor))
-                wanted.append(total.to(self.buffers[tensor].dtype))
+                parts = [made[rank][0][tensor][box] for rank in of]
+                total = reduced(parts, self.plan.reduction(tensor))
+                wanted.append(total.to(parts[0].dtype))
             else:
                 wanted.append(self._gathered_value(tensor, {r: m[0][tensor] for r, m in made.items()})[box])
-        return outputs, wanted
+        return wanted
+
+    def _loosened(self, index: int, gathered: dict, before: dict) -> Loosened | None:
+        """Why a call's bits may be others than the unfused kernel's, and its result in higher precision; None: they may not."""
+        why = higher_precision.reason(self.prepared.schedule.reorders, self._atomics)
+        if not why:
+            return None
+        wide = [
+            {name: higher_precision.widened(value) for name, value in one.items()}
+            for one in (gathered, before)
+        ]
+        return Loosened(
+            why, higher_precision.in_higher_precision(lambda: self._wanted(index, *wide, wide=True))
+        )
 
     def _kept(self) -> list[tuple[str, tuple[slice, ...], list[int]]]:
         """What this rank holds at the end of tensors that kernels make: tensor, place, and whose parts are reduced
@@ -179,22 +205,36 @@ class FolderRun:
                     whole[place] = made[rank][place]
         return whole
 
-    def _unfused(self, rank: int, index: int, gathered: dict, before: dict) -> tuple[dict, dict]:
+    def _unfused(
+        self, rank: int, index: int, gathered: dict, before: dict, wide: bool = False
+    ) -> tuple[dict, dict]:
         """The unfused kernel on `rank`'s data: what it makes of the plan's tensors, and its other tensors."""
         own = rank == self.group.rank
         local = {k: v.clone() for k, v in before.items()} if own else self._locals(index, rank)
+        if wide:
+            local = {key: higher_precision.widened(value) for key, value in local.items()}
         bound = dict(gathered)
         for tensor in [*self.produced, *self.handed_on]:
-            bound[tensor] = torch.zeros_like(self.buffers[tensor])
+            bound[tensor] = torch.zeros_like(gathered[tensor])
             if not self.produced.get(tensor, False):
                 poison(bound[tensor])
         for number, stage in enumerate(self.stages):
             arguments = stage.arguments(bound, _of_stage(local, number))
-            if self.group.device == "host":
-                interpreter.launch(stage.original, stage.grid, arguments, Bounds(arguments))
-            else:
-                stage.original[stage.grid](**arguments)
+            kernel = stage.original
+            if wide:
+                floats = [self.buffers[name] for name in stage.bindings.values()]
+                kernel = stage.alone(higher_precision.wider_text(stage.text, floats))
+            self._run_alone(kernel, stage.grid, arguments)
         return bound, local
+
+    def _run_alone(self, kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> None:
+        """An unfused kernel; notes whether it adds floats with atomics."""
+        if self.group.device == "host":
+            with AtomicsNoted() as noted:
+                interpreter.launch(kernel, grid, arguments, Bounds(arguments))
+            self._atomics |= noted.seen
+        else:
+            self._atomics |= higher_precision.adds_floats_atomically(kernel[grid](**arguments))
 
     def record(self) -> trace.Trace:
         """One more call, on what the last one left in the heap, recorded."""
@@ -279,7 +319,8 @@ def _of_stage(local: dict[tuple[int, str], torch.Tensor], stage: int) -> dict[st
 
 def reduced(parts: list[torch.Tensor], reduce: str) -> torch.Tensor:
     """In rank order, as the runtime does it: floats of 16 bits as fp32."""
-    wide = [part.float() if part.dtype.is_floating_point else part for part in parts]
+    narrow = parts[0].dtype.is_floating_point and parts[0].element_size() < 4
+    wide = [part.float() if narrow else part for part in parts]
     total = wide[0]
     for part in wide[1:]:
         total = torch.maximum(total, part) if reduce == "max" else total + part

@@ -179,13 +179,9 @@ def report(spec: str, options: argparse.Namespace, results: list[Result]) -> int
         )
     else:
         for r in results:
-            verdict = (
-                ""
-                if r.identical is None
-                else ", identical to the unfused kernel"
-                if r.identical
-                else ", DIFFERENT"
-            )
+            verdict = f", {r.within}" if r.within else ""
+            if r.identical is not None:
+                verdict = ", identical to the unfused kernel" if r.identical else ", DIFFERENT"
             error = "" if r.error is None else f", relative error {r.error:.1e}"
             print(
                 f"rank {r.rank}: {r.calls} call{'s' * (r.calls > 1)}, {r.microseconds:,.0f} µs{verdict}{error}"

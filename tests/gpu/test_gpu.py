@@ -149,3 +149,50 @@ def test_chains_of_triton_kernels_on_one_gpu(section):
     result = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
     assert f"{section}: ok" in result.stdout
+
+
+#: Columns of X [256, 64] added up, by one program as rows arrive, or by a program for each 16 rows with atomics.
+SUMS = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def by_arrival(x_ptr, y_ptr, M, N: tl.constexpr, B: tl.constexpr):
+    columns = tl.arange(0, N)
+    total = tl.zeros((N,), tl.float32)
+    for m in range(0, M, B):  # @sy.any_order
+        x = tl.load(x_ptr + (m + tl.arange(0, B))[:, None] * N + columns[None, :])
+        total += tl.sum(tl.exp(x * 0.3), 0)
+    tl.store(y_ptr + columns, total)
+
+
+@triton.jit
+def by_atomics(x_ptr, y_ptr, M, N: tl.constexpr, B: tl.constexpr):
+    columns = tl.arange(0, N)
+    x = tl.load(x_ptr + (tl.program_id(0) * B + tl.arange(0, B))[:, None] * N + columns[None, :])
+    tl.atomic_add(y_ptr + columns, tl.sum(tl.exp(x * 0.3), 0))
+"""
+
+
+@pytest.mark.parametrize(("kernel", "grid"), [("by_arrival", "1"), ("by_atomics", "16")])
+def test_run_judges_additions_in_another_order_by_higher_precision(kernel, grid, tmp_path):
+    syncopate = Path(__file__).resolve().parents[2] / "build" / "bin" / "syncopate"
+    if gpus() < 2 or not syncopate.exists():
+        pytest.skip("fewer than 2 GPUs here, or the command is not built")
+    (tmp_path / "sums.py").write_text(SUMS)
+    for words in (
+        "plan make all_gather --ranks 2 --tensor X:256x64:fp32 -o plan.json",
+        f"fuse sums.py:{kernel} --plan plan.json --bind x_ptr=X --args M=256,N=64,B=16 --tensor y_ptr=64:fp32 --grid {grid} "
+        "--device cuda -o fused",
+        "run fused --device cuda --check --calls 20",
+    ):
+        done = subprocess.run(
+            [syncopate, *words.split()], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    same, within = (
+        "identical to the unfused kernel",
+        "within rounding of the unfused kernel in higher precision",
+    )
+    assert done.stdout.count(same) + done.stdout.count(within) == 2, done.stdout

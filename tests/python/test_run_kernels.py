@@ -96,3 +96,55 @@ def test_the_values_of_a_folder_are_those_of_its_run(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("identical to the unfused kernel") == 3
+
+
+def sums(load: str, order: str = "  # @sy.any_order") -> str:
+    """A kernel of one tile that adds up what `load` makes of some elements, as they arrive."""
+    return f"""
+        @triton.jit
+        def k(x_ptr, y_ptr, n, B: tl.constexpr):
+            total = tl.zeros((B,), tl.float32)
+            for i in range(0, n, B):{order}
+                x = tl.load(x_ptr + i + tl.arange(0, B)).to(tl.float32)
+                total += {load}
+            tl.store(y_ptr + tl.arange(0, B), total)
+        """
+
+
+ATOMICS = """
+        @triton.jit
+        def k(x_ptr, y_ptr, n, B: tl.constexpr):
+            x = tl.load(x_ptr + tl.program_id(0) * B + tl.arange(0, B))
+            tl.{call}(y_ptr + tl.arange(0, B), {value})
+        """
+BY_ARRIVAL = "ranges of a loop run as they arrive, @sy.any_order"
+BY_ATOMICS = "it adds floats with atomics"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        (
+            sums("tl.exp(x * 0.3)"),
+            f"within rounding of the unfused kernel in higher precision ({BY_ARRIVAL})",
+        ),
+        (sums("tl.exp(x * 0.3)", ""), "identical to the unfused kernel"),
+        (sums("x"), "identical to the unfused kernel"),  # of small integers, in any order
+        (
+            ATOMICS.format(call="atomic_add", value="tl.exp(x * 0.3)"),
+            f"within rounding of the unfused kernel in higher precision ({BY_ATOMICS})",
+        ),
+        (ATOMICS.format(call="atomic_max", value="tl.exp(x * 0.3)"), "identical to the unfused kernel"),
+    ],
+)
+def test_additions_in_another_order_are_judged_by_higher_precision_and_others_by_bits(kernel, said, tmp_path):
+    words = ("--args", "n=30,B=2", "--tensor", "y_ptr=2:fp32", "--grid", "15" if "atomic" in kernel else "1")
+    done = run(tmp_path, kernel, *words)
+    assert done.returncode == 0, done.stderr
+    same = "identical to the unfused kernel"  # as a rank's order may happen to be
+    assert done.stdout.count(said) + done.stdout.count(same) * (said != same) == 3, done.stdout
+    if "within" in said:  # and what is wrong stays wrong
+        fused = tmp_path / "fused" / "kernel.py"
+        fused.write_text(fused.read_text().replace("x * 0.3", "x * 0.3001"))
+        done = syncopate(tmp_path, "run", "fused", "--check")
+        assert done.returncode == 1 and "DIFFERENT" in done.stdout, done.stdout
