@@ -105,6 +105,8 @@ def test_bench_of_attention_finds_ours_and_its_peers_right_and_says_what_it_leav
     assert "## Attention, documents" in page.read_text()
     assert "without kernel: there is no compiled kernel on the host" in page.read_text()
     assert plot.read_text().lstrip().startswith("<?xml")
+    for told in (plot, page):
+        assert "these times mean nothing" in told.read_text()
     assert "FAILED" not in outcome.out and "is wrong" not in outcome.out
 
 
@@ -143,7 +145,7 @@ def test_a_peer_is_one_small_file_and_any_width_is_a_shape(syncopate, tmp_path):
         assert set(entry["rows"]) == {"ours", "cublas", "unfused", "twice"}
         assert set(entry["speed"]) == {"unfused", "twice"}
         assert "relative error" in entry["left_out"]["wrong"]
-    assert "<svg" in plot.read_text()
+    assert "<svg" in plot.read_text() and "these times mean nothing" in plot.read_text()
 
 
 def test_a_backend_that_the_compiler_does_not_take_is_left_out(syncopate, tmp_path):

@@ -14,7 +14,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from .picture import INK, LINES, LOSS, require_matplotlib
+from .picture import INK, LINES, LOSS, note_host, require_matplotlib
 from .table import markdown_table, packed
 
 KEYS = ("mask", "rows_a_rank", "H", "HKV", "D")
@@ -141,5 +141,6 @@ def draw(report: dict[str, Any], path: str) -> None:
         f"Attention: speed over the best peer, {report['machine']}, {report['date']}", color=INK, fontsize=10
     )
     figure.tight_layout()
+    note_host(figure, report)
     figure.savefig(path, dpi=150)
     plt.close(figure)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..standard_output import answering
+from .picture import HOST_NOTE, HOST_RANKS
 
 PLOT_SUFFIXES = (".svg", ".png", ".pdf")
 OUTPUTS = ("json", "csv", "markdown", "plot")
@@ -68,6 +69,8 @@ def write_tables(
     if options.csv:
         write_csv(report, Path(options.csv))
     text = to_markdown(report)
+    if report["machine"].endswith(HOST_RANKS):
+        text = f"{HOST_NOTE}\n\n{text}"
     if options.markdown:
         Path(options.markdown).write_text(text)
     with answering():

@@ -12,6 +12,11 @@ LOSS = "#c53030"
 INK = "#2d3748"
 
 
+#: What a machine without a GPU is called in reports: so many of them.
+HOST_RANKS = "host ranks"
+HOST_NOTE = "host ranks, kernels in an interpreter: these times mean nothing"
+
+
 class PictureError(RuntimeError):
     exit_code = 3
 
@@ -24,6 +29,15 @@ def require_matplotlib() -> None:
         raise PictureError(
             "--plot needs matplotlib, which this Python lacks: install it as pinned in requirements/dev.txt"
         ) from None
+
+
+def note_host(figure: Any, report: dict[str, Any]) -> None:
+    """Says across the whole picture where its times are those of an interpreter."""
+    if report["machine"].endswith(HOST_RANKS):
+        figure.text(
+            0.5, 0.5, HOST_NOTE, color=LOSS, fontsize=13, ha="center", va="center", rotation=15, alpha=0.8,
+            bbox={"facecolor": "white", "edgecolor": LOSS, "alpha": 0.8},
+        )  # fmt: skip
 
 
 def draw(report: dict[str, Any], path: str) -> None:
@@ -63,6 +77,7 @@ def draw(report: dict[str, Any], path: str) -> None:
         named.values(), named.keys(), loc="lower center", ncols=len(named) or 1, frameon=False, fontsize=8
     )
     figure.tight_layout(rect=(0, 0.07 / lines, 1, 1))
+    note_host(figure, report)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ..standard_output import answering
+from .picture import HOST_RANKS
 from .table import write_report
 
 #: Seconds after which NCCL gives up a collective that another rank never began, as where a peer fails on one rank alone.
@@ -75,7 +76,7 @@ def machine_facts() -> dict[str, Any]:
     size = dist.get_world_size()
     gpu = torch.cuda.is_available()
     facts: dict[str, Any] = {
-        "machine": f"{size} x {torch.cuda.get_device_name()}" if gpu else f"{size} host ranks",
+        "machine": f"{size} x {torch.cuda.get_device_name()}" if gpu else f"{size} {HOST_RANKS}",
         "date": datetime.date.today().isoformat(),
         "torch": torch.__version__,
         "command": what_was_run(sys.argv[1:]),
