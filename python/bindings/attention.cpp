@@ -1,6 +1,7 @@
 // Plans of attention over a sharded sequence, as Python sees them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -48,7 +50,8 @@ plan::Plan make_plan(std::int32_t ranks, const std::array<std::int64_t, 5>& shap
                      std::int32_t split, bool only_kv, bool q_o_stay) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     plan::AttentionOptions options;
-    options.circulation = named(plan::circulation_from(circulation), "circulation", circulation);
+    options.circulation = named(plan::circulation_from(circulation), "circulation", circulation,
+                                std::array<std::string_view, 3>{"all_gather", "ring", "double_ring"});
     options.ulysses = ulysses;
     options.inner = inner;
     options.split = split;
@@ -57,9 +60,7 @@ plan::Plan make_plan(std::int32_t ranks, const std::array<std::int64_t, 5>& shap
     for (const RowList& own : rows) options.rows.push_back(to_rows(own));
     for (const RowList& own : attended) options.attended.push_back(to_rows(own));
     const plan::Mesh mesh{{{"gpu", ranks}}};
-    auto made = plan::attention(
-        mesh, {batch, heads, kv_heads, length, head_dim, named(plan::dtype_from(dtype), "dtype", dtype)},
-        options);
+    auto made = plan::attention(mesh, {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)}, options);
     if (!made) throw Raised(made.error());
     return *std::move(made);
 }
@@ -70,12 +71,11 @@ nb::list rank_attention(const std::array<std::int64_t, 5>& shape, const std::str
                         const std::array<std::int32_t, 2>& tile, std::int32_t inner,
                         const std::string& device) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
-    tune::AttentionProblem problem{
-        .shape = {batch, heads, kv_heads, length, head_dim, named(plan::dtype_from(dtype), "dtype", dtype)},
-        .sequence = to_sequence(length, documents, causal, window),
-        .rows = {},
-        .kernel = {},
-        .inner = inner};
+    tune::AttentionProblem problem{.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
+                                   .sequence = to_sequence(length, documents, causal, window),
+                                   .rows = {},
+                                   .kernel = {},
+                                   .inner = inner};
     if (kernel == "gluon") problem.kernel.name = tune::AttentionKernelName::gluon;
     problem.kernel.tile.block_m = tile[0];
     problem.kernel.tile.block_n = tile[1];
@@ -127,9 +127,9 @@ nb::dict to_dict(const tune::TileConfig& tile) {
 nb::tuple attention_kernel(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
                            std::int32_t ranks, double scale, bool cuda, bool hopper) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
-    const tune::AttentionKernel made = tune::choose_attention_kernel(
-        {batch, heads, kv_heads, length, head_dim, named(plan::dtype_from(dtype), "dtype", dtype)}, ranks,
-        scale, {.cuda = cuda, .hopper = hopper});
+    const tune::AttentionKernel made =
+        tune::choose_attention_kernel({batch, heads, kv_heads, length, head_dim, to_dtype(dtype)}, ranks,
+                                      scale, {.cuda = cuda, .hopper = hopper});
     return nb::make_tuple(std::string(tune::name_of(made.name)), to_dict(made.tile), made.why);
 }
 
@@ -158,7 +158,9 @@ void bind_attention(nb::module_& m) {
             std::vector<RowList> lists;
             for (const plan::Rows& rows :
                  plan::shard_rows(to_sequence(length, documents, false, 0), ranks,
-                                  named(plan::sharding_from(sharding), "sharding", sharding), block, group))
+                                  named(plan::sharding_from(sharding), "sharding", sharding,
+                                        std::array<std::string_view, 3>{"contiguous", "zigzag", "documents"}),
+                                  block, group))
                 lists.push_back(to_list(rows));
             return lists;
         },
@@ -187,6 +189,8 @@ void bind_attention(nb::module_& m) {
           "The kernel that runs (tune/attention.hpp): its name, \"gluon\" or \"triton\", its tiles, and why "
           "it is not the "
           "Gluon one.");
+    m.def("padded_head", &tune::padded_head, nb::arg("head_dim"), nb::arg("cuda") = true,
+          "The head size that has tiles and room for so many columns; None: they are too many.");
     m.def("attention_tiles", &attention_tiles, nb::arg("kernel"), nb::arg("head_dim"), nb::arg("cuda") = true,
           "The tiles of a kernel for heads of one size; None: it cannot do that size.");
     m.def(

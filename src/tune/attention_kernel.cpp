@@ -53,6 +53,14 @@ std::optional<TileConfig> attention_tiles(AttentionKernelName kernel, std::int64
     return std::nullopt;
 }
 
+std::optional<std::int64_t> padded_head(std::int64_t head_dim, bool cuda) {
+    constexpr std::int64_t kLeast = 16, kMost = 256;
+    for (std::int64_t size = kLeast; size <= kMost; size *= 2) {
+        if (size >= head_dim && attention_tiles(AttentionKernelName::triton, size, cuda)) return size;
+    }
+    return std::nullopt;
+}
+
 AttentionKernel choose_attention_kernel(const plan::AttentionShape& shape, std::int32_t ranks, double scale,
                                         const AttentionTarget& target) {
     using enum AttentionKernelName;

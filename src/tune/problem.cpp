@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <optional>
+#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,6 +17,8 @@ namespace {
 /// Of the operator attention; "auto": the quickest one.
 constexpr std::array<std::string_view, 6> kAttentionKinds{"auto",        "all_gather", "ring",
                                                           "double_ring", "ulysses",    "ulysses_ring"};
+
+constexpr std::array<std::string_view, 2> kAttentionShardings{"contiguous", "zigzag"};
 
 constexpr std::int64_t kLargestExtent = std::int64_t{1} << 40;
 /// Of what two extents span: more than any machine's memory holds, and integers of 64 bits hold their
@@ -71,6 +74,13 @@ bool has(const Values& values, std::string_view name) {
     return std::any_of(values.begin(), values.end(), [&](const auto& entry) { return entry.name == name; });
 }
 
+/// What a word may say; empty: anything.
+std::span<const std::string_view> words_of(std::string_view name) {
+    if (name == "kind") return kAttentionKinds;
+    if (name == "sharding") return kAttentionShardings;
+    return {};
+}
+
 Status take(const OperatorRow& row, std::string_view name, std::string_view value, Given& given) {
     const auto twice = [&] { return usage(fmt::format("{} is given twice", name)); };
     const bool multiplies = row.kind != OperatorRow::Kind::other;
@@ -108,8 +118,9 @@ Status take(const OperatorRow& row, std::string_view name, std::string_view valu
     if (std::ranges::find(row.words, name) != row.words.end()) {
         if (has(given.words, name)) return twice();
         if (value.empty()) return usage(fmt::format("{}: expected a word after =", name));
-        if (name == "kind" && std::ranges::find(kAttentionKinds, value) == kAttentionKinds.end())
-            return usage(fmt::format("kind: expected one of {}, not \"{}\"", fmt::join(kAttentionKinds, ", "),
+        const std::span<const std::string_view> words = words_of(name);
+        if (!words.empty() && std::ranges::find(words, value) == words.end())
+            return usage(fmt::format("{}: expected one of {}, not \"{}\"", name, fmt::join(words, ", "),
                                      escaped(value)));
         given.words.push_back({std::string(name), std::string(value)});
         return Done{};
@@ -139,7 +150,7 @@ std::span<const OperatorRow> operators() {
                     {"S", "B", "H", "HKV", "D", "causal"},
                     1,
                     {1, 32, 8, 128, 1},
-                    {"kind"},
+                    {"kind", "sharding"},
                     false},
         OperatorRow{"mlp_chain", Kind::other, {"M", "H", "F"}, 3, {}, {}, false},
     };

@@ -57,10 +57,40 @@ TEST(Attention, GathersOnTwoGpusWhereOutputsOfAllHeadsComeBackAtTheEnd) {
 TEST(Attention, ACausalMaskHalvesTheWorkAtTheRateThatTheMachineHasUnderOne) {
     const double full = of_kind(ranked("attention:S=32768,H=16,HKV=16,causal=0", 4), "ring").estimate.compute;
     const double causal =
-        of_kind(ranked("attention:S=32768,H=16,HKV=16,causal=1", 4), "ring").estimate.compute;
+        of_kind(ranked("attention:S=32768,H=16,HKV=16,causal=1,sharding=zigzag", 4), "ring").estimate.compute;
     const double rate = find_machine("h200x8")->rates.attention_causal.at(128);
     EXPECT_NEAR(causal, full / 2 / rate, 0.03 * full);
     EXPECT_LT(rate, 1);
+}
+
+TEST(Attention, SharesRowsOutInTheOrderOfTheRanksUnlessTheProblemSaysZigzag) {
+    const auto rows = [](const std::string& spec) { return problem_of(spec, 2).rows; };
+    const std::vector<plan::Rows> in_order{{{0, 2048}}, {{2048, 4096}}};
+    EXPECT_EQ(rows("attention:S=4096,causal=1"), in_order);
+    EXPECT_EQ(rows("attention:S=4096,causal=1,sharding=contiguous"), in_order);
+    EXPECT_EQ(rows("attention:S=4096,causal=0"), in_order);
+    const std::vector<plan::Rows> from_both_ends{{{0, 1024}, {3072, 4096}}, {{1024, 3072}}};
+    EXPECT_EQ(rows("attention:S=4096,causal=1,sharding=zigzag"), from_both_ends);
+}
+
+TEST(Attention, OfContiguousRowsUnderACausalMaskIsAsSlowAsTheLastRank) {
+    const auto us = [](const std::string& sharding) {
+        const auto all = ranked("attention:S=65536,H=16,HKV=16,causal=1,sharding=" + sharding, 4);
+        return of_kind(all, "all_gather").estimate.us;
+    };
+    EXPECT_NEAR(us("contiguous") / us("zigzag"), 7.0 / 4, 0.1) << "(2 W - 1) / W of the mean";
+}
+
+TEST(Attention, PadsHeadsToTheNextSizeThatHasTiles) {
+    EXPECT_EQ(padded_head(96), 128);
+    EXPECT_EQ(padded_head(1), 64);
+    EXPECT_EQ(padded_head(64), 64);
+    EXPECT_EQ(padded_head(256), 256);
+    EXPECT_EQ(padded_head(257), std::nullopt);
+    EXPECT_EQ(padded_head(5, false), 16);
+    EXPECT_EQ(padded_head(40, false), 64);
+    EXPECT_EQ(problem_of("attention:S=4096,D=96", 2).shape.head_dim, 128);
+    EXPECT_EQ(problem_of("attention:S=4096,D=96", 2).kernel.name, AttentionKernelName::gluon);
 }
 
 TEST(Attention, ExchangesHeadsOnlyWhereThatMovesMuchLess) {
@@ -139,6 +169,7 @@ TEST(Attention, WhatCannotBeAttentionIsRefused) {
     };
     EXPECT_EQ(error("attention:S=8192,H=6,HKV=4"), "attention: H must be a multiple of HKV, got 6 and 4");
     EXPECT_EQ(error("attention:S=3"), "") << "fewer rows than ranks";
+    EXPECT_EQ(error("attention:S=64,D=300"), "attention: D is 300: no kernel has tiles for such heads");
 }
 
 }  // namespace

@@ -41,6 +41,14 @@ TEST(Problem, OfAttentionIsOfAKindThatThereIs) {
         "kind: expected one of auto, all_gather, ring, double_ring, ulysses, ulysses_ring, not \"rings\"");
 }
 
+TEST(Problem, OfAttentionSaysHowRowsAreSharded) {
+    EXPECT_EQ(parse_problem("attention:S=64,sharding=zigzag", 2, 4)->word("sharding"), "zigzag");
+    EXPECT_EQ(parse_problem("attention:S=64", 2, 4)->word("sharding"), "");
+    const Result<Problem> unknown = parse_problem("attention:S=64,sharding=auto");
+    ASSERT_FALSE(unknown);
+    EXPECT_EQ(unknown.error().message, "sharding: expected one of contiguous, zigzag, not \"auto\"");
+}
+
 TEST(Problem, OfFp8SaysWhatItBecomes) {
     const Result<Problem> problem =
         parse_problem("matmul_all_reduce:M=64,N=32,K=64,dtype=fp8e4m3,scales=row");
@@ -93,8 +101,9 @@ TEST(Problem, IsRefusedWithWhatIsWrong) {
               "scales: expected none, row, block, got \"tile\"");
     EXPECT_EQ(message("feed_forward:M=8,N=16,K=16,F=16,dtype=fp8e4m3"),
               "feed_forward takes no fp8: what its first product makes would have to be scaled anew");
-    EXPECT_EQ(message("attention:S=64,out=fp16"),
-              "attention has no \"out\"; there are S, B, H, HKV, D, causal, kind, dtype, ranks, sms");
+    EXPECT_EQ(
+        message("attention:S=64,out=fp16"),
+        "attention has no \"out\"; there are S, B, H, HKV, D, causal, kind, sharding, dtype, ranks, sms");
     EXPECT_EQ(message("matmul_all_to_all:M=8,N=8,K=8"),
               "an all-to-all sends blocks of equal size: 8 rows are no multiple of 3 ranks");
 }

@@ -48,6 +48,10 @@ struct AttentionTarget {
 [[nodiscard]] std::optional<TileConfig> attention_tiles(AttentionKernelName kernel, std::int64_t head_dim,
                                                         bool cuda = true);
 
+/// The least head size that has tiles and room for `head_dim` columns: what heads of another size are padded
+/// to, by columns of zeros. None: they are too large.
+[[nodiscard]] std::optional<std::int64_t> padded_head(std::int64_t head_dim, bool cuda = true);
+
 /// The Gluon kernel where it may run: on Hopper, for 16-bit heads that it has tiles for, a scale above 0, and
 /// sequences that leave each rank two tiles. Else the plain one, with the reason.
 [[nodiscard]] AttentionKernel choose_attention_kernel(const plan::AttentionShape& shape, std::int32_t ranks,
@@ -73,8 +77,8 @@ struct AttentionCandidate {
 [[nodiscard]] std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem,
                                                              const Machine& machine);
 
-/// What a problem "attention:S=…,H=…,…" is for so many ranks of a machine: causal rows zigzag, else one run a
-/// rank. Fails where the extents cannot be attention's.
+/// What a problem "attention:S=…,H=…,…" is for so many ranks of a machine: one run of rows a rank, or as its
+/// `sharding` says, and heads padded. Fails where the extents cannot be attention's.
 [[nodiscard]] Result<AttentionProblem> attention_problem(const Problem& problem, const Machine& machine);
 
 }  // namespace syncopate::tune
