@@ -7,6 +7,7 @@ from .fused import FusedKernel
 from .fusing import fuse
 from .group import Group
 from .plans import Mesh, Plan, Tensor
+from .rows import shard_rows, unshard_rows
 from .stages import Call
 from .stated import StatedKernel, kernel
 from .statement_check import check_statement
@@ -38,8 +39,10 @@ __all__ = [
     "parallel",
     "plans",
     "report",
+    "shard_rows",
     "strategy",
     "symm_mem",
+    "unshard_rows",
 ]
 
 #: Imported when asked for: they import Triton, Inductor, or DTensor.

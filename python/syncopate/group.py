@@ -21,16 +21,20 @@ class FailedTogether(RuntimeError):
 
 @dataclass
 class Group:
-    """The ranks that run a plan together. `device` is "host" or "cuda"; `ordinal` the CUDA device of this process."""
+    """The ranks that run a plan together. `device` is "host" or "cuda"; "": the one where there is a GPU, else the other.
+    `ordinal`: the CUDA device of this process."""
 
     rank: int
     size: int
     rendezvous: _syncopate.Rendezvous
-    device: str = "cuda"
+    device: str = ""
     ordinal: int = 0
     keep: Any = field(default=None, repr=False)  # what must live as long as the rendezvous
     torch_group: Any = field(default=None, repr=False)  # weakly: the process group that it was made of
     setups: int = field(default=0, repr=False)  # of custom ops so far
+
+    def __post_init__(self) -> None:
+        self.device = device_name(self.device) or default_device()
 
     @property
     def process_group(self) -> Any | None:
@@ -98,16 +102,52 @@ def sums_in_two_shots(process_group: Any) -> bool:
     return nccl and hasattr(torch.ops.symm_mem, "two_shot_all_reduce_out")
 
 
-def of_process_group(process_group: Any, device: str) -> Group:
-    """The group of a torch.distributed process group (None: the default one), meeting through torch's store."""
+def device_name(device: Any) -> str:
+    """ "host" or "cuda", of what a user calls it: "cpu" and torch's devices, too. "" and None: "", none is said. Raises
+    ValueError for others."""
+    name = str(device or "").partition(":")[0]
+    name = {"cpu": "host"}.get(name, name)
+    if name not in ("", "host", "cuda"):
+        raise ValueError(f'device: expected "cuda" or "host", got {device!r}')
+    return name
+
+
+def default_device(process_group: Any = None) -> str:
+    """Where the ranks of a process group compute, if nothing else says so: on GPUs where there are some, and the group takes their
+    tensors, as gloo's do, too."""
     import torch
+
+    takes = process_group is None or any(kind.type == "cuda" for kind in process_group._device_types)
+    return "cuda" if takes and torch.cuda.is_available() else "host"
+
+
+def the_process_group(process_group: Any) -> Any:
+    """It, or torch's default one for None. Raises RuntimeError where torch.distributed is not initialised."""
     import torch.distributed as dist
 
     if not dist.is_initialized():
         raise RuntimeError(
             "torch.distributed is not initialised: call init_process_group, or pass a syncopate Group"
         )
-    process_group = process_group or dist.group.WORLD
+    return process_group or dist.group.WORLD
+
+
+def rank_and_size(group: Any) -> tuple[int, int]:
+    """Of this process in a Group, or in a torch process group."""
+    if not isinstance(group, Group):
+        group = the_process_group(group)
+        return group.rank(), group.size()
+    return group.rank, group.size
+
+
+def of_process_group(process_group: Any, device: Any = "") -> Group:
+    """The group of a torch.distributed process group (None: the default one), meeting through torch's store. `device`: "": as of
+    default_device."""
+    import torch
+    import torch.distributed as dist
+
+    process_group = the_process_group(process_group)
+    device = device_name(device) or default_device(process_group)
     devices = _groups.get(process_group)
     if devices is None:
         devices = _groups[process_group] = {}

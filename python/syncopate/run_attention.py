@@ -2,6 +2,8 @@
 sequence.
 
 attention:B=1,H=32,HKV=8,S=4096,D=128,causal=1,kind=all_gather,window=0,sharding=zigzag,inner=0
+causal is 1 unless it is given, and sharding contiguous: rows in the order of the ranks.
+
 attention:S=65536,kind=ring,bounded=16384       K and V of so many rows at a time
 attention:S=4096,cu_seqlens=0:137:4096          documents: where each begins, and the end of the last
 """

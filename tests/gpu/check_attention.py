@@ -16,14 +16,24 @@ import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 
+import syncopate as sy  # noqa: E402
 from sections import expect, judge_many, rank, run  # noqa: E402
 from syncopate import ops  # noqa: E402
 from syncopate.kernels.gluon_attention_call import tiling_of  # noqa: E402
-from syncopate.ops.attention_rules import attention_tiling  # noqa: E402
+from syncopate.ops.attention_rules import attention_tiling, padded_head  # noqa: E402
+
+
+def attention(*shape, causal: bool = False, cu_seqlens=None, **options) -> ops.Attention:
+    """The operator, whose rows are sharded so that ranks have alike much work unless `sharding` says how."""
+    balanced = ("zigzag" if cu_seqlens is None else "documents") if causal else "contiguous"
+    options = {"sharding": balanced} | options
+    return ops.Attention(*shape, causal=causal, cu_seqlens=cu_seqlens, **options)
+
 
 #: B, H, HKV, S, D and what the operator is asked for.
 CASES = {
@@ -35,6 +45,19 @@ CASES = {
     "window": (1, 4, 2, 2048, 64, {"causal": True, "window": 300}),
     "documents": (1, 4, 2, 2048, 128, {"causal": True, "cu_seqlens": [0, 137, 900, 2048]}),
     "ragged": (1, 2, 1, 1999, 128, {"causal": True}),
+    # Heads of sizes that no tile has, and lists of documents that are filled up.
+    "heads of 96": (1, 8, 2, 2048, 96, {"causal": True}),
+    "heads of 80": (1, 4, 4, 1024, 80, {}),
+    "heads of 48": (1, 4, 2, 1024, 48, {"kind": "ring", "causal": True}),
+    "heads of 40": (1, 4, 2, 1024, 40, {"causal": True, "sharding": "contiguous"}),
+    "documents filled up": (
+        1,
+        4,
+        2,
+        2048,
+        128,
+        {"causal": True, "cu_seqlens": [0, 137, 137, 2048, 2048, 2048]},
+    ),
 }
 
 
@@ -69,8 +92,9 @@ def in_fp64(op: ops.Attention, q, k, v, seen):
 def made(name: str, dtype: torch.dtype = torch.bfloat16, gluon: bool = False) -> ops.Attention:
     """By the plain kernel, or by the one for Hopper."""
     b, h, hkv, s, d, options = CASES[name]
-    tiling = tiling_of(d) if gluon else attention_tiling(d, "cuda")
-    return ops.Attention(b, h, hkv, s, d, dtype, tiling=tiling, **options)
+    padded = padded_head(d, "cuda")
+    tiling = tiling_of(padded) if gluon else attention_tiling(padded, "cuda")
+    return attention(b, h, hkv, s, d, dtype, tiling=tiling, **options)
 
 
 def data(op: ops.Attention, call: int) -> list[torch.Tensor]:
@@ -127,10 +151,10 @@ def check_default() -> None:
     cases = {
         "long": (1, 4, 2, 2048, 128, {"causal": True}),
         "full": (1, 2, 2, 2048, 64, {}),
-        "short": (1, 4, 2, 384, 128, {"causal": True}),
+        "short": (1, 4, 2, 64 * dist.get_world_size(), 128, {"causal": True, "sharding": "contiguous"}),
     }
     for name, (b, h, hkv, s, d, options) in cases.items():
-        op = ops.Attention(b, h, hkv, s, d, **options)
+        op = attention(b, h, hkv, s, d, **options)
         expect(op.is_gluon == (hopper and name != "short"), f"default {name}: gluon is {op.is_gluon}")
         expect(op.is_gluon == (not op.why_plain), f"default {name}: {op.why_plain!r}")
         check_exact(op, f"default {name}", 2)
@@ -144,11 +168,55 @@ def check_default() -> None:
         op.close()
 
 
+def check_function() -> None:
+    """sy.ops.attention, of rows as sy.shard_rows gives them, by default in the order of the ranks; with gradients of o and lse."""
+    size = dist.get_world_size()
+    cases = (
+        ({"causal": True}, 1024, 128),
+        ({}, 1000, 64),
+        ({"causal": True, "sharding": "zigzag"}, 384, 128),  # halves that are no whole tiles
+        ({"causal": True, "sharding": "zigzag"}, 2048, 96),
+        ({"causal": True, "cu_seqlens": [0, 300, 300, 512 * size, 512 * size]}, 512, 128),
+    )
+    for options, rows, d in cases:
+        torch.manual_seed(rows + d)
+        s, h = rows * size, 4
+        whole = [
+            torch.randn(1, n, s, d, device="cuda").bfloat16().double().requires_grad_() for n in (h, 2, 2)
+        ]
+        at = torch.arange(s, device="cuda")
+        seen = at[:, None] >= at[None, :] if options.get("causal") else torch.ones(s, s, device="cuda") > 0
+        for cut in options.get("cu_seqlens", []):
+            seen = seen & ((at[:, None] >= cut) == (at[None, :] >= cut))
+        scores = (whole[0] @ whole[1].repeat_interleave(2, 1).mT * d**-0.5).masked_fill(~seen, float("-inf"))
+        o, lse = scores.softmax(-1) @ whole[2].repeat_interleave(2, 1), scores.logsumexp(-1)
+        grads = torch.randn_like(o).bfloat16().double(), torch.randn_like(lse)
+        torch.autograd.backward([o, lse], grads)
+
+        def own(x: torch.Tensor, options=options) -> torch.Tensor:
+            return sy.shard_rows(x.detach(), dim=2, sharding=options.get("sharding", "contiguous"))
+
+        expect("sharding" in options or torch.equal(own(o), o.chunk(size, 2)[rank()]), "the ranks' order")
+        for asked in (False, True):
+            given = [own(x).bfloat16().requires_grad_(asked) for x in whole]
+            made, made_lse = sy.ops.attention(*given, **options)
+            off = float((made.double() - own(o)).norm() / own(o).norm())
+            expect(off < 1e-2, f"{options}, {rows} rows: o is {off} off")
+            expect(torch.allclose(made_lse.double(), own(lse), atol=1e-2), f"{options}: lse is off")
+        torch.autograd.backward([made, made_lse], [own(grads[0]).bfloat16(), own(grads[1]).float()])
+        for one, x in zip(given, whole, strict=True):
+            off = float((one.grad.double() - own(x.grad)).norm() / own(x.grad).norm())
+            expect(off < 2e-2, f"{options}, {rows} rows: a gradient is {off} off")
+        again = sy.unshard_rows(own(o), dim=2, sharding=options.get("sharding", "contiguous"))
+        expect(torch.equal(again, o), f"{options}: what is put together again differs")
+    sy.close()
+
+
 def check_gluon_documents() -> None:
     """Documents by the kernel for Hopper, causal and not."""
     for cuts in ([0, 137, 900, 2048], [0, 1024, 2048], [0, 2000, 2048]):
         for causal in (True, False):
-            op = ops.Attention(1, 4, 2, 2048, 128, causal=causal, cu_seqlens=cuts, tiling=tiling_of(128))
+            op = attention(1, 4, 2, 2048, 128, causal=causal, cu_seqlens=cuts, tiling=tiling_of(128))
             check_gluon_op(op, f"gluon documents {cuts} {causal}")
             op.close()
 
@@ -167,7 +235,7 @@ def check_passes(gluon: bool = True) -> None:
     for name, (s, options) in cases.items():
         for d in (128, 64, 256) if name == "bounded ring" else (128,):
             tiling = tiling_of(d) if gluon and s > 512 else attention_tiling(d, "cuda")
-            op = ops.Attention(1, 4, 2, s, d, tiling=tiling, **options)
+            op = attention(1, 4, 2, s, d, tiling=tiling, **options)
             expect(op.passes is not None, f"{name}: it is not done in passes")
             check_means(op, f"{name} {d} {op.passes.count} passes, gluon {op.is_gluon}")
             op.close()
@@ -212,7 +280,7 @@ def check_documents_compile_once() -> None:
     found = []
     for cut in (137, 900, 1500, 640):
         # Of fp16, as no other section's documents are: the first compiles.
-        op = ops.Attention(1, 4, 2, 2048, 128, torch.float16, causal=True, cu_seqlens=[0, cut, 2048])
+        op = attention(1, 4, 2, 2048, 128, torch.float16, causal=True, cu_seqlens=[0, cut, 2048])
         expect(op.is_gluon, f"documents by default: {op.why_plain}")
         check_exact(op, f"documents {cut}", 1)
         found.append(len(compiled))
@@ -268,7 +336,7 @@ def check_places() -> None:
 
 def check_gluon() -> None:
     """The kernel for Hopper, tagged and random."""
-    for name in [name for name in CASES if name != "documents"]:
+    for name in [name for name in CASES if not name.startswith("documents")]:
         op = made(name, gluon=True)
         check_gluon_op(op, f"gluon {name}")
         op.close()
@@ -279,7 +347,7 @@ def check_long() -> None:
     from torch.distributed import get_world_size
 
     for causal, d in ((True, 128), (False, 64)):
-        op = ops.Attention(1, 2, 1, 16384 * get_world_size(), d, causal=causal)
+        op = attention(1, 2, 1, 16384 * get_world_size(), d, causal=causal)
         q, k, v = data(op, 1)
         own = op.shard(q)
         o, lse = op(own, op.shard(k), op.shard(v))
@@ -329,7 +397,7 @@ def check_many(name: str) -> None:
     right as far as fp64 tells."""
     b, h, hkv, s, d, options, gluon = MANY_CASES[name]
     tiling = tiling_of(d) if gluon else attention_tiling(d, "cuda")
-    op = ops.Attention(b, h, hkv, s, d, tiling=tiling, **options)
+    op = attention(b, h, hkv, s, d, tiling=tiling, **options)
     seen, out = seen_by(op), op.empty_outputs()
     calls, right = [], []
     for number in range(4):
@@ -380,6 +448,7 @@ SECTIONS = {
     "tagged": check_tagged,
     "random": check_random,
     "default": check_default,
+    "function": check_function,
     "long": check_long,
     "gluon": check_gluon,
     "gluon_documents": check_gluon_documents,

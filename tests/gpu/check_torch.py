@@ -103,6 +103,38 @@ def _gradients() -> None:
     expect(not left, f"not fused: {left}")
 
 
+def functions() -> None:
+    """sy.ops.* under grad mode give the results and gradients of the custom ops; objects say that they make none. Without a word
+    about a device they are on the GPU."""
+    m = ROWS * size()
+    cases = {
+        "all_gather_matmul": [(ROWS, K), (K, N)],
+        "matmul_reduce_scatter": [(m, K), (K, N)],
+        "matmul_all_reduce": [(m, K), (K, N)],
+        "matmul_all_to_all": [(m, K), (K, N)],
+        "all_to_all_matmul": [(m, K), (K, N)],
+        "feed_forward": [(ROWS, K), (K, 256), (256, N)],
+    }
+    for op, shapes in cases.items():
+        given = [data(*shape, seed=50 + i).requires_grad_() for i, shape in enumerate(shapes)]
+        right = [one.detach().clone().requires_grad_() for one in given]
+        y, exact = getattr(sy.ops, op)(*given), getattr(ops, op)(*right, name())
+        near(y, exact.double(), op)
+        g = data(*y.shape, seed=60)
+        y.backward(g)
+        exact.backward(g)
+        for one, other in zip(given, right, strict=True):
+            near(one.grad, other.grad.double(), f"a gradient of {op}")
+    made = sy.ops.MatmulAllReduce(m, N, K, DTYPE)
+    expect(made.group.device == "cuda", f"an operator on {made.group.device}")
+    try:
+        made(data(m, K, seed=1).requires_grad_(), data(K, N, seed=2))
+        expect(False, "an object under grad mode leaves the gradient out")
+    except RuntimeError as error:
+        expect("MatmulAllReduce makes none: call sy.ops.matmul_all_reduce" in str(error), str(error))
+    made.close()
+
+
 def streams() -> None:
     """Calls of one shape in flight on two streams, each with memory of its own, fresh data each time."""
     sides = [torch.cuda.Stream() for _ in range(2)]
@@ -309,6 +341,7 @@ def pairs() -> None:
 SECTIONS = {
     "pairs": pairs,
     "gradients": gradients,
+    "functions": functions,
     "streams": streams,
     "graphs": graphs,
     "rows": rows,

@@ -30,10 +30,12 @@ SECTIONS = {
     "check_fp8.py": ["operators", "odd", "queued", "pair"],
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],
     "check_torch.py": [
-        "gradients", "streams", "graphs", "rows", "compiled", "override", "returned", "added", "two_shots",
+        "gradients", "functions", "streams", "graphs", "rows", "compiled", "override", "returned", "added", "two_shots",
     ],
     "check_tune.py": ["searched", "fused", "links"],
-    "check_attention.py": ["documents_compile_once", "tagged", "random", "gluon", "gluon_again", "queued", "graphs"],
+    "check_attention.py": [
+        "documents_compile_once", "tagged", "random", "function", "gluon", "gluon_again", "queued", "graphs",
+    ],
 }  # fmt: skip
 
 

@@ -19,16 +19,19 @@ os.environ["TRITON_INTERPRET"] = "1"
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 
+import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from host_script import expect, on_ranks  # noqa: E402
 from syncopate import cache, ops, plans, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 from syncopate.ops.attention_rules import SMALL  # noqa: E402
+from syncopate.rows import rows_of_ranks  # noqa: E402
 
 D = 16
-#: B, H, HKV, S and what the operator is asked for.
+#: B, H, HKV, S and what the operator is asked for; causal ones are sharded so that ranks have alike much work, unless they say
+#: how. `d`: the head size.
 CASES = {
-    "all_gather causal": (1, 2, 1, 96, {"causal": True}),
+    "all_gather causal": (1, 2, 1, 128, {"causal": True}),
     "all_gather full": (2, 2, 2, 64, {"split": 2}),
     "all_gather causal contiguous": (1, 2, 2, 96, {"causal": True, "sharding": "contiguous"}),
     "all_gather ragged": (1, 2, 1, 91, {"causal": True}),
@@ -82,6 +85,18 @@ CASES = {
         {"kind": "ulysses_ring", "inner": 2, "sharding": "contiguous", "even": True},
     ),
     "short documents": (1, 2, 1, 19, {"causal": True, "cu_seqlens": [0, 5, 19]}),
+    # Lists of documents that are filled up, and heads of sizes that no tile has.
+    "documents filled up": (
+        1,
+        2,
+        1,
+        96,
+        {"causal": True, "cu_seqlens": [0, 0, 37, 37, 80, 96, 96, 96], "d": 40},
+    ),
+    "heads of 24": (1, 2, 1, 64, {"causal": True, "d": 24, "kind": "ring"}),
+    "heads of 5": (2, 2, 2, 48, {"d": 5}),
+    "heads of 96": (1, 2, 1, 48, {"causal": True, "d": 96, "kind": "ulysses"}),
+    "heads of 80 bounded": (1, 2, 1, 48, {"causal": True, "d": 80, "bounded": True}),
     "even": (1, 2, 1, 104, {"causal": True, "even": True}),
     "ulysses_ring by many": (1, 4, 2, 283, {"kind": "ulysses_ring", "inner": 2, "causal": True}),
 }
@@ -141,14 +156,22 @@ def random(shape, *seed: int) -> torch.Tensor:
 
 def check_case(name: str, place: ranks.Place, group) -> None:
     b, h, hkv, s, options = CASES[name] if name in CASES else of_grid(name, place.size)
-    op = ops.Attention(b, h, hkv, s, D, torch.bfloat16, group, host_delay=2e-3, seed=place.rank, **options)
+    usual = "contiguous"
+    if options.get("causal"):
+        usual = "documents" if "cu_seqlens" in options else "zigzag"
+    options = {"sharding": usual} | options
+    d = options.pop("d", D)
+    if options["sharding"] == "documents":  # several tiles a rank also of few rows
+        rows = plans.shard_rows(s, place.size, "documents", SMALL, options.get("cu_seqlens", ()))
+        options |= {"rows": rows} if all(rows) else {}
+    op = ops.Attention(b, h, hkv, s, d, torch.bfloat16, group, host_delay=2e-3, seed=place.rank, **options)
     rows = torch.cat([torch.arange(begin, end) for begin, end in op.rows or [(0, 0)]])
     seen = seen_by(rows, s, op.causal, op.window, op.documents)
     for call in range(3):
         exact = call < 2
-        q = torch.zeros(b, h, s, D, dtype=torch.bfloat16) if exact else random((b, h, s, D), call, 1)
-        k = random((b, hkv, s, D), call, 2)
-        v = tagged((b, hkv, s, D), call) if exact else random((b, hkv, s, D), call, 3)
+        q = torch.zeros(b, h, s, d, dtype=torch.bfloat16) if exact else random((b, h, s, d), call, 1)
+        k = random((b, hkv, s, d), call, 2)
+        v = tagged((b, hkv, s, d), call) if exact else random((b, hkv, s, d), call, 3)
         o, lse = op(op.shard(q), op.shard(k), op.shard(v))
         op.check()
         expected, expected_lse = in_fp64(op.shard(q), k, v, op.scale, seen)
@@ -216,10 +239,10 @@ def check_other_documents(place: ranks.Place, group) -> None:
     for call, cut in enumerate((20, 37, 50, 20)):
         documents = [0, cut, s]
         q, k, v = (random((1, 1, s, D), call, n) for n in range(3))
-        rows = plans.shard_rows(s, place.size, "documents", SMALL, documents)[place.rank]
-        own = [torch.cat([x[:, :, begin:end] for begin, end in rows], 2) for x in (q, k, v)]
-        o, _ = ops.attention(*own, group, causal=True, cu_seqlens=documents, length=s)
-        seen = seen_by(torch.cat([torch.arange(*run) for run in rows]), s, True, 0, documents)
+        how = {"sharding": "documents", "cu_seqlens": documents}
+        *own, rows = (sy.shard_rows(x, group, dim=-2, **how) for x in (q, k, v, torch.arange(s)[:, None]))
+        o, _ = ops.attention(*own, group, causal=True, length=s, **how)
+        seen = seen_by(rows[:, 0], s, True, 0, documents)
         error = float((o.double() - in_fp64(own[0], k, v, D**-0.5, seen)[0]).abs().max())
         expect(error < 2e-2, f"documents {documents}, rank {place.rank}: o is {error} off")
         made = next(reversed(cache.entries.values())).operator
@@ -231,6 +254,76 @@ def check_other_documents(place: ranks.Place, group) -> None:
     expect(alive[0].prepared is None and alive[3] is not alive[0], "the first one is still there")
     cache.close()
     cache.limit_bytes = limit
+
+
+#: What the function is asked for, rows on each rank, and the size of a head. Where rows have to be cut, parts are no whole tiles.
+CALLED = (
+    ({}, 24, 16),
+    ({"causal": True}, 24, 16),
+    ({"causal": True}, 7, 16),
+    ({"causal": True, "window": 9, "kind": "ring"}, 16, 16),
+    ({"causal": True, "sharding": "zigzag"}, 48, 16),
+    ({"causal": True, "sharding": "zigzag"}, 24, 48),
+    ({"causal": True, "sharding": "zigzag", "kind": "all_gather"}, 9, 16),
+    ({"sharding": "zigzag", "window": 5}, 10, 16),
+    ({"causal": True, "cu_seqlens": [0, 5, 5, 30]}, 15, 16),
+    ({"causal": True, "cu_seqlens": [0, 8, 24, 32, 32], "sharding": "documents"}, 16, 16),
+    ({"causal": True, "length": 33}, None, 16),
+    ({"causal": True, "length": 35, "sharding": "zigzag"}, None, 16),
+    ({"causal": True, "kind": "ulysses"}, 24, 16),
+    ({"causal": True, "bounded": True}, 12, 16),
+)
+
+
+def check_function(place: ranks.Place, group) -> None:
+    """sy.ops.attention means the rows that sy.shard_rows gives, by default those in the order of the ranks."""
+    for number, (options, rows, d) in enumerate(CALLED):
+        s = options.get("length", (rows or 0) * place.size)
+        if options.get("cu_seqlens", [s])[-1] != s:
+            continue  # of another number of ranks
+        q, k, v = (random((1, place.size, s, d), number, n) for n in range(3))
+        how = {name: options[name] for name in ("sharding", "cu_seqlens") if name in options}
+        own = [sy.shard_rows(x, group, dim=2, **how) for x in (q, k, v)]
+        mine = sy.shard_rows(torch.arange(s), group, dim=0, **how)
+        if not how and rows:
+            expect(mine.tolist() == list(range(place.rank * rows, (place.rank + 1) * rows)), f"{mine}")
+        o, lse = ops.attention(*own, group, **options)
+        seen = seen_by(
+            mine, s, options.get("causal", False), options.get("window", 0), options.get("cu_seqlens", [])
+        )
+        expected, expected_lse = in_fp64(own[0], k, v, d**-0.5, seen)
+        error = max(float((o.double() - expected).abs().max()), float((lse - expected_lse).abs().max()))
+        expect(error < 2e-2, f"{options}, {rows} rows, rank {place.rank}: {error} off")
+    cache.close()
+    for length in (96, 91, 160, 283, 48 * place.size):  # of as many rows, an object means the same ones
+        for sharding in ("contiguous", "zigzag", "documents"):
+            op = ops.Attention(1, 1, 1, length, D, torch.bfloat16, group, sharding=sharding)
+            usual = rows_of_ranks(length, place.size, sharding)
+            counts = [[sum(end - begin for begin, end in rows) for rows in of] for of in (op.all_rows, usual)]
+            expect(counts[0] != counts[1] or op.all_rows == usual, f"{length} {sharding}: {op.all_rows}")
+            op.close()
+    asked = own[0].clone().requires_grad_()
+    op = ops.Attention(1, place.size, place.size, s, D, torch.bfloat16, group, even=True)
+    for call, said in (
+        (
+            lambda: op(asked, *own[1:]),
+            "q requires a gradient, and Attention makes none: call sy.ops.attention",
+        ),
+        (
+            lambda: ops.attention(asked, *own[1:], group, **options),
+            "attention: q requires a gradient, and with",
+        ),
+        (lambda: ops.attention(asked, *own[1:], group), "gradients take a torch process group"),
+    ):
+        try:
+            call()
+        except RuntimeError as error:
+            expect(said in str(error), f"expected '{said}', got '{error}'")
+        else:
+            raise RuntimeError(f"no RuntimeError: {said}")
+    with torch.no_grad():
+        expect(op(asked, *own[1:])[0].isfinite().all(), "without gradients")
+    op.close()
 
 
 def check_heap(group) -> None:
@@ -258,7 +351,7 @@ def check_refusals(group) -> None:
     size = group.size
     wrong = [
         (
-            f"{size + 1} heads cannot be shared out over {size} ranks",
+            f"{size + 1} heads cannot be shared out over {size} ranks; all_gather, ring, double_ring take any number of heads",
             (1, size + 1, 1, 64, D),
             {"kind": "ulysses"},
         ),
@@ -269,8 +362,17 @@ def check_refusals(group) -> None:
         ),
         ("there is no kind 'rings'", (1, 4, 1, 64, D), {"kind": "rings"}),
         ("there is no sharding 'stripes'", (1, 4, 1, 64, D), {"sharding": "stripes"}),
+        (
+            "there is no sharding 'auto': one of contiguous, zigzag, documents",
+            (1, 4, 1, 64, D),
+            {"sharding": "auto"},
+        ),
+        ("cu_seqlens: expected offsets that rise", (1, 4, 1, 64, D), {"cu_seqlens": [0, 40, 30, 64]}),
+        ("cu_seqlens: expected offsets that rise", (1, 4, 1, 64, D), {"cu_seqlens": [1, 40, 64]}),
+        ("device: the group's is host, not cuda", (1, 4, 1, 64, D), {"device": "cuda"}),
+        ('device: expected "cuda" or "host", got \'gpu\'', (1, 4, 1, 64, D), {"device": "gpu"}),
         ("H must be a multiple of HKV, got 4 and 3", (1, 4, 3, 64, D), {}),
-        ("D: expected one of 64, 128, 256, got 40", (1, 4, 2, 64, 40), {}),
+        ("D: expected at most 256, got 257", (1, 4, 2, 64, 257), {}),
         (
             "bounded: kind 'ulysses' exchanges rows for heads",
             (1, 4 * size, 2, 64, D),
@@ -278,7 +380,7 @@ def check_refusals(group) -> None:
         ),
         ("K and V of 1 rows at once are too few", (1, 4, 2, 64, D), {"bounded": 1}),
         (
-            "cu_seqlens: expected rising numbers from 0 to 64, got [0, 80]",
+            "cu_seqlens: expected offsets that rise from 0 to 64, got [0, 80]",
             (1, 4, 2, 64, D),
             {"cu_seqlens": [0, 80]},
         ),
@@ -314,6 +416,8 @@ def check(place: ranks.Place) -> None:
             check_places(group)
         elif name == "heap":
             check_heap(group)
+        elif name == "function":
+            check_function(place, group)
         else:
             check_case(name, place, group)
 

@@ -5,6 +5,7 @@
 Exits 1 with the first thing that is wrong.
 """
 
+import copy
 import gc
 import os
 import sys
@@ -24,7 +25,7 @@ from syncopate import cache, ranks  # noqa: E402
 from syncopate.torch import calls, gloo, report, unfused  # noqa: E402
 from torch.distributed import _functional_collectives as functional  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
-from torch.distributed.tensor import Shard  # noqa: E402
+from torch.distributed.tensor import Replicate, Shard  # noqa: E402
 from torch.distributed.tensor.parallel import parallelize_module  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
@@ -189,6 +190,181 @@ def check_values_and_gradients(group: str, size: int) -> None:
             close(alone[wanted].grad, again[wanted].grad, f"{name}, gradient {wanted} alone")
     left = [key for key in sy.report().calls if key[1] != "fused"]
     expect(not left, f"not fused: {left}")
+
+
+def check_functions(group: str, size: int) -> None:
+    """sy.ops.* differentiates what it is asked to, and says what it cannot: no result is without its gradient."""
+    m, k, n = 8 * size, 16, 8
+    by = sy.ops
+    cases = [
+        ([(8, k), (k, n)], by.all_gather_matmul, lambda x, w: gather(x) @ w),
+        (
+            [(8, k), (n, k), (n,)],
+            lambda x, w, b: by.all_gather_matmul(x, w.t(), bias=b, activation="gelu"),
+            lambda x, w, b: activated(gather(x) @ w.t() + b, "gelu"),
+        ),
+        (
+            [(8, k), (k * size, n)],
+            lambda x, w: by.all_gather_matmul(x, w, axis=1),
+            lambda x, w: gather(x, 1) @ w,
+        ),
+        ([(m, k), (k, n)], by.matmul_reduce_scatter, lambda x, w: scatter(x @ w)),
+        ([(m, k), (k, n)], by.matmul_all_reduce, lambda x, w: gather(scatter(x @ w))),
+        ([(m, k), (k, n)], by.matmul_all_to_all, lambda x, w: exchange(x @ w)),
+        ([(m, k), (k, n)], by.all_to_all_matmul, lambda x, w: exchange(x) @ w),
+        (
+            [(8, k), (k, 24), (24, n)],
+            lambda x, v, w: by.feed_forward(x, v, w, activation="relu"),
+            lambda x, v, w: scatter(activated(gather(x) @ v, "relu") @ w),
+        ),
+    ]
+    for number, (shapes, call, plain) in enumerate(cases):
+        given = [data(*shape, seed=10 * number + i).requires_grad_() for i, shape in enumerate(shapes)]
+        again = [t.detach().clone().requires_grad_() for t in given]
+        y, exact = call(*given), plain(*again)
+        close(y, exact, f"function {number}")
+        y.backward(torch.ones_like(y))
+        exact.backward(torch.ones_like(exact))
+        for one, other in zip(given, again, strict=True):
+            close(one.grad, other.grad, f"a gradient of function {number}")
+        expect(call(given[0].detach(), *given[1:]).requires_grad, "of the weights alone")
+        with torch.no_grad():
+            expect(not call(*given).requires_grad, "none is asked for")
+        expect(not call(*(t.detach() for t in given)).requires_grad, "no operand asks for one")
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            expect(call(*given).dtype == torch.float32, "of the operands' dtype, recorded or not")
+    check_what_has_no_gradient(size)
+
+
+def check_what_has_no_gradient(size: int) -> None:
+    by, x, w = sy.ops, data(8 * size, 16, seed=1).requires_grad_(), data(16, 8, seed=2).requires_grad_()
+    for name, kind in by.OPERATORS.items():  # all that are made without a word about a device
+        shape = (
+            (1, 2, 2, 16 * size, 16) if name == "attention" else (4 * size, *[16] * (len(kind.extents) - 1))
+        )
+        for device in (None, "cpu", torch.device("cpu"), "host"):
+            made = kind(*shape, **({} if device is None else {"device": device}))
+            expect(made.group.device == "host", f"{name} on {made.group.device}")
+    op, block = (
+        by.MatmulAllReduce(8 * size, 8, 16, torch.float32),
+        by.FeedForward(8 * size, 16, 16, 8, "fp32"),
+    )
+    expect(op.group.device == "host", "the device of a group without a GPU")
+    out, ones = torch.empty(8 * size, 8), (torch.ones(8 * size), torch.ones(8))
+    calls = {
+        "x, w require a gradient, and MatmulAllReduce makes none: call sy.ops.matmul_all_reduce, which does": lambda: (
+            op(x, w)
+        ),
+        "out requires a gradient, and MatmulAllReduce": lambda: op(
+            x.detach(), w.detach(), out.clone().requires_grad_()
+        ),
+        "w1 requires a gradient, and FeedForward makes none: call sy.ops.feed_forward": lambda: block(
+            x.detach()[:8], torch.ones(16, 16, requires_grad=True), torch.ones(16, 8)
+        ),
+        "matmul_all_reduce: x, w require a gradient, and out= takes no call": lambda: by.matmul_all_reduce(
+            x, w, out=out
+        ),
+        "feed_forward: w2 requires a gradient, and out= takes no call": lambda: by.feed_forward(
+            x.detach()[:8], torch.ones(16, 16), w, out=out[:8]
+        ),
+        "all_gather_matmul: x requires a gradient, and a product with scales has none": lambda: (
+            by.all_gather_matmul(x[:8], w.detach(), scales=ones)
+        ),
+        "its rows, 9, must be a multiple of the ranks then; else call it under torch.no_grad()": lambda: (
+            by.matmul_reduce_scatter(x[:9], w)
+        ),
+    }
+    for said, call in calls.items():
+        try:
+            call()
+        except RuntimeError as error:
+            expect(said in str(error), f"expected {said!r}, got {error}")
+        else:
+            expect(False, f"no error: {said}")
+    with torch.no_grad():
+        total = op(x, w, out)
+    expect(total is out and not total.requires_grad, "without gradients an object takes any operand")
+    op.close()
+    block.close()
+
+
+def check_bias_of_sums(group: str, size: int) -> None:
+    """A sum over ranks has each rank's bias: one that all give alike so many times, a Linear's once by the styles."""
+    x, w, b = data(4 * size, 8, seed=1), data(8, 16, seed=2), data(16, seed=3, own=False)
+    total = x @ w
+    dist.all_reduce(total)
+    rank = dist.get_rank()
+    mine, zeros = slice(4 * rank, 4 * rank + 4), torch.zeros(16)
+    object_of = {name: getattr(sy.ops, name)(4 * size, 16, 8, torch.float32, bias=1) for name in
+                 ("MatmulAllReduce", "MatmulReduceScatter")}  # fmt: skip
+    for given, times in ((b, size), (b if rank == 0 else zeros, 1), (b / size, 1)):
+        exact = total + times * b
+        close(ops.matmul_all_reduce(x, w, group, given), exact, f"all-reduce, {times} times")
+        close(ops.matmul_reduce_scatter(x, w, group, given), exact[mine], f"reduce-scatter, {times} times")
+        close(object_of["MatmulAllReduce"](x, w, None, given), exact, f"MatmulAllReduce, {times} times")
+        close(object_of["MatmulReduceScatter"](x, w, None, given), exact[mine], "MatmulReduceScatter")
+    for operator in object_of.values():
+        operator.close()
+    mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")
+    for layout, rows in ((Replicate(), slice(None)), (Shard(0), mine)):
+        torch.manual_seed(5)
+        linear = torch.nn.Linear(8 * size, 16)
+        whole, inner = copy.deepcopy(linear), data(4 * size, 8 * size, seed=6, own=False)
+        style = sy.parallel.RowwiseParallel(output_layouts=layout)
+        parallelize_module(linear, mesh, style)
+        report.clear()
+        y = linear(inner.chunk(size, 1)[rank])
+        close(y, whole(inner)[rows], f"RowwiseParallel to {layout}")
+        expect(any(said == "fused" for _, said in report.current().calls), "it is fused")
+
+
+def check_sharded_rows(group: str, size: int) -> None:
+    """What is sharded comes back in its order, along any axis, also where ranks have different numbers of rows, and so do
+    gradients; tokens and integers, too."""
+    rank = dist.get_rank()
+    for number, (shape, dim, how) in enumerate(
+        (
+            ((2, 3, 8 * size, 4), 2, {}),
+            ((2, 3, 8 * size, 4), -2, {"sharding": "zigzag"}),
+            ((7, 3), 0, {}),
+            ((7, 3), 0, {"sharding": "zigzag"}),
+            ((2, 13), 1, {"sharding": "documents", "cu_seqlens": torch.tensor([0, 4, 4, 13])}),
+            ((1,), 0, {}),
+        )
+    ):
+        whole = data(*shape, seed=number, own=False).requires_grad_()
+        shard = sy.shard_rows(whole, dim=dim, **how)
+        again = sy.unshard_rows(shard, dim=dim, length=shape[dim], **how)
+        expect(torch.equal(again, whole), f"{shape}, {how}: another order")
+        (again * torch.arange(again.numel()).view(shape)).sum().backward()
+        wanted = sy.shard_rows(torch.arange(again.numel()).view(shape), dim=dim, **how)
+        expect(torch.equal(sy.shard_rows(whole.grad, dim=dim, **how), size * wanted), "its gradient")
+        expect(
+            torch.equal(whole.grad.count_nonzero(), shard.ne(0).sum() - (wanted == 0).sum()), "of own rows"
+        )
+        tokens = torch.arange(whole.numel()).view(shape)
+        made = sy.unshard_rows(sy.shard_rows(tokens, dim=dim, **how), dim=dim, length=shape[dim], **how)
+        expect(torch.equal(made, tokens), "of integers")
+    long = sy.shard_rows(torch.arange(1024), dim=0, sharding="documents", cu_seqlens=[0, 500, 1024])
+    cut = long[1:][long.diff() != 1]
+    expect(bool((cut % 128 == 0).all()) and 0 < len(long) < 1024, f"documents are cut at {cut.tolist()}")
+    zigzag = sy.shard_rows(torch.arange(4 * size), dim=0, sharding="zigzag").tolist()
+    expect(zigzag == [2 * rank, 2 * rank + 1, 4 * size - 2 * rank - 2, 4 * size - 2 * rank - 1], f"{zigzag}")
+    for said, call in (
+        (
+            "say the length of the whole",
+            lambda: sy.unshard_rows(torch.ones(rank + 1), dim=0, length=2 * size + 1),
+        ),
+        ("there is no sharding 'auto'", lambda: sy.shard_rows(torch.ones(4), dim=0, sharding="auto")),
+        ("has no axis 1", lambda: sy.shard_rows(torch.ones(4), dim=1)),
+    ):
+        try:
+            call()
+        except ValueError as error:
+            expect(said in str(error), f"expected {said!r}, got {error}")
+        else:
+            expect(False, f"no error: {said}")
+    expect(sy.unshard_rows(torch.full((2,), float(rank)), dim=0)[-1] == size - 1, "of as many on each rank")
 
 
 def check_all_reduce(group: str, size: int) -> None:
@@ -381,42 +557,50 @@ def check_teardown(group: str, size: int) -> None:
 
 
 def check_attention(group: str, size: int) -> None:
-    """Over a sequence that is sharded, against torch's on the whole one, with gradients, compiled as well."""
+    """Over a sequence that is sharded, against torch's on the whole one, with gradients of o and of lse, by the custom op,
+    compiled as well, and by sy.ops. Without a word about shards they are in the order of the ranks; heads have any size."""
     rank, rows = dist.get_rank(), 32
-    for sharding, window in (("contiguous", 0), ("zigzag", 24)):
+    cases = (
+        ({}, 0, 16, [(rank * rows, (rank + 1) * rows)]),
+        ({"sharding": "zigzag"}, 24, 24, None),
+        ({"cu_seqlens": [0, 9, 9, 40, rows * size, rows * size]}, 0, 16, None),
+    )
+    for options, window, d, runs in cases:
         given = [
-            data(1, heads, rows * size, 16, seed=60 + i, own=False).half()
-            for i, heads in enumerate((4, 2, 2))
+            data(1, heads, rows * size, d, seed=60 + i, own=False).half() for i, heads in enumerate((4, 2, 2))
         ]
         whole = [t.float().requires_grad_() for t in given]
         place = torch.arange(rows * size)
         apart = place[:, None] - place[None, :]
         seen = (apart >= 0) & ((apart < window) if window else True)
-        exact = torch.nn.functional.scaled_dot_product_attention(*whole, attn_mask=seen, enable_gqa=True)
-        g = data(*exact.shape, seed=70, own=False)
-        exact.backward(g)
-        half = rows // 2
-        runs = {
-            "contiguous": [(rank * rows, (rank + 1) * rows)],
-            "zigzag": [
-                (rank * half, (rank + 1) * half),
-                ((2 * size - 1 - rank) * half, (2 * size - rank) * half),
-            ],
-        }[sharding]
+        for cut in options.get("cu_seqlens", []):
+            seen &= (place[:, None] >= cut) == (place[None, :] >= cut)
+        scores = (whole[0] @ whole[1].repeat_interleave(2, 1).transpose(-1, -2) * d**-0.5).masked_fill(
+            ~seen, float("-inf")
+        )
+        exact = scores.softmax(-1) @ whole[2].repeat_interleave(2, 1)
+        g, of_lse = data(*exact.shape, seed=70, own=False), data(*exact.shape[:3], seed=71, own=False)
+        torch.autograd.backward([exact, scores.logsumexp(-1)], [g, of_lse])
 
-        def own(t, runs=runs):
-            return torch.cat([t[:, :, begin:end] for begin, end in runs], 2)
+        def own(t, options=options, runs=runs):
+            made = sy.shard_rows(t, dim=2, sharding=options.get("sharding", "contiguous"))
+            if runs:
+                expect(torch.equal(made, torch.cat([t[:, :, a:b] for a, b in runs], 2)), "contiguous rows")
+            return made
 
-        def attend(q, k, v, sharding=sharding, window=window):
-            return ops.attention(q, k, v, group, causal=True, sharding=sharding, window=window)
+        def attend(q, k, v, window=window, options=options):
+            return ops.attention(q, k, v, group, causal=True, window=window, **options)
+
+        def by_ops(q, k, v, window=window, options=options):
+            return sy.ops.attention(q, k, v, causal=True, window=window, **options)
 
         torch._dynamo.reset()
-        for call in (attend, torch.compile(attend, backend="aot_eager", fullgraph=True)):
+        for call in (attend, torch.compile(attend, backend="aot_eager", fullgraph=True), by_ops):
             shards = [own(t).clone().requires_grad_() for t in given]
             o, lse = call(*shards)
             torch.testing.assert_close(o.float(), own(exact), rtol=2e-2, atol=1e-2)
             expect(lse.shape == o.shape[:3] and lse.dtype == torch.float32, f"lse {lse.shape} {lse.dtype}")
-            o.backward(own(g).half())
+            torch.autograd.backward([o, lse], [own(g).half(), own(of_lse)])
             for one, other in zip(shards, whole, strict=True):
                 torch.testing.assert_close(one.grad.float(), own(other.grad), rtol=2e-2, atol=2e-2)
     try:
@@ -510,6 +694,7 @@ def check_gathers_over_gloo(group: str, size: int) -> None:
 
 
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
+CHECKS.remove(check_what_has_no_gradient)
 
 
 def check(place: ranks.Place) -> None:

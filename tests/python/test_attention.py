@@ -13,8 +13,27 @@ pytest.importorskip("triton")
 HERE = Path(__file__).resolve().parent
 
 CASES = {
-    2: ["all_gather causal", "ulysses", "documents", "window", "other documents", "bounded causal"],
-    3: ["places", "all_gather ragged", "ring causal", "queued", "bounded documents", "very short"],
+    2: [
+        "all_gather causal",
+        "ulysses",
+        "documents",
+        "window",
+        "other documents",
+        "bounded causal",
+        "function",
+        "documents filled up",
+        "heads of 96",
+    ],
+    3: [
+        "function",
+        "heads of 5",
+        "places",
+        "all_gather ragged",
+        "ring causal",
+        "queued",
+        "bounded documents",
+        "very short",
+    ],
     4: ["ulysses_ring", "double_ring causal", "short documents", "short ulysses_ring", "heap"],
     5: ["even", "short"],
     6: ["short ulysses", "even ulysses_ring"],
@@ -32,6 +51,8 @@ IN_SWEEP = {
         "window full",
         "bounded window",
         "even",
+        "heads of 24",
+        "heads of 80 bounded",
     ],
     3: ["all_gather causal", "all_gather ragged full", "ring", "documents", "documents by many"],
     4: ["double_ring", "ulysses", "all_gather causal", "contiguous by many"],
@@ -116,13 +137,17 @@ def test_the_command_runs_documents_with_the_usual_extents_and_refuses_what_it_c
     outcome = command(f"{shape},S=96,cu_seqlens=0:37:96")  # B is 1, and it is causal
     assert outcome.code == 0, outcome.out + outcome.err
     assert outcome.out.count("relative error") == 2
+    outcome = command("attention:H=2,HKV=1,D=24,S=64,cu_seqlens=0:37:37:64:64,sharding=documents")
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert outcome.out.count("relative error") == 2
     outcome = command(f"{shape},S=23,kind=ring,bounded=12")
     assert outcome.code == 0, outcome.out + outcome.err
     assert outcome.out.count("relative error") == 2
     for more, why in (
         ("", "S is missing"),
         (",S=96,cu_seqlens=0:x", "cu_seqlens must be whole numbers with : between them"),
-        (",S=96,cu_seqlens=0:37:90", "cu_seqlens: expected rising numbers from 0 to 96, got [0, 37, 90]"),
+        (",S=96,cu_seqlens=0:37:90", "cu_seqlens: expected offsets that rise from 0 to 96, got [0, 37, 90]"),
+        (",S=96,sharding=auto", "there is no sharding 'auto': one of contiguous, zigzag, documents"),
         (",S=96,bounded=1", "attention: K and V of 1 rows at once are too few"),
         (",S=96,kind=ulysses_ring", "ulysses_ring needs inner, a number of ranks between 1 and 2"),
     ):

@@ -171,10 +171,12 @@ class AttentionCase:
             if not self.on_gpu or torch.cuda.get_device_capability()[0] != 9:
                 raise NotImplementedError("for Hopper GPUs")
             from ..kernels.gluon_attention_call import tiling_of
+            from ..ops.attention_rules import padded_head
 
-            tiling = tiling_of(s.head_dim)
+            tiling = tiling_of(padded_head(s.head_dim, "cuda"))
         made = Attention(
             1, s.heads, s.kv_heads, self.length, s.head_dim, causal=s.causal, kind=kind, cu_seqlens=self.cuts or None,
+            sharding="documents" if self.cuts else "zigzag" if s.causal else "contiguous",
             device="cuda" if self.on_gpu else "host", tiling=tiling,
         )  # fmt: skip
         self._operators.append(made)

@@ -8,27 +8,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from .. import _syncopate, plans, trace
-from ..arguments import DTYPE_NAMES
+from ..arguments import DTYPE_NAMES, torch_dtype
 from ..fused import FusedKernel
 from ..group import Group
 from ..places import check_operand
 from ..plans import Rows
 from ..prepared import Prepared, timing
+from ..rows import documents_of, require_sharding, rows_of_ranks
 from ..strategy import Strategy
 from .attention_kernel import AttentionKernel, AttentionProblem
 from .attention_passes import AttentionPasses
 from .attention_places import is_rising
-from .attention_rules import (
-    CIRCULATIONS,
-    HEAD_DIMS,
-    KINDS,
-    SHARDINGS,
-    AttentionTiling,
-    attention_tiling,
-    documents_of,
-    refusal,
-)
+from .attention_rules import CIRCULATIONS, KINDS, AttentionTiling, attention_tiling, padded_head, refusal
 from .attention_whole import BINDINGS, AttentionAtOnce
+from .differentiable import refuse_gradients
 from .operator import members_of
 
 if TYPE_CHECKING:
@@ -38,16 +31,18 @@ if TYPE_CHECKING:
 class Attention:
     """softmax(q @ kᵀ · scale) @ v over a sequence of S rows, sharded over the ranks, for one shape: q [B, H, rows, D], k and v
     [B, HKV, rows, D] on each rank, which gets o like q, and lse [B, H, rows], fp32, the log-sum-exp of the scaled scores.
-    dtypes: bf16, fp16; D: 64, 128, 256 (on the host from 16 on); H a multiple of HKV.
+    dtypes: bf16, fp16; D: up to 256. The kernels have tiles for 64, 128 and 256 (on the host also 16 and 32): for another D
+    each call copies q, k, v and o to the next one's width (`padded_d`). H is a multiple of HKV.
 
     `causal`: a row sees the rows up to itself. `window`: … so many rows up to itself, or without `causal` to either
     side; 0: all. `cu_seqlens`: several documents lie one behind another in the sequence, and rows see only rows of
-    their own: where each begins, and the end of the last (0, 137, 2178). `scale`: default D ** -0.5. `kind`:
-    "all_gather", "ring", "double_ring" (`inner` ranks in an inner ring), "ulysses" (ranks exchange heads for rows),
-    "ulysses_ring" (`inner` ranks do, and K and V go round between such groups), or "auto". `sharding`: which rows a
-    rank holds (`rows`): "contiguous", "zigzag", "documents" (zigzag in each), or "auto": zigzag where causal, in each
-    document, which gives ranks alike much work; or `rows`, by rank, any runs of rows. They are cut between tiles,
-    unless the sequence is too short for that, or `even`, where ranks are to hold as many rows as each other. `split`:
+    their own: where each begins, and the end of the last (0, 137, 2178; an offset that is repeated is a document of no
+    rows). `scale`: default D ** -0.5. `kind`: "all_gather", "ring", "double_ring" (`inner` ranks in an inner ring),
+    "ulysses" (ranks exchange heads for rows), "ulysses_ring" (`inner` ranks do, and K and V go round between such
+    groups), or "auto". `sharding`: which rows a rank holds (`rows`): "contiguous", one run in the order of the ranks;
+    "zigzag", a run from either end, which under a causal mask gives ranks alike much work; or "documents", zigzag in
+    each; or `rows`, by rank, any runs of rows. They end where sy.shard_rows cuts, or between tiles if ranks then hold
+    other numbers of rows: `shard` and `rows` say it. With `even` they never do the latter. `split`:
     chunks into which each run of rows is cut to be sent. `strategy`: its fields marked *. `tiling`: of the plain kernel
     (attention_tiling), or a GluonAttentionTiling (kernels.gluon_attention_call.tiling_of): then the kernel for Hopper
     runs; default: that one wherever it can, and `why_plain` says why not ("" where it does).
@@ -93,7 +88,7 @@ class Attention:
         window: int = 0,
         cu_seqlens: Sequence[int] | torch.Tensor | None = None,
         scale: float | None = None,
-        sharding: str = "auto",
+        sharding: str = "contiguous",
         split: int = 1,
         inner: int = 0,
         tiling: AttentionTiling | GluonAttentionTiling | None = None,
@@ -101,26 +96,25 @@ class Attention:
         rows: list[Rows] | None = None,
         even: bool = False,
         bounded: bool | int = False,
-        device: str = "cuda",
+        device: Any = None,
         deadline: float = 30.0,
         host_delay: float = 0.0,
         seed: int = 0,
     ) -> None:
         self.group = members_of(group, device)
-        self.dtype, self.causal, self.window = dtype, causal, window
+        self.dtype, self.causal, self.window = torch_dtype(dtype), causal, window
         self.b, self.h, self.hkv, self.s, self.d = b, h, hkv, s, d
         self.scale = d**-0.5 if scale is None else scale
         self.kind = kind
         self._require(inner)
+        self.padded_d = padded_head(d, self.group.device)
         self.documents = documents_of(cu_seqlens, s)
         self.strategy = strategy or Strategy()
-        problem = AttentionProblem(b, h, hkv, s, d, dtype, causal, window, self.documents, self.scale)
+        shape = (b, h, hkv, s, self.padded_d)
+        problem = AttentionProblem(*shape, self.dtype, causal, window, self.documents, self.scale)
         self.kernel = AttentionKernel(problem, self.group, tiling, self.strategy)
         self.device = self.kernel.device
-        balanced = "documents" if self.documents else "zigzag"
-        self.sharding = (balanced if causal else "contiguous") if sharding == "auto" else sharding
-        if self.sharding not in SHARDINGS:
-            raise ValueError(f"there is no sharding {self.sharding!r}: one of {', '.join(SHARDINGS)}")
+        self.sharding = require_sharding(sharding)
         self.all_rows, stays = self._share_out(rows, even, inner if kind == "ulysses_ring" else 1)
         if bounded or stays:
             self._require_circulation(bool(bounded), inner)
@@ -139,9 +133,6 @@ class Attention:
             raise ValueError(f"expected dtype bf16 or fp16, got {self.dtype}")
         if h % hkv:
             raise ValueError(f"H must be a multiple of HKV, got {h} and {hkv}")
-        small = self.group.device == "host" and d in (16, 32)
-        if d not in HEAD_DIMS and not small:
-            raise ValueError(f"D: expected one of {', '.join(map(str, HEAD_DIMS))}, got {d}")
         if self.window < 0:
             raise ValueError(f"window: expected 0 or more rows, got {self.window}")
         if self.kind != "auto" and (why := refusal(self.kind, self.group.size, h, inner)):
@@ -155,10 +146,15 @@ class Attention:
         def cut(multiple: int, group: int = 1) -> list[Rows]:
             return plans.shard_rows(self.s, ranks, self.sharding, multiple, self.documents, group)
 
-        made = rows or cut(block)
-        lengths = {sum(end - begin for begin, end in own) for own in made}
-        if rows is None and (min(lengths) == 0 or (even and len(lengths) > 1)):
-            made = cut(1) if group == 1 or even else cut(block, group)
+        def counts(of: list[Rows]) -> list[int]:
+            return [sum(end - begin for begin, end in own) for own in of]
+
+        made, usual = rows or cut(block), rows_of_ranks(self.s, ranks, self.sharding, self.documents or None)
+        # Where only the places differ, nobody would notice that a shard is one of sy.shard_rows.
+        if rows is None and (even or self.sharding == "documents" or counts(made) == counts(usual)):
+            made = usual
+        if rows is None and not all(made):
+            made = usual if group == 1 or even else cut(block, group)
         whole = all(made) and _syncopate.cut_at_tiles(made, self.s, block, group)
         if whole or self.kind == "ulysses":
             return made, False
@@ -183,7 +179,7 @@ class Attention:
             held = max(sum(end - begin for begin, end in own) for own in self.all_rows)
             most = 2 * held if self.bounded is True else int(self.bounded)
         return AttentionPasses(
-            (self.b, self.h, self.hkv, self.s, self.d),
+            self.kernel.problem.shape,
             (self.dtype, DTYPE_NAMES[self.dtype]),
             self.group,
             self.all_rows,
@@ -205,7 +201,7 @@ class Attention:
     def _choose(self, inner: int, kinds: Sequence[str]) -> tuple[str, int]:
         """Of these kinds the one that the estimate takes for the quickest, and its `inner` (tune/attention.hpp)."""
         ranked = _syncopate.rank_attention(
-            (self.b, self.h, self.hkv, self.s, self.d),
+            self.kernel.problem.shape,
             DTYPE_NAMES[self.dtype],
             self.all_rows,
             self.documents,
@@ -241,7 +237,7 @@ class Attention:
         ]
         return plans.attention(
             plans.mesh_of(ranks),
-            (self.b, self.h, self.hkv, self.s, self.d),
+            self.kernel.problem.shape,
             DTYPE_NAMES[self.dtype],
             self.all_rows,
             attended,
@@ -316,17 +312,27 @@ class Attention:
         """One call: o and lse, into `out` where it is given."""
         o, lse = out or self.empty_outputs()
         self._check_operands(q, k, v, o, lse)
-        self._way(q, k, v, o, lse)
+        refuse_gradients("Attention", "sy.ops.attention", "qkv", (q, k, v))
+        wide = self._padded(q, k, v, o)
+        self._way(*wide, lse)
+        if self.padded_d != self.d:
+            o.copy_(wide[3][..., : self.d])
         return o, lse
+
+    def _padded(self, *operands: torch.Tensor) -> list[torch.Tensor]:
+        """With heads of the kernel's size: columns of zeros change no score, and make columns of zeros."""
+        more = self.padded_d - self.d
+        return [torch.nn.functional.pad(one, (0, more)) if more else one for one in operands]
 
     def record(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> trace.Trace:
         """One more call, recorded (syncopate.trace). The first one on a GPU compiles: take the second. The kernel for Hopper
         keeps no times: the plain one stands in. Collective then."""
         if self.is_gluon:
             return self._by_plain_kernel().record(q, k, v)
-        outputs = self.empty_outputs()  # until the call is over
-        self._check_operands(q, k, v, *outputs)
-        return self._way.record(q, k, v, *outputs)
+        o, lse = self.empty_outputs()
+        self._check_operands(q, k, v, o, lse)
+        wide = self._padded(q, k, v, o)  # until the call is over
+        return self._way.record(*wide, lse)
 
     def _by_plain_kernel(self) -> Attention:
         """This operator by the plain kernel, with the same rows on each rank."""
@@ -347,7 +353,7 @@ class Attention:
                 sharding=self.sharding,
                 split=self.split,
                 inner=self.inner,
-                tiling=attention_tiling(self.d, self.group.device),
+                tiling=attention_tiling(self.padded_d, self.group.device),
                 strategy=self.strategy,
                 rows=self.all_rows,
                 bounded=self.bounded,
@@ -357,7 +363,8 @@ class Attention:
 
     def unfused(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The unmodified kernel alone, on whole tensors [B, heads, S, D]: o and lse of the whole sequence."""
-        return self.kernel.alone(q, k, v)
+        o, lse = self.kernel.alone(*self._padded(q, k, v))
+        return o[..., : self.d], lse
 
     def run_local(self) -> None:
         """The fused kernel alone, on a GPU after a call, on what that one has left in the heap: nobody waits, and nothing is

@@ -1,6 +1,9 @@
 """Attention over a sequence that is sharded over ranks:
 
-o, lse = sy.ops.attention(q, k, v, causal=True)      q [B, H, S / ranks, D], k, v [B, HKV, S / ranks, D]
+o, lse = sy.ops.attention(q, k, v, causal=True)      q [B, H, S / ranks, D], k, v [B, HKV, S / ranks, D], in the order of the ranks
+
+q, k, v = (sy.shard_rows(t, sharding="zigzag", dim=2) for t in (q, k, v))         under a causal mask the faster way
+o, lse = sy.ops.attention(q, k, v, causal=True, sharding="zigzag")
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ import torch
 from .. import cache
 from ..group import Group
 from ..places import require_tensors
+from ..plans import Rows
+from ..rows import documents_of, rows_of_ranks
 from .attention import Attention
-from .attention_rules import documents_of
+from .differentiable import recorded, wanted
 from .operator import members_of
 
 #: Set-ups that are kept: packed sequences have other documents at each step.
@@ -32,13 +37,16 @@ def attention(
     window: int = 0,
     cu_seqlens: Sequence[int] | torch.Tensor | None = None,
     scale: float | None = None,
-    sharding: str = "auto",
+    sharding: str = "contiguous",
     length: int | None = None,
     bounded: bool | int = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """o and lse of attention over a sequence of `length` rows (default: as many on each rank as here, also where these are no
-    whole tiles), of which q [B, H, rows, D], k and v [B, HKV, rows, D] are this rank's, as `sharding` says (Attention.rows).
+    """o and lse of attention over a sequence of `length` rows (default: as many on each rank as here), of which q
+    [B, H, rows, D], k and v [B, HKV, rows, D] are this rank's, as sy.shard_rows gives them: by default ("contiguous") in
+    the order of the ranks, or with "zigzag" or "documents" as they share work alike. Also where these are no whole tiles.
     Arguments: as of Attention.
+
+    Differentiable by q, k and v, but with `bounded`, or where ranks hold different numbers of rows: RuntimeError then.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape, or with other documents,
     sets it up: new tables and a heap, but the same compiled kernel. The last MOST of them are kept.
@@ -53,6 +61,20 @@ def attention(
     s = rows * members.size if length is None else length
     documents = tuple(documents_of(cu_seqlens, s))
 
+    def held() -> list[Rows]:
+        return rows_of_ranks(s, members.size, sharding, documents or None)
+
+    if names := wanted({"q": q, "k": k, "v": v}):
+        uneven = len({sum(end - begin for begin, end in own) for own in held()}) > 1
+        refused = {
+            "with `bounded` there is none: all of K and V come together in the backward pass": bool(bounded),
+            f"there is none where ranks hold different numbers of rows, as here of {s}": uneven,
+        }
+        return recorded(
+            "attention", members, (q, k, v), names, refused, causal=causal, kind=kind, window=window, scale=scale,
+            sharding=sharding, cu_seqlens=list(documents) or None,
+        )  # fmt: skip
+
     def make() -> cache.Entry:
         made = Attention(
             b,
@@ -63,7 +85,7 @@ def attention(
             q.dtype,
             members,
             cu_seqlens=documents or None,
-            even=length is None,
+            rows=held(),
             **options,
         )
         return cache.Entry(members, made)
@@ -76,7 +98,7 @@ def attention(
         "sharding": sharding,
         "bounded": bounded,
     }
-    shape = (b, h, k.shape[1], s, d, q.dtype, documents, length is None)
+    shape = (b, h, k.shape[1], s, d, q.dtype, documents)
     call = (Attention, *shape, id(members), *options.items())
     made = cache.find("ops.attention", q.is_cuda, call, make, MOST)
     return cache.run(made.operator, q, k, v)

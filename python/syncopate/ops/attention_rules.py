@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 
@@ -13,8 +12,7 @@ from .. import _syncopate
 
 KINDS = ("all_gather", "ring", "double_ring", "ulysses", "ulysses_ring")
 CIRCULATIONS = KINDS[:3]  # rows of Q stay where they are
-SHARDINGS = ("contiguous", "zigzag", "documents")
-HEAD_DIMS = (64, 128, 256)
+HEAD_DIMS = (64, 128, 256)  # those that the kernels have tiles for
 SMALL = 16  # rows of a tile on the host, and its head dims go down to this
 
 
@@ -42,20 +40,21 @@ def refusal(kind: str, ranks: int, heads: int, inner: int = 0) -> str:
     if kind == "ulysses_ring" and (not 1 < inner < ranks or ranks % inner):
         return f"ulysses_ring needs inner, a number of ranks between 1 and {ranks} that divides them; got {inner}"
     if heads % group:
-        return f"{heads} heads cannot be shared out over {group} ranks"
+        return (
+            f"{heads} heads cannot be shared out over {group} ranks; {', '.join(CIRCULATIONS)} take any number of heads, and "
+            "'auto' takes one of them"
+        )
     if kind == "double_ring" and inner and ranks % inner:
         return f"{ranks} ranks are no multiple of the inner ring's {inner}"
     return ""
 
 
-def documents_of(cu_seqlens: Sequence[int] | torch.Tensor | None, s: int) -> list[int]:
-    """Where each document begins, and the end of the last; empty: there is one. Raises ValueError for what is no such list."""
-    if cu_seqlens is None:
-        return []
-    values = cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else [int(n) for n in cu_seqlens]
-    if len(values) < 2 or values[0] != 0 or values[-1] != s or any(a >= b for a, b in pairwise(values)):
-        raise ValueError(f"cu_seqlens: expected rising numbers from 0 to {s}, got {values}")
-    return values if len(values) > 2 else []
+def padded_head(d: int, device: str) -> int:
+    """The size of head that has tiles and room for `d` columns (C++: tune/attention.hpp). Raises ValueError where none has."""
+    size = _syncopate.padded_head(d, device == "cuda")
+    if size is None:
+        raise ValueError(f"D: expected at most {HEAD_DIMS[-1]}, got {d}")
+    return size
 
 
 def plain_tables(

@@ -19,6 +19,7 @@ from ..gemm import Product
 from ..group import Group
 from ..places import require_tensors
 from ..strategy import Strategy
+from .differentiable import recorded, wanted
 from .gather import AllGatherMatmul
 from .operator import Operator, cached, count, members_of, problem_of, rows_of, summed
 from .reduce import MatmulReduceScatter
@@ -93,7 +94,7 @@ class FeedForward(Operator):
         group: Group | Any | None = None,
         *,
         strategy: Strategy | None = None,
-        device: str = "cuda",
+        device: Any = None,
         **options: Any,
     ) -> None:
         members = members_of(group, device)
@@ -168,7 +169,7 @@ def feed_forward(
     activation: str = "",
 ) -> torch.Tensor:
     """reduce_scatter(act(all_gather(x) @ w1) @ w2), fused. x: this rank's rows [M / ranks, K], w1: [K, F], w2: [F, N];
-    returns [M / ranks, N]. `activation`: "", "relu", "gelu" or "silu". dtypes: bf16, fp16, fp32.
+    returns [M / ranks, N]. `activation`: "", "relu", "gelu" (the one with tanh) or "silu". dtypes: bf16, fp16, fp32.
 
     The same number of rows on every rank. Collective over `group` (a torch process group; default: the world). The first
     call with a shape sets it up.
@@ -179,6 +180,9 @@ def feed_forward(
     if not fits:
         shapes = ", ".join(str(list(t.shape)) for t in (x, w1, w2))
         raise ValueError(f"expected x [rows, K], w1 [K, F] and w2 [F, N], got {shapes}")
+    if names := wanted({"x": x, "w1": w1, "w2": w2, "out": out}):
+        refused = {"out= takes no call that is recorded": out is not None}
+        return recorded(FeedForward.name, members, (x, w1, w2), names, refused, activation=activation)
     extents = (x.shape[0] * members.size, x.shape[1], w1.shape[1], w2.shape[1])
     operator = cached(FeedForward, extents, x.dtype, members, activation=activation)
     return run(operator, x, w1, w2, out)

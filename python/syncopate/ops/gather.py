@@ -128,8 +128,8 @@ def all_gather_matmul(
 ) -> torch.Tensor:
     """act(all_gather(x) @ w + bias), fused. x: [M / ranks, K], the same number of rows on every rank, or with `axis` 1
     [M, K / ranks]; w: [K, N], or the transpose of a contiguous [N, K] (as a Linear layer keeps its weight); bias: [N];
-    returns [M, N]. `activation`: "", "relu", "gelu" or "silu"; it and the bias are applied to the fp32 product. dtypes:
-    bf16, fp16, fp32; float8_e4m3fn for the transpose of a contiguous w and a y of `out_dtype`, bf16 (the default) or fp16.
+    returns [M, N]. `activation`: "", "relu", "gelu" (the one with tanh) or "silu"; it and the bias are applied to the fp32
+    product. dtypes: bf16, fp16, fp32; float8_e4m3fn for the transpose of a contiguous w and a y of `out_dtype`, bf16 (the default) or fp16.
     `scales`, of fp8: fp32 tensors for x and w, one number a row of x and a column of w, [M / ranks] and [N], or a number for
     all, or [M / ranks, cdiv(K, 128)] and [cdiv(N, 128), cdiv(K, 128)]. The product is multiplied by both.
 

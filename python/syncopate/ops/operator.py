@@ -13,7 +13,7 @@ from .. import _syncopate, cache, plans, trace, unseen
 from ..arguments import DTYPE_NAMES, DTYPES
 from ..fused import FusedKernel
 from ..gemm import Product, require_activation
-from ..group import FailedTogether, Group, of_process_group
+from ..group import FailedTogether, Group, device_name, of_process_group
 from ..places import OutputPlaces, check_operand, check_rows
 from ..prepared import Prepared, timing
 from ..stages import Call, Stage
@@ -29,6 +29,7 @@ from ..strategy import (
     to_json,
 )
 from ..trial import warn_of_default
+from .differentiable import refuse_gradients
 from .unfused import PAIRS, Unfused, symmetric
 
 #: Of a call of the operator on `rank`: its x, or its weights.
@@ -296,8 +297,10 @@ class Operator:
     def run(
         self, x: torch.Tensor, weights: tuple[torch.Tensor, ...], out: torch.Tensor | None
     ) -> torch.Tensor:
-        """One call. `out`, where given, is the output."""
+        """One call. `out`, where given, is the output. Makes no gradients, and raises RuntimeError where they are asked for."""
         self.check_operands((x, *weights), out)
+        given = (x, *weights) if out is None else (x, *weights, out)
+        refuse_gradients(type(self).__name__, f"sy.ops.{self.name}", (*self._shapes, "out"), given)
         if out is None:
             out = self.empty(self.out_rows, self.n)
         if self._instead is not None:
@@ -484,8 +487,13 @@ class _Address:
         }
 
 
-def members_of(group: Group | Any | None, device: str) -> Group:
-    return group if isinstance(group, Group) else of_process_group(group, device)
+def members_of(group: Group | Any | None, device: Any = None) -> Group:
+    """`device`: "cuda" or "host"; None: that of the group. Raises ValueError where a Group is of another one."""
+    if not isinstance(group, Group):
+        return of_process_group(group, device)
+    if device_name(device) not in ("", group.device):
+        raise ValueError(f"device: the group's is {group.device}, not {device}")
+    return group
 
 
 def problem_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -12,6 +12,7 @@ from ..group import Group
 from ..places import check_operand, require_tensors
 from ..strategy import Strategy
 from . import scales as scaling
+from .differentiable import recorded, wanted
 from .operator import Data, Operator, Weights, cached, members_of, problem_of
 from .scales import Scales
 
@@ -19,12 +20,14 @@ from .scales import Scales
 class OneProduct(Operator):
     """An operator around y = x [M, K] @ w [K, N]. It is made as `Kind(m, n, k, dtype, group, strategy=…)`, and called with
     x, w and maybe the tensor that takes y. `w_transposed`: w is given as [N, K]. `bias`: calls give a bias of this rank's
-    as well, which is added to the fp32 product: 1: [N], a value a column; 2: [M, N], one for each element.
+    as well, which is added to this rank's fp32 product: 1: [N], a value a column; 2: [M, N], one for each element. Where
+    products are then summed over ranks, so are the biases: see Reduction.
 
     dtype float8_e4m3fn: y has `out_dtype`, bf16 or fp16, and w is given as [N, K]. `scales`: "row" or "block" (ops.scales):
     calls give the scales of x and of w as well, by which the fp32 product is multiplied."""
 
     flags = ("scales",)
+    shares_rows: ClassVar[bool] = False  # each rank gets some rows of y
 
     def __init__(
         self,
@@ -35,7 +38,7 @@ class OneProduct(Operator):
         group: Group | Any | None = None,
         *,
         strategy: Strategy | None = None,
-        device: str = "cuda",
+        device: Any = None,
         bias: int = 0,
         out_dtype: torch.dtype | None = None,
         scales: str = "",
@@ -180,6 +183,19 @@ def call_cached(
     if x.dim() != 2 or w.dim() != 2 or extents[1] != w.shape[0]:
         raise ValueError(f"expected x [rows, K] and w [K, N], got {list(x.shape)} and {list(w.shape)}")
     m, k, n = *extents, w.shape[1]
+    given = {
+        "x": x,
+        "w": w,
+        "bias": bias,
+        **dict(zip(("scale of x", "scale of w"), scales or (), strict=False)),
+    }
+    if names := wanted({**given, "out": out}):
+        refused = {
+            "a product with scales has none": scales is not None,
+            "out= takes no call that is recorded": out is not None,
+            f"its rows, {m}, must be a multiple of the ranks then": kind.shares_rows and m % members.size > 0,
+        }
+        return recorded(kind.name, members, (x, w), names, refused, bias=bias, **options)
     kinds, scales = scaling.taken(scales, x.shape[0], n, k)
     transposed = is_transposed(w)
     operator = cached(

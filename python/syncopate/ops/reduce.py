@@ -25,7 +25,11 @@ class Reduction(OneProduct):
     kernel; with `plain_kernel` they do so after it. With `stored` so many of each rank's contributions, its last, are stored
     at their owners tile by tile, and the earlier ones copied; with `pulled` so many, the last, are read by their owners'
     sums where they are. With `one_step` every rank sends all that it makes to all ranks, and each sums what it is to have.
-    With `kernel_sums` the kernel's programs sum, when they have made their tiles."""
+    With `kernel_sums` the kernel's programs sum, when they have made their tiles.
+
+    `bias`: y = the sum over ranks of (x @ w + bias), each with its own rank's: one that all ranks give alike is in y as many
+    times as there are ranks. Of a Linear whose weight is sharded along K, one rank gives the bias and the others zeros, or
+    each gives its bias / ranks, as sy.parallel.RowwiseParallel does."""
 
     bindings = ({"c_desc": "C"},)
     output = "C"
@@ -86,6 +90,7 @@ class MatmulReduceScatter(Reduction):
     first M % ranks of them get one row more."""
 
     name = "matmul_reduce_scatter"
+    shares_rows = True
 
     @property
     def out_rows(self) -> int:
@@ -112,7 +117,8 @@ def matmul_reduce_scatter(
 ) -> torch.Tensor:
     """reduce_scatter(x @ w), fused. x: [M, K], w: [K, N] or the transpose of a contiguous [N, K]; returns this rank's
     M / ranks rows of the sum over ranks, [M / ranks, N]. dtypes: bf16, fp16, fp32; float8_e4m3fn with `scales` and `out_dtype`
-    as all_gather_matmul takes them, of this rank's x [M, K] and w.
+    as all_gather_matmul takes them, of this rank's x [M, K] and w. There is no bias: add it to what comes back, once. (The
+    operator and the custom op take one, of each rank: Reduction.)
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """
@@ -128,5 +134,7 @@ def matmul_all_reduce(
     scales: Sequence[torch.Tensor] | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """all_reduce(x @ w), fused: as matmul_reduce_scatter, and returns the whole sum [M, N] on every rank."""
+    """all_reduce(x @ w), fused: as matmul_reduce_scatter, and returns the whole sum [M, N] on every rank. The gradient that comes
+    for it is summed over ranks, as torch's functional all-reduce does: where every rank computes the same loss of it, use
+    torch.ops.syncopate.matmul_all_reduce(…, replicated_grad=True)."""
     return call_cached(MatmulAllReduce, x, w, group, out, scales=scales, out_dtype=out_dtype)

@@ -26,6 +26,9 @@ FAKE = "the group's backend is fake: its ranks do not exist"
 #: Seconds that any wait of an operator that is made from now on may last.
 deadline = 30.0
 
+#: Set-ups of attention that are kept: packed sequences have other documents at each step.
+MOST_SEQUENCES = 16
+
 #: Milliseconds that ranks may be apart when an operator is set up, whatever its deadline: others may compile meanwhile.
 SETUP_MS = 600_000
 
@@ -52,6 +55,7 @@ def look_up(
         device == "cuda",
         call,
         lambda: _made(name, x, group_name, group, extents, options),
+        MOST_SEQUENCES if name == "attention" else None,
     )
     report.count(name, entry.reason or report.FUSED)
     return entry.operator, entry.reason

@@ -10,9 +10,12 @@
     all_to_all_matmuls(x, [w, …], group_name, [bias, …], *, return_exchanged=False, module="")
                                                                                 → [all_to_all(x) @ w + bias, …(, all_to_all(x))]
     feed_forward(x, w1, w2, group_name, *, activation="", module="")    → reduce_scatter(act(all_gather(x) @ w1) @ w2)
-    attention(q, k, v, group_name, *, causal=False, kind="auto", window=0, scale=None, sharding="auto", module="") → o, lse
+    attention(q, k, v, group_name, *, causal=False, kind="auto", window=0, scale=None, sharding="contiguous", cu_seqlens=None,
+              module="") → o, lse
 
-Shapes are those of syncopate.ops. A bias is [N], or has an element for each of the product [rows, N] that it is added to; of several
+Shapes and activations are those of syncopate.ops ("gelu" is the one with tanh), rows of attention those of sy.shard_rows. matmul_reduce_scatter and matmul_all_reduce add each
+rank's bias to its product, so that the sum has as many biases as ranks: give it on one rank alone, or bias / ranks on each, as
+sy.parallel.RowwiseParallel does. A bias is [N], or has an element for each of the product [rows, N] that it is added to; of several
 products there is one for each, or none at all.
 `group_name`: of a torch process group (ProcessGroup.group_name). `module`: the name of the user's module, for errors. Operands
 of a layout that the kernels do not take are copied; what they cannot do at all (dtype, sizes, group, device) is done by the
@@ -269,16 +272,23 @@ def feed_forward(x, w1, w2, group_name, *, activation=""):
 
 
 #: What the dispatcher leaves out, as it is the default; so that forward and backward find the same operator.
-ATTENTION = {"causal": False, "kind": "auto", "window": 0, "scale": None, "sharding": "auto"}
+ATTENTION = {
+    "causal": False,
+    "kind": "auto",
+    "window": 0,
+    "scale": None,
+    "sharding": "contiguous",
+    "cu_seqlens": None,
+}
+ATTENTION_SCHEMA = "bool causal=False, str kind='auto', int window=0, float? scale=None, str sharding='contiguous', int[]? cu_seqlens=None"
 
 
-def _attended(q, k, v, group_name, *, causal=False, kind="auto", window=0, scale=None, sharding="auto"):
+def _attended(q, k, v, group_name, **options):
     return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @custom_op(
-    "attention(Tensor q, Tensor k, Tensor v, str group_name, *, bool causal=False, str kind='auto', int window=0, "
-    "float? scale=None, str sharding='auto', str module='') -> (Tensor, Tensor)",
+    f"attention(Tensor q, Tensor k, Tensor v, str group_name, *, {ATTENTION_SCHEMA}, str module='') -> (Tensor, Tensor)",
     _attended,
 )
 def attention(q, k, v, group_name, **options):
@@ -287,17 +297,17 @@ def attention(q, k, v, group_name, **options):
     return fused.attention(q, k, v, group_name, **(ATTENTION | options))
 
 
-def _attended_gradients(grad, q, k, v, o, lse, group_name, **options):
+def _attended_gradients(grad, grad_lse, q, k, v, o, lse, group_name, **options):
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
 @custom_op(
-    "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, str group_name, *, "
-    "bool causal=False, str kind='auto', int window=0, float? scale=None, str sharding='auto') -> (Tensor, Tensor, Tensor)",
+    "attention_backward(Tensor grad, Tensor? grad_lse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, str group_name, *, "
+    f"{ATTENTION_SCHEMA}) -> (Tensor, Tensor, Tensor)",
     _attended_gradients,
 )
-def attention_backward(grad, q, k, v, o, lse, group_name, **options):
-    return fused.attention_backward(grad, q, k, v, o, lse, group_name, **(ATTENTION | options))
+def attention_backward(grad, grad_lse, q, k, v, o, lse, group_name, **options):
+    return fused.attention_backward(grad, grad_lse, q, k, v, o, lse, group_name, **(ATTENTION | options))
 
 
 def _gradients(grad, x, w, group_name, *, exchanged=False, of_w=True, of_bias=1):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..cache import run
+from ..rows import documents_of
 from . import calls, report
 from .attention_backward import backward as attention_backward_of
 from .unfused import product, scatter, size_of
@@ -165,6 +166,8 @@ def attention_operator(q: torch.Tensor, k: torch.Tensor, group_name: str, **opti
     """`options`: of ops.Attention. There is no unfused pair: ValueError says why it cannot be done."""
     b, h, rows, d = q.shape
     extents = (b, h, k.shape[1], rows * size_of(group_name), d)
+    options["cu_seqlens"] = tuple(documents_of(options["cu_seqlens"], extents[3])) or None
+    options["even"] = True  # the rows are those of sy.shard_rows
     operator, reason = calls.look_up("attention", q, group_name, extents, **options)
     if operator is None:
         raise ValueError(f"attention: {reason}")
@@ -180,6 +183,7 @@ def attention(
 
 def attention_backward(
     grad: torch.Tensor,
+    grad_lse: torch.Tensor | None,
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -191,7 +195,7 @@ def attention_backward(
     """Of the call with these options. The operator says which rows a rank holds."""
     operator = attention_operator(q, k, group_name, **options)
     all_rows = tuple(tuple((begin, end) for begin, end in rows) for rows in operator.all_rows)
-    given = (operator.causal, operator.window, operator.scale)
+    given = (operator.causal, operator.window, operator.scale, operator.documents)
     return attention_backward_of(
-        grad, None, q, k, v, o, lse, group_name, operator.group.rank, all_rows, *given
+        grad, grad_lse, q, k, v, o, lse, group_name, operator.group.rank, all_rows, *given
     )

@@ -7,7 +7,7 @@
     matmul_all_reduce       x: all_gather(s) @ wᵀ             w: xᵀ @ the same gathered s; s: reduce_scatter(g), unfused. With
                             replicated_grad g is the sum already, and the products are plain ones
     feed_forward            by those of its two halves
-    attention               of o, by what forward has left, unfused (attention_backward.py); lse has none
+    attention               by what forward has left, unfused (attention_backward.py)
 
 These are the adjoints that torch's functional collectives have. Where every rank computes the same loss from the whole y of an
 all-reduce (RowwiseParallel with a replicated output), g is not to be summed again: `replicated_grad`.
@@ -205,9 +205,13 @@ def feed_forward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     return grad_x, grad_w1, grad_w2 if of_w2 else None, None
 
 
-def attention(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[Any, ...]:
+def attention(ctx: Any, grad: torch.Tensor | None, grad_lse: torch.Tensor | None) -> tuple[Any, ...]:
     options = {name: value for name, value in ctx.options.items() if name != "module"}
-    grads = ops.attention_backward(grad.contiguous(), *ctx.saved_tensors, ctx.group_name, **options)
+    *_, o, lse = ctx.saved_tensors
+    *_, o, _ = ctx.saved_tensors
+    given = torch.zeros_like(o) if grad is None else grad.contiguous()
+    of_lse = None if grad_lse is None else grad_lse.contiguous()
+    grads = ops.attention_backward(given, of_lse, *ctx.saved_tensors, ctx.group_name, **options)
     return *grads, None
 
 
@@ -216,7 +220,7 @@ def _remember_attention(
 ) -> None:
     *operands, ctx.group_name = inputs
     ctx.options = dict(keyword_only_inputs)
-    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)  # mostly nothing is asked for of lse
     ctx.save_for_backward(*operands, *output)
 
 

@@ -127,7 +127,7 @@ class ColwiseParallel(_Fused, parallel.ColwiseParallel):
 
 
 class RowwiseParallel(_Fused, parallel.RowwiseParallel):
-    """y = reduce_scatter or all_reduce(x @ weightᵀ) + bias, fused where the output is to be sharded along an axis of rows, or
+    """y = reduce_scatter or all_reduce(x @ weightᵀ) + bias, the bias once (each rank adds its share), fused where the output is to be sharded along an axis of rows, or
     replicated (`output_layouts`)."""
 
     def _forward(self, module: nn.Module, mesh: DeviceMesh, plain: Any, x: torch.Tensor) -> torch.Tensor:
