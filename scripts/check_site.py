@@ -74,7 +74,7 @@ def browser() -> webdriver.Chrome:
 
 def wrong_in(driver: webdriver.Chrome, name: str) -> Iterator[str]:
     """What is wrong with the page that is open."""
-    if not driver.find_elements(By.TAG_NAME, "h1"):
+    if not driver.find_elements(By.CSS_SELECTOR, "h1, #search-results"):
         yield f"{name}: no heading"
     for image in driver.find_elements(By.TAG_NAME, "img"):
         if not driver.execute_script("return arguments[0].naturalWidth", image):

@@ -6,7 +6,7 @@ A block of code that begins with a comment of a file's name (`# fused.py`, `// m
 behind a line that ends with the name (`chain.json`:). A page that says (Set up as in [another](PAGE)) begins with the
 files of that one. A block of `console` is typed: what follows `$ ` line by line into one shell for the page. All other lines of it are output: each has
 to be among the lines that came, in any order, as ranks print side by side; `…` stands for anything. A command whose
-output begins with `error:` has to fail, each other one to succeed. With --installed, commands that install are left out;
+output begins with `error:` or `{"ok":false` has to fail, each other one to succeed. With --installed, commands that install are left out;
 `syncopate/` is this checkout.
 """
 
@@ -84,7 +84,8 @@ class PageError(Exception):
 
 def follow(page: Path, folder: Path, environment: Mapping[str, str], installed: bool) -> int:
     """Follows a page in `folder`; the number of commands that it typed. Raises PageError."""
-    (folder / "syncopate").symlink_to(ROOT)
+    for name, place in (("syncopate", ROOT), ("examples", ROOT / "examples")):
+        (folder / name).symlink_to(place)
     log = folder / ".typed"
     shell = subprocess.Popen(
         ["bash"], stdin=subprocess.PIPE, cwd=folder, env={**environment, "HOME": str(folder)}, text=True,
@@ -115,7 +116,7 @@ def type_into(shell: subprocess.Popen, words: str, log: Path) -> tuple[int, str]
 
 
 def expect(page: Path, step: Step, code: int, came: str) -> None:
-    fails = bool(step.shown) and step.shown[0].startswith("error:")
+    fails = bool(step.shown) and step.shown[0].startswith(("error:", '{"ok":false'))
     wrong = missing(step.shown, came)
     if wrong or (code != 0) != fails:
         lines = [

@@ -1,5 +1,6 @@
 """How Sphinx makes the site of docs/ (scripts/docs)."""
 
+import inspect
 import os
 import re
 import subprocess
@@ -46,7 +47,7 @@ suppress_warnings = [
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "undoc-members": False, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 autodoc_inherit_docstrings = False
 add_module_names = False
 
@@ -60,6 +61,7 @@ html_theme = "furo"
 html_title = "Syncopate"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_show_copyright = False
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
 copybutton_prompt_text = "$ "
@@ -74,13 +76,25 @@ def plain_docstrings(app, what, name, obj, options, lines):
 
 
 def marked_up(paragraph):
-    rows = paragraph.splitlines()
-    if rows and rows[0].startswith("- "):
-        items = re.split(r"^- ", paragraph, flags=re.MULTILINE)[1:]
-        return "\n\n".join("- " + marked_words(item) for item in items)
+    """Rows of prose, then items that begin with "- ", and so on; rows that are indented otherwise are shown as they are."""
+    parts = []
+    for row in paragraph.splitlines():
+        if row.startswith("- "):
+            parts.append(["item", row[2:]])
+        elif parts and (row.startswith("  ") or parts[-1][0] == "prose"):
+            parts[-1].append(row)
+        else:
+            parts.append(["prose", row])
+    return "\n\n".join(map(marked_part, parts))
+
+
+def marked_part(part):
+    kind, *rows = part
+    if kind == "item":
+        return "- " + marked_words("\n".join(rows))
     if any(row.startswith("  ") for row in rows):
-        return "::\n\n" + textwrap.indent(textwrap.dedent(paragraph), "    ")
-    return marked_words(paragraph)
+        return "::\n\n" + textwrap.indent(textwrap.dedent("\n".join(rows)), "    ")
+    return marked_words("\n".join(rows))
 
 
 def marked_words(text):
@@ -88,6 +102,15 @@ def marked_words(text):
     words = [re.sub(r"([*|_\\<>])", r"\\\1", part) for part in parts[::2]]
     code = [f"\\ ``{part.strip()}``\\ " for part in parts[1::2]]
     return "".join(one for pair in zip(words, [*code, ""], strict=True) for one in pair)
+
+
+def unwrap_device_functions(app):
+    """What Triton has compiled or interprets is for autodoc a function."""
+    from syncopate import gluon
+
+    for name, value in vars(gluon).items():
+        if inspect.isfunction(getattr(value, "fn", None)):
+            setattr(gluon, name, value.fn)
 
 
 def make_xml(app):
@@ -128,4 +151,5 @@ def make_xml(app):
 
 def setup(app):
     app.connect("builder-inited", make_xml)
+    app.connect("builder-inited", unwrap_device_functions)
     app.connect("autodoc-process-docstring", plain_docstrings)

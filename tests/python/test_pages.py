@@ -1,4 +1,4 @@
-"""The tutorials do what they show, typed as a reader would, on host ranks (tests/pages.py)."""
+"""The tutorials and the pages of commands do what they show, typed as a reader would, on host ranks (tests/pages.py)."""
 
 import os
 import subprocess
@@ -12,7 +12,10 @@ pytest.importorskip("triton")
 pytest.importorskip("syncopate._syncopate")
 pytest.importorskip("matplotlib")
 
-TUTORIALS = sorted([*(ROOT / "docs" / "tutorials").glob("*.md"), ROOT / "docs" / "tutorial.md"])
+DOCS = ROOT / "docs"
+TUTORIALS = sorted([*(DOCS / "tutorials").glob("*.md"), DOCS / "tutorial.md"])
+#: Pages whose commands can be typed one after the other.
+TYPED = [DOCS / f"{name}.md" for name in ("kernels", "plans", "topologies", "tuning")]
 
 
 @pytest.fixture
@@ -40,8 +43,8 @@ def reader(tmp_path):
     }
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_a_tutorial_does_what_it_shows(page, reader, tmp_path):
+@pytest.mark.parametrize("page", [*TUTORIALS, *TYPED], ids=lambda page: page.stem)
+def test_a_page_does_what_it_shows(page, reader, tmp_path):
     folder = tmp_path / "reader"
     folder.mkdir()
     said = ""
@@ -97,5 +100,5 @@ def test_a_page_that_shows_what_happens_is_followed(tmp_path):
 
 
 def test_every_tutorial_is_named_by_the_first():
-    first = (ROOT / "docs" / "tutorial.md").read_text()
+    first = (DOCS / "tutorial.md").read_text()
     assert [page.name for page in TUTORIALS if page.name not in first] == ["tutorial.md"]
