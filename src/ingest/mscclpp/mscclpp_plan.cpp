@@ -44,6 +44,7 @@ constexpr std::array kVerbs{
     MscclppVerb{
         .name = "recspkt", .data = reduce, .packets_read = true, .packets_written = true, .remote_dst = true},
     MscclppVerb{.name = "glres", .data = multicast_reduce},
+    MscclppVerb{.name = "glre", .data = multicast_load},
     MscclppVerb{.name = "gstore", .data = multicast_store},
     MscclppVerb{.name = "gstorepkt", .data = multicast_store, .packets_written = true},
 };

@@ -510,17 +510,39 @@ private:
 
 }  // namespace
 
+namespace {
+
+/// NAME or NAME<…>, with the dialect's '!' if it has one: HLO's name of it if there is one, else as it is
+/// written.
+bool parse_element_type(TextCursor& at, std::string& out) {
+    const std::size_t start = (at.skip_blanks(), at.offset());
+    const bool dialect = at.take("!");
+    const std::string_view name = at.name();
+    if (name.empty()) return at.fail_at(start, "expected a type, found " + at.found());
+    if (at.peek_raw() == '<' && !at.skip_balanced(true)) return false;
+    const std::string_view written = at.since(start);
+    if (dialect) {
+        // A token orders; of other types of dialects it is known only that they are no arrays.
+        out = name.ends_with("token") ? std::string("token") : std::string(written);
+    } else if (written == "complex<f32>" || written == "complex<f64>") {
+        out = written == "complex<f32>" ? "c64" : "c128";
+    } else {
+        out = name == written ? element_type(name) : std::string(written);
+    }
+    return true;
+}
+
+}  // namespace
+
 bool parse_mlir_type(TextCursor& at, Shape& out, int depth) {
     if (depth >= kMaxProgramNesting) {
         return at.fail(fmt::format("types nested more than {} deep", kMaxProgramNesting));
     }
-    const bool dialect = at.take("!");
+    const std::size_t begin = (at.skip_blanks(), at.offset());
     const std::string_view name = at.name();
-    if (name.empty()) return at.fail("expected a type, found " + at.found());
-    if (dialect || (name != "tensor" && name != "tuple")) {
-        out.dtype =
-            dialect ? "token" : element_type(name);  // a token, a future: nothing that is moved by itself
-        return at.peek_raw() != '<' || at.skip_balanced(true);
+    if (name != "tensor" && name != "tuple") {
+        at.seek(begin);
+        return parse_element_type(at, out.dtype);
     }
     if (!at.expect("<", "after " + std::string(name))) return false;
     if (name == "tuple") {
@@ -548,15 +570,9 @@ bool parse_mlir_type(TextCursor& at, Shape& out, int depth) {
         out.dims.push_back(size);
     }
     at.take("*x");  // unranked
-    const std::size_t start = (at.skip_blanks(), at.offset());
-    if (at.peek() == '!') at.advance();
-    out.dtype = element_type(at.name());
-    if (out.dtype.empty()) return at.fail_at(start, "expected an element type");
-    if (at.peek() == '<') {
-        out.dtype += "<>";
-        if (!at.skip_balanced(true)) return false;
-    }
-    if (at.take(",")) {  // an encoding
+    if (!parse_element_type(at, out.dtype)) return false;
+    if (out.dtype.starts_with('!')) out.dtype.erase(0, 1);  // quant.uniform<i8:f32, …>: elements of an array
+    if (at.take(",")) {                                     // an encoding
         while (at.peek() != '>') {
             const char c = at.peek();
             if (c == '\0') return at.fail("a type that is never closed");
