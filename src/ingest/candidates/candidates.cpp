@@ -191,6 +191,10 @@ private:
         }
         if (made.kind == "collective-permute" && made.pairs.empty() && made.problem.empty())
             made.why.emplace_back("moves nothing: it has no pairs, and gives every rank zeros");
+        if (by.in_slices && made.problem.empty())
+            made.problem = "moves slices whose places are values of the program; a plan's regions are fixed";
+        if (by.split_count >= 0 && by.split_count != made.chunks && made.problem.empty())
+            made.problem = fmt::format("splits into {} parts over {} ranks", by.split_count, made.chunks);
         if (made.kind == "ragged-all-to-all" && made.problem.empty()) {
             made.problem = "moves as much as its data says; a plan's regions are fixed";
         }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "ingest/hlo/replica_groups.hpp"
 #include "ingest/hlo/source_lines.hpp"
@@ -190,6 +191,8 @@ private:
             !attributes([&](std::string_view key) { return attribute(key, made); })) {
             return false;
         }
+        // Products of groups of rows: its axes alone do not say what is multiplied.
+        if (made.opcode == "ragged-dot") made.dot.reset();
         Computation& owner = program_.computations[computation];
         if (!has_shape) infer_shape(owner, made);
         const auto index = static_cast<std::int32_t>(owner.instructions.size());
@@ -399,6 +402,7 @@ private:
         const std::size_t start = at_.offset();
         if (key == "dimensions") return integers(made.dimensions);
         if (key == "dynamic_slice_sizes") return integers(made.sizes);
+        if (key == "slice_sizes" && is_collective(made.opcode)) made.in_slices = true;
         if (key == "lhs_batch_dims") return integers(axes(made).lhs_batch);
         if (key == "rhs_batch_dims") return integers(axes(made).rhs_batch);
         if (key == "lhs_contracting_dims") return integers(axes(made).lhs_contracting);
@@ -447,10 +451,13 @@ private:
         dot.lhs_contracting = listed(config, "lhs_contracting_dimensions");
         dot.rhs_contracting = listed(config, "rhs_contracting_dimensions");
         const std::string epilogue = word_of(raw, "\"epilogue\":\"");
+        const std::string alpha = word_of(raw, "\"alpha_real\":");
         const std::string beta = word_of(raw, "\"beta\":");
-        if (!epilogue.empty() && epilogue != "DEFAULT") made.after_dot = "epilogue " + epilogue;
-        if (!beta.empty() && beta.find_first_not_of("0.") != beta.npos)
-            made.after_dot += fmt::format("{}beta {}", made.after_dot.empty() ? "" : ", ", escaped(beta, 20));
+        std::vector<std::string> after;
+        if (!epilogue.empty() && epilogue != "DEFAULT") after.push_back("epilogue " + escaped(epilogue, 40));
+        if (!alpha.empty() && alpha != "1" && alpha != "1.0") after.push_back("alpha " + escaped(alpha, 20));
+        if (beta.find_first_not_of("0.") != beta.npos) after.push_back("beta " + escaped(beta, 20));
+        made.after_dot = fmt::format("{}", fmt::join(after, ", "));
     }
 
     /// What follows `key` in JSON, up to where its value ends; empty if it is not there.

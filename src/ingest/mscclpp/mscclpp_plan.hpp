@@ -147,6 +147,8 @@ protected:
     bool non_negative(Index node, const JsonPath& path, std::int64_t& out) {
         return integer(node, path, 0, kMaxChunks, out);
     }
+    /// For messages of which sizes the plan is.
+    bool read_bytes(Index least, Index most, MscclppPlan& plan);
     bool buffer(Index node, const JsonPath& path, Buffer& out);
     bool rank(Index node, const JsonPath& path, std::int32_t& out) {
         return integer(node, path, 0, ranks_ - 1, out);

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -72,20 +71,6 @@ private:
                                                         {"channels", true},
                                                         {"remote_buffers", true},
                                                         {"semaphores", false}}};
-
-    bool read_bytes(Index least, Index most, MscclppPlan& plan) {
-        for (const auto& [node, key, word] :
-             {std::tuple{least, "min_message_size", "from"}, std::tuple{most, "max_message_size", "to"}}) {
-            if (!has(node)) continue;
-            const bool whole = document_.type(node) == Type::integer;
-            if (!whole && document_.type(node) != Type::other_number)  // 2^64 - 1 is one
-                return fail(node, {nullptr, key}, "is " + document_.describe(node) + "; expected bytes");
-            const std::string bytes =
-                whole ? fmt::format("{}", document_.integer(node)) : std::string(document_.text(node));
-            plan.bytes += fmt::format("{}{} {}", plan.bytes.empty() ? "" : " ", word, bytes);
-        }
-        return true;
-    }
 
     bool read_resources(Index node, const JsonPath& path, MscclppPlan& plan) {
         std::array<Index, kGpuKeys.size()> keys{};

@@ -27,7 +27,8 @@ std::string element_type(std::string_view mlir) {
 
 class MlirReader {
 public:
-    MlirReader(std::string_view text, const std::string& file_name) : at_(text, file_name) {}
+    MlirReader(std::string_view text, const std::string& file_name, MlirAliases& aliases)
+        : at_(text, file_name), aliases_(aliases) {}
 
     Result<std::vector<MlirOp>> read() {
         MlirRegion top;
@@ -121,9 +122,10 @@ private:
 
     bool alias() {
         at_.advance();
-        if (at_.name(true).empty() || !at_.take("="))
-            return at_.fail("expected an alias, found " + at_.found());
+        const std::string_view name = at_.name(true);
+        if (name.empty() || !at_.take("=")) return at_.fail("expected an alias, found " + at_.found());
         const std::string_view text = at_.text();
+        const std::size_t begin = (at_.skip_blanks(), at_.offset());
         // To the end of the line, brackets and all.
         while (at_.offset() < text.size() && text[at_.offset()] != '\n') {
             const char c = text[at_.offset()];
@@ -135,6 +137,9 @@ private:
                 at_.advance();
             }
         }
+        // Modules side by side may use one name for two things: then it names nothing.
+        if (!at_.since(begin).starts_with("loc(")) return true;
+        if (const auto [known, fresh] = aliases_.emplace(name, at_.since(begin)); !fresh) known->second = {};
         return true;
     }
 
@@ -357,6 +362,10 @@ private:
                 const std::size_t begin = at_.offset();
                 if (!custom_value()) return false;
                 made.attributes.push_back({name, at_.since(begin), begin});
+            } else if (name == "loc" && at_.peek() == '(') {
+                const std::size_t begin = at_.offset() + 1;
+                if (!at_.skip_balanced(false)) return false;
+                made.location = at_.text().substr(begin, at_.offset() - 1 - begin);
             } else if (name == "do" && made.regions.size() == 1) {
                 pending_arguments_ = bound_;  // the loop's second region has the same arguments
             } else {
@@ -502,6 +511,7 @@ private:
     }
 
     TextCursor at_;
+    MlirAliases& aliases_;
     std::size_t count_ = 0;
     bool is_function_ = false;
     std::vector<MlirArgument> pending_arguments_;  // for the next region
@@ -586,11 +596,12 @@ bool parse_mlir_type(TextCursor& at, Shape& out, int depth) {
     return at.expect(">", "after a tensor's element type");
 }
 
-Result<std::vector<MlirOp>> parse_mlir(std::string_view text, const std::string& file_name) {
+Result<std::vector<MlirOp>> parse_mlir(std::string_view text, const std::string& file_name,
+                                       MlirAliases& aliases) {
     if (text.size() > kMaxProgramBytes) {
         return Error{fmt::format("larger than {} MiB", kMaxProgramBytes >> 20), {file_name}};
     }
-    return MlirReader(text, file_name).read();
+    return MlirReader(text, file_name, aliases).read();
 }
 
 }  // namespace syncopate::ingest

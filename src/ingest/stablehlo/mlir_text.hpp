@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ingest/program/text_cursor.hpp"
+#include "ingest/stablehlo/mlir_locations.hpp"
 #include "syncopate/ingest/program/tensor_program.hpp"
 #include "syncopate/result.hpp"
 
@@ -48,6 +49,7 @@ struct MlirOp {
     std::string_view symbol;              ///< the first @name
     std::vector<MlirRegion> regions;
     std::vector<Shape> result_types;
+    std::string_view location;  ///< what stands in loc(…); empty: none
 
     [[nodiscard]] const MlirAttribute* find(std::string_view attribute) const {
         for (const MlirAttribute& each : attributes) {
@@ -62,9 +64,11 @@ struct MlirOp {
     }
 };
 
-/// The operations at the top of the text. The views point into it. Fails at the first place that cannot be
+/// The operations at the top of the text; the aliases of locations go into `aliases`. The views point into the
+/// text. Fails at the first place that cannot be
 /// told apart. Linear in the text, but for lines that are looked ahead at.
-[[nodiscard]] Result<std::vector<MlirOp>> parse_mlir(std::string_view text, const std::string& file_name);
+[[nodiscard]] Result<std::vector<MlirOp>> parse_mlir(std::string_view text, const std::string& file_name,
+                                                     MlirAliases& aliases);
 
 /// A type at the cursor: tensor<4x8xf32>, tuple<…>; anything else becomes a shape with its name as dtype.
 bool parse_mlir_type(TextCursor& at, Shape& out, int depth = 0);

@@ -82,8 +82,8 @@ bool is_module(const MlirOp& op) { return op.name == "module" || op.name == "bui
 /// Makes instructions of operations. Each method returns false once an error is recorded.
 class Translator {
 public:
-    Translator(std::string_view text, const std::string& file_name)
-        : at_(text, file_name), file_name_(file_name) {}
+    Translator(std::string_view text, const std::string& file_name, const MlirAliases& aliases)
+        : at_(text, file_name), file_name_(file_name), aliases_(aliases) {}
 
     /// Modules at the top stand side by side, each with functions and meshes of its own, as do the functions
     /// between them. With `module` only that one is read.
@@ -261,6 +261,7 @@ private:
         Instruction made = instruction(
             opcode_of(op.name, name),
             op.results.empty() ? std::string(op.name) : std::string(op.results[0].first), op.offset);
+        made.source = line_of(op.location, aliases_);
         for (const MlirUse& use : op.operands) {
             const std::int32_t from = value(use);
             if (from < 0) return false;
@@ -425,10 +426,7 @@ private:
             return number(made.dimensions.emplace_back());
         }
         if (key == "concat_dimension") return number(made.concat_dimension);
-        if (key == "split_count") {
-            std::int64_t ignored = 0;
-            return number(ignored);
-        }
+        if (key == "split_count") return number(made.split_count);
         if (key == "index" && made.opcode == "get-tuple-element") return number(made.index);
         if (key == "channel_id") return number(made.channel);
         if (key == "channel_handle") {
@@ -580,6 +578,7 @@ private:
 
     TextCursor at_;
     const std::string& file_name_;
+    const MlirAliases& aliases_;
     TensorProgram program_;
     std::int32_t current_ = -1;
     std::vector<Scope> scopes_;
@@ -594,9 +593,10 @@ private:
 
 Result<TensorProgram> read_stablehlo(std::string_view text, const std::string& file_name,
                                      std::string_view module) {
-    Result<std::vector<MlirOp>> ops = parse_mlir(text, file_name);
+    MlirAliases aliases;
+    Result<std::vector<MlirOp>> ops = parse_mlir(text, file_name, aliases);
     if (!ops) return ops.error();
-    return Translator(text, file_name).translate(*ops, module);
+    return Translator(text, file_name, aliases).translate(*ops, module);
 }
 
 }  // namespace syncopate::ingest

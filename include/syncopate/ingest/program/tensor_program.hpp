@@ -63,6 +63,8 @@ struct Instruction {
     std::int64_t channel = 0;                                  ///< 0: none
     bool global_ids = false;
     std::int64_t index = -1;             ///< of get-tuple-element; of parameter its number
+    bool in_slices = false;              ///< collective-permute: of slices, whose places are operands too
+    std::int64_t split_count = -1;       ///< all-to-all of StableHLO: into how many parts; -1: not said
     std::int64_t concat_dimension = -1;  ///< all-to-all of StableHLO; -1: the one that is split
     std::vector<std::int64_t> literal;   ///< constant: its elements, if they are whole numbers and few
     bool literal_known = false;
