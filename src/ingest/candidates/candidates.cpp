@@ -116,6 +116,9 @@ public:
                 if (is_collective(instructions[i].opcode) && !in_windows_.contains(site)) collective(site);
             }
         }
+        for (const auto& [number, neighbours] : alone_) {
+            for (const Neighbour& neighbour : neighbours) note(neighbour, candidates_[number].why);
+        }
         std::stable_sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
             return std::pair(a.where.line, a.where.column) < std::pair(b.where.line, b.where.column);
         });
@@ -205,8 +208,9 @@ private:
         }
         if (made.problem.empty()) made.problem = misfit(made);
         if (const auto why = no_window_.find(site); why != no_window_.end()) made.why.push_back(why->second);
-        if (made.operator_name().empty()) made.why.insert(made.why.end(), alone_.begin(), alone_.end());
-        alone_.clear();
+        if (made.operator_name().empty() && !neighbours_.empty())
+            alone_.emplace_back(candidates_.size(), std::move(neighbours_));
+        neighbours_.clear();
         candidates_.push_back(std::move(made));
     }
 
@@ -271,13 +275,13 @@ private:
                 by.operands.size() > 1 ? std::optional(static_cast<std::int64_t>(k)) : std::nullopt;
             for (const Dataflow::Meeting& met : flow_.readers(site, element, -1, made.chunks)) {
                 const Instruction& dot = flow_.at(met.site);
-                if (!dot.dot) note_neighbour(met.site, true);
+                if (!dot.dot) neighbours_.push_back({met.site, true});
                 if (dot.dot && met.operand < 2 && known.emplace(dot.name, true).second)
                     add_dot(exchange, met.site, true, met.operand == 0 ? Side::lhs : Side::rhs, -1,
                             met.through);
             }
             const auto from = flow_.maker(site, k, -1, made.chunks);
-            if (from && !flow_.at(from->site).dot) note_neighbour(from->site, false);
+            if (from && !flow_.at(from->site).dot) neighbours_.push_back({from->site, false});
             if (from && flow_.at(from->site).dot && known.emplace(flow_.at(from->site).name, false).second)
                 add_dot(exchange, from->site, false, Side::result, -1, from->through);
         }
@@ -313,7 +317,7 @@ private:
                 add_dot(exchange, met.site, true, met.operand == 0 ? Side::lhs : Side::rhs, met.axis,
                         met.through);
             } else {
-                note_neighbour(met.site, true);
+                neighbours_.push_back({met.site, true});
             }
         }
         const bool cut = made.kind == "reduce-scatter" || made.kind == "all-to-all";
@@ -321,14 +325,28 @@ private:
         if (from && flow_.at(from->site).dot) {
             add_dot(exchange, from->site, false, Side::result, from->axis, from->through);
         } else if (from) {
-            note_neighbour(from->site, false);
+            neighbours_.push_back({from->site, false});
         }
     }
 
-    /// `between` is what the collective's result is read by, or what made its operand, and is no dot: if it
-    /// stands between the collective and one, says so.
-    void note_neighbour(Site between, bool forward) {
+    /// What reads a collective's result, or made its operand, and is no dot that is taken.
+    struct Neighbour {
+        Site site;
+        bool forward = true;
+    };
+
+    /// If the neighbour is another product, or stands between the collective and a dot, says so.
+    void note(const Neighbour& neighbour, std::vector<std::string>& why) {
+        const auto& [between, forward] = neighbour;
         const Instruction& by = flow_.at(between);
+        const std::string_view verb = forward ? "feeds" : "drains";
+        if (by.dot || is_other_product(by))
+            return note(why, fmt::format("{} {}, {}", verb, named(by),
+                                         by.dot ? "which is no product of two arrays that it takes part in"
+                                                : "a product of a kind that is not taken"));
+        if (by.opcode == "while" && forward)
+            return note(why,
+                        fmt::format("feeds no dot of its step: the next step of {} reads it", named(by)));
         std::string dot;
         const auto try_dot = [&](const Dataflow::Meeting& met) {
             const Instruction& found = flow_.at(met.site);
@@ -341,10 +359,26 @@ private:
                 if (const auto from = flow_.maker(between, k, -1, 1)) try_dot(*from);
             }
         }
-        if (dot.empty() || alone_.size() >= 4) return;
-        std::string why = fmt::format("{} no dot: {} computes between it and {}",
-                                      forward ? "feeds" : "drains", named(by), escaped(dot, 40));
-        if (std::find(alone_.begin(), alone_.end(), why) == alone_.end()) alone_.push_back(std::move(why));
+        if (!dot.empty())
+            note(why,
+                 fmt::format("{} no dot: {} computes between it and {}", verb, named(by), escaped(dot, 40)));
+    }
+
+    /// A product that is no dot: of groups of rows, a convolution, a library's.
+    static bool is_other_product(const Instruction& by) {
+        if (by.opcode == "ragged-dot" || by.opcode == "scaled-dot" || by.opcode == "convolution") return true;
+        if (by.opcode != "custom-call") return false;
+        std::string target = by.target;
+        for (char& c : target) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+        return target.find("matmul") != target.npos || target.find("gemm") != target.npos ||
+               target.find("conv") != target.npos || target.find("attention") != target.npos ||
+               target.find("fmha") != target.npos;
+    }
+
+    static void note(std::vector<std::string>& list, std::string why) {
+        constexpr std::size_t kMost = 4;
+        if (list.size() < kMost && std::find(list.begin(), list.end(), why) == list.end())
+            list.push_back(std::move(why));
     }
 
     /// The shape that arrives: computed, and compared with what is written.
@@ -472,8 +506,11 @@ private:
 
     std::vector<Candidate> candidates_;
     std::set<Site> in_windows_;
+    std::vector<Neighbour> neighbours_;  // of the collective at hand
+    /// Collectives without a dot, by their number, and their neighbours: looked at last, for searches are
+    /// bounded.
+    std::vector<std::pair<std::size_t, std::vector<Neighbour>>> alone_;
     std::map<Site, std::string> no_window_;              // by permute: why its loop is none
-    std::vector<std::string> alone_;                     // why the collective at hand feeds or drains no dot
     std::map<std::int32_t, Surroundings> surroundings_;  // by computation
     std::int64_t budget_ = kMaxWindowSteps;
 };

@@ -252,7 +252,11 @@ std::vector<Dataflow::Meeting> Dataflow::readers(Site from, std::optional<std::i
                 calls = state.calls;
             } else {
                 for (const Site caller : callers(state.site.computation)) {
-                    if (is_wrapper(at(caller))) go(caller, state.path, state.axis);
+                    const Instruction& by = at(caller);
+                    if (is_wrapper(by)) go(caller, state.path, state.axis);
+                    // A loop's next step reads it, whatever that makes of it.
+                    const bool next = by.opcode == "while" && by.called.back() == state.site.computation;
+                    if (next && !state.path.empty()) met.push_back({caller, 0, -1, state.through});
                 }
             }
         }

@@ -50,8 +50,8 @@ public:
     };
 
     /// Every instruction that reads the value at `from` (element `element` of it if that is a tuple), with
-    /// only transparent ones in between. `parts`: how many equal parts `axis` is cut into. At most
-    /// kMaxMeetings.
+    /// only transparent ones in between; and a loop, where the value goes into its next step. `parts`: how many
+    /// equal parts `axis` is cut into. At most kMaxMeetings.
     [[nodiscard]] std::vector<Meeting> readers(Site from, std::optional<std::int64_t> element,
                                                std::int64_t axis, std::int64_t parts) const;
     /// The instruction that computes operand `operand` of `to`, with only transparent ones in between.
