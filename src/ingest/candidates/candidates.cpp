@@ -344,9 +344,11 @@ private:
             return note(why, fmt::format("{} {}, {}", verb, named(by),
                                          by.dot ? "which is no product of two arrays that it takes part in"
                                                 : "a product of a kind that is not taken"));
-        if (by.opcode == "while" && forward)
-            return note(why,
-                        fmt::format("feeds no dot of its step: the next step of {} reads it", named(by)));
+        if (by.opcode == "while" && forward) {
+            if (why.empty())
+                note(why, fmt::format("feeds no dot of its step: the next step of {} reads it", named(by)));
+            return;
+        }
         std::string dot;
         const auto try_dot = [&](const Dataflow::Meeting& met) {
             const Instruction& found = flow_.at(met.site);

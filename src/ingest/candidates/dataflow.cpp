@@ -214,6 +214,7 @@ std::optional<Site> Dataflow::invariant(Site parameter, std::int64_t index) cons
     if (result.opcode != "tuple" || index < 0 || k >= result.operands.size()) return std::nullopt;
     const Instruction& passed_on = at({loop.called[1], result.operands[k]});
     const bool same = passed_on.opcode == "get-tuple-element" && passed_on.index == index &&
+                      passed_on.operands.size() == 1 &&
                       at({loop.called[1], passed_on.operands[0]}).opcode == "parameter";
     return same ? std::optional(Site{calls[0].computation, loop.operands[0]}) : std::nullopt;
 }

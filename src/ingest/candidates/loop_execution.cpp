@@ -123,7 +123,7 @@ private:
         if (depth > kMaxOutside || index < 0) return Ranks(num_ranks_, unknown(site));
         if (by.opcode == "tuple" && k < by.operands.size())
             return outside({site.computation, by.operands[k]}, depth + 1);
-        if (by.opcode == "optimization-barrier" || by.opcode == "copy")
+        if ((by.opcode == "optimization-barrier" || by.opcode == "copy") && !by.operands.empty())
             return element_of({site.computation, by.operands[0]}, index, depth + 1);
         if (by.opcode == "parameter") {  // of an outer loop, which passes it on as it is
             const auto from = flow_.invariant(site, index);
@@ -140,11 +140,13 @@ private:
     /// What is known of an instruction that is not in the loop.
     Ranks outside(Site site, int depth) {
         if (const auto known = outside_.find(site); known != outside_.end()) return known->second;
-        Ranks value = depth > kMaxOutside || budget_ < 0 ? Ranks(num_ranks_, unknown(site))
-                                                         : compute_outside(site, depth + 1);
+        // Until it is known it is unknown: functions may call themselves.
+        outside_.emplace(site, Ranks(num_ranks_, unknown(site)));
+        if (depth > kMaxOutside || budget_ < 0) return outside_.at(site);
+        Ranks value = compute_outside(site, depth + 1);
         value.resize(num_ranks_);
         for (const LoopValue& each : value) budget_ -= weight(each);
-        return outside_.emplace(site, std::move(value)).first->second;
+        return outside_.at(site) = std::move(value);
     }
 
     Ranks compute_outside(Site site, int depth) {

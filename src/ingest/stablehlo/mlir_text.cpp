@@ -419,7 +419,9 @@ private:
             if (at_.peek() == '"') {
                 is = at_.skip_string();
             } else {
-                is = !at_.name().empty();
+                const std::string_view name = at_.name();
+                // A body may do nothing but return.
+                is = !name.empty() && name != "return" && !name.ends_with(".return");
             }
             const char next = at_.peek();
             is = is && (next == '=' || next == ',' || next == '}');
