@@ -104,7 +104,7 @@ private:
             for (std::size_t rank = 0; rank < num_ranks_; ++rank) {
                 LoopValue value = known[rank];
                 if (value.kind != Kind::integers) {
-                    value = {};
+                    value = unknown(value.because);
                     value.kind = Kind::array;
                     value.element = static_cast<std::int32_t>(element);
                     value.origin = static_cast<std::int32_t>(rank);
@@ -256,7 +256,8 @@ private:
         // What is unknown already says why; else this instruction is where it begins.
         Site because = value.because;
         for (const LoopValue* operand : of) {
-            if (because.computation < 0 && operand->kind == Kind::unknown) because = operand->because;
+            const bool blank = operand->kind == Kind::unknown || operand->kind == Kind::array;
+            if (because.computation < 0 && blank) because = operand->because;
         }
         value.because = because.computation < 0 ? site : because;
         for (const LoopValue* operand : of) {

@@ -39,7 +39,9 @@ struct LoopValue {
     };
     Kind kind = Kind::unknown;
     std::vector<std::int64_t> integers;
-    Site because;  ///< of what is unknown: the first instruction on the way here that is not computed
+    /// Of what is unknown, and of an `array` of whole numbers: the first instruction on the way here that is not
+    /// computed.
+    Site because;
     std::int32_t element = -1;
     std::int32_t origin = -1;
     std::vector<Contribution> contributions;  // shared by no two values: sums stay short (one entry a step)

@@ -120,9 +120,12 @@ public:
         };
         for (const LoopLoss& loss : run_.losses) {
             const bool writes = flow_.at(loss.site).opcode == "dynamic-update-slice";
-            if (loss.of_product && writes && loss.because != loss.site)
-                return fmt::format("{} puts a product where {} says, whose value is not known here",
-                                   named(flow_.at(loss.site)), named(flow_.at(loss.because)));
+            if (!loss.of_product || !writes) continue;
+            const std::string by = named(flow_.at(loss.site));
+            return loss.because == loss.site
+                       ? fmt::format("{} puts a product at a place that is not known here", by)
+                       : fmt::format("{} puts a product where {} says, whose value is not known here", by,
+                                     named(flow_.at(loss.because)));
         }
         for (const LoopLoss& loss : run_.losses) {
             if (loss.of_product)
