@@ -254,7 +254,7 @@ private:
 
     bool translate_op(const MlirOp& op) {
         std::string_view name = op.name;
-        for (const std::string_view dialect : {"stablehlo.", "mhlo.", "func."}) {
+        for (const std::string_view dialect : {"stablehlo.", "mhlo.", "chlo.", "func."}) {
             if (name.starts_with(dialect)) name.remove_prefix(dialect.size());
         }
         if (name == "return" || op.name == "sdy.return") return returned(op);
@@ -305,6 +305,7 @@ private:
         if (full.starts_with("sdy.")) return full == "sdy.manual_computation" ? "call" : std::string(full);
         if (name == "dot_general") return "dot";
         if (name == "composite") return "call";  // of its decomposition
+        if (name == "case" || name == "if") return "conditional";
         std::string opcode(name);
         std::replace(opcode.begin(), opcode.end(), '_', '-');
         return opcode;

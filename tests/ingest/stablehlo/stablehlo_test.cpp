@@ -335,6 +335,26 @@ TEST(StableHlo, LinesOfTheUsersProgramComeFromLocations) {
         EXPECT_EQ(with(none, none)[0].source, "") << none;
 }
 
+TEST(StableHlo, ABranchMayOrMayNotRun) {
+    for (const char* branch : {"\"stablehlo.case\"(%i)", "\"stablehlo.if\"(%p)"}) {
+        const auto found =
+            stablehlo_candidates(std::string(R"(module attributes {mhlo.num_partitions = 2 : i32} {
+func.func @main(%a: tensor<4x8xf32>, %i: tensor<i32>, %p: tensor<i1>) -> tensor<8x8xf32> {
+  %0 = )") + branch + R"( ({
+    %g = "stablehlo.all_gather"(%a) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> : (tensor<4x8xf32>) -> tensor<8x8xf32>
+    stablehlo.return %g : tensor<8x8xf32>
+  }, {
+    %z = stablehlo.constant dense<0.0> : tensor<8x8xf32>
+    stablehlo.return %z : tensor<8x8xf32>
+  }) : (tensor<i1>) -> tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}
+})");
+        ASSERT_EQ(found.size(), 1U) << branch;
+        EXPECT_EQ(found[0].problem, "stands in a branch of %0; whether it runs depends on data") << branch;
+    }
+}
+
 TEST(StableHlo, APermuteOfNoPairsIsLegal) {
     const auto found = stablehlo_candidates(R"(module attributes {mhlo.num_partitions = 4 : i32} {
 func.func @main(%a: tensor<8x4xf32>) -> tensor<8x4xf32> {
