@@ -9,9 +9,8 @@
 
 #include "ingest/candidates/dataflow.hpp"
 #include "ingest/candidates/devices.hpp"
-#include "ingest/candidates/loop_execution.hpp"
+#include "ingest/candidates/neighbours.hpp"
 #include "ingest/candidates/windowed_einsum.hpp"
-#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -116,9 +115,8 @@ public:
                 if (is_collective(instructions[i].opcode) && !in_windows_.contains(site)) collective(site);
             }
         }
-        for (const auto& [number, neighbours] : alone_) {
-            for (const Neighbour& neighbour : neighbours) note(neighbour, candidates_[number].why);
-        }
+        for (const auto& [number, neighbours] : alone_)
+            note_neighbours(flow_, neighbours, candidates_[number].why);
         std::stable_sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
             return std::pair(a.where.line, a.where.column) < std::pair(b.where.line, b.where.column);
         });
@@ -327,60 +325,6 @@ private:
         } else if (from) {
             neighbours_.push_back({from->site, false});
         }
-    }
-
-    /// What reads a collective's result, or made its operand, and is no dot that is taken.
-    struct Neighbour {
-        Site site;
-        bool forward = true;
-    };
-
-    /// If the neighbour is another product, or stands between the collective and a dot, says so.
-    void note(const Neighbour& neighbour, std::vector<std::string>& why) {
-        const auto& [between, forward] = neighbour;
-        const Instruction& by = flow_.at(between);
-        const std::string_view verb = forward ? "feeds" : "drains";
-        if (by.dot || is_other_product(by))
-            return note(why, fmt::format("{} {}, {}", verb, named(by),
-                                         by.dot ? "which is no product of two arrays that it takes part in"
-                                                : "a product of a kind that is not taken"));
-        if (by.opcode == "while" && forward) {
-            if (why.empty())
-                note(why, fmt::format("feeds no dot of its step: the next step of {} reads it", named(by)));
-            return;
-        }
-        std::string dot;
-        const auto try_dot = [&](const Dataflow::Meeting& met) {
-            const Instruction& found = flow_.at(met.site);
-            if (found.dot && dot.empty()) dot = found.name;
-        };
-        if (forward) {
-            for (const Dataflow::Meeting& met : flow_.readers(between, std::nullopt, -1, 1)) try_dot(met);
-        } else {
-            for (std::size_t k = 0; k < by.operands.size() && k < 8; ++k) {
-                if (const auto from = flow_.maker(between, k, -1, 1)) try_dot(*from);
-            }
-        }
-        if (!dot.empty())
-            note(why,
-                 fmt::format("{} no dot: {} computes between it and {}", verb, named(by), escaped(dot, 40)));
-    }
-
-    /// A product that is no dot: of groups of rows, a convolution, a library's.
-    static bool is_other_product(const Instruction& by) {
-        if (by.opcode == "ragged-dot" || by.opcode == "scaled-dot" || by.opcode == "convolution") return true;
-        if (by.opcode != "custom-call") return false;
-        std::string target = by.target;
-        for (char& c : target) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-        return target.find("matmul") != target.npos || target.find("gemm") != target.npos ||
-               target.find("conv") != target.npos || target.find("attention") != target.npos ||
-               target.find("fmha") != target.npos;
-    }
-
-    static void note(std::vector<std::string>& list, std::string why) {
-        constexpr std::size_t kMost = 4;
-        if (list.size() < kMost && std::find(list.begin(), list.end(), why) == list.end())
-            list.push_back(std::move(why));
     }
 
     /// The shape that arrives: computed, and compared with what is written.

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "ingest/candidates/neighbours.hpp"
 #include "ingest/candidates/whole_numbers.hpp"
-#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -405,10 +405,6 @@ private:
 };
 
 }  // namespace
-
-std::string named(const Instruction& instruction) {
-    return fmt::format("{} ({})", escaped(instruction.name, 40), escaped(instruction.opcode, 40));
-}
 
 LoopExecution execute_loop(const TensorProgram& program, const Dataflow& flow, Site loop,
                            std::int32_t num_ranks, bool by_partition, std::int64_t& budget) {

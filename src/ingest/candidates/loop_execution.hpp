@@ -84,7 +84,4 @@ struct LoopExecution {
 [[nodiscard]] LoopExecution execute_loop(const TensorProgram& program, const Dataflow& flow, Site loop,
                                          std::int32_t num_ranks, bool by_partition, std::int64_t& budget);
 
-/// "add.3 (add)", for people.
-[[nodiscard]] std::string named(const Instruction& instruction);
-
 }  // namespace syncopate::ingest

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "ingest/candidates/loop_execution.hpp"
+#include "ingest/candidates/neighbours.hpp"
 
 namespace syncopate::ingest {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "ingest/program/text_cursor.hpp"
 #include "ingest/stablehlo/mlir_locations.hpp"
+#include "ingest/stablehlo/mlir_type.hpp"
 #include "syncopate/ingest/program/tensor_program.hpp"
 #include "syncopate/result.hpp"
 
@@ -69,8 +70,5 @@ struct MlirOp {
 /// told apart. Linear in the text, but for lines that are looked ahead at.
 [[nodiscard]] Result<std::vector<MlirOp>> parse_mlir(std::string_view text, const std::string& file_name,
                                                      MlirAliases& aliases);
-
-/// A type at the cursor: tensor<4x8xf32>, tuple<…>; anything else becomes a shape with its name as dtype.
-bool parse_mlir_type(TextCursor& at, Shape& out, int depth = 0);
 
 }  // namespace syncopate::ingest

@@ -171,6 +171,14 @@ TEST(Dataflow, AProductOfACallOfCublasIsItsFirstResult) {
     // What cuBLAS does with the product first is said, for a plan of the product alone would leave it out.
     const auto more = candidates(module_with("\"alpha_real\":2,\"beta\":1,\"epilogue\":\"GELU_BIAS\","));
     EXPECT_EQ(more[0].exchanges[0].dots.at(0).through, Lines{"epilogue GELU_BIAS, alpha 2, beta 1"});
+    // The same, printed as a string.
+    std::string quoted = module_with("\"alpha_real\":2,\"beta\":1,\"epilogue\":\"GELU_BIAS\",");
+    const std::size_t begin = quoted.find("backend_config={") + 15;
+    const std::size_t end = quoted.find('\n', begin);
+    std::string config = quoted.substr(begin, end - begin);
+    for (std::size_t at = 0; (at = config.find('"', at)) != config.npos; at += 2) config.insert(at, "\\");
+    quoted.replace(begin, end - begin, "\"" + config + "\"");
+    EXPECT_EQ(candidates(quoted).at(0).exchanges[0].dots.at(0).through, more[0].exchanges[0].dots[0].through);
     // Its second result is memory that it needed.
     std::string other = module_with("");
     other.replace(other.find("index=0"), 7, "index=1");
