@@ -1,6 +1,8 @@
 // HLO as XLA prints it today: tables of files, functions, locations and frames before the computations, to which
 // an instruction's metadata refers.
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -91,6 +93,13 @@ TEST(SourceLines, AreInTheMessageOfACandidateThatIsNoPlan) {
     EXPECT_NE(plan_of(found[0]).error().message.find("all-gather g (of model.py:31) names device 7"),
               std::string::npos)
         << plan_of(found[0]).error().message;
+}
+
+TEST(SourceLines, AreClaimedByAnImport) {
+    const auto import = import_hlo(module(kTables, "stack_frame_id=2", ""), "p.hlo");
+    ASSERT_TRUE(import) << import.error().to_string();
+    const std::pair<std::string, std::string> claim{"at", "model.py:31"};
+    EXPECT_EQ(std::count(import->claims.begin(), import->claims.end(), claim), 1);
 }
 
 TEST(SourceLines, TablesMayBeEmptyAndComeInAnyOrder) {
