@@ -75,16 +75,17 @@ struct Row {
     std::string_view name;
     bool (*looks_like)(std::string_view text);
     Reader read;
-    bool has_candidates =
-        false;  ///< a text holds several collectives, of which ImportOptions::pick names one
+    /// A text holds several collectives, of which ImportOptions::pick names one.
+    bool has_candidates = false;
+    bool tensor_is_given = true;  ///< ImportOptions::tensor says what moves
 };
 
 constexpr std::array kReaders{
     Row{Format::sccl_json, "sccl_json", looks_like_sccl, read_sccl_json},
     Row{Format::msccl_xml, "msccl_xml", looks_like_xml, read_msccl_xml},
     Row{Format::mscclpp_json, "mscclpp_json", looks_like_mscclpp, read_mscclpp_json},
-    Row{Format::partition, "partition", looks_like_partition, import_partition},
-    Row{Format::loop, "loop", looks_like_loop, import_loop_nest},
+    Row{Format::partition, "partition", looks_like_partition, import_partition, false, false},
+    Row{Format::loop, "loop", looks_like_loop, import_loop_nest, false, false},
     Row{Format::stablehlo, "stablehlo", looks_like_stablehlo, import_stablehlo, true},
     Row{Format::hlo, "hlo", looks_like_hlo, import_hlo, true},
 };
@@ -190,11 +191,17 @@ Result<Import> import_plan(std::string_view text, const std::string& file_name, 
         format = *found;
     }
     const Row& row = row_of(format);
-    if (options.pick >= 0 && !row.has_candidates) {
-        return Error{fmt::format("is {}, which holds one plan and no candidates: leave out --pick", row.name),
-                     {file_name},
-                     ErrorClass::usage};
+    const auto leave_out = [&](std::string_view why, std::string_view option) {
+        return Error{
+            fmt::format("is {}, {}: leave out {}", row.name, why, option), {file_name}, ErrorClass::usage};
+    };
+    if (!row.has_candidates) {
+        if (options.pick >= 0) return leave_out("which holds one plan and no candidates", "--pick");
+        if (options.ranks > 0) return leave_out("which says itself how many ranks there are", "--ranks");
+        if (!options.module.empty()) return leave_out("which has no modules", "--module");
     }
+    if (options.tensor && !row.tensor_is_given)
+        return leave_out("which says itself what its tensors are", "--tensor");
     return row.read(text, file_name, options);
 }
 

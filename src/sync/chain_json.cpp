@@ -295,6 +295,8 @@ private:
             !belongs(awaits, "awaits", PolicyKind::custom)) {
             return false;
         }
+        if (has(count) && out.kind == PolicyKind::none)
+            return fail(count, path, "has \"count\", and \"none\" awaits nothing");
         if (out.kind == PolicyKind::custom && !has(semaphore)) return fail(node, path, "lacks \"semaphore\"");
         if ((has(stride) && !integer(stride, {&path, "stride"}, 1, kMostBlocks, out.stride)) ||
             (has(group) && !integer(group, {&path, "group"}, 1, kMostBlocks, out.group)) ||

@@ -38,6 +38,8 @@ TEST(ChainJson, RefusesWhatMakesNoSense) {
               "lacks \"semaphore\""},
              {R"("grid": [2], "reads": {"T": ["x", "x"]}, "waits": {"T": {"policy": "row", "stride": 2}})",
               "has \"stride\", which belongs to \"strided\""},
+             {R"("grid": [2], "reads": {"T": ["x", "x"]}, "waits": {"T": {"policy": "none", "count": 2}})",
+              "has \"count\", and \"none\" awaits nothing"},
          }) {
         EXPECT_NE(error_of(stage(members)).find(message), std::string::npos) << members << "\n"
                                                                              << error_of(stage(members));

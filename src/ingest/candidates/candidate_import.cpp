@@ -103,6 +103,8 @@ Result<Import> import_candidate(std::string_view text, const std::string& file_n
     made.claims = {{"collective", candidate.kind}, {"ranks", groups_text(candidate)}};
     if (const std::string name = candidate.operator_name(); !name.empty())
         made.claims.emplace_back("operator", name);
+    if (!candidate.source.empty())
+        made.claims.emplace_back("at", escaped(short_source(candidate.source), 60));
     if (const std::string spec = candidate.spec(); !spec.empty()) made.claims.emplace_back("run", spec);
     if (candidate.groups.size() > 1) {
         made.warnings.push_back(

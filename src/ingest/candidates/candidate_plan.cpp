@@ -8,6 +8,7 @@
 
 #include "ingest/candidates/devices.hpp"
 #include "syncopate/ingest/candidates/candidates.hpp"
+#include "syncopate/names.hpp"
 #include "syncopate/plan/model/region.hpp"
 
 namespace syncopate::ingest {
@@ -153,6 +154,10 @@ private:
 
     void permute(const Region& whole) {
         std::set<std::int32_t> sources;
+        if (candidate_.pairs.empty()) {  // legal: nothing moves, and every rank ends with zeros
+            for (std::int32_t rank = 0; rank < candidate_.num_ranks; ++rank)
+                hold(rank, part(whole, 0, rank, candidate_.num_ranks));
+        }
         for (const auto& [source, target] : candidate_.pairs) {
             const Region shard = part(whole, 0, source, candidate_.num_ranks);
             if (sources.insert(source).second) hold(source, shard);
@@ -225,7 +230,10 @@ private:
 
 Result<plan::Plan> plan_of(const Candidate& candidate) {
     if (!candidate.problem.empty()) {
-        return Error{fmt::format("{} {} {}", candidate.kind, candidate.name, candidate.problem),
+        const std::string source = short_source(candidate.source);
+        return Error{fmt::format("{} {}{} {}", candidate.kind, candidate.name,
+                                 source.empty() ? "" : fmt::format(" (of {})", escaped(source, 60)),
+                                 candidate.problem),
                      candidate.where};
     }
     return Maker(candidate).make();

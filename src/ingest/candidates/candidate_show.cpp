@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -30,6 +31,11 @@ std::string_view dimension_of(DotUse::Role role) {
     return kNames[static_cast<std::size_t>(role)];
 }
 
+/// ", at model.py:31"
+std::string at_source(const std::string& source) {
+    return source.empty() ? std::string() : ", at " + escaped(short_source(source), 60);
+}
+
 std::string sentence(const DotUse& dot) {
     std::string text =
         fmt::format("{} {} {}", dot.feeds ? "feeds" : "drains", escaped(dot.name), name_of(dot.side));
@@ -39,11 +45,11 @@ std::string sentence(const DotUse& dot) {
     text += fmt::format(": {}M={} N={} K={} {}", dot.batch == 1 ? "" : fmt::format("batch={} ", dot.batch),
                         dot.m, dot.n, dot.k, dot.dtype);
     if (!dot.through.empty()) text += fmt::format(" (through {})", fmt::join(dot.through, ", "));
-    return text;
+    return text + at_source(dot.source);
 }
 
 std::string participants(const Candidate& candidate) {
-    if (!candidate.pairs.empty() && !candidate.windowed) {
+    if (candidate.kind == "collective-permute" && !candidate.windowed && candidate.num_ranks > 0) {
         return fmt::format("{} pairs of {}", candidate.pairs.size(), candidate.num_ranks);
     }
     if (candidate.groups.empty()) return "-";
@@ -52,12 +58,19 @@ std::string participants(const Candidate& candidate) {
 }
 
 Json to_json(const DotUse& dot) {
-    Json json{{"name", dot.name},   {"line", dot.where.line},
-              {"feeds", dot.feeds}, {"side", name_of(dot.side)},
-              {"axis", dot.axis},   {"role", name_of(dot.role)},
-              {"batch", dot.batch}, {"M", dot.m},
-              {"N", dot.n},         {"K", dot.k},
-              {"dtype", dot.dtype}, {"through", dot.through}};
+    Json json{{"name", dot.name},
+              {"line", dot.where.line},
+              {"source", dot.source},
+              {"feeds", dot.feeds},
+              {"side", name_of(dot.side)},
+              {"axis", dot.axis},
+              {"role", name_of(dot.role)},
+              {"batch", dot.batch},
+              {"M", dot.m},
+              {"N", dot.n},
+              {"K", dot.k},
+              {"dtype", dot.dtype},
+              {"through", dot.through}};
     return json;
 }
 
@@ -68,6 +81,7 @@ Json to_json(const Candidate& candidate, std::size_t number) {
               {"computation", candidate.computation},
               {"line", candidate.where.line},
               {"column", candidate.where.column},
+              {"source", candidate.source},
               {"async", candidate.async},
               {"windowed", candidate.windowed},
               {"in_loop", candidate.in_loop},
@@ -79,7 +93,8 @@ Json to_json(const Candidate& candidate, std::size_t number) {
               {"chunks", candidate.chunks},
               {"operator", candidate.operator_name()},
               {"spec", candidate.spec()},
-              {"problem", candidate.problem}};
+              {"problem", candidate.problem},
+              {"why", candidate.why}};
     Json& exchanges = json["exchanges"] = Json::array();
     for (const Exchange& exchange : candidate.exchanges) {
         Json& made = exchanges.emplace_back(Json{{"tensor", exchange.tensor},
@@ -93,6 +108,11 @@ Json to_json(const Candidate& candidate, std::size_t number) {
 }
 
 }  // namespace
+
+std::string short_source(const std::string& source) {
+    const std::size_t slash = source.find_last_of("/\\");
+    return slash == source.npos ? source : source.substr(slash + 1);
+}
 
 std::string candidates_table(const std::vector<Candidate>& candidates) {
     if (candidates.empty()) return "no collectives\n";
@@ -117,12 +137,13 @@ std::string candidates_table(const std::vector<Candidate>& candidates) {
             first = false;
             text += what + '\n';
         };
+        std::string source = at_source(candidate.source);
         for (const Exchange& exchange : candidate.exchanges) {
             std::string what = escaped(exchange.tensor, 40) + " " + exchange.before.to_string();
             if (exchange.after != exchange.before) what += " -> " + exchange.after.to_string();
             if (exchange.axis >= 0)
                 what += fmt::format(", {} chunks along axis {}", candidate.chunks, exchange.axis);
-            line(what);
+            line(what + std::exchange(source, {}));
             for (const DotUse& dot : exchange.dots) line("  " + sentence(dot));
         }
         if (candidate.in_loop && !candidate.windowed) {
@@ -133,6 +154,7 @@ std::string candidates_table(const std::vector<Candidate>& candidates) {
             const std::string spec = candidate.spec();
             line("  = " + name + (spec.empty() ? "" : ", run as " + spec));
         }
+        for (const std::string& why : candidate.why) line("  " + why);
         if (!candidate.problem.empty()) line("  no plan: " + candidate.problem);
     }
     return text;

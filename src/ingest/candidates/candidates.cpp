@@ -9,6 +9,7 @@
 
 #include "ingest/candidates/dataflow.hpp"
 #include "ingest/candidates/devices.hpp"
+#include "ingest/candidates/neighbours.hpp"
 #include "ingest/candidates/windowed_einsum.hpp"
 
 namespace syncopate::ingest {
@@ -114,6 +115,8 @@ public:
                 if (is_collective(instructions[i].opcode) && !in_windows_.contains(site)) collective(site);
             }
         }
+        for (const auto& [number, neighbours] : alone_)
+            note_neighbours(flow_, neighbours, candidates_[number].why);
         std::stable_sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
             return std::pair(a.where.line, a.where.column) < std::pair(b.where.line, b.where.column);
         });
@@ -122,12 +125,19 @@ public:
 
 private:
     void loop(Site site) {
-        for (const WindowedEinsum& window : windowed_einsums(program_, flow_, site, budget_)) {
+        const WindowedEinsums windows = windowed_einsums(program_, flow_, site, budget_);
+        for (const Site permute : windows.permutes) {
+            if (windows.why_none.empty()) continue;
+            no_window_.emplace(permute, fmt::format("the loop {} is no gather or reduce-scatter: {}",
+                                                    flow_.at(site).name, windows.why_none));
+        }
+        for (const WindowedEinsum& window : windows.found) {
             Candidate made;
             made.kind = window.reduces ? "reduce-scatter" : "all-gather";
             made.name = flow_.at(site).name;
             made.computation = program_.computations[static_cast<std::size_t>(site.computation)].name;
             made.where = flow_.at(site).where;
+            made.source = flow_.at(window.permutes.front()).source;
             made.windowed = made.in_loop = true;
             made.trips = window.trips;
             made.num_ranks = window.num_ranks;
@@ -166,6 +176,7 @@ private:
         made.name = by.name;
         made.computation = program_.computations[static_cast<std::size_t>(site.computation)].name;
         made.where = by.where;
+        made.source = by.source;
         note_surroundings(site.computation, made);
         if (made.kind.starts_with("sdy.")) {
             made.problem =
@@ -179,6 +190,12 @@ private:
             if (reduce) made.reduce = *reduce;
             if (!reduce && made.problem.empty()) made.problem = problem;
         }
+        if (made.kind == "collective-permute" && made.pairs.empty() && made.problem.empty())
+            made.why.emplace_back("moves nothing: it has no pairs, and gives every rank zeros");
+        if (by.in_slices && made.problem.empty())
+            made.problem = "moves slices whose places are values of the program; a plan's regions are fixed";
+        if (by.split_count >= 0 && by.split_count != made.chunks && made.problem.empty())
+            made.problem = fmt::format("splits into {} parts over {} ranks", by.split_count, made.chunks);
         if (made.kind == "ragged-all-to-all" && made.problem.empty()) {
             made.problem = "moves as much as its data says; a plan's regions are fixed";
         }
@@ -188,6 +205,10 @@ private:
             for (std::size_t k = 0; k < by.operands.size(); ++k) exchange(site, k, made);
         }
         if (made.problem.empty()) made.problem = misfit(made);
+        if (const auto why = no_window_.find(site); why != no_window_.end()) made.why.push_back(why->second);
+        if (made.operator_name().empty() && !neighbours_.empty())
+            alone_.emplace_back(candidates_.size(), std::move(neighbours_));
+        neighbours_.clear();
         candidates_.push_back(std::move(made));
     }
 
@@ -252,11 +273,13 @@ private:
                 by.operands.size() > 1 ? std::optional(static_cast<std::int64_t>(k)) : std::nullopt;
             for (const Dataflow::Meeting& met : flow_.readers(site, element, -1, made.chunks)) {
                 const Instruction& dot = flow_.at(met.site);
+                if (!dot.dot) neighbours_.push_back({met.site, true});
                 if (dot.dot && met.operand < 2 && known.emplace(dot.name, true).second)
                     add_dot(exchange, met.site, true, met.operand == 0 ? Side::lhs : Side::rhs, -1,
                             met.through);
             }
             const auto from = flow_.maker(site, k, -1, made.chunks);
+            if (from && !flow_.at(from->site).dot) neighbours_.push_back({from->site, false});
             if (from && flow_.at(from->site).dot && known.emplace(flow_.at(from->site).name, false).second)
                 add_dot(exchange, from->site, false, Side::result, -1, from->through);
         }
@@ -291,12 +314,16 @@ private:
             if (flow_.at(met.site).dot && met.operand < 2) {
                 add_dot(exchange, met.site, true, met.operand == 0 ? Side::lhs : Side::rhs, met.axis,
                         met.through);
+            } else {
+                neighbours_.push_back({met.site, true});
             }
         }
         const bool cut = made.kind == "reduce-scatter" || made.kind == "all-to-all";
         const auto from = flow_.maker(site, k, cut ? exchange.axis : -1, made.chunks);
         if (from && flow_.at(from->site).dot) {
             add_dot(exchange, from->site, false, Side::result, from->axis, from->through);
+        } else if (from) {
+            neighbours_.push_back({from->site, false});
         }
     }
 
@@ -363,6 +390,7 @@ private:
         DotUse use;
         use.name = dot.name;
         use.where = dot.where;
+        use.source = dot.source;
         use.feeds = feeds;
         use.side = side;
         use.axis = axis;
@@ -376,7 +404,10 @@ private:
         }
         use.plain =
             axes.lhs_batch.empty() && trailing(axes.lhs_contracting, lhs) && leading(axes.rhs_contracting);
-        use.dtype = side == Side::lhs ? lhs.dtype : side == Side::rhs ? rhs.dtype : dot.shape.dtype;
+        // A call of cuBLAS makes the product and the memory that it needed.
+        const Shape& result =
+            dot.shape.tuple && !dot.shape.elements.empty() ? dot.shape.elements[0] : dot.shape;
+        use.dtype = side == Side::lhs ? lhs.dtype : side == Side::rhs ? rhs.dtype : result.dtype;
         use.through = std::move(through);
         if (axis >= 0) {
             const auto batches = static_cast<std::int64_t>(axes.lhs_batch.size());
@@ -421,6 +452,11 @@ private:
 
     std::vector<Candidate> candidates_;
     std::set<Site> in_windows_;
+    std::vector<Neighbour> neighbours_;  // of the collective at hand
+    /// Collectives without a dot, by their number, and their neighbours: looked at last, for searches are
+    /// bounded.
+    std::vector<std::pair<std::size_t, std::vector<Neighbour>>> alone_;
+    std::map<Site, std::string> no_window_;              // by permute: why its loop is none
     std::map<std::int32_t, Surroundings> surroundings_;  // by computation
     std::int64_t budget_ = kMaxWindowSteps;
 };

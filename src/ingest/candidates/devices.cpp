@@ -107,6 +107,7 @@ Result<Participants> participants(const TensorProgram& program, const std::strin
         }
         const std::int64_t count = program.devices > 0 ? program.devices
                                    : largest >= 0      ? largest + 1
+                                   : permute           ? 1  // of no pairs
                                                        : by_shape;
         if (count < 1) {
             return Error{
@@ -148,7 +149,6 @@ Result<Participants> participants(const TensorProgram& program, const std::strin
                 found.pairs.emplace_back(pair[0], pair[1]);
             }
         }
-        if (found.pairs.empty()) return Error{"has no source_target_pairs"};
         return found;
     }
     std::vector<Group> groups = written.groups;

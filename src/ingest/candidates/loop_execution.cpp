@@ -1,8 +1,14 @@
 #include "ingest/candidates/loop_execution.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <map>
+#include <optional>
 #include <utility>
+
+#include <fmt/format.h>
+
+#include "ingest/candidates/neighbours.hpp"
+#include "ingest/candidates/whole_numbers.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -10,6 +16,8 @@ namespace {
 using Kind = LoopValue::Kind;
 using Ranks = std::vector<LoopValue>;  // one value for each rank
 constexpr int kMaxCalls = 8;           // of fusions in fusions
+constexpr int kMaxOutside = 64;        // instructions that are followed in a row before the loop
+constexpr std::size_t kMaxLosses = 64;
 
 LoopValue integers(std::vector<std::int64_t> values) {
     LoopValue value;
@@ -23,40 +31,10 @@ std::optional<std::int64_t> scalar(const LoopValue& value) {
     return value.integers[0];
 }
 
-std::optional<std::int64_t> arithmetic(const Instruction& by, std::int64_t a, std::int64_t b) {
-    const std::string& op = by.opcode;
-    std::int64_t result = 0;
-    if (op == "add") return __builtin_add_overflow(a, b, &result) ? std::nullopt : std::optional(result);
-    if (op == "subtract") return __builtin_sub_overflow(a, b, &result) ? std::nullopt : std::optional(result);
-    if (op == "multiply") return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
-    const bool divides = b != 0 && !(a == std::numeric_limits<std::int64_t>::min() && b == -1);
-    if (op == "remainder") return divides ? std::optional(a % b) : std::nullopt;
-    if (op == "divide") return divides ? std::optional(a / b) : std::nullopt;
-    if (op == "minimum") return std::min(a, b);
-    if (op == "maximum") return std::max(a, b);
-    if (op == "and" && by.shape.dtype == "pred") return a != 0 && b != 0;
-    if (op == "or" && by.shape.dtype == "pred") return a != 0 || b != 0;
-    if (op == "compare") {
-        if (by.direction == "EQ") return a == b;
-        if (by.direction == "NE") return a != b;
-        if (by.direction == "LT") return a < b;
-        if (by.direction == "LE") return a <= b;
-        if (by.direction == "GT") return a > b;
-        if (by.direction == "GE") return a >= b;
-    }
-    return std::nullopt;
-}
-
-/// The bits of the element type decide what wraps: unsigned numbers below zero, and what is too large, are
-/// not numbers that this reader knows.
-bool fits(const std::string& dtype, std::int64_t value) {
-    if (dtype == "pred") return value == 0 || value == 1;
-    if (dtype.size() < 2 || (dtype[0] != 's' && dtype[0] != 'u')) return false;
-    const int bits = std::atoi(dtype.c_str() + 1);
-    if (dtype[0] == 'u' && value < 0) return false;
-    if (bits >= 64 || bits < 1) return bits == 64;
-    const std::int64_t limit = std::int64_t{1} << (dtype[0] == 'u' ? bits : bits - 1);
-    return value < limit && value >= -limit;
+LoopValue unknown(Site because) {
+    LoopValue value;
+    value.because = because;
+    return value;
 }
 
 /// What a copy of the value costs.
@@ -78,19 +56,23 @@ public:
         out_.num_ranks = num_ranks;
     }
 
-    std::optional<LoopExecution> run(Site loop) {
+    LoopExecution run(Site loop) {
         const Instruction& by = flow_.at(loop);
-        if (by.called.size() != 2 || by.operands.size() != 1) return std::nullopt;
+        if (by.called.size() != 2 || by.operands.size() != 1) return failed("has no condition and body");
         Ranks state = initial({loop.computation, by.operands[0]});
+        out_.losses.clear();
+        out_.permutes.clear();
         for (;;) {
             const std::optional<Ranks> goes_on = call(by.called[0], {&state}, 0);
-            if (!goes_on) return std::nullopt;
+            if (!goes_on) return failed("takes too many steps to be executed here");
             for (const LoopValue& value : *goes_on) {
-                if (scalar(value) != scalar(goes_on->front()) || !scalar(value)) return std::nullopt;
+                if (!scalar(value)) return failed(depends(value));
+                if (scalar(value) != scalar(goes_on->front()))
+                    return failed("runs more often on one rank than on another");
             }
             if (*scalar(goes_on->front()) == 0) break;
             std::optional<Ranks> next = call(by.called[1], {&state}, 0);
-            if (!next) return std::nullopt;
+            if (!next) return failed("takes too many steps to be executed here");
             state = *std::move(next);
             ++out_.trips;
         }
@@ -99,18 +81,30 @@ public:
     }
 
 private:
-    /// The tuple that goes into the loop: whole numbers where the text says them, else tokens.
+    LoopExecution failed(std::string problem) {
+        out_.problem = std::move(problem);
+        return std::move(out_);
+    }
+
+    [[nodiscard]] std::string depends(const LoopValue& condition) const {
+        if (condition.because.computation < 0) return "goes on for as long as its data says";
+        return fmt::format("goes on for as long as {} says, whose value is not known here",
+                           named(flow_.at(condition.because)));
+    }
+
+    /// The tuple that goes into the loop: whole numbers where they can be computed, else tokens.
     Ranks initial(Site site) {
         Ranks state(num_ranks_);
         const Instruction& tuple = flow_.at(site);
         const Shape& shape = tuple.shape;
         for (std::size_t element = 0; element < shape.elements.size(); ++element) {
-            const LoopValue known = tuple.opcode == "tuple" && element < tuple.operands.size()
-                                        ? constant({site.computation, tuple.operands[element]})
-                                        : LoopValue{};
+            const Ranks known = is_whole(shape.elements[element].dtype)
+                                    ? element_of(site, static_cast<std::int64_t>(element), 0)
+                                    : Ranks(num_ranks_);
             for (std::size_t rank = 0; rank < num_ranks_; ++rank) {
-                LoopValue value = known;
-                if (value.kind == Kind::unknown) {
+                LoopValue value = known[rank];
+                if (value.kind != Kind::integers) {
+                    value = unknown(value.because);
                     value.kind = Kind::array;
                     value.element = static_cast<std::int32_t>(element);
                     value.origin = static_cast<std::int32_t>(rank);
@@ -122,16 +116,70 @@ private:
         return state;
     }
 
-    LoopValue constant(Site site) const {
-        for (int steps = 0; steps < kMaxCalls; ++steps) {
-            const Instruction& by = flow_.at(site);
-            const bool whole = by.shape.dtype.starts_with('s') || by.shape.dtype.starts_with('u');
-            if (by.opcode == "constant" && by.literal_known && whole) return integers(by.literal);
-            const bool same = by.opcode == "copy" || by.opcode == "convert" || by.opcode == "reshape";
-            if (!same || by.operands.empty()) break;
-            site.instruction = by.operands[0];
+    /// Element `index` of the tuple at `site`, outside of the loop.
+    Ranks element_of(Site site, std::int64_t index, int depth) {
+        const Instruction& by = flow_.at(site);
+        const auto k = static_cast<std::size_t>(index);
+        if (depth > kMaxOutside || index < 0) return Ranks(num_ranks_, unknown(site));
+        if (by.opcode == "tuple" && k < by.operands.size())
+            return outside({site.computation, by.operands[k]}, depth + 1);
+        if ((by.opcode == "optimization-barrier" || by.opcode == "copy") && !by.operands.empty())
+            return element_of({site.computation, by.operands[0]}, index, depth + 1);
+        if (by.opcode == "parameter") {  // of an outer loop, which passes it on as it is
+            const auto from = flow_.invariant(site, index);
+            return from ? element_of(*from, index, depth + 1) : Ranks(num_ranks_, unknown(site));
         }
-        return {};
+        Ranks tuple = outside(site, depth + 1);
+        for (LoopValue& value : tuple) {
+            const bool there = value.kind == Kind::tuple && k < value.children.size();
+            value = there ? LoopValue(value.children[k]) : unknown(site);
+        }
+        return tuple;
+    }
+
+    /// What is known of an instruction that is not in the loop.
+    Ranks outside(Site site, int depth) {
+        if (const auto known = outside_.find(site); known != outside_.end()) return known->second;
+        // Until it is known it is unknown: functions may call themselves.
+        outside_.emplace(site, Ranks(num_ranks_, unknown(site)));
+        if (depth > kMaxOutside || budget_ < 0) return outside_.at(site);
+        Ranks value = compute_outside(site, depth + 1);
+        value.resize(num_ranks_);
+        for (const LoopValue& each : value) budget_ -= weight(each);
+        return outside_.at(site) = std::move(value);
+    }
+
+    Ranks compute_outside(Site site, int depth) {
+        const Instruction& by = flow_.at(site);
+        if (!by.shape.tuple && !is_whole(by.shape.dtype)) return Ranks(num_ranks_, unknown(site));
+        if (by.opcode == "parameter" || by.opcode == "captured") {
+            const auto from = flow_.passed(site);
+            return from ? outside(*from, depth) : Ranks(num_ranks_, unknown(site));
+        }
+        if (by.opcode == "get-tuple-element" && by.operands.size() == 1)
+            return element_of({site.computation, by.operands[0]}, by.index, depth);
+        const bool wraps = is_wrapper(by);
+        if (!wraps && !by.called.empty()) return Ranks(num_ranks_, unknown(site));
+        std::vector<Ranks> operands;
+        for (const std::int32_t operand : by.operands)
+            operands.push_back(outside({site.computation, operand}, depth));
+        if (!wraps) return on_each_rank(site, by, operands);
+        std::vector<const Ranks*> arguments;
+        for (const Ranks& operand : operands) arguments.push_back(&operand);
+        const auto& body = program_.computations[static_cast<std::size_t>(by.called[0])].instructions;
+        constexpr std::size_t kMost = 512;  // a whole model is not executed for an index
+        auto called = body.size() <= kMost ? call(by.called[0], arguments, 1) : std::nullopt;
+        return called ? *std::move(called) : Ranks(num_ranks_, unknown(site));
+    }
+
+    Ranks on_each_rank(Site site, const Instruction& by, const std::vector<Ranks>& operands) {
+        Ranks result(num_ranks_);
+        for (std::size_t rank = 0; rank < num_ranks_; ++rank) {
+            std::vector<const LoopValue*> of;
+            for (const Ranks& operand : operands) of.push_back(&operand[rank]);
+            result[rank] = compute(site, by, of, static_cast<std::int32_t>(rank));
+        }
+        return result;
     }
 
     /// The computation's result on each rank, for its arguments; nullopt when that takes too long.
@@ -148,8 +196,10 @@ private:
             };
             if (by.opcode == "parameter" && by.index < static_cast<std::int64_t>(arguments.size())) {
                 result = *arguments[static_cast<std::size_t>(by.index)];
-            } else if ((by.opcode == "fusion" || by.opcode == "call") && by.called.size() == 1 &&
-                       depth < kMaxCalls) {
+            } else if (by.opcode == "captured") {
+                const auto from = flow_.passed(site);
+                result = from ? outside(*from, 0) : Ranks(num_ranks_, unknown(site));
+            } else if (is_wrapper(by) && depth < kMaxCalls) {
                 std::vector<const Ranks*> inner;
                 for (std::size_t k = 0; k < by.operands.size(); ++k) inner.push_back(&operand(k));
                 std::optional<Ranks> called = call(by.called[0], inner, depth + 1);
@@ -173,7 +223,7 @@ private:
     }
 
     Ranks permute(Site site, const Instruction& by, const Ranks& from) {
-        Ranks result(num_ranks_);
+        Ranks result(num_ranks_, unknown(site));  // of ranks that nobody sends to
         const auto note = [](std::vector<std::int32_t>& list, std::int32_t element) {
             if (std::find(list.begin(), list.end(), element) == list.end()) list.push_back(element);
         };
@@ -187,14 +237,43 @@ private:
             result[t] = from[s];
             if (from[s].kind == Kind::array) note(out_.permuted, from[s].element);
             if (from[s].kind == Kind::sum) note(out_.permuted_sums, from[s].element);
+            if (from[s].kind == Kind::unknown) lose({site, from[s].because});
         }
         return result;
     }
 
+    void lose(LoopLoss loss) {
+        if (loss.because.computation < 0) loss.because = loss.site;
+        if (out_.losses.size() < kMaxLosses &&
+            std::find(out_.losses.begin(), out_.losses.end(), loss) == out_.losses.end())
+            out_.losses.push_back(loss);
+    }
+
     LoopValue compute(Site site, const Instruction& by, const std::vector<const LoopValue*>& of,
                       std::int32_t rank) {
+        LoopValue value = known(site, by, of, rank);
+        if (value.kind != Kind::unknown) return value;
+        // What is unknown already says why; else this instruction is where it begins.
+        Site because = value.because;
+        for (const LoopValue* operand : of) {
+            const bool blank = operand->kind == Kind::unknown || operand->kind == Kind::array;
+            if (because.computation < 0 && blank) because = operand->because;
+        }
+        value.because = because.computation < 0 ? site : because;
+        for (const LoopValue* operand : of) {
+            const bool product = operand->kind == Kind::product || operand->kind == Kind::sum;
+            if (product || operand->kind == Kind::array || operand->kind == Kind::slice)
+                lose({site, because, product, product ? -1 : operand->element});
+        }
+        return value;
+    }
+
+    LoopValue known(Site site, const Instruction& by, const std::vector<const LoopValue*>& of,
+                    std::int32_t rank) {
         const std::string& op = by.opcode;
-        if (op == "constant") return by.literal_known ? integers(by.literal) : LoopValue{};
+        if (op == "constant")
+            return by.literal_known && is_whole(by.shape.dtype) ? integers(by.literal) : LoopValue{};
+        if (op == "iota") return numbers(site, by, of);
         if (op == "partition-id") return integers({by_partition_ ? rank : 0});
         if (op == "replica-id") return integers({by_partition_ ? 0 : rank});
         if (op == "tuple") {
@@ -207,47 +286,39 @@ private:
         if (op == "get-tuple-element") {
             const auto index = static_cast<std::size_t>(by.index);
             const bool there = of[0]->kind == Kind::tuple && by.index >= 0 && index < of[0]->children.size();
+            // A call of cuBLAS makes the product and the memory that it needed.
+            if (of[0]->kind == Kind::product && index == 0) return *of[0];
             return there ? of[0]->children[index] : LoopValue{};
         }
-        if (op == "dot" || (op == "custom-call" && by.dot)) return product(site, of, rank);
-        if (op == "dynamic-slice") return dynamic_slice(by, of);
+        if (by.dot) return product(site, of, rank);
+        if (std::all_of(of.begin(), of.end(), [](auto* v) { return v->kind == Kind::integers; }))
+            return numbers(site, by, of);
+        if (op == "dynamic-slice") return dynamic_slice(of);
         if (op == "dynamic-update-slice") return update(site, of);
         if (op == "copy" || op == "convert" || op == "reshape" || op == "bitcast" || op == "transpose" ||
             op == "collective-permute-done" || op == "copy-start" || op == "copy-done" ||
-            op == "optimization-barrier") {
+            op == "async-done" || op == "async-update" || op == "optimization-barrier" ||
+            op == "reduce-precision") {
             return renamed(site, by, *of[0]);
-        }
-        if (of.size() == 2 && of[0]->kind == Kind::integers && of[1]->kind == Kind::integers) {
-            return elementwise(by, *of[0], *of[1]);
         }
         if (op == "add" && of.size() == 2) return added(*of[0], *of[1]);
         if (op == "select" && of.size() == 3 && scalar(*of[0])) return *scalar(*of[0]) != 0 ? *of[1] : *of[2];
-        if (op == "clamp" && of.size() == 3 && scalar(*of[0]) && scalar(*of[1]) && scalar(*of[2])) {
-            return integers({std::min(std::max(*scalar(*of[0]), *scalar(*of[1])), *scalar(*of[2]))});
-        }
         return {};
     }
 
-    static LoopValue elementwise(const Instruction& by, const LoopValue& a, const LoopValue& b) {
-        if (a.integers.size() != b.integers.size()) return {};
-        LoopValue value = integers({});
-        for (std::size_t i = 0; i < a.integers.size(); ++i) {
-            const auto result = arithmetic(by, a.integers[i], b.integers[i]);
-            if (!result || !fits(by.shape.dtype, *result)) return {};
-            value.integers.push_back(*result);
+    LoopValue numbers(Site site, const Instruction& by, const std::vector<const LoopValue*>& of) const {
+        std::vector<const WholeNumbers*> operands;
+        std::vector<const Shape*> shapes;
+        for (std::size_t k = 0; k < of.size(); ++k) {
+            operands.push_back(&of[k]->integers);
+            shapes.push_back(&flow_.at({site.computation, by.operands[k]}).shape);
         }
-        return value;
+        auto values = compute_whole(by, operands, shapes);
+        return values ? integers(*std::move(values)) : LoopValue{};
     }
 
     static LoopValue renamed(Site site, const Instruction& by, const LoopValue& from) {
         const bool moves = by.opcode == "reshape" || by.opcode == "bitcast" || by.opcode == "transpose";
-        if (from.kind == Kind::integers) {
-            if (by.opcode == "transpose" && from.integers.size() > 1) return {};
-            for (const std::int64_t value : from.integers) {
-                if (by.opcode == "convert" && !fits(by.shape.dtype, value)) return {};
-            }
-            return from;
-        }
         if (!moves) return from;
         if (from.kind != Kind::product) return {};
         LoopValue value = from;
@@ -282,20 +353,12 @@ private:
         return value.contributions.empty() ? LoopValue{} : value;
     }
 
-    static LoopValue dynamic_slice(const Instruction& by, const std::vector<const LoopValue*>& of) {
+    static LoopValue dynamic_slice(const std::vector<const LoopValue*>& of) {
         std::vector<std::int64_t> starts;
         for (std::size_t k = 1; k < of.size(); ++k) {
             const auto start = scalar(*of[k]);
-            if (!start) return {};
+            if (!start) return unknown(of[k]->because);
             starts.push_back(*start);
-        }
-        if (of[0]->kind == Kind::integers) {  // a look-up in a table
-            if (starts.size() != 1 || by.sizes.size() != 1) return {};
-            const auto size = static_cast<std::int64_t>(of[0]->integers.size());
-            if (by.sizes[0] < 1 || by.sizes[0] > size) return {};
-            const std::int64_t start = std::clamp<std::int64_t>(starts[0], 0, size - by.sizes[0]);
-            const auto begin = of[0]->integers.begin() + start;
-            return integers({begin, begin + by.sizes[0]});
         }
         if (of[0]->kind != Kind::array) return {};
         LoopValue value = *of[0];
@@ -311,7 +374,7 @@ private:
         write.site = site;
         for (std::size_t k = 2; k < of.size(); ++k) {
             const auto start = scalar(*of[k]);
-            if (!start) return {};
+            if (!start) return unknown(of[k]->because);
             write.at.push_back(*start);
         }
         for (const Contribution& product : of[1]->contributions) {
@@ -337,13 +400,14 @@ private:
     std::size_t num_ranks_;
     bool by_partition_;
     std::int64_t& budget_;
+    std::map<Site, Ranks> outside_;
     LoopExecution out_;
 };
 
 }  // namespace
 
-std::optional<LoopExecution> execute_loop(const TensorProgram& program, const Dataflow& flow, Site loop,
-                                          std::int32_t num_ranks, bool by_partition, std::int64_t& budget) {
+LoopExecution execute_loop(const TensorProgram& program, const Dataflow& flow, Site loop,
+                           std::int32_t num_ranks, bool by_partition, std::int64_t& budget) {
     return Executor(program, flow, num_ranks, by_partition, budget).run(loop);
 }
 

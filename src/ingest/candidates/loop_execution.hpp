@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <string>
 #include <vector>
 
 #include "ingest/candidates/dataflow.hpp"
@@ -39,6 +39,9 @@ struct LoopValue {
     };
     Kind kind = Kind::unknown;
     std::vector<std::int64_t> integers;
+    /// Of what is unknown, and of an `array` of whole numbers: the first instruction on the way here that is not
+    /// computed.
+    Site because;
     std::int32_t element = -1;
     std::int32_t origin = -1;
     std::vector<Contribution> contributions;  // shared by no two values: sums stay short (one entry a step)
@@ -53,7 +56,18 @@ struct LoopWrite {
     Contribution product;
 };
 
+/// An instruction whose result is unknown though a shard, or a product of one, goes into it.
+struct LoopLoss {
+    Site site;
+    Site
+        because;  ///< the instruction that is not computed: `site` itself, or where a place to write comes from
+    bool of_product = false;    ///< else of a shard
+    std::int32_t element = -1;  ///< of the loop's tuple, whose shard it was
+    auto operator<=>(const LoopLoss&) const = default;
+};
+
 struct LoopExecution {
+    std::string problem;  ///< not empty: the loop was not executed to its end, and why
     std::int64_t trips = 0;
     std::int32_t num_ranks = 0;
     std::vector<LoopWrite> writes;            ///< of all ranks
@@ -61,13 +75,13 @@ struct LoopExecution {
     std::vector<Site> permutes;               ///< collective-permutes that ran
     std::vector<std::int32_t> permuted;       ///< elements of the tuple whose shards they moved
     std::vector<std::int32_t> permuted_sums;  ///< … and those that they moved as sums
+    std::vector<LoopLoss> losses;             ///< in the order of execution, each once
 };
 
 /// Executes the loop on `num_ranks` ranks; with `by_partition`, partition-id is the rank, else replica-id is.
-/// nullopt if its condition depends on what is not known, or it takes more than `budget`, from which what it
-/// took is subtracted.
-[[nodiscard]] std::optional<LoopExecution> execute_loop(const TensorProgram& program, const Dataflow& flow,
-                                                        Site loop, std::int32_t num_ranks, bool by_partition,
-                                                        std::int64_t& budget);
+/// Whole numbers that go into it are computed from what is outside. Stops, with a problem, if its condition
+/// depends on what is not known, or it takes more than `budget`, from which what it took is subtracted.
+[[nodiscard]] LoopExecution execute_loop(const TensorProgram& program, const Dataflow& flow, Site loop,
+                                         std::int32_t num_ranks, bool by_partition, std::int64_t& budget);
 
 }  // namespace syncopate::ingest

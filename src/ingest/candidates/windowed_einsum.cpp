@@ -1,12 +1,17 @@
 #include "ingest/candidates/windowed_einsum.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <tuple>
 
+#include <fmt/format.h>
+
 #include "ingest/candidates/loop_execution.hpp"
+#include "ingest/candidates/neighbours.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -107,6 +112,41 @@ public:
         return std::move(found_);
     }
 
+    /// Why nothing was recognised.
+    [[nodiscard]] std::string why() const {
+        if (!why_.empty()) return why_;
+        if (run_.trips == 0) return "it runs no step";
+        const auto moved = [&](std::int32_t element) {
+            return std::find(run_.permuted.begin(), run_.permuted.end(), element) != run_.permuted.end();
+        };
+        for (const LoopLoss& loss : run_.losses) {
+            const bool writes = flow_.at(loss.site).opcode == "dynamic-update-slice";
+            if (!loss.of_product || !writes) continue;
+            const std::string by = named(flow_.at(loss.site));
+            return loss.because == loss.site
+                       ? fmt::format("{} puts a product at a place that is not known here", by)
+                       : fmt::format("{} puts a product where {} says, whose value is not known here", by,
+                                     named(flow_.at(loss.because)));
+        }
+        for (const LoopLoss& loss : run_.losses) {
+            if (loss.of_product)
+                return fmt::format("{} takes a product and neither adds it up nor writes it in a place",
+                                   named(flow_.at(loss.site)));
+        }
+        for (const LoopLoss& loss : run_.losses) {
+            const Instruction& by = flow_.at(loss.site);
+            if (by.opcode.starts_with("collective-permute"))
+                return fmt::format("{} passes on what {} makes, which is no shard that went into the loop",
+                                   by.name, named(flow_.at(loss.because)));
+        }
+        for (const LoopLoss& loss : run_.losses) {
+            if (moved(loss.element))
+                return fmt::format("{} computes with what is passed on before a dot reads it",
+                                   named(flow_.at(loss.site)));
+        }
+        return "no dot in it reads what is passed on";
+    }
+
 private:
     using Parts = std::vector<std::tuple<std::int32_t, std::vector<std::int64_t>, const Contribution*>>;
 
@@ -117,26 +157,39 @@ private:
         return &flow_.at({loop_.computation, tuple.operands[static_cast<std::size_t>(element)]});
     }
 
-    /// Places of `parts` (rank that computed, place, product), all of one size; nothing if they do not cover
-    /// rings.
-    bool cover(const Parts& parts, bool by_origin, std::int64_t size, std::int64_t axis,
-               WindowedEinsum& made) {
+    /// The rings that `parts` (rank that computed, place, product), all of one size, cover; else the reason is
+    /// kept.
+    bool cover(const Parts& parts, std::int64_t size, std::int64_t axis, WindowedEinsum& made) {
         Places places(static_cast<std::size_t>(run_.num_ranks));
         for (const auto& [rank, place, product] : parts) {
-            const std::int32_t whose = by_origin ? product->origin : rank;
-            if (!places[static_cast<std::size_t>(rank)]
-                     .emplace(place[static_cast<std::size_t>(axis)], whose)
-                     .second) {
-                return false;
-            }
+            const std::int64_t at = place[static_cast<std::size_t>(axis)];
+            if (!places[static_cast<std::size_t>(rank)].emplace(at, product->origin).second)
+                return no(fmt::format("rank {} has two products for place {} of axis {}", rank, at, axis));
         }
         auto groups = rings(places, size);
-        if (!groups || groups->front().size() < 2) return false;
+        if (!groups) return no(uncovered(places, size));
+        if (groups->front().size() < 2) return no("each rank multiplies only what is its own");
         for (const auto& group : *groups) {
-            if (group.size() != groups->front().size()) return false;
+            if (group.size() != groups->front().size()) return no("its rings are not all of one size");
         }
         made.groups = *std::move(groups);
         return true;
+    }
+
+    /// Which shards a rank has seen after the loop, and where, if that is no ring.
+    [[nodiscard]] std::string uncovered(const Places& places, std::int64_t size) const {
+        std::string text = fmt::format("its {} steps are no whole ring of parts of {}", run_.trips, size);
+        for (std::size_t rank = 0; rank < places.size() && rank < 2; ++rank) {
+            text += fmt::format("; rank {} has", rank);
+            std::size_t listed = 0;
+            for (const auto& [place, origin] : places[rank]) {
+                if (++listed > 8) break;
+                text += fmt::format("{} that of rank {} at {}", listed == 1 ? "" : ",", origin, place);
+            }
+            if (listed == 0) text += " none";
+            if (listed > 8) text += ", …";
+        }
+        return text;
     }
 
     void finish(WindowedEinsum made, std::int32_t element, const std::vector<Site>& dots) {
@@ -167,12 +220,19 @@ private:
             std::vector<const std::vector<std::int64_t>*> places;
             for (const auto& part : parts) places.push_back(&std::get<1>(part));
             const std::int64_t axis = varying_axis(places);
-            if (axis < 0) continue;
+            if (axis < 0) {
+                no("its products are all written to one place, or to places along several axes");
+                continue;
+            }
             const Contribution& product = *std::get<2>(parts.front());
             const bool rhs = product.shard_is_rhs;
             const std::int64_t side_axis =
                 axis_of_side(flow_, product, rhs, before_reshapes(flow_, product, axis));
-            if (side_axis < 0) continue;
+            if (side_axis < 0) {
+                no(fmt::format("axis {} of what {} writes is not an axis of the shard that is passed on",
+                               axis, named(flow_.at(product.dot))));
+                continue;
+            }
             const Shape& shard =
                 flow_.at({product.dot.computation, flow_.at(product.dot).operands[rhs ? 1 : 0]}).shape;
             if (gather(element, shard, side_axis, rhs, parts, axis, dots)) return true;
@@ -204,8 +264,11 @@ private:
             const auto& sliced = rhs ? dot.dot->lhs_contracting : dot.dot->rhs_contracting;
             const auto& own = rhs ? dot.dot->rhs_contracting : dot.dot->lhs_contracting;
             const auto at = std::find(sliced.begin(), sliced.end(), axis) - sliced.begin();
-            if (axis < 0 || static_cast<std::size_t>(at) >= own.size() || sliced.size() != own.size())
+            if (axis < 0 || static_cast<std::size_t>(at) >= own.size() || sliced.size() != own.size()) {
+                no(fmt::format("the slices that {} multiplies with are not along the contracted axis",
+                               named(dot)));
                 continue;
+            }
             const Shape& shard = flow_.at({product.dot.computation, dot.operands[rhs ? 1 : 0]}).shape;
             if (gather(element, shard, own[static_cast<std::size_t>(at)], rhs, parts, axis, dots))
                 return true;
@@ -219,7 +282,7 @@ private:
         made.shard = made.whole = shard;
         if (static_cast<std::size_t>(side_axis) >= shard.dims.size()) return false;
         std::int64_t& size = made.whole.dims[static_cast<std::size_t>(side_axis)];
-        if (!cover(parts, true, size, axis, made)) return false;
+        if (!cover(parts, size, axis, made)) return false;
         if (__builtin_mul_overflow(size, static_cast<std::int64_t>(made.groups[0].size()), &size))
             return false;
         made.axis = made.dot_axis = side_axis;
@@ -232,7 +295,10 @@ private:
     /// ring.
     void scatters(std::int32_t element) {
         const Instruction* const from = initial(element);
-        if (from == nullptr || !is_zero(element)) return;
+        if (from == nullptr || !is_zero(element)) {
+            no("what goes round as a sum does not begin as zeros");
+            return;
+        }
         Parts parts;  // of the rank that computed: which place, and for whom
         std::vector<Contribution> owners;
         std::vector<Site> dots;
@@ -244,7 +310,11 @@ private:
             for (const Contribution& product : result.contributions) {
                 // The weights may look like a shard; the slice is what is asked about, once for each product.
                 const bool again = product.shard >= 0 && product.sliced < 0;
-                if (again || product.sliced < 0 || owners.size() >= 4096) return;
+                if (again || product.sliced < 0 || owners.size() >= 4096) {
+                    no(fmt::format("{} adds a product of no slice to the sum that goes round",
+                                   named(flow_.at(product.dot))));
+                    return;
+                }
                 Contribution& owned = owners.emplace_back(product);
                 owned.origin = static_cast<std::int32_t>(rank);
                 parts.emplace_back(product.rank, owned.slice_at, &owned);
@@ -255,7 +325,10 @@ private:
         std::vector<const std::vector<std::int64_t>*> places;
         for (const auto& part : parts) places.push_back(&std::get<1>(part));
         const std::int64_t axis = varying_axis(places);
-        if (axis < 0) return;
+        if (axis < 0) {
+            no("its slices are all of one place, or of places along several axes");
+            return;
+        }
         const Contribution& product = owners.front();
         const Instruction& dot = flow_.at(product.dot);
         const Shape& slice =
@@ -263,13 +336,16 @@ private:
         if (static_cast<std::size_t>(axis) >= slice.dims.size()) return;
         WindowedEinsum made;
         made.reduces = true;
-        if (!cover(parts, true, slice.dims[static_cast<std::size_t>(axis)], axis, made)) return;
+        if (!cover(parts, slice.dims[static_cast<std::size_t>(axis)], axis, made)) return;
         // The axis of the result that the sliced axis becomes.
         std::int64_t result_axis = -1;
         for (std::int64_t i = 0; i < static_cast<std::int64_t>(dot.shape.dims.size()); ++i) {
             if (axis_of_side(flow_, product, product.slice_is_rhs, i) == axis) result_axis = i;
         }
-        if (result_axis < 0 || !product.reshaped.empty()) return;
+        if (result_axis < 0 || !product.reshaped.empty()) {
+            no(fmt::format("what {} adds is not cut along an axis of its slices", named(dot)));
+            return;
+        }
         made.shard = made.whole = dot.shape;
         std::int64_t& size = made.whole.dims[static_cast<std::size_t>(result_axis)];
         if (__builtin_mul_overflow(size, static_cast<std::int64_t>(made.groups[0].size()), &size)) return;
@@ -280,17 +356,34 @@ private:
 
     /// The accumulator begins as zeros.
     [[nodiscard]] bool is_zero(std::int32_t element) const {
-        const Instruction* from = initial(element);
-        for (int steps = 0; from != nullptr && steps < 8; ++steps) {
-            if (from->opcode == "constant") {
-                return from->literal_known && !from->literal.empty() &&
-                       std::all_of(from->literal.begin(), from->literal.end(), [](auto v) { return v == 0; });
+        const Instruction& tuple = flow_.at({loop_.computation, flow_.at(loop_).operands[0]});
+        if (initial(element) == nullptr) return false;
+        Site site{loop_.computation, tuple.operands[static_cast<std::size_t>(element)]};
+        constexpr std::array<std::string_view, 7> kSpreads{
+            "broadcast", "broadcast-in-dim", "copy", "reshape", "convert", "bitcast", "transpose"};
+        for (int steps = 0; steps < 64; ++steps) {
+            const Instruction& from = flow_.at(site);
+            if (from.opcode == "constant") {
+                return from.literal_known && !from.literal.empty() &&
+                       std::all_of(from.literal.begin(), from.literal.end(), [](auto v) { return v == 0; });
             }
-            const bool spreads =
-                from->opcode == "broadcast" || from->opcode == "copy" || from->opcode == "reshape";
-            if (!spreads || from->operands.empty()) return false;
-            from = &flow_.at({loop_.computation, from->operands[0]});
+            const bool spreads = std::find(kSpreads.begin(), kSpreads.end(), from.opcode) != kSpreads.end();
+            if (is_wrapper(from)) {
+                site = {from.called[0], flow_.root(from.called[0])};
+            } else if (spreads && !from.operands.empty()) {
+                site.instruction = from.operands[0];
+            } else if (const auto outer = flow_.passed(site)) {
+                site = *outer;
+            } else {
+                return false;
+            }
         }
+        return false;
+    }
+
+    /// The first reason is kept: it is that of the form that came furthest.
+    bool no(std::string why) {
+        if (why_.empty()) why_ = std::move(why);
         return false;
     }
 
@@ -298,33 +391,65 @@ private:
     Site loop_;
     const LoopExecution& run_;
     std::vector<WindowedEinsum> found_;
+    std::string why_;
 };
+
+/// The collective-permutes of a computation and of those that it calls, but for inner loops.
+std::vector<Site> permutes_in(const TensorProgram& program, std::int32_t computation) {
+    std::vector<Site> found;
+    std::set<std::int32_t> seen;
+    for (std::vector<std::int32_t> open{computation}; !open.empty();) {
+        const std::int32_t at = open.back();
+        open.pop_back();
+        if (!seen.insert(at).second) continue;
+        const auto& instructions = program.computations[static_cast<std::size_t>(at)].instructions;
+        for (std::size_t i = 0; i < instructions.size(); ++i) {
+            const Instruction& by = instructions[i];
+            if (by.opcode == "collective-permute" || by.opcode == "collective-permute-start")
+                found.push_back({at, static_cast<std::int32_t>(i)});
+            if (by.opcode != "while") open.insert(open.end(), by.called.begin(), by.called.end());
+        }
+    }
+    return found;
+}
 
 }  // namespace
 
-std::vector<WindowedEinsum> windowed_einsums(const TensorProgram& program, const Dataflow& flow, Site loop,
-                                             std::int64_t& budget) {
+WindowedEinsums windowed_einsums(const TensorProgram& program, const Dataflow& flow, Site loop,
+                                 std::int64_t& budget) {
+    WindowedEinsums answer;
+    answer.permutes = permutes_in(program, flow.at(loop).called[1]);
+    if (answer.permutes.empty()) return answer;
     std::int32_t largest = -1;
     bool channel = false;
-    const Computation& body = program.computations[static_cast<std::size_t>(flow.at(loop).called[1])];
-    for (const Instruction& by : body.instructions) {
-        if (!by.opcode.starts_with("collective-permute")) continue;
+    for (const Site site : answer.permutes) {
+        const Instruction& by = flow.at(site);
         channel = channel || by.channel > 0;
         for (const auto& [source, target] : by.pairs) largest = std::max({largest, source, target});
     }
+    const auto none = [&](std::string why) {
+        answer.why_none = std::move(why);
+        return std::move(answer);
+    };
     const std::int64_t said = channel ? program.partitions : program.replicas;
     const std::int64_t ranks = said > 0 ? said : std::int64_t{largest} + 1;
-    if (largest < 0 || largest >= ranks || ranks > plan::kMaxRanks) return {};
-    // Replicas beside partitions would each run a ring of their own; the plan would need all of them.
-    if ((channel ? program.replicas : program.partitions) > 1) return {};
-    const auto run = execute_loop(program, flow, loop, static_cast<std::int32_t>(ranks), channel, budget);
-    if (!run || run->permutes.empty()) return {};
-    return Recogniser(flow, loop, *run).recognise();
+    if (largest < 0) return none("its permutes move nothing");
+    if (largest >= ranks || ranks > plan::kMaxRanks)
+        return none(fmt::format("its permutes name rank {} of {}", largest, ranks));
+    if ((channel ? program.replicas : program.partitions) > 1)
+        return none("replicas beside partitions would each run a ring of their own");
+    const LoopExecution run =
+        execute_loop(program, flow, loop, static_cast<std::int32_t>(ranks), channel, budget);
+    if (!run.problem.empty()) return none("it " + run.problem);
+    Recogniser recogniser(flow, loop, run);
+    answer.found = recogniser.recognise();
+    if (answer.found.empty()) answer.why_none = recogniser.why();
+    return answer;
 }
 
 std::int64_t trip_count(const TensorProgram& program, const Dataflow& flow, Site loop, std::int64_t& budget) {
-    const auto run = execute_loop(program, flow, loop, 1, true, budget);
-    return run ? run->trips : -1;
+    const LoopExecution run = execute_loop(program, flow, loop, 1, true, budget);
+    return run.problem.empty() ? run.trips : -1;
 }
 
 }  // namespace syncopate::ingest

@@ -38,10 +38,16 @@ struct WindowedEinsum {
     std::vector<Site> permutes;
 };
 
+struct WindowedEinsums {
+    std::vector<WindowedEinsum> found;
+    std::vector<Site> permutes;  ///< all collective-permutes of the loop, computations that it calls included
+    std::string why_none;        ///< if it has permutes and none was found
+};
+
 /// Those in the `while` at `loop`; none if it is something else, or longer to execute than `budget`, from
 /// which what was executed is subtracted.
-[[nodiscard]] std::vector<WindowedEinsum> windowed_einsums(const TensorProgram& program, const Dataflow& flow,
-                                                           Site loop, std::int64_t& budget);
+[[nodiscard]] WindowedEinsums windowed_einsums(const TensorProgram& program, const Dataflow& flow, Site loop,
+                                               std::int64_t& budget);
 
 /// How often the body of the `while` runs, by executing its counter; -1 if that depends on data or exceeds
 /// `budget`.

@@ -1,13 +1,16 @@
 #include "syncopate/ingest/hlo/hlo.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "ingest/hlo/backend_config.hpp"
 #include "ingest/hlo/replica_groups.hpp"
+#include "ingest/hlo/source_lines.hpp"
 #include "ingest/program/text_cursor.hpp"
 #include "syncopate/names.hpp"
 
@@ -22,12 +25,30 @@ struct Part {
     std::size_t begin = 0, end = 0;
 };
 
+/// Where the line that begins at `line` ends, or the one in which a string that begins in it does: tables hold
+/// whole modules as strings.
+std::size_t end_of_line(std::string_view text, std::size_t line) {
+    bool in_string = false;
+    for (std::size_t i = line; i < text.size(); ++i) {
+        if (text[i] == '\\' && in_string) {
+            ++i;
+        } else if (text[i] == '"') {
+            in_string = !in_string;
+        } else if (!in_string && text.substr(i, 2) == "//") {
+            return std::min(text.find('\n', i), text.size());
+        } else if (text[i] == '\n' && !in_string) {
+            return i;
+        }
+    }
+    return text.size();
+}
+
 /// Computations before the first such line belong to its module.
 std::vector<Part> parts_of(std::string_view text) {
     constexpr std::string_view kWord = "HloModule";
     std::vector<Part> parts;
     for (std::size_t line = 0; line < text.size();) {
-        const std::size_t end = std::min(text.find('\n', line), text.size());
+        const std::size_t end = end_of_line(text, line);
         const std::size_t first = std::min(text.find_first_not_of(" \t", line), end);
         std::string_view rest = text.substr(first, end - first);
         if (rest.starts_with(kWord)) {
@@ -69,7 +90,8 @@ private:
         if (at_.take("HloModule")) {
             program_.name = at_.name(true);
             if (program_.name.empty()) return at_.fail("expected the module's name, found " + at_.found());
-            if (!attributes([&](std::string_view key) { return module_attribute(key); })) return false;
+            if (!attributes([&](std::string_view key) { return module_attribute(key); }) || !lines_.read(at_))
+                return false;
         }
         while (!at_.at_end()) {
             if (!computation()) return false;
@@ -160,14 +182,17 @@ private:
             has_shape = !at_.name().empty() && at_.peek_raw() == '[';
             at_.seek(before);
         }
-        if (has_shape && !shape(made.shape, 0)) return false;
+        if (has_shape && !shape(made.shape, 0, &made.layout)) return false;
         made.opcode = at_.name();
         if (made.opcode.empty()) return at_.fail("expected an opcode, found " + at_.found());
+        respell(made);
         current_ = {computation, program_.computations[computation].instructions.size(), {}, 0};
         if (!at_.expect("(", "before the operands of " + made.opcode) || !operands(computation, made) ||
             !attributes([&](std::string_view key) { return attribute(key, made); })) {
             return false;
         }
+        // Products of groups of rows: its axes alone do not say what is multiplied.
+        if (made.opcode == "ragged-dot") made.dot.reset();
         Computation& owner = program_.computations[computation];
         if (!has_shape) infer_shape(owner, made);
         const auto index = static_cast<std::int32_t>(owner.instructions.size());
@@ -183,6 +208,26 @@ private:
         return true;
     }
 
+    /// XLA prints the start of an asynchronous computation of one instruction as that instruction: dot-start,
+    /// call-start. Its result is then (operands, result, …), and what follows it names the end.
+    static void respell(Instruction& made) {
+        std::string& opcode = made.opcode;
+        if (opcode == "opt-barrier") opcode = "optimization-barrier";
+        const std::size_t dash = opcode.rfind('-');
+        if (dash == opcode.npos || dash == 0) return;
+        const std::string base = opcode.substr(0, dash);
+        const std::string suffix = opcode.substr(dash);
+        static constexpr std::array<std::string_view, 4> kOwn{"async", "copy", "send", "recv"};
+        if (is_collective(base) || std::find(kOwn.begin(), kOwn.end(), base) != kOwn.end()) return;
+        if (suffix == "-done" || suffix == "-update") {
+            opcode = "async" + suffix;
+        } else if (suffix == "-start") {
+            opcode = base;
+            if (made.shape.tuple && made.shape.elements.size() >= 2)
+                made.shape = Shape(made.shape.elements[1]);
+        }
+    }
+
     /// Only get-tuple-element can be told without knowing what each opcode computes.
     static void infer_shape(const Computation& owner, Instruction& made) {
         if (made.opcode != "get-tuple-element" || made.operands.size() != 1) return;
@@ -192,8 +237,8 @@ private:
         }
     }
 
-    /// bf16[128,64]{1,0:T(8,128)}, or a tuple of such.
-    bool shape(Shape& out, int depth) {
+    /// bf16[128,64]{1,0:T(8,128)}, or a tuple of such. An array's order in memory goes into `layout`.
+    bool shape(Shape& out, int depth, std::vector<std::int64_t>* layout = nullptr) {
         if (depth >= kMaxProgramNesting) {
             return at_.fail(fmt::format("tuples nested more than {} deep", kMaxProgramNesting));
         }
@@ -224,7 +269,11 @@ private:
             if (!at_.expect("]", "after an array's sizes")) return false;
         }
         // The layout follows at once: a blank before '{' would begin something else.
-        return at_.peek_raw() != '{' || at_.skip_balanced(false);
+        if (at_.peek_raw() != '{') return true;
+        const std::size_t begin = at_.offset();
+        if (!at_.skip_balanced(false)) return false;
+        if (layout != nullptr) *layout = order_in_memory(at_.since(begin), out.dims.size());
+        return true;
     }
 
     bool operands(std::size_t computation, Instruction& made) {
@@ -341,6 +390,7 @@ private:
         const std::size_t start = at_.offset();
         if (key == "dimensions") return integers(made.dimensions);
         if (key == "dynamic_slice_sizes") return integers(made.sizes);
+        if (key == "slice_sizes" && is_collective(made.opcode)) made.in_slices = true;
         if (key == "lhs_batch_dims") return integers(axes(made).lhs_batch);
         if (key == "rhs_batch_dims") return integers(axes(made).rhs_batch);
         if (key == "lhs_contracting_dims") return integers(axes(made).lhs_contracting);
@@ -371,37 +421,10 @@ private:
         }
         if (!skip_value()) return false;
         const std::string_view raw = at_.since(start);
-        if (key == "backend_config") backend_config(raw, made);
+        if (key == "backend_config") take_backend_config(raw, made);
+        if (key == "metadata") made.source = lines_.line_of(raw);
         if (key == "custom_call_target" && raw.size() >= 2) made.target = raw.substr(1, raw.size() - 2);
         return true;
-    }
-
-    /// What a while says of its trip count, and a call of cuBLAS of its axes.
-    static void backend_config(std::string_view raw, Instruction& made) {
-        made.trip_count = known_trip_count(raw);
-        const std::size_t numbers = raw.find("dot_dimension_numbers");
-        if (made.opcode != "custom-call" || numbers == raw.npos) return;
-        DotAxes& dot = made.dot.emplace();
-        const std::string_view config = raw.substr(numbers);
-        dot.lhs_batch = listed(config, "lhs_batch_dimensions");
-        dot.rhs_batch = listed(config, "rhs_batch_dimensions");
-        dot.lhs_contracting = listed(config, "lhs_contracting_dimensions");
-        dot.rhs_contracting = listed(config, "rhs_contracting_dimensions");
-    }
-
-    /// KEY":["1","2"] or KEY":[1,2] in JSON; empty if it is not there.
-    static std::vector<std::int64_t> listed(std::string_view json, std::string_view key) {
-        std::vector<std::int64_t> values;
-        const std::size_t begin = json.find('[', json.find(key));
-        if (json.find(key) == json.npos || begin == json.npos) return values;
-        const std::string_view list = json.substr(begin, json.find(']', begin) - begin);
-        for (std::size_t at = 0; (at = list.find_first_of("0123456789", at)) != list.npos;) {
-            std::int64_t value = 0;
-            const auto stop = std::from_chars(list.data() + at, list.data() + list.size(), value).ptr;
-            at = static_cast<std::size_t>(stop - list.data());
-            if (values.size() < kMaxShapeAxes) values.push_back(value);
-        }
-        return values;
     }
 
     static DotAxes& axes(Instruction& made) {
@@ -494,20 +517,6 @@ private:
         return at_.expect("}", "after the called computations");
     }
 
-    /// {"known_trip_count":{"n":"25"}} in a while's backend_config.
-    static std::int64_t known_trip_count(std::string_view config) {
-        const std::size_t key = config.find("\"known_trip_count\"");
-        if (key == config.npos) return -1;
-        const std::size_t n = config.find("\"n\"", key);
-        if (n == config.npos) return -1;
-        const std::size_t digit = config.find_first_of("0123456789", n);
-        std::int64_t value = -1;
-        if (digit != config.npos) {
-            std::from_chars(config.data() + digit, config.data() + config.size(), value);
-        }
-        return value;
-    }
-
     bool resolve() {
         for (const Call& call : calls_) {
             const auto found = by_name_.find(std::string(call.name));
@@ -523,6 +532,7 @@ private:
 
     TextCursor at_;
     TensorProgram program_;
+    SourceLines lines_;
     std::unordered_map<std::string_view, std::int32_t> instructions_;  // of the computation being read
     std::unordered_map<std::string, std::int32_t> by_name_;
     std::vector<Call> calls_;

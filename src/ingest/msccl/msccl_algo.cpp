@@ -13,8 +13,7 @@ namespace {
 
 constexpr std::array<std::string_view, 9> kTypes{"s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop"};
 constexpr std::array<std::string_view, 3> kProtocols{"Simple", "LL", "LL128"};
-// Labels of the solvers and of a test, which say nothing about the plan: redop, maxcount, nthreadblocks,
-// algostep.
+// Labels of the solvers and of a test, which say nothing about the plan: maxcount, nthreadblocks, algostep.
 constexpr std::array<std::string_view, 13> kAlgoAttributes{
     "name",       "proto",    "nchannels", "nchunksperloop", "ngpus",    "coll",         "inplace",
     "outofplace", "minBytes", "maxBytes",  "redop",          "maxcount", "nthreadblocks"};
@@ -72,8 +71,29 @@ private:
         if (!node.attribute("inplace"))
             warnings_.emplace_back("<algo> does not say whether it works in place; taken as out of place");
         algo.in_place = in_place == 1;
+        if (node.attribute("outofplace") && node.attribute("inplace") && in_place == 0 && out_of_place == 0)
+            return fail(node, "inplace=\"0\" and outofplace=\"0\": it works neither in place nor out of it");
+        if (!read_reduction(node, algo)) return false;
         return (!node.attribute("minBytes") || integer(node, "minBytes", 0, kMaxBytes, algo.min_bytes)) &&
                (!node.attribute("maxBytes") || integer(node, "maxBytes", 0, kMaxBytes, algo.max_bytes));
+    }
+
+    /// Without redop the caller says how to reduce; the plan is then that of a sum.
+    bool read_reduction(pugi::xml_node node, MscclAlgo& algo) {
+        constexpr std::array<std::string_view, 6> kOthers{"nop", "prod", "min", "avg", "mulsum", "premulsum"};
+        if (!node.attribute("redop")) return true;
+        redop_ = node.attribute("redop").value();
+        std::transform(redop_.begin(), redop_.end(), redop_.begin(),
+                       [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+        algo.reduce = redop_ == "sum"   ? plan::Reduce::sum
+                      : redop_ == "max" ? plan::Reduce::max
+                                        : plan::Reduce::none;
+        return algo.reduce != plan::Reduce::none ||
+               std::find(kOthers.begin(), kOthers.end(), redop_) != kOthers.end() ||
+               fail(node,
+                    fmt::format("redop=\"{}\" is no reduction of MSCCL's; it knows sum, max, min, prod, "
+                                "avg and nop",
+                                escaped(node.attribute("redop").value())));
     }
 
     bool read_gpu(pugi::xml_node node, MscclAlgo& algo) {
@@ -123,13 +143,14 @@ private:
             return fail(node, fmt::format("<tb id=\"{}\">; expected {}: ids count from 0", id, index));
         if (tb.send == rank || tb.receive == rank) return fail(node, "its peer is its own rank");
         for (const pugi::xml_node child : node.children("step")) {
-            if (!read_step(child, rank, index, tb)) return false;
+            if (!read_step(child, algo, rank, index, tb)) return false;
         }
         gpu.threadblocks.push_back(std::move(tb));
         return true;
     }
 
-    bool read_step(pugi::xml_node node, std::int32_t rank, std::int32_t tb_index, MscclThreadblock& tb) {
+    bool read_step(pugi::xml_node node, const MscclAlgo& algo, std::int32_t rank, std::int32_t tb_index,
+                   MscclThreadblock& tb) {
         const auto index = static_cast<std::int32_t>(tb.steps.size());
         place_ = fmt::format("rank {} tb {} step {}", rank, tb_index, index);
         if (++steps_ > kMaxSteps) return fail(node, fmt::format("more than {} steps", kMaxSteps));
@@ -159,6 +180,13 @@ private:
             return false;
         if ((step.dependence_tb < 0) != (step.dependence_step < 0))
             return fail(node, "depid and deps must both name something or both be -1");
+        if (reduces(step.type) && algo.reduce == plan::Reduce::none)
+            return fail(node,
+                        redop_ == "nop"
+                            ? fmt::format("{} reduces, and <algo> has redop=\"nop\"", type)
+                            : fmt::format("{} reduces, and <algo> has redop=\"{}\"; a plan reduces by sum "
+                                          "or max",
+                                          type, redop_));
         if (effect.sends && tb.send < 0)
             return fail(node, fmt::format("{} sends, and its tb has send=\"-1\"", type));
         if (effect.receives && tb.receive < 0)
@@ -180,6 +208,7 @@ private:
 
     std::int32_t ranks_ = 0;
     std::int64_t steps_ = 0;
+    std::string redop_;  ///< in lower case
 };
 
 }  // namespace
@@ -199,6 +228,11 @@ MscclEffect effect_of(MscclType type) {
         case MscclType::nop: return {false, false, false, false};
     }
     return {};
+}
+
+bool reduces(MscclType type) {
+    return type == MscclType::rrs || type == MscclType::rrc || type == MscclType::rrcs ||
+           type == MscclType::re;
 }
 
 Result<MscclAlgo> read_msccl_algo(std::string_view text, const std::string& file_name) {

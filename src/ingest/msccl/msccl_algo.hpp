@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ingest/steps/buffers.hpp"
+#include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::ingest {
@@ -21,6 +22,9 @@ struct MscclEffect {
     bool sends, receives, reads_src, uses_dst;
 };
 [[nodiscard]] MscclEffect effect_of(MscclType type);
+
+/// Whether a step of this type adds to (or takes the maximum with) what is there.
+[[nodiscard]] bool reduces(MscclType type);
 
 struct MscclOperand {
     Buffer buffer = Buffer::input;
@@ -64,6 +68,7 @@ struct MscclAlgo {
     std::string protocol;
     std::string collective;  ///< as spelt; empty: not said
     bool in_place = false;
+    plan::Reduce reduce = plan::Reduce::sum;  ///< what steps that reduce do; none: they may not
     std::int32_t channels = 0;
     std::int64_t chunks = 0;
     std::int64_t min_bytes = 0;

@@ -85,6 +85,7 @@ private:
         claims.emplace_back("chunks", fmt::format("{}", algo_.chunks));
         claims.emplace_back("in place", algo_.in_place ? "yes" : "no");
         claims.emplace_back("protocol", algo_.protocol);
+        if (algo_.reduce == plan::Reduce::max) claims.emplace_back("reduce", "max");
         claims.emplace_back("channels", fmt::format("{}", algo_.channels));
         if (algo_.min_bytes != 0 || algo_.max_bytes != 0) {
             claims.emplace_back("bytes", algo_.max_bytes == 0
@@ -300,13 +301,12 @@ private:
         for (const std::int32_t step : receives) {
             const std::int32_t send = sent_by_[static_cast<std::size_t>(step)];
             const MscclType type = step_of(step).type;
-            const bool adds = type == MscclType::rrs || type == MscclType::rrc || type == MscclType::rrcs;
             schedule_.moves.push_back({plan::OpKind::push,
                                        result_[static_cast<std::size_t>(send)],
                                        result_[static_cast<std::size_t>(step)],
                                        {send, kPassOn},
                                        {step, kArrive},
-                                       adds ? plan::Reduce::sum : plan::Reduce::none,
+                                       reduces(type) ? algo_.reduce : plan::Reduce::none,
                                        fifo_[static_cast<std::size_t>(step)]});
         }
         if (const std::int64_t most = *std::max_element(sum_rows_.begin(), sum_rows_.end()); most > 0) {
@@ -349,7 +349,7 @@ private:
                 break;
             case MscclType::re:
                 if (!separate(step, src, dst)) return false;
-                local(step, kPrepare, src, dst, plan::Reduce::sum);
+                local(step, kPrepare, src, dst, algo_.reduce);
                 break;
             case MscclType::rrs: {
                 std::int64_t& used = sum_rows_[static_cast<std::size_t>(place.rank)];

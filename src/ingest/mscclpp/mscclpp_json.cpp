@@ -69,7 +69,7 @@ private:
     /// False, with an error, at a key or placeholder of the dialects between the versions. Nesting is bounded
     /// by the document.
     bool find_dialect(Index node, const JsonPath& path) {
-        static constexpr std::array<std::string_view, 23> kForeign{"remoteBuffers",
+        static constexpr std::array<std::string_view, 20> kForeign{"remoteBuffers",
                                                                    "accessChannelTypes",
                                                                    "remoteBuffersIds",
                                                                    "buff_id",
@@ -79,9 +79,6 @@ private:
                                                                    "rank_group",
                                                                    "output_channel_ids",
                                                                    "input_channel_ids",
-                                                                   "buffer_offset",
-                                                                   "src_chunk",
-                                                                   "dst_chunk",
                                                                    "input_buffer_size",
                                                                    "output_buffers_size",
                                                                    "template",
@@ -148,6 +145,7 @@ private:
         import.claims.emplace_back("chunks", fmt::format("{} in, {} out", first.input, first.output));
         import.claims.emplace_back("in place", plan_.in_place ? "yes" : "no");
         import.claims.emplace_back("protocol", plan_.protocol);
+        if (!plan_.bytes.empty()) import.claims.emplace_back("bytes", plan_.bytes);
     }
 
     Error wrong(std::size_t rank, std::string message) const {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -44,6 +45,7 @@ constexpr std::array kVerbs{
     MscclppVerb{
         .name = "recspkt", .data = reduce, .packets_read = true, .packets_written = true, .remote_dst = true},
     MscclppVerb{.name = "glres", .data = multicast_reduce},
+    MscclppVerb{.name = "glre", .data = multicast_load},
     MscclppVerb{.name = "gstore", .data = multicast_store},
     MscclppVerb{.name = "gstorepkt", .data = multicast_store, .packets_written = true},
 };
@@ -71,6 +73,20 @@ bool MscclppReader::read_header(Index name, Index collective, Index protocol, In
         return false;
     return plan.protocol == "Simple" || plan.protocol == "LL" ||
            fail(protocol, {nullptr, "protocol"}, "is \"" + plan.protocol + "\"; expected Simple or LL");
+}
+
+bool MscclppReader::read_bytes(Index least, Index most, MscclppPlan& plan) {
+    for (const auto& [node, key, word] :
+         {std::tuple{least, "min_message_size", "from"}, std::tuple{most, "max_message_size", "to"}}) {
+        if (!has(node)) continue;
+        const bool whole = document_.type(node) == Type::integer;
+        if (!whole && document_.type(node) != Type::other_number)  // 2^64 - 1 is one
+            return fail(node, {nullptr, key}, "is " + document_.describe(node) + "; expected bytes");
+        const std::string bytes =
+            whole ? fmt::format("{}", document_.integer(node)) : std::string(document_.text(node));
+        plan.bytes += fmt::format("{}{} {}", plan.bytes.empty() ? "" : " ", word, bytes);
+    }
+    return true;
 }
 
 bool MscclppReader::buffer(Index node, const JsonPath& path, Buffer& out) {

@@ -19,8 +19,16 @@
 namespace syncopate::ingest {
 
 /// What a data op does. A pairwise op takes dst[k] = src[k], or the one src there is for every k. A reducing
-/// one takes dst[0] = src[0] + src[1] + …, then each further dst = dst[0].
-enum class MscclppData : std::uint8_t { none, pairwise, reduce, multicast_reduce, multicast_store };
+/// one takes dst[0] = src[0] + src[1] + …, then each further dst = dst[0]. A multicast one reduces what the ranks of
+/// a group have, into each of them or (load) into its own rank; or it stores to each of them.
+enum class MscclppData : std::uint8_t {
+    none,
+    pairwise,
+    reduce,
+    multicast_reduce,
+    multicast_load,
+    multicast_store
+};
 
 /// An op by its name, as version 2 spells it.
 struct MscclppVerb {
@@ -86,6 +94,7 @@ struct MscclppPlan {
     std::string name;
     std::string collective;
     std::string protocol;
+    std::string bytes;  ///< for messages of which sizes: "from 0 to 1048576"; empty: not said
     bool in_place = false;
     std::vector<MscclppGpu> gpus;
     std::vector<MscclppCounter> counters;
@@ -138,6 +147,8 @@ protected:
     bool non_negative(Index node, const JsonPath& path, std::int64_t& out) {
         return integer(node, path, 0, kMaxChunks, out);
     }
+    /// For messages of which sizes the plan is.
+    bool read_bytes(Index least, Index most, MscclppPlan& plan);
     bool buffer(Index node, const JsonPath& path, Buffer& out);
     bool rank(Index node, const JsonPath& path, std::int32_t& out) {
         return integer(node, path, 0, ranks_ - 1, out);

@@ -239,7 +239,8 @@ private:
             case MscclppData::none: return true;
             case MscclppData::pairwise: return move_pairs(step, op);
             case MscclppData::reduce: return move_reduction(step, op);
-            case MscclppData::multicast_reduce: return move_multicast_reduction(step, op);
+            case MscclppData::multicast_reduce:
+            case MscclppData::multicast_load: return move_multicast_reduction(step, op);
             case MscclppData::multicast_store: return move_multicast(step, op);
         }
         return true;
@@ -323,8 +324,10 @@ private:
         const std::int32_t rank = schedule_.steps[static_cast<std::size_t>(step)].rank;
         if (op.src.size() != 1 || op.dst.size() != 1)
             return fail(step, "needs one source and one destination");
+        const bool loads = op.verb->data == MscclppData::multicast_load;
+        if (loads && op.dst[0].group >= 0) return fail(step, "needs a local destination");
         const auto* const from = group(step, op.src[0]);
-        const auto* const to = from == nullptr ? nullptr : group(step, op.dst[0]);
+        const auto* const to = from == nullptr || loads ? from : group(step, op.dst[0]);
         if (to == nullptr) return false;
         Span mine;
         Span sum;
@@ -339,7 +342,7 @@ private:
                 return false;
         }
         ++multicasts_;
-        return store(step, op, sum, *to);
+        return loads || store(step, op, sum, *to);
     }
 
     bool move_multicast(std::int32_t step, const MscclppOp& op) {

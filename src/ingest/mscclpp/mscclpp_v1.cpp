@@ -45,7 +45,9 @@ public:
         if (!fields(0, {}, kKeys, keys)) return false;
         if (has(keys[1]) == has(keys[2]))
             return fail(0, {}, R"(needs "collective" (or "colletive", as it was written until 2024))");
-        if (!read_header(keys[0], has(keys[1]) ? keys[1] : keys[2], keys[3], keys[4], plan)) return false;
+        if (!read_header(keys[0], has(keys[1]) ? keys[1] : keys[2], keys[3], keys[4], plan) ||
+            !read_bytes(keys[8], keys[9], plan))
+            return false;
         plan.version = 1;
         return read_gpus(
             keys[5], [&](Index node, const JsonPath& at) { return read_resources(node, at, plan); },
@@ -240,8 +242,42 @@ private:
                         : op.verb->data != MscclppData::none
                             ? read_data(node, path, keys, scope, type, count, plan, op)
                             : true;
-        if (!ok || !read_deps(keys[kDeps], path)) return false;
+        if (!ok || !belongs(keys, path, name, *op.verb) || !read_deps(keys[kDeps], path)) return false;
         ops.push_back(std::move(op));
+        return true;
+    }
+
+    /// Whether the op may have each key that it has: one that its verb does not look at may not stand there, as
+    /// if it meant something. (src and dst repeat srcoff and dstoff.)
+    bool belongs(const Keys& keys, const JsonPath& path, std::string_view name, const MscclppVerb& verb) {
+        using enum MscclppData;
+        const bool group = verb.data == multicast_reduce;
+        const bool flush = verb.name == "flush";
+        for (std::size_t k = 0; k < keys.size(); ++k) {
+            bool may = true;
+            switch (k) {
+                case kBarrier:
+                case kParties: may = verb.name == "barrier"; break;
+                case kGroupIn:
+                case kGroupOut: may = group; break;
+                case kIn:
+                case kInBuffers: may = group || verb.waits || verb.remote_src || verb.data == reduce; break;
+                case kOut:
+                case kOutBuffers:
+                    may = group || flush || verb.signals || verb.remote_dst || verb.data == reduce;
+                    break;
+                case kSrcs: may = verb.data == reduce || (verb.data == pairwise && verb.remote_dst); break;
+                case kDsts: may = verb.data == pairwise && verb.remote_src; break;
+                case kSrcBuffer:
+                case kSrcOffset:
+                case kDstBuffer:
+                case kDstOffset: may = verb.data != none; break;
+                default: break;
+            }
+            if (has(keys[k]) && !may)
+                return fail(keys[k], path,
+                            fmt::format("has \"{}\", which means nothing to {}", kOpKeys[k].key, name));
+        }
         return true;
     }
 
@@ -442,8 +478,13 @@ private:
             constexpr std::array<JsonField, 2> kKeys{{{"id", true}, {"off", false}}};
             std::array<Index, 2> keys{};
             const JsonPath at{&path, {}, 0};
-            if (!fields(document_.first(node), at, kKeys, keys) || !non_negative(keys[0], {&at, "id"}, id))
+            std::int64_t offset = ref.index;
+            if (!fields(document_.first(node), at, kKeys, keys) || !non_negative(keys[0], {&at, "id"}, id) ||
+                (has(keys[1]) && !non_negative(keys[1], {&at, "off"}, offset)))
                 return false;
+            if (offset != ref.index)
+                return fail(keys[1], {&at, "off"},
+                            fmt::format("is {}, and the op's own offset is {}", offset, ref.index));
         } else if (!non_negative(node, path, id)) {
             return false;
         }

@@ -1,6 +1,7 @@
 // Version 2 of the MSCCL++ execution plan (since 2025-07).
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -34,6 +35,11 @@ public:
         if (!fields(0, {}, kKeys, keys) || !read_header(keys[0], keys[1], keys[2], keys[3], plan))
             return false;
         plan.version = 2;
+        // How threads and scratch are used does not change what moves; a plan that is filled in later does.
+        bool dynamic = false;
+        if (has(keys[11]) && !boolean(keys[11], {nullptr, "dynamic"}, dynamic)) return false;
+        if (dynamic) return fail(keys[11], {nullptr, "dynamic"}, "is true: a template is no plan");
+        if (!read_bytes(keys[7], keys[8], plan)) return false;
         return read_gpus(
             keys[4], [&](Index node, const JsonPath& at) { return read_resources(node, at, plan); },
             [&](Index node, const JsonPath& at) { return read_threadblocks(node, at, plan); });
@@ -172,8 +178,8 @@ private:
         const JsonPath channels{&path, "channels"};
         if (has(keys[2]) && (!list(keys[2], channels, "a list of channels", 1 << 16) ||
                              !each(keys[2], channels, [&](Index n, const JsonPath& at) {
-                                 return read_scope(n, at, "channel_type", "channel_ids", scope.channels,
-                                                   [&](ChannelType type) {
+                                 return read_scope(n, at, owner, "channel_type", "channel_ids",
+                                                   scope.channels, [&](ChannelType type) {
                                                        return type == kSwitch ? groups_[me].size()
                                                                               : channels_[type][me].size();
                                                    });
@@ -182,7 +188,7 @@ private:
         const JsonPath remotes{&path, "remote_buffer_refs"};
         if (has(keys[3]) && (!list(keys[3], remotes, "a list of remote buffers", 1 << 16) ||
                              !each(keys[3], remotes, [&](Index n, const JsonPath& at) {
-                                 return read_scope(n, at, "access_channel_type", "remote_buffer_ids",
+                                 return read_scope(n, at, owner, "access_channel_type", "remote_buffer_ids",
                                                    scope.remote, [&](ChannelType type) {
                                                        return type == kSwitch ? 0 : remote_[me].size();
                                                    });
@@ -197,24 +203,40 @@ private:
 
     /// {"channel_type": …, "channel_ids": […]}: what the threadblock's numbers of this type stand for.
     template <typename Lists, typename Count>
-    bool read_scope(Index node, const JsonPath& path, std::string_view type_key, std::string_view ids_key,
-                    Lists& lists, Count count) {
+    bool read_scope(Index node, const JsonPath& path, std::int32_t owner, std::string_view type_key,
+                    std::string_view ids_key, Lists& lists, Count count) {
         // Switch channels say once more which buffer they are for; "buff" is the older spelling.
         const std::array<JsonField, 4> known{
             {{type_key, true}, {ids_key, true}, {"buffer_type", false}, {"buff", false}}};
         std::array<Index, 4> keys{};
         ChannelType type = kMemory;
         if (!fields(node, path, known, keys) || !channel_type(keys[0], {&path, type_key}, type)) return false;
+        std::optional<Buffer> said;
+        for (const std::size_t k : {2, 3}) {
+            Buffer of = Buffer::input;
+            if (!has(keys[k])) continue;
+            if (!buffer(keys[k], {&path, known[k].key}, of)) return false;
+            said = of;
+        }
         const auto highest = static_cast<std::int64_t>(count(type)) - 1;
         if (document_.type(keys[1]) == Type::array && document_.size(keys[1]) == 0) return true;
         if (highest < 0)
             return fail(keys[1], {&path, ids_key}, "names something, and the gpu has none of that type");
-        return numbers(keys[1], {&path, ids_key}, highest, lists[type]);
+        const std::size_t before = lists[type].size();
+        if (!numbers(keys[1], {&path, ids_key}, highest, lists[type])) return false;
+        const auto& groups = groups_[static_cast<std::size_t>(owner)];
+        for (std::size_t i = before; said && type == kSwitch && i < lists[type].size(); ++i) {
+            if (groups[static_cast<std::size_t>(lists[type][i])].buffer != *said)
+                return fail(keys[1], {&path, ids_key},
+                            fmt::format("names switch channel {}, which is for another buffer than {}",
+                                        lists[type][i], name_of(*said)));
+        }
+        return true;
     }
 
     bool read_op(Index node, const JsonPath& path, const Scope& scope, MscclppPlan& plan,
                  std::vector<MscclppOp>& ops, bool nested) {
-        constexpr std::array<JsonField, 13> kKeys{{{"name", true},
+        constexpr std::array<JsonField, 18> kKeys{{{"name", true},
                                                    {"channel_type", false},
                                                    {"channel_ids", false},
                                                    {"src_buff", false},
@@ -226,7 +248,12 @@ private:
                                                    {"semaphore_ids", false},
                                                    {"iter_context", false},
                                                    {"ops", false},
-                                                   {"deps", false}}};
+                                                   {"deps", false},
+                                                   {"src_chunk", false},
+                                                   {"dst_chunk", false},
+                                                   {"buffer_type", false},
+                                                   {"buffer_offset", false},
+                                                   {"size", false}}};
         std::array<Index, kKeys.size()> keys{};
         std::string_view name;
         if (!fields(node, path, kKeys, keys) || !string(keys[0], {&path, "name"}, name) ||
@@ -239,7 +266,9 @@ private:
         if (op.verb == nullptr) return fail(keys[0], {&path, "name"}, unknown_name(name));
         op.origin = origin(node, path, op.verb->name);
         ChannelType type = kMemory;
+        if (!belongs(kKeys, keys, path, *op.verb)) return false;
         if (!op_channel_type(keys[1], {&path, "channel_type"}, type) ||
+            !read_flat(node, path, keys, scope, op) ||
             !read_refs(keys[3], {&path, "src_buff"}, scope, type, op.src) ||
             !read_refs(keys[4], {&path, "dst_buff"}, scope, type, op.dst) ||
             !read_counters(node, keys[2], path, scope, type, plan, op) || !read_reduce(keys[5], path, op) ||
@@ -261,10 +290,84 @@ private:
         return true;
     }
 
+    /// Whether the op may have each key that it has: one that its verb does not look at may not stand there, as
+    /// if it meant something.
+    template <typename Fields, typename Keys>
+    bool belongs(const Fields& known, const Keys& keys, const JsonPath& path, const MscclppVerb& verb) {
+        using enum MscclppData;
+        const bool group = verb.data == multicast_load || verb.data == multicast_store;
+        const bool reduces =
+            verb.data == reduce || verb.data == multicast_reduce || verb.data == multicast_load;
+        const bool barrier = verb.name == "barrier";
+        const auto flat = [&](std::size_t k) {
+            return k == 13 ? verb.data == multicast_store : k == 14 ? verb.data == multicast_load : group;
+        };
+        for (std::size_t k = 3; k < keys.size(); ++k) {
+            const bool may = k == 3 || k == 4   ? verb.data != none
+                             : k == 5           ? reduces
+                             : k == 6           ? true
+                             : k == 7 || k == 8 ? barrier
+                             : k == 9           ? verb.name.starts_with("sem_")
+                             : k < 13           ? false
+                                                : flat(k);
+            if (!has(keys[k]) || may) continue;
+            if (k == 12 && document_.type(keys[k]) == Type::array && document_.size(keys[k]) == 0) continue;
+            if (k == 5 && has(keys[13]))
+                return fail(keys[k], path,
+                            "has \"src_chunk\" beside \"reduce_op\", of a dialect before version 2: a store "
+                            "reduces nothing");
+            return fail(keys[k], path,
+                        fmt::format("has \"{}\", which means nothing to {}", known[k].key, verb.name));
+        }
+        return true;
+    }
+
+    /// A group load or store as the DSL writes it: "buffer_type", "buffer_offset" and "size" are the part of the
+    /// group's buffer that "channel_ids" names, "dst_chunk" or "src_chunk" the rank's own.
+    template <typename Keys>
+    bool read_flat(Index node, const JsonPath& path, const Keys& keys, const Scope& scope, MscclppOp& op) {
+        const bool loads = has(keys[14]);
+        if (!loads && !has(keys[13]))
+            return !(has(keys[15]) || has(keys[16]) || has(keys[17])) ||
+                   fail(node, path,
+                        R"(has an offset of a group's buffer, and no "src_chunk" or "dst_chunk")");
+        if (has(keys[3]) || has(keys[4]))
+            return fail(node, path, "names its buffers twice, in chunks and in lists of buffers");
+        if (!has(keys[2]) || !has(keys[15]) || !has(keys[16]) || !has(keys[17]))
+            return fail(node, path, R"(needs "channel_ids", "buffer_type", "buffer_offset" and "size")");
+        const JsonPath ids{&path, "channel_ids"};
+        std::vector<std::int32_t> channels;
+        if (!numbers(keys[2], ids, (1 << 16) - 1, channels)) return false;
+        const std::vector<std::int32_t>& mine = scope.channels[kSwitch];
+        if (channels.size() != 1 || static_cast<std::size_t>(channels[0]) >= mine.size())
+            return fail(keys[2], ids,
+                        fmt::format("names no one of the threadblock's {} switch channels", mine.size()));
+        const Group& group = groups_[static_cast<std::size_t>(scope.rank)]
+                                    [static_cast<std::size_t>(mine[static_cast<std::size_t>(channels[0])])];
+        Buffer said = Buffer::input;
+        MscclppRef theirs;
+        theirs.node = node;
+        theirs.rank = scope.rank;
+        theirs.buffer = group.buffer;
+        theirs.group = group.number;
+        if (!buffer(keys[15], {&path, "buffer_type"}, said) ||
+            !non_negative(keys[16], {&path, "buffer_offset"}, theirs.index) ||
+            !integer(keys[17], {&path, "size"}, 1, kMaxChunks, theirs.count))
+            return false;
+        if (said != group.buffer)
+            return fail(keys[15], {&path, "buffer_type"}, "is not the buffer that the switch channel is for");
+        MscclppRef own;
+        if (!read_ref(keys[loads ? 14 : 13], {&path, loads ? "dst_chunk" : "src_chunk"}, scope, kSwitch, own))
+            return false;
+        (loads ? op.src : op.dst).push_back(theirs);
+        (loads ? op.dst : op.src).push_back(own);
+        return true;
+    }
+
     static std::string unknown_name(std::string_view name) {
-        constexpr std::array<std::string_view, 13> kDialect{
-            "rrc", "rrcs",    "rs",    "rspkt",         "rpkt", "tpkt", "glre",
-            "rrs", "rsignal", "rwait", "pipeline_loop", "rlxs", "rlxw"};
+        constexpr std::array<std::string_view, 12> kDialect{"rrc",   "rrcs",          "rs",   "rspkt",
+                                                            "rpkt",  "tpkt",          "rrs",  "rsignal",
+                                                            "rwait", "pipeline_loop", "rlxs", "rlxw"};
         if (std::find(kDialect.begin(), kDialect.end(), name) != kDialect.end()) {
             return fmt::format(
                 "is \"{}\", of a dialect between versions 1 and 2, in which op names mean other things",
@@ -307,11 +410,12 @@ private:
     }
 
     bool read_ref(Index node, const JsonPath& path, const Scope& scope, ChannelType type, MscclppRef& ref) {
-        constexpr std::array<JsonField, 5> kKeys{{{"index", true},
+        constexpr std::array<JsonField, 6> kKeys{{{"index", true},
                                                   {"size", true},
                                                   {"type", false},
                                                   {"buffer_id", false},
-                                                  {"switch_channel_id", false}}};
+                                                  {"switch_channel_id", false},
+                                                  {"rank", false}}};
         std::array<Index, kKeys.size()> keys{};
         ref.node = node;
         ref.rank = scope.rank;
@@ -320,6 +424,18 @@ private:
             return false;
         if ((has(keys[2]) ? 1 : 0) + (has(keys[3]) ? 1 : 0) + (has(keys[4]) ? 1 : 0) != 1)
             return fail(node, path, R"(needs one of "type", "buffer_id" and "switch_channel_id")");
+        if (!resolve(keys, path, scope, type, ref)) return false;
+        std::int32_t said = ref.rank;
+        if (has(keys[5]) && !rank(keys[5], {&path, "rank"}, said)) return false;
+        return said == ref.rank ||
+               fail(keys[5], {&path, "rank"},
+                    fmt::format("is {}, and the buffer is one of rank {}", said, ref.rank));
+    }
+
+    /// Which buffer of which rank, or of which group's ranks, a reference names.
+    template <typename Keys>
+    bool resolve(const Keys& keys, const JsonPath& path, const Scope& scope, ChannelType type,
+                 MscclppRef& ref) {
         if (has(keys[2])) return buffer(keys[2], {&path, "type"}, ref.buffer);
         const auto me = static_cast<std::size_t>(scope.rank);
         std::int32_t number = 0;

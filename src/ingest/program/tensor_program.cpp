@@ -11,6 +11,7 @@
 namespace syncopate::ingest {
 
 std::string Shape::to_string() const {
+    if (!tuple && dtype.starts_with('!')) return dtype;
     if (!tuple) return fmt::format("{}[{}]", dtype.empty() ? "?" : dtype, fmt::join(dims, ","));
     std::string text = "(";
     for (std::size_t i = 0; i < elements.size(); ++i) text += (i == 0 ? "" : ", ") + elements[i].to_string();

@@ -62,6 +62,12 @@ public:
         std::string_view name;
         if (has(keys[1]) && !string(keys[1], {nullptr, "name"}, name)) return false;
         algorithm.name = escaped(name);
+        // The rest of instance, chunks, ranks, topology and rounds say how the algorithm was found, and repeat
+        // what the maps say.
+        if (has(keys[2]) && document_.type(keys[2]) == Type::object && !is_unset(keys[2], "pipeline"))
+            return fail(
+                keys[2], {nullptr, "instance"},
+                "is pipelined: its steps run for one part of the data after another, which is not taken");
         return read_collective(keys[6], algorithm) &&
                read_map(keys[3], {nullptr, "input_map"}, algorithm, algorithm.held) &&
                read_map(keys[4], {nullptr, "output_map"}, algorithm, algorithm.wanted) &&
@@ -69,6 +75,20 @@ public:
     }
 
 private:
+    /// Whether the object lacks the key, or has null, false or 0 there.
+    bool is_unset(Index object, std::string_view key) const {
+        for (Index node = document_.first(object); node != document_.end(object);) {
+            const Index value = document_.next(node);
+            if (document_.text(node) == key) {
+                const Type type = document_.type(value);
+                return type == Type::null || (type == Type::boolean && !document_.boolean(value)) ||
+                       (type == Type::integer && document_.integer(value) == 0);
+            }
+            node = document_.next(value);
+        }
+        return true;
+    }
+
     bool type_is(Index node, const JsonPath& path, std::string_view expected) {
         std::string_view type;
         return string(node, path, type) &&
@@ -91,7 +111,9 @@ private:
             !integer(keys[2], {&path, "nodes"}, 1, kMaxImportRanks, algorithm.ranks))
             return false;
         algorithm.collective = escaped(name);
-        if (has(keys[5]) && document_.type(keys[5]) == Type::object && document_.size(keys[5]) > 0)
+        const bool listed = has(keys[5]) && (document_.type(keys[5]) == Type::object ||
+                                             document_.type(keys[5]) == Type::array);
+        if (listed && document_.size(keys[5]) > 0)
             return fail(keys[5], {&path, "triggers"},
                         "names chunks to combine; algorithms that reduce are not taken");
         return true;

@@ -11,23 +11,10 @@
 namespace syncopate::ingest {
 namespace {
 
-/// HLO's name of an MLIR element type: i32 is s32, f8E4M3FN is f8e4m3fn.
-std::string element_type(std::string_view mlir) {
-    if (mlir == "i1") return "pred";
-    if (mlir.starts_with("ui")) return "u" + std::string(mlir.substr(2));
-    if (mlir.starts_with("si")) return "s" + std::string(mlir.substr(2));
-    if (mlir.size() > 1 && mlir[0] == 'i' && mlir[1] >= '0' && mlir[1] <= '9')
-        return "s" + std::string(mlir.substr(1));
-    std::string name(mlir);
-    for (char& c : name) {
-        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    }
-    return name;
-}
-
 class MlirReader {
 public:
-    MlirReader(std::string_view text, const std::string& file_name) : at_(text, file_name) {}
+    MlirReader(std::string_view text, const std::string& file_name, MlirAliases& aliases)
+        : at_(text, file_name), aliases_(aliases) {}
 
     Result<std::vector<MlirOp>> read() {
         MlirRegion top;
@@ -121,9 +108,10 @@ private:
 
     bool alias() {
         at_.advance();
-        if (at_.name(true).empty() || !at_.take("="))
-            return at_.fail("expected an alias, found " + at_.found());
+        const std::string_view name = at_.name(true);
+        if (name.empty() || !at_.take("=")) return at_.fail("expected an alias, found " + at_.found());
         const std::string_view text = at_.text();
+        const std::size_t begin = (at_.skip_blanks(), at_.offset());
         // To the end of the line, brackets and all.
         while (at_.offset() < text.size() && text[at_.offset()] != '\n') {
             const char c = text[at_.offset()];
@@ -135,6 +123,9 @@ private:
                 at_.advance();
             }
         }
+        // Modules side by side may use one name for two things: then it names nothing.
+        if (!at_.since(begin).starts_with("loc(")) return true;
+        if (const auto [known, fresh] = aliases_.emplace(name, at_.since(begin)); !fresh) known->second = {};
         return true;
     }
 
@@ -357,6 +348,10 @@ private:
                 const std::size_t begin = at_.offset();
                 if (!custom_value()) return false;
                 made.attributes.push_back({name, at_.since(begin), begin});
+            } else if (name == "loc" && at_.peek() == '(') {
+                const std::size_t begin = at_.offset() + 1;
+                if (!at_.skip_balanced(false)) return false;
+                made.location = at_.text().substr(begin, at_.offset() - 1 - begin);
             } else if (name == "do" && made.regions.size() == 1) {
                 pending_arguments_ = bound_;  // the loop's second region has the same arguments
             } else {
@@ -410,7 +405,9 @@ private:
             if (at_.peek() == '"') {
                 is = at_.skip_string();
             } else {
-                is = !at_.name().empty();
+                const std::string_view name = at_.name();
+                // A body may do nothing but return.
+                is = !name.empty() && name != "return" && !name.ends_with(".return");
             }
             const char next = at_.peek();
             is = is && (next == '=' || next == ',' || next == '}');
@@ -502,6 +499,7 @@ private:
     }
 
     TextCursor at_;
+    MlirAliases& aliases_;
     std::size_t count_ = 0;
     bool is_function_ = false;
     std::vector<MlirArgument> pending_arguments_;  // for the next region
@@ -510,71 +508,12 @@ private:
 
 }  // namespace
 
-bool parse_mlir_type(TextCursor& at, Shape& out, int depth) {
-    if (depth >= kMaxProgramNesting) {
-        return at.fail(fmt::format("types nested more than {} deep", kMaxProgramNesting));
-    }
-    const bool dialect = at.take("!");
-    const std::string_view name = at.name();
-    if (name.empty()) return at.fail("expected a type, found " + at.found());
-    if (dialect || (name != "tensor" && name != "tuple")) {
-        out.dtype =
-            dialect ? "token" : element_type(name);  // a token, a future: nothing that is moved by itself
-        return at.peek_raw() != '<' || at.skip_balanced(true);
-    }
-    if (!at.expect("<", "after " + std::string(name))) return false;
-    if (name == "tuple") {
-        out.tuple = true;
-        if (at.take(">")) return true;
-        do {
-            if (out.elements.size() >= 65536) return at.fail("a tuple with too many elements");
-            if (!parse_mlir_type(at, out.elements.emplace_back(), depth + 1)) return false;
-        } while (at.take(","));
-        return at.expect(">", "after a tuple's elements");
-    }
-    // 4x?x8xf32: sizes, each followed by an 'x'.
-    for (;;) {
-        const std::size_t start = (at.skip_blanks(), at.offset());
-        std::int64_t size = -1;
-        if (!at.take("?")) {
-            const auto said = at.integer();
-            if (!said) break;
-            if (*said < 0) return at.fail_at(start, "an axis of negative size");
-            size = *said;
-        }
-        if (at.peek_raw() != 'x') return at.fail("expected 'x' after an axis' size, found " + at.found());
-        at.advance();
-        if (out.dims.size() >= kMaxShapeAxes) return at.fail("an array with too many axes");
-        out.dims.push_back(size);
-    }
-    at.take("*x");  // unranked
-    const std::size_t start = (at.skip_blanks(), at.offset());
-    if (at.peek() == '!') at.advance();
-    out.dtype = element_type(at.name());
-    if (out.dtype.empty()) return at.fail_at(start, "expected an element type");
-    if (at.peek() == '<') {
-        out.dtype += "<>";
-        if (!at.skip_balanced(true)) return false;
-    }
-    if (at.take(",")) {  // an encoding
-        while (at.peek() != '>') {
-            const char c = at.peek();
-            if (c == '\0') return at.fail("a type that is never closed");
-            if (c == '<' || c == '(' || c == '[' || c == '{') {
-                if (!at.skip_balanced(true)) return false;
-            } else {
-                at.advance();
-            }
-        }
-    }
-    return at.expect(">", "after a tensor's element type");
-}
-
-Result<std::vector<MlirOp>> parse_mlir(std::string_view text, const std::string& file_name) {
+Result<std::vector<MlirOp>> parse_mlir(std::string_view text, const std::string& file_name,
+                                       MlirAliases& aliases) {
     if (text.size() > kMaxProgramBytes) {
         return Error{fmt::format("larger than {} MiB", kMaxProgramBytes >> 20), {file_name}};
     }
-    return MlirReader(text, file_name).read();
+    return MlirReader(text, file_name, aliases).read();
 }
 
 }  // namespace syncopate::ingest

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "ingest/program/text_cursor.hpp"
+#include "ingest/stablehlo/mlir_locations.hpp"
+#include "ingest/stablehlo/mlir_type.hpp"
 #include "syncopate/ingest/program/tensor_program.hpp"
 #include "syncopate/result.hpp"
 
@@ -48,6 +50,7 @@ struct MlirOp {
     std::string_view symbol;              ///< the first @name
     std::vector<MlirRegion> regions;
     std::vector<Shape> result_types;
+    std::string_view location;  ///< what stands in loc(…); empty: none
 
     [[nodiscard]] const MlirAttribute* find(std::string_view attribute) const {
         for (const MlirAttribute& each : attributes) {
@@ -62,11 +65,10 @@ struct MlirOp {
     }
 };
 
-/// The operations at the top of the text. The views point into it. Fails at the first place that cannot be
+/// The operations at the top of the text; the aliases of locations go into `aliases`. The views point into the
+/// text. Fails at the first place that cannot be
 /// told apart. Linear in the text, but for lines that are looked ahead at.
-[[nodiscard]] Result<std::vector<MlirOp>> parse_mlir(std::string_view text, const std::string& file_name);
-
-/// A type at the cursor: tensor<4x8xf32>, tuple<…>; anything else becomes a shape with its name as dtype.
-bool parse_mlir_type(TextCursor& at, Shape& out, int depth = 0);
+[[nodiscard]] Result<std::vector<MlirOp>> parse_mlir(std::string_view text, const std::string& file_name,
+                                                     MlirAliases& aliases);
 
 }  // namespace syncopate::ingest

@@ -1,6 +1,8 @@
 #include "syncopate/ingest/stablehlo/stablehlo.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <span>
@@ -24,6 +26,22 @@ struct Numbers {
     bool known = true;                ///< all are whole numbers, and few
 };
 
+/// 4, -1, 0.000000e+00: a number without a fraction; nothing for others.
+std::optional<std::int64_t> whole(TextCursor& at) {
+    const std::size_t begin = (at.skip_blanks(), at.offset());
+    const auto value = at.integer();
+    const char next = at.peek_raw();
+    if (next == 'x' || (!value && next != '.')) return std::nullopt;
+    if (next != '.' && next != 'e' && next != 'E') return value;
+    double real = 0;
+    const char* const end = at.text().data() + at.text().size();
+    const auto [stop, error] = std::from_chars(at.text().data() + begin, end, real);
+    constexpr double kMost = 1e15;
+    if (error != std::errc{} || real != std::trunc(real) || std::abs(real) > kMost) return std::nullopt;
+    at.seek(static_cast<std::size_t>(stop - at.text().data()));
+    return static_cast<std::int64_t>(real);
+}
+
 Numbers numbers_in(std::string_view text, const std::string& file_name) {
     Numbers read;
     TextCursor at(text, file_name);
@@ -44,10 +62,8 @@ Numbers numbers_in(std::string_view text, const std::string& file_name) {
         } else if (at.take("false")) {
             read.values.push_back(0);
         } else {
-            const auto value = at.integer();
-            const char next = at.peek_raw();
-            if (!value || next == '.' || next == 'e' || next == 'E' || next == 'x' ||
-                read.values.size() >= kMaxParticipants) {
+            const auto value = whole(at);
+            if (!value || read.values.size() >= kMaxParticipants) {
                 read.known = false;
                 return read;
             }
@@ -66,8 +82,8 @@ bool is_module(const MlirOp& op) { return op.name == "module" || op.name == "bui
 /// Makes instructions of operations. Each method returns false once an error is recorded.
 class Translator {
 public:
-    Translator(std::string_view text, const std::string& file_name)
-        : at_(text, file_name), file_name_(file_name) {}
+    Translator(std::string_view text, const std::string& file_name, const MlirAliases& aliases)
+        : at_(text, file_name), file_name_(file_name), aliases_(aliases) {}
 
     /// Modules at the top stand side by side, each with functions and meshes of its own, as do the functions
     /// between them. With `module` only that one is read.
@@ -158,6 +174,7 @@ private:
         program_.computations.back().where = at_.locate(offset);
         const std::int32_t outer = std::exchange(current_, index);
         scopes_.emplace_back();
+        owners_.push_back(index);
         Shape tuple;
         tuple.tuple = true;
         for (std::size_t i = 0; i < region.arguments.size(); ++i) {
@@ -187,6 +204,7 @@ private:
         if (done.instructions.empty()) add(instruction("tuple", "nothing", offset));
         if (done.root < 0) here().root = static_cast<std::int32_t>(here().instructions.size()) - 1;
         scopes_.pop_back();
+        owners_.pop_back();
         current_ = outer;
         return index;
     }
@@ -216,12 +234,19 @@ private:
                             fmt::format("{} has {} results", escaped(use.name), found->second.size()));
                 return -1;
             }
-            if (depth + 1 == scopes_.size()) return found->second[static_cast<std::size_t>(use.result)];
-            // From outside of the region: known here by name only.
+            const std::int32_t from = found->second[static_cast<std::size_t>(use.result)];
+            if (from < 0) continue;  // another result of the same operation was captured
+            if (depth + 1 == scopes_.size()) return from;
+            // From outside of the region: an instruction that stands for it here.
             Instruction captured = instruction("captured", std::string(use.name), use.offset);
-            const std::int32_t index = add(std::move(captured));
-            scopes_.back()[use.name] = std::vector<std::int32_t>(found->second.size(), index);
-            return index;
+            captured.outer = {owners_[depth], from};
+            captured.shape = program_.computations[static_cast<std::size_t>(owners_[depth])]
+                                 .instructions[static_cast<std::size_t>(from)]
+                                 .shape;
+            const std::size_t results = found->second.size();
+            std::vector<std::int32_t>& kept = scopes_.back()[use.name];
+            kept.resize(results, -1);
+            return kept[static_cast<std::size_t>(use.result)] = add(std::move(captured));
         }
         at_.fail_at(use.offset, fmt::format("reads {}, which nothing above defines", escaped(use.name)));
         return -1;
@@ -229,13 +254,14 @@ private:
 
     bool translate_op(const MlirOp& op) {
         std::string_view name = op.name;
-        for (const std::string_view dialect : {"stablehlo.", "mhlo.", "func."}) {
+        for (const std::string_view dialect : {"stablehlo.", "mhlo.", "chlo.", "func."}) {
             if (name.starts_with(dialect)) name.remove_prefix(dialect.size());
         }
         if (name == "return" || op.name == "sdy.return") return returned(op);
         Instruction made = instruction(
             opcode_of(op.name, name),
             op.results.empty() ? std::string(op.name) : std::string(op.results[0].first), op.offset);
+        made.source = line_of(op.location, aliases_);
         for (const MlirUse& use : op.operands) {
             const std::int32_t from = value(use);
             if (from < 0) return false;
@@ -249,6 +275,8 @@ private:
         }
         if (!attributes(op, made)) return false;
         if (made.opcode == "while") return loop(op, std::move(made));
+        if (made.opcode == "optimization-barrier" && made.operands.size() > 1)
+            made.operands = {tuple_of(made.operands, made.name + ".operands", op.offset)};
         const std::size_t regions = op.regions.size();
         for (std::size_t i = 0; i < regions; ++i) {
             const auto called = computation(op.regions[i], fmt::format("{}.{}", made.name, op.name),
@@ -256,8 +284,11 @@ private:
             if (!called) return false;
             made.called.push_back(*called);
         }
-        if (made.opcode == "call")
-            calls_.push_back({current_, -1, op.find("callee") ? callee(*op.find("callee")) : op.symbol});
+        if (made.opcode == "call" && regions == 0) {
+            const MlirAttribute* said = op.find("callee");
+            if (said == nullptr) said = op.find("decomposition");  // of a composite
+            calls_.push_back({current_, -1, said != nullptr ? callee(*said) : op.symbol});
+        }
         const std::int32_t index = add(std::move(made));
         if (!calls_.empty() && calls_.back().instruction < 0) calls_.back().instruction = index;
         bind(op, index);
@@ -273,7 +304,8 @@ private:
     static std::string opcode_of(std::string_view full, std::string_view name) {
         if (full.starts_with("sdy.")) return full == "sdy.manual_computation" ? "call" : std::string(full);
         if (name == "dot_general") return "dot";
-        if (name == "optimization_barrier") return "optimization-barrier";
+        if (name == "composite") return "call";  // of its decomposition
+        if (name == "case" || name == "if") return "conditional";
         std::string opcode(name);
         std::replace(opcode.begin(), opcode.end(), '_', '-');
         return opcode;
@@ -308,32 +340,27 @@ private:
             values.push_back(value(use));
             if (values.back() < 0) return false;
         }
-        if (values.size() == 1) {
-            here().root = values[0];
-            return true;
-        }
-        Instruction tuple = instruction("tuple", "return", op.offset);
+        here().root = values.size() == 1 ? values[0] : tuple_of(std::move(values), "return", op.offset);
+        return true;
+    }
+
+    std::int32_t tuple_of(std::vector<std::int32_t> values, std::string name, std::size_t offset) {
+        Instruction tuple = instruction("tuple", std::move(name), offset);
         tuple.shape.tuple = true;
         for (const std::int32_t from : values) {
             tuple.shape.elements.push_back(here().instructions[static_cast<std::size_t>(from)].shape);
         }
         tuple.operands = std::move(values);
-        here().root = add(std::move(tuple));
-        return true;
+        return add(std::move(tuple));
     }
 
     /// HLO's loops take and give one tuple.
     bool loop(const MlirOp& op, Instruction made) {
         if (op.regions.size() != 2) return at_.fail_at(op.offset, "a while without a condition and a body");
-        Instruction tuple = instruction("tuple", made.name + ".init", op.offset);
-        tuple.operands = made.operands;
-        tuple.shape.tuple = true;
-        for (const std::int32_t from : made.operands) {
-            tuple.shape.elements.push_back(here().instructions[static_cast<std::size_t>(from)].shape);
-        }
-        const std::vector<Shape> types = tuple.shape.elements;
-        made.shape = tuple.shape;
-        made.operands = {add(std::move(tuple))};
+        const std::int32_t tuple = tuple_of(made.operands, made.name + ".init", op.offset);
+        made.operands = {tuple};
+        made.shape = here().instructions[static_cast<std::size_t>(tuple)].shape;
+        const std::vector<Shape> types = made.shape.elements;
         for (std::size_t i = 0; i < 2; ++i) {
             const auto called =
                 computation(op.regions[i], made.name + (i == 0 ? ".cond" : ".body"), op.offset, true, &types);
@@ -400,10 +427,7 @@ private:
             return number(made.dimensions.emplace_back());
         }
         if (key == "concat_dimension") return number(made.concat_dimension);
-        if (key == "split_count") {
-            std::int64_t ignored = 0;
-            return number(ignored);
-        }
+        if (key == "split_count") return number(made.split_count);
         if (key == "index" && made.opcode == "get-tuple-element") return number(made.index);
         if (key == "channel_id") return number(made.channel);
         if (key == "channel_handle") {
@@ -555,9 +579,11 @@ private:
 
     TextCursor at_;
     const std::string& file_name_;
+    const MlirAliases& aliases_;
     TensorProgram program_;
     std::int32_t current_ = -1;
     std::vector<Scope> scopes_;
+    std::vector<std::int32_t> owners_;  // of the scopes: their computations
     std::multimap<std::string_view, std::int32_t> functions_;
     MlirMeshes meshes_;
     std::vector<Call> calls_;
@@ -568,9 +594,10 @@ private:
 
 Result<TensorProgram> read_stablehlo(std::string_view text, const std::string& file_name,
                                      std::string_view module) {
-    Result<std::vector<MlirOp>> ops = parse_mlir(text, file_name);
+    MlirAliases aliases;
+    Result<std::vector<MlirOp>> ops = parse_mlir(text, file_name, aliases);
     if (!ops) return ops.error();
-    return Translator(text, file_name).translate(*ops, module);
+    return Translator(text, file_name, aliases).translate(*ops, module);
 }
 
 }  // namespace syncopate::ingest

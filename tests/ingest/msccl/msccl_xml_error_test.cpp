@@ -65,6 +65,34 @@ TEST(MscclXmlErrors, AttributesThatAreMissingRepeatedOrWrong) {
               "t:3: rank 0 tb 0: its peer is its own rank");
 }
 
+TEST(MscclXmlErrors, AReductionThatNoPlanHas) {
+    const auto with = [](const std::string& redop, const std::string& type) {
+        std::string text = replaced(kRight, " ngpus=", " redop=\"" + redop + "\" ngpus=");
+        return error_of(replaced(text, "type=\"r\"", "type=\"" + type + "\""));
+    };
+    for (const char* redop : {"nop", "prod", "min", "avg", "sum", "max"})
+        EXPECT_EQ(with(redop, "r"), "no error") << redop;  // nothing is reduced
+    EXPECT_EQ(with("nop", "rrc"), "t:9: rank 1 tb 0 step 0: rrc reduces, and <algo> has redop=\"nop\"");
+    for (const char* redop : {"prod", "min", "avg", "premulsum"})
+        EXPECT_EQ(with(redop, "rrc"), "t:9: rank 1 tb 0 step 0: rrc reduces, and <algo> has redop=\"" +
+                                          std::string(redop) + "\"; a plan reduces by sum or max");
+    EXPECT_EQ(with("", "r"),
+              "t:1: redop=\"\" is no reduction of MSCCL's; it knows sum, max, min, prod, avg and nop");
+    EXPECT_EQ(with("add", "r"),
+              "t:1: redop=\"add\" is no reduction of MSCCL's; it knows sum, max, min, prod, avg and nop");
+}
+
+TEST(MscclXmlErrors, AnAlgorithmThatWorksNeitherInPlaceNorOutOfIt) {
+    const auto with = [](int in, int out) {
+        return error_of(
+            replaced(kRight, "inplace=\"1\"",
+                     "inplace=\"" + std::to_string(in) + "\" outofplace=\"" + std::to_string(out) + "\""));
+    };
+    EXPECT_EQ(with(0, 0), "t:1: inplace=\"0\" and outofplace=\"0\": it works neither in place nor out of it");
+    EXPECT_EQ(with(1, 0), "no error");
+    EXPECT_EQ(with(1, 1), "no error");
+}
+
 TEST(MscclXmlErrors, StepsThatMakeNoSense) {
     const std::string at = "t:4: rank 0 tb 0 step 0: ";
     EXPECT_EQ(error_of(replaced(kRight, "<step s=\"0\"", "<step s=\"1\"")),

@@ -11,8 +11,10 @@ namespace {
 
 using test::algo;
 using test::finding_texts;
+using test::GpuText;
 using test::op_texts;
 using test::rows;
+using test::TbText;
 using Texts = std::vector<std::string>;
 
 Import import_of(const std::string& text, std::int64_t chunks) {
@@ -91,6 +93,37 @@ TEST(MscclXml, CopiesAndReductionsAreLocalAndANopIsNothing) {
         algo("custom", 4, true, {{{{-1, -1, {{"cpy", "i0", "i1"}, {"nop"}, {"re", "i2", "i1"}}}}}}), 4);
     EXPECT_EQ(op_texts(import.plan),
               (Texts{"local A[0:1] -> A[1:2]", "local A[2:3] -> A[1:2] sum after 0:0"}));
+}
+
+/// Both of two ranks add (or whatever `redop` says) the other's chunk, through scratch.
+std::string reducing(const std::string& redop) {
+    std::string text =
+        algo("allreduce", 1, true,
+             {GpuText{{TbText{1, 1, {{"s", "i0", "s0"}, {"r", "i0", "s0"}, {"re", "s0", "i0"}}}}, "", 1},
+              GpuText{{TbText{0, 0, {{"s", "i0", "s0"}, {"r", "i0", "s0"}, {"re", "s0", "i0"}}}}, "", 1}});
+    if (!redop.empty()) text.insert(text.find(" proto="), " redop=\"" + redop + "\"");
+    return text;
+}
+
+TEST(MscclXml, RedopSaysHowStepsReduce) {
+    const auto ops = [](const std::string& redop) {
+        return op_texts(import_of(reducing(redop), 1).plan).at(1);
+    };
+    EXPECT_EQ(ops("").find(" max"), std::string::npos);
+    EXPECT_NE(ops("").find(" sum"), std::string::npos);
+    EXPECT_EQ(ops("sum"), ops(""));
+    for (const char* redop : {"max", "MAX", "Max"}) {
+        EXPECT_NE(ops(redop).find("local A.scratch[0:1] -> A[0:1] max"), std::string::npos) << ops(redop);
+        EXPECT_EQ(ops(redop).find(" sum"), std::string::npos);
+    }
+    // Received and added at once, or passed on as well.
+    std::string fused =
+        algo("allreduce", 1, true, {GpuText{{TbText{1, -1, {{"s"}}}}}, GpuText{{TbText{-1, 0, {{"rrc"}}}}}});
+    fused.insert(fused.find(" proto="), " redop=\"max\"");
+    EXPECT_NE(op_texts(import_of(fused, 1).plan).at(0).find(" max"), std::string::npos);
+    const Import import = import_of(reducing("max"), 1);
+    const std::pair<std::string, std::string> claim{"reduce", "max"};
+    EXPECT_EQ(std::count(import.claims.begin(), import.claims.end(), claim), 1);
 }
 
 TEST(MscclXml, AStepOfSeveralChunksIsOneOp) {

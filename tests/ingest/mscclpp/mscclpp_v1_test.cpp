@@ -134,5 +134,20 @@ TEST(MscclppV1, WhatIsNotThereIsNamedByItsPath) {
               "t:4: rank 0 " + at + " (copy): chunks 4 to 4 of the input of rank 0, which has 4");
 }
 
+TEST(MscclppV1, AKeyThatMeansNothingToItsOpIsRefused) {
+    const auto said = [](const std::string& op) {
+        const std::string error = error_of(op);
+        return error.substr(std::min(error.size(), error.find("ops[0]")));
+    };
+    EXPECT_EQ(said(op("signal", out("i", 0) + ", " + local("src", "i", 0))),
+              "ops[0] has \"srcbuff\", which means nothing to signal");
+    EXPECT_EQ(said(op("copy", local("src", "i", 0) + ", " + local("dst", "i", 1) + ", " + in("i", 0))),
+              "ops[0] has \"i_buff\", which means nothing to copy");
+    EXPECT_EQ(said(op("copy", local("src", "i", 0) + ", " + local("dst", "i", 1) + ", \"barrier_id\": 0")),
+              "ops[0] has \"barrier_id\", which means nothing to copy");
+    EXPECT_EQ(said(op("put", local("src", "i", 0) + ", " + out("i", 1) + ", \"gi_cid\": 0")),
+              "ops[0] has \"gi_cid\", which means nothing to put");
+}
+
 }  // namespace
 }  // namespace syncopate::ingest

@@ -273,12 +273,9 @@ TEST(MscclppV2, APipelineRunsItsOpsOnce) {
     EXPECT_EQ(import.warnings[0], "a pipeline is taken to run once, as it does for chunks of one unit");
 }
 
-/// Rank 0 stores to a group of both ranks, and reduces over it; `name` says which buffer the group is for.
-std::string multicast(const std::string& name) {
-    std::string text = pair_of(
-        {{R"({"name": "gstore", "channel_type": "switch", "src_buff": [{"type": "s", "index": 0, "size": 1}], "dst_buff": [{"switch_channel_id": 0, "index": 2, "size": 1}]})",
-          R"({"name": "glres", "channel_type": "switch", "src_buff": [{"switch_channel_id": 0, "index": 1, "size": 1}], "dst_buff": [{"switch_channel_id": 0, "index": 1, "size": 1}]})"}},
-        {});
+/// Rank 0 runs `ops`, and has a group of both ranks; `name` says which buffer the group is for.
+std::string multicast(const std::string& name, const std::vector<std::string>& ops) {
+    std::string text = pair_of({ops}, {});
     const std::string channels = R"("channels": [{"channel_type": "memory", "connected_to": [1]}])";
     text.replace(text.find(channels), channels.size(),
                  R"("channels": [{"channel_type": "switch", ")" + name +
@@ -289,11 +286,135 @@ std::string multicast(const std::string& name) {
     return text;
 }
 
+const std::vector<std::string> kStoreAndReduce{
+    R"({"name": "gstore", "channel_type": "switch", "src_buff": [{"type": "s", "index": 0, "size": 1}], "dst_buff": [{"switch_channel_id": 0, "index": 2, "size": 1}]})",
+    R"({"name": "glres", "channel_type": "switch", "src_buff": [{"switch_channel_id": 0, "index": 1, "size": 1}], "dst_buff": [{"switch_channel_id": 0, "index": 1, "size": 1}]})"};
+
 TEST(MscclppV2, MulticastIsATransferForEachRank) {
     const Texts ops{"local A.scratch[0:1] -> A[2:3]", "push 0->1 A.scratch[0:1] -> A[2:3]",
                     "pull 1->0 A[1:2] -> A[1:2] sum", "push 0->1 A[1:2] -> A[1:2] after 0:2"};
     for (const char* name : {"buffer_type", "buff"})
-        EXPECT_EQ(op_texts(import_of(multicast(name), 4).plan), ops) << name;
+        EXPECT_EQ(op_texts(import_of(multicast(name, kStoreAndReduce), 4).plan), ops) << name;
+}
+
+std::string grouped(const std::string& op) { return multicast("buffer_type", {op}); }
+
+const Texts kStored{"local A.scratch[1:2] -> A[2:3]", "push 0->1 A.scratch[1:2] -> A[2:3]"};
+const Texts kLoaded{"local A[1:2] -> A.scratch[3:4]", "pull 1->0 A[1:2] -> A.scratch[3:4] max after 0:0"};
+
+TEST(MscclppV2, ABufferMaySayWhoseItIs) {
+    const auto store = [](const std::string& rank) {
+        return grouped(
+            R"({"name": "gstore", "channel_type": "switch", "src_buff": [{"rank": )" + rank +
+            R"(, "type": "s", "index": 1, "size": 1}], "dst_buff": [{"switch_channel_id": 0, "index": 2, "size": 1}]})");
+    };
+    EXPECT_EQ(op_texts(import_of(store("0"), 4).plan), kStored);
+    EXPECT_NE(error_of(store("1")).find("src_buff[0].rank is 1, and the buffer is one of rank 0"),
+              std::string::npos);
+    EXPECT_NE(error_of(store("7")).find("src_buff[0].rank is 7"), std::string::npos);
+    const auto put = [](const std::string& rank) {
+        return pair_of({{data_op("put", R"({"rank": 0, "type": "i", "index": 0, "size": 1})",
+                                 R"({"rank": )" + rank + R"(, "buffer_id": 0, "index": 1, "size": 1})")}},
+                       {});
+    };
+    EXPECT_EQ(op_texts(import_of(put("1"), 4).plan), Texts{"push 0->1 A[0:1] -> A[1:2]"});
+    EXPECT_NE(error_of(put("0")).find("dst_buff[0].rank is 0, and the buffer is one of rank 1"),
+              std::string::npos);
+}
+
+TEST(MscclppV2, AGroupLoadReducesIntoItsOwnRankAlone) {
+    EXPECT_EQ(
+        op_texts(
+            import_of(
+                grouped(
+                    R"({"name": "glre", "channel_type": "switch", "reduce_op": "max", "src_buff": [{"switch_channel_id": 0, "index": 1, "size": 1}], "dst_buff": [{"rank": 0, "type": "s", "index": 3, "size": 1}]})"),
+                4)
+                .plan),
+        kLoaded);
+    EXPECT_NE(
+        error_of(
+            grouped(
+                R"({"name": "glre", "channel_type": "switch", "src_buff": [{"switch_channel_id": 0, "index": 1, "size": 1}], "dst_buff": [{"switch_channel_id": 0, "index": 3, "size": 1}]})"))
+            .find("(glre): needs a local destination"),
+        std::string::npos);
+}
+
+const std::string kFlatLoad =
+    R"({"name": "glre", "buffer_type": "i", "buffer_offset": 1, "size": 1, "dst_chunk": {"rank": 0, "type": "s", "index": 3, "size": 1}, "channel_ids": [0], "channel_type": "switch", "reduce_op": "max"})";
+const std::string kFlatStore =
+    R"({"name": "gstore", "src_chunk": {"rank": 0, "type": "s", "index": 1, "size": 1}, "buffer_type": "i", "buffer_offset": 2, "size": 1, "channel_ids": [0], "channel_type": "switch"})";
+
+TEST(MscclppV2, GroupLoadsAndStoresMayBeWrittenWithOffsets) {
+    EXPECT_EQ(op_texts(import_of(grouped(kFlatLoad), 4).plan), kLoaded);
+    EXPECT_EQ(op_texts(import_of(grouped(kFlatStore), 4).plan), kStored);
+}
+
+TEST(MscclppV2, GroupOpsWithOffsetsThatDoNotFitAreNamed) {
+    const auto said = [](std::string op, const std::string& what, const std::string& with) {
+        op.replace(op.find(what), what.size(), with);
+        const std::string error = error_of(grouped(op));
+        return error.substr(error.find("ops[0]") == error.npos ? 0 : error.find("ops[0]"));
+    };
+    EXPECT_EQ(said(kFlatLoad, R"("buffer_type": "i")", R"("buffer_type": "o")"),
+              "ops[0].buffer_type is not the buffer that the switch channel is for");
+    EXPECT_EQ(said(kFlatLoad, "\"channel_ids\": [0]", "\"channel_ids\": [1]"),
+              "ops[0].channel_ids names no one of the threadblock's 1 switch channels");
+    EXPECT_EQ(said(kFlatLoad, "\"channel_ids\": [0], ", ""),
+              "ops[0] needs \"channel_ids\", \"buffer_type\", \"buffer_offset\" and \"size\"");
+    EXPECT_EQ(said(kFlatLoad, "\"buffer_offset\": 1", "\"buffer_offset\": 4"),
+              "ops[0] (glre): chunks 4 to 4 of the input of rank 0, which has 4");
+    EXPECT_EQ(said(kFlatLoad, "\"buffer_offset\": 1, \"size\": 1", "\"buffer_offset\": 1, \"size\": 2"),
+              "ops[0] (glre): its source and its destination have different numbers of chunks");
+    EXPECT_EQ(said(kFlatLoad, "\"rank\": 0", "\"rank\": 1"),
+              "ops[0].dst_chunk.rank is 1, and the buffer is one of rank 0");
+    EXPECT_EQ(said(kFlatLoad, "dst_chunk", "src_chunk"),
+              "ops[0] has \"src_chunk\", which means nothing to glre");
+    EXPECT_EQ(said(kFlatStore, "gstore", "put"), "ops[0] has \"src_chunk\", which means nothing to put");
+    EXPECT_EQ(said(kFlatStore, "\"channel_ids\"", "\"src_buff\": [], \"channel_ids\""),
+              "ops[0] names its buffers twice, in chunks and in lists of buffers");
+    EXPECT_EQ(said(kFlatStore, "}, \"buffer_type\"", "}, \"reduce_op\": \"sum\", \"buffer_type\""),
+              "ops[0] has \"src_chunk\" beside \"reduce_op\", of a dialect before version 2: a store reduces "
+              "nothing");
+}
+
+TEST(MscclppV2, AKeyThatMeansNothingToItsOpIsRefused) {
+    const auto said = [](const std::string& op) {
+        const std::string error = error_of(pair_of({{op}}, {}));
+        return error.substr(error.find("ops[0]") == error.npos ? 0 : error.find("ops[0]"));
+    };
+    const std::string buffers =
+        R"("src_buff": [{"type": "i", "index": 0, "size": 1}], "dst_buff": [{"type": "i", "index": 1, "size": 1}])";
+    EXPECT_EQ(said(R"({"name": "nop", )" + buffers + "}"),
+              "ops[0] has \"src_buff\", which means nothing to nop");
+    EXPECT_EQ(said(R"({"name": "copy", "reduce_op": "max", )" + buffers + "}"),
+              "ops[0] has \"reduce_op\", which means nothing to copy");
+    EXPECT_EQ(said(R"({"name": "copy", "barrier_id": 0, )" + buffers + "}"),
+              "ops[0] has \"barrier_id\", which means nothing to copy");
+    EXPECT_EQ(said(R"({"name": "copy", "semaphore_ids": [0], )" + buffers + "}"),
+              "ops[0] has \"semaphore_ids\", which means nothing to copy");
+    EXPECT_EQ(said(R"({"name": "copy", "iter_context": {}, )" + buffers + "}"),
+              "ops[0] has \"iter_context\", which means nothing to copy");
+    EXPECT_EQ(said(R"({"name": "copy", "deps": [{"tb": 1, "step": 0}], )" + buffers + "}"),
+              "ops[0] has \"deps\", which means nothing to copy");
+    EXPECT_EQ(said(R"({"name": "copy", "deps": [], )" + buffers + "}"), "no error");
+    std::string text = pair_of({{R"({"name": "copy", )" + buffers + "}"}}, {});
+    text.insert(1, R"("dynamic": true, )");
+    EXPECT_NE(error_of(text).find("dynamic is true: a template is no plan"), std::string::npos);
+    std::string other = multicast("buffer_type", kStoreAndReduce);
+    const std::string scope = R"("buffer_type": "i", "channel_ids")";
+    other.replace(other.find(scope), scope.size(), R"("buffer_type": "o", "channel_ids")");
+    EXPECT_NE(error_of(other).find("names switch channel 0, which is for another buffer than output"),
+              std::string::npos)
+        << error_of(other);
+}
+
+TEST(MscclppV2, TheSizesOfMessagesAreClaimed) {
+    std::string text = pair_of({}, {});
+    text.insert(1, R"("min_message_size": 1024, "max_message_size": 18446744073709551615, )");
+    const std::pair<std::string, std::string> claim{"bytes", "from 1024 to 18446744073709551615"};
+    EXPECT_EQ(import_of(text, 4).claims.back(), claim);
+    text.replace(text.find("1024"), 4, "\"x\"");
+    EXPECT_NE(error_of(text).find("min_message_size is the string \"x\"; expected bytes"), std::string::npos);
 }
 
 TEST(MscclppV2, TheCollectiveMustFitTheChunks) {

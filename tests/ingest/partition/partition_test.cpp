@@ -205,6 +205,23 @@ TEST(PartitionError, NamesThePathAndThePlaceOfWhatIsWrong) {
     EXPECT_EQ(error_of(text), at(text, "[ ]") + "mesh is empty; it needs at least one [name, size] pair");
 }
 
+TEST(PartitionError, OptionsForWhatTheFileSaysItselfAreRefused) {
+    const std::string text = convert(R"({"shard": [["gpu"]]})", R"({"shard": [[]]})");
+    const auto with = [&](const auto& set) {
+        ImportOptions options;
+        set(options);
+        const Result<Import> import = import_plan(text, "p.json", Format::automatic, options);
+        return import ? "no error" : import.error().to_string();
+    };
+    EXPECT_EQ(with([](ImportOptions&) {}), "no error");
+    EXPECT_EQ(with([](ImportOptions& o) { o.tensor = plan::Tensor{"B", {8}}; }),
+              "p.json: is partition, which says itself what its tensors are: leave out --tensor");
+    EXPECT_EQ(with([](ImportOptions& o) { o.ranks = 4; }),
+              "p.json: is partition, which says itself how many ranks there are: leave out --ranks");
+    EXPECT_EQ(with([](ImportOptions& o) { o.module = "m"; }),
+              "p.json: is partition, which has no modules: leave out --module");
+}
+
 TEST(PartitionError, APlanWithTooManyOpsIsRefused) {
     EXPECT_EQ(error_of(program(R"([["gpu", 4096]])", R"({"shape": [4096, 65536], "dtype": "int8",
                                  "before": {"shard": [["gpu"], []]}, "after": {"shard": [[], []]}})")),

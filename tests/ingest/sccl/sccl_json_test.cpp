@@ -66,11 +66,27 @@ TEST(ScclJson, ASendToWhereTheChunkIsAlreadyIsLeftOut) {
     EXPECT_EQ(import.warnings, Texts{"1 sends bring a chunk to where it is already, and are left out"});
 }
 
+TEST(ScclJson, APipelinedInstanceIsNotTaken) {
+    const auto with = [](const std::string& pipeline) {
+        std::string text = gather(step("[0, 0, 2], [1, 1, 2]"));
+        text.insert(1,
+                    R"("instance": {"sccl_type": "instance", "steps": 1, "pipeline": )" + pipeline + "}, ");
+        return error_of(text);
+    };
+    for (const char* unset : {"null", "0", "false"}) EXPECT_EQ(with(unset), "no error");
+    EXPECT_EQ(
+        with("2"),
+        "t:1:14: instance is pipelined: its steps run for one part of the data after another, which is not "
+        "taken");
+}
+
 TEST(ScclJson, WhatIsNotTakenIsNamedByItsPath) {
     EXPECT_EQ(error_of(gather(step("[0, 0, 3]"))), "t:4:64: steps[0].sends[0][2] is 3; expected 0 to 2");
     EXPECT_EQ(error_of(gather(step("[0, 1, 1]"))), "t:4:57: steps[0].sends[0] sends from a rank to itself");
     EXPECT_EQ(error_of(gather(step("[0, 1]"))), "t:4:57: steps[0].sends[0] has 2 numbers; expected 3 or 5");
     EXPECT_NE(error_of(gather("", R"({"0": 1})")).find("algorithms that reduce are not taken"),
+              std::string::npos);
+    EXPECT_NE(error_of(gather("", R"([[0, 1]])")).find("algorithms that reduce are not taken"),
               std::string::npos);
     EXPECT_NE(error_of(R"({"sccl_type": "algorithm"})").find("lacks"), std::string::npos);
     std::string text = gather(step("[0, 0, 2]"));

@@ -171,6 +171,214 @@ func.func @main(%a: tensor<8x16xbf16>, %w: tensor<16x24xbf16>) -> tensor<16x24xb
     EXPECT_EQ(findings(found[0]), Lines{});
 }
 
+TEST(StableHlo, ARingThatCallsFunctionsAndCapturesValuesIsAGather) {
+    // What JAX makes of fori_loop and ppermute: the body calls a function, that one a remainder which is made
+    // positive, and the rank's number is computed before the loop.
+    const auto found = stablehlo_candidates(R"(module attributes {mhlo.num_partitions = 2 : i32} {
+func.func public @main(%a: tensor<16x16xbf16>, %w: tensor<16x24xbf16>) -> tensor<16x24xbf16> {
+  %0 = sdy.manual_computation(%a, %w) in_shardings=[] out_shardings=[] manual_axes={"x"} (%s: tensor<8x16xbf16>, %v: tensor<16x24xbf16>) {
+    %c = stablehlo.constant dense<2> : tensor<ui32>
+    %n = stablehlo.constant dense<2> : tensor<i32>
+    %1 = stablehlo.partition_id : tensor<ui32>
+    %2 = stablehlo.remainder %1, %c : tensor<ui32>
+    %me = stablehlo.convert %2 : (tensor<ui32>) -> tensor<i32>
+    %cst = stablehlo.constant dense<0.000000e+00> : tensor<bf16>
+    %z = stablehlo.broadcast_in_dim %cst, dims = [] : (tensor<bf16>) -> tensor<16x24xbf16>
+    %i0 = stablehlo.constant dense<0> : tensor<i32>
+    %r:3 = stablehlo.while(%i = %i0, %out = %z, %x = %s) : tensor<i32>, tensor<16x24xbf16>, tensor<8x16xbf16>
+    cond {
+      %go = stablehlo.compare LT, %i, %n, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %go : tensor<i1>
+    } do {
+      %b:3 = func.call @closed_call(%v, %me, %i, %out, %x) : (tensor<16x24xbf16>, tensor<i32>, tensor<i32>, tensor<16x24xbf16>, tensor<8x16xbf16>) -> (tensor<i32>, tensor<16x24xbf16>, tensor<8x16xbf16>)
+      stablehlo.return %b#0, %b#1, %b#2 : tensor<i32>, tensor<16x24xbf16>, tensor<8x16xbf16>
+    }
+    sdy.return %r#1 : tensor<16x24xbf16>
+  } : (tensor<16x16xbf16>, tensor<16x24xbf16>) -> tensor<16x24xbf16>
+  return %0 : tensor<16x24xbf16>
+}
+func.func private @closed_call(%v: tensor<16x24xbf16>, %me: tensor<i32>, %i: tensor<i32>, %out: tensor<16x24xbf16>, %x: tensor<8x16xbf16>) -> (tensor<i32>, tensor<16x24xbf16>, tensor<8x16xbf16>) {
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %j = stablehlo.add %i, %one : tensor<i32>
+  %d = stablehlo.dot_general %x, %v, contracting_dims = [1] x [0] : (tensor<8x16xbf16>, tensor<16x24xbf16>) -> tensor<8x24xbf16>
+  %0 = stablehlo.add %me, %i : tensor<i32>
+  %1 = call @remainder(%0) : (tensor<i32>) -> tensor<i32>
+  %eight = stablehlo.constant dense<8> : tensor<i32>
+  %f = stablehlo.multiply %1, %eight : tensor<i32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %next = stablehlo.dynamic_update_slice %out, %d, %f, %zero : (tensor<16x24xbf16>, tensor<8x24xbf16>, tensor<i32>, tensor<i32>) -> tensor<16x24xbf16>
+  %y = "stablehlo.collective_permute"(%x) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, source_target_pairs = dense<[[0, 1], [1, 0]]> : tensor<2x2xi64>}> : (tensor<8x16xbf16>) -> tensor<8x16xbf16>
+  return %j, %next, %y : tensor<i32>, tensor<16x24xbf16>, tensor<8x16xbf16>
+}
+func.func private @remainder(%a: tensor<i32>) -> tensor<i32> {
+  %n = stablehlo.constant dense<2> : tensor<i32>
+  %r = stablehlo.remainder %a, %n : tensor<i32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %ne = stablehlo.compare NE, %r, %zero, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  %lt = stablehlo.compare LT, %r, %zero, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  %both = stablehlo.and %lt, %ne : tensor<i1>
+  %up = stablehlo.add %r, %n : tensor<i32>
+  %m = stablehlo.select %both, %up, %r : tensor<i1>, tensor<i32>
+  return %m : tensor<i32>
+}
+})");
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_TRUE(found[0].windowed) << ::testing::PrintToString(found[0].why);
+    EXPECT_EQ(found[0].kind, "all-gather");
+    EXPECT_EQ(dots(found[0]), Lines{"feeds %d lhs 0 rows M16 N24 K16"});
+    EXPECT_EQ(findings(found[0]), Lines{});
+}
+
+/// A gather `%g`, `ops` that make `%b` of it, and the dot of `%b`.
+std::string gather_and(const std::string& ops, const std::string& functions = "") {
+    return "module attributes {mhlo.num_partitions = 2 : i32} {\n"
+           "func.func @main(%a: tensor<4x8xf32>, %w: tensor<8x2xf32>) -> tensor<8x2xf32> {\n"
+           "  %g = \"stablehlo.all_gather\"(%a) <{all_gather_dim = 0 : i64, channel_handle = "
+           "#stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1]]> : "
+           "tensor<1x2xi64>, use_global_device_ids}> : (tensor<4x8xf32>) -> tensor<8x8xf32>\n" +
+           ops +
+           "  %d = stablehlo.dot_general %b, %w, contracting_dims = [1] x [0] : (tensor<8x8xf32>, "
+           "tensor<8x2xf32>) -> tensor<8x2xf32>\n  return %d : tensor<8x2xf32>\n}\n" +
+           functions + "}\n";
+}
+
+TEST(StableHlo, IdentitiesUnderOtherNamesAreSeenThrough) {
+    const std::string same =
+        "func.func private @same(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {\n"
+        "  return %x : tensor<8x8xf32>\n}\n";
+    const std::string t = "tensor<8x8xf32>";
+    for (const auto& [ops, functions] : {
+             std::pair{"  %b = stablehlo.optimization_barrier %g : " + t + "\n", std::string()},
+             std::pair{"  %x:2 = stablehlo.optimization_barrier %w, %g : tensor<8x2xf32>, " + t +
+                           "\n  %b = stablehlo.convert %x#1 : " + t + "\n",
+                       std::string()},
+             std::pair{"  %x:2 = \"stablehlo.optimization_barrier\"(%g, %w) : (" + t +
+                           ", tensor<8x2xf32>) -> (" + t +
+                           ", tensor<8x2xf32>)\n  %b = "
+                           "stablehlo.optimization_barrier %x#0 : " +
+                           t + "\n",
+                       std::string()},
+             std::pair{
+                 "  %b = stablehlo.composite \"my.op\" %g {decomposition = @same, version = 1 : i32} : (" +
+                     t + ") -> " + t + "\n",
+                 same},
+             std::pair{"  %b = \"stablehlo.composite\"(%g) <{name = \"my.op\", decomposition = @same}> : (" +
+                           t + ") -> " + t + "\n",
+                       same},
+             std::pair{"  %c = stablehlo.composite \"my.op\" %a {decomposition = @same4} : "
+                       "(tensor<4x8xf32>) -> tensor<4x8xf32>\n  %b = call @same(%g) : (" +
+                           t + ") -> " + t + "\n",
+                       same + "func.func private @same4(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {\n"
+                              "  return %x : tensor<4x8xf32>\n}\n"},
+             std::pair{"  %b = sdy.sharding_constraint %g <@mesh, [{}, {}]> : " + t + "\n", std::string()},
+             std::pair{"  %b = stablehlo.custom_call @Sharding(%g) : (" + t + ") -> " + t + "\n",
+                       std::string()},
+             std::pair{"  %b = stablehlo.reduce_precision %g, format = e8m23 : " + t + "\n", std::string()},
+         }) {
+        const auto found = stablehlo_candidates(gather_and(ops, functions));
+        ASSERT_EQ(found.size(), 1U) << ops;
+        EXPECT_EQ(dots(found[0]), Lines{"feeds %d lhs 0 rows M8 N2 K8"}) << ops;
+        EXPECT_EQ(found[0].why, Lines{}) << ops;
+    }
+    EXPECT_EQ(stablehlo_candidates(gather_and("  %b = stablehlo.negate %g : " + t + "\n"))[0].why,
+              Lines{"feeds no dot: %b (negate) computes between it and %d"});
+}
+
+TEST(StableHlo, AValueThatARegionCapturesIsStillThatValue) {
+    const auto found = stablehlo_candidates(R"(module attributes {mhlo.num_partitions = 2 : i32} {
+func.func @main(%a: tensor<4x8xf32>, %w: tensor<8x2xf32>) -> tensor<8x2xf32> {
+  %p:2 = stablehlo.optimization_barrier %w, %a : tensor<8x2xf32>, tensor<4x8xf32>
+  %g = "stablehlo.all_gather"(%p#1) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> : (tensor<4x8xf32>) -> tensor<8x8xf32>
+  %i0 = stablehlo.constant dense<0> : tensor<i32>
+  %r:2 = stablehlo.while(%i = %i0, %o = %p#0) : tensor<i32>, tensor<8x2xf32>
+  cond {
+    %n = stablehlo.constant dense<3> : tensor<i32>
+    %go = stablehlo.compare LT, %i, %n, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %go : tensor<i1>
+  } do {
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    %d = stablehlo.dot_general %g, %p#0, contracting_dims = [1] x [0] : (tensor<8x8xf32>, tensor<8x2xf32>) -> tensor<8x2xf32>
+    stablehlo.return %j, %d : tensor<i32>, tensor<8x2xf32>
+  }
+  return %r#1 : tensor<8x2xf32>
+}
+})");
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(dots(found[0]), Lines{"feeds %d lhs 0 rows M8 N2 K8"});
+}
+
+TEST(StableHlo, LinesOfTheUsersProgramComeFromLocations) {
+    std::string text = gather_and("  %b = stablehlo.optimization_barrier %g : tensor<8x8xf32> loc(#loc1)\n");
+    const auto with = [&](const std::string& of_gather, const std::string& of_dot) {
+        std::string made = text;
+        made.insert(made.find('\n', made.find("%g =")), " loc(" + of_gather + ")");
+        made.insert(made.find('\n', made.find("%d =")), " loc(" + of_dot + ")");
+        return stablehlo_candidates(made + R"(
+#loc = loc(unknown)
+#loc1 = loc("/home/me/model.py":31:4 to :9)
+#loc2 = loc("/home/me/train.py":7:0)
+#loc3 = loc("mlp"(#loc1))
+#loc4 = loc(callsite(#loc3 at #loc2))
+#loc5 = loc("jit(f)/all_gather"(#loc4))
+#loc6 = loc(fused<"x">[#loc5, #loc2])
+#loc7 = loc(#loc7)
+)");
+    };
+    auto found = with("#loc5", "#loc2");
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].source, "/home/me/model.py:31");
+    EXPECT_EQ(found[0].exchanges[0].dots.at(0).source, "/home/me/train.py:7");
+    EXPECT_EQ(with("\"here.py\":3:1", "#loc6")[0].source, "here.py:3");
+    EXPECT_EQ(with("#loc", "#loc6")[0].exchanges[0].dots.at(0).source, "/home/me/model.py:31");
+    for (const char* none : {"#loc", "#loc7", "#loc99", "\"name\"", "unknown"})
+        EXPECT_EQ(with(none, none)[0].source, "") << none;
+}
+
+TEST(StableHlo, ABranchMayOrMayNotRun) {
+    for (const char* branch : {"\"stablehlo.case\"(%i)", "\"stablehlo.if\"(%p)"}) {
+        const auto found =
+            stablehlo_candidates(std::string(R"(module attributes {mhlo.num_partitions = 2 : i32} {
+func.func @main(%a: tensor<4x8xf32>, %i: tensor<i32>, %p: tensor<i1>) -> tensor<8x8xf32> {
+  %0 = )") + branch + R"( ({
+    %g = "stablehlo.all_gather"(%a) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> : (tensor<4x8xf32>) -> tensor<8x8xf32>
+    stablehlo.return %g : tensor<8x8xf32>
+  }, {
+    %z = stablehlo.constant dense<0.0> : tensor<8x8xf32>
+    stablehlo.return %z : tensor<8x8xf32>
+  }) : (tensor<i1>) -> tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}
+})");
+        ASSERT_EQ(found.size(), 1U) << branch;
+        EXPECT_EQ(found[0].problem, "stands in a branch of %0; whether it runs depends on data") << branch;
+    }
+}
+
+TEST(StableHlo, APermuteOfNoPairsIsLegal) {
+    const auto found = stablehlo_candidates(R"(module attributes {mhlo.num_partitions = 4 : i32} {
+func.func @main(%a: tensor<8x4xf32>) -> tensor<8x4xf32> {
+  %0 = "stablehlo.collective_permute"(%a) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, source_target_pairs = dense<> : tensor<0x2xi64>}> : (tensor<8x4xf32>) -> tensor<8x4xf32>
+  return %0 : tensor<8x4xf32>
+}
+})");
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].problem, "");
+    EXPECT_EQ(found[0].num_ranks, 4);
+    EXPECT_EQ(findings(found[0]), Lines{});
+}
+
+TEST(StableHlo, AnAllToAllSplitsIntoAsManyPartsAsThereAreRanks) {
+    const auto found = stablehlo_candidates(R"(module attributes {mhlo.num_partitions = 2 : i32} {
+func.func @main(%a: tensor<8x4xf32>) -> tensor<16x2xf32> {
+  %0 = "stablehlo.all_to_all"(%a) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, concat_dimension = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, split_count = 4 : i64, split_dimension = 1 : i64}> : (tensor<8x4xf32>) -> tensor<16x2xf32>
+  return %0 : tensor<16x2xf32>
+}
+})");
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].problem, "splits into 4 parts over 2 ranks");
+}
+
 /// The shape of the instruction called `name`.
 std::string shape_of(std::string_view text, std::string_view name) {
     const Result<TensorProgram> program = read_stablehlo(text, "p.mlir");
@@ -210,6 +418,31 @@ TEST(StableHlo, SeveralResultsHaveTheirTypesInEveryForm) {
         EXPECT_EQ(shape_of(in(op), "%0#0"), "f32[8]") << op;
         EXPECT_EQ(shape_of(in(op), "%0#1"), "s32[8]") << op;
     }
+}
+
+TEST(StableHlo, TypesWithParametersAreShownWhole) {
+    for (const auto& [type, shown] :
+         {std::pair{"tensor<8x4xcomplex<f32>>", "c64[8,4]"}, std::pair{"tensor<complex<f64>>", "c128[]"},
+          std::pair{"tensor<4x!quant.uniform<i8:f32, 5.0e-01:-3>>", "quant.uniform<i8:f32, 5.0e-01:-3>[4]"},
+          std::pair{"tensor<4x2x!quant.uniform<i8<-7:7>:f32:1, {0.5, 0.25}>>",
+                    "quant.uniform<i8<-7:7>:f32:1, {0.5, 0.25}>[4,2]"},
+          std::pair{"!quant.uniform<i8:f32, 0.5>", "!quant.uniform<i8:f32, 0.5>"},
+          std::pair{"!stablehlo.token", "token[]"}, std::pair{"!mhlo.token", "token[]"},
+          std::pair{"!stablehlo.future<tensor<4xf32>>", "!stablehlo.future<tensor<4xf32>>"},
+          std::pair{"tuple<tensor<2xcomplex<f32>>, tuple<tensor<f8E4M3FN>>, !stablehlo.token>",
+                    "(c64[2], (f8e4m3fn[]), token[])"},
+          std::pair{"tensor<?x2xui8, #stablehlo.bounds<4, ?>>", "u8[-1,2]"},
+          std::pair{"tensor<4xi1>", "pred[4]"}, std::pair{"tensor<4xf4E2M1FN>", "f4e2m1fn[4]"}}) {
+        const std::string text = std::string("func.func @f(%a: ") + type + ") {\n  return\n}";
+        EXPECT_EQ(shape_of(text, "%a"), shown) << type;
+    }
+    const auto found = stablehlo_candidates(R"(module attributes {mhlo.num_partitions = 2 : i32} {
+func.func @main(%a: tensor<4x8xcomplex<f32>>) -> tensor<8x8xcomplex<f32>> {
+  %g = "stablehlo.all_gather"(%a) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids}> : (tensor<4x8xcomplex<f32>>) -> tensor<8x8xcomplex<f32>>
+  return %g : tensor<8x8xcomplex<f32>>
+}
+})");
+    EXPECT_EQ(found.at(0).problem, "moves c64, which no dtype of a plan is");
 }
 
 TEST(StableHlo, ARegionOfAPrettyOperationMayBeFollowedByItsType) {

@@ -26,7 +26,8 @@ struct DotUse {
 
     std::string name;
     Location where;
-    bool feeds = true;  ///< else it is drained
+    std::string source;  ///< the user's line, "/home/me/model.py:31"; empty: the text does not say
+    bool feeds = true;   ///< else it is drained
     Side side = Side::lhs;
     /// The axis of that side along which the exchange's chunks are boxes; -1: they are none.
     std::int64_t axis = -1;
@@ -51,6 +52,7 @@ struct Candidate {
     std::string name;  ///< of the instruction; of a loop, of the while
     std::string computation;
     Location where;
+    std::string source;  ///< the user's line, "/home/me/model.py:31"; empty: the text does not say
     bool async = false;
     bool windowed = false;  ///< a loop of collective-permutes that amounts to `kind`
     bool in_loop = false;
@@ -62,6 +64,8 @@ struct Candidate {
     std::int64_t chunks = 1;  ///< into which each array falls: one a rank, or one a step
     std::vector<Exchange> exchanges;
     std::string problem;  ///< not empty: no plan can be made of it, and why
+    /// Why it stands alone beside a dot, or why the loop that it stands in is no gather; empty: it does neither.
+    std::vector<std::string> why;
 
     /// "AG-GEMM", "GEMM-RS", "GEMM-AR", "A2A-GEMM", "GEMM-A2A", … ; empty without a dot.
     [[nodiscard]] std::string operator_name() const;
@@ -72,6 +76,9 @@ struct Candidate {
 /// Every collective in the order of the text, with loops in the place of the collectives that they consist
 /// of.
 [[nodiscard]] std::vector<Candidate> list_candidates(const TensorProgram& program);
+
+/// "model.py:31" of a source; empty for an empty one.
+[[nodiscard]] std::string short_source(const std::string& source);
 
 /// One line for each candidate and dot, for people.
 [[nodiscard]] std::string candidates_table(const std::vector<Candidate>& candidates);

@@ -1,7 +1,8 @@
 // What XLA's HLO text and StableHLO say alike: functions of instructions on arrays, as one device runs them
 // (SPMD). Both readers make this; everything that looks for collectives looks here.
 //
-// Opcodes are HLO's ("all-gather", "dynamic-update-slice") in both. Only what bears on the movement of data
+// Opcodes are HLO's ("all-gather", "dynamic-update-slice") in both, in one spelling where HLO has several
+// ("optimization-barrier" is also "opt-barrier"; "dot-start", "call-start" are what they start). Only what bears on the movement of data
 // is decoded; the rest of an instruction's attributes is skipped over, whatever it says.
 #pragma once
 
@@ -18,12 +19,16 @@ namespace syncopate::ingest {
 
 /// The type of a value: an array, a tuple, or something that holds no data ("token", "opaque", "future").
 struct Shape {
-    std::string dtype;  ///< as HLO names it: "bf16", "f8e4m3fn", "s32"; empty: not known, or a tuple
+    /// As HLO names it: "bf16", "f8e4m3fn", "s32", "c64". Of what it has no name for as MLIR writes it:
+    /// "quant.uniform<i8:f32, 0.5>", and with its '!' if it is no array. Empty: not known, or a tuple.
+    std::string dtype;
     std::vector<std::int64_t> dims;  ///< in elements, axis 0 first; -1: not known until the program runs
     bool tuple = false;
     std::vector<Shape> elements;  ///< of a tuple
 
-    [[nodiscard]] bool is_array() const { return !tuple && !dtype.empty() && dtype != "token"; }
+    [[nodiscard]] bool is_array() const {
+        return !tuple && !dtype.empty() && dtype != "token" && dtype[0] != '!';
+    }
     bool operator==(const Shape&) const = default;
     /// "bf16[128,64]", "(f32[], s32[4])"
     [[nodiscard]] std::string to_string() const;
@@ -48,6 +53,7 @@ struct Instruction {
     /// Computations: while: condition, body; fusion, call, reductions: one.
     std::vector<std::int32_t> called;
     Location where;
+    std::string source;  ///< the user's line that it was made of, "/home/me/model.py:31"; empty: not said
 
     std::vector<std::int64_t> dimensions;  ///< transpose, concatenate, all-gather, all-to-all, broadcast, …
     std::vector<std::int64_t> sizes;       ///< dynamic-slice: the extents; slice: the starts
@@ -57,12 +63,20 @@ struct Instruction {
     std::int64_t channel = 0;                                  ///< 0: none
     bool global_ids = false;
     std::int64_t index = -1;             ///< of get-tuple-element; of parameter its number
+    bool in_slices = false;              ///< collective-permute: of slices, whose places are operands too
+    std::int64_t split_count = -1;       ///< all-to-all of StableHLO: into how many parts; -1: not said
     std::int64_t concat_dimension = -1;  ///< all-to-all of StableHLO; -1: the one that is split
     std::vector<std::int64_t> literal;   ///< constant: its elements, if they are whole numbers and few
     bool literal_known = false;
     std::string direction;         ///< compare: "LT", …
     std::int64_t trip_count = -1;  ///< while: as its backend_config says
     std::string target;            ///< custom-call: whom it calls
+    /// What a call of cuBLAS does with the product before it gives it: "epilogue GELU"; empty: nothing.
+    std::string after_dot;
+    /// "captured", which stands in a region for a value from outside: its computation and instruction.
+    std::pair<std::int32_t, std::int32_t> outer{-1, -1};
+    /// Of the result in memory, its axes from major to minor; empty: row-major, or the text does not say.
+    std::vector<std::int64_t> layout;
 };
 
 struct Computation {
