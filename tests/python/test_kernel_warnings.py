@@ -29,11 +29,11 @@ def added(x_ptr, y_ptr, stride, N: tl.constexpr):
     tl.atomic_add(y_ptr + row * N + at, x * half)
 """
 TWICE = (
-    "10: program (0, 0, 0) and program (0, 1, 0) both store y_ptr[0:1, 0:16], and nothing orders them: let one tile "
+    "program (0, 0, 0) and program (0, 1, 0) both store y_ptr[0:1, 0:16], and nothing orders them: let one tile "
     "store it, or add to it by tl.atomic_add"
 )
 OUTSIDE = (
-    "9: program (3, 0, 0) loads from memory outside of x_ptr (shape 6x16, strides 16,1): give the shape and strides "
+    "program (3, 0, 0) loads from memory outside of x_ptr (shape 6x16, strides 16,1): give the shape and strides "
     "that it has in a launch"
 )
 
@@ -54,7 +54,12 @@ def words(tmp_path, syncopate):
 
 @pytest.mark.parametrize(
     ("kernel", "stride", "lines"),
-    [("halves", 16, [TWICE]), ("added", 16, []), ("added", 32, [OUTSIDE]), ("halves", 32, [OUTSIDE, TWICE])],
+    [
+        ("halves", 16, [f"10: {TWICE}"]),
+        ("added", 16, []),
+        ("added", 32, [f"17: {OUTSIDE}"]),
+        ("halves", 32, [f"9: {OUTSIDE}", f"10: {TWICE}"]),
+    ],
 )
 def test_both_commands_tell_of_it(kernel, stride, lines, words, syncopate, tmp_path):
     wanted = [f"{tmp_path / 'kernel.py'}:{line}" for line in lines]
@@ -78,4 +83,4 @@ def test_a_fused_program_brings_it_along(words, tmp_path):
           {"y_ptr": ([6, 16], [], "fp32", [])}, (6, 2, 1))],
         plan, "host", 132,
     )  # fmt: skip
-    assert artifact.warnings == [f"kernel.py:{TWICE}"]
+    assert artifact.warnings == [f"kernel.py:10: {TWICE}"]
