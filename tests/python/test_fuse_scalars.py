@@ -1,5 +1,6 @@
 """Scalars of the command line reach the kernels that `syncopate run` starts as they were given."""
 
+import dataclasses
 import json
 
 import pytest
@@ -39,3 +40,13 @@ def test_small_floats_infinities_and_negative_zeros_are_kept(syncopate, tmp_path
     ran = syncopate("run", tmp_path / "out", "--device", "host", "--ranks", "2", "--check")
     assert ran.code == 0, ran.err
     assert ran.out.count("identical to the unfused kernel") == 2, ran.out
+
+
+def test_an_error_that_is_no_number_is_null_where_results_are_printed_as_json():
+    from syncopate.run import entry
+    from syncopate.run_calls import Result
+
+    fields = {field.name: 0 for field in dataclasses.fields(Result)}
+    for error, printed in ((float("nan"), None), (float("inf"), None), (1e-06, 1e-06), (None, None)):
+        line = json.dumps(entry(Result(**{**fields, "error": error})), allow_nan=False)
+        assert json.loads(line)["error"] == printed
