@@ -261,6 +261,12 @@ void show_graph(const FuseOptions& options, const fuse::StagedProgram& program,
         fail(written.error());
 }
 
+void warn(const fuse::StagedProgram& program) {
+    for (const fuse::Stage& stage : program.stages) {
+        for (const std::string& warning : stage.kernel.warnings) std::cerr << "warning: " << warning << '\n';
+    }
+}
+
 void run_fuse(const FuseOptions& options) {
     std::vector<emit::StageText> stages;
     std::int64_t inputs = std::ranges::count(options.plans, "-");
@@ -290,11 +296,12 @@ void run_fuse(const FuseOptions& options) {
     const fuse::StagedProgram program =
         or_fail_of_plan(emit::analyse_stages(std::move(stages), std::move(plan)), options);
     show_graph(options, program, fuse_options);
-    if (options.output.empty()) return;
+    if (options.output.empty()) return warn(program);
     if (options.output == "-") fail_usage("-o -: fuse writes a folder");
     const emit::Artifact artifact = or_fail_of_plan(emit::make_artifact(program, fuse_options), options);
     if (options.kernel_sums && fuse::kernel_summands(artifact.launch.schedule) == 0)
         fail_usage("--kernel-sums: this kernel adds up no contributions of this plan: leave it out");
+    warn(program);
     auto files = emit::files_of(artifact);
     for (const auto& [file, more] : imported) add_imports(more, file, files);
     write_directory(options.output, files, options);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -78,6 +79,7 @@ ordered_json json_of(const kernel::Kernel& k, bool boxes) {
             entry["inexact"] = {{"reads", tile.inexact_reads}, {"writes", tile.inexact_writes}};
         out["tiles"].push_back(std::move(entry));
     }
+    out["warnings"] = k.warnings;
     return out;
 }
 
@@ -179,6 +181,7 @@ void show(const ShowOptions& options) {
                   "\n"
             : text_of(explained, options.boxes);
     std::fwrite(out.data(), 1, out.size(), stdout);
+    for (const std::string& warning : analysed.warnings) std::cerr << "warning: " << warning << '\n';
 }
 
 }  // namespace

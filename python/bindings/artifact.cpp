@@ -389,6 +389,9 @@ void bind_artifact(nb::module_& m) {
         .def_ro("repeatable", &emit::Artifact::repeatable,
                 "A call made again, with the same input, leaves the same.")
         .def_ro("written", &emit::Artifact::written, "By stage, the parameters to which its kernel writes.")
+        .def_ro("warnings", &emit::Artifact::warnings,
+                "What the kernels surely do and can hardly mean, a line each; empty where it comes from a "
+                "folder.")
         .def_ro("schedule_json", &emit::Artifact::schedule_json, "schedule.json of a folder.");
     m.def(
         "artifact_from_folder",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -315,7 +316,7 @@ class FusedKernel:
             for text, stage, one in zip(texts, self.stages, taken, strict=True)
         ]
         chosen = self.strategy
-        return _syncopate.fuse(
+        artifact = _syncopate.fuse(
             stages,
             self.plan,
             device,
@@ -330,6 +331,9 @@ class FusedKernel:
             values=[one.values for one in taken],
             device_name=device_name() if device == "cuda" else "",
         )
+        for warning in artifact.warnings:
+            warnings.warn(f"syncopate: {warning}", stacklevel=6)
+        return artifact
 
     def _require_whole_sums(self, artifact: _syncopate.Artifact, taken: Sequence[Launch]) -> None:
         whole = {name: list(shape) for name, shape, _ in self.plan.tensors}

@@ -55,18 +55,32 @@ def launch(kernel, grid: tuple[int, ...], arguments: dict[str, object], bounds: 
 
 
 def _of_kernel(error: Exception) -> Exception:
-    """An exception of the interpreter as one of the kernel's line; a wait that expired stays what it is."""
+    """An exception of the interpreter as one of the kernel's line; a wait that expired stays what it is. The interpreter wraps
+    what goes wrong anew in each helper around: it is told once, with its own line and that on which the kernel calls."""
     from triton.runtime import interpreter
 
     from .language_fault import SyncopateFault
 
-    cause = error.__cause__ or error
-    if isinstance(cause, KernelError | SyncopateFault):
+    wrapped = [error]
+    while isinstance(wrapped[-1], interpreter.InterpreterError) and wrapped[-1].__cause__ is not None:
+        wrapped.append(wrapped[-1].__cause__)
+    cause = wrapped[-1]
+    if isinstance(cause, SyncopateFault):
         return cause
-    place = [frame for frame in traceback.extract_tb(cause.__traceback__) if is_user_file(frame.filename)]
-    where = f"{place_text(place[-1].filename, place[-1].lineno or 0)}: " if place else ""
+    call = _user_place(wrapped[1]) if len(wrapped) > 2 else ""
+    called = f" (called at {call})" if call else ""
+    if isinstance(cause, KernelError):
+        return KernelError(f"{cause}{called}") if called else cause
+    place = _user_place(cause)
+    where = f"{place}: " if place else ""
     program = program_text(interpreter.interpreter_builder)
-    return KernelError(f"{where}{program}: {type(cause).__name__}: {cause}")
+    return KernelError(f"{where}{program}: {type(cause).__name__}: {cause}{called}")
+
+
+def _user_place(error: BaseException) -> str:
+    """The innermost of the user's lines that the exception came through; empty: none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_user_file(frame.filename)]
+    return place_text(frames[-1].filename, frames[-1].lineno or 0) if frames else ""
 
 
 @functools.cache

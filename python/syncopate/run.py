@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import sys
@@ -160,8 +161,12 @@ def run_folder(folder: Path, options: argparse.Namespace) -> list[Result]:
 
 
 def entry(result: Result) -> dict[str, Any]:
-    """A rank's result as --json prints it; the trace has a file of its own."""
-    return {key: value for key, value in asdict(replace(result, trace=None)).items() if key != "trace"}
+    """A rank's result as --json prints it; the trace has a file of its own. JSON has no NaN or infinity: null."""
+
+    def known(value: Any) -> Any:
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return {key: known(value) for key, value in asdict(replace(result, trace=None)).items() if key != "trace"}
 
 
 def report(spec: str, options: argparse.Namespace, results: list[Result]) -> int:

@@ -139,6 +139,8 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
         artifact.sources.push_back(
             {*std::move(source), (*language)->original(stage.kernel), suffix_of(stage.kernel.file)});
         launch.stages.push_back(launch_of(stage, program.plan, options));
+        artifact.warnings.insert(artifact.warnings.end(), stage.kernel.warnings.begin(),
+                                 stage.kernel.warnings.end());
         std::vector<std::string>& written = artifact.written.emplace_back();
         for (const kernel::Param& param : stage.kernel.params) {
             if (param.written) written.push_back(param.name);

@@ -14,6 +14,7 @@
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/fuse/json.hpp"
 #include "syncopate/json_table.hpp"
+#include "syncopate/json_text.hpp"
 #include "syncopate/plan/json/json.hpp"
 
 namespace syncopate::emit {
@@ -24,6 +25,10 @@ constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostStride = std::numeric_limits<std::int64_t>::max();
 constexpr std::array<std::string_view, 4> kKinds{"scalar", "constant", "pointer", "descriptor"};
 constexpr std::array<std::string_view, 2> kDevices{"host", "cuda"};
+constexpr std::array<std::string_view, 3> kNamesOfNoNumbers{"inf", "-inf", "nan"};
+constexpr std::array<double, 3> kNoNumbers{std::numeric_limits<double>::infinity(),
+                                           -std::numeric_limits<double>::infinity(),
+                                           std::numeric_limits<double>::quiet_NaN()};
 
 /// The members of a launch. `Json`: JsonReader or JsonWriter.
 template <typename Json>
@@ -118,6 +123,12 @@ private:
         if (type == JsonDocument::Type::boolean) return this->flag(scalar.emplace<bool>())(at);
         if (type == JsonDocument::Type::integer) return this->integer(scalar.emplace<std::int64_t>())(at);
         if (type == JsonDocument::Type::string) return this->text(scalar.emplace<std::string>())(at);
+        if (type == JsonDocument::Type::object) {
+            std::size_t which = 0;
+            if (!no_number(at, which)) return false;
+            scalar = kNoNumbers[which];
+            return true;
+        }
         const bool fraction = type == JsonDocument::Type::other_number &&
                               this->document_.text(at.node).find_first_of(".eE") != std::string_view::npos;
         if (!fraction) {
@@ -127,14 +138,19 @@ private:
         constexpr double kLargest = std::numeric_limits<double>::max();
         return this->number(at.node, *at.path, -kLargest, kLargest, scalar.emplace<double>());
     }
+    /// {"float": "inf"}: what JSON has no number for.
+    bool no_number(JsonAt at, JsonOf<std::size_t> auto& which) {
+        return this->object(at, required("float", this->name(which, "number", kNamesOfNoNumbers)));
+    }
     bool scalar(JsonAt at, const kernel::Scalar& scalar) {
         if (const auto* flag = std::get_if<bool>(&scalar)) return this->flag(*flag)(at);
         if (const auto* integer = std::get_if<std::int64_t>(&scalar)) return this->integer(*integer)(at);
         if (const auto* text = std::get_if<std::string>(&scalar)) return this->text(*text)(at);
-        // With a point, or an exponent: else it would be read as an integer.
-        if (const auto* number = std::get_if<double>(&scalar); number != nullptr && std::isfinite(*number))
-            return this->put(fmt::format("{:#}", *number));
-        return this->put("null");
+        const auto* number = std::get_if<double>(&scalar);
+        if (number == nullptr) return this->put("null");
+        if (std::isfinite(*number)) return this->put(json_number(*number));
+        const std::size_t which = std::isnan(*number) ? 2 : *number < 0 ? 1 : 0;
+        return no_number(at, which);
     }
 
     bool plan(JsonAt at, plan::Plan& plan) {

@@ -305,15 +305,31 @@ private:
                         need(node, supply.op, first_iteration(param, box, supply.region, trips_));
                 });
                 if (missing.empty()) continue;
+                const kernel::Tile& tile = kernel_.tiles[static_cast<std::size_t>(classes_[c].first_tile)];
+                const bool sure = !tile.inexact_reads.contains(param.name);
                 return plan::error_at(
-                    {rank, -1}, "tile " + std::to_string(classes_[c].first_tile) + " of " + kernel_.name +
-                                    " reads " + plan_.tensors[param.tensor].name +
+                    {rank, -1}, "tile " + std::to_string(tile.id) + " of " + kernel_.name +
+                                    (sure ? " reads " : " may read ") + plan_.tensors[param.tensor].name +
                                     to_string(missing.front()) + " through " + param.name + ", which rank " +
                                     std::to_string(rank) +
-                                    " neither holds initially nor receives: add an op that delivers it");
+                                    " neither holds initially nor receives: add an op that delivers it" +
+                                    (sure ? std::string() : values_hint()));
             }
         }
         return Done{};
+    }
+
+    /// Names the integer tensors that the kernel only loads, and whose elements are not given.
+    [[nodiscard]] std::string values_hint() const {
+        std::string names;
+        for (const auto& [name, tensor] : kernel_.arguments.tensors) {
+            const kernel::Param* param = kernel_.find_param(name);
+            const bool loaded = param != nullptr && param->read && !param->written;
+            if (loaded && plan::name_of(tensor.dtype).find("int") != std::string_view::npos &&
+                tensor.values.empty())
+                names += " --values " + name + "=…";
+        }
+        return names.empty() ? names : ", or say what it loads, where the host knows it, with" + names;
     }
 
     /// The tile's node needs the op of `supply`, which delivers some of `box`: which iterations do.

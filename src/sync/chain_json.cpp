@@ -108,18 +108,19 @@ private:
     }
 
     bool stage(Index node, const JsonPath& path, ChainStage& made) {
-        static constexpr std::array<JsonField, 9> kFields{{{"name", true},
-                                                           {"grid", true},
-                                                           {"order", false},
-                                                           {"tickets", false},
-                                                           {"reads", false},
-                                                           {"writes", false},
-                                                           {"waits", false},
-                                                           {"early", false},
-                                                           {"guards", false}}};
+        static constexpr std::array<JsonField, 10> kFields{{{"name", true},
+                                                            {"grid", true},
+                                                            {"order", false},
+                                                            {"tickets", false},
+                                                            {"reads", false},
+                                                            {"writes", false},
+                                                            {"adds", false},
+                                                            {"waits", false},
+                                                            {"early", false},
+                                                            {"guards", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at)) return false;
-        const auto [name_at, grid_at, order_at, tickets, reads, writes, waits, early, guards] = at;
+        const auto [name_at, grid_at, order_at, tickets, reads, writes, adds, waits, early, guards] = at;
         std::string_view name;
         if (!string(name_at, {&path, "name"}, name)) return false;
         made.name = name;
@@ -133,6 +134,7 @@ private:
                (!has(tickets) || boolean(tickets, {&path, "tickets"}, made.tickets)) &&
                (!has(reads) || boxes(reads, {&path, "reads"}, made.reads)) &&
                (!has(writes) || boxes(writes, {&path, "writes"}, made.writes)) &&
+               (!has(adds) || added(adds, {&path, "adds"}, made)) &&
                (!has(waits) || policies(waits, {&path, "waits"}, made.reads, "does not read", made.waits)) &&
                (!has(early) || early_inputs(early, {&path, "early"}, made)) &&
                (!has(guards) ||
@@ -330,6 +332,18 @@ private:
         });
     }
 
+    bool added(Index node, const JsonPath& path, ChainStage& made) {
+        if (!list(node, path, "a list of tensors", kMostBoxes)) return false;
+        return each(node, path, [&](Index entry, const JsonPath& at) {
+            std::string_view name;
+            if (!string(entry, at, name)) return false;
+            if (!made.writes.contains(std::string(name)))
+                return fail(entry, at, "names \"" + escaped(name) + "\", which the stage does not write");
+            made.adds.emplace_back(name);
+            return true;
+        });
+    }
+
     Chain chain_;
 };
 
@@ -349,6 +363,10 @@ std::string_view name_of(OrderKind kind) {
 
 bool ChainStage::is_early(const std::string& tensor) const {
     return std::ranges::find(early, tensor) != early.end();
+}
+
+bool ChainStage::is_added_to(const std::string& tensor) const {
+    return std::ranges::find(adds, tensor) != adds.end();
 }
 
 Result<Chain> chain_from_json(std::string_view text, const std::string& file_name) {

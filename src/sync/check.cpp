@@ -115,7 +115,7 @@ private:
         for (std::int32_t call = 0; call < calls_.num_calls(); ++call) {
             if (earlier < later) {
                 add_all(call, 0, [](std::int32_t, std::int64_t) { return true; });
-            } else if (earlier == later && !(writes && !reads)) {  // blocks of one stage may add to one place
+            } else if (earlier == later && (reads || !writes || !chain_.stages[later].is_added_to(tensor))) {
                 add_all(call, 0, [&](std::int32_t other, std::int64_t block) {
                     return places_[later][static_cast<std::size_t>(other)] <
                            places_[later][static_cast<std::size_t>(block)];
@@ -316,9 +316,17 @@ private:
         if (found.block < 0) return;
         const std::string other = name_of_block(subject.from, found.earlier);
         const std::string when = subject.calls == 0 ? "" : " in the call before";
-        std::string message = fmt::format(
-            "it {} {} before {} has {}{}; {}", subject.reads ? "reads" : "writes", shared_box(subject, found),
-            other, subject.writes ? "written it" : "read it", when, what_it_awaits(subject, found));
+        const bool of_one_stage =
+            subject.writes && !subject.reads && subject.calls == 0 && subject.stage == subject.from;
+        std::string message =
+            of_one_stage
+                ? fmt::format(
+                      "it writes {}, as {} does, and nothing orders the two: what is left depends on "
+                      "which one comes last; where both add to it, name {} among the stage's \"adds\"",
+                      shared_box(subject, found), other, subject.tensor)
+                : fmt::format("it {} {} before {} has {}{}; {}", subject.reads ? "reads" : "writes",
+                              shared_box(subject, found), other, subject.writes ? "written it" : "read it",
+                              when, what_it_awaits(subject, found));
         if (found.blocks.size() > 1)
             message += fmt::format(" (and {} more blocks alike)", found.blocks.size() - 1);
         add(subject.kind, subject.stage, found.block, std::move(message));

@@ -110,6 +110,10 @@ private:
         if (Complaint why = of_order(stage)) return why;
         if (Complaint why = of_boxes(stage.reads)) return why;
         if (Complaint why = of_boxes(stage.writes)) return why;
+        for (const std::string& tensor : stage.adds) {
+            if (!stage.writes.contains(tensor))
+                return fmt::format("it adds to {}, which it does not write", tensor);
+        }
         if (Complaint why = of_policies(stage.waits, stage.reads, "waits for", "read")) return why;
         if (Complaint why = of_policies(stage.guards, stage.writes, "guards", "write")) return why;
         for (const std::string& tensor : stage.early) {

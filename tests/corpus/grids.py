@@ -324,3 +324,75 @@ def sums_from_the_bottom(seed):
     return Case(
         columns_per_program, (cdiv(20, 8),), args, {"y_ptr": x.flip(0).cumsum(0).flip(0)}, gather={"x_ptr": 0}
     )
+
+
+@triton.jit
+def whole_and_shared(x_ptr, y_ptr, N, WHOLE, SHARERS, B: tl.constexpr, K: tl.constexpr):
+    """The first programs have a block each; the others share what is left, step by step, wherever blocks begin."""
+    pid = tl.program_id(0)
+    at = tl.arange(0, B)
+    if pid < WHOLE:
+        total = tl.zeros((B,), tl.float32)
+        for k in range(0, K):
+            total += tl.load(x_ptr + (pid * B + at) * K + k)
+        tl.store(y_ptr + pid * B + at, total)
+    else:
+        steps = (tl.cdiv(N, B) - WHOLE) * K // SHARERS
+        start = (pid - WHOLE) * steps
+        end = start + steps - 1
+        for block in tl.range(start // K + WHOLE, end // K + WHOLE + 1):
+            low = tl.where(block == start // K + WHOLE, start % K, 0)
+            high = tl.where(block == end // K + WHOLE, end % K, K - 1)
+            total = tl.zeros((B,), tl.float32)
+            for k in tl.range(low, high + 1):
+                total += tl.load(x_ptr + (block * B + at) * K + k)
+            tl.atomic_add(y_ptr + block * B + at, total)
+
+
+@case
+def blocks_of_which_some_are_shared(seed):
+    x = numbers((48, 6), seed)
+    args = {"x_ptr": x, "y_ptr": torch.zeros(48), "N": 48, "WHOLE": 2, "SHARERS": 3, "B": 8, "K": 6}
+    return Case(whole_and_shared, (5,), args, {"y_ptr": x.sum(1)}, axes=(5,), gather={"x_ptr": 0})
+
+
+@triton.jit
+def kept_or_not(
+    x_ptr, y_ptr, p_ptr, T, H: tl.constexpr, V: tl.constexpr, B: tl.constexpr, KEEP: tl.constexpr
+):
+    """Where nothing is kept, the loop stores nothing, and its step is no number of programs."""
+    k, t, h = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    y_ptr += (k * T * H + h) * V
+    rows, cols = t * B + tl.arange(0, B), tl.arange(0, V)
+    total = tl.zeros((B, V), tl.float32)
+    for s in range(t * B, min((t + 1) * B, T), B):
+        at = (s + tl.arange(0, B))[:, None]
+        total += tl.load(x_ptr + at * (H * V) + h * V + cols[None, :], mask=at < T, other=0.0)
+        if KEEP:
+            tl.store(p_ptr + at * V + cols[None, :], total, mask=at < T)
+    tl.store(y_ptr + rows[:, None] * (H * V) + cols[None, :], total, mask=rows[:, None] < T)
+
+
+@case
+def sums_of_which_no_part_is_kept(seed):
+    x = numbers((22, 2, 16), seed)
+    args = {"x_ptr": x, "y_ptr": unset((1, 22, 2, 16)), "p_ptr": None, "T": 22, "H": 2, "V": 16, "B": 8, "KEEP": False}  # fmt: skip
+    return Case(kept_or_not, (1, 3, 2), args, {"y_ptr": x[None]}, axes=(3, 2), gather={"x_ptr": 0})
+
+
+@triton.jit
+def heads_of_batches(x_ptr, y_ptr, L, H, D: tl.constexpr, B: tl.constexpr):
+    """Behind the last head of a batch, and behind the last block of a head, lies the next one: nothing is masked."""
+    block, h, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    r = block * B + tl.arange(0, B)
+    at = (z * H + h) * L * D + r[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(y_ptr + at, tl.load(x_ptr + at) + 1.0)
+
+
+@case
+def blocks_of_heads_of_batches(seed):
+    x = numbers((2, 3, 8, 8), seed)
+    args = {"x_ptr": x, "y_ptr": unset((2, 3, 8, 8)), "L": 8, "H": 3, "D": 8, "B": 4}
+    return Case(
+        heads_of_batches, (2, 3, 2), args, {"y_ptr": x + 1}, axes=(2, 3, 2), gather={"x_ptr": 1}, scatter={"y_ptr": 1},
+    )  # fmt: skip

@@ -3,10 +3,16 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "syncopate/plan/templates/templates.hpp"
 
@@ -85,6 +91,56 @@ TEST_F(Folder, SaysWhichOfSeveralFunctionsOfOneNameTheKernelIs) {
     const auto writes = own_writes(*read, 1);
     ASSERT_TRUE(writes.ok()) << writes.error().to_string();
     EXPECT_TRUE(writes->front()->contains("b_ptr"));
+}
+
+TEST_F(Folder, KeepsEveryNumberThatAKernelIsCalledWith) {
+    using kernel::Scalar;
+    const double inf = std::numeric_limits<double>::infinity();
+    const std::vector<Scalar> numbers{1e-06,
+                                      1.5e-06,
+                                      1e-5,
+                                      1.0,
+                                      100.0,
+                                      -0.0,
+                                      0.0,
+                                      0.1,
+                                      1e300,
+                                      -1e300,
+                                      1e22,
+                                      123456789012345680.0,
+                                      5e-324,
+                                      1.7976931348623157e308,
+                                      9007199254740993.0,
+                                      inf,
+                                      -inf,
+                                      std::int64_t{0},
+                                      std::int64_t{-1},
+                                      (std::int64_t{1} << 53) + 1,
+                                      std::int64_t{INT64_MAX},
+                                      std::int64_t{INT64_MIN},
+                                      true,
+                                      false,
+                                      kernel::NoneValue{},
+                                      std::string("inf"),
+                                      std::string("1e-06")};
+    Launch launch = artifact_.launch;
+    launch.stages[0].parameters.emplace_back("extra", launch.stages[0].parameters[2].second);
+    const auto read_again = [&](const Scalar& number) {
+        launch.stages[0].arguments.scalars["extra"] = number;
+        const std::string text = to_json(launch);
+        EXPECT_TRUE(nlohmann::json::accept(text)) << text;
+        const auto read = launch_from_json(text);
+        EXPECT_TRUE(read.ok()) << (read.ok() ? "" : read.error().to_string());
+        return read.ok() ? read->stages[0].arguments.scalars.at("extra") : Scalar("nothing");
+    };
+    for (const Scalar& number : numbers) {
+        const Scalar read = read_again(number);
+        EXPECT_EQ(read, number) << number.index();
+        if (const auto* real = std::get_if<double>(&number)) {
+            EXPECT_EQ(std::signbit(std::get<double>(read)), std::signbit(*real)) << *real;
+        }
+    }
+    EXPECT_TRUE(std::isnan(std::get<double>(read_again(std::numeric_limits<double>::quiet_NaN()))));
 }
 
 TEST_F(Folder, NamesTheFileThatIsMissingOrNoText) {

@@ -96,7 +96,7 @@ TEST(Directive, AFootprintStatedByHandReplacesOneThatDependsOnData) {
         "tl.arange(0, B)\n"
         "    i = tl.load(i_ptr + r)\n    tl.store(y_ptr + r, tl.load(x_ptr + i))\n";
     const std::string signature = "x_ptr, i_ptr, y_ptr, B: tl.constexpr";
-    const Arguments args = arguments("B=8", {"x_ptr=20:fp32", "i_ptr=20:int32", "y_ptr=20:fp32"});
+    const Arguments args = arguments("B=8", {"x_ptr=20:fp32", "i_ptr=24:int32", "y_ptr=24:fp32"});
     const Kernel k = analysed(source(signature, body), args);
     ASSERT_EQ(k.tiles.size(), 3u);
     EXPECT_EQ(k.tiles[2].reads.at("x_ptr"), (plan::Region{{16, 20}}));
@@ -106,7 +106,8 @@ TEST(Directive, AFootprintStatedByHandReplacesOneThatDependsOnData) {
     EXPECT_EQ(error_of(source(signature, body.substr(body.find("    pid"))), args),
               "kernel.py:10:33: the address `x_ptr + i` cannot be known before the kernel runs: it depends "
               "on data loaded by "
-              "`tl.load(i_ptr + r)` (line 9); state what a tile touches with `# @sy.reads x_ptr[…]`");
+              "`tl.load(i_ptr + r)` (line 9); state what a tile touches with `# @sy.reads x_ptr[…]`, or give "
+              "the elements of `i_ptr`, where the host knows them, with --values i_ptr=…");
 }
 
 TEST(Directive, AFootprintIsNotStatedNarrowerThanWhatIsSurelyTouched) {

@@ -1,3 +1,5 @@
+#include <cmath>
+#include <limits>
 #include <random>
 
 #include "kernel/support.hpp"
@@ -170,6 +172,19 @@ TEST(Notation, WhatIsMissingOrTooLargeIsSaidWithWhatWasGiven) {
               "`a=1,` has a comma too many: write NAME=VALUE,NAME=VALUE");
     EXPECT_EQ(parse_scalars("a=99999999999999999999").error().message,
               "`a=99999999999999999999` does not fit 64 bits");
+    EXPECT_EQ(parse_scalars("a=1e400").error().message,
+              "`a=1e400` does not fit a float; write inf where it is meant");
+    const double inf = std::numeric_limits<double>::infinity();
+    for (const auto& [text, value] : {std::pair("inf", inf),
+                                      {"-inf", -inf},
+                                      {"float('-inf')", -inf},
+                                      {"float(\"inf\")", inf},
+                                      {"1e-06", 1e-6},
+                                      {"-0.0", -0.0},
+                                      {"1e300", 1e300}})
+        EXPECT_EQ(parse_scalars("a=" + std::string(text))->at("a"), Scalar(value)) << text;
+    EXPECT_TRUE(std::isnan(std::get<double>(parse_scalars("a=nan")->at("a"))));
+    EXPECT_EQ(parse_scalars("a=\"inf\"")->at("a"), Scalar(std::string("inf")));
     EXPECT_EQ(parse_scalars("a=9223372036854775807")->at("a"), Scalar(std::int64_t{INT64_MAX}));
 }
 

@@ -28,6 +28,111 @@ TEST(Grid, OfKernelsInWhichAProgramStoresNothingIsAskedFor) {
     }
 }
 
+// A store that never runs makes its loop look like one over tiles, and the loop's step like a number of programs.
+TEST(Grid, OfALoopWhoseOnlyStoreIsDeadIsTheSameAsWithoutIt) {
+    const std::string dead =
+        "        if KEEP:\n"
+        "            tl.store(p_ptr + at, total)\n";
+    const auto body = [](const std::string& in_loop) {
+        return "    k, t, h = tl.program_id(0), tl.program_id(1), tl.program_id(2)\n"
+               "    y_ptr += k * T * H * V + h * V\n"
+               "    rows, cols = t * BT + tl.arange(0, BT), tl.arange(0, V)\n"
+               "    total = tl.zeros((BT, V), tl.float32)\n"
+               "    for s in range(t * BT, min((t + 1) * BT, T), BT):\n"
+               "        at = (s + tl.arange(0, BT))[:, None] * (H * V) + h * V + cols[None, :]\n"
+               "        total += tl.load(x_ptr + at)\n" +
+               in_loop +
+               "    tl.store(y_ptr + rows[:, None] * (H * V) + cols[None, :], total, mask=rows[:, None] < "
+               "T)\n";
+    };
+    const std::string signature =
+        "x_ptr, y_ptr, p_ptr, T, H: tl.constexpr, V: tl.constexpr, BT: tl.constexpr, KEEP: tl.constexpr";
+    const Arguments args =
+        arguments("p_ptr=None,T=24,H=2,V=16,BT=8,KEEP=False", {"x_ptr=24x2x16:fp32", "y_ptr=1x24x2x16:fp32"});
+    for (const std::string& in_loop : {std::string(), dead})
+        EXPECT_EQ(analysed(source(signature, body(in_loop)), args).grid, (Grid{1, 3, 2})) << in_loop;
+}
+
+TEST(Grid, OfProgramsThatStoreBehindTheTensorIsAskedFor) {
+    // Two rows a program, of which the last one has but one: the store is not masked.
+    const std::string body =
+        "    r = tl.program_id(0) * 2 + tl.arange(0, 2)\n"
+        "    tl.store(y_ptr + r[:, None] * 8 + tl.arange(0, 8)[None, :], 1.0)\n";
+    const std::string message = error_of(source("y_ptr", body), arguments("", {"y_ptr=5x8:fp32"}));
+    EXPECT_NE(message.find("tile 2 of a grid of 3 programs stores to memory outside of y_ptr (shape 5x8, "
+                           "strides 8,1)"),
+              std::string::npos)
+        << message;
+    EXPECT_NE(message.find("give --grid"), std::string::npos) << message;
+}
+
+/// Rows of heads of batches, each at the place that the strides give.
+std::string nested_axes(const std::string& mask) {
+    return "    b, h, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)\n"
+           "    r = b * B + tl.arange(0, B)\n"
+           "    at = z * sz + h * sh + r[:, None] * sl + tl.arange(0, D)[None, :]\n"
+           "    tl.store(o_ptr + at, 1.0" +
+           mask + ")\n";
+}
+const std::string kNested = "o_ptr, L, sz, sh, sl, D: tl.constexpr, B: tl.constexpr";
+
+TEST(Grid, OfHeadsThatRunOnIntoTheNextBatchEndsWhereThatBegins) {
+    const std::string masked = source(kNested, nested_axes(", mask=r[:, None] < L"));
+    const std::string bare = source(kNested, nested_axes(""));
+    const auto grid = [](const std::string& text, const std::string& scalars, const std::string& shape) {
+        return analysed(text, arguments("D=16,B=8," + scalars, {"o_ptr=" + shape + ":fp16"})).grid;
+    };
+    const std::string heads_first = "L=32,sz=2048,sh=512,sl=16", rows_first = "L=32,sz=2048,sh=16,sl=64";
+    for (const std::string& text : {masked, bare}) {
+        EXPECT_EQ(grid(text, heads_first, "2x4x32x16"), (Grid{4, 4, 2}));
+        EXPECT_EQ(grid(text, heads_first, "1x4x32x16"), (Grid{4, 4, 1}));
+        EXPECT_EQ(grid(text, heads_first, "5x4x32x16"), (Grid{4, 4, 5}));
+        EXPECT_EQ(grid(text, rows_first, "2x32x4x16"), (Grid{4, 4, 2}));
+        EXPECT_EQ(grid(text, rows_first, "3x32x4x16"), (Grid{4, 4, 3}));
+    }
+    EXPECT_EQ(grid(masked, "L=30,sz=1920,sh=480,sl=16", "2x4x30x16"), (Grid{4, 4, 2})) << "rows left over";
+    EXPECT_EQ(grid(bare, "L=32,sz=512,sh=1024,sl=16", "4x2x32x16"), (Grid{4, 4, 2}))
+        << "batches inside heads";
+    EXPECT_EQ(grid(masked, "L=8,sz=1024,sh=128,sl=16", "3x8x8x16"), (Grid{1, 8, 3})) << "one block";
+}
+
+// b * HEADS + h: the axis goes on elsewhere at the next batch, where the axis of blocks ends.
+TEST(Grid, OfAnAxisThatIsHeadsAndBatchesAtOnceIsNotCutShort) {
+    const std::string body =
+        "    b, hz = tl.program_id(0), tl.program_id(1)\n"
+        "    z, h = hz // H, hz % H\n"
+        "    r = b * B + tl.arange(0, B)\n"
+        "    at = z * L * H * D + h * D + r[:, None] * (H * D) + tl.arange(0, D)[None, :]\n"
+        "    tl.store(o_ptr + at, 1.0)\n";
+    const std::string text = source("o_ptr, L, H: tl.constexpr, D: tl.constexpr, B: tl.constexpr", body);
+    EXPECT_EQ(analysed(text, arguments("L=32,H=2,D=16,B=8", {"o_ptr=2x32x2x16:fp16"})).grid, (Grid{4, 4, 1}));
+    EXPECT_EQ(analysed(text, arguments("L=48,H=3,D=16,B=16", {"o_ptr=5x48x3x16:fp16"})).grid,
+              (Grid{3, 15, 1}));
+}
+
+// Where it stores does not say which of the two axes ends.
+TEST(Grid, OfTwoAxesThatMoveAlikeIsAskedForByTheirNames) {
+    const std::string body =
+        "    at = (tl.program_id(0) + tl.program_id(2)) * B + tl.arange(0, B)\n"
+        "    tl.store(y_ptr + at, 1.0)\n";
+    const std::string message =
+        error_of(source("y_ptr, B: tl.constexpr", body), arguments("B=8", {"y_ptr=64:fp32"}));
+    EXPECT_NE(message.find("so how many programs there are along axes x and z is not known"),
+              std::string::npos)
+        << message;
+}
+
+TEST(Grid, ThatStoresDependOnLoadedIntegersForNamesTheirValues) {
+    const std::string body =
+        "    pid = tl.program_id(0)\n"
+        "    n = tl.load(n_ptr + pid)\n"
+        "    at = tl.arange(0, B)\n"
+        "    tl.store(y_ptr + pid * B + at, 1.0, mask=at < n)\n";
+    const std::string message = error_of(source("n_ptr, y_ptr, B: tl.constexpr", body),
+                                         arguments("B=8", {"n_ptr=4:int32", "y_ptr=4x8:fp32"}));
+    EXPECT_NE(message.find("depends on data, which --values n_ptr=… may tell"), std::string::npos) << message;
+}
+
 const std::string kGrouped =
     "    pid = tl.program_id(0)\n"
     "    rows = tl.cdiv(M, BM)\n"
@@ -122,6 +227,45 @@ TEST(Grid, AWhileLoopThatDoesNotStepOverProgramsIsNoneOverTiles) {
         EXPECT_EQ(k.tiles.size(), 1U) << next;
         EXPECT_FALSE(k.persistent) << next;
     }
+}
+
+// As in stream-K: where each sharer begins is, for some numbers, its own id.
+TEST(Grid, OfRangesThatBeginAtTheirProgramsIdsByChanceHasAProgramATile) {
+    const std::string body =
+        "    pid = tl.program_id(0)\n"
+        "    at = tl.arange(0, B)\n"
+        "    if pid < WHOLE:\n"
+        "        tl.store(y_ptr + pid * B + at, 1.0)\n"
+        "    else:\n"
+        "        units = (N // B - WHOLE) * K // SHARERS\n"
+        "        start = (pid - WHOLE) * units\n"
+        "        end = start + units - 1\n"
+        "        for block in tl.range(start // K + WHOLE, end // K + WHOLE + 1):\n"
+        "            low = tl.where(block == start // K + WHOLE, start % K, 0)\n"
+        "            high = tl.where(block == end // K + WHOLE, end % K, K - 1)\n"
+        "            total = tl.zeros((B,), tl.float32)\n"
+        "            for k in tl.range(low, high + 1):\n"
+        "                total += tl.load(x_ptr + (block * B + at) * K + k)\n"
+        "            tl.atomic_add(y_ptr + block * B + at, total)\n";
+    const std::string text =
+        source("x_ptr, y_ptr, N, WHOLE, SHARERS, B: tl.constexpr, K: tl.constexpr", body);
+    const auto shared = [&](std::int64_t whole, std::int64_t sharers) {
+        Arguments args =
+            arguments("N=48,B=8,K=6,WHOLE=" + std::to_string(whole) + ",SHARERS=" + std::to_string(sharers),
+                      {"x_ptr=48x6:fp32", "y_ptr=48:fp32"});
+        args.grid = {whole + sharers, 1, 1};
+        return analysed(text, args);
+    };
+    for (const auto& [whole, sharers] :
+         {std::pair(0, 4), {1, 3}, {2, 2}, {2, 3}, {3, 2}, {0, 6}, {4, 1}, {1, 5}}) {
+        const Kernel k = shared(whole, sharers);
+        EXPECT_EQ(k.tiles.size(), static_cast<std::size_t>(whole + sharers)) << whole << " " << sharers;
+        EXPECT_EQ(k.warnings, std::vector<std::string>{}) << whole << " " << sharers;
+    }
+    const Kernel k = shared(2, 3);
+    EXPECT_EQ(k.tiles[1].writes.at("y_ptr"), (plan::Region{{8, 16}}));
+    EXPECT_EQ(k.tiles[2].writes.at("y_ptr"), (plan::Region{{16, 32}})) << "8 units of 6 a block";
+    EXPECT_EQ(k.tiles[4].writes.at("y_ptr"), (plan::Region{{32, 48}}));
 }
 
 }  // namespace

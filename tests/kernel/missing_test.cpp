@@ -15,20 +15,57 @@ TEST(Missing, DirectivesAreListedAllAtOnce) {
         error_of(source("i_ptr, x_ptr, w_ptr, y_ptr", body), {}),
         "kernel.py:8:17: the address `x_ptr + i` cannot be known before the kernel runs: it depends on data "
         "loaded by `tl.load(i_ptr + tl.program_id(0))` (line 7); state what a tile touches with `# @sy.reads "
-        "x_ptr[…]`, `# @sy.reads w_ptr[…]` (line 9) and `# @sy.writes y_ptr[…]` (line 10)");
+        "x_ptr[…]`, `# @sy.reads w_ptr[…]` (line 9) and `# @sy.writes y_ptr[…]` (line 10), or give the "
+        "elements of `i_ptr`, where the host knows them, with --values i_ptr=…");
+}
+
+TEST(Missing, ValuesAreNamedOfIntegersThatAreOnlyLoaded) {
+    const std::string body =
+        "    i = tl.load(i_ptr + tl.program_id(0))\n"
+        "    tl.store(y_ptr + tl.program_id(0), tl.load(x_ptr + i))\n";
+    const auto names = [&](const std::string& type, const std::string& more) {
+        const std::string text = source("i_ptr, x_ptr, y_ptr", body + more);
+        const std::string message =
+            error_of(text, arguments("", {"i_ptr=4:" + type, "x_ptr=8:fp32", "y_ptr=4:fp32"}));
+        EXPECT_NE(message.find("depends on data loaded by `tl.load(i_ptr + tl.program_id(0))`"),
+                  std::string::npos)
+            << message;
+        return message.find("--values i_ptr=…") != std::string::npos;
+    };
+    for (const char* type : {"int32", "int64", "uint8"}) EXPECT_TRUE(names(type, "")) << type;
+    EXPECT_FALSE(names("fp32", "")) << "an address made of floats";
+    EXPECT_TRUE(names("int32", "    tl.store(y_ptr + 1, 1)\n"));
+}
+
+TEST(Missing, TellsWhichLineOfTheKernelCallsTheHelperOnce) {
+    const std::string helpers =
+        "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef inner(x, i):\n"
+        "    return tl.load(x + tl.load(i))\n\n\n@triton.jit\ndef outer(x, i):\n    return inner(x, i)\n\n\n"
+        "@triton.jit\ndef k(x_ptr, i_ptr, y_ptr):\n";
+    EXPECT_EQ(
+        error_of(helpers + "    tl.store(y_ptr, outer(x_ptr, i_ptr))\n",
+                 arguments("", {"i_ptr=4:int32", "x_ptr=8:fp32", "y_ptr=4:fp32"})),
+        "kernel.py:7:20: the address `x + tl.load(i)` cannot be known before the kernel runs: it depends on "
+        "data loaded by `tl.load(i)` (line 7) (called by `outer(x_ptr, i_ptr)` in line 17); state what a "
+        "tile "
+        "touches with `# @sy.reads x_ptr[…]`, or give the elements of `i_ptr`, where the host knows them, "
+        "with "
+        "--values i_ptr=…");
 }
 
 TEST(Missing, BothHalvesOfAnAtomicAreStated) {
     const std::string body = "    tl.atomic_add(y_ptr + tl.load(i_ptr), 1)\n";
     const std::string message = error_of(source("i_ptr, y_ptr", body), {});
+    const std::string values =
+        ", or give the elements of `i_ptr`, where the host knows them, with --values i_ptr=…";
     EXPECT_TRUE(message.ends_with(
-        "state what a tile touches with `# @sy.reads y_ptr[…]` and `# @sy.writes y_ptr[…]`"))
+        "state what a tile touches with `# @sy.reads y_ptr[…]` and `# @sy.writes y_ptr[…]`" + values))
         << message;
     Arguments args = arguments("", {"i_ptr=1:int32", "y_ptr=8:int32"});
     args.grid = {1, 1, 1};
     const std::string half = "    # @sy.reads y_ptr[:]\n";
-    EXPECT_TRUE(
-        error_of(source("i_ptr, y_ptr", half + body), args).ends_with("with `# @sy.writes y_ptr[…]`"));
+    EXPECT_TRUE(error_of(source("i_ptr, y_ptr", half + body), args)
+                    .ends_with("with `# @sy.writes y_ptr[…]`" + values));
     const Kernel k = analysed(source("i_ptr, y_ptr", half + "    # @sy.writes y_ptr[:]\n" + body), args);
     EXPECT_EQ(k.tiles[0].writes.at("y_ptr"), (plan::Region{{0, 8}}));
 }
@@ -42,7 +79,8 @@ TEST(Missing, ALoopWhoseBoundIsDataNamesTheLoadAndWhatItTouches) {
         error_of(source("n_ptr, x_ptr, y_ptr", body), {}),
         "kernel.py:8:14: how often the loop over `range(0, tl.cdiv(n, 4))` runs depends on loaded data, "
         "`tl.load(n_ptr)` (line 7); state what a tile touches with `# @sy.reads x_ptr[…]` (line 9) and `# "
-        "@sy.writes y_ptr[…]` (line 9)");
+        "@sy.writes y_ptr[…]` (line 9), or give the elements of `n_ptr`, where the host knows them, with "
+        "--values n_ptr=…");
     Arguments args = arguments("", {"n_ptr=1:int32", "x_ptr=8:fp32", "y_ptr=8:fp32"});
     args.grid = {1, 1, 1};
     const std::string stated = "    # @sy.reads x_ptr[:]\n    # @sy.writes y_ptr[0:4]\n" + body;

@@ -6,6 +6,7 @@ reads before it is made would be NaN. Exits 1 with the first thing that is wrong
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
@@ -156,6 +157,29 @@ def one_weight():
     fused.close()
 
 
+@triton.jit
+def halves(x_ptr, h_ptr, N: tl.constexpr):
+    """Both programs along y store the row, each its own multiple."""
+    at = tl.program_id(0) * N + tl.arange(0, N)
+    tl.store(h_ptr + at, tl.load(x_ptr + at) * tl.program_id(1))
+
+
+def tiles_of_one_place():
+    fused = sy.fuse([halves, scaled], bind=[{"h_ptr": "H"}, {"h_ptr": "H", "s_ptr": "S"}], deadline=5)
+    x, h, s, y = torch.ones(4, 16), fresh(4, 16), torch.ones(1), fresh(4, 16)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        calls = [fused.call(0, (4, 2), x, h, N=16), fused.call(1, (4,), h, s, y, BLOCK=16)]
+        fused.run(calls)
+    lines = [str(one.message) for one in said]
+    if (
+        len(lines) != 1
+        or "program (0, 0, 0) and program (0, 1, 0) both store h_ptr[0:1, 0:16]" not in lines[0]
+    ):
+        raise RuntimeError(f"the two tiles that store one row are told as {lines}")
+    fused.close()
+
+
 def refusals():
     example = CALLS["matmul_pointers"]
     x, w, h, y = (numbers((32, 32), i, torch.float32) for i in range(4))
@@ -208,5 +232,6 @@ if __name__ == "__main__":
     three_stages()
     one_program()
     one_weight()
+    tiles_of_one_place()
     refusals()
     print("chains: ok")

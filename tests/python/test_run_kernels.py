@@ -70,6 +70,34 @@ def test_an_exception_in_a_kernel_is_told_with_its_line(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_an_exception_in_a_helper_is_told_once_with_its_line_and_the_kernels(tmp_path):
+    kernel = """
+        @triton.jit
+        def inner(x):
+            return tl.reshape(x, (3, 5))
+
+
+        @triton.jit
+        def outer(x):
+            return inner(x)
+
+
+        @triton.jit
+        def k(x_ptr, y_ptr, n, B: tl.constexpr):
+            at = tl.program_id(0) * B + tl.arange(0, B)
+            x = tl.load(x_ptr + at, mask=at < n)
+            tl.store(y_ptr + at, x + tl.sum(outer(x)) * 0, mask=at < n)
+        """
+    done = run(
+        tmp_path, kernel.lstrip("\n"), "--args", "n=30,B=8", "--tensor", "y_ptr=30:fp32", "--grid", "4"
+    )
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if "program 0: " in line]
+    assert "kernel.py:7: program 0: " in line, line
+    assert line.endswith("kernel.py:19)"), line
+    assert "(called at " in line and "InterpreterError" not in done.stderr, done.stderr
+
+
 def test_results_that_are_nan_at_the_same_places_are_identical(tmp_path):
     kernel = """
         @triton.jit

@@ -29,6 +29,8 @@ TEST(ChainJson, RefusesWhatMakesNoSense) {
              {R"("grid": [2], "reads": {"T": ["x:", "(x"]})", "is not a range"},
              {R"("grid": [2], "waits": {"T": "row"})", "which the stage does not read"},
              {R"("grid": [2], "early": ["T"])", "which the stage does not read"},
+             {R"("grid": [2], "adds": ["T"])", "names \"T\", which the stage does not write"},
+             {R"("grid": [2], "writes": {"T": ["x", "0"]}, "adds": "T")", "a list of tensors"},
              {R"("grid": [2], "order": {"order": "custom", "tiles": [0, 0]})",
               "is 0, which the list has already"},
              {R"("grid": [2], "order": {"order": "custom", "tiles": [0]})", "has 1 of 2 tiles"},

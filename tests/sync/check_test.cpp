@@ -135,6 +135,55 @@ TEST(Check, TakesTheTilesOfAStageThatReadsItsOwnOutputAsOneAfterTheOther) {
     EXPECT_EQ(kinds(with("x+1", "auto")), Kinds{"overwrite"});
 }
 
+/// A product whose K is split over z, without and with `adds`.
+std::string split_product(const std::string& more) {
+    return R"({"schema": "syncopate.chain/1", "tensors": {"A": [64, 64], "C": [64, 64]}, "stages": [
+        {"name": "split", "grid": [2, 1, 2], "reads": {"A": [":", ":"]},
+         "writes": {"C": [":", "32*x:32*x+32"]})" +
+           more + "}]}";
+}
+
+TEST(Check, NamesTwoTilesOfOneStageThatWriteTheSameElement) {
+    EXPECT_EQ(
+        findings(split_product("")),
+        "stage split block (0, 0, 1): overwrite: it writes C[0:64, 0:32], as block (0, 0, 0) of stage split "
+        "does, and nothing orders the two: what is left depends on which one comes last; where both add to "
+        "it, name C among the stage's \"adds\" (and 1 more blocks alike)\n");
+    EXPECT_EQ(findings(split_product(R"(, "adds": ["C"])")), "");
+}
+
+TEST(Check, RefusesTilesOfOneStageWhoseOutputsOverlapByAnElement) {
+    const auto stage = [](const std::string& grid, const std::string& writes, const std::string& more = "") {
+        return R"({"schema": "syncopate.chain/1", "tensors": {"A": [8], "B": [8]}, "stages": [
+            {"name": "only", "grid": )" +
+               grid + R"(, "reads": {"B": [":"]}, "writes": {"A": )" + writes + "}" + more + "}]}";
+    };
+    const Kinds race{"overwrite"};
+    EXPECT_EQ(findings(stage("[4]", R"(["2*x:2*x+2"])")), "");
+    EXPECT_EQ(kinds(stage("[4]", R"(["2*x:2*x+3"])")), race) << "the first one of the next";
+    EXPECT_EQ(kinds(stage("[4]", R"(["2*x-1:2*x+2"])")), race) << "the last one of the one before";
+    EXPECT_EQ(kinds(stage("[5]", R"(["x:x+1"])")), Kinds{});
+    EXPECT_EQ(kinds(stage("[5]", R"_(["min(x, 3)"])_")), race) << "the last two";
+    EXPECT_EQ(kinds(stage("[4, 2]", R"(["2*x:2*x+2"])")), race) << "every y";
+    EXPECT_EQ(kinds(stage("[4, 2]", R"(["x+4*y"])")), Kinds{});
+    EXPECT_EQ(kinds(stage("[8]", R"(["x%4"])")), race);
+    EXPECT_EQ(kinds(stage("[1]", R"([[":"], [":"]])")), Kinds{}) << "one tile twice";
+    EXPECT_EQ(kinds(stage("[2]", R"([["4*x:4*x+4"], ["7"]])")), race) << "one place for all";
+    EXPECT_EQ(kinds(stage("[4]", R"(["2*x:2*x+3"])", R"(, "tickets": false)")), race);
+    EXPECT_EQ(kinds(stage("[4]", R"(["2*x:2*x+3"])", R"(, "order": "transposed")")), race);
+}
+
+TEST(Check, AcceptsTilesOfOneStageThatAwaitWhomTheyOverwrite) {
+    const std::string chain = R"({"schema": "syncopate.chain/1", "tensors": {"A": [8]}, "stages": [
+        {"name": "sum", "grid": [4], "reads": {"A": [":"]}, "writes": {"A": [":"]}, "waits": {"A": "WAITS"}}]})";
+    const auto with = [&](const std::string& waits) {
+        std::string text = chain;
+        return text.replace(text.find("WAITS"), 5, waits);
+    };
+    EXPECT_EQ(findings(with("auto")), "") << "one after the other";
+    EXPECT_EQ(kinds(with("none")), (Kinds{"early_read", "overwrite"}));
+}
+
 TEST(Check, RefusesARangeThatIsReversedOrNowhereInTheTensor) {
     const auto reading = [](const std::string& range) {
         return R"({"schema": "syncopate.chain/1", "tensors": {"A": [4], "B": [4]}, "stages": [
@@ -218,6 +267,8 @@ TEST(Check, RefusesWhatMakesNoSenseInAChainOfAProgram) {
               down + "it guards Y, which it does not write");
     EXPECT_EQ(said_of([](Chain& chain) { chain.stages[1].early = {"W"}; }),
               down + "it reads W early, which it does not read");
+    EXPECT_EQ(said_of([](Chain& chain) { chain.stages[1].adds = {"Y"}; }),
+              down + "it adds to Y, which it does not write");
     EXPECT_EQ(said_of([](Chain& chain) { chain.tensors.erase("Y"); }),
               "stage up: malformed: it touches Y, which is not among the tensors");
     EXPECT_EQ(said_of([](Chain& chain) { chain.stages[1].reads["Y"].front().pop_back(); }),

@@ -131,7 +131,8 @@ private:
         if ((a.touched.writes & b.touched.reads) != 0) b.writers |= bit;
         if ((a.touched.writes & b.touched.early) != 0) b.early_writers |= bit;
         if (((a.touched.reads | a.touched.early) & b.touched.writes) != 0) b.touching |= bit;
-        if ((a.touched.writes & b.touched.writes) != 0 && !same_stage) b.touching |= bit;
+        const bool added = same_stage && a.touched.adds && b.touched.adds;
+        if ((a.touched.writes & b.touched.writes) != 0 && !added) b.touching |= bit;
     }
 
     std::size_t semaphore(std::int32_t array, std::int32_t number) {

@@ -18,6 +18,7 @@ struct Touched {
     std::uint64_t early = 0;  ///< read before its waits
     std::uint64_t reads = 0;  ///< read after them
     std::uint64_t writes = 0;
+    bool adds = false;  ///< what it writes it adds to, as other blocks of its stage may
 };
 
 struct Tried {

@@ -88,8 +88,12 @@ private:
         text += boxes("reads", input, nx, ny, [&](Touched& touched, std::uint64_t bits) {
             (early ? touched.early : touched.reads) |= bits;
         });
-        text += boxes("writes", output, nx, ny,
-                      [](Touched& touched, std::uint64_t bits) { touched.writes |= bits; });
+        const bool adds = !chance(5);
+        text += boxes("writes", output, nx, ny, [&](Touched& touched, std::uint64_t bits) {
+            touched.writes |= bits;
+            touched.adds = adds;
+        });
+        if (adds) text += fmt::format(R"(, "adds": ["T{}"])", output);
         if (early) {
             text += fmt::format(R"(, "early": ["T{}"])", input);
         } else if (!chance(4)) {

@@ -94,6 +94,7 @@ struct Artifact {
     bool repeatable = false;
     /// By stage, the parameters to which its kernel writes.
     std::vector<std::vector<std::string>> written{};
+    std::vector<std::string> warnings{};  ///< of all kernels: Kernel::warnings
 
     [[nodiscard]] const std::string& kernel_source() const { return sources.front().kernel; }
 };

@@ -85,7 +85,9 @@ struct ChainStage {
     bool tickets = true;
     std::map<std::string, std::vector<BoxText>> reads{};   ///< by tensor
     std::map<std::string, std::vector<BoxText>> writes{};  ///< by tensor
-    std::map<std::string, Policy> waits{};                 ///< by tensor; one that is not here: auto
+    /// Outputs that blocks add to, by atomics or another reduction: several blocks may write one element.
+    std::vector<std::string> adds{};
+    std::map<std::string, Policy> waits{};  ///< by tensor; one that is not here: auto
     /// Inputs that are read before the stage's waits: an operand B that no stage of the chain writes.
     std::vector<std::string> early{};
     /// Outputs that are written once their readers of the call before have done with them, by tensor. For
@@ -97,6 +99,7 @@ struct ChainStage {
         return {linear % grid[0], linear / grid[0] % grid[1], linear / (grid[0] * grid[1])};
     }
     [[nodiscard]] bool is_early(const std::string& tensor) const;
+    [[nodiscard]] bool is_added_to(const std::string& tensor) const;
 };
 
 struct Chain {

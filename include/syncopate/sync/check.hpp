@@ -20,7 +20,8 @@
 //   early_read  a block can read what another one has not written
 //   deadlock    a block can wait for ever
 //   overwrite   a block can write what another one, of an earlier stage or of the call before, still reads or
-//               writes, or what an earlier tile of its own stage still reads
+//               writes, what an earlier tile of its own stage still reads, or what another tile of its own
+//               stage writes and does not add to (ChainStage::adds)
 #pragma once
 
 #include <array>

@@ -1,6 +1,7 @@
 // The notations of the command line for arguments, tensors and grids.
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <limits>
@@ -78,6 +79,21 @@ std::string without_module(const std::string& name) {
     return module == "tl" || module == "torch" || module == "triton.language" ? name.substr(dot + 1) : name;
 }
 
+/// What Python calls inf and nan: "inf", "float('-inf')". Nullopt: it is none of these.
+std::optional<double> without_digits(std::string_view text) {
+    constexpr std::string_view kCall = "float(";
+    if (text.starts_with(kCall) && text.ends_with(')')) {
+        text = text.substr(kCall.size(), text.size() - kCall.size() - 1);
+        if (text.size() < 2 || text.front() != text.back() || (text[0] != '"' && text[0] != '\''))
+            return std::nullopt;
+        text = text.substr(1, text.size() - 2);
+    }
+    if (text == "inf") return std::numeric_limits<double>::infinity();
+    if (text == "-inf") return -std::numeric_limits<double>::infinity();
+    if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
+    return std::nullopt;
+}
+
 /// An element type by our name for it, or by Triton's or PyTorch's.
 std::optional<plan::DType> dtype_from(const std::string& given) {
     static const std::map<std::string, std::string, std::less<>> others{
@@ -142,11 +158,16 @@ Result<std::map<std::string, Scalar>> parse_scalars(const std::string& text) {
             if (value.empty()) return usage("`" + name + "` has no value");
             const bool quoted = value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
                                 value.back() == value.front();
+            const std::optional<double> no_number = without_digits(value);
             const bool starts_numeric =
                 value[0] == '-' || value[0] == '.' || (value[0] >= '0' && value[0] <= '9');
             if (value.find_first_not_of("-0123456789") == std::string::npos && starts_numeric)
                 return usage("`" + part + "` does not fit 64 bits");
-            if (starts_numeric && end == value.c_str() + value.size())
+            if (no_number)
+                scalar = *no_number;
+            else if (starts_numeric && std::isinf(real))
+                return usage("`" + part + "` does not fit a float; write inf where it is meant");
+            else if (starts_numeric && end == value.c_str() + value.size())
                 scalar = real;
             else if (starts_numeric)
                 return usage("`" + value + "`, given for `" + name + "`, is not a number");

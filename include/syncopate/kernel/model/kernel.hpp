@@ -143,6 +143,8 @@ struct Kernel {
     std::vector<ParamAccess> accesses;  ///< loads, then stores, in the order of the file
     bool sums = false;        ///< its programs can add up contributions when they have made their tiles
     bool head_start = false;  ///< its first programs can run more tiles than the others (fuse/head_start.hpp)
+    /// "FILE:LINE: …": what its tiles surely do and is hardly meant, one line each. It is done all the same.
+    std::vector<std::string> warnings;
     Arguments arguments;
     std::shared_ptr<const Origin> origin;
 

@@ -52,7 +52,10 @@ Result<Kernel> Analysis::with_tiles() {
         Result<Kernel> kernel = on_grid();
         if (!kernel) {
             if (way == Way::given || evaluator_.no_tiles || !evaluator_.arithmetic_error) return kernel;
-            add(kernel.error().message);
+            // What it advises is for a launch that is given.
+            const std::string& message = kernel.error().message;
+            add(message.substr(0, message.find(": give ")) + " (line " +
+                std::to_string(kernel.error().location.line) + ")");
             continue;
         }
         const auto doubtful = is_stated(way) ? std::nullopt : doubt(*kernel, way);
@@ -70,6 +73,8 @@ Result<Kernel> Analysis::with_tiles() {
 Result<Kernel> Analysis::on_grid() {
     note_axes();
     if (const Status status = run_programs(); !status) return status.error();
+    if (evaluator_.found.tile_loop != nullptr && !persistent_)
+        return no_tiles(evaluator_.found.tile_loop->where, "the first program does not come to it");
     Kernel kernel;
     kernel.name = function_.name;
     kernel.grid = grid_;
@@ -122,6 +127,7 @@ Result<Kernel> Analysis::finished(Kernel kernel) {
     text->sites = std::move(*sites);
     kernel.origin = text;
     if (const Status status = check_directives(kernel); !status) return status.error();
+    add_warnings(kernel);
     return kernel;
 }
 
@@ -194,7 +200,10 @@ Status Analysis::number_tiles(Kernel& kernel) {
         std::sort(records.begin(), records.end(),
                   [](const TileRecord& a, const TileRecord& b) { return a.id < b.id; });
     const auto count = static_cast<std::int64_t>(records.size());
-    if (persistent_ && !evaluator_.found.strided) {
+    // Ranges of programs of their own, as those of stream-K, may begin at the programs' ids by chance.
+    const bool strided =
+        evaluator_.found.strided && (evaluator_.found.tile_step > 1 || grid_[0] * grid_[1] * grid_[2] == 1);
+    if (persistent_ && !strided) {
         std::vector<std::int64_t> ids;
         for (const TileRecord& record : records) ids.push_back(record.id);
         if (const Status status = check_ids(ids); !status) return status;

@@ -103,6 +103,25 @@ void Analysis::mark_products(const std::vector<Stmt*>& body, std::int32_t axis) 
     }
 }
 
+/// Why the grid that is given cannot be that of tiles with these axes.
+std::optional<std::string> Analysis::objection_to_grid(const std::vector<TileAxis>& axes) const {
+    if (!arguments_.grid || persistent_) return std::nullopt;
+    const std::int64_t programs = grid_[0] * grid_[1] * grid_[2];
+    if (programs != product(axes))
+        return "the launch has " + std::to_string(programs) + " programs, and its tile axes, " +
+               axis_names() + ", make " + std::to_string(product(axes)) + " tiles";
+    for (std::int32_t axis = 0; axis < 3; ++axis) {
+        const bool asks = std::ranges::any_of(evaluator_.sources, [&](const TaintSource& source) {
+            return source.kind == TaintSource::Kind::program_id && source.grid_axis == axis;
+        });
+        if (!asks && grid_[static_cast<std::size_t>(axis)] > 1)
+            return "the launch has " + std::to_string(grid_[static_cast<std::size_t>(axis)]) +
+                   " programs along axis " + std::string(1, "xyz"[axis]) +
+                   ", whose id the kernel does not ask for";
+    }
+    return std::nullopt;
+}
+
 Status Analysis::name_axes(Kernel& kernel) {
     kernel.axes = axes_;
     if (const Directive* map = directive(DirectiveKind::pid_map)) {
@@ -122,6 +141,8 @@ Status Analysis::name_axes(Kernel& kernel) {
         }
         kernel.axes = ordered;
         if (kernel.tiles.empty() || set_recorded_coordinates(kernel, evaluator_.found.tiles)) return Done{};
+        if (const auto why = objection_to_grid(ordered))
+            return module_.error(function_.name_range, *why + ": give the grid of the launch with --grid");
         return module_.error(map->where,
                              "this `@sy.pid_map` does not number the tiles: its variables do not take "
                              "each pair of coordinates of " +

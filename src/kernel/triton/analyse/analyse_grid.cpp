@@ -1,7 +1,7 @@
 // The launch grid, when it is not given. There are several ways to one: the stride of a loop over tiles, a
 // directive, the tile counts that addresses follow from, the first program that writes nothing. None of them
 // is believed: all programs of the grid are run, and it is taken only where their stores make up each tensor
-// that the kernel writes, every element once.
+// that the kernel writes, every element once, and touch nothing outside of it.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -12,55 +12,31 @@
 
 namespace syncopate::kernel::triton {
 
-/// Whether the program at `id` of a grid of unknown extent writes anything.
-Result<bool> Analysis::writes_at(const std::array<std::int64_t, 3>& id) {
-    forget();
-    written_ = 0;
-    const Status status = evaluator_.run(id, {id[0] + 1, id[1] + 1, id[2] + 1});
-    if (!status && !evaluator_.arithmetic_error && !evaluator_.overflow_error) return status.error();
-    if (!status && evaluator_.overflow_error && (!overflow_ || id < overflow_at_)) {
-        overflow_ = status.error();
-        overflow_->message += "; or give --grid, where the launch has fewer programs";
-        overflow_at_ = id;
-    }
-    for (const Touch& touch : evaluator_.found.touched) {
-        if (!status || !touch.write || touch.shadow) continue;
-        const std::size_t rank = evaluator_.tensors[static_cast<std::size_t>(touch.param)].shape.size();
-        for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
-            std::int64_t size = 1;
-            for (std::size_t d = 0; d < rank; ++d)
-                size = wrap_multiply(size, evaluator_.found.boxes[b][d].size());
-            written_ = wrap_add(written_, size);
-        }
-    }
-    forget();
-    return written_ > 0;
-}
-
-/// The elements of all tensors that it writes, as far as their shapes are known.
-std::int64_t Analysis::elements_to_write() const {
-    std::int64_t total = 0;
-    for (std::size_t p = 0; p < evaluator_.tensors.size(); ++p) {
-        if (!evaluator_.param_written[p] || evaluator_.tensors[p].shape.empty()) continue;
-        std::int64_t size = 1;
-        for (const std::int64_t extent : evaluator_.tensors[p].shape) size = wrap_multiply(size, extent);
-        total = wrap_add(total, size);
-    }
-    return total;
-}
-
-bool Analysis::written_tensor_known() const {
-    for (std::size_t p = 0; p < evaluator_.tensors.size(); ++p) {
-        if (evaluator_.param_written[p] && !evaluator_.tensors[p].shape.empty()) return true;
-    }
-    return false;
-}
-
 Error Analysis::needs_grid(const std::string& why) const {
     return module_.error(function_.name_range,
                          "the launch grid of `" + function_.name + "` does not follow from the kernel (" +
-                             why +
+                             strides_hint() + why +
                              "): give --grid X[,Y[,Z]], or mark the number of tiles with `# @sy.num_tiles`");
+}
+
+/// What speaks for strides that are not those of the tensors: a scalar that is called one, or the distance of
+/// rows that are stored.
+std::string Analysis::strides_hint() const {
+    const std::vector<TensorView>& tensors = evaluator_.tensors;
+    const auto is_one = [&](std::int64_t stride) {
+        return std::ranges::any_of(tensors, [&](const TensorView& tensor) {
+            return std::ranges::find(tensor.strides, stride) != tensor.strides.end();
+        });
+    };
+    for (const auto& [name, scalar] : arguments_.scalars) {
+        const auto* value = std::get_if<std::int64_t>(&scalar);
+        if (name.find("stride") != std::string::npos && value != nullptr && *value > 1 && !is_one(*value))
+            return "`" + name + "=" + std::to_string(*value) + "` is the stride of no tensor that is given; ";
+    }
+    for (const auto& [memory, step] : evaluator_.odd_steps)
+        return "the rows of a block that it stores lie " + std::to_string(step) +
+               " elements apart, which is no stride of " + tensor_text(memory) + "; ";
+    return {};
 }
 
 /// Whether the grid that is given can be one.
@@ -151,7 +127,7 @@ Result<std::vector<Analysis::Way>> Analysis::ways_to_a_grid() {
     const bool only_x = used_[0] && !used_[1] && !used_[2];
     if (!used_[0] && !used_[1] && !used_[2]) ways.push_back(single);
     if (only_x) ways.push_back(counts);
-    if (used_[0] || used_[1] || used_[2]) ways.insert(ways.end(), {leaps, each});
+    if (used_[0] || used_[1] || used_[2]) ways.insert(ways.end(), {leaps, nested, each});
     return ways;
 }
 
@@ -179,6 +155,7 @@ Result<std::optional<std::string>> Analysis::propose(Way way) {
                 std::clamp<std::int64_t>(std::min(found.tile_step, found.tile_stop), 1, effort_.programs);
             return used_[1] || used_[2] ? search(1, false) : Result<Why>(Why());
         case Way::leaps: return search(0, false);
+        case Way::nested: return nest();
         case Way::each: return search(0, true);
     }
     return Why();
@@ -197,84 +174,6 @@ Result<std::optional<std::string>> Analysis::count_programs() {
     if (product > effort_.programs) return Why("its tile counts make more programs than a launch has");
     grid_[0] = product;
     return Why();
-}
-
-/// Along each axis from `first_axis` on that addresses follow from, as many programs as write something.
-Result<std::optional<std::string>> Analysis::search(std::size_t first_axis, bool one_by_one) {
-    using Why = std::optional<std::string>;
-    if (!written_tensor_known()) return Why("the shape of no tensor that it writes is known");
-    const auto most = "more than " + std::to_string(effort_.programs) + " programs write something";
-    for (std::size_t axis = first_axis; axis < 3; ++axis) {
-        if (!used_[axis]) continue;
-        if (!places_[axis])
-            return Why("where it stores does not depend on axis " + std::string(1, "xyz"[axis]) + " of it");
-        const Result<std::int64_t> extent = one_by_one ? count_writers(axis) : leap(axis);
-        if (!extent) return extent.error();
-        if (*extent == 0) return Why(one_by_one ? "every program writes something" : "");
-        grid_[axis] = *extent;
-        leapt_[axis] = !one_by_one;
-    }
-    if (grid_[1] > effort_.programs / grid_[0] || grid_[2] > effort_.programs / (grid_[0] * grid_[1]))
-        return Why(most);
-    return Why();
-}
-
-/// How many programs along an axis write, one after another; 0: they write more than there is.
-Result<std::int64_t> Analysis::count_writers(std::size_t axis) {
-    const std::int64_t all = elements_to_write();
-    std::array<std::int64_t, 3> id{};
-    for (std::int64_t written = 0; id[axis] <= effort_.programs && written <= all; ++id[axis]) {
-        const auto writes = writes_at(id);
-        if (!writes) return writes.error();
-        if (!*writes) return std::max<std::int64_t>(id[axis], 1);
-        written = wrap_add(written, written_);
-    }
-    return std::int64_t{0};
-}
-
-/// The same in leaps, then by halves, if those that write come first. 0: not found.
-Result<std::int64_t> Analysis::leap(std::size_t axis) {
-    const auto writes = [&](std::int64_t at) {
-        std::array<std::int64_t, 3> id{};
-        id[axis] = at;
-        return writes_at(id);
-    };
-    // Programs that far out may be none at all.
-    const auto lost = [&](const Error& error) -> Result<std::int64_t> {
-        if (evaluator_.no_tiles) return error;
-        return std::int64_t{0};
-    };
-    std::int64_t writing = 0, beyond = 1;
-    for (;; beyond *= 2) {
-        if (beyond > effort_.programs) return std::int64_t{0};
-        const auto any = writes(beyond);
-        if (!any) return lost(any.error());
-        if (!*any) break;
-        writing = beyond;
-    }
-    while (beyond - writing > 1) {
-        const std::int64_t middle = writing + (beyond - writing) / 2;
-        const auto any = writes(middle);
-        if (!any) return lost(any.error());
-        (*any ? writing : beyond) = middle;
-    }
-    return beyond;
-}
-
-/// Whether all programs of a grid that was found in leaps write, as these took for granted.
-bool Analysis::wrote_all() const {
-    const Findings& found = evaluator_.found;
-    for (std::size_t axis = 0; axis < 3; ++axis) {
-        if (!leapt_[axis] || persistent_) continue;
-        const std::int64_t stride = axis == 0 ? 1 : axis == 1 ? grid_[0] : grid_[0] * grid_[1];
-        for (std::int64_t i = 0; i < grid_[axis]; ++i) {
-            const TileRecord& tile = found.tiles[static_cast<std::size_t>(i * stride)];
-            const auto first = found.touched.begin() + static_cast<std::ptrdiff_t>(tile.begin),
-                       last = found.touched.begin() + static_cast<std::ptrdiff_t>(tile.end);
-            if (std::none_of(first, last, [](const Touch& t) { return t.write && !t.shadow; })) return false;
-        }
-    }
-    return true;
 }
 
 /// Whether a way states the grid: the launch, a directive, or a loop that strides over all programs.
@@ -300,9 +199,44 @@ bool Analysis::numbers_none(std::int64_t id) {
     return none;
 }
 
+/// Of a program that is beyond the first on several axes, and beyond the last on one of them: which these are.
+std::string Analysis::unknown_axes(std::size_t tile) const {
+    const std::array<std::int64_t, 3> at = program_of(tile);
+    std::string axes;
+    for (std::size_t axis = 0; axis < 3; ++axis)
+        if (at[axis] > 0) axes += (axes.empty() ? "" : " and ") + std::string(1, "xyz"[axis]);
+    if (persistent_ || axes.size() < 2) return {};
+    return ", so how many programs there are along axes " + axes + " is not known";
+}
+
+/// ": programs (0, 4, 0) and (0, 0, 1) do, so how many there are along axes y and z is not known"
+std::string Analysis::who_store_twice(std::size_t memory, const plan::Region& region) const {
+    const auto shared = shared_store(static_cast<std::int32_t>(memory), false);
+    if (!shared || persistent_) return plan::to_string(region);
+    const std::array<bool, 3> apart = differing_axes(*shared);
+    std::string axes;
+    for (std::size_t axis = 0; axis < 3; ++axis)
+        if (apart[axis]) axes += (axes.empty() ? "" : " and ") + std::string(1, "xyz"[axis]);
+    const bool several = axes.size() > 1;
+    return plan::to_string(shared->box) + ": " + tile_text(shared->first) + " and " +
+           tile_text(shared->second) + " do, so how many programs there are along " +
+           (several ? "axes " : "axis ") + axes + " is not known";
+}
+
+/// Names the integer tensors that it loads and whose elements are not given.
+std::string Analysis::values_hint() const {
+    std::string names;
+    for (std::size_t m = 0; m < evaluator_.tensors.size(); ++m) {
+        if (evaluator_.tensors[m].shape.empty() || !evaluator_.may_have_values(static_cast<std::int32_t>(m)))
+            continue;
+        names += (names.empty() ? "" : " --values ") + evaluator_.memory_names[m] + "=…";
+    }
+    return names.empty() ? names : ", which --values " + names + " may tell";
+}
+
 /// Why the grid that `kernel` was run on may not be that of the launch; nothing where its stores make up what
-/// it writes: each tensor is stored as a whole, and each tile stores to one of which no element is stored
-/// twice.
+/// it writes: each tensor is stored as a whole, none is left, and each tile stores to one of which no element is
+/// stored twice.
 std::optional<std::string> Analysis::doubt(Kernel& kernel, Way way) {
     const std::string of = "of a grid of " + std::to_string(kernel.num_programs()) +
                            (kernel.num_programs() == 1 ? " program" : " programs");
@@ -313,12 +247,18 @@ std::optional<std::string> Analysis::doubt(Kernel& kernel, Way way) {
         if (!param.written) continue;
         const auto loose = [&](const Tile& tile) { return tile.inexact_writes.contains(param.name); };
         if (std::ranges::any_of(kernel.tiles, loose))
-            return "where it stores to " + param.name + " is stated by a directive, or depends on data";
+            return "where it stores to " + param.name + " is stated by a directive, or depends on data" +
+                   values_hint();
         const auto tensor = kernel.arguments.tensors.find(param.name);
         if (tensor == kernel.arguments.tensors.end()) {
             unknown.push_back(&param);
             continue;
         }
+        const auto memory = static_cast<std::size_t>(std::ranges::find(evaluator_.memory_names, param.name) -
+                                                     evaluator_.memory_names.begin());
+        if (const auto leaving = first_leaving(static_cast<std::int32_t>(memory), true))
+            return tile_text(*leaving) + " " + of + " stores to memory outside of " +
+                   tensor_text(static_cast<std::int32_t>(memory)) + unknown_axes(*leaving);
         const Partition found = partition_of(tensor->second.shape, kernel.tiles, param.name);
         if (!found.known) return "where the tiles " + of + " store to " + param.name + " is too scattered";
         if (found.gap)
@@ -326,7 +266,7 @@ std::optional<std::string> Analysis::doubt(Kernel& kernel, Way way) {
         if (!found.twice)
             once.insert(param.name);
         else if (twice.empty())
-            twice = "several tiles " + of + " store to " + param.name + plan::to_string(*found.twice);
+            twice = "several tiles " + of + " store to " + param.name + who_store_twice(memory, *found.twice);
     }
     if (!unknown.empty()) {
         kernel.axes = axes_;

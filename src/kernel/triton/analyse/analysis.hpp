@@ -15,6 +15,7 @@
 #include "kernel/triton/evaluate/effort.hpp"
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "kernel/triton/footprints/cover.hpp"
+#include "kernel/triton/footprints/partition.hpp"
 #include "kernel/triton/footprints/tiles.hpp"
 #include "kernel/triton/sites/sites.hpp"
 #include "kernel/triton/syntax/directive.hpp"
@@ -52,6 +53,7 @@ private:
         single,  ///< stores follow from no program's id
         counts,  ///< the product of tile counts
         leaps,   ///< programs up to the first one that writes nothing, found in leaps
+        nested,  ///< … on several axes, each only up to where the next one begins
         each,    ///< … one by one
     };
 
@@ -74,24 +76,43 @@ private:
     Result<bool> run_rounds();
     Status run_along(std::int32_t axis);
 
-    // analyse_grid.cpp
+    // analyse_search.cpp
     Result<bool> writes_at(const std::array<std::int64_t, 3>& id);
+    Result<std::optional<plan::Region>> stores_at(const std::array<std::int64_t, 3>& id, std::size_t memory);
+    std::int64_t elements_to_write() const;
+    bool written_tensor_known() const;
+    Result<std::optional<std::string>> search(std::size_t first_axis, bool one_by_one);
+    Result<std::int64_t> leap(std::size_t axis);
+    Result<std::int64_t> count_writers(std::size_t axis);
+    Result<std::optional<std::string>> nest();
+    bool wrote_all() const;
+
+    // analyse_grid.cpp
     Status look_at(const std::array<std::int64_t, 3>& id);
     Result<std::vector<Way>> ways_to_a_grid();
     Result<std::optional<std::string>> propose(Way way);
     Result<std::optional<std::string>> count_programs();
-    Result<std::optional<std::string>> search(std::size_t first_axis, bool one_by_one);
-    Result<std::int64_t> leap(std::size_t axis);
-    Result<std::int64_t> count_writers(std::size_t axis);
     void note_used_axes();
-    std::int64_t elements_to_write() const;
-    bool wrote_all() const;
-    bool written_tensor_known() const;
     bool is_stated(Way way) const;
     bool numbers_none(std::int64_t id);
     std::optional<std::string> doubt(Kernel& kernel, Way way);
     Status check_given() const;
     Error needs_grid(const std::string& why) const;
+    std::string values_hint() const;
+    std::string strides_hint() const;
+    std::string unknown_axes(std::size_t tile) const;
+    std::string who_store_twice(std::size_t memory, const plan::Region& region) const;
+
+    // analyse_stores.cpp
+    std::optional<std::size_t> first_leaving(std::int32_t memory, bool write) const;
+    std::optional<SharedStore> shared_store(std::int32_t memory, bool plain) const;
+    std::array<std::int64_t, 3> program_of(std::size_t tile) const;
+    std::array<bool, 3> differing_axes(const SharedStore& shared) const;
+    bool may_differ(std::int32_t memory, const SharedStore& shared) const;
+    bool orders_its_tiles(std::int32_t memory) const;
+    std::string tensor_text(std::int32_t memory) const;
+    std::string tile_text(std::size_t tile) const;
+    void add_warnings(Kernel& kernel) const;
 
     // analyse_axes.cpp
     std::vector<TileAxis> counted_axes(std::uint64_t taint);
@@ -99,6 +120,7 @@ private:
     void name_counts(std::vector<TileAxis>& axes) const;
     void note_axes();
     void mark_products(const std::vector<Stmt*>& body, std::int32_t axis);
+    std::optional<std::string> objection_to_grid(const std::vector<TileAxis>& axes) const;
     Status name_axes(Kernel& kernel);
     bool set_parts(Kernel& kernel);
     static std::int64_t distance(const Tile& from, const Tile& to);

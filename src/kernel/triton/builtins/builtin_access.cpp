@@ -10,6 +10,7 @@ BuiltinCall::Made BuiltinCall::access() {
     if (pointer.kind == ValueKind::block_pointer) {
         const Value check = argument(3, "boundary_check");
         if (ev_.stopped()) return Value{};
+        ev_.stored_taint_ = taint_;
         return ev_.descriptor_access(e_, pointer, nullptr, is_load, is_store, &check);
     }
     const Value mask = argument(is_load ? 1 : e_.text == "atomic_cas" ? 9 : 2, "mask");
@@ -19,6 +20,7 @@ BuiltinCall::Made BuiltinCall::access() {
         other = ev_.evaluate(*value, frame_);
     }
     if (ev_.stopped()) return Value{};
+    ev_.stored_taint_ = taint_;
     ev_.touch(e_, pointer, mask.kind == ValueKind::undefined ? nullptr : &mask, !is_store, !is_load);
     if (ev_.stopped()) return Value{};
     if (is_store) return tainted({});
@@ -35,6 +37,7 @@ BuiltinCall::Made BuiltinCall::descriptor_access() {
     const bool value_first = e_.text == "_experimental_descriptor_store";
     const Value offsets = value_first ? argument(2, "offsets") : arguments_[1];
     if (ev_.stopped()) return Value{};
+    ev_.stored_taint_ = taint_;
     return ev_.descriptor_access(e_, arguments_[0], &offsets, is_load, !is_load);
 }
 

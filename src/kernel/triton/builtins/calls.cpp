@@ -213,8 +213,11 @@ Value Evaluator::method(const Expr& e, Frame& frame) {
         if (reads || writes || atomic) {
             Value offsets =
                 e.kids.size() > 1 ? evaluate(*e.kids[1], frame) : argument(e, {}, 0, "offsets", frame);
-            for (std::size_t i = 2; i < e.kids.size() && !stopped(); ++i) (void)evaluate(*e.kids[i], frame);
+            std::uint64_t stored = e.keywords.empty() ? 0 : ~std::uint64_t{0};
+            for (std::size_t i = 2; i < e.kids.size() && !stopped(); ++i)
+                stored |= taint_of(evaluate(*e.kids[i], frame));
             if (stopped()) return {};
+            stored_taint_ = stored;
             if (e.text == "gather" || e.text == "scatter") offsets = opaque(e, offsets.taint);
             return descriptor_access(e, object, &offsets, reads || atomic, writes || atomic);
         }

@@ -1,6 +1,7 @@
 // Memory: loads, stores and atomics through pointers, block pointers and tensor descriptors; the places where
 // footprints arise.
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -226,6 +227,8 @@ bool Evaluator::miss(const SourceRange& where, const Expr* why, std::string mess
     if (missing_.empty()) {
         missing_where_ = steers ? why->where : where;
         missing_why_ = std::move(message);
+        missing_values_ = values_hint(why);
+        missing_call_ = call_path_.empty() ? nullptr : call_path_.front();
     }
     if (read && !override_read_[m]) missing_.push_back({memory, false, where.line});
     if (write && !override_write_[m]) missing_.push_back({memory, true, where.line});
@@ -242,7 +245,30 @@ Error Evaluator::missing_directives() const {
         list += std::string("`# @sy.") + (one.write ? "writes " : "reads ") + name_of(one.memory) + "[…]`";
         if (one.line != missing_where_.line) list += " (line " + std::to_string(one.line) + ")";
     }
-    return module_.error(missing_where_, missing_why_ + "; state what a tile touches with " + list);
+    return module_.error(missing_where_, missing_why_ + called_from(missing_call_) +
+                                             "; state what a tile touches with " + list + missing_values_);
+}
+
+/// Names the integer tensor that was loaded, where `why` is such a load and the launch might give its elements.
+std::string Evaluator::values_hint(const Expr* why) const {
+    if (why != nullptr && why->steers_loop) {
+        const auto by = steered_by_.find(why);
+        if (by != steered_by_.end() && by->second != nullptr) why = by->second;
+    }
+    for (const auto& [access, form] : found.accesses) {
+        const auto& [call, memory] = access;
+        if (call == why && form.loads && may_have_values(memory))
+            return ", or give the elements of `" + name_of(memory) +
+                   "`, where the host knows them, with --values " + name_of(memory) + "=…";
+    }
+    return {};
+}
+
+/// " (called by `f(x)` in line 12)", where a helper is being run; `call`: the kernel's own call.
+std::string Evaluator::called_from(const Expr* call) const {
+    return call == nullptr ? std::string()
+                           : " (called by " + quoted(module_, call->where) + " in line " +
+                                 std::to_string(call->where.line) + ")";
 }
 
 void Evaluator::note_call(const Expr& e, std::int32_t param, bool read, bool write) {
@@ -321,7 +347,7 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
             found.touched.resize(touched);
             boxes_.assign(1, Box{});  // too many to be told apart
             for (std::size_t d = 0; d < tensors[p].shape.size(); ++d) boxes_[0][d] = {0, tensors[p].shape[d]};
-            note_boxes(param, read, write, false, note_walk(walked_, walk_symbol(), Advance{}));
+            note_boxes(param, read, write, false, false, note_walk(walked_, walk_symbol(), Advance{}));
             return;
         }
     }
@@ -381,6 +407,7 @@ void Evaluator::note_taint(std::int32_t param, std::uint64_t taint, bool read, b
     if (read) found.read_taint |= taint;
     if (read) param_read_taint[static_cast<std::size_t>(param)] |= taint;
     if (write) found.write_taint |= taint;
+    if (write && !read) param_store_taint[static_cast<std::size_t>(param)] |= taint | stored_taint_;
 }
 
 /// What an access says of parameters, taints and loops; whether its boxes are wanted.
@@ -408,6 +435,7 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
                             std::uint64_t taint, bool read, bool write) {
     if (!note_access(e, block.param, direct, taint, read, write)) return;
     const auto param = static_cast<std::size_t>(block.param);
+    if (write && !direct) note_odd_step(block);
     Wide pieces = 1;  // a footprint has a part for each choice of one piece an axis
     for (std::int32_t j = 0; j < block.rank; ++j) pieces *= std::max(1, block.axes[j].count);
     if (pieces > kMostPieces) {
@@ -438,12 +466,23 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
                         .innermost = static_cast<std::int32_t>(trips_.size()) - 1,
                         .walked = walk_symbol()};
     bool exact = mask == nullptr || mask->exact;
+    bool leaves = false;
     Advance walk;
-    const Advance advance = footprint(access, boxes_, exact, walk);
+    const Advance advance = footprint(access, boxes_, exact, leaves, walk);
     // A read that does not move with the loop is no slice, also where others of the parameter are.
     if (read && !override_read_[param] && !symbol_loops_.empty() && symbol_loops_.back() >= 0)
         advances_.push_back({symbol_loops_.back(), {block.param, advance}});
-    note_boxes(block.param, read, write, exact, note_walk(walked_, access.walked, walk));
+    note_boxes(block.param, read, write, exact, leaves, note_walk(walked_, access.walked, walk));
+}
+
+void Evaluator::note_odd_step(const Block& block) {
+    const std::vector<std::int64_t>& strides = tensors[static_cast<std::size_t>(block.param)].strides;
+    for (std::int32_t j = 0; j < block.rank; ++j) {
+        if (block.axes[j].count == 0 || block.axes[j].extent < 2) continue;
+        const std::int64_t step = std::llabs(block.axes[j].pieces[0].step);
+        if (step > 1 && std::ranges::find(strides, step) == strides.end())
+            odd_steps.try_emplace(block.param, step);
+    }
 }
 
 /// The symbol of the tile's loop around; below 0 where it has none, since its rounds are run one by one.
@@ -473,15 +512,18 @@ std::int32_t Evaluator::note_walk(std::int32_t loop, std::int32_t symbol, const 
     return note_walk(walk);
 }
 
-void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool solid, std::int32_t walk) {
-    if (boxes_.empty()) return;
+void Evaluator::note_boxes(std::int32_t param, bool read, bool write, bool solid, bool leaves,
+                           std::int32_t walk) {
+    const bool exact = solid && maybe_ == 0;
+    leaves = leaves && exact;
+    if (boxes_.empty() && !leaves) return;
     const auto p = static_cast<std::size_t>(param);
     const auto begin = static_cast<std::uint32_t>(found.boxes.size());
     found.boxes.insert(found.boxes.end(), boxes_.begin(), boxes_.end());
     const auto end = static_cast<std::uint32_t>(found.boxes.size());
-    const bool exact = solid && maybe_ == 0;
     const auto note = [&](bool writes, bool shadow) {
-        found.touched.push_back({param, writes, exact, solid, shadow, false, begin, end, -1, 0, walk});
+        found.touched.push_back(
+            {param, writes, exact, solid, shadow, false, read && write, leaves, begin, end, -1, 0, walk});
     };
     if (read) note(false, override_read_[p]);
     if (write) note(true, override_write_[p]);

@@ -448,8 +448,8 @@ bool Evaluator::touch_elements(const Expr& e, const Value& pointer, const Value*
     if (read && !symbol_loops_.empty() && symbol_loops_.back() >= 0)
         advances_.push_back({symbol_loops_.back(), {param, Advance{}}});
     boxes_.clear();
-    boxes_of_offsets(tensors[p], offsets, boxes_);
-    note_boxes(param, read, write, maybe_ == 0, note_walk(walked_, walk_symbol(), Advance{}));
+    const bool leaves = boxes_of_offsets(tensors[p], offsets, boxes_);
+    note_boxes(param, read, write, maybe_ == 0, leaves, note_walk(walked_, walk_symbol(), Advance{}));
     return true;
 }
 

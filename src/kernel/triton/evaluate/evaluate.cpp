@@ -36,6 +36,7 @@ Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& argum
     param_descriptor.resize(count);
     param_pointer.resize(count);
     param_read_taint.resize(count);
+    param_store_taint.resize(count);
     override_read_.resize(count);
     override_write_.resize(count);
     tensors.resize(count);
@@ -144,7 +145,9 @@ Status Evaluator::run(const std::array<std::int64_t, 3>& program, const std::arr
 }
 
 Value Evaluator::fail(const SourceRange& where, std::string message) {
-    if (!error_) error_ = module_.error(where, std::move(message));
+    const Expr* call = call_path_.empty() ? nullptr : call_path_.front();
+    if (call != nullptr && call->where.begin == where.begin) call = nullptr;  // that is where it is
+    if (!error_) error_ = module_.error(where, std::move(message) + called_from(call));
     return {};
 }
 

@@ -185,7 +185,9 @@ public:
     std::vector<bool> read_outside;  ///< outside of every loop of a tile
     std::vector<bool> param_read, param_written, param_descriptor, param_pointer;
     std::vector<std::uint64_t> param_read_taint;  ///< of the addresses of its loads
-    std::vector<TensorView> tensors;              ///< without axes when not given
+    /// Of the addresses, masks and values of its stores that are no atomics.
+    std::vector<std::uint64_t> param_store_taint;
+    std::vector<TensorView> tensors;  ///< without axes when not given
     /// No loop of the kernel is one over tiles: what a program does is one tile.
     bool by_program = false;
     /// Why the loop that looks like one over tiles is none; run() has failed then.
@@ -201,6 +203,10 @@ public:
     /// space.
     bool arithmetic_error = false;
     bool grid_asked = false;  ///< tl.num_programs was called
+    /// By memory: how far apart rows lie of a block that is stored through pointers, where that is no stride of
+    /// the tensor.
+    std::map<std::int32_t, std::int64_t> odd_steps;
+    [[nodiscard]] bool may_have_values(std::int32_t memory) const;
 
 private:
     friend class BuiltinCall;  // builtins/
@@ -259,7 +265,7 @@ private:
         std::int32_t symbol = -1;  ///< … of it
         struct Instance {
             std::uint32_t begin = 0, end = 0;
-            bool made = false, exact = true;
+            bool made = false, exact = true, leaves = false;
             std::int32_t along = -1;  ///< as in Touch
             std::int64_t by = 0;
             std::int32_t walk = -1;  ///< as in Touch
@@ -306,7 +312,7 @@ private:
     MovingAccess& note_moving(std::int32_t param, bool read, bool write, bool solid);
     void touch_moving_elements(std::int32_t param, std::vector<std::int64_t> offsets, std::int64_t shift,
                                bool read, bool write);
-    void keep_instance(MovingAccess::Instance& made, bool exact);
+    void keep_instance(MovingAccess::Instance& made, bool exact, bool leaves);
     Advance work_out(MovingAccess& access, std::int64_t i);
     [[nodiscard]] std::optional<std::int64_t> shift_between(const MovingAccess& access, std::int64_t lo,
                                                             std::int64_t hi, std::int32_t& axis) const;
@@ -466,6 +472,9 @@ private:
 
     // look_up.cpp: elements that the launch gives
     [[nodiscard]] const std::vector<std::int64_t>* table_of(std::int32_t memory) const;
+    [[nodiscard]] std::string values_hint(const Expr* why) const;
+    void note_odd_step(const Block& block);
+    [[nodiscard]] std::string called_from(const Expr* call) const;
     [[nodiscard]] IntegerType type_of_tensor(std::int32_t memory) const;
     std::optional<Value> looked_up(const Expr& e, const Value& pointer, const Value& mask,
                                    const Value& other);
@@ -561,7 +570,8 @@ private:
     void note_taint(std::int32_t param, std::uint64_t taint, bool read, bool write);
     bool note_access(const Expr& e, std::int32_t param, bool direct, std::uint64_t taint, bool read,
                      bool write);
-    void note_boxes(std::int32_t param, bool read, bool write, bool exact, std::int32_t walk);  // boxes_
+    void note_boxes(std::int32_t param, bool read, bool write, bool solid, bool leaves,
+                    std::int32_t walk);  // boxes_
     [[nodiscard]] std::int32_t walk_symbol() const;
     [[nodiscard]] std::int32_t note_walk(const Walk& walk);
     [[nodiscard]] std::int32_t note_walk(std::int32_t loop, std::int32_t symbol, const Advance& advance);
@@ -609,6 +619,8 @@ private:
     std::vector<Missing> missing_;
     SourceRange missing_where_;  // of the first one
     std::string missing_why_;
+    std::string missing_values_;                     // what values_hint says of it
+    const Expr* missing_call_ = nullptr;             // the kernel's call of the helper around it
     std::map<const Expr*, const Expr*> steered_by_;  // what a loop of unknown length runs over → data
     bool not_affine_ = false;
     std::map<const Expr*, Overflow> overflows_;        // the last one of each operation
@@ -632,6 +644,7 @@ private:
     std::vector<std::vector<Guess>> guesses_;  // by loop
     Memo::Advances advances_;                  // (loop, …), until the loop is proven
     std::uint64_t control_ = 0;                // taint of the conditions around
+    std::uint64_t stored_taint_ = 0;           // of the arguments of the store that is being noted
     std::uint64_t program_bits_ = 0, count_bits_ = 0;
     std::array<std::int64_t, 3> program_{}, grid_{};
     std::int32_t line_axis_ = -1;  // of the grid, along which programs are evaluated at once; symbol 0

@@ -101,6 +101,14 @@ Status Evaluator::check_values(const std::string& name, const TensorArgument& te
     return Done{};
 }
 
+/// Whether the launch might give the elements of a tensor, and does not: integers that are only loaded.
+bool Evaluator::may_have_values(std::int32_t memory) const {
+    const auto m = static_cast<std::size_t>(memory);
+    if (!param_read[m] || param_written[m] || table_of(memory) != nullptr) return false;
+    const auto given = arguments_.tensors.find(name_of(memory));
+    return given == arguments_.tensors.end() || integer_range(given->second.dtype).has_value();
+}
+
 /// What must hold of any tensor that a launch gives.
 Status Evaluator::check_tensor(const std::string& name, const TensorArgument& tensor,
                                const SourceRange& where) const {
@@ -228,6 +236,7 @@ Result<Value> Evaluator::given(const std::string& name, std::int32_t parameter) 
                                             &param_pointer, &override_read_, &override_write_})
                 list->push_back(false);
             param_read_taint.push_back(0);
+            param_store_taint.push_back(0);
             tensors.emplace_back();
             tables_.push_back(nullptr);
             tuple_items.push_back({name, parameter, memory});

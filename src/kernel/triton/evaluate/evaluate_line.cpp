@@ -71,12 +71,11 @@ bool Evaluator::spread_line(std::size_t first, std::span<const LineTile> tiles,
             if (touch.moves) {
                 const MovingAccess& access = moving_[touch.begin];
                 const MovingAccess::Instance own = access.instances[i];
-                if (own.begin == own.end) continue;
-                const bool solid = own.exact && access.solid;
-                touch = {touch.param, touch.write,  touch.exact && solid,
-                         solid,       touch.shadow, false,
-                         own.begin,   own.end,      own.along,
-                         own.by,      own.walk};
+                const bool solid = own.exact && access.solid, exact = touch.exact && solid;
+                const bool leaves = own.leaves && exact;
+                if (own.begin == own.end && !leaves) continue;
+                touch = {touch.param, touch.write, exact,   solid,     touch.shadow, false,   touch.adds,
+                         leaves,      own.begin,   own.end, own.along, own.by,       own.walk};
             }
             found.touched.push_back(touch);
         }

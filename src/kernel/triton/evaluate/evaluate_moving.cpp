@@ -77,8 +77,9 @@ Advance Evaluator::work_out(MovingAccess& access, std::int64_t i) {
         std::vector<std::int64_t> offsets = access.offsets;
         for (std::int64_t& offset : offsets) offset = wrap_add(offset, wrap_multiply(access.shift, i));
         boxes_.clear();
-        boxes_of_offsets(tensors[static_cast<std::size_t>(access.param)], offsets, boxes_);
-        keep_instance(made, true);
+        const bool leaves =
+            boxes_of_offsets(tensors[static_cast<std::size_t>(access.param)], offsets, boxes_);
+        keep_instance(made, true, leaves);
         return {};
     }
     const Arena::Mark mark = arena_.mark();
@@ -115,12 +116,12 @@ Advance Evaluator::work_out(MovingAccess& access, std::int64_t i) {
         .trips = access.trips,
         .innermost = access.trips.size() > 1 ? static_cast<std::int32_t>(access.trips.size()) - 1 : -1,
         .walked = access.symbol};
-    bool exact = true;
+    bool exact = true, leaves = false;
     Advance walk;
-    const Advance advance = footprint(one, boxes_, exact, walk);
+    const Advance advance = footprint(one, boxes_, exact, leaves, walk);
     arena_.release(mark);
     const bool is_new = !made.made;
-    keep_instance(made, exact);
+    keep_instance(made, exact, leaves);
     if (is_new && access.symbol >= 0) {
         Walk of_loop{.loop = access.loop, .trips = access.trips[static_cast<std::size_t>(access.symbol)]};
         if (!walk.several && walk.dim >= 0) {
@@ -134,9 +135,9 @@ Advance Evaluator::work_out(MovingAccess& access, std::int64_t i) {
     return advance;
 }
 
-void Evaluator::keep_instance(MovingAccess::Instance& made, bool exact) {  // boxes_
+void Evaluator::keep_instance(MovingAccess::Instance& made, bool exact, bool leaves) {  // boxes_
     if (made.made) return;
-    made = {static_cast<std::uint32_t>(found.boxes.size()), 0, true, exact};
+    made = {static_cast<std::uint32_t>(found.boxes.size()), 0, true, exact, leaves};
     found.boxes.insert(found.boxes.end(), boxes_.begin(), boxes_.end());
     made.end = static_cast<std::uint32_t>(found.boxes.size());
 }
@@ -240,8 +241,11 @@ Evaluator::MovingAccess& Evaluator::note_moving(std::int32_t param, bool read, b
     const auto p = static_cast<std::size_t>(param);
     const auto number = static_cast<std::uint32_t>(moving_.size() - 1);
     const bool sure = maybe_ == 0;
-    if (read) found.touched.push_back({param, false, sure, true, override_read_[p], true, number, 0});
-    if (write) found.touched.push_back({param, true, sure, true, override_write_[p], true, number, 0});
+    const bool adds = read && write;
+    if (read)
+        found.touched.push_back({param, false, sure, true, override_read_[p], true, adds, false, number, 0});
+    if (write)
+        found.touched.push_back({param, true, sure, true, override_write_[p], true, adds, false, number, 0});
     return access;
 }
 

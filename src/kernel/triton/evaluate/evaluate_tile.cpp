@@ -216,7 +216,7 @@ void Evaluator::note_stated(const StatedBox& stated, std::int64_t i) {
     }
     found.boxes.push_back(box);
     const auto last = static_cast<std::uint32_t>(found.boxes.size());
-    found.touched.push_back({stated.param, stated.write, false, false, false, false, last - 1,
+    found.touched.push_back({stated.param, stated.write, false, false, false, false, false, false, last - 1,
                              last});  // who states it may state more
 }
 

@@ -51,18 +51,18 @@ std::vector<Touch> Evaluator::together(std::vector<Touch> all) {
     // One that is sure, and moved from program to program as a whole: all but the last are the first one
     // moved, so the last one is, too (work_out_between).
     const auto fits = [&](const Touch& touch) {
-        if (!touch.exact || !touch.solid || touch.shadow || touch.along >= 0) return false;
+        if (!touch.exact || !touch.solid || touch.shadow || touch.leaves || touch.along >= 0) return false;
         if (!touch.moves) return true;
         const MovingAccess& access = moving_[touch.begin];
         const Instance& first = access.instances.front();
         const std::size_t count = access.instances.size();
         if (!access.solid || count < 3 || first.along >= 0 || !access.instances.back().exact) return false;
         return std::all_of(access.instances.begin(), access.instances.end() - 1, [&](const Instance& one) {
-            return one.exact && one.begin == first.begin && one.end == first.end;
+            return one.exact && !one.leaves && one.begin == first.begin && one.end == first.end;
         });
     };
     const auto alike = [&](const Touch& a, const Touch& b) {
-        if (a.moves != b.moves || a.walk != b.walk) return false;
+        if (a.moves != b.moves || a.adds != b.adds || a.walk != b.walk) return false;
         if (!a.moves) return true;
         const auto &x = moving_[a.begin].instances, &y = moving_[b.begin].instances;
         if (x[1].along != y[1].along || x[1].by != y[1].by) return false;

@@ -39,6 +39,8 @@ struct Touch {
     bool solid = true;    ///< … if what the kernel does there is done at all
     bool shadow = false;  ///< touched, but a stated footprint stands for it
     bool moves = false;   ///< of a line's programs each has its own: `begin` is the number of a MovingAccess
+    bool adds = false;    ///< by an atomic, which reads and writes
+    bool leaves = false;  ///< surely also elements outside of the tensor, which no box holds
     std::uint32_t begin = 0;
     std::uint32_t end = 0;
     std::int32_t along = -1;  ///< the axis of the tensor along which the boxes are moved; -1: they stand

@@ -15,7 +15,8 @@ constexpr std::int64_t kMostEnumerated = std::int64_t{1} << 20;  // addresses of
 
 class Footprint {
 public:
-    Footprint(const Access& access, bool& exact) : access_(access), tensor_(*access.tensor), exact_(exact) {
+    Footprint(const Access& access, bool& exact, bool& leaves)
+        : access_(access), tensor_(*access.tensor), exact_(exact), leaves_(leaves) {
         rank_ = static_cast<std::int32_t>(tensor_.shape.size());
     }
 
@@ -172,7 +173,7 @@ private:
         }
         note_advance(ranges.axes);
         note_walk(ranges.axes);
-        if (!boxes_of(tensor_, access_.direct, access_.trips, ranges, boxes)) exact_ = false;
+        if (!boxes_of(tensor_, access_.direct, access_.trips, ranges, boxes, leaves_)) exact_ = false;
     }
 
     static bool divides(std::int64_t unit, const Affine& value) {
@@ -210,7 +211,7 @@ private:
     }
 
     /// One address after another: for blocks that run along no axis of the tensor.
-    bool enumerate(const std::array<std::int32_t, kRank>& choice, std::vector<Box>& boxes) const {
+    bool enumerate(const std::array<std::int32_t, kRank>& choice, std::vector<Box>& boxes) {
         const Block& block = *access_.pointer;
         std::int64_t count = 1;
         for (const std::int64_t trips : access_.trips) count = trips > kMostEnumerated ? 0 : count * trips;
@@ -242,7 +243,7 @@ private:
             while (s < access_.trips.size() && ++round[s] >= access_.trips[s]) round[s++] = 0;
             if (s == access_.trips.size()) break;
         }
-        boxes_of_offsets(tensor_, offsets, boxes);
+        if (boxes_of_offsets(tensor_, offsets, boxes)) leaves_ = true;
         return true;
     }
 
@@ -300,6 +301,7 @@ private:
     const Access& access_;
     const TensorView& tensor_;
     bool& exact_;
+    bool& leaves_;
     std::int32_t rank_ = 0;
     std::array<std::int32_t, kRank> dims_{};
     Advance advance_, walk_;
@@ -397,10 +399,11 @@ TensorView::TensorView(const TensorArgument& tensor) : shape(tensor.shape), stri
     });
 }
 
-Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact, Advance& walk) {
+Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact, bool& leaves, Advance& walk) {
     walk = {};
+    leaves = false;
     if (const std::optional<Advance> advance = box_of_descriptor(access, boxes, walk)) return *advance;
-    return Footprint(access, exact).run(boxes, walk);
+    return Footprint(access, exact, leaves).run(boxes, walk);
 }
 
 }  // namespace syncopate::kernel::triton

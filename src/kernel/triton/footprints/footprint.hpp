@@ -51,9 +51,11 @@ struct Access {
 [[nodiscard]] bool fits(const Block& block, const Mask* mask, std::span<const std::int64_t> trips);
 
 /// Appends the boxes that the access touches over all iterations, clipped to the tensor. `exact` becomes
-/// false where they hold more than that, since exact ones would be too many. `walk`: the box of one iteration
+/// false where they hold more than that, since exact ones would be too many. `leaves`: pointers reach elements
+/// outside of the tensor, too; it says so for sure where `exact` holds. `walk`: the box of one iteration
 /// of `access.walked`, over all iterations of the other symbols; its dim is below 0 where each iteration may
 /// touch all of the boxes.
-[[nodiscard]] Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact, Advance& walk);
+[[nodiscard]] Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact, bool& leaves,
+                                Advance& walk);
 
 }  // namespace syncopate::kernel::triton

@@ -11,11 +11,13 @@ constexpr std::int64_t kFarthest = std::int64_t{1} << 44;  // elements from the 
 
 class Boxes {
 public:
-    Boxes(const TensorView& tensor, bool direct, std::span<const std::int64_t> trips, std::vector<Box>& boxes)
+    Boxes(const TensorView& tensor, bool direct, std::span<const std::int64_t> trips, std::vector<Box>& boxes,
+          bool& leaves)
         : tensor_(tensor),
           direct_(direct),
           trips_(trips),
           boxes_(boxes),
+          leaves_(leaves),
           rank_(static_cast<std::int32_t>(tensor.shape.size())) {}
 
     bool run(const Ranges& ranges) {
@@ -257,6 +259,8 @@ private:
     }
 
     void push(Box box) const {
+        for (std::int32_t d = 0; d < rank_; ++d)
+            leaves_ = leaves_ || (!direct_ && (box[d].begin < 0 || box[d].end > extent(d)));
         for (std::int32_t d = 0; d < rank_; ++d) {
             box[d].begin = std::max<std::int64_t>(box[d].begin, 0);
             box[d].end = std::min(box[d].end, extent(d));
@@ -368,7 +372,10 @@ private:
                     rest -= at * stride(d);
                     box[d] = {at, at + 1};
                 }
-                if (rest == 0) push(box);
+                if (rest == 0)
+                    push(box);
+                else
+                    leaves_ = true;
             }
             i = end;
         }
@@ -379,6 +386,7 @@ private:
     bool direct_;
     std::span<const std::int64_t> trips_;
     std::vector<Box>& boxes_;
+    bool& leaves_;
     std::int32_t rank_;
     bool exact_ = true;
 };
@@ -386,12 +394,14 @@ private:
 }  // namespace
 
 bool boxes_of(const TensorView& tensor, bool direct, std::span<const std::int64_t> trips,
-              const Ranges& ranges, std::vector<Box>& boxes) {
-    return Boxes(tensor, direct, trips, boxes).run(ranges);
+              const Ranges& ranges, std::vector<Box>& boxes, bool& leaves) {
+    return Boxes(tensor, direct, trips, boxes, leaves).run(ranges);
 }
 
-void boxes_of_offsets(const TensorView& tensor, std::vector<std::int64_t>& offsets, std::vector<Box>& boxes) {
-    Boxes(tensor, false, {}, boxes).offsets(offsets);
+bool boxes_of_offsets(const TensorView& tensor, std::vector<std::int64_t>& offsets, std::vector<Box>& boxes) {
+    bool leaves = false;
+    Boxes(tensor, false, {}, boxes, leaves).offsets(offsets);
+    return leaves;
 }
 
 }  // namespace syncopate::kernel::triton

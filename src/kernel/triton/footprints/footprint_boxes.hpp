@@ -63,12 +63,14 @@ struct Ranges {
 
 /// Appends the boxes of the elements of `tensor` that the ranges reach over all iterations of the symbols.
 /// `direct`: coordinates are the tensor's own, and those outside are left out; otherwise a coordinate behind
-/// the end of an inner axis is an element of the next row. Whether the boxes are exact.
+/// the end of an inner axis is an element of the next row. `leaves` becomes true where what they reach was
+/// left out for lying outside of the tensor. Whether the boxes are exact.
 [[nodiscard]] bool boxes_of(const TensorView& tensor, bool direct, std::span<const std::int64_t> trips,
-                            const Ranges& ranges, std::vector<Box>& boxes);
+                            const Ranges& ranges, std::vector<Box>& boxes, bool& leaves);
 
 /// Appends the boxes of the elements at these offsets, counted in elements from the start of the tensor;
-/// offsets between or behind its elements are left out. Sorts the offsets.
-void boxes_of_offsets(const TensorView& tensor, std::vector<std::int64_t>& offsets, std::vector<Box>& boxes);
+/// offsets between or behind its elements are left out: whether there are some. Sorts the offsets.
+[[nodiscard]] bool boxes_of_offsets(const TensorView& tensor, std::vector<std::int64_t>& offsets,
+                                    std::vector<Box>& boxes);
 
 }  // namespace syncopate::kernel::triton

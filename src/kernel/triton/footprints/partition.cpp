@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "syncopate/kernel/model/tile_boxes.hpp"
 
@@ -11,6 +12,7 @@ namespace syncopate::kernel::triton {
 namespace {
 
 constexpr std::size_t kMostCells = std::size_t{1} << 26;
+constexpr std::size_t kMostOwnedCells = std::size_t{1} << 22;
 
 /// The tensor cut wherever a box begins or ends: along each axis the places, in order.
 using Cuts = std::vector<std::vector<std::int64_t>>;
@@ -27,6 +29,28 @@ plan::Region cell(const Cuts& cuts, std::size_t index) {
         index /= count;
     }
     return region;
+}
+
+/// The cuts of a tensor of this shape at the ends of all boxes that `each_box` visits, and how many cells they
+/// make: `most` + 1 where there are more than that.
+template <typename EachBox>
+std::pair<Cuts, std::size_t> cut(const std::vector<std::int64_t>& shape, const EachBox& each_box,
+                                 std::size_t most) {
+    Cuts cuts(shape.size());
+    for (std::size_t d = 0; d < shape.size(); ++d) cuts[d] = {0, shape[d]};
+    each_box([&](const plan::Region& box) {
+        for (std::size_t d = 0; d < shape.size(); ++d) {
+            cuts[d].push_back(box[d].begin);
+            cuts[d].push_back(box[d].end);
+        }
+    });
+    std::size_t cells = 1;
+    for (std::vector<std::int64_t>& along : cuts) {
+        std::sort(along.begin(), along.end());
+        along.erase(std::unique(along.begin(), along.end()), along.end());
+        cells = cells > most ? most + 1 : cells * (along.size() - 1);
+    }
+    return {std::move(cuts), std::min(cells, most + 1)};
 }
 
 /// Calls `visit` with the index of each cell inside the box.
@@ -53,11 +77,8 @@ void each_cell(const Cuts& cuts, const plan::Region& box, const Visit& visit) {
 
 Partition partition_of(const std::vector<std::int64_t>& shape, const std::vector<Tile>& tiles,
                        const std::string& param) {
-    Cuts cuts(shape.size());
-    for (std::size_t d = 0; d < shape.size(); ++d) {
-        if (shape[d] < 1) return {};  // nothing to store
-        cuts[d] = {0, shape[d]};
-    }
+    if (std::ranges::any_of(shape, [](std::int64_t extent) { return extent < 1; }))
+        return {};  // nothing to store
     const auto each_box = [&](const auto& visit) {
         for (const Tile& tile : tiles) {
             const auto boxes = tile.write_boxes.find(param);
@@ -65,18 +86,9 @@ Partition partition_of(const std::vector<std::int64_t>& shape, const std::vector
             for (const plan::Region& box : boxes->second) visit(box);
         }
     };
-    each_box([&](const plan::Region& box) {
-        for (std::size_t d = 0; d < shape.size(); ++d) {
-            cuts[d].push_back(box[d].begin);
-            cuts[d].push_back(box[d].end);
-        }
-    });
-    std::size_t cells = 1;
-    for (std::vector<std::int64_t>& along : cuts) {
-        std::sort(along.begin(), along.end());
-        along.erase(std::unique(along.begin(), along.end()), along.end());
-        cells = cells > kMostCells ? cells : cells * (along.size() - 1);
-    }
+    const auto made_cuts = cut(shape, each_box, kMostCells);
+    const Cuts& cuts = made_cuts.first;
+    const std::size_t cells = made_cuts.second;
     Partition made;
     if (cells > kMostCells) {
         made.known = false;
@@ -92,6 +104,30 @@ Partition partition_of(const std::vector<std::int64_t>& shape, const std::vector
     const auto gap = std::find(stored.begin(), stored.end(), false);
     if (gap != stored.end()) made.gap = cell(cuts, static_cast<std::size_t>(gap - stored.begin()));
     return made;
+}
+
+std::optional<SharedStore> find_shared_store(const std::vector<std::int64_t>& shape,
+                                             const std::vector<StoredBox>& boxes) {
+    const auto each_box = [&](const auto& visit) {
+        for (const StoredBox& stored : boxes) visit(stored.box);
+    };
+    const auto made_cuts = cut(shape, each_box, kMostOwnedCells);
+    const Cuts& cuts = made_cuts.first;
+    const std::size_t cells = made_cuts.second;
+    if (cells > kMostOwnedCells) return std::nullopt;
+    constexpr std::uint32_t kNobody = std::numeric_limits<std::uint32_t>::max();
+    std::vector<std::uint32_t> owner(cells, kNobody);
+    for (const StoredBox& stored : boxes) {
+        std::optional<SharedStore> found;
+        const auto tile = static_cast<std::uint32_t>(stored.tile);
+        each_cell(cuts, stored.box, [&](std::size_t index) {
+            if (!found && owner[index] != kNobody && owner[index] != tile)
+                found = SharedStore{owner[index], stored.tile, cell(cuts, index)};
+            owner[index] = tile;
+        });
+        if (found) return found;
+    }
+    return std::nullopt;
 }
 
 }  // namespace syncopate::kernel::triton

@@ -25,4 +25,21 @@ struct Partition {
 [[nodiscard]] Partition partition_of(const std::vector<std::int64_t>& shape, const std::vector<Tile>& tiles,
                                      const std::string& param);
 
+/// A box that a tile stores; those of one tile may overlap.
+struct StoredBox {
+    std::size_t tile = 0;
+    plan::Region box;
+};
+
+/// Two tiles that store to one place.
+struct SharedStore {
+    std::size_t first = 0, second = 0;
+    plan::Region box;  ///< within what both store
+};
+
+/// The first two tiles of these, in the order of the boxes, that store the same element of a tensor of this
+/// shape; nullopt: there are none, or the boxes are too many to tell.
+[[nodiscard]] std::optional<SharedStore> find_shared_store(const std::vector<std::int64_t>& shape,
+                                                           const std::vector<StoredBox>& boxes);
+
 }  // namespace syncopate::kernel::triton

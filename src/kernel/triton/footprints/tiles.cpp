@@ -220,8 +220,8 @@ Tile TileMaker::make(const TileRecord& record) {
     return tile;
 }
 
-Box TileMaker::box_of(const Touch& touch, std::uint32_t b) const {
-    Box box = found_.boxes[b];
+Box moved_box(const Findings& found, const Touch& touch, std::uint32_t b) {
+    Box box = found.boxes[b];
     if (touch.along >= 0) {
         plan::Interval& moved = box[static_cast<std::size_t>(touch.along)];
         moved = {moved.begin + touch.by, moved.end + touch.by};

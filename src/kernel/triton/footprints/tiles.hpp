@@ -16,6 +16,9 @@
 
 namespace syncopate::kernel::triton {
 
+/// Box `b` of a touch, where it is: moved, where those of a line are.
+[[nodiscard]] Box moved_box(const Findings& found, const Touch& touch, std::uint32_t b);
+
 /// Makes tiles of what the evaluation found, each with its footprints by parameter. What several tiles touch
 /// is put together once and shared by them.
 class TileMaker {
@@ -58,7 +61,9 @@ private:
     void unite_all(Union& made, std::span<const std::uint32_t> touches) const;
     void find_beyond(Union& made, std::span<const std::uint32_t> touches) const;
     void push_key(std::span<const std::uint32_t> touches, std::int64_t back);
-    [[nodiscard]] Box box_of(const Touch& touch, std::uint32_t b) const;
+    [[nodiscard]] Box box_of(const Touch& touch, std::uint32_t b) const {
+        return moved_box(found_, touch, b);
+    }
     const Union& of_one(const Touch& touch);
     static void set_box(Union& made, const Box& box, std::size_t rank);
     [[nodiscard]] std::optional<Box> one_box(std::span<const std::uint32_t> touches, std::size_t rank) const;

@@ -1,0 +1,132 @@
+// What a kernel surely does and can hardly mean: its accesses leave their tensor, or two of its tiles store the
+// same element, so that what is left there depends on which one comes last. Nothing is said of what may only
+// be (a mask that data decides), nor of atomics, nor where a kernel orders its tiles by atomics of its own.
+#include <algorithm>
+#include <string>
+
+#include "kernel/triton/analyse/analysis.hpp"
+#include "kernel/triton/footprints/partition.hpp"
+
+namespace syncopate::kernel::triton {
+
+/// The first tile that surely touches memory outside of a tensor, by loads or by stores.
+std::optional<std::size_t> Analysis::first_leaving(std::int32_t memory, bool write) const {
+    const Findings& found = evaluator_.found;
+    for (std::size_t t = 0; t < found.tiles.size(); ++t) {
+        for (std::size_t i = found.tiles[t].begin; i < found.tiles[t].end; ++i) {
+            const Touch& touch = found.touched[i];
+            if (touch.leaves && touch.param == memory && touch.write == write && !touch.shadow) return t;
+        }
+    }
+    return std::nullopt;
+}
+
+/// Two tiles that surely store the same element. `plain`: by no atomic.
+std::optional<SharedStore> Analysis::shared_store(std::int32_t memory, bool plain) const {
+    const Findings& found = evaluator_.found;
+    const std::vector<std::int64_t>& shape = evaluator_.tensors[static_cast<std::size_t>(memory)].shape;
+    std::vector<StoredBox> boxes;
+    for (std::size_t t = 0; t < found.tiles.size(); ++t) {
+        for (std::size_t i = found.tiles[t].begin; i < found.tiles[t].end; ++i) {
+            const Touch& touch = found.touched[i];
+            if (touch.param != memory || !touch.write || touch.shadow || !touch.exact) continue;
+            if (plain && touch.adds) continue;
+            for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
+                const Box box = moved_box(found, touch, b);
+                boxes.push_back(
+                    {t, plan::Region(box.begin(), box.begin() + static_cast<std::ptrdiff_t>(shape.size()))});
+            }
+        }
+    }
+    return find_shared_store(shape, boxes);
+}
+
+std::array<std::int64_t, 3> Analysis::program_of(std::size_t tile) const {
+    const std::int64_t program = evaluator_.found.tiles[tile].program;
+    return {program % grid_[0], program / grid_[0] % grid_[1], program / grid_[0] / grid_[1]};
+}
+
+/// The axes of the launch along which the programs of the two tiles lie apart.
+std::array<bool, 3> Analysis::differing_axes(const SharedStore& shared) const {
+    const auto first = program_of(shared.first), second = program_of(shared.second);
+    return {first[0] != second[0], first[1] != second[1], first[2] != second[2]};
+}
+
+/// Whether the two tiles may store different values: not where neither what is stored, nor where, follows from
+/// the ids in which their programs differ.
+bool Analysis::may_differ(std::int32_t memory, const SharedStore& shared) const {
+    if (persistent_) return true;
+    const std::array<bool, 3> apart = differing_axes(shared);
+    const std::uint64_t taint = evaluator_.param_store_taint[static_cast<std::size_t>(memory)];
+    for (std::size_t i = 0; i < evaluator_.sources.size(); ++i) {
+        const TaintSource& source = evaluator_.sources[i];
+        if (source.kind == TaintSource::Kind::program_id &&
+            apart[static_cast<std::size_t>(source.grid_axis)] &&
+            (taint >> std::min<std::size_t>(i, 63) & 1) != 0)
+            return true;
+    }
+    return false;
+}
+
+/// Whether it uses atomics on other memory, by which tiles may take turns.
+bool Analysis::orders_its_tiles(std::int32_t memory) const {
+    return std::ranges::any_of(evaluator_.found.accesses, [&](const auto& access) {
+        return access.first.second != memory && access.second.loads && access.second.stores;
+    });
+}
+
+/// "x_ptr (shape 4x7, strides 7,1)"
+std::string Analysis::tensor_text(std::int32_t memory) const {
+    const TensorView& tensor = evaluator_.tensors[static_cast<std::size_t>(memory)];
+    std::string shape, strides;
+    for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
+        shape += (d == 0 ? "" : "x") + std::to_string(tensor.shape[d]);
+        strides += (d == 0 ? "" : ",") + std::to_string(tensor.strides[d]);
+    }
+    return evaluator_.memory_names[static_cast<std::size_t>(memory)] + " (shape " + shape + ", strides " +
+           strides + ")";
+}
+
+/// "tile 3", of a kernel whose programs are tiles on several axes "program (1, 0, 0)".
+std::string Analysis::tile_text(std::size_t tile) const {
+    if (persistent_ || (grid_[1] == 1 && grid_[2] == 1))
+        return "tile " + std::to_string(evaluator_.found.tiles[tile].id);
+    const std::array<std::int64_t, 3> at = program_of(tile);
+    return "program (" + std::to_string(at[0]) + ", " + std::to_string(at[1]) + ", " + std::to_string(at[2]) +
+           ")";
+}
+
+void Analysis::add_warnings(Kernel& kernel) const {
+    const auto warn = [&](std::int32_t memory, bool write, const std::string& text) {
+        const Sites& sites = text_of(kernel).sites;
+        const std::vector<AccessSite>& all = write ? sites.stores : sites.loads;
+        const auto site = std::ranges::find(all, evaluator_.memory_names[static_cast<std::size_t>(memory)],
+                                            &AccessSite::param);
+        const Location where = module_.error(site == all.end() ? sites.name : site->call, {}).location;
+        kernel.warnings.push_back(where.file + ":" + std::to_string(where.line) + ": " + text);
+    };
+    const auto count = static_cast<std::int32_t>(evaluator_.tensors.size());
+    for (std::int32_t memory = 0; memory < count; ++memory) {
+        for (const bool write : {false, true}) {
+            const auto leaving = first_leaving(memory, write);
+            if (!leaving) continue;
+            warn(memory, write,
+                 tile_text(*leaving) + (write ? " stores to" : " loads from") + " memory outside of " +
+                     tensor_text(memory) + ": give the shape and strides that it has in a launch");
+            break;
+        }
+    }
+    for (std::int32_t memory = 0; memory < count; ++memory) {
+        const auto p = static_cast<std::size_t>(memory);
+        if (!evaluator_.param_written[p] || evaluator_.tensors[p].shape.empty() || orders_its_tiles(memory))
+            continue;
+        const auto shared = shared_store(memory, true);
+        if (!shared || !may_differ(memory, *shared)) continue;
+        warn(memory, true,
+             tile_text(shared->first) + " and " + tile_text(shared->second) + " both store " +
+                 evaluator_.memory_names[p] + plan::to_string(shared->box) +
+                 ", and nothing orders them: let one tile store it, or add to it by tl.atomic_add");
+    }
+}
+
+}  // namespace syncopate::kernel::triton

@@ -1,0 +1,154 @@
+// What a kernel surely does and can hardly mean is told in one line, and what it may do is not.
+#include "kernel/support.hpp"
+
+namespace syncopate::kernel::triton::test {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+Kernel on(const std::string& signature, const std::string& body, Arguments args,
+          std::array<std::int64_t, 3> grid) {
+    args.grid = grid;
+    return analysed(source(signature, body), args);
+}
+
+const std::string kCopy =
+    "    r = tl.program_id(0) * 2 + tl.arange(0, 2)\n"
+    "    c = tl.arange(0, 8)\n"
+    "    x = tl.load(x_ptr + r[:, None] * sx + c[None, :])\n"
+    "    tl.store(y_ptr + r[:, None] * sy + c[None, :], x)\n";
+
+Lines of_copy(const std::string& strides, const std::string& x, const std::string& y) {
+    const auto typed = [](const std::string& shape) {
+        return shape.find(':') == std::string::npos ? shape + ":fp32" : shape;
+    };
+    return on("x_ptr, y_ptr, sx, sy", kCopy, arguments(strides, {"x_ptr=" + typed(x), "y_ptr=" + typed(y)}),
+              {4, 1, 1})
+        .warnings;
+}
+
+TEST(Warnings, TellOfAnInputOfAnotherStrideOrHalfTheSize) {
+    EXPECT_EQ(of_copy("sx=8,sy=8", "8x8", "8x8"), Lines{});
+    EXPECT_EQ(
+        of_copy("sx=16,sy=8", "8x8", "8x8"),
+        Lines{"kernel.py:9: tile 2 loads from memory outside of x_ptr (shape 8x8, strides 8,1): give the "
+              "shape and strides that it has in a launch"});
+    EXPECT_EQ(
+        of_copy("sx=8,sy=8", "4x8", "8x8"),
+        Lines{"kernel.py:9: tile 2 loads from memory outside of x_ptr (shape 4x8, strides 8,1): give the "
+              "shape and strides that it has in a launch"});
+    EXPECT_EQ(of_copy("sx=8,sy=8", "7x8", "8x8").size(), 1U) << "by one row";
+    EXPECT_EQ(of_copy("sx=9,sy=8", "8x8:fp32:9,1", "8x8"), Lines{})
+        << "rows of nine, of which eight are used";
+    EXPECT_EQ(of_copy("sx=8,sy=8", "8x8:fp32:9,1", "8x8").size(), 1U) << "the ninth is none of the tensor's";
+    EXPECT_EQ(of_copy("sx=0,sy=8", "1x8", "8x8"), Lines{}) << "one row for all";
+    EXPECT_EQ(of_copy("sx=8,sy=8", "64", "8x8"), Lines{}) << "the same memory";
+}
+
+TEST(Warnings, TellOfAnOutputThatIsLeftOrStoredTwice) {
+    EXPECT_EQ(
+        of_copy("sx=8,sy=16", "8x8", "8x8"),
+        Lines{"kernel.py:10: tile 2 stores to memory outside of y_ptr (shape 8x8, strides 8,1): give the "
+              "shape and strides that it has in a launch"});
+    EXPECT_EQ(
+        of_copy("sx=8,sy=4", "8x8", "8x8"),
+        Lines{"kernel.py:10: tile 0 and tile 1 both store y_ptr[1:2, 0:4], and nothing orders them: let one "
+              "tile store it, or add to it by tl.atomic_add"});
+}
+
+TEST(Warnings, DoNotTellOfWhatMasksKeepInside) {
+    const std::string body =
+        "    at = tl.program_id(0) * 8 + tl.arange(0, 8)\n"
+        "    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)\n";
+    const std::string signature = "x_ptr, y_ptr, n";
+    for (const std::int64_t n : {1, 8, 13, 24})
+        EXPECT_EQ(on(signature, body, arguments("n=" + std::to_string(n), {"x_ptr=24:fp32", "y_ptr=24:fp32"}),
+                     {4, 1, 1})
+                      .warnings,
+                  Lines{})
+            << n;
+    EXPECT_EQ(
+        on(signature, body, arguments("n=25", {"x_ptr=24:fp32", "y_ptr=25:fp32"}), {4, 1, 1}).warnings.size(),
+        1U);
+}
+
+TEST(Warnings, DoNotTellOfWhatDataDecides) {
+    const std::string body =
+        "    at = tl.program_id(0) * 8 + tl.arange(0, 8)\n"
+        "    x = tl.load(x_ptr + at, mask=at < 24)\n"
+        "    tl.store(y_ptr + at, x, mask=x > 0)\n"
+        "    tl.store(z_ptr + tl.arange(0, 8), x, mask=x > 0)\n";
+    EXPECT_EQ(on("x_ptr, y_ptr, z_ptr", body,
+                 arguments("", {"x_ptr=24:fp32", "y_ptr=24:fp32", "z_ptr=8:fp32"}), {4, 1, 1})
+                  .warnings,
+              Lines{});
+}
+
+TEST(Warnings, DoNotTellOfDescriptorsWhichClip) {
+    const std::string body =
+        "    d = tl.make_tensor_descriptor(x_ptr, [5, 8], [8, 1], [2, 8])\n"
+        "    at = tl.program_id(0) * 2\n"
+        "    tl.store(y_ptr + (at + tl.arange(0, 2))[:, None] * 8 + tl.arange(0, 8)[None, :], d.load([at, "
+        "0]))\n";
+    EXPECT_EQ(
+        on("x_ptr, y_ptr", body, arguments("", {"x_ptr=5x8:fp32", "y_ptr=6x8:fp32"}), {3, 1, 1}).warnings,
+        Lines{});
+}
+
+/// A store by programs (x, y) of the place and value that are given.
+Lines stored(const std::string& place, const std::string& value, const std::string& more = "") {
+    const std::string body =
+        "    x, y = tl.program_id(0), tl.program_id(1)\n"
+        "    at = tl.arange(0, 4)\n" +
+        more + "    tl.store(y_ptr + " + place + ", " + value + ")\n";
+    return on("a_ptr, y_ptr, lock_ptr", body,
+              arguments("", {"a_ptr=32:fp32", "y_ptr=32:fp32", "lock_ptr=8:int32"}), {4, 2, 1})
+        .warnings;
+}
+
+TEST(Warnings, TellOfTilesThatStoreDifferentValuesToOnePlace) {
+    EXPECT_EQ(stored("x * 8 + y * 4 + at", "1.0"), Lines{});
+    EXPECT_EQ(stored("x * 4 + at", "tl.load(a_ptr + y * 16 + x * 4 + at)"),
+              Lines{"kernel.py:9: program (0, 0, 0) and program (0, 1, 0) both store y_ptr[0:4], and nothing "
+                    "orders them: let one tile store it, or add to it by tl.atomic_add"});
+    EXPECT_EQ(stored("x * 4 + at", "y * 1.0").size(), 1U);
+    EXPECT_EQ(stored("x * 4 + y + at", "1.0").size(), 1U) << "a place that moves, by less than a block";
+    EXPECT_EQ(stored("at", "x * 1.0").size(), 1U);
+    EXPECT_EQ(stored("x // 2 * 4 + at", "tl.load(a_ptr + x * 4 + at)").size(), 1U);
+}
+
+TEST(Warnings, DoNotTellOfTilesThatStoreTheSameOrAdd) {
+    EXPECT_EQ(stored("x * 4 + at", "tl.load(a_ptr + x * 4 + at)"), Lines{}) << "all y store the same";
+    EXPECT_EQ(stored("at", "1.0"), Lines{});
+    const std::string body =
+        "    x, y = tl.program_id(0), tl.program_id(1)\n"
+        "    at = tl.arange(0, 4)\n"
+        "    tl.atomic_add(y_ptr + x * 4 + at, tl.load(a_ptr + y * 16 + x * 4 + at))\n";
+    EXPECT_EQ(on("a_ptr, y_ptr", body, arguments("", {"a_ptr=32:fp32", "y_ptr=16:fp32"}), {4, 2, 1}).warnings,
+              Lines{});
+    EXPECT_EQ(stored("x * 4 + at", "y * 1.0",
+                     "    while tl.atomic_cas(lock_ptr + x, y, y) != y:\n"
+                     "        pass\n"),
+              Lines{})
+        << "they take turns";
+    EXPECT_EQ(stored("x * 8 + at", "y * 1.0",
+                     "    if y > 0:\n"
+                     "        return\n"),
+              Lines{})
+        << "one of them stores";
+}
+
+TEST(Warnings, NameTheTileOfManyThatAreRunAtOnce) {
+    const std::string body =
+        "    at = tl.program_id(0) * 8 + tl.arange(0, 8)\n"
+        "    tl.store(y_ptr + at, tl.load(x_ptr + at))\n";
+    const Arguments args =
+        arguments("", {"x_ptr=" + std::to_string(8 * 1000 - 4) + ":fp32", "y_ptr=8000:fp32"});
+    EXPECT_EQ(
+        on("x_ptr, y_ptr", body, args, {1000, 1, 1}).warnings,
+        Lines{"kernel.py:8: tile 999 loads from memory outside of x_ptr (shape 7996, strides 1): give the "
+              "shape and strides that it has in a launch"});
+}
+
+}  // namespace
+}  // namespace syncopate::kernel::triton::test
