@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .brief import brief
 from .tiling import Tiling
 
 PROGRAMS_ON_HOST = 4  # of a grid, where each is a thread's work in the interpreter
@@ -32,12 +33,16 @@ class Problem:
     out: torch.dtype | None = None
     scales: str = ""
 
+    __repr__ = brief
+
     @property
     def is_fp8(self) -> bool:
+        """Whether its products are of float8_e4m3fn."""
         return self.dtype == torch.float8_e4m3fn
 
     @property
     def out_dtype(self) -> torch.dtype:
+        """What its products make."""
         return self.out or (torch.bfloat16 if self.is_fp8 else self.dtype)
 
     @property
@@ -57,6 +62,8 @@ class Chunking:
     rows: int = 1
     slices: int | tuple[int, ...] = 1
     peer_by_peer: bool = False
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         if self.slices == ():
@@ -122,6 +129,8 @@ class Strategy:
     kernel: str = ""
     apart: bool = False
     parts: tuple[Strategy, ...] = ()
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         if not isinstance(self.tilings, (tuple, list)):
