@@ -47,4 +47,4 @@ setup:
 
 clean:
 	rm -rf build build-dev build-asan
-	rm -f python/syncopate/*.so
+	rm -rf python/syncopate/*.so python/syncopate/_syncopate

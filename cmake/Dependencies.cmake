@@ -3,10 +3,14 @@
 # them are not ours.
 
 set(deps ${PROJECT_SOURCE_DIR}/.deps)
-if(SKBUILD AND NOT EXISTS ${deps}/.stamp)  # pip install . in a fresh clone
+if(SKBUILD)  # pip install . in a fresh clone; pyproject.toml asks for the pip that fetches
     find_package(Python COMPONENTS Interpreter REQUIRED)
-    message(STATUS "Dependencies: fetching them into ${deps}")
-    execute_process(COMMAND ${PROJECT_SOURCE_DIR}/scripts/fetch-deps --python ${Python_EXECUTABLE})
+    execute_process(
+        COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/scripts/fetch-deps --index-only --python ${Python_EXECUTABLE}
+        RESULT_VARIABLE not_fetched)
+    if(not_fetched AND EXISTS ${deps}/.stamp)
+        message(WARNING "${deps} is of other pins than deps/pins.txt, and stays as it is")
+    endif()
 endif()
 if(NOT EXISTS ${deps}/tree-sitter/src/lib.c OR NOT EXISTS ${deps}/pugixml/pugixml.cpp)
     message(FATAL_ERROR "${deps} is missing or incomplete: run scripts/fetch-deps (or make deps)")
@@ -24,11 +28,22 @@ target_include_directories(tree_sitter_python PRIVATE ${deps}/tree-sitter-python
 target_compile_options(tree_sitter_python PRIVATE -w)
 target_link_libraries(tree_sitter_python PUBLIC tree_sitter)
 
-# XML: always from .deps/. No XPath, no streams and no exceptions, which nothing here uses.
-add_library(pugixml STATIC ${deps}/pugixml/pugixml.cpp)
-target_include_directories(pugixml SYSTEM PUBLIC ${deps}/pugixml)
-target_compile_definitions(pugixml PUBLIC PUGIXML_NO_XPATH PUGIXML_NO_STL PUGIXML_NO_EXCEPTIONS)
-target_compile_options(pugixml PRIVATE -w)
+# XML: the distribution's library, else compiled with no XPath, no streams and no exceptions, which nothing here uses.
+add_library(pugixml INTERFACE)
+if(NOT SYNCOPATE_DEPS_ONLY)
+    find_path(pugixml_include_dir pugixml.hpp)
+    find_library(pugixml_library pugixml)
+endif()
+if(pugixml_include_dir AND pugixml_library)
+    target_include_directories(pugixml SYSTEM INTERFACE ${pugixml_include_dir})
+    target_link_libraries(pugixml INTERFACE ${pugixml_library})
+else()
+    add_library(pugixml_sources STATIC ${deps}/pugixml/pugixml.cpp)
+    target_include_directories(pugixml_sources SYSTEM PUBLIC ${deps}/pugixml)
+    target_compile_definitions(pugixml_sources PUBLIC PUGIXML_NO_XPATH PUGIXML_NO_STL PUGIXML_NO_EXCEPTIONS)
+    target_compile_options(pugixml_sources PRIVATE -w)
+    target_link_libraries(pugixml INTERFACE pugixml_sources)
+endif()
 
 # SQLite, for the store of tuning results: the distribution's library, else the amalgamation in .deps/.
 add_library(sqlite INTERFACE)

@@ -24,6 +24,8 @@ if(TARGET nanobind-static)  # its sources as one: a fifth of the time
     set_target_properties(nanobind-static PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
 endif()
 target_link_libraries(_syncopate PRIVATE syncopate nlohmann_json)
+# What is linked in stays inside: in the same process are PyTorch, its C++ library, and maybe its fmt.
+target_link_options(_syncopate PRIVATE -Wl,--exclude-libs,ALL)
 if(SYNCOPATE_PRECOMPILED)
     target_precompile_headers(_syncopate PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled.hpp <nanobind/nanobind.h>
         <nanobind/stl/optional.h> <nanobind/stl/pair.h> <nanobind/stl/string.h> <nanobind/stl/tuple.h> <nanobind/stl/vector.h>)
@@ -32,3 +34,19 @@ if(NOT SKBUILD)  # a wheel is put together from what cmake/Install.cmake install
     set_target_properties(_syncopate PROPERTIES
         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_SOURCE_DIR}/python/syncopate)
 endif()
+
+# The extension's types, for editors and type checkers: python/syncopate/_syncopate/*.pyi. They are written by importing the
+# extension under its own name, from a package that is empty otherwise.
+set(stubs ${PROJECT_BINARY_DIR}/stubs)
+if(SKBUILD)
+    set(stub_folder ${stubs}/written)
+else()
+    set(stub_folder ${PROJECT_SOURCE_DIR}/python/syncopate)
+endif()
+add_custom_command(OUTPUT ${stub_folder}/_syncopate/__init__.pyi
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${stubs}/syncopate ${stub_folder}
+    COMMAND ${CMAKE_COMMAND} -E touch ${stubs}/syncopate/__init__.py
+    COMMAND ${CMAKE_COMMAND} -E create_symlink $<TARGET_FILE:_syncopate> ${stubs}/syncopate/$<TARGET_FILE_NAME:_syncopate>
+    COMMAND ${Python_EXECUTABLE} -m nanobind.stubgen -q -r -m syncopate._syncopate -i ${stubs} -O ${stub_folder}
+    DEPENDS _syncopate VERBATIM COMMENT "Writing the extension's stubs")
+add_custom_target(syncopate_stubs ALL DEPENDS ${stub_folder}/_syncopate/__init__.pyi)

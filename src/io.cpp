@@ -1,15 +1,16 @@
 #include "syncopate/io.hpp"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <random>
 #include <system_error>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -74,10 +75,12 @@ bool write_all(int descriptor, std::string_view text) {
 /// Opens a new file beside `target` and names it in `path`: the kernel gives it what permissions new files
 /// have.
 int open_beside(const std::string& target, std::string& path) {
-    constexpr int kAttempts = 100;
-    std::random_device random;
-    for (int attempt = 0; attempt < kAttempts; ++attempt) {
-        path = fmt::format("{}.{:08x}", target, random());
+    constexpr std::uint32_t kAttempts = 100;
+    std::uint32_t start =
+        0;  // by getrandom: what std::random_device calls is newer than the C library of many
+    if (::getrandom(&start, sizeof(start), 0) < 0) start = static_cast<std::uint32_t>(::getpid());
+    for (std::uint32_t attempt = 0; attempt < kAttempts; ++attempt) {
+        path = fmt::format("{}.{:08x}", target, start + attempt);
         const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (descriptor >= 0 || errno != EEXIST) return descriptor;
     }

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,14 @@ namespace fs = std::filesystem;
 
 /// What Python runs for MODULE ARGUMENTS…: as -m does, but Ctrl-C ends it quietly from the first moment on.
 /// What it imports takes seconds. SIGINT comes blocked, so that none arrives before there is a handler.
-constexpr const char* kRunModule = R"(import os, runpy, signal, sys
+constexpr const char* kRunModule = R"(import importlib.util, os, runpy, signal, sys
 if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+if importlib.util.find_spec("syncopate") is None:
+    print(f"error: {sys.executable} has no package syncopate: install it there with pip, or set SYNCOPATE_PYTHON "
+          "to a Python that has it", file=sys.stderr)
+    sys.exit(3)
 del sys.argv[0]
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 )";
@@ -38,11 +43,42 @@ fs::path find_checkout() {
     return {};
 }
 
-/// The interpreter that pip installed this binary beside, or nothing.
-fs::path find_python_beside() {
+/// The interpreter to run, and where it finds the package, unless it does by itself.
+struct Python {
+    fs::path interpreter;
+    fs::path packages;
+};
+
+/// Where pip put the package, seen from `bin`, the folder that it put this binary in: beside the interpreter
+/// of an environment; or, of an installation of a user's or in a folder of its own, beside the package.
+std::optional<Python> find_installed(const fs::path& bin) {
     std::error_code error;
-    const fs::path python = fs::read_symlink("/proc/self/exe", error).parent_path() / "python3";
-    return !error && fs::exists(python) ? python : fs::path();
+    if (fs::exists(bin / "python3", error)) return Python{bin / "python3", {}};
+    if (fs::exists(bin.parent_path() / "syncopate" / "__init__.py", error))  // pip install --target
+        return Python{"python3", bin.parent_path()};
+    for (const fs::directory_entry& version : fs::directory_iterator(bin.parent_path() / "lib", error)) {
+        const std::string name = version.path().filename().string();  // such as python3.12
+        if (!name.starts_with("python3")) continue;
+        for (const char* packages : {"site-packages", "dist-packages"}) {
+            if (fs::exists(version.path() / packages / "syncopate" / "__init__.py", error))
+                return Python{name, version.path() / packages};
+        }
+    }
+    return std::nullopt;
+}
+
+Python find_python() {
+    std::error_code error;
+    std::optional<Python> found = find_installed(fs::read_symlink("/proc/self/exe", error).parent_path());
+    if (!found) {
+        const fs::path checkout = find_checkout();
+        found.emplace(Python{"python3", checkout.empty() ? fs::path() : checkout / "python"});
+        if (fs::exists(checkout / ".venv" / "bin" / "python", error))
+            found->interpreter = checkout / ".venv" / "bin" / "python";
+    }
+    if (const char* named = std::getenv("SYNCOPATE_PYTHON"); named != nullptr && *named != '\0')
+        found->interpreter = named;
+    return *found;
 }
 
 }  // namespace
@@ -52,18 +88,10 @@ void run_python(const std::string& module, const std::vector<std::string>& argum
         // Else Python runs for nothing, and the first file that is opened is taken for standard output.
         fail(Error{"standard output is closed", {}, ErrorClass::input});
     }
-    const fs::path beside = find_python_beside();
-    const fs::path checkout = beside.empty() ? find_checkout() : fs::path();
-    std::string python = "python3";
-    if (const char* named = std::getenv("SYNCOPATE_PYTHON"); named != nullptr && *named != '\0') {
-        python = named;
-    } else if (!beside.empty()) {
-        python = beside.string();
-    } else if (!checkout.empty() && fs::exists(checkout / ".venv" / "bin" / "python")) {
-        python = (checkout / ".venv" / "bin" / "python").string();
-    }
-    if (!checkout.empty()) {
-        std::string path = (checkout / "python").string();
+    const Python found = find_python();
+    const std::string python = found.interpreter.string();
+    if (!found.packages.empty()) {
+        std::string path = found.packages.string();
         if (const char* old = std::getenv("PYTHONPATH"); old != nullptr && *old != '\0')
             path += std::string(":") + old;
         ::setenv("PYTHONPATH", path.c_str(), 1);
@@ -78,10 +106,10 @@ void run_python(const std::string& module, const std::vector<std::string>& argum
     ::sigaddset(&interrupts, SIGINT);
     ::sigprocmask(SIG_BLOCK, &interrupts, nullptr);
     ::execvp(python.c_str(), argv.data());
-    fail(Error{
-        "cannot start " + python + ": " + std::strerror(errno) + "; set SYNCOPATE_PYTHON or run `make build`",
-        {},
-        ErrorClass::machine});
+    fail(Error{"cannot start " + python + ": " + std::strerror(errno) +
+                   "; set SYNCOPATE_PYTHON to the Python that has syncopate",
+               {},
+               ErrorClass::machine});
 }
 
 }  // namespace syncopate::tools

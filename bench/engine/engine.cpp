@@ -21,10 +21,10 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/heap.hpp"
 #include "syncopate/runtime/call/op.hpp"
-#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 
 namespace syncopate::runtime {

@@ -9,12 +9,11 @@
 //     build/bin/example_feed_forward examples/matmul_pointers.py block 4
 //     syncopate run block --check
 //
-// A program of your own links syncopate::syncopate (docs/building.md). Exit 1: the kernel or a size is wrong.
-#include <fmt/format.h>
-
+// A program of your own links syncopate::syncopate, as CMakeLists.txt here does. Exit 1: the kernel or a size is wrong.
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <string>
 
 #include "syncopate/emit/artifact.hpp"
@@ -66,24 +65,24 @@ Result<plan::Plan> make_plan(std::int32_t ranks) {
 void describe(const fuse::Schedule& schedule) {
     const fuse::RankSchedule& rank = schedule.ranks.front();
     for (std::size_t stage = 0; stage < schedule.stages.size(); ++stage) {
-        fmt::print("rank 0, stage {}:", stage);
+        std::cout << "rank 0, stage " << stage << ':';
         for (const fuse::Slot& slot : schedule.slots_of(rank, stage)) {
             std::string after;
             for (const fuse::Wait& wait : slot.waits) {
                 const fuse::SignalMeaning& signal = rank.signals[static_cast<std::size_t>(wait.signal)];
-                after += fmt::format("{}rank {}", after.empty() ? " after " : ", ", signal.op.rank);
+                after += (after.empty() ? " after rank " : ", rank ") + std::to_string(signal.op.rank);
             }
-            fmt::print(" [tile {}{}]", slot.tile, after);
+            std::cout << " [tile " << slot.tile << after << ']';
         }
-        fmt::print("\n");
+        std::cout << '\n';
     }
     for (const fuse::Transfer& transfer : rank.transfers) {
         const std::string what = transfer.sum() != nullptr ? "sums"
-                                 : transfer.dst_rank != 0  ? fmt::format("sends rank {}", transfer.dst_rank)
+                                 : transfer.dst_rank != 0  ? "sends rank " + std::to_string(transfer.dst_rank)
                                                            : "keeps";
-        fmt::print("rank 0 {} {}{}\n", what,
-                   schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].name,
-                   plan::to_string(transfer.dst.region));
+        std::cout << "rank 0 " << what << ' '
+                  << schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].name
+                  << plan::to_string(transfer.dst.region) << '\n';
     }
 }
 
@@ -105,7 +104,7 @@ Status run(const std::string& kernel_file, const std::filesystem::path& folder, 
 
     std::error_code failed;
     std::filesystem::create_directories(folder, failed);
-    if (failed) return Error{fmt::format("{}: {}", folder.string(), failed.message())};
+    if (failed) return Error{folder.string() + ": " + failed.message()};
     for (const auto& [name, text] : emit::files_of(*fused)) {
         if (Status written = write_file_atomically((folder / name).string(), *text); !written) return written;
     }
@@ -117,10 +116,10 @@ Status run(const std::string& kernel_file, const std::filesystem::path& folder, 
 int main(int argc, char** argv) {
     const long ranks = argc == 4 ? std::atol(argv[3]) : argc == 3 ? 2 : 0;
     if (ranks < 1 || ranks > 4096) {
-        fmt::print(stderr, "usage: example_feed_forward KERNEL FOLDER [RANKS]\n");
+        std::cerr << "usage: example_feed_forward KERNEL FOLDER [RANKS]\n";
         return 2;
     }
     const Status done = run(argv[1], argv[2], static_cast<std::int32_t>(ranks));
-    if (!done) fmt::print(stderr, "error: {}\n", done.error().to_string());
+    if (!done) std::cerr << "error: " << done.error().to_string() << '\n';
     return done ? 0 : 1;
 }

@@ -15,8 +15,6 @@
 // to the text. Each returns false once an error is recorded (json_decoder.hpp); a writer always returns true.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <array>
 #include <concepts>
 #include <cstddef>
@@ -80,7 +78,7 @@ protected:
     template <typename... Walks>
     bool row(JsonAt at, std::string_view expected, const Walks&... walks) {
         if (document_.type(at.node) != Type::array || document_.size(at.node) != sizeof...(walks))
-            return fail(at, fmt::format("is {}; expected {}", document_.describe(at.node), expected));
+            return fail(at, "is " + document_.describe(at.node) + "; expected " + std::string(expected));
         JsonPath path{at.path, {}, 0};
         Index node = document_.first(at.node);
         const auto read = [&](const auto& walk) {
@@ -177,7 +175,8 @@ protected:
             if (!member.written) return true;
             out_ += before;
             before = ',';
-            out_ += fmt::format("\"{}\":", member.key);
+            put_quoted(member.key);
+            out_ += ':';
             return member.walk(at);
         };
         const bool written = (write(members) && ...);
@@ -226,7 +225,7 @@ protected:
 
     template <std::integral Int>
     auto integer(const Int& value, std::int64_t /*low*/ = 0, std::int64_t /*high*/ = 0) {
-        return [this, &value](JsonAt) { return put(fmt::format_int(value).str()); };
+        return [this, &value](JsonAt) { return put(std::to_string(value)); };
     }
     auto flag(const bool& value) {
         return [this, &value](JsonAt) { return put(value ? "true" : "false"); };
@@ -236,14 +235,18 @@ protected:
     }
     template <typename Enum>
     auto name(const Enum& value, std::string_view /*what*/, std::span<const std::string_view> names) {
-        return [this, &value, names](JsonAt) {
-            return put(fmt::format("\"{}\"", names[static_cast<std::size_t>(value)]));
-        };
+        return [this, &value, names](JsonAt) { return put_quoted(names[static_cast<std::size_t>(value)]); };
     }
 
     bool put(std::string_view words) {
         out_ += words;
         return true;
+    }
+    /// A word that needs no escapes.
+    bool put_quoted(std::string_view word) {
+        out_ += '"';
+        out_ += word;
+        return put("\"");
     }
     /// All elements in brackets, with commas between them and `before` in front of each.
     template <typename Elements, typename Write>

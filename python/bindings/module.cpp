@@ -72,6 +72,7 @@ NB_MODULE(_syncopate, module) {
     // Groups and ops are kept in module-level caches, which the interpreter does not empty at its end.
     nanobind::set_leak_warnings(false);
     module.doc() = "Syncopate's C++ side: thin bindings, no logic.";
+    module.attr("VERSION") = SYNCOPATE_VERSION;
     module.def(
         "cache_folder", [] { return syncopate::cache_folder().string(); },
         "Where what can be made again is kept; \"\" where no folder is named.");

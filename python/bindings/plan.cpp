@@ -5,7 +5,11 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -88,6 +92,27 @@ std::vector<std::pair<std::string, Box>> made_of(const plan::Plan& plan, std::in
     return result;
 }
 
+/// Such as "<Plan of 4 ranks (gpu=4) for A [64, 32] bf16: 12 push>".
+std::string described(const plan::Plan& plan) {
+    std::string axes;
+    for (const auto& axis : plan.mesh.axes)
+        axes += fmt::format("{}{}={}", axes.empty() ? "" : ", ", axis.name, axis.size);
+    std::string tensors;
+    for (const plan::Tensor& t : plan.tensors) {
+        tensors += fmt::format("{}{} [{}] {}", tensors.empty() ? "" : ", ", t.name, fmt::join(t.shape, ", "),
+                               plan::name_of(t.dtype));
+    }
+    std::map<plan::OpKind, std::size_t> counts;
+    for (const std::vector<plan::Op>& ops : plan.ranks) {
+        for (const plan::Op& op : ops) ++counts[op.kind];
+    }
+    std::string ops;
+    for (const auto& [kind, count] : counts)
+        ops += fmt::format("{}{} {}", ops.empty() ? "" : ", ", count, plan::name_of(kind));
+    return fmt::format("<Plan of {} rank{} ({}) for {}: {}>", plan.num_ranks(),
+                       plan.num_ranks() == 1 ? "" : "s", axes, tensors, ops.empty() ? "no ops" : ops);
+}
+
 std::string reduction_of(const plan::Plan& plan, const std::string& tensor) {
     for (const std::vector<plan::Op>& rank : plan.ranks) {
         for (const plan::Op& op : rank) {
@@ -112,9 +137,10 @@ plan::Backend to_backend(const std::string& name) {
 void bind_plan(nb::module_& m) {
     nb::class_<plan::Plan>(m, "Plan",
                            "A communication plan: for each rank a list of ops (schema syncopate.plan/1).")
-        .def_prop_ro("num_ranks", &plan::Plan::num_ranks)
-        .def_prop_ro("mesh", &mesh_of)
-        .def_prop_ro("tensors", &tensors_of)
+        .def("__repr__", &described)
+        .def_prop_ro("num_ranks", &plan::Plan::num_ranks, "How many ranks the mesh has.")
+        .def_prop_ro("mesh", &mesh_of, "(name, size) of each axis.")
+        .def_prop_ro("tensors", &tensors_of, "(name, shape, dtype) of each tensor.")
         .def("initial", &initial_of, nb::arg("rank"),
              "What `rank` holds before the first op: (tensor, box) pairs, a box a (begin, end) per axis.")
         .def(
@@ -124,7 +150,9 @@ void bind_plan(nb::module_& m) {
              "What the kernel of `rank` makes: (tensor, box) pairs, as of `initial`.")
         .def_prop_ro("produced", &produced_of, "The tensors of which some rank's kernel makes a part.")
         .def("reduction", &reduction_of, nb::arg("tensor"), "By what ops reduce into a tensor.")
-        .def("to_json", [](const plan::Plan& plan) { return plan::to_json(plan); })
+        .def(
+            "to_json", [](const plan::Plan& plan) { return plan::to_json(plan); },
+            "The text of a plan file, which `plans.from_json` reads.")
         .def(
             "table", [](const plan::Plan& plan) { return plan::to_table(plan); },
             "As `syncopate plan show` prints it.")

@@ -65,12 +65,17 @@ plan::Plan synthesise(const std::string& kind, const std::vector<std::pair<std::
 void bind_simulate(nb::module_& module) {
     nb::class_<Simulated>(module, "Simulation",
                           "When each op of a plan runs on a topology; see plan/simulate/simulate.hpp.")
-        .def_prop_ro("topology", [](const Simulated& s) { return s.topology.name; })
-        .def_prop_ro("makespan_us", [](const Simulated& s) { return s.simulation.makespan_us; })
+        .def_prop_ro(
+            "topology", [](const Simulated& s) { return s.topology.name; }, "The machine's name.")
+        .def_prop_ro(
+            "makespan_us", [](const Simulated& s) { return s.simulation.makespan_us; },
+            "When the last op ends.")
         .def_prop_ro(
             "bound_us", [](const Simulated& s) { return s.simulation.bound.us; },
             "What no schedule of such a plan can go below on this topology.")
-        .def_prop_ro("bound_reason", [](const Simulated& s) { return s.simulation.bound.reason; })
+        .def_prop_ro(
+            "bound_reason", [](const Simulated& s) { return s.simulation.bound.reason; },
+            "What sets that bound.")
         .def_prop_ro(
             "busiest_link",
             [](const Simulated& s) -> std::optional<std::pair<std::string, double>> {

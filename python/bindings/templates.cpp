@@ -269,7 +269,7 @@ void bind_templates(nb::module_& m) {
             nb::gil_scoped_release release;
             return unwrap(plan::lower_collectives(plan, options));
         },
-        nb::arg("plan"), nb::arg("with"), nb::arg("algorithm"), nb::arg("split"), nb::arg("pull"),
+        nb::arg("plan"), nb::arg("how"), nb::arg("algorithm"), nb::arg("split"), nb::arg("pull"),
         nb::arg("inner"), nb::arg("topology").none(), nb::arg("seed"));
 
     nb::class_<NamedBuilder>(m, "Builder")

@@ -1,6 +1,9 @@
 """Syncopate: distributed kernels in which computing and communicating overlap tile by tile."""
 
-from . import plans, strategy, unseen
+from typing import TYPE_CHECKING, Any
+
+from . import _syncopate, plans, strategy, unseen
+from ._syncopate import InputError, MachineError, SyncopateError, UsageError
 from .cache import close
 from .cuda_source import cuda_kernel
 from .fused import FusedKernel
@@ -17,22 +20,31 @@ from .torch import gradients as _gradients  # noqa: F401
 from .torch.buckets import deterministic
 from .torch.report import current as report
 
+if TYPE_CHECKING:
+    from . import gluon, ops
+    from .torch import inductor, parallel, symm_mem
+
 __all__ = [
     "Call",
     "Chunking",
     "FusedKernel",
     "Group",
+    "InputError",
+    "MachineError",
     "Mesh",
     "Plan",
     "StatedKernel",
     "Strategy",
+    "SyncopateError",
     "Tensor",
     "Tiling",
+    "UsageError",
     "check_statement",
     "close",
     "cuda_kernel",
     "deterministic",
     "fuse",
+    "gluon",
     "inductor",
     "kernel",
     "ops",
@@ -45,8 +57,11 @@ __all__ = [
     "unshard_rows",
 ]
 
+__version__: str = _syncopate.VERSION
+
 #: Imported when asked for: they import Triton, Inductor, or DTensor.
 _LAZY = {
+    "gluon": ".gluon",
     "ops": ".ops",
     "inductor": ".torch.inductor",
     "symm_mem": ".torch.symm_mem",
@@ -54,7 +69,7 @@ _LAZY = {
 }
 
 
-def _search(problem, group) -> None:
+def _search(problem: strategy.Problem, group: Group) -> None:
     from .tune_search import tune_once
 
     tune_once(problem, group)
@@ -63,9 +78,15 @@ def _search(problem, group) -> None:
 unseen.search = _search
 
 
-def __getattr__(name: str):
-    if name in _LAZY:
-        import importlib
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
 
-        return importlib.import_module(_LAZY[name], __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+if not TYPE_CHECKING:  # for a type checker a name that is not there is an error
+
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            import importlib
+
+            return importlib.import_module(_LAZY[name], __name__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

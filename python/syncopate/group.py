@@ -42,6 +42,7 @@ class Group:
         return None if self.torch_group is None else self.torch_group()
 
     def barrier(self, label: str) -> None:
+        """Returns when all ranks have come to the barrier of this name. Raises MachineError for one that does not."""
         _syncopate.barrier(self.rendezvous, label)
 
     def together(self, what: str, work: Callable[[], Any]) -> Any:

@@ -247,6 +247,7 @@ class StatedKernel:
         return [name for name, switch in self._early.items() if arguments.get(switch)]
 
     def may_write(self, parameter: str) -> bool:
+        """Whether the statement lets the kernel write the tensor of `parameter`."""
         return parameter in self._said["writes"]
 
     def flags(self, schedule: Any, stage: int = 0) -> dict[str, Any]:
@@ -304,6 +305,7 @@ class StatedKernel:
         return _syncopate.evaluate(text, f"{self.__name__}: {subject}", numbers)
 
     def tile_count(self, arguments: Mapping[str, Any]) -> int:
+        """How many tiles the statement says that there are, of these arguments."""
         count = 1
         for axis, text in self._tiles.items():
             count *= self.evaluate(text, f"tile axis {axis}", arguments)

@@ -43,7 +43,7 @@ def require_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise PictureError(
-            "a picture needs matplotlib, which this Python lacks: install it as pinned in requirements/dev.txt, or give "
+            "a picture needs matplotlib, which this Python lacks: pip install 'syncopate[plot]', or give "
             "--trace a name that ends in .json"
         ) from None
 

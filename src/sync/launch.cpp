@@ -12,8 +12,8 @@
 
 #if SYNCOPATE_HAS_CUDA
 
-#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
-#include "syncopate/runtime/cuda/driver/cuda_handles.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_handles.hpp"
 
 namespace syncopate::sync {
 

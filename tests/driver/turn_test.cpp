@@ -11,9 +11,9 @@
 
 #include "driver/two_gpus.hpp"
 #include "fake_cuda/fake_cuda.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
 #include "runtime/fork.hpp"
 #include "syncopate/runtime/call/op.hpp"
-#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
 
 namespace syncopate::runtime {
 namespace {

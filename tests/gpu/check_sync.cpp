@@ -25,9 +25,9 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda/driver/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_handles.hpp"
 #include "syncopate/io.hpp"
-#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
-#include "syncopate/runtime/cuda/driver/cuda_handles.hpp"
 #include "syncopate/sync/launch.hpp"
 
 namespace syncopate::sync {

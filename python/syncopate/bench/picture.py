@@ -27,7 +27,7 @@ def require_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise PictureError(
-            "--plot needs matplotlib, which this Python lacks: install it as pinned in requirements/dev.txt"
+            "--plot needs matplotlib, which this Python lacks: pip install 'syncopate[plot]'"
         ) from None
 
 

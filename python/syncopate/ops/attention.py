@@ -250,14 +250,17 @@ class Attention:
 
     @property
     def tiling(self) -> AttentionTiling | GluonAttentionTiling:
+        """The kernel's tiles."""
         return self.kernel.tiling
 
     @property
     def is_gluon(self) -> bool:
+        """Whether the kernel for Hopper runs."""
         return self.kernel.is_gluon
 
     @property
     def why_plain(self) -> str:
+        """Why it does not; "" where it does."""
         return self.kernel.why_plain
 
     @property
@@ -272,10 +275,12 @@ class Attention:
 
     @property
     def plan(self) -> _syncopate.Plan:
+        """Who sends which rows of K and V to whom."""
         return self._way.plan
 
     @property
     def fused(self) -> FusedKernel:
+        """The kernel and the plan, fused. Collective on first use."""
         return self._way.fused
 
     def held_bytes(self) -> int:
@@ -295,6 +300,7 @@ class Attention:
 
     @property
     def num_rows(self) -> int:
+        """Rows of the sequence on this rank."""
         return sum(end - begin for begin, end in self.rows)
 
     def shard(self, whole: torch.Tensor, rank: int | None = None) -> torch.Tensor:
@@ -376,6 +382,7 @@ class Attention:
         return self._way.prepare()
 
     def empty_outputs(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """o and lse of this rank, with no values yet."""
         shape = (self.b, self.h, self.num_rows)
         return (
             torch.empty(*shape, self.d, dtype=self.dtype, device=self.device),

@@ -218,6 +218,7 @@ class Operator:
         """Raises ValueError for what this operator, or this strategy of it, cannot do."""
 
     def make_plan(self, mesh: plans.Mesh, dtype: str) -> _syncopate.Plan:
+        """The plan that the strategy asks for, of x, or of y, in this dtype."""
         raise NotImplementedError
 
     def shapes(self, rank: int) -> dict[str, tuple[int, ...]]:
@@ -252,14 +253,17 @@ class Operator:
 
     @property
     def tiling(self) -> Any:
+        """Of the first product."""
         return self.strategy.tilings[0]
 
     @property
     def grid(self) -> tuple[int]:
+        """How many programs the first product's kernel is launched with."""
         return self.products[0].grid
 
     @property
     def kernel(self) -> Any:
+        """Of the first product: Triton's, or a StatedKernel."""
         return self.products[0].kernel
 
     def prepare(self, *weights: torch.Tensor) -> Prepared | None:
@@ -412,6 +416,7 @@ class Operator:
         return self.problem.out_dtype if name in ("out", "bias") else self.dtype
 
     def check_operands(self, operands: Sequence[torch.Tensor], out: torch.Tensor | None) -> None:
+        """Raises for one whose shape, dtype or device does not fit, naming it."""
         for (name, shape), tensor in zip(self._shapes.items(), operands, strict=True):
             self._check_operand(name, tensor, shape)
         if out is not None:

@@ -10,6 +10,7 @@ import torch
 
 from .. import _syncopate
 from ..arguments import torch_dtype
+from .brief import brief
 from .tiling import Tiling
 
 PROGRAMS_ON_HOST = 4  # of a grid, where each is a thread's work in the interpreter
@@ -39,6 +40,8 @@ class Problem:
     out: torch.dtype | None = None
     scales: str = ""
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         for name in ("dtype", "out"):
             if isinstance(getattr(self, name), str):
@@ -46,10 +49,12 @@ class Problem:
 
     @property
     def is_fp8(self) -> bool:
+        """Whether its products are of float8_e4m3fn."""
         return self.dtype == torch.float8_e4m3fn
 
     @property
     def out_dtype(self) -> torch.dtype:
+        """What its products make."""
         return self.out or (torch.bfloat16 if self.is_fp8 else self.dtype)
 
     @property
@@ -69,6 +74,8 @@ class Chunking:
     rows: int = 1
     slices: int | tuple[int, ...] = 1
     peer_by_peer: bool = False
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         if self.slices == ():
@@ -134,6 +141,8 @@ class Strategy:
     kernel: str = ""
     apart: bool = False
     parts: tuple[Strategy, ...] = ()
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():

@@ -9,6 +9,7 @@ import torch
 
 from .. import _syncopate
 from ..arguments import DTYPE_NAMES
+from .brief import brief
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,11 @@ class Tiling:
     split_k: int = 1  # programs that share a tile's reduction, where the kernel can
     warps: int = 0  # of the plain kernel; 0: as many as such a tile usually takes
 
+    __repr__ = brief
+
     @property
     def num_warps(self) -> int:
+        """Of a program of the plain kernel."""
         return self.warps or _usual_warps(self.block_m, self.block_n, self.block_k, self.num_wide)
 
 
@@ -52,6 +56,7 @@ def exact_fp32() -> bool:
 
 
 def gemm_tiles(m: int, n: int, t: Tiling) -> int:
+    """How many tiles cover an m x n product."""
     if t.num_wide >= 0:
         columns = t.num_wide + max(0, -(-(n - t.num_wide * t.block_n) // (t.block_n // 2)))
     else:

@@ -70,6 +70,7 @@ class Way:
 
     @property
     def strategy(self) -> Strategy:
+        """That of sy.fuse which carries it out."""
         parts: dict[str, Any] = {"split": self.split, "split_axis": 1} if self.split > 1 else {}
         chosen: dict[str, Any] = {
             "after": {"plain_kernel": True, "backend": "ldst_dedicated", "engine_blocks": self.engine_blocks},

@@ -33,6 +33,8 @@ from .rewrite_sent import rewrite_reduce, rewrite_scatter
 from .simplify import simplify
 from .writer import has_uneven_shards
 
+__all__ = ["Pass", "disable", "enable", "options", "report"]
+
 
 def leave_coalesced(node: Node) -> str:
     """Several tensors in one collective."""
@@ -81,6 +83,7 @@ class Pass(custom_graph_pass.CustomGraphPass):
         return hash(Pass)
 
     def uuid(self) -> Any:
+        """What Inductor's cache of graphs must find unchanged; None: it is not to keep them."""
         others = [one.uuid() if hasattr(one, "uuid") else None for one in self.before]
         if None in others:
             return None

@@ -23,6 +23,8 @@ from torch import nn
 from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard, parallel
 from torch.distributed.tensor.placement_types import Placement
 
+__all__ = ["ColwiseParallel", "RowwiseParallel", "SharedInput"]
+
 ops = torch.ops.syncopate
 
 

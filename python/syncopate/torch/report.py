@@ -51,10 +51,12 @@ class Report:
 
     @property
     def fused(self) -> list[Rewrite]:
+        """The rewrites that were made."""
         return [row for row in self.rewrites if row.made]
 
     @property
     def left(self) -> list[Rewrite]:
+        """Those that were not, each with the reason."""
         return [row for row in self.rewrites if not row.made]
 
     def __str__(self) -> str:
@@ -112,6 +114,7 @@ def heard() -> Iterator[list[tuple[str, str]]]:
 
 
 def current() -> Report:
+    """What the compiled graphs and the custom ops of this process did with each collective so far: fused, or why not."""
     with _lock:
         return Report(list(_rewrites), dict(_calls))
 

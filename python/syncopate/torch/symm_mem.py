@@ -26,6 +26,8 @@ from torch.distributed import _symmetric_memory as torchs
 from . import fused, report
 from .unfused import size_of
 
+__all__ = ["Override", "override"]
+
 GATHER = "symm_mem::fused_all_gather_matmul"
 SCATTER = "symm_mem::fused_matmul_reduce_scatter"
 

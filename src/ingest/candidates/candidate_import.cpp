@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "syncopate/ingest/candidates/candidates.hpp"
 #include "syncopate/ingest/hlo/hlo.hpp"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "plan/check/check_passes.hpp"
 #include "plan/draw/origin.hpp"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "plan/topology/topology_shipped.hpp"
 #include "syncopate/io.hpp"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "syncopate/json_decoder.hpp"
 #include "syncopate/json_text.hpp"

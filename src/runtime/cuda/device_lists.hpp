@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 
 namespace syncopate::runtime {

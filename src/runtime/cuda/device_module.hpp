@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
 
 namespace syncopate::runtime {

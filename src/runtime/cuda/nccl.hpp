@@ -9,9 +9,9 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/fuse/schedule.hpp"
 #include "syncopate/runtime/call/collective.hpp"
-#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 
 namespace syncopate::runtime {

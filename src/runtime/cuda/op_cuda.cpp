@@ -31,11 +31,11 @@
 #include "runtime/cuda/copies/late_transfers.hpp"
 #include "runtime/cuda/device_lists.hpp"
 #include "runtime/cuda/device_module.hpp"
+#include "runtime/cuda/driver/cuda_handles.hpp"
 #include "runtime/cuda/engine/chunk_engine.hpp"
 #include "runtime/cuda/engine/engine_turn.hpp"
 #include "runtime/cuda/nccl.hpp"
 #include "syncopate/fuse/kernel_sums.hpp"
-#include "syncopate/runtime/cuda/driver/cuda_handles.hpp"
 
 namespace syncopate::runtime {
 namespace {

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
+#include <cstdint>
 #include <fstream>
 #include <random>
 #include <string_view>
@@ -34,8 +36,11 @@ std::string pid_namespace() {
 std::string random_hex(int bytes) {
     std::string raw(static_cast<std::size_t>(bytes), '\0');
     if (getrandom(raw.data(), raw.size(), 0) != static_cast<ssize_t>(raw.size())) {
-        std::random_device device;
-        for (char& byte : raw) byte = static_cast<char>(device());
+        // Not since Linux 3.17. Not std::random_device: what it calls is newer than the C library of many.
+        std::mt19937_64 random(
+            static_cast<std::uint64_t>(getpid()) ^
+            static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count()));
+        for (char& byte : raw) byte = static_cast<char>(random());
     }
     static constexpr char kDigits[] = "0123456789abcdef";
     std::string text;

@@ -3,8 +3,8 @@
 
 #if SYNCOPATE_HAS_CUDA
 
+#include "runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/runtime/call/strided_copy.hpp"
-#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
 
 namespace syncopate::runtime {
 

@@ -26,8 +26,8 @@
 #include "runtime/call/call_executor.hpp"
 #include "runtime/cuda/copies/stream_sum.hpp"
 #include "runtime/cuda/device_lists.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
 #include "runtime/cuda/nccl.hpp"
-#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
 
 namespace syncopate::runtime {
 

@@ -8,7 +8,7 @@
 
 #include <array>
 
-#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
 
 namespace syncopate::runtime {
 namespace {

@@ -6,7 +6,7 @@
 
 #if SYNCOPATE_HAS_CUDA
 
-#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
 
 namespace syncopate::runtime {
 namespace {

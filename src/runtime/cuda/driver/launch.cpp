@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
 
 namespace syncopate::runtime {
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "syncopate/runtime/cuda/driver/cuda_handles.hpp"
+#include "runtime/cuda/driver/cuda_handles.hpp"
 
 namespace syncopate::runtime {
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
 
 namespace syncopate::runtime {
 

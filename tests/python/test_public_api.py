@@ -1,0 +1,123 @@
+"""What `import syncopate as sy` offers: names, their docstrings, their types, and how values print."""
+
+import inspect
+import re
+
+import pytest
+import syncopate as sy
+import torch
+from conftest import ROOT
+
+#: What a user of the library names. A change of this list is a change of the API.
+PUBLIC = """Call Chunking FusedKernel Group InputError MachineError Mesh Plan StatedKernel Strategy SyncopateError Tensor Tiling
+UsageError check_statement close cuda_kernel deterministic fuse gluon inductor kernel ops parallel plans report strategy
+symm_mem""".split()
+
+
+def test_dir_shows_what_is_public_and_nothing_else():
+    shown = [name for name in dir(sy) if not name.startswith("_")]
+    assert shown == sorted(PUBLIC)
+    assert {"__version__", "__doc__"} <= set(dir(sy))
+
+
+def test_every_name_that_dir_shows_is_there():
+    for name in dir(sy):
+        getattr(sy, name)
+    with pytest.raises(AttributeError, match="'syncopate' has no attribute 'opps'"):
+        _ = sy.opps
+
+
+def test_the_version_is_the_projects_own():
+    assert f"VERSION {sy.__version__} " in (ROOT / "CMakeLists.txt").read_text()
+    assert re.search(rf"^## {re.escape(sy.__version__)}\b", (ROOT / "CHANGELOG.md").read_text(), re.M)
+
+
+def said(thing: object) -> str:
+    """A docstring, without the signature that the extension's functions begin with."""
+    lines = (inspect.getdoc(thing) or "").splitlines()
+    name = getattr(thing, "__name__", "")
+    while lines and (not lines[0].strip() or name and lines[0].startswith(f"{name}(")):
+        del lines[0]
+    return "\n".join(lines)
+
+
+def is_own(name: str, value: object, module: object) -> bool:
+    return not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+
+
+def walk(name: str, thing: object, seen: set[int]):
+    """(name, docstring) of a public thing and of what is public in it."""
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if inspect.ismodule(thing):
+        yield name, said(thing)
+        for each in getattr(thing, "__all__", None) or [
+            n for n, of in vars(thing).items() if is_own(n, of, thing)
+        ]:
+            yield from walk(f"{name}.{each}", getattr(thing, each), seen)
+    elif inspect.isclass(thing):
+        yield name, said(thing) if thing.__doc__ is not None else ""
+        for each in dir(thing):
+            member = inspect.getattr_static(thing, each)
+            of_ours = any(
+                each in vars(base) for base in thing.__mro__ if base.__module__.startswith("syncopate")
+            )
+            is_code = callable(member) or isinstance(member, (property, staticmethod, classmethod))
+            if of_ours and not each.startswith("_") and (is_code or inspect.ismethoddescriptor(member)):
+                yield f"{name}.{each}", said(getattr(thing, each))
+    elif callable(thing):
+        yield name, said(thing)
+
+
+def test_all_that_is_public_says_what_it_is():
+    seen: set[int] = set()
+    found = [pair for name in PUBLIC for pair in walk(f"sy.{name}", getattr(sy, name), seen)]
+    assert len(found) > 200
+    assert [name for name, text in found if not text.strip()] == []
+
+
+def test_a_plan_prints_its_ranks_its_tensors_and_its_ops():
+    A = sy.Tensor("A", (64, 32))
+    assert (
+        repr(sy.plans.all_gather(sy.Mesh(gpu=4), A))
+        == "<Plan of 4 ranks (gpu=4) for A [64, 32] bf16: 12 push>"
+    )
+    pulled = sy.plans.all_gather(sy.Mesh(node=2, gpu=2), A, pull=True)
+    assert repr(pulled) == "<Plan of 4 ranks (node=2, gpu=2) for A [64, 32] bf16: 12 pull>"
+    left = sy.plans.all_gather(sy.Mesh(gpu=4), A, lower="direct")
+    assert repr(left) == "<Plan of 4 ranks (gpu=4) for A [64, 32] bf16: 4 collective>"
+    both = sy.plans.join(
+        [left, sy.plans.reduce_scatter(sy.Mesh(gpu=4), sy.Tensor("C", (8,), "fp32"), lower="direct")]
+    )
+    assert repr(both) == "<Plan of 4 ranks (gpu=4) for A [64, 32] bf16, C [8] fp32: 8 collective>"
+    assert (
+        repr(sy.plans.all_gather(sy.Mesh(gpu=1), A)) == "<Plan of 1 rank (gpu=1) for A [64, 32] bf16: no ops>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "printed"),
+    [
+        (sy.Strategy(), "Strategy()"),
+        (sy.Strategy(split=2, backend="copy_engine"), "Strategy(split=2, backend='copy_engine')"),
+        (sy.Strategy(phases=False), "Strategy(phases=False)"),
+        (sy.Strategy(chunking=sy.Chunking(rows=4)), "Strategy(chunking=Chunking(rows=4))"),
+        (sy.Strategy(apart=True, parts=(sy.Strategy(), sy.Strategy(unfused=True))),
+         "Strategy(apart=True, parts=(Strategy(), Strategy(unfused=True)))"),
+        (sy.Strategy(tilings=(sy.Tiling(128, 256, 64, 4, -1),)),
+         "Strategy(tilings=(Tiling(block_m=128, block_n=256, block_k=64, stages=4, num_wide=-1),), kernel='plain')"),
+        (sy.Chunking(slices=(512, 1536)), "Chunking(slices=(512, 1536))"),
+        (sy.Tiling(64, 64, 32, 3, 2, "ieee"),
+         "Tiling(block_m=64, block_n=64, block_k=32, stages=3, num_wide=2, precision='ieee')"),
+        (sy.strategy.Problem("matmul_all_reduce", 16, 4096, 512, torch.bfloat16, ranks=8, num_sms=132),
+         "Problem(operator='matmul_all_reduce', m=16, n=4096, k=512, dtype=torch.bfloat16, ranks=8, num_sms=132)"),
+        (sy.strategy.Problem("feed_forward", 16, 4096, 512, torch.float8_e4m3fn, 2, f=64, out=torch.float16, scales="row"),
+         "Problem(operator='feed_forward', m=16, n=4096, k=512, dtype=torch.float8_e4m3fn, ranks=2, f=64, "
+         "out=torch.float16, scales='row')"),
+    ],
+)  # fmt: skip
+def test_values_print_as_the_call_that_makes_them_without_what_is_as_usual(value, printed):
+    assert repr(value) == printed
+    names = {"Problem": sy.strategy.Problem, "torch": torch} | {name: getattr(sy, name) for name in PUBLIC}
+    assert eval(printed, names) == value
