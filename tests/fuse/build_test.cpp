@@ -55,6 +55,21 @@ TEST(Build, NamesTileParameterRegionAndRankOfWhatNeverComes) {
         << text;
 }
 
+TEST(Build, NamesTheIntegersThatWouldTellWhatATileReadsAtMost) {
+    Program program = sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4);
+    program.plan.ranks[1].pop_back();
+    for (kernel::Tile& tile : program.kernel.tiles) tile.inexact_reads.insert("a_ptr");
+    program.kernel.params.push_back({.name = "rows_ptr", .kind = kernel::ParamKind::pointer, .read = true});
+    program.kernel.arguments.tensors["rows_ptr"] = {.shape = {8}, .dtype = plan::DType::int32};
+    const auto said = [&] { return of(program).error().message; };
+    EXPECT_NE(said().find("tile 2 of matmul may read A[2:4, 0:4] through a_ptr"), std::string::npos)
+        << said();
+    EXPECT_TRUE(said().ends_with(", or say what it loads, where the host knows it, with --values rows_ptr=…"))
+        << said();
+    program.kernel.arguments.tensors["rows_ptr"].values = {0, 1, 2, 3, 4, 5, 6, 7};
+    EXPECT_TRUE(said().ends_with("add an op that delivers it")) << said();
+}
+
 TEST(Build, WhatAKernelMakesAndAlsoReadsIsItsOwn) {
     Program program = sample::all_gather_gemm({4, 4, 4, 2, 2, 2}, 2);
     program.plan.produced = {{.rank = 0, .chunk = {0, {{0, 4}, {0, 4}}}}};
