@@ -137,7 +137,8 @@ def close(group: Any = None) -> None:
         if group is None or id(entry.group) in closed:
             del entries[key]
             if entry.operator is not None:
-                entry.operator.close()
+                with forgetting():
+                    entry.operator.close()
 
 
 def held() -> tuple[int, int]:
