@@ -21,7 +21,11 @@ namespace fs = std::filesystem;
 
 /// What Python runs for MODULE ARGUMENTS…: as -m does, but Ctrl-C ends it quietly from the first moment on.
 /// What it imports takes seconds. SIGINT comes blocked, so that none arrives before there is a handler.
-constexpr const char* kRunModule = R"(import importlib.util, os, runpy, signal, sys
+/// Nothing is imported from the current folder, which -c puts first; Python 3.10 has no option against that.
+constexpr const char* kRunModule = R"(import sys
+if sys.path[:1] == [""]:
+    del sys.path[0]
+import importlib.util, os, runpy, signal
 if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

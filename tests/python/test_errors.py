@@ -4,6 +4,7 @@ command line, 3: the machine), and nothing is written, left behind or waited for
 import copy
 import json
 import shutil
+import subprocess
 
 import pytest
 from conftest import BINARY, EXAMPLES, SWEEP, fuse_words
@@ -507,3 +508,11 @@ def test_a_run_without_a_tensor_names_what_is_missing(syncopate, plan_3, tmp_pat
     at = next(i for i, word in enumerate(words) if word.startswith("c_ptr="))
     assert syncopate(*words[: at - 1], *words[at + 1 :]).code == 0
     refused(syncopate("run", tmp_path / "out"), 1, "missing 1 required positional argument: 'c_ptr'")
+
+
+def test_nothing_is_imported_from_the_current_folder(tmp_path):
+    for name in ("argparse", "numpy", "os", "runpy", "signal", "syncopate", "torch", "triton"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(9)\n")
+    words = [str(BINARY), "bench", "--help"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "usage: syncopate bench" in done.stdout, done.stdout + done.stderr
