@@ -69,7 +69,7 @@ def load_module(
     path = folder / f"{stem}_{digest}.py"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
+        if _kept(path) != source.encode():  # new, or cut off or changed since
             scratch = path.with_suffix(f".{os.getpid()}.tmp")
             scratch.write_text(source)
             scratch.replace(path)
@@ -81,6 +81,13 @@ def load_module(
         note_origin(str(path), source, *origin)
     with _loading:  # a module that another thread is importing has not all that it will have
         return _import(f"{package + '.' if package else ''}_sy_{stem}_{digest}", path, origin)
+
+
+def _kept(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def _import(name: str, path: Path, origin: tuple[str, str] | None) -> ModuleType:
