@@ -5,8 +5,8 @@
 #include <utility>
 
 #if SYNCOPATE_HAS_CUDA
-#include "syncopate/runtime/cuda/driver/cuda_api.hpp"
-#include "syncopate/runtime/cuda/driver/cuda_handles.hpp"
+#include "runtime/cuda/driver/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_handles.hpp"
 #endif
 
 namespace syncopate::sync {
