@@ -51,29 +51,42 @@ BuiltinCall::Made BuiltinCall::arange() {
     return made;
 }
 
-/// Also of zeros.
+/// Also of zeros. A block of conditions is a mask, as comparisons are.
 BuiltinCall::Made BuiltinCall::full() {
     const Value shape = argument(0, "shape");
     const bool zeros = builtin_ == Builtin::zeros;
     const Value value = zeros ? make_integer(0, false, 0) : argument(1, "value");
     const Value dtype = argument(zeros ? 1 : 2, "dtype");
     if (ev_.stopped()) return Value{};
+    taint_ |= Evaluator::taint_of(shape) | value.taint;
     Block* block = ev_.arena_.make<Block>();
-    if (!set_extents(shape, *block) || value.kind != ValueKind::integer)
-        return ev_.stopped() ? Value{} : unknown();
-    block->base.constant = value.integer;
-    const Value made = tainted(block_value(block));
-    return dtype.kind == ValueKind::text ? ev_.in_type(e_, made, integer_type(*dtype.text)) : made;
+    if (!set_extents(shape, *block)) return ev_.stopped() ? Value{} : unknown();
+    const IntegerType type = dtype.kind == ValueKind::text ? integer_type(*dtype.text) : type_of(value);
+    const Value blank = block_value(block);
+    const bool is_condition =
+        type == IntegerType::int1 || (value.kind == ValueKind::boolean && dtype.kind != ValueKind::text);
+    if (is_condition) {
+        const Value holds = ev_.compare(e_, Operator::not_equal, value, make_integer(0, false, 0));
+        if (ev_.stopped() || holds.kind != ValueKind::boolean) return ev_.stopped() ? Value{} : unknown();
+        return tainted(ev_.constant_mask(Evaluator::shape_of(blank), holds.boolean));
+    }
+    const bool is_scalar = is_number(value) || (value.kind == ValueKind::block && rank_of(value) == 0);
+    if (!is_scalar) return unknown();
+    const Value made = ev_.add(e_, value, blank, 1);
+    return ev_.stopped() ? Value{} : ev_.in_type(e_, tainted(made), type);
 }
 
 BuiltinCall::Made BuiltinCall::zeros_like() {
-    if (arguments_.empty() || arguments_[0].kind != ValueKind::block) return unknown();
+    if (arguments_.empty()) return unknown();
+    const Value& like = arguments_[0];
+    if (like.kind == ValueKind::mask) return tainted(ev_.constant_mask(Evaluator::shape_of(like), false));
+    if (like.kind != ValueKind::block && like.kind != ValueKind::lazy) return unknown();
+    const Evaluator::Shape shape = Evaluator::shape_of(like);
     Block* block = ev_.arena_.make<Block>();
-    block->rank = arguments_[0].block->rank;
-    for (std::int32_t j = 0; j < block->rank; ++j)
-        block->axes[j].extent = arguments_[0].block->axes[j].extent;
+    block->rank = shape.rank;
+    for (std::int32_t j = 0; j < block->rank; ++j) block->axes[j].extent = shape.extents[j];
     Value made = tainted(block_value(block));
-    made.type = arguments_[0].type;
+    made.type = type_of(like);
     return made;
 }
 
@@ -153,14 +166,10 @@ BuiltinCall::Made BuiltinCall::broadcast_to() {
     if (arguments_.empty() || !Evaluator::is_known(arguments_[0])) return std::nullopt;
     const Value sizes = arguments_.size() > 2 ? ev_.make_tuple(arguments_.subspan(1)) : shape;
     if (!set_extents(sizes, *block)) return std::nullopt;
-    Value zero = block_value(block);
-    if (arguments_[0].kind == ValueKind::mask) {
-        Mask* all = ev_.arena_.make<Mask>();
-        all->rank = block->rank;
-        for (std::int32_t j = 0; j < block->rank; ++j) all->axes[j].extent = block->axes[j].extent;
-        zero.kind = ValueKind::mask;
-        zero.mask = all;
-        return tainted(ev_.masks_joined(e_, arguments_[0], zero, true));
+    const Value zero = block_value(block);
+    if (arguments_[0].kind == ValueKind::mask || arguments_[0].kind == ValueKind::boolean) {
+        const Value all = ev_.constant_mask(Evaluator::shape_of(zero), true);
+        return tainted(ev_.masks_joined(e_, arguments_[0], all, true));
     }
     const Value stretched = ev_.binary(e_, Operator::add, arguments_[0], zero);
     return ev_.stopped() ? Value{} : tainted(stretched);

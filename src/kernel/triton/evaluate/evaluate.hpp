@@ -511,10 +511,13 @@ private:
     // operators_mask.cpp
     Value compare(const Expr& e, Operator op, const Value& a, const Value& b);
     std::optional<Value> compare_scalars(const Expr& e, Operator op, const Value& a, const Value& b);
+    std::optional<Value> compare_with_constant(const Expr& e, Operator op, const Value& a, const Value& b);
     Value compare_number(const Expr& e, Operator op, const Block& difference, Value made);
     bool set_mask(const Expr& e, Operator op, const Block& difference, Mask& mask);
     [[nodiscard]] std::optional<bool> decided_by_range(Operator op, const Block& difference);
+    Value constant_mask(const Shape& shape, bool holds);
     Value masks_joined(const Expr& e, const Value& a, const Value& b, bool both);
+    Value mask_inverted(const Expr& e, const Value& mask);
     Value mask_box(const Expr& e, const Value& a, const Value& b, bool both);
     [[nodiscard]] bool lets_all_through(const Mask& mask);
     Value where(const Expr& e, const Value& condition, const Value& a, const Value& b);

@@ -226,8 +226,7 @@ Value Evaluator::inverted(const Expr& e, Frame& frame) {
     if (stopped()) return {};
     const std::optional<bool> known = truth(*e.kids[0], a);
     if (stopped()) return {};
-    if (!known && is_known(a) && a.kind == ValueKind::mask)
-        return lazily(e, Lazy::What::invert, Operator::add, {a});
+    if (a.kind == ValueKind::mask) return mask_inverted(e, a);
     if (!known) return opaque(e, a.taint);
     Value made = with(ValueKind::boolean, a, a);
     made.boolean = !*known;
