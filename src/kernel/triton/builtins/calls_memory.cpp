@@ -155,7 +155,11 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
     }
     touch_block(e, *block, mask, d.host, taint, read, write);
     note_descriptor(e, descriptor);
-    if (stopped() || !read || write || table_of(d.param) == nullptr) return opaque(e, taint);
+    Shape shape{.rank = d.rank};
+    shape.extents = d.block;
+    const Value data = described(opaque(e, taint), element_of_tensor(d.param),
+                                 d.known ? std::optional(shape) : std::nullopt);
+    if (stopped() || !read || write || table_of(d.param) == nullptr) return data;
     // What is loaded, where the launch gives the elements: as through pointers, 0 beyond the bounds.
     Block* pointers = arena_.make<Block>();
     *pointers = *block;
@@ -170,7 +174,7 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
     Value pointer = from_block(pointers);
     pointer.taint = bounds.taint = taint;
     const std::optional<Value> loaded = looked_up(e, pointer, bounds, Value{});
-    return loaded ? *loaded : opaque(e, taint);
+    return loaded ? *loaded : data;
 }
 
 std::string Evaluator::why_lost(const Expr* why) const {

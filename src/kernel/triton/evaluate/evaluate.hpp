@@ -487,6 +487,7 @@ private:
     [[nodiscard]] Value as_variable(const Value& value);
     Value unary(const Expr& e, const Value& a);
     Value binary(const Expr& e, Operator op, const Value& a, const Value& b);
+    Value typed_binary(const Expr& e, Operator op, const Value& a, const Value& b);
     Value of_type(const Expr& e, const Value& made, IntegerType type);
     Value in_type(const Expr& e, const Value& value, IntegerType type);
     Value wrapped(const Expr& e, const Value& value, IntegerType type);
@@ -497,6 +498,22 @@ private:
     [[nodiscard]] bool fits_type(const Block& block, IntegerType type) const;
     [[nodiscard]] bool is_product_small(const Value& a, const Value& b) const;
     [[nodiscard]] bool keep_in_type(const Lazy& lazy, std::vector<std::int64_t>& elements);
+
+    // types.cpp: what a kernel asks values for
+    [[nodiscard]] static Element element_of_value(const Value& value);
+    [[nodiscard]] Element element_of_tensor(std::int32_t memory) const;
+    [[nodiscard]] Element element_of_both(const Value& a, const Value& b, bool divides) const;
+    [[nodiscard]] std::optional<Shape> known_shape(const Value& value) const;
+    [[nodiscard]] std::int32_t known_rank(const Value& value) const;  ///< 0 where it is not known
+    [[nodiscard]] std::optional<Shape> shape_of_both(const Value& a, const Value& b) const;
+    [[nodiscard]] Value described(Value made, Element element, const std::optional<Shape>& shape);
+    [[nodiscard]] Value of_operator(const Value& made, Operator op, const Value& a, const Value& b);
+    Value type_text(std::string text);
+    Value tuple_of(std::span<const std::int64_t> items, IntegerType type);
+    std::optional<Value> type_of_value(const Value& value, bool whole);
+    std::optional<Value> attribute_of_type(const Expr& e, const std::string& type);
+    std::optional<Value> asked_of_type(const Expr& e, const std::string& type);
+    std::optional<Value> type_attribute(const Expr& e, const Value& object);
 
     // operators.cpp: numbers, and which rule applies
     Value unbounded(const Expr& e, const Value& a);
@@ -676,6 +693,8 @@ private:
     std::int32_t dense_depth_ = 0;
     std::int64_t dense_work_ = 0;
     std::vector<std::int64_t> scratch_a_, scratch_b_;
+    std::deque<Shape> shapes_;          // of data: what Value::extents counts
+    std::set<std::string> type_texts_;  // that values of the kind text point to
     std::map<const Stmt*, bool> watch_;
     std::int64_t memory_ = 0;  // how often the memory was cleared
     bool impure_ = false;      // what is being evaluated depends on more than variables and loops

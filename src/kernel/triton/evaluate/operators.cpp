@@ -140,7 +140,9 @@ Value Evaluator::unknown_binary(Operator op, const Value& a, const Value& b) {
     const bool joins = other.kind == ValueKind::mask && (op == Operator::bit_and || op == Operator::bit_or);
     if (joins && constant_of(*other.mask) == (op == Operator::bit_or))  // all | data, none & data
         return of_both(constant_mask(shape_of(other), op == Operator::bit_or), a, b);
-    if (joins && op == Operator::bit_and) {
+    const bool multiplies = other.kind == ValueKind::mask && op == Operator::multiply &&
+                            unknown.element == element_of(plan::DType::boolean);
+    if ((joins && op == Operator::bit_and) || multiplies) {
         not_affine_ = not_affine_ || is_lost_on_line(unknown);
         Mask* mask = arena_.make<Mask>();
         *mask = *other.mask;

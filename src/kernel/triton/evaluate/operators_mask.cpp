@@ -143,20 +143,37 @@ std::optional<Value> Evaluator::compare_scalars(const Expr& e, Operator op, cons
         made.boolean = *known;
         return made;
     };
+    const bool wants_equal = op == Operator::equal || op == Operator::is;
     if (is_number(a) && is_number(b)) return given(holds(op, number_of(a), number_of(b)));
     if (op == Operator::in || op == Operator::not_in) {
         if (b.kind != ValueKind::tuple) return given(std::nullopt);
         bool any = false;
-        for (std::int32_t i = 0; i < b.tuple->size; ++i) any = any || equal(a, b.tuple->items[i]);
+        for (std::int32_t i = 0; i < b.tuple->size; ++i) {
+            const Value& item = b.tuple->items[i];
+            if (a.kind == ValueKind::opaque || item.kind == ValueKind::opaque) return given(std::nullopt);
+            const bool texts = a.kind == ValueKind::text && item.kind == ValueKind::text;
+            const std::optional<bool> same = texts ? same_type(*a.text, *item.text) : equal(a, item);
+            if (!same) return given(std::nullopt);
+            any = any || *same;
+        }
         return given(any == (op == Operator::in));
     }
     if (a.kind == ValueKind::text && b.kind == ValueKind::text) {
         // "float16" and tl.float16 are one element type: an argument may name it either way.
-        if (is_equality(op) && is_dtype(*a.text) && is_dtype(*b.text))
-            return given(holds(op, dtype_name(*a.text), dtype_name(*b.text)));
+        if (is_equality(op)) {
+            const std::optional<bool> same = same_type(*a.text, *b.text);
+            return given(same ? std::optional(*same == wants_equal) : std::nullopt);
+        }
         return given(holds(op, *a.text, *b.text));
     }
-    const bool wants_equal = op == Operator::equal || op == Operator::is;
+    if (a.kind == ValueKind::tuple && b.kind == ValueKind::tuple && is_equality(op)) {
+        std::optional<bool> same = a.tuple->size == b.tuple->size;
+        for (std::int32_t i = 0; same == true && i < a.tuple->size; ++i) {
+            const auto item = compare_scalars(e, Operator::equal, a.tuple->items[i], b.tuple->items[i]);
+            same = item && item->kind == ValueKind::boolean ? std::optional(item->boolean) : std::nullopt;
+        }
+        return given(same ? std::optional(*same == wants_equal) : std::nullopt);
+    }
     const bool unknown = a.kind == ValueKind::opaque || b.kind == ValueKind::opaque;
     if (is_equality(op) && (a.kind == ValueKind::none || b.kind == ValueKind::none))
         return given((a.kind == b.kind) == wants_equal);
