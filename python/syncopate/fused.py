@@ -11,7 +11,6 @@ and end of a call.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -78,7 +77,7 @@ class _Text:
         origin = (self.file, stage.original)
         try:
             loaded = jit.load_module(stage.source, stage.kernel, package, origin=origin)
-            kernel = functools.reduce(getattr, function.__qualname__.split("."), loaded)
+            kernel = jit.kernel_in(loaded, function.__qualname__)
         except jit.CacheError:
             raise
         except Exception as error:
