@@ -318,7 +318,8 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
         }
         if (mask != nullptr && !usable) ++maybe_;  // data decides
         const auto touched = found.touched.size();
-        const bool done = touch_elements(e, pointer, usable ? mask : nullptr, param, read, write);
+        const bool done = (!is_lazy && touch_runs(e, *pointer.block, *mask, read, write)) ||
+                          touch_elements(e, pointer, usable ? mask : nullptr, param, read, write);
         if (mask != nullptr && !usable) --maybe_;
         if (done || is_lazy) {
             if (!note_access(e, param, false, taint, read, write) || done) return;

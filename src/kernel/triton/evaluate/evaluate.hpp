@@ -460,6 +460,18 @@ private:
                         bool write);
     void forget_dense();
 
+    // evaluate_runs.cpp: conditions of one axis each
+    enum class Split : std::uint8_t { done, no, moves };  // moves: with the iteration
+    struct ByAxis {
+        Shape shape;  ///< of the access
+        bool never = false;
+        Value box;                                           ///< a mask: the conditions that are boxes
+        std::array<std::vector<std::int64_t>, kRank> holds;  ///< of the others; empty: an axis has none
+    };
+    Split split(const Expr& e, const Value& condition, std::span<const std::int32_t> axes, ByAxis& made);
+    bool touch_runs(const Expr& e, const Block& block, const Value& condition, bool read, bool write);
+    void touch_parts(const Block& block, std::span<const Mask> parts, bool read, bool write);
+
     // builtin_shape.cpp: axes, order and number of elements
     Value permuted(const Expr& e, const Value& value, std::span<const std::int32_t> axes);
     Value reshaped(const Expr& e, const Value& value, const Shape& shape);
