@@ -286,9 +286,11 @@ class FusedKernel:
         for parameter, tensor in self.stages[index].bind.items():
             if parameter not in one.tensors:
                 name = self._texts["cuda"][index].name
-                raise ValueError(f"bind: {parameter} is not a tensor parameter of {name}")
+                raise ValueError(
+                    f"bind: {parameter} is not a tensor parameter of {name}; it has {', '.join(one.tensors)}"
+                )
             if tensor not in whole:
-                raise ValueError(f"bind: the plan has no tensor {tensor}")
+                raise ValueError(f"bind: the plan has no tensor {tensor}; it has {', '.join(whole)}")
             shape, dtype = whole[tensor]
             check = check_output if tensor in self.plan.produced else check_shard
             value = one.items[parameter]

@@ -373,11 +373,33 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
             return;
         }
     }
+    if (const std::string name = lost ? std::string() : given_number(e); !name.empty()) {
+        fail(e.where, "`" + name + "` is used as an address in " + quoted(module_, e.where) +
+                          ", but --args gives it " + "a number: give its tensor instead, as in --tensor " +
+                          name + "=512x256:bf16");
+        return;
+    }
     const Expr* why = lost ? pointer.lost->why : pointer.kind == ValueKind::opaque ? pointer.why : nullptr;
     const SourceRange& where = e.kids.empty() ? e.where : e.kids[0]->where;
     const std::string what =
         "the address " + quoted(module_, where) + " cannot be known before the kernel runs";
     (void)miss(where, why, what + why_lost(why), param, read, write);
+}
+
+/// A parameter that is given a number, though an address of the kernel's own begins with it; empty: none.
+std::string Evaluator::given_number(const Expr& access) const {
+    const bool in_kernel = access.where.begin >= kernel_.whole.begin && access.where.end <= kernel_.whole.end;
+    if (!in_kernel || access.kids.empty()) return {};
+    const Expr* first = access.kids[0];
+    while (first->kind == ExprKind::binary) first = first->kids[0];
+    if (first->kind != ExprKind::name || first->slot < 0 ||
+        static_cast<std::size_t>(first->slot) >= kernel_.parameters.size())
+        return {};
+    const auto given = arguments_.scalars.find(first->text);
+    const bool is_number = given != arguments_.scalars.end() &&
+                           !std::holds_alternative<NoneValue>(given->second) &&
+                           !std::holds_alternative<std::string>(given->second);
+    return is_number ? first->text : std::string();
 }
 
 /// Which sources an access' address, and whether it happens, follow from.

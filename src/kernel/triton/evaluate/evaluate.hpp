@@ -202,6 +202,8 @@ public:
     bool arithmetic_error = false;
     bool grid_asked = false;  ///< tl.num_programs was called
 
+    [[nodiscard]] std::string hint_of_reals() const;
+
 private:
     friend class BuiltinCall;  // builtins/
     enum class Flow : std::uint8_t { next, stop, returned, stop_loop, next_round };
@@ -512,6 +514,7 @@ private:
     [[nodiscard]] bool keep_in_type(const Lazy& lazy, std::vector<std::int64_t>& elements);
 
     // types.cpp: what a kernel asks values for
+    void note_whole(const Expr& e, const Value& other);
     [[nodiscard]] static Element element_of_value(const Value& value);
     [[nodiscard]] Element element_of_tensor(std::int32_t memory) const;
     [[nodiscard]] Element element_of_both(const Value& a, const Value& b, bool divides) const;
@@ -587,6 +590,7 @@ private:
                             bool write, const Value* check = nullptr);
     void note_call(const Expr& e, std::int32_t param, bool read, bool write);
     void note_descriptor(const Expr& e, const Value& descriptor);
+    [[nodiscard]] std::string given_number(const Expr& access) const;
     void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
     void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
                      bool read, bool write);
@@ -707,6 +711,8 @@ private:
     std::vector<std::int64_t> scratch_a_, scratch_b_;
     std::deque<Shape> shapes_;          // of data: what Value::extents counts
     std::set<std::string> type_texts_;  // that values of the kind text point to
+    std::set<std::string>
+        counted_;  // parameters given as reals, as in 24.0, where whole numbers are computed
     std::map<const Stmt*, bool> watch_;
     std::int64_t memory_ = 0;  // how often the memory was cleared
     bool impure_ = false;      // what is being evaluated depends on more than variables and loops

@@ -172,6 +172,8 @@ Value Evaluator::operation(const Expr& e, Frame& frame) {
     if (e.kind == ExprKind::unary) return unary(e, a);
     const Value b = evaluate(*e.kids[1], frame);
     if (stopped()) return {};
+    if (frame.is_kernel && is_real(a) != is_real(b))
+        note_whole(*e.kids[is_real(a) ? 0 : 1], is_real(a) ? b : a);
     if (e.kind == ExprKind::compare) {
         const Value holds = compare(e, e.op, a, b);
         return holds.kind == ValueKind::opaque

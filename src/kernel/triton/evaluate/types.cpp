@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <string_view>
 
@@ -109,6 +110,32 @@ Element Evaluator::element_of_value(const Value& value) {
 Element Evaluator::element_of_tensor(std::int32_t memory) const {
     const auto tensor = arguments_.tensors.find(name_of(memory));
     return tensor == arguments_.tensors.end() ? kNoElement : element_of(tensor->second.dtype);
+}
+
+/// Notes a parameter `e` that is given as a real number, as in 24.0, and meets a whole one that no program may know.
+void Evaluator::note_whole(const Expr& e, const Value& other) {
+    if (e.kind != ExprKind::name || e.slot < 0 || !has_type(other)) return;
+    if (type_of(other) == IntegerType::python) return;
+    const auto given = arguments_.scalars.find(e.text);
+    if (given == arguments_.scalars.end()) return;
+    const auto* real = std::get_if<double>(&given->second);
+    if (real != nullptr && *real == std::floor(*real)) counted_.insert(e.text);
+}
+
+/// The parameters that are given as real numbers where whole ones are computed, as a hint: "; `M` is given as …".
+std::string Evaluator::hint_of_reals() const {
+    std::string hint;
+    for (const Parameter& parameter : kernel_.parameters) {
+        const auto given = arguments_.scalars.find(parameter.name);
+        if (given == arguments_.scalars.end()) continue;
+        const auto* real = std::get_if<double>(&given->second);
+        if (real == nullptr || *real != std::floor(*real) || std::abs(*real) > 1e15) continue;
+        if (!parameter.constant && !counted_.contains(parameter.name)) continue;
+        const std::string whole = std::to_string(static_cast<std::int64_t>(*real));
+        hint += "; `" + parameter.name + "` is given as the real number " + whole + ".0: give --args " +
+                parameter.name + "=" + whole + " if it counts something";
+    }
+    return hint;
 }
 
 /// The shape of a value, as far as it is known.
