@@ -1,5 +1,6 @@
 #include "syncopate/names.hpp"
 
+#include <algorithm>
 #include <iterator>
 #include <numeric>
 #include <utility>

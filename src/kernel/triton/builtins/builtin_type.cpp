@@ -1,8 +1,10 @@
 // The element type and the shape of what a builtin makes of data, of which nothing else is known. What is not
 // listed here makes something that has neither.
 #include <algorithm>
-#include <array>
+#include <initializer_list>
+#include <optional>
 #include <string_view>
+#include <utility>
 
 #include "kernel/triton/builtins/builtin_call.hpp"
 #include "kernel/triton/evaluate/operators.hpp"

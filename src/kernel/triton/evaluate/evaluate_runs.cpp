@@ -7,6 +7,10 @@
 // What it lets through along an axis are a few runs of indices. Each of them is a box that the loops around may move,
 // so that neither elements nor iterations need to be looked at one by one.
 #include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "kernel/triton/evaluate/operators.hpp"

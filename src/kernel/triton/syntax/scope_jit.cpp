@@ -1,6 +1,8 @@
 // Which functions of a file are kernels: those under @triton.jit or a decorator that stands for it, and those that
 // a call makes into one, as in `k = triton.jit(k)` or `triton.autotune(…)(triton.jit(k))`.
 #include <algorithm>
+#include <string_view>
+#include <vector>
 
 #include "kernel/triton/syntax/module_tree.hpp"
 #include "kernel/triton/syntax/parse_tree.hpp"
