@@ -88,7 +88,14 @@ std::string text_of(const kernel::Explained& explained, bool boxes) {
     std::string out = fmt::format("{} ({}:{})\n", k.name, k.file, k.line);
     for (const kernel::Param& param : k.params) {
         if (param.kind == kernel::ParamKind::pointer || param.kind == kernel::ParamKind::descriptor) {
-            out += fmt::format("  {:<12} {}, {}\n", param.name, name_of(param.kind), access_of(param));
+            const bool touched = param.read || param.written;
+            const bool given = !touched || k.arguments.tensors.contains(param.name) ||
+                               k.arguments.tensors.lower_bound(param.name + "[") !=
+                                   k.arguments.tensors.lower_bound(param.name + "\\");
+            out += fmt::format("  {:<12} {}, {}{}\n", param.name, name_of(param.kind), access_of(param),
+                               given ? std::string()
+                                     : "; what is touched of it is not known: give --tensor " + param.name +
+                                           "=512x256:bf16");
         }
     }
     out += "tile space:";

@@ -87,6 +87,20 @@ void require_known(const CLI::App& app, const std::string& command, std::span<co
                ErrorClass::usage});
 }
 
+/// What the options that are left over may have meant: CLI11 only lists them.
+std::string meant_options(const CLI::App& app) {
+    const CLI::App* used = &app;
+    while (!used->get_subcommands().empty()) used = used->get_subcommands().front();
+    std::vector<std::string> known;
+    for (const CLI::Option* option : used->get_options())
+        for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    std::string hints;
+    for (const std::string& word : app.remaining(true)) {
+        if (word.starts_with("--")) hints += did_you_mean(word.substr(0, word.find('=')), known);
+    }
+    return hints;
+}
+
 int run(int argc, char** argv) {
     std::vector<std::vector<std::string>> then;
     std::vector<std::string> words = split_stages(argc, argv, then);
@@ -109,7 +123,8 @@ int run(int argc, char** argv) {
     } catch (const CLI::Success& asked) {  // --help, --version
         return app.exit(asked);
     } catch (const CLI::ParseError& error) {
-        std::cerr << "error: " << error.what() << "\nRun with --help for more information.\n";
+        std::cerr << "error: " << error.what() << meant_options(app)
+                  << "\nRun with --help for more information.\n";
         return static_cast<int>(ErrorClass::usage);
     } catch (const Exit& exit) {
         return exit.code;

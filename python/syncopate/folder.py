@@ -336,7 +336,7 @@ def load_kernel(file: Path, text: str, name: str, stem: str, origin: tuple[str, 
         sys.modules[package].__path__ = [folder]
         sys.path.append(folder)
     try:
-        return getattr(jit.load_module(text, stem, package, origin=origin), name)
+        return jit.kernel_in(jit.load_module(text, stem, package, origin=origin), name)
     except SyntaxError as error:
         raise RankError(f"{file}:{error.lineno}:{error.offset}: {error.msg}") from None
     except Exception as error:  # noqa: BLE001 - the user's module may raise anything

@@ -11,7 +11,6 @@ and end of a call.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 import warnings
@@ -80,7 +79,7 @@ class _Text:
         origin = (self.file, stage.original)
         try:
             loaded = jit.load_module(stage.source, stage.kernel, package, origin=origin)
-            kernel = functools.reduce(getattr, function.__qualname__.split("."), loaded)
+            kernel = jit.kernel_in(loaded, function.__qualname__)
         except jit.CacheError:
             raise
         except Exception as error:
@@ -299,9 +298,11 @@ class FusedKernel:
         for parameter, tensor in self.stages[index].bind.items():
             if parameter not in one.tensors:
                 name = self._texts["cuda"][index].name
-                raise ValueError(f"bind: {parameter} is not a tensor parameter of {name}")
+                raise ValueError(
+                    f"bind: {parameter} is not a tensor parameter of {name}; it has {', '.join(one.tensors)}"
+                )
             if tensor not in whole:
-                raise ValueError(f"bind: the plan has no tensor {tensor}")
+                raise ValueError(f"bind: the plan has no tensor {tensor}; it has {', '.join(whole)}")
             shape, dtype = whole[tensor]
             check = check_output if tensor in self.plan.produced else check_shard
             value = one.items[parameter]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import os
@@ -10,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from . import _syncopate
@@ -88,6 +89,15 @@ def _kept(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
+
+
+def kernel_in(module: ModuleType, name: str) -> Any:
+    """The kernel of an emitted module. One that its file makes by a call, as in `fast = triton.jit(k)`, is a plain function
+    under its own name, and is made a kernel here."""
+    import triton
+
+    found = functools.reduce(getattr, name.split("."), module)
+    return triton.jit(found) if isinstance(found, FunctionType) else found
 
 
 def _import(name: str, path: Path, origin: tuple[str, str] | None) -> ModuleType:

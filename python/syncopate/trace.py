@@ -140,7 +140,7 @@ class Recorder:
         module = inspect.getmodule(getattr(like, "fn", like))
         package = module.__package__ if module else None
         traced = jit.load_module(traced_source(stage.source), stage.kernel + "_traced", package)
-        self.kernel = getattr(traced, stage.kernel)
+        self.kernel = jit.kernel_in(traced, stage.kernel)
         while hasattr(self.kernel, "fn") and not hasattr(self.kernel, "arg_names"):
             self.kernel = self.kernel.fn
         self._compiled: jit.Variants | None = None

@@ -8,6 +8,7 @@
 
 #include "syncopate/emit/emit.hpp"
 #include "syncopate/emit/language.hpp"
+#include "syncopate/fuse/bindings.hpp"
 
 namespace syncopate::emit {
 namespace {
@@ -166,9 +167,7 @@ Result<fuse::StagedProgram> analyse_stages(std::vector<StageText> stages, plan::
     for (StageText& stage : stages) {
         for (const auto& [param, tensor_name] : stage.bindings) {
             const auto tensor = program.plan.find_tensor(tensor_name);
-            if (!tensor)
-                return Error{"the plan has no tensor " + tensor_name + " to bind " + param + " to",
-                             {.of_plan = true}};
+            if (!tensor) return fuse::no_tensor_to_bind(program.plan, tensor_name, param);
             stage.arguments.tensors.try_emplace(
                 param, kernel::TensorArgument{
                            program.plan.tensors[*tensor].shape, {}, program.plan.tensors[*tensor].dtype, {}});

@@ -1,8 +1,12 @@
 // What a binding says must hold: fuse.hpp declares it.
 #include <algorithm>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "syncopate/fuse/bindings.hpp"
 #include "syncopate/fuse/fuse.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -31,13 +35,27 @@ std::string names_of(const std::vector<kernel::Param>& params) {
 
 }  // namespace
 
+Error no_tensor_to_bind(const plan::Plan& plan, const std::string& tensor, const std::string& param) {
+    std::string names;
+    std::vector<std::string_view> known;
+    for (const plan::Tensor& one : plan.tensors) {
+        names += (names.empty() ? "" : ", ") + one.name;
+        known.push_back(one.name);
+    }
+    return Error{"the plan has no tensor " + tensor + " to bind " + param + " to" +
+                     did_you_mean(tensor, known) + "; it has " + (names.empty() ? "none" : names),
+                 {.of_plan = true}};
+}
+
 Status check_bindings(const BoundKernel& program) {
     const kernel::Kernel& kernel = program.kernel;
     for (const auto& [name, tensor_name] : program.bindings) {
         const kernel::Param* param = kernel.find_param(name);
         if (param == nullptr) {
-            return Error{"kernel " + kernel.name + " has no parameter " + name + " to bind; it has " +
-                         names_of(kernel.params)};
+            std::vector<std::string_view> known;
+            for (const kernel::Param& one : kernel.params) known.push_back(one.name);
+            return Error{"kernel " + kernel.name + " has no parameter " + name + " to bind" +
+                         did_you_mean(name, known) + "; it has " + names_of(kernel.params)};
         }
         const auto here = [&](std::string message) { return kernel::error_at(*param, std::move(message)); };
         if (param->kind != kernel::ParamKind::pointer && param->kind != kernel::ParamKind::descriptor) {
@@ -46,12 +64,7 @@ Status check_bindings(const BoundKernel& program) {
         }
         const auto index = program.plan.find_tensor(tensor_name);
         if (!index) {
-            std::string names;
-            for (const plan::Tensor& tensor : program.plan.tensors)
-                names += (names.empty() ? "" : ", ") + tensor.name;
-            return Error{
-                "the plan has no tensor " + tensor_name + " to bind " + name + " to; it has " + names,
-                {.of_plan = true}};
+            return no_tensor_to_bind(program.plan, tensor_name, name);
         }
         const plan::Tensor& tensor = program.plan.tensors[*index];
         const auto argument = kernel.arguments.tensors.find(name);

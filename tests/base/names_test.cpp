@@ -30,6 +30,30 @@ TEST(DidYouMean, NamesWhatIsClose) {
     EXPECT_EQ(did_you_mean("aftr", known), "; did you mean \"after\"?");
     EXPECT_EQ(did_you_mean("unlike", known), "");
     EXPECT_EQ(did_you_mean(std::string(1000, 'a'), known), "");
+    EXPECT_EQ(did_you_mean("befroe", known), "; did you mean \"before\"?");
+}
+
+TEST(DidYouMean, TakesCaseForTheSmallestDifference) {
+    const std::vector<std::string> known{"M", "N", "a_ptr", "w_ptr"};
+    EXPECT_EQ(did_you_mean("n", known), "; did you mean \"N\"?");
+    EXPECT_EQ(did_you_mean("W_PTR", known), "; did you mean \"w_ptr\"?");
+    EXPECT_EQ(did_you_mean("w_prt", known), "; did you mean \"w_ptr\"?");
+}
+
+TEST(DidYouMean, NamesNothingThatHasNoCharacterInCommon) {
+    EXPECT_EQ(did_you_mean("q", std::vector<std::string>{"M", "N"}), "");
+    EXPECT_EQ(did_you_mean("xy", std::vector<std::string>{"M", "ab"}), "");
+}
+
+TEST(DidYouMean, FindsTheNameThatBeginsWithTheWord) {
+    EXPECT_EQ(did_you_mean("w", std::vector<std::string>{"M", "w_ptr", "w_scale"}),
+              "; did you mean \"w_ptr\"?");
+}
+
+TEST(EditDistance, CountsAnExchangeOfNeighboursOnce) {
+    EXPECT_EQ(edit_distance("ptr", "prt"), 1U);
+    EXPECT_EQ(edit_distance("abc", "cab"), 2U);
+    EXPECT_EQ(edit_distance("", "abc"), 3U);
 }
 
 }  // namespace

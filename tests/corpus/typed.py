@@ -327,3 +327,68 @@ def indices_of_a_byte(seed):
     at = torch.arange(24)[:, None] * 37 + 250 + torch.arange(4)[None, :]
     args = {"x_ptr": x, "y_ptr": unset((24, 4)), "start": 250, "B": 8}
     return Case(ring_of_bytes, (3,), args, {"y_ptr": x[at % 256]}, axes=(3,), compile={})
+
+
+@triton.jit
+def half_rows(x_ptr, y_ptr, B: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, B).to(row.dtype)
+    src = tl.where(at >= B // 2, at - B // 2, at).to(at.dtype)
+    off = tl.full((B,), row * B, dtype=at.dtype) + tl.zeros((B,), dtype=at.type.scalar)
+    tl.store(y_ptr + off + at, tl.load(x_ptr + off + src).to(y_ptr.dtype.element_ty))
+
+
+@case
+def casts_to_the_type_of_a_value(seed):
+    x = numbers((3, 8), seed)
+    wanted = torch.cat([x[:, :4], x[:, :4]], 1).half()
+    args = {"x_ptr": x, "y_ptr": unset((3, 8), torch.float16), "B": 8}
+    return Case(half_rows, (3,), args, {"y_ptr": wanted}, axes=(3,))
+
+
+@triton.jit
+def doubled(x, at):
+    """As long as what it is given."""
+    return tl.arange(0, x.shape[0]) + at * x.numel
+
+
+@triton.jit
+def by_what_is_loaded(x_ptr, y_ptr, B: tl.constexpr):
+    row = tl.program_id(0)
+    x = tl.load(x_ptr + row * B + tl.arange(0, B))
+    y = tl.exp(x - tl.max(x, 0)) / 2
+    WHOLE: tl.constexpr = x.dtype == tl.float16 and y.dtype.is_fp32() and y.shape == x.shape
+    N: tl.constexpr = B if WHOLE and not y.type.is_ptr() else B // 2
+    at = row * B + tl.arange(0, N)
+    tl.store(y_ptr + at, tl.load(x_ptr + doubled(y, row)) + 1)
+
+
+@case
+def block_by_the_type_of_data(seed):
+    x = numbers((3, 8), seed, torch.float16)
+    args = {"x_ptr": x, "y_ptr": unset((3, 8), torch.float16), "B": 8}
+    return Case(by_what_is_loaded, (3,), args, {"y_ptr": x + 1}, axes=(3,), gather={"x_ptr": 0})
+
+
+@triton.jit
+def sums_by_shape(x_ptr, y_ptr, BM: tl.constexpr, B: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    x = tl.load(x_ptr + rows[:, None] * B + tl.arange(0, B)[None, :])
+    s = tl.sum(x, axis=1)[:, None]
+    acc = tl.zeros((BM, B), x.dtype)
+    for _ in range(2):
+        acc += x
+    SAME: tl.constexpr = acc.dtype == x_ptr.dtype.element_ty and s.dtype in (tl.float16, tl.float32)
+    N: tl.constexpr = tl.trans(x).shape[0] if SAME else 1
+    at = (tl.program_id(0) * s.shape[0] + tl.arange(0, s.shape[0]))[:, None] * B + tl.arange(0, N)[None, :]
+    tl.store(y_ptr + at, acc + s)
+
+
+@case
+def shapes_of_sums_and_transposes(seed):
+    x = numbers((8, 16), seed)
+    args = {"x_ptr": x, "y_ptr": unset((8, 16)), "BM": 4, "B": 16}
+    return Case(
+        sums_by_shape, (2,), args, {"y_ptr": 2 * x + x.sum(1, keepdim=True)}, axes=(2,), gather={"x_ptr": 0},
+        scatter={"y_ptr": 0},
+    )  # fmt: skip

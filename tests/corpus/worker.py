@@ -23,7 +23,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 HERE = Path(__file__).resolve().parent
 SECONDS_A_CASE = 1200  # then it counts as hung
 SWEEP = bool(os.environ.get("SYNCOPATE_SWEEP"))
-FUSED_IN_SWEEPS = {"grids", "typed", "ragged", "serving"}  # families whose cases are fused only then
+FUSED_IN_SWEEPS = {"grids", "masks", "typed", "ragged", "serving"}  # families whose cases are fused only then
 
 
 def families() -> list[str]:

@@ -155,9 +155,12 @@ TEST(Fuse, NamesWhatIsWrongWithABinding) {
     Program program = sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4);
     program.bindings = {{"x_ptr", "A"}};
     EXPECT_EQ(error_of(program),
-              "kernel matmul has no parameter x_ptr to bind; it has a_ptr, b_ptr, c_ptr, M");
+              "kernel matmul has no parameter x_ptr to bind; did you mean \"a_ptr\"?; it has a_ptr, b_ptr, "
+              "c_ptr, M");
     program.bindings = {{"a_ptr", "X"}};
     EXPECT_EQ(error_of(program), "the plan has no tensor X to bind a_ptr to; it has A");
+    program.bindings = {{"a_ptr", "a"}};
+    EXPECT_EQ(error_of(program), "the plan has no tensor a to bind a_ptr to; did you mean \"A\"?; it has A");
     program.bindings = {{"M", "A"}};
     EXPECT_NE(error_of(program).find("parameter M is not a tensor"), std::string::npos);
     program.bindings = {{"b_ptr", "A"}};

@@ -24,8 +24,9 @@ TEST(Directive, AnUnknownVariableIsAnErrorAtItsPlace) {
     EXPECT_EQ(
         error_after("M=pid_m N=pid_n", "M=pid_m N=pid_x"),
         "kernel.py:43:29: `pid_x` is not a variable of kernel `matmul_kernel`; did you mean \"pid_m\"?");
-    EXPECT_EQ(error_after("M block=BLOCK_M", "M block=BLOCK"),
-              "kernel.py:32:63: `BLOCK` is not a variable of kernel `matmul_kernel`");
+    EXPECT_EQ(
+        error_after("M block=BLOCK_M", "M block=BLOCK"),
+        "kernel.py:32:63: `BLOCK` is not a variable of kernel `matmul_kernel`; did you mean \"BLOCK_M\"?");
 }
 
 TEST(Directive, AContradictedBlockIsAnError) {

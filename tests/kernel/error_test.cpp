@@ -36,7 +36,43 @@ TEST(Errors, AMissingArgumentIsNamed) {
 
 TEST(Errors, AnArgumentThatIsNoParameterIsNamed) {
     EXPECT_EQ(error_of(source("x_ptr, y_ptr, B: tl.constexpr", kCopy), arguments("B=4,C=1", {})),
-              "kernel.py:6:5: kernel `k` has no parameter `C`; did you mean \"B\"?; it has x_ptr, y_ptr, B");
+              "kernel.py:6:5: kernel `k` has no parameter `C`; it has x_ptr, y_ptr, B");
+    EXPECT_EQ(error_of(source("x_ptr, y_ptr, B: tl.constexpr", kCopy), arguments("b=4", {})),
+              "kernel.py:6:5: kernel `k` has no parameter `b`; did you mean \"B\"?; it has x_ptr, y_ptr, B");
+}
+
+const std::string kMasked =
+    "    r = tl.program_id(0) * B + tl.arange(0, B)\n"
+    "    tl.store(y_ptr + r, tl.load(x_ptr + r, mask=r < n) * s, mask=r < n)\n";
+const std::string kMaskedSignature = "x_ptr, y_ptr, n, s, B: tl.constexpr";
+
+TEST(Errors, ARealNumberForAWholeOneIsNamed) {
+    const std::string real = error_of(source(kMaskedSignature, kMasked),
+                                      arguments("n=8.0,s=2.0,B=4", {"x_ptr=8:fp32", "y_ptr=8:fp32"}));
+    EXPECT_NE(real.find("; `n` is given as the real number 8.0: give --args n=8 if it counts something"),
+              std::string::npos)
+        << real;
+    EXPECT_EQ(real.find("`s` is given"), std::string::npos) << real;
+    const std::string block = error_of(source(kMaskedSignature, kMasked),
+                                       arguments("n=8,s=2.0,B=4.0", {"x_ptr=8:fp32", "y_ptr=8:fp32"}));
+    EXPECT_NE(block.find("`B` is given as the real number 4.0: give --args B=4"), std::string::npos) << block;
+}
+
+TEST(Errors, ANumberForATensorIsNamed) {
+    EXPECT_EQ(
+        error_of(source(kMaskedSignature, kMasked), arguments("n=8,s=2.0,B=4,x_ptr=3", {"y_ptr=8:fp32"})),
+        "kernel.py:8:25: `x_ptr` is used as an address in `tl.load(x_ptr + r, mask=r < n)`, but --args gives "
+        "it a "
+        "number: give its tensor instead, as in --tensor x_ptr=512x256:bf16");
+}
+
+TEST(Errors, ATensorThatIsLeftOutIsNamed) {
+    const std::string error =
+        error_of(source(kMaskedSignature, kMasked), arguments("n=8,s=2.0,B=4", {"x_ptr=8:fp32"}));
+    EXPECT_NE(
+        error.find("the shape of `y_ptr`, which it writes, is not known: give --tensor y_ptr=512x256:bf16"),
+        std::string::npos)
+        << error;
 }
 
 TEST(Errors, ATensorWhoseElementsShareAddressesIsRefused) {

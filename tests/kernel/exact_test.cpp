@@ -69,6 +69,44 @@ TEST(Exact, AConditionThatLetsAllThroughHidesTheOneItIsJoinedTo) {
     EXPECT_EQ(read(either + "    v = tl.load(x_ptr + tl.where(m, r, r + 32))\n"), (Boxes{box(0, 1, 0, 16)}));
 }
 
+TEST(Exact, MasksThatAreMadeAsConstants) {
+    const std::string r = "    r = tl.arange(0, 16)\n";
+    const std::string load = "    v = tl.load(x_ptr + r, mask=m)\n";
+    const Boxes all{box(0, 1, 0, 16)}, five{box(0, 1, 0, 5)}, none, ends{box(0, 1, 0, 2), box(0, 1, 14, 16)};
+    EXPECT_EQ(read(r + "    m = tl.full([16], True, tl.int1)\n" + load), all);
+    EXPECT_EQ(read(r + "    m = tl.full([16], 1, dtype=tl.int1)\n    m &= r < 5\n" + load), five);
+    EXPECT_EQ(read(r + "    m = tl.zeros((16,), tl.int1)\n" + load), none);
+    EXPECT_EQ(read(r + "    m = tl.zeros((16,), tl.int1)\n    m |= r < 2\n    m |= r >= 14\n" + load), ends);
+    EXPECT_EQ(read(r + "    m = ~tl.zeros_like(r < 3)\n" + load), all);
+    EXPECT_EQ(read(r + "    m = tl.full([], True, tl.int1) & (r < 5)\n" + load), five);
+    EXPECT_EQ(read(r + "    m = tl.broadcast_to(n == 0, (16,)) & (r < 5)\n" + load), five);
+    EXPECT_EQ(read(r + "    m = tl.full([1], False, tl.int1) | (r < 5)\n" + load), five);
+    EXPECT_EQ(read(r + "    m = None\n    v = tl.load(x_ptr + r, m)\n"), all);
+}
+
+TEST(Exact, MasksMultipliedComparedAndChosen) {
+    const std::string r = "    r = tl.arange(0, 16)\n";
+    const std::string load = "    v = tl.load(x_ptr + r, mask=m)\n";
+    const Boxes five{box(0, 1, 0, 5)}, ends{box(0, 1, 0, 2), box(0, 1, 14, 16)};
+    EXPECT_EQ(read(r + "    m = (r < 9) * (r < 5)\n" + load), five);
+    EXPECT_EQ(read(r + "    m = (r >= 5) == False\n" + load), five);
+    EXPECT_EQ(read(r + "    m = (r >= 5) != tl.full([16], True, tl.int1)\n" + load), five);
+    EXPECT_EQ(read(r + "    m = (r < 14) != (r < 2)\n    m = ~m\n" + load), ends);
+    EXPECT_EQ(read(r + "    m = (r < 14) ^ tl.full([16], 1, tl.int1) ^ (r < 2)\n" + load), ends);
+    EXPECT_EQ(read(r + "    m = tl.where(r < 14, r < 2, tl.full([1], True, tl.int1))\n" + load), ends);
+    EXPECT_EQ(read(r + "    m = ((r < 5).to(tl.int32) & 2) == 0\n    m = m & (r < 5)\n" + load), five);
+}
+
+TEST(Exact, AConstantHidesAConditionOfData) {
+    const std::string data = "    r = tl.arange(0, 16)\n    d = tl.load(y_ptr + r) > 0\n";
+    EXPECT_EQ(read(data + "    m = (d | tl.full([16], True, tl.int1)) & (r < 5)\n"
+                          "    v = tl.load(x_ptr + r, mask=m)\n"),
+              (Boxes{box(0, 1, 0, 5)}));
+    EXPECT_EQ(read(data + "    m = ~(d & tl.zeros([16], tl.int1)) & (r < 5)\n"
+                          "    v = tl.load(x_ptr + r, mask=m)\n"),
+              (Boxes{box(0, 1, 0, 5)}));
+}
+
 TEST(Exact, AMaskOfDataIsAnUpperBoundAndSaysSo) {
     const Tile tile = only_tile(
         "    r = tl.arange(0, 16)\n    m = tl.load(y_ptr + r) > 0\n"

@@ -118,7 +118,7 @@ TEST(Effort, AnAnalysisGivesUpWhereItIsTold) {
     Arguments args = arguments("n=64", {"y_ptr=100000:fp32"});
     args.grid = {100000, 1, 1};
     EXPECT_TRUE(analyse(text, "kernel.py", "", args, Effort{}).ok());
-    const auto few_steps = analyse(text, "kernel.py", "", args, Effort{.steps = 1000});
+    const auto few_steps = analyse(text, "kernel.py", "", args, Effort{.steps = 1000, .steps_a_program = 0});
     ASSERT_FALSE(few_steps.ok());
     EXPECT_NE(few_steps.error().message.find("too many iterations"), std::string::npos);
     const auto few_boxes = analyse(text, "kernel.py", "", args, Effort{.boxes = 1000});

@@ -98,6 +98,18 @@ def test_an_unknown_plan_tensor_is_named(fuse):
     fuse(1, "the plan has no tensor X to bind a_ptr to", edit=replacing("a_ptr=A", "a_ptr=X"))
 
 
+def test_a_plan_tensor_or_an_option_that_is_misspelt_is_named(fuse, syncopate, tmp_path):
+    fuse(
+        1,
+        'the plan has no tensor a to bind a_ptr to; did you mean "A"?',
+        edit=replacing("a_ptr=A", "a_ptr=a"),
+    )
+    for words in (("run", str(tmp_path), "--rank", "4"), ("plan", "make", "all_gather", "--rank=4")):
+        outcome = syncopate(*words)
+        assert outcome.code == 2
+        assert '; did you mean "--ranks"?' in outcome.err
+
+
 def test_a_plan_of_which_nothing_is_bound_is_refused(fuse):
     def unbound(words):
         at = words.index("--bind")

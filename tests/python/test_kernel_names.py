@@ -87,3 +87,17 @@ def test_a_kernel_made_inside_a_function_cannot_be_fused(module):
         ValueError, match=r"kernels.py:25: k is defined inside a function: .* at the top level"
     ):
         _Text.of(module.make())
+
+
+def test_a_kernel_that_a_call_makes_under_another_name_is_made_from_its_function(module, tmp_path):
+    from syncopate import jit
+
+    text = "import triton\n\n\ndef _k(x_ptr):\n    pass\n\n\nfast = triton.jit(_k)\n"
+    path = tmp_path / "emitted.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("emitted_under_another_name", path)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert type(jit.kernel_in(made, "_k")) is type(made.fast)
+    assert jit.kernel_in(made, "_k").fn is made._k
+    assert jit.kernel_in(made, "fast") is made.fast

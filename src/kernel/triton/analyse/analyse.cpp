@@ -258,7 +258,11 @@ Result<Explained> analysed(const std::string& source, std::string file, const st
     if (!directives) return directives.error();
     Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable), effort);
     Result<Kernel> kernel = analysis.run();
-    if (!kernel) return kernel.error();
+    if (!kernel) {
+        Error error = kernel.error();
+        error.message += analysis.hint();
+        return error;
+    }
     Explained made{std::move(*kernel), {}, {}};
     made.kernel.file = std::move(file);
     made.kernel.by_line = name.find('@') != std::string::npos;

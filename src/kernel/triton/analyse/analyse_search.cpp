@@ -58,7 +58,15 @@ bool Analysis::written_tensor_known() const {
 /// Along each axis from `first_axis` on that addresses follow from, as many programs as write something.
 Result<std::optional<std::string>> Analysis::search(std::size_t first_axis, bool one_by_one) {
     using Why = std::optional<std::string>;
-    if (!written_tensor_known()) return Why("the shape of no tensor that it writes is known");
+    if (!written_tensor_known()) {
+        for (std::size_t p = 0; p < function_.parameters.size(); ++p) {
+            const std::string& name = function_.parameters[p].name;
+            if (!evaluator_.param_written[p]) continue;
+            return Why("the shape of `" + name + "`, which it writes, is not known: give --tensor " + name +
+                       "=512x256:bf16");
+        }
+        return Why("the shape of no tensor that it writes is known");
+    }
     const auto most = "more than " + std::to_string(effort_.programs) + " programs write something";
     for (std::size_t axis = first_axis; axis < 3; ++axis) {
         if (!used_[axis]) continue;

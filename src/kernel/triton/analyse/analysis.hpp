@@ -40,6 +40,8 @@ public:
           evaluator_(module, index, arguments_, directives_, effort) {}
 
     Result<Kernel> run();
+    /// What arguments may have to do with its failure, to follow the message; empty: nothing.
+    [[nodiscard]] std::string hint() const { return evaluator_.hint_of_reals(); }
     /// Why `kernel`, what run() has returned, is what it is.
     std::vector<Note> notes(const Kernel& kernel);
 

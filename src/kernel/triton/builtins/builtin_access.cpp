@@ -13,7 +13,8 @@ BuiltinCall::Made BuiltinCall::access() {
         ev_.stored_taint_ = taint_;
         return ev_.descriptor_access(e_, pointer, nullptr, is_load, is_store, &check);
     }
-    const Value mask = argument(is_load ? 1 : e_.text == "atomic_cas" ? 9 : 2, "mask");
+    Value mask = argument(is_load ? 1 : e_.text == "atomic_cas" ? 9 : 2, "mask");
+    if (mask.kind == ValueKind::none) mask = Value{};
     Value other = is_load && arguments_.size() > 2 ? arguments_[2] : Value{};
     for (const auto& [key, value] : e_.keywords) {
         if (key != "other" && key != "value" && key != "val") continue;

@@ -51,29 +51,48 @@ BuiltinCall::Made BuiltinCall::arange() {
     return made;
 }
 
-/// Also of zeros.
+/// Also of zeros. A block of conditions is a mask, as comparisons are.
 BuiltinCall::Made BuiltinCall::full() {
     const Value shape = argument(0, "shape");
     const bool zeros = builtin_ == Builtin::zeros;
     const Value value = zeros ? make_integer(0, false, 0) : argument(1, "value");
     const Value dtype = argument(zeros ? 1 : 2, "dtype");
     if (ev_.stopped()) return Value{};
+    taint_ |= Evaluator::taint_of(shape) | value.taint;
     Block* block = ev_.arena_.make<Block>();
-    if (!set_extents(shape, *block) || value.kind != ValueKind::integer)
-        return ev_.stopped() ? Value{} : unknown();
-    block->base.constant = value.integer;
-    const Value made = tainted(block_value(block));
-    return dtype.kind == ValueKind::text ? ev_.in_type(e_, made, integer_type(*dtype.text)) : made;
+    if (!set_extents(shape, *block)) return ev_.stopped() ? Value{} : unknown();
+    const bool named = dtype.kind == ValueKind::text;
+    const IntegerType type = named ? integer_type(dtype_name(*dtype.text)) : type_of(value);
+    const Value blank = block_value(block);
+    const bool is_condition = type == IntegerType::int1 || (value.kind == ValueKind::boolean && !named);
+    if (is_condition) {
+        const Value holds = ev_.compare(e_, Operator::not_equal, value, make_integer(0, false, 0));
+        if (ev_.stopped() || holds.kind != ValueKind::boolean) return ev_.stopped() ? Value{} : unknown();
+        return tainted(ev_.constant_mask(Evaluator::shape_of(blank), holds.boolean));
+    }
+    const bool is_scalar = is_number(value) || (value.kind == ValueKind::block && rank_of(value) == 0);
+    const Element* asked = named ? element_named(*dtype.text) : nullptr;
+    const Element element = asked != nullptr ? *asked : Evaluator::element_of_value(ev_.as_variable(value));
+    const auto shape_made = Evaluator::shape_of(blank);
+    if (!is_scalar) return ev_.described(unknown(), element, shape_made);
+    const Value made = ev_.add(e_, value, blank, 1);
+    if (ev_.stopped()) return Value{};
+    return ev_.described(ev_.in_type(e_, tainted(made), type), element, shape_made);
 }
 
 BuiltinCall::Made BuiltinCall::zeros_like() {
-    if (arguments_.empty() || arguments_[0].kind != ValueKind::block) return unknown();
+    if (arguments_.empty()) return unknown();
+    const Value& like = arguments_[0];
+    if (like.kind == ValueKind::mask) return tainted(ev_.constant_mask(Evaluator::shape_of(like), false));
+    if (like.kind != ValueKind::block && like.kind != ValueKind::lazy)
+        return ev_.described(unknown(), Evaluator::element_of_value(like), ev_.known_shape(like));
+    const Evaluator::Shape shape = Evaluator::shape_of(like);
     Block* block = ev_.arena_.make<Block>();
-    block->rank = arguments_[0].block->rank;
-    for (std::int32_t j = 0; j < block->rank; ++j)
-        block->axes[j].extent = arguments_[0].block->axes[j].extent;
+    block->rank = shape.rank;
+    for (std::int32_t j = 0; j < block->rank; ++j) block->axes[j].extent = shape.extents[j];
     Value made = tainted(block_value(block));
-    made.type = arguments_[0].type;
+    made.type = type_of(like);
+    made.element = like.element;
     return made;
 }
 
@@ -82,42 +101,46 @@ BuiltinCall::Made BuiltinCall::cast() {
     const Value type = argument(1, "dtype");
     if (ev_.stopped()) return Value{};
     const bool named = type.kind == ValueKind::text;
-    const bool is_integer = named && (type.text->starts_with("int") || type.text->starts_with("uint"));
+    const std::string name = named ? dtype_name(*type.text) : std::string();
+    const bool is_integer = name.starts_with("int") || name.starts_with("uint");
     const Value& value = arguments_[0];
     const bool is_whole = is_number(value) || value.kind == ValueKind::block ||
                           (value.kind == ValueKind::lazy && value.lazy->param < 0);
-    const bool same_bits = is_integer && is_whole &&
-                           bits_of(type_of(ev_.as_variable(value))) == bits_of(integer_type(*type.text));
+    const bool same_bits =
+        is_integer && is_whole && bits_of(type_of(ev_.as_variable(value))) == bits_of(integer_type(name));
     if (!is_off(3, "bitcast") && !same_bits && Evaluator::param_of(value) < 0)
         return ev_.stopped() ? Value{} : ev_.opaque(e_, taint_, "which takes the bits of another type");
-    if (is_integer && *type.text != "int1" &&
+    if (is_integer && name != "int1" &&
         (value.kind == ValueKind::integer || value.kind == ValueKind::block || value.kind == ValueKind::lazy))
-        return ev_.in_type(e_, value, integer_type(*type.text));
-    if (is_integer && value.kind == ValueKind::mask) return ev_.in_type(e_, value, integer_type(*type.text));
-    if (named && *type.text == "int1" && Evaluator::is_known(value)) {
+        return ev_.in_type(e_, value, integer_type(name));
+    if (is_integer && value.kind == ValueKind::mask) return ev_.in_type(e_, value, integer_type(name));
+    if (named && name == "int1" && Evaluator::is_known(value)) {
         const Value holds = ev_.compare(e_, Operator::not_equal, value, make_integer(0, false, 0));
         return ev_.stopped() ? Value{} : tainted(holds);
     }
     if (is_integer && value.kind == ValueKind::boolean)
-        return tainted(make_integer(value.boolean ? 1 : 0, runtime_, taint_, integer_type(*type.text)));
+        return tainted(make_integer(value.boolean ? 1 : 0, runtime_, taint_, integer_type(name)));
     if (is_integer && is_real(value)) {
-        const IntegerRange limits = limits_of(integer_type(*type.text));
+        const IntegerRange limits = limits_of(integer_type(name));
         const auto whole = truncated(interval_of(value));
         if (!whole || *whole < limits.least || *whole > limits.most) return ev_.opaque(e_, taint_, kRounded);
-        return tainted(make_integer(*whole, true, taint_, integer_type(*type.text)));
+        return tainted(make_integer(*whole, true, taint_, integer_type(name)));
     }
     // What is computed in fewer bits than fp32 is not followed.
-    const bool is_wide = named && (*type.text == "fp32" || *type.text == "fp64");
+    const bool is_wide = named && (name == "fp32" || name == "fp64");
     if (is_wide && is_real_or_number(value)) {
         Interval interval = interval_of(value);
-        if (is_number(value) && *type.text == "fp32")
+        if (is_number(value) && name == "fp32")
             interval.least = interval.most = static_cast<float>(number_of(value));
         Value made = real_value(interval);
+        made.element = *element_named(name);
         made.taint = taint_;
         return made;
     }
     if (value.kind == ValueKind::pointer || value.kind == ValueKind::lost_pointer) {
         const bool known = value.kind == ValueKind::pointer;
+        const auto own = known && named ? ev_.type_of_value(value, false) : std::nullopt;
+        if (own && *own->text == *type.text) return value;
         return tainted(ev_.lost_pointer(known ? value.block->param : value.lost->param, &e_));
     }
     if (value.kind == ValueKind::opaque) return ev_.opaque(*value.why, taint_);
@@ -131,10 +154,9 @@ BuiltinCall::Made BuiltinCall::expand_dims() {
         return fail("the axis of " + quoted() + " must be a known whole number, or a tuple of them");
     if (arguments_.empty()) return unknown();
     const Value& value = arguments_[0];
-    std::int32_t rank = 0;
-    if (value.kind == ValueKind::block || value.kind == ValueKind::pointer) rank = value.block->rank;
-    if (value.kind == ValueKind::mask) rank = value.mask->rank;
-    if (value.kind == ValueKind::lazy) rank = value.lazy->rank;
+    const std::int32_t rank = ev_.known_rank(value);
+    if (value.kind == ValueKind::opaque && value.extents == 0)
+        return ev_.described(ev_.opaque(*value.why, taint_), value.element, std::nullopt);
     const std::int64_t made = rank + static_cast<std::int64_t>(axes->size());
     if (made > kRank) return unknown();
     std::array<bool, kRank> is_new{};
@@ -153,14 +175,10 @@ BuiltinCall::Made BuiltinCall::broadcast_to() {
     if (arguments_.empty() || !Evaluator::is_known(arguments_[0])) return std::nullopt;
     const Value sizes = arguments_.size() > 2 ? ev_.make_tuple(arguments_.subspan(1)) : shape;
     if (!set_extents(sizes, *block)) return std::nullopt;
-    Value zero = block_value(block);
-    if (arguments_[0].kind == ValueKind::mask) {
-        Mask* all = ev_.arena_.make<Mask>();
-        all->rank = block->rank;
-        for (std::int32_t j = 0; j < block->rank; ++j) all->axes[j].extent = block->axes[j].extent;
-        zero.kind = ValueKind::mask;
-        zero.mask = all;
-        return tainted(ev_.masks_joined(e_, arguments_[0], zero, true));
+    const Value zero = block_value(block);
+    if (arguments_[0].kind == ValueKind::mask || arguments_[0].kind == ValueKind::boolean) {
+        const Value all = ev_.constant_mask(Evaluator::shape_of(zero), true);
+        return tainted(ev_.masks_joined(e_, arguments_[0], all, true));
     }
     const Value stretched = ev_.binary(e_, Operator::add, arguments_[0], zero);
     return ev_.stopped() ? Value{} : tainted(stretched);

@@ -60,7 +60,9 @@ BuiltinCall::Rule BuiltinCall::rule_of(Builtin builtin) {
     return kRules[static_cast<std::size_t>(builtin)];
 }
 
-Value BuiltinCall::run() {
+Value BuiltinCall::run() { return with_type(value_made()); }
+
+Value BuiltinCall::value_made() {
     if (const Rule rule = rule_of(builtin_)) {
         if (const Made made = (this->*rule)()) return *made;
     }

@@ -5,6 +5,7 @@
 //      builtin_access.cpp      memory: loads, stores, atomics, descriptors, block pointers
 //      builtin_block.cpp       blocks: ranges, constants, new axes, casts
 //      builtin_number.cpp      numbers: counts, extremes, loop ranges, assertions
+//      builtin_type.cpp        what type and shape data has that they make
 //      builtin_shape.cpp       the axes, the order and the number of a block's elements, by name
 //
 // All that no table knows, and all that these do not follow, is an operation on data: its result is unknown,
@@ -56,6 +57,15 @@ private:
     /// Whether a flag has its default, which is false. Else the call does something that is not followed.
     bool is_off(std::size_t index, std::string_view name);
     Value on_data();
+    Value value_made();
+
+    // builtin_type.cpp
+    Element element_argument(std::size_t index, std::string_view name);
+    Value described_access(const Value& made);
+    Value described_dot(const Value& made);
+    Value described_reduction(const Value& made);
+    Value described_shape(const Value& made);
+    Value with_type(const Value& made);
 
     // builtin_launch.cpp
     std::optional<std::size_t> grid_axis(const char* name);

@@ -50,7 +50,24 @@ Value Evaluator::permuted(const Expr& e, const Value& value, std::span<const std
         return made;
     }
     const Block* from = as_block(value);
-    if (from == nullptr) return opaque(value.kind == ValueKind::opaque ? *value.why : e, value.taint);
+    if (from == nullptr) {
+        std::optional<Shape> shape = known_shape(value);
+        for (std::int32_t j = 0; shape && j < rank; ++j) {
+            const std::int32_t axis = axes[static_cast<std::size_t>(j)];
+            if (axis >= shape->rank) return opaque(e, value.taint);
+        }
+        if (shape) {
+            const Shape own = *shape;
+            shape = Shape{.rank = rank};
+            for (std::int32_t j = 0; j < rank; ++j) {
+                const std::int32_t axis = axes[static_cast<std::size_t>(j)];
+                shape->extents[static_cast<std::size_t>(j)] =
+                    axis < 0 ? 1 : own.extents[static_cast<std::size_t>(axis)];
+            }
+        }
+        return described(opaque(value.kind == ValueKind::opaque ? *value.why : e, value.taint),
+                         element_of_value(value), shape);
+    }
     Block* block = arena_.make<Block>();
     block->param = from->param;
     block->base = from->base;
@@ -61,6 +78,7 @@ Value Evaluator::permuted(const Expr& e, const Value& value, std::span<const std
     }
     made.kind = from->param >= 0 ? ValueKind::pointer : ValueKind::block;
     made.type = type_of(value);
+    made.element = value.element;
     made.block = block;
     return made;
 }

@@ -77,7 +77,10 @@ std::vector<std::string_view> types_of(const Value& value) {
             if (value.kind == ValueKind::real) return {"constexpr", "float"};
             if (value.kind == ValueKind::integer) return {"constexpr", "int"};
             return {"constexpr", "bool", "int"};
-        case ValueKind::text: return {"constexpr", "str", "dtype"};
+        case ValueKind::text:
+            if (value.text->starts_with('*')) return {"dtype", "pointer_type"};
+            if (value.text->starts_with('<')) return {"dtype", "block_type"};
+            return {"constexpr", "str", "dtype"};
         case ValueKind::none: return {"constexpr"};
         default: return {"tensor"};
     }
@@ -204,6 +207,9 @@ Value Evaluator::helper(const Expr& e, const Function& callee, std::span<const V
 Value Evaluator::method(const Expr& e, Frame& frame) {
     const Value object = evaluate(*e.kids[0], frame);
     if (stopped()) return {};
+    if (object.kind == ValueKind::text) {
+        if (const auto answer = asked_of_type(e, *object.text)) return *answer;
+    }
     const bool is_descriptor =
         object.kind == ValueKind::descriptor || object.kind == ValueKind::block_pointer;
     if (is_descriptor) {

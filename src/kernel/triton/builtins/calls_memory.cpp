@@ -156,7 +156,11 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
     }
     touch_block(e, *block, mask, d.host, taint, read, write);
     note_descriptor(e, descriptor);
-    if (stopped() || !read || write || table_of(d.param) == nullptr) return opaque(e, taint);
+    Shape shape{.rank = d.rank};
+    shape.extents = d.block;
+    const Value data = described(opaque(e, taint), element_of_tensor(d.param),
+                                 d.known ? std::optional(shape) : std::nullopt);
+    if (stopped() || !read || write || table_of(d.param) == nullptr) return data;
     // What is loaded, where the launch gives the elements: as through pointers, 0 beyond the bounds.
     Block* pointers = arena_.make<Block>();
     *pointers = *block;
@@ -171,7 +175,7 @@ Value Evaluator::descriptor_access(const Expr& e, const Value& descriptor, const
     Value pointer = from_block(pointers);
     pointer.taint = bounds.taint = taint;
     const std::optional<Value> loaded = looked_up(e, pointer, bounds, Value{});
-    return loaded ? *loaded : opaque(e, taint);
+    return loaded ? *loaded : data;
 }
 
 std::string Evaluator::why_lost(const Expr* why) const {
@@ -340,7 +344,8 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
         }
         if (mask != nullptr && !usable) ++maybe_;  // data decides
         const auto touched = found.touched.size();
-        const bool done = touch_elements(e, pointer, usable ? mask : nullptr, param, read, write);
+        const bool done = (!is_lazy && touch_runs(e, *pointer.block, *mask, read, write)) ||
+                          touch_elements(e, pointer, usable ? mask : nullptr, param, read, write);
         if (mask != nullptr && !usable) --maybe_;
         if (done || is_lazy) {
             if (!note_access(e, param, false, taint, read, write) || done) return;
@@ -394,11 +399,33 @@ void Evaluator::touch(const Expr& e, const Value& pointer, const Value* mask, bo
             return;
         }
     }
+    if (const std::string name = lost ? std::string() : given_number(e); !name.empty()) {
+        fail(e.where, "`" + name + "` is used as an address in " + quoted(module_, e.where) +
+                          ", but --args gives it " + "a number: give its tensor instead, as in --tensor " +
+                          name + "=512x256:bf16");
+        return;
+    }
     const Expr* why = lost ? pointer.lost->why : pointer.kind == ValueKind::opaque ? pointer.why : nullptr;
     const SourceRange& where = e.kids.empty() ? e.where : e.kids[0]->where;
     const std::string what =
         "the address " + quoted(module_, where) + " cannot be known before the kernel runs";
     (void)miss(where, why, what + why_lost(why), param, read, write);
+}
+
+/// A parameter that is given a number, though an address of the kernel's own begins with it; empty: none.
+std::string Evaluator::given_number(const Expr& access) const {
+    const bool in_kernel = access.where.begin >= kernel_.whole.begin && access.where.end <= kernel_.whole.end;
+    if (!in_kernel || access.kids.empty()) return {};
+    const Expr* first = access.kids[0];
+    while (first->kind == ExprKind::binary) first = first->kids[0];
+    if (first->kind != ExprKind::name || first->slot < 0 ||
+        static_cast<std::size_t>(first->slot) >= kernel_.parameters.size())
+        return {};
+    const auto given = arguments_.scalars.find(first->text);
+    const bool is_number = given != arguments_.scalars.end() &&
+                           !std::holds_alternative<NoneValue>(given->second) &&
+                           !std::holds_alternative<std::string>(given->second);
+    return is_number ? first->text : std::string();
 }
 
 /// Which sources an access' address, and whether it happens, follow from.

@@ -202,7 +202,10 @@ bool Evaluator::look_at_limits(const SourceRange& where) {
     constexpr std::int64_t kSometimes = 256;
     constexpr std::size_t kBoxesATile = 4;  // that take as much memory as a tile
     next_look_ = steps_ + kSometimes;
-    if (steps_ > effort_.steps || arena_.bytes() > effort_.memory ||
+    const std::int64_t programs = grid_[0] * grid_[1] * grid_[2];
+    const std::int64_t more = std::max<std::int64_t>(0, effort_.most_steps - effort_.steps);
+    const std::int64_t steps = effort_.steps + std::min(more, programs * effort_.steps_a_program);
+    if (steps_ > steps || arena_.bytes() > effort_.memory ||
         found.touched.size() + found.boxes.size() + kBoxesATile * found.tiles.size() > effort_.boxes) {
         fail(where,
              "the analysis gives up here after too many iterations: give --args of a smaller launch, --grid "

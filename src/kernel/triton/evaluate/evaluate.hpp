@@ -208,6 +208,8 @@ public:
     std::map<std::int32_t, std::int64_t> odd_steps;
     [[nodiscard]] bool may_have_values(std::int32_t memory) const;
 
+    [[nodiscard]] std::string hint_of_reals() const;
+
 private:
     friend class BuiltinCall;  // builtins/
     enum class Flow : std::uint8_t { next, stop, returned, stop_loop, next_round };
@@ -466,6 +468,18 @@ private:
                         bool write);
     void forget_dense();
 
+    // evaluate_runs.cpp: conditions of one axis each
+    enum class Split : std::uint8_t { done, no, moves };  // moves: with the iteration
+    struct ByAxis {
+        Shape shape;  ///< of the access
+        bool never = false;
+        Value box;                                           ///< a mask: the conditions that are boxes
+        std::array<std::vector<std::int64_t>, kRank> holds;  ///< of the others; empty: an axis has none
+    };
+    Split split(const Expr& e, const Value& condition, std::span<const std::int32_t> axes, ByAxis& made);
+    bool touch_runs(const Expr& e, const Block& block, const Value& condition, bool read, bool write);
+    void touch_parts(const Block& block, std::span<const Mask> parts, bool read, bool write);
+
     // builtin_shape.cpp: axes, order and number of elements
     Value permuted(const Expr& e, const Value& value, std::span<const std::int32_t> axes);
     Value reshaped(const Expr& e, const Value& value, const Shape& shape);
@@ -496,6 +510,7 @@ private:
     [[nodiscard]] Value as_variable(const Value& value);
     Value unary(const Expr& e, const Value& a);
     Value binary(const Expr& e, Operator op, const Value& a, const Value& b);
+    Value typed_binary(const Expr& e, Operator op, const Value& a, const Value& b);
     Value of_type(const Expr& e, const Value& made, IntegerType type);
     Value in_type(const Expr& e, const Value& value, IntegerType type);
     Value wrapped(const Expr& e, const Value& value, IntegerType type);
@@ -506,6 +521,23 @@ private:
     [[nodiscard]] bool fits_type(const Block& block, IntegerType type) const;
     [[nodiscard]] bool is_product_small(const Value& a, const Value& b) const;
     [[nodiscard]] bool keep_in_type(const Lazy& lazy, std::vector<std::int64_t>& elements);
+
+    // types.cpp: what a kernel asks values for
+    void note_whole(const Expr& e, const Value& other);
+    [[nodiscard]] static Element element_of_value(const Value& value);
+    [[nodiscard]] Element element_of_tensor(std::int32_t memory) const;
+    [[nodiscard]] Element element_of_both(const Value& a, const Value& b, bool divides) const;
+    [[nodiscard]] std::optional<Shape> known_shape(const Value& value) const;
+    [[nodiscard]] std::int32_t known_rank(const Value& value) const;  ///< 0 where it is not known
+    [[nodiscard]] std::optional<Shape> shape_of_both(const Value& a, const Value& b) const;
+    [[nodiscard]] Value described(Value made, Element element, const std::optional<Shape>& shape);
+    [[nodiscard]] Value of_operator(const Value& made, Operator op, const Value& a, const Value& b);
+    Value type_text(std::string text);
+    Value tuple_of(std::span<const std::int64_t> items, IntegerType type);
+    std::optional<Value> type_of_value(const Value& value, bool whole);
+    std::optional<Value> attribute_of_type(const Expr& e, const std::string& type);
+    std::optional<Value> asked_of_type(const Expr& e, const std::string& type);
+    std::optional<Value> type_attribute(const Expr& e, const Value& object);
 
     // operators.cpp: numbers, and which rule applies
     Value unbounded(const Expr& e, const Value& a);
@@ -520,10 +552,13 @@ private:
     // operators_mask.cpp
     Value compare(const Expr& e, Operator op, const Value& a, const Value& b);
     std::optional<Value> compare_scalars(const Expr& e, Operator op, const Value& a, const Value& b);
+    std::optional<Value> compare_with_constant(const Expr& e, Operator op, const Value& a, const Value& b);
     Value compare_number(const Expr& e, Operator op, const Block& difference, Value made);
     bool set_mask(const Expr& e, Operator op, const Block& difference, Mask& mask);
     [[nodiscard]] std::optional<bool> decided_by_range(Operator op, const Block& difference);
+    Value constant_mask(const Shape& shape, bool holds);
     Value masks_joined(const Expr& e, const Value& a, const Value& b, bool both);
+    Value mask_inverted(const Expr& e, const Value& mask);
     Value mask_box(const Expr& e, const Value& a, const Value& b, bool both);
     [[nodiscard]] bool lets_all_through(const Mask& mask);
     Value where(const Expr& e, const Value& condition, const Value& a, const Value& b);
@@ -564,6 +599,7 @@ private:
                             bool write, const Value* check = nullptr);
     void note_call(const Expr& e, std::int32_t param, bool read, bool write);
     void note_descriptor(const Expr& e, const Value& descriptor);
+    [[nodiscard]] std::string given_number(const Expr& access) const;
     void touch(const Expr& e, const Value& pointer, const Value* mask, bool read, bool write);
     void touch_block(const Expr& e, const Block& block, const Mask* mask, bool direct, std::uint64_t taint,
                      bool read, bool write);
@@ -686,6 +722,10 @@ private:
     std::int32_t dense_depth_ = 0;
     std::int64_t dense_work_ = 0;
     std::vector<std::int64_t> scratch_a_, scratch_b_;
+    std::deque<Shape> shapes_;          // of data: what Value::extents counts
+    std::set<std::string> type_texts_;  // that values of the kind text point to
+    std::set<std::string>
+        counted_;  // parameters given as reals, as in 24.0, where whole numbers are computed
     std::map<const Stmt*, bool> watch_;
     std::int64_t memory_ = 0;  // how often the memory was cleared
     bool impure_ = false;      // what is being evaluated depends on more than variables and loops

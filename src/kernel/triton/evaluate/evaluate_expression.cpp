@@ -172,7 +172,14 @@ Value Evaluator::operation(const Expr& e, Frame& frame) {
     if (e.kind == ExprKind::unary) return unary(e, a);
     const Value b = evaluate(*e.kids[1], frame);
     if (stopped()) return {};
-    if (e.kind == ExprKind::compare) return compare(e, e.op, a, b);
+    if (frame.is_kernel && is_real(a) != is_real(b))
+        note_whole(*e.kids[is_real(a) ? 0 : 1], is_real(a) ? b : a);
+    if (e.kind == ExprKind::compare) {
+        const Value holds = compare(e, e.op, a, b);
+        return holds.kind == ValueKind::opaque
+                   ? described(holds, element_of(plan::DType::boolean), shape_of_both(a, b))
+                   : holds;
+    }
     if (e.axis >= 0 && silent_ == 0) note_coordinate(e, e.axis_side == 0 ? a : b);
     const Value made = binary(e, e.op, a, b);
     return e.is_count && !stopped() ? count(e, Value{}, b, made, frame) : made;
@@ -226,8 +233,7 @@ Value Evaluator::inverted(const Expr& e, Frame& frame) {
     if (stopped()) return {};
     const std::optional<bool> known = truth(*e.kids[0], a);
     if (stopped()) return {};
-    if (!known && is_known(a) && a.kind == ValueKind::mask)
-        return lazily(e, Lazy::What::invert, Operator::add, {a});
+    if (a.kind == ValueKind::mask) return mask_inverted(e, a);
     if (!known) return opaque(e, a.taint);
     Value made = with(ValueKind::boolean, a, a);
     made.boolean = !*known;
@@ -352,82 +358,12 @@ std::optional<bool> Evaluator::truth(const Expr& e, const Value& value) {
     }
 }
 
-namespace {
-
-/// Of an element type, as dtype_name() has it; nullopt: it is none.
-std::optional<std::int64_t> bits_of(std::string_view type) {
-    if (!is_dtype(type)) return std::nullopt;
-    const std::size_t first = type.find_first_of("0123456789");
-    std::int64_t bits = 0;
-    for (std::size_t i = first; i < type.size() && type[i] >= '0' && type[i] <= '9'; ++i)
-        bits = 10 * bits + (type[i] - '0');
-    return bits;
-}
-
-}  // namespace
-
 Value Evaluator::attribute(const Expr& e, Frame& frame) {
     const Value object = evaluate(*e.kids[0], frame);
     if (stopped()) return {};
-    const auto tuple_of = [&](std::span<const std::int64_t> items, IntegerType type) {
-        Tuple* tuple = arena_.make<Tuple>();
-        tuple->size = static_cast<std::int32_t>(items.size());
-        tuple->items = arena_.make<Value>(items.size());
-        for (std::size_t i = 0; i < items.size(); ++i) {
-            tuple->items[i].kind = ValueKind::integer;
-            tuple->items[i].integer = items[i];
-            tuple->items[i].type = type;
-        }
-        Value made;
-        made.kind = ValueKind::tuple;
-        made.tuple = tuple;
-        return made;
-    };
     if (e.text == "value") return object;
     if (e.text == "T") return transposed(e, object);
-    if (object.kind == ValueKind::text) {
-        if (const auto bits = bits_of(*object.text); bits && e.text == "primitive_bitwidth")
-            return make_integer(*bits, false, 0);
-        if (const auto bits = bits_of(*object.text); bits && e.text == "itemsize")
-            return make_integer(std::max<std::int64_t>(1, *bits / 8), false, 0);
-    }
-    if (e.text == "dtype" || e.text == "element_ty" || e.text == "type" || e.text == "scalar") {
-        if (object.kind == ValueKind::text) return object;
-        std::int32_t param = -1;
-        if (object.kind == ValueKind::pointer) param = object.block->param;
-        if (object.kind == ValueKind::descriptor) param = object.descriptor->param;
-        if (param >= 0) {
-            const auto tensor = arguments_.tensors.find(name_of(param));
-            if (tensor != arguments_.tensors.end()) {
-                static const std::map<plan::DType, std::string> names = [] {
-                    std::map<plan::DType, std::string> all;
-                    for (std::size_t i = 0; i < plan::kNumDTypes; ++i) {
-                        all[static_cast<plan::DType>(i)] =
-                            dtype_name(plan::name_of(static_cast<plan::DType>(i)));
-                    }
-                    return all;
-                }();
-                Value made;
-                made.kind = ValueKind::text;
-                made.text = &names.at(tensor->second.dtype);
-                return made;
-            }
-        }
-        return opaque(e, object.taint);
-    }
-    if (object.kind == ValueKind::descriptor && object.descriptor->known) {
-        const auto rank = static_cast<std::size_t>(object.descriptor->rank);
-        if (e.text == "shape") return tuple_of({object.descriptor->shape.data(), rank}, IntegerType::int32);
-        if (e.text == "strides")
-            return tuple_of({object.descriptor->strides.data(), rank}, IntegerType::int64);
-        if (e.text == "block_shape")
-            return tuple_of({object.descriptor->block.data(), rank}, IntegerType::python);
-    }
-    if ((is_block(object) || object.kind == ValueKind::mask || object.kind == ValueKind::lazy) &&
-        e.text == "shape") {
-        const Shape shape = shape_of(object);
-        return tuple_of({shape.extents.data(), static_cast<std::size_t>(shape.rank)}, IntegerType::python);
-    }
+    if (const auto made = type_attribute(e, object)) return *made;
     return opaque(object.kind == ValueKind::opaque ? *object.why : e, object.taint);
 }
 
@@ -482,7 +418,7 @@ Value Evaluator::subscript(const Expr& e, Frame& frame) {
     }
     if (object.kind == ValueKind::block || object.kind == ValueKind::pointer ||
         object.kind == ValueKind::lazy || object.kind == ValueKind::mask ||
-        object.kind == ValueKind::integer) {
+        object.kind == ValueKind::integer || (object.kind == ValueKind::opaque && object.extents != 0)) {
         std::array<bool, kRank> is_new{};
         if (e.kids.size() - 1 > kRank)
             return fail(e.where, "blocks of more than 5 axes are not supported: write fewer indices");
@@ -505,11 +441,12 @@ Value Evaluator::subscript(const Expr& e, Frame& frame) {
         // x[None] of a block with axes: they follow.
         std::size_t rank = e.kids.size() - 1;
         const auto olds = static_cast<std::int32_t>(std::count(is_new.begin(), is_new.begin() + rank, false));
-        for (std::int32_t more = rank_of(object) - olds; more > 0 && rank < kRank; --more) ++rank;
+        for (std::int32_t more = known_rank(object) - olds; more > 0 && rank < kRank; --more) ++rank;
         return expanded(e, object, {is_new.data(), rank});
     }
     if (object.kind == ValueKind::lost_pointer) return object;
-    return opaque(object.kind == ValueKind::opaque ? *object.why : e, object.taint);
+    const Value made = opaque(object.kind == ValueKind::opaque ? *object.why : e, object.taint);
+    return described(made, object.element, std::nullopt);
 }
 
 }  // namespace syncopate::kernel::triton

@@ -292,7 +292,7 @@ bool Evaluator::start_guessed(const Stmt& statement, Frame& frame, const Value* 
         if (differs && statement.assigned[i] != statement.target->slot) return false;
         Value& slot = frame.slots[statement.assigned[i]];
         slot = advanced(entry[i], guesses[i], symbol, 0);
-        if (guesses[i].kind == Guess::Kind::lost) slot = opaque(*statement.value, entry[i].taint);
+        if (guesses[i].kind == Guess::Kind::lost) slot = unknown(entry[i], *statement.value);
     }
     return true;
 }

@@ -78,7 +78,9 @@ void Evaluator::push_key(const Value& value) {
     else
         std::memcpy(&payload, &value.integer, sizeof payload);
     key_.push_back(static_cast<std::uint64_t>(value.kind) | (value.runtime ? 256U : 0U) |
-                   static_cast<std::uint64_t>(value.type) << 16);
+                   static_cast<std::uint64_t>(value.type) << 16 |
+                   static_cast<std::uint64_t>(value.element) << 24 |
+                   static_cast<std::uint64_t>(value.extents) << 32);
     key_.push_back(value.taint);
     key_.push_back(payload);
 }

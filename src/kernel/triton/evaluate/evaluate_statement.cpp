@@ -96,6 +96,8 @@ void Evaluator::assign(const Expr& target, const Value& value, Frame& frame) {
         }
         for (std::int32_t i = 0; i < size; ++i) {
             Value item = value;  // of an unknown value every part is unknown
+            item.element = kNoElement;
+            item.extents = 0;
             if (value.kind == ValueKind::tuple) {
                 item = value.tuple->items[i];
                 item.taint |= value.taint;
@@ -142,7 +144,13 @@ Value Evaluator::joined(const Value& a, const Value& b, const Expr& why) {
     if (b.kind == ValueKind::undefined) return a;
     Value made = a;
     made.taint |= b.taint;
-    if (equal(a, b)) return made;
+    const auto both = [&](Value one) {  // of data: what is known of both
+        const bool same = known_shape(a) == known_shape(b);
+        const Element element = element_of_value(a);
+        return described(one, element == element_of_value(b) ? element : kNoElement,
+                         same ? known_shape(a) : std::nullopt);
+    };
+    if (equal(a, b)) return a.kind == ValueKind::opaque ? both(made) : made;
     if (a.kind == ValueKind::tuple && b.kind == ValueKind::tuple && a.tuple->size == b.tuple->size) {
         Tuple* tuple = arena_.make<Tuple>();
         tuple->size = a.tuple->size;
@@ -154,13 +162,13 @@ Value Evaluator::joined(const Value& a, const Value& b, const Expr& why) {
     }
     // Of two parameters it might be either: whoever says what one of them is read for says too little.
     if (param_of(a) != param_of(b)) return opaque(why, made.taint);
-    return unknown(made, why);
+    return param_of(a) < 0 ? both(opaque(why, made.taint)) : unknown(made, why);
 }
 
 /// `value`, made unknown: memory stays memory of the same parameter.
 Value Evaluator::unknown(const Value& value, const Expr& why) {
     const std::int32_t param = param_of(value);
-    if (param < 0) return opaque(why, value.taint);
+    if (param < 0) return described(opaque(why, value.taint), element_of_value(value), known_shape(value));
     LostPointer* lost = arena_.make<LostPointer>();
     lost->param = param;
     lost->why = &why;

@@ -23,15 +23,7 @@ Value Evaluator::unbounded(const Expr& e, const Value& a) {
             return lazily(e, Lazy::What::arithmetic, Operator::subtract, {make_integer(0, false, 0), a});
     } else {
         if (is_number(a)) return made.kind = ValueKind::integer, made.integer = ~number_of(a), made;
-        if (a.kind == ValueKind::mask && is_known(a))
-            return lazily(e, Lazy::What::invert, Operator::add, {a});
-        if (a.kind == ValueKind::mask) {  // everything, to be safe
-            Mask* mask = arena_.make<Mask>();
-            mask->rank = a.mask->rank;
-            for (std::int32_t j = 0; j < mask->rank; ++j) mask->axes[j].extent = a.mask->axes[j].extent;
-            mask->exact = false;
-            return made.mask = mask, made;
-        }
+        if (a.kind == ValueKind::mask) return mask_inverted(e, a);
         if (is_block(a) || a.kind == ValueKind::lazy)  // -x - 1
             return lazily(e, Lazy::What::arithmetic, Operator::subtract, {make_integer(-1, false, 0), a});
     }
@@ -145,7 +137,12 @@ Value Evaluator::unknown_binary(Operator op, const Value& a, const Value& b) {
     const Value& other = a.kind == ValueKind::opaque ? b : a;
     const std::int32_t memory = other.kind == ValueKind::lazy ? other.lazy->param : param_of(other);
     if (memory >= 0) return of_both(lost_pointer(memory, unknown.why), a, b);
-    if (other.kind == ValueKind::mask && op == Operator::bit_and) {
+    const bool joins = other.kind == ValueKind::mask && (op == Operator::bit_and || op == Operator::bit_or);
+    if (joins && constant_of(*other.mask) == (op == Operator::bit_or))  // all | data, none & data
+        return of_both(constant_mask(shape_of(other), op == Operator::bit_or), a, b);
+    const bool multiplies = other.kind == ValueKind::mask && op == Operator::multiply &&
+                            unknown.element == element_of(plan::DType::boolean);
+    if ((joins && op == Operator::bit_and) || multiplies) {
         not_affine_ = not_affine_ || is_lost_on_line(unknown);
         Mask* mask = arena_.make<Mask>();
         *mask = *other.mask;
@@ -161,10 +158,16 @@ Value Evaluator::unknown_binary(Operator op, const Value& a, const Value& b) {
 
 /// One of the operands is a mask, or both are booleans; nullopt: an operation on numbers.
 std::optional<Value> Evaluator::mask_binary(const Expr& e, Operator op, const Value& a, const Value& b) {
-    if (op == Operator::bit_and || op == Operator::bit_or)
-        return masks_joined(e, a, b, op == Operator::bit_and);
-    if (op == Operator::bit_xor && is_known(a) && is_known(b))
-        return of_both(lazily(e, Lazy::What::comparison, Operator::not_equal, {a, b}), a, b);
+    const auto is_condition = [](const Value& v) {
+        return type_of(v) == IntegerType::int1 || v.kind == ValueKind::boolean || v.kind == ValueKind::mask;
+    };
+    const bool conditions = is_condition(a) && is_condition(b);
+    const bool masks = a.kind == ValueKind::mask || b.kind == ValueKind::mask;
+    if (conditions && (op == Operator::bit_and || (op == Operator::multiply && masks)))
+        return masks_joined(e, a, b, true);
+    if (conditions && op == Operator::bit_or) return masks_joined(e, a, b, false);
+    if (conditions && op == Operator::bit_xor && is_known(a) && is_known(b))
+        return of_both(compare(e, Operator::not_equal, a, b), a, b);
     if (a.kind != ValueKind::mask && b.kind != ValueKind::mask) return std::nullopt;
     // as 0 and 1
     if (op == Operator::divide || op == Operator::power || op == Operator::matmul)

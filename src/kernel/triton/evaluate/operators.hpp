@@ -6,6 +6,7 @@
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 
 #include "kernel/triton/evaluate/reals.hpp"
 #include "kernel/triton/evaluate/value.hpp"
@@ -98,6 +99,14 @@ inline Mask aligned(const Mask& mask, std::int32_t rank) {
     for (std::int32_t j = 0; j < rank; ++j) made.axes[j] = j < shift ? MaskAxis{} : mask.axes[j - shift];
     made.rank = rank;
     return made;
+}
+
+/// What a condition is that is the same for all indices; nullopt: it is not, or not known to be.
+inline std::optional<bool> constant_of(const Mask& mask) {
+    if (mask.never) return false;
+    for (std::int32_t j = 0; j < mask.rank; ++j)
+        if (mask.axes[j].lower_count + mask.axes[j].upper_count > 0) return std::nullopt;
+    return mask.exact ? std::optional(true) : std::nullopt;
 }
 
 /// The one axis along which a and b vary; -1 for none, -2 for several.

@@ -307,7 +307,7 @@ Value Evaluator::expanded(const Expr& e, const Value& value, std::span<const boo
     std::array<std::int32_t, kRank> axes{};
     if (is_new.size() > kRank)
         return fail(e.where, "blocks of more than 5 axes are not supported: write fewer indices");
-    const std::int32_t rank = rank_of(value);
+    const std::int32_t rank = known_rank(value);
     std::int32_t next = 0;
     for (std::size_t j = 0; j < is_new.size(); ++j) axes[j] = is_new[j] || next >= rank ? -1 : next++;
     return permuted(e, value, {axes.data(), is_new.size()});
@@ -316,7 +316,7 @@ Value Evaluator::expanded(const Expr& e, const Value& value, std::span<const boo
 /// x.T: the axes the other way round.
 Value Evaluator::transposed(const Expr& e, const Value& value) {
     std::array<std::int32_t, kRank> axes{};
-    const std::int32_t rank = rank_of(value);
+    const std::int32_t rank = known_rank(value);
     for (std::int32_t j = 0; j < rank; ++j) axes[static_cast<std::size_t>(j)] = rank - 1 - j;
     return permuted(e, value, {axes.data(), static_cast<std::size_t>(rank)});
 }

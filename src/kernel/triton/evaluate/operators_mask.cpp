@@ -86,6 +86,7 @@ Value Evaluator::compare(const Expr& e, Operator op, const Value& left, const Va
     }
     if (is_lost_on_line(a) || is_lost_on_line(b)) return not_affine(e);
     if (const auto known = compare_scalars(e, op, a, b)) return *known;
+    if (const auto same = compare_with_constant(e, op, a, b)) return *same;
     const std::uint64_t taint = a.taint | b.taint;
     if ((a.kind == ValueKind::lazy || b.kind == ValueKind::lazy || a.kind == ValueKind::mask ||
          b.kind == ValueKind::mask) &&
@@ -117,6 +118,23 @@ Value Evaluator::compare(const Expr& e, Operator op, const Value& left, const Va
     return lazily(e, Lazy::What::comparison, op, {a, b});
 }
 
+/// A condition == True, != 0 and the like: itself, or where it does not hold. Nullopt: it is none of these.
+std::optional<Value> Evaluator::compare_with_constant(const Expr& e, Operator op, const Value& a,
+                                                      const Value& b) {
+    if (op != Operator::equal && op != Operator::not_equal) return std::nullopt;
+    const auto constant = [](const Value& v) -> std::optional<bool> {
+        if (v.kind == ValueKind::mask) return constant_of(*v.mask);
+        return is_number(v) && (number_of(v) == 0 || number_of(v) == 1) ? std::optional(number_of(v) == 1)
+                                                                        : std::nullopt;
+    };
+    const bool turned = b.kind != ValueKind::mask || constant(b).has_value();
+    const Value &mask = turned ? a : b, &other = turned ? b : a;
+    const std::optional<bool> holds = constant(other);
+    if (mask.kind != ValueKind::mask || type_of(mask) != IntegerType::int1 || !holds) return std::nullopt;
+    if (other.kind == ValueKind::mask && !(shape_of(other) == shape_of(mask))) return std::nullopt;
+    return of_both(*holds == (op == Operator::equal) ? mask : mask_inverted(e, mask), a, b);
+}
+
 /// What is no block: numbers, text, tuples, None; nullopt for others.
 std::optional<Value> Evaluator::compare_scalars(const Expr& e, Operator op, const Value& a, const Value& b) {
     Value made = with(ValueKind::boolean, a, b);
@@ -125,20 +143,37 @@ std::optional<Value> Evaluator::compare_scalars(const Expr& e, Operator op, cons
         made.boolean = *known;
         return made;
     };
+    const bool wants_equal = op == Operator::equal || op == Operator::is;
     if (is_number(a) && is_number(b)) return given(holds(op, number_of(a), number_of(b)));
     if (op == Operator::in || op == Operator::not_in) {
         if (b.kind != ValueKind::tuple) return given(std::nullopt);
         bool any = false;
-        for (std::int32_t i = 0; i < b.tuple->size; ++i) any = any || equal(a, b.tuple->items[i]);
+        for (std::int32_t i = 0; i < b.tuple->size; ++i) {
+            const Value& item = b.tuple->items[i];
+            if (a.kind == ValueKind::opaque || item.kind == ValueKind::opaque) return given(std::nullopt);
+            const bool texts = a.kind == ValueKind::text && item.kind == ValueKind::text;
+            const std::optional<bool> same = texts ? same_type(*a.text, *item.text) : equal(a, item);
+            if (!same) return given(std::nullopt);
+            any = any || *same;
+        }
         return given(any == (op == Operator::in));
     }
     if (a.kind == ValueKind::text && b.kind == ValueKind::text) {
         // "float16" and tl.float16 are one element type: an argument may name it either way.
-        if (is_equality(op) && is_dtype(*a.text) && is_dtype(*b.text))
-            return given(holds(op, dtype_name(*a.text), dtype_name(*b.text)));
+        if (is_equality(op)) {
+            const std::optional<bool> same = same_type(*a.text, *b.text);
+            return given(same ? std::optional(*same == wants_equal) : std::nullopt);
+        }
         return given(holds(op, *a.text, *b.text));
     }
-    const bool wants_equal = op == Operator::equal || op == Operator::is;
+    if (a.kind == ValueKind::tuple && b.kind == ValueKind::tuple && is_equality(op)) {
+        std::optional<bool> same = a.tuple->size == b.tuple->size;
+        for (std::int32_t i = 0; same == true && i < a.tuple->size; ++i) {
+            const auto item = compare_scalars(e, Operator::equal, a.tuple->items[i], b.tuple->items[i]);
+            same = item && item->kind == ValueKind::boolean ? std::optional(item->boolean) : std::nullopt;
+        }
+        return given(same ? std::optional(*same == wants_equal) : std::nullopt);
+    }
     const bool unknown = a.kind == ValueKind::opaque || b.kind == ValueKind::opaque;
     if (is_equality(op) && (a.kind == ValueKind::none || b.kind == ValueKind::none))
         return given((a.kind == b.kind) == wants_equal);
@@ -207,6 +242,34 @@ bool Evaluator::set_mask(const Expr& e, Operator op, const Block& d, Mask& mask)
     return true;
 }
 
+/// A condition that is the same for all indices.
+Value Evaluator::constant_mask(const Shape& shape, bool holds) {
+    Mask* mask = arena_.make<Mask>();
+    mask->rank = shape.rank;
+    mask->never = !holds;
+    for (std::int32_t j = 0; j < shape.rank; ++j) mask->axes[j].extent = shape.extents[j];
+    Value made;
+    made.kind = ValueKind::mask;
+    made.runtime = true;
+    made.mask = mask;
+    return made;
+}
+
+/// Where `mask` does not hold. Of data: everything, to be safe.
+Value Evaluator::mask_inverted(const Expr& e, const Value& mask) {
+    const std::optional<bool> constant = constant_of(*mask.mask);
+    if (!constant && is_known(mask)) return lazily(e, Lazy::What::invert, Operator::add, {mask});
+    Value made = constant_mask(shape_of(mask), !constant.value_or(false));
+    if (!constant) {
+        Mask* unsure = arena_.make<Mask>();
+        *unsure = *made.mask;
+        unsure->exact = false;
+        made.mask = unsure;
+    }
+    made.taint = mask.taint;
+    return made;
+}
+
 Value Evaluator::masks_joined(const Expr& e, const Value& a, const Value& b, bool both) {
     Value made = mask_box(e, a, b, both);
     if (made.kind != ValueKind::mask || made.mask->exact || stopped()) return made;
@@ -237,13 +300,16 @@ Value Evaluator::mask_box(const Expr& e, const Value& a, const Value& b, bool bo
         const std::optional<bool> flag = truth(e, other);
         if (stopped()) return {};
         if (flag && *flag == both) return made.mask = copy, made;  // true & m, false | m
+        if (flag) {                                                // false & m, true | m
+            made.mask = constant_mask(shape_of(mask), *flag).mask;
+            return made;
+        }
         copy->form = nullptr;
-        if (flag && both) copy->never = true;  // false & m
-        if (!both) {                           // true | m, unknown | m
+        if (!both) {  // unknown | m
             for (MaskAxis& axis : copy->axes) axis.lower_count = axis.upper_count = 0;
             copy->never = false;
         }
-        copy->exact = copy->exact && flag.has_value();
+        copy->exact = false;
         made.mask = copy;
         return made;
     }
@@ -251,19 +317,18 @@ Value Evaluator::mask_box(const Expr& e, const Value& a, const Value& b, bool bo
     Mask* joined = arena_.make<Mask>();
     *joined = aligned(*a.mask, rank);
     const Mask other = aligned(*b.mask, rank);
-    if (!both && a.mask->never) return *joined = other, made.mask = joined, made;
-    if (!both && b.mask->never) return made.mask = joined, made;
+    const std::optional<bool> first = constant_of(*a.mask), second = constant_of(*b.mask);
+    if (first == !both || second == !both) {  // false & m, true | m
+        const std::optional<Shape> shape = broadcast(shape_of(a), shape_of(b));
+        if (shape) return made.mask = constant_mask(*shape, !both).mask, made;
+    }
+    if (!both && (first || second)) {  // false | m: all & m, in the shape of both
+        const Value all = constant_mask(shape_of(first ? a : b), true);
+        return mask_box(e, all, first ? b : a, true);
+    }
     joined->form = nullptr;
-    if (!both) {               // a union of boxes is no box: let everything through
-        joined->exact = [&] {  // one side does
-            for (const Mask* side : {a.mask, b.mask}) {
-                bool through = side->exact && side->rank == rank;
-                for (std::int32_t j = 0; j < side->rank; ++j)
-                    through = through && side->axes[j].lower_count + side->axes[j].upper_count == 0;
-                if (through) return true;
-            }
-            return false;
-        }();
+    if (!both) {  // a union of boxes is no box: let everything through
+        joined->exact = false;
         for (std::int32_t j = 0; j < rank; ++j)
             joined->axes[j] = {std::max(joined->axes[j].extent, other.axes[j].extent), 0, 0, {}, {}};
         made.mask = joined;
@@ -332,6 +397,16 @@ Value Evaluator::where(const Expr& e, const Value& condition, const Value& a, co
         if (stopped()) return {};
         if (!known) return opaque(condition.kind == ValueKind::opaque ? *condition.why : e, taint);
         Value made = *known ? a : b;
+        made.taint = taint;
+        return made;
+    }
+    const bool conditions = type_of(a) == IntegerType::int1 && type_of(b) == IntegerType::int1 &&
+                            (a.kind == ValueKind::mask || b.kind == ValueKind::mask);
+    if (condition.kind == ValueKind::mask && conditions) {  // c & a | ~c & b
+        const Value first = masks_joined(e, condition, a, true);
+        const Value not_c = stopped() ? Value{} : mask_inverted(e, condition);
+        const Value second = stopped() ? Value{} : masks_joined(e, not_c, b, true);
+        Value made = stopped() ? Value{} : masks_joined(e, first, second, false);
         made.taint = taint;
         return made;
     }

@@ -58,6 +58,7 @@ Value Evaluator::as_variable(const Value& value) {
         made.type = type_of_constant(value.integer);
     if (value.kind == ValueKind::real && !value.runtime) {
         made = real_value(as_fp32(value.real));
+        made.element = triton::element_of(plan::DType::fp32);
         made.taint = value.taint;
     }
     if (value.kind != ValueKind::tuple) return made;
@@ -76,6 +77,10 @@ Value Evaluator::as_variable(const Value& value) {
 }
 
 Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value& b) {
+    return of_operator(typed_binary(e, op, a, b), op, a, b);
+}
+
+Value Evaluator::typed_binary(const Expr& e, Operator op, const Value& a, const Value& b) {
     const IntegerType type = type_of_both(a, b);
     // ptr - x is ptr + -x, and that an unsigned number again.
     const bool is_address = a.kind == ValueKind::pointer || (a.kind == ValueKind::lazy && a.lazy->param >= 0);
@@ -102,7 +107,7 @@ Value Evaluator::binary(const Expr& e, Operator op, const Value& a, const Value&
 
 Value Evaluator::unary(const Expr& e, const Value& a) {
     const IntegerType type = type_of(a);
-    const Value made = unbounded(e, a);
+    const Value made = described(unbounded(e, a), element_of_value(a), known_shape(a));
     return type == IntegerType::python || mathematical_ || !has_type(a) ? made : of_type(e, made, type);
 }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "kernel/triton/evaluate/integer_type.hpp"
+#include "kernel/triton/evaluate/types.hpp"
 #include "kernel/triton/syntax/syntax.hpp"
 
 namespace syncopate::kernel::triton {
@@ -238,6 +239,8 @@ struct Value {
     ValueKind kind = ValueKind::undefined;
     bool runtime = false;                    ///< not a compile-time constant: integer division truncates
     IntegerType type = IntegerType::python;  ///< of an integer, or of the elements of a block; see type_of()
+    Element element = kNoElement;            ///< that of data and of real numbers; see element_of_value()
+    std::uint32_t extents = 0;               ///< of data: its shape, as known_shape() gives it; 0: not known
     std::uint64_t taint = 0;
     union {
         std::int64_t integer = 0;  ///< also the index of a `missing` parameter or of a function

@@ -278,29 +278,53 @@ private:
         return false;
     }
 
-    /// The box as ranges of linear offsets, each mapped back: first row, whole rows, last row.
+    /// The innermost axis from which on the coordinates of a box spill into the next row, as an entry of by_stride;
+    /// the last one where the axes around it do not lie a whole number of its steps apart.
+    std::size_t spilling_axis(const Box& box) const {
+        const std::size_t innermost = tensor_.by_stride.size() - 1;
+        std::size_t last = innermost;
+        const auto is_within = [&](std::int32_t d) { return box[d].begin >= 0 && box[d].end <= extent(d); };
+        while (last > 0 && is_within(tensor_.by_stride[last])) --last;
+        const std::int64_t unit = stride(tensor_.by_stride[last]);
+        for (std::size_t i = 0; i < last; ++i)
+            if (unit <= 0 || stride(tensor_.by_stride[i]) % unit != 0) return innermost;
+        return last;
+    }
+
+    /// The box as ranges of linear offsets, each mapped back: first row, whole rows, last row. Axes within the one
+    /// that spills stay as they are.
     void linear(const Box& box) {
         if (rank_ < 2) return push(box);
-        const std::int32_t inner = tensor_.by_stride.back();
+        const std::size_t last = spilling_axis(box), innermost = tensor_.by_stride.size() - 1;
+        const std::int32_t inner = tensor_.by_stride[last];
         std::int64_t rows = 1, all = 1;
         bool near = true;
-        for (std::int32_t d = 0; d < rank_; ++d) {
+        for (std::size_t i = 0; i <= innermost; ++i) {
+            const std::int32_t d = tensor_.by_stride[i];
             near = near && box[d].begin > -kFarthest && box[d].end < kFarthest;
-            if (d != inner && near)
+            if (i < last && near)
                 rows = std::min(rows * std::min(box[d].size(), kMostBoxes + 1), kMostBoxes + 1);
             if (near) all = std::min(all * std::min(box[d].size(), kMostElements + 1), kMostElements + 1);
         }
-        if (stride(inner) == 1 && rows <= kMostBoxes && near) {
-            each_row(box, inner, rows, [&](std::int64_t offset) {
-                linear_range(offset, wrap_add(offset, box[inner].size()), 0, Box{});
+        if ((stride(inner) == 1 || last < innermost) && rows <= kMostBoxes && near) {
+            plan::Interval run;  // rows that follow each other are one range
+            const std::int64_t size = wrap_multiply(box[inner].size(), stride(inner));
+            each_row(box, last, rows, [&](std::int64_t offset) {
+                if (offset != run.end) {
+                    linear_range(run.begin, run.end, 0, last, box);
+                    run.begin = offset;
+                }
+                run.end = wrap_add(offset, size);
             });
+            linear_range(run.begin, run.end, 0, last, box);
             return;
         }
         if (near && all <= kMostElements) {
+            const std::int32_t lowest = tensor_.by_stride[innermost];
             std::vector<std::int64_t> list;
-            each_row(box, inner, all / box[inner].size(), [&](std::int64_t offset) {
-                for (std::int64_t i = 0; i < box[inner].size(); ++i)
-                    list.push_back(wrap_add(offset, wrap_multiply(i, stride(inner))));
+            each_row(box, innermost, all / box[lowest].size(), [&](std::int64_t offset) {
+                for (std::int64_t i = 0; i < box[lowest].size(); ++i)
+                    list.push_back(wrap_add(offset, wrap_multiply(i, stride(lowest))));
             });
             return elements(list);
         }
@@ -310,48 +334,51 @@ private:
         boxes_.push_back(whole);
     }
 
-    /// Calls `row` with the offset of the first element of each run along the axis `inner`.
+    /// Calls `row` with the offset of the first element of each run along the axis by_stride[last], the axes around it
+    /// in the order of memory.
     template <typename Row>
-    void each_row(const Box& box, std::int32_t inner, std::int64_t rows, const Row& row) const {
+    void each_row(const Box& box, std::size_t last, std::int64_t rows, const Row& row) const {
+        const std::int32_t inner = tensor_.by_stride[last];
         for (std::int64_t r = 0; r < rows; ++r) {
-            std::int64_t rest = r, offset = 0;
-            for (std::int32_t d = 0; d < rank_; ++d) {
-                std::int64_t at = box[d].begin;
-                if (d != inner) {
-                    at += rest % box[d].size();
-                    rest /= box[d].size();
-                }
+            std::int64_t rest = r, offset = wrap_multiply(box[inner].begin, stride(inner));
+            for (std::size_t i = last; i-- > 0;) {
+                const std::int32_t d = tensor_.by_stride[i];
+                const std::int64_t at = box[d].begin + rest % box[d].size();
+                rest /= box[d].size();
                 offset = wrap_add(offset, wrap_multiply(at, stride(d)));
             }
             row(offset);
         }
     }
 
-    /// Elements [begin, end) counted from the start of the sub-tensor of axes by_stride[level:].
-    void linear_range(std::int64_t begin, std::int64_t end, std::size_t level, Box box) const {
+    /// Elements [begin, end) counted from the start of the sub-tensor of axes by_stride[level:lowest + 1]; of the axes within
+    /// these, what `box` says.
+    void linear_range(std::int64_t begin, std::int64_t end, std::size_t level, std::size_t lowest,
+                      Box box) const {
         if (end <= begin) return;
         const std::int32_t d = tensor_.by_stride[level];
-        if (level + 1 == tensor_.by_stride.size()) {
-            box[d] = {begin, end};
+        if (level == lowest) {
+            const std::int64_t unit = lowest + 1 == tensor_.by_stride.size() ? 1 : stride(d);
+            box[d] = {begin / unit, end / unit};
             return push(box);
         }
         const std::int64_t size = stride(d);
         if (size <= 0) {
             box[d] = {0, extent(d)};
-            return linear_range(begin, end, level + 1, box);
+            return linear_range(begin, end, level + 1, lowest, box);
         }
         const std::int64_t first = floor_div(begin, size), last = floor_div(wrap_add(end, -1), size);
         const bool cut_first = begin != first * size, cut_last = end != (last + 1) * size;
         const auto part = [&](std::int64_t row, std::int64_t from, std::int64_t to) {
             box[d] = {row, row + 1};
-            linear_range(from, to, level + 1, box);
+            linear_range(from, to, level + 1, lowest, box);
         };
         if (first == last) return part(first, begin - first * size, end - first * size);
         if (cut_first) part(first, begin - first * size, size);
         const std::int64_t from = first + (cut_first ? 1 : 0), to = last + (cut_last ? 0 : 1);
         if (from < to) {
             box[d] = {from, to};
-            linear_range(0, size, level + 1, box);
+            linear_range(0, size, level + 1, lowest, box);
         }
         if (cut_last) part(last, 0, end - last * size);
     }
@@ -363,7 +390,7 @@ private:
             std::size_t end = i + 1;
             while (end < all.size() && all[end] - all[end - 1] <= (unit == 1 ? 1 : 0)) ++end;
             if (unit == 1) {
-                linear_range(all[i], all[end - 1] + 1, 0, Box{});
+                linear_range(all[i], all[end - 1] + 1, 0, tensor_.by_stride.size() - 1, Box{});
             } else {
                 Box box{};
                 std::int64_t rest = all[i];

@@ -55,6 +55,31 @@ void simplify(std::vector<plan::Region>& boxes) {
     });
 }
 
+/// Makes one of boxes that differ along one axis at most, where they meet or overlap.
+void put_together(std::vector<plan::Region>& boxes) {
+    for (std::size_t axis = boxes.front().size(); axis-- > 0;) {
+        const auto order = [axis](const plan::Region& a, const plan::Region& b) {
+            for (std::size_t d = 0; d < a.size(); ++d) {
+                if (d == axis || a[d] == b[d]) continue;
+                return std::pair(a[d].begin, a[d].end) < std::pair(b[d].begin, b[d].end);
+            }
+            return a[axis].begin < b[axis].begin;
+        };
+        if (!std::is_sorted(boxes.begin(), boxes.end(), order)) std::sort(boxes.begin(), boxes.end(), order);
+        std::size_t last = 0;
+        for (std::size_t i = 1; i < boxes.size(); ++i) {
+            plan::Region &known = boxes[last], &box = boxes[i];
+            bool joins = box[axis].begin <= known[axis].end;
+            for (std::size_t d = 0; joins && d < box.size(); ++d) joins = d == axis || box[d] == known[d];
+            if (joins)
+                known[axis].end = std::max(known[axis].end, box[axis].end);
+            else if (++last != i)
+                boxes[last] = std::move(box);
+        }
+        boxes.resize(last + 1);
+    }
+}
+
 /// Many boxes as disjoint ones: cut along the first axis where any of them begins or ends, the other axes
 /// within each slab likewise, equal neighbours put together again.
 std::vector<plan::Region> disjoint(const std::vector<plan::Region>& boxes, std::size_t axis) {
@@ -169,6 +194,7 @@ void TileMaker::add_reads(Union& made, std::span<const std::uint32_t> touches) c
     for (LoopRead& read : made.reads) {
         std::vector<plan::Region> boxes;
         if (read.boxes.size() > kMostToMerge) {
+            put_together(read.boxes);
             boxes = disjoint(read.boxes, 0);
         } else {
             for (plan::Region& box : read.boxes) unite(boxes, std::move(box));
@@ -387,7 +413,10 @@ void TileMaker::unite_all(Union& made, std::span<const std::uint32_t> touches) c
                 unite(boxes, std::move(region));
         }
     }
-    if (boxes.size() > kMostToMerge) boxes = disjoint(boxes, 0);
+    if (boxes.size() > kMostToMerge) {
+        put_together(boxes);
+        boxes = disjoint(boxes, 0);
+    }
     simplify(boxes);
     if (!boxes.empty()) made.around = boxes.front();
     for (const plan::Region& box : boxes) made.around = plan::bounding_box(made.around, box);

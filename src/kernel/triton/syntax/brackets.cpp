@@ -10,8 +10,17 @@ namespace {
 constexpr std::string_view kOpening = "([{";
 constexpr std::string_view kClosing = ")]}";
 
-/// The end of the string literal whose quote is at `begin`; the end of the line where a one-line string is
-/// not closed.
+SourceRange range_at(std::string_view source, std::size_t at) {
+    const std::string_view before = source.substr(0, at);
+    const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0: the first line
+    return {.begin = static_cast<std::uint32_t>(at),
+            .end = static_cast<std::uint32_t>(at + 1),
+            .line = static_cast<std::int32_t>(std::count(before.begin(), before.end(), '\n')) + 1,
+            .column = static_cast<std::int32_t>(at - line_start) + 1};
+}
+
+}  // namespace
+
 std::size_t end_of_string(std::string_view source, std::size_t begin) {
     const char quote = source[begin];
     const bool triple = source.substr(begin, 3) == std::string(3, quote);
@@ -26,17 +35,6 @@ std::size_t end_of_string(std::string_view source, std::size_t begin) {
     }
     return source.size();
 }
-
-SourceRange range_at(std::string_view source, std::size_t at) {
-    const std::string_view before = source.substr(0, at);
-    const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0: the first line
-    return {.begin = static_cast<std::uint32_t>(at),
-            .end = static_cast<std::uint32_t>(at + 1),
-            .line = static_cast<std::int32_t>(std::count(before.begin(), before.end(), '\n')) + 1,
-            .column = static_cast<std::int32_t>(at - line_start) + 1};
-}
-
-}  // namespace
 
 std::optional<BracketError> mismatched_bracket(std::string_view source) {
     std::vector<std::size_t> open;

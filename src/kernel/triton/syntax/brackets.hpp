@@ -18,4 +18,7 @@ struct BracketError {
 /// Brackets in strings and comments do not count.
 std::optional<BracketError> mismatched_bracket(std::string_view source);
 
+/// The end of the string literal whose quote is at `begin`; the end of the line where a one-line string is not closed.
+[[nodiscard]] std::size_t end_of_string(std::string_view source, std::size_t begin);
+
 }  // namespace syncopate::kernel::triton

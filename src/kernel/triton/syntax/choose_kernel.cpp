@@ -64,7 +64,7 @@ std::string listed(const Module& module, const std::vector<std::int32_t>& functi
 /// The function that is asked for; -1 where the file has none of that name.
 Result<std::int32_t> find(const Module& module, const Asked& asked) {
     const std::vector<std::int32_t> all = named(module, asked.name);
-    if (all.empty()) return -1;
+    if (all.empty()) return module.bound(asked.name);  // fast = triton.jit(k)
     if (all.size() == 1) return all[0];
     for (const std::int32_t index : all) {
         const Function& function = function_of(module, index);
@@ -98,7 +98,8 @@ Result<std::vector<std::int32_t>> kernels_of(Module& module) {
         if (!function.jit || function.file != 0 || called.contains(index)) continue;
         // A later definition replaces an earlier one, as in Python.
         const std::int32_t last = module.bound(function.name);
-        if (last < 0 || last == index) kernels.push_back(index);
+        if (last < 0 || last == index || !module.functions[static_cast<std::size_t>(last)].jit)
+            kernels.push_back(index);
     }
     return kernels;
 }

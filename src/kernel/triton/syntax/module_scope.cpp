@@ -41,18 +41,6 @@ SourceRange Scope::place(TSNode node) const {
     return range;
 }
 
-/// @triton.jit, @jit, @triton.jit(...), @triton.experimental.…jit: the decorator's last name is `jit`.
-bool Scope::is_jit(TSNode decorator) const {
-    TSNode node = ts_node_named_child(decorator, 0);
-    if (present(node) && type(node) == "call") node = field(node, "function");
-    if (present(node) && type(node) == "attribute") node = field(node, "attribute");
-    if (!present(node) || type(node) != "identifier") return false;
-    const auto& names = file_.scopes.front().names;
-    const auto alias = names.find(text(node));  // from triton import jit as kernel
-    return text(node) == "jit" || (alias != names.end() && alias->second.kind == Binding::Kind::member &&
-                                   alias->second.member == "jit");
-}
-
 /// Notes for the function that has just been added which of its decorators choose values of parameters:
 /// `"BM": 64` and `dict(BM=64)` in @triton.autotune, `"EVEN_K": lambda args: …` in @triton.heuristics.
 void Scope::choosers(TSNode decorated) {
@@ -62,28 +50,32 @@ void Scope::choosers(TSNode decorated) {
     if (last == 0) return;
     for (const TSNode part : children(decorated)) {
         const TSNode call = type(part) == "decorator" ? ts_node_named_child(part, 0) : TSNode{};
-        if (!present(call) || type(call) != "call") continue;
-        const TSNode callee = field(call, "function");
-        const std::string name(text(callee));
-        const std::string_view end = std::string_view(name).substr(name.rfind('.') + 1);
-        if (end != "autotune" && end != "heuristics") continue;
-        Chooser made{name, place(part).line, {}};
-        if (!present(field(call, "arguments"))) continue;
-        walk(field(call, "arguments"), [&](TSNode node) {
-            const bool pair = type(node) == "pair", keyword = type(node) == "keyword_argument";
-            if (!pair && !keyword) return true;
-            std::string_view key = text(field(node, pair ? "key" : "name"));
-            const bool quotes = key.size() > 2 && (key.front() == '"' || key.front() == '\'');
-            if (pair && !quotes) return true;
-            if (pair) key = key.substr(1, key.size() - 2);
-            const TSNode value = field(node, "value");
-            const bool number = present(value) && (type(value) == "integer" || type(value) == "true" ||
-                                                   type(value) == "false" || type(value) == "string");
-            made.values.emplace_back(key, number ? text(value) : std::string_view());
-            return true;
-        });
-        all[last - 1].choosers.push_back(std::move(made));
+        if (present(call) && type(call) == "call" && chooses(call)) add_chooser(call, all[last - 1]);
     }
+}
+
+/// Notes what values of parameters a call of triton.autotune or triton.heuristics chooses for a kernel.
+void Scope::add_chooser(TSNode call, Function& kernel) {
+    Chooser made{std::string(text(field(call, "function"))), place(call).line, {}};
+    const auto is_known = [&](const Chooser& other) {
+        return other.name == made.name && other.line == made.line;
+    };
+    if (std::ranges::any_of(kernel.choosers, is_known)) return;
+    if (!present(field(call, "arguments"))) return;
+    walk(field(call, "arguments"), [&](TSNode node) {
+        const bool pair = type(node) == "pair", keyword = type(node) == "keyword_argument";
+        if (!pair && !keyword) return true;
+        std::string_view key = text(field(node, pair ? "key" : "name"));
+        const bool quotes = key.size() > 2 && (key.front() == '"' || key.front() == '\'');
+        if (pair && !quotes) return true;
+        if (pair) key = key.substr(1, key.size() - 2);
+        const TSNode value = field(node, "value");
+        const bool number = present(value) && (type(value) == "integer" || type(value) == "true" ||
+                                               type(value) == "false" || type(value) == "string");
+        made.values.emplace_back(key, number ? text(value) : std::string_view());
+        return true;
+    });
+    kernel.choosers.push_back(std::move(made));
 }
 
 /// None, or what a class makes: what a name stands for where there is no Triton.
@@ -103,6 +95,8 @@ void Scope::bind(std::string_view name, Binding binding, Reached reached) {
     if (is_import(before) && before.kind == binding.kind && before.path == binding.path &&
         before.member == binding.member)
         return;
+    const bool is_function = binding.kind == Binding::Kind::function && before.kind == binding.kind;
+    if (is_function && before.function == binding.function) return;
     if (reached != Reached::always) {
         // `except ImportError: helper = None` comes second, and is not what a kernel is meant to see; and
         // none could run without Triton.
@@ -175,9 +169,22 @@ void Scope::inside(TSNode block, std::int32_t scope, std::int32_t seen) {
     scope_ = scope;
     seen_ = seen;
     statements(block, Reached::always);
+    note_jitted(block);
     forget_other_targets(block);
     scope_ = scope_around;
     seen_ = seen_around;
+}
+
+/// Whether a function has others inside, which see its names.
+bool Scope::has_scope(TSNode definition) {
+    const TSNode body = field(definition, "body");
+    bool found = false;
+    if (!present(body)) return false;
+    walk(body, [&](TSNode node) {
+        found = found || type(node) == "function_definition";
+        return !found;
+    });
+    return found;
 }
 
 void Scope::function(TSNode definition, TSNode outer, bool jit, Reached reached) {
@@ -199,14 +206,9 @@ void Scope::function(TSNode definition, TSNode outer, bool jit, Reached reached)
     bind(made.name, binding, reached);
     functions_.push_back(std::move(made));
     const TSNode body = field(definition, "body");
-    bool makes_functions = false;
     if (!present(body)) return;
     note_outer_names(body);
-    walk(body, [&](TSNode node) {
-        makes_functions = makes_functions || type(node) == "function_definition";
-        return !makes_functions;
-    });
-    if (!makes_functions) return;
+    if (!has_scope(definition)) return;
     // Kernels made by a function, for its arguments: its variables are names that they see.
     const std::int32_t scope = new_scope(seen_);
     for (const TSNode parameter : children(field(definition, "parameters"))) {
@@ -241,6 +243,12 @@ void Scope::assign(TSNode target, TSNode value, Reached reached) {
     const std::string_view kind = type(target);
     if (kind == "identifier") {
         Binding binding;
+        binding.function = jitted(value, 0);
+        if (binding.function >= 0) {  // k = triton.jit(k): the kernel goes by this name
+            functions_[static_cast<std::size_t>(binding.function)].jit = true;
+            binding.kind = Binding::Kind::function;
+            return bind(text(target), binding, reached);
+        }
         binding.kind = Binding::Kind::value;
         binding.node = values_.size();
         values_.push_back(value);
@@ -281,7 +289,7 @@ void Scope::statement(TSNode node, Reached reached) {
         if (type(definition) != "function_definition") return statement(definition, reached);
         bool jit = false;
         for (const TSNode part : children(node)) {
-            if (type(part) == "decorator") jit = jit || is_jit(part);
+            if (type(part) == "decorator") jit = jit || is_jit(ts_node_named_child(part, 0), 0);
         }
         function(definition, node, jit, reached);
         choosers(node);

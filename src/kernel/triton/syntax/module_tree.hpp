@@ -55,9 +55,23 @@ private:
     void forget_other_targets(TSNode block);
     void note_outer_names(TSNode body);
     [[nodiscard]] std::string_view text(TSNode node) const;
-    [[nodiscard]] bool is_jit(TSNode decorator) const;
     void choosers(TSNode decorated);
+    void add_chooser(TSNode call, Function& kernel);
     [[nodiscard]] SourceRange place(TSNode node) const;
+
+    // scope_jit.cpp
+    [[nodiscard]] const Binding* binding_of(std::string_view name, std::int32_t scope) const;
+    [[nodiscard]] bool is_jit(TSNode node, int depth) const;
+    [[nodiscard]] bool makes_jit(TSNode callee, int depth) const;
+    [[nodiscard]] bool gives_jit(TSNode node, int depth) const;
+    [[nodiscard]] std::int32_t jitted(TSNode node, int depth) const;
+    [[nodiscard]] bool chooses(TSNode call) const;
+    [[nodiscard]] bool is_parameter(TSNode node, std::string_view name) const;
+    [[nodiscard]] static bool has_scope(TSNode definition);
+    void note_jitted(TSNode block);
+    [[nodiscard]] TSNode definition_of(const Binding& binding) const;
+    [[nodiscard]] std::vector<TSNode> returned_by(const Binding& binding) const;
+    [[nodiscard]] static std::vector<TSNode> returns_in(TSNode body);
 
     std::deque<Function>& functions_;
     SourceFile& file_;

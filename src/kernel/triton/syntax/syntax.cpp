@@ -11,6 +11,7 @@
 #include "kernel/triton/syntax/brackets.hpp"
 #include "kernel/triton/syntax/function_parser.hpp"
 #include "kernel/triton/syntax/module_tree.hpp"
+#include "kernel/triton/syntax/repair.hpp"
 #include "syncopate/excerpt.hpp"
 
 extern "C" const TSLanguage* tree_sitter_python(void);
@@ -125,11 +126,6 @@ namespace {
 
 std::string_view type(TSNode node) { return ts_node_type(node); }
 
-struct SyntaxError {
-    SourceRange where;
-    std::string message;
-};
-
 /// Whether a line begins as a compound statement does, and has no colon.
 bool lacks_colon(std::string_view line) {
     static constexpr std::array<std::string_view, 9> kWords{"if",  "elif",  "else", "for",   "while",
@@ -204,9 +200,23 @@ Result<std::int32_t> Module::add_file(std::string path, std::string text) {
     auto tree = std::make_unique<Tree>();
     tree->tree = Tree::parse(text);
     if (!tree->tree) return Error{"tree-sitter cannot parse the file", {.file = path}};
+    // Only where a kernel needs it does it matter that Python does not parse, or that the grammar does not know it.
+    const auto wrong = first_syntax_error(ts_tree_root_node(tree->tree.get()), text);
+    Repaired repair;
+    if (wrong) {
+        repair = repaired(text, [](std::string_view part) {
+            const auto alone = Tree::parse(part);
+            return alone && !ts_node_has_error(ts_tree_root_node(alone.get()));
+        });
+        tree->tree = Tree::parse(repair.text);
+        const auto holds_kernel = [&](const SourceRange& where) {
+            return text.find("jit", where.begin) < where.end;
+        };
+        if (!tree->tree || ts_node_has_error(ts_tree_root_node(tree->tree.get())) ||
+            std::ranges::any_of(repair.whole, holds_kernel))
+            return error_at(text, path, wrong->where, wrong->message);
+    }
     const TSNode root = ts_tree_root_node(tree->tree.get());
-    if (const auto wrong = first_syntax_error(root, text))
-        return error_at(text, path, wrong->where, wrong->message);
     const auto index = static_cast<std::int32_t>(files.size());
     SourceFile made;
     made.path = std::move(path);
@@ -216,13 +226,33 @@ Result<std::int32_t> Module::add_file(std::string path, std::string text) {
     if (std::uint64_t{made.begin} + made.text.size() > UINT32_MAX)
         return Error{"the files that the kernel imports hold more than 4 GiB", {.file = made.path}};
     files.push_back(std::move(made));
+    const std::size_t first = functions.size();
     Scope(functions, files.back(), index, tree->definitions, tree->values).collect(root);
+    for (const SourceRange& where : repair.left_out) note_error(where, *wrong, first);
     trees_.push_back(std::move(tree));
     return index;
 }
 
+/// Notes for the innermost function around it that a statement of the last file has been left out.
+void Module::note_error(const SourceRange& where, const SyntaxError& wrong, std::size_t first) {
+    const std::uint32_t file_begin = files.back().begin;
+    Function* around = nullptr;
+    for (std::size_t i = first; i < functions.size(); ++i) {
+        const SourceRange& whole = functions[i].whole;
+        const bool holds = whole.begin <= file_begin + where.begin && file_begin + where.begin < whole.end;
+        if (holds && (around == nullptr || around->whole.begin <= whole.begin)) around = &functions[i];
+    }
+    if (around == nullptr || around->error) return;
+    const std::string_view line = std::string_view(files.back().text).substr(where.begin);
+    const bool told = wrong.where.begin >= where.begin && wrong.where.begin < where.end;
+    const std::string shown = printable(line.substr(0, line.find_first_of("#\n")), 40);
+    around->error = error_at(files.back().text, files.back().path, told ? wrong.where : where,
+                             told ? wrong.message : "syntax error: `" + shown + "` is not understood");
+}
+
 Status Module::parse_function(std::int32_t function) {
     const auto index = static_cast<std::size_t>(function);
+    if (functions[index].error) return *functions[index].error;
     if (functions[index].parsed) return Done{};
     for (const auto& [known, definition] :
          trees_[static_cast<std::size_t>(functions[index].file)]->definitions) {

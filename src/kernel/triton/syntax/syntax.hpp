@@ -206,8 +206,9 @@ struct Function {
     std::int32_t scope = 0;  ///< whose names it sees outside of itself: index in SourceFile::scopes
     bool jit = false;
     bool parsed = false;
-    bool has_stores = false;  ///< in its own body
-    SourceRange whole;        ///< first decorator to the end of the body
+    bool has_stores = false;     ///< in its own body
+    std::optional<Error> error;  ///< some of it does not parse: what is wrong
+    SourceRange whole;           ///< first decorator to the end of the body
     SourceRange name_range;
     SourceRange parameters_range;
     SourceRange body_range;
@@ -278,11 +279,17 @@ struct Viewer {
 
 class FunctionParser;
 
+struct SyntaxError {
+    SourceRange where;
+    std::string message;
+};
+
 /// A parsed file, and those that it imports from its own project: they are read when a name of theirs is
 /// first met. Functions are parsed on demand by `parse_function`.
 class Module {
 public:
-    /// Fails at the first syntax error of the file.
+    /// Fails at the first syntax error around which functions cannot be told apart; others are those of the functions
+    /// that they are in.
     [[nodiscard]] static Result<std::unique_ptr<Module>> parse(const std::string& source,
                                                                const std::string& file);
     ~Module();
@@ -317,6 +324,7 @@ private:
     friend class FunctionParser;
     Module() = default;
     struct Tree;
+    void note_error(const SourceRange& where, const SyntaxError& wrong, std::size_t first);
     const SourceFile& file_of(const SourceRange& range) const;
     /// Adds a file; its index, or -1 where it cannot be read or parsed (the first file: the error).
     Result<std::int32_t> add_file(std::string path, std::string text);
