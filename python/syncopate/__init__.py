@@ -1,5 +1,8 @@
 """Syncopate: distributed kernels in which computing and communicating overlap tile by tile."""
 
+from . import versions as _versions  # noqa: F401 - it warns, before anything of PyTorch's or Triton's fails
+
+# isort: split
 from . import plans, strategy, unseen
 from .cache import close
 from .cuda_source import cuda_kernel
