@@ -4,13 +4,14 @@ another name, or other rules, from one version to the next (docs/versions.md say
 import math
 from typing import Any
 
-import triton
 import triton.experimental.gluon.language as gl
 from triton.experimental import gluon
 from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import tma
 from triton.language.core import PropagateNan
 from triton.language.core import _aggregate as aggregate
+
+from .versions import triton_before
 
 __all__ = ["PropagateNan", "Slabs", "aggregate", "block_at", "few_rows", "load_block", "slabs", "store_block"]
 
@@ -19,7 +20,7 @@ load_block = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 store_block = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 
 # Until 3.7 a view of shared memory may have any size. 3.8 wants it as large as what it is of, 3.9 no larger.
-_ANY_SIZE = tuple(map(int, triton.__version__.split(".")[:2])) < (3, 8)
+_ANY_SIZE = triton_before(3, 8)
 _VIEWS_HAVE_ANY_SIZE = gl.constexpr(_ANY_SIZE)
 _WGMMA_ROWS = gl.constexpr(64)
 
