@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 export JOBS
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: build test test-all sanitize demo docs docs-test lint format deps setup clean
+.PHONY: build test test-all versions sanitize demo docs docs-test lint format deps setup clean
 
 build: setup
 	@scripts/build
@@ -17,6 +17,10 @@ test: setup
 test-all: setup
 	@scripts/build all tests
 	@scripts/test --all
+
+versions: setup
+	@scripts/build _syncopate syncopate_command
+	@$(PYTHON) scripts/versions.py
 
 sanitize: setup
 	@scripts/sanitize

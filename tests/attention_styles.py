@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from syncopate.versions import triton_before
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 
@@ -322,3 +323,5 @@ STYLES = {
     ),
     "heads by division": Style(grouped, _grouped, True, kv_heads=1, any_order=True),
 }  # fmt: skip
+if not triton_before(3, 9):
+    del STYLES["block pointers"]  # which Triton has no more

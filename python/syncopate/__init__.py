@@ -2,6 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from . import versions as _versions  # noqa: F401 - it warns, before anything of PyTorch's or Triton's fails
+
+# isort: split
 from . import _syncopate, plans, strategy, unseen
 from ._syncopate import InputError, MachineError, SyncopateError, UsageError
 from .cache import close

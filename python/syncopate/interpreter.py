@@ -36,6 +36,7 @@ def launch(kernel, grid: tuple[int, ...], arguments: dict[str, object], bounds: 
             )
         kernel = kernel.fn
     repair_bf16()
+    repair_comparisons()
     repair_logic()
     spare_repetition()
 
@@ -84,10 +85,30 @@ def _user_place(error: BaseException) -> str:
 
 
 @functools.cache
+def repair_comparisons() -> None:
+    """Makes what a comparison gives a bool. Triton's interpreter gives it the type of what is compared: a scalar one becomes a
+    block of integers, which a mask may not be from 3.9 on."""
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    binary_op = interpreter.InterpreterBuilder.binary_op
+
+    @functools.wraps(binary_op)
+    def compute(self, *operands):
+        result = binary_op(self, *operands)
+        if result.data.dtype == np.bool_:
+            result.dtype = tl.int1
+        return result
+
+    interpreter.InterpreterBuilder.binary_op = compute
+
+
+@functools.cache
 def repair_bf16() -> None:
     """Makes the interpreter compute with bf16 values.
 
-    Triton 3.6's keeps them as 16-bit words and computes with these as if they were integers; its conversion from fp32
+    Triton's, to 3.9, keeps them as 16-bit words and computes with these as if they were integers; its conversion from fp32
     cuts bits off. Here operands are widened to fp32, and results rounded to nearest, ties to even, as on a GPU.
     """
     import numpy as np

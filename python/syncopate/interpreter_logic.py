@@ -8,6 +8,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from .versions import triton_before
+
 
 def joined(takes_all: bool, *operands: Callable[[], Any]) -> Any:
     """`and` (`takes_all`) or `or` of what the operands give; of numbers as Python does it."""
@@ -60,6 +62,7 @@ def repair_logic() -> None:
 
     interpreter.ASTTransformer.visit_BoolOp = visit_BoolOp
     interpreter.ASTTransformer.visit_UnaryOp = visit_UnaryOp
-    interpreter.ASTTransformer.visit_Assign = visit_Assign
+    if triton_before(3, 9):  # since then it looks into what is assigned, and twice is once too often
+        interpreter.ASTTransformer.visit_Assign = visit_Assign
     # A kernel sees the names of the interpreter's module.
     interpreter._syncopate_joined, interpreter._syncopate_inverted = joined, inverted

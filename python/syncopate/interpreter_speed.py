@@ -1,6 +1,6 @@
 """Spares Triton's interpreter work that it repeats: results are the same, and a launch takes less than half of the time.
 
-Triton 3.6's interpreter prepares `triton.language` anew whenever a kernel calls a function, which takes longer than the
+Triton's interpreter prepares `triton.language` anew whenever a kernel calls a function, which takes longer than the
 function; makes a table of types for each operation; and computes whether integers overflow, though without its debug option
 it drops the answer.
 """

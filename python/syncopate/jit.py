@@ -165,7 +165,7 @@ class Compiled:
         return ""
 
     def pack(self, arguments: dict[str, Any]) -> _syncopate.KernelArguments:
-        """Launch parameters in Triton's order (3.6: descriptors as map, shape, strides; then the scratch pointers)."""
+        """Launch parameters in Triton's order (3.6 to 3.9: descriptors as map, shape, strides; then the scratch pointers)."""
         packed = _syncopate.KernelArguments()
         descriptor = 0
         for _, name, kind, value in _items(self.signature, arguments):

@@ -16,18 +16,18 @@ from triton.runtime import interpreter as _interpreter
 
 from ._syncopate import layout
 from .language_fault import SyncopateFault
+from .versions import triton_before
 
-# Triton 3.6's interpreter makes an int of a one-element array wherever a kernel's scalar is an index, as in
-# range(n); NumPy 2.4 refuses that. The scope that Triton patches for each launch is kept, this one method replaced.
-_patch_lang_tensor = _interpreter._patch_lang_tensor
+if triton_before(3, 7):
+    # Its interpreter makes an int of a one-element array wherever a kernel's scalar is an index, as in range(n); NumPy 2.4
+    # refuses that. The scope that Triton patches for each launch is kept, this one method replaced.
+    _patch_lang_tensor = _interpreter._patch_lang_tensor
 
+    def _patch_lang_tensor_with_index(tensor, scope):
+        _patch_lang_tensor(tensor, scope)
+        tensor.__index__ = lambda self: int(self.handle.data.item())
 
-def _patch_lang_tensor_with_index(tensor, scope):
-    _patch_lang_tensor(tensor, scope)
-    tensor.__index__ = lambda self: int(self.handle.data.item())
-
-
-_interpreter._patch_lang_tensor = _patch_lang_tensor_with_index
+    _interpreter._patch_lang_tensor = _patch_lang_tensor_with_index
 
 sy_range = range
 

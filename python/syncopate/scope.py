@@ -17,7 +17,7 @@ def kernel_hash() -> str:
     with."""
     digest = hashlib.sha256()
     here = Path(__file__).parent
-    for pattern in ("kernels/*.py", "language*.py", "gluon.py"):
+    for pattern in ("kernels/*.py", "language*.py", "gluon*.py"):
         for file in sorted(here.glob(pattern)):
             digest.update(file.read_bytes())
     return digest.hexdigest()[:16]

@@ -3,9 +3,11 @@ test_gluon_resources.py.
 
     gluon_resources.py            prints the table
     gluon_resources.py --write    replaces gluon_resources.csv beside this file
+    gluon_resources.py --count=N  says how many of every N-th compile, and of the others why not
 """
 
 import csv
+import functools
 import io
 import re
 import subprocess
@@ -259,24 +261,40 @@ def resources(binary) -> dict[str, int]:
     }
 
 
+def kernels():
+    """(name, what compiles it)."""
+    for name, tiling, options in gemms():
+        yield f"gluon_matmul {name}", functools.partial(compile_gemm, tiling, dict(options))
+    for name, d, options in attentions():
+        yield f"gluon_attention {name}", functools.partial(compile_attention, d, dict(options))
+    for name, d, options in backwards():
+        yield f"gluon_attention_backward {name}", functools.partial(compile_backward, d, dict(options))
+
+
 def table() -> str:
-    driver.set_active(Sm90())
     text = io.StringIO()
     rows = csv.DictWriter(text, FIELDS, lineterminator="\n")
     rows.writeheader()
-    for name, tiling, options in gemms():
-        rows.writerow({"kernel": f"gluon_matmul {name}"} | resources(compile_gemm(tiling, dict(options))))
-    for name, d, options in attentions():
-        rows.writerow({"kernel": f"gluon_attention {name}"} | resources(compile_attention(d, options)))
-    for name, d, options in backwards():
-        rows.writerow(
-            {"kernel": f"gluon_attention_backward {name}"} | resources(compile_backward(d, dict(options)))
-        )
+    for name, compile_it in kernels():
+        rows.writerow({"kernel": name} | resources(compile_it()))
     return text.getvalue()
 
 
+def count(every: int) -> str:
+    tried, why = 0, []
+    for name, compile_it in list(kernels())[::every]:
+        tried += 1
+        try:
+            compile_it()
+        except Exception as error:  # noqa: BLE001 - whatever this Triton says of it
+            why.append(f"{name}: {type(error).__name__}: {str(error).strip().splitlines()[-1:]}")
+    return "\n".join([*why, f"{tried - len(why)} of {tried} compile", ""])
+
+
 if __name__ == "__main__":
-    made = table()
+    driver.set_active(Sm90())
+    asked = [word.removeprefix("--count=") for word in sys.argv[1:] if word.startswith("--count=")]
+    made = count(int(asked[0])) if asked else table()
     if "--write" in sys.argv[1:]:
         TABLE.write_text(made)
     print(made, end="")

@@ -160,6 +160,7 @@ import importlib.util, json, re, subprocess, sys, tempfile
 from pathlib import Path
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 from syncopate import _syncopate, plans
 from syncopate.kernels import attention as library
@@ -219,7 +220,7 @@ def measure(path):
                               target=GPUTarget("cuda", 90, 32), options={"num_warps": t.num_warps, "num_stages": t.num_stages})
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "k.ptx").write_text(compiled.asm["ptx"])
-        ptxas = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+        ptxas = get_ptxas(90).path
         log = subprocess.run([ptxas, "-v", "--gpu-name=sm_90a", "k.ptx", "-o", "k.o"], cwd=folder, capture_output=True,
                              text=True).stderr
     return {

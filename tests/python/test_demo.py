@@ -295,6 +295,7 @@ import importlib.util, re, subprocess, sys
 from pathlib import Path
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 from syncopate.trace import traced_source
 
@@ -302,7 +303,7 @@ def build(kernel, signature, constants, options):
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     Path("k.ptx").write_text(compiled.asm["ptx"])
-    ptxas = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    ptxas = get_ptxas(90).path
     log = subprocess.run([ptxas, "-v", "--gpu-name=sm_90a", "k.ptx", "-o", "k.o"], capture_output=True, text=True)
     assert log.returncode == 0, log.stderr
     ttgir = compiled.asm["ttgir"]

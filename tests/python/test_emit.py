@@ -376,6 +376,7 @@ import importlib.util, json, re, subprocess, tempfile
 from pathlib import Path
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 
 
@@ -416,7 +417,7 @@ def measure(path, example, blocks, options):
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "k.ptx").write_text(ptx)
         log = subprocess.run(
-            [tools / "ptxas", "-v", "--gpu-name=sm_90a", "k.ptx", "-o", "k.o"], cwd=folder, capture_output=True, text=True
+            [get_ptxas(90).path, "-v", "--gpu-name=sm_90a", "k.ptx", "-o", "k.o"], cwd=folder, capture_output=True, text=True
         ).stderr
         sass = subprocess.run([tools / "nvdisasm", "-c", "k.o"], cwd=folder, capture_output=True, text=True).stdout
     buffers = re.findall(r"ttg.local_alloc\\b.*?memdesc<(\\d+)x\\d+x\\d+x(?:bf16)", ttgir)

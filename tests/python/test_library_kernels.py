@@ -16,6 +16,7 @@ import dataclasses, importlib.util, json, re, subprocess, sys, tempfile
 from pathlib import Path
 import torch, triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 import syncopate as sy
 from syncopate import _syncopate, gemm
@@ -80,7 +81,7 @@ def measure(path):
     ttgir = compiled.asm["ttgir"]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "k.ptx").write_text(compiled.asm["ptx"])
-        ptxas = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+        ptxas = get_ptxas(90).path
         log = subprocess.run([ptxas, "-v", "--gpu-name=sm_90a", "k.ptx", "-o", "k.o"], cwd=folder, capture_output=True,
                              text=True).stderr
     return {
@@ -141,6 +142,7 @@ def test_a_fused_library_kernel_keeps_the_pipelining_of_its_original(
 RELU = """
 import re
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 import triton, triton.language as tl
 from syncopate.kernels import matmul

@@ -38,6 +38,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..gluon import sy_finish, sy_post
+from ..gluon_versions import store_block
 from .gluon_attention_loader import load_blocks
 from .gluon_attention_softmax import (
     NEVER,
@@ -165,9 +166,7 @@ def _store(call):
         mbarrier.wait(call.ready, filled)
         filled ^= 1
         for part in gl.static_range(call.BM // CONSUMER_ROWS):
-            tma.async_copy_shared_to_global(
-                call.o_desc, [b, head, row + part * CONSUMER_ROWS, 0], call.o_tile.index(part)
-            )
+            store_block(call.o_desc, [b, head, row + part * CONSUMER_ROWS, 0], call.o_tile.index(part))
         tma.store_wait(0)
         mbarrier.arrive(call.stored)
         if call.FUSED:

@@ -29,8 +29,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_init,
     warpgroup_mma_wait,
 )
-from triton.language.core import _aggregate as aggregate
 
+from ..gluon_versions import aggregate, load_block
 from .gluon_members import set_members
 
 LOG2E = gl.constexpr(1.4426950408889634)
@@ -144,8 +144,8 @@ def _load(call):
     n, kv_head, b = call.coordinates()
     low, _, _, high = call.extent(n)
     mbarrier.expect(call.kv_full, 2 * call.BN * call.D * 2)
-    tma.async_copy_global_to_shared(call.k_desc, [b, kv_head, n * call.BN, 0], call.kv_full, call.k_tile)
-    tma.async_copy_global_to_shared(call.v_desc, [b, kv_head, n * call.BN, 0], call.kv_full, call.v_tile)
+    load_block(call.k_desc, [b, kv_head, n * call.BN, 0], call.kv_full, call.k_tile)
+    load_block(call.v_desc, [b, kv_head, n * call.BN, 0], call.kv_full, call.v_tile)
     shared_by = call.H // call.HKV
     blocks = shared_by * (high - low)
     padded = gl.cdiv(call.SQ, call.BM) * call.BM
@@ -158,16 +158,12 @@ def _load(call):
         q_full = call.q_full.index(stage)
         mbarrier.wait(call.empty.index(stage), parity)
         mbarrier.expect(q_full, BYTES)
-        tma.async_copy_global_to_shared(
-            call.q_desc, [b, head, m * call.BM, 0], q_full, call.q_ring.index(stage)
-        )
-        tma.async_copy_global_to_shared(call.lse_desc, [rows], q_full, call.lse_ring.index(stage))
+        load_block(call.q_desc, [b, head, m * call.BM, 0], q_full, call.q_ring.index(stage))
+        load_block(call.lse_desc, [rows], q_full, call.lse_ring.index(stage))
         do_full = call.do_full.index(stage)
         mbarrier.expect(do_full, BYTES)
-        tma.async_copy_global_to_shared(
-            call.do_desc, [b, head, m * call.BM, 0], do_full, call.do_ring.index(stage)
-        )
-        tma.async_copy_global_to_shared(call.delta_desc, [rows], do_full, call.delta_ring.index(stage))
+        load_block(call.do_desc, [b, head, m * call.BM, 0], do_full, call.do_ring.index(stage))
+        load_block(call.delta_desc, [rows], do_full, call.delta_ring.index(stage))
         m += 1
         if m == high:
             m = low

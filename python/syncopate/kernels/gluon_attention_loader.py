@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import triton.experimental.gluon.language as gl
 from triton.experimental import gluon
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from ..gluon import sy_await, sy_await_phase, sy_num_phases, sy_phase
+from ..gluon_versions import load_block
 from .gluon_attention_tiles import CONSUMER_ROWS
 
 
@@ -15,11 +16,11 @@ def _load_rows(desc, own_desc, own, b, head, row, full, place, PLACED: gl.conste
     """A block from `row` on, of this rank's own rows or of the others'."""
     if PLACED:
         if own:
-            tma.async_copy_global_to_shared(own_desc, [b, head, row, 0], full, place)
+            load_block(own_desc, [b, head, row, 0], full, place)
         else:
-            tma.async_copy_global_to_shared(desc, [b, head, row, 0], full, place)
+            load_block(desc, [b, head, row, 0], full, place)
     else:
-        tma.async_copy_global_to_shared(desc, [b, head, row, 0], full, place)
+        load_block(desc, [b, head, row, 0], full, place)
 
 
 @gluon.jit
@@ -56,7 +57,7 @@ def _load_q(call, first, head, b, q_parity):
     row = call.place(first)
     for part in gl.static_range(call.BM // CONSUMER_ROWS):
         place = [b, head, row + part * CONSUMER_ROWS, 0]
-        tma.async_copy_global_to_shared(call.q_desc, place, call.q_full, call.q_tile.index(part))
+        load_block(call.q_desc, place, call.q_full, call.q_tile.index(part))
 
 
 @gluon.jit

@@ -4,9 +4,9 @@ which blocks of K they see."""
 import triton.experimental.gluon.language as gl
 from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import tma
-from triton.language.core import _aggregate as aggregate
 
 from ..gluon import sy_num_slots, sy_tile
+from ..gluon_versions import aggregate
 from .gluon_members import set_members
 
 CONSUMER_ROWS = gl.constexpr(64)  # what one wgmma multiplies

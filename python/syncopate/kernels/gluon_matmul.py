@@ -36,6 +36,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from ..gluon import sy_prefetch, sy_start_next
+from ..gluon_versions import slabs
 from .gluon_launch import slab_columns
 from .gluon_matmul_consumer import consumer
 from .gluon_matmul_loader import loader
@@ -100,6 +101,7 @@ def gluon_matmul(
     BEHIND: gl.constexpr = (64 - BLOCK_M) // ROWS if BLOCK_M < 64 else 0
     gl.static_assert(PARTS == 1 or SCALES != "block")
     C_BLOCK: gl.constexpr = [64, SLAB if SLAB > 0 else BLOCK_N]
+    FIRST_B: gl.constexpr = WIDTH // SLAB if SLAB > 0 else 1
     WARPS: gl.constexpr = [4] * (CONSUMERS - 1) + [1] * (3 if FUSED else 2)
     REGISTERS: gl.constexpr = [216 if CONSUMERS == 2 else 152] * (CONSUMERS - 1) + [40] * (3 if FUSED else 2)
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
@@ -154,11 +156,9 @@ def gluon_matmul(
         a_ring=gl.allocate_shared_memory(
             a_desc.dtype, [STAGES * PARTS * BOXES + BEHIND] + a_desc.block_shape, a_desc.layout
         ),
-        b_ring=gl.allocate_shared_memory(
-            b_desc.dtype, [STAGES * PARTS * NUM_B] + b_desc.block_shape, b_desc.layout
-        ),
-        c_tile=gl.allocate_shared_memory(
-            c_desc.dtype, [CONSUMERS * (BLOCK_N // SLAB if SLAB > 0 else 1)] + C_BLOCK, c_desc.layout
+        b_ring=slabs(b_desc.dtype, STAGES * PARTS, FIRST_B, NUM_B, b_desc.block_shape, b_desc.layout),
+        c_tile=slabs(
+            c_desc.dtype, CONSUMERS, 2 if SLAB > 0 else 1, 3 if SLAB > 0 else 1, C_BLOCK, c_desc.layout
         ),
         verdict=gl.allocate_shared_memory(gl.int32, [128], gl.SwizzledSharedLayout(1, 1, 1, [0])),
         full=gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER),

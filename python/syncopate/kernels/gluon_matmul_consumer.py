@@ -9,9 +9,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from triton.language.core import PropagateNan
 
 from ..gluon import sy_add_up, sy_await_kernel_before, sy_call, sy_summands, sy_turn
+from ..gluon_versions import PropagateNan, block_at, few_rows, store_block
 from .gluon_matmul_tiles import HEAD, WGMMA_ROWS
 
 _NAN = gl.constexpr(PropagateNan.ALL)  # of a NaN's maximum: a NaN
@@ -36,14 +36,13 @@ def _a_box(call, at, index):
 
 
 @gluon.jit
-def _a_block(call, at, index):
-    """Consumer `index`'s 64 rows of a, or of a tile of fewer what stands behind them, too; `at`: which part of the ring."""
-    box = call.a_ring.index(_a_box(call, at, index))
-    if call.a_desc.block_shape[0] < WGMMA_ROWS:
-        LAYOUT: gl.constexpr = call.a_ring.type.layout
-        return box._reinterpret(call.a_ring.dtype, [WGMMA_ROWS, call.BLOCK_K // call.PARTS], LAYOUT)
+def _a_block(call, at, index, SUMS: gl.constexpr):
+    """Consumer `index`'s 64 rows of a, of which a tile may have fewer, for sums of layout SUMS; `at`: which part of the ring."""
+    box = _a_box(call, at, index)
+    if call.BLOCK_M < WGMMA_ROWS:
+        return few_rows(call.a_ring, box, SUMS)
     else:
-        return box
+        return block_at(call.a_ring, box, [WGMMA_ROWS, call.BLOCK_K // call.PARTS])
 
 
 @gluon.jit
@@ -54,7 +53,7 @@ def _copy_a(call, index, row, k, stage):
         first = _a_box(call, stage * call.PARTS + part, index)
         for box in gl.static_range(call.BOXES // call.CONSUMERS):
             if row + box * ROWS < call.M:
-                tma.async_copy_shared_to_global(
+                store_block(
                     call.a_copy_desc,
                     [row + box * ROWS, k * call.BLOCK_K + part * (call.BLOCK_K // call.PARTS)],
                     call.a_ring.index(first + box),
@@ -64,23 +63,12 @@ def _copy_a(call, index, row, k, stage):
 @gluon.jit
 def _b_block(call, at, SECOND: gl.constexpr):
     """b's block [BLOCK_K / PARTS, …] for the first or second sums; `at`: which part of the ring."""
-    index = at * call.NUM_B
-    if call.SLAB > 0:
-        LAYOUT: gl.constexpr = call.b_ring.type.layout
-        WIDTH: gl.constexpr = call.OTHER_WIDTH if SECOND else call.WIDTH
-        slab = call.b_ring.index(index + (call.WIDTH // call.SLAB if SECOND else 0))
-        if call.B_TRANSPOSED:
-            block = slab._reinterpret(call.b_ring.dtype, [WIDTH, call.BLOCK_K], LAYOUT)
-        else:
-            block = slab._reinterpret(call.b_ring.dtype, [call.BLOCK_K, WIDTH], LAYOUT)
-    elif SECOND:
-        block = call.b_ring.index(index + 1)
-    else:
-        block = call.b_ring.index(index)
+    WIDTH: gl.constexpr = call.OTHER_WIDTH if SECOND else call.WIDTH
+    DEPTH: gl.constexpr = call.BLOCK_K // call.PARTS
     if call.B_TRANSPOSED:
-        return block.permute((1, 0))
+        return call.b_ring.block(at, SECOND, WIDTH, DEPTH).permute((1, 0))
     else:
-        return block
+        return call.b_ring.block(at, SECOND, DEPTH, WIDTH)
 
 
 @gluon.jit
@@ -178,9 +166,8 @@ def _scale_and_bias(call, total, row, column, WIDTH: gl.constexpr):
 @gluon.jit
 def _keep_tile(call, index, total, other, row, column, kept):
     """Writes consumer `index`'s rows of the tile, whose sums are complete, to c_tile once that is free."""
-    LAYOUT: gl.constexpr = call.c_tile.type.layout
+    DTYPE: gl.constexpr = call.c_desc.dtype
     if call.SLAB > 0:
-        SLABS: gl.constexpr = call.BLOCK_N // call.SLAB
         FIRST: gl.constexpr = call.WIDTH // 2 if call.GATED else call.WIDTH  # columns of c
         if call.GATED:
             gate, up = _halves(total)
@@ -191,16 +178,14 @@ def _keep_tile(call, index, total, other, row, column, kept):
             left = _finish(call, total, row, column, FIRST)
             right = _finish(call, other, row, column + FIRST, call.BLOCK_N - FIRST)
         mbarrier.wait(call.stored, kept)
-        slab = call.c_tile.index(SLABS * index)
-        wide = slab._reinterpret(call.c_tile.dtype, [WGMMA_ROWS, FIRST], LAYOUT)
-        wide.store(left.to(call.c_tile.dtype))
-        call.c_tile.index(SLABS * (index + 1) - 1).store(right.to(call.c_tile.dtype))
+        call.c_tile.block(index, False, WGMMA_ROWS, FIRST).store(left.to(DTYPE))
+        call.c_tile.block(index, True, WGMMA_ROWS, call.SLAB).store(right.to(DTYPE))
     else:
         made = _finish(call, total, row, column, call.WIDTH)
         if call.GATED:
             made = made * other
         mbarrier.wait(call.stored, kept)
-        call.c_tile.index(index).store(made.to(call.c_tile.dtype))
+        call.c_tile.slab(index, 0).store(made.to(DTYPE))
 
 
 @gluon.jit
@@ -241,7 +226,7 @@ def consumer(index: gl.constexpr, call):
                 if COPIED:
                     if k // copied == tile % num_n:
                         _copy_a(call, index, row, k, stage)
-                a = _a_block(call, stage, index)
+                a = _a_block(call, stage, index, ACC)
                 part = warpgroup_mma(a, _b_block(call, stage, False), zero, use_acc=False)
                 if COPIED:
                     tma.store_wait(0)
@@ -258,7 +243,7 @@ def consumer(index: gl.constexpr, call):
                         _copy_a(call, index, row, k, stage)
                 for part in gl.static_range(PARTS):
                     at = stage * PARTS + part
-                    a = _a_block(call, at, index)
+                    a = _a_block(call, at, index, ACC)
                     acc = warpgroup_mma(a, _b_block(call, at, False), acc, is_async=True)
                     if PAIR:
                         more = warpgroup_mma(a, _b_block(call, at, True), more, is_async=True)

@@ -2,7 +2,7 @@
 
 import triton.experimental.gluon.language as gl
 from triton.experimental import gluon
-from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from ..gluon import (
     sy_await_kernel_before,
@@ -12,6 +12,7 @@ from ..gluon import (
     sy_loaded,
     sy_reads_own,
 )
+from ..gluon_versions import load_block
 from .gluon_matmul_waiter import awaited, bounds
 
 
@@ -39,7 +40,7 @@ def _load_a(call, desc, row, boxes, k, stage):
     ROWS: gl.constexpr = call.a_desc.block_shape[0]
     for part in gl.static_range(call.PARTS):
         for box in gl.static_range(call.BOXES):
-            tma.async_copy_global_to_shared(
+            load_block(
                 desc,
                 [row + box * ROWS, k * call.BLOCK_K + part * (call.BLOCK_K // call.PARTS)],
                 call.full.index(stage),
@@ -58,11 +59,11 @@ def _load_b(call, column, k, stage):
                 at = column + call.slab_column(block)
             else:
                 at = column + block * call.N
-            into = call.b_ring.index((stage * call.PARTS + part) * call.NUM_B + block)
+            into = call.b_ring.slab(stage * call.PARTS + part, block)
             if call.B_TRANSPOSED:
-                tma.async_copy_global_to_shared(call.b_desc, [at, depth], full, into)
+                load_block(call.b_desc, [at, depth], full, into)
             else:
-                tma.async_copy_global_to_shared(call.b_desc, [depth, at], full, into)
+                load_block(call.b_desc, [depth, at], full, into)
 
 
 @gluon.jit

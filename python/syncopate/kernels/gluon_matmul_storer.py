@@ -16,6 +16,7 @@ from ..gluon import (
     sy_row,
     sy_turn,
 )
+from ..gluon_versions import block_at, store_block
 from .gluon_matmul_tiles import WGMMA_ROWS
 
 
@@ -46,16 +47,13 @@ def _store_rows(call, tile_row, row, column):
 def _store_part(call, row, column, part: gl.constexpr):
     """The rows of consumer `part`."""
     if call.BLOCK_M < WGMMA_ROWS:
-        LAYOUT: gl.constexpr = call.c_tile.type.layout
-        first = call.c_tile.index(0)._reinterpret(call.c_tile.dtype, [call.BLOCK_M, call.BLOCK_N], LAYOUT)
-        tma.async_copy_shared_to_global(call.c_desc, [row, column], first)
+        first = block_at(call.c_tile.ring, 0, [call.BLOCK_M, call.BLOCK_N])
+        store_block(call.c_desc, [row, column], first)
     elif call.SLAB > 0:
-        SLABS: gl.constexpr = call.BLOCK_N // call.SLAB
-        for slab in gl.static_range(SLABS):
-            at = call.c_tile.index(SLABS * part + slab)
-            tma.async_copy_shared_to_global(call.c_desc, [row, column + slab * call.SLAB], at)
+        for slab in gl.static_range(call.c_tile.ALL):
+            store_block(call.c_desc, [row, column + slab * call.SLAB], call.c_tile.slab(part, slab))
     else:
-        tma.async_copy_shared_to_global(call.c_desc, [row, column], call.c_tile.index(part))
+        store_block(call.c_desc, [row, column], call.c_tile.slab(part, 0))
 
 
 @gluon.jit

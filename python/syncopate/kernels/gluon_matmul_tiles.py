@@ -3,9 +3,9 @@
 import triton.experimental.gluon.language as gl
 from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import tma
-from triton.language.core import _aggregate as aggregate
 
 from ..gluon import sy_head_start, sy_num_slots, sy_tile
+from ..gluon_versions import Slabs, aggregate
 from .gluon_launch import MAX_SPLIT_TILES
 from .gluon_members import set_members
 
@@ -67,8 +67,8 @@ class Call:
     SUMMANDS: gl.constexpr  # contributions that programs add up
     # Shared memory.
     a_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * BOXES, …], and what a wgmma reads behind
-    b_ring: gl.shared_memory_descriptor  # [STAGES * PARTS * NUM_B, …]
-    c_tile: gl.shared_memory_descriptor  # [CONSUMERS, 64, BLOCK_N], or [CONSUMERS * BLOCK_N / SLAB, 64, SLAB]
+    b_ring: Slabs  # [STAGES * PARTS] places of NUM_B blocks, for the first and the second sums
+    c_tile: Slabs  # [CONSUMERS] places of [64, BLOCK_N], or of BLOCK_N / SLAB of [64, SLAB]
     verdict: gl.shared_memory_descriptor  # of a split K: whether this block finishes the tile
     words: gl.shared_memory_descriptor  # [AHEAD], of the waiter for the loader
     # mbarriers.
@@ -140,7 +140,7 @@ class Call:
     def slab_column(self, block: gl.constexpr):
         """Where slab `block` of the ring's stands in b, from the tile's column on. First the slabs of the first sums; of
         GATED, in either, those of the gate and then those that it multiplies."""
-        FIRST: gl.constexpr = self.WIDTH // self.SLAB
+        FIRST: gl.constexpr = self.b_ring.FIRST
         SECOND: gl.constexpr = block >= FIRST
         SLABS: gl.constexpr = self.NUM_B - FIRST if SECOND else FIRST
         AT: gl.constexpr = block - FIRST if SECOND else block

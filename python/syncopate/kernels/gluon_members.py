@@ -5,12 +5,12 @@ from typing import Any
 
 import triton.experimental.gluon.language as gl
 from triton.experimental import gluon
-from triton.experimental.gluon.language.nvidia.hopper import tma
+from triton.language.core import base_value
 
 
 @gluon.constexpr_function
 def set_members(aggregate: Any, values: Mapping[str, Any]) -> None:
     """What only a running kernel knows as it is, all else as constants."""
     for name, value in values.items():
-        runtime = isinstance(value, (gl.tensor, tma.tensor_descriptor, gl.shared_memory_descriptor))
+        runtime = isinstance(value, base_value) and not isinstance(value, gl.constexpr)
         setattr(aggregate, name, value if runtime else gl.constexpr(value))

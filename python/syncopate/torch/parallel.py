@@ -15,6 +15,7 @@ done as torch's style of that name does it, and so is what the ranks have no equ
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -83,7 +84,7 @@ class _Fused:
                 del kind[added]
 
         def forward(linear: nn.Module, x: torch.Tensor) -> torch.Tensor:
-            return self._forward(linear, device_mesh, type(linear).forward.__get__(linear), x)
+            return self._forward(linear, device_mesh, partial(type(linear).forward, linear), x)
 
         made.forward = MethodType(forward, made)  # a method: a copy of the module gets one of its own
         return made

@@ -1,5 +1,6 @@
 """What a graph is made simpler by before its collectives are looked at:
 
+waits          of several for one collective the first
 whole slices   x[0 : all of it] → x, as DTensors of unknown sizes have between a gather and its product
 casts          all_gather(x).to(bf16) → all_gather(x.to(bf16)), as autocast has: the same values, and half as much is sent
 sums           reduce_scatter(a @ v) + reduce_scatter(b @ w) → reduce_scatter(a @ v + b @ w), and all-reduces alike, as the gradient of
@@ -55,9 +56,21 @@ SUMS = (c10d.reduce_scatter_tensor.default, c10d.all_reduce.default)
 
 def simplify(graph: Graph, kind: str) -> list[Rewrite]:
     """Rows for the collectives that are there no more."""
+    wait_once(graph)
     drop_whole_slices(graph)
     cast_before_gathers(graph)
     return sum_before_sending(graph, kind)
+
+
+def wait_once(graph: Graph) -> None:
+    """Of several waits for one collective, as torch has them from 2.14 on where several products read it, the first is left."""
+    first: dict[Node, Node] = {}
+    for node in list(graph.nodes):
+        if is_call(node, c10d.wait_tensor.default):
+            earlier = first.setdefault(node.args[0], node)
+            if earlier is not node:
+                node.replace_all_uses_with(earlier)
+                graph.erase_node(node)
 
 
 def drop_whole_slices(graph: Graph) -> None:
