@@ -169,6 +169,7 @@ void Evaluator::touch_parts(const Block& block, std::span<const Mask> parts, boo
     const auto param = static_cast<std::size_t>(block.param);
     boxes_.clear();
     bool exact = true;
+    bool leaves = false;
     Advance advance, walk;
     const std::int32_t symbol = walk_symbol();
     for (const Mask& part : parts) {
@@ -179,14 +180,14 @@ void Evaluator::touch_parts(const Block& block, std::span<const Mask> parts, boo
                             .innermost = static_cast<std::int32_t>(trips_.size()) - 1,
                             .walked = symbol};
         Advance own_walk;
-        const Advance own = footprint(access, boxes_, exact, own_walk);
+        const Advance own = footprint(access, boxes_, exact, leaves, own_walk);
         const bool first = &part == parts.data();
         advance = first || own == advance ? own : Advance{};
         walk = first || own_walk == walk ? own_walk : Advance{};
     }
     if (read && !override_read_[param] && !symbol_loops_.empty() && symbol_loops_.back() >= 0)
         advances_.push_back({symbol_loops_.back(), {block.param, advance}});
-    note_boxes(block.param, read, write, exact, note_walk(walked_, symbol, walk));
+    note_boxes(block.param, read, write, exact, leaves, note_walk(walked_, symbol, walk));
 }
 
 }  // namespace syncopate::kernel::triton
