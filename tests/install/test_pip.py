@@ -168,7 +168,6 @@ def test_the_command_finds_its_package_however_pip_put_it_there(wheel, installed
     (tmp_path / "links" / "syncopate").symlink_to(installed.bin / "syncopate")
     path = {"PATH": f"{installed.bin}:/usr/bin:/bin"}
     for bin in (tmp_path / "target" / "bin", tmp_path / "prefix" / "bin", tmp_path / "links"):
-        assert "usage" in run(bin / "syncopate", "run", "--help", cwd=tmp_path, **path).lower()
         spec = ["matmul_all_reduce:M=16,K=16,N=16,dtype=fp32", "--ranks=2", "--device=host"]
         run(bin / "syncopate", "run", *spec, cwd=tmp_path, **path)
 
