@@ -13,15 +13,25 @@ from triton.language.core import _aggregate as aggregate
 
 from .versions import triton_before
 
-__all__ = ["PropagateNan", "Slabs", "aggregate", "block_at", "few_rows", "load_block", "slabs", "store_block"]
+__all__ = [
+    "VIEWS_HAVE_ANY_SIZE",
+    "PropagateNan",
+    "Slabs",
+    "aggregate",
+    "block_at",
+    "few_rows",
+    "load_block",
+    "slabs",
+    "store_block",
+]
 
 # Until 3.7 async_copy_…, in 3.8 both, from 3.9 on these.
 load_block = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 store_block = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 
 # Until 3.7 a view of shared memory may have any size. 3.8 wants it as large as what it is of, 3.9 no larger.
-_ANY_SIZE = triton_before(3, 8)
-_VIEWS_HAVE_ANY_SIZE = gl.constexpr(_ANY_SIZE)
+VIEWS_HAVE_ANY_SIZE = triton_before(3, 8)
+_VIEWS_HAVE_ANY_SIZE = gl.constexpr(VIEWS_HAVE_ANY_SIZE)
 _WGMMA_ROWS = gl.constexpr(64)
 
 
@@ -36,7 +46,7 @@ def _view(memory: Any, shape: Any, _semantic: Any = None) -> Any:
 def block_at(ring: Any, place: Any, shape: Any, _semantic: Any = None) -> Any:
     """The block of `shape` that begins at place `place` of `ring` [places, …]. Blocks stand side by side: it begins at a multiple of
     its own size."""
-    if _ANY_SIZE:
+    if VIEWS_HAVE_ANY_SIZE:
         return _view(ring.index(place, _semantic=_semantic), shape, _semantic=_semantic)
     shape = [gl.constexpr(extent).value for extent in shape]
     whole, block = math.prod(ring.shape[1:]), math.prod(shape)
@@ -102,7 +112,7 @@ def slabs(
     def allocate(each: int) -> Any:
         return gl.allocate_shared_memory(dtype, [places * each, *shape], layout, _semantic=_semantic)
 
-    if _ANY_SIZE or first == all:
+    if VIEWS_HAVE_ANY_SIZE or first == all:
         return Slabs(allocate(all), None, first, all)
     return Slabs(allocate(first), allocate(all - first), first, all)
 
@@ -111,7 +121,7 @@ def slabs(
 def few_rows(ring, place, SUMS: gl.constexpr):
     """What a wgmma with sums in layout SUMS takes as its 64 rows where place `place` of `ring` has the first 16 or 32 and nobody
     uses what comes of the others. Until 3.7 these are what stands behind the place, so that nothing is moved. Later versions refuse
-    that view: there each warp loads rows of the place into its registers."""
+    that view: there each warp loads rows of the place into its registers, so a place has all rows of a tile (GluonTiling.boxes)."""
     ROWS: gl.constexpr = ring.shape[1]
     DEPTH: gl.constexpr = ring.shape[2]
     if _VIEWS_HAVE_ANY_SIZE:

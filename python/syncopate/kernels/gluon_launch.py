@@ -11,6 +11,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import _syncopate
+from ..gluon_versions import VIEWS_HAVE_ANY_SIZE
 
 #: Rows beyond a's last one that a load may ask for: more of them make it slow, and a tile up to twice as long. Of more
 #: rows of a than MANY the last tiles are few, and smaller loads cost all of them 1 to 2 %.
@@ -56,7 +57,8 @@ class GluonTiling:
     def boxes(self, m: int, itemsize: int) -> tuple[int, int, int]:
         """Rows of a, columns of b and c, and elements along K that one load or store moves."""
         rows = min(self.block_m, 64)
-        while rows > 16 and m <= MANY and -m % rows > MOST_BEYOND:
+        whole = self.block_m < 64 and not VIEWS_HAVE_ANY_SIZE  # few_rows then loads one place
+        while rows > 16 and m <= MANY and -m % rows > MOST_BEYOND and not whole:
             rows //= 2
         depth = min(128 // itemsize, self.block_k) if rows < 64 else self.block_k
         return rows, slab_columns(self.block_n) or self.block_n, depth
