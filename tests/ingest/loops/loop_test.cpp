@@ -163,9 +163,9 @@ std::string at(const std::string& text, const std::string& marker) {
 }
 
 TEST(LoopError, NamesThePathAndThePlaceOfWhatIsWrong) {
-    std::string text = nest(kRing, kK, kStep, R"([{"tensor": "J", "at": "step"}])");
+    std::string text = nest(kRing, kK, kStep, R"([{"tensor": "k", "at": "step"}])");
     EXPECT_EQ(error_of(text),
-              at(text, R"("J")") + R"(communicate[0].tensor names an unknown tensor "J"; did you mean "K"?)");
+              at(text, R"("k")") + R"(communicate[0].tensor names an unknown tensor "k"; did you mean "K"?)");
     text = nest(kRing, kK, kStep, R"([{"tensor": "K", "at": "stop"}])");
     EXPECT_EQ(error_of(text), at(text, R"("stop")") +
                                   R"(communicate[0].at names an unknown loop "stop"; did you mean "step"?)");

@@ -98,7 +98,7 @@ TEST(MscclXmlErrors, StepsThatMakeNoSense) {
     EXPECT_EQ(error_of(replaced(kRight, "<step s=\"0\"", "<step s=\"1\"")),
               at + "s=\"1\"; expected 0: steps count from 0");
     EXPECT_EQ(error_of(replaced(kRight, "type=\"s\"", "type=\"rsc\"")),
-              at + "type=\"rsc\" is none of s, r, rcs, rrs, rrc, rrcs, cpy, re, nop; did you mean \"rrc\"?");
+              at + "type=\"rsc\" is none of s, r, rcs, rrs, rrc, rrcs, cpy, re, nop; did you mean \"rcs\"?");
     EXPECT_EQ(error_of(replaced(kRight, "type=\"s\"", "type=\"r\"")),
               at + "r receives, and its tb has recv=\"-1\"");
     EXPECT_EQ(error_of(replaced(kRight, "srcbuf=\"i\"", "srcbuf=\"x\"")),

@@ -135,8 +135,8 @@ TEST(JsonError, AnUnknownNameIsReportedWithTheOneMeant) {
               "fp32, fp64, "
               "fp8e4m3, fp8e5m2, int8, int16, int32, int64, uint8, "
               "uint16, uint32, uint64, bool, fp8e4m3fnuz, fp8e5m2fnuz");
-    EXPECT_EQ(error_after("\"src\": {\"tensor\": \"A\"", "\"src\": {\"tensor\": \"B\""),
-              "p.json:10:48: rank 0 op 0: ranks[0].ops[0].src.tensor names an unknown tensor \"B\"; did you "
+    EXPECT_EQ(error_after("\"src\": {\"tensor\": \"A\"", "\"src\": {\"tensor\": \"a\""),
+              "p.json:10:48: rank 0 op 0: ranks[0].ops[0].src.tensor names an unknown tensor \"a\"; did you "
               "mean \"A\"?");
 }
 

@@ -21,7 +21,9 @@ TEST(Notation, AWrongTensorSaysWhichPartIsWrong) {
     EXPECT_EQ(error_of(parse_tensor("A:8x:bf16")),
               "tensor \"A:8x:bf16\" has the size \"\"; expected an integer from 1 to 2^62");
     EXPECT_EQ(error_of(parse_tensor("A:8:bf61")),
-              "tensor \"A:8:bf61\" has the unknown dtype \"bf61\"; expected one of "
+              "tensor \"A:8:bf61\" has the unknown dtype \"bf61\"; did you mean \"bf16\"?");
+    EXPECT_EQ(error_of(parse_tensor("A:8:half")),
+              "tensor \"A:8:half\" has the unknown dtype \"half\"; expected one of "
               "bf16, fp16, fp32, fp64, fp8e4m3, fp8e5m2, int8, int16, int32, int64, uint8, "
               "uint16, uint32, uint64, bool, fp8e4m3fnuz, fp8e5m2fnuz");
     EXPECT_EQ(error_of(parse_tensor("A:8:bf6")),
