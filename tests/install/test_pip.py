@@ -38,26 +38,26 @@ def clone(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def same_compilations() -> dict[str, str]:
-    """ccache finds again what another build of the same clone has compiled, though pip builds in a folder of its own."""
-    return {"CCACHE_BASEDIR": "/", "CCACHE_NOHASHDIR": "1"}
+def one_folder(tmp_path_factory) -> dict[str, str]:
+    """Both pips build in it: the second one compiles what depends on its own environment."""
+    return {"SKBUILD_BUILD_DIR": str(tmp_path_factory.mktemp("build"))}
 
 
 @pytest.fixture(scope="module")
-def wheel(clone, same_compilations, tmp_path_factory) -> Path:
+def wheel(clone, one_folder, tmp_path_factory) -> Path:
     """By an old pip."""
     folder = tmp_path_factory.mktemp("wheel")
     old = Environment.make(folder / "venv", OLD_PIP)
-    old.python("-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, clone, **same_compilations)
+    old.python("-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, clone, **one_folder)
     (made,) = folder.glob("syncopate-*.whl")
     return made
 
 
 @pytest.fixture(scope="module")
-def installed(clone, wheel, same_compilations, tmp_path_factory) -> Environment:
+def installed(clone, wheel, one_folder, tmp_path_factory) -> Environment:
     """By today's pip, from the same clone."""
     made = Environment.make(tmp_path_factory.mktemp("installed") / "venv")
-    made.python("-m", "pip", "install", "-q", ".", cwd=clone, **same_compilations)
+    made.python("-m", "pip", "install", "-q", ".", cwd=clone, **one_folder)
     return made
 
 
