@@ -176,11 +176,12 @@ private:
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,
                                       Milliseconds timeout) {
     if (rendezvous.is_a_parents()) {
-        return Error{fmt::format("'{}' in a process that was forked after its group was made: its parent is rank "
-                                 "{} of the group; make a group of the children, or start them instead (spawn)",
-                                 label, rendezvous.rank()),
-                     {.rank = rendezvous.rank()},
-                     ErrorClass::usage};
+        return Error{
+            fmt::format("'{}' in a process that was forked after its group was made: its parent is rank "
+                        "{} of the group; make a group of the children, or start them instead (spawn)",
+                        label, rendezvous.rank()),
+            {.rank = rendezvous.rank()},
+            ErrorClass::usage};
     }
     return Meeting(rendezvous, label, timeout).hold(value);
 }

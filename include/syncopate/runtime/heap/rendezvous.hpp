@@ -67,7 +67,7 @@ private:
     friend class Meeting;  // src/runtime/heap/rendezvous.cpp
     int rank_;
     int size_;
-    std::uint32_t forks_;  ///< of the process that made it: a forked child is no rank
+    std::uint32_t forks_;        ///< of the process that made it: a forked child is no rank
     std::int64_t sequence_ = 0;  ///< meetings so far
     std::string last_key_;       ///< of this rank, in the one before this
     std::shared_ptr<MeetingWatch> watch_;
