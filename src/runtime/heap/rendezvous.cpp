@@ -26,6 +26,8 @@ std::string list_of(const std::vector<int>& ranks) {
 
 constexpr Milliseconds kMoment{2};
 constexpr Milliseconds kToBeNamed{500};
+constexpr Milliseconds kLongEnough{10};  ///< a wait that is told apart from a failure at once
+constexpr int kFailures = 3;
 constexpr char kCame = 'c';       ///< first byte of what a rank has put, then the label, 0, and its value
 constexpr char kWithdrawn = 'w';  ///< all of it, once the rank has given the meeting up
 
@@ -93,11 +95,15 @@ private:
     /// Whether the rank has come by now, or within `wait`.
     bool came(int rank, Milliseconds wait) {
         if (of(rank).came) return true;
+        const Clock::time_point asked = Clock::now();
         const Result<Bytes> theirs = rendezvous_.get(key_of(rank), std::max(wait, Milliseconds{1}));
         if (!theirs) {
             reason_ = theirs.error().message;
+            const bool waited = wait < kLongEnough || Clock::now() - asked >= wait / 2;
+            failures_ = waited ? 0 : failures_ + 1;
             return false;
         }
+        failures_ = 0;
         if (take(rank, *theirs)) return true;
         of(rank).gave_up = true;
         std::this_thread::sleep_for(std::min(wait, kMoment));
@@ -111,7 +117,7 @@ private:
         for (;;) {
             const auto left = std::chrono::duration_cast<Milliseconds>(deadline_ - Clock::now());
             if (came(rank, std::min(slice, left))) return Done{};
-            if (left <= slice) break;
+            if (left <= slice || failures_ >= kFailures) break;
             slice = std::min(2 * slice, Milliseconds{320});
             if (rendezvous_.watch() == nullptr) continue;
             const MeetingWatch::Came seen = [&](int other) {
@@ -170,6 +176,7 @@ private:
     std::vector<Rank> all_;
     std::vector<int> absent_;
     std::string reason_;
+    int failures_ = 0;  ///< in a row, each sooner than it was to wait: it is the store that fails, not a rank
     bool differ_ = false;
 };
 
