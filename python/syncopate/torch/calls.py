@@ -129,7 +129,8 @@ def require_same_call(name: str, group: Group, extents: tuple[int, ...], others:
         raise ValueError(f"syncopate.{name}: {error}") from None
     except _syncopate.MachineError as error:
         raise RuntimeError(
-            f"syncopate.{name} on rank {group.rank}: {error}: see whether that process has ended, or makes other calls"
+            f"syncopate.{name} on rank {group.rank}: {in_a_line(str(error))}: see whether that process has ended, or makes "
+            "other calls"
         ) from None
 
 
