@@ -495,7 +495,7 @@ def test_a_kernel_that_is_no_python_is_refused(syncopate, fused_3, tmp_path):
     ("words", "code", "part"),
     [
         (["foo"], 2, "there is no `syncopate foo`; there are "),
-        (["plan", "chekc", "x"], 2, "there is no `syncopate plan chekc`; there are "),
+        (["plan", "chekc", "x"], 2, 'there is no `syncopate plan chekc`; did you mean "check"?'),
         (["plan", "check", ""], 1, "the name of a file is empty"),
         (["run", ""], 2, "it is empty; expected a folder or an operator"),
         (["plan", "show", "x", "--topology", "ring:4"], 2, "--topology belongs to --svg"),

@@ -66,7 +66,7 @@ print(refusal(tiles={"m": "cdiv(M, BLOCK)", "n": "cdiv(N, BLOCK_N)"}).splitlines
         "statement of scale_rows: tile 0 (m = 0, n = 0) is stated to write [0:16, 0:15] of y_ptr, and no tile of "
         "scale_rows_plain does",
         "statement of scale_rows: it states 6 tiles, and scale_rows_plain has 12",
-        "statement of scale_rows: the count of tile axis m, column 9: `BLOCK` has no value here",
+        'statement of scale_rows: the count of tile axis m, column 9: `BLOCK` has no value here; did you mean "BLOCK_M"?',
     ]
 
 
