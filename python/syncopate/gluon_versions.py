@@ -1,5 +1,5 @@
 """What Gluon of Triton 3.6 to 3.9 does differently, under one name each: kernels are written once, and import from here what has
-another name, or other rules, from one version to the next (docs/versions.md says which versions are tried)."""
+another name, or other rules, from one version to the next (`make versions` tries them)."""
 
 import math
 from typing import Any

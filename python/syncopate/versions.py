@@ -1,4 +1,4 @@
-"""Which versions of PyTorch and Triton this is tried with: those of docs/versions.md and pyproject.toml. Others may do, with a
+"""Which versions of PyTorch and Triton this is meant for, as pyproject.toml says; `make versions` tries each. Others may do, with a
 warning when this is imported."""
 
 import functools

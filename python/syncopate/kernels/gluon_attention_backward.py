@@ -13,7 +13,7 @@ made. FlashAttention-2 (arXiv 2307.08691, algorithm 2), a block of K a tile, wit
 dQ is added in fp32 at its place in memory, as blocks of K come to it: in no fixed order. It is added by 16 bytes a thread, whole
 lines a warp: as the tensor cores leave it, pairs of eight rows at a time keep the L2 cache busy (one H200, H = 16, S = 8192: 448
 TFLOP/s that way, 499 this way). dK of a block is still under way while the next one begins. `lse` and `delta` come from
-attention_backward.prepare, in base 2, with rows up to a multiple of BM.
+gluon_attention_backward_call, in base 2, with rows up to a multiple of BM.
 
 A row of Q sees what CAUSAL and WINDOW leave of K, or what a table says (TABLES). Rows of Q beyond SQ are zeros, and add none.
 Heads of Q that share a head of K are one tile's work, so dK and dV are complete when it ends.
@@ -31,11 +31,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..gluon_versions import aggregate, load_block
+from .gluon_attention_softmax import NEVER
+from .gluon_attention_tiles import CONSUMER_ROWS
 from .gluon_members import set_members
 
 LOG2E = gl.constexpr(1.4426950408889634)
-NEVER = gl.constexpr(float("-inf"))
-CONSUMER_ROWS = gl.constexpr(64)  # what one wgmma multiplies
 
 _Maybe = gl.tensor | gl.constexpr
 
