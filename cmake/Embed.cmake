@@ -31,7 +31,7 @@ std::span<const Shipped@name@> shipped_@folder@() {
 endfunction()
 
 # syncopate_embed_costs(MACHINE): the figures of fuse::Costs, read from share/machines/MACHINE.json, as usual_costs()
-# (fuse/cost.hpp), for whoever names no machine. Changing the file configures anew.
+# (fuse/model/cost.hpp), for whoever names no machine. Changing the file configures anew.
 function(syncopate_embed_costs machine)
     set(file ${PROJECT_SOURCE_DIR}/share/machines/${machine}.json)
     set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
@@ -45,7 +45,7 @@ function(syncopate_embed_costs machine)
     set(generated ${PROJECT_BINARY_DIR}/usual_costs.cpp)
     file(CONFIGURE OUTPUT ${generated} @ONLY CONTENT [[
 // Generated from share/machines/@machine@.json by cmake/Embed.cmake.
-#include "syncopate/fuse/cost.hpp"
+#include "syncopate/fuse/model/cost.hpp"
 
 namespace syncopate::fuse {
 

@@ -13,7 +13,7 @@ if(SKBUILD)
     install(TARGETS syncopate_command RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
     install(DIRECTORY ${deps}/licenses/ DESTINATION ${SKBUILD_METADATA_DIR}/licenses/libraries COMPONENT python)
     # What a user's kernel in CUDA C++ includes (python/syncopate/cuda_source.py).
-    foreach(header IN ITEMS emit/layout.hpp emit/schedule_device.cuh fuse/control_block.hpp)
+    foreach(header IN ITEMS emit/layout.hpp emit/schedule_device.cuh fuse/model/control_block.hpp)
         cmake_path(GET header PARENT_PATH folder)
         install(FILES ${PROJECT_SOURCE_DIR}/include/syncopate/${header}
             DESTINATION syncopate/include/syncopate/${folder} COMPONENT python)

@@ -12,9 +12,9 @@
 
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/emit/language.hpp"
-#include "syncopate/fuse/draw_graph.hpp"
-#include "syncopate/fuse/kernel_sums.hpp"
-#include "syncopate/fuse/work.hpp"
+#include "syncopate/fuse/inline/kernel_sums.hpp"
+#include "syncopate/fuse/model/draw_graph.hpp"
+#include "syncopate/fuse/model/work.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/plan/json/json.hpp"
 #include "syncopate/plan/model/join.hpp"

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
-#include "syncopate/tune/attention.hpp"
-#include "syncopate/tune/estimate.hpp"
+#include "syncopate/tune/play/attention.hpp"
+#include "syncopate/tune/play/estimate.hpp"
 #include "tools/commands.hpp"
 
 namespace syncopate::tools {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "syncopate/tune/machine.hpp"
+#include "syncopate/tune/machine/machine.hpp"
 #include "syncopate/tune/problem.hpp"
 
 namespace syncopate::tools {

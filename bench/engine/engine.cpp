@@ -23,7 +23,7 @@
 
 #include "runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/emit/table.hpp"
-#include "syncopate/fuse/heap.hpp"
+#include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/runtime/call/op.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 

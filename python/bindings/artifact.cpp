@@ -23,11 +23,11 @@
 #include "bindings.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/emit/folder.hpp"
-#include "syncopate/fuse/backend.hpp"
-#include "syncopate/fuse/heap.hpp"
-#include "syncopate/fuse/json.hpp"
-#include "syncopate/fuse/kernel_sums.hpp"
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/inline/kernel_sums.hpp"
+#include "syncopate/fuse/model/backend.hpp"
+#include "syncopate/fuse/model/json.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
+#include "syncopate/fuse/passes/heap.hpp"
 
 namespace nb = nanobind;
 
@@ -58,7 +58,7 @@ std::vector<RefView> views_of(const std::vector<fuse::Post>& posts) {
     return views;
 }
 
-/// One transfer or sum of a schedule; see fuse/schedule.hpp.
+/// One transfer or sum of a schedule; see fuse/model/schedule.hpp.
 struct TransferView {
     RefView op;
     std::string backend;
@@ -174,7 +174,7 @@ bool reorders(const fuse::Schedule& schedule) {
 }
 
 void bind_schedule(nb::module_& m) {
-    nb::class_<TransferView>(m, "Transfer", "A transfer or sum of a schedule; see fuse/schedule.hpp.")
+    nb::class_<TransferView>(m, "Transfer", "A transfer or sum of a schedule; see fuse/model/schedule.hpp.")
         .def_ro("op", &TransferView::op, "(rank, index) of the plan's op")
         .def_ro("backend", &TransferView::backend)
         .def_ro("src_rank", &TransferView::src_rank)
@@ -196,7 +196,7 @@ void bind_schedule(nb::module_& m) {
         .def_ro("by_row", &ReachView::by_row, "through a descriptor that spans all heaps; else by pointers")
         .def_ro("own", &ReachView::own, "only what the rank itself was given")
         .def_ro("copies", &ReachView::copies, "places where a tile is stored, at most");
-    nb::class_<fuse::Schedule>(m, "Schedule", "What every rank does in a call; see fuse/schedule.hpp.")
+    nb::class_<fuse::Schedule>(m, "Schedule", "What every rank does in a call; see fuse/model/schedule.hpp.")
         .def_prop_ro("num_ranks", [](const fuse::Schedule& s) { return s.ranks.size(); })
         .def_prop_ro("num_stages", [](const fuse::Schedule& s) { return s.stages.size(); })
         .def_prop_ro(
@@ -253,7 +253,7 @@ void bind_schedule(nb::module_& m) {
                     names.push_back(tensor_name(s, tensor));
                 return names;
             },
-            "Those that the kernel is given as rows of all ranks' heaps; see fuse/heap.hpp.")
+            "Those that the kernel is given as rows of all ranks' heaps; see fuse/passes/heap.hpp.")
         .def("transfers", &transfers, nb::arg("rank"), "Of a rank, in the order in which they are to start.")
         .def("chunks", &chunks, nb::arg("rank"), "What a rank's kernel makes.")
         .def("signals", &signals, nb::arg("rank"), "What each signal stands for: (kind, rank, op).")

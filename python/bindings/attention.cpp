@@ -17,8 +17,8 @@
 #include "bindings.hpp"
 #include "syncopate/plan/templates/attention.hpp"
 #include "syncopate/plan/templates/attention_passes.hpp"
-#include "syncopate/tune/attention.hpp"
-#include "syncopate/tune/machine.hpp"
+#include "syncopate/tune/machine/machine.hpp"
+#include "syncopate/tune/play/attention.hpp"
 
 namespace nb = nanobind;
 
@@ -179,14 +179,16 @@ void bind_attention(nb::module_& m) {
           "K and V a slice at a time (plan/templates/attention_passes.hpp): rows that a rank has at once, by "
           "rank the places that it fills, and by pass and rank what lies there, ((begin, end), the first row "
           "that is new). most: of rows at once, instead of `passes`.");
-    m.def("rank_attention", &rank_attention, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
-          nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("kernel"), nb::arg("tile"),
-          nb::arg("inner") = 0, nb::arg("device") = "",
-          "Kinds of attention, best first by the estimate (tune/attention.hpp): (kind, inner, us, why it "
-          "cannot be done). tile: block_m, block_n. device: as the driver calls it.");
+    m.def(
+        "rank_attention", &rank_attention, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
+        nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("kernel"), nb::arg("tile"),
+        nb::arg("inner") = 0, nb::arg("device") = "",
+        "Kinds of attention, best first by the estimate (tune/play/attention.hpp): (kind, inner, us, why it "
+        "cannot be done). tile: block_m, block_n. device: as the driver calls it.");
     m.def("attention_kernel", &attention_kernel, nb::arg("shape"), nb::arg("dtype"), nb::arg("ranks"),
           nb::arg("scale"), nb::arg("cuda"), nb::arg("hopper"),
-          "The kernel that runs (tune/attention.hpp): its name, \"gluon\" or \"triton\", its tiles, and why "
+          "The kernel that runs (tune/play/attention.hpp): its name, \"gluon\" or \"triton\", its tiles, and "
+          "why "
           "it is not the "
           "Gluon one.");
     m.def("padded_head", &tune::padded_head, nb::arg("head_dim"), nb::arg("cuda") = true,

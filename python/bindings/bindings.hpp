@@ -17,7 +17,7 @@
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/plan/model/region.hpp"
 #include "syncopate/result.hpp"
-#include "syncopate/tune/store.hpp"
+#include "syncopate/tune/store/store.hpp"
 
 namespace syncopate::bindings {
 

@@ -23,7 +23,7 @@
 #include "syncopate/emit/language.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/kernel/model/compare.hpp"
-#include "syncopate/tune/machine.hpp"
+#include "syncopate/tune/machine/machine.hpp"
 
 namespace nb = nanobind;
 

@@ -16,17 +16,17 @@
 #include "stages.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/io.hpp"
-#include "syncopate/tune/candidates.hpp"
+#include "syncopate/tune/candidates/candidates.hpp"
+#include "syncopate/tune/candidates/gluon_tiles.hpp"
+#include "syncopate/tune/candidates/program.hpp"
+#include "syncopate/tune/candidates/tiles.hpp"
 #include "syncopate/tune/choose.hpp"
-#include "syncopate/tune/estimate.hpp"
-#include "syncopate/tune/gluon_tiles.hpp"
-#include "syncopate/tune/machine.hpp"
-#include "syncopate/tune/measured.hpp"
+#include "syncopate/tune/machine/machine.hpp"
+#include "syncopate/tune/machine/measured.hpp"
+#include "syncopate/tune/play/estimate.hpp"
 #include "syncopate/tune/problem.hpp"
-#include "syncopate/tune/program.hpp"
+#include "syncopate/tune/store/winners.hpp"
 #include "syncopate/tune/strategy.hpp"
-#include "syncopate/tune/tiles.hpp"
-#include "syncopate/tune/winners.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -260,7 +260,8 @@ void bind_tune(nb::module_& module) {
     tune.def("rank", rank, "problem"_a, "machine"_a = "", "device"_a = "");
     tune.def("rank_program", rank_program, "configurations"_a, "plan"_a, "device"_a, "num_sms"_a,
              "values"_a = std::vector<Values>(), "machine"_a = "", "device_name"_a = "",
-             "All that fuse takes of a user's program, best first by the estimate; see tune/program.hpp.");
+             "All that fuse takes of a user's program, best first by the estimate; see "
+             "tune/candidates/program.hpp.");
     tune.def("name_of", [](const std::string& strategy) {
         return tune::name_of(unwrap(tune::strategy_from_json(strategy, "the strategy")));
     });

@@ -17,10 +17,10 @@
 #include "bindings.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 #include "syncopate/tune/problem.hpp"
-#include "syncopate/tune/results.hpp"
-#include "syncopate/tune/search.hpp"
-#include "syncopate/tune/store.hpp"
-#include "syncopate/tune/tune.hpp"
+#include "syncopate/tune/search/search.hpp"
+#include "syncopate/tune/search/tune.hpp"
+#include "syncopate/tune/store/results.hpp"
+#include "syncopate/tune/store/store.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

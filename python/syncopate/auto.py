@@ -1,6 +1,6 @@
 """`sy.fuse(kernel, plan, …, strategy="auto")`: how a user's program is carried out, chosen for each set of arguments.
 
-What can be chosen is what fuse takes (C++: tune/program.hpp), with each configuration of the kernels' `@triton.autotune`.
+What can be chosen is what fuse takes (C++: tune/candidates/program.hpp), with each configuration of the kernels' `@triton.autotune`.
 What is taken is what tuning has found, if the store has it; with SYNCOPATE_TUNE=auto it is found out first; else the quickest
 by the estimate.
 """

@@ -31,7 +31,7 @@ POINTED = {*DTYPES, *_NUMBERS, "fp8e4nv", "fp8e5"}
 HEADERS = (
     "syncopate/emit/schedule_device.cuh",
     "syncopate/emit/layout.hpp",
-    "syncopate/fuse/control_block.hpp",
+    "syncopate/fuse/model/control_block.hpp",
 )
 
 

@@ -1,5 +1,5 @@
 """Calls of operators and of torch's collectives, timed by ranks that run together: the collectives' curves, and the figures that
-only whole calls show (C++, tune/call_fit.hpp). Part of `syncopate tune --measure-machine`."""
+only whole calls show (C++, tune/machine/call_fit.hpp). Part of `syncopate tune --measure-machine`."""
 
 from __future__ import annotations
 

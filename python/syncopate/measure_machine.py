@@ -5,7 +5,7 @@ One GPU gives the rates of products, by the library's Gluon kernel in many tiles
 Where there are several GPUs, a rank on each measures what goes between them (measure_links.py): copies by size and direction, the
 chunk engine by number of blocks, and signals; and whole calls (measure_calls.py): torch's collectives, and operators by strategies
 whose fixed costs nothing else shows. What is not measured is kept from the nearest known machine. Each
-figure's source says which of the two it is. The file is written by C++ (tune/machine.hpp), which checks it.
+figure's source says which of the two it is. The file is written by C++ (tune/machine/machine.hpp), which checks it.
 """
 
 from __future__ import annotations

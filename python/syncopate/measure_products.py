@@ -1,5 +1,5 @@
 """Products timed by the library's Gluon kernel in many tiles, and by the vendor's library: the figures of both are fitted to
-these times (C++, tune/product_fit.hpp). Part of `syncopate tune --measure-machine`."""
+these times (C++, tune/machine/product_fit.hpp). Part of `syncopate tune --measure-machine`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search among strategies of a user's program measures with (tune/search.hpp)."""
+"""What a search among strategies of a user's program measures with (tune/search/search.hpp)."""
 
 from __future__ import annotations
 

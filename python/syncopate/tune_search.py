@@ -1,5 +1,5 @@
 """The search for the fastest strategy of a problem: the calls that it measures, by each strategy and by the unfused pair. What is
-tried, and in which order, comes from the estimate; what wins, from the search (tune/search.hpp)."""
+tried, and in which order, comes from the estimate; what wins, from the search (tune/search/search.hpp)."""
 
 from __future__ import annotations
 

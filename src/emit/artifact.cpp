@@ -8,7 +8,7 @@
 
 #include "syncopate/emit/emit.hpp"
 #include "syncopate/emit/language.hpp"
-#include "syncopate/fuse/bindings.hpp"
+#include "syncopate/fuse/model/bindings.hpp"
 
 namespace syncopate::emit {
 namespace {

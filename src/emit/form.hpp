@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "syncopate/fuse/program.hpp"
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/program.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 
 namespace syncopate::emit {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "syncopate/emit/artifact.hpp"
-#include "syncopate/fuse/json.hpp"
+#include "syncopate/fuse/model/json.hpp"
 #include "syncopate/json_table.hpp"
 #include "syncopate/json_text.hpp"
 #include "syncopate/plan/json/json.hpp"

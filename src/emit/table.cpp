@@ -7,8 +7,8 @@
 #include <span>
 #include <utility>
 
-#include "syncopate/fuse/kernel_sums.hpp"
-#include "syncopate/fuse/launch.hpp"
+#include "syncopate/fuse/inline/kernel_sums.hpp"
+#include "syncopate/fuse/passes/launch.hpp"
 
 namespace syncopate::emit {
 namespace {

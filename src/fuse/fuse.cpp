@@ -2,19 +2,19 @@
 
 #include <utility>
 
-#include "fuse/check_program.hpp"
-#include "fuse/number.hpp"
-#include "syncopate/fuse/build.hpp"
-#include "syncopate/fuse/guard.hpp"
-#include "syncopate/fuse/heap.hpp"
-#include "syncopate/fuse/inline.hpp"
-#include "syncopate/fuse/inline_reads.hpp"
-#include "syncopate/fuse/launch.hpp"
-#include "syncopate/fuse/lower.hpp"
-#include "syncopate/fuse/order.hpp"
-#include "syncopate/fuse/place.hpp"
-#include "syncopate/fuse/synchronize.hpp"
-#include "syncopate/fuse/work.hpp"
+#include "fuse/passes/check_program.hpp"
+#include "fuse/passes/number.hpp"
+#include "syncopate/fuse/inline/inline.hpp"
+#include "syncopate/fuse/inline/inline_reads.hpp"
+#include "syncopate/fuse/model/work.hpp"
+#include "syncopate/fuse/passes/build.hpp"
+#include "syncopate/fuse/passes/guard.hpp"
+#include "syncopate/fuse/passes/heap.hpp"
+#include "syncopate/fuse/passes/launch.hpp"
+#include "syncopate/fuse/passes/lower.hpp"
+#include "syncopate/fuse/passes/order.hpp"
+#include "syncopate/fuse/passes/place.hpp"
+#include "syncopate/fuse/passes/synchronize.hpp"
 
 namespace syncopate::fuse {
 

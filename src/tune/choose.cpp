@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "syncopate/tune/candidates.hpp"
-#include "syncopate/tune/estimate.hpp"
+#include "syncopate/tune/candidates/candidates.hpp"
+#include "syncopate/tune/play/estimate.hpp"
 
 namespace syncopate::tune {
 

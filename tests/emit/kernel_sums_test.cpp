@@ -10,8 +10,8 @@
 #include "fuse/summing.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/fuse/heap.hpp"
-#include "syncopate/fuse/kernel_sums.hpp"
+#include "syncopate/fuse/inline/kernel_sums.hpp"
+#include "syncopate/fuse/passes/heap.hpp"
 
 namespace syncopate::emit {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "syncopate/fuse/program.hpp"
+#include "syncopate/fuse/model/program.hpp"
 #include "syncopate/kernel/triton/sites/text.hpp"
 
 namespace syncopate::emit::sample {

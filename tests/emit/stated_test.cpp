@@ -7,7 +7,7 @@
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/emit/language.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/fuse/json.hpp"
+#include "syncopate/fuse/model/json.hpp"
 #include "syncopate/kernel/stated/statement.hpp"
 
 namespace syncopate::emit {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "fuse/sample.hpp"
-#include "syncopate/fuse/assign.hpp"
-#include "syncopate/fuse/strided.hpp"
+#include "syncopate/fuse/model/strided.hpp"
+#include "syncopate/fuse/passes/assign.hpp"
 #include "syncopate/plan/lower/lower.hpp"
 
 namespace syncopate::fuse {

@@ -7,7 +7,7 @@
 
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/fuse/json.hpp"
+#include "syncopate/fuse/model/json.hpp"
 
 namespace syncopate::fuse {
 namespace {

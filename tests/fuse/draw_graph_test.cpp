@@ -1,4 +1,4 @@
-#include "syncopate/fuse/draw_graph.hpp"
+#include "syncopate/fuse/model/draw_graph.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // Graphs of programs, as fuse makes them on its way.
 #pragma once
 
-#include "syncopate/fuse/build.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/fuse/lower.hpp"
-#include "syncopate/fuse/place.hpp"
+#include "syncopate/fuse/passes/build.hpp"
+#include "syncopate/fuse/passes/lower.hpp"
+#include "syncopate/fuse/passes/place.hpp"
 
 namespace syncopate::fuse::sample {
 

@@ -1,4 +1,4 @@
-#include "syncopate/fuse/head_start.hpp"
+#include "syncopate/fuse/passes/head_start.hpp"
 
 #include <gtest/gtest.h>
 

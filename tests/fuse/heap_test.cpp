@@ -1,4 +1,4 @@
-#include "syncopate/fuse/heap.hpp"
+#include "syncopate/fuse/passes/heap.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/fuse/json.hpp"
+#include "syncopate/fuse/model/json.hpp"
 
 namespace syncopate::fuse {
 namespace {

@@ -1,4 +1,4 @@
-#include "syncopate/fuse/json.hpp"
+#include "syncopate/fuse/model/json.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Sums that the fused kernel carries out: the only transfer of each rank, or a refusal that says why not.
-#include "syncopate/fuse/kernel_sums.hpp"
+#include "syncopate/fuse/inline/kernel_sums.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,9 +14,9 @@
 #include "fuse/summing.hpp"
 #include "plan/executor.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/fuse/heap.hpp"
-#include "syncopate/fuse/json.hpp"
-#include "syncopate/fuse/lower.hpp"
+#include "syncopate/fuse/model/json.hpp"
+#include "syncopate/fuse/passes/heap.hpp"
+#include "syncopate/fuse/passes/lower.hpp"
 
 namespace syncopate::fuse {
 namespace {

@@ -1,4 +1,4 @@
-#include "syncopate/fuse/launch.hpp"
+#include "syncopate/fuse/passes/launch.hpp"
 
 #include <gtest/gtest.h>
 

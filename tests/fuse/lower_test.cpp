@@ -1,4 +1,4 @@
-#include "syncopate/fuse/lower.hpp"
+#include "syncopate/fuse/passes/lower.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include "fuse/graphs.hpp"
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/fuse/order.hpp"
+#include "syncopate/fuse/passes/order.hpp"
 #include "syncopate/plan/topology/topology.hpp"
 
 namespace syncopate::fuse {

@@ -1,4 +1,4 @@
-#include "syncopate/fuse/pack.hpp"
+#include "syncopate/fuse/passes/pack.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
-#include "syncopate/fuse/build.hpp"
+#include "syncopate/fuse/passes/build.hpp"
 
 #include <gtest/gtest.h>
 
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/fuse/json.hpp"
-#include "syncopate/fuse/launch.hpp"
-#include "syncopate/fuse/pack.hpp"
+#include "syncopate/fuse/model/json.hpp"
+#include "syncopate/fuse/passes/launch.hpp"
+#include "syncopate/fuse/passes/pack.hpp"
 #include "syncopate/plan/templates/push_exchange.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 #include "syncopate/plan/templates/templates.hpp"

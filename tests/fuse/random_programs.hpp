@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/fuse/program.hpp"
+#include "syncopate/fuse/model/program.hpp"
 
 namespace syncopate::fuse::test {
 

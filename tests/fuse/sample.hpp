@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "syncopate/fuse/program.hpp"
+#include "syncopate/fuse/model/program.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 

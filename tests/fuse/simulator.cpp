@@ -9,7 +9,7 @@
 #include <random>
 #include <utility>
 
-#include "syncopate/fuse/kernel_sums.hpp"
+#include "syncopate/fuse/inline/kernel_sums.hpp"
 
 namespace syncopate::fuse {
 namespace {

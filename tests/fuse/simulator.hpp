@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "plan/executor.hpp"
-#include "syncopate/fuse/program.hpp"
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/program.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 
 namespace syncopate::fuse {
 

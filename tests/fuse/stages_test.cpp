@@ -5,7 +5,7 @@
 
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/fuse/json.hpp"
+#include "syncopate/fuse/model/json.hpp"
 #include "syncopate/plan/model/join.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 

@@ -1,4 +1,4 @@
-#include "syncopate/fuse/sum_parts.hpp"
+#include "syncopate/fuse/passes/sum_parts.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/fuse/launch.hpp"
+#include "syncopate/fuse/passes/launch.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace syncopate::fuse {

@@ -1,4 +1,4 @@
-#include "syncopate/fuse/tile_order.hpp"
+#include "syncopate/fuse/passes/tile_order.hpp"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include "runtime/fork.hpp"
 #include "runtime/played_kernel.hpp"
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/fuse/json.hpp"
+#include "syncopate/fuse/model/json.hpp"
 #include "syncopate/plan/lower/lower.hpp"
 
 namespace syncopate::runtime {

@@ -1,4 +1,4 @@
-#include "runtime/cuda/copies/copy_stream.hpp"
+#include "runtime/cuda/streams/copy_stream.hpp"
 
 #if SYNCOPATE_HAS_CUDA
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "syncopate/emit/table.hpp"
-#include "syncopate/fuse/heap.hpp"
-#include "syncopate/fuse/launch.hpp"
+#include "syncopate/fuse/passes/heap.hpp"
+#include "syncopate/fuse/passes/launch.hpp"
 #include "syncopate/runtime/call/reduction.hpp"
 #include "syncopate/runtime/call/strided_copy.hpp"
 

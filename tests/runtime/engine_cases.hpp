@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/runtime/call/op.hpp"
 
 namespace syncopate::runtime::testing {

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "syncopate/fuse/backend.hpp"
+#include "syncopate/fuse/model/backend.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -17,7 +17,7 @@ TEST(Executors, EveryBackendOfAPlanHasOneRow) {
     EXPECT_EQ(backends.size() + 1, plan::kNumBackends);
 }
 
-/// The other half of a backend's row is fuse's (fuse/backend.hpp).
+/// The other half of a backend's row is fuse's (fuse/model/backend.hpp).
 TEST(Executors, CarryOutWhatFusePlacesOnTheirLanes) {
     using fuse::LaneKind;
     for (const ExecutorRow& row : kExecutors) {

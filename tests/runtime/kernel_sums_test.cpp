@@ -14,8 +14,8 @@
 #include "runtime/fork.hpp"
 #include "runtime/played_kernel.hpp"
 #include "syncopate/emit/table.hpp"
-#include "syncopate/fuse/heap.hpp"
-#include "syncopate/fuse/kernel_sums.hpp"
+#include "syncopate/fuse/inline/kernel_sums.hpp"
+#include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/runtime/call/op.hpp"
 #include "syncopate/runtime/signals/fault.hpp"
 

@@ -1,13 +1,13 @@
 // Schedules made by hand: the direct all-gather of one tensor along axis 0, by pushes or by pulls, with the
-// guards that fuse derives (fuse/guard.hpp). One slot per rank's chunk, the own one first.
+// guards that fuse derives (fuse/passes/guard.hpp). One slot per rank's chunk, the own one first.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "syncopate/fuse/heap.hpp"
-#include "syncopate/fuse/launch.hpp"
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
+#include "syncopate/fuse/passes/heap.hpp"
+#include "syncopate/fuse/passes/launch.hpp"
 
 namespace syncopate::runtime::testing {
 

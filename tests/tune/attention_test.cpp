@@ -1,4 +1,4 @@
-#include "syncopate/tune/attention.hpp"
+#include "syncopate/tune/play/attention.hpp"
 
 #include <gtest/gtest.h>
 

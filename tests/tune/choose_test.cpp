@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "cpu_time.hpp"
-#include "syncopate/tune/candidates.hpp"
-#include "syncopate/tune/estimate.hpp"
-#include "syncopate/tune/gluon_tiles.hpp"
+#include "syncopate/tune/candidates/candidates.hpp"
+#include "syncopate/tune/candidates/gluon_tiles.hpp"
+#include "syncopate/tune/play/estimate.hpp"
 
 namespace syncopate::tune {
 namespace {

@@ -1,4 +1,4 @@
-#include "syncopate/tune/machine.hpp"
+#include "syncopate/tune/machine/machine.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,12 +13,12 @@
 #include <sstream>
 #include <tuple>
 
+#include "syncopate/tune/candidates/gluon_tiles.hpp"
+#include "syncopate/tune/candidates/tiles.hpp"
 #include "syncopate/tune/choose.hpp"
-#include "syncopate/tune/estimate.hpp"
-#include "syncopate/tune/gluon_tiles.hpp"
-#include "syncopate/tune/measured.hpp"
-#include "syncopate/tune/product_fit.hpp"
-#include "syncopate/tune/tiles.hpp"
+#include "syncopate/tune/machine/measured.hpp"
+#include "syncopate/tune/machine/product_fit.hpp"
+#include "syncopate/tune/play/estimate.hpp"
 
 namespace syncopate::tune {
 namespace {

@@ -1,6 +1,6 @@
 // A search finds the fastest strategy through noise and drift, and never one that is slower than the
 // baselines.
-#include "syncopate/tune/search.hpp"
+#include "syncopate/tune/search/search.hpp"
 
 #include <gtest/gtest.h>
 

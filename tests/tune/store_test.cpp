@@ -1,5 +1,5 @@
 // The store keeps what searches found, for many processes at once, and no file that it cannot use stops it.
-#include "syncopate/tune/store.hpp"
+#include "syncopate/tune/store/store.hpp"
 
 #include <gtest/gtest.h>
 #include <sqlite3.h>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "syncopate/io.hpp"
-#include "syncopate/tune/machine.hpp"
+#include "syncopate/tune/machine/machine.hpp"
 
 namespace syncopate::tune {
 namespace {

@@ -1,8 +1,8 @@
-#include "syncopate/tune/tiles.hpp"
+#include "syncopate/tune/candidates/tiles.hpp"
 
 #include <gtest/gtest.h>
 
-#include "tune/play.hpp"
+#include "tune/play/play.hpp"
 
 namespace syncopate::tune {
 namespace {

@@ -1,5 +1,5 @@
 // choose() takes what tuning has found, where it is legal, and the estimate where nothing is.
-#include "syncopate/tune/winners.hpp"
+#include "syncopate/tune/store/winners.hpp"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "syncopate/tune/choose.hpp"
-#include "syncopate/tune/machine.hpp"
+#include "syncopate/tune/machine/machine.hpp"
 
 namespace syncopate::tune {
 namespace {

@@ -15,7 +15,7 @@
 //      "grid": [8, 1, 1]}],
 //    "num_sms": 132, "device": "host",
 //    "plan": {…},                           syncopate.plan/1
-//    "schedule": {…}}                       fuse/json.hpp
+//    "schedule": {…}}                       fuse/model/json.hpp
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@
 #include <vector>
 
 #include "syncopate/fuse/fuse.hpp"
-#include "syncopate/fuse/program.hpp"
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/program.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/kernel/model/kernel.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/plan/model/region.hpp"

@@ -17,9 +17,9 @@
 //       sent is complete by then, so that nobody stands still; sy_post_last does the last one, and
 //       sy_post_at_once, after the stores, all else
 //   c_desc.store([row + sy_row(sy_schedule, tile_id_c), …
-//       where stores are sent inline (fuse/inline.hpp)
+//       where stores are sent inline (fuse/inline/inline.hpp)
 //   sy_from = sy_load_row(sy_schedule, sy_slot) … a_desc.load([row + sy_from, …
-//       after sy_acquire, where loads are fetched inline (fuse/inline_reads.hpp)
+//       after sy_acquire, where loads are fetched inline (fuse/inline/inline_reads.hpp)
 //   sy_from = a_desc
 //   if sy_reads_own(sy_schedule, sy_slot):
 //       sy_from = sy_own … sy_from.load([row, …
@@ -42,8 +42,8 @@
 
 #include <string>
 
-#include "syncopate/fuse/program.hpp"
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/program.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::emit {

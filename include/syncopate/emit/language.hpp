@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "syncopate/fuse/program.hpp"
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/program.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/kernel/model/explained.hpp"
 #include "syncopate/result.hpp"
 

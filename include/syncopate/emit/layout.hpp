@@ -1,5 +1,5 @@
 // The layout of what an emitted kernel reads: the schedule of one rank as a table of int32 words, and the
-// control block beside it (fuse/control_block.hpp). It is declared here and nowhere else: C++ and CUDA take
+// control block beside it (fuse/model/control_block.hpp). It is declared here and nowhere else: C++ and CUDA take
 // these names, and Python gets the numbers as _syncopate.layout (python/bindings/layout.cpp). Plain C++17:
 // nvcc reads it too.
 //
@@ -23,7 +23,7 @@
 //   12 other: words from here to the table for
 //        calls of odd numbers (0: there is none)
 //   13 head_programs, head_rounds: of its first
-//        programs (fuse/head_start.hpp)
+//        programs (fuse/passes/head_start.hpp)
 //   16 slot records, 8 words each:                      8  published: the last call that began without a
 //        tile, wait_begin, wait_end, phase_begin,           fault
 //        makes_begin, makes_end, store_lo, store_hi     9  loaded: the same as finished, of programs that
@@ -52,14 +52,14 @@
 // counts last sets the count back to 0 and the posts' words to the epoch; a stream waits until its gate has
 // reached the number of tiles, and sets it back to 0.
 //
-// store: what is to be added where the slot's tile is stored (fuse/inline.hpp), a number of 64 bits: rows of
+// store: what is to be added where the slot's tile is stored (fuse/inline/inline.hpp), a number of 64 bits: rows of
 // a descriptor that begins with rank 0's heap, or elements from the kernel's own tensor. With several
 // copies, store_lo is the offset of as many such numbers.
 //
-// loads: for each slot such a number of 64 bits, of what its tile loads inline (fuse/inline_reads.hpp); where
+// loads: for each slot such a number of 64 bits, of what its tile loads inline (fuse/inline/inline_reads.hpp); where
 // that is only what the rank itself was given, 1 if the tile loads it, else 0.
 //
-// sum: what the kernel's programs add up when they have made their tiles (fuse/kernel_sums.hpp), each an even
+// sum: what the kernel's programs add up when they have made their tiles (fuse/inline/kernel_sums.hpp), each an even
 // share: wait_begin, wait_end, how many elements, how many summands; then where each summand is, in the order
 // of adding: numbers of 64 bits, in bytes from this rank's control block. Where the sums go the kernel is
 // told.
@@ -86,7 +86,7 @@
 
 #include <cstdint>
 
-#include "syncopate/fuse/control_block.hpp"
+#include "syncopate/fuse/model/control_block.hpp"
 
 namespace syncopate::emit {
 

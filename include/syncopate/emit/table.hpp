@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "syncopate/emit/layout.hpp"
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 
 namespace syncopate::emit {
 
@@ -17,7 +17,7 @@ namespace syncopate::emit {
     return control::word_of(static_cast<std::int32_t>(schedule.signals.size()) + chunk);
 }
 
-/// The word of the gate that relay `relay` opens (fuse/launch.hpp): they follow the counters.
+/// The word of the gate that relay `relay` opens (fuse/passes/launch.hpp): they follow the counters.
 [[nodiscard]] inline std::int32_t relay_gate_of(const fuse::RankSchedule& schedule, std::int32_t relay) {
     return counter_of(schedule, static_cast<std::int32_t>(schedule.chunks.size()) + relay);
 }

@@ -15,11 +15,11 @@
 #include <cstdint>
 #include <optional>
 
-#include "syncopate/fuse/assign.hpp"
-#include "syncopate/fuse/cost.hpp"
-#include "syncopate/fuse/program.hpp"
-#include "syncopate/fuse/schedule.hpp"
-#include "syncopate/fuse/tile_order.hpp"
+#include "syncopate/fuse/model/cost.hpp"
+#include "syncopate/fuse/model/program.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
+#include "syncopate/fuse/passes/assign.hpp"
+#include "syncopate/fuse/passes/tile_order.hpp"
 #include "syncopate/plan/topology/topology.hpp"
 #include "syncopate/result.hpp"
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "syncopate/fuse/backend.hpp"
-#include "syncopate/tune/machine.hpp"
+#include "syncopate/fuse/model/backend.hpp"
+#include "syncopate/tune/machine/machine.hpp"
 #include "syncopate/tune/problem.hpp"
 #include "syncopate/tune/strategy.hpp"
 

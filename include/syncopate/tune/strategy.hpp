@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "syncopate/fuse/tile_order.hpp"
+#include "syncopate/fuse/passes/tile_order.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 

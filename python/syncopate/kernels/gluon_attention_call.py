@@ -48,7 +48,7 @@ HEAD_DIMS = (64, 128, 256)
 
 
 def tiling_of(d: int) -> GluonAttentionTiling:
-    """For heads of size D (C++: tune/attention.hpp). Raises ValueError for a D that the kernel has no tiling for."""
+    """For heads of size D (C++: tune/play/attention.hpp). Raises ValueError for a D that the kernel has no tiling for."""
     tile = _syncopate.attention_tiles("gluon", d)
     if tile is None:
         raise ValueError(f"D: expected one of {', '.join(map(str, HEAD_DIMS))}, got {d}")

@@ -65,7 +65,7 @@ class GluonTiling:
 
     def options(self) -> dict[str, int]:
         """Launch options. Two consumers of 64 x 256 have 216 and 224 registers a thread: 160 for each of 12 warps are shared out,
-        which leaves each quarter of a multiprocessor registers for a warp of sy_reduce (runtime/cuda/copies/reduce.cu). Three of
+        which leaves each quarter of a multiprocessor registers for a warp of sy_reduce (runtime/cuda/streams/reduce.cu). Three of
         64 x 192 need 152: 128 for each of 16."""
         return {"num_warps": 4, "maxnreg": {128: 160, 192: 128}.get(self.block_m, 255)}
 

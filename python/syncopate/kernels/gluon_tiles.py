@@ -1,4 +1,4 @@
-"""Which tiles of kernels.gluon_matmul make a product soonest. What chooses is tune/gluon_tiles.hpp, in C++, by the machine's
+"""Which tiles of kernels.gluon_matmul make a product soonest. What chooses is tune/candidates/gluon_tiles.hpp, in C++, by the machine's
 figures: over the 88 products of bench/results/gemm_1xH200.csv the choice takes 1.007 of the best candidate's time, and 1.15 at
 most; over the 51 of gemm_1xH100.csv 1.008 and 1.06 (tests/python/test_gluon_tiles.py)."""
 

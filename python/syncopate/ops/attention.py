@@ -199,7 +199,7 @@ class Attention:
         )
 
     def _choose(self, inner: int, kinds: Sequence[str]) -> tuple[str, int]:
-        """Of these kinds the one that the estimate takes for the quickest, and its `inner` (tune/attention.hpp)."""
+        """Of these kinds the one that the estimate takes for the quickest, and its `inner` (tune/play/attention.hpp)."""
         ranked = _syncopate.rank_attention(
             self.kernel.problem.shape,
             DTYPE_NAMES[self.dtype],

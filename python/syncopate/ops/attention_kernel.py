@@ -48,7 +48,7 @@ class AttentionProblem:
 
 
 class AttentionKernel:
-    """`tiling`: of the plain kernel, or a GluonAttentionTiling; None: of the kernel that C++ chooses (tune/attention.hpp), and
+    """`tiling`: of the plain kernel, or a GluonAttentionTiling; None: of the kernel that C++ chooses (tune/play/attention.hpp), and
     `why_plain` says why that is not the one for Hopper. Raises ValueError for a tiling that the device cannot run."""
 
     def __init__(

@@ -27,7 +27,7 @@ class AttentionTiling:
 
 
 def attention_tiling(head_dim: int, device: str) -> AttentionTiling:
-    """Of the plain kernel (C++: tune/attention.hpp)."""
+    """Of the plain kernel (C++: tune/play/attention.hpp)."""
     tile = _syncopate.attention_tiles("triton", head_dim, device == "cuda")
     return AttentionTiling(tile["block_m"], tile["block_n"], tile["warps"], tile["stages"])
 
@@ -50,7 +50,7 @@ def refusal(kind: str, ranks: int, heads: int, inner: int = 0) -> str:
 
 
 def padded_head(d: int, device: str) -> int:
-    """The size of head that has tiles and room for `d` columns (C++: tune/attention.hpp). Raises ValueError where none has."""
+    """The size of head that has tiles and room for `d` columns (C++: tune/play/attention.hpp). Raises ValueError where none has."""
     size = _syncopate.padded_head(d, device == "cuda")
     if size is None:
         raise ValueError(f"D: expected at most {HEAD_DIMS[-1]}, got {d}")

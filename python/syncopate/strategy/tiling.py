@@ -46,7 +46,7 @@ def device_name() -> str:
 
 
 def choose_tiling(m: int, n: int, k: int, dtype: torch.dtype, programs: int) -> Tiling:
-    """The quickest by the estimate (C++: tune/tiles.hpp) for so many programs."""
+    """The quickest by the estimate (C++: tune/candidates/tiles.hpp) for so many programs."""
     return Tiling(**_syncopate.tune.tiles(m, n, k, DTYPE_NAMES[dtype], programs, exact_fp32(), device_name()))
 
 

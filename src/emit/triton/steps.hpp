@@ -8,7 +8,7 @@
 #include "emit/form.hpp"
 #include "emit/triton/edits.hpp"
 #include "emit/triton/source_text.hpp"
-#include "syncopate/fuse/program.hpp"
+#include "syncopate/fuse/model/program.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::emit::triton {

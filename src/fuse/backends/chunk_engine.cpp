@@ -1,7 +1,7 @@
 // tma_dedicated, ldst_dedicated: the chunk engine copies and sums on multiprocessors of its own, by bulk
 // copies or by loads and stores. On device host the CPU interprets its table.
 #include "fuse/backends/rows.hpp"
-#include "syncopate/fuse/strided.hpp"
+#include "syncopate/fuse/model/strided.hpp"
 
 namespace syncopate::fuse {
 

@@ -1,6 +1,6 @@
 // copy_engine: one 3D copy a transfer, in copy streams; a sum is a kernel of its own in a stream beside them.
 #include "fuse/backends/rows.hpp"
-#include "syncopate/fuse/strided.hpp"
+#include "syncopate/fuse/model/strided.hpp"
 
 namespace syncopate::fuse {
 

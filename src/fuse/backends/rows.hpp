@@ -1,7 +1,7 @@
 // The rows of backend.hpp, one function a backend.
 #pragma once
 
-#include "syncopate/fuse/backend.hpp"
+#include "syncopate/fuse/model/backend.hpp"
 
 namespace syncopate::fuse {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/call/op_memory.hpp"
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/call/transfer.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
@@ -21,7 +21,7 @@ struct CallPlan {
     std::vector<fuse::Wait> begin_waits;
     std::vector<std::uint64_t> end_posts;
     std::vector<std::uint64_t> made_posts;  ///< when a plain kernel has ended
-    bool plain = false;                     ///< the kernel is left as it is (fuse/schedule.hpp)
+    bool plain = false;                     ///< the kernel is left as it is (fuse/model/schedule.hpp)
     std::uint64_t own_words = 0;            ///< device::EngineArguments::own_words
     bool counts_blocks = false;             ///< device::EngineArguments::counts
     std::vector<fuse::Wait> end_waits;

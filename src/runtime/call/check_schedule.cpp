@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "syncopate/fuse/assign.hpp"
-#include "syncopate/fuse/collective.hpp"
-#include "syncopate/fuse/heap.hpp"
-#include "syncopate/fuse/launch.hpp"
-#include "syncopate/fuse/lower.hpp"
+#include "syncopate/fuse/passes/assign.hpp"
+#include "syncopate/fuse/passes/collective.hpp"
+#include "syncopate/fuse/passes/heap.hpp"
+#include "syncopate/fuse/passes/launch.hpp"
+#include "syncopate/fuse/passes/lower.hpp"
 #include "syncopate/runtime/call/executors.hpp"
 
 namespace syncopate::runtime {

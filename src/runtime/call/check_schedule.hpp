@@ -1,7 +1,7 @@
 // Whether a schedule is one that the executors can run without checks of their own.
 #pragma once
 
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::runtime {

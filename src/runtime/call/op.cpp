@@ -13,8 +13,8 @@
 #include "runtime/call/op_memory.hpp"
 #include "runtime/call/user_buffers.hpp"
 #include "syncopate/emit/table.hpp"
-#include "syncopate/fuse/heap.hpp"
-#include "syncopate/fuse/kernel_sums.hpp"
+#include "syncopate/fuse/inline/kernel_sums.hpp"
+#include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/runtime/call/executors.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/runtime/call/strided_copy.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "syncopate/fuse/kernel_sums.hpp"
+#include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/runtime/call/executors.hpp"
 
 namespace syncopate::runtime {

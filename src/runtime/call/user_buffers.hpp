@@ -13,7 +13,7 @@
 
 #include "runtime/call/call_executor.hpp"
 #include "runtime/call/op_memory.hpp"
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/call/op.hpp"
 #include "syncopate/runtime/call/strided_copy.hpp"

@@ -27,15 +27,15 @@
 #include <thread>
 
 #include "runtime/cuda/boundary/boundary.hpp"
-#include "runtime/cuda/copies/copy_stream.hpp"
-#include "runtime/cuda/copies/late_transfers.hpp"
-#include "runtime/cuda/device_lists.hpp"
-#include "runtime/cuda/device_module.hpp"
 #include "runtime/cuda/driver/cuda_handles.hpp"
+#include "runtime/cuda/driver/device_module.hpp"
 #include "runtime/cuda/engine/chunk_engine.hpp"
 #include "runtime/cuda/engine/engine_turn.hpp"
-#include "runtime/cuda/nccl.hpp"
-#include "syncopate/fuse/kernel_sums.hpp"
+#include "runtime/cuda/streams/copy_stream.hpp"
+#include "runtime/cuda/streams/device_lists.hpp"
+#include "runtime/cuda/streams/late_transfers.hpp"
+#include "runtime/cuda/streams/nccl.hpp"
+#include "syncopate/fuse/inline/kernel_sums.hpp"
 
 namespace syncopate::runtime {
 namespace {

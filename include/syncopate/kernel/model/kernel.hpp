@@ -141,8 +141,9 @@ struct Kernel {
     std::vector<Loop> loops;
     bool tiles_differ = false;  ///< in how often their loops run, or in what those read: Tile::loop_reads
     std::vector<ParamAccess> accesses;  ///< loads, then stores, in the order of the file
-    bool sums = false;        ///< its programs can add up contributions when they have made their tiles
-    bool head_start = false;  ///< its first programs can run more tiles than the others (fuse/head_start.hpp)
+    bool sums = false;  ///< its programs can add up contributions when they have made their tiles
+    bool head_start =
+        false;  ///< its first programs can run more tiles than the others (fuse/passes/head_start.hpp)
     /// "FILE:LINE: …": what its tiles surely do and is hardly meant, one line each. It is done all the same.
     std::vector<std::string> warnings;
     Arguments arguments;

@@ -1,6 +1,6 @@
 // Attention over a sequence that is sharded over ranks: what of Q, K, V and O moves where. The kernel is
 // written for one GPU and the whole sequence; which of its tiles a rank runs follows from what the plan says
-// that the rank makes of O (fuse/run_tiles.hpp), and which rows a rank holds is `rows`, several runs of them
+// that the rank makes of O (fuse/passes/run_tiles.hpp), and which rows a rank holds is `rows`, several runs of them
 // if need be.
 //
 // Tensors: Q, O [B, H, S, D], K, V [B, HKV, S, D], L (log-sum-exp, fp32) [B, H, S].

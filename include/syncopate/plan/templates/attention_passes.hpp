@@ -8,7 +8,7 @@
 //     …                  in pass 1             4 .. 8 | 12…16  | 20…24  | 28…32
 //
 // Places rise as the rows do, so what a row sees of a pass is one range of places. Every pass is a call of
-// one op: the next call's transfers wait until the readers of this one have ended (fuse/guard.hpp).
+// one op: the next call's transfers wait until the readers of this one have ended (fuse/passes/guard.hpp).
 //
 // Source: ring attention (Liu et al., arXiv 2310.01889) keeps the K and V of two steps; here a pass takes the
 // same memory from all ranks at once, so that every link is used in each.

@@ -1,6 +1,6 @@
 // Plans whose contributions go straight to where they are summed: what a GEMM that makes partial sums needs.
 // Each rank's kernel produces its contribution to the whole tensor; a contribution is a push that reduces
-// into its owner's shard, and the runtime stages and adds up in rank order (fuse/lower.hpp), so the plan says
+// into its owner's shard, and the runtime stages and adds up in rank order (fuse/passes/lower.hpp), so the plan says
 // no more.
 //
 // reduce-scatter (4 ranks, split = 1; rows in order of time, which is also the order in which tiles are

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 
 namespace syncopate::runtime {
 
-/// One rank's part in a collective, with its addresses. All regions are contiguous (fuse/collective.hpp).
+/// One rank's part in a collective, with its addresses. All regions are contiguous (fuse/passes/collective.hpp).
 struct PreparedCollective {
     plan::CollectiveKind kind = plan::CollectiveKind::all_gather;
     plan::Reduce reduce = plan::Reduce::none;

@@ -1,4 +1,4 @@
-// Which executor carries out which backend: the runtime's half of a backend's row (fuse/backend.hpp says what
+// Which executor carries out which backend: the runtime's half of a backend's row (fuse/model/backend.hpp says what
 // a backend may carry, and in which lane). The rest of the runtime asks for the executor and names no
 // backend.
 //
@@ -14,7 +14,7 @@
 #include <array>
 #include <cstdint>
 
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
 

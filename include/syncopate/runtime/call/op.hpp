@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "syncopate/emit/artifact.hpp"
-#include "syncopate/fuse/heap.hpp"
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
+#include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
 #include "syncopate/runtime/cuda/driver/launch.hpp"
@@ -92,7 +92,7 @@ public:
     [[nodiscard]] Result<std::uint64_t> tensor_address(std::string_view name, int rank) const;
     [[nodiscard]] Result<std::uint64_t> tensor_offset(std::string_view name) const;  ///< in every rank's heap
     /// All ranks' heaps: what a descriptor spans through which the kernel stores or loads in all of them
-    /// (fuse/inline.hpp, fuse/inline_reads.hpp).
+    /// (fuse/inline/inline.hpp, fuse/inline/inline_reads.hpp).
     struct FlatView {
         std::uint64_t address = 0;
         std::uint64_t bytes = 0;
@@ -126,7 +126,7 @@ public:
     Status set_output(std::string_view tensor, const plan::Region& region, std::uint64_t address,
                       std::span<const std::int64_t> strides);
 
-    /// Where tiles read what this rank itself was given (fuse/inline_reads.hpp, "own"), for the kernel's
+    /// Where tiles read what this rank itself was given (fuse/inline/inline_reads.hpp, "own"), for the kernel's
     /// parameter sy_own: where row 0, column 0 of the tensor would be that the kernel is given, bytes from
     /// row to row, and how many elements that is from the tensor's place in the heap. A kernel that loads
     /// through a descriptor takes such a one of that place, one that loads through pointers `elements` +
@@ -138,7 +138,7 @@ public:
         std::int64_t elements = 0;
     };
     [[nodiscard]] std::optional<OwnPlace> own_place() const;
-    /// Where the kernel puts what its programs sum (fuse/kernel_sums.hpp), from the next call on: the array
+    /// Where the kernel puts what its programs sum (fuse/inline/kernel_sums.hpp), from the next call on: the array
     /// that set_output has named, if it lies in memory like the heap's; else the heap. nullopt: it sums
     /// nothing.
     [[nodiscard]] std::optional<std::uint64_t> sum_place() const;

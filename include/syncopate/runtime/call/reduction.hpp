@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/call/strided_copy.hpp"

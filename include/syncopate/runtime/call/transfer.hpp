@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/runtime/call/collective.hpp"
 #include "syncopate/runtime/call/executors.hpp"
 #include "syncopate/runtime/call/reduction.hpp"

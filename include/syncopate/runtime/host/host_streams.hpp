@@ -1,5 +1,5 @@
 // The streams of a GPU on device host: a schedule that was fused for cuda is carried out by threads that
-// do what streams would, in the same order, and wait for nothing but what fuse/launch.hpp says a stream
+// do what streams would, in the same order, and wait for nothing but what fuse/passes/launch.hpp says a stream
 // waits for. So what is wrong with that shows without a GPU. One more thread carries out the collectives that
 // go by `host`, one after another: it waits for signals.
 #pragma once
@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/runtime/host/host_mover.hpp"
 #include "syncopate/runtime/host/host_workers.hpp"
 #include "syncopate/runtime/signals/control.hpp"

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "syncopate/emit/layout.hpp"
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/runtime/signals/fault.hpp"
 
 namespace syncopate::runtime {

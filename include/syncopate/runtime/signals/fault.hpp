@@ -6,7 +6,7 @@
 #include <string>
 
 #include "syncopate/emit/layout.hpp"
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::runtime {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "syncopate/fuse/heap.hpp"
+#include "syncopate/fuse/passes/heap.hpp"
 
 namespace syncopate::runtime {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "runtime/call/call_plan.hpp"
-#include "runtime/cuda/device_lists.hpp"
-#include "runtime/cuda/device_module.hpp"
+#include "runtime/cuda/driver/device_module.hpp"
 #include "runtime/cuda/engine/engine_arguments.hpp"
+#include "runtime/cuda/streams/device_lists.hpp"
 #include "syncopate/runtime/call/op.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
 

@@ -2,7 +2,7 @@
 // summands are.
 #pragma once
 
-#include "runtime/cuda/summation.cuh"
+#include "runtime/cuda/engine/summation.cuh"
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
 
 namespace syncopate::runtime::device {

@@ -22,7 +22,7 @@
 // all ops of a table are of one. On H200 8 blocks that read three sources and store three times on another
 // GPU fill the link, 4 reach three quarters.
 #include "runtime/cuda/engine/block_work.cuh"
-#include "runtime/cuda/summation.cuh"
+#include "runtime/cuda/engine/summation.cuh"
 
 namespace syncopate::runtime::device {
 namespace {

@@ -8,7 +8,7 @@
 //               │   └──────── posts    | word | word | …           set to the epoch when the op is done
 //               └──────────── waits    | word, lag | …             each must reach epoch - lag before
 //
-// A sum may be stored at other ranks as well (fuse/sum_stores.hpp): `copies` holds, for each of these, how
+// A sum may be stored at other ranks as well (fuse/inline/sum_stores.hpp): `copies` holds, for each of these, how
 // far its memory is from the destination, in bytes.
 //
 // Copies of one tensor, which the caller may have elsewhere than in the heap, can be told how far that is
@@ -31,7 +31,7 @@
 // What is done is counted in the op's counter, which grows over all calls; the op is done in call `epoch`
 // when the counter has reached epoch * expected, and then one more warp posts. Ops are posted in order, but
 // an op may begin before an earlier one is done: if it has to come after, it waits for a signal. An op of no
-// bytes has one piece of no rows: it waits and posts like any other. So does a relay (fuse/launch.hpp),
+// bytes has one piece of no rows: it waits and posts like any other. So does a relay (fuse/passes/launch.hpp),
 // whose post is a gate that a stream of this rank waits for; since a stream cannot give up, an engine that
 // stops at a fault opens all gates.
 //

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/call/transfer.hpp"
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"

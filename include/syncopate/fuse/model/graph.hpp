@@ -1,0 +1,153 @@
+// The work graph: everything that happens in a call, and what must be complete before what.
+//
+//   begin ──► start ──► copy ──► tiles ──► chunk ──► copy ──► sum ──► end
+//   (rank 0)  (rank 1)  (rank 1, what rank 0 holds)            (rank 0)
+//
+// An op of the lowered plan is one node: a copy, a sum, or one rank's part in a collective. Tiles of one
+// stage on one rank that read the same regions are one node, as they need the same; where a tile walks a
+// loop, an edge says from which iteration on it needs the other node. A chunk node is complete when all tiles
+// that write into the chunk are. `begin`, `start`, `kernel` and `end` are the boundaries of a rank's call:
+// what its user has given may be read from `begin` on, its transfers may start from `start` on, its tiles
+// have all ended at `kernel`, and the user may touch memory again from `end` on. An edge of lag 1 comes from
+// the call before.
+//
+// Regions decide all edges: build (build.hpp) makes those inside a call, guard (guard.hpp) those between
+// ranks' calls.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "syncopate/fuse/model/backend.hpp"
+#include "syncopate/fuse/passes/lower.hpp"
+#include "syncopate/plan/model/plan.hpp"
+
+namespace syncopate::fuse {
+
+using NodeId =
+    std::int32_t;  ///< index in Graph::nodes; an op's is its number over all ranks, by rank and index
+inline constexpr NodeId kNoNode = -1;
+
+/// What happens in one node.
+struct Node {
+    enum class Kind : std::uint8_t { copy, sum, collective, tiles, chunk, begin, start, kernel, end };
+    Kind kind = Kind::copy;
+    std::int32_t rank = 0;   ///< who carries it out
+    std::int32_t stage = 0;  ///< of tiles and chunks
+    /// Of an op: in its rank's list; of tiles: their class; of a chunk: among its rank's.
+    std::int32_t index = 0;
+};
+
+/// `from` must be complete before the node that holds the edge, or before iteration `iteration` of its tiles'
+/// loop.
+struct Edge {
+    std::int64_t iteration = 0;  ///< 0: before the node starts
+    NodeId from = kNoNode;
+    std::int32_t lag = 0;  ///< 1: `from` of the call before
+    auto operator<=>(const Edge&) const = default;
+};
+
+/// Iterations [begin, end) of loop `loop` of some tiles need `op`.
+struct Use {
+    std::int32_t loop = 0;
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    NodeId op = kNoNode;
+    auto operator<=>(const Use&) const = default;
+};
+
+/// Who carries out an op. The last four cost no transfer: somebody who reads or writes the data anyway goes
+/// to where it is.
+enum class Carrier : std::uint8_t {
+    own,          ///< a transfer of its own, in a lane
+    programs,     ///< a sum: the kernel's programs, when they have made their tiles
+    tile_stores,  ///< the tiles that make the source store it at the destination, too
+    tile_loads,   ///< the tiles that read the destination load it from the source
+    sum_loads,    ///< the sum that adds it reads it at the source
+    sum_stores,   ///< the sum that makes it stores it at the destination, too
+};
+
+/// A region that the tiles of one stage make and some op needs.
+struct Made {
+    NodeId node = kNoNode;
+    std::int32_t stage = 0;
+    plan::Chunk chunk;
+    std::vector<std::int64_t> makers;  ///< tiles of the stage, rising
+};
+
+struct Graph {
+    std::vector<Node> nodes;
+    std::vector<std::vector<Edge>> in;    ///< by node: what must be complete before it, sorted
+    std::vector<NodeId> first_op;         ///< by rank: the node of its op 0; one more entry for the end
+    std::vector<Carrier> carriers;        ///< by op
+    std::vector<std::vector<Made>> made;  ///< by rank, those of one stage after another's
+    std::vector<bool> written;            ///< by tensor: some stage writes it
+    struct StageNodes {
+        std::vector<std::int32_t> class_of;  ///< by tile
+        std::vector<NodeId> first;           ///< by rank: the node of class 0
+        std::int32_t num_classes = 0;
+        /// By tiles node, from first[0] on: the ops that its tiles carry out.
+        std::vector<std::vector<NodeId>> loads;
+        /// By tiles node likewise: the chunks of earlier stages that its tiles await. Only of programs
+        /// without ops, whose stages overlap; otherwise a stage starts when the one before it has ended.
+        std::vector<std::vector<NodeId>> awaits;
+        /// Where tiles differ in their loops, or a loop takes its ranges in any order (`ranged`): by class
+        /// and loop, how often it runs; and by tiles node, from first[0] on, which iterations need what,
+        /// sorted. Their edges say only whether an op is needed before the tile starts (iteration 0).
+        bool ranged = false;
+        std::vector<std::vector<std::int64_t>> trips;
+        std::vector<std::vector<Use>> uses;
+        /// By rank and tile: whether that rank runs it; empty: all ranks run all.
+        std::vector<std::vector<bool>> runs;
+    };
+    std::vector<StageNodes> stages;
+    std::vector<bool> overlapping;  ///< by stage: it starts beside the one before it; empty: none does
+    std::vector<NodeId> begin, start, kernel, end;  ///< by rank
+    /// One order in which all ops can start and complete; each rank starts its ops as they come in it. That
+    /// is the order of its list, unless starting them one after another would block for ever (its first op
+    /// waits for its second): then all ranks follow one topological order of `after`, which takes ops of
+    /// small index first.
+    std::vector<NodeId> sorted;
+    std::vector<std::vector<NodeId>> start_order;  ///< by rank
+
+    [[nodiscard]] NodeId num_ops() const { return first_op.back(); }
+    [[nodiscard]] bool is_op(NodeId node) const { return node < num_ops(); }
+    [[nodiscard]] NodeId op(plan::OpRef ref) const {
+        return first_op[static_cast<std::size_t>(ref.rank)] + ref.index;
+    }
+    [[nodiscard]] plan::OpRef ref(NodeId op) const {
+        const Node& node = nodes[static_cast<std::size_t>(op)];
+        return {node.rank, node.index};
+    }
+    [[nodiscard]] const Node& operator[](NodeId node) const { return nodes[static_cast<std::size_t>(node)]; }
+    [[nodiscard]] Carrier carrier(NodeId op) const { return carriers[static_cast<std::size_t>(op)]; }
+    [[nodiscard]] NodeId tiles(std::size_t stage, std::int32_t rank, std::int64_t tile) const {
+        const StageNodes& of = stages[stage];
+        return of.first[static_cast<std::size_t>(rank)] + of.class_of[static_cast<std::size_t>(tile)];
+    }
+    [[nodiscard]] const Made& made_at(NodeId chunk) const {
+        const Node& node = (*this)[chunk];
+        return made[static_cast<std::size_t>(node.rank)][static_cast<std::size_t>(node.index)];
+    }
+    [[nodiscard]] std::span<const NodeId> awaited_by(std::size_t stage, NodeId tiles) const {
+        const StageNodes& of = stages[stage];
+        return of.awaits[static_cast<std::size_t>(tiles - of.first.front())];
+    }
+    /// Whether `rank` runs `tile` of the stage.
+    [[nodiscard]] bool runs(std::size_t stage, std::int32_t rank, std::int64_t tile) const {
+        const StageNodes& of = stages[stage];
+        return of.runs.empty() || of.runs[static_cast<std::size_t>(rank)][static_cast<std::size_t>(tile)];
+    }
+    [[nodiscard]] std::span<const Use> uses_of(std::size_t stage, NodeId tiles) const {
+        const StageNodes& of = stages[stage];
+        return of.uses[static_cast<std::size_t>(tiles - of.first.front())];
+    }
+    [[nodiscard]] std::span<const NodeId> loads_of(std::size_t stage, NodeId tiles) const {
+        const StageNodes& of = stages[stage];
+        return of.loads[static_cast<std::size_t>(tiles - of.first.front())];
+    }
+};
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,49 @@
+// Estimate: how long a strategy is likely to take for a problem on a machine, and of what that consists. One
+// model for all: the plan, simulated on the machine's links (plan/simulate), and the product's tiles, played
+// on its multiprocessors, each waiting for the chunks that it reads, or letting those go that it completes.
+//
+//     call │ launch │ tiles, and transfers beside them           │ what is left when the tiles have ended │
+//          │  fixed │ compute                                    │ exposed                                │
+//
+// The model orders strategies; a search measures the best of them. docs/tuning.md says how good it is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "syncopate/tune/machine/machine.hpp"
+#include "syncopate/tune/problem.hpp"
+#include "syncopate/tune/strategy.hpp"
+
+namespace syncopate::tune {
+
+/// In µs. `us` is about fixed + compute + exposed.
+struct Estimate {
+    double us = 0;           ///< a replayed call, between two events of the device
+    double compute = 0;      ///< the products' tiles as if all that they need were there
+    double communicate = 0;  ///< the transfers and sums as if nothing else ran
+    double exposed = 0;      ///< of those, what the product does not hide
+    double fixed = 0;        ///< launches, signals, and the ends of a call
+};
+
+/// Of a complete strategy (choose.hpp) that the runtime can carry out (strategy_objection). A problem without
+/// products is estimated at 0.
+[[nodiscard]] Estimate estimate(const Problem& problem, const Machine& machine, const Strategy& strategy);
+
+/// Why a problem is not estimated: its ranks are too many for simulating all of their transfers for each
+/// strategy. "" where it is.
+[[nodiscard]] std::string estimate_objection(const Problem& problem);
+
+/// A strategy among others for one problem.
+struct Candidate {
+    std::string name;  ///< name_of(strategy)
+    Strategy strategy;
+    Estimate estimate;
+    std::string pruned;  ///< why it is not to be tried; "" where it is
+};
+
+/// All strategies that are legal for the problem, best first, then those that are pruned. One of them is
+/// unfused, and one is the default strategy, completed. What estimate_objection names takes minutes.
+[[nodiscard]] std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& machine);
+
+}  // namespace syncopate::tune

@@ -1,0 +1,300 @@
+#include "syncopate/fuse/inline/inline_reads.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "fuse/inline/kernel_accesses.hpp"
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/passes/lower.hpp"
+#include "syncopate/kernel/model/tile_boxes.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+using plan::Backend;
+using plan::Region;
+
+std::string op_name(plan::OpRef ref) {
+    return "rank " + std::to_string(ref.rank) + " op " + std::to_string(ref.index);
+}
+
+/// Where the tiles of `ref.rank` find what the op would bring; nullopt where rows differ in length.
+std::optional<Place> place_of(const plan::Plan& plan, plan::OpRef ref) {
+    const plan::Op& op = plan.op(ref);
+    const auto rows = rows_between(plan, op.dst, op.src);
+    if (!rows || plan.tensors[static_cast<std::size_t>(op.src.tensor)].shape.size() !=
+                     plan.tensors[static_cast<std::size_t>(op.dst.tensor)].shape.size())
+        return std::nullopt;
+    return Place{op.source_rank(ref.rank), op.src.tensor, *rows};
+}
+
+/// Whether the end of the call asks for some of the rank's chunk.
+bool is_asked_for(const plan::Plan& plan, std::int32_t rank, const plan::Chunk& chunk) {
+    return std::ranges::any_of(plan.final, [&](const plan::Holding& held) {
+        return held.rank == rank && overlaps(held.chunk, chunk);
+    });
+}
+
+/// Whether some op writes into the rank's chunk.
+bool is_overwritten(const plan::Plan& plan, std::int32_t rank, const plan::Chunk& chunk) {
+    for (std::int32_t from = 0; from < plan.num_ranks(); ++from) {
+        for (const plan::Op& op : plan.ranks[static_cast<std::size_t>(from)]) {
+            if (op.destination_rank(from) == rank && overlaps(op.dst, chunk)) return true;
+        }
+    }
+    return false;
+}
+
+/// What else has to do with the destination of the op, so that it has to be there; empty if nothing has.
+std::string objection_to_others(const plan::Plan& plan, plan::OpRef ref) {
+    const plan::Op& op = plan.op(ref);
+    if (is_asked_for(plan, ref.rank, op.dst)) {
+        return "the plan asks for " + plan.tensors[static_cast<std::size_t>(op.dst.tensor)].name +
+               to_string(op.dst.region) +
+               " at the end, and what tiles fetch stays nowhere: make it transient";
+    }
+    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
+        const std::vector<plan::Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
+        for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.size()); ++index) {
+            const plan::OpRef other_ref{rank, index};
+            if (other_ref == ref) continue;
+            const plan::Op& other = list[static_cast<std::size_t>(index)];
+            if (std::ranges::find(other.after, ref) != other.after.end())
+                return op_name(other_ref) + " waits for it, and tiles fetch whenever they read";
+            if (other.source_rank(rank) == ref.rank && overlaps(other.src, op.dst))
+                return op_name(other_ref) + " sends it on, and what tiles fetch stays nowhere";
+            if (other.destination_rank(rank) == ref.rank && overlaps(other.dst, op.dst))
+                return op_name(other_ref) + " writes there, too";
+        }
+    }
+    return {};
+}
+
+/// What of `box` is in none of `regions`.
+std::vector<Region> outside(const Region& box, const std::vector<Region>& regions) {
+    std::vector<Region> left{box};
+    for (const Region& region : regions) take(left, region);
+    return left;
+}
+
+/// The boxes that a tile reads through `param`, if one of them reaches into `region`; else none.
+std::vector<Region> boxes_reaching(const kernel::Tile& tile, const kernel::Param& param,
+                                   const Region& region) {
+    std::vector<Region> boxes = kernel::boxes_read(tile, param.name);
+    if (std::ranges::none_of(boxes, [&](const Region& box) { return overlaps(box, region); })) boxes.clear();
+    return boxes;
+}
+
+/// Why some tile that reads in the op's destination does not read all of `param` from where the op does, or
+/// not whole blocks of rows; empty if all do.
+std::string objection_to_tiles(const BoundKernel& program, const kernel::Param& param, plan::OpRef ref) {
+    const plan::Plan& plan = program.plan;
+    const plan::Op& op = plan.op(ref);
+    const std::optional<Place> place = place_of(plan, ref);
+    std::vector<Region> alike;  // what this op and others bring from the same place
+    const std::vector<plan::Op>& list = plan.ranks[static_cast<std::size_t>(ref.rank)];
+    for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.size()); ++index) {
+        const plan::OpRef other{ref.rank, index};
+        if (is_fetched(plan, other) && plan.op(other).dst.tensor == op.dst.tensor &&
+            place_of(plan, other) == place)
+            alike.push_back(plan.op(other).dst.region);
+    }
+    for (const kernel::Tile& tile : program.kernel.tiles) {
+        for (const Region& box : boxes_reaching(tile, param, op.dst.region)) {
+            if (const std::vector<Region> elsewhere = outside(box, alike); !elsewhere.empty()) {
+                return "tile " + std::to_string(tile.id) + " reads " + to_string(box) + ", of which " +
+                       to_string(elsewhere.front()) + " is elsewhere: cut where tiles end";
+            }
+            if (std::string why = objection_to_rows(program.kernel, tile, param, box, Access::load);
+                !why.empty())
+                return why;
+        }
+    }
+    return {};
+}
+
+/// Why the kernel cannot load through sy_own instead; empty if it can.
+std::string objection_to_own(const BoundKernel& program, std::int32_t tensor, Backend backend) {
+    const kernel::Param& param = *only_param(program, tensor);
+    for (const kernel::ParamAccess& load : program.kernel.accesses) {
+        if (load.param != param.name || load.stores) continue;
+        if (!load.not_own.empty()) return load.not_own;
+        if (backend != Backend::ldst_inline && !load.given)
+            return "the kernel is not given the descriptor through which it loads " + param.name;
+    }
+    if (backend == Backend::ldst_inline) return {};
+    if (program.plan.tensors[static_cast<std::size_t>(tensor)].shape.size() != 2)
+        return "the descriptor does not have two axes";
+    return {};
+}
+
+/// What rank `rank` holds of `tensor` from the start, if nobody else has to do with it there but to read it;
+/// nullopt if somebody has, or the end of the call asks for it.
+std::optional<std::vector<Region>> given_only(const plan::Plan& plan, std::int32_t rank,
+                                              std::int32_t tensor) {
+    std::vector<Region> given;
+    for (const plan::Holding& held : plan.initial) {
+        if (held.rank != rank || held.chunk.tensor != tensor) continue;
+        if (is_asked_for(plan, rank, held.chunk) || is_overwritten(plan, rank, held.chunk))
+            return std::nullopt;
+        given.push_back(held.chunk.region);
+    }
+    return given;
+}
+
+/// The tiles that read of `given` through `param`, by their ids; nullopt if one of them also reads elsewhere.
+std::optional<std::vector<std::int64_t>> readers_of(const kernel::Kernel& kernel, const kernel::Param& param,
+                                                    const std::vector<Region>& given) {
+    std::vector<std::int64_t> readers;
+    for (const kernel::Tile& tile : kernel.tiles) {
+        const std::vector<Region> boxes = kernel::boxes_read(tile, param.name);
+        const bool reads = std::ranges::any_of(boxes, [&](const Region& box) {
+            return std::ranges::any_of(given, [&](const Region& region) { return overlaps(region, box); });
+        });
+        if (!reads) continue;
+        for (const Region& box : boxes) {
+            if (!outside(box, given).empty() ||
+                !objection_to_rows(kernel, tile, param, box, Access::load).empty())
+                return std::nullopt;
+        }
+        readers.push_back(tile.id);
+    }
+    return readers;
+}
+
+/// What tiles can read of one tensor where the user has it; nullopt if they cannot.
+std::optional<InlineLoads> load_given(const BoundKernel& program, std::int32_t tensor) {
+    const kernel::Param* param = only_param(program, tensor);
+    if (param == nullptr || !param->read || param->written) return std::nullopt;
+    const auto fits = [&](Backend backend) {
+        return objection_to_calls(program.kernel, *param, backend, Access::load).empty() &&
+               objection_to_own(program, tensor, backend).empty();
+    };
+    const bool by_row = fits(Backend::tma_inline);
+    if (!by_row && !fits(Backend::ldst_inline)) return std::nullopt;
+    InlineLoads loads{.by = Reach{tensor, by_row, true}};
+    bool any = false;
+    for (std::int32_t rank = 0; rank < program.plan.num_ranks(); ++rank) {
+        const auto given = given_only(program.plan, rank, tensor);
+        const auto readers = given ? readers_of(program.kernel, *param, *given) : std::nullopt;
+        if (!readers) return std::nullopt;
+        auto& at = loads.at.emplace_back(program.kernel.tiles.size());
+        for (const std::int64_t tile : *readers) at[static_cast<std::size_t>(tile)] = Place{rank, tensor, 0};
+        any = any || !readers->empty();
+    }
+    return any ? std::optional(std::move(loads)) : std::nullopt;
+}
+
+}  // namespace
+
+bool is_fetched(const plan::Plan& plan, plan::OpRef ref) {
+    const plan::Op& op = plan.op(ref);
+    return op.kind == plan::OpKind::pull ||
+           (op.kind == plan::OpKind::local && !is_made(plan, ref.rank, op.src, false));
+}
+
+std::string load_objection(const BoundKernel& program, plan::OpRef ref, Backend backend) {
+    const plan::Plan& plan = program.plan;
+    const plan::Op& op = plan.op(ref);
+    const std::string name = std::string(plan::name_of(backend)) + ": ";
+    const std::string& tensor = plan.tensors[static_cast<std::size_t>(op.dst.tensor)].name;
+    const kernel::Param* param = only_param(program, op.dst.tensor);
+    if (param == nullptr || !param->read)
+        return name + "tiles fetch what they read, through one parameter, and none reads " + tensor;
+    if (param->written) return name + param->name + " is also written, or added to, by the kernel";
+    if (op.reduce != plan::Reduce::none) return name + "a load does not reduce";
+    if (is_made(plan, op.source_rank(ref.rank), op.src, false))
+        return name + "a kernel makes what is fetched: push it from there";
+    if (std::string why = objection_to_others(plan, ref); !why.empty()) return name + why;
+    if (!place_of(plan, ref)) {
+        return name + "source and destination need rows of the same length at the same columns, not " +
+               to_string(op.src.region) + " and " + to_string(op.dst.region);
+    }
+    std::string why = objection_to_calls(program.kernel, *param, backend, Access::load);
+    if (why.empty()) why = objection_to_tiles(program, *param, ref);
+    return why.empty() ? why : name + why;
+}
+
+std::string own_load_objection(const BoundKernel& program, plan::OpRef ref, Backend backend) {
+    const plan::Plan& plan = program.plan;
+    const plan::Op& op = plan.op(ref);
+    const std::string name = std::string(plan::name_of(backend)) + ": ";
+    if (op.kind != plan::OpKind::local) return name + "it is not from the rank itself";
+    const bool held = std::ranges::any_of(plan.initial, [&](const plan::Holding& holding) {
+        return holding.rank == ref.rank && holding.chunk.tensor == op.src.tensor &&
+               contains(holding.chunk.region, op.src.region);
+    });
+    if (!held) return name + "the rank does not hold all of " + to_string(op.src.region) + " initially";
+    if (is_overwritten(plan, ref.rank, op.src)) return name + "another op writes what it reads";
+    if (std::string why = load_objection(program, ref, backend); !why.empty()) return why;
+    std::string why = objection_to_own(program, op.dst.tensor, backend);
+    return why.empty() ? why : name + why;
+}
+
+namespace {
+
+/// Where each tile loads for the ops that it carries out.
+Result<InlineLoads> load_ops(const BoundKernel& program, const Graph& graph, const Backends& backends) {
+    const plan::Plan& plan = program.plan;
+    InlineLoads result;
+    result.at.resize(plan.ranks.size());
+    std::vector<plan::OpRef> ops;
+    for (NodeId op = 0; op < graph.num_ops(); ++op) {
+        if (graph.carrier(op) == Carrier::tile_loads) ops.push_back(graph.ref(op));
+    }
+    const auto backend_of = [&](plan::OpRef ref) {
+        return backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+    };
+    const auto fail = [&](plan::OpRef ref, const std::string& why) {
+        return error_at(ref, std::string(plan::name_of(backend_of(ref))) + ": " + why);
+    };
+    std::vector<std::vector<Region>> fetched(plan.ranks.size());
+    for (const plan::OpRef ref : ops) {
+        const Reach by{plan.op(ref).dst.tensor, backend_of(ref) == Backend::tma_inline};
+        if (result.by && result.by != by) return fail(ref, "one kernel fetches one tensor, in one way");
+        result.by = by;
+        fetched[static_cast<std::size_t>(ref.rank)].push_back(plan.op(ref).dst.region);
+    }
+    for (const plan::OpRef ref : ops) {
+        const kernel::Param& param = *only_param(program, result.by->tensor);
+        std::vector<std::optional<Place>>& at = result.at[static_cast<std::size_t>(ref.rank)];
+        at.resize(program.kernel.tiles.size());
+        for (const kernel::Tile& tile : program.kernel.tiles) {
+            const std::vector<Region> boxes = boxes_reaching(tile, param, plan.op(ref).dst.region);
+            for (const Region& box : boxes) {  // all of it, whatever else could bring the rest
+                const auto rest = outside(box, fetched[static_cast<std::size_t>(ref.rank)]);
+                if (rest.empty()) continue;
+                return fail(ref, "tile " + std::to_string(tile.id) + " reads " + to_string(box) +
+                                     ", of which " + to_string(rest.front()) +
+                                     " is brought here by another op: fetch that, too");
+            }
+            if (!boxes.empty()) at[static_cast<std::size_t>(tile.id)] = place_of(plan, ref);
+        }
+    }
+    if (result.by) {
+        std::map<std::int32_t, Place> places;  // by rank: one parameter leads to one
+        result.by->own = std::ranges::all_of(ops, [&](plan::OpRef ref) {
+            const std::optional<Place> place = place_of(plan, ref);
+            return own_load_objection(program, ref, backend_of(ref)).empty() &&
+                   places.try_emplace(ref.rank, *place).first->second == *place;
+        });
+    }
+    return result;
+}
+
+}  // namespace
+
+Result<InlineLoads> load_inline(const StagedProgram& program, const Lowered& lowered, const Graph& graph,
+                                const Backends& backends, const Options& options) {
+    const Stage& first = program.stages.front();
+    const BoundKernel one(first, lowered.plan);
+    auto loads = load_ops(one, graph, backends);
+    if (!loads || loads->by || program.stages.size() > 1 || options.plain_kernel) return loads;
+    for (std::size_t tensor = 0; tensor < lowered.plan.tensors.size(); ++tensor) {
+        if (auto given = load_given(one, static_cast<std::int32_t>(tensor))) return *std::move(given);
+    }
+    return loads;
+}
+
+}  // namespace syncopate::fuse

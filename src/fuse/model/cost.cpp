@@ -1,0 +1,53 @@
+#include "syncopate/fuse/model/cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "syncopate/kernel/model/tile_boxes.hpp"
+#include "syncopate/plan/model/region.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+double tile_time(const kernel::Tile& tile, const Costs& costs) {
+    double rows = 1;
+    double columns = 1;
+    for (const auto& [param, box] : tile.writes) {
+        if (box.empty() || plan::is_empty(box)) continue;
+        const auto inner = static_cast<double>(box.back().size());
+        const double outer = static_cast<double>(plan::num_elements(box)) / inner;
+        if (inner * outer > rows * columns) {
+            rows = outer;
+            columns = inner;
+        }
+    }
+    // The two largest operands are rows x K and K x columns, which may be in several boxes.
+    std::vector<double> volumes;
+    for (const auto& [param, whole] : tile.reads) {
+        double& volume = volumes.emplace_back(0);
+        for (const plan::Region& box : kernel::boxes_read(tile, param))
+            volume += static_cast<double>(plan::num_elements(box));
+    }
+    std::sort(volumes.rbegin(), volumes.rend());
+    const double depth = volumes.size() < 2 ? 16 : volumes[0] * std::min(rows, columns) / (rows * columns);
+    const double multiply = rows * columns * 32 / costs.sm_cycle_flop;
+    const double shared =
+        ((rows + columns) * 32 + std::ceil(rows / 64) * (64 + columns) * 32) / costs.sm_cycle_bytes;
+    return costs.packed_tile_us + depth / 16 * std::max(multiply, shared) / costs.sm_mhz;
+}
+
+}  // namespace
+
+std::vector<double> estimate_tile_times(const kernel::Kernel& kernel, const Costs& costs) {
+    std::vector<double> times;
+    times.reserve(kernel.tiles.size());
+    for (const kernel::Tile& tile : kernel.tiles) times.push_back(tile_time(tile, costs));
+    return times;
+}
+
+bool differ(const std::vector<double>& times) {
+    const auto [shortest, longest] = std::minmax_element(times.begin(), times.end());
+    return shortest != times.end() && *longest > 4.0 / 3.0 * *shortest;
+}
+
+}  // namespace syncopate::fuse

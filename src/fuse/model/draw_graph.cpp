@@ -1,0 +1,237 @@
+#include "syncopate/fuse/model/draw_graph.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace syncopate::fuse {
+namespace {
+
+using Kind = Node::Kind;
+
+std::string_view name_of(LaneKind kind) {
+    static constexpr std::array<std::string_view, 6> kNames{"copies",  "sums", "engine",
+                                                            "library", "host", "inline"};
+    return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view name_of(Carrier carrier) {
+    static constexpr std::array<std::string_view, 5> kNames{"own", "stored by tiles", "loaded by tiles",
+                                                            "loaded by a sum", "stored by a sum"};
+    return kNames[static_cast<std::size_t>(carrier)];
+}
+
+class Drawing {
+public:
+    Drawing(const StagedProgram& program, const Work& work)
+        : program_(program), work_(work), graph_(work.graph), plan_(work.lowered.plan) {}
+
+    /// What must be complete before the node, guards included.
+    [[nodiscard]] std::vector<Edge> before(NodeId id) const {
+        std::vector<Edge> edges = graph_.in[static_cast<std::size_t>(id)];
+        const Node& node = graph_[id];
+        const auto rank = static_cast<std::size_t>(node.rank);
+        if (node.kind == Kind::start)
+            edges.insert(edges.end(), work_.guards.start[rank].begin(), work_.guards.start[rank].end());
+        if (node.kind == Kind::end) {
+            for (const NodeId op : work_.guards.end[rank]) edges.push_back({0, op});
+        }
+        return edges;
+    }
+
+    /// What the node does, in a few words.
+    [[nodiscard]] std::string what(NodeId id) const {
+        const Node& node = graph_[id];
+        switch (node.kind) {
+            case Kind::begin: return "begin";
+            case Kind::start: return "start";
+            case Kind::kernel: return "kernel";
+            case Kind::end: return "end";
+            case Kind::tiles: return tiles(id);
+            case Kind::chunk: return "chunk " + name_of_chunk(graph_.made_at(id).chunk);
+            case Kind::copy:
+            case Kind::sum:
+            case Kind::collective: return op(id);
+        }
+        return {};
+    }
+
+    /// Where it runs; empty for what is no op.
+    [[nodiscard]] std::string where(NodeId id) const {
+        if (!graph_.is_op(id)) return {};
+        if (graph_.carrier(id) != Carrier::own) return std::string(name_of(graph_.carrier(id)));
+        const Lane lane = work_.placement.lanes[static_cast<std::size_t>(id)];
+        const std::string kind(name_of(lane.kind));
+        return lane.kind == LaneKind::copies ? fmt::format("{} {}", kind, lane.stream) : kind;
+    }
+
+private:
+    [[nodiscard]] std::string name_of_chunk(const plan::Chunk& chunk) const {
+        return plan_.tensors[static_cast<std::size_t>(chunk.tensor)].name + to_string(chunk.region);
+    }
+
+    [[nodiscard]] std::string op(NodeId id) const {
+        const plan::OpRef ref = graph_.ref(id);
+        const plan::Op& op = plan_.op(ref);
+        if (op.kind == plan::OpKind::collective) return std::string(plan::name_of(op.collective));
+        if (graph_[id].kind == Kind::sum)
+            return "sum " + name_of_chunk(op.src) + " into " + name_of_chunk(op.dst);
+        std::string text = fmt::format("{} {}", plan::name_of(op.kind), name_of_chunk(op.src));
+        if (!(op.dst == op.src)) text += " to " + name_of_chunk(op.dst);
+        if (op.kind == plan::OpKind::push) text += fmt::format(" of rank {}", op.peer);
+        if (op.kind == plan::OpKind::pull) text += fmt::format(" from rank {}", op.peer);
+        return text;
+    }
+
+    /// "tiles 0, 1, 4 … 7 of matmul"
+    [[nodiscard]] std::string tiles(NodeId id) const {
+        const Node& node = graph_[id];
+        const auto stage = static_cast<std::size_t>(node.stage);
+        const std::vector<std::int32_t>& class_of = graph_.stages[stage].class_of;
+        std::vector<std::string> runs;
+        for (std::size_t tile = 0; tile < class_of.size(); ++tile) {
+            if (class_of[tile] != node.index) continue;
+            std::size_t last = tile;
+            while (last + 1 < class_of.size() && class_of[last + 1] == node.index) ++last;
+            runs.push_back(last == tile ? fmt::format("{}", tile) : fmt::format("{}…{}", tile, last));
+            tile = last;
+        }
+        constexpr std::size_t kMostRuns = 6;
+        const bool more = runs.size() > kMostRuns;
+        if (more) runs.resize(kMostRuns);
+        return fmt::format("tiles {}{} of {}", fmt::join(runs, ", "), more ? ", …" : "",
+                           program_.stages[stage].kernel.name);
+    }
+
+    const StagedProgram& program_;
+    const Work& work_;
+    const Graph& graph_;
+    const plan::Plan& plan_;
+};
+
+std::string edge_text(const Edge& edge) {
+    std::string text = fmt::format("n{}{}", edge.from, edge.lag > 0 ? "'" : "");
+    if (edge.iteration > 0) text += fmt::format(" at {}", edge.iteration);
+    return text;
+}
+
+/// By node: the longest way to it inside a call.
+std::vector<int> depths_of(const Drawing& drawing, std::size_t count) {
+    std::vector<int> depths(count, -1);
+    const auto visit = [&](const auto& self, NodeId node) -> int {
+        int& depth = depths[static_cast<std::size_t>(node)];
+        if (depth >= 0) return depth;
+        int longest = 0;
+        for (const Edge& edge : drawing.before(node)) {
+            if (edge.lag == 0) longest = std::max(longest, self(self, edge.from) + 1);
+        }
+        return depths[static_cast<std::size_t>(node)] = longest;
+    };
+    for (std::size_t node = 0; node < count; ++node) visit(visit, static_cast<NodeId>(node));
+    return depths;
+}
+
+std::string escaped(const std::string& text) {
+    std::string result;
+    for (const char c : text) {
+        if (c == '<') {
+            result += "&lt;";
+        } else if (c == '&') {
+            result += "&amp;";
+        } else {
+            result += c;
+        }
+    }
+    return result;
+}
+
+std::string_view colour_of(Kind kind) {
+    switch (kind) {
+        case Kind::copy: return "#cfe3f7";
+        case Kind::sum: return "#d9f0d3";
+        case Kind::collective: return "#e6dcf2";
+        case Kind::tiles: return "#fde8c8";
+        case Kind::chunk: return "#fbd3c8";
+        default: return "#e8e8e8";
+    }
+}
+
+}  // namespace
+
+std::string graph_text(const StagedProgram& program, const Work& work) {
+    const Drawing drawing(program, work);
+    std::string text;
+    for (std::int32_t rank = 0; rank < work.lowered.plan.num_ranks(); ++rank) {
+        text += fmt::format("rank {}\n", rank);
+        for (std::size_t at = 0; at < work.graph.nodes.size(); ++at) {
+            const auto node = static_cast<NodeId>(at);
+            if (work.graph[node].rank != rank) continue;
+            text += fmt::format("  n{:<4} {}", node, drawing.what(node));
+            if (const std::string where = drawing.where(node); !where.empty()) text += "  [" + where + "]";
+            std::vector<std::string> edges;
+            for (const Edge& edge : drawing.before(node)) edges.push_back(edge_text(edge));
+            if (!edges.empty()) text += fmt::format("  after {}", fmt::join(edges, ", "));
+            text += "\n";
+        }
+    }
+    return text;
+}
+
+Result<std::string> graph_svg(const StagedProgram& program, const Work& work) {
+    const std::size_t count = work.graph.nodes.size();
+    if (count > kMostDrawnNodes) {
+        return Error{
+            fmt::format("the graph has {} nodes, and a picture shows at most {}: print it (--show graph), or "
+                        "fuse for fewer ranks and larger tiles",
+                        count, kMostDrawnNodes)};
+    }
+    constexpr int kWidth = 250;
+    constexpr int kHeight = 26;
+    constexpr int kGap = 50;
+    const Drawing drawing(program, work);
+    const std::vector<int> depths = depths_of(drawing, count);
+    const int columns = 1 + *std::ranges::max_element(depths);
+    std::vector<std::pair<int, int>> places(count);  // left and top of each node
+    std::string boxes;
+    int top = 10;
+    for (std::int32_t rank = 0; rank < work.lowered.plan.num_ranks(); ++rank) {
+        boxes += fmt::format("<text x=\"8\" y=\"{}\" font-weight=\"bold\">rank {}</text>\n", top + 14, rank);
+        std::vector<int> used(static_cast<std::size_t>(columns), 0);
+        for (std::size_t node = 0; node < count; ++node) {
+            if (work.graph.nodes[node].rank != rank) continue;
+            int& row = used[static_cast<std::size_t>(depths[node])];
+            places[node] = {10 + depths[node] * (kWidth + kGap), top + 22 + row * (kHeight + 8)};
+            ++row;
+            const auto [x, y] = places[node];
+            const std::string where = drawing.where(static_cast<NodeId>(node));
+            boxes += fmt::format(
+                "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{}\" stroke=\"#888\"/>"
+                "<text x=\"{}\" y=\"{}\">{}<title>n{}{}</title></text>\n",
+                x, y, kWidth, kHeight, colour_of(work.graph.nodes[node].kind), x + 6, y + 17,
+                escaped(drawing.what(static_cast<NodeId>(node))), node,
+                where.empty() ? "" : ", " + escaped(where));
+        }
+        top += 30 + *std::ranges::max_element(used) * (kHeight + 8);
+    }
+    std::string edges;
+    for (std::size_t node = 0; node < count; ++node) {
+        for (const Edge& edge : drawing.before(static_cast<NodeId>(node))) {
+            const auto [from_x, from_y] = places[static_cast<std::size_t>(edge.from)];
+            const auto [to_x, to_y] = places[node];
+            edges += fmt::format("<path d=\"M{} {} C{} {} {} {} {} {}\" fill=\"none\" stroke=\"{}\"{}/>\n",
+                                 from_x + kWidth, from_y + kHeight / 2, from_x + kWidth + kGap / 2,
+                                 from_y + kHeight / 2, to_x - kGap / 2, to_y + kHeight / 2, to_x,
+                                 to_y + kHeight / 2, edge.lag > 0 ? "#c44" : "#999",
+                                 edge.lag > 0 ? " stroke-dasharray=\"4 3\"" : "");
+        }
+    }
+    return fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"sans-serif\" "
+        "font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{}{}</svg>\n",
+        20 + columns * (kWidth + kGap), top + 10, edges, boxes);
+}
+
+}  // namespace syncopate::fuse

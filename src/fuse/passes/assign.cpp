@@ -1,0 +1,257 @@
+#include "syncopate/fuse/passes/assign.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/inline/inline.hpp"
+#include "syncopate/fuse/inline/inline_reads.hpp"
+#include "syncopate/fuse/inline/kernel_sums.hpp"
+#include "syncopate/fuse/inline/sum_stores.hpp"
+#include "syncopate/fuse/model/program.hpp"
+#include "syncopate/fuse/passes/collective.hpp"
+#include "syncopate/fuse/passes/lower.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+using plan::Backend;
+
+/// What each collective goes by; fails where it cannot.
+class CollectiveBackends {
+public:
+    CollectiveBackends(const plan::Plan& plan, Device device)
+        : plan_(plan), device_(device), collectives_(collectives_of(plan)) {}
+
+    Result<Backend> of(plan::OpRef ref) {
+        const Backend named = plan_.op(ref).backend;
+        const auto found = collectives_.find(ref);
+        if (found == collectives_.end()) return error_at(ref, "a collective without its other participants");
+        const auto [why, is_new] = why_.try_emplace(found->second.number);
+        if (is_new) why->second = collective_objection(plan_, found->second);
+        if (!why->second.empty()) return error_at(ref, why->second);
+        if (device_ == Device::host) return named == Backend::nccl ? named : Backend::host;
+        if (named == Backend::host)
+            return error_at(ref, "backend host does not exist on device cuda: use \"auto\"");
+        return Backend::nccl;
+    }
+
+private:
+    const plan::Plan& plan_;
+    Device device_;
+    Collectives collectives_;
+    std::map<std::int32_t, std::string> why_;  ///< by number: the objection
+};
+
+constexpr std::array kInline{Backend::tma_inline, Backend::ldst_inline};
+
+/// A copy within a rank costs nothing where the tile that makes it can be stored there in the first place, or
+/// the tiles that read it can read what the rank was given. One tensor's tiles only, as a kernel sends one
+/// inline and fetches one: the one that the plan itself names so, else the first.
+class LocalCopies {
+public:
+    LocalCopies(const plan::Plan& plan, const InlineObjection& kernel, const InlineObjection& own,
+                Backend preferred)
+        : plan_(plan), kernel_(kernel), own_(own), preferred_(preferred) {
+        for (const std::vector<plan::Op>& list : plan.ranks) {
+            for (const plan::Op& op : list) {
+                const plan::OpRef ref{static_cast<std::int32_t>(&list - plan.ranks.data()),
+                                      static_cast<std::int32_t>(&op - list.data())};
+                if (!is_inline(op.backend)) continue;
+                if (is_fetched(plan, ref)) {
+                    fetches_ = true;
+                } else {
+                    stored_ = op.src.tensor;
+                }
+            }
+        }
+    }
+    std::optional<Backend> of(plan::OpRef ref) {
+        const plan::Op& op = plan_.op(ref);
+        if (op.kind != plan::OpKind::local || op.reduce != plan::Reduce::none) return std::nullopt;
+        return is_fetched(plan_, ref) ? read(ref) : stored(ref);
+    }
+
+private:
+    std::optional<Backend> stored(plan::OpRef ref) {
+        const std::int32_t tensor = plan_.op(ref).src.tensor;
+        if (!kernel_ || preferred_ != Backend::automatic || (stored_ && *stored_ != tensor))
+            return std::nullopt;
+        for (const Backend backend : kInline) {
+            if (!kernel_(ref, backend).empty()) continue;
+            stored_ = tensor;
+            return backend;
+        }
+        return std::nullopt;
+    }
+    std::optional<Backend> read(plan::OpRef ref) {
+        const std::int32_t tensor = plan_.op(ref).dst.tensor;
+        if (!own_ || is_inline(preferred_) || fetches_ || (read_ && *read_ != tensor)) return std::nullopt;
+        const auto [found, is_new] = reads_.try_emplace({ref.rank, tensor});
+        if (is_new) found->second = reads_all(ref.rank, tensor);
+        if (found->second) read_ = tensor;
+        return found->second;
+    }
+    /// How tiles read all that the rank has of the tensor itself: some tile may read of several copies.
+    [[nodiscard]] std::optional<Backend> reads_all(std::int32_t rank, std::int32_t tensor) const {
+        const std::vector<plan::Op>& list = plan_.ranks[static_cast<std::size_t>(rank)];
+        for (const Backend backend : kInline) {
+            bool all = true;
+            for (std::int32_t index = 0; all && index < static_cast<std::int32_t>(list.size()); ++index) {
+                const plan::Op& op = list[static_cast<std::size_t>(index)];
+                const plan::OpRef ref{rank, index};
+                all = op.kind != plan::OpKind::local || op.reduce != plan::Reduce::none ||
+                      op.dst.tensor != tensor || !is_fetched(plan_, ref) || own_(ref, backend).empty();
+            }
+            if (all) return backend;
+        }
+        return std::nullopt;
+    }
+
+    const plan::Plan& plan_;
+    const InlineObjection& kernel_;
+    const InlineObjection& own_;
+    Backend preferred_;
+    bool fetches_ = false;  ///< the plan itself names what tiles fetch
+    std::optional<std::int32_t> stored_;
+    std::optional<std::int32_t> read_;
+    std::map<std::pair<std::int32_t, std::int32_t>, std::optional<Backend>> reads_;  ///< by rank and tensor
+};
+
+/// Whether what the op sends, which only sums make, is best stored at the peer by the sum. `last`: of the
+/// rank's sums.
+bool sum_should_store(const plan::Plan& plan, const plan::Op& op, Backend preferred, const Costs& costs,
+                      bool last) {
+    const bool by_engine = is_engine(plan.op(op.after.front()).backend);
+    if (by_engine) return preferred == Backend::automatic || is_engine(preferred);
+    if (preferred == Backend::ldst_inline) return true;
+    return (preferred == Backend::automatic || is_inline(preferred)) &&
+           static_cast<double>(plan.bytes(op.src)) <=
+               kMib * (last ? costs.last_store_mib : costs.summed_store_mib);
+}
+
+/// Chooses op by op, in the order of ranks and their lists.
+class Assigning {
+public:
+    Assigning(const plan::Plan& plan, Device device, Backend preferred, const InlineObjection& kernel,
+              const InlineObjection& own, const Costs& costs)
+        : plan_(plan),
+          costs_(costs),
+          device_(device),
+          preferred_(preferred),
+          kernel_(kernel),
+          locals_(plan, kernel, own, preferred),
+          collectives_(plan, device),
+          last_sums_(plan.ranks.size()) {
+        for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
+            for (std::int32_t index = 0; index < static_cast<std::int32_t>(plan.ranks[rank].size());
+                 ++index) {
+                if (follows_sums(plan, {rank, index})) last_sums_[rank] = plan.ranks[rank][index].after;
+            }
+        }
+    }
+
+    Result<Backend> choose(plan::OpRef ref) {
+        const plan::Op& op = plan_.op(ref);
+        if (op.kind == plan::OpKind::collective) return collectives_.of(ref);
+        if (op.backend != Backend::automatic) return if_legal(ref, op.backend);
+        if (const auto inlined = locals_.of(ref)) return *inlined;
+        if (kernel_ && plan_.num_ranks() <= kMostSumStores + 1 && follows_sums(plan_, ref) &&
+            sum_should_store(plan_, op, preferred_, costs_, op.after == last_sums_[ref.rank]) &&
+            if_legal(ref, Backend::ldst_inline))
+            return Backend::ldst_inline;
+        if (preferred_ != Backend::automatic && if_legal(ref, preferred_)) return preferred_;
+        return if_legal(ref, device_ == Device::host ? Backend::host : Backend::copy_engine);
+    }
+
+private:
+    [[nodiscard]] Result<Backend> if_legal(plan::OpRef ref, Backend backend) const {
+        std::string why = backend_objection({plan_, ref, backend, kernel_}, device_);
+        if (!why.empty()) return error_at(ref, std::move(why));
+        return backend;
+    }
+
+    const plan::Plan& plan_;
+    const Costs& costs_;
+    Device device_;
+    Backend preferred_;
+    const InlineObjection& kernel_;
+    LocalCopies locals_;
+    CollectiveBackends collectives_;
+    /// By rank: those that the last op of its list follows.
+    std::vector<std::vector<plan::OpRef>> last_sums_;
+};
+
+/// Why the kernels of a program cannot carry out an op of its lowered plan as they store or load, nor its
+/// sums.
+class InlineObjections {
+public:
+    InlineObjections(const StagedProgram& program, const Lowered& lowered, const Options& options)
+        : lowered_(lowered),
+          options_(options),
+          staged_(program.stages.size() > 1),
+          first_(program.stages.front(), lowered.plan) {}
+
+    [[nodiscard]] std::string of_any(plan::OpRef ref, Backend backend) const {
+        if (is_sum(lowered_.plan.op(ref))) {
+            if (backend != Backend::ldst_inline || staged_)
+                return "a sum of contributions is not done by " + std::string(name_of(backend));
+            return kernel_sum_objection(first_, lowered_, ref);
+        }
+        if (lowered_.done_with.contains(ref)) return "a sum reads it, not a tile";
+        if (follows_sums(lowered_.plan, ref)) {
+            if (backend == Backend::ldst_inline) return sum_store_objection(lowered_.plan, ref);
+            return std::string(name_of(backend)) +
+                   " is for what tiles make, this op sends a sum: use ldst_inline";
+        }
+        if (staged_) return "a program of several stages sends nothing inline yet";
+        return is_fetched(lowered_.plan, ref) ? load_objection(first_, ref, backend)
+                                              : store_objection(first_, ref, backend);
+    }
+    /// The same for what tiles may read where the rank was given it.
+    [[nodiscard]] std::string of_given(plan::OpRef ref, Backend backend) const {
+        if (staged_) return "a program of several stages fetches nothing inline yet";
+        if (options_.plain_kernel) return "the kernel is left as it is";
+        return own_load_objection(first_, ref, backend);
+    }
+
+private:
+    const Lowered& lowered_;
+    const Options& options_;
+    bool staged_;
+    BoundKernel first_;
+};
+
+}  // namespace
+
+Result<Backends> assign(const StagedProgram& program, const Lowered& lowered, const Options& options) {
+    const InlineObjections objections(program, lowered, options);
+    auto backends = assign(
+        lowered.plan, options.device, options.preferred,
+        [&](plan::OpRef ref, Backend backend) { return objections.of_any(ref, backend); },
+        [&](plan::OpRef ref, Backend backend) { return objections.of_given(ref, backend); }, options.costs);
+    if (!backends) return backends;
+    if (Status status = check_sum_stores(lowered.plan, *backends); !status) return status.error();
+    if (Status status = check_kernel_sums(lowered.plan, *backends); !status) return status.error();
+    return backends;
+}
+
+Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred,
+                        const InlineObjection& kernel, const InlineObjection& own, const Costs& costs) {
+    Assigning assigning(plan, device, preferred, kernel, own, costs);
+    Backends backends(plan.ranks.size());
+    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
+        for (std::int32_t index = 0; index < static_cast<std::int32_t>(plan.ranks[rank].size()); ++index) {
+            const auto backend = assigning.choose({rank, index});
+            if (!backend) return backend.error();
+            backends[rank].push_back(*backend);
+        }
+    }
+    return backends;
+}
+
+}  // namespace syncopate::fuse

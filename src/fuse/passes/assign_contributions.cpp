@@ -1,0 +1,47 @@
+// Which contributions to a sum are staged, and which it reads where they are: assign.hpp declares it.
+#include <algorithm>
+#include <iterator>
+
+#include "syncopate/fuse/model/strided.hpp"
+#include "syncopate/fuse/passes/assign.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+/// Whether the two boxes have the same extents in tensors of the same shape.
+bool lie_alike(const plan::Plan& plan, const plan::Chunk& a, const plan::Chunk& b) {
+    return plan.tensors[static_cast<std::size_t>(a.tensor)].shape ==
+               plan.tensors[static_cast<std::size_t>(b.tensor)].shape &&
+           std::ranges::equal(a.region, b.region, {}, &plan::Interval::size, &plan::Interval::size);
+}
+
+}  // namespace
+
+Contributions assign_contributions(const plan::Plan& plan, std::int32_t rank, const plan::Chunk& chunk,
+                                   const std::vector<plan::OpRef>& contributions, plan::Backend preferred) {
+    const auto backend_of = [&](plan::OpRef ref) {
+        const plan::Backend named = plan.op(ref).backend;
+        return named == plan::Backend::automatic ? preferred : named;
+    };
+    Contributions result;
+    const plan::Backend first = backend_of(contributions.front());
+    const bool by_engine = std::ranges::all_of(contributions, [&](plan::OpRef ref) {
+        return is_engine(backend_of(ref)) && engine_objection(plan, plan.op(ref).src, chunk, first).empty();
+    });
+    if (by_engine) result.engine = first;
+
+    // Pulls of the destination's rank, from boxes that lie in memory alike, and as staged ones do.
+    std::vector<plan::OpRef> pulls;
+    std::ranges::copy_if(contributions, std::back_inserter(pulls), [&](plan::OpRef ref) {
+        return plan.op(ref).kind == plan::OpKind::pull && ref.rank == rank &&
+               (by_engine || backend_of(ref) == plan::Backend::ldst_inline);
+    });
+    const bool all = pulls.size() == contributions.size();
+    if (by_engine ? !all : contributions.size() > kMostSumSources) return result;
+    const plan::Chunk& like = all ? plan.op(contributions.front()).src : chunk;
+    std::erase_if(pulls, [&](plan::OpRef ref) { return !lie_alike(plan, plan.op(ref).src, like); });
+    if (!all || pulls.size() == contributions.size()) result.direct = std::move(pulls);
+    return result;
+}
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,211 @@
+#include "fuse/passes/build_makes.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "syncopate/kernel/model/tile_boxes.hpp"
+#include "syncopate/plan/model/chunk_key.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+using plan::Region;
+
+/// The tiles that write into a region, and what of it none of them writes.
+struct Makers {
+    std::vector<std::int64_t> tiles;
+    std::vector<Region> missing;
+};
+
+class Makes {
+public:
+    Makes(const BoundKernel& program, std::size_t stage, const Lowered& lowered, Graph& graph)
+        : program_(program), plan_(program.plan), lowered_(lowered), graph_(graph), stage_(stage) {}
+
+    Status run() {
+        for (const auto& [name, tensor_name] : program_.bindings) {
+            const kernel::Param* param = program_.kernel.find_param(name);
+            if (param == nullptr || !param->written) continue;
+            if (!params_.emplace(*plan_.find_tensor(tensor_name), name).second) {
+                return Error{"two parameters that kernel " + program_.kernel.name + " writes are bound to " +
+                             tensor_name};
+            }
+        }
+        if (params_.empty()) return Done{};
+        for (const auto& [tensor, param] : params_) graph_.written[static_cast<std::size_t>(tensor)] = true;
+        for (const plan::Holding& holding : plan_.produced)
+            produced_[{holding.rank, holding.chunk.tensor}].push_back(holding.chunk.region);
+        for (const auto& [tensor, param] : params_) {
+            if (Status status = check_moved(tensor, param); !status) return status;
+            if (Status status = check_written(tensor, param); !status) return status;
+            if (Status status = check_received(tensor, param); !status) return status;
+        }
+        for (const NodeId op : graph_.sorted) {
+            if (Status status = add_op(op); !status) return status;
+        }
+        return Done{};
+    }
+
+private:
+    [[nodiscard]] std::string name_of_chunk(std::int32_t tensor, const Region& region) const {
+        return plan_.tensors[static_cast<std::size_t>(tensor)].name + to_string(region);
+    }
+
+    /// Whoever moves a tensor that the kernel writes must say that it is made.
+    [[nodiscard]] Status check_moved(std::int32_t tensor, const std::string& param) const {
+        const bool produces = std::ranges::any_of(
+            plan_.produced, [&](const plan::Holding& held) { return held.chunk.tensor == tensor; });
+        if (produces) return Done{};
+        for (NodeId node = 0; node < graph_.num_ops(); ++node) {
+            const plan::OpRef ref = graph_.ref(node);
+            const plan::Op& op = plan_.op(ref);
+            if (op.src.tensor != tensor && op.dst.tensor != tensor) continue;
+            return error_at(ref, "the op moves tensor " +
+                                     plan_.tensors[static_cast<std::size_t>(tensor)].name +
+                                     ", which the kernel writes through " + param +
+                                     ", but the plan does not say that it is made: list it in \"produced\"");
+        }
+        return Done{};
+    }
+
+    /// A rank that makes some of the tensor must say that it makes all that its tiles write.
+    [[nodiscard]] Status check_written(std::int32_t tensor, const std::string& param) const {
+        for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
+            const auto made = produced_.find({rank, tensor});
+            if (made == produced_.end()) continue;
+            for (const kernel::Tile& tile : program_.kernel.tiles) {
+                if (!graph_.runs(stage_, rank, tile.id)) continue;
+                for (const Region& box : kernel::boxes_written(tile, param)) {
+                    std::vector<Region> missing{box};
+                    for (const Region& region : made->second) take(missing, region);
+                    if (missing.empty()) continue;
+                    return plan::error_at(
+                        {rank, -1}, "tile " + std::to_string(tile.id) + " of " + program_.kernel.name +
+                                        " writes " + name_of_chunk(tensor, missing.front()) + " through " +
+                                        param + ", which the plan does not list as produced on rank " +
+                                        std::to_string(rank));
+                }
+            }
+        }
+        return Done{};
+    }
+
+    /// A rank that makes none of the tensor must not receive what its tiles write all the same: either could
+    /// come last.
+    [[nodiscard]] Status check_received(std::int32_t tensor, const std::string& param) const {
+        for (NodeId node = 0; node < graph_.num_ops(); ++node) {
+            const plan::OpRef ref = graph_.ref(node);
+            const plan::Op& op = plan_.op(ref);
+            const std::int32_t rank = op.destination_rank(ref.rank);
+            if (op.dst.tensor != tensor || produced_.contains({rank, tensor})) continue;
+            for (const kernel::Tile& tile : program_.kernel.tiles) {
+                if (!graph_.runs(stage_, rank, tile.id)) continue;
+                for (const Region& box : kernel::boxes_written(tile, param)) {
+                    if (!overlaps(box, op.dst.region)) continue;
+                    const std::string here = std::to_string(rank);
+                    return plan::error_at(
+                        ref, "the op writes " + name_of_chunk(tensor, op.dst.region) + " on rank " + here +
+                                 ", where tile " + std::to_string(tile.id) + " of " + program_.kernel.name +
+                                 " writes, too, through " + param + ": the plan lists nothing of " +
+                                 plan_.tensors[static_cast<std::size_t>(tensor)].name +
+                                 " as produced on rank " + here +
+                                 "; cut it so that every rank makes a part, or over fewer ranks");
+                }
+            }
+        }
+        return Done{};
+    }
+
+    const Makers& makers_of(std::int32_t rank, const plan::Chunk& chunk) {
+        // Where all ranks run all tiles, these are the same on each.
+        const std::int32_t whose = graph_.stages[stage_].runs.empty() ? 0 : rank;
+        const auto [found, is_new] = makers_.try_emplace(std::pair(whose, plan::key_of(chunk)));
+        if (!is_new) return found->second;
+        Makers& makers = found->second;
+        makers.missing = {chunk.region};
+        const std::string& param = params_.at(chunk.tensor);
+        for (const kernel::Tile& tile : program_.kernel.tiles) {
+            if (!graph_.runs(stage_, whose, tile.id)) continue;
+            bool makes = false;
+            for (const Region& box : kernel::boxes_written(tile, param)) {
+                if (!overlaps(box, chunk.region)) continue;
+                makes = true;
+                take(makers.missing, box);
+            }
+            if (makes) makers.tiles.push_back(tile.id);
+        }
+        return makers;
+    }
+
+    /// What an op reads of what a kernel makes: its source, and for a sum what the destination holds itself.
+    Status add_op(NodeId node) {
+        const plan::OpRef ref = graph_.ref(node);
+        const plan::Op& op = plan_.op(ref);
+        if (Status status = need(node, op.source_rank(ref.rank), op.src); !status) return status;
+        const auto own = lowered_.own.find(ref);
+        if (own == lowered_.own.end() || own->second < 0) return Done{};
+        return need(node, ref.rank, op.dst);
+    }
+
+    Status need(NodeId op, std::int32_t rank, const plan::Chunk& chunk) {
+        if (!params_.contains(chunk.tensor) || is_empty(chunk.region)) return Done{};
+        const auto produced = produced_.find({rank, chunk.tensor});
+        if (produced == produced_.end()) return Done{};
+        std::vector<Region> parts;  // of the chunk, that are made there
+        for (const Region& region : produced->second) {
+            if (auto part = intersect(region, chunk.region)) parts.push_back(std::move(*part));
+        }
+        if (parts.empty()) return Done{};
+        const Makers& makers = makers_of(rank, chunk);
+        for (const Region& hole : makers.missing) {
+            for (const Region& part : parts) {
+                if (!overlaps(hole, part)) continue;
+                return error_at(graph_.ref(op), "no tile of " + program_.kernel.name + " writes " +
+                                                    name_of_chunk(chunk.tensor, *intersect(hole, part)) +
+                                                    ", which the plan lists as produced on rank " +
+                                                    std::to_string(rank));
+            }
+        }
+        std::vector<Made>& made = graph_.made[static_cast<std::size_t>(rank)];
+        const auto stage = static_cast<std::int32_t>(stage_);
+        auto known = std::ranges::find_if(
+            made, [&](const Made& other) { return other.stage == stage && other.chunk == chunk; });
+        if (known == made.end()) {
+            const auto node = static_cast<NodeId>(graph_.nodes.size());
+            graph_.nodes.push_back({Node::Kind::chunk, rank, stage, static_cast<std::int32_t>(made.size())});
+            known = made.insert(made.end(), {node, stage, chunk, makers.tiles});
+            graph_.in.push_back(edges_from_tiles(rank, makers.tiles));
+        }
+        graph_.in[static_cast<std::size_t>(op)].push_back({0, known->node});
+        return Done{};
+    }
+
+    [[nodiscard]] std::vector<Edge> edges_from_tiles(std::int32_t rank,
+                                                     const std::vector<std::int64_t>& tiles) const {
+        std::vector<Edge> edges;
+        for (const std::int64_t tile : tiles) edges.push_back({0, graph_.tiles(stage_, rank, tile)});
+        std::ranges::sort(edges);
+        const auto rest = std::ranges::unique(edges);
+        edges.erase(rest.begin(), rest.end());
+        return edges;
+    }
+
+    BoundKernel program_;
+    const plan::Plan& plan_;
+    const Lowered& lowered_;
+    Graph& graph_;
+    std::size_t stage_;
+    std::map<std::int32_t, std::string> params_;  ///< by tensor: the parameter through which it is written
+    std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Region>> produced_;  ///< by rank and tensor
+    std::map<std::pair<std::int32_t, std::vector<std::int64_t>>, Makers> makers_;
+};
+
+}  // namespace
+
+Status add_chunks(const BoundKernel& program, std::size_t stage, const Lowered& lowered, Graph& graph) {
+    return Makes(program, stage, lowered, graph).run();
+}
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,146 @@
+#include "fuse/passes/check_program.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include "syncopate/fuse/inline/kernel_sums.hpp"
+#include "syncopate/plan/check/check.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+/// On cuda, a library's collective needs multiprocessors, which a kernel that waits for it may hold. So it
+/// must have come before the kernel.
+Status check_library(const Work& work, const Schedule& schedule) {
+    std::set<plan::OpRef> late;
+    for (const RankSchedule& own : schedule.ranks) {
+        for (const Transfer& transfer : own.transfers) {
+            if (transfer.collective() && transfer.step.launch == Launch::late) late.insert(transfer.op);
+        }
+    }
+    for (std::size_t rank = 0; rank < schedule.ranks.size() && !late.empty(); ++rank) {
+        const std::vector<bool> awaited =
+            completed_with(work.placement, work.synchronization.seen_by_kernel[rank]);
+        for (const plan::OpRef ref : late) {
+            if (!awaited[static_cast<std::size_t>(work.graph.op(ref))]) continue;
+            return error_at(
+                ref, "the kernel of rank " + std::to_string(rank) + " would wait for " +
+                         std::string(plan::name_of(work.lowered.plan.op(ref).collective)) +
+                         ", which follows other ops and needs multiprocessors that a waiting kernel holds: "
+                         "expand it by a template (plan lower)");
+        }
+    }
+    return Done{};
+}
+
+/// A kernel that is left as it is can neither wait nor post, and only the chunk engine starts after it.
+Status check_plain(const Schedule& schedule) {
+    const auto refuse = [](plan::OpRef at, const std::string& why) {
+        return error_at(at, "the kernel cannot be left as it is (plain_kernel): " + why);
+    };
+    if (schedule.stages.size() > 1) return refuse({}, "the program has several stages");
+    if (schedule.stores() || schedule.loads()) return refuse({}, "its tiles store or load for other ranks");
+    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+        const plan::OpRef where{static_cast<std::int32_t>(rank), -1};
+        const auto waits = [](const Slot& slot) { return !slot.waits.empty() || !slot.phases.empty(); };
+        if (std::ranges::any_of(schedule.ranks[rank].slots, waits))
+            return refuse(where, "its tiles wait for what transfers bring");
+        for (const Transfer& transfer : schedule.ranks[rank].transfers) {
+            if (!transfer.collective() && is_engine(transfer.backend)) continue;
+            return refuse(transfer.op, "this op goes by " + std::string(name_of(transfer.backend)) +
+                                           ", and only the chunk engine starts after it: use "
+                                           "tma_dedicated or ldst_dedicated");
+        }
+    }
+    return Done{};
+}
+
+}  // namespace
+
+Status check_program(const StagedProgram& program, const Options& options) {
+    if (const auto findings = plan::check(program.plan); !findings.empty()) {
+        return plan::error_at({findings.front().rank, findings.front().op},
+                              "the plan is wrong (" + std::string(plan::name_of(findings.front().kind)) +
+                                  "): " + findings.front().message);
+    }
+    if (program.stages.empty()) return Error{"a program has at least one stage"};
+    if (program.stages.size() > 1 && options.num_programs) {
+        return Error{"the number of programs of several stages is that of each kernel's own grid"};
+    }
+    std::set<std::int32_t> moved;
+    for (const std::vector<plan::Op>& ops : program.plan.ranks) {
+        for (const plan::Op& op : ops) moved.insert({op.src.tensor, op.dst.tensor});
+    }
+    std::map<std::string, const Stage*> writer;  // by tensor
+    for (const Stage& stage : program.stages) {
+        const BoundKernel one(stage, program.plan);
+        if (Status status = check_bindings(one); !status) return status;
+        if (stage.kernel.tiles.empty())
+            return Error{"kernel " + stage.kernel.name + " has no tiles for these arguments"};
+        for (const auto& [param, tensor] : stage.bindings) {
+            if (!stage.kernel.find_param(param)->written ||
+                !moved.contains(*program.plan.find_tensor(tensor)))
+                continue;
+            const Stage* const first = writer.emplace(tensor, &stage).first->second;
+            if (first == &stage) continue;
+            return Error{"tensor " + tensor + " is moved by the plan and written by two stages, " +
+                         first->kernel.name + " and " + stage.kernel.name +
+                         ": only one can say when it is made"};
+        }
+    }
+    return Done{};
+}
+
+Status check_stage_order(const StagedProgram& program, const Graph& graph, const Placement& placement,
+                         Device device) {
+    if (graph.stages.size() < 2) return Done{};
+    constexpr std::int32_t kNone = -1;
+    std::vector<std::int32_t> made_by(placement.awaits.size(),
+                                      kNone);  // the last stage whose chunks an op needs
+    for (std::size_t op = 0; op < made_by.size(); ++op) {
+        for (const NodeId chunk : placement.awaits[op])
+            made_by[op] = std::max(made_by[op], graph[chunk].stage);
+    }
+    for (std::size_t stage = 0; stage < graph.stages.size(); ++stage) {
+        const Graph::StageNodes& nodes = graph.stages[stage];
+        const std::string& kernel = program.stages[stage].kernel.name;
+        std::set<NodeId> needed;
+        for (const NodeId first : nodes.first) {
+            for (std::int32_t c = 0; c < nodes.num_classes; ++c) {
+                for (const Edge& edge : graph.in[first + c]) needed.insert(edge.from);
+            }
+        }
+        for (const NodeId id : needed) {
+            const std::vector<bool> earlier = completed_with(placement, {id});
+            for (NodeId other = 0; other < graph.num_ops(); ++other) {
+                if (!earlier[other]) continue;
+                const plan::OpRef ref = graph.ref(other);
+                if (made_by[other] > static_cast<std::int32_t>(stage)) {
+                    return error_at(ref,
+                                    "the op sends what " + program.stages[made_by[other]].kernel.name +
+                                        " makes, and a tile of " + kernel +
+                                        ", an earlier stage, would wait for it: that stage would never end");
+                }
+                if (device == Device::cuda && graph[other].kind == Node::Kind::sum) {
+                    return error_at(ref, "a tile of " + kernel +
+                                             " would wait for a sum, which needs multiprocessors that the "
+                                             "waiting kernel holds: make it a program of its own");
+                }
+            }
+        }
+    }
+    return Done{};
+}
+
+Status check_schedule(const Work& work, const Schedule& schedule, const Options& options) {
+    if (options.plain_kernel) {
+        if (Status status = check_plain(schedule); !status) return status;
+    }
+    if (options.device != Device::cuda) return Done{};
+    if (Status status = check_kernel_sums(schedule); !status) return status;
+    return check_library(work, schedule);
+}
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,435 @@
+#include "syncopate/fuse/passes/order.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "fuse/passes/handover.hpp"
+#include "syncopate/fuse/model/cost.hpp"
+#include "syncopate/fuse/passes/pack.hpp"
+#include "syncopate/fuse/passes/synchronize.hpp"
+#include "syncopate/plan/simulate/simulate.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+double bytes_per_us(const Costs& costs) { return costs.copy_stream_gbps * 1e3; }
+
+Arrivals on_equal_links(const Graph& graph, const Lowered& lowered, const Placement& placement) {
+    Arrivals arrivals(placement.lanes.size(), 0);
+    for (const NodeId op : graph.sorted) {
+        const bool direct = lowered.direct.contains(graph.ref(op));  // its pulls are all that it moves
+        const NodeId previous = direct ? kNoNode : placement.started_before[op];
+        std::int64_t start = previous == kNoNode ? 0 : arrivals[previous];
+        for (const NodeId other : placement.before[op]) start = std::max(start, arrivals[other]);
+        arrivals[op] = start + (direct ? 0 : lowered.plan.bytes(lowered.plan.op(graph.ref(op)).dst));
+    }
+    return arrivals;
+}
+
+Result<Arrivals> on_topology(const Graph& graph, const Lowered& lowered, const Backends& backends,
+                             const plan::Topology& topology, double bytes_per_us) {
+    plan::Plan assigned = transfers_of(lowered);
+    for (std::size_t rank = 0; rank < assigned.ranks.size(); ++rank) {
+        for (std::size_t index = 0; index < assigned.ranks[rank].size(); ++index)
+            assigned.ranks[rank][index].backend = backends[rank][index];
+    }
+    const Result<plan::Simulation> simulation = plan::simulate(assigned, topology);
+    if (!simulation) return simulation.error();
+    Arrivals arrivals;
+    for (NodeId op = 0; op < graph.num_ops(); ++op) {
+        arrivals.push_back(
+            std::llround(simulation->ops[graph[op].rank][graph[op].index].end_us * bytes_per_us));
+    }
+    return arrivals;
+}
+
+/// By slot, the program that runs it.
+Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel, const Options& options) {
+    const std::int64_t own = kernel.num_programs();
+    const std::int64_t programs = options.num_programs.value_or(own);
+    if (programs < 1) return Error{"a grid of " + std::to_string(programs) + " programs runs nothing"};
+    std::vector<std::int64_t> result;
+    result.reserve(kernel.tiles.size());
+    if (programs == own) {
+        for (std::size_t slot = 0; slot < kernel.tiles.size(); ++slot)
+            result.push_back(kernel.tiles[static_cast<std::size_t>(kernel.tile_at(slot))].program);
+        return result;
+    }
+    if (!kernel.persistent) {
+        return Error{kernel.name + " runs one tile per program, so its grid has " + std::to_string(own) +
+                     " programs, not " + std::to_string(programs)};
+    }
+    for (std::size_t slot = 0; slot < kernel.tiles.size(); ++slot)
+        result.push_back(static_cast<std::int64_t>(slot) % programs);
+    return result;
+}
+
+/// Whether the order of a kernel's tiles matters though all of them start at once. Some load from peers: the
+/// order spreads what each peer is asked for. Or some wait and some make what is sent: where too many
+/// programs are launched to be there at once, none that waits may keep one that makes from a multiprocessor.
+bool order_matters(const Graph& graph, const Lowered& lowered, std::size_t stage) {
+    const Graph::StageNodes& nodes = graph.stages[stage];
+    for (std::size_t rank = 0; rank < nodes.first.size(); ++rank) {
+        for (std::int32_t c = 0; c < nodes.num_classes; ++c) {
+            const NodeId node = nodes.first[rank] + c;
+            if (!graph.made[rank].empty() && !graph.in[static_cast<std::size_t>(node)].empty()) return true;
+            const auto from_peer = [&](NodeId op) {
+                return lowered.plan.op(graph.ref(op)).kind != plan::OpKind::local;
+            };
+            if (std::ranges::any_of(graph.loads_of(stage, node), from_peer)) return true;
+        }
+    }
+    return false;
+}
+
+/// Whether each tile has a program of its own, and starts with the kernel: a persistent one's programs are
+/// there from the start, but for several stages' later ones.
+bool in_one_round(const StagedProgram& program, const kernel::Kernel& kernel,
+                  const std::vector<std::int64_t>& program_of) {
+    if (program.stages.size() > 1 || !kernel.persistent || program_of.empty()) return false;
+    const std::int64_t programs = 1 + *std::ranges::max_element(program_of);
+    return static_cast<std::int64_t>(kernel.tiles.size()) <= programs;
+}
+
+/// Tiles of a stage that run at once: of a persistent kernel one for each program, else one for each
+/// multiprocessor.
+std::size_t tiles_of_a_round(const kernel::Kernel& kernel, const std::vector<std::int64_t>& program_of) {
+    if (program_of.empty()) return 1;
+    const std::int64_t programs = 1 + *std::ranges::max_element(program_of);
+    const std::int64_t places = kernel.persistent ? programs : kernel.arguments.num_sms;
+    return static_cast<std::size_t>(std::clamp<std::int64_t>(places, 1, programs));
+}
+
+/// Orders the tiles of one stage.
+class Ordering {
+public:
+    Ordering(const Graph& graph, const Lowered& lowered, const Placement& placement, const Arrivals& arrivals,
+             std::size_t stage, const kernel::Kernel& kernel, const std::vector<StageOrder>& earlier,
+             const Options& options)
+        : graph_(graph),
+          costs_(options.costs),
+          kernel_(kernel),
+          earlier_(earlier),
+          lowered_(lowered),
+          placement_(placement),
+          arrivals_(arrivals),
+          stage_(stage),
+          nodes_(graph.stages[stage]),
+          traversal_(tiles_in(kernel, options.tile_order)),
+          deadlines_(deadlines()) {
+        if (stores_all()) take_turns();
+    }
+
+    /// By rank and slot. `phases`: tiles may start before all that they need has come.
+    [[nodiscard]] std::vector<std::vector<std::int64_t>> by_arrival(bool phases) const {
+        std::vector<std::vector<std::int64_t>> tiles = in_traversal();
+        for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
+            const std::vector<Times> times = times_of(rank, phases);
+            const bool by_length = phases && lengths_differ();
+            const auto key = [&](std::int64_t tile) {
+                const Times& time = times[nodes_.class_of[tile]];
+                const std::int64_t last = by_length ? -length_of(nodes_.class_of[tile]) : time.last;
+                return std::tuple(time.first, last, deadlines_.empty() ? 0 : deadlines_[rank][tile]);
+            };
+            std::ranges::stable_sort(tiles[rank], {}, key);
+        }
+        return tiles;
+    }
+
+    /// The same in the traversal's order alone.
+    [[nodiscard]] std::vector<std::vector<std::int64_t>> in_traversal() const {
+        std::vector<std::vector<std::int64_t>> tiles(nodes_.first.size());
+        for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
+            std::ranges::copy_if(traversal_, std::back_inserter(tiles[rank]), [&](std::int64_t tile) {
+                return graph_.runs(stage_, static_cast<std::int32_t>(rank), tile);
+            });
+        }
+        return tiles;
+    }
+
+    /// Replaces that order where the tiles of a persistent kernel take unequal times.
+    void repack(StageOrder& order) const {
+        const std::vector<double> times = estimate_tile_times(kernel_, costs_);
+        if (!differ(times)) return;
+        const std::int64_t programs = 1 + *std::ranges::max_element(order.program_of);
+        for (std::size_t slot = 0; slot < order.program_of.size(); ++slot) {
+            if (order.program_of[slot] != static_cast<std::int64_t>(slot) % programs)
+                return;  // another way of counting
+        }
+        for (std::size_t rank = 0; rank < order.tiles.size(); ++rank) {
+            if (order.tiles[rank].size() != order.program_of.size()) continue;
+            std::vector<double> ready;
+            for (const Times& time : times_of(rank, false))
+                ready.push_back(static_cast<double>(time.needed) / bytes_per_us(costs_));
+            std::vector<double> of_tile;
+            for (const std::int32_t c : nodes_.class_of) of_tile.push_back(ready[c]);
+            const bool waits = std::ranges::any_of(of_tile, [](double time) { return time > 0; });
+            order.tiles[rank] = deadlines_.empty() || waits
+                                    ? pack_tiles(times, of_tile, programs)
+                                    : pack_by_deadline(times, deadlines_[rank], programs);
+        }
+    }
+
+private:
+    /// When the tiles of one class can run.
+    struct Times {
+        std::int64_t first = 0;   ///< iteration 0
+        std::int64_t last = 0;    ///< the last iteration
+        std::int64_t needed = 0;  ///< `last`, but for what they load from its source
+    };
+
+    [[nodiscard]] std::vector<Times> times_of(std::size_t rank, bool phases) const {
+        std::vector<Times> times;
+        for (std::int32_t c = 0; c < nodes_.num_classes; ++c) {
+            const NodeId node = nodes_.first[rank] + c;
+            Times& time = times.emplace_back();
+            for (const Edge& edge : graph_.in[node]) {
+                time.last = std::max(time.last, arrivals_[edge.from]);
+                if (edge.iteration == 0) time.first = std::max(time.first, arrivals_[edge.from]);
+            }
+            time.needed = time.last;
+            // What tiles load is there from the start, but in the plan's order no source is asked by all at
+            // once.
+            for (const NodeId op : graph_.loads_of(stage_, node))
+                time.first = time.last = std::max(time.last, arrivals_[op]);
+            for (const NodeId chunk : graph_.awaited_by(stage_, node))
+                time.last = time.needed = std::max(time.last, made_at(rank, graph_.made_at(chunk)));
+            time.first = std::max(time.first, first_range(node, c));
+            if (!phases) time.first = time.last;
+        }
+        return times;
+    }
+
+    /// When an earlier stage has made a chunk: its stages follow each other in the estimate. What is complete
+    /// before the last round of its tiles is there when the first program of a later stage finds a place.
+    [[nodiscard]] std::int64_t made_at(std::size_t rank, const Made& made) const {
+        const StageOrder& order = earlier_[static_cast<std::size_t>(made.stage)];
+        return 2 * made.stage + (is_complete_early(made, order.tiles[rank], order.round) ? 1 : 2);
+    }
+
+    /// When some range of the first loop can run whose ranges come in any order; 0 where that is no such one.
+    [[nodiscard]] std::int64_t first_range(NodeId node, std::int32_t c) const {
+        if (!nodes_.ranged) return 0;
+        const std::vector<std::int64_t>& trips = nodes_.trips[static_cast<std::size_t>(c)];
+        const auto loop = std::ranges::find_if(trips, [](std::int64_t n) { return n > 0; }) - trips.begin();
+        std::int64_t covered = 0, earliest = kNever;
+        for (const Use& use : graph_.uses_of(stage_, node)) {
+            if (use.loop != loop) continue;
+            if (use.begin > covered) return 0;  // what is there from the start
+            covered = std::max(covered, use.end);
+            earliest = std::min(earliest, arrivals_[use.op]);
+        }
+        return covered < (trips.empty() ? 0 : trips[static_cast<std::size_t>(loop)]) ? 0 : earliest;
+    }
+
+    /// Iterations of all loops of a tile of the class.
+    [[nodiscard]] std::int64_t length_of(std::int32_t c) const {
+        const std::vector<std::int64_t>& trips = nodes_.trips[static_cast<std::size_t>(c)];
+        return std::accumulate(trips.begin(), trips.end(), std::int64_t{0});
+    }
+    /// Then the longest tiles go first among those that can start alike, as short ones fill the gaps.
+    [[nodiscard]] bool lengths_differ() const {
+        if (!nodes_.ranged) return false;
+        for (std::int32_t c = 1; c < nodes_.num_classes; ++c)
+            if (length_of(c) != length_of(0)) return true;
+        return false;
+    }
+
+    /// When what an op sends of what a kernel makes should be made; kNever: whenever.
+    [[nodiscard]] std::int64_t due(NodeId node, const std::set<NodeId>& awaited) const {
+        const plan::OpRef ref = graph_.ref(node);
+        const plan::Op& op = lowered_.plan.op(ref);
+        // What stays on the rank and is for nobody else is never due.
+        if (op.kind == plan::OpKind::local && op.reduce == plan::Reduce::none && !awaited.contains(node))
+            return kNever;
+        // What a sum adds to is due when contributions have come, and one more is under way by then; but a
+        // sum that reads all of them where they are begins with all.
+        const auto direct = lowered_.direct.find(ref);
+        const bool staged =
+            op.reduce != plan::Reduce::none &&
+            (direct == lowered_.direct.end() || direct->second.size() < lowered_.sources.at(ref).size());
+        return arrivals_[node] - (staged ? 0 : lowered_.plan.bytes(op.dst));
+    }
+
+    /// By rank and tile: when the first of the chunks that it makes is to be sent; kNever for a tile that
+    /// makes none. Empty when the stage makes none.
+    [[nodiscard]] std::vector<std::vector<std::int64_t>> deadlines() const {
+        const auto of_stage = [&](const Made& made) {
+            return made.stage == static_cast<std::int32_t>(stage_);
+        };
+        if (std::ranges::none_of(graph_.made,
+                                 [&](const auto& made) { return std::ranges::any_of(made, of_stage); }))
+            return {};
+        std::set<NodeId> awaited;
+        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
+            for (const Edge& edge : graph_.in[op]) {
+                if (graph_.is_op(edge.from)) awaited.insert(edge.from);
+            }
+        }
+        std::vector<std::vector<std::int64_t>> deadlines(
+            graph_.made.size(), std::vector<std::int64_t>(nodes_.class_of.size(), kNever));
+        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
+            const std::int64_t time = due(op, awaited);
+            for (const NodeId chunk : placement_.awaits[op]) {
+                const Made& made = graph_.made_at(chunk);
+                if (!of_stage(made)) continue;
+                for (const std::int64_t tile : made.makers) {
+                    std::int64_t& deadline = deadlines[graph_[chunk].rank][tile];
+                    deadline = std::min(deadline, time);
+                }
+            }
+        }
+        return deadlines;
+    }
+
+    /// Whether tiles store all that leaves, and what comes of it is summed at once, or awaited at the end:
+    /// nobody then waits for one chunk before another.
+    [[nodiscard]] bool stores_all() const {
+        if (deadlines_.empty()) return false;
+        std::vector<bool> sums(deadlines_.size(), false);  // by rank
+        for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
+            const Node& node = graph_.nodes[id];
+            if (is_stored(static_cast<NodeId>(id)) || !waits_for_chunk(static_cast<NodeId>(id))) continue;
+            if (node.kind != Node::Kind::sum || sums[static_cast<std::size_t>(node.rank)]) return false;
+            sums[static_cast<std::size_t>(node.rank)] = true;
+        }
+        return true;
+    }
+    [[nodiscard]] bool is_stored(NodeId node) const {
+        return graph_.is_op(node) && graph_.carrier(node) == Carrier::tile_stores;
+    }
+    /// Whether an op or tiles wait for what tiles of the stage make, on this rank or where they store it.
+    [[nodiscard]] bool waits_for_chunk(NodeId node) const {
+        const bool is_op = graph_.is_op(node);
+        if (!is_op && graph_[node].kind != Node::Kind::tiles) return false;
+        if (std::ranges::any_of(graph_.in[static_cast<std::size_t>(node)],
+                                [&](const Edge& edge) { return edge.lag == 0 && is_stored(edge.from); }))
+            return true;
+        return is_op && std::ranges::any_of(placement_.awaits[node], [&](NodeId chunk) {
+                   return graph_.made_at(chunk).stage == static_cast<std::int32_t>(stage_);
+               });
+    }
+
+    /// The first tiles of all chunks are due first, in the order of the chunks, then their second ones.
+    void take_turns() {
+        for (std::vector<std::int64_t>& of_rank : deadlines_) {
+            std::map<std::int64_t, std::int64_t> next;  // by deadline
+            for (const std::int64_t deadline : of_rank) next[deadline] = 0;
+            std::int64_t place = 0;
+            for (auto& [deadline, first] : next) first = place++;
+            for (const std::int64_t tile : traversal_) {
+                std::int64_t& deadline = of_rank[static_cast<std::size_t>(tile)];
+                std::int64_t& turn = next[deadline];
+                deadline = turn;
+                turn += place;
+            }
+        }
+    }
+
+    const Graph& graph_;
+    const Costs& costs_;
+    const kernel::Kernel& kernel_;
+    const std::vector<StageOrder>& earlier_;
+    const Lowered& lowered_;
+    const Placement& placement_;
+    const Arrivals& arrivals_;
+    std::size_t stage_;
+    const Graph::StageNodes& nodes_;
+    std::vector<std::int64_t> traversal_;  ///< all tiles, in the order that is the kernel's or was asked for
+    std::vector<std::vector<std::int64_t>> deadlines_;
+};
+
+/// Lets the first programs of a stage run more tiles than the others, as many as fit in before these begin.
+void give_head_start(const HeadStart& head, StageOrder& order) {
+    order.head_start = head;
+    const auto programs = static_cast<std::int64_t>(order.round);
+    for (std::int64_t slot = 0; slot < static_cast<std::int64_t>(order.program_of.size()); ++slot) {
+        order.program_of[static_cast<std::size_t>(slot)] =
+            slot < head.slots() ? slot % head.programs : (slot - head.slots()) % programs;
+    }
+}
+
+/// Whether some tile waits in its loop.
+bool waits_in_loop(const StageWaits& waits) {
+    return std::ranges::any_of(waits, [](const auto& slots) {
+        return std::ranges::any_of(slots, [](const SlotWaits& slot) {
+            return std::ranges::any_of(slot.phases,
+                                       [](const SlotWaits::Phase& phase) { return !phase.ops.empty(); });
+        });
+    });
+}
+
+}  // namespace
+
+Result<Arrivals> expect_arrivals(const Graph& graph, const Lowered& lowered, const Backends& backends,
+                                 const Placement& placement, const Options& options) {
+    Result<Arrivals> arrivals = options.topology ? on_topology(graph, lowered, backends, *options.topology,
+                                                               bytes_per_us(options.costs))
+                                                 : on_equal_links(graph, lowered, placement);
+    if (!arrivals) return arrivals;
+    // What a rank's tiles load from its own memory is there.
+    for (NodeId op = 0; op < graph.num_ops(); ++op) {
+        if (graph.carrier(op) == Carrier::tile_loads &&
+            lowered.plan.op(graph.ref(op)).kind == plan::OpKind::local)
+            (*arrivals)[op] = 0;
+    }
+    return arrivals;
+}
+
+Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph& graph,
+                                      const Lowered& lowered, const Placement& placement,
+                                      const Arrivals& arrivals, const Options& options) {
+    std::vector<StageOrder> orders;
+    for (std::size_t stage = 0; stage < program.stages.size(); ++stage) {
+        const kernel::Kernel& kernel = program.stages[stage].kernel;
+        auto program_of = programs_of_slots(kernel, options);
+        if (!program_of) return program_of.error();
+        const std::size_t round = tiles_of_a_round(kernel, *program_of);
+        HeadStart head;
+        if (stage > 0 && !graph.overlapping.empty() && graph.overlapping[stage]) {
+            const Handover handover(program, graph, stage, orders.back(), round, options.costs);
+            orders.back().tiles.front() = handover.order_before();
+            if (kernel.head_start && options.device == Device::cuda) head = handover.head_start();
+        }
+        const std::vector<StageOrder> earlier = orders;
+        const Ordering ordering(graph, lowered, placement, arrivals, stage, kernel, earlier, options);
+        StageOrder& made = orders.emplace_back(
+            StageOrder{.tiles = {}, .program_of = *std::move(program_of), .round = round});
+        if (!kernel.persistent) made.own_grid = {kernel.grid[0], kernel.grid[1]};
+        if (head.rounds > 0) give_head_start(head, made);
+        // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read
+        // it.
+        const bool ranged = graph.stages[stage].ranged;
+        const bool at_once =
+            in_one_round(program, kernel, made.program_of) && !order_matters(graph, lowered, stage);
+        const auto ordered = [&](bool phases) {
+            return at_once ? ordering.in_traversal() : ordering.by_arrival(phases);
+        };
+        if (ranged) made.loops = kernel.loops;
+        const auto divisible = std::ranges::find_if(
+            kernel.loops, [](const kernel::Loop& loop) { return loop.divisible && loop.trips > 1; });
+        const bool cuts = ranged ? divisible != kernel.loops.end()
+                                 : !kernel.loops.empty() && divisible == kernel.loops.begin();
+        if (options.phases && cuts) {
+            made.tiles = ordered(true);
+            made.trips = divisible->trips;
+            made.phased = true;
+            made.phased = waits_in_loop(stage_waits(graph, placement, stage, made, arrivals));
+        }
+        if (made.phased) continue;
+        made.trips = 0;
+        made.tiles = ordered(false);
+        if (kernel.persistent && !at_once) ordering.repack(made);
+    }
+    return orders;
+}
+
+}  // namespace syncopate::fuse

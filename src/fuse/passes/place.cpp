@@ -1,0 +1,253 @@
+#include "syncopate/fuse/passes/place.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "fuse/inline/kernel_accesses.hpp"
+#include "syncopate/fuse/inline/sum_stores.hpp"
+#include "syncopate/fuse/passes/collective.hpp"
+#include "syncopate/plan/model/chunk_key.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+/// Streams for what is summed; with more peers than this some share one.
+constexpr std::int32_t kSummedStreams = kMostCopyStreams - 2;
+
+class Placing {
+public:
+    Placing(const Graph& graph, const Lowered& lowered, const Backends& backends, const Costs& costs)
+        : graph_(graph),
+          costs_(costs),
+          plan_(lowered.plan),
+          backends_(backends),
+          count_(static_cast<std::size_t>(graph.num_ops())) {}
+
+    Placement run() {
+        result_.previous.assign(count_, kNoNode);
+        result_.started_before.assign(count_, kNoNode);
+        result_.before.resize(count_);
+        result_.awaits.resize(count_);
+        result_.position.resize(count_);
+        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
+            result_.lanes.push_back({kind_of(op)});
+            for (const Edge& edge : graph_.in[op])
+                (graph_.is_op(edge.from) ? result_.before : result_.awaits)[op].push_back(edge.from);
+        }
+        for (const std::vector<NodeId>& order : graph_.start_order) {
+            choose_streams(order);
+            line_up(order);
+        }
+        for (std::size_t at = 0; at < graph_.sorted.size(); ++at)
+            result_.position[graph_.sorted[at]] = static_cast<std::int32_t>(at);
+        return std::move(result_);
+    }
+
+private:
+    [[nodiscard]] plan::Backend backend_of(NodeId op) const {
+        return backends_[graph_[op].rank][graph_[op].index];
+    }
+    [[nodiscard]] const plan::Op& op_of(NodeId op) const { return plan_.op(graph_.ref(op)); }
+
+    [[nodiscard]] LaneKind kind_of(NodeId op) const {
+        const LaneKind lane = traits_of(backend_of(op)).lane;
+        if (graph_[op].kind == Node::Kind::collective) return LaneKind::library;
+        const bool kernels = lane == LaneKind::copies || lane == LaneKind::host;
+        return kernels && graph_[op].kind == Node::Kind::sum ? LaneKind::sums : lane;
+    }
+
+    /// Whether the op's lane ends it before it begins the next one.
+    [[nodiscard]] bool in_order(NodeId op) const {
+        return graph_[op].kind == Node::Kind::collective || traits_of(backend_of(op)).in_order;
+    }
+
+    /// Which copy streams the pushes of one rank go by, in the order `ops`: of the small chunks that its
+    /// kernel makes every other one by the second, of the sums each peer's by another.
+    void choose_streams(const std::vector<NodeId>& ops) {
+        std::vector<const plan::Chunk*> summed;
+        for (const NodeId op : ops) {
+            if (graph_[op].kind == Node::Kind::sum) summed.push_back(&op_of(op).dst);
+        }
+        std::map<plan::ChunkKey, std::int32_t> stream_of;  // by source
+        for (const NodeId id : ops) {
+            const plan::Op& op = op_of(id);
+            Lane& lane = result_.lanes[id];
+            if (op.kind != plan::OpKind::push || lane.kind != LaneKind::copies) continue;
+            const std::int32_t rank = graph_[id].rank;
+            if (std::ranges::any_of(summed, [&](const plan::Chunk* sum) { return overlaps(*sum, op.src); })) {
+                const std::int32_t distance = (op.peer - rank + plan_.num_ranks()) % plan_.num_ranks();
+                lane.stream = 2 + (distance - 1) % kSummedStreams;
+                continue;
+            }
+            if (static_cast<double>(plan_.bytes(op.dst)) > kMib * costs_.two_streams_mib ||
+                !is_made(plan_, rank, op.src, false))
+                continue;
+            const auto next = static_cast<std::int32_t>(stream_of.size() % 2);
+            lane.stream = stream_of.try_emplace(key_of(op.src), next).first->second;
+        }
+    }
+
+    /// Which op of the rank comes before which: in starting, and where a lane ends one before the next.
+    void line_up(const std::vector<NodeId>& ops) {
+        NodeId last_sent = kNoNode;  // of what follows no sum, by anything
+        std::map<LaneKind, NodeId> last_started;
+        std::map<Lane, NodeId> last_in_order;
+        for (const NodeId op : ops) {
+            const bool sent = graph_[op].kind != Node::Kind::sum && !follows_sums(plan_, graph_.ref(op));
+            const NodeId before = sent ? std::exchange(last_sent, op) : kNoNode;
+            const Lane lane = result_.lanes[op];
+            if (lane.kind == LaneKind::inlined) {
+                // By tiles, in no order, but best in the list's (order.cpp): else the tiles of all ranks
+                // would begin with the same peer, or before those of chunks that take longer on their way; or
+                // by a sum.
+                result_.started_before[op] = before;
+                continue;
+            }
+            if (const auto [found, first] = last_started.try_emplace(lane.kind, op); !first)
+                result_.started_before[op] = std::exchange(found->second, op);
+            if (!in_order(op) || graph_.carrier(op) == Carrier::sum_loads) continue;
+            const auto [found, first] = last_in_order.try_emplace(lane, op);
+            if (first) continue;
+            result_.previous[op] = std::exchange(found->second, op);
+            result_.before[op].push_back(result_.previous[op]);
+        }
+    }
+
+    const Graph& graph_;
+    const Costs& costs_;
+    const plan::Plan& plan_;
+    const Backends& backends_;
+    std::size_t count_;
+    Placement result_;
+};
+
+/// An op that overwrites what the destination's kernel makes must come after something that waited for it.
+Status check_overwritten(const Graph& graph, const plan::Plan& plan, const Placement& placement, NodeId id) {
+    if (graph.carrier(id) == Carrier::sum_loads) return Done{};  // it is its sum that writes
+    const plan::OpRef ref = graph.ref(id);
+    const plan::Op& op = plan.op(ref);
+    const std::int32_t rank = op.destination_rank(ref.rank);
+    if (!graph.written[op.dst.tensor]) return Done{};
+    std::vector<plan::Region> missing;
+    for (const plan::Holding& made : plan.produced) {
+        if (made.rank != rank || made.chunk.tensor != op.dst.tensor) continue;
+        if (auto part = intersect(made.chunk.region, op.dst.region)) missing.push_back(std::move(*part));
+    }
+    if (missing.empty()) return Done{};
+    const std::vector<bool> earlier = completed_with(placement, {id});
+    for (NodeId other = 0; other < graph.num_ops(); ++other) {
+        if (!earlier[other]) continue;
+        for (const Edge& edge : graph.in[other]) {
+            if (graph.is_op(edge.from) || graph[edge.from].rank != rank) continue;
+            const plan::Chunk& chunk = graph.made_at(edge.from).chunk;
+            if (chunk.tensor == op.dst.tensor) take(missing, chunk.region);
+        }
+    }
+    if (missing.empty()) return Done{};
+    return error_at(ref, "the op writes " + plan.tensors[op.dst.tensor].name + to_string(missing.front()) +
+                             " on rank " + std::to_string(rank) +
+                             ", where that rank's kernel writes too, and waits for nothing that would tell "
+                             "when it has: write elsewhere, or after an op that reads it");
+}
+
+/// An op need not wait for tiles that one of the same rank before it has waited for.
+void drop_what_is_known(const Graph& graph, Placement& placement) {
+    using Tiles = std::vector<bool>;
+    std::vector<Tiles> known(placement.before.size() *
+                             graph.stages.size());  // by op and stage: tiles of its rank
+    const auto tiles_of = [&](NodeId op, std::size_t stage) -> Tiles& {
+        return known[static_cast<std::size_t>(op) * graph.stages.size() + stage];
+    };
+    const auto use = [&](Tiles& tiles, std::size_t stage) {
+        if (tiles.empty()) tiles.resize(graph.stages[stage].class_of.size(), false);
+    };
+    for (const NodeId op : graph.sorted) {
+        const std::int32_t rank = graph[op].rank;
+        for (const NodeId before : placement.before[op]) {
+            if (graph[before].rank != rank) continue;
+            for (std::size_t stage = 0; stage < graph.stages.size(); ++stage) {
+                const Tiles& theirs = tiles_of(before, stage);
+                if (theirs.empty()) continue;
+                Tiles& tiles = tiles_of(op, stage);
+                use(tiles, stage);
+                for (std::size_t tile = 0; tile < tiles.size(); ++tile)
+                    tiles[tile] = tiles[tile] || theirs[tile];
+            }
+        }
+        std::erase_if(placement.awaits[op], [&](NodeId chunk) {
+            if (graph[chunk].rank != rank) return false;
+            const Made& made = graph.made_at(chunk);
+            Tiles& tiles = tiles_of(op, static_cast<std::size_t>(made.stage));
+            use(tiles, static_cast<std::size_t>(made.stage));
+            bool all = true;
+            for (const std::int64_t tile : made.makers) {
+                all = all && tiles[tile];
+                tiles[tile] = true;
+            }
+            return all;
+        });
+    }
+}
+
+}  // namespace
+
+Result<Placement> place(const Graph& graph, const Lowered& lowered, const Backends& backends,
+                        const Costs& costs) {
+    Placement placement = Placing(graph, lowered, backends, costs).run();
+    for (NodeId op = 0; op < graph.num_ops(); ++op) {
+        if (Status status = check_overwritten(graph, lowered.plan, placement, op); !status)
+            return status.error();
+    }
+    if (Status status = check_collective_order(lowered.plan, graph, placement); !status)
+        return status.error();
+    drop_what_is_known(graph, placement);
+    return placement;
+}
+
+std::vector<bool> completed_with(const Placement& placement, const std::vector<NodeId>& ops) {
+    std::vector<bool> completed(placement.before.size(), false);
+    std::vector<NodeId> open;
+    const auto visit = [&](NodeId op) {
+        if (!completed[op]) {
+            completed[op] = true;
+            open.push_back(op);
+        }
+    };
+    for (const NodeId op : ops) visit(op);
+    while (!open.empty()) {
+        const NodeId op = open.back();
+        open.pop_back();
+        for (const NodeId other : placement.before[op]) visit(other);
+    }
+    return completed;
+}
+
+std::vector<NodeId> last_of(const Placement& placement, std::vector<NodeId> ops) {
+    std::sort(ops.begin(), ops.end());
+    ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
+    if (ops.size() < 2) return ops;
+    std::int32_t earliest = std::numeric_limits<std::int32_t>::max();
+    std::vector<NodeId> strictly_before;
+    for (const NodeId op : ops) {
+        earliest = std::min(earliest, placement.position[op]);
+        strictly_before.insert(strictly_before.end(), placement.before[op].begin(),
+                               placement.before[op].end());
+    }
+    std::vector<bool> implied(placement.before.size(), false);
+    while (!strictly_before.empty()) {
+        const NodeId op = strictly_before.back();
+        strictly_before.pop_back();
+        if (implied[op] || placement.position[op] < earliest) continue;
+        implied[op] = true;
+        strictly_before.insert(strictly_before.end(), placement.before[op].begin(),
+                               placement.before[op].end());
+    }
+    std::erase_if(ops, [&](NodeId op) { return implied[op]; });
+    return ops;
+}
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,61 @@
+#include "fuse/passes/start_order.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "syncopate/topological_order.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+using Edges = std::vector<std::vector<NodeId>>;
+
+/// A topological order, taking ops of small index first; shorter than `before` if there is a cycle.
+std::vector<NodeId> sort_topologically(const Graph& graph, const Edges& before) {
+    const Followers followers(before.size(), [&](auto&& edge) {
+        for (std::size_t op = 0; op < before.size(); ++op) {
+            for (const NodeId other : before[op]) edge(other, static_cast<NodeId>(op));
+        }
+    });
+    const auto key = [&](NodeId op) { return std::tuple(graph[op].index, graph[op].rank, op); };
+    return topological_order(followers, [&](NodeId a, NodeId b) { return key(a) < key(b); });
+}
+
+/// An op itself; of a chunk, the ops that its tiles need.
+void add_ops_before(const Graph& graph, NodeId node, std::vector<NodeId>& ops) {
+    if (graph.is_op(node)) {
+        ops.push_back(node);
+        return;
+    }
+    for (const Edge& edge : graph.in[node]) add_ops_before(graph, edge.from, ops);
+}
+
+}  // namespace
+
+Status order_starts(Graph& graph) {
+    const auto count = static_cast<std::size_t>(graph.num_ops());
+    Edges after(count);
+    for (std::size_t op = 0; op < count; ++op) {
+        for (const Edge& edge : graph.in[op]) add_ops_before(graph, edge.from, after[op]);
+        std::ranges::sort(after[op]);
+        after[op].erase(std::unique(after[op].begin(), after[op].end()), after[op].end());
+    }
+    graph.start_order.assign(graph.first_op.size() - 1, {});
+    for (std::size_t op = 0; op < count; ++op)
+        graph.start_order[graph.nodes[op].rank].push_back(static_cast<NodeId>(op));
+    Edges one_after_another = after;
+    for (const std::vector<NodeId>& order : graph.start_order) {
+        for (std::size_t at = 1; at < order.size(); ++at)
+            one_after_another[order[at]].push_back(order[at - 1]);
+    }
+    graph.sorted = sort_topologically(graph, one_after_another);
+    if (graph.sorted.size() == count) return Done{};
+    graph.sorted = sort_topologically(graph, after);  // the lists' own order would block
+    if (graph.sorted.size() < count)
+        return Error{"ops wait for each other in a circle: `syncopate plan check` prints it"};
+    for (std::vector<NodeId>& order : graph.start_order) order.clear();
+    for (const NodeId op : graph.sorted) graph.start_order[graph[op].rank].push_back(op);
+    return Done{};
+}
+
+}  // namespace syncopate::fuse

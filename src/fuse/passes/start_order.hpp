@@ -1,0 +1,14 @@
+// In which order a rank's ops start, and all ops complete (Graph::sorted).
+#pragma once
+
+#include "syncopate/fuse/model/graph.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::fuse {
+
+/// Fills `sorted` and `start_order` of a graph that has its op nodes and the edges between them. Where it has
+/// tiles and chunks, too, an op that sends what tiles make also comes after what these tiles need: in a lane
+/// before that, it would wait for ever. Fails if edges form a cycle.
+Status order_starts(Graph& graph);
+
+}  // namespace syncopate::fuse

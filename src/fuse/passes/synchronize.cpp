@@ -1,0 +1,362 @@
+#include "syncopate/fuse/passes/synchronize.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <utility>
+
+namespace syncopate::fuse {
+namespace {
+
+/// The waits of one node's tiles, before their programs' knowledge is taken into account: by iteration,
+/// ascending.
+struct Step {
+    std::int64_t iteration = 0;
+    std::vector<NodeId> ops;
+};
+
+std::vector<Step> steps_of(const Placement& placement, const std::vector<Edge>& needs, bool phases) {
+    std::vector<Step> steps;
+    std::vector<NodeId> so_far;
+    for (std::size_t at = 0; at < needs.size();) {
+        const std::int64_t iteration = phases ? needs[at].iteration : 0;
+        std::vector<NodeId> added;
+        for (; at < needs.size() && (!phases || needs[at].iteration == iteration); ++at)
+            added.push_back(needs[at].from);
+        so_far.insert(so_far.end(), added.begin(), added.end());
+        const std::vector<NodeId> last = last_of(placement, so_far);
+        std::sort(added.begin(), added.end());
+        Step step{iteration, {}};
+        std::set_intersection(added.begin(), added.end(), last.begin(), last.end(),
+                              std::back_inserter(step.ops));
+        if (!step.ops.empty()) steps.push_back(std::move(step));
+    }
+    return steps;
+}
+
+/// What the programs of one stage on one rank know to be complete.
+class Knowledge {
+public:
+    Knowledge(const Placement& placement, std::vector<NodeId> needed, const StageOrder& order)
+        : order_(order), needed_(std::move(needed)) {
+        std::sort(needed_.begin(), needed_.end());
+        needed_.erase(std::unique(needed_.begin(), needed_.end()), needed_.end());
+        for (const NodeId op : needed_) {
+            const std::vector<bool> completed = completed_with(placement, {op});
+            for (std::size_t at = 0; at < needed_.size(); ++at) {
+                if (completed[needed_[at]]) shows_[op].push_back(at);
+            }
+        }
+        const std::int64_t num_programs =
+            order.program_of.empty() ? 0 : 1 + *std::ranges::max_element(order.program_of);
+        seen_.assign(static_cast<std::size_t>(num_programs), std::vector<bool>(needed_.size(), false));
+    }
+
+    void enter(std::size_t slot) { known_ = &seen_[order_.program_of[slot]]; }
+    [[nodiscard]] bool knows(NodeId op) const { return (*known_)[index_of(op)]; }
+    /// Those of `ops` that the slot's program has not seen; from here on it has.
+    [[nodiscard]] std::vector<NodeId> wait_for(const std::vector<NodeId>& ops) {
+        std::vector<NodeId> unseen;
+        std::ranges::copy_if(ops, std::back_inserter(unseen), [&](NodeId op) { return !knows(op); });
+        for (const NodeId op : unseen) {
+            for (const std::size_t at : shows_[op]) (*known_)[at] = true;
+        }
+        return unseen;
+    }
+
+private:
+    [[nodiscard]] std::size_t index_of(NodeId op) const {
+        return static_cast<std::size_t>(std::lower_bound(needed_.begin(), needed_.end(), op) -
+                                        needed_.begin());
+    }
+
+    const StageOrder& order_;
+    std::vector<NodeId> needed_;
+    /// What waiting for an op shows: itself and those of `needed_` that precede it, as indices into
+    /// `needed_`.
+    std::unordered_map<NodeId, std::vector<std::size_t>> shows_;
+    std::vector<std::vector<bool>> seen_;  ///< by program and index into `needed_`
+    std::vector<bool>* known_ = nullptr;   ///< of the slot's program
+};
+
+/// What the programs of one stage on one rank have to wait for, where tiles have one loop, alike.
+class Waiting {
+public:
+    Waiting(const Graph& graph, const Placement& placement, std::size_t stage, const StageOrder& order,
+            std::int32_t rank)
+        : order_(order),
+          class_of_(graph.stages[stage].class_of),
+          steps_(steps(graph, placement, stage, order, rank)),
+          knowledge_(placement, needed(steps_), order) {}
+
+    SlotWaits take(std::size_t slot, std::int64_t tile) {
+        knowledge_.enter(slot);
+        SlotWaits waits;
+        if (order_.trips > 0) waits.phases.push_back({0, 0, order_.trips, {}});
+        for (const Step& step : steps_[class_of_[tile]]) {
+            std::vector<NodeId> unseen = knowledge_.wait_for(step.ops);
+            if (unseen.empty()) continue;
+            if (step.iteration == 0) {
+                waits.ops = std::move(unseen);
+            } else {
+                waits.phases.back().iteration_end = step.iteration;
+                waits.phases.push_back({0, step.iteration, order_.trips, std::move(unseen)});
+            }
+        }
+        return waits;
+    }
+
+private:
+    using Steps = std::vector<std::vector<Step>>;
+    static Steps steps(const Graph& graph, const Placement& placement, std::size_t stage,
+                       const StageOrder& order, std::int32_t rank) {
+        Steps all;
+        const NodeId first = graph.stages[stage].first[rank];
+        for (std::int32_t c = 0; c < graph.stages[stage].num_classes; ++c)
+            all.push_back(steps_of(placement, graph.in[first + c], order.trips > 0));
+        return all;
+    }
+    static std::vector<NodeId> needed(const Steps& steps) {
+        std::vector<NodeId> ops;
+        for (const std::vector<Step>& of_class : steps) {
+            for (const Step& step : of_class) ops.insert(ops.end(), step.ops.begin(), step.ops.end());
+        }
+        return ops;
+    }
+
+    const StageOrder& order_;
+    const std::vector<std::int32_t>& class_of_;
+    Steps steps_;  ///< by class
+    Knowledge knowledge_;
+};
+
+/// Iterations that need the same.
+struct Range {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    std::vector<NodeId> ops;    ///< the last ones of those that they need
+    std::int64_t expected = 0;  ///< when those have come
+};
+
+/// The same where tiles differ in their loops, or a loop's ranges may come in any order.
+class RangedWaiting {
+public:
+    RangedWaiting(const Graph& graph, const Placement& placement, std::size_t stage, const StageOrder& order,
+                  const Arrivals& arrivals, std::int32_t rank)
+        : order_(order),
+          nodes_(graph.stages[stage]),
+          classes_(classes(graph, placement, stage, order, arrivals, rank)),
+          knowledge_(placement, needed(classes_), order) {}
+
+    SlotWaits take(std::size_t slot, std::int64_t tile) {
+        const auto of = static_cast<std::size_t>(nodes_.class_of[static_cast<std::size_t>(tile)]);
+        knowledge_.enter(slot);
+        SlotWaits waits;
+        waits.ops = knowledge_.wait_for(classes_[of].entry);
+        if (!order_.phased) return waits;
+        for (std::size_t loop = 0; loop < order_.loops.size(); ++loop) {
+            if (!order_.loops[loop].divisible) continue;
+            const auto number = static_cast<std::int32_t>(loop);
+            if (order_.loops[loop].any_order)
+                take_any(classes_[of].ranges[loop], number, waits);
+            else
+                take_rising(classes_[of].ranges[loop], number, waits);
+        }
+        // A tile whose loops run not at all: its slot must say so.
+        if (waits.phases.empty()) waits.phases.push_back({0, 0, 0, {}});
+        return waits;
+    }
+
+private:
+    struct Class {
+        std::vector<NodeId> entry;               ///< before the tile starts
+        std::vector<std::vector<Range>> ranges;  ///< by loop, rising
+    };
+
+    void take_rising(const std::vector<Range>& ranges, std::int32_t loop, SlotWaits& waits) {
+        bool first = true;
+        for (const Range& range : ranges) {
+            std::vector<NodeId> unseen = knowledge_.wait_for(range.ops);
+            if (first || !unseen.empty())
+                waits.phases.push_back({loop, range.begin, range.end, std::move(unseen)});
+            else
+                waits.phases.back().iteration_end = range.end;
+            first = false;
+        }
+    }
+
+    void take_any(const std::vector<Range>& ranges, std::int32_t loop, SlotWaits& waits) {
+        std::vector<const Range*> open;
+        for (const Range& range : ranges) open.push_back(&range);
+        const Range* awaited = nullptr;
+        std::vector<NodeId> unseen;
+        while (true) {
+            take_known(open, awaited, std::move(unseen), loop, waits);
+            if (open.empty()) return;
+            awaited = *std::ranges::min_element(
+                open, {}, [](const Range* range) { return std::pair(range->expected, range->begin); });
+            unseen = knowledge_.wait_for(awaited->ops);
+        }
+    }
+
+    /// Takes off `open` what the program knows to be there, neighbours as one phase; first the one that holds
+    /// `awaited`, for which it waits.
+    void take_known(std::vector<const Range*>& open, const Range* awaited, std::vector<NodeId> unseen,
+                    std::int32_t loop, SlotWaits& waits) const {
+        std::vector<SlotWaits::Phase> phases;
+        std::vector<const Range*> rest;
+        for (const Range* range : open) {
+            if (!std::ranges::all_of(range->ops, [&](NodeId op) { return knowledge_.knows(op); })) {
+                rest.push_back(range);
+                continue;
+            }
+            if (!phases.empty() && phases.back().iteration_end == range->begin)
+                phases.back().iteration_end = range->end;
+            else
+                phases.push_back({loop, range->begin, range->end, {}});
+        }
+        if (awaited != nullptr) {
+            const auto held = std::ranges::find_if(phases, [&](const SlotWaits::Phase& phase) {
+                return phase.iteration_begin <= awaited->begin && awaited->end <= phase.iteration_end;
+            });
+            held->ops = std::move(unseen);
+            std::rotate(phases.begin(), held, held + 1);
+        }
+        waits.phases.insert(waits.phases.end(), std::make_move_iterator(phases.begin()),
+                            std::make_move_iterator(phases.end()));
+        open = std::move(rest);
+    }
+
+    /// A loop's iterations, cut where what they need changes.
+    static std::vector<Range> ranges_of(const Placement& placement, const Arrivals& arrivals,
+                                        std::span<const Use> uses, std::int64_t trips) {
+        std::vector<std::int64_t> cuts{0, trips};
+        for (const Use& use : uses) cuts.insert(cuts.end(), {use.begin, use.end});
+        std::ranges::sort(cuts);
+        cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+        std::vector<Range> ranges;
+        for (std::size_t at = 0; at + 1 < cuts.size(); ++at) {
+            Range range{cuts[at], cuts[at + 1], {}, 0};
+            for (const Use& use : uses) {
+                if (use.begin <= range.begin && range.end <= use.end) range.ops.push_back(use.op);
+            }
+            for (const NodeId op : range.ops)
+                range.expected = std::max(range.expected, arrivals[static_cast<std::size_t>(op)]);
+            if (range.ops.size() > 1) range.ops = last_of(placement, range.ops);
+            ranges.push_back(std::move(range));
+        }
+        return ranges;
+    }
+
+    static std::vector<Class> classes(const Graph& graph, const Placement& placement, std::size_t stage,
+                                      const StageOrder& order, const Arrivals& arrivals, std::int32_t rank) {
+        const Graph::StageNodes& nodes = graph.stages[stage];
+        std::vector<Class> all;
+        for (std::int32_t c = 0; c < nodes.num_classes; ++c) {
+            const NodeId node = nodes.first[static_cast<std::size_t>(rank)] + c;
+            Class& made = all.emplace_back();
+            std::vector<NodeId> entry;
+            for (const Edge& edge : graph.in[static_cast<std::size_t>(node)]) {
+                if (edge.iteration == 0 || !order.phased) entry.push_back(edge.from);
+            }
+            made.entry = last_of(placement, entry);
+            if (!order.phased) continue;
+            const std::span<const Use> uses = graph.uses_of(stage, node);
+            for (std::size_t loop = 0; loop < order.loops.size(); ++loop) {
+                const std::int64_t trips = nodes.trips[static_cast<std::size_t>(c)][loop];
+                const auto number = static_cast<std::int32_t>(loop);
+                const auto of_loop = std::ranges::equal_range(uses, number, {}, &Use::loop);
+                made.ranges.push_back(
+                    trips == 0
+                        ? std::vector<Range>{}
+                        : ranges_of(placement, arrivals, std::span(of_loop.begin(), of_loop.end()), trips));
+            }
+        }
+        return all;
+    }
+
+    static std::vector<NodeId> needed(const std::vector<Class>& classes) {
+        std::vector<NodeId> ops;
+        for (const Class& of : classes) {
+            ops.insert(ops.end(), of.entry.begin(), of.entry.end());
+            for (const std::vector<Range>& loop : of.ranges) {
+                for (const Range& range : loop) ops.insert(ops.end(), range.ops.begin(), range.ops.end());
+            }
+        }
+        return ops;
+    }
+
+    const StageOrder& order_;
+    const Graph::StageNodes& nodes_;
+    std::vector<Class> classes_;
+    Knowledge knowledge_;
+};
+
+/// The chunks of earlier stages that slots of one rank await, each program once.
+void add_chunks(const Graph& graph, std::size_t stage, const StageOrder& order, std::size_t rank,
+                std::vector<SlotWaits>& slots) {
+    const Graph::StageNodes& nodes = graph.stages[stage];
+    std::set<std::pair<std::int64_t, NodeId>> seen;  // by program
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+        const auto tile = static_cast<std::size_t>(order.tiles[rank][slot]);
+        for (const NodeId chunk : graph.awaited_by(stage, nodes.first[rank] + nodes.class_of[tile])) {
+            if (seen.insert({order.program_of[slot], chunk}).second) slots[slot].chunks.push_back(chunk);
+        }
+    }
+}
+
+/// By slot of one rank.
+template <typename Waits>
+std::vector<SlotWaits> take_all(Waits waits, const std::vector<std::int64_t>& tiles) {
+    std::vector<SlotWaits> all;
+    for (std::size_t slot = 0; slot < tiles.size(); ++slot) all.push_back(waits.take(slot, tiles[slot]));
+    return all;
+}
+
+}  // namespace
+
+StageWaits stage_waits(const Graph& graph, const Placement& placement, std::size_t stage,
+                       const StageOrder& order, const Arrivals& arrivals) {
+    StageWaits waits;
+    for (std::size_t index = 0; index < order.tiles.size(); ++index) {
+        const auto rank = static_cast<std::int32_t>(index);
+        waits.push_back(
+            graph.stages[stage].ranged
+                ? take_all(RangedWaiting(graph, placement, stage, order, arrivals, rank), order.tiles[index])
+                : take_all(Waiting(graph, placement, stage, order, rank), order.tiles[index]));
+        add_chunks(graph, stage, order, index, waits.back());
+    }
+    return waits;
+}
+
+Synchronization synchronize(const Graph& graph, const Placement& placement,
+                            const std::vector<StageOrder>& orders, const Arrivals& arrivals) {
+    Synchronization result;
+    result.seen_by_kernel.resize(graph.begin.size());
+    for (std::size_t stage = 0; stage < orders.size(); ++stage) {
+        const StageWaits& waits =
+            result.stages.emplace_back(stage_waits(graph, placement, stage, orders[stage], arrivals));
+        for (std::size_t rank = 0; rank < waits.size(); ++rank) {
+            std::vector<NodeId>& seen = result.seen_by_kernel[rank];
+            for (const SlotWaits& slot : waits[rank]) {
+                seen.insert(seen.end(), slot.ops.begin(), slot.ops.end());
+                for (const SlotWaits::Phase& phase : slot.phases)
+                    seen.insert(seen.end(), phase.ops.begin(), phase.ops.end());
+            }
+        }
+    }
+    for (std::vector<NodeId>& seen : result.seen_by_kernel) {
+        std::sort(seen.begin(), seen.end());
+        seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+    }
+    for (NodeId op = 0; op < graph.num_ops(); ++op) {
+        std::vector<NodeId> last = last_of(placement, placement.before[op]);
+        std::erase(last, placement.previous[op]);  // the lane's own order needs no wait
+        result.transfers.push_back(std::move(last));
+    }
+    return result;
+}
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,93 @@
+#include "runtime/cuda/driver/device_module.hpp"
+
+#if SYNCOPATE_HAS_CUDA
+
+#include <cstddef>
+
+// src/runtime/**/*.cu as a fatbin: made and embedded by cmake/Cuda.cmake.
+extern "C" const unsigned char syncopate_device_fatbin[];
+extern "C" const std::size_t syncopate_device_fatbin_size;
+
+namespace syncopate::runtime {
+namespace {
+
+/// Lazy loading would load a kernel at its first launch, which can wait for kernels that wait for it.
+Status load_now(const CudaApi& api, CUfunction function) {
+    if (api.cuFuncLoad != nullptr) SYNCOPATE_CUDA(api, cuFuncLoad, function);
+    int registers = 0;
+    SYNCOPATE_CUDA(api, cuFuncGetAttribute, &registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function);
+    return Done{};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceModule>> DeviceModule::load(std::shared_ptr<CudaContext> context) {
+    const CudaApi& api = context->api();
+    if (syncopate_device_fatbin_size == 0) {
+        return Error{"this build holds no device code", {}, ErrorClass::machine};
+    }
+    std::unique_ptr<DeviceModule> made(new DeviceModule(context));
+    SYNCOPATE_CUDA(api, cuModuleLoadData, &made->module_, syncopate_device_fatbin);
+    SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->begin, made->module_, "sy_begin");
+    SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->end, made->module_, "sy_end");
+    SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->await, made->module_, "sy_await");
+    SYNCOPATE_CUDA(api, cuModuleGetFunction, &made->reduce, made->module_, "sy_reduce");
+    // What runs beside a kernel that fills the shared memory must leave the multiprocessor as that kernel has
+    // it set: a multiprocessor changes its division only when it is idle.
+    for (CUfunction function : {made->begin, made->end, made->await, made->reduce}) {
+        SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                       CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
+    }
+    for (CUfunction function : {made->begin, made->end, made->await, made->reduce}) {
+        if (Status loaded = load_now(api, function); !loaded) return loaded.error();
+    }
+    for (const auto& [engine, name] :
+         {std::pair(&made->engine, "sy_engine"), std::pair(&made->engine_bulk, "sy_engine_bulk")}) {
+        Result<CUfunction> function = made->engine_named(name);
+        if (!function) return function.error();
+        *engine = *function;
+    }
+    return made;
+}
+
+Result<CUfunction> DeviceModule::engine_named(const std::string& name) const {
+    const CudaApi& api = context_->api();
+    CUfunction function = nullptr;
+    SYNCOPATE_CUDA(api, cuModuleGetFunction, &function, module_, name.c_str());
+    SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                   static_cast<int>(kEngineSharedBytes));
+    // It may start on a multiprocessor that a kernel with all the shared memory has just left, or leaves
+    // free.
+    SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                   CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
+    if (Status loaded = load_now(api, function); !loaded) return loaded.error();
+    return function;
+}
+
+DeviceModule::~DeviceModule() {
+    const CurrentContext current(*context_);
+    if (module_ != nullptr) context_->api().cuModuleUnload(module_);
+}
+
+Status DeviceModule::launch_raw(CUfunction function, void* arguments, CUstream stream, unsigned blocks,
+                                unsigned threads, unsigned shared_bytes, bool early) const {
+    void* parameters[] = {arguments};
+    CUlaunchConfig config{};
+    config.gridDimX = blocks;
+    config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = threads;
+    config.blockDimY = config.blockDimZ = 1;
+    config.sharedMemBytes = shared_bytes;
+    config.hStream = stream;
+    CUlaunchAttribute overlap{};
+    overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    overlap.value.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &overlap;
+    config.numAttrs = early ? 1 : 0;
+    SYNCOPATE_CUDA(context_->api(), cuLaunchKernelEx, &config, function, parameters, nullptr);
+    return Done{};
+}
+
+}  // namespace syncopate::runtime
+
+#endif  // SYNCOPATE_HAS_CUDA

@@ -1,0 +1,279 @@
+#include "runtime/cuda/streams/nccl.hpp"
+
+#if SYNCOPATE_HAS_CUDA
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "syncopate/runtime/call/executors.hpp"
+
+namespace syncopate::runtime {
+
+/// What of NCCL's interface (2.10 and later) is called. Declared here, so that a build needs no header.
+struct NcclApi {
+    struct UniqueId {
+        char bytes[128];
+    };
+    using Comm = void*;
+    int (*GetUniqueId)(UniqueId*) = nullptr;
+    int (*CommInitRank)(Comm*, int, UniqueId, int) = nullptr;
+    int (*CommDestroy)(Comm) = nullptr;
+    int (*CommAbort)(Comm) = nullptr;
+    const char* (*GetErrorString)(int) = nullptr;
+    int (*AllGather)(const void*, void*, std::size_t, int, Comm, CUstream) = nullptr;
+    int (*ReduceScatter)(const void*, void*, std::size_t, int, int, Comm, CUstream) = nullptr;
+    int (*AllReduce)(const void*, void*, std::size_t, int, int, Comm, CUstream) = nullptr;
+    int (*Broadcast)(const void*, void*, std::size_t, int, int, Comm, CUstream) = nullptr;
+    int (*Send)(const void*, std::size_t, int, int, Comm, CUstream) = nullptr;
+    int (*Recv)(void*, std::size_t, int, int, Comm, CUstream) = nullptr;
+    int (*GroupStart)() = nullptr;
+    int (*GroupEnd)() = nullptr;
+
+    [[nodiscard]] Error error(const char* call, int code) const {
+        return Error{
+            fmt::format("nccl{} failed: {} ({})", call, GetErrorString(code), code), {}, ErrorClass::machine};
+    }
+};
+
+namespace {
+
+#define SYNCOPATE_NCCL(api, name, ...)                                                               \
+    do {                                                                                             \
+        if (const int code_ = (api).name(__VA_ARGS__); code_ != 0) return (api).error(#name, code_); \
+    } while (false)
+
+Result<NcclApi> load_api() {
+    // First the one that the process has already, as with PyTorch: two would be two sets of threads. Never
+    // closed, as its kernels may be in use.
+    std::string looked_for;
+    void* library = nullptr;
+    const auto try_open = [&](const char* file, int flags) {
+        if (library != nullptr || file == nullptr) return;
+        library = dlopen(file, RTLD_NOW | RTLD_LOCAL | flags);
+        if (library != nullptr || flags != 0) return;
+        const char* why = dlerror();
+        looked_for += fmt::format("{}{} ({})", looked_for.empty() ? "" : ", ", file,
+                                  why == nullptr ? "cannot be opened" : why);
+    };
+    const char* named = std::getenv("SYNCOPATE_NCCL_LIBRARY");
+    if (named != nullptr) {
+        try_open(named, 0);
+    } else {
+        try_open("libnccl.so.2", RTLD_NOLOAD);
+        try_open("libnccl.so.2", 0);
+        try_open("libnccl.so", 0);
+    }
+    const std::string advice =
+        "; install NCCL (pip install nvidia-nccl-cu12), set SYNCOPATE_NCCL_LIBRARY to its file, or expand "
+        "the "
+        "plan's collectives by a template (plan lower)";
+    if (library == nullptr)
+        return Error{fmt::format("no NCCL: looked for {}{}", looked_for, advice), {}, ErrorClass::machine};
+    NcclApi api;
+    std::string missing;
+    const auto load = [&](const char* name, auto& function) {
+        void* address = dlsym(library, name);
+        if (address == nullptr) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", name);
+        function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
+    };
+    load("ncclGetUniqueId", api.GetUniqueId);
+    load("ncclCommInitRank", api.CommInitRank);
+    load("ncclCommDestroy", api.CommDestroy);
+    load("ncclCommAbort", api.CommAbort);
+    load("ncclGetErrorString", api.GetErrorString);
+    load("ncclAllGather", api.AllGather);
+    load("ncclReduceScatter", api.ReduceScatter);
+    load("ncclAllReduce", api.AllReduce);
+    load("ncclBroadcast", api.Broadcast);
+    load("ncclSend", api.Send);
+    load("ncclRecv", api.Recv);
+    load("ncclGroupStart", api.GroupStart);
+    load("ncclGroupEnd", api.GroupEnd);
+    if (!missing.empty())
+        return Error{fmt::format("the NCCL found lacks {}{}", missing, advice), {}, ErrorClass::machine};
+    return api;
+}
+
+Result<const NcclApi*> nccl_api() {
+    static const Result<NcclApi> api = load_api();
+    if (!api) return api.error();
+    return &api.value();
+}
+
+/// ncclDataType_t. What is only moved may be bytes.
+struct DataType {
+    int number = 1;
+    std::uint64_t elements = 1;  ///< of that type, in one of the tensor's
+};
+
+DataType type_of(plan::DType dtype, bool reduces) {
+    constexpr int kUint8 = 1, kInt32 = 2, kFloat16 = 6, kFloat32 = 7, kBfloat16 = 9;
+    if (reduces && dtype == plan::DType::bf16) return {kBfloat16, 1};
+    if (reduces && dtype == plan::DType::fp16) return {kFloat16, 1};
+    if (reduces && dtype == plan::DType::fp32) return {kFloat32, 1};
+    if (reduces && dtype == plan::DType::int32) return {kInt32, 1};
+    return {kUint8, plan::size_of(dtype)};
+}
+
+constexpr std::chrono::seconds kFreeing{2};  // freeing communicators takes milliseconds
+
+/// Every list of participants, in an order that all ranks have.
+std::set<std::vector<std::int32_t>> lists_of(const fuse::Schedule& schedule) {
+    std::set<std::vector<std::int32_t>> lists;
+    for (const fuse::RankSchedule& rank : schedule.ranks) {
+        for (const fuse::Transfer& transfer : rank.transfers) {
+            const fuse::Collective* collective = transfer.collective();
+            if (collective == nullptr || executor_of(transfer) != Executor::library) continue;
+            std::vector<std::int32_t> ranks;
+            for (const fuse::Collective::Member& member : collective->members)
+                ranks.push_back(member.op.rank);
+            lists.insert(std::move(ranks));
+        }
+    }
+    return lists;
+}
+
+/// A communicator of `size` ranks, of which this one is `place`. The library waits for all of them, without a
+/// deadline: so it does in a thread of its own, which is left alone once the time is over.
+Result<void*> join(const std::shared_ptr<CudaContext>& context, const NcclApi& api, int size,
+                   NcclApi::UniqueId id, int place, Milliseconds timeout) {
+    std::promise<std::pair<int, void*>> promise;
+    std::future<std::pair<int, void*>> joined = promise.get_future();
+    std::thread([context, &api, size, id, place, promise = std::move(promise)]() mutable {
+        const CurrentContext current(*context);
+        void* communicator = nullptr;
+        const int code = api.CommInitRank(&communicator, size, id, place);
+        promise.set_value({code, communicator});
+    }).detach();
+    if (joined.wait_for(timeout) != std::future_status::ready)
+        return Error{fmt::format("a communicator of nccl: some of its {} ranks have not joined within {} ms",
+                                 size, timeout.count()),
+                     {},
+                     ErrorClass::machine};
+    const auto [code, communicator] = joined.get();
+    if (code != 0) return api.error("CommInitRank", code);
+    return communicator;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Nccl>> Nccl::create(std::shared_ptr<CudaContext> context, Rendezvous& rendezvous,
+                                           const fuse::Schedule& schedule, const std::string& name,
+                                           Milliseconds timeout) {
+    const std::set<std::vector<std::int32_t>> lists = lists_of(schedule);
+    if (lists.empty()) return std::unique_ptr<Nccl>();
+    const int rank = rendezvous.rank();
+    const CurrentContext current(*context);
+    const Result<const NcclApi*> api = nccl_api();
+    // The first participant of each list makes its id; every rank hears of all of them.
+    Result<Bytes> mine = api ? Result<Bytes>(Bytes()) : Result<Bytes>(api.error());
+    for (const std::vector<std::int32_t>& list : lists) {
+        if (!mine || list.front() != rank) continue;
+        NcclApi::UniqueId id{};
+        if (const int code = (*api)->GetUniqueId(&id); code != 0) {
+            mine = (*api)->error("GetUniqueId", code);
+        } else {
+            mine->append(id.bytes, sizeof(id.bytes));
+        }
+    }
+    const Result<std::vector<Bytes>> all = agree(rendezvous, fmt::format("op-{}-nccl", name), mine, timeout);
+    if (!all) return all.error();
+    std::unique_ptr<Nccl> made(new Nccl(context, **api, rank));
+    std::map<std::int32_t, std::size_t> taken;  // bytes, by the rank that made them
+    for (const std::vector<std::int32_t>& list : lists) {
+        std::size_t& at = taken[list.front()];
+        NcclApi::UniqueId id{};
+        std::memcpy(id.bytes, (*all)[static_cast<std::size_t>(list.front())].data() + at, sizeof(id.bytes));
+        at += sizeof(id.bytes);
+        const auto place = std::find(list.begin(), list.end(), rank);
+        if (place == list.end()) continue;
+        const Result<void*> communicator = join(context, **api, static_cast<int>(list.size()), id,
+                                                static_cast<int>(place - list.begin()), timeout);
+        if (!communicator) return communicator.error();
+        made->communicators_[list] = *communicator;
+    }
+    return made;
+}
+
+/// The library waits until no captured graph holds a call of the communicator. A graph that the caller still
+/// has must not hold him up: a thread of its own frees the communicators, if need be when the last graph is
+/// gone.
+Nccl::~Nccl() {
+    std::vector<void*> left;
+    for (const auto& [ranks, communicator] : communicators_) {
+        if (communicator != nullptr) left.push_back(communicator);
+    }
+    if (left.empty()) return;
+    std::promise<void> freed;
+    std::future<void> all = freed.get_future();
+    std::thread([context = context_, &api = api_, left = std::move(left),
+                 freed = std::move(freed)]() mutable {
+        const CurrentContext current(*context);
+        for (void* communicator : left) (void)api.CommDestroy(communicator);
+        freed.set_value();
+    }).detach();
+    (void)all.wait_for(kFreeing);
+}
+
+void Nccl::abort() {
+    const CurrentContext current(*context_);
+    for (auto& [ranks, communicator] : communicators_) {
+        if (communicator != nullptr) (void)api_.CommAbort(std::exchange(communicator, nullptr));
+    }
+}
+
+Status Nccl::enqueue(const PreparedCollective& c, CUstream stream) const {
+    const auto found = communicators_.find(c.ranks);
+    if (found == communicators_.end() || found->second == nullptr)
+        return Error{"its communicator has been given up", {}, ErrorClass::machine};
+    void* const communicator = found->second;
+    const auto [type, elements] = type_of(c.dtype, c.reduce != plan::Reduce::none);
+    const std::uint64_t count = c.count * elements;
+    const auto* src = reinterpret_cast<const void*>(c.src[c.position]);
+    auto* dst = reinterpret_cast<void*>(c.dst);
+    const int sum_or_max = c.reduce == plan::Reduce::max ? 2 : 0;  // ncclRedOp_t
+    using enum plan::CollectiveKind;
+    switch (c.kind) {
+        case all_gather: SYNCOPATE_NCCL(api_, AllGather, src, dst, count, type, communicator, stream); break;
+        case reduce_scatter:
+            SYNCOPATE_NCCL(api_, ReduceScatter, src, dst, count, type, sum_or_max, communicator, stream);
+            break;
+        case all_reduce:
+            SYNCOPATE_NCCL(api_, AllReduce, src, dst, count, type, sum_or_max, communicator, stream);
+            break;
+        case broadcast:
+            SYNCOPATE_NCCL(api_, Broadcast, src, dst, count, type, 0, communicator, stream);
+            break;
+        case all_to_all: {
+            const std::uint64_t bytes = c.count * plan::size_of(c.dtype);
+            SYNCOPATE_NCCL(api_, GroupStart);
+            int code = 0;
+            for (std::size_t peer = 0; peer < c.ranks.size() && code == 0; ++peer) {
+                code = api_.Send(static_cast<const char*>(src) + peer * bytes, bytes, 1,
+                                 static_cast<int>(peer), communicator, stream);
+                if (code == 0)
+                    code = api_.Recv(static_cast<char*>(dst) + peer * bytes, bytes, 1, static_cast<int>(peer),
+                                     communicator, stream);
+            }
+            SYNCOPATE_NCCL(api_, GroupEnd);
+            if (code != 0) return api_.error("Send", code);
+            break;
+        }
+        default: return Error{"permute names no pairs of ranks"};
+    }
+    return Done{};
+}
+
+}  // namespace syncopate::runtime
+
+#endif  // SYNCOPATE_HAS_CUDA

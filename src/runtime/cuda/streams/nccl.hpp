@@ -1,0 +1,50 @@
+// NCCL for collectives that a plan leaves direct: the library is loaded at run time, as the driver is, and a
+// communicator made for each list of ranks that has one.
+#pragma once
+
+#if SYNCOPATE_HAS_CUDA
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "runtime/cuda/driver/cuda_api.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
+#include "syncopate/runtime/call/collective.hpp"
+#include "syncopate/runtime/heap/rendezvous.hpp"
+
+namespace syncopate::runtime {
+
+struct NcclApi;
+
+class Nccl {
+public:
+    /// The communicators that collectives by nccl of `schedule` need; null where it has none. Collective over
+    /// all ranks of the rendezvous if some rank needs one. Fails (ErrorClass::machine) on all of them where
+    /// one finds no library, naming what was looked for.
+    static Result<std::unique_ptr<Nccl>> create(std::shared_ptr<CudaContext> context, Rendezvous& rendezvous,
+                                                const fuse::Schedule& schedule, const std::string& name,
+                                                Milliseconds timeout);
+    ~Nccl();
+    Nccl(const Nccl&) = delete;
+    Nccl& operator=(const Nccl&) = delete;
+
+    /// One call of the library. All participants enqueue their collectives in one order.
+    Status enqueue(const PreparedCollective& collective, CUstream stream) const;
+    /// Ends what is under way on this rank, which then has no result: a participant has not come.
+    void abort();
+
+private:
+    Nccl(std::shared_ptr<CudaContext> context, const NcclApi& api, int rank)
+        : context_(std::move(context)), api_(api), rank_(rank) {}
+
+    std::shared_ptr<CudaContext> context_;
+    const NcclApi& api_;
+    int rank_;
+    std::map<std::vector<std::int32_t>, void*> communicators_;  ///< by participants
+};
+
+}  // namespace syncopate::runtime
+
+#endif  // SYNCOPATE_HAS_CUDA

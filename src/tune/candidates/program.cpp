@@ -1,0 +1,149 @@
+#include "syncopate/tune/candidates/program.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "syncopate/fuse/model/backend.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+constexpr std::size_t kMostWidened = 2;  // configurations that are tried by every strategy
+
+/// What two strategies have in common that fuse makes the same of.
+std::string shape_of(const fuse::Work& work, const Strategy& strategy) {
+    std::string text = fmt::format("{}|", name_of(strategy.placement));
+    bool engine = false;
+    for (const auto& list : work.backends) {
+        for (const plan::Backend backend : list) {
+            text += plan::name_of(backend);
+            text += ' ';
+            engine |= fuse::is_engine(backend);
+        }
+    }
+    for (const fuse::StageOrder& order : work.orders) {
+        text += order.phased ? "phased " : "whole ";
+        for (const std::vector<std::int64_t>& tiles : order.tiles) {
+            for (const std::int64_t tile : tiles) text += fmt::format("{},", tile);
+        }
+    }
+    text +=
+        fmt::format("|{} ops", work.lowered.plan.ranks.empty() ? 0 : work.lowered.plan.ranks.front().size());
+    if (engine) text += fmt::format("|{} blocks", strategy.engine_blocks.value_or(0));
+    return text;
+}
+
+bool has_sums(const plan::Plan& plan) {
+    return std::ranges::any_of(plan.ranks, [](const std::vector<plan::Op>& list) {
+        return std::ranges::any_of(list, [](const plan::Op& op) { return op.reduce != plan::Reduce::none; });
+    });
+}
+
+/// Whether the kernel may be left as it is: only the whole schedule tells.
+Status plain_status(const fuse::StagedProgram& program, const Strategy& strategy, fuse::Device device,
+                    const Machine& machine) {
+    if (strategy.placement != Placement::after) return Done{};
+    const Result<fuse::Schedule> schedule = fuse::fuse(program, options_of(strategy, device, machine));
+    if (!schedule) return schedule.error();
+    return Done{};
+}
+
+std::string name_of_candidate(std::size_t configuration, std::size_t count, const Strategy& strategy) {
+    const std::string name = name_of(strategy);
+    return count < 2 ? name : fmt::format("configuration {}/{}", configuration, name);
+}
+
+}  // namespace
+
+fuse::Options options_of(const Strategy& strategy, fuse::Device device, const Machine& machine) {
+    fuse::Options options;
+    options.device = device;
+    options.phases = strategy.phases;
+    options.preferred = strategy.backend;
+    options.most_sum_parts = strategy.sum_parts;
+    options.plain_kernel = strategy.placement == Placement::after;
+    options.kernel_sums = strategy.kernel_sums;
+    options.together = strategy.together;
+    options.tile_order = strategy.tile_order;
+    if (device == fuse::Device::cuda) options.costs = machine.rates;
+    return options;
+}
+
+std::vector<Strategy> program_strategies(const plan::Plan& plan, const Machine& machine,
+                                         fuse::Device device) {
+    std::vector<Strategy> made{Strategy{}};
+    const auto add = [&](const Strategy& strategy) {
+        made.push_back(strategy);
+        if (strategy.phases) {
+            made.push_back(strategy);
+            made.back().phases = false;
+        }
+    };
+    made.push_back({.phases = false});
+    if (has_sums(plan)) made.push_back({.sum_parts = 1});
+    for (std::size_t i = 1; i < fuse::kNumTileOrders; ++i)
+        made.push_back({.tile_order = static_cast<TileOrder>(i)});
+    for (const fuse::BackendTraits& row : fuse::backend_rows()) {
+        if (!row.on(device)) continue;
+        Strategy strategy{.backend = row.backend};
+        if (row.lane != fuse::LaneKind::engine) {
+            add(strategy);
+            continue;
+        }
+        for (const auto& [blocks, gbps] : machine.rates.engine_gbps.points) {
+            strategy.engine_blocks = static_cast<std::int32_t>(blocks);
+            strategy.placement = Placement::fused;
+            add(strategy);
+            if (device == fuse::Device::host) break;  // where a block is a thread's turn
+        }
+        strategy.engine_blocks = static_cast<std::int32_t>(machine.rates.after_full_blocks);
+        strategy.placement = Placement::after;
+        made.push_back(strategy);
+    }
+    return made;
+}
+
+std::vector<ProgramCandidate> rank_program(std::span<const fuse::StagedProgram> configurations,
+                                           const Machine& machine, fuse::Device device) {
+    std::vector<ProgramCandidate> made;
+    std::vector<std::set<std::string>> seen(configurations.size());
+    const auto look = [&](std::size_t at, const Strategy& strategy) {
+        const fuse::StagedProgram& program = configurations[at];
+        ProgramCandidate candidate{.configuration = at,
+                                   .strategy = strategy,
+                                   .name = name_of_candidate(at, configurations.size(), strategy)};
+        const Result<fuse::Work> work = fuse::plan_work(program, options_of(strategy, device, machine));
+        if (!work) {
+            candidate.pruned = work.error().message;
+        } else if (const Status whole = plain_status(program, strategy, device, machine); !whole) {
+            candidate.pruned = whole.error().message;
+        } else if (!seen[at].insert(shape_of(*work, strategy)).second) {
+            return;
+        } else {
+            candidate.estimate = estimate_program(program, *work, machine, strategy);
+        }
+        made.push_back(std::move(candidate));
+    };
+    const auto quicker = [&](const ProgramCandidate& a, const ProgramCandidate& b) {
+        if (a.pruned.empty() != b.pruned.empty()) return a.pruned.empty();
+        return device == fuse::Device::cuda && a.pruned.empty() && a.estimate.us < b.estimate.us;
+    };
+    for (std::size_t at = 0; at < configurations.size(); ++at) look(at, Strategy{});
+    std::ranges::stable_sort(made, quicker);
+    std::vector<std::size_t> widened;
+    for (const ProgramCandidate& candidate : made) {
+        if (widened.size() < kMostWidened) widened.push_back(candidate.configuration);
+    }
+    for (const std::size_t at : widened) {
+        for (const Strategy& strategy : program_strategies(configurations[at].plan, machine, device)) {
+            if (!(strategy == Strategy{})) look(at, strategy);
+        }
+    }
+    std::ranges::stable_sort(made, quicker);
+    return made;
+}
+
+}  // namespace syncopate::tune

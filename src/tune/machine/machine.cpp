@@ -1,0 +1,155 @@
+#include "syncopate/tune/machine/machine.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "syncopate/cache_folder.hpp"
+#include "syncopate/io.hpp"
+#include "syncopate/names.hpp"
+#include "tune/machine/machine_shipped.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::string() : std::string(value);
+}
+
+/// How far a machine is from what is asked for: another device first, then too few GPUs, then too many.
+struct Distance {
+    bool other_device = false;
+    bool too_few = false;
+    std::int64_t ranks = 0;
+    std::int64_t sms = 0;
+    auto operator<=>(const Distance&) const = default;
+};
+
+Distance distance(const Machine& machine, std::string_view device, std::int32_t ranks, std::int32_t num_sms) {
+    const std::int64_t more = machine.num_devices() - ranks;
+    return {.other_device = !device.empty() && device != machine.device,
+            .too_few = more < 0,
+            .ranks = std::abs(more),
+            .sms = num_sms == 0 ? 0 : std::abs(std::int64_t{machine.num_sms} - num_sms)};
+}
+
+}  // namespace
+
+double Curve::at(double x) const {
+    if (points.empty()) return 0;
+    return along(std::min(x, points.back().first));
+}
+
+double Curve::along(double x) const {
+    if (points.empty()) return 0;
+    if (points.size() == 1 || x <= points.front().first) return points.front().second;
+    auto right = std::find_if(points.begin() + 1, points.end(), [&](const auto& p) { return p.first >= x; });
+    if (right == points.end()) --right;
+    const auto left = right - 1;
+    const double share = (x - left->first) / (right->first - left->first);
+    return left->second + share * (right->second - left->second);
+}
+
+std::vector<std::string> machine_names() {
+    std::vector<std::string> names;
+    for (const ShippedMachine& shipped : shipped_machines()) names.emplace_back(shipped.name);
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+double Rates::engine_sums(plan::Backend by, std::int32_t blocks) const {
+    const double used = blocks * (by == plan::Backend::ldst_dedicated ? engine_sum_ldst : 1.0);
+    if (engine_sum_gbps.points.empty()) return 0;
+    // A block has so many bytes on their way: fewer than were measured are slower by as many.
+    const auto [fewest, gbps] = engine_sum_gbps.points.front();
+    return used < fewest ? gbps * used / fewest : engine_sum_gbps.at(used);
+}
+
+Result<Machine> find_machine(const std::string& name) {
+    for (const ShippedMachine& shipped : shipped_machines()) {
+        if (shipped.name == name) return machine_from_json(shipped.text, fmt::format("{}.json", name));
+    }
+    if (name == "-" || name.find('/') != std::string::npos || name.ends_with(".json")) {
+        const Result<std::string> text = read_file(name);
+        if (!text) return text.error();
+        return machine_from_json(*text, name);
+    }
+    const std::vector<std::string> names = machine_names();
+    const std::string hint = did_you_mean(name, names);
+    return Error{fmt::format("there is no machine \"{}\"{}", name,
+                             hint.empty() ? fmt::format("; there are {}, and files (a name with / or .json)",
+                                                        fmt::join(names, ", "))
+                                          : hint),
+                 {},
+                 ErrorClass::usage};
+}
+
+std::string measured_machine_path() {
+    const std::filesystem::path folder = cache_folder();
+    return folder.empty() ? std::string() : (folder / "machine.json").string();
+}
+
+namespace {
+
+/// The nearest of `known` and of those that come with Syncopate. Among equals the first.
+Result<NearestMachine> nearest_of(std::vector<Machine> known, std::string_view device, std::int32_t ranks,
+                                  std::int32_t num_sms) {
+    for (const std::string& name : machine_names()) {
+        Result<Machine> machine = find_machine(name);
+        if (!machine) return machine.error();
+        known.push_back(*std::move(machine));
+    }
+    const auto nearest =
+        std::min_element(known.begin(), known.end(), [&](const Machine& a, const Machine& b) {
+            return distance(a, device, ranks, num_sms) < distance(b, device, ranks, num_sms);
+        });
+    const Distance off = distance(*nearest, device, ranks, num_sms);
+    std::string message;
+    if (off.other_device) {
+        message = fmt::format(
+            "no machine with {} has been measured; {} stands for it. `syncopate tune "
+            "--measure-machine` measures this one",
+            device, nearest->name);
+    } else if (off.ranks != 0) {
+        message = fmt::format("{} GPUs have not been measured; {} stands for them", ranks, nearest->name);
+    }
+    return NearestMachine{*nearest, message};
+}
+
+}  // namespace
+
+Result<NearestMachine> nearest_shipped_machine(std::string_view device, std::int32_t ranks,
+                                               std::int32_t num_sms) {
+    return nearest_of({}, device, ranks, num_sms);
+}
+
+Result<NearestMachine> nearest_machine(std::string_view device, std::int32_t ranks, std::int32_t num_sms) {
+    if (const std::string named = environment("SYNCOPATE_MACHINE"); !named.empty()) {
+        Result<Machine> machine = find_machine(named);
+        if (!machine) return machine.error();
+        return NearestMachine{*std::move(machine), ""};
+    }
+    std::vector<Machine> measured_here;
+    std::error_code missing;
+    std::string unread;
+    const std::string path = measured_machine_path();
+    if (!path.empty() && std::filesystem::exists(path, missing)) {
+        Result<Machine> machine = find_machine(path);
+        if (machine) {
+            measured_here.push_back(*std::move(machine));
+        } else {
+            unread = fmt::format("{}; it is not used. `syncopate tune --measure-machine` writes it anew",
+                                 machine.error().to_string());
+        }
+    }
+    Result<NearestMachine> nearest = nearest_of(std::move(measured_here), device, ranks, num_sms);
+    if (nearest && !unread.empty())
+        nearest->message = nearest->message.empty() ? unread : unread + "; " + nearest->message;
+    return nearest;
+}
+
+}  // namespace syncopate::tune

@@ -1,0 +1,104 @@
+// What each figure of a machine means: the schema of its file.
+#include <array>
+
+#include "syncopate/tune/machine/machine.hpp"
+
+namespace syncopate::tune {
+
+std::span<const FigureRow> machine_figures() {
+    using R = Rates;
+    constexpr std::string_view kUs = "us";
+    constexpr std::string_view kGb = "GB/s";
+    constexpr std::string_view kTf = "TFLOP/s";
+    constexpr std::string_view kShare = "1";
+    // clang-format off
+    static constexpr std::array kRows{
+        FigureRow{"sm_tflops", kTf, "16-bit products, one multiprocessor while all work", &R::sm_tflops},
+        FigureRow{"sm_tf32_tflops", kTf, "the same of fp32 products by tf32", &R::sm_tf32_tflops},
+        FigureRow{"sm_fp32_tflops", kTf, "the same of exact fp32 products", &R::sm_fp32_tflops},
+        FigureRow{"sm_load_gbps", kGb, "operands into one multiprocessor while all load", &R::sm_load_gbps},
+        FigureRow{"mixed_narrow", kShare, "a narrow tile beside wide ones: times what it takes alone", &R::mixed_narrow},
+        FigureRow{"tile_us", kUs, "a tile's begin and end that nothing hides", &R::tile_us},
+        FigureRow{"idle_gain", kShare, "the share of a tile's time that it saves where no other multiprocessor works", &R::idle_gain},
+        FigureRow{"memory_gbps", kGb, "reading the device's memory", &R::memory_gbps},
+        FigureRow{"cache_mib", "MiB", "the device's last cache: larger weights are read again by tiles that begin later", &R::cache_mib},
+        FigureRow{"again_gbps", kGb, "the same: the rate of that, while other tiles multiply", &R::again_gbps},
+        FigureRow{"library_load_gbps", kGb, "the vendor's product: operands into one multiprocessor", &R::library_load_gbps},
+        FigureRow{"library_tile_us", kUs, "the same: a tile's begin and end", &R::library_tile_us},
+        FigureRow{"library_call_us", kUs, "the same: a call without its tiles", &R::library_call_us},
+        FigureRow{"call_us", kUs, "a replayed call that does nothing", &R::call_us},
+        FigureRow{"kernel_us", kUs, "each further kernel of a call", &R::kernel_us},
+        FigureRow{"fused_us", kUs, "what a fused kernel takes more than a plain one", &R::fused_us},
+        FigureRow{"gluon_fused_us", kUs, "the same of the Gluon GEMM that waits for its rows, whose loaders tell peers", &R::gluon_fused_us},
+        FigureRow{"kernel_sums_us", kUs, "a product whose programs sum, beside the product and the bytes that it stores at peers", &R::kernel_sums_us},
+        FigureRow{"kernel_sums_gbps", kGb, "the same: what they read and write", &R::kernel_sums_gbps},
+        FigureRow{"poll_us", kUs, "a wait that is over, at a program's first tile", &R::poll_us},
+        FigureRow{"phase_us", kUs, "each further phase of a tile", &R::phase_us},
+        FigureRow{"gluon_phase_us", kUs, "the same of the Gluon GEMM, whose loader waits while the ring is multiplied", &R::gluon_phase_us},
+        FigureRow{"long_us", kUs, "of products that take so long the device's power limit slows the plain kernel down", &R::long_us},
+        FigureRow{"long_plain", kShare, "the same, at that length: times what it takes in shorter calls; grows by its square root with each doubling", &R::long_plain},
+        FigureRow{"beside_copies", kShare, "a product beside copies: times what it takes alone", &R::beside_copies},
+        FigureRow{"beside_sums", kShare, "a product beside a kernel that sums: the same", &R::beside_sums},
+        FigureRow{"gluon_beside_sums", kShare, "the same of the Gluon GEMM, whose storer posts while the next tile is multiplied", &R::gluon_beside_sums},
+        FigureRow{"sum_gbps", kGb, "a sum, read and written in a device's own memory", &R::sum_gbps},
+        FigureRow{"gluon_sum_gbps", kGb, "the same beside the Gluon GEMM, which leaves registers for one block of 128 threads", &R::gluon_sum_gbps},
+        FigureRow{"sum_us", kUs, "each sum: its launch and its wait", &R::sum_us},
+        FigureRow{"store_gbps", kGb, "sums stored at peers while nothing else runs", &R::store_gbps},
+        FigureRow{"store_stall_gbps", kGb, "tiles stored at peers, as the product waits for them", &R::store_stall_gbps},
+        FigureRow{"store_us", kUs, "what stores at peers take beside their bytes", &R::store_us},
+        FigureRow{"read_gbps", kGb, "a sum that reads at a peer whose sum reads here", &R::read_gbps},
+        FigureRow{"read_us", kUs, "what such a sum takes beside its bytes", &R::read_us},
+        FigureRow{"pulled_last_gbps", kGb, "the last contributions, which a sum reads at its peers while others still multiply", &R::pulled_last_gbps},
+        FigureRow{"part_us", kUs, "each further part of what is summed beside the product", &R::part_us},
+        FigureRow{"sent_us", kUs, "what is sent and summed by nobody, from its last tile on, beside its transfer", &R::sent_us},
+        FigureRow{"copied_part_us", kUs, "each further part of what a product makes that is copied", &R::copied_part_us},
+        FigureRow{"last_us", kUs, "the last part's way to all ranks beside its bytes", &R::last_us},
+        FigureRow{"copies_us", kUs, "copies by the copy engine before a product until the first leaves, besides what one takes alone", &R::copies_us},
+        FigureRow{"engine_us", kUs, "the chunk engine beside a product until its first bytes leave", &R::engine_us},
+        FigureRow{"engine_walk_us", kUs, "the same, more, where the chunks do not go at once and its warps walk the table", &R::engine_walk_us},
+        FigureRow{"engine_ldst", kShare, "its copies by loads and stores: times the rate of bulk copies", &R::engine_ldst},
+        FigureRow{"engine_sum_ldst", kShare, "its sums by loads and stores: as fast as so many times the blocks make them in bulk", &R::engine_sum_ldst},
+        FigureRow{"after_us", kUs, "the chunk engine after a product, beside its bytes", &R::after_us},
+        FigureRow{"after_gbps", kGb, "the same: read and stored when nothing else runs", &R::after_gbps},
+        FigureRow{"after_unit_bytes", "B", "bytes that a block of it has on their way at once", &R::after_unit_bytes},
+        FigureRow{"after_blocks", "1", "blocks of it that are worth it", &R::after_blocks},
+        FigureRow{"after_full_blocks", "1", "blocks of it that keep the links busy", &R::after_full_blocks},
+        FigureRow{"pulled_us", kUs, "each part that a sum reads at peers beside the product, beside its bytes", &R::pulled_us},
+        FigureRow{"pulled_slow_gbps", kGb, "the same: their bytes over what they slow the product down by", &R::pulled_slow_gbps},
+        FigureRow{"stored_contended", kShare, "of a link's rate, what tiles stored at peers and copies get together", &R::stored_contended},
+        FigureRow{"crossing_gbps", kGb, "sums sent on by copies on three and more ranks, which meet each other", &R::crossing_gbps},
+        FigureRow{"gluon_tflops", kTf, "the Gluon GEMM: 16-bit products, one multiprocessor while all work", &R::gluon_tflops},
+        FigureRow{"gluon_narrow", kShare, "the same of tiles of 64 columns: times that rate", &R::gluon_narrow},
+        FigureRow{"gluon_load_gbps", kGb, "the same: operands into one multiprocessor", &R::gluon_load_gbps},
+        FigureRow{"gluon_tile_us", kUs, "the same: a tile's begin and end", &R::gluon_tile_us},
+        FigureRow{"gluon_split_us", kUs, "the same: handing over the partial sums of a split tile", &R::gluon_split_us},
+        FigureRow{"gluon_split_gbps", kGb, "the same: reading them, one multiprocessor", &R::gluon_split_gbps},
+        FigureRow{"gluon_memory_gbps", kGb, "the same: operands from memory and the L2 cache while all load", &R::gluon_memory_gbps},
+        FigureRow{"gluon_filled", kShare, "the same: so many times the share of multiprocessors that work is the share of that rate which they reach", &R::gluon_filled},
+        FigureRow{"gluon_call_us", kUs, "the same: a call without its tiles", &R::gluon_call_us},
+        FigureRow{"copy_stream_gbps", kGb, "what one copy stream moves to a peer: the measure of arrivals", &R::copy_stream_gbps},
+        FigureRow{"sm_mhz", "MHz", "the clock of a multiprocessor that multiplies", &R::sm_mhz},
+        FigureRow{"sm_cycle_flop", "FLOP", "16-bit products, one multiprocessor in a cycle, at peak", &R::sm_cycle_flop},
+        FigureRow{"sm_cycle_bytes", "B", "to and from its shared memory in a cycle", &R::sm_cycle_bytes},
+        FigureRow{"packed_tile_us", kUs, "a tile's begin and end, where tiles of unequal lengths are packed", &R::packed_tile_us},
+        FigureRow{"two_streams_mib", "MiB", "chunks that gain by a second copy stream, at most", &R::two_streams_mib},
+        FigureRow{"summed_store_mib", "MiB", "a sum that stores itself at peers beside the product, at most", &R::summed_store_mib},
+        FigureRow{"last_store_mib", "MiB", "the same of a rank's last sum", &R::last_store_mib},
+        FigureRow{"part_rounds", kShare, "rounds of tiles that are worth a part of a sum", &R::part_rounds},
+        FigureRow{"shared_kib", "KiB", "shared memory that a block of a kernel may have", &R::shared_kib},
+        FigureRow{"tile_store_gbps", "GB/s by MiB", "tiles stored at peers, by what leaves a rank", nullptr, &R::tile_store_gbps},
+        FigureRow{"engine_gbps", "GB/s by blocks", "the chunk engine's copies beside a product", nullptr, &R::engine_gbps},
+        FigureRow{"engine_sum_gbps", "GB/s by blocks", "its sums in bulk, read and stored at peers, beside a product", nullptr, &R::engine_sum_gbps},
+        FigureRow{"attention_tflops", "TFLOP/s by head size", "the plain attention kernel, 16 bits, without a mask, one multiprocessor while all work", nullptr, &R::attention_tflops},
+        FigureRow{"attention_gluon_tflops", "TFLOP/s by head size", "the same of the Gluon one; 0 where it does not run", nullptr, &R::attention_gluon_tflops},
+        FigureRow{"attention_causal", "1 by head size", "attention under a causal mask: times the rate without one, of the pairs that it looks at", nullptr, &R::attention_causal},
+        FigureRow{"library_gather_us", "us by MiB", "the vendor's all-gather as a call, by what comes into a rank", nullptr, &R::library_gather_us},
+        FigureRow{"library_scatter_us", "us by MiB", "the vendor's reduce-scatter as a call, by what comes into a rank", nullptr, &R::library_scatter_us},
+        FigureRow{"library_reduce_us", "us by MiB", "the vendor's all-reduce as a call, by what comes into a rank, in one of its two steps", nullptr, &R::library_reduce_us},
+        FigureRow{"library_exchange_us", "us by MiB", "the vendor's all-to-all as a call, by what comes into a rank", nullptr, &R::library_exchange_us},
+    };
+    // clang-format on
+    return kRows;
+}
+
+}  // namespace syncopate::tune

@@ -1,0 +1,278 @@
+#include "syncopate/tune/play/attention.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "syncopate/plan/simulate/simulate.hpp"
+#include "tune/play/transfers.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+constexpr std::int64_t kMostSamples = 32;  // rows of a run at which is looked what they attend to
+
+enum Tensor : std::int32_t { q_rows, k_rows, v_rows, o_rows, l_rows };  // as the template numbers them
+
+/// Rows of a tensor that a rank has from some moment on.
+struct Here {
+    plan::Interval rows;
+    double since_us = 0;
+};
+
+/// A part of a rank's work.
+struct Part {
+    double since_us = 0;
+    double pairs = 0;  ///< of a row of Q and one of K
+};
+
+/// How many pairs of `rows` and of `columns` attention looks at, as sampled.
+double pairs_of(const plan::Sequence& sequence, const plan::Interval& rows, const plan::Interval& columns) {
+    const std::int64_t step = std::max<std::int64_t>(1, rows.size() / kMostSamples);
+    double pairs = 0;
+    std::int64_t samples = 0;
+    for (std::int64_t row = rows.begin + step / 2; row < rows.end; row += step, ++samples) {
+        for (const plan::Interval& seen : plan::attended_by(sequence, {{row, row + 1}})) {
+            const std::int64_t both = std::min(seen.end, columns.end) - std::max(seen.begin, columns.begin);
+            pairs += static_cast<double>(std::max<std::int64_t>(0, both));
+        }
+    }
+    return samples == 0 ? 0 : pairs * static_cast<double>(rows.size()) / static_cast<double>(samples);
+}
+
+class Played {
+public:
+    Played(const AttentionProblem& problem, const Machine& machine, const plan::AttentionOptions& options)
+        : problem_(problem),
+          machine_(machine),
+          ranks_(static_cast<std::int32_t>(problem.rows.size())),
+          links_(links_for(machine, ranks_, {})),
+          group_(options.ulysses) {}
+
+    Result<Estimate> run(const plan::Plan& plan, bool unfused) {
+        auto simulated = plan::simulate(plan, links_);
+        if (!simulated) return simulated.error();
+        const std::vector<double> arrived = times_into(plan, *simulated);
+        Estimate made;
+        made.communicate = *std::ranges::max_element(arrived);
+        std::vector<double> ends;
+        for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+            std::vector<Part> parts = parts_of_rank(plan, *simulated, rank);
+            double work = 0;
+            for (const Part& part : parts) work += us_of(part.pairs);
+            made.compute = std::max(made.compute, work);
+            ends.push_back(unfused ? arrived[static_cast<std::size_t>(rank)] + work
+                                   : end_of(std::move(parts)));
+        }
+        double end = *std::ranges::max_element(ends);
+        if (group_ > 1) end = std::max(end, returned(plan, ends));
+        made.fixed = machine_.rates.call_us + (unfused ? machine_.rates.kernel_us : machine_.rates.fused_us);
+        made.exposed = std::max(0.0, end - made.compute);
+        made.us = made.fixed + made.compute + made.exposed;
+        return made;
+    }
+
+private:
+    /// µs that a rank works on so many pairs, of all of its heads: two products.
+    [[nodiscard]] double us_of(double pairs) const {
+        const double heads = static_cast<double>(problem_.shape.batch * problem_.shape.heads) / group_;
+        const double flops = 4.0 * pairs * heads * static_cast<double>(problem_.shape.head_dim);
+        const Curve& rate = problem_.kernel.name == AttentionKernelName::gluon
+                                ? machine_.rates.attention_gluon_tflops
+                                : machine_.rates.attention_tflops;
+        const auto head_dim = static_cast<double>(problem_.shape.head_dim);
+        const double masked = problem_.sequence.causal ? machine_.rates.attention_causal.at(head_dim) : 1;
+        return flops / (rate.at(head_dim) * masked * machine_.num_sms * 1e6);
+    }
+
+    /// When each rank has got all of Q, K and V that it gets.
+    [[nodiscard]] std::vector<double> times_into(const plan::Plan& plan,
+                                                 const plan::Simulation& simulated) const {
+        std::vector<double> times(static_cast<std::size_t>(ranks_), 0);
+        each_arrival(plan, [&](std::int32_t to, const plan::Chunk& chunk, std::size_t rank, std::size_t op) {
+            double& time = times[static_cast<std::size_t>(to)];
+            if (chunk.tensor <= v_rows) time = std::max(time, simulated.ops[rank][op].end_us);
+        });
+        return times;
+    }
+
+    template <typename Visit>
+    static void each_arrival(const plan::Plan& plan, Visit visit) {
+        for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+            for (std::size_t i = 0; i < plan.ranks[rank].size(); ++i) {
+                const plan::Op& op = plan.ranks[rank][i];
+                visit(op.destination_rank(static_cast<std::int32_t>(rank)), op.dst, rank, i);
+            }
+        }
+    }
+
+    [[nodiscard]] std::vector<Part> parts_of_rank(const plan::Plan& plan, const plan::Simulation& simulated,
+                                                  std::int32_t rank) const {
+        std::vector<Here> queries, keys;
+        for (const plan::Interval& run : problem_.rows[static_cast<std::size_t>(rank)]) {
+            queries.push_back({run, 0});
+            keys.push_back({run, 0});
+        }
+        std::map<std::pair<std::int64_t, std::int64_t>, double> came;  // of K and V, by rows: the later one
+        each_arrival(plan, [&](std::int32_t to, const plan::Chunk& chunk, std::size_t from, std::size_t op) {
+            if (to != rank || chunk.tensor > v_rows) return;
+            const plan::Interval rows = chunk.region[2];
+            const double time = simulated.ops[from][op].end_us;
+            if (chunk.tensor == q_rows) {
+                queries.push_back({rows, time});
+            } else {
+                double& known = came[{rows.begin, rows.end}];
+                known = std::max(known, time);
+            }
+        });
+        for (const auto& [rows, time] : came) keys.push_back({{rows.first, rows.second}, time});
+        std::vector<Part> parts;
+        for (const Here& q : queries) {
+            for (const Here& k : keys) {
+                const double pairs = pairs_of(problem_.sequence, q.rows, k.rows);
+                if (pairs > 0) parts.push_back({std::max(q.since_us, k.since_us), pairs});
+            }
+        }
+        return parts;
+    }
+
+    /// When all parts are done, taken in the order in which they come to be there.
+    [[nodiscard]] double end_of(std::vector<Part> parts) const {
+        std::ranges::sort(parts, {}, &Part::since_us);
+        double now = 0;
+        for (const Part& part : parts) now = std::max(now, part.since_us) + us_of(part.pairs);
+        return now;
+    }
+
+    /// When all of O and L is back. Tiles of all heads end together, so that nothing leaves before a rank's
+    /// end.
+    [[nodiscard]] double returned(const plan::Plan& plan, const std::vector<double>& ends) const {
+        std::vector<std::vector<plan::OpTiming>> timings;
+        for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+            std::vector<plan::OpTiming>& own = timings.emplace_back(plan.ranks[rank].size());
+            for (std::size_t i = 0; i < own.size(); ++i) {
+                if (plan.ranks[rank][i].dst.tensor >= o_rows) own[i].ready_us = ends[rank];
+            }
+        }
+        const auto simulated = plan::simulate(plan, links_, {.posts = true, .timings = std::move(timings)});
+        return simulated ? simulated->makespan_us : 0;
+    }
+
+    const AttentionProblem& problem_;
+    const Machine& machine_;
+    std::int32_t ranks_;
+    plan::Topology links_;
+    std::int32_t group_;
+};
+
+/// A kind and how its plan is made.
+struct Kind {
+    std::string name;
+    plan::Circulation circulation = plan::Circulation::all_gather;
+    std::int32_t ulysses = 1;
+    std::int32_t inner = 0;
+};
+
+std::vector<Kind> kinds(const AttentionProblem& problem) {
+    using enum plan::Circulation;
+    const auto ranks = static_cast<std::int32_t>(problem.rows.size());
+    const std::int32_t inner = problem.inner;
+    std::vector<Kind> all{{"all_gather"}, {"ring", ring}, {"double_ring", double_ring, 1, inner}};
+    all.push_back({"ulysses", all_gather, ranks});
+    if (inner > 0) {
+        all.push_back({"ulysses_ring", ring, inner});
+    } else {
+        for (std::int32_t group = 2; group < ranks; ++group)
+            if (ranks % group == 0) all.push_back({"ulysses_ring", ring, group});
+    }
+    all.push_back({"unfused"});
+    return all;
+}
+
+std::string objection(const Kind& kind, const AttentionProblem& problem) {
+    const auto ranks = static_cast<std::int32_t>(problem.rows.size());
+    if (kind.name == "ulysses_ring" &&
+        (kind.ulysses < 2 || kind.ulysses >= ranks || ranks % kind.ulysses != 0))
+        return fmt::format("it needs inner, a number of ranks between 1 and {} that divides them, not {}",
+                           ranks, kind.ulysses);
+    if (problem.shape.heads % kind.ulysses != 0)
+        return fmt::format("{} heads cannot be shared out over {} ranks", problem.shape.heads, kind.ulysses);
+    const std::int64_t block = std::max(1, problem.kernel.tile.block_m);
+    if (kind.ulysses > 1 && kind.ulysses < ranks &&
+        !plan::cut_at_tiles(problem.rows, problem.shape.length, block, kind.ulysses))
+        return fmt::format("groups of {} ranks hold no whole tiles of {} rows of these {}", kind.ulysses,
+                           block, problem.shape.length);
+    if (kind.inner > 0 && ranks % kind.inner != 0)
+        return fmt::format("{} ranks are no multiple of the inner ring's {}", ranks, kind.inner);
+    if (kind.name == "double_ring" && kind.inner == 0 && (ranks % 2 != 0 || ranks < 4))
+        return fmt::format("{} ranks make no two rings of more than one", ranks);
+    return {};
+}
+
+}  // namespace
+
+std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem, const Machine& machine) {
+    plan::AttentionOptions options;
+    options.rows = problem.rows;
+    for (const plan::Rows& rows : problem.rows)
+        options.attended.push_back(plan::attended_by(problem.sequence, rows, problem.kernel.tile.block_n));
+    const plan::Mesh mesh{{{"gpu", static_cast<std::int32_t>(problem.rows.size())}}};
+    std::vector<AttentionCandidate> all;
+    for (const Kind& kind : kinds(problem)) {
+        AttentionCandidate candidate{
+            kind.name, kind.name == "ulysses_ring" ? kind.ulysses : kind.inner, {}, {}};
+        candidate.pruned = objection(kind, problem);
+        if (candidate.pruned.empty()) {
+            options.circulation = kind.circulation;
+            options.ulysses = kind.ulysses;
+            options.inner = kind.inner;
+            const Result<plan::Plan> plan = plan::attention(mesh, problem.shape, options);
+            const Result<Estimate> made =
+                plan ? Played(problem, machine, options).run(*plan, kind.name == "unfused")
+                     : Result<Estimate>(plan.error());
+            if (made)
+                candidate.estimate = *made;
+            else
+                candidate.pruned = made.error().message;
+        }
+        all.push_back(std::move(candidate));
+    }
+    std::ranges::stable_sort(all, {}, [](const AttentionCandidate& candidate) {
+        return std::pair(!candidate.pruned.empty(), candidate.estimate.us);
+    });
+    return all;
+}
+
+Result<AttentionProblem> attention_problem(const Problem& problem, const Machine& machine) {
+    const auto refused = [](std::string why) {
+        return Error{"attention: " + std::move(why), {}, ErrorClass::usage};
+    };
+    AttentionProblem made;
+    made.shape = {.batch = problem.extent("B"),
+                  .heads = problem.extent("H"),
+                  .kv_heads = problem.extent("HKV"),
+                  .length = problem.extent("S"),
+                  .head_dim = problem.extent("D"),
+                  .dtype = problem.dtype};
+    if (made.shape.heads % made.shape.kv_heads != 0)
+        return refused(
+            fmt::format("H must be a multiple of HKV, got {} and {}", made.shape.heads, made.shape.kv_heads));
+    const std::optional<std::int64_t> padded = padded_head(made.shape.head_dim);
+    if (!padded)
+        return refused(fmt::format("D is {}: no kernel has tiles for such heads", made.shape.head_dim));
+    made.shape.head_dim = *padded;
+    made.sequence = {.length = made.shape.length, .causal = problem.extent("causal") != 0};
+    const bool hopper = machine.rates.attention_gluon_tflops.at(static_cast<double>(made.shape.head_dim)) > 0;
+    made.kernel = choose_attention_kernel(made.shape, problem.ranks, 1.0, {.cuda = true, .hopper = hopper});
+    const auto sharding = plan::sharding_from(problem.word("sharding")).value_or(plan::Sharding::contiguous);
+    made.rows = plan::shard_rows(made.sequence, problem.ranks, sharding, made.kernel.tile.block_m);
+    // Of too few rows for whole tiles each rank keeps what it holds.
+    if (std::ranges::any_of(made.rows, &plan::Rows::empty))
+        made.rows = plan::shard_rows(made.sequence, problem.ranks, sharding, 1);
+    return made;
+}
+
+}  // namespace syncopate::tune

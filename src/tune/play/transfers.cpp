@@ -1,0 +1,65 @@
+#include "tune/play/transfers.hpp"
+
+#include <algorithm>
+
+#include "syncopate/fuse/model/backend.hpp"
+#include "tune/play/transfer_plan.hpp"
+
+namespace syncopate::tune {
+
+using plan::Backend;
+
+Rows rows_of_rank(std::int64_t m, std::int32_t ranks, std::int32_t rank) {
+    const std::int64_t base = m / ranks;
+    const std::int64_t extra = m % ranks;
+    const std::int64_t first = rank * base + std::min<std::int64_t>(rank, extra);
+    return {first, first + base + (rank < extra ? 1 : 0)};
+}
+
+std::vector<Rows> parts_of(Rows range, std::int32_t parts) {
+    std::vector<Rows> made;
+    for (std::int32_t part = 0; part < parts; ++part) {
+        const Rows rows = rows_of_rank(range.end - range.begin, parts, part);
+        if (rows.begin < rows.end) made.push_back({range.begin + rows.begin, range.begin + rows.end});
+    }
+    return made;
+}
+
+std::vector<std::int64_t> slices_of(const Chunking& chunking, std::int64_t k) {
+    if (!chunking.slices.empty()) return chunking.slices;
+    std::vector<std::int64_t> extents;
+    for (const Rows& slice : parts_of({0, k}, chunking.num_slices))
+        extents.push_back(slice.end - slice.begin);
+    return extents;
+}
+
+plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strategy& strategy) {
+    plan::Topology links = machine.topology;
+    if (links.num_devices() < ranks) {
+        const plan::LinkOptions option{
+            .gbps = links.links.empty() ? machine.rates.memory_gbps : links.links.front().gbps,
+            .latency_us = links.links.empty() ? 0 : links.links.front().latency_us};
+        plan::Topology larger = plan::switch_topology(ranks, option);
+        larger.copy_engine = links.copy_engine;
+        larger.sm = links.sm;
+        larger.local_gbps = links.local_gbps;
+        larger.local_us = links.local_us;
+        larger.start_us = links.start_us;
+        links = std::move(larger);
+    }
+    if (fuse::is_engine(strategy.backend)) {
+        links.sm.blocks = 0;
+        links.sm.lanes = kEngineLanes;
+        links.start_us += machine.rates.engine_us;
+        links.sm.gbps = machine.rates.engine_gbps.at(strategy.engine_blocks.value_or(0));
+        // Fewer blocks than were measured.
+        const double blocks = strategy.engine_blocks.value_or(0) * links.sm.gbps_per_block;
+        if (blocks > 0) links.sm.gbps = std::min(links.sm.gbps, blocks);
+        // So much for all ops on their way.
+        for (plan::Link& link : links.links) link.gbps = std::min(link.gbps, links.sm.gbps);
+        if (strategy.backend == Backend::ldst_dedicated) links.sm.gbps *= machine.rates.engine_ldst;
+    }
+    return links;
+}
+
+}  // namespace syncopate::tune
