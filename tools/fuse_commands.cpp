@@ -13,8 +13,8 @@
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/emit/language.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
+#include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/model/draw_graph.hpp"
-#include "syncopate/fuse/model/work.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/plan/json/json.hpp"
 #include "syncopate/plan/model/join.hpp"
@@ -253,7 +253,7 @@ void show_graph(const FuseOptions& options, const fuse::StagedProgram& program,
         if (options.output.empty()) fail_usage("give -o DIR, --show graph or --svg FILE");
         return;
     }
-    const fuse::Work work = or_fail_of_plan(fuse::plan_work(program, fuse_options), options);
+    const fuse::Decisions work = or_fail_of_plan(fuse::decide(program, fuse_options), options);
     if (!options.show.empty()) std::cout << fuse::graph_text(program, work);
     if (options.svg.empty()) return;
     if (Status written = write_file_atomically(options.svg, or_fail(fuse::graph_svg(program, work)));

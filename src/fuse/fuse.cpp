@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "fuse/passes/check_program.hpp"
-#include "fuse/passes/number.hpp"
+#include "fuse/passes/make_schedule.hpp"
 #include "syncopate/fuse/inline/inline.hpp"
 #include "syncopate/fuse/inline/inline_reads.hpp"
-#include "syncopate/fuse/model/work.hpp"
+#include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/passes/build.hpp"
 #include "syncopate/fuse/passes/guard.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
@@ -22,7 +22,7 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
     return fuse(StagedProgram{{{program.kernel, program.bindings}}, program.plan}, options);
 }
 
-Result<Work> plan_work(const StagedProgram& program, const Options& options) {
+Result<Decisions> decide(const StagedProgram& program, const Options& options) {
     if (Status status = check_program(program, options); !status) return status.error();
     auto lowered = lower(program, options);
     if (!lowered) return lowered.error();
@@ -47,18 +47,18 @@ Result<Work> plan_work(const StagedProgram& program, const Options& options) {
     if (!loads) return loads.error();
     Synchronization waits = synchronize(*graph, *placement, *orders, *arrivals);
     Guards guards = guard(*graph, lowered->plan, *placement, waits);
-    return Work{*std::move(lowered),  *std::move(backends), *std::move(graph), *std::move(placement),
-                *std::move(arrivals), *std::move(orders),   std::move(waits),  std::move(guards),
-                *std::move(stores),   *std::move(loads)};
+    return Decisions{*std::move(lowered),  *std::move(backends), *std::move(graph), *std::move(placement),
+                     *std::move(arrivals), *std::move(orders),   std::move(waits),  std::move(guards),
+                     *std::move(stores),   *std::move(loads)};
 }
 
 Result<Schedule> fuse(const StagedProgram& program, const Options& options) {
-    const auto work = plan_work(program, options);
-    if (!work) return work.error();
-    Schedule schedule = launch(number(*work));
+    const auto decisions = decide(program, options);
+    if (!decisions) return decisions.error();
+    Schedule schedule = launch(make_schedule(*decisions));
     schedule.stages.front().plain = options.plain_kernel;
     schedule = lay_out_heap(std::move(schedule));
-    if (Status status = check_schedule(*work, schedule, options); !status) return status.error();
+    if (Status status = check_schedule(*decisions, schedule, options); !status) return status.error();
     return schedule;
 }
 

@@ -15,7 +15,7 @@ StagedProgram gathered() {
 
 TEST(DrawGraph, PrintsEachNodeWithWhatComesBeforeIt) {
     const StagedProgram program = gathered();
-    EXPECT_EQ(graph_text(program, plan_work(program, {.device = Device::cuda}).value()),
+    EXPECT_EQ(graph_text(program, decide(program, {.device = Device::cuda}).value()),
               "rank 0\n"
               "  n0    push A[0:2, 0:4] of rank 1  [copies 0]\n"
               "  n2    tiles 0…1 of matmul\n"
@@ -37,7 +37,7 @@ TEST(DrawGraph, PrintsEachNodeWithWhatComesBeforeIt) {
 TEST(DrawGraph, NamesChunksSumsAndWhoCarriesOutAnOp) {
     const plan::Plan plan = plan::push_reduce(sample::ranks(2), {"C", {4, 4}, plan::DType::bf16}).value();
     const StagedProgram program{{{sample::gemm({4, 4, 4, 2, 2, 2}), {{"c_ptr", "C"}}}}, plan};
-    const std::string text = graph_text(program, plan_work(program).value());
+    const std::string text = graph_text(program, decide(program).value());
     EXPECT_NE(text.find("push C[2:4, 0:4] to C.staging"), std::string::npos) << text;
     EXPECT_NE(text.find("sum C.staging[0:1, 0:2, 0:4] into C[0:2, 0:4]  [sums]"), std::string::npos) << text;
     EXPECT_NE(text.find("chunk C[2:4, 0:4]  after"), std::string::npos) << text;
@@ -45,7 +45,7 @@ TEST(DrawGraph, NamesChunksSumsAndWhoCarriesOutAnOp) {
 
 TEST(DrawGraph, DrawsABoxForEveryNode) {
     const StagedProgram program = gathered();
-    const Work work = plan_work(program).value();
+    const Decisions work = decide(program).value();
     const std::string svg = graph_svg(program, work).value();
     std::size_t titles = 0;
     for (std::size_t at = svg.find("<title>"); at != std::string::npos; at = svg.find("<title>", at + 1))
@@ -56,7 +56,7 @@ TEST(DrawGraph, DrawsABoxForEveryNode) {
 TEST(DrawGraph, RefusesAPictureOfTooManyNodes) {
     const Program large = sample::all_gather_gemm({256, 4, 4, 2, 2, 2}, 8);
     const StagedProgram program{{{large.kernel, large.bindings}}, large.plan};
-    const auto svg = graph_svg(program, plan_work(program).value());
+    const auto svg = graph_svg(program, decide(program).value());
     ASSERT_FALSE(svg.ok());
     EXPECT_NE(svg.error().message.find("a picture shows at most 300"), std::string::npos);
 }

@@ -1,15 +1,15 @@
 // Fuse: a kernel and a plan in, the schedule of every rank out. The passes, in order:
 //
-//   lower        reductions become copies to staging and sums
-//   assign       the backend of each op
-//   build        the work graph: ops and tiles, with an edge wherever one must be complete before the other
-//   place        the lane of each op
-//   order        when each op is expected, and in which order tiles run
-//   synchronize  the edges that lanes and other edges do not imply, as waits
-//   guard        the edges from one call to the next
-//   number       waits and posts by the numbers of signals, tiles by slots: the schedule
-//   launch       where in the call each transfer is launched, and what its stream waits for
-//   heap         where tensors and control block are in the symmetric heap
+//   lower          reductions become copies to staging and sums
+//   assign         the backend of each op
+//   build          the work graph: ops and tiles, with an edge wherever one must be complete before the other
+//   place          the lane of each op
+//   order          when each op is expected, and in which order tiles run
+//   synchronize    the edges that lanes and other edges do not imply, as waits
+//   guard          the edges from one call to the next
+//   make_schedule  waits and posts by the numbers of signals, tiles by slots: the schedule
+//   launch         where in the call each transfer is launched, and what its stream waits for
+//   heap           where tensors and control block are in the symmetric heap
 #pragma once
 
 #include <cstdint>

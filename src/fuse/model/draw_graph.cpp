@@ -26,8 +26,8 @@ std::string_view name_of(Carrier carrier) {
 
 class Drawing {
 public:
-    Drawing(const StagedProgram& program, const Work& work)
-        : program_(program), work_(work), graph_(work.graph), plan_(work.lowered.plan) {}
+    Drawing(const StagedProgram& program, const Decisions& decisions)
+        : program_(program), decisions_(decisions), graph_(decisions.graph), plan_(decisions.lowered.plan) {}
 
     /// What must be complete before the node, guards included.
     [[nodiscard]] std::vector<Edge> before(NodeId id) const {
@@ -35,9 +35,10 @@ public:
         const Node& node = graph_[id];
         const auto rank = static_cast<std::size_t>(node.rank);
         if (node.kind == Kind::start)
-            edges.insert(edges.end(), work_.guards.start[rank].begin(), work_.guards.start[rank].end());
+            edges.insert(edges.end(), decisions_.guards.start[rank].begin(),
+                         decisions_.guards.start[rank].end());
         if (node.kind == Kind::end) {
-            for (const NodeId op : work_.guards.end[rank]) edges.push_back({0, op});
+            for (const NodeId op : decisions_.guards.end[rank]) edges.push_back({0, op});
         }
         return edges;
     }
@@ -63,7 +64,7 @@ public:
     [[nodiscard]] std::string where(NodeId id) const {
         if (!graph_.is_op(id)) return {};
         if (graph_.carrier(id) != Carrier::own) return std::string(name_of(graph_.carrier(id)));
-        const Lane lane = work_.placement.lanes[static_cast<std::size_t>(id)];
+        const Lane lane = decisions_.placement.lanes[static_cast<std::size_t>(id)];
         const std::string kind(name_of(lane.kind));
         return lane.kind == LaneKind::copies ? fmt::format("{} {}", kind, lane.stream) : kind;
     }
@@ -107,7 +108,7 @@ private:
     }
 
     const StagedProgram& program_;
-    const Work& work_;
+    const Decisions& decisions_;
     const Graph& graph_;
     const plan::Plan& plan_;
 };
@@ -161,14 +162,14 @@ std::string_view colour_of(Kind kind) {
 
 }  // namespace
 
-std::string graph_text(const StagedProgram& program, const Work& work) {
-    const Drawing drawing(program, work);
+std::string graph_text(const StagedProgram& program, const Decisions& decisions) {
+    const Drawing drawing(program, decisions);
     std::string text;
-    for (std::int32_t rank = 0; rank < work.lowered.plan.num_ranks(); ++rank) {
+    for (std::int32_t rank = 0; rank < decisions.lowered.plan.num_ranks(); ++rank) {
         text += fmt::format("rank {}\n", rank);
-        for (std::size_t at = 0; at < work.graph.nodes.size(); ++at) {
+        for (std::size_t at = 0; at < decisions.graph.nodes.size(); ++at) {
             const auto node = static_cast<NodeId>(at);
-            if (work.graph[node].rank != rank) continue;
+            if (decisions.graph[node].rank != rank) continue;
             text += fmt::format("  n{:<4} {}", node, drawing.what(node));
             if (const std::string where = drawing.where(node); !where.empty()) text += "  [" + where + "]";
             std::vector<std::string> edges;
@@ -180,8 +181,8 @@ std::string graph_text(const StagedProgram& program, const Work& work) {
     return text;
 }
 
-Result<std::string> graph_svg(const StagedProgram& program, const Work& work) {
-    const std::size_t count = work.graph.nodes.size();
+Result<std::string> graph_svg(const StagedProgram& program, const Decisions& decisions) {
+    const std::size_t count = decisions.graph.nodes.size();
     if (count > kMostDrawnNodes) {
         return Error{
             fmt::format("the graph has {} nodes, and a picture shows at most {}: print it (--show graph), or "
@@ -191,17 +192,17 @@ Result<std::string> graph_svg(const StagedProgram& program, const Work& work) {
     constexpr int kWidth = 250;
     constexpr int kHeight = 26;
     constexpr int kGap = 50;
-    const Drawing drawing(program, work);
+    const Drawing drawing(program, decisions);
     const std::vector<int> depths = depths_of(drawing, count);
     const int columns = 1 + *std::ranges::max_element(depths);
     std::vector<std::pair<int, int>> places(count);  // left and top of each node
     std::string boxes;
     int top = 10;
-    for (std::int32_t rank = 0; rank < work.lowered.plan.num_ranks(); ++rank) {
+    for (std::int32_t rank = 0; rank < decisions.lowered.plan.num_ranks(); ++rank) {
         boxes += fmt::format("<text x=\"8\" y=\"{}\" font-weight=\"bold\">rank {}</text>\n", top + 14, rank);
         std::vector<int> used(static_cast<std::size_t>(columns), 0);
         for (std::size_t node = 0; node < count; ++node) {
-            if (work.graph.nodes[node].rank != rank) continue;
+            if (decisions.graph.nodes[node].rank != rank) continue;
             int& row = used[static_cast<std::size_t>(depths[node])];
             places[node] = {10 + depths[node] * (kWidth + kGap), top + 22 + row * (kHeight + 8)};
             ++row;
@@ -210,7 +211,7 @@ Result<std::string> graph_svg(const StagedProgram& program, const Work& work) {
             boxes += fmt::format(
                 "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{}\" stroke=\"#888\"/>"
                 "<text x=\"{}\" y=\"{}\">{}<title>n{}{}</title></text>\n",
-                x, y, kWidth, kHeight, colour_of(work.graph.nodes[node].kind), x + 6, y + 17,
+                x, y, kWidth, kHeight, colour_of(decisions.graph.nodes[node].kind), x + 6, y + 17,
                 escaped(drawing.what(static_cast<NodeId>(node))), node,
                 where.empty() ? "" : ", " + escaped(where));
         }

@@ -13,7 +13,7 @@ namespace {
 
 /// On cuda, a library's collective needs multiprocessors, which a kernel that waits for it may hold. So it
 /// must have come before the kernel.
-Status check_library(const Work& work, const Schedule& schedule) {
+Status check_library(const Decisions& decisions, const Schedule& schedule) {
     std::set<plan::OpRef> late;
     for (const RankSchedule& own : schedule.ranks) {
         for (const Transfer& transfer : own.transfers) {
@@ -22,12 +22,12 @@ Status check_library(const Work& work, const Schedule& schedule) {
     }
     for (std::size_t rank = 0; rank < schedule.ranks.size() && !late.empty(); ++rank) {
         const std::vector<bool> awaited =
-            completed_with(work.placement, work.synchronization.seen_by_kernel[rank]);
+            completed_with(decisions.placement, decisions.synchronization.seen_by_kernel[rank]);
         for (const plan::OpRef ref : late) {
-            if (!awaited[static_cast<std::size_t>(work.graph.op(ref))]) continue;
+            if (!awaited[static_cast<std::size_t>(decisions.graph.op(ref))]) continue;
             return error_at(
                 ref, "the kernel of rank " + std::to_string(rank) + " would wait for " +
-                         std::string(plan::name_of(work.lowered.plan.op(ref).collective)) +
+                         std::string(plan::name_of(decisions.lowered.plan.op(ref).collective)) +
                          ", which follows other ops and needs multiprocessors that a waiting kernel holds: "
                          "expand it by a template (plan lower)");
         }
@@ -134,13 +134,13 @@ Status check_stage_order(const StagedProgram& program, const Graph& graph, const
     return Done{};
 }
 
-Status check_schedule(const Work& work, const Schedule& schedule, const Options& options) {
+Status check_schedule(const Decisions& decisions, const Schedule& schedule, const Options& options) {
     if (options.plain_kernel) {
         if (Status status = check_plain(schedule); !status) return status;
     }
     if (options.device != Device::cuda) return Done{};
     if (Status status = check_kernel_sums(schedule); !status) return status;
-    return check_library(work, schedule);
+    return check_library(decisions, schedule);
 }
 
 }  // namespace syncopate::fuse

@@ -3,10 +3,10 @@
 #pragma once
 
 #include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/model/graph.hpp"
 #include "syncopate/fuse/model/program.hpp"
 #include "syncopate/fuse/model/schedule.hpp"
-#include "syncopate/fuse/model/work.hpp"
 #include "syncopate/fuse/passes/place.hpp"
 #include "syncopate/result.hpp"
 
@@ -22,6 +22,6 @@ Status check_stage_order(const StagedProgram& program, const Graph& graph, const
                          Device device);
 
 /// Fails where the schedule asks for what the device, or a kernel that is left as it is, cannot do.
-Status check_schedule(const Work& work, const Schedule& schedule, const Options& options);
+Status check_schedule(const Decisions& decisions, const Schedule& schedule, const Options& options);
 
 }  // namespace syncopate::fuse

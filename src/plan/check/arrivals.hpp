@@ -15,8 +15,9 @@ inline constexpr std::int32_t kAtStart = -1;  ///< in place of an event: held be
 class Arrivals {
 public:
     /// The arguments must outlive this, but for `key_axes`.
-    Arrivals(const Plan& plan, const EventGraph& graph, const std::vector<std::size_t>& key_axes, Work& work)
-        : num_tensors_(static_cast<std::int64_t>(plan.tensors.size())), axes_(key_axes), work_(work) {
+    Arrivals(const Plan& plan, const EventGraph& graph, const std::vector<std::size_t>& key_axes,
+             Budget& budget)
+        : num_tensors_(static_cast<std::int64_t>(plan.tensors.size())), axes_(key_axes), budget_(budget) {
         for (const Holding& holding : plan.initial) add(holding.rank, holding.chunk, kAtStart, Reduce::none);
         for (const Holding& holding : plan.produced) add(holding.rank, holding.chunk, kAtStart, Reduce::none);
         for (std::int32_t event = 0; event < graph.num_events(); ++event) {
@@ -40,7 +41,7 @@ public:
         const auto memory = memories_.find(key(rank, chunk.tensor));
         if (memory == memories_.end()) return;
         memory->second.visit_overlapping(chunk.region, [&](const auto& entry) {
-            return !work_.exhausted() && visit(entry.box, entry.value);
+            return !budget_.exhausted() && visit(entry.box, entry.value);
         });
     }
 
@@ -49,13 +50,13 @@ private:
 
     void add(std::int32_t rank, const Chunk& chunk, std::int32_t event, Reduce reduce) {
         const std::size_t axis = axes_[static_cast<std::size_t>(chunk.tensor)];
-        memories_.try_emplace(key(rank, chunk.tensor), axis, work_)
+        memories_.try_emplace(key(rank, chunk.tensor), axis, budget_)
             .first->second.insert(chunk.region, {event, reduce});
     }
 
     std::int64_t num_tensors_;
     std::vector<std::size_t> axes_;
-    Work& work_;
+    Budget& budget_;
     std::unordered_map<std::int64_t, BoxIndex<Writer>> memories_;
 };
 

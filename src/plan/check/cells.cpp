@@ -8,7 +8,8 @@
 
 namespace syncopate::plan {
 
-Cells::Cells(const Plan& plan, const EventGraph& graph, const std::vector<std::size_t>& key_axes, Work& work)
+Cells::Cells(const Plan& plan, const EventGraph& graph, const std::vector<std::size_t>& key_axes,
+             Budget& budget)
     : axes_(key_axes) {
     const auto count = at(graph.num_events());
     transfers_.resize(count);
@@ -53,8 +54,8 @@ Cells::Cells(const Plan& plan, const EventGraph& graph, const std::vector<std::s
     }
     for (std::size_t i = 0; i < places_.size(); ++i)
         number(places_[i], std::span(uses).subspan(begin[i], begin[i + 1] - begin[i]));
-    look_at_holdings(plan.initial, work);
-    look_at_holdings(plan.produced, work);
+    look_at_holdings(plan.initial, budget);
+    look_at_holdings(plan.produced, budget);
     spread_unevenness(sources, destinations);
     for (std::size_t event = 0; event < count; ++event) {
         if (sources[event] < 0) continue;
@@ -120,15 +121,15 @@ void Cells::number(Place& place, std::span<Use> uses) {
     place.cells.last = static_cast<Cell>(boxes_.size());
 }
 
-void Cells::look_at_holdings(const std::vector<Holding>& holdings, Work& work) {
+void Cells::look_at_holdings(const std::vector<Holding>& holdings, Budget& budget) {
     for (const Holding& holding : holdings) {
-        if (work.exhausted()) return;
+        if (budget.exhausted()) return;
         const auto found = place_of_.find(key(holding.rank, holding.chunk.tensor));
         if (found == place_of_.end()) continue;
         Place& place = places_[at(found->second)];
         const Range cells = near(place.cells, holding.chunk.tensor, holding.chunk.region);
         for (Cell cell = cells.first; cell < cells.last && place.even; ++cell) {
-            work.spend();
+            budget.spend();
             place.even =
                 !overlaps(box(cell), holding.chunk.region) || contains(holding.chunk.region, box(cell));
         }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "plan/check/event_graph.hpp"
-#include "plan/model/work.hpp"
+#include "plan/model/budget.hpp"
 #include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::plan {
@@ -36,8 +36,9 @@ public:
     };
 
     /// `key_axes`: see check_passes.hpp. The plan must be well-formed, and outlive this. O(n log n) for n ops
-    /// and holdings, and a step of `work` for each cell near a holding.
-    Cells(const Plan& plan, const EventGraph& graph, const std::vector<std::size_t>& key_axes, Work& work);
+    /// and holdings, and a step of `budget` for each cell near a holding.
+    Cells(const Plan& plan, const EventGraph& graph, const std::vector<std::size_t>& key_axes,
+          Budget& budget);
 
     [[nodiscard]] const Transfer& transfer(std::int32_t event) const {
         return transfers_[static_cast<std::size_t>(event)];
@@ -76,7 +77,7 @@ private:
     [[nodiscard]] Use use(Place& place, const Region& box, std::int32_t event, bool writes) const;
     [[nodiscard]] static std::ptrdiff_t first_difference(const Place& place, const Use& a, const Use& b);
     void number(Place& place, std::span<Use> uses);
-    void look_at_holdings(const std::vector<Holding>& holdings, Work& work);
+    void look_at_holdings(const std::vector<Holding>& holdings, Budget& budget);
     void spread_unevenness(std::span<const std::int32_t> sources, std::span<const std::int32_t> destinations);
 
     const std::vector<std::size_t> axes_;

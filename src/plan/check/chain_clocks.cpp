@@ -7,8 +7,8 @@
 namespace syncopate::plan {
 
 ChainClocks::ChainClocks(const EventGraph& graph, const Followers& followers,
-                         std::span<const std::int32_t> topological, Work& work)
-    : graph_(graph), followers_(followers), topological_(topological), work_(work) {
+                         std::span<const std::int32_t> topological, Budget& budget)
+    : graph_(graph), followers_(followers), topological_(topological), budget_(budget) {
     const auto count = at(graph.num_events());
     position_.resize(count);
     remaining_.resize(count);
@@ -63,7 +63,7 @@ std::size_t ChainClocks::widest_front(std::span<const std::int32_t> topological)
 }
 
 void ChainClocks::advance(std::int32_t position) {
-    for (; swept_ < position && !work_.exhausted(); ++swept_) {
+    for (; swept_ < position && !budget_.exhausted(); ++swept_) {
         const std::int32_t event = topological_[at(swept_)];
         const auto waits = graph_.waits(event);
         if (!followers_(event).empty()) {
@@ -82,7 +82,7 @@ void ChainClocks::advance(std::int32_t position) {
                     for (std::size_t i = 0; i < kBlock; ++i)
                         mine[block].seen[i] = std::max(mine[block].seen[i], other[block].seen[i]);
                 }
-                work_.spend(static_cast<std::int64_t>(blocks_));
+                budget_.spend(static_cast<std::int64_t>(blocks_));
             }
             mine[at(chain_[at(event)]) / kBlock].seen[at(chain_[at(event)]) % kBlock] = number_[at(event)];
         }
@@ -102,7 +102,7 @@ bool ChainClocks::sees(std::int32_t event, std::int32_t first) const {
 
 std::optional<bool> ChainClocks::before(std::int32_t first, std::int32_t second, std::int32_t now) {
     advance(position_[at(now)]);
-    if (work_.exhausted()) return true;
+    if (budget_.exhausted()) return true;
     if (second == now) {  // its own clock is yet to be made, from these
         const auto waits = graph_.waits(second);
         return std::any_of(waits.begin(), waits.end(),

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "plan/check/event_graph.hpp"
-#include "plan/model/work.hpp"
+#include "plan/model/budget.hpp"
 
 namespace syncopate::plan {
 
@@ -17,12 +17,12 @@ namespace syncopate::plan {
 /// needs: a sweep in topological order, which forgets a clock once all followers have merged it. So memory is
 /// that of the sweep's front, not of the plan. (Vector clocks: Fidge, "Timestamps in message-passing systems
 /// that preserve the partial ordering", 1988; chains: Jagadish, "A compression technique to materialize
-/// transitive closure", TODS 1990.) Time: edges × chains, 16 of which are one step of `work`.
+/// transitive closure", TODS 1990.) Time: edges × chains, 16 of which are one step of `budget`.
 class ChainClocks {
 public:
     /// The graph must have no cycle, and all arguments outlive this.
     ChainClocks(const EventGraph& graph, const Followers& followers,
-                std::span<const std::int32_t> topological, Work& work);
+                std::span<const std::int32_t> topological, Budget& budget);
 
     /// Whether there are few enough chains, and the front is narrow enough.
     [[nodiscard]] bool feasible() const { return feasible_; }
@@ -47,7 +47,7 @@ private:
     const EventGraph& graph_;
     const Followers& followers_;
     std::span<const std::int32_t> topological_;
-    Work& work_;
+    Budget& budget_;
     bool feasible_ = false;
     std::size_t blocks_ = 0;               ///< of one clock
     std::vector<std::int32_t> chain_;      ///< of each event

@@ -73,17 +73,17 @@ std::vector<Finding> check(const Plan& plan) {
     const EventGraph graph(plan, collectives.groups);
     const Followers followers = followers_of(graph);
     const std::vector<std::int32_t> order = topological_order(followers);
-    Work work(steps_to_check(entries_of(plan)));
-    add(check_malformed(plan, collectives, work));
+    Budget budget(steps_to_check(entries_of(plan)));
+    add(check_malformed(plan, collectives, budget));
     add(check_cycles(plan, graph, order));
     if (findings.empty()) {
         const std::vector<std::size_t> axes = key_axes(plan);
-        const Cells cells(plan, graph, axes, work);
-        add(check_order(plan, graph, followers, order, axes, cells, work));
+        const Cells cells(plan, graph, axes, budget);
+        add(check_order(plan, graph, followers, order, axes, cells, budget));
         // Of a plan with a thousand races the end says nothing more.
-        if (findings.size() < kManyFindings) add(check_result(plan, graph, order, axes, cells, work));
+        if (findings.size() < kManyFindings) add(check_result(plan, graph, order, axes, cells, budget));
     }
-    if (work.exhausted()) {
+    if (budget.exhausted()) {
         findings.push_back({Finding::Kind::malformed, -1, -1,
                             "too intricate to verify: its regions overlap, or its waits cross, in more ways "
                             "than check follows; use larger or aligned chunks, or wait for an op that itself "

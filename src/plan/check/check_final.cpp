@@ -8,12 +8,12 @@
 namespace syncopate::plan {
 
 FinalCheck::FinalCheck(const Plan& plan, Memory& memory, const ContentPool& pool,
-                       const std::vector<std::size_t>& key_axes, Work& work)
-    : plan_(plan), memory_(memory), pool_(pool), work_(work) {
+                       const std::vector<std::size_t>& key_axes, Budget& budget)
+    : plan_(plan), memory_(memory), pool_(pool), budget_(budget) {
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) all_.insert(rank);
     for (const std::size_t axis : key_axes) {
-        held_at_start_.emplace_back(axis, work);
-        brought_.emplace_back(axis, work);
+        held_at_start_.emplace_back(axis, budget);
+        brought_.emplace_back(axis, budget);
     }
     for (const auto* holdings : {&plan.initial, &plan.produced}) {
         for (const Holding& holding : *holdings) {
@@ -41,8 +41,8 @@ void FinalCheck::judge_arrival(std::size_t index, const Holding& wanted, const s
     if (elements == num_elements(wanted.chunk.region)) return;
     std::vector<Region> missing{wanted.chunk.region};
     for (const Piece& piece : held) {
-        work_.spend(static_cast<std::int64_t>(missing.size()));
-        if (work_.exhausted()) return;
+        budget_.spend(static_cast<std::int64_t>(missing.size()));
+        if (budget_.exhausted()) return;
         plan::take(missing, piece.box);
     }
     add(Finding::Kind::final_not_reached, wanted.rank,

@@ -21,7 +21,7 @@ class FinalCheck {
 public:
     /// All arguments must outlive this, but for `key_axes`.
     FinalCheck(const Plan& plan, Memory& memory, const ContentPool& pool,
-               const std::vector<std::size_t>& key_axes, Work& work);
+               const std::vector<std::size_t>& key_axes, Budget& budget);
 
     void judge(std::size_t index);
     std::vector<Finding> take() { return std::move(findings_); }
@@ -46,7 +46,7 @@ private:
     const Plan& plan_;
     Memory& memory_;
     const ContentPool& pool_;
-    Work& work_;
+    Budget& budget_;
     Contributors all_;
     std::vector<BoxIndex<bool>> held_at_start_;  ///< by tensor, on any rank; boxes differ
     std::vector<BoxIndex<Source>> brought_;      ///< by tensor

@@ -161,21 +161,21 @@ private:
 
 /// Entries of one list must not say of an element both that a rank holds its value and that it holds a
 /// contribution.
-void check_holdings(const Plan& plan, std::string_view list, const std::vector<Holding>& holdings, Work& work,
-                    const std::vector<std::size_t>& axes, std::vector<Finding>& findings) {
+void check_holdings(const Plan& plan, std::string_view list, const std::vector<Holding>& holdings,
+                    Budget& budget, const std::vector<std::size_t>& axes, std::vector<Finding>& findings) {
     struct Both {  // of one rank and tensor
         BoxIndex<std::size_t> values;
         BoxIndex<std::size_t> partials;
     };
     std::unordered_map<std::int64_t, Both> seen;
-    for (std::size_t i = 0; i < holdings.size() && !work.exhausted(); ++i) {
+    for (std::size_t i = 0; i < holdings.size() && !budget.exhausted(); ++i) {
         const Holding& holding = holdings[i];
         const Chunk& chunk = holding.chunk;
         const std::int64_t key = holding.rank * static_cast<std::int64_t>(axes.size()) + chunk.tensor;
         const std::size_t axis = axes[static_cast<std::size_t>(chunk.tensor)];
-        auto& [values, partials] =
-            seen.try_emplace(key, Both{BoxIndex<std::size_t>(axis, work), BoxIndex<std::size_t>(axis, work)})
-                .first->second;
+        auto& [values, partials] = seen.try_emplace(key, Both{BoxIndex<std::size_t>(axis, budget),
+                                                              BoxIndex<std::size_t>(axis, budget)})
+                                       .first->second;
         (holding.partial ? values : partials).visit_overlapping(chunk.region, [&](const auto& other) {
             findings.push_back(
                 {Finding::Kind::malformed, holding.rank, -1,
@@ -228,7 +228,7 @@ std::vector<Finding> check_outline(const Plan& plan) {
     return findings;
 }
 
-std::vector<Finding> check_malformed(const Plan& plan, const CollectiveMatch& collectives, Work& work) {
+std::vector<Finding> check_malformed(const Plan& plan, const CollectiveMatch& collectives, Budget& budget) {
     Judge judge(plan);
     for (std::size_t i = 0; i < plan.initial.size(); ++i)
         judge.judge_holding("initial", i, plan.initial[i], false);
@@ -245,8 +245,8 @@ std::vector<Finding> check_malformed(const Plan& plan, const CollectiveMatch& co
     findings.insert(findings.end(), collectives.unmatched.begin(), collectives.unmatched.end());
     if (!sound) return findings;  // what follows needs regions that fit their tensors
     const std::vector<std::size_t> axes = key_axes(plan);
-    check_holdings(plan, "initial", plan.initial, work, axes, findings);
-    check_holdings(plan, "produced", plan.produced, work, axes, findings);
+    check_holdings(plan, "initial", plan.initial, budget, axes, findings);
+    check_holdings(plan, "produced", plan.produced, budget, axes, findings);
     for (const CollectiveGroup& group : collectives.groups) {
         const Result<CollectiveLayout> layout = layout_of(plan, group);
         if (layout) continue;

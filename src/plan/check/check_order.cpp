@@ -72,14 +72,14 @@ class OrderCheck {
 public:
     OrderCheck(const Plan& plan, const EventGraph& graph, const Followers& followers,
                std::span<const std::int32_t> topological, const std::vector<std::size_t>& axes,
-               const Cells& cells, Work& work)
+               const Cells& cells, Budget& budget)
         : plan_(plan),
           graph_(graph),
           topological_(topological),
-          work_(work),
+          budget_(budget),
           axes_(axes),
           cells_(cells),
-          happens_before_(graph, followers, topological, work),
+          happens_before_(graph, followers, topological, budget),
           sets_(graph, happens_before_),
           histories_(cells.size(), History{.base = kUntouched}) {}
 
@@ -89,7 +89,7 @@ public:
             for (const Holding& holding : *holdings) start(holding, base);
         }
         for (const std::int32_t event : topological_) {
-            if (work_.exhausted() || reported_.size() >= kMaxReported) break;
+            if (budget_.exhausted() || reported_.size() >= kMaxReported) break;
             happens_before_.look_at(event);
             if (cells_.transfer(event).is_collective) {
                 run_collective(event);
@@ -128,8 +128,8 @@ private:
             return;
         }
         const Cells::Range cells = cells_.near(all, holding.chunk.tensor, region);
-        for (Cells::Cell cell = cells.first; cell < cells.last && !work_.exhausted(); ++cell) {
-            work_.spend();
+        for (Cells::Cell cell = cells.first; cell < cells.last && !budget_.exhausted(); ++cell) {
+            budget_.spend();
             if (overlaps(cells_.box(cell), region)) histories_[static_cast<std::size_t>(cell)] = history;
         }
     }
@@ -159,11 +159,11 @@ private:
             if (i > 0 && layout->sources[i - 1].op == part.op) continue;  // another part of the same source
             read({event, part.op, part.op.rank, plan_.op(part.op).src});
         }
-        work_.spend(static_cast<std::int64_t>(filled.size()));
+        budget_.spend(static_cast<std::int64_t>(filled.size()));
         coalesce(filled);
         for (const CollectivePart& part : layout->targets) {
-            work_.spend(static_cast<std::int64_t>(filled.size()));
-            if (work_.exhausted()) return;
+            budget_.spend(static_cast<std::int64_t>(filled.size()));
+            if (budget_.exhausted()) return;
             for (const Filled& from : filled) {
                 std::optional<Region> box = intersect(from.box, part.at);
                 if (!box) continue;
@@ -280,7 +280,7 @@ private:
             }
         };
         if (History* const own = own_history(access)) {
-            work_.spend();
+            budget_.spend();
             follow_all(access.chunk.region, *own);
             *own = written;
         } else {
@@ -292,7 +292,7 @@ private:
 
     Shadow& memory(std::int32_t rank, std::int32_t tensor) {
         const std::int64_t key = rank * static_cast<std::int64_t>(plan_.tensors.size()) + tensor;
-        return shadows_.try_emplace(key, axes_[static_cast<std::size_t>(tensor)], work_).first->second;
+        return shadows_.try_emplace(key, axes_[static_cast<std::size_t>(tensor)], budget_).first->second;
     }
 
     /// Of an access to even memory, that of its cell; null elsewhere.
@@ -306,7 +306,7 @@ private:
     bool touch(const Access& access, Visit visit) {
         const Region& region = access.chunk.region;
         if (History* const own = own_history(access)) {
-            work_.spend();
+            budget_.spend();
             if (own->base == kUntouched) return false;
             visit(region, *own);
             return true;
@@ -344,8 +344,8 @@ private:
         }
         memory(access.rank, access.chunk.tensor)
             .visit_overlapping(access.chunk.region, [&](const Shadow::Entry& entry) {
-                work_.spend(static_cast<std::int64_t>(gap.size()));
-                return !work_.exhausted() && remove(gap, entry.box);
+                budget_.spend(static_cast<std::int64_t>(gap.size()));
+                return !budget_.exhausted() && remove(gap, entry.box);
             });
         return gap;
     }
@@ -401,7 +401,7 @@ private:
         std::vector<Region> missing{part};
         arrivals().visit(
             access.rank, {access.chunk.tensor, part}, [&](const Region& box, Arrivals::Writer writer) {
-                work_.spend(static_cast<std::int64_t>(missing.size()));
+                budget_.spend(static_cast<std::int64_t>(missing.size()));
                 const bool before =
                     writer.event == kAtStart || happens_before_.before(writer.event, access.event);
                 return !before || remove(missing, box);
@@ -476,8 +476,8 @@ private:
     const Plan& plan_;
     const EventGraph& graph_;
     std::span<const std::int32_t> topological_;
-    Work& work_;
-    Work explain_{kExplainSteps};  ///< to say why; once gone, what is unordered counts as not arrived
+    Budget& budget_;
+    Budget explain_{kExplainSteps};  ///< to say why; once gone, what is unordered counts as not arrived
     const std::vector<std::size_t>& axes_;
     const Cells& cells_;
     HappensBefore happens_before_;
@@ -492,8 +492,8 @@ private:
 
 std::vector<Finding> check_order(const Plan& plan, const EventGraph& graph, const Followers& followers,
                                  std::span<const std::int32_t> topological,
-                                 const std::vector<std::size_t>& axes, const Cells& cells, Work& work) {
-    return OrderCheck(plan, graph, followers, topological, axes, cells, work).find();
+                                 const std::vector<std::size_t>& axes, const Cells& cells, Budget& budget) {
+    return OrderCheck(plan, graph, followers, topological, axes, cells, budget).find();
 }
 
 }  // namespace syncopate::plan

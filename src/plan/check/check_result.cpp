@@ -38,14 +38,14 @@ std::vector<Piece> placed(ContentPool& pool, std::vector<Piece> pieces, const Re
 class Execution {
 public:
     Execution(const Plan& plan, const EventGraph& graph, const std::vector<std::size_t>& axes,
-              const Cells& cells, Work& work)
+              const Cells& cells, Budget& budget)
         : plan_(plan),
           graph_(graph),
           cells_(cells),
-          work_(work),
+          budget_(budget),
           axes_(axes),
-          pool_(work),
-          memory_(axes_, cells, work) {
+          pool_(budget),
+          memory_(axes_, cells, budget) {
         for (const auto* holdings : {&plan.initial, &plan.produced}) {
             for (const Holding& holding : *holdings) {
                 const Content content = holding.partial
@@ -75,8 +75,8 @@ public:
     }
 
     std::vector<Finding> finish() {
-        FinalCheck final(plan_, memory_, pool_, axes_, work_);
-        for (std::size_t i = 0; i < plan_.final.size() && !work_.exhausted(); ++i) final.judge(i);
+        FinalCheck final(plan_, memory_, pool_, axes_, budget_);
+        for (std::size_t i = 0; i < plan_.final.size() && !budget_.exhausted(); ++i) final.judge(i);
         for (auto& [op, finding] : duplicates_) findings_.push_back(std::move(finding));
         for (Finding& finding : final.take()) findings_.push_back(std::move(finding));
         return std::move(findings_);
@@ -85,7 +85,7 @@ public:
 private:
     /// From a cell to a cell: what the rest of run() does, of one piece or none.
     void run_in_cells(const Cells::Transfer& transfer, OpRef ref) {
-        work_.spend();
+        budget_.spend();
         Content arriving = memory_[transfer.source];
         if (arriving != nullptr && !transfer.stays) {
             const Op& op = plan_.op(ref);
@@ -108,7 +108,7 @@ private:
             join(ref, op.reduce, rank, op.dst.tensor, result.front(), arriving.front().value);
             return result;
         }
-        BoxIndex<Content> held(axes_[static_cast<std::size_t>(op.dst.tensor)], work_);
+        BoxIndex<Content> held(axes_[static_cast<std::size_t>(op.dst.tensor)], budget_);
         for (Piece& piece : result) held.insert(std::move(piece.box), piece.value);
         for (const Piece& piece : arriving) reduce_into(held, ref, op.reduce, rank, op.dst.tensor, piece);
         return held.extract_overlapping(op.dst.region);
@@ -123,7 +123,7 @@ private:
         for (Piece& old : index.extract_overlapping(piece.box)) {
             Piece common{*intersect(piece.box, old.box), old.value};
             for (Region& rest : subtract(old.box, common.box)) index.insert(std::move(rest), old.value);
-            work_.spend(static_cast<std::int64_t>(fresh.size()));
+            budget_.spend(static_cast<std::int64_t>(fresh.size()));
             take(fresh, common.box);
             join(ref, reduce, rank, tensor, common, piece.value);
             index.insert(std::move(common.box), common.value);
@@ -154,7 +154,7 @@ private:
     bool is_wanted(const Region& box) {
         if (targets_ == nullptr) return true;
         return std::any_of(targets_->begin(), targets_->end(), [&](const CollectivePart& part) {
-            work_.spend();
+            budget_.spend();
             return overlaps(part.at, box);
         });
     }
@@ -185,10 +185,10 @@ private:
         if (!layout) return;  // check_malformed has said so
         // All sources are read before any destination is written: a collective may work in place.
         const std::size_t axis = axes_[static_cast<std::size_t>(layout->targets.front().chunk.tensor)];
-        BoxIndex<Content> frame(axis, work_);
+        BoxIndex<Content> frame(axis, budget_);
         targets_ = &layout->targets;
         for (const CollectivePart& part : layout->sources) {
-            if (work_.exhausted()) break;
+            if (budget_.exhausted()) break;
             for (Piece& piece :
                  placed(pool_, memory_.read(part.op.rank, part.chunk), part.chunk.region, part.at)) {
                 if (layout->reduce == Reduce::none) {
@@ -206,7 +206,7 @@ private:
         coalesce(filled);
         for (Piece& piece : filled) frame.insert(std::move(piece.box), piece.value);
         for (const CollectivePart& part : layout->targets) {
-            if (work_.exhausted()) return;
+            if (budget_.exhausted()) return;
             std::vector<Piece> taken;
             frame.visit_overlapping(part.at, [&](const Piece& piece) {
                 taken.push_back({*intersect(piece.box, part.at), piece.value});
@@ -240,7 +240,7 @@ private:
     const Plan& plan_;
     const EventGraph& graph_;
     const Cells& cells_;
-    Work& work_;
+    Budget& budget_;
     const std::vector<std::size_t>& axes_;
     ContentPool pool_;
     Memory memory_;
@@ -254,10 +254,10 @@ private:
 
 std::vector<Finding> check_result(const Plan& plan, const EventGraph& graph,
                                   std::span<const std::int32_t> topological,
-                                  const std::vector<std::size_t>& axes, const Cells& cells, Work& work) {
-    Execution execution(plan, graph, axes, cells, work);
+                                  const std::vector<std::size_t>& axes, const Cells& cells, Budget& budget) {
+    Execution execution(plan, graph, axes, cells, budget);
     for (const std::int32_t event : topological) {
-        if (work.exhausted()) break;
+        if (budget.exhausted()) break;
         execution.run(event);
     }
     return execution.finish();

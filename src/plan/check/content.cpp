@@ -60,7 +60,7 @@ Content ContentPool::keep(Terms terms) {
     if (fresh) {
         place->number = static_cast<std::int64_t>(terms_.size());
         for (const Origin& origin : place->origins)
-            work_.spend(1 + static_cast<std::int64_t>(origin.ranks.num_words()));
+            budget_.spend(1 + static_cast<std::int64_t>(origin.ranks.num_words()));
     }
     return &*place;
 }
@@ -75,7 +75,7 @@ Content ContentPool::moved(Content content, const std::vector<std::int64_t>& dis
     if (std::all_of(displacement.begin(), displacement.end(), [](std::int64_t by) { return by == 0; }))
         return content;
     Terms terms = *content;
-    work_.spend(kStepsOfMove * static_cast<std::int64_t>(terms.origins.size()));
+    budget_.spend(kStepsOfMove * static_cast<std::int64_t>(terms.origins.size()));
     for (Origin& origin : terms.origins) origin.shift = shift_by(origin.shift, displacement);
     std::sort(terms.origins.begin(), terms.origins.end(),
               [](const Origin& a, const Origin& b) { return key(a) < key(b); });
@@ -105,7 +105,7 @@ Content ContentPool::joined(Content a, Content b, Reduce reduce) {
         return form == Form::one || form == (reduce == Reduce::sum ? Form::sum : Form::max);
     };
     Terms terms;
-    work_.spend(static_cast<std::int64_t>(8 * (a->origins.size() + b->origins.size())));
+    budget_.spend(static_cast<std::int64_t>(8 * (a->origins.size() + b->origins.size())));
     terms.origins = united(a->origins, b->origins);
     terms.form = !fits(a->form) || !fits(b->form) ? Form::mixed
                  : reduce == Reduce::sum          ? Form::sum

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "plan/check/contributors.hpp"
-#include "plan/model/work.hpp"
+#include "plan/model/budget.hpp"
 #include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::plan {
@@ -43,10 +43,10 @@ using Content = const Terms*;
 [[nodiscard]] inline std::int64_t order_of(Content content) { return content->number; }
 
 /// Makes contents, each kept once, so that they compare and copy as pointers: a plan has few different ones.
-/// Each word of a new contributor set costs `work` some steps, so that its budget bounds the memory too.
+/// Each word of a new contributor set costs `budget` some steps, so that it bounds the memory too.
 class ContentPool {
 public:
-    explicit ContentPool(Work& work) : work_(work), shifts_{{}} {}
+    explicit ContentPool(Budget& budget) : budget_(budget), shifts_{{}} {}
 
     [[nodiscard]] Content value(std::int32_t tensor);
     [[nodiscard]] Content contribution(std::int32_t tensor, std::int32_t rank);
@@ -70,7 +70,7 @@ private:
     Content keep(Terms terms);
     std::int32_t shift_by(std::int32_t shift, const std::vector<std::int64_t>& displacement);
 
-    Work& work_;
+    Budget& budget_;
     std::unordered_set<Terms, Hash> terms_;  // nodes stay where they are
     std::vector<std::vector<std::int64_t>> shifts_;
     std::unordered_map<std::vector<std::int64_t>, std::int32_t, Hash> shift_index_;

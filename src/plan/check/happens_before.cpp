@@ -7,8 +7,8 @@
 namespace syncopate::plan {
 
 HappensBefore::HappensBefore(const EventGraph& graph, const Followers& followers,
-                             std::span<const std::int32_t> topological, Work& work)
-    : graph_(graph), followers_(followers), work_(work), topological_(topological) {
+                             std::span<const std::int32_t> topological, Budget& budget)
+    : graph_(graph), followers_(followers), budget_(budget), topological_(topological) {
     const auto count = static_cast<std::size_t>(graph.num_events());
     labels_.resize(count);
     backward_.visited.assign(count, 0);
@@ -113,7 +113,7 @@ HappensBefore::Step HappensBefore::advance_forward(std::int32_t second) {
 }
 
 bool HappensBefore::before(std::int32_t first, std::int32_t second) {
-    work_.spend();
+    budget_.spend();
     if (first == second) return false;
     if (const Guess guessed = guess(first, second); guessed != Guess::open) return guessed == Guess::yes;
     const auto waits = graph_.waits(second);
@@ -132,8 +132,8 @@ bool HappensBefore::search(std::int32_t first, std::int32_t second) {
     }
     backward_.stack.assign(1, {second, 0});
     forward_.stack.assign(1, {first, 0});
-    for (std::int64_t edges = 0; !work_.exhausted(); ++edges) {
-        work_.spend(2);
+    for (std::int64_t edges = 0; !budget_.exhausted(); ++edges) {
+        budget_.spend(2);
         for (const Step step : {advance_backward(first), advance_forward(second)}) {
             if (step != Step::going) return step == Step::found;
         }
@@ -145,7 +145,7 @@ bool HappensBefore::search(std::int32_t first, std::int32_t second) {
 
 std::optional<bool> HappensBefore::ask_clocks(std::int32_t first, std::int32_t second) {
     if (now_ < 0) return std::nullopt;
-    if (!clocks_) clocks_.emplace(graph_, followers_, topological_, work_);
+    if (!clocks_) clocks_.emplace(graph_, followers_, topological_, budget_);
     if (!clocks_->feasible()) return std::nullopt;
     return clocks_->before(first, second, now_);
 }

@@ -10,7 +10,7 @@
 
 #include "plan/check/chain_clocks.hpp"
 #include "plan/check/event_graph.hpp"
-#include "plan/model/work.hpp"
+#include "plan/model/budget.hpp"
 
 namespace syncopate::plan {
 
@@ -23,12 +23,12 @@ namespace syncopate::plan {
 /// open is searched from both ends at once, an edge here and an edge there, so that the cost is that of the
 /// cheaper direction; the intervals keep both searches on paths that may lead to the other end. Where many
 /// searches grow long, as in a lattice of waits, chain clocks answer instead, for plans with up to a few
-/// thousand chains. Each edge looked at is one step of `work`; once that is exhausted the answer is always
+/// thousand chains. Each edge looked at is one step of `budget`; once that is exhausted the answer is always
 /// true.
 class HappensBefore {
 public:
     HappensBefore(const EventGraph& graph, const Followers& followers,
-                  std::span<const std::int32_t> topological, Work& work);
+                  std::span<const std::int32_t> topological, Budget& budget);
 
     /// Says that what follows is asked about `event`, or what comes before it. Events come in topological
     /// order: clocks are kept for those near the present one only.
@@ -76,7 +76,7 @@ private:
 
     const EventGraph& graph_;
     const Followers& followers_;
-    Work& work_;
+    Budget& budget_;
     std::vector<Label> labels_;
     Side backward_;
     Side forward_;

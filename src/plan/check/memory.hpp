@@ -18,9 +18,9 @@ class Memory {
 public:
     using Piece = BoxIndex<Content>::Entry;
 
-    /// `key_axes`: see check_passes.hpp. `cells` and `work` must outlive this.
-    Memory(std::vector<std::size_t> key_axes, const Cells& cells, Work& work)
-        : axes_(std::move(key_axes)), cells_(cells), work_(work), contents_(cells.size(), nullptr) {}
+    /// `key_axes`: see check_passes.hpp. `cells` and `budget` must outlive this.
+    Memory(std::vector<std::size_t> key_axes, const Cells& cells, Budget& budget)
+        : axes_(std::move(key_axes)), cells_(cells), budget_(budget), contents_(cells.size(), nullptr) {}
 
     /// What a cell holds; null for nothing. Others write and read even memory by cells only, but for hold()
     /// before and finish() after.
@@ -32,8 +32,8 @@ public:
         write(holding.rank, chunk, {{chunk.region, content}});
         const Cells::Range cells =
             cells_.near(cells_.of(holding.rank, chunk.tensor), chunk.tensor, chunk.region);
-        for (Cells::Cell cell = cells.first; cell < cells.last && !work_.exhausted(); ++cell) {
-            work_.spend();
+        for (Cells::Cell cell = cells.first; cell < cells.last && !budget_.exhausted(); ++cell) {
+            budget_.spend();
             if (overlaps(cells_.box(cell), chunk.region)) (*this)[cell] = content;
         }
     }
@@ -45,8 +45,8 @@ public:
         const Cells::Range cells = cells_.near(all, chunk.tensor, chunk.region);
         std::vector<Piece> pieces;
         std::int64_t elements = 0;
-        for (Cells::Cell cell = cells.first; cell < cells.last && !work_.exhausted(); ++cell) {
-            work_.spend();
+        for (Cells::Cell cell = cells.first; cell < cells.last && !budget_.exhausted(); ++cell) {
+            budget_.spend();
             if (!contains(chunk.region, cells_.box(cell))) continue;
             elements += num_elements(cells_.box(cell));  // they are disjoint
             if ((*this)[cell] != nullptr) pieces.push_back({cells_.box(cell), (*this)[cell]});
@@ -56,7 +56,7 @@ public:
             return pieces;
         }
         // There is more than cells: what has been held since the start, or parts of a cell.
-        for (Cells::Cell cell = all.first; cell < all.last && !work_.exhausted(); ++cell) {
+        for (Cells::Cell cell = all.first; cell < all.last && !budget_.exhausted(); ++cell) {
             std::vector<Piece> content;
             if ((*this)[cell] != nullptr) content.push_back({cells_.box(cell), (*this)[cell]});
             write(rank, {chunk.tensor, cells_.box(cell)}, content);
@@ -75,7 +75,7 @@ public:
             return true;
         });
         const std::size_t found = pieces.size();
-        work_.spend(static_cast<std::int64_t>(8 * found));
+        budget_.spend(static_cast<std::int64_t>(8 * found));
         coalesce(pieces);
         if (found >= kManyPieces && pieces.size() <= found / 2) write(rank, chunk, pieces);
         return pieces;
@@ -103,13 +103,13 @@ private:
         return rank * static_cast<std::int64_t>(axes_.size()) + tensor;
     }
     BoxIndex<Content>& at(std::int32_t rank, std::int32_t tensor) {
-        return memories_.try_emplace(key(rank, tensor), axes_[static_cast<std::size_t>(tensor)], work_)
+        return memories_.try_emplace(key(rank, tensor), axes_[static_cast<std::size_t>(tensor)], budget_)
             .first->second;
     }
 
     std::vector<std::size_t> axes_;
     const Cells& cells_;
-    Work& work_;
+    Budget& budget_;
     std::vector<Content> contents_;          ///< by cell
     std::unordered_set<std::int64_t> laid_;  ///< even memory whose cells finish() has written into memories_
     std::unordered_map<std::int64_t, BoxIndex<Content>> memories_;

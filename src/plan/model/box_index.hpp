@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/model/work.hpp"
+#include "plan/model/budget.hpp"
 #include "syncopate/plan/model/region.hpp"
 
 namespace syncopate::plan {
@@ -18,7 +18,7 @@ namespace syncopate::plan {
 /// along it is alike (the same power of two). A look-up visits, in each class, the boxes that begin between
 /// the query's end and its begin less the class's longest box: few, where boxes hardly overlap along the
 /// axis. So choose the axis along which plans cut (key_axes in check_passes.hpp); without the classes one
-/// tensor-long box would slow every look-up down. Each box visited is one step of `work`, which must outlive
+/// tensor-long box would slow every look-up down. Each box visited is one step of `budget`, which must outlive
 /// this, each one put in or taken out some more.
 template <typename T>
 class BoxIndex {
@@ -28,7 +28,7 @@ public:
         T value;
     };
 
-    BoxIndex(std::size_t axis, Work& work) : axis_(axis), work_(&work) {}
+    BoxIndex(std::size_t axis, Budget& budget) : axis_(axis), budget_(&budget) {}
     /// Without a budget: for plans that have passed check, or whose size bounds the work anyway.
     explicit BoxIndex(std::size_t axis = 0) : axis_(axis) {}
 
@@ -113,11 +113,11 @@ private:
     }
 
     void spend(std::int64_t steps = 1) const {
-        if (work_ != nullptr) work_->spend(steps);
+        if (budget_ != nullptr) budget_->spend(steps);
     }
 
     std::size_t axis_;
-    Work* work_ = nullptr;
+    Budget* budget_ = nullptr;
     std::map<int, Class, std::greater<>> classes_;  ///< by bit width of the length
 };
 

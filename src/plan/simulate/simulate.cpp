@@ -308,8 +308,8 @@ Result<Simulation> simulate(const Plan& plan, const Topology& topology, const Si
     CollectiveMatch collectives;
     if (findings.empty()) {
         collectives = match_collectives(plan);
-        Work work(steps_to_check(entries_of(plan)));
-        findings = check_malformed(plan, collectives, work);
+        Budget budget(steps_to_check(entries_of(plan)));
+        findings = check_malformed(plan, collectives, budget);
     }
     if (!findings.empty()) {
         const Finding& first = findings.front();

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kMostWidened = 2;  // configurations that are tried by every strategy
 
 /// What two strategies have in common that fuse makes the same of.
-std::string shape_of(const fuse::Work& work, const Strategy& strategy) {
+std::string shape_of(const fuse::Decisions& work, const Strategy& strategy) {
     std::string text = fmt::format("{}|", name_of(strategy.placement));
     bool engine = false;
     for (const auto& list : work.backends) {
@@ -115,7 +115,7 @@ std::vector<ProgramCandidate> rank_program(std::span<const fuse::StagedProgram> 
         ProgramCandidate candidate{.configuration = at,
                                    .strategy = strategy,
                                    .name = name_of_candidate(at, configurations.size(), strategy)};
-        const Result<fuse::Work> work = fuse::plan_work(program, options_of(strategy, device, machine));
+        const Result<fuse::Decisions> work = fuse::decide(program, options_of(strategy, device, machine));
         if (!work) {
             candidate.pruned = work.error().message;
         } else if (const Status whole = plain_status(program, strategy, device, machine); !whole) {

@@ -61,7 +61,7 @@ double operations(const kernel::Tile& tile) {
 /// When each node of the graph is complete, µs from the call's begin.
 class Call {
 public:
-    Call(const fuse::StagedProgram& program, const fuse::Work& work, const Machine& machine,
+    Call(const fuse::StagedProgram& program, const fuse::Decisions& work, const Machine& machine,
          const Strategy& strategy)
         : program_(program),
           work_(work),
@@ -323,7 +323,7 @@ private:
     }
 
     const fuse::StagedProgram& program_;
-    const fuse::Work& work_;
+    const fuse::Decisions& work_;
     const fuse::Graph& graph_;
     const Machine& machine_;
     const Strategy& strategy_;
@@ -351,8 +351,8 @@ std::vector<double> program_tile_us(const Machine& machine, const kernel::Kernel
     return times;
 }
 
-Estimate estimate_program(const fuse::StagedProgram& program, const fuse::Work& work, const Machine& machine,
-                          const Strategy& strategy) {
+Estimate estimate_program(const fuse::StagedProgram& program, const fuse::Decisions& work,
+                          const Machine& machine, const Strategy& strategy) {
     Call call(program, work, machine, strategy);
     Estimate made;
     made.compute = call.end(false);

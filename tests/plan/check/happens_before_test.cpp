@@ -24,8 +24,8 @@ void expect_closure(const Plan& plan) {
     const EventGraph graph(plan, {});
     const Followers followers = followers_of(graph);
     const std::vector<std::int32_t> order = topological_order(followers);
-    Work work(std::int64_t{1} << 40);
-    HappensBefore happens_before(graph, followers, order, work);
+    Budget budget(std::int64_t{1} << 40);
+    HappensBefore happens_before(graph, followers, order, budget);
     const auto count = static_cast<std::size_t>(graph.num_events());
     std::vector<std::vector<bool>> closure(count, std::vector<bool>(count, false));  // [second][first]
     std::vector<std::int32_t> earlier_events;
@@ -99,13 +99,13 @@ TEST(HappensBefore, ThroughABarrierOfThousands) {
     const EventGraph graph(plan, {});
     const Followers followers = followers_of(graph);
     const std::vector<std::int32_t> order = topological_order(followers);
-    Work work(1 << 20);  // far less than all pairs
-    HappensBefore happens_before(graph, followers, order, work);
+    Budget budget(1 << 20);  // far less than all pairs
+    HappensBefore happens_before(graph, followers, order, budget);
     for (std::int32_t i = 0; i < kEach; ++i) {
         EXPECT_TRUE(happens_before.before(i, kEach + 1 + (i * 7) % kEach));
         EXPECT_FALSE(happens_before.before(i, (i + 1) % kEach));
     }
-    EXPECT_FALSE(work.exhausted());
+    EXPECT_FALSE(budget.exhausted());
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/model/program.hpp"
-#include "syncopate/fuse/model/work.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::fuse {
@@ -14,10 +14,10 @@ inline constexpr std::size_t kMostDrawnNodes = 300;
 
 /// By rank, each node with its number, what it does, its lane, and the nodes that must be complete before it;
 /// an edge into a loop names the iteration, one of the call before is marked with an apostrophe.
-[[nodiscard]] std::string graph_text(const StagedProgram& program, const Work& work);
+[[nodiscard]] std::string graph_text(const StagedProgram& program, const Decisions& decisions);
 
 /// An SVG: a row of boxes for each rank, from left to right as they can run; edges of the call before are
 /// dashed. Fails where the graph has more than kMostDrawnNodes.
-[[nodiscard]] Result<std::string> graph_svg(const StagedProgram& program, const Work& work);
+[[nodiscard]] Result<std::string> graph_svg(const StagedProgram& program, const Decisions& decisions);
 
 }  // namespace syncopate::fuse

@@ -3,7 +3,7 @@
 //
 //     configurations     the kernel with each of its @triton.autotune configurations
 //       × strategies     backend, multiprocessors of the chunk engine, parts of sums, phases, plain kernel
-//       ─► plan_work     what fuse refuses is pruned, with its reason; what gives the graph of another is
+//       ─► decide     what fuse refuses is pruned, with its reason; what gives the graph of another is
 //       left ─► estimate      transfers simulated on the machine's links, tiles played on its
 //       multiprocessors, in
 //                        turns, until neither moves the other any more
@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/model/program.hpp"
-#include "syncopate/fuse/model/work.hpp"
 #include "syncopate/tune/machine/machine.hpp"
 #include "syncopate/tune/play/estimate.hpp"
 #include "syncopate/tune/strategy.hpp"
@@ -31,8 +31,8 @@ namespace syncopate::tune {
 /// machine, but on the host.
 [[nodiscard]] fuse::Options options_of(const Strategy& strategy, fuse::Device device, const Machine& machine);
 
-/// A call of the program on the machine. `work` is what plan_work makes of it by the strategy.
-[[nodiscard]] Estimate estimate_program(const fuse::StagedProgram& program, const fuse::Work& work,
+/// A call of the program on the machine. `work` is what decide makes of it by the strategy.
+[[nodiscard]] Estimate estimate_program(const fuse::StagedProgram& program, const fuse::Decisions& work,
                                         const Machine& machine, const Strategy& strategy);
 
 /// The strategies of a plan, the default one first, all legal where fuse takes them.

@@ -1,4 +1,4 @@
-// Work: all that the passes decide about a program, before it is numbered: the work graph, and beside it the
+// Decisions: all that the passes decide about a program, before it is numbered: the work graph, and beside it the
 // lane and the order of everything in it. What `syncopate fuse --show graph` prints (draw_graph.hpp).
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace syncopate::fuse {
 
-struct Work {
+struct Decisions {
     Lowered lowered;
     Backends backends;
     Graph graph;
@@ -33,6 +33,6 @@ struct Work {
 };
 
 /// The passes from lower to guard. Fails as fuse does.
-[[nodiscard]] Result<Work> plan_work(const StagedProgram& program, const Options& options = {});
+[[nodiscard]] Result<Decisions> decide(const StagedProgram& program, const Options& options = {});
 
 }  // namespace syncopate::fuse

@@ -6,11 +6,11 @@
 // expected time, chunks that a kernel makes, `ready`, `consumed`.
 #pragma once
 
+#include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/model/schedule.hpp"
-#include "syncopate/fuse/model/work.hpp"
 
 namespace syncopate::fuse {
 
-[[nodiscard]] Schedule number(const Work& work);
+[[nodiscard]] Schedule make_schedule(const Decisions& decisions);
 
 }  // namespace syncopate::fuse

@@ -12,9 +12,9 @@ namespace syncopate::plan {
 /// Counts steps: boxes looked at, edges walked. Plans that people and compilers write need a few for each op;
 /// one made to be hard could need the square. Whoever spends stops once the budget is gone, and check() says
 /// so.
-class Work {
+class Budget {
 public:
-    explicit Work(std::int64_t steps) : left_(steps) {}
+    explicit Budget(std::int64_t steps) : left_(steps) {}
 
     void spend(std::int64_t steps = 1) { left_ -= steps; }
     [[nodiscard]] bool exhausted() const { return left_ < 0; }

@@ -1,4 +1,4 @@
-#include "fuse/passes/number.hpp"
+#include "fuse/passes/make_schedule.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -76,10 +76,10 @@ void guard_places(const std::vector<std::int64_t>& program_of, RankSchedule& ran
 
 class Numbering {
 public:
-    explicit Numbering(const Work& work)
-        : in_(work),
-          graph_(work.graph),
-          plan_(work.lowered.plan),
+    explicit Numbering(const Decisions& decisions)
+        : in_(decisions),
+          graph_(decisions.graph),
+          plan_(decisions.lowered.plan),
           collectives_(collectives_of(plan_)),
           signals_(plan_.ranks.size()),
           posts_(static_cast<std::size_t>(graph_.num_ops())) {
@@ -378,7 +378,7 @@ private:
         for (RankSchedule& rank : schedule.ranks) guard_places(program_of, rank);
     }
 
-    const Work& in_;
+    const Decisions& in_;
     const Graph& graph_;
     const plan::Plan& plan_;
     Collectives collectives_;
@@ -390,6 +390,6 @@ private:
 
 }  // namespace
 
-Schedule number(const Work& work) { return Numbering(work).run(); }
+Schedule make_schedule(const Decisions& decisions) { return Numbering(decisions).run(); }
 
 }  // namespace syncopate::fuse
