@@ -23,7 +23,8 @@ import os, sys, time
 os.environ["TRITON_INTERPRET"] = "1"
 import torch
 import syncopate as sy
-from syncopate import ops, ranks
+from syncopate import ops
+from syncopate import ranks
 from syncopate.group import of_folder
 
 def work(place):

@@ -17,11 +17,11 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import _syncopate, plans, trace
-from ..fused import FusedKernel
+from ..call.prepared import Prepared
+from ..call.stage_call import Call, Stage
+from ..face.fused import FusedKernel
 from ..kernels.attention_pass import attention_pass
 from ..plans import Rows
-from ..prepared import Prepared
-from ..stages import Call, Stage
 
 if TYPE_CHECKING:
     from ..group import Group

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import _syncopate, trace
-from ..fused import FusedKernel
+from ..call.prepared import Prepared
+from ..call.stage_call import Stage
+from ..face.fused import FusedKernel
 from ..plans import Rows
-from ..prepared import Prepared
-from ..stages import Stage
 from .attention_kernel import AttentionKernel
 from .attention_places import fits_descriptor, for_descriptor
 
