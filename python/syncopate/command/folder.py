@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .. import _syncopate, trace
+from .. import _syncopate
 from ..call.arguments import DTYPES
 from ..call.places import shard_box
 from ..call.prepared import Prepared
@@ -23,6 +23,7 @@ from ..group import Group
 from ..host import interpreter
 from ..host.bounds import Bounds
 from ..ranks import RankError
+from ..trace.record import Trace, recorder_of
 from . import higher_precision
 from .higher_precision import AtomicsNoted, Loosened
 
@@ -239,10 +240,10 @@ class FolderRun:
         else:
             self._atomics |= higher_precision.adds_floats_atomically(kernel[grid](**arguments))
 
-    def record(self) -> trace.Trace:
+    def record(self) -> Trace:
         """One more call, on what the last one left in the heap, recorded."""
         local = self._locals(0, self.group.rank)
-        return trace.recorder_of(self.prepared).call(self.prepared.arguments(0, self._arguments(local)[0]))
+        return recorder_of(self.prepared).call(self.prepared.arguments(0, self._arguments(local)[0]))
 
     def close(self) -> None:
         self.prepared.close()

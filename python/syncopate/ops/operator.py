@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from .. import _syncopate, plans, trace
+from .. import _syncopate, plans
 from ..call import cache
 from ..call.arguments import DTYPE_NAMES, DTYPES
 from ..call.places import OutputPlaces, check_operand, check_rows
@@ -30,6 +30,7 @@ from ..strategy import (
     to_json,
 )
 from ..strategy.failures import warn_of_default
+from ..trace.record import Trace, recorder_of, without_signals
 from .differentiable import refuse_gradients
 from .product_kernel import Product, require_activation
 from .unfused import PAIRS, Unfused, symmetric
@@ -335,14 +336,14 @@ class Operator:
         )
         return out
 
-    def record(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> trace.Trace:
+    def record(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> Trace:
         """One more call, recorded (syncopate.trace). The first one on a GPU compiles: take the second."""
         if self._instead is not None:
             raise ValueError(self._instead.opaque)
         out = self.empty(self.out_rows, self.n) if out is None else out
         prepared = self._place(x, weights, out)
         options = self.calls(prepared.tensors, x, weights, out)[0].options
-        recorder = trace.recorder_of(prepared, options)
+        recorder = recorder_of(prepared, options)
         return recorder.call(prepared.arguments(0, self._arguments(x, weights, out)[0]))
 
     def run_local(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> None:
@@ -374,7 +375,7 @@ class Operator:
         moved = control.data_ptr() - prepared.op.control_tensor.data_ptr()
         return {
             "sy_control": control,
-            "sy_schedule": trace.without_signals(prepared.op.table_tensor, moved),
+            "sy_schedule": without_signals(prepared.op.table_tensor, moved),
         }
 
     def held_bytes(self) -> int:
