@@ -27,7 +27,7 @@ sanitize: setup
 
 demo: setup
 	@scripts/build _syncopate
-	@$(PYTHON) -m syncopate.demo || [ $$? -eq 141 ] # SIGPIPE: make demo | head
+	@$(PYTHON) -m syncopate.command.demo || [ $$? -eq 141 ] # SIGPIPE: make demo | head
 
 docs: setup
 	@scripts/build _syncopate

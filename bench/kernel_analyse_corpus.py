@@ -21,8 +21,8 @@ from typing import Any
 
 from corpus import cases, checks, worker
 from syncopate import _syncopate
-from syncopate.arguments import describe, function_of, is_tensor, scalar
-from syncopate.items import flat
+from syncopate.call.arguments import describe, function_of, is_tensor, scalar
+from syncopate.call.tuples import flat
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS_A_CASE = 90

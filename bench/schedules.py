@@ -198,7 +198,7 @@ def without_a_gpu() -> Iterator[None]:
     answers = {
         "torch.cuda.get_device_capability": HOPPER,
         "torch.cuda.is_current_stream_capturing": False,
-        "syncopate.jit.current_stream": 0,
+        "syncopate.device.jit.current_stream": 0,
     }
     with contextlib.ExitStack() as patched:
         for name, answer in answers.items():

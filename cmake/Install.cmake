@@ -12,7 +12,7 @@ if(SKBUILD)
     install(DIRECTORY ${stub_folder}/_syncopate DESTINATION syncopate COMPONENT python)
     install(TARGETS syncopate_command RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
     install(DIRECTORY ${deps}/licenses/ DESTINATION ${SKBUILD_METADATA_DIR}/licenses/libraries COMPONENT python)
-    # What a user's kernel in CUDA C++ includes (python/syncopate/cuda_source.py).
+    # What a user's kernel in CUDA C++ includes (python/syncopate/device/cuda_source.py).
     foreach(header IN ITEMS emit/layout.hpp emit/schedule_device.cuh fuse/model/control_block.hpp)
         cmake_path(GET header PARENT_PATH folder)
         install(FILES ${PROJECT_SOURCE_DIR}/include/syncopate/${header}

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from syncopate.versions import triton_before
+from syncopate.device.versions import triton_before
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 

@@ -27,7 +27,7 @@ def interprets(words: list[str]) -> bool:
     names = [os.path.basename(word) for word in words[:2]]
     by_itself = any(name.startswith("host_") and name.endswith(".py") for name in names)
     module = words[{"-m": 1, "-c": 2}.get(words[0], 0) :][:1]
-    commands = module in (["syncopate.run"], ["syncopate.demo"])
+    commands = module in (["syncopate.command.run"], ["syncopate.command.demo"])
     return told == "1" or by_itself or (commands and not os.path.exists("/dev/nvidia0"))
 
 

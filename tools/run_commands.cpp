@@ -69,7 +69,7 @@ void register_run_commands(CLI::App& app) {
         if (options->check) words.emplace_back("--check");
         if (!options->trace.empty()) words.push_back("--trace=" + options->trace);
         if (options->json) words.emplace_back("--json");
-        run_python("syncopate.run", words);
+        run_python("syncopate.command.run", words);
     });
 }
 

@@ -41,7 +41,7 @@ void measure(const TuneOptions& options) {
     for (const std::string& values : options.vary) words.push_back("--vary=" + values);
     if (options.again) words.emplace_back("--again");
     if (options.json) words.emplace_back("--json");
-    run_python("syncopate.tuning", words);
+    run_python("syncopate.command.tune", words);
 }
 
 /// What is given must belong to what is asked for: `allowed` names it, without dashes.
@@ -122,7 +122,7 @@ void register_tune_commands(CLI::App& app) {
             refuse_others(*tune, "--measure-machine", {"measure-machine", "output"});
             std::vector<std::string> words;
             if (!options->output.empty()) words.push_back("--output=" + options->output);
-            run_python("syncopate.measure_machine", words);
+            run_python("syncopate.measure.machine", words);
         }
         if (const std::string_view asked = asked_of_store(options->store); !asked.empty()) {
             refuse_others(*tune, asked, {asked.substr(2), "spec", "json"});

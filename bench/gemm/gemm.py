@@ -30,7 +30,7 @@ from by_hand import by_hand, unfused_order
 from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments, make_workspace
 from syncopate.kernels.gluon_matmul import gluon_matmul
 from syncopate.kernels.gluon_tiles import quickest
-from syncopate.measure_products import repeats
+from syncopate.measure.products import repeats
 
 #: N, K: two products of each of four models, and shapes in between.
 SHAPES = [
@@ -105,7 +105,7 @@ def gluon_call(
 
 
 def plain_call(a: Any, w: Any, c: Any, tiling: tuple[int, int, int, int]) -> Callable[[], None]:
-    from syncopate.gemm import Product
+    from syncopate.ops.product_kernel import Product
     from syncopate.strategy import Tiling
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count

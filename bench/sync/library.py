@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from syncopate import _syncopate
+from syncopate.call.stated import without_filled
 from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments, make_workspace
 from syncopate.kernels.stated_matmul import stated_matmul
-from syncopate.stated import without_filled
 from work import Stage, Work, mlp, norm_product, swiglu
 
 

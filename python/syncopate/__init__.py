@@ -2,22 +2,23 @@
 
 from typing import TYPE_CHECKING, Any
 
-from . import versions as _versions  # noqa: F401 - it warns, before anything of PyTorch's or Triton's fails
+from .device import versions as _versions  # noqa: F401 - it warns, before anything of PyTorch's or Triton's fails
 
 # isort: split
-from . import _syncopate, plans, strategy, unseen
+from . import _syncopate, plans, strategy
 from ._syncopate import InputError, MachineError, SyncopateError, UsageError
-from .cache import close
-from .cuda_source import cuda_kernel
-from .fused import FusedKernel
-from .fusing import fuse
+from .call import cache as cache  # syncopate.cache.limit_bytes
+from .call.cache import close
+from .call.stage_call import Call
+from .call.stated import StatedKernel, kernel
+from .device.cuda_source import cuda_kernel
+from .face.fuse import fuse
+from .face.fused import FusedKernel
+from .face.rows import shard_rows, unshard_rows
+from .face.statement_check import check_statement
 from .group import Group
 from .plans import Mesh, Plan, Tensor
-from .rows import shard_rows, unshard_rows
-from .stages import Call
-from .stated import StatedKernel, kernel
-from .statement_check import check_statement
-from .strategy import Chunking, Strategy, Tiling
+from .strategy import Chunking, Strategy, Tiling, search_hook
 from .torch import custom_ops as _custom_ops  # noqa: F401 - torch.ops.syncopate
 from .torch import gradients as _gradients  # noqa: F401
 from .torch.buckets import deterministic
@@ -73,12 +74,12 @@ _LAZY = {
 
 
 def _search(problem: strategy.Problem, group: Group) -> None:
-    from .tune_search import tune_once
+    from .measure.search import tune_once
 
     tune_once(problem, group)
 
 
-unseen.search = _search
+search_hook.search = _search
 
 
 def __dir__() -> list[str]:

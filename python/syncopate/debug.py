@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from . import _syncopate, interpreter
-from .arguments import (
+from . import _syncopate
+from .call.arguments import (
     LAUNCH_OPTIONS,
     base_of,
     describe,
@@ -33,7 +33,8 @@ from .arguments import (
     name_in_file,
     scalar,
 )
-from .items import flat
+from .call.tuples import flat
+from .host import interpreter
 
 
 @dataclass(frozen=True)

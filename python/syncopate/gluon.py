@@ -18,14 +18,14 @@ Memory order:
 - sy_count_end, sy_finish_counted: none; the next kernel in the stream starts when this one's stores are complete.
 - sy_loaded: as sy_finish, of what the program has loaded, and of nothing that it stores. The caller must have seen every
   load complete (its mbarrier), and know that no warp reads any more what peers send, or give.
-No wait is unbounded: past the control block's deadline it writes the fault words and returns (language_ptx.py).
+No wait is unbounded: past the control block's deadline it writes the fault words and returns (device/ptx.py).
 """
 
 import triton.experimental.gluon.language as gl
 from triton.experimental import gluon
 
 from ._syncopate import layout
-from .language_ptx import (
+from .device.ptx import (
     ADD_BY_WARP,
     COUNT_END_BY_WARP,
     FINISH_BY_WARP,

@@ -3,17 +3,17 @@
 The layouts of the table (`schedule`) and of the control block (`control`) are drawn in
 include/syncopate/emit/layout.hpp. Both may be passed as tensors, or as addresses (int64).
 
-On the GPU each function is one block of PTX (language_ptx.py), run by every thread of the program: the first warp
+On the GPU each function is one block of PTX (device/ptx.py), run by every thread of the program: the first warp
 waits, a barrier holds the others until it is done. Nothing here is pure, so that neither Triton nor ptxas
 moves it, and a tile's coordinates follow from its result, so that no load of that tile is issued before its wait.
 
-With TRITON_INTERPRET=1 the same names are plain Python on the interpreter's values: language_host.py.
+With TRITON_INTERPRET=1 the same names are plain Python on the interpreter's values: host/language.py.
 """
 
 import triton
 import triton.language as tl
 
-from .language_fault import SyncopateFault
+from .device.fault import SyncopateFault
 
 __all__ = [
     "SyncopateFault",
@@ -52,10 +52,10 @@ __all__ = [
 sy_all_rows = tl.constexpr(2**31 - 1)
 
 if triton.knobs.runtime.interpret:
-    from .language_host import *  # noqa: F403
+    from .host.language import *  # noqa: F403
 else:
     from ._syncopate import layout
-    from .language_ptx import _ACQUIRE, _ACQUIRE_PHASE, _FINISH, _POST, _POST_LATER, _POST_NOW
+    from .device.ptx import _ACQUIRE, _ACQUIRE_PHASE, _FINISH, _POST, _POST_LATER, _POST_NOW
 
     # The only globals that Triton lets a kernel read.
     _NUM_SLOTS = tl.constexpr(layout.NUM_SLOTS)

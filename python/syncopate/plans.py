@@ -34,9 +34,10 @@ from typing import Any
 
 import torch
 
-from . import _syncopate, placements
+from . import _syncopate
 from ._syncopate import Plan, Simulation
-from .arguments import dtype_name
+from .call.arguments import dtype_name
+from .face import placements
 
 __all__ = [
     "BACKENDS",

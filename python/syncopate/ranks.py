@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .bounds import KernelError
-from .standard_output import Unanswered, flush
+from .command.standard_output import Unanswered, flush
+from .host.bounds import KernelError
 
 
 class RankError(RuntimeError):

@@ -12,11 +12,12 @@ from typing import Any
 
 import syncopate as sy
 import torch
-from syncopate import debug, interpreter, ranks
-from syncopate.arguments import DTYPE_NAMES, base_of, elements_of, function_of, is_descriptor, is_tensor
+from syncopate import debug, ranks
+from syncopate.call.arguments import DTYPE_NAMES, base_of, elements_of, function_of, is_descriptor, is_tensor
+from syncopate.call.places import shard_box
+from syncopate.call.tuples import flat, nested
 from syncopate.group import of_folder
-from syncopate.items import flat, nested
-from syncopate.places import shard_box
+from syncopate.host import interpreter
 
 from .cases import REGISTRY, Case
 

@@ -22,7 +22,7 @@ def compile_job(job: dict) -> dict:
 
 def compile_source(job: dict) -> None:
     import triton
-    from syncopate import jit
+    from syncopate.device import jit
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 

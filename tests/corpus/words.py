@@ -26,8 +26,8 @@ def scalar_word(value: Any) -> str:
 
 
 def words_of(name: str) -> dict[str, Any]:
-    from syncopate.arguments import describe, function_of, is_tensor
-    from syncopate.items import flat
+    from syncopate.call.arguments import describe, function_of, is_tensor
+    from syncopate.call.tuples import flat
 
     from corpus import cases, checks
 

@@ -338,7 +338,7 @@ def rows() -> None:
 
 
 def plain_product(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    from syncopate.gemm import Product
+    from syncopate.ops.product_kernel import Product
     from syncopate.strategy import Tiling
 
     c = torch.empty(a.shape[0], w.shape[1], device="cuda", dtype=a.dtype)

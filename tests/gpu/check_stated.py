@@ -14,9 +14,9 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "python")]
 import syncopate as sy  # noqa: E402
 from stated_kernels import BOX, stated  # noqa: E402
 from stated_matmul_cuda import BLOCKS, matmul  # noqa: E402
+from syncopate.call.stated import without_filled  # noqa: E402
 from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments, make_workspace  # noqa: E402
 from syncopate.kernels.stated_matmul import stated_matmul  # noqa: E402
-from syncopate.stated import without_filled  # noqa: E402
 
 M, N = 50, 40
 

@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 
 import syncopate as sy  # noqa: E402
 from sections import expect, rank, run, size  # noqa: E402
-from syncopate import cache  # noqa: E402
+from syncopate.call import cache  # noqa: E402
 from syncopate.torch import calls, report  # noqa: E402
 
 ops = torch.ops.syncopate

@@ -23,8 +23,9 @@ os.environ["SYNCOPATE_CACHE_DIR"] = tempfile.mkdtemp(prefix="syncopate-tune-")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from sections import expect, rank, run, size  # noqa: E402
-from syncopate import ops, tune_search  # noqa: E402
+from syncopate import ops  # noqa: E402
 from syncopate.bench import case  # noqa: E402
+from syncopate.measure import search as tune_search  # noqa: E402
 from syncopate.ops.operator import members_of, problem_of  # noqa: E402
 from syncopate.strategy import complete, from_json, untuned  # noqa: E402
 from syncopate.strategy.choose import estimate  # noqa: E402
@@ -125,7 +126,7 @@ def fused() -> None:
 
 def links() -> None:
     """What --measure-machine measures between GPUs. On a shared one its figures mean nothing."""
-    from syncopate import measure_links
+    from syncopate.measure import links as measure_links
 
     if dist.get_backend() == "gloo":
         measure_links.ROUNDS, measure_links.SIZES = 2, (256, 1024)
@@ -141,8 +142,9 @@ def whole_calls() -> None:
     """Of each figure a call is timed whose estimate depends on it. The vendor's collectives take a GPU a rank."""
     import json
 
-    from syncopate import measure_calls, measure_links
     from syncopate._syncopate import tune
+    from syncopate.measure import calls as measure_calls
+    from syncopate.measure import links as measure_links
     from syncopate.strategy.choose import runs_gluon
 
     ranks = measure_links.Ranks(members_of(None, "cuda"))

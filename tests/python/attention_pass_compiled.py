@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python")]
 
 import triton  # noqa: E402
-from syncopate import _syncopate, jit, plans  # noqa: E402
+from syncopate import _syncopate, plans  # noqa: E402
+from syncopate.device import jit  # noqa: E402
 from syncopate.kernels import attention_pass as library  # noqa: E402
 from syncopate.ops.attention_rules import attention_tiling  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402

@@ -6,7 +6,8 @@ import sys
 from types import SimpleNamespace
 
 import torch
-from syncopate import _syncopate, ops, stages
+from syncopate import _syncopate, ops
+from syncopate.call import stage_call as stages
 from syncopate.ops import operator, product
 from syncopate.strategy.choose import from_json
 

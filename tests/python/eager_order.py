@@ -15,11 +15,12 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from syncopate import interpreter, language_host
-from syncopate.arguments import base_of, is_tensor
-from syncopate.bounds import Bounds
-from syncopate.items import flat
-from syncopate.prepared import Prepared, call_on_host
+from syncopate.call.arguments import base_of, is_tensor
+from syncopate.call.prepared import Prepared, call_on_host
+from syncopate.call.tuples import flat
+from syncopate.host import interpreter
+from syncopate.host import language as language_host
+from syncopate.host.bounds import Bounds
 from triton.runtime import interpreter as triton_interpreter
 
 LIMIT = 60  # seconds without a word of a program

@@ -129,7 +129,7 @@ def gemms():
 
 
 def compile_gemm(tiling, options):
-    from syncopate import jit
+    from syncopate.device import jit
     from syncopate.kernels.gluon_launch import gluon_arguments, make_workspace
     from syncopate.kernels.gluon_matmul import gluon_matmul
     from syncopate.ops.scales import shapes_of
@@ -182,7 +182,7 @@ def attentions():
 
 
 def compile_attention(d, options):
-    from syncopate import jit
+    from syncopate.device import jit
     from syncopate.kernels.gluon_attention import gluon_attention
     from syncopate.kernels.gluon_attention_call import (
         Pass,
@@ -225,7 +225,7 @@ def backwards():
 
 
 def compile_backward(d, options):
-    from syncopate import jit
+    from syncopate.device import jit
     from syncopate.kernels.gluon_attention_backward import gluon_attention_backward
     from syncopate.kernels.gluon_attention_backward_call import OPTIONS, backward_arguments, backward_tables
 

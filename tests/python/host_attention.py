@@ -22,10 +22,15 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from host_script import expect, on_ranks  # noqa: E402
-from syncopate import cache, ops, plans, ranks  # noqa: E402
+from syncopate import (  # noqa: E402
+    ops,
+    plans,
+    ranks,  # noqa: E402
+)
+from syncopate.call import cache  # noqa: E402
+from syncopate.face.rows import rows_of_ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 from syncopate.ops.attention_rules import SMALL  # noqa: E402
-from syncopate.rows import rows_of_ranks  # noqa: E402
 
 D = 16
 #: B, H, HKV, S and what the operator is asked for; causal ones are sharded so that ranks have alike much work, unless they say

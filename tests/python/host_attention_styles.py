@@ -18,8 +18,9 @@ import torch  # noqa: E402
 from attention_styles import BM, STYLES, Style  # noqa: E402
 from host_attention import expect, in_fp64, random, seen_by  # noqa: E402
 from host_script import on_ranks  # noqa: E402
-from syncopate import interpreter, ranks  # noqa: E402
+from syncopate import ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
+from syncopate.host import interpreter  # noqa: E402
 
 Z, H, S, D = 1, 2, 128, 16
 

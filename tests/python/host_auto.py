@@ -20,9 +20,9 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from autotuned_kernel import grid, product  # noqa: E402
 from syncopate import ranks  # noqa: E402
-from syncopate.auto import Choice  # noqa: E402
+from syncopate.call.prepared import Prepared  # noqa: E402
+from syncopate.face.chosen import Choice  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
-from syncopate.prepared import Prepared  # noqa: E402
 
 M, N, K = 64, 32, 48
 

@@ -18,7 +18,7 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
-from syncopate.bounds import KernelError  # noqa: E402
+from syncopate.host.bounds import KernelError  # noqa: E402
 
 BLOCKS = Blocks(16, 16, 16, 2, 3)
 

@@ -19,7 +19,7 @@ import host_chain  # noqa: E402
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from eager_order import eagerly  # noqa: E402
-from syncopate import language_host  # noqa: E402
+from syncopate.host import language as language_host  # noqa: E402
 
 SIZE, BLOCK = 32, 16  # of each tensor, [SIZE, SIZE], and of its tiles
 TILES = (SIZE // BLOCK) ** 2

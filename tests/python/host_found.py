@@ -7,8 +7,8 @@ from unittest import mock
 
 import torch
 from syncopate import _syncopate, ops, ranks
+from syncopate.call.prepared import Prepared
 from syncopate.group import Group, of_folder
-from syncopate.prepared import Prepared
 from syncopate.strategy import Problem, Strategy, complete
 
 M, K = 64, 32

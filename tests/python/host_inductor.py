@@ -23,7 +23,8 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from host_script import expect, on_ranks  # noqa: E402
-from syncopate import cache, prepared, ranks  # noqa: E402
+from syncopate import ranks  # noqa: E402
+from syncopate.call import cache, prepared  # noqa: E402
 from syncopate.torch import calls, inductor, report, symm_mem  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402

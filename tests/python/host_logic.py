@@ -12,7 +12,7 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from host_script import expect  # noqa: E402
-from syncopate import interpreter  # noqa: E402
+from syncopate.host import interpreter  # noqa: E402
 
 
 @triton.jit

@@ -20,8 +20,9 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
-from syncopate import interpreter, ranks  # noqa: E402
+from syncopate import ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
+from syncopate.host import interpreter  # noqa: E402
 
 BLOCKS = Blocks(16, 16, 16, 2, 3)
 N, K = 32, 48

@@ -22,10 +22,15 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
 from host_script import expect  # noqa: E402
-from syncopate import interpreter, ops, ranks, trace  # noqa: E402
+from syncopate import (  # noqa: E402
+    ops,
+    ranks,  # noqa: E402
+    trace,
+)
+from syncopate.device.versions import triton_before  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
+from syncopate.host import interpreter  # noqa: E402
 from syncopate.kernels import matmul as library  # noqa: E402
-from syncopate.versions import triton_before  # noqa: E402
 
 N, K = 32, 48
 SWEEP = bool(os.environ.get("SYNCOPATE_SWEEP"))

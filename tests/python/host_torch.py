@@ -21,7 +21,8 @@ import torch  # noqa: E402
 import torch._dynamo.testing  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from host_script import expect, on_ranks  # noqa: E402
-from syncopate import cache, ranks  # noqa: E402
+from syncopate import ranks  # noqa: E402
+from syncopate.call import cache  # noqa: E402
 from syncopate.torch import calls, gloo, report, unfused  # noqa: E402
 from torch.distributed import _functional_collectives as functional  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402

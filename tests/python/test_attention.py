@@ -131,7 +131,7 @@ def test_kinds_are_ranked_with_the_reason_for_what_heads_do_not_allow(syncopate)
 
 def test_the_command_runs_documents_with_the_usual_extents_and_refuses_what_it_cannot(run):
     def command(spec):
-        return run(sys.executable, "-m", "syncopate.run", spec, "--ranks=2", "--check")
+        return run(sys.executable, "-m", "syncopate.command.run", spec, "--ranks=2", "--check")
 
     shape = "attention:H=2,HKV=1,D=16"
     outcome = command(f"{shape},S=96,cu_seqlens=0:37:96")  # B is 1, and it is causal

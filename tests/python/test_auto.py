@@ -107,8 +107,8 @@ def test_a_launch_gives_what_nobody_chooses():
 def test_what_is_compiled_is_the_function_below_all_layers():
     import triton
     from autotuned_kernel import product
-    from syncopate import jit
-    from syncopate.prepared import unwrapped
+    from syncopate.call.prepared import unwrapped
+    from syncopate.device import jit
 
     innermost = product.fn.fn  # below @triton.autotune and @triton.heuristics
     swapped = triton.heuristics({"EVEN": lambda _: True})(triton.autotune([triton.Config({})], [])(innermost))
@@ -121,7 +121,7 @@ def test_what_is_compiled_is_the_function_below_all_layers():
 
 def test_configurations_that_contradict_the_launch_are_left_out():
     from autotuned_kernel import product
-    from syncopate.autotune import configurations_of
+    from syncopate.face.autotuned import configurations_of
 
     assert configurations_of(product, {"BLOCK_M": 32}) == [1, 2]
     assert configurations_of(lambda: None, {}) == [-1]
@@ -133,7 +133,7 @@ def pruned(**prune_configs_by):
     """The configurations of the autotuned kernel, with prune_configs_by of its own."""
     import triton
     from autotuned_kernel import product
-    from syncopate.autotune import autotuner_of, configurations_of
+    from syncopate.face.autotuned import autotuner_of, configurations_of
 
     configs = autotuner_of(product).configs
     kernel = triton.autotune(configs, key=["M"], prune_configs_by=prune_configs_by)(product.fn)

@@ -15,7 +15,7 @@ COMPILE = """
 import sys
 from pathlib import Path
 import triton
-from syncopate import jit
+from syncopate.device import jit
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -133,8 +133,8 @@ import sys
 from pathlib import Path
 
 import triton
-from syncopate import jit
-from syncopate.chain_single import single_kernel
+from syncopate.device import jit
+from syncopate.face.chain_single import single_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 

@@ -6,7 +6,7 @@ pytest.importorskip("syncopate")
 
 
 def test_tiles_are_taken_only_where_they_win_most_rounds_and_by_the_median():
-    from syncopate.chain_way import faster
+    from syncopate.face.chain_way import faster
 
     assert faster({"tiles": [9.0, 9.1, 9.2], "stream": [10.0, 10.0, 10.0]}) == "tiles"
     assert faster({"tiles": [10.1, 10.1, 10.1], "stream": [10.0, 10.0, 10.0]}) == "stream"
@@ -20,21 +20,21 @@ def test_tiles_are_taken_only_where_they_win_most_rounds_and_by_the_median():
 
 def test_a_way_that_is_none_or_of_a_plan_is_refused():
     stages = [object(), object()]
-    from syncopate.chain import ChainKernel
+    from syncopate.face.chain import ChainKernel
 
     with pytest.raises(ValueError, match="way: 'fast'; there are tiles, single, programmatic, stream"):
         ChainKernel(stages, way="fast")
 
 
 def test_the_fastest_of_three_ways_is_taken():
-    from syncopate.chain_way import faster
+    from syncopate.face.chain_way import faster
 
     assert faster({"tiles": [9.0] * 3, "single": [8.0] * 3, "stream": [10.0] * 3}) == "single"
     assert faster({"tiles": [9.0] * 3, "single": [11.0] * 3, "stream": [10.0] * 3}) == "tiles"
 
 
 def test_any_win_of_a_programmatic_launch_is_one():
-    from syncopate.chain_way import faster
+    from syncopate.face.chain_way import faster
 
     assert faster({"programmatic": [9.97] * 4, "stream": [10.0] * 4}) == "programmatic"
     assert faster({"programmatic": [9.97] * 2 + [10.1] * 2, "stream": [10.0] * 4}) == "stream", (
@@ -46,7 +46,7 @@ def test_any_win_of_a_programmatic_launch_is_one():
 
 
 def test_why_stages_cannot_be_one_launch():
-    from syncopate.chain_single import why_not
+    from syncopate.face.chain_single import why_not
 
     options = [{"num_warps": 8}] * 2
     assert why_not([(4, 1, 1)] * 2, options, [False, True]) == ""
@@ -58,7 +58,8 @@ def test_why_stages_cannot_be_one_launch():
 
 def test_kernels_that_await_the_one_before_are_launched_beside_it(monkeypatch):
     pytest.importorskip("triton")
-    from syncopate import chain_way, jit
+    from syncopate.device import jit
+    from syncopate.face import chain_way
     from syncopate.kernels.stated_matmul import stated_matmul
 
     def plain():

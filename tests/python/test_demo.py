@@ -38,7 +38,7 @@ def run_python(*arguments: str, cwd: Path, **environment: str) -> subprocess.Com
 def shown(tmp_path_factory):
     """The demo's output and its folder of files."""
     folder = tmp_path_factory.mktemp("demo")
-    result = run_python("-m", "syncopate.demo", "--device", "host", "--out", "out", cwd=folder)
+    result = run_python("-m", "syncopate.command.demo", "--device", "host", "--out", "out", cwd=folder)
     assert result.returncode == 0, result.stderr[-4000:]
     assert result.stderr == ""
     return result.stdout, folder / "out"
@@ -54,7 +54,7 @@ def test_the_demo_explains_itself_in_six_sections(shown):
 
 def test_a_demo_that_nobody_reads_ends_quietly(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
-    command = [warm_python(), "-m", "syncopate.demo", "--device", "host"]
+    command = [warm_python(), "-m", "syncopate.command.demo", "--device", "host"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment
     )
@@ -146,14 +146,14 @@ def test_the_demos_trace_is_consistent(shown):
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there are GPUs")
 def test_the_demo_names_what_the_machine_lacks(tmp_path):
-    result = run_python("-m", "syncopate.demo", "--device", "cuda", cwd=tmp_path)
+    result = run_python("-m", "syncopate.command.demo", "--device", "cuda", cwd=tmp_path)
     assert result.returncode == 3
     assert result.stderr == "error: found 0 GPUs, 2 are needed; use --device host\n"
 
 
 def test_the_demo_says_that_a_folder_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    result = run_python("-m", "syncopate.demo", "--device", "host", "--out", "file/x", cwd=tmp_path)
+    result = run_python("-m", "syncopate.command.demo", "--device", "host", "--out", "file/x", cwd=tmp_path)
     assert result.returncode == 1
     assert result.stderr.startswith("error: ") and "file" in result.stderr and result.stderr.count("\n") == 1
 
@@ -237,7 +237,9 @@ def test_recorded_calls_give_the_same_bits_and_consistent_times(name, options, p
 
 def test_run_writes_a_trace(tmp_path):
     spec = "all_gather_matmul:M=128,N=64,K=64,dtype=fp32"
-    result = run_python("-m", "syncopate.run", spec, "--ranks=2", "--trace=t.json", "--json", cwd=tmp_path)
+    result = run_python(
+        "-m", "syncopate.command.run", spec, "--ranks=2", "--trace=t.json", "--json", cwd=tmp_path
+    )
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["ok"]
     consistent(json.loads((tmp_path / "t.json").read_text()), ranks=2, slots=8, chunks=1)
@@ -260,7 +262,7 @@ def test_run_of_a_fused_folder_writes_a_trace(tmp_path):
     for command in commands:
         made = subprocess.run([BINARY, *command], cwd=tmp_path, capture_output=True, text=True, timeout=HUNG)
         assert made.returncode == 0, made.stderr
-    result = run_python("-m", "syncopate.run", "fused", "--check", "--trace=t.json", cwd=tmp_path)
+    result = run_python("-m", "syncopate.command.run", "fused", "--check", "--trace=t.json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     consistent(json.loads((tmp_path / "t.json").read_text()), ranks=2, slots=6, chunks=1)
 
@@ -281,7 +283,7 @@ def test_a_wait_that_is_over_proves_that_its_chunk_had_arrived():
 
 
 def test_only_emitted_kernels_can_be_recorded():
-    from syncopate.trace import traced_source
+    from syncopate.trace.record import traced_source
 
     with pytest.raises(ValueError, match="not an emitted kernel"):
         traced_source("import triton\n")
@@ -297,7 +299,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
-from syncopate.trace import traced_source
+from syncopate.trace.record import traced_source
 
 def build(kernel, signature, constants, options):
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
@@ -369,7 +371,7 @@ def test_a_traced_kernel_compiles_for_hopper_with_the_plain_ones_pipeline(golden
 
 def test_the_clock_answers_with_one_store_of_its_time(tmp_path):
     code = """
-    from syncopate.language_traced import sy_clock
+    from syncopate.device.traced import sy_clock
     built = build(sy_clock, {"words": "*i64", "rounds": "i32", "deadline": "i32"}, {}, {"num_warps": 1})
     assert built["shared"] == 0 and built["spills"] == 0 and built["timers"] >= 3, built
     assert Path("k.ptx").read_text().count("st.release.sys.global.b64") == 1
@@ -380,7 +382,7 @@ def test_the_clock_answers_with_one_store_of_its_time(tmp_path):
 
 def test_the_watcher_is_one_small_warp_without_shared_memory(tmp_path):
     code = """
-    from syncopate.language_traced import sy_watch
+    from syncopate.device.traced import sy_watch
     signature = {"control": "*i32", "words": "*i32", "posts": "*i32", "times": "*i64", "count": "i32", "epoch": "i32", "BLOCK": "constexpr"}
     for block in (32, 256):
         built = build(sy_watch, signature, {"BLOCK": block}, {"num_warps": 1})

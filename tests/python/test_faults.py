@@ -23,7 +23,8 @@ import os, sys, time
 os.environ["TRITON_INTERPRET"] = "1"
 import torch
 import syncopate as sy
-from syncopate import ops, ranks
+from syncopate import ops
+from syncopate import ranks
 from syncopate.group import of_folder
 
 def work(place):
@@ -73,7 +74,7 @@ def test_a_rank_that_never_calls_is_named_with_its_chunk_within_the_deadline(pul
 
 def test_a_rank_that_dies_in_a_call_is_named(run):
     # It dies while it interprets its tiles, when its chunks have left or not, as it happens.
-    dies = "from syncopate import interpreter; interpreter.launch = lambda *_: os._exit(7)"
+    dies = "from syncopate.host import interpreter; interpreter.launch = lambda *_: os._exit(7)"
     outcome, said = misbehaving(run, dies)
     assert said["rank 2"] == "the process ended without a result (killed, or it crashed)", outcome.out
 

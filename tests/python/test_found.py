@@ -14,7 +14,7 @@ COLUMNS = (32, 96, 128)
 
 
 def test_a_winner_that_does_not_run_gives_way_to_the_default_on_all_ranks(run, syncopate, tmp_path):
-    from syncopate.scope import scope
+    from syncopate.strategy.store_scope import scope
 
     def winner(columns: int) -> dict:
         tile = {"block_m": 32, "block_n": 32, "block_k": 32, "stages": 2, "precision": "ieee"}

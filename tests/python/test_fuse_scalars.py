@@ -43,8 +43,8 @@ def test_small_floats_infinities_and_negative_zeros_are_kept(syncopate, tmp_path
 
 
 def test_an_error_that_is_no_number_is_null_where_results_are_printed_as_json():
-    from syncopate.run import entry
-    from syncopate.run_calls import Result
+    from syncopate.command.run import entry
+    from syncopate.command.run_calls import Result
 
     fields = {field.name: 0 for field in dataclasses.fields(Result)}
     for error, printed in ((float("nan"), None), (float("inf"), None), (1e-06, 1e-06), (None, None)):

@@ -164,8 +164,8 @@ def slots_of(ranks, shape, *, causal=False, window=0, kind="all_gather", documen
     import json
 
     from syncopate import _syncopate, plans
+    from syncopate.call.stated import without_filled
     from syncopate.kernels.stated_attention import stated_attention
-    from syncopate.stated import without_filled
 
     b, h, hkv, s, d = shape
     tiling = tiling_of(d)

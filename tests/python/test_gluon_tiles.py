@@ -71,8 +71,8 @@ def test_a_few_rows_are_shared_out_and_odd_shapes_have_tiles(programs):
 @pytest.mark.parametrize("transposed", [False, True])
 def test_products_of_operators_are_stated_with_the_tiles_of_a_strategy(transposed):
     import torch
-    from syncopate.gemm import Product
     from syncopate.kernels.gluon_tiles import quickest
+    from syncopate.ops.product_kernel import Product
     from syncopate.strategy import Tiling
 
     for m, n, k in ((16, 2304, 7168), (300, 264, 200), (1024, 3584, 8192)):

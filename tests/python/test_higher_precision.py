@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
-from syncopate.higher_precision import Loosened, widened, wider_text, within  # noqa: E402
+from syncopate.command.higher_precision import Loosened, widened, wider_text, within  # noqa: E402
 
 RIGHT = torch.linspace(-4, 4, 33, dtype=torch.float64)
 

@@ -73,7 +73,7 @@ def test_operators_work_in_a_torch_process_group(run):
 
 BF16 = """
 import torch, triton, triton.language as tl
-from syncopate import interpreter
+from syncopate.host import interpreter
 
 @triton.jit
 def kernel(x_ptr, y_ptr, sum_ptr, product_ptr, dot_ptr, less_ptr, fp64_ptr, scaled_ptr, factor,
@@ -120,7 +120,7 @@ def test_the_interpreter_computes_with_bf16(run, tmp_path):
 
 UNFUSED_FIRST = """
 import torch
-from syncopate.gemm import Product
+from syncopate.ops.product_kernel import Product
 from syncopate.strategy import SMALL
 a, w = (torch.arange(1024).view(32, 32).mul(step).remainder(7).bfloat16() for step in (3, 5))
 c = torch.empty_like(a)
@@ -139,7 +139,7 @@ NOT_INTERPRETED = """
 import torch, syncopate as sy, sys
 sys.path.insert(0, sys.argv[1])
 from example_calls import CALLS
-from syncopate import interpreter
+from syncopate.host import interpreter
 try:
     interpreter.launch(CALLS["matmul_pointers"].kernel, (1,), {})
 except RuntimeError as error:

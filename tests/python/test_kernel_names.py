@@ -51,14 +51,14 @@ def module(tmp_path, monkeypatch):
 
 
 def loaded(kernel, emitted: str):
-    from syncopate.fused import _Text
+    from syncopate.face.fused import _Text
 
     stage = SimpleNamespace(source=emitted, kernel="k", original=KERNELS)
     return _Text.of(kernel).load(stage)
 
 
 def test_a_kernel_is_asked_for_by_its_line(module):
-    from syncopate.arguments import name_in_file
+    from syncopate.call.arguments import name_in_file
 
     assert [name_in_file(k) for k in (module.first, module.k, module.Kernels.k, module.make())] == [
         "k@4", "k@12", "k@18", "k@25",
@@ -81,7 +81,7 @@ def test_an_emitted_kernel_is_the_one_that_was_fused(module):
 
 
 def test_a_kernel_made_inside_a_function_cannot_be_fused(module):
-    from syncopate.fused import _Text
+    from syncopate.face.fused import _Text
 
     with pytest.raises(
         ValueError, match=r"kernels.py:25: k is defined inside a function: .* at the top level"
@@ -90,7 +90,7 @@ def test_a_kernel_made_inside_a_function_cannot_be_fused(module):
 
 
 def test_a_kernel_that_a_call_makes_under_another_name_is_made_from_its_function(module, tmp_path):
-    from syncopate import jit
+    from syncopate.device import jit
 
     text = "import triton\n\n\ndef _k(x_ptr):\n    pass\n\n\nfast = triton.jit(_k)\n"
     path = tmp_path / "emitted.py"

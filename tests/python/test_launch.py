@@ -6,7 +6,7 @@ import pytest
 
 triton = pytest.importorskip("triton")
 pytest.importorskip("torch")
-arguments = pytest.importorskip("syncopate.arguments")
+arguments = pytest.importorskip("syncopate.call.arguments")
 
 
 @triton.autotune(configs=[triton.Config({"B": b}) for b in (16, 32)], key=["n"])
@@ -43,7 +43,7 @@ def test_a_missing_argument_that_nothing_chooses_is_named_alone():
 def test_kernels_that_triton_launches_get_scratch_for_their_descriptors():
     """`run DIR --device cuda --check` launches the unfused kernel so, which may make descriptors."""
     import torch
-    from syncopate import jit
+    from syncopate.device import jit
     from triton.runtime import _allocation
 
     before = _allocation._allocator.get()
@@ -56,7 +56,7 @@ def test_kernels_that_triton_launches_get_scratch_for_their_descriptors():
 
 
 def compiled_with(**facts):
-    from syncopate import jit
+    from syncopate.device import jit
 
     return jit.Compiled(None, {"x": "*fp32", "n": "i32", "first": "constexpr", "B": "constexpr"}, [], **facts)
 
@@ -81,7 +81,7 @@ def test_arguments_that_need_another_compilation_are_told(changed, named):
 
 
 def test_items_of_tuples_are_looked_at_one_by_one():
-    from syncopate import jit
+    from syncopate.device import jit
 
     found = jit.Compiled(
         None, {"sizes": ["i32", "constexpr"]}, [], constants={(0, 1): 1}, multiples=frozenset({(0, 0)})
@@ -92,7 +92,7 @@ def test_items_of_tuples_are_looked_at_one_by_one():
 
 
 def test_what_does_not_fit_is_compiled_anew_and_kept():
-    from syncopate import jit
+    from syncopate.device import jit
 
     made = []
 
@@ -114,8 +114,8 @@ def test_arguments_are_packed_anew_for_rows_that_lie_otherwise_at_one_address(mo
     """A descriptor holds the distance of rows, and the allocator hands an address out again."""
     import torch
     from syncopate import ops
+    from syncopate.call.prepared import Prepared
     from syncopate.group import alone
-    from syncopate.prepared import Prepared
 
     keys = []
     monkeypatch.setattr(Prepared, "launch", lambda self, key, given: keys.append(key))
@@ -139,7 +139,7 @@ def test_a_packed_launch_is_of_numbers_of_one_type_and_sign():
 
 
 def test_a_grid_is_one_to_three_counts():
-    stated = pytest.importorskip("syncopate.stated")
+    stated = pytest.importorskip("syncopate.call.stated")
     assert stated.grid_of((8, 2), {}) == (8, 2, 1)
     for grid in (3, (), (1, 1, 1, 1)):
         with pytest.raises(TypeError, match="expected one to three counts of programs"):

@@ -41,10 +41,10 @@ def test_the_other_layout_has_every_name_and_moves_it():
 
 
 def ptx_lines(setup: str) -> list[str]:
-    """The lines of all texts of language_ptx.py."""
+    """The lines of all texts of device/ptx.py."""
     print_texts = """
 import json
-import syncopate.language_ptx as ptx
+import syncopate.device.ptx as ptx
 texts = (v.value for v in vars(ptx).values() if type(v).__name__ == "constexpr")
 print(json.dumps([text for text in texts if isinstance(text, str)]))
 """
@@ -157,10 +157,10 @@ def numbers_of(file: str) -> dict[str, set[int]]:
     [
         ("language.py", {}),
         (
-            "language_host.py",
+            "host/language.py",
             {"_signed": {2, 31, 32}, "_wait_all": {200}, "_post": {2}, "_long": {0xFFFFFFFF, 32}},
         ),
-        ("language_traced.py", {"sy_clock": {8}, "_program": {2}}),
+        ("device/traced.py", {"sy_clock": {8}, "_program": {2}}),
     ],
 )
 def test_a_function_of_the_language_holds_no_number_of_the_layout(file, known):

@@ -19,7 +19,8 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 import syncopate as sy
-from syncopate import _syncopate, gemm
+from syncopate import _syncopate
+from syncopate.ops import product_kernel as gemm
 from syncopate.kernels import matmul as library
 
 name, slices, transposed, bias, own = sys.argv[1], int(sys.argv[2]), *(bool(int(flag)) for flag in sys.argv[3:6])

@@ -8,10 +8,11 @@ from conftest import ROOT
 
 pytest.importorskip("triton")
 import torch  # noqa: E402
-from syncopate import _syncopate, measure_products  # noqa: E402
+from syncopate import _syncopate  # noqa: E402
 from syncopate.kernels.gluon_tiles import ranked  # noqa: E402
-from syncopate.measure_attention import HEADS, ROWS, Run, measured, runs, tables  # noqa: E402
-from syncopate.measure_calls import CALLS, CallRun  # noqa: E402
+from syncopate.measure import products as measure_products  # noqa: E402
+from syncopate.measure.attention import HEADS, ROWS, Run, measured, runs, tables  # noqa: E402
+from syncopate.measure.calls import CALLS, CallRun  # noqa: E402
 from syncopate.strategy import Problem  # noqa: E402
 from syncopate.strategy.choose import key_of, to_json  # noqa: E402
 
@@ -167,7 +168,7 @@ def test_figures_are_set_by_the_calls_that_show_them(tmp_path):
 
 
 def test_a_rate_is_that_of_so_many_blocks():
-    from syncopate.measure_links import equal_blocks
+    from syncopate.measure.links import equal_blocks
 
     points = [[4, 80.0], [8, 160.0], [16, 200.0]]
     assert [equal_blocks(points, gbps) for gbps in (40, 80, 120, 180, 500)] == [2, 4, 6, 12, 16]
@@ -197,10 +198,10 @@ def test_where_the_gluon_kernel_does_not_run_it_has_no_rate_and_the_plain_one_te
 
 
 ON_HOST = """
-from syncopate import interpreter
+from syncopate.host import interpreter
 interpreter.repair_bf16()
 from syncopate.group import alone
-from syncopate.measure_attention import Run, call_of
+from syncopate.measure.attention import Run, call_of
 for causal in (False, True):
     call_of(Run("triton", 16, causal), alone("host"), heads=2, rows=48)()
 print("ran")

@@ -5,7 +5,8 @@ import pytest
 torch = pytest.importorskip("torch")
 sy = pytest.importorskip("syncopate")
 
-from syncopate import arguments, group, places  # noqa: E402
+from syncopate import group  # noqa: E402
+from syncopate.call import arguments, places  # noqa: E402
 from syncopate.ops import scales  # noqa: E402
 
 X, W = torch.zeros(8, 16), torch.zeros(16, 24)

@@ -1,5 +1,6 @@
 """What `import syncopate as sy` offers: names, their docstrings, their types, and how values print."""
 
+import importlib
 import inspect
 import re
 
@@ -121,3 +122,21 @@ def test_values_print_as_the_call_that_makes_them_without_what_is_as_usual(value
     assert repr(value) == printed
     names = {"Problem": sy.strategy.Problem, "torch": torch} | {name: getattr(sy, name) for name in PUBLIC}
     assert eval(printed, names) == value
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs" / "reference" / "python").glob("*.rst")), ids=lambda page: page.stem
+)
+def test_a_module_with_a_page_of_its_own_is_imported_by_that_name(page):
+    (name,) = re.findall(r"automodule:: (\S+)", page.read_text())
+    assert importlib.import_module(name).__name__ == name
+
+
+def test_what_fuse_has_written_imports_from_where_it_always_did():
+    language = importlib.import_module("syncopate.language")
+    assert {"sy_acquire", "sy_acquire_phase", "sy_finish", "sy_post"} <= set(language.__all__)
+    assert language.SyncopateFault.__module__ == "syncopate.language"
+
+
+def test_the_memory_that_kept_operators_may_take_is_set_by_a_public_name():
+    assert sy.cache.limit_bytes == importlib.import_module("syncopate.call.cache").limit_bytes

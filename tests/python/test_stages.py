@@ -36,7 +36,7 @@ def test_plans_are_joined_op_by_op_and_refused_where_they_share_a_tensor():
 
 def test_run_checks_a_feed_forward_block_by_its_name(run):
     spec = "feed_forward:M=50,K=16,F=32,N=24,dtype=fp32,activation=gelu,rows=2,split=2"
-    words = [sys.executable, "-m", "syncopate.run", spec, "--ranks=3", "--calls=2"]
+    words = [sys.executable, "-m", "syncopate.command.run", spec, "--ranks=3", "--calls=2"]
     outcome = run(*words, "--check")
     assert outcome.code == 0, outcome.out + outcome.err
     assert outcome.out.count("identical to the unfused kernel") == 3

@@ -97,7 +97,7 @@ from syncopate import _syncopate
 from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments
 from syncopate.kernels.stated_matmul import stated_matmul
 from syncopate.ops.scales import shapes_of
-from syncopate.stated import without_filled
+from syncopate.call.stated import without_filled
 for transposed in (False, True):
     for m, n, k in ((300, 264, 200), (64, 1024, 512)):
         for tiling in (GluonTiling(128, 128, 64, 4), GluonTiling(64, 64, 128, 4, 2, 3)):
@@ -141,7 +141,7 @@ import torch, syncopate as sy
 from syncopate import _syncopate
 from syncopate.kernels.gluon_launch import GluonTiling, gluon_arguments
 from syncopate.kernels.stated_matmul import stated_matmul
-from syncopate.stated import without_filled
+from syncopate.call.stated import without_filled
 m, n, k, ranks = 2048, 1024, 512, 4
 tiling = GluonTiling(128, 128, 64, 4)
 a, c = torch.empty(m, k, dtype=torch.bfloat16), torch.empty(m, n, dtype=torch.bfloat16)
@@ -229,9 +229,9 @@ try:
 except sy._syncopate.InputError as error:
     print("is stated to read [0:20, 0:1] of x_ptr" in str(error))
 # The tables of single tiles that a GPU is given, read by what an emitted kernel on host calls.
-from syncopate import language_host as sy_host
+from syncopate.host import language as sy_host
 from syncopate._syncopate import layout
-from syncopate.statement_check import _Table
+from syncopate.face.statement_check import _Table
 number = lambda value: int(value.handle.data.item())
 def of(table):
     words, control = (torch.tensor(values, dtype=torch.int32) for values in (table.words, table.control))

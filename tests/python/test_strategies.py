@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 strategy = pytest.importorskip("syncopate.strategy")
-from syncopate.gemm import Product  # noqa: E402
+from syncopate.ops.product_kernel import Product  # noqa: E402
 from syncopate.strategy import Chunking, Problem, Strategy, Tiling, Way  # noqa: E402
 
 MODELS = {"8B": (4096, 14336), "70B": (8192, 28672), "GPT-3": (12288, 49152), "405B": (16384, 53248)}
@@ -174,7 +174,7 @@ def test_what_is_recorded_has_a_kernel_that_notes_times(monkeypatch, chosen, rec
 
 @pytest.mark.parametrize("operator", ["all_gather_matmul", "matmul_all_reduce"])
 def test_a_search_begins_with_what_is_taken_untuned_on_this_device(monkeypatch, operator):
-    from syncopate import tune_search
+    from syncopate.measure import search as tune_search
 
     choose = importlib.import_module("syncopate.strategy.choose")
     problem = Problem(operator, m=192, n=14336, k=3584, dtype=torch.bfloat16, ranks=2, num_sms=132)

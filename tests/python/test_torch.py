@@ -87,7 +87,8 @@ import os, sys, tempfile
 os.environ["TRITON_INTERPRET"] = "1"
 import torch
 import syncopate as sy
-from syncopate import group, ops
+from syncopate import group
+from syncopate import ops
 
 folder = tempfile.mkdtemp()
 child = os.fork()

@@ -14,9 +14,12 @@ from conftest import HUNG
 
 pytest.importorskip("triton")
 
-from syncopate import trace_clock  # noqa: E402
 from syncopate._syncopate import layout  # noqa: E402
-from syncopate.trace import (  # noqa: E402
+from syncopate.trace import clock as trace_clock  # noqa: E402
+from syncopate.trace.model import on_clock  # noqa: E402
+from syncopate.trace.perfetto import to_perfetto  # noqa: E402
+from syncopate.trace.picture import PLAIN, colour_of, draw, spans_of, tile_colours  # noqa: E402
+from syncopate.trace.record import (  # noqa: E402
     Arrival,
     Made,
     Send,
@@ -26,9 +29,6 @@ from syncopate.trace import (  # noqa: E402
     without_signals,
     write,
 )
-from syncopate.trace_model import on_clock  # noqa: E402
-from syncopate.trace_perfetto import to_perfetto  # noqa: E402
-from syncopate.trace_picture import PLAIN, colour_of, draw, spans_of, tile_colours  # noqa: E402
 
 KEYS = {  # by phase: the keys of an event, and no others
     "M": {"ph", "name", "pid", "tid", "args"},
@@ -107,7 +107,9 @@ def two_ranks(error: int | None = 0) -> list[Trace]:
 
 def test_a_tile_that_reads_at_another_rank_says_so(run, tmp_path):
     spec = "all_gather_matmul:M=96,N=32,K=32,dtype=fp32,backend=tma_inline"
-    outcome = run(sys.executable, "-m", "syncopate.run", spec, "--ranks=3", f"--trace={tmp_path / 't.png'}")
+    outcome = run(
+        sys.executable, "-m", "syncopate.command.run", spec, "--ranks=3", f"--trace={tmp_path / 't.png'}"
+    )
     assert outcome.code == 0, outcome.out + outcome.err
     events = validate(json.loads((tmp_path / "t.json").read_text()), ranks=3)
     read_at = [(e["pid"], e["args"].get("read_at_rank")) for e in events["tile"]]
@@ -121,7 +123,7 @@ def test_a_tile_that_reads_at_another_rank_says_so(run, tmp_path):
 
 def test_ranges_of_keys_are_shown_as_they_arrive(run, tmp_path):
     spec = "attention:B=1,H=2,HKV=1,S=96,D=16,causal=1,sharding=contiguous"
-    command = [sys.executable, "-m", "syncopate.run", spec, "--ranks=3", "--check"]
+    command = [sys.executable, "-m", "syncopate.command.run", spec, "--ranks=3", "--check"]
     outcome = run(*command, f"--trace={tmp_path / 't.png'}", "--delay-ms=20")
     assert outcome.code == 0, outcome.out + outcome.err
     events = validate(json.loads((tmp_path / "t.json").read_text()), ranks=3)
@@ -151,7 +153,9 @@ def test_a_recorded_run_is_strictly_valid_and_shows_what_was_made_sent_and_summe
     """What is summed is sent by copies, or stored at the peers by the sum, which then tells nobody of its own rank."""
     copied = sends == "copied"
     spec = "matmul_all_reduce:M=48,N=16,K=16,dtype=fp32,split=2" + (",backend=host" if copied else "")
-    outcome = run(sys.executable, "-m", "syncopate.run", spec, "--ranks=3", f"--trace={tmp_path / 't.png'}")
+    outcome = run(
+        sys.executable, "-m", "syncopate.command.run", spec, "--ranks=3", f"--trace={tmp_path / 't.png'}"
+    )
     assert outcome.code == 0, outcome.out + outcome.err
     events = validate(json.loads((tmp_path / "t.json").read_text()), ranks=3)
     assert len(events["call"]) == 3
@@ -257,7 +261,7 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_the_run(run, tmp_path)
     code = """
         import sys
         sys.path.insert(0, sys.argv[1])
-        from syncopate import run
+        from syncopate.command import run
         sys.exit(run.main(["all_gather_matmul:M=64,N=16,K=16,dtype=fp32", "--ranks=2", "--trace=" + sys.argv[1] + "/t.png"]))
     """
     outcome = run(sys.executable, "-c", textwrap.dedent(code), tmp_path)

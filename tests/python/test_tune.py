@@ -22,7 +22,7 @@ def tune(syncopate, cache):
 
 WORKER = """
 import sys, torch, torch.distributed as dist
-from syncopate.interpreter import enable
+from syncopate.host.interpreter import enable
 enable()
 import syncopate as sy
 dist.init_process_group("gloo")
@@ -164,7 +164,7 @@ def test_what_is_wrong_is_said(tune, words, code, message):
 def test_a_search_that_makes_nothing_ends_soon_after_its_budget(run):
     code = """
 import sys
-from syncopate import tuning
+from syncopate.command import tune as tuning
 tuning.REST["host"] = 1.0
 sys.exit(tuning.main(["all_gather_matmul:M=2048,N=2048,K=2048", "--ranks", "2", "--budget", "1"]))
 """

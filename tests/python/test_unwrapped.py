@@ -9,7 +9,7 @@ from conftest import warm_python
 KERNEL = """
     import triton
     import triton.language as tl
-    from syncopate.prepared import unwrapped
+    from syncopate.call.prepared import unwrapped
 
     @triton.jit
     def bare(x_ptr, N, BLOCK: tl.constexpr, EVEN: tl.constexpr):

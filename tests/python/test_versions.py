@@ -8,7 +8,7 @@ from importlib import metadata
 import pytest
 from conftest import ROOT
 
-versions = pytest.importorskip("syncopate.versions", reason="the extension module is not built")
+versions = pytest.importorskip("syncopate.device.versions", reason="the extension module is not built")
 
 TRIED = [(package, *ends) for package, ends in versions.TRIED.items()]
 

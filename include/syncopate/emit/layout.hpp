@@ -76,7 +76,7 @@
 // pair is one aligned 8-byte load and, as phases and records begin at multiples of 4 words, four words of
 // them are one 16-byte load if the table is aligned to 16 bytes.
 //
-// The trace, which only a traced kernel writes (python/syncopate/language_traced.py), has the table's shape,
+// The trace, which only a traced kernel writes (python/syncopate/device/traced.py), has the table's shape,
 // 64 bits for each of its words: times in nanoseconds.
 //
 //      at a slot's record       wait began, wait over (the tile starts), 0, program | multiprocessor << 32
@@ -147,7 +147,7 @@ inline constexpr std::int32_t trace_place = 3;
 /// Triton whatever it is.
 inline constexpr std::int64_t own_base = std::int64_t{1} << 62;
 
-// What language_ptx.py loads at once must lie side by side, and be aligned.
+// What device/ptx.py loads at once must lie side by side, and be aligned.
 static_assert(slot_tile % 4 == 0 && slot_waits == slot_tile + 1 && slot_phases == slot_waits + 2);
 static_assert(num_slots == 0 && num_kernel_posts == 1 && kernel_posts == 2 && num_programs == 3);
 static_assert(made_counter % 4 == 0 && made_tiles == made_counter + 1 && made_posts == made_tiles + 1);

@@ -18,7 +18,7 @@ import functools
 import sys
 from typing import Any
 
-from ..standard_output import interruptible
+from ..command.standard_output import interruptible
 from .launch import Parser, add_options, count, launch, parse_options, write_tables
 
 
@@ -89,8 +89,8 @@ def finish(report: dict[str, Any], options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> None:
     """Raises ValueError for what is wrong on the command line, before any rank starts."""
+    from ..command.tune import check_variations
     from ..ops.scales import SCALES
-    from ..tuning import check_variations
     from .case import CASES
     from .fp8 import of_fp8
     from .peers import peers

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..standard_output import answering
+from ..command.standard_output import answering
 from .picture import HOST_NOTE, HOST_RANKS
 
 PLOT_SUFFIXES = (".svg", ".png", ".pdf")
@@ -97,7 +97,7 @@ def launch(
     except RankError:
         gpus = 0
     if not gpus:
-        from ..interpreter import enable
+        from ..host.interpreter import enable
 
         enable()  # before the kernels are imported
     options.rounds = options.rounds or (15 if gpus else 1)

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from ..chain import ChainKernel
-from ..gemm import Product
+from ..call.stage_call import Stage
+from ..face.chain import ChainKernel
 from ..group import alone
-from ..stages import Stage
+from ..ops.product_kernel import Product
 from ..strategy import PROGRAMS_ON_HOST, Problem, Strategy, complete, require
 
 

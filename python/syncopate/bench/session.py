@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..standard_output import answering
+from ..command.standard_output import answering
 from .picture import HOST_RANKS
 from .table import write_report
 

@@ -38,7 +38,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..gluon import sy_finish, sy_post
-from ..gluon_versions import store_block
 from .gluon_attention_loader import load_blocks
 from .gluon_attention_softmax import (
     NEVER,
@@ -50,6 +49,7 @@ from .gluon_attention_softmax import (
     times_rows,
 )
 from .gluon_attention_tiles import CONSUMER_ROWS, Call
+from .gluon_versions import store_block
 
 LOG2E = gl.constexpr(1.4426950408889634)
 LN2 = gl.constexpr(0.6931471805599453)

@@ -30,10 +30,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from ..gluon_versions import aggregate, load_block
 from .gluon_attention_softmax import NEVER
 from .gluon_attention_tiles import CONSUMER_ROWS
 from .gluon_members import set_members
+from .gluon_versions import aggregate, load_block
 
 LOG2E = gl.constexpr(1.4426950408889634)
 

@@ -7,8 +7,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from ..gluon import sy_await, sy_await_phase, sy_num_phases, sy_phase
-from ..gluon_versions import load_block
 from .gluon_attention_tiles import CONSUMER_ROWS
+from .gluon_versions import load_block
 
 
 @gluon.jit

@@ -6,8 +6,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from ..gluon import sy_num_slots, sy_tile
-from ..gluon_versions import aggregate
 from .gluon_members import set_members
+from .gluon_versions import aggregate
 
 CONSUMER_ROWS = gl.constexpr(64)  # what one wgmma multiplies
 

@@ -11,7 +11,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import _syncopate
-from ..gluon_versions import VIEWS_HAVE_ANY_SIZE
+from .gluon_versions import VIEWS_HAVE_ANY_SIZE
 
 #: Rows beyond a's last one that a load may ask for: more of them make it slow, and a tile up to twice as long. Of more
 #: rows of a than MANY the last tiles are few, and smaller loads cost all of them 1 to 2 %.

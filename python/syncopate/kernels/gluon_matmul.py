@@ -36,13 +36,13 @@ from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from ..gluon import sy_prefetch, sy_start_next
-from ..gluon_versions import slabs
 from .gluon_launch import slab_columns
 from .gluon_matmul_consumer import consumer
 from .gluon_matmul_loader import loader
 from .gluon_matmul_storer import storer
 from .gluon_matmul_tiles import Call
 from .gluon_matmul_waiter import AHEAD, waiter
+from .gluon_versions import slabs
 
 
 @gluon.jit(do_not_specialize=["M", "N", "K"])

@@ -11,8 +11,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..gluon import sy_add_up, sy_await_kernel_before, sy_call, sy_summands, sy_turn
-from ..gluon_versions import PropagateNan, block_at, few_rows, store_block
 from .gluon_matmul_tiles import HEAD, WGMMA_ROWS
+from .gluon_versions import PropagateNan, block_at, few_rows, store_block
 
 _NAN = gl.constexpr(PropagateNan.ALL)  # of a NaN's maximum: a NaN
 

@@ -12,8 +12,8 @@ from ..gluon import (
     sy_loaded,
     sy_reads_own,
 )
-from ..gluon_versions import load_block
 from .gluon_matmul_waiter import awaited, bounds
+from .gluon_versions import load_block
 
 
 @gluon.jit

@@ -16,8 +16,8 @@ from ..gluon import (
     sy_row,
     sy_turn,
 )
-from ..gluon_versions import block_at, store_block
 from .gluon_matmul_tiles import WGMMA_ROWS
+from .gluon_versions import block_at, store_block
 
 
 @gluon.jit

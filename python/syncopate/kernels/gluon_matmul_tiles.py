@@ -5,9 +5,9 @@ from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import tma
 
 from ..gluon import sy_head_start, sy_num_slots, sy_tile
-from ..gluon_versions import Slabs, aggregate
 from .gluon_launch import MAX_SPLIT_TILES
 from .gluon_members import set_members
+from .gluon_versions import Slabs, aggregate
 
 WGMMA_ROWS = gl.constexpr(64)  # of a consumer: what one wgmma multiplies
 HEAD = gl.constexpr(MAX_SPLIT_TILES)

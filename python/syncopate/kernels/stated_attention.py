@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from ..stated import StatedKernel
+from ..call.stated import StatedKernel
 from .gluon_attention import gluon_attention
 
 _ROWS = ["b", "h", "m*BM : (m+1)*BM"]

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from ..stated import StatedKernel
+from ..call.stated import StatedKernel
 from . import matmul as plain
 from .gluon_matmul import gluon_matmul
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from .. import _syncopate, plans, trace
-from ..arguments import DTYPE_NAMES, torch_dtype
-from ..fused import FusedKernel
+from ..call.arguments import DTYPE_NAMES, torch_dtype
+from ..call.places import check_operand
+from ..call.prepared import Prepared, timing
+from ..face.fused import FusedKernel
+from ..face.rows import documents_of, require_sharding, rows_of_ranks
 from ..group import Group
-from ..places import check_operand
 from ..plans import Rows
-from ..prepared import Prepared, timing
-from ..rows import documents_of, require_sharding, rows_of_ranks
 from ..strategy import Strategy
 from .attention_kernel import AttentionKernel, AttentionProblem
 from .attention_passes import AttentionPasses

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from .. import cache
+from ..call import cache
+from ..call.places import require_tensors
+from ..face.rows import documents_of, rows_of_ranks
 from ..group import Group
-from ..places import require_tensors
 from ..plans import Rows
-from ..rows import documents_of, rows_of_ranks
 from .attention import Attention
 from .differentiable import recorded, wanted
 from .operator import members_of

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .. import _syncopate, interpreter
-from ..arguments import DTYPE_NAMES
+from .. import _syncopate
+from ..call.arguments import DTYPE_NAMES
+from ..call.stage_call import Call
 from ..group import Group
+from ..host import interpreter
 from ..kernels.attention import attention as plain_kernel
 from ..plans import Rows
-from ..stages import Call
 from .attention_places import place_table
 from .attention_rules import AttentionTiling, attention_tiling, plain_tables
 

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .. import _syncopate, plans, trace
-from ..fused import FusedKernel
+from .. import _syncopate, plans
+from ..call.prepared import Prepared
+from ..call.stage_call import Call, Stage
+from ..face.fused import FusedKernel
 from ..kernels.attention_pass import attention_pass
 from ..plans import Rows
-from ..prepared import Prepared
-from ..stages import Call, Stage
+from ..trace.record import Trace, recorder_of, without_signals
 
 if TYPE_CHECKING:
     from ..group import Group
@@ -198,11 +199,11 @@ class AttentionPasses:
             )
         self._cut(own, o, lse)
 
-    def record(self, q, k, v, o, lse) -> trace.Trace:
+    def record(self, q, k, v, o, lse) -> Trace:
         """One more call, of which the last pass is recorded."""
         prepared = self.prepare()
         own = self._as_long(q, o, lse)
-        recorder = trace.recorder_of(prepared, self._options)
+        recorder = recorder_of(prepared, self._options)
         for index in range(self.count):
             self._bring(prepared, index, k, v)
             made = recorder.call(prepared.arguments(0, self._given(prepared, index, own)))
@@ -218,7 +219,7 @@ class AttentionPasses:
                 own = [torch.empty_like(t) for t in self._as_long(*self._stand_ins())]
                 return prepared.arguments(0, self._given(prepared, index, own)) | {
                     "sy_control": prepared.op.control_tensor.clone(),
-                    "sy_schedule": trace.without_signals(prepared.op.table_tensor),
+                    "sy_schedule": without_signals(prepared.op.table_tensor),
                 }
 
             prepared.launch_alone(("alone", index), full)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .. import _syncopate, trace
-from ..fused import FusedKernel
+from .. import _syncopate
+from ..call.prepared import Prepared
+from ..call.stage_call import Stage
+from ..face.fused import FusedKernel
 from ..plans import Rows
-from ..prepared import Prepared
-from ..stages import Stage
+from ..trace.record import Trace, recorder_of, without_signals
 from .attention_kernel import AttentionKernel
 from .attention_places import fits_descriptor, for_descriptor
 
@@ -74,11 +75,11 @@ class AttentionAtOnce:
         if operands[3] is not o:
             o.copy_(operands[3])
 
-    def record(self, *operands: torch.Tensor) -> trace.Trace:
+    def record(self, *operands: torch.Tensor) -> Trace:
         """One more call, recorded; q, k, v, o and lse."""
         fitting = self._fitting(*operands)
         prepared = self._place(fitting)
-        recorder = trace.recorder_of(prepared, self.kernel.options)
+        recorder = recorder_of(prepared, self.kernel.options)
         return recorder.call(prepared.arguments(0, self._arguments(prepared, fitting)))
 
     def run_local(self) -> None:
@@ -90,7 +91,7 @@ class AttentionAtOnce:
             own = self._own(rows, torch.randn) if self.kernel.is_placed else []
             return prepared.arguments(0, self._arguments(prepared, own)) | {
                 "sy_control": prepared.op.control_tensor.clone(),
-                "sy_schedule": trace.without_signals(prepared.op.table_tensor),
+                "sy_schedule": without_signals(prepared.op.table_tensor),
             }
 
         prepared.launch_alone("alone", full)

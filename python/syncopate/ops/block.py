@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from .. import plans
-from ..cache import run
-from ..gemm import Product
+from ..call.cache import run
+from ..call.places import require_tensors
 from ..group import Group
-from ..places import require_tensors
 from ..strategy import Strategy
 from .differentiable import recorded, wanted
 from .gather import AllGatherMatmul
 from .operator import Operator, cached, count, members_of, problem_of, rows_of, summed
+from .product_kernel import Product
 from .reduce import MatmulReduceScatter
 
 

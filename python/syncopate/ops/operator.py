@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 import torch
 
-from .. import _syncopate, cache, plans, trace, unseen
-from ..arguments import DTYPE_NAMES, DTYPES
-from ..fused import FusedKernel
-from ..gemm import Product, require_activation
+from .. import _syncopate, plans
+from ..call import cache
+from ..call.arguments import DTYPE_NAMES, DTYPES
+from ..call.places import OutputPlaces, check_operand, check_rows
+from ..call.prepared import Prepared, timing
+from ..call.stage_call import Call, Stage
+from ..face.fused import FusedKernel
 from ..group import FailedTogether, Group, device_name, of_process_group
-from ..places import OutputPlaces, check_operand, check_rows
-from ..prepared import Prepared, timing
-from ..stages import Call, Stage
 from ..strategy import (
     PROGRAMS_ON_HOST,
     Problem,
@@ -26,10 +26,13 @@ from ..strategy import (
     complete,
     key_of,
     require,
+    search_hook,
     to_json,
 )
-from ..trial import warn_of_default
+from ..strategy.failures import warn_of_default
+from ..trace.record import Trace, recorder_of, without_signals
 from .differentiable import refuse_gradients
+from .product_kernel import Product, require_activation
 from .unfused import PAIRS, Unfused, symmetric
 
 #: Of a call of the operator on `rank`: its x, or its weights.
@@ -146,8 +149,8 @@ class Operator:
     def chosen(self, group: Group) -> tuple[Strategy, bool]:
         """The fastest known that this operator can carry out, and whether tuning found it. With SYNCOPATE_TUNE=auto it is found
         out first."""
-        if _syncopate.tune.mode() == "auto" and unseen.search is not None:
-            unseen.search(self.problem, group)
+        if _syncopate.tune.mode() == "auto" and search_hook.search is not None:
+            search_hook.search(self.problem, group)
         rendezvous = group.rendezvous if group.size > 1 else None
         pair = not self._unfused_objection(group)
         kept = self.keep  # tiles that fetch x keep nothing
@@ -333,14 +336,14 @@ class Operator:
         )
         return out
 
-    def record(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> trace.Trace:
+    def record(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> Trace:
         """One more call, recorded (syncopate.trace). The first one on a GPU compiles: take the second."""
         if self._instead is not None:
             raise ValueError(self._instead.opaque)
         out = self.empty(self.out_rows, self.n) if out is None else out
         prepared = self._place(x, weights, out)
         options = self.calls(prepared.tensors, x, weights, out)[0].options
-        recorder = trace.recorder_of(prepared, options)
+        recorder = recorder_of(prepared, options)
         return recorder.call(prepared.arguments(0, self._arguments(x, weights, out)[0]))
 
     def run_local(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> None:
@@ -372,7 +375,7 @@ class Operator:
         moved = control.data_ptr() - prepared.op.control_tensor.data_ptr()
         return {
             "sy_control": control,
-            "sy_schedule": trace.without_signals(prepared.op.table_tensor, moved),
+            "sy_schedule": without_signals(prepared.op.table_tensor, moved),
         }
 
     def held_bytes(self) -> int:

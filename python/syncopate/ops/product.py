@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from ..cache import run
+from ..call.cache import run
+from ..call.places import check_operand, require_tensors
 from ..group import Group
-from ..places import check_operand, require_tensors
 from ..strategy import Strategy
 from . import scales as scaling
 from .differentiable import recorded, wanted

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from .. import _syncopate
-from ..arguments import DTYPE_NAMES
-from ..scope import scope
+from ..call.arguments import DTYPE_NAMES
 from .model import Chunking, Problem, Strategy
+from .store_scope import scope
 from .tiling import Tiling, device_name, exact_fp32
 
 HOPPER = 9  # the compute capability's first figure

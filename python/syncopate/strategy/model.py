@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .. import _syncopate
-from ..arguments import torch_dtype
+from ..call.arguments import torch_dtype
 from .brief import brief
 from .tiling import Tiling
 

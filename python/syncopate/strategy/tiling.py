@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 
 from .. import _syncopate
-from ..arguments import DTYPE_NAMES
+from ..call.arguments import DTYPE_NAMES
 from .brief import brief
 
 

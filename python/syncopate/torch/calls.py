@@ -1,4 +1,4 @@
-"""Which operator carries out a call of a custom op (kept between calls: cache.py). What an operator cannot do is left to the
+"""Which operator carries out a call of a custom op (kept between calls: call/cache.py). What an operator cannot do is left to the
 unfused pair, and counted with the reason; that is decided alike on all ranks, from what they all know."""
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch.distributed import distributed_c10d as c10d
 
-from .. import _syncopate, cache
+from .. import _syncopate
+from ..call import cache
 from ..group import Group, of_process_group, sums_in_two_shots
 from ..strategy import Problem, Strategy, choose_found, estimate, from_json
 from . import buckets, report

@@ -106,7 +106,9 @@ def require_alike(*operands: torch.Tensor) -> None:
 
 def require_known(activation: str) -> None:
     if activation:
-        from ..gemm import require_activation  # and Triton, which looks then at whether it is to interpret
+        from ..ops.product_kernel import (
+            require_activation,  # and Triton, which looks then at whether it is to interpret
+        )
 
         require_activation(activation)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ..cache import run
-from ..rows import documents_of
+from ..call.cache import run
+from ..face.rows import documents_of
 from . import calls, report
 from .attention_backward import backward as attention_backward_of
 from .unfused import product, scatter, size_of

@@ -224,7 +224,7 @@ def depends(node: Node, on: Node) -> bool:
 
 def text_of(product: Node) -> str:
     """Such as mm 4096x8192x3584 bf16."""
-    from ..arguments import DTYPE_NAMES
+    from ..call.arguments import DTYPE_NAMES
 
     name = product.target.__name__.partition(".")[0]
     try:

@@ -1,0 +1,101 @@
+"""A stage of a program, what its kernel is called with, and that call as the front end takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .arguments import base_of, describe, elements_of, is_tensor, launch_key, scalar
+from .stated import StatedKernel, grid_of, on_gpu, without_filled
+from .tuples import flat
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A kernel, which of its parameters are which tensors of the plan, and the elements of integer tensors that it is known
+    to be called with."""
+
+    kernel: Any
+    bind: Mapping[str, str]
+    values: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass
+class Call:
+    """What a stage's kernel is called with. `options`: num_warps, num_stages, …"""
+
+    grid: Any
+    arguments: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Launch:
+    """A stage's call as the front end takes it: a kernel's tensors, scalars and grid, by parameter."""
+
+    grid: tuple[int, int, int]
+    items: dict[str, Any]
+    scalars: dict[str, Any]
+    tensors: dict[str, tuple[list[int], list[int], str, list[int]]]
+    options: dict[str, Any]
+    values: dict[str, list[int]]
+
+    @property
+    def key(self) -> tuple:
+        return (
+            self.grid,
+            tuple((name, tuple(elements)) for name, elements in self.values.items()),
+            tuple((name, launch_key(value)) for name, value in self.scalars.items()),
+            tuple(
+                (name, *map(tuple, (s, t)), d, tuple(b), base_of(self.items[name]).device)
+                for name, (s, t, d, b) in self.tensors.items()
+            ),
+            tuple(sorted(self.options.items())),
+        )
+
+
+def launch_of(stage: Stage, call: Call) -> Launch:
+    """The stage's call. Raises ValueError where it does not pass the stage's `values`, on a GPU without looking at them."""
+    return _launch_of(_standing_in(stage.kernel, call), stage.values)
+
+
+def _standing_in(kernel: Any, call: Call) -> Call:
+    """The call as it is launched: of a stated kernel on host, that of the kernel that stands in there."""
+    if not isinstance(kernel, StatedKernel):
+        return call
+    arguments = without_filled(call.arguments)
+    grid = grid_of(call.grid, arguments)
+    if on_gpu(arguments):
+        return Call(grid, arguments, call.options)
+    return Call(*kernel.on_host(grid, arguments), call.options)
+
+
+def _launch_of(call: Call, values: dict[str, list[int]]) -> Launch:
+    items = flat(call.arguments)
+    scalars = {name: scalar(value) for name, value in items.items() if not is_tensor(value)}
+    grid = grid_of(call.grid, items)
+    tensors = {name: describe(value) for name, value in items.items() if is_tensor(value)}
+    for name in values:
+        if name not in tensors:
+            raise ValueError(f"values: {name} is no tensor of this launch")
+    made = Launch(grid, items, scalars, tensors, call.options, {n: list(v) for n, v in values.items()})
+    for name in values:
+        if not base_of(items[name]).is_cuda:
+            require_values(name, made)
+    return made
+
+
+def require_values(name: str, one: Launch) -> None:
+    """Whether a launch passes the elements that the kernel was compiled for."""
+    given, known = elements_of(one.items[name]), one.values[name]
+    if given != known:
+        at = next((i for i, (g, k) in enumerate(zip(given, known, strict=False)) if g != k), None)
+        what = (
+            f"element {at} is {given[at]}, not {known[at]}"
+            if at is not None
+            else f"has {len(given)} elements"
+        )
+        raise ValueError(
+            f"{name}: the launch's tensor {what}: sy.fuse(values=) says {len(known)} elements; give it these, or set `stages[…].values` of what it returned"
+        )

@@ -1,0 +1,1 @@
+"""The commands that run kernels, and so need Python: `syncopate run` and `syncopate tune`, and `make demo`."""

@@ -1,0 +1,152 @@
+"""`syncopate tune SPEC`: the fastest strategy of a problem on this machine, found by measuring and kept in the store."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .standard_output import answering, interruptible
+
+REST = {
+    "host": 60.0,
+    "cuda": 1800.0,
+}  # seconds after the budget: of the step that has begun; a GPU's compiler may take long
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Starts the ranks and searches; rank 0's result."""
+    from ..bench.case import CASES
+    from ..ops.operator import members_of, problem_of
+    from ..ranks import LateError, Place, RankError
+    from ..ranks import run as run_ranks
+    from .spec import Spec, UsageError, rank_count, require_memory
+
+    check_variations(options.vary)
+    spec = Spec(options.spec)
+    if spec.kind.name == "mlp_chain":
+        raise UsageError(f"{options.spec}: a chain is not tuned; its first call measures its ways")
+    if spec.kind.name not in CASES:
+        raise UsageError(f"{options.spec}: {spec.kind.name} is not tuned; --explain ranks its kinds")
+    ranks = rank_count(options)
+    extents = {name: value for name, value in spec.extents.items()}
+    require_memory(options, ranks, 2 * spec.bytes_of_a_rank())
+    if options.device == "host":
+        import torch  # noqa: F401 - imported once, before the ranks are forked
+        import triton  # noqa: F401
+
+    def work(place: Place) -> dict[str, Any]:
+        from ..bench.session import start
+        from ..measure.search import search
+
+        start(place.rank, place.size, f"file://{place.folder}/process-group")
+        group = members_of(None, options.device)
+        problem = problem_of(spec.kind.name, dtype=spec.dtype, group=group, **extents, **spec.of_fp8)
+        terminal = sys.stderr.isatty()
+
+        def say(line: str) -> None:
+            sys.stderr.write(f"\r\033[K{line}" if terminal else f"{line}\n")
+            sys.stderr.flush()
+
+        shown = place.rank == 0 and not options.json
+        found = search(
+            problem,
+            group,
+            budget=options.budget,
+            again=options.again,
+            vary=options.vary,
+            machine=options.machine,
+            say=say if shown else None,
+        )
+        if shown and terminal:
+            sys.stderr.write("\n")
+        return found
+
+    limit = options.budget + REST[options.device]
+    try:
+        return run_ranks(ranks, work, timeout=limit)[0]
+    except LateError:
+        hint = "; on host its kernels are interpreted: take a smaller one" if options.device == "host" else ""
+        raise RankError(
+            f"{options.spec}: the search did not end within {limit:g} s; what was measured is kept{hint}"
+        ) from None
+
+
+def check_variations(vary: Sequence[str]) -> None:
+    """Raises UsageError for what is no value of a strategy, before any rank starts."""
+    from .. import _syncopate
+    from ..bench.rows import variations, varied
+    from ..strategy import Strategy, to_json
+    from .spec import UsageError
+
+    try:
+        for name, values in variations(vary):
+            try:
+                _syncopate.tune.name_of(to_json(varied(Strategy(), values)))
+            except (AttributeError, TypeError):
+                raise UsageError(f"--vary {name}: a strategy has no such value") from None
+            except _syncopate.SyncopateError as error:  # "the strategy:1:433: split is …"
+                raise UsageError(f"--vary {name}: {str(error).split(': ', 1)[-1].splitlines()[0]}") from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def report(options: argparse.Namespace, found: dict[str, Any]) -> None:
+    if options.json:
+        print(json.dumps({"spec": options.spec, "device": options.device, **found}))
+        return
+    resumed = f", {found['resumed']} of them by an earlier search" if found["resumed"] else ""
+    measured = sum(trial["rounds"] > 0 for trial in found["trials"])
+    print(f"{options.spec}: {found['winner']}, {found['us']:,.1f} µs")
+    for name in ("default", "unfused"):
+        us = found[f"{name}_us"]
+        print(
+            f"  {us / found['us']:.2f} times as fast as {name} ({us:,.1f} µs)"
+            if us
+            else f"  {name} does not run here"
+        )
+    print(
+        f"  {measured} strategies measured{resumed}"
+        + ("" if found["in_time"] else "; the budget was over before all were")
+    )
+    for trial in found["trials"]:
+        if trial["refused"]:
+            print(f"  without {trial['name']}: {trial['refused']}")
+
+
+@interruptible
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="syncopate tune", description=__doc__.splitlines()[0])
+    parser.add_argument("spec")
+    parser.add_argument("--device", choices=("host", "cuda"), default="host")
+    parser.add_argument("--ranks", type=int, default=0)
+    parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--machine", default="")
+    parser.add_argument("--vary", action="append", default=[])
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.device == "host":
+        from ..host.interpreter import enable
+
+        enable()
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the case then is the host's, too
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    try:
+        found = run(options)
+        with answering():
+            report(options, found)
+    except Exception as error:  # noqa: BLE001 - the command's outer face
+        code = getattr(error, "exit_code", 1 if isinstance(error, ValueError) else None)
+        if code is None:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return int(code)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

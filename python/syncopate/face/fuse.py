@@ -1,0 +1,74 @@
+"""sy.fuse: which of the fused kernels a call asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import _syncopate
+from ..call.arguments import elements_of
+from ..call.stage_call import Stage
+from ..group import Group
+from ..strategy import Strategy
+from .chain import ChainKernel
+from .chosen import AutoKernel
+from .fused import FusedKernel
+
+
+def _one_each(name: str, given: Any, kernels: int) -> list[Mapping[str, Any]]:
+    """A mapping for each kernel; empty ones where nothing is given."""
+    mappings = [given] if isinstance(given, Mapping) else list(given or [{}] * kernels)
+    if len(mappings) != kernels:
+        raise ValueError(f"{name}: give one mapping for each of the {kernels} kernels, got {len(mappings)}")
+    return mappings
+
+
+def fuse(
+    kernel: Any | Sequence[Any],
+    plan: _syncopate.Plan | None = None,
+    bind: Mapping[str, str] | Sequence[Mapping[str, str]] = (),
+    group: Group | Any | None = None,
+    *,
+    values: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    strategy: Strategy | str | None = None,
+    deadline: float = 30.0,
+    host_delay: float = 0.0,
+    seed: int = 0,
+    way: str | None = None,
+) -> FusedKernel:
+    """Makes a distributed kernel from a Triton kernel for one GPU, or a stated one (sy.kernel), or a list of them, and a plan.
+
+    `bind`: parameter name → plan tensor, of a parameter that is a tuple, an item: `a_ptrs[0]`; of a list of kernels one of
+    each. `group`: a torch process group (default: the world). `strategy`: how transfers go, and what the kernel is made to
+    do (Strategy, its fields that are marked); "auto": chosen for each set of arguments, with what the kernels'
+    @triton.autotune and @triton.heuristics leave open (auto.AutoKernel). `deadline`: seconds that any wait may last
+    before the call fails with the rank, op and chunk that did not come. `host_delay`, `seed`: on the host, seconds by
+    which chunks are late at random. `values`: parameter name → the elements of an integer tensor (a sequence, or a
+    tensor) that every launch passes, such as the offsets of sequences: what the kernel loads from it is then known. Of
+    a list of kernels one mapping each. Launches are held against it: each of them on the host, on a GPU the first one.
+    `FusedKernel.stages[i].values` may be changed between calls, to prepare for other elements.
+
+    Without a plan: several kernels of one GPU that overlap tile by tile (ChainKernel); `bind` names the arrays that they
+    share, and of `strategy` there is only the tile_order. `way` is of these only: "tiles", "single", "programmatic",
+    "stream", or the fastest one (None).
+    """
+    kernels = list(kernel) if isinstance(kernel, Sequence) else [kernel]
+    binds = _one_each("bind", bind, len(kernels))
+    known = _one_each("values", values, len(kernels))
+    stages = [
+        Stage(one, dict(names), {name: elements_of(of) for name, of in elements.items()})
+        for one, names, elements in zip(kernels, binds, known, strict=True)
+    ]
+    if plan is None:
+        return ChainKernel(
+            stages, group, strategy, way=way, deadline=deadline, host_delay=host_delay, seed=seed
+        )
+    if way is not None:
+        raise ValueError(
+            "way: only chains have one, kernels without a plan; a plan's kernels have a strategy"
+        )
+    if strategy == "auto":
+        return AutoKernel(stages, plan, group, deadline=deadline, host_delay=host_delay, seed=seed)
+    if isinstance(strategy, str):
+        raise ValueError(f'strategy: expected a Strategy, "auto" or None, got "{strategy}"')
+    return FusedKernel(stages, plan, group, strategy, deadline=deadline, host_delay=host_delay, seed=seed)

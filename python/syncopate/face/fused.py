@@ -1,0 +1,349 @@
+"""Kernels fused with a plan, called like the kernels they came from: of one stage, or of several that run
+one after the other on one stream. Transfers of all stages run beside all of them, with one set of signals and one begin
+and end of a call.
+
+    fused = fuse(matmul, plan, bind={"a_ptr": "A"})
+    fused[grid](a, b, c, M, N, K, …)
+
+    block = fuse([up, down], plan, bind=[{"a_ptr": "X", "c_ptr": "H"}, {"a_ptr": "H", "c_ptr": "C"}])
+    block.run([block.call(0, up_grid, x, w1, h, …), block.call(1, down_grid, h, w2, y, …)])
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import _syncopate
+from ..call.arguments import (
+    LAUNCH_OPTIONS,
+    base_of,
+    bind_launch,
+    function_of,
+    is_tensor,
+    launch_key,
+    name_in_file,
+    shape_and_strides,
+)
+from ..call.places import OutputPlaces, box_view, check_output, check_shard, final_box, shard_view
+from ..call.prepared import Prepared, timing
+from ..call.stage_call import Call, Launch, Stage, launch_of, require_values
+from ..call.stated import StatedKernel, grid_of, without_filled
+from ..device import jit
+from ..group import FailedTogether, Group, of_process_group
+from ..strategy import Strategy, device_name
+
+
+@dataclass
+class _Text:
+    """What the front end reads of a stage's kernel: Triton source, or a statement."""
+
+    kernel: Any
+    source: str
+    file: str
+
+    @property
+    def name(self) -> str:
+        return function_of(self.kernel).__name__
+
+    @property
+    def asked(self) -> str:
+        return self.name if isinstance(self.kernel, StatedKernel) else name_in_file(self.kernel)
+
+    @classmethod
+    def of(cls, kernel: Any) -> _Text:
+        if isinstance(kernel, StatedKernel):
+            return cls(kernel, kernel.statement, kernel.file + ".kernel.json")
+        function = function_of(kernel)
+        file = inspect.getsourcefile(function) or "<unknown>"
+        if "<locals>" in function.__qualname__:
+            raise ValueError(
+                f"{file}:{function.__code__.co_firstlineno}: {function.__name__} is defined inside a function: a kernel that "
+                "is fused must be found in its file by name; define it at the top level"
+            )
+        return cls(kernel, Path(file).read_text(), file)
+
+    def load(self, stage: Any) -> Any:
+        """The emitted kernel, as if it stood in its user's module. A stated one is left as it is."""
+        if isinstance(self.kernel, StatedKernel):
+            return self.kernel
+        function = function_of(self.kernel)
+        module = inspect.getmodule(function)
+        package = module.__package__ if module else None
+        origin = (self.file, stage.original)
+        try:
+            loaded = jit.load_module(stage.source, stage.kernel, package, origin=origin)
+            kernel = jit.kernel_in(loaded, function.__qualname__)
+        except jit.CacheError:
+            raise
+        except Exception as error:
+            raise RuntimeError(
+                f"{self.file}: importing it for the fused {stage.kernel} failed: {error}. What the file runs belongs "
+                'under `if __name__ == "__main__":`'
+            ) from error
+        if _earlier(stage.original, function) != _earlier(stage.source, function_of(kernel)):
+            raise RuntimeError(
+                f"{self.file}: importing it for the fused {stage.kernel} gives another function of that name than the one on "
+                f"line {function.__code__.co_firstlineno}: give them different names"
+            )
+        return kernel
+
+
+def _earlier(text: str, function: Any) -> int:
+    """How many functions of its name a file has before it; 0 where it has no other, wherever that is by now."""
+    define = re.compile(rf"\s*def {function.__name__}\b")
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if define.match(line)]
+    return sum(number < function.__code__.co_firstlineno for number in lines) if len(lines) > 1 else 0
+
+
+class FusedKernel:
+    """A program of one stage launches like its kernel: `fused[grid](a, b, c, M, …)`; one of several with `run`.
+
+    A parameter bound to a plan tensor that the kernel reads takes this rank's shard: a tensor (or descriptor) that holds
+    what the plan says the rank holds initially. If it is that very place in the heap (see `shard`), nothing is copied.
+    One bound to a tensor that the kernel makes (`produced` in the plan) takes the output: what the plan says the rank
+    holds at the end (`final`), in a tensor of that shape or in its place in one of the whole shape. Into what the kernel
+    adds (tl.atomic_add), the whole tensor is to be given: it also says from what the sums start. For a tensor of the plan
+    that one stage writes and another one reads, anything of its shape is taken: it stays in the heap.
+    Strides among the scalar arguments are those of the whole tensor, row-major. All ranks make the same calls in the
+    same order.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        plan: _syncopate.Plan,
+        group: Group | Any | None = None,
+        strategy: Strategy | None = None,
+        *,
+        deadline: float = 30.0,
+        host_delay: float = 0.0,
+        seed: int = 0,
+        read_in_place: Sequence[str] = (),
+        in_step: bool = False,
+        in_heap: bool = False,
+    ) -> None:
+        """`read_in_place`: tensors of the plan of which kernels read this rank's own part by arguments that are not bound, so
+        that the heap needs no copy of it. `in_step`: where a rank cannot fuse or compile, no rank goes on (Group.together).
+        `in_heap`: it is given the heap's own tensors, which are whole, and not a user's."""
+        self.stages, self.plan, self.group = list(stages), plan, group
+        self.strategy = strategy or Strategy()
+        self._timing = timing(deadline, host_delay, seed)
+        self._read_in_place = list(read_in_place)
+        self._in_step, self._in_heap = in_step, in_heap
+        self._signatures = [
+            k.signature if isinstance(k, StatedKernel) else inspect.signature(function_of(k))
+            for k in (stage.kernel for stage in self.stages)
+        ]
+        self._texts = {"cuda": [_Text.of(stage.kernel) for stage in self.stages]}
+        self._held = {name for rank in range(plan.num_ranks) for name, _ in plan.initial(rank)}
+        self._prepared: dict[tuple, Prepared] = {}
+
+    @property
+    def prepared(self) -> list[Prepared]:
+        """What has been set up so far, by set of arguments."""
+        return list(self._prepared.values())
+
+    @property
+    def source(self) -> str:
+        """The file of the first stage's kernel, or its statement."""
+        return self._texts["cuda"][0].source
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        return lambda *args, **kwargs: self.run([self.call(0, grid, *args, **kwargs)])
+
+    def call(self, stage: int, grid: Any, /, *args: Any, **kwargs: Any) -> Call:
+        """The arguments of a stage's kernel, and launch options, as `kernel[grid](…)` takes them."""
+        jit.refuse_launches_of_an_import()
+        if not 0 <= stage < len(self.stages):
+            raise ValueError(f"call: there is no stage {stage} of {len(self.stages)}")
+        signature = self._signatures[stage]
+        options = {name: kwargs[name] for name in LAUNCH_OPTIONS if name in kwargs}
+        for name in set(options) - set(signature.parameters):  # a kernel may ask for num_stages itself
+            del kwargs[name]
+        bound = bind_launch(self.stages[stage].kernel, signature, args, kwargs)
+        return Call(grid, dict(bound.arguments), options)
+
+    def run(self, calls: Sequence[Call]) -> None:
+        """One call of the program, a Call for each stage."""
+        prepared, items = self._find(calls)
+        self.set_places(prepared, items)
+        key = tuple(launch_key(value) for given in items for value in given.values())
+        prepared.launch(key, lambda: items)
+
+    def prepare(self, grid: Any, *args: Any, **kwargs: Any) -> Prepared:
+        """Fuses, allocates and compiles for these arguments without running. Collective: all ranks call it alike."""
+        return self._find([self.call(0, grid, *args, **kwargs)])[0]
+
+    def prepare_calls(self, calls: Sequence[Call]) -> Prepared:
+        """The same for a program of several stages."""
+        return self._find(calls)[0]
+
+    def shard(self, prepared: Prepared, tensor: str) -> torch.Tensor:
+        """Where this rank's part of `tensor` lies in the heap: write the input there and no copy is made."""
+        return shard_view(self.plan, prepared.op.rank, tensor, prepared.tensors[tensor])
+
+    def result(self, prepared: Prepared, tensor: str) -> torch.Tensor:
+        """Where what this rank holds of `tensor` at the end of a call lies in the heap, until its next call."""
+        return box_view(final_box(self.plan, prepared.op.rank, tensor), prepared.tensors[tensor])
+
+    def check(self) -> None:
+        """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
+        for prepared in self._prepared.values():
+            prepared.op.check()
+
+    def close(self) -> None:
+        """Frees heap memory and streams. Collective."""
+        for prepared in self._prepared.values():
+            prepared.close()
+        self._prepared.clear()
+
+    def set_places(self, prepared: Prepared, items: Sequence[Mapping[str, Any]]) -> None:
+        """Tells the op where its inputs and outputs are: in what the stages are given for the plan's tensors."""
+        produced = self.plan.produced
+        for stage, given in zip(prepared.stages, items, strict=True):
+            for parameter, tensor in stage.bind.items():
+                value = given[parameter]
+                address, (shape, strides) = base_of(value).data_ptr(), shape_and_strides(value)
+                if tensor not in produced:
+                    if tensor in self._held:
+                        prepared.op.set_input(tensor, address, strides)
+                    continue
+                if parameter in stage.accumulates:
+                    prepared.op.set_input(tensor, address, strides, [(0, n) for n in shape])
+                if tensor not in prepared.outputs:
+                    prepared.outputs[tensor] = OutputPlaces(self.plan, prepared.op.rank, tensor)
+                prepared.outputs[tensor].give(prepared.op, value)
+
+    def _find(self, calls: Sequence[Call]) -> tuple[Prepared, list[dict[str, Any]]]:
+        if len(calls) != len(self.stages):
+            raise TypeError(
+                f"the program has {len(self.stages)} stages: give a Call for each, got {len(calls)}"
+            )
+        taken = [launch_of(stage, call) for stage, call in zip(self.stages, calls, strict=True)]
+        key = tuple(one.key for one in taken)
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            for stage, call in zip(self.stages, calls, strict=True):
+                self._check_statement(stage, call)
+            prepared = self._prepared[key] = self._prepare(taken)
+        return prepared, [one.items for one in taken]
+
+    def _check_statement(self, stage: Stage, call: Call) -> None:
+        """A stated kernel is held against the one that stands in for it on host, if there is one."""
+        if not isinstance(stage.kernel, StatedKernel):
+            return
+        given = without_filled(call.arguments)
+        shapes = {name: (shape, dtype) for name, shape, dtype in self.plan.tensors}
+        whole = {p: shapes[t] for p, t in stage.bind.items() if t in shapes and is_tensor(given.get(p))}
+        stage.kernel.require_host_alike(given, grid_of(call.grid, given), whole)
+
+    def _prepare(self, taken: Sequence[Launch]) -> Prepared:
+        cuda = any(base_of(one.items[name]).is_cuda for one in taken for name in one.tensors)
+        device = "cuda" if cuda else "host"
+        group = self.group if isinstance(self.group, Group) else of_process_group(self.group, device)
+        if group.size != self.plan.num_ranks:
+            raise ValueError(f"the plan is for {self.plan.num_ranks} ranks, the group has {group.size}")
+        for index, one in enumerate(taken):
+            self._bind_to_plan(index, one, group, device)
+            for name in one.values if cuda else ():  # on the host each call is held against them
+                require_values(name, one)
+        texts = self._texts_on(device)
+
+        def fused() -> tuple[_syncopate.Artifact, list[Any]]:
+            artifact = self._fuse(taken, texts, device, group.multiprocessors())
+            self._require_whole_sums(artifact, taken)
+            return artifact, [text.load(stage) for text, stage in zip(texts, artifact.stages, strict=True)]
+
+        artifact, kernels = group.together("fused", fused) if self._in_step else fused()
+        prepared = Prepared(
+            artifact,
+            group,
+            kernels,
+            engine_blocks=8 if self.strategy.engine_blocks is None else max(1, self.strategy.engine_blocks),
+            read_in_place=self._read_in_place,
+            **self._timing,
+        )
+
+        def compiled() -> None:
+            prepared.compile([one.items for one in taken], [one.options for one in taken])
+
+        if not self._in_step:
+            compiled()
+            return prepared
+        try:
+            group.together("compiled", compiled)
+        except FailedTogether:
+            prepared.close()
+            raise
+        return prepared
+
+    def _bind_to_plan(self, index: int, one: Launch, group: Group, device: str) -> None:
+        """Checks what a stage is given for the plan's tensors, and describes it as these, which the kernel gets."""
+        whole = {name: (list(shape), dtype) for name, shape, dtype in self.plan.tensors}
+        for parameter, tensor in self.stages[index].bind.items():
+            if parameter not in one.tensors:
+                name = self._texts["cuda"][index].name
+                raise ValueError(
+                    f"bind: {parameter} is not a tensor parameter of {name}; it has {', '.join(one.tensors)}"
+                )
+            if tensor not in whole:
+                raise ValueError(f"bind: the plan has no tensor {tensor}; it has {', '.join(whole)}")
+            shape, dtype = whole[tensor]
+            check = check_output if tensor in self.plan.produced else check_shard
+            value = one.items[parameter]
+            if not self._in_heap:
+                check(self.plan, group.rank, tensor, parameter, value, shape, dtype, device, group.ordinal)
+            one.tensors[parameter] = (shape, [], dtype, one.tensors[parameter][3])
+
+    def _texts_on(self, device: str) -> list[_Text]:
+        """On host a stated kernel's own one stands in."""
+        if device not in self._texts:
+            kernels = [stage.kernel for stage in self.stages]
+            self._texts[device] = [_Text.of(k.host if isinstance(k, StatedKernel) else k) for k in kernels]
+        return self._texts[device]
+
+    def _fuse(
+        self, taken: Sequence[Launch], texts: Sequence[_Text], device: str, num_sms: int
+    ) -> _syncopate.Artifact:
+        stages = [
+            (text.source, text.file, text.asked, dict(stage.bind), one.scalars, one.tensors, one.grid)
+            for text, stage, one in zip(texts, self.stages, taken, strict=True)
+        ]
+        chosen = self.strategy
+        artifact = _syncopate.fuse(
+            stages,
+            self.plan,
+            device,
+            num_sms,
+            phases=chosen.phases,
+            backend=chosen.backend,
+            sum_parts=chosen.sum_parts,
+            tile_order=chosen.tile_order,
+            plain_kernel=chosen.plain_kernel,
+            kernel_sums=chosen.kernel_sums,
+            together=chosen.together,
+            values=[one.values for one in taken],
+            device_name=device_name() if device == "cuda" else "",
+        )
+        for warning in artifact.warnings:
+            warnings.warn(f"syncopate: {warning}", stacklevel=6)
+        return artifact
+
+    def _require_whole_sums(self, artifact: _syncopate.Artifact, taken: Sequence[Launch]) -> None:
+        whole = {name: list(shape) for name, shape, _ in self.plan.tensors}
+        for stage, one in zip(artifact.stages, taken, strict=True):
+            for parameter in stage.accumulates:
+                shape, given = whole[stage.bindings[parameter]], shape_and_strides(one.items[parameter])[0]
+                if given != shape:
+                    raise ValueError(
+                        f"{parameter}: the kernel adds to it, or may leave elements as they are, so give it whole, {shape}, "
+                        f"with what it starts from; got {given}"
+                    )

@@ -1,0 +1,137 @@
+"""The rows of a sequence that each rank holds, of tensors: what the operators that take such shards mean by `sharding`.
+
+    q = sy.shard_rows(whole_q, group, sharding="zigzag", dim=2)         [B, H, S, D] → [B, H, rows, D]
+    o, _ = sy.ops.attention(q, k, v, group, causal=True, sharding="zigzag")
+    whole_o = sy.unshard_rows(o, group, sharding="zigzag", dim=2)
+
+    2 ranks         contiguous      rank 0 | rank 1                  parts of S / ranks rows
+                    zigzag          rank 0 | rank 1 | rank 1 | rank 0    … of S / (2 · ranks) rows
+                    documents       zigzag in each document, cut at multiples of 128 rows where each rank then has some: so tiles
+                                    are whole, and rows of K and V that a rank does not see are not sent to it
+
+Under a causal mask the last rows see most. With "zigzag", each rank has rows from either end, and so as much work as the others:
+with "contiguous" the last of W ranks has (2 W - 1) / W times the mean, and the others wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from .. import plans
+from ..group import Group, rank_and_size, the_process_group
+from ..torch.unfused import gather, scatter
+
+SHARDINGS = ("contiguous", "zigzag", "documents")
+BLOCK = 128  # rows of the largest tile; those of the others divide it
+
+
+def shard_rows(
+    x: torch.Tensor,
+    group: Group | Any | None = None,
+    *,
+    dim: int,
+    sharding: str = "contiguous",
+    cu_seqlens: Sequence[int] | torch.Tensor | None = None,
+) -> torch.Tensor:
+    """This rank's rows of a tensor that is whole, along the axis `dim`: those that sy.ops.attention means by the same `sharding`
+    and `cu_seqlens` (where documents begin, and the end of the last). Of token ids, positions and targets as well as
+    of q, k and v. Nothing is sent; differentiable. `group`: a torch process group; default: the world."""
+    dim = _axis(x, dim)
+    rank, size = rank_and_size(group)
+    rows = rows_of_ranks(x.shape[dim], size, sharding, cu_seqlens)[rank]
+    return torch.cat([x.narrow(dim, begin, end - begin) for begin, end in rows or [(0, 0)]], dim)
+
+
+def unshard_rows(
+    shard: torch.Tensor,
+    group: Any | None = None,
+    *,
+    dim: int,
+    sharding: str = "contiguous",
+    length: int | None = None,
+    cu_seqlens: Sequence[int] | torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The whole, in the order of the sequence, of what shard_rows gave each rank. `length`: rows of the whole; default: as
+    many on each rank as here. Collective over `group`, a torch process group. Differentiable: a shard's gradient is the sum
+    over ranks of those of the whole, so that a loss that every rank computes of all of it counts once a rank."""
+    dim = _axis(shard, dim)
+    rank, size = rank_and_size(group)
+    s = shard.shape[dim] * size if length is None else length
+    rows = rows_of_ranks(s, size, sharding, cu_seqlens)
+    counts = [sum(end - begin for begin, end in own) for own in rows]
+    if shard.shape[dim] != counts[rank]:
+        raise ValueError(
+            f"expected {counts[rank]} rows of {s} along axis {dim} ({sharding}, rank {rank}), got {list(shard.shape)}: say the "
+            "length of the whole"
+        )
+    moved = shard.movedim(dim, 0)
+    short = max(counts) - counts[rank]  # ranks send alike many
+    padded = torch.cat([moved, moved.new_zeros(short, *moved.shape[1:])]) if short else moved
+    whole = _gathered(padded, group)
+    place = torch.empty(s, dtype=torch.int64)  # of each row of the sequence, in what is gathered
+    for other, own in enumerate(rows):
+        held = torch.cat([torch.arange(begin, end) for begin, end in own or [(0, 0)]])
+        place[held] = torch.arange(len(held)) + other * max(counts)
+    return whole.index_select(0, place.to(whole.device)).movedim(0, dim)
+
+
+def rows_of_ranks(
+    length: int, ranks: int, sharding: str, cu_seqlens: Sequence[int] | torch.Tensor | None = None
+) -> list[plans.Rows]:
+    """Of each rank, the runs of rows that it holds."""
+    documents = documents_of(cu_seqlens, length)
+    if require_sharding(sharding) == "documents":
+        whole = plans.shard_rows(length, ranks, sharding, BLOCK, documents)
+        if all(whole):
+            return whole
+    return plans.shard_rows(length, ranks, sharding, 1, documents)
+
+
+def require_sharding(sharding: str) -> str:
+    if sharding not in SHARDINGS:
+        raise ValueError(f"there is no sharding {sharding!r}: one of {', '.join(SHARDINGS)}")
+    return sharding
+
+
+def documents_of(cu_seqlens: Sequence[int] | torch.Tensor | None, s: int) -> list[int]:
+    """Where each document begins, and the end of the last; empty: there is one. An offset that is repeated, as where a list is
+    filled up to a fixed length, is a document of no rows, and left out. Raises ValueError for what is no such list."""
+    if cu_seqlens is None:
+        return []
+    values = cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else [int(n) for n in cu_seqlens]
+    rising = len(values) >= 2 and all(a <= b for a, b in pairwise(values))
+    if not rising or values[0] != 0 or values[-1] != s:
+        raise ValueError(f"cu_seqlens: expected offsets that rise from 0 to {s}, got {values}")
+    made = sorted(set(values))
+    return made if len(made) > 2 else []
+
+
+def _axis(x: torch.Tensor, dim: int) -> int:
+    if not -x.dim() <= dim < x.dim():
+        raise ValueError(f"dim: a tensor of shape {list(x.shape)} has no axis {dim}")
+    return dim % x.dim()
+
+
+class _Gathered(torch.autograd.Function):
+    """x [rows, …] of all ranks, one behind another."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, group_name: str) -> torch.Tensor:
+        ctx.group_name = group_name
+        return gather(x.reshape(len(x), -1), group_name).view(-1, *x.shape[1:])
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        summed = scatter(grad.reshape(len(grad), -1), ctx.group_name)
+        return summed.view(-1, *grad.shape[1:]), None
+
+
+def _gathered(x: torch.Tensor, group: Any | None) -> torch.Tensor:
+    group = group.process_group if isinstance(group, Group) else the_process_group(group)
+    if group is None:
+        raise ValueError("group: it gathers by torch, so it takes a torch process group")
+    return _Gathered.apply(x, group.group_name)

@@ -1,0 +1,1 @@
+"""What runs where there is no GPU: Triton's interpreter, what it lacks, and the names of syncopate.language for it."""

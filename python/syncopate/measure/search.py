@@ -1,0 +1,219 @@
+"""The search for the fastest strategy of a problem: the calls that it measures, by each strategy and by the unfused pair. What is
+tried, and in which order, comes from the estimate; what wins, from the search (tune/search/search.hpp)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .. import _syncopate
+from ..bench.case import CASES, on_gpu, synchronize
+from ..bench.fp8 import of_fp8
+from ..bench.rows import variations, varied
+from ..bench.shapes import Shape
+from ..strategy import SMALL, Strategy, complete, from_json, key_of, ranked, to_json, untuned
+from ..strategy.failures import DEADLINE, SLEEP_CYCLES, reason_of
+from ..strategy.store_scope import scope
+
+UNFUSED = "unfused"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A strategy that takes part."""
+
+    name: str
+    text: str  # JSON
+    strategy: Any
+    estimate_us: float = 0.0
+    baseline: bool = False
+
+    @property
+    def entry(self) -> tuple[str, str, float, bool]:
+        return self.name, self.text, self.estimate_us, self.baseline
+
+
+def contenders_of(problem: Any, vary: Sequence[str] = (), machine: str = "") -> list[Contender]:
+    """The default strategy, which is taken where nothing was tuned, and the unfused pair, then all others by the estimate; with
+    `vary` (as of `syncopate bench`) variations of the default instead. On the host all have small tiles, so that there are
+    several of them."""
+    host = problem.device == "host"
+
+    def whole(strategy: Any) -> Any:
+        return complete(problem, replace(strategy, tilings=(SMALL,)) if host else strategy)
+
+    usual = whole(Strategy() if host else untuned(problem, machine))
+    likely = [] if vary else [entry for entry in ranked(problem, machine) if not entry["pruned"]]
+    found = [(e["name"], whole(from_json(e["strategy"])), e["us"]) for e in likely]
+    estimates = {to_json(strategy): us for _, strategy, us in reversed(found)}
+    pair = next((us for name, _, us in found if name == UNFUSED), 0.0)
+    made = [
+        Contender("default", to_json(usual), usual, estimates.get(to_json(usual), 0.0), baseline=True),
+        Contender(UNFUSED, to_json(Strategy(unfused=True)), Strategy(unfused=True), pair, baseline=True),
+    ]
+    seen = {contender.text for contender in made}
+    others: list[tuple[str, Any, float]] = []
+    if vary:
+        fused = whole(Strategy()) if usual.unfused else usual
+        others = [(name, whole(varied(fused, values)), 1.0) for name, values in variations(vary)]
+    else:
+        others = [entry for entry in found if entry[0] != UNFUSED]
+    for name, strategy, us in others:
+        text = to_json(strategy)
+        if text not in seen:
+            seen.add(text)
+            made.append(Contender(name, text, strategy, us))
+    return made
+
+
+class Measurer:
+    """Makes contenders ready on this rank and times their calls. What fails here is told to the search, which hears of all
+    ranks; so nothing here waits for another rank but calls themselves, whose waits have a deadline."""
+
+    def __init__(self, case: Any, contenders: Sequence[Contender], say: Callable[[str], None] | None) -> None:
+        self.case, self.contenders, self.say = case, contenders, say
+        self.calls: dict[int, Callable[[int], Any]] = {}
+        self.made: dict[int, Any] = {}
+        self.failed: set[int] = set()
+        self.inputs = itertools.count()  # a call has others than the one before: those are in the L2 cache
+        self.begin = time.monotonic()
+        self.token = torch.zeros(1, device=case.device)
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.begin
+
+    def progress(self, share: float, what: str) -> None:
+        if self.say is not None:
+            self.say(_line(share, what))
+
+    def prepare(self, i: int) -> str:
+        """Compiles and runs a contender once for each set of inputs, and compares. "" or what is wrong."""
+        case, contender = self.case, self.contenders[i]
+        self.failed.discard(i)
+        try:
+            self.made[i] = case.operators(strategy=contender.strategy, deadline=DEADLINE)
+            call = case.ours(self.made[i])
+            error = case.error(call)
+            if not error <= case.tolerance:
+                return f"it is wrong: relative error {error:.3g}"
+            self.calls[i] = case.graphs(call) if on_gpu() else call
+        except Exception as problem:  # noqa: BLE001 - Triton has errors of its own
+            return reason_of(problem)
+        return ""
+
+    def release(self, i: int) -> None:
+        synchronize()
+        self.calls.pop(i, None)
+        for operator in self.made.pop(i, ()):
+            operator.close()
+            self.case.forget(operator)
+
+    def measure(self, which: Sequence[int]) -> list[float]:
+        """µs of one call of each, the host's time hidden; infinity for what failed."""
+        times = self._on_gpu(which) if self.token.is_cuda else self._on_host(which)
+        for i in which:
+            for operator in self.made.get(i, ()):
+                try:
+                    operator.check()
+                except RuntimeError:
+                    self.failed.add(i)
+        return [math.inf if i in self.failed else us for i, us in zip(which, times, strict=True)]
+
+    def _call(self, i: int) -> None:
+        inputs = next(self.inputs)  # on all ranks alike, whatever has failed here
+        if i in self.failed:
+            return
+        try:
+            self.calls[i](inputs)
+        except RuntimeError:
+            self.failed.add(i)
+
+    def _on_host(self, which: Sequence[int]) -> list[float]:
+        times = []
+        for i in which:
+            dist.barrier()
+            begin = time.perf_counter()
+            self._call(i)
+            times.append((time.perf_counter() - begin) * 1e6)
+        return times
+
+    def _on_gpu(self, which: Sequence[int]) -> list[float]:
+        events = []
+        for i in which:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda._sleep(SLEEP_CYCLES)
+            self._call(i)  # what is timed finds its instructions there, whatever ran before
+            dist.all_reduce(self.token)  # a barrier on the device
+            start.record()
+            self._call(i)
+            end.record()
+            events.append((start, end))
+            torch.cuda.synchronize()
+        return [start.elapsed_time(end) * 1e3 for start, end in events]
+
+
+def _line(share: float, what: str) -> str:
+    return _syncopate.tune.progress_line(share, what, shutil.get_terminal_size((100, 24)).columns - 1)
+
+
+def search(
+    problem: Any,
+    group: Any,
+    *,
+    budget: float = 60.0,
+    again: bool = False,
+    vary: Sequence[str] = (),
+    machine: str = "",
+    say: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Finds and stores the fastest strategy of a problem. Collective over the default process group of torch, which
+    `group` (a syncopate Group) must be. `budget`: seconds. Raises ValueError for a problem that cannot be measured."""
+    if problem.operator not in CASES:
+        raise ValueError(f"{problem.operator} cannot be tuned; there are {', '.join(CASES)}")
+    if problem.m % problem.ranks:
+        raise ValueError(
+            f"M = {problem.m} is no multiple of {problem.ranks} ranks: such shapes are not tuned"
+        )
+    shape = Shape("", problem.m, problem.n, problem.k, problem.f)
+    if problem.is_fp8:
+        case = of_fp8(CASES[problem.operator], problem.scales)(shape, out=problem.out_dtype)
+    else:
+        case = CASES[problem.operator](shape, dtype=problem.dtype)
+    contenders = contenders_of(problem, vary, machine)
+    measurer = Measurer(case, contenders, say)
+    try:
+        return _syncopate.tune.search(
+            key_of(problem),
+            contenders=[contender.entry for contender in contenders],
+            unfused=1,
+            budget=budget,
+            again=again,
+            measurer=measurer,
+            rendezvous=group.rendezvous,
+            **scope(problem.device),
+        )
+    finally:
+        case.close()
+
+
+def tune_once(problem: Any, group: Any) -> None:
+    """Searches, for 60 s or SYNCOPATE_TUNE_BUDGET, unless the store has a winner of just this problem. Collective. What
+    cannot be tuned here is left as it is: problems that are no benchmark's or are not estimated, groups that are not all ranks
+    of torch.distributed."""
+    whole = dist.is_initialized() and group.process_group is not None and dist.get_world_size() == group.size
+    if not whole or problem.operator not in CASES or problem.m % problem.ranks:
+        return
+    if _syncopate.tune.estimate_objection(key_of(problem)):
+        return
+    found = _syncopate.tune.stored(key_of(problem), **scope(problem.device)) if group.rank == 0 else ""
+    if not _syncopate.tune.share(group.rendezvous, found):
+        search(problem, group, budget=float(os.environ.get("SYNCOPATE_TUNE_BUDGET") or 60))
