@@ -171,6 +171,20 @@ TEST(CallbackRendezvous, CarriesWhatTheStoreGivesAndItsExceptions) {
     EXPECT_NE(alone.error().message.find("timed out"), std::string::npos) << alone.error().message;
 }
 
+TEST(CallbackRendezvous, EndsAMeetingWhoseStoreFailsAtOnce) {
+    int asked = 0;
+    CallbackRendezvous only(
+        0, 2, [](const std::string&, const Bytes&) {},
+        [&](const std::string&, Milliseconds) -> Bytes {
+            ++asked;
+            throw std::runtime_error("the server is gone");
+        });
+    const auto met = all_gather(only, "a call", "", Milliseconds{600'000});
+    ASSERT_FALSE(met.ok());
+    EXPECT_NE(met.error().message.find("the server is gone"), std::string::npos);
+    EXPECT_LT(asked, 10);
+}
+
 TEST(LaunchEnvironment, ReadsTorchrunAndOpenMpi) {
     run_ranks({0}, [](int) {
         clearenv();
