@@ -174,11 +174,10 @@ void bind_rendezvous(nb::module_& module) {
         "rendezvous"_a, "label"_a, "timeout"_a = 60.0, ReleaseGil());
     module.def(
         "all_gather",
-        [](Rendezvous& rendezvous, const std::string& label, const std::string& text, double timeout) {
-            return unwrap(all_gather(rendezvous, label, text, seconds(timeout)));
-        },
-        "rendezvous"_a, "label"_a, "text"_a, "timeout"_a = 60.0, ReleaseGil(),
-        "Every rank's text, by rank. Collective.");
+        [](Rendezvous& rendezvous, const std::string& label, const std::string& text, double timeout,
+           bool failed) { return unwrap(all_gather(rendezvous, label, text, seconds(timeout), failed)); },
+        "rendezvous"_a, "label"_a, "text"_a, "timeout"_a = 60.0, "failed"_a = false, ReleaseGil(),
+        "Every rank's text, by rank. Collective. `failed`: others may be in the middle of what failed here.");
 }
 
 void bind_heap(nb::module_& module) {
@@ -361,6 +360,8 @@ void bind_op(nb::module_& module) {
                 unwrap(op.check());
             },
             "synchronize"_a = true, ReleaseGil(), "Raises the fault of an earlier call.")
+        .def("give_up", &FusedOp::give_up, ReleaseGil(),
+             "Ends the calls of it that other ranks have begun: this rank cannot make them.")
         .def_prop_ro("calls_differ", &FusedOp::calls_differ,
                      "Whether the ranks called different ops in a call of it.")
         .def(

@@ -95,7 +95,7 @@ REFUSED = """    for call in (
 def test_a_program_that_closes_nothing_leaves_no_thread_to_the_end_of_the_interpreter(run):
     outcome = run(sys.executable, "-c", UNCLOSED, PYTHONPATH=str(ROOT / "python"))
     assert outcome.code == 0, outcome.out + outcome.err
-    assert sorted(set(outcome.out.splitlines())) == ["during 1", "left 0"]
+    assert sorted(set(outcome.out.splitlines())) == ["during 2", "left 0"]
 
 
 # After a call each of two ranks forks a helper, which ends as programs do; then the ranks call again.

@@ -323,8 +323,12 @@ class Operator:
             self.prepare(*weights)
 
             def first() -> None:
-                self._run(x, weights, out)
-                self.check()
+                try:
+                    self._run(x, weights, out)
+                    self.check()
+                except Exception:
+                    self.prepared.op.give_up()  # the others need not wait for what fails here
+                    raise
 
             if self._on_trial and self._together("run", first):
                 self._on_trial = False

@@ -1,102 +1,56 @@
 #include "runtime/call/call_board.hpp"
 
-#include <algorithm>
 #include <atomic>
-#include <cstring>
-#include <utility>
-#include <vector>
-
-#include "runtime/heap/file_descriptor.hpp"
 
 namespace syncopate::runtime {
 
 struct CallBoard::Page {
-    static constexpr std::size_t kMostText = 4000;
     std::uint32_t begun;
     std::uint32_t called;
-    std::uint32_t declared;
-    char text[kMostText];
+    std::uint32_t ended_by;  ///< rank 0's counts
 };
 
 namespace {
 
-std::uint32_t load(std::uint32_t& word) {
-    return std::atomic_ref<std::uint32_t>(word).load(std::memory_order_acquire);
-}
-
-void store(std::uint32_t& word, std::uint32_t value) {
-    std::atomic_ref<std::uint32_t>(word).store(value, std::memory_order_release);
-}
-
-/// The later of two numbers of calls, which may have passed 2^32.
-std::uint32_t later(std::uint32_t one, std::uint32_t other) {
-    return static_cast<std::int32_t>(one - other) >= 0 ? one : other;
-}
+using Word = std::atomic_ref<std::uint32_t>;
 
 }  // namespace
 
-CallBoard::CallBoard(std::unique_ptr<HeapMemory> memory, std::uint64_t stride, int rank, int size)
-    : memory_(std::move(memory)), stride_(stride), rank_(rank), size_(size) {}
-
-Result<std::unique_ptr<CallBoard>> CallBoard::create(Rendezvous& rendezvous, Milliseconds timeout) {
-    Result<std::unique_ptr<HeapMemory>> memory = make_host_memory();
-    std::uint64_t stride = 0;
-    Result<FileDescriptor> own = [&]() -> Result<FileDescriptor> {
-        if (!memory) return memory.error();
-        stride = std::max<std::uint64_t>((*memory)->granularity(), sizeof(Page));
-        if (Status made = (*memory)->create(stride); !made) return made.error();
-        return (*memory)->export_own();
-    }();
-    if (Result<std::vector<Bytes>> made =
-            agree(rendezvous, "board", own ? Result<Bytes>("") : Result<Bytes>(own.error()), timeout);
-        !made) {
-        return made.error();
-    }
-    Result<std::vector<FileDescriptor>> peers = exchange_descriptors(rendezvous, *own, timeout);
-    if (!peers) return peers.error();
-    // A rank that cannot map it says so where the op is ready.
-    if (Status mapped = (*memory)->map(rendezvous.rank(), std::move(peers).value(), {}); !mapped)
-        return mapped.error();
-    return std::unique_ptr<CallBoard>(
-        new CallBoard(std::move(memory).value(), stride, rendezvous.rank(), rendezvous.size()));
+Result<CallBoard> CallBoard::create(Rendezvous& rendezvous, Milliseconds timeout) {
+    Result<SharedPages> pages = SharedPages::create(rendezvous, sizeof(Page), timeout);
+    if (!pages) return pages.error();
+    return CallBoard(std::move(pages).value());
 }
 
-CallBoard::Page& CallBoard::page(int rank) const {
-    return *reinterpret_cast<Page*>(memory_->base() + static_cast<std::uint64_t>(rank) * stride_);
+CallBoard::Page& CallBoard::page(int rank) const { return pages_.of<Page>(rank); }
+
+std::uint32_t CallBoard::begun(int rank) const {
+    return Word(page(rank).begun).load(std::memory_order_acquire);
 }
 
-std::uint32_t CallBoard::begun(int rank) const { return load(page(rank).begun); }
-
-std::uint32_t CallBoard::called(int rank) const { return later(load(page(rank).called), begun(rank)); }
+std::uint32_t CallBoard::called(int rank) const {
+    const std::uint32_t asked = Word(page(rank).called).load();
+    const std::uint32_t started = begun(rank);
+    return is_ahead(started, asked) ? started : asked;
+}
 
 void CallBoard::set_begun(std::uint32_t calls) {
-    if (calls != begun(rank_)) store(page(rank_).begun, calls);
+    if (calls != begun(rank())) Word(page(rank()).begun).store(calls, std::memory_order_release);
 }
 
-void CallBoard::add_call() { store(page(rank_).called, called(rank_) + 1); }
+void CallBoard::add_call() { Word(page(rank()).called).store(called(rank()) + 1); }
 
-void CallBoard::declare(std::uint32_t event, std::string_view text) {
-    Page& own = page(rank_);
-    if (load(own.declared) != 0) return;
-    const std::size_t size = std::min(text.size(), Page::kMostText - 1);
-    std::memcpy(own.text, text.data(), size);
-    own.text[size] = '\0';
-    store(own.declared, event);
-}
+void CallBoard::take_back_call() { --Word(page(rank()).called); }
 
-std::uint32_t CallBoard::declared() const {
-    for (int rank = 0; rank < size_; ++rank) {
-        if (const std::uint32_t event = load(page(rank).declared); event != 0) return event;
+bool CallBoard::is_apart() const {
+    for (int other = 1; other < size(); ++other) {
+        if (called(other) != called(0)) return true;
     }
-    return 0;
+    return false;
 }
 
-std::string CallBoard::text() const {
-    for (int rank = 0; rank < size_; ++rank) {
-        Page& theirs = page(rank);
-        if (load(theirs.declared) != 0) return theirs.text;
-    }
-    return "";
-}
+std::uint32_t CallBoard::ended_by() const { return Word(page(0).ended_by).load(); }
+
+void CallBoard::end_by(std::uint32_t event) { Word(page(0).ended_by).store(event); }
 
 }  // namespace syncopate::runtime

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -37,8 +38,8 @@ public:
     [[nodiscard]] virtual std::uint32_t begun() const = 0;
     /// Makes `word` the fault on all ranks; the first one of each stays. From any thread.
     virtual void raise(std::uint32_t word) = 0;
-    /// Waits until this rank's device has begun what it was given; not where it cannot be asked.
-    virtual void settle() {}
+    /// Waits until this rank's device has begun what it was given, also after the op; null where nothing is to be waited for.
+    virtual std::function<void()> settling() const { return {}; }
     /// Whether this rank has a fault. From any thread.
     virtual bool is_faulty() const = 0;
     /// The fault words as they are now.

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <iterator>
 
 #include "runtime/heap/process.hpp"
 #include "syncopate/runtime/signals/fault.hpp"
@@ -12,27 +10,20 @@
 namespace syncopate::runtime {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::chrono::milliseconds kTick{100};
-constexpr std::chrono::milliseconds kToShow{250};
+/// Threads of a rank may call in another order than those of another one: that passes.
+constexpr std::chrono::milliseconds kToPass{1000};
+/// Who neither has come nor is in a call is waited for, to be named, too.
+constexpr std::chrono::milliseconds kToBeNamed{5000};
 /// Ops on several streams may begin in another order on another rank, each behind other work: that passes.
 constexpr int kTicksOfACrossing = 15;
 /// Calls that were asked for may be behind long work. They may also have been asked for into a graph.
 constexpr int kTicksOfAskedCalls = 100;
-
-bool is_ahead(std::uint32_t calls, std::uint32_t of) { return static_cast<std::int32_t>(calls - of) > 0; }
-
-Error differing(const std::string& text, int rank) { return Error{text, {.rank = rank}, ErrorClass::usage}; }
+constexpr const char* kDiffer = "the ranks' calls differ: ";
 
 }  // namespace
-
-std::shared_ptr<CallWatch> CallWatch::of(Rendezvous& rendezvous) {
-    auto found = std::dynamic_pointer_cast<CallWatch>(rendezvous.watch());
-    if (found == nullptr) {
-        found = std::make_shared<CallWatch>();
-        rendezvous.set_watch(found);
-    }
-    return found;
-}
 
 CallWatch::~CallWatch() {
     if (thread_ == nullptr || forks() == forks_) return;
@@ -44,36 +35,44 @@ CallWatch::~CallWatch() {
 void CallWatch::add(WatchedOp& op) {
     const std::lock_guard lock(mutex_);
     ops_.push_back(&op);
-    if (thread_ == nullptr) {
-        forks_ = forks();
-        thread_ = std::make_unique<std::jthread>([this](const std::stop_token& stop) { run(stop); });
-    }
-    changed_->notify_all();
+    if (thread_ != nullptr) return;
+    forks_ = forks();
+    thread_ = std::make_unique<std::jthread>([this](const std::stop_token& stop) { run(stop); });
 }
 
 void CallWatch::remove(WatchedOp& op) {
+    std::unique_ptr<std::jthread> idle;  // ends without the lock, for which it may wait
     const std::lock_guard lock(mutex_);
     std::erase(ops_, &op);
     seen_.reset();
+    if (ops_.empty()) idle = std::move(thread_);
+}
+
+Status CallWatch::count_call(WatchedOp& op) {
+    op.board.add_call();
+    if (events_.count() == told_ && op.board.ended_by() == 0) return Done{};
+    events_.settle();
+    op.board.take_back_call();
+    if (std::optional<Error> ended = tell(op)) return *ended;
+    const std::lock_guard lock(mutex_);
+    const std::optional<Error> event = unheard();
+    return event ? Status(*event) : Done{};
 }
 
 void CallWatch::run(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     while (!stop.stop_requested()) {
-        changed_->wait(lock, stop, [&] { return !ops_.empty(); });
-        if (stop.stop_requested()) return;
         tick();
         (void)changed_->wait_for(lock, stop, kTick, [] { return false; });
     }
 }
 
 void CallWatch::publish() {
-    for (WatchedOp* op : ops_) op->board->set_begun(op->executor->begun());
+    for (WatchedOp* op : ops_) op->board.set_begun(op->executor->begun());
 }
 
 void CallWatch::tick() {
     publish();
-    for (WatchedOp* op : ops_) op->differs = op->differs || op->board->declared() != 0;
     std::optional<Crossing> now = crossing(false);
     if (!now) now = crossing(true);
     ticks_ = now && now == seen_ ? ticks_ + 1 : 0;
@@ -81,34 +80,25 @@ void CallWatch::tick() {
     if (!now || ticks_ < (now->asked ? kTicksOfAskedCalls : kTicksOfACrossing)) return;
     ticks_ = 0;
     if (ops_[now->mine]->executor->is_faulty() || ops_[now->theirs]->executor->is_faulty()) return;
-    std::string text = "the ranks' calls differ: ";
-    for (int rank = 0; rank < ops_.front()->board->size(); ++rank)
+    std::string text = kDiffer;
+    for (int rank = 0; rank < ops_.front()->board.size(); ++rank)
         text += fmt::format("{}rank {}{}", rank == 0 ? "" : "; ", rank, doing(rank));
-    // A third rank may wait in a third op.
-    std::vector<WatchedOp*> waiting;
-    std::ranges::copy_if(ops_, std::back_inserter(waiting), [](const WatchedOp* op) {
-        const CallBoard& board = *op->board;
-        bool apart = false;
-        for (int rank = 0; rank < board.size(); ++rank)
-            apart = apart || board.begun(rank) != board.begun(board.rank());
-        return apart && board.declared() == 0;
-    });
-    declare(waiting, text);
+    declare(text);
 }
 
 std::optional<CallWatch::Crossing> CallWatch::crossing(bool asked) const {
     const auto is_open = [](const WatchedOp* op) {
-        return op->board->declared() == 0 && !op->executor->poll_fault().any();
+        return op->board.ended_by() == 0 && !op->executor->poll_fault().any();
     };
     const auto known = [&](const CallBoard& board, int rank) {
         return asked ? board.begun(rank) : board.called(rank);
     };
     for (std::size_t mine = 0; mine < ops_.size(); ++mine) {
-        const CallBoard& first = *ops_[mine]->board;
+        const CallBoard& first = ops_[mine]->board;
         for (int rank = 0; rank < first.size(); ++rank) {
             if (!is_ahead(first.begun(first.rank()), known(first, rank))) continue;
             for (std::size_t theirs = 0; theirs < ops_.size(); ++theirs) {
-                const CallBoard& second = *ops_[theirs]->board;
+                const CallBoard& second = ops_[theirs]->board;
                 if (!is_ahead(second.begun(rank), known(second, second.rank()))) continue;
                 if (!is_open(ops_[mine]) || !is_open(ops_[theirs])) continue;
                 return Crossing{mine, theirs, rank, first.begun(first.rank()), second.begun(rank), asked};
@@ -118,20 +108,18 @@ std::optional<CallWatch::Crossing> CallWatch::crossing(bool asked) const {
     return std::nullopt;
 }
 
-std::vector<WatchedOp*> CallWatch::ahead(int rank) const {
-    std::vector<WatchedOp*> found;
-    for (WatchedOp* op : ops_) {
-        const CallBoard& board = *op->board;
-        if (is_ahead(board.begun(rank), board.begun(board.rank())) && board.declared() == 0)
-            found.push_back(op);
-    }
-    return found;
+bool CallWatch::is_ahead_of_this(int rank) const {
+    return std::ranges::any_of(ops_, [&](const WatchedOp* op) {
+        const CallBoard& board = op->board;
+        return is_ahead(board.begun(rank), board.begun(board.rank())) && board.ended_by() == 0 &&
+               !op->executor->is_faulty();
+    });
 }
 
 std::string CallWatch::doing(int rank) const {
     std::string text;
     for (const WatchedOp* op : ops_) {
-        const CallBoard& board = *op->board;
+        const CallBoard& board = op->board;
         bool is_first = false;
         for (int other = 0; other < board.size(); ++other)
             is_first = is_first || is_ahead(board.begun(rank), board.begun(other));
@@ -140,90 +128,101 @@ std::string CallWatch::doing(int rank) const {
     return text.empty() ? " has called neither" : text;
 }
 
-void CallWatch::declare(const std::vector<WatchedOp*>& ops, const std::string& text) {
-    for (WatchedOp* op : ops) op->board->declare(told_ + 1, text);
-    for (WatchedOp* op : ops) {
-        op->differs = true;
-        op->executor->raise(fault_differs | static_cast<std::uint32_t>(op->board->rank()));
+void CallWatch::declare(const std::string& text) {
+    const std::uint32_t event = told_ + 1;
+    if (!events_.claim(event)) return;
+    std::vector<WatchedOp*> apart;
+    for (WatchedOp* op : ops_) {
+        // One that has failed for another reason says that.
+        if (!op->board.is_apart() || op->board.ended_by() != 0 || op->executor->poll_fault().any()) continue;
+        op->board.end_by(event);
+        apart.push_back(op);
     }
+    events_.publish(event, text);
+    for (WatchedOp* op : apart)
+        op->executor->raise(fault_differs | static_cast<std::uint32_t>(op->board.rank()));
 }
 
-std::string CallWatch::tell(const WatchedOp& op) {
+std::optional<Error> CallWatch::tell(const WatchedOp& op) {
+    if (op.board.ended_by() == 0) return std::nullopt;
+    events_.settle();
     const std::lock_guard lock(mutex_);
-    told_ = std::max(told_.load(), op.board->declared());
-    return op.board->text();
+    const std::uint32_t event = op.board.ended_by();
+    told_ = std::max(told_.load(), event);
+    return Error{events_.text(event), {.rank = op.board.rank()}, ErrorClass::usage};
 }
 
-std::optional<Error> CallWatch::declared() {
-    for (const WatchedOp* op : ops_) {
-        const std::uint32_t event = op->board->declared();
-        if (event <= told_) continue;
-        told_ = event;
-        return differing(op->board->text(), op->board->rank());
-    }
-    return std::nullopt;
+std::optional<Error> CallWatch::unheard() {
+    if (events_.count() == told_) return std::nullopt;
+    events_.settle();
+    told_ = events_.count();
+    return Error{events_.text(told_), {.rank = events_.rank()}, ErrorClass::usage};
 }
 
-std::optional<std::vector<CallWatch::Calls>> CallWatch::calls_ahead() {
-    const std::lock_guard lock(mutex_);
-    const int size = ops_.empty() ? 0 : ops_.front()->board->size();
+std::vector<std::string> CallWatch::calls_ahead() {
     const auto of_all = [&] {
+        std::vector<std::string> all(static_cast<std::size_t>(events_.size()));
         publish();
-        std::vector<Calls> all;
-        for (int rank = 0; rank < size; ++rank) all.push_back({ahead(rank), doing(rank)});
+        for (int rank = 0; rank < events_.size(); ++rank) {
+            if (is_ahead_of_this(rank)) all[static_cast<std::size_t>(rank)] = doing(rank);
+        }
         return all;
     };
-    const auto is_none = [](const Calls& calls) { return calls.ops.empty(); };
-    if (std::ranges::all_of(of_all(), is_none)) return std::nullopt;
-    // What this rank's device has still to begin was called before this meeting.
-    for (WatchedOp* op : ops_) op->executor->settle();
-    std::vector<Calls> all = of_all();
-    for (Calls& calls : all)
-        std::erase_if(calls.ops, [](const WatchedOp* op) { return op->executor->is_faulty(); });
-    if (std::ranges::all_of(all, is_none)) return std::nullopt;
-    return all;
+    std::unique_lock lock(mutex_);
+    std::vector<std::string> all = of_all();
+    const auto is_none = [](const std::string& doing) { return doing.empty(); };
+    if (std::ranges::all_of(all, is_none)) return all;
+    // What this rank's device has still to begin was called before this meeting. Without the lock: it may wait for what
+    // this rank's thread has still to end.
+    const std::function<void()> settle = ops_.front()->executor->settling();
+    if (!settle) return all;
+    lock.unlock();
+    settle();
+    lock.lock();
+    return of_all();
 }
 
-Status CallWatch::look(const Came& came) {
+Status CallWatch::enter() {
+    const std::lock_guard lock(mutex_);
+    suspected_.reset();
+    const std::optional<Error> event = unheard();
+    return event ? Status(*event) : Done{};
+}
+
+Status CallWatch::look(const Came& came, bool labels_differ, bool failed) {
     {
         const std::lock_guard lock(mutex_);
-        if (const std::optional<Error> known = declared()) return *known;
+        if (const std::optional<Error> event = unheard()) return *event;
     }
-    const std::optional<std::vector<Calls>> calls = calls_ahead();
-    if (!calls) return Done{};
+    // Others may be in the middle of what failed here.
+    if (failed && !labels_differ) return Done{};
+    const std::vector<std::string> calls = calls_ahead();
     // Looked for after the calls were seen: who comes now has made them before. Without the lock, since a
     // store may need what another thread holds that waits for the lock (Python's).
-    std::vector<std::optional<std::string>> there;
-    for (std::size_t rank = 0; rank < calls->size(); ++rank) there.push_back(came(static_cast<int>(rank)));
-
-    const std::lock_guard lock(mutex_);
-    std::vector<WatchedOp*> called;
-    std::string text = "the ranks' calls differ: ";
-    for (std::size_t rank = 0; rank < calls->size(); ++rank) {
-        const Calls& theirs = (*calls)[rank];
+    bool in_calls = false;
+    bool all_known = true;
+    std::string text = kDiffer;
+    for (std::size_t rank = 0; rank < calls.size(); ++rank) {
+        const std::optional<std::string> label = came(static_cast<int>(rank));
         text += fmt::format("{}rank {}{}", rank == 0 ? "" : "; ", rank,
-                            there[rank]          ? ": " + *there[rank]
-                            : theirs.ops.empty() ? " has not come yet"
-                                                 : theirs.doing);
-        if (there[rank]) continue;
-        for (WatchedOp* op : theirs.ops) {
-            const bool is_there = std::ranges::find(ops_, op) != ops_.end();
-            if (is_there && std::ranges::find(called, op) == called.end()) called.push_back(op);
-        }
+                            label                 ? ": " + *label
+                            : calls[rank].empty() ? " has not come yet"
+                                                  : calls[rank]);
+        in_calls = in_calls || (!label && !calls[rank].empty());
+        all_known = all_known && (label || !calls[rank].empty());
     }
-    if (called.empty()) {
+    const std::lock_guard lock(mutex_);
+    if (!in_calls && !labels_differ) {
         suspected_.reset();
         return Done{};
     }
-    // Others that call something else, too, get a moment to show it, and are named then.
-    const auto now = std::chrono::steady_clock::now();
+    const auto now = Clock::now();
     if (!suspected_) suspected_ = now;
-    if (now - *suspected_ < kToShow) return Done{};
+    if (now - *suspected_ < (!all_known ? kToBeNamed : in_calls ? kToPass : Clock::duration{})) return Done{};
     suspected_.reset();
-    const int own = called.front()->board->rank();
-    declare(called, text);
-    ++told_;
-    return differing(text, own);
+    declare(text);
+    const std::optional<Error> event = unheard();
+    return event ? Status(*event) : Done{};
 }
 
 }  // namespace syncopate::runtime

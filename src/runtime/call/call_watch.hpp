@@ -7,15 +7,16 @@
 //   in calls       rank 0 has begun a call of op A that rank 1 has not begun, and rank 1 one of op B that
 //                  rank 0 has not begun, and neither goes on for a while. Looked for by a thread of each rank.
 //
-// Who finds it says so on the ops' boards, with what each rank calls, and makes it the fault of these ops on
-// all ranks: the waits end, in kernels as well, and every rank's error is the same.
+// Who finds it makes it an event of the group (call_events.hpp), which says what each rank calls and ends the ops
+// whose calls are apart: their fault on all ranks, so that waits end, in kernels as well. Each rank's caller is told of
+// it once, by its call in progress, its next one, or its next meeting, whatever that is.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "runtime/call/call_board.hpp"
+#include "runtime/call/call_events.hpp"
 #include "runtime/call/call_executor.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 
@@ -33,23 +35,26 @@ namespace syncopate::runtime {
 /// An op as the watch sees it. It is watched as long as it lives.
 struct WatchedOp {
     std::string what;  ///< in messages
-    std::unique_ptr<CallBoard> board;
+    CallBoard board;
     CallExecutor* executor = nullptr;
-    std::atomic<bool> differs{false};  ///< something was declared of it; seen here a tick later
 };
 
 class CallWatch final : public MeetingWatch {
 public:
-    /// The watch of a rendezvous; made where it has none.
-    static std::shared_ptr<CallWatch> of(Rendezvous& rendezvous);
+    explicit CallWatch(CallEvents events) : events_(std::move(events)) {}
     ~CallWatch() override;
 
     void add(WatchedOp& op);
+    /// With the last op its thread ends.
     void remove(WatchedOp& op);
-    /// What was declared of the op, for an error on this rank, if anything was: it is not told again.
-    std::string tell(const WatchedOp& op);
+    /// Counts a call that this rank's program asks for; an error, and it is not counted, where there is an event that
+    /// the program has not been told of, or that ended the op.
+    Status count_call(WatchedOp& op);
+    /// What ended the op, for an error on this rank, if anything did: it is not told again.
+    std::optional<Error> tell(const WatchedOp& op);
 
-    Status look(const Came& came) override;
+    Status enter() override;
+    Status look(const Came& came, bool labels_differ, bool failed) override;
     std::uint32_t told() const override { return told_; }
 
 private:
@@ -64,25 +69,22 @@ private:
         bool operator==(const Crossing&) const = default;
     };
 
-    /// Calls that a rank has begun and this one has not, and what to say of all that it calls.
-    struct Calls {
-        std::vector<WatchedOp*> ops;
-        std::string doing;
-    };
-
     void run(const std::stop_token& stop);
     void tick();
     void publish();
     [[nodiscard]] std::optional<Crossing> crossing(bool asked) const;
-    [[nodiscard]] std::optional<Error> declared();
-    /// Of each rank, once this rank's device has begun all that it was given; nullopt: nobody is ahead.
-    [[nodiscard]] std::optional<std::vector<Calls>> calls_ahead();
-    /// Ops of which `rank` has begun a call that this rank has not.
-    [[nodiscard]] std::vector<WatchedOp*> ahead(int rank) const;
+    /// An event that this rank's caller has not been told of, and now is.
+    [[nodiscard]] std::optional<Error> unheard();
+    /// Of each rank what it is in the middle of, or "", once this rank's device has begun all that it was given.
+    [[nodiscard]] std::vector<std::string> calls_ahead();
+    /// Whether `rank` has begun a call that this rank has not.
+    [[nodiscard]] bool is_ahead_of_this(int rank) const;
     /// "calls op 'a' (…)": ops of which the rank is ahead of some other one.
     [[nodiscard]] std::string doing(int rank) const;
-    void declare(const std::vector<WatchedOp*>& ops, const std::string& text);
+    /// Makes it the next event, if no other rank has.
+    void declare(const std::string& text);
 
+    CallEvents events_;
     std::mutex mutex_;
     std::unique_ptr<std::condition_variable_any> changed_ = std::make_unique<std::condition_variable_any>();
     std::vector<WatchedOp*> ops_;

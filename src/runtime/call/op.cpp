@@ -214,11 +214,18 @@ Status FusedOp::make_executor(CallPlan plan) {
 
 Status FusedOp::watch() {
     if (heap_->size() == 1) return Done{};
-    Result<std::unique_ptr<CallBoard>> board = CallBoard::create(heap_->rendezvous(), kRendezvousTimeout);
+    Rendezvous& rendezvous = heap_->rendezvous();
+    watch_ = std::dynamic_pointer_cast<CallWatch>(rendezvous.watch());
+    if (watch_ == nullptr) {
+        Result<CallEvents> events = CallEvents::create(rendezvous, kRendezvousTimeout);
+        if (!events) return events.error();
+        watch_ = std::make_shared<CallWatch>(std::move(events).value());
+    }
+    Result<CallBoard> board = CallBoard::create(rendezvous, kRendezvousTimeout);
     if (!board) return board.error();
-    watched_ = std::make_unique<WatchedOp>();
-    watched_->what = options_.what.empty() ? what_is_called(options_.name, {}, schedule_) : options_.what;
-    watched_->board = std::move(board).value();
+    watched_ = std::make_unique<WatchedOp>(
+        options_.what.empty() ? what_is_called(options_.name, {}, schedule_) : options_.what,
+        std::move(board).value());
     return Done{};
 }
 
@@ -302,7 +309,7 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     }
     if (op->watched_) {
         op->watched_->executor = op->executor_.get();
-        op->watch_ = CallWatch::of(heap->rendezvous());
+        heap->rendezvous().set_watch(op->watch_);
         op->watch_->add(*op->watched_);
     }
     return op;
@@ -374,14 +381,18 @@ Status FusedOp::set_output(std::string_view name, const plan::Region& region, st
 std::optional<FusedOp::OwnPlace> FusedOp::own_place() const { return buffers_->own_place(); }
 std::optional<std::uint64_t> FusedOp::sum_place() const { return buffers_->sum_place(); }
 
-bool FusedOp::calls_differ() const { return watched_ != nullptr && watched_->board->declared() != 0; }
+void FusedOp::give_up() {
+    if (require_own()) executor_->raise(emit::control::fault_of_peer | static_cast<std::uint32_t>(rank()));
+}
+
+bool FusedOp::calls_differ() const { return watched_ != nullptr && watched_->board.ended_by() != 0; }
 
 Error FusedOp::described(const FaultRecord& record, int of_rank) const {
     Error error = fault_error(schedule_, of_rank, options_.name, record, options_.deadline_ms);
     if (watched_ == nullptr || record.of_peer()) return error;
     std::vector<int> absent;
     for (int other = 0; other < heap_->size(); ++other) {
-        std::uint32_t begun = watched_->board->begun(other);
+        std::uint32_t begun = watched_->board.begun(other);
         const std::uint64_t epoch = control_address(other) + 4 * emit::control::epoch;
         if (heap_->device().kind == Device::Kind::host && !heap_->read(epoch, &begun, sizeof(begun)))
             continue;
@@ -395,8 +406,7 @@ Error FusedOp::described(const FaultRecord& record, int of_rank) const {
 
 Error FusedOp::error_of(const FaultRecord& record) const {
     if (watched_ != nullptr) {
-        if (const std::string text = watch_->tell(*watched_); !text.empty())
-            return Error{text, {.rank = rank()}, ErrorClass::usage};
+        if (std::optional<Error> differs = watch_->tell(*watched_)) return *differs;
     }
     if (!record.of_peer() || record.peer() >= heap_->size()) return described(record, rank());
     // The other rank's control block says what it waited for.
@@ -434,8 +444,7 @@ Status FusedOp::begin_call(CudaStream stream) {
                      ErrorClass::usage};
     }
     if (watched_ != nullptr) {
-        if (watched_->differs.load(std::memory_order_relaxed)) return error_of({});
-        watched_->board->add_call();
+        if (Status counted = watch_->count_call(*watched_); !counted) return counted;
     }
     const UserBuffers::CopyList copies = buffers_->copies_in();
     const Status begun = executor_->begin(stream, copies.all());
@@ -445,7 +454,9 @@ Status FusedOp::begin_call(CudaStream stream) {
         return begun;
     }
     const FaultRecord record = executor_->poll_fault();
-    return record.any() ? Status(error_of(record)) : begun;
+    if (record.any()) return error_of(record);
+    if (watched_ != nullptr) watched_->board.take_back_call();
+    return begun;
 }
 
 Status FusedOp::call(CudaKernel& kernel, Grid grid, CudaStream stream, const KernelArguments& arguments) {

@@ -177,7 +177,9 @@ public:
         if (mirror_->words()[device::kMirrorFault] == 0) mirror_->host()[device::kMirrorFault] = word;
     }
 
-    void settle() override { (void)context_->synchronize(); }
+    std::function<void()> settling() const override {
+        return [context = context_] { (void)context->synchronize(); };
+    }
 
     FaultRecord poll_fault() const override {
         FaultRecord record;

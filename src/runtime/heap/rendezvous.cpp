@@ -25,9 +25,10 @@ std::string list_of(const std::vector<int>& ranks) {
 }
 
 constexpr Milliseconds kMoment{2};
-constexpr Milliseconds kToBeNamed{500};
+constexpr Milliseconds kToBeNamed{5000};
 constexpr Milliseconds kLongEnough{10};  ///< a wait that is told apart from a failure at once
 constexpr int kFailures = 3;
+constexpr Milliseconds kAfterFailure{50};
 constexpr char kCame = 'c';       ///< first byte of what a rank has put, then the label, 0, and its value
 constexpr char kWithdrawn = 'w';  ///< all of it, once the rank has given the meeting up
 
@@ -40,16 +41,20 @@ bool Rendezvous::is_a_parents() const { return forks_ != forks(); }
 /// One all_gather on one rank.
 class Meeting {
 public:
-    Meeting(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout)
+    Meeting(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout, bool failed)
         : rendezvous_(rendezvous),
           label_(label),
           timeout_(timeout),
           deadline_(Clock::now() + timeout),
-          told_(rendezvous.watch() == nullptr ? 0 : rendezvous.watch()->told()),
+          failed_(failed),
           all_(static_cast<std::size_t>(rendezvous.size())) {}
 
     Result<std::vector<Bytes>> hold(const Bytes& value) {
         rendezvous_.calls_differ_ = false;
+        if (Status entered = enter(); !entered) {
+            rendezvous_.calls_differ_ = true;
+            return entered.error();
+        }
         const std::string my_key = key_of(rendezvous_.rank());
         const Bytes mine = std::string(1, kCame) + std::string(label_) + '\0' + value;
         if (Status put = rendezvous_.put(my_key, mine); !put) return put.error();
@@ -58,6 +63,7 @@ public:
             if (Status awaited = await(rank); !awaited) return give_up(my_key, awaited.error(), true);
         }
         if (differ_) return differing(my_key);
+        if (!store_failure_.empty()) return give_up(my_key, no_store(), false);
         if (!absent_.empty()) return give_up(my_key, absence(), false);
         // All ranks have come here, so none still reads what this rank put last time.
         if (!rendezvous_.last_key_.empty()) rendezvous_.erase(rendezvous_.last_key_);
@@ -74,8 +80,19 @@ private:
         Bytes value;
     };
 
+    /// Ranks that have been told as often that calls differed count their meetings from there on, whichever they came to
+    /// before.
+    Status enter() {
+        if (rendezvous_.watch() == nullptr) return Done{};
+        const Status entered = rendezvous_.watch()->enter();
+        const std::uint32_t told = rendezvous_.watch()->told();
+        if (told != rendezvous_.told_) rendezvous_.sequence_ = 0;
+        rendezvous_.told_ = told;
+        return entered;
+    }
+
     [[nodiscard]] std::string key_of(int rank) const {
-        return fmt::format("{}.{}.{}", rendezvous_.sequence_, told_, rank);
+        return fmt::format("{}.{}.{}", rendezvous_.told_, rendezvous_.sequence_, rank);
     }
 
     [[nodiscard]] Rank& of(int rank) { return all_[static_cast<std::size_t>(rank)]; }
@@ -99,8 +116,11 @@ private:
         const Result<Bytes> theirs = rendezvous_.get(key_of(rank), std::max(wait, Milliseconds{1}));
         if (!theirs) {
             reason_ = theirs.error().message;
-            const bool waited = wait < kLongEnough || Clock::now() - asked >= wait / 2;
+            if (wait < kLongEnough) return false;
+            const bool waited = Clock::now() - asked >= wait / 2;
             failures_ = waited ? 0 : failures_ + 1;
+            if (failures_ >= kFailures) store_failure_ = reason_;
+            if (!waited) std::this_thread::sleep_for(std::min(wait, kAfterFailure));
             return false;
         }
         failures_ = 0;
@@ -117,16 +137,26 @@ private:
         for (;;) {
             const auto left = std::chrono::duration_cast<Milliseconds>(deadline_ - Clock::now());
             if (came(rank, std::min(slice, left))) return Done{};
-            if (left <= slice || failures_ >= kFailures) break;
+            if (left <= slice || !store_failure_.empty()) break;
             slice = std::min(2 * slice, Milliseconds{320});
-            if (rendezvous_.watch() == nullptr) continue;
-            const MeetingWatch::Came seen = [&](int other) {
-                return came(other, Milliseconds{1}) ? std::optional(of(other).label) : std::nullopt;
-            };
-            if (Status fine = rendezvous_.watch()->look(seen); !fine) return fine;
+            if (Status fine = look(); !fine) return fine;
         }
         absent_.push_back(rank);
         return Done{};
+    }
+
+    Status look() {
+        if (rendezvous_.watch() == nullptr) return Done{};
+        const MeetingWatch::Came seen = [&](int other) {
+            return came(other, Milliseconds{1}) ? std::optional(of(other).label) : std::nullopt;
+        };
+        return rendezvous_.watch()->look(seen, differ_, failed_);
+    }
+
+    Error no_store() const {
+        return Error{fmt::format("'{}' cannot take place, as the store fails ({})", label_, store_failure_),
+                     {.rank = rendezvous_.rank()},
+                     ErrorClass::machine};
     }
 
     /// Names the ranks that have not come at all, if there are some: others have been waiting for them, too.
@@ -148,8 +178,11 @@ private:
         return error;
     }
 
-    /// Each rank that comes here finds the same.
+    /// Each rank that comes here finds the same, and where there are calls, those that are in one are told.
     Error differing(const std::string& my_key) {
+        for (; rendezvous_.watch() != nullptr; std::this_thread::sleep_for(kMoment)) {
+            if (Status told = look(); !told) return give_up(my_key, told.error(), true);
+        }
         std::string labels;
         for (std::size_t rank = 0; rank < all_.size(); ++rank)
             labels += fmt::format("{}rank {}: {}", rank == 0 ? "" : "; ", rank,
@@ -172,16 +205,17 @@ private:
     std::string_view label_;
     Milliseconds timeout_;
     Clock::time_point deadline_;
-    std::uint32_t told_;
+    bool failed_;
     std::vector<Rank> all_;
     std::vector<int> absent_;
     std::string reason_;
     int failures_ = 0;  ///< in a row, each sooner than it was to wait: it is the store that fails, not a rank
+    std::string store_failure_;
     bool differ_ = false;
 };
 
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,
-                                      Milliseconds timeout) {
+                                      Milliseconds timeout, bool failed) {
     if (rendezvous.is_a_parents()) {
         return Error{
             fmt::format("'{}' in a process that was forked after its group was made: its parent is rank "
@@ -190,7 +224,7 @@ Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view l
             {.rank = rendezvous.rank()},
             ErrorClass::usage};
     }
-    return Meeting(rendezvous, label, timeout).hold(value);
+    return Meeting(rendezvous, label, timeout, failed).hold(value);
 }
 
 Status barrier(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout) {
@@ -205,7 +239,7 @@ Result<std::vector<Bytes>> agree(Rendezvous& rendezvous, std::string_view label,
     const Bytes packed =
         mine ? "v" + *mine
              : fmt::format("{}{}", static_cast<int>(mine.error().error_class), mine.error().to_string());
-    Result<std::vector<Bytes>> all = all_gather(rendezvous, label, packed, timeout);
+    Result<std::vector<Bytes>> all = all_gather(rendezvous, label, packed, timeout, !mine.ok());
     if (!mine) {
         Error error = mine.error();
         // What a machine lacks is about one rank; what is wrong with the input is about its file.

@@ -178,6 +178,8 @@ public:
     /// As check() without any call of the driver: sees a fault once sy_begin or what ends the call (sy_end,
     /// or the last sum) has run after it. A call of stages of one rank that only share tiles has neither.
     Status poll() const;
+    /// Where this rank cannot make a call that the others may be in: makes that the op's fault on all ranks, at once.
+    void give_up();
     /// Whether the ranks called different ops in a call of this one: then check() and poll() say so, as an error
     /// of class usage on all ranks. Without any call of the driver.
     [[nodiscard]] bool calls_differ() const;

@@ -29,8 +29,11 @@ public:
     virtual ~MeetingWatch() = default;
     /// The label of the meeting that a rank has come to; nullopt while it has not come.
     using Came = std::function<std::optional<std::string>(int rank)>;
-    /// An error ends the meeting on this rank: the ranks' calls differ.
-    virtual Status look(const Came& came) = 0;
+    /// At the begin of each meeting. An error: the ranks' calls differed before, which this rank has not been told.
+    virtual Status enter() = 0;
+    /// An error ends the meeting on this rank: the ranks' calls differ. `labels_differ`: those who came say so.
+    /// `failed`: as of all_gather.
+    virtual Status look(const Came& came, bool labels_differ, bool failed) = 0;
     /// How often the ranks' calls have differed, as far as this rank's caller has been told. Who has been told of
     /// as much meets: what a rank had put before is none of it.
     [[nodiscard]] virtual std::uint32_t told() const = 0;
@@ -68,7 +71,8 @@ private:
     int rank_;
     int size_;
     std::uint32_t forks_;        ///< of the process that made it: a forked child is no rank
-    std::int64_t sequence_ = 0;  ///< meetings so far
+    std::uint32_t told_ = 0;     ///< as of the watch, at the last meeting
+    std::int64_t sequence_ = 0;  ///< meetings since
     std::string last_key_;       ///< of this rank, in the one before this
     std::shared_ptr<MeetingWatch> watch_;
     bool calls_differ_ = false;
@@ -77,9 +81,10 @@ private:
 /// Every rank's `value`, by rank. All ranks call it in the same order; `label` says what for, in messages, and
 /// is the same on all ranks: where it is not, all fail, with each rank's label. Fails after `timeout`, naming
 /// every rank that did not come: then the ranks that come next meet there again. Fails earlier where the
-/// rendezvous' watch finds that a rank calls something else.
+/// rendezvous' watch finds that a rank calls something else. `failed`: what this rank did before has failed, so that
+/// the others may be in the middle of it, and come once they know.
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,
-                                      Milliseconds timeout = kRendezvousTimeout);
+                                      Milliseconds timeout = kRendezvousTimeout, bool failed = false);
 
 /// Returns when all ranks have called it, or fails like all_gather.
 Status barrier(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout = kRendezvousTimeout);
