@@ -98,6 +98,22 @@ TEST(GpusWhoseCallsDiffer, AreNamedWhereEachCallsAnotherKnownOp) {
     });
 }
 
+TEST(GpusWhoseCallsAgree, AreWatchedWithoutACallOfTheDriver) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        play_begin();
+        const auto heap = make_gpu_heap(directory.path(), rank);
+        RANK_CHECK(heap, heap.error().to_string());
+        const auto kernel = make_kernel(**heap);
+        const auto op = FusedOp::create(*heap, gathered(plan::Backend::copy_engine), {.name = "op"});
+        RANK_CHECK(op && (*op)->call(**kernel, {1, 1, 1}, 0, {}), "a call of both");
+        const std::size_t before = fake_cuda::num_calls();
+        std::this_thread::sleep_for(std::chrono::milliseconds(350));  // some looks
+        RANK_CHECK(fake_cuda::num_calls() == before, "a call of the driver");
+        return barrier((*heap)->rendezvous(), "end").ok();
+    });
+}
+
 // In another order on another stream of another rank, which is no fault: both ranks have asked for both.
 TEST(GpusWhoseCallsAgree, MayBeginThemInAnotherOrder) {
     const TemporaryDirectory directory;

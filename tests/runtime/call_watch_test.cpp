@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "runtime/fork.hpp"
@@ -137,6 +139,129 @@ TEST(RanksWhoseCallsDiffer, AreNamedWhereTheyMeetForDifferentThings) {
                    differs.error().message);
         const Status met = barrier((*heap)->rendezvous(), "again");
         RANK_CHECK(met && !(*heap)->rendezvous().calls_differ(), told(met));
+        return true;
+    });
+}
+
+TEST(RanksWhoseCallsDiffer, AreToldAlsoWhereTheyAreInACallWhileOthersMeetForDifferentThings) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(3), [&](int rank) {
+        const auto heap = make_heap(directory, rank, 3);
+        RANK_CHECK(heap, heap.error().to_string());
+        const Result<Op> known = make(*heap, "known", 8);
+        RANK_CHECK(known && call(**known), "a call of all");
+        const Status differs = [&]() -> Status {
+            if (rank == 2) return call(**known);
+            const Result<Op> other = make(*heap, rank == 0 ? "left" : "right", 16);
+            return other ? Status(Done{}) : Status(other.error());
+        }();
+        RANK_CHECK(says(differs, {"rank 0: op-left; rank 1: op-right; rank 2 calls op 'known'"}),
+                   told(differs));
+        const Result<Op> next = make(*heap, "next", 32);
+        RANK_CHECK(next && call(**next), "the next one");
+        return true;
+    });
+}
+
+// The event ended what was in progress; who comes later is told by whatever it calls first, and all go on from there.
+TEST(RanksWhoseCallsDiffer, AreToldByTheirNextCallWhereTheyComeLate) {
+    for (const bool known : {true, false}) {
+        const TemporaryDirectory directory;
+        run_ranks(all_ranks(3), [&](int rank) {
+            const auto heap = make_heap(directory, rank, 3);
+            RANK_CHECK(heap, heap.error().to_string());
+            std::vector<Op> ops;
+            for (int i = 0; i < 3; ++i) {
+                Result<Op> op = make(*heap, "op" + std::to_string(i), 8 << i);
+                RANK_CHECK(op && call(**op), "calls that agree");
+                ops.push_back(std::move(op).value());
+            }
+            if (rank == 2) {
+                testing::await(directory, "told 0");
+                testing::await(directory, "told 1");
+            }
+            const Status differs = [&]() -> Status {
+                if (rank < 2 || known) return call(*ops[static_cast<std::size_t>(rank)]);
+                const Result<Op> other = make(*heap, "new", 16);
+                return other ? Status(Done{}) : Status(other.error());
+            }();
+            RANK_CHECK(says(differs, {"rank 0 calls op 'op0'", "; rank 1 calls op 'op1'",
+                                      "; rank 2 has called neither"}),
+                       told(differs));
+            testing::tell(directory, "told " + std::to_string(rank));
+            RANK_CHECK(ops[0]->calls_differ() && ops[1]->calls_differ() && !ops[2]->calls_differ(),
+                       "the same ops have ended on all ranks");
+            const Status done = call(*ops[2]);
+            RANK_CHECK(done, done.error().to_string());
+            const Result<Op> next = make(*heap, "next", 32);
+            RANK_CHECK(next && call(**next), "the next one");
+            return true;
+        });
+    }
+}
+
+TEST(RanksWhoseCallsDiffer, GoOnAfterEachOfSeveralTimes) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        const auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        for (int round = 0; round < 3; ++round) {
+            const Result<Op> op = make(*heap, "op", 8);
+            RANK_CHECK(op && call(**op), "a call of both");
+            const Status differs = [&]() -> Status {
+                if (rank == round % 2) return call(**op);
+                return barrier((*heap)->rendezvous(), "round " + std::to_string(round));
+            }();
+            RANK_CHECK(says(differs, {"calls op 'op'", ": round "}), told(differs));
+        }
+        return barrier((*heap)->rendezvous(), "end").ok();
+    });
+}
+
+// As a trial on all ranks that one of them cannot run: the others come once their calls have ended.
+TEST(ARankThatFails, CallsNothingElse) {
+    for (const bool gives_up : {true, false}) {
+        const TemporaryDirectory directory;
+        run_ranks(all_ranks(3), [&](int rank) {
+            const auto heap = make_heap(directory, rank, 3);
+            RANK_CHECK(heap, heap.error().to_string());
+            const auto op = FusedOp::create(*heap, direct_all_gather(3, false, {24, 4}),
+                                            {.name = "op", .deadline_ms = gives_up ? kDeadlineMs : 2500});
+            RANK_CHECK(op, op.error().to_string());
+            const Status ran = rank == 1 ? Status(Error{"too little shared memory", {}}) : call(**op);
+            if (rank == 1 && gives_up) (*op)->give_up();
+            const auto all = all_gather((*heap)->rendezvous(), "run", ran ? "" : ran.error().message,
+                                        kRendezvousTimeout, !ran.ok());
+            RANK_CHECK(all, all.error().to_string());
+            RANK_CHECK((*all)[1] == "too little shared memory" && !(*all)[0].empty(), told(ran));
+            RANK_CHECK(!(*op)->calls_differ(), "they differ");
+            const Result<Op> next = make(*heap, "default", 8);
+            RANK_CHECK(next && call(**next), "what all take instead");
+            return true;
+        });
+    }
+}
+
+int threads() {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return static_cast<int>(std::distance(begin(tasks), end(tasks)));
+}
+
+TEST(TheWatch, EndsItsThreadWithTheLastOp) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        const auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        const int before = threads();
+        for (int round = 0; round < 2; ++round) {
+            {
+                const Result<Op> one = make(*heap, "one", 8);
+                const Result<Op> two = make(*heap, "two", 16);
+                RANK_CHECK(one && two && call(**one), "a call");
+                RANK_CHECK(threads() > before, "there is one");
+            }
+            RANK_CHECK(threads() == before, "it is left");
+        }
         return true;
     });
 }
