@@ -27,6 +27,7 @@ void bind_layout(nb::module_& module) {
     layout.attr("FIRST_BLOCK") = control::first_block;
     layout.attr("NEXT_BLOCK") = control::next_block;
     layout.attr("NUM_RANKS") = control::num_ranks;
+    layout.attr("MIRROR_BEGUN") = control::mirror_begun;
     layout.attr("MIRROR_FAULT") = control::mirror_fault;
     layout.attr("MIRROR_SEEN") = control::mirror_seen;
     layout.attr("FAULT_OF_PEER") = control::fault_of_peer;

@@ -109,9 +109,14 @@ std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::
 std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, const emit::Artifact& artifact,
                                  const std::string& name, std::int64_t deadline_ms, std::int64_t max_delay_us,
                                  std::uint64_t seed, std::int32_t engine_blocks,
-                                 const std::vector<std::string>& read_in_place) {
+                                 const std::vector<std::string>& read_in_place, const std::string& what) {
+    std::vector<std::pair<std::string, std::string>> content;
+    for (const emit::StageSource& stage : artifact.sources)
+        content.emplace_back("emitted kernel", stage.kernel);
     return unwrap(FusedOp::create(heap, artifact.launch,
                                   {.name = name,
+                                   .what = what,
+                                   .content = std::move(content),
                                    .deadline_ms = deadline_ms,
                                    .read_in_place = read_in_place,
                                    .max_delay_us = max_delay_us,
@@ -148,7 +153,9 @@ void bind_rendezvous(nb::module_& module) {
     nb::class_<Rendezvous>(module, "Rendezvous",
                            "How ranks find each other; see runtime/heap/rendezvous.hpp.")
         .def_prop_ro("rank", &Rendezvous::rank)
-        .def_prop_ro("size", &Rendezvous::size);
+        .def_prop_ro("size", &Rendezvous::size)
+        .def_prop_ro("calls_differ", &Rendezvous::calls_differ,
+                     "Whether ranks came to different meetings the last time, or called something else.");
     nb::class_<FileRendezvous, Rendezvous>(module, "FileRendezvous")
         .def(nb::new_([](const std::string& directory, int rank, int size, const std::string& run_id,
                          double timeout) {
@@ -167,11 +174,10 @@ void bind_rendezvous(nb::module_& module) {
         "rendezvous"_a, "label"_a, "timeout"_a = 60.0, ReleaseGil());
     module.def(
         "all_gather",
-        [](Rendezvous& rendezvous, const std::string& label, const std::string& text, double timeout) {
-            return unwrap(all_gather(rendezvous, label, text, seconds(timeout)));
-        },
-        "rendezvous"_a, "label"_a, "text"_a, "timeout"_a = 60.0, ReleaseGil(),
-        "Every rank's text, by rank. Collective.");
+        [](Rendezvous& rendezvous, const std::string& label, const std::string& text, double timeout,
+           bool failed) { return unwrap(all_gather(rendezvous, label, text, seconds(timeout), failed)); },
+        "rendezvous"_a, "label"_a, "text"_a, "timeout"_a = 60.0, "failed"_a = false, ReleaseGil(),
+        "Every rank's text, by rank. Collective. `failed`: others may be in the middle of what failed here.");
 }
 
 void bind_heap(nb::module_& module) {
@@ -248,7 +254,7 @@ void bind_op(nb::module_& module) {
     nb::class_<FusedOp>(module, "FusedOp", "A fused operator in memory on one rank; see runtime/call/op.hpp.")
         .def(nb::new_(&make_op), "heap"_a, "artifact"_a, "name"_a = "op", "deadline_ms"_a = 30'000,
              "max_delay_us"_a = 0, "seed"_a = 0, "engine_blocks"_a = 8,
-             "read_in_place"_a = std::vector<std::string>{}, ReleaseGil())
+             "read_in_place"_a = std::vector<std::string>{}, "what"_a = "", ReleaseGil())
         .def_prop_ro("rank", &FusedOp::rank)
         .def_prop_ro(
             "counted_posts", &FusedOp::counted_posts,
@@ -354,6 +360,10 @@ void bind_op(nb::module_& module) {
                 unwrap(op.check());
             },
             "synchronize"_a = true, ReleaseGil(), "Raises the fault of an earlier call.")
+        .def("give_up", &FusedOp::give_up, ReleaseGil(),
+             "Ends the calls of it that other ranks have begun: this rank cannot make them.")
+        .def_prop_ro("calls_differ", &FusedOp::calls_differ,
+                     "Whether the ranks called different ops in a call of it.")
         .def(
             "poll", [](const FusedOp& op) { unwrap(op.poll()); }, "As check, without waiting for anything.")
         .def(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -31,7 +31,6 @@ class Group:
     ordinal: int = 0
     keep: Any = field(default=None, repr=False)  # what must live as long as the rendezvous
     torch_group: Any = field(default=None, repr=False)  # weakly: the process group that it was made of
-    setups: int = field(default=0, repr=False)  # of custom ops so far
 
     def __post_init__(self) -> None:
         self.device = device_name(self.device) or default_device()
@@ -56,7 +55,7 @@ class Group:
         # That another rank gave up is not the cause.
         kind = "" if failure is None else "b" if isinstance(failure, _syncopate.SyncopateError) else "a"
         mine = kind + (("".join(str(failure).splitlines()[:1]) or type(failure).__name__) if kind else "")
-        texts = [mine] if self.size == 1 else _syncopate.all_gather(self.rendezvous, what, mine, TOGETHER)
+        texts = [mine] if self.size == 1 else _syncopate.all_gather(self.rendezvous, what, mine, TOGETHER, bool(kind))
         failed = (
             min((text[0], rank, text[1:]) for rank, text in enumerate(texts) if text) if any(texts) else None
         )
@@ -169,7 +168,7 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
             store.set(name, value)
 
         def get(name: str, timeout_ms: int) -> bytes:
-            store.wait([name], timedelta(milliseconds=timeout_ms))
+            _await(store, name, timeout_ms / 1000)
             return store.get(name)
 
         ordinal = torch.cuda.current_device() if device == "cuda" else 0
@@ -178,6 +177,16 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
             rank, size, rendezvous, device, ordinal, keep=(store, put, get), torch_group=ref(process_group)
         )
     return devices[device]
+
+
+def _await(store: Any, name: str, seconds: float) -> None:
+    """Until the store has it. Asked, since a store that waits for less than that logs warnings."""
+    end, pause = time.monotonic() + seconds, 1e-4
+    while not store.check([name]):
+        if time.monotonic() >= end:
+            raise TimeoutError(f"nothing at {name}")
+        time.sleep(pause)
+        pause = min(1.5 * pause, 5e-3)
 
 
 def alone(device: str) -> Group:

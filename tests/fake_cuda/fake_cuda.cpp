@@ -283,11 +283,16 @@ std::string shape_of(const CUlaunchConfig& config) {
     }
     return text;
 }
-CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void**, void**) {
+std::function<void(const std::string&, void**)>& player() {
+    static std::function<void(const std::string&, void**)> play;
+    return play;
+}
+CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters, void**) {
     {
         const std::lock_guard lock(state().mutex);
         state().launches.push_back(shape_of(*config));
     }
+    if (player()) player()(name_of(function), parameters);
     return note(name_of(function) + " on " + name_of(config->hStream));
 }
 CUresult OccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, std::size_t) {
@@ -388,6 +393,8 @@ const std::map<std::string, void*>& functions() {
 }
 
 }  // namespace
+
+void on_launch(std::function<void(const std::string&, void**)> play) { player() = std::move(play); }
 
 std::size_t num_calls() {
     const std::lock_guard lock(state().mutex);

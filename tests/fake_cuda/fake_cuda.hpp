@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ std::vector<std::string> take_log();
 
 /// The kernels' launches since this was last asked for, by their grids and attributes: "8x2x1 early".
 std::vector<std::string> take_launches();
+
+/// What a launch of a kernel does, instead of nothing: called with the kernel's name and the addresses of its
+/// parameters.
+void on_launch(std::function<void(const std::string& name, void** parameters)> play);
 
 /// From now on every stream is, or is not, being captured into a graph.
 void capture(bool on);

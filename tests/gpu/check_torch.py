@@ -8,6 +8,7 @@ What other ranks hold is made anew from seeds, so that nothing is compared with 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -44,6 +45,57 @@ def of_all(*shape: int, seed: int) -> list[torch.Tensor]:
 def near(actual: torch.Tensor, exact: torch.Tensor, what: str) -> None:
     error = ((actual.double() - exact).norm() / exact.norm()).item()
     expect(error < 8e-3, f"{what}: relative error {error:.1e}")
+
+
+def differing() -> None:
+    """Ranks that call different operators: all get a ValueError that names each rank's call, long before the deadline, also
+    where kernels wait; and the next call works."""
+    usual, calls.deadline = calls.deadline, 3600.0
+    x, w, more = data(ROWS, K, seed=1), data(K, N, seed=2), data(2 * ROWS, K, seed=3)
+    few = data(8 * size(), K, seed=4)
+
+    def differ(call, what: str) -> None:
+        said = ""
+        try:
+            call()
+            while not said:  # what waits on the GPU is found by the host's watch
+                time.sleep(0.05)
+                for entry in list(cache.entries.values()):
+                    if getattr(entry.operator, "calls_differ", False):
+                        with cache.forgetting():
+                            entry.operator.check()
+        except ValueError as error:
+            said = str(error)
+        expect("the ranks' calls differ: " in said, f"{what}: {said}")
+        torch.cuda.synchronize()
+        dist.barrier()
+        near(ops.all_gather_matmul(x, w, name()), gathered, f"after {what}")
+
+    with sy.deterministic(rows=4096):
+        gathered = torch.cat(of_all(ROWS, K, seed=1)) @ w.double()
+        near(ops.all_gather_matmul(x, w, name()), gathered, "known")
+        new = more if rank() == 0 else x
+        differ(lambda: ops.all_gather_matmul(new, w, name()), "other rows, new on one rank")
+        ops.all_gather_matmul(more, w, name())
+        differ(lambda: ops.all_gather_matmul(new, w, name()), "other rows, known on all ranks")
+        ops.matmul_all_reduce(few, w, name())
+        other = (
+            (lambda: ops.matmul_all_reduce(few, w, name()))
+            if rank()
+            else (lambda: ops.all_gather_matmul(x, w, name()))
+        )
+        differ(other, "another operator")
+        ops.all_gather_matmul(more, w, name())
+        graphs = []
+        for one in (x, more):
+            graph = torch.cuda.CUDAGraph()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):
+                ops.all_gather_matmul(one, w, name())
+            graphs.append(graph)
+        differ(lambda: graphs[rank() == 0].replay(), "replays of several graphs")
+    calls.deadline = usual
+    sy.close()
 
 
 def mine(whole: torch.Tensor) -> torch.Tensor:
@@ -350,6 +402,7 @@ SECTIONS = {
     "returned": returned,
     "added": added,
     "two_shots": two_shots,
+    "differing": differing,
 }
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ SECTIONS = {
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],
     "check_torch.py": [
         "gradients", "functions", "streams", "graphs", "rows", "compiled", "override", "returned", "added", "two_shots",
+        "differing",
     ],
     "check_tune.py": ["searched", "fused", "links"],
     "check_attention.py": [

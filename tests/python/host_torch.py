@@ -660,8 +660,8 @@ def check_absent(group: str, size: int) -> None:
         try:
             ops.all_gather_matmul(x, w, group, module="layers.0.wk")
         except RuntimeError as error:
-            others = ", ".join(f"rank {rank}" for rank in range(1, size))
-            said = f"syncopate.all_gather_matmul on rank 0: {others} did not come to set it up within 1 s"
+            others = f"ranks {', '.join(map(str, range(1, size)))}" if size > 2 else "rank 1"
+            said = f"syncopate.all_gather_matmul on rank 0: rank 0: {others} of {size} did not come to 'all_gather_matmul ["
             expect(said in str(error), str(error))
             expect("in layers.0.wk" in error.__notes__, f"notes: {error.__notes__}")
         else:

@@ -75,10 +75,27 @@ if child:
 """
 
 
+# In a helper: a known call, a new one, and one of an operator object are refused.
+REFUSED = """    for call in (
+        lambda: ops.all_gather_matmul(*operands),
+        lambda: ops.matmul_all_reduce(*operands),
+        lambda: held(*operands[:2]),
+        lambda: held.close(),
+        lambda: ranks.barrier("met"),
+    ):
+        try:
+            call()
+        except ValueError as error:
+            assert "forked" in str(error), error
+        else:
+            os._exit(3)
+"""
+
+
 def test_a_program_that_closes_nothing_leaves_no_thread_to_the_end_of_the_interpreter(run):
     outcome = run(sys.executable, "-c", UNCLOSED, PYTHONPATH=str(ROOT / "python"))
     assert outcome.code == 0, outcome.out + outcome.err
-    assert sorted(set(outcome.out.splitlines())) == ["during 1", "left 0"]
+    assert sorted(set(outcome.out.splitlines())) == ["during 2", "left 0"]
 
 
 # After a call each of two ranks forks a helper, which ends as programs do; then the ranks call again.
@@ -96,15 +113,25 @@ torch.set_num_threads(1)
 ranks = group.of_folder(folder, int(child == 0), 2, "once", "host")
 operands = torch.ones(8, 16), torch.ones(16, 8), ranks
 ops.all_gather_matmul(*operands)
+held = ops.AllGatherMatmul(16, 8, 16, torch.float32, ranks)
+held(*operands[:2])
 helper = os.fork()
 if helper == 0:
     sy.close()
     sys.exit(0)
 assert os.waitpid(helper, 0)[1] == 0
 ops.all_gather_matmul(*operands)
+held(*operands[:2])
 if child:
     assert os.waitpid(child, 0)[1] == 0
 """
+
+
+def test_a_forked_child_is_refused_at_once_and_its_parents_go_on(run):
+    calling = FORKING.replace("    sy.close()\n", REFUSED)
+    assert calling != FORKING
+    outcome = run(sys.executable, "-c", calling, PYTHONPATH=str(ROOT / "python"))
+    assert outcome.code == 0, outcome.out + outcome.err
 
 
 def test_a_forked_child_ends_without_the_threads_that_it_does_not_have(run):

@@ -224,12 +224,14 @@ TEST(DirectCollective, NamesTheRankThatDoesNotJoin) {
             RANK_CHECK((*op)->begin_call(), "begin");
             run_kernel(**op, [](int) { return true; });
             const Status ended = (*op)->end_call();
+            testing::tell(directory, "over");
             const Status destroyed = (*op)->destroy();  // or rank 1 would wait for it
             RANK_CHECK(
                 !ended && ended.error().message.find("all_gather (op 0 of rank 0)") != std::string::npos,
                 ended ? "no fault" : ended.error().message);
             return bool(destroyed);
         }
+        testing::await(directory, "over");
         return bool((*op)->destroy());
     });
 }

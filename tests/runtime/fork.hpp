@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -34,6 +35,15 @@ public:
 private:
     std::filesystem::path path_;
 };
+
+/// Between ranks, beside what is tested: `name` is so, and until it is.
+inline void tell(const TemporaryDirectory& directory, const std::string& name) {
+    std::ofstream(directory.path() / name) << "";
+}
+inline void await(const TemporaryDirectory& directory, const std::string& name) {
+    while (!std::filesystem::exists(directory.path() / name))
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
 
 /// In a rank: says what is wrong and ends the process.
 #define RANK_CHECK(condition, text)                                                             \

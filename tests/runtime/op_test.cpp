@@ -584,6 +584,70 @@ TEST(FusedOp, EndsAStreamThatFollowsAnotherRankWhenThatOneDoesNotSend) {
     });
 }
 
+// Of as many slots, signals and transfers, with tensors of the same shapes, at the same places.
+TEST(FusedOp, IsRefusedWhereRanksSliceItInAnotherWay) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        fuse::Schedule schedule = direct_all_gather(2, false, {4, 8});
+        const auto op = FusedOp::create(*heap, schedule, {.name = "ag"});
+        RANK_CHECK(op, op.error().to_string());
+        for (fuse::Transfer& transfer : schedule.ranks[0].transfers)
+            transfer.src.region[1] = transfer.dst.region[1] =
+                rank == 0 ? plan::Interval{0, 4} : plan::Interval{4, 8};
+        const auto other = FusedOp::create(*heap, schedule, {.name = "ag"});
+        RANK_CHECK(
+            !other && other.error().message.find("they differ first in the schedule: ") != std::string::npos,
+            other ? "it is made" : other.error().to_string());
+        const auto text = FusedOp::create(
+            *heap, direct_all_gather(2, false, {4, 8}),
+            {.name = "ag", .content = {{"emitted kernel", rank == 0 ? "x = relu(y)" : "x = y"}}});
+        RANK_CHECK(!text &&
+                       text.error().message.find("they differ first in the emitted kernel: rank ") !=
+                           std::string::npos &&
+                       text.error().message.find("has x = relu(y)") != std::string::npos,
+                   text ? "it is made" : text.error().to_string());
+        return bool((*op)->destroy());
+    });
+}
+
+// The parents go on as if there were no children.
+TEST(FusedOp, RefusesTheCallsOfAForkedChild) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        auto op = FusedOp::create(*heap, direct_all_gather(2, rank == 0, {4, 8}), {.name = "ag"});
+        RANK_CHECK(!op, "they are not the same");
+        op = FusedOp::create(*heap, direct_all_gather(2, true, {4, 8}), {.name = "ag"});
+        RANK_CHECK(op, op.error().to_string());
+        const auto call = [&] {
+            const Status begun = (*op)->begin_call();
+            return begun && run_kernel(**op, [](int) { return true; }) && (*op)->end_call();
+        };
+        RANK_CHECK(call(), "a call of the parents");
+        run_ranks({rank}, [&](int) {
+            const auto refused = [](const Status& status) {
+                return !status && status.error().error_class == ErrorClass::usage &&
+                       status.error().message.find("forked") != std::string::npos;
+            };
+            RANK_CHECK(refused((*op)->begin_call()), "begin");
+            RANK_CHECK(refused((*op)->end_call()), "end");
+            RANK_CHECK(refused((*op)->synchronize()), "synchronize");
+            RANK_CHECK(refused((*op)->destroy()), "destroy");
+            RANK_CHECK(refused(barrier((*heap)->rendezvous(), "met")), "a meeting");
+            RANK_CHECK(!FusedOp::create(*heap, direct_all_gather(2, true, {4, 8}), {.name = "new"}),
+                       "a new op");
+            op->reset();
+            heap->reset();
+            return true;
+        });
+        RANK_CHECK(call() && (*op)->check(), "the next call of the parents");
+        return bool((*op)->destroy());
+    });
+}
+
 TEST(FusedOp, NamesTheRankThatDoesNotBegin) {
     const TemporaryDirectory directory;
     run_ranks(all_ranks(2), [&](int rank) {
@@ -600,6 +664,9 @@ TEST(FusedOp, NamesTheRankThatDoesNotBegin) {
                        begun.error().message);
             RANK_CHECK(begun.error().message.find("before the kernel") != std::string::npos,
                        begun.error().message);
+            testing::tell(directory, "over");
+        } else {
+            testing::await(directory, "over");
         }
         return bool((*op)->destroy());
     });

@@ -5,9 +5,11 @@
 
 #include <condition_variable>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "runtime/fork.hpp"
 
@@ -169,6 +171,76 @@ TEST(CallbackRendezvous, CarriesWhatTheStoreGivesAndItsExceptions) {
     EXPECT_NE(alone.error().message.find("rank 1 of 2 did not come"), std::string::npos)
         << alone.error().message;
     EXPECT_NE(alone.error().message.find("timed out"), std::string::npos) << alone.error().message;
+}
+
+TEST(CallbackRendezvous, EndsAMeetingWhoseStoreFailsAtOnce) {
+    int asked = 0;
+    CallbackRendezvous only(
+        0, 2, [](const std::string&, const Bytes&) {},
+        [&](const std::string&, Milliseconds) -> Bytes {
+            ++asked;
+            throw std::runtime_error("the server is gone");
+        });
+    const auto met = all_gather(only, "a call", "", Milliseconds{600'000});
+    ASSERT_FALSE(met.ok());
+    EXPECT_NE(met.error().message.find("the server is gone"), std::string::npos);
+    EXPECT_LT(asked, 10);
+}
+
+/// What a meeting of three ranks says on rank 0 with such a store, and how often it asked.
+std::pair<std::string, int> said_of(const std::function<Bytes(int rank, int asked, Milliseconds)>& get,
+                                    Milliseconds timeout) {
+    int asked = 0;
+    CallbackRendezvous only(
+        0, 3, [](const std::string&, const Bytes&) {},
+        [&](const std::string& key, Milliseconds wait) { return get(key.back() - '0', ++asked, wait); });
+    const auto met = all_gather(only, "a call", "", timeout);
+    return {met ? "they met" : met.error().message, asked};
+}
+
+const Bytes kThere = std::string("ca call") + '\0';
+
+Bytes fail() { throw std::runtime_error("the server is gone"); }
+
+Bytes wait_in_vain(Milliseconds wait) {
+    std::this_thread::sleep_for(wait);
+    throw std::runtime_error("nothing there");
+}
+
+TEST(CallbackRendezvous, TellsAStoreThatFailsFromRanksThatAreLate) {
+    constexpr Milliseconds kLong{600'000};
+    const auto fails = [](const auto& said) {
+        return said.second < 30 &&
+               said.first.find("'a call' cannot take place, as the store fails") != std::string::npos &&
+               said.first.find("the server is gone") != std::string::npos;
+    };
+    const auto of_one_rank =
+        said_of([](int rank, int, Milliseconds) { return rank == 1 ? kThere : fail(); }, kLong);
+    EXPECT_TRUE(fails(of_one_rank)) << of_one_rank.first << of_one_rank.second;
+    const auto later = said_of(
+        [](int, int asked, Milliseconds wait) { return asked < 4 ? wait_in_vain(wait) : fail(); }, kLong);
+    EXPECT_TRUE(fails(later)) << later.first << later.second;
+    // What passes is no failure, and what has no sense no store that waits.
+    const auto passing =
+        said_of([](int, int asked, Milliseconds) { return asked < 3 ? fail() : kThere; }, kLong);
+    EXPECT_EQ(passing.first, "they met");
+    for (const Bytes& nonsense : {Bytes(), Bytes("?"), Bytes("c")}) {
+        const auto senseless = said_of([&](int, int, Milliseconds) { return nonsense; }, Milliseconds{300});
+        EXPECT_NE(senseless.first.find("had given up 'a call'"), std::string::npos) << senseless.first;
+        EXPECT_LT(senseless.second, 400);
+    }
+    const auto late =
+        said_of([](int, int, Milliseconds wait) { return wait_in_vain(wait); }, Milliseconds{300});
+    EXPECT_NE(late.first.find("ranks 1, 2 of 3 did not come to 'a call' within 300 ms"), std::string::npos);
+}
+
+TEST(CallbackRendezvous, SaysWhyNothingCanBePut) {
+    CallbackRendezvous only(
+        0, 2, [](const std::string&, const Bytes&) { throw std::runtime_error("read-only"); },
+        [](const std::string&, Milliseconds wait) { return wait_in_vain(wait); });
+    const auto met = all_gather(only, "a call", "", Milliseconds{600'000});
+    ASSERT_FALSE(met.ok());
+    EXPECT_NE(met.error().message.find("read-only"), std::string::npos) << met.error().message;
 }
 
 TEST(LaunchEnvironment, ReadsTorchrunAndOpenMpi) {

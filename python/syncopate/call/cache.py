@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -58,7 +59,8 @@ def find(
         entry = _warmed_up(what, call)
     else:
         drop_gone()
-        entry = entries[key] = make()
+        with forgetting():
+            entry = entries[key] = make()
         _make_room(key, most)
     entry.captured |= capturing
     return entry
@@ -100,10 +102,23 @@ def drop_gone() -> None:
 
 def run(operator: Any, *arguments: Any, **named: Any) -> Any:
     """One call. A fault, of which all ranks learn, is final for the operator: the next call makes another one."""
+    with forgetting():
+        try:
+            return operator(*arguments, **named)
+        except _syncopate.MachineError:
+            forget(operator)
+            raise
+
+
+@contextmanager
+def forgetting() -> Iterator[None]:
+    """Where ranks have called different operators, all ranks forget these, so that they make the next ones alike."""
     try:
-        return operator(*arguments, **named)
-    except _syncopate.MachineError:
-        forget(operator)
+        yield
+    except (_syncopate.SyncopateError, ValueError):
+        for key, entry in list(entries.items()):
+            if getattr(entry.operator, "calls_differ", False):
+                del entries[key]
         raise
 
 
@@ -123,7 +138,8 @@ def close(group: Any = None) -> None:
         if group is None or id(entry.group) in closed:
             del entries[key]
             if entry.operator is not None:
-                entry.operator.close()
+                with forgetting():
+                    entry.operator.close()
 
 
 def held() -> tuple[int, int]:

@@ -223,6 +223,21 @@ def _report(control: str) -> str:
         @sy_p bra SY_TELL;"""
 
 
+# One lane of the first program tells the host that the call has begun, as tell_begun does (boundary.cuh).
+_TELL_BEGUN = f"""
+        mov.u32 sy_t, %ctaid.x;
+        mov.u32 sy_word, %laneid;
+        or.b32 sy_t, sy_t, sy_word;
+        setp.ne.s32 sy_p, sy_t, 0;
+        @sy_p bra SY_TOLD_BEGUN;
+        ld.global.b64 sy_addr, {_at("$2", layout.MIRROR)};
+        setp.eq.s64 sy_p, sy_addr, 0;
+        @sy_p bra SY_TOLD_BEGUN;
+        st.relaxed.sys.global.b32 {_at("sy_addr", layout.MIRROR_BEGUN)}, sy_epoch;
+    SY_TOLD_BEGUN:
+        bar.warp.sync 0xffffffff;"""
+
+
 # By one warp: until all that the sum's record waits for has come, a wait a lane (32 at most). $3: the call's number. Memory order: as a wait's; each
 # lane acquires what it has polled, and the barrier hands that on to the others.
 WAIT_SUM_BY_WARP = tl.constexpr(f"""
@@ -231,6 +246,7 @@ WAIT_SUM_BY_WARP = tl.constexpr(f"""
         .reg .b32 sy_at, sy_end, sy_word, sy_lag, sy_seen, sy_want, sy_epoch, sy_polls, sy_t;
         .reg .b64 sy_addr, sy_now, sy_start, sy_limit;
         mov.b32 sy_epoch, $3;
+        {_TELL_BEGUN}
         ld.global.b32 sy_at, {_at("$1", layout.SUM)};
         mul.wide.s32 sy_addr, sy_at, {_WORD};
         add.s64 sy_addr, $1, sy_addr;

@@ -129,15 +129,17 @@ class FusedKernel:
         read_in_place: Sequence[str] = (),
         in_step: bool = False,
         in_heap: bool = False,
+        what: str = "",
     ) -> None:
         """`read_in_place`: tensors of the plan of which kernels read this rank's own part by arguments that are not bound, so
         that the heap needs no copy of it. `in_step`: where a rank cannot fuse or compile, no rank goes on (Group.together).
-        `in_heap`: it is given the heap's own tensors, which are whole, and not a user's."""
+        `in_heap`: it is given the heap's own tensors, which are whole, and not a user's. `what`: what is called, where the
+        ranks' calls differ."""
         self.stages, self.plan, self.group = list(stages), plan, group
         self.strategy = strategy or Strategy()
         self._timing = timing(deadline, host_delay, seed)
         self._read_in_place = list(read_in_place)
-        self._in_step, self._in_heap = in_step, in_heap
+        self._in_step, self._in_heap, self._what = in_step, in_heap, what
         self._signatures = [
             k.signature if isinstance(k, StatedKernel) else inspect.signature(function_of(k))
             for k in (stage.kernel for stage in self.stages)
@@ -198,6 +200,11 @@ class FusedKernel:
         """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
         for prepared in self._prepared.values():
             prepared.op.check()
+
+    @property
+    def calls_differ(self) -> bool:
+        """Whether the ranks called different programs in a call of one of these: such a one takes no more."""
+        return any(prepared.op.calls_differ for prepared in self._prepared.values())
 
     def close(self) -> None:
         """Frees heap memory and streams. Collective."""
@@ -269,6 +276,7 @@ class FusedKernel:
             kernels,
             engine_blocks=8 if self.strategy.engine_blocks is None else max(1, self.strategy.engine_blocks),
             read_in_place=self._read_in_place,
+            what=self._what,
             **self._timing,
         )
 

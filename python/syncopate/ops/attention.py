@@ -393,6 +393,11 @@ class Attention:
         """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
         self.fused.check()
 
+    @property
+    def calls_differ(self) -> bool:
+        """Whether the ranks called different operators in a call of it: it takes no more."""
+        return self.fused.calls_differ
+
     def close(self) -> None:
         """Frees the heap. Collective."""
         if self._recorded is not None:

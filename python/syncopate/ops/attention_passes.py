@@ -232,6 +232,11 @@ class AttentionPasses:
     def check(self) -> None:
         self.fused.check()
 
+    @property
+    def calls_differ(self) -> bool:
+        """Whether the ranks called different operators in a call of it: it takes no more."""
+        return self.fused.calls_differ
+
     def close(self) -> None:
         """Frees the heap. Collective."""
         self.prepared = None

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from .. import _syncopate, plans
+from .._syncopate import layout
 from ..call import cache
 from ..call.arguments import DTYPE_NAMES, DTYPES
 from ..call.places import OutputPlaces, check_operand, check_rows
@@ -119,6 +120,7 @@ class Operator:
             self.strategy,
             in_step=self._on_trial,
             in_heap=True,
+            what=self._what,
             **self._timing,
         )
         self.prepared: Prepared | None = None
@@ -126,6 +128,14 @@ class Operator:
         self._inputs = {"x": self.input, **self.input_scales} if self.input else {}
         self._shapes = self.shapes(group.rank)
         self._place_of = {name: place for place, name in enumerate(list(self._shapes)[1:])}  # of weights
+
+    @property
+    def _what(self) -> str:
+        """The call, with what tells variants of the operator apart."""
+        extents = [*self.problem.products[0], *(shape[1] for shape in self.problem.products[1:])]
+        options = ("activation", "bias", "axis", "keep", "copied")  # the layout of w is each rank's own
+        given = {name: getattr(self, name) for name in options if getattr(self, name)}
+        return f"{self.name} {extents} {self.dtype}{f' {given}' if given else ''}"
 
     def _make_products(self) -> list[Product]:
         """The kernels that make them, one after the other."""
@@ -316,8 +326,12 @@ class Operator:
             self.prepare(*weights)
 
             def first() -> None:
-                self._run(x, weights, out)
-                self.check()
+                try:
+                    self._run(x, weights, out)
+                    self.check()
+                except Exception:
+                    self.prepared.op.give_up()  # the others need not wait for what fails here
+                    raise
 
             if self._on_trial and self._together("run", first):
                 self._on_trial = False
@@ -372,6 +386,7 @@ class Operator:
     def alone(self, prepared: Prepared) -> dict[str, Any]:
         """For run_local: a control block, and a table by which nobody waits and nothing is posted."""
         control = prepared.op.control_tensor.clone()
+        control[layout.MIRROR : layout.MIRROR + 2] = 0  # what it does is no call
         moved = control.data_ptr() - prepared.op.control_tensor.data_ptr()
         return {
             "sy_control": control,
@@ -389,6 +404,11 @@ class Operator:
         if self._instead is not None:
             self._instead.check()
         self.fused.check()
+
+    @property
+    def calls_differ(self) -> bool:
+        """Whether the ranks called different operators in a call of it: it takes no more."""
+        return self.fused.calls_differ
 
     def close(self) -> None:
         """Frees the heap. Collective."""

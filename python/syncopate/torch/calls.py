@@ -4,7 +4,6 @@ unfused pair, and counted with the reason; that is decided alike on all ranks, f
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Hashable
 from functools import lru_cache
 from pathlib import Path
@@ -106,6 +105,8 @@ def _made(
         operator = kind(*extents, x.dtype, group, strategy=strategy, deadline=deadline, **options)
         operator.prepare()
     except (ValueError, _syncopate.SyncopateError) as error:
+        if group.rendezvous.calls_differ:
+            raise
         return cache.Entry(group, reason=in_a_line(str(error)))
     return cache.Entry(group, operator, reason)
 
@@ -122,34 +123,16 @@ def require_same_call(name: str, group: Group, extents: tuple[int, ...], others:
     its own call here without asking the others, so that each has to know what all have. Collective."""
     if group.size == 1:
         return
-    calls = _calls_of_all(name, group, f"{name} {list(extents)} {others}")
-    if len(set(calls)) > 1:
-        each = "; ".join(f"rank {rank}: {one}" for rank, one in enumerate(calls))
-        raise ValueError(f"syncopate.{name}: the ranks' calls differ: {each}")
-
-
-def _calls_of_all(name: str, group: Group, call: str) -> list[str]:
-    """What each rank is about to set up. RuntimeError names those that have not come within SETUP_MS."""
-    _, put, get = group.keep
-    number = group.setups + 1
-    put(f"call/{number}/{group.rank}", call.encode())
-    end, calls, absent, cause = time.monotonic() + SETUP_MS / 1000, [], [], None
-    for rank in range(group.size):
-        left_ms = max(1000, int((end - time.monotonic()) * 1000))  # after an absent one, too
-        try:
-            calls.append(call if rank == group.rank else get(f"call/{number}/{rank}", left_ms).decode())
-        except RuntimeError as error:  # of the store; each kind of them has its own
-            absent.append(f"rank {rank}")
-            cause = error
-    if absent:
+    call = f"{name} {list(extents)} {others}"
+    try:
+        _syncopate.all_gather(group.rendezvous, call, "", SETUP_MS / 1000)
+    except _syncopate.UsageError as error:
+        raise ValueError(f"syncopate.{name}: {error}") from None
+    except _syncopate.MachineError as error:
         raise RuntimeError(
-            f"syncopate.{name} on rank {group.rank}: {', '.join(absent)} did not come to set it up within "
-            f"{SETUP_MS / 1000:g} s: see whether that process has ended, or makes other calls"
-        ) from cause
-    group.setups = (
-        number  # one that never came meets the others there; one that came later is out of step with them
-    )
-    return calls
+            f"syncopate.{name} on rank {group.rank}: {in_a_line(str(error))}: see whether that process has ended, or makes "
+            "other calls"
+        ) from None
 
 
 def refusal(device_type: str, group_name: str) -> str:

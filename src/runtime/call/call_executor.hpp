@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -33,6 +34,14 @@ public:
     /// Lets the chunk engine put all that it sums `distance` bytes (modulo 2^64) behind where that is in the
     /// heap, from the next call on; false, and nothing changes, where it cannot.
     virtual bool shift_sums(std::uint64_t /*distance*/) { return false; }
+    /// Calls that have begun. Without a call of the driver, and from any thread.
+    [[nodiscard]] virtual std::uint32_t begun() const = 0;
+    /// Makes `word` the fault on all ranks; the first one of each stays. From any thread.
+    virtual void raise(std::uint32_t word) = 0;
+    /// Waits until this rank's device has begun what it was given, also after the op; null where nothing is to be waited for.
+    virtual std::function<void()> settling() const { return {}; }
+    /// Whether this rank has a fault. From any thread.
+    virtual bool is_faulty() const = 0;
     /// The fault words as they are now.
     virtual Result<FaultRecord> read_fault() const = 0;
     /// The same without a call of the driver, maybe late.

@@ -6,10 +6,13 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <variant>
 
 #include "runtime/call/call_executor.hpp"
 #include "runtime/call/call_plan.hpp"
+#include "runtime/call/call_watch.hpp"
 #include "runtime/call/check_schedule.hpp"
+#include "runtime/call/op_content.hpp"
 #include "runtime/call/op_memory.hpp"
 #include "runtime/call/user_buffers.hpp"
 #include "syncopate/emit/table.hpp"
@@ -21,20 +24,58 @@
 namespace syncopate::runtime {
 namespace {
 
+constexpr Milliseconds kToCloseAfterAll{2'000};
 constexpr std::uint64_t kMostRows = std::uint64_t{1} << 31;  // a coordinate has 32 bits
 
-/// What all ranks must have in common.
-Bytes fingerprint(const fuse::Schedule& schedule, const OpMemory& memory) {
-    std::string text = fmt::format("{} slots, control block of {} words at {}", schedule.num_slots(),
-                                   memory.control_words, memory.control_offset);
-    for (std::size_t i = 0; i < schedule.tensors.size(); ++i) {
-        text +=
-            fmt::format("; {} {}{} at {}", schedule.tensors[i].name, plan::name_of(schedule.tensors[i].dtype),
-                        plan::to_string(schedule.tensors[i].whole()), memory.tensor_offsets[i]);
+std::string text_of(const kernel::Scalar& value) {
+    struct Text {
+        std::string operator()(const kernel::NoneValue&) const { return "None"; }
+        std::string operator()(bool one) const { return one ? "True" : "False"; }
+        std::string operator()(std::int64_t one) const { return fmt::format("{}", one); }
+        std::string operator()(double one) const { return fmt::format("{}", one); }
+        std::string operator()(const std::string& one) const { return fmt::format("'{}'", one); }
+    };
+    return std::visit(Text{}, value);
+}
+
+/// What is compiled into the kernel. Numbers and strides may be a rank's own.
+std::string constants_of(const emit::KernelLaunch& stage) {
+    std::string text;
+    for (const auto& [parameter, kind] : stage.parameters) {
+        const auto found = stage.arguments.scalars.find(parameter);
+        if (kind == kernel::ParamKind::constant && found != stage.arguments.scalars.end())
+            text += fmt::format("{}{}={}", text.empty() ? "" : ", ", parameter, text_of(found->second));
     }
-    for (const fuse::RankSchedule& rank : schedule.ranks) {
-        text += fmt::format("; {} {}", rank.signals.size(), rank.transfers.size());
+    for (const auto& [parameter, tensor] : stage.bindings) text += fmt::format("; {}: {}", parameter, tensor);
+    return text;
+}
+
+/// "op 'NAME'" with what tells variants apart: "op 'op' matmul(M=64, …); A bf16[64, 128], …".
+std::string what_is_called(const std::string& name, const std::vector<emit::KernelLaunch>& stages,
+                           const fuse::Schedule& schedule) {
+    std::string text = fmt::format("op '{}'", name);
+    for (const emit::KernelLaunch& stage : stages) {
+        text += fmt::format(" {}(", stage.kernel);
+        bool first = true;
+        for (const auto& [parameter, value] : stage.arguments.scalars) {
+            text += fmt::format("{}{}={}", first ? "" : ", ", parameter, text_of(value));
+            first = false;
+        }
+        text += ")";
     }
+    for (const plan::Tensor& tensor : schedule.tensors) {
+        text += fmt::format("{}{} {}[", &tensor == schedule.tensors.data() ? "; " : ", ", tensor.name,
+                            plan::name_of(tensor.dtype));
+        for (std::size_t axis = 0; axis < tensor.shape.size(); ++axis)
+            text += fmt::format("{}{}", axis == 0 ? "" : ", ", tensor.shape[axis]);
+        text += "]";
+    }
+    return text;
+}
+
+std::string list_of(const std::vector<int>& ranks) {
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    for (std::size_t i = 0; i < ranks.size(); ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
     return text;
 }
 
@@ -43,7 +84,17 @@ Bytes fingerprint(const fuse::Schedule& schedule, const OpMemory& memory) {
 FusedOp::FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options)
     : heap_(std::move(heap)), schedule_(schedule), options_(options), memory_(std::make_unique<OpMemory>()) {}
 
-FusedOp::~FusedOp() { leave_call(); }
+FusedOp::~FusedOp() {
+    if (heap_->rendezvous().is_a_parents()) {
+        // Its threads are the parent's, as is the call that it may be in.
+        (void)buffers_.release();
+        (void)executor_.release();
+        (void)watched_.release();
+        return;
+    }
+    leave_call();
+    if (watched_) watch_->remove(*watched_);
+}
 
 void FusedOp::leave_call() {
     if (calling_) (void)end_call(stream_, false);
@@ -161,6 +212,23 @@ Status FusedOp::make_executor(CallPlan plan) {
     return Done{};
 }
 
+Status FusedOp::watch() {
+    if (heap_->size() == 1) return Done{};
+    Rendezvous& rendezvous = heap_->rendezvous();
+    watch_ = std::dynamic_pointer_cast<CallWatch>(rendezvous.watch());
+    if (watch_ == nullptr) {
+        Result<CallEvents> events = CallEvents::create(rendezvous, kRendezvousTimeout);
+        if (!events) return events.error();
+        watch_ = std::make_shared<CallWatch>(std::move(events).value());
+    }
+    Result<CallBoard> board = CallBoard::create(rendezvous, kRendezvousTimeout);
+    if (!board) return board.error();
+    watched_ = std::make_unique<WatchedOp>(
+        options_.what.empty() ? what_is_called(options_.name, {}, schedule_) : options_.what,
+        std::move(board).value());
+    return Done{};
+}
+
 void FusedOp::free_memory() {
     if (memory_->first) heap_->free(*memory_->first);
 }
@@ -171,6 +239,13 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     const auto name_of = [&](const plan::Chunk& chunk) -> const std::string& {
         return launch.plan.tensors[static_cast<std::size_t>(chunk.tensor)].name;
     };
+    if (options.what.empty()) {
+        options.what = what_is_called(options.name, launch.stages, launch.schedule);
+        for (const emit::KernelLaunch& stage : launch.stages)
+            options.content.emplace_back("arguments of " + stage.kernel, constants_of(stage));
+    } else {
+        options.content.emplace_back("call", options.what);  // who says this knows what ranks have alike
+    }
     options.num_programs = launch.programs_of(heap->rank());
     options.kept_tensors.emplace();
     for (const emit::KernelLaunch& stage : launch.stages) {
@@ -209,35 +284,33 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
         else
             made = planned.error();
     }
-    Result<std::vector<Bytes>> all =
-        agree(heap->rendezvous(), fmt::format("op-{}", options.name),
-              made ? Result<Bytes>(fingerprint(schedule, *op->memory_)) : Result<Bytes>(made.error()),
-              kRendezvousTimeout);
-    if (!all) {
+    using Content = Result<std::vector<ContentPart>>;
+    if (Status alike = agree_on_content(
+            heap->rendezvous(), options.name,
+            made ? Content(content_of(schedule, *op->memory_, options)) : Content(made.error()),
+            kRendezvousTimeout);
+        !alike) {
         op->free_memory();
-        return all.error();
-    }
-    for (std::size_t other = 0; other < all->size(); ++other) {
-        if ((*all)[other] == (*all)[static_cast<std::size_t>(rank)]) continue;
-        op->free_memory();
-        return Error{
-            fmt::format(
-                "op '{}': rank {} makes another op than rank {} ({} | {}); ranks must make the same ops in "
-                "the same order",
-                options.name, other, rank, (*all)[other], (*all)[static_cast<std::size_t>(rank)]),
-            {.rank = rank}};
+        return alike.error();
     }
 
     op->make_tables();
-    Status ready = op->make_executor(std::move(plan));
+    Status ready = op->watch();
+    if (ready) ready = op->make_executor(std::move(plan));
     // All control blocks are set up before anyone begins a call.
     Result<std::vector<Bytes>> done =
         agree(heap->rendezvous(), fmt::format("op-{}-ready", options.name),
               ready ? Result<Bytes>("") : Result<Bytes>(ready.error()), kRendezvousTimeout);
     if (!done) {
+        op->watched_.reset();
         op->executor_.reset();
         op->free_memory();
         return done.error();
+    }
+    if (op->watched_) {
+        op->watched_->executor = op->executor_.get();
+        heap->rendezvous().set_watch(op->watch_);
+        op->watch_->add(*op->watched_);
     }
     return op;
 }
@@ -308,18 +381,41 @@ Status FusedOp::set_output(std::string_view name, const plan::Region& region, st
 std::optional<FusedOp::OwnPlace> FusedOp::own_place() const { return buffers_->own_place(); }
 std::optional<std::uint64_t> FusedOp::sum_place() const { return buffers_->sum_place(); }
 
-Error FusedOp::error_of(const FaultRecord& record) const {
-    if (!record.of_peer() || record.peer() >= heap_->size()) {
-        return fault_error(schedule_, rank(), options_.name, record, options_.deadline_ms);
+void FusedOp::give_up() {
+    if (require_own()) executor_->raise(emit::control::fault_of_peer | static_cast<std::uint32_t>(rank()));
+}
+
+bool FusedOp::calls_differ() const { return watched_ != nullptr && watched_->board.ended_by() != 0; }
+
+Error FusedOp::described(const FaultRecord& record, int of_rank) const {
+    Error error = fault_error(schedule_, of_rank, options_.name, record, options_.deadline_ms);
+    if (watched_ == nullptr || record.of_peer()) return error;
+    std::vector<int> absent;
+    for (int other = 0; other < heap_->size(); ++other) {
+        std::uint32_t begun = watched_->board.begun(other);
+        const std::uint64_t epoch = control_address(other) + 4 * emit::control::epoch;
+        if (heap_->device().kind == Device::Kind::host && !heap_->read(epoch, &begun, sizeof(begun)))
+            continue;
+        if (static_cast<std::int32_t>(begun - record.epoch) < 0) absent.push_back(other);
     }
+    if (!absent.empty())
+        error.message +=
+            fmt::format("; {} {} not begun this call", list_of(absent), absent.size() == 1 ? "has" : "have");
+    return error;
+}
+
+Error FusedOp::error_of(const FaultRecord& record) const {
+    if (watched_ != nullptr) {
+        if (std::optional<Error> differs = watch_->tell(*watched_)) return *differs;
+    }
+    if (!record.of_peer() || record.peer() >= heap_->size()) return described(record, rank());
     // The other rank's control block says what it waited for.
-    Error error = fault_error(schedule_, rank(), options_.name, record, options_.deadline_ms);
+    Error error = described(record, rank());
     std::uint32_t words[emit::control::header_words] = {};
     if (heap_->read(control_address(record.peer()), words, sizeof(words))) {
         const FaultRecord theirs = FaultRecord::from_words(words);
         if (theirs.any() && (!theirs.of_peer() || theirs.peer() == record.peer())) {
-            const Error cause =
-                fault_error(schedule_, record.peer(), options_.name, theirs, options_.deadline_ms);
+            const Error cause = described(theirs, record.peer());
             error.message = cause.message + fmt::format("; so found on rank {}", record.peer());
             error.location = cause.location;
         }
@@ -327,13 +423,28 @@ Error FusedOp::error_of(const FaultRecord& record) const {
     return error;
 }
 
+Status FusedOp::require_own() const {
+    if (!heap_->rendezvous().is_a_parents()) return Done{};
+    return Error{
+        fmt::format("op '{}' was made by the process from which this one was forked, which is rank {} of "
+                    "its group: a forked child cannot call it; make a group and an op of the children, or "
+                    "start them instead (spawn)",
+                    options_.name, rank()),
+        {.rank = rank()},
+        ErrorClass::usage};
+}
+
 Status FusedOp::begin_call(CudaStream stream) {
+    if (Status own = require_own(); !own) return own;
     if (destroyed_)
         return Error{fmt::format("op '{}' has been destroyed", options_.name), {}, ErrorClass::usage};
     if (calling_) {
         return Error{fmt::format("op '{}': begin_call twice without end_call", options_.name),
                      {.rank = rank()},
                      ErrorClass::usage};
+    }
+    if (watched_ != nullptr) {
+        if (Status counted = watch_->count_call(*watched_); !counted) return counted;
     }
     const UserBuffers::CopyList copies = buffers_->copies_in();
     const Status begun = executor_->begin(stream, copies.all());
@@ -343,7 +454,9 @@ Status FusedOp::begin_call(CudaStream stream) {
         return begun;
     }
     const FaultRecord record = executor_->poll_fault();
-    return record.any() ? Status(error_of(record)) : begun;
+    if (record.any()) return error_of(record);
+    if (watched_ != nullptr) watched_->board.take_back_call();
+    return begun;
 }
 
 Status FusedOp::call(CudaKernel& kernel, Grid grid, CudaStream stream, const KernelArguments& arguments) {
@@ -358,6 +471,7 @@ Status FusedOp::call(std::span<const Launch> stages, CudaStream stream) {
                      {.rank = rank()},
                      ErrorClass::usage};
     }
+    if (Status own = require_own(); !own) return own;
     for (const Launch& stage : stages) {  // what may fail does so before the call begins
         if (Status ready = stage.kernel->prepare(stage.grid); !ready) return ready;
         if (!executor_->programs_wait_for_each_other() || stage.kernel->runs_at_once(stage.grid)) continue;
@@ -383,6 +497,7 @@ Status FusedOp::call(std::span<const Launch> stages, CudaStream stream) {
 }
 
 Status FusedOp::end_call(CudaStream stream, bool ran) {
+    if (Status own = require_own(); !own) return own;
     if (!calling_) {
         return Error{fmt::format("op '{}': end_call without begin_call", options_.name),
                      {.rank = rank()},
@@ -397,17 +512,20 @@ Status FusedOp::end_call(CudaStream stream, bool ran) {
 }
 
 Status FusedOp::check() const {
+    if (calls_differ()) return error_of({});
     Result<FaultRecord> record = executor_->read_fault();
     if (!record) return record.error();
     return record->any() ? Status(error_of(*record)) : Status(Done{});
 }
 
 Status FusedOp::poll() const {
+    if (calls_differ()) return error_of({});
     const FaultRecord record = executor_->poll_fault();
     return record.any() ? Status(error_of(record)) : Status(Done{});
 }
 
 Status FusedOp::synchronize() {
+    if (Status own = require_own(); !own) return own;
     if (calling_)
         return Error{fmt::format("op '{}': its call has not ended", options_.name),
                      {.rank = rank()},
@@ -417,13 +535,24 @@ Status FusedOp::synchronize() {
 
 Status FusedOp::destroy() {
     if (destroyed_) return Done{};
+    if (Status own = require_own(); !own) return own;
     destroyed_ = true;
     leave_call();
     Status idle = executor_->synchronize();
-    Result<std::vector<Bytes>> all =
-        agree(heap_->rendezvous(), fmt::format("op-{}-destroy", options_.name),
-              idle ? Result<Bytes>("") : Result<Bytes>(idle.error()), kRendezvousTimeout);
+    const auto meet = [&](Milliseconds timeout) {
+        return agree(heap_->rendezvous(), fmt::format("op-{}-destroy", options_.name),
+                     idle ? Result<Bytes>("") : Result<Bytes>(idle.error()), timeout);
+    };
+    Result<std::vector<Bytes>> all = meet(kRendezvousTimeout);
+    if (!all && heap_->rendezvous().calls_differ()) {
+        // The others learn it in their calls, and may then close, too.
+        const Error differ = all.error();
+        if (meet(kToCloseAfterAll)) free_memory();
+        return differ;
+    }
     if (!all) return all.error();
+    if (watched_) watch_->remove(*watched_);
+    watched_.reset();
     free_memory();
     return Done{};
 }

@@ -155,6 +155,32 @@ public:
         return FaultRecord::from_words(words);
     }
 
+    std::uint32_t begun() const override {
+        return mirror_ == nullptr ? 0 : std::atomic_ref(mirror_->host()[device::kMirrorBegun]).load();
+    }
+
+    bool is_faulty() const override {
+        std::uint32_t word = 0;
+        return poll_fault().any() ||
+               !heap_.read(plan_.control() + 4 * emit::control::fault, &word, sizeof(word)) || word != 0;
+    }
+
+    void raise(std::uint32_t word) override {
+        const CurrentContext current(*context_);
+        for (int rank = 0; rank < plan_.num_ranks; ++rank) {
+            const std::uint64_t address = plan_.control_of(rank) + 4 * emit::control::fault;
+            std::uint32_t seen = 0;
+            // What fails here has failed before: then the peers' own deadlines tell them.
+            if (heap_.read(address, &seen, sizeof(seen)) && seen == 0)
+                (void)heap_.write(address, &word, sizeof(word));
+        }
+        if (mirror_->words()[device::kMirrorFault] == 0) mirror_->host()[device::kMirrorFault] = word;
+    }
+
+    std::function<void()> settling() const override {
+        return [context = context_] { (void)context->synchronize(); };
+    }
+
     FaultRecord poll_fault() const override {
         FaultRecord record;
         if (mirror_ == nullptr) return record;
@@ -263,15 +289,7 @@ private:
             capturing != CU_STREAM_CAPTURE_STATUS_NONE)
             return;
         given_up_ = true;
-        const std::uint32_t fault = emit::control::fault_of_peer | static_cast<std::uint32_t>(plan_.rank);
-        for (int rank = 0; rank < plan_.num_ranks; ++rank) {
-            const std::uint64_t address = plan_.control_of(rank) + 4 * emit::control::fault;
-            std::uint32_t seen = 0;
-            // What fails here has failed before: then the peers' own deadlines tell them.
-            if (heap_.read(address, &seen, sizeof(seen)) && seen == 0)
-                (void)heap_.write(address, &fault, sizeof(fault));
-        }
-        if (mirror_->words()[device::kMirrorFault] == 0) mirror_->host()[device::kMirrorFault] = fault;
+        raise(emit::control::fault_of_peer | static_cast<std::uint32_t>(plan_.rank));
     }
 
     /// Stages of one rank that share nothing but tiles, or ranks whose kernels sum: nobody needs what

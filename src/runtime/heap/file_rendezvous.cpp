@@ -189,6 +189,7 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
 }
 
 FileRendezvous::~FileRendezvous() {
+    if (is_a_parents()) return;
     (void)write_file(session_ / fmt::format("gone.{}", rank()), "");
     std::error_code failure;
     for (int r = 0; r < size(); ++r) {

@@ -1,9 +1,11 @@
 #include "runtime/heap/process.hpp"
 
+#include <pthread.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <fstream>
@@ -25,6 +27,13 @@ std::optional<std::uint64_t> start_time_of(long pid) {
     const std::vector<std::string_view> fields = fields_of(std::string_view(text).substr(end + 1));
     constexpr std::size_t kStart = 22 - 3;
     return fields.size() > kStart ? number_from<std::uint64_t>(fields[kStart]) : std::nullopt;
+}
+
+std::uint32_t forks() {
+    static std::atomic<std::uint32_t> count{0};
+    static const int counted = pthread_atfork(nullptr, nullptr, [] { ++count; });
+    (void)counted;
+    return count.load(std::memory_order_relaxed);
 }
 
 std::string pid_namespace() {

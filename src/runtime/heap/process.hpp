@@ -12,6 +12,9 @@ namespace syncopate::runtime {
 std::optional<std::uint64_t> start_time_of(long pid);
 /// Identifies the pid namespace of this process; "" when unknown.
 std::string pid_namespace();
+/// Of how many forks, since the first such question, this process is the child: what was made under another
+/// number was made by a parent.
+std::uint32_t forks();
 /// `bytes` random bytes from the kernel, as hexadecimal text.
 std::string random_hex(int bytes);
 

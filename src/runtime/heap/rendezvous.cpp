@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
+#include <thread>
 #include <utility>
+
+#include "runtime/heap/process.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -20,44 +24,207 @@ std::string list_of(const std::vector<int>& ranks) {
     return text;
 }
 
+constexpr Milliseconds kMoment{2};
+constexpr Milliseconds kToBeNamed{5000};
+constexpr Milliseconds kLongEnough{10};  ///< a wait that is told apart from a failure at once
+constexpr int kFailures = 3;
+constexpr Milliseconds kAfterFailure{50};
+constexpr char kCame = 'c';       ///< first byte of what a rank has put, then the label, 0, and its value
+constexpr char kWithdrawn = 'w';  ///< all of it, once the rank has given the meeting up
+
 }  // namespace
 
-Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,
-                                      Milliseconds timeout) {
-    const auto deadline = Clock::now() + timeout;
-    const std::int64_t sequence = rendezvous.sequence_++;
-    const auto key_of = [&](int rank) { return fmt::format("{}.{}.{}", sequence, label, rank); };
+Rendezvous::Rendezvous(int rank, int size) : rank_(rank), size_(size), forks_(forks()) {}
 
-    const std::string my_key = key_of(rendezvous.rank());
-    if (Status put = rendezvous.put(my_key, value); !put) return put.error();
-    std::vector<Bytes> values(static_cast<std::size_t>(rendezvous.size()));
-    std::vector<int> absent;
-    std::string reason;
-    for (int rank = 0; rank < rendezvous.size(); ++rank) {
-        if (rank == rendezvous.rank()) {
-            values[static_cast<std::size_t>(rank)] = value;
-            continue;
+bool Rendezvous::is_a_parents() const { return forks_ != forks(); }
+
+/// One all_gather on one rank.
+class Meeting {
+public:
+    Meeting(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout, bool failed)
+        : rendezvous_(rendezvous),
+          label_(label),
+          timeout_(timeout),
+          deadline_(Clock::now() + timeout),
+          failed_(failed),
+          all_(static_cast<std::size_t>(rendezvous.size())) {}
+
+    Result<std::vector<Bytes>> hold(const Bytes& value) {
+        rendezvous_.calls_differ_ = false;
+        if (Status entered = enter(); !entered) {
+            rendezvous_.calls_differ_ = true;
+            return entered.error();
         }
-        // Once the deadline has passed, each further rank gets a moment to show that it did come.
-        const auto left = std::chrono::duration_cast<Milliseconds>(deadline - Clock::now());
-        Result<Bytes> theirs = rendezvous.get(key_of(rank), std::max(left, Milliseconds{1}));
-        if (theirs) {
-            values[static_cast<std::size_t>(rank)] = std::move(theirs).value();
-        } else {
-            absent.push_back(rank);
-            reason = theirs.error().message;
+        const std::string my_key = key_of(rendezvous_.rank());
+        const Bytes mine = std::string(1, kCame) + std::string(label_) + '\0' + value;
+        if (Status put = rendezvous_.put(my_key, mine); !put) return put.error();
+        take(rendezvous_.rank(), mine);
+        for (int rank = 0; rank < rendezvous_.size(); ++rank) {
+            if (Status awaited = await(rank); !awaited) return give_up(my_key, awaited.error(), true);
         }
+        if (differ_) return differing(my_key);
+        if (!store_failure_.empty()) return give_up(my_key, no_store(), false);
+        if (!absent_.empty()) return give_up(my_key, absence(), false);
+        // All ranks have come here, so none still reads what this rank put last time.
+        if (!rendezvous_.last_key_.empty()) rendezvous_.erase(rendezvous_.last_key_);
+        rendezvous_.last_key_ = my_key;
+        ++rendezvous_.sequence_;
+        return values();
     }
-    if (!absent.empty()) {
-        return Error{fmt::format("{} of {} did not come to '{}' within {} ms ({})", list_of(absent),
-                                 rendezvous.size(), label, timeout.count(), reason),
-                     {.rank = rendezvous.rank()},
+
+private:
+    struct Rank {
+        bool came = false;
+        bool gave_up = false;
+        std::string label;
+        Bytes value;
+    };
+
+    /// Ranks that have been told as often that calls differed count their meetings from there on, whichever they came to
+    /// before.
+    Status enter() {
+        if (rendezvous_.watch() == nullptr) return Done{};
+        const Status entered = rendezvous_.watch()->enter();
+        const std::uint32_t told = rendezvous_.watch()->told();
+        if (told != rendezvous_.told_) rendezvous_.sequence_ = 0;
+        rendezvous_.told_ = told;
+        return entered;
+    }
+
+    [[nodiscard]] std::string key_of(int rank) const {
+        return fmt::format("{}.{}.{}", rendezvous_.told_, rendezvous_.sequence_, rank);
+    }
+
+    [[nodiscard]] Rank& of(int rank) { return all_[static_cast<std::size_t>(rank)]; }
+
+    /// Whether what the rank has put says that it is there.
+    bool take(int rank, const Bytes& bytes) {
+        const std::size_t end = bytes.find('\0');
+        if (bytes.empty() || bytes[0] != kCame || end == Bytes::npos) return false;
+        of(rank) = {.came = true, .label = bytes.substr(1, end - 1), .value = bytes.substr(end + 1)};
+        if (of(rank).label != label_ && !differ_) {
+            differ_ = true;  // the others are waited for only to be named, too
+            deadline_ = std::min(deadline_, Clock::now() + kToBeNamed);
+        }
+        return true;
+    }
+
+    /// Whether the rank has come by now, or within `wait`.
+    bool came(int rank, Milliseconds wait) {
+        if (of(rank).came) return true;
+        const Clock::time_point asked = Clock::now();
+        const Result<Bytes> theirs = rendezvous_.get(key_of(rank), std::max(wait, Milliseconds{1}));
+        if (!theirs) {
+            reason_ = theirs.error().message;
+            if (wait < kLongEnough) return false;
+            const bool waited = Clock::now() - asked >= wait / 2;
+            failures_ = waited ? 0 : failures_ + 1;
+            if (failures_ >= kFailures) store_failure_ = reason_;
+            if (!waited) std::this_thread::sleep_for(std::min(wait, kAfterFailure));
+            return false;
+        }
+        failures_ = 0;
+        if (take(rank, *theirs)) return true;
+        of(rank).gave_up = true;
+        std::this_thread::sleep_for(std::min(wait, kMoment));
+        return false;
+    }
+
+    /// Until the rank has come or the deadline has passed: once it has, each further rank gets a moment to
+    /// show that it did come. An error: it cannot come.
+    Status await(int rank) {
+        Milliseconds slice{20};  // the watch looks rarely: set-up is where ranks are far apart
+        for (;;) {
+            const auto left = std::chrono::duration_cast<Milliseconds>(deadline_ - Clock::now());
+            if (came(rank, std::min(slice, left))) return Done{};
+            if (left <= slice || !store_failure_.empty()) break;
+            slice = std::min(2 * slice, Milliseconds{320});
+            if (Status fine = look(); !fine) return fine;
+        }
+        absent_.push_back(rank);
+        return Done{};
+    }
+
+    Status look() {
+        if (rendezvous_.watch() == nullptr) return Done{};
+        const MeetingWatch::Came seen = [&](int other) {
+            return came(other, Milliseconds{1}) ? std::optional(of(other).label) : std::nullopt;
+        };
+        return rendezvous_.watch()->look(seen, differ_, failed_);
+    }
+
+    Error no_store() const {
+        return Error{fmt::format("'{}' cannot take place, as the store fails ({})", label_, store_failure_),
+                     {.rank = rendezvous_.rank()},
                      ErrorClass::machine};
     }
-    // All ranks have come here, so none still reads what this rank put last time.
-    if (!rendezvous.last_key_.empty()) rendezvous.erase(rendezvous.last_key_);
-    rendezvous.last_key_ = my_key;
-    return values;
+
+    /// Names the ranks that have not come at all, if there are some: others have been waiting for them, too.
+    Error absence() {
+        std::vector<int> never = absent_;
+        std::erase_if(never, [&](int rank) { return of(rank).gave_up; });
+        const bool all_gave_up = never.empty();
+        return Error{fmt::format("{} of {} {} '{}' within {} ms{}", list_of(all_gave_up ? absent_ : never),
+                                 rendezvous_.size(), all_gave_up ? "had given up" : "did not come to", label_,
+                                 timeout_.count(), all_gave_up ? "" : fmt::format(" ({})", reason_)),
+                     {.rank = rendezvous_.rank()},
+                     ErrorClass::machine};
+    }
+
+    /// The ranks meet here again; who comes late does not take this rank for one that waits.
+    Error give_up(const std::string& my_key, Error error, bool differ) {
+        (void)rendezvous_.put(my_key, Bytes(1, kWithdrawn));
+        rendezvous_.calls_differ_ = differ;
+        return error;
+    }
+
+    /// Each rank that comes here finds the same, and where there are calls, those that are in one are told.
+    Error differing(const std::string& my_key) {
+        for (; rendezvous_.watch() != nullptr; std::this_thread::sleep_for(kMoment)) {
+            if (Status told = look(); !told) return give_up(my_key, told.error(), true);
+        }
+        std::string labels;
+        for (std::size_t rank = 0; rank < all_.size(); ++rank)
+            labels += fmt::format("{}rank {}: {}", rank == 0 ? "" : "; ", rank,
+                                  all_[rank].came ? all_[rank].label : "has not come yet");
+        rendezvous_.last_key_ = my_key;
+        ++rendezvous_.sequence_;
+        rendezvous_.calls_differ_ = true;
+        return Error{fmt::format("the ranks' calls differ: {}", labels),
+                     {.rank = rendezvous_.rank()},
+                     ErrorClass::usage};
+    }
+
+    std::vector<Bytes> values() {
+        std::vector<Bytes> values;
+        for (Rank& rank : all_) values.push_back(std::move(rank.value));
+        return values;
+    }
+
+    Rendezvous& rendezvous_;
+    std::string_view label_;
+    Milliseconds timeout_;
+    Clock::time_point deadline_;
+    bool failed_;
+    std::vector<Rank> all_;
+    std::vector<int> absent_;
+    std::string reason_;
+    int failures_ = 0;  ///< in a row, each sooner than it was to wait: it is the store that fails, not a rank
+    std::string store_failure_;
+    bool differ_ = false;
+};
+
+Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,
+                                      Milliseconds timeout, bool failed) {
+    if (rendezvous.is_a_parents()) {
+        return Error{
+            fmt::format("'{}' in a process that was forked after its group was made: its parent is rank "
+                        "{} of the group; make a group of the children, or start them instead (spawn)",
+                        label, rendezvous.rank()),
+            {.rank = rendezvous.rank()},
+            ErrorClass::usage};
+    }
+    return Meeting(rendezvous, label, timeout, failed).hold(value);
 }
 
 Status barrier(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout) {
@@ -72,7 +239,7 @@ Result<std::vector<Bytes>> agree(Rendezvous& rendezvous, std::string_view label,
     const Bytes packed =
         mine ? "v" + *mine
              : fmt::format("{}{}", static_cast<int>(mine.error().error_class), mine.error().to_string());
-    Result<std::vector<Bytes>> all = all_gather(rendezvous, label, packed, timeout);
+    Result<std::vector<Bytes>> all = all_gather(rendezvous, label, packed, timeout, !mine.ok());
     if (!mine) {
         Error error = mine.error();
         // What a machine lacks is about one rank; what is wrong with the input is about its file.

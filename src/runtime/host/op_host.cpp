@@ -65,6 +65,12 @@ public:
     bool shift_sources(std::int32_t tensor, std::uint64_t distance) override {
         return engine_.shift_sources(tensor, distance);
     }
+    std::uint32_t begun() const override { return control_.load(emit::control::epoch); }
+    bool is_faulty() const override { return control_.faulty(); }
+    void raise(std::uint32_t word) override {
+        for (int rank = 0; rank < plan_.num_ranks; ++rank)
+            HostControl(plan_.control_of(rank)).raise_word(word);
+    }
     Result<FaultRecord> read_fault() const override { return control_.fault(); }
     FaultRecord poll_fault() const override { return control_.fault(); }
     Status synchronize() override {
@@ -93,8 +99,7 @@ private:
     /// The kernel has not run, so what it should have made never comes.
     void give_up() {
         if (control_.faulty()) return;
-        for (int rank = 0; rank < plan_.num_ranks; ++rank)
-            HostControl(plan_.control_of(rank)).raise_peer(plan_.rank);
+        raise(emit::control::fault_of_peer | static_cast<std::uint32_t>(plan_.rank));
     }
 
     /// Tells the other ranks, so that they need not wait for their own deadlines. FusedOp says what it was.

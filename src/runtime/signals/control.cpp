@@ -64,10 +64,13 @@ void HostControl::raise(const fuse::Wait& wait, std::uint32_t epoch, std::int32_
 }
 
 void HostControl::raise_peer(int rank) const {
+    raise_word(word::fault_of_peer | static_cast<std::uint32_t>(rank));
+}
+
+void HostControl::raise_word(std::uint32_t value) const {
     std::uint32_t none = 0;
     std::atomic_ref<std::uint32_t>(words_[word::fault])
-        .compare_exchange_strong(none, word::fault_of_peer | static_cast<std::uint32_t>(rank),
-                                 std::memory_order_acq_rel);
+        .compare_exchange_strong(none, value, std::memory_order_acq_rel);
 }
 
 FaultRecord HostControl::fault() const {

@@ -27,7 +27,8 @@ inline constexpr std::int32_t header_words = 18;  ///< so many come before what 
 
 // Words of the mirror in host memory (runtime/cuda/boundary/boundary.hpp).
 inline constexpr std::int32_t mirror_fault = 1;
-inline constexpr std::int32_t mirror_seen = 2;  ///< then what was awaited, where, and the call's number
+inline constexpr std::int32_t mirror_seen = 2;   ///< then what was awaited, where, and the call's number
+inline constexpr std::int32_t mirror_begun = 6;  ///< the last call that has begun
 inline constexpr std::int32_t first_signal = 32;
 inline constexpr std::int32_t signal_stride = 8;  ///< a power of 2
 inline constexpr std::int32_t gate = 2;           ///< of a chunk's counter: the first of its two gates

@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "syncopate/emit/artifact.hpp"
@@ -36,9 +37,17 @@ class CallExecutor;  // src/runtime/call/call_executor.hpp: begin and end on one
 struct CallPlan;     // src/runtime/call/call_plan.hpp
 struct OpMemory;     // src/runtime/call/op_memory.hpp
 class UserBuffers;   // src/runtime/call/user_buffers.hpp
+class CallWatch;     // src/runtime/call/call_watch.hpp
+struct WatchedOp;
 
 struct OpOptions {
-    std::string name = "op";            ///< in messages
+    std::string name = "op";  ///< in messages
+    /// What is called, the same on all ranks, where the ranks' calls differ: with its extents, so that variants
+    /// are told apart. "": the name, what the launch's kernels are called with, and the schedule's tensors; then
+    /// all ranks must have the launch's constants alike.
+    std::string what{};
+    /// What ranks must have alike beside the schedule: names and texts, such as those of the emitted kernels.
+    std::vector<std::pair<std::string, std::string>> content{};
     std::int64_t deadline_ms = 30'000;  ///< of one wait; 0: none
     /// That end a call: of the fused kernel's grid, those that share tiles counted once; of several stages,
     /// of all grids together.
@@ -78,6 +87,9 @@ public:
     /// The same of what fuse made: Options::initial, kept_tensors and num_programs are the launch's.
     static Result<std::unique_ptr<FusedOp>> create(std::shared_ptr<SymmetricHeap> heap,
                                                    const emit::Launch& launch, Options options = {});
+    /// An op is its process's: in a child that is forked later every call fails, and touches nothing of what the
+    /// ranks share.
+    ///
     /// Without destroy() before, the heap keeps the op's memory: ranks drop objects in no common order.
     ~FusedOp();
     FusedOp(const FusedOp&) = delete;
@@ -166,6 +178,11 @@ public:
     /// As check() without any call of the driver: sees a fault once sy_begin or what ends the call (sy_end,
     /// or the last sum) has run after it. A call of stages of one rank that only share tiles has neither.
     Status poll() const;
+    /// Where this rank cannot make a call that the others may be in: makes that the op's fault on all ranks, at once.
+    void give_up();
+    /// Whether the ranks called different ops in a call of this one: then check() and poll() say so, as an error
+    /// of class usage on all ranks. Without any call of the driver.
+    [[nodiscard]] bool calls_differ() const;
     /// Waits for all that this rank has started, on cuda for the whole GPU context.
     Status synchronize();
     /// Waits for this op's own work and for the other ranks, and gives its memory back to the heap. All ranks
@@ -185,8 +202,14 @@ private:
     Status make_executor(CallPlan plan);
     /// Gives up a call that nobody has ended: what its kernel should make never comes.
     void leave_call();
+    /// An error in a forked child, whose parent's op it is.
+    [[nodiscard]] Status require_own() const;
+    /// Lets the group's watch see the op's calls. Collective.
+    Status watch();
     void free_memory();
     [[nodiscard]] Error error_of(const FaultRecord& record) const;
+    /// The fault of `rank`, with who has not begun the call.
+    [[nodiscard]] Error described(const FaultRecord& record, int rank) const;
 
     std::shared_ptr<SymmetricHeap> heap_;
     fuse::Schedule schedule_;
@@ -196,6 +219,8 @@ private:
     std::vector<std::size_t> stage_begin_;  ///< in table_, by stage; one more entry for the end
     std::unique_ptr<CallExecutor> executor_;
     std::unique_ptr<UserBuffers> buffers_;
+    std::shared_ptr<CallWatch> watch_;    ///< null of one rank alone
+    std::unique_ptr<WatchedOp> watched_;  ///< the same
     bool calling_ = false;
     CudaStream stream_ = 0;  ///< of the call in progress
     bool destroyed_ = false;

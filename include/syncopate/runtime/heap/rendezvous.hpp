@@ -7,8 +7,10 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "syncopate/result.hpp"
@@ -21,10 +23,27 @@ using Milliseconds = std::chrono::milliseconds;
 
 inline constexpr Milliseconds kRendezvousTimeout{60'000};
 
-/// The store, seen from one rank. Each key is put once, by one rank. An object serves one thread at a time.
+/// Asked while a rank waits for others in a meeting (all_gather): whether they can still come.
+class MeetingWatch {
+public:
+    virtual ~MeetingWatch() = default;
+    /// The label of the meeting that a rank has come to; nullopt while it has not come.
+    using Came = std::function<std::optional<std::string>(int rank)>;
+    /// At the begin of each meeting. An error: the ranks' calls differed before, which this rank has not been told.
+    virtual Status enter() = 0;
+    /// An error ends the meeting on this rank: the ranks' calls differ. `labels_differ`: those who came say so.
+    /// `failed`: as of all_gather.
+    virtual Status look(const Came& came, bool labels_differ, bool failed) = 0;
+    /// How often the ranks' calls have differed, as far as this rank's caller has been told. Who has been told of
+    /// as much meets: what a rank had put before is none of it.
+    [[nodiscard]] virtual std::uint32_t told() const = 0;
+};
+
+/// The store, seen from one rank. Each key is put by one rank, and once, but for a rank that
+/// gives a meeting up. An object serves one thread at a time.
 class Rendezvous {
 public:
-    Rendezvous(int rank, int size) : rank_(rank), size_(size) {}
+    Rendezvous(int rank, int size);
     virtual ~Rendezvous() = default;
     Rendezvous(const Rendezvous&) = delete;
     Rendezvous& operator=(const Rendezvous&) = delete;
@@ -39,18 +58,33 @@ public:
     /// Forgets a key that nobody will read again; a store may keep it.
     virtual void erase(const std::string& key) { (void)key; }
 
+    /// Whether this process is a child that was forked after it was made: the parent is the rank.
+    [[nodiscard]] bool is_a_parents() const;
+
+    [[nodiscard]] const std::shared_ptr<MeetingWatch>& watch() const { return watch_; }
+    void set_watch(std::shared_ptr<MeetingWatch> watch) { watch_ = std::move(watch); }
+    /// Whether the last meeting failed because ranks came to different ones, or called something else.
+    [[nodiscard]] bool calls_differ() const { return calls_differ_; }
+
 private:
-    friend Result<std::vector<Bytes>> all_gather(Rendezvous&, std::string_view, const Bytes&, Milliseconds);
+    friend class Meeting;  // src/runtime/heap/rendezvous.cpp
     int rank_;
     int size_;
-    std::int64_t sequence_ = 0;  ///< all_gathers so far
+    std::uint32_t forks_;        ///< of the process that made it: a forked child is no rank
+    std::uint32_t told_ = 0;     ///< as of the watch, at the last meeting
+    std::int64_t sequence_ = 0;  ///< meetings since
     std::string last_key_;       ///< of this rank, in the one before this
+    std::shared_ptr<MeetingWatch> watch_;
+    bool calls_differ_ = false;
 };
 
-/// Every rank's `value`, by rank. All ranks call it in the same order; `label` says what for, in keys and
-/// messages. Fails after `timeout`, naming every rank that did not come.
+/// Every rank's `value`, by rank. All ranks call it in the same order; `label` says what for, in messages, and
+/// is the same on all ranks: where it is not, all fail, with each rank's label. Fails after `timeout`, naming
+/// every rank that did not come: then the ranks that come next meet there again. Fails earlier where the
+/// rendezvous' watch finds that a rank calls something else. `failed`: what this rank did before has failed, so that
+/// the others may be in the middle of it, and come once they know.
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,
-                                      Milliseconds timeout = kRendezvousTimeout);
+                                      Milliseconds timeout = kRendezvousTimeout, bool failed = false);
 
 /// Returns when all ranks have called it, or fails like all_gather.
 Status barrier(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout = kRendezvousTimeout);

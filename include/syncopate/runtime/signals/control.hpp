@@ -40,6 +40,8 @@ public:
     void raise(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t where) const;
     /// Records that `rank` has a fault.
     void raise_peer(int rank) const;
+    /// Makes `word` the fault; the first one of a block stays.
+    void raise_word(std::uint32_t word) const;
     [[nodiscard]] bool faulty() const { return load(emit::control::fault) != 0; }
     [[nodiscard]] FaultRecord fault() const;
 

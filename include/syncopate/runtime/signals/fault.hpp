@@ -11,6 +11,10 @@
 
 namespace syncopate::runtime {
 
+/// The bit of a fault word that says that the ranks' calls differ, as this rank has found: what each of them
+/// calls is on the op's board (src/runtime/call/call_board.hpp).
+inline constexpr std::uint32_t fault_differs = 0x40000000U;
+
 /// The fault words of one rank's control block, as they were when read.
 struct FaultRecord {
     std::uint32_t fault = 0;
@@ -21,6 +25,7 @@ struct FaultRecord {
 
     [[nodiscard]] bool any() const { return fault != 0; }
     [[nodiscard]] bool of_peer() const { return (fault & emit::control::fault_of_peer) != 0; }
+    [[nodiscard]] bool differs() const { return !of_peer() && (fault & fault_differs) != 0; }
     [[nodiscard]] int peer() const { return static_cast<int>(fault & ~emit::control::fault_of_peer); }
     [[nodiscard]] int signal() const { return static_cast<int>(fault) - 1; }
     /// From the first header_words of a control block.

@@ -14,6 +14,7 @@ extern "C" __global__ void __launch_bounds__(32) sy_begin(const BoundaryArgument
         const std::uint32_t epoch = a.control[word::published] + 1u;
         __syncwarp();
         post_all(a, epoch, lane);
+        tell_begun(a, epoch, lane);
         for (std::int32_t i = lane; i < a.num_waits; i += 32)
             wait_for(a.control, a.waits[i], epoch, word::at_begin);
         __syncwarp();

@@ -130,6 +130,13 @@ __device__ __forceinline__ void post_all(const BoundaryArguments& a, std::uint32
         store_relaxed(reinterpret_cast<std::uint32_t*>(a.posts[i]), epoch);
 }
 
+/// One warp: tells the host that call `epoch` has begun, whatever it waits for (src/runtime/call/call_watch.hpp).
+/// Orders nothing; after the call's first posts, so that these do not wait for it.
+__device__ __forceinline__ void tell_begun(const BoundaryArguments& a, std::uint32_t epoch,
+                                           std::int32_t lane) {
+    if (lane == 0) store_relaxed(a.mirror + kMirrorBegun, epoch);
+}
+
 /// One warp: tells the host and the copy engine that call `epoch` has begun without a fault. Released at
 /// system scope; a copy of the word in a stream after this kernel finds it.
 __device__ __forceinline__ void publish(const BoundaryArguments& a, std::uint32_t epoch, std::int32_t lane) {

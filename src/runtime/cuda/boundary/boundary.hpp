@@ -19,6 +19,7 @@ enum MirrorWord : std::int32_t {
     kMirrorAwaited = 3,
     kMirrorWhere = 4,
     kMirrorEpoch = 5,
+    kMirrorBegun = word::mirror_begun,  ///< the last call that has begun
     kMirrorWords = 16,
 };
 

@@ -75,6 +75,7 @@ extern "C" __global__ void __launch_bounds__(kBlockEngineThreads, 1)
         begin.bring(lane);
         good = load_relaxed(control + word::fault) == 0;
         if (good && blockIdx.x == 0) begin.post(epoch, 0, lane);
+        if (good && a.begins != 0 && blockIdx.x == 0) tell_begun(a.begin, epoch, lane);
     } else if (warp == 1) {
         copy_words(&op, a.ops + index, 1, lane);
     } else if (warp == 2) {

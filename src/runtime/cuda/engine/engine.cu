@@ -90,6 +90,7 @@ __device__ __forceinline__ void run_engine(const EngineArguments& a) {
         const std::uint32_t epoch = a.begin.control[word::epoch];
         if (a.begins != 0) {
             if (blockIdx.x == 0 && a.begin.num_posts > 0) post_all(a.begin, epoch, lane);
+            if (blockIdx.x == 0) tell_begun(a.begin, epoch, lane);
             // Each block waits for itself, so that it has acquired what the posters did before.
             for (std::int32_t i = lane; i < a.begin.num_waits; i += 32)
                 wait_for(a.begin.control, a.begin.waits[i], epoch, word::at_begin);

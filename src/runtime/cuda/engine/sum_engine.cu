@@ -151,6 +151,7 @@ __device__ __forceinline__ void run_sums(const EngineArguments& a) {
         }
         if (good && a.follows != 0 && (by_block || blockIdx.x == 0)) begin.post_of_ended(epoch, own, lane);
         if (good && a.follows == 0 && blockIdx.x == 0) begin.post(epoch, own, lane);
+        if (good && a.begins != 0 && blockIdx.x == 0) tell_begun(a.begin, epoch, lane);
         if (lane == 0) {
             if (by_block) a.epochs[blockIdx.x] = epoch + 1;
             if (good && a.begins != 0 && a.follows != 0 && blockIdx.x == 0)

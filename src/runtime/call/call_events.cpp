@@ -1,0 +1,63 @@
+#include "runtime/call/call_events.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+namespace syncopate::runtime {
+
+struct CallEvents::Page {
+    static constexpr std::uint32_t kTexts = 4;
+    static constexpr std::size_t kMostText = 4000;
+    std::uint32_t claimed;
+    std::uint32_t published;
+    char texts[kTexts][kMostText];  // of event n at n % kTexts
+};
+
+namespace {
+
+using Word = std::atomic_ref<std::uint32_t>;
+
+constexpr std::chrono::milliseconds kToPublish{1000};
+
+}  // namespace
+
+Result<CallEvents> CallEvents::create(Rendezvous& rendezvous, Milliseconds timeout) {
+    Result<SharedPages> pages = SharedPages::create(rendezvous, sizeof(Page), timeout);
+    if (!pages) return pages.error();
+    return CallEvents(std::move(pages).value());
+}
+
+CallEvents::Page& CallEvents::page() const { return pages_.of<Page>(0); }
+
+std::uint32_t CallEvents::count() const { return Word(page().claimed).load(); }
+
+bool CallEvents::claim(std::uint32_t number) {
+    std::uint32_t before = number - 1;
+    return Word(page().published).load() == before &&
+           Word(page().claimed).compare_exchange_strong(before, number);
+}
+
+void CallEvents::publish(std::uint32_t number, std::string_view text) {
+    char* own = page().texts[number % Page::kTexts];
+    const std::size_t size = std::min(text.size(), Page::kMostText - 1);
+    std::memcpy(own, text.data(), size);
+    own[size] = '\0';
+    Word(page().published).store(number);
+}
+
+void CallEvents::settle() const {
+    const auto end = std::chrono::steady_clock::now() + kToPublish;
+    while (Word(page().published).load() != count() && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+std::string CallEvents::text(std::uint32_t number) const {
+    const std::uint32_t published = Word(page().published).load();
+    const bool known = number != 0 && number <= published && published - number < Page::kTexts;
+    return known ? page().texts[number % Page::kTexts] : "the ranks' calls differed before";
+}
+
+}  // namespace syncopate::runtime
