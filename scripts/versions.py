@@ -112,7 +112,11 @@ def run(python: Path, *words: object) -> tuple[int, str]:
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "TRITON_INTERPRET")
     }
     # 3.9 asks whether products and sums are fused, as they always were.
-    environment = kept | {"SYNCOPATE_NO_SKIPS": "1", "TRITON_DEFAULT_FP_FUSION": "1"}
+    environment = kept | {
+        "SYNCOPATE_NO_SKIPS": "1",
+        "TRITON_DEFAULT_FP_FUSION": "1",
+        "PYTHONPATH": str(ROOT / "python"),
+    }
     try:
         done = subprocess.run(
             [str(word) for word in (python, *words)],
