@@ -107,10 +107,9 @@ def python_with(torch: str, triton: str) -> Path:
 
 
 def run(python: Path, *words: object) -> tuple[int, str]:
-    """Exit code and output. It has none of this process's settings that say how kernels run."""
-    kept = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "TRITON_INTERPRET")
-    }
+    """Exit code and output. It has none of this process's settings that say how kernels run, or how much is tried."""
+    ours = ("PYTHONPATH", "TRITON_INTERPRET", "SYNCOPATE_SWEEP")
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
     # 3.9 asks whether products and sums are fused, as they always were.
     environment = kept | {
         "SYNCOPATE_NO_SKIPS": "1",
