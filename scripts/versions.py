@@ -1,21 +1,28 @@
 """Tries this checkout with other versions of PyTorch and Triton than the one that it is set up with.
 
-    .venv/bin/python scripts/versions.py            all of them; writes docs/versions.md
-    .venv/bin/python scripts/versions.py --ends     the oldest and the newest, with a part of the tests; exit 1 if one fails
+    .venv/bin/python scripts/versions.py             all of them, row by row; writes docs/versions.md
+    .venv/bin/python scripts/versions.py --resume    those that the last run did not come to, or that failed
+    .venv/bin/python scripts/versions.py ROW …       these alone: triton-3.9.0, torch-2.15.0
+    .venv/bin/python scripts/versions.py --ends      the oldest and the newest, with a part of the tests
 
-Each version gets a virtual environment in .versions/, with all else of .venv behind it: pip fetches PyTorch and Triton alone, once,
-without what they depend on (CUDA's libraries are stood in for: scripts/cuda_stubs.py). What cannot be had is said and left out.
+Exit 1 if something fails. Each row gets a virtual environment in .versions/, with all else of .venv behind it: pip fetches PyTorch and
+Triton alone, without what they depend on (CUDA's libraries are stood in for: scripts/cuda_stubs.py), and they go again after
+it, but for --keep. What cannot be had, as without a network, is said and left out: it is no failure.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from importlib import metadata
 from pathlib import Path
@@ -23,6 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".versions"
 PAGE = ROOT / "docs" / "versions.md"
+ROWS = FOLDER / "rows.json"  # what came of each: see Row
 PYTHON_TESTS = ROOT / "tests" / "python"
 
 TRITON = ("3.6.0", "3.7.1", "3.8.0", "3.9.0")
@@ -66,9 +74,8 @@ def packages_of(name: str, version: str) -> Path | None:
     ]
     words += ["--retries", "1", "--timeout", "60", "--disable-pip-version-check", "--upgrade"]
     words += ["--target", folder, f"{name}=={version}"]
-    environment = os.environ | {
-        "PIP_CONFIG_FILE": os.devnull
-    }  # a machine's own constraints are for other uses
+    # A machine's own constraints are for other uses.
+    environment = os.environ | {"PIP_CONFIG_FILE": os.devnull}
     try:
         done = subprocess.run(
             [str(word) for word in words], env=environment, capture_output=True, text=True, timeout=FETCHING
@@ -100,12 +107,15 @@ def python_with(torch: str, triton: str) -> Path:
 
 
 def run(python: Path, *words: object) -> tuple[int, str]:
-    """Exit code and output. It has none of this process's settings that say how kernels run."""
-    kept = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "TRITON_INTERPRET")
-    }
+    """Exit code and output. It has none of this process's settings that say how kernels run, or how much is tried."""
+    ours = ("PYTHONPATH", "TRITON_INTERPRET", "SYNCOPATE_SWEEP")
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
     # 3.9 asks whether products and sums are fused, as they always were.
-    environment = kept | {"SYNCOPATE_NO_SKIPS": "1", "TRITON_DEFAULT_FP_FUSION": "1"}
+    environment = kept | {
+        "SYNCOPATE_NO_SKIPS": "1",
+        "TRITON_DEFAULT_FP_FUSION": "1",
+        "PYTHONPATH": str(ROOT / "python"),
+    }
     try:
         done = subprocess.run(
             [str(word) for word in (python, *words)],
@@ -135,92 +145,138 @@ def tests(python: Path, names: list[str], *options: str) -> Tried:
     return Tried(text, out if code else "")
 
 
-class Trials:
-    """Says what is tried, and gathers what failed."""
+@dataclass
+class Row:
+    """Of one version: what its cells say, whether all is well, and when that was."""
 
-    def __init__(self) -> None:
-        self.failed = False
-
-    def row(self, torch: str, triton: str, *what) -> list[str]:
-        """What each of `what`, called with the Python of these versions, has to say."""
-        try:
-            python = python_with(torch, triton)
-        except OSError as error:
-            print(f"not to be had here: PyTorch {torch} with Triton {triton}: {error}", flush=True)
-            return [f"not to be had: {error}"] + [""] * (len(what) - 1)
-        said = []
-        for one in what:
-            tried = one(python)
-            said.append(tried.text)
-            if tried.failed:
-                self.failed = True
-                print("\n".join(tried.failed.splitlines()[-60:]))
-        print(f"PyTorch {torch}, Triton {triton}: {'; '.join(said)}", flush=True)
-        return said
+    cells: list[str]
+    well: bool = True
+    day: str = field(default_factory=lambda: str(date.today()))
 
 
-def ops(python: Path) -> Tried:
-    return tests(python, ["test_torch"], "-k", OPS)
+def tried(torch: str, triton: str, *what: Callable[[Path], Tried]) -> Row:
+    """What each of `what`, called with the Python of these versions, has to say."""
+    print(f"PyTorch {torch}, Triton {triton} …", flush=True)
+    try:
+        python = python_with(torch, triton)
+    except OSError as error:
+        print(
+            f"not tried, as it cannot be had here: PyTorch {torch} with Triton {triton}: {error}", flush=True
+        )
+        return Row([f"not to be had: {error}"] + [""] * (len(what) - 1))
+    row = Row([])
+    for one in what:
+        came = one(python)
+        row.cells.append(came.text)
+        row.well = row.well and not came.failed
+        if came.failed:
+            print("\n".join(came.failed.splitlines()[-60:]))
+    print(f"PyTorch {torch}, Triton {triton}: {'; '.join(row.cells)}", flush=True)
+    return row
 
 
-def graphs(python: Path) -> Tried:
-    return tests(python, ["test_torch"], "-k", PASS)
+def forget() -> None:
+    """What was fetched: gigabytes."""
+    for folder in FOLDER.glob("*-*"):
+        shutil.rmtree(folder)
 
 
 def host(python: Path) -> Tried:
-    return tests(
-        python, HOST, "-k", "not compiles and not pipelining"
-    )  # for sm_90, which is the other column's
+    # What compiles for sm_90 is the other column's.
+    return tests(python, HOST, "-k", "not compiles and not pipelining")
 
 
-def write_page(tritons: dict[str, list[str]], torches: dict[str, list[str]]) -> None:
+def of_torch(which: str) -> Callable[[Path], Tried]:
+    return lambda python: tests(python, ["test_torch"], "-k", which)
+
+
+def of_name(name: str) -> Row:
+    package, version = name.split("-")
+    if package == "triton":
+        return tried(metadata.version("torch").split("+")[0], version, compiled, host)
+    return tried(version, TORCH[version], of_torch(OPS), of_torch(PASS))
+
+
+def write_page(rows: dict[str, Row]) -> None:
     here = metadata.version("torch").split("+")[0]
+
+    def lines(package: str, versions: Iterable[str], named: Callable[[str], str]) -> Iterator[str]:
+        for version in versions:
+            row = rows.get(f"{package}-{version}", Row(["", ""], day="not tried"))
+            yield f"| {named(version)} | {' | '.join(row.cells)} | {row.day} |"
+
     page = [
         "# Versions of PyTorch and Triton",
         "",
-        f"`make versions` wrote this on {date.today()}, with Python {sys.version.split()[0]}, without a GPU. The kernels are those of",
+        f"`make versions` writes this, with Python {sys.version.split()[0]}, without a GPU. The kernels are those of",
         "`tests/python/gluon_resources.py`, compiled for sm_90. The host suite runs interpreted kernels on ranks of the host. Ops and",
         "the pass of Inductor run there, too, each with the Triton that PyTorch names.",
         "",
-        f"| Triton (PyTorch {here}) | Gluon kernels that compile | host suite |",
-        "|---|---|---|",
-        *(f"| {version} | {' | '.join(row)} |" for version, row in tritons.items()),
+        f"| Triton (PyTorch {here}) | Gluon kernels that compile | host suite | tried on |",
+        "|---|---|---|---|",
+        *lines("triton", TRITON, str),
         "",
-        "| PyTorch (Triton) | ops | compiled models |",
-        "|---|---|---|",
-        *(f"| {version} ({TORCH[version]}) | {' | '.join(row)} |" for version, row in torches.items()),
+        "| PyTorch (Triton) | ops | compiled models | tried on |",
+        "|---|---|---|---|",
+        *lines("torch", TORCH, lambda version: f"{version} ({TORCH[version]})"),
     ]
     PAGE.write_text("\n".join(page) + "\n")
 
 
-def try_all() -> bool:
+def try_rows(names: list[str], resume: bool, keep: bool) -> bool:
     """Row by row, each written when it is known."""
-    trials, here = Trials(), metadata.version("torch").split("+")[0]
-    tritons, torches = {}, {}
-    for version in TRITON:
-        tritons[version] = trials.row(here, version, compiled, host)
-        write_page(tritons, torches)
-    for version, triton in TORCH.items():
-        torches[version] = trials.row(version, triton, ops, graphs)
-        write_page(tritons, torches)
-    return not trials.failed
+    every = [f"triton-{version}" for version in TRITON] + [f"torch-{version}" for version in TORCH]
+    known = {}
+    if (names or resume) and ROWS.exists():
+        known = {name: Row(**row) for name, row in json.loads(ROWS.read_text()).items()}
+    names = names or [name for name in every if not (name in known and known[name].well)]
+    FOLDER.mkdir(exist_ok=True)
+    for name in names:
+        known[name] = of_name(name)
+        ROWS.write_text(json.dumps({name: asdict(row) for name, row in known.items()}, indent=1))
+        write_page(known)
+        if not keep:
+            forget()
+    return all(known[name].well for name in names)
 
 
-def try_ends() -> bool:
+def try_ends(keep: bool) -> bool:
     """What make test has not tried: it runs with what .venv has."""
-    trials = Trials()
     (first, old), *_, (last, new) = TORCH.items()
     short = "custom_ops or compiled_models"
-    trials.row(first, old, lambda python: tests(python, ["test_torch"], "-k", short))
-    # Compiled models are left to make versions: of 2.15, two products that read one gather are not yet fused as one.
-    trials.row(
-        last, new,
-        lambda python: compiled(python, every=5),
-        lambda python: tests(python, ["test_library_kernels", "test_debug", "test_torch"], "-k", "not test_torch or custom_ops"),
-    )  # fmt: skip
-    return not trials.failed
+    rows = [tried(first, old, of_torch(short))]
+    if not keep:
+        forget()
+    kernels = ["test_library_kernels", "test_debug", "test_torch"]
+    rows += [
+        tried(
+            last, new,
+            lambda python: compiled(python, every=5),
+            lambda python: tests(python, kernels, "-k", f"not test_torch or {short}"),
+        )
+    ]  # fmt: skip
+    if not keep:
+        forget()
+    return all(row.well for row in rows)
 
 
 if __name__ == "__main__":
-    good = try_ends() if sys.argv[1:] == ["--ends"] else try_all()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="triton-VERSION or torch-VERSION")
+    parser.add_argument("--resume", action="store_true", help="leave what the last run found to be well")
+    parser.add_argument(
+        "--ends", action="store_true", help="the oldest and the newest, with a part of the tests"
+    )
+    parser.add_argument("--keep", action="store_true", help="leave what is fetched in .versions/")
+    asked = parser.parse_args()
+    unknown = [
+        name
+        for name in asked.rows
+        if name not in {f"triton-{v}" for v in TRITON} | {f"torch-{v}" for v in TORCH}
+    ]
+    if unknown:
+        parser.error(
+            f"no row {unknown[0]}: there are triton-{', triton-'.join(TRITON)}, torch-{', torch-'.join(TORCH)}"
+        )
+    good = try_ends(asked.keep) if asked.ends else try_rows(asked.rows, asked.resume, asked.keep)
     sys.exit(not good)

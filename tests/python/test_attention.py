@@ -110,9 +110,11 @@ def test_every_kind_takes_every_sharding_on(ranks, kind, run):
 
 @pytest.mark.parametrize("ranks", [2])
 def test_kernels_of_every_style_are_fused_on(ranks, run):
+    from syncopate.versions import triton_before
+
     outcome = run(sys.executable, HERE / "host_attention_styles.py", ranks)
     assert outcome.code == 0, outcome.out + outcome.err
-    assert "6 styles" in outcome.out
+    assert f"{6 if triton_before(3, 9) else 5} styles" in outcome.out  # 3.9 has no block pointers
 
 
 def test_kinds_are_ranked_with_the_reason_for_what_heads_do_not_allow(syncopate):

@@ -1,5 +1,6 @@
 """PyTorch's face on host ranks: custom ops with their gradients, torch's own fused ops, compiled graphs, parallel styles."""
 
+import operator
 import sys
 from pathlib import Path
 
@@ -157,3 +158,29 @@ def test_several_waits_for_one_collective_are_taken_as_one():
     graph.lint()
     assert total.args[1] is first and total.args[0].args == (first, of_other)
     assert [len(gather.users) for gather in gathers] == [1, 1]
+
+
+def test_moves_behind_several_waits_become_one_but_for_what_is_given_back():
+    import torch
+    from syncopate.torch.simplify import wait_once
+
+    c10d, aten = torch.ops._c10d_functional, torch.ops.aten
+    graph = torch.fx.Graph()
+    gather = graph.call_function(c10d.all_gather_into_tensor.default, (graph.placeholder("x"), 2, "a"))
+    made = []
+    for rows in (4, 4, 8):
+        wait = graph.call_function(c10d.wait_tensor.default, (gather,))
+        split = graph.call_function(aten.split.Tensor, (wait, 2))
+        pieces = [graph.call_function(operator.getitem, (split, index)) for index in range(2)]
+        cat = graph.call_function(aten.cat.default, (pieces, 1))
+        made.append(graph.call_function(aten.view.default, (cat, [rows, -1])))
+    products = [graph.call_function(aten.mm.default, (view, view)) for view in made]
+    returned = [graph.call_function(aten.view.default, (made[0].args[0], [2, -1])) for _ in range(2)]
+    graph.output((*products, *returned))
+    wait_once(graph)
+    graph.lint()
+    rows = [product.args[0] for product in products]
+    assert rows[0] is rows[1] and rows[2] is not rows[0] and rows[2].args[0] is rows[0].args[0]
+    assert len(graph.find_nodes(op="call_function", target=c10d.wait_tensor.default)) == 1
+    assert len(graph.find_nodes(op="call_function", target=aten.cat.default)) == 1
+    assert returned[0] is not returned[1] and {node.args[0] for node in returned} == {rows[0].args[0]}

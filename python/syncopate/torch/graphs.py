@@ -31,6 +31,8 @@ COLLECTIVES = {
     c10d.reduce_scatter_tensor_coalesced.default: "reduce_scatter",
     c10d.all_reduce_coalesced.default: "all_reduce",
 }
+#: From 2.15 on several tensors of one collective are waited for at once.
+WAITS = (c10d.wait_tensor.default, *(c10d.wait_tensors.default for _ in range(hasattr(c10d, "wait_tensors"))))
 MM, ADDMM = aten.mm.default, aten.addmm.default
 #: Products; those but mm and addmm only so that the report names them. Not every torch has all of them.
 PRODUCTS = tuple(
@@ -204,7 +206,7 @@ def neighbours(start: Node, forward: bool) -> list[Node]:
             seen.add(other)
             if is_call(other, *PRODUCTS) or is_ours(other):
                 found.append(other)
-            elif is_call(other, *BETWEEN) or (forward and is_call(other, c10d.wait_tensor.default)):
+            elif is_call(other, *BETWEEN) or (forward and is_call(other, *WAITS)):
                 open_.append(other)
     return found
 

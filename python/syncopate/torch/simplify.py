@@ -1,6 +1,6 @@
 """What a graph is made simpler by before its collectives are looked at:
 
-waits          of several for one collective the first
+waits          of several for one collective the first, and of several alike moves of what came the first
 whole slices   x[0 : all of it] → x, as DTensors of unknown sizes have between a gather and its product
 casts          all_gather(x).to(bf16) → all_gather(x.to(bf16)), as autocast has: the same values, and half as much is sent
 sums           reduce_scatter(a @ v) + reduce_scatter(b @ w) → reduce_scatter(a @ v + b @ w), and all-reduces alike, as the gradient of
@@ -13,6 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch._inductor.pattern_matcher import stable_topological_sort
@@ -63,14 +64,26 @@ def simplify(graph: Graph, kind: str) -> list[Rewrite]:
 
 
 def wait_once(graph: Graph) -> None:
-    """Of several waits for one collective, as torch has them from 2.14 on where several products read it, the first is left."""
+    """Of several waits for one collective, as torch has them from 2.14 on where several products read it, the first is left. Torch
+    then has each product read moves of its own of what came, as it takes waits for effects: they become one as well."""
     first: dict[Node, Node] = {}
+    several = False
     for node in list(graph.nodes):
         if is_call(node, c10d.wait_tensor.default):
-            earlier = first.setdefault(node.args[0], node)
-            if earlier is not node:
-                node.replace_all_uses_with(earlier)
-                graph.erase_node(node)
+            several |= _put_in_place(node, first.setdefault(node.args[0], node))
+    alike: dict[Any, Node] = {}
+    for node in list(graph.nodes) if several else ():
+        given_back = any(user.op == "output" for user in node.users)  # where each is a tensor of its own
+        if is_call(node, *MOVES, CAST) and not given_back:
+            _put_in_place(node, alike.setdefault((node.target, node.args, node.kwargs), node))
+
+
+def _put_in_place(node: Node, earlier: Node) -> bool:
+    """`earlier` in the place of `node`; whether they are two."""
+    if earlier is not node:
+        node.replace_all_uses_with(earlier)
+        node.graph.erase_node(node)
+    return earlier is not node
 
 
 def drop_whole_slices(graph: Graph) -> None:
