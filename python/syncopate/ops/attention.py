@@ -70,7 +70,7 @@ class Attention:
         "cu_seqlens",
         "bounded",
     )
-    defaults: ClassVar[Mapping[str, int]] = {"B": 1, "H": 32, "HKV": 8, "D": 128}  # those of tune/problem.hpp
+    defaults: ClassVar[Mapping[str, int]] = {"B": 1, "H": 32, "HKV": 8, "D": 128}  # those of ops/problem.hpp
     bindings: ClassVar[tuple[Mapping[str, str], ...]] = (BINDINGS,)
 
     def __init__(

@@ -21,8 +21,7 @@
 #include "syncopate/result.hpp"
 #include "syncopate/tune/machine/machine.hpp"
 #include "syncopate/tune/play/estimate.hpp"
-#include "syncopate/tune/problem.hpp"
-#include "syncopate/tune/strategy.hpp"
+#include "syncopate/tune/ops.hpp"
 
 namespace syncopate::tune {
 
