@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,13 +32,14 @@ nb::dict dict_of(const std::vector<kernel::stated::Count>& counts) {
     return made;
 }
 
-/// By parameter, a list of ranges for each box.
+/// By parameter its ranges; of several boxes a list of them.
 nb::dict dict_of(const std::vector<kernel::stated::Access>& accesses) {
-    nb::dict made;
+    std::map<std::string, std::vector<std::vector<std::string>>> boxes;
+    for (const kernel::stated::Access& access : accesses) boxes[access.param].push_back(access.ranges);
+    nb::dict made;  // in the order of the statement
     for (const kernel::stated::Access& access : accesses) {
-        const char* param = access.param.c_str();
-        if (!made.contains(param)) made[param] = nb::list();
-        nb::cast<nb::list>(made[param]).append(access.ranges);
+        const auto& ranges = boxes.at(access.param);
+        made[access.param.c_str()] = ranges.size() == 1 ? nb::cast(ranges.front()) : nb::cast(ranges);
     }
     return made;
 }

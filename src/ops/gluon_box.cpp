@@ -12,9 +12,10 @@ constexpr std::int64_t kMany = 2048;
 constexpr std::int64_t kMostRows = 64;
 constexpr std::int64_t kLineBytes = 128;
 
-}  // namespace
-
+/// Columns that one load or store moves of tiles of 96 or 192; 0 where it moves all of a tile's.
 std::int64_t slab_columns(std::int64_t block_n) { return block_n % 3 == 0 ? block_n / 3 : 0; }
+
+}  // namespace
 
 GluonBox gluon_box(const TileConfig& tile, std::int64_t m, std::size_t item, bool cut) {
     std::int64_t rows = std::min<std::int64_t>(tile.block_m, kMostRows);

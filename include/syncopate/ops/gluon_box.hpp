@@ -16,9 +16,6 @@ struct GluonBox {
     bool operator==(const GluonBox&) const = default;
 };
 
-/// Columns that one load or store moves of tiles of 96 or 192; 0 where it moves all of a tile's.
-[[nodiscard]] std::int64_t slab_columns(std::int64_t block_n);
-
 /// For a product of m rows, of elements of `item` bytes. `cut`: rows of a tile of fewer than 64 may be cut,
 /// which Gluon's views of before Triton 3.7 do not allow.
 [[nodiscard]] GluonBox gluon_box(const TileConfig& tile, std::int64_t m, std::size_t item, bool cut = true);
