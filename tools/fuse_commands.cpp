@@ -16,10 +16,13 @@
 #include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/model/draw_graph.hpp"
 #include "syncopate/io.hpp"
+#include "syncopate/ops/program.hpp"
 #include "syncopate/plan/json/json.hpp"
 #include "syncopate/plan/model/join.hpp"
 #include "syncopate/plan/topology/topology.hpp"
+#include "syncopate/tune/candidates/program.hpp"
 #include "tools/commands.hpp"
+#include "tools/operator_options.hpp"
 
 namespace syncopate::tools {
 namespace {
@@ -37,7 +40,7 @@ struct StageOptions {
 struct FuseOptions {
     std::vector<StageOptions> stages;
     std::vector<std::string> plans;
-    std::string device = "host";
+    std::string device;  ///< "": host; of an operator cuda
     std::int64_t programs = 0;
     bool no_phases = false;
     bool plain_kernel = false;
@@ -49,6 +52,7 @@ struct FuseOptions {
     std::string output;
     std::string show;
     std::string svg;
+    OperatorArguments op;
 };
 
 [[noreturn]] void fail_usage(const std::string& message) { fail({message, {}, ErrorClass::usage}); }
@@ -261,6 +265,19 @@ void show_graph(const FuseOptions& options, const fuse::StagedProgram& program,
         fail(written.error());
 }
 
+/// An operator of the library: its work graph, as the kernels state themselves.
+void show_operator(const FuseOptions& options) {
+    if (options.stages.size() > 1)
+        fail_usage("--op is an operator with all of its kernels: leave out --then");
+    if (!options.output.empty())
+        fail_usage("--op: print its graph by --show graph, or draw it by --svg; `syncopate run` compiles it");
+    const OperatorTask task = task_of(options.op);
+    fuse::Options fuse_options = tune::options_of(
+        task.strategy, options.device == "host" ? fuse::Device::host : fuse::Device::cuda, task.machine);
+    if (!options.topology.empty()) fuse_options.topology = or_fail(plan::find_topology(options.topology));
+    show_graph(options, or_fail(ops::program(task.problem, task.strategy)), fuse_options);
+}
+
 void warn(const fuse::StagedProgram& program) {
     for (const fuse::Stage& stage : program.stages) {
         for (const std::string& warning : stage.kernel.warnings) std::cerr << "warning: " << warning << '\n';
@@ -268,6 +285,9 @@ void warn(const fuse::StagedProgram& program) {
 }
 
 void run_fuse(const FuseOptions& options) {
+    if (!options.op.spec.empty()) return show_operator(options);
+    if (options.stages.front().kernel.empty() || options.plans.empty())
+        fail_usage("give FILE.py:NAME and --plan, or an operator by --op SPEC");
     std::vector<emit::StageText> stages;
     std::int64_t inputs = std::ranges::count(options.plans, "-");
     for (const StageOptions& stage : options.stages) {
@@ -335,7 +355,7 @@ void run_fuse(const FuseOptions& options) {
 }
 
 void add_stage_options(CLI::App& command, StageOptions& stage) {
-    command.add_option("kernel", stage.kernel, "FILE.py:NAME")->required();
+    command.add_option("kernel", stage.kernel, "FILE.py:NAME");
     command.add_option("--bind", stage.bind, "PARAMETER=TENSOR: which parameter is which tensor of the plan")
         ->delimiter(',');
     command.add_option("--args", stage.args, "scalar arguments: M=512,BLOCK_M=128,…")
@@ -355,6 +375,7 @@ void add_stage_options(CLI::App& command, StageOptions& stage) {
 void parse_further_stage(std::vector<std::string> words, StageOptions& stage) {
     CLI::App command{"A further stage", "--then"};
     add_stage_options(command, stage);
+    command.get_option("kernel")->required();
     std::reverse(words.begin(), words.end());
     try {
         command.parse(std::move(words));
@@ -375,9 +396,8 @@ void register_fuse_commands(CLI::App& app, std::vector<std::vector<std::string>>
     add_stage_options(*fuse, options->stages.front());
     fuse->add_option("--plan", options->plans,
                      "the plan, JSON; - is standard input. Several are joined into one")
-        ->required()
         ->allow_extra_args(false);
-    fuse->add_option("--device", options->device, "where it is to run")
+    fuse->add_option("--device", options->device, "where it is to run; default: host, of an operator cuda")
         ->check(CLI::IsMember({"host", "cuda"}));
     fuse->add_option("--programs", options->programs,
                      "programs of a persistent kernel, if not its own number")
@@ -400,6 +420,10 @@ void register_fuse_commands(CLI::App& app, std::vector<std::vector<std::string>>
         ->check(CLI::IsMember({"graph"}));
     fuse->add_option("--svg", options->svg, "draw the work graph into this file (small ones)")
         ->check(filled(kFile));
+    const std::vector<CLI::Option*> of_kernels = fuse->get_options();
+    add_operator_options(*fuse, options->op);
+    exclude_all_but({"device", "topology", "show", "svg", "output", "help"}, of_kernels,
+                    *fuse->get_option("--op"));
     fuse->footer(
         "--then FILE.py:NAME --bind … --args … --tensor …, after all other options: one more kernel, which "
         "runs when\n"

@@ -13,12 +13,14 @@
 #include <fmt/ranges.h>
 
 #include "syncopate/io.hpp"
+#include "syncopate/ops/program.hpp"
 #include "syncopate/plan/json/json.hpp"
 #include "syncopate/plan/lower/lower.hpp"
 #include "syncopate/plan/model/notation.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 #include "tools/commands.hpp"
 #include "tools/lowering_options.hpp"
+#include "tools/operator_options.hpp"
 
 namespace syncopate::tools {
 namespace {
@@ -35,6 +37,7 @@ struct MakeArguments {
     LoweringArguments lowering{.words = {"template"}};
     std::string output = "-";
     plan::TemplateOptions options;
+    OperatorArguments op;
 };
 
 struct LowerArguments {
@@ -74,7 +77,17 @@ Result<plan::Plan> made(const std::string& name, const plan::Mesh& mesh, const p
     return collective ? plan::lower_collectives(*collective, lowering) : collective;
 }
 
+void make_operator(const MakeArguments& arguments) {
+    OperatorArguments op = arguments.op;
+    op.ranks = arguments.ranks;
+    const OperatorTask task = task_of(op);
+    const ops::Outline made = take(ops::outline(task.problem, task.strategy));
+    take(write_file_atomically(arguments.output, plan::to_json(made.plan)));
+}
+
 void make(const MakeArguments& arguments) {
+    if (!arguments.op.spec.empty()) return make_operator(arguments);
+    if (arguments.name.empty()) fail_usage("name a template, or an operator by --op SPEC");
     plan::TemplateOptions options = arguments.options;
     options.algorithm = algorithm_of(arguments.algorithm);
     if (arguments.reduce == "max") {
@@ -119,16 +132,16 @@ std::string list_of_templates() {
 }
 
 void register_make(CLI::App& group) {
-    CLI::App* command = group.add_subcommand("make", "Write a plan from a template");
+    CLI::App* command =
+        group.add_subcommand("make", "Write a plan from a template, or the plan of an operator");
     command->footer(list_of_templates());
     auto arguments = std::make_shared<MakeArguments>();
     plan::TemplateOptions& options = arguments->options;
-    command->add_option("template", arguments->name, "One of those below")->required();
+    command->add_option("template", arguments->name, "One of those below");
     command->add_option("--ranks", arguments->ranks, "Number of ranks, in a mesh of one axis called gpu")
         ->check(CLI::Range(1, plan::kMaxRanks));
     command->add_option("--mesh", arguments->mesh, "Mesh axes instead, such as node=2,gpu=4");
-    command->add_option("--tensor", arguments->tensor, "NAME:SHAPE:DTYPE, such as A:8192x4096:bf16")
-        ->required();
+    command->add_option("--tensor", arguments->tensor, "NAME:SHAPE:DTYPE, such as A:8192x4096:bf16");
     command->add_option("--axis", options.axis,
                         "Tensor axis along which shards, or a whole's chunks, are cut");
     command->add_option("--split", options.split, "Chunks per shard");
@@ -161,6 +174,9 @@ void register_make(CLI::App& group) {
     command->add_flag("--transient", options.transient,
                       "What arrives is for the kernel only, and need not be there at the end");
     add_lowering_options(*command, "--lower", arguments->lowering);
+    const std::vector<CLI::Option*> of_templates = command->get_options();
+    add_operator_options(*command, arguments->op);
+    exclude_all_but({"ranks", "help"}, of_templates, *command->get_option("--op"));
     command->add_option("-o,--output", arguments->output, "Plan file to write")->check(filled(kFile));
     command->callback([arguments] { make(*arguments); });
 }

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "syncopate/tune/problem.hpp"
+#include "syncopate/tune/ops.hpp"
 #include "tools/commands.hpp"
 #include "tools/python_command.hpp"
 #include "tools/tune_explain.hpp"

@@ -8,15 +8,14 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
 #include "syncopate/tune/play/attention.hpp"
 #include "syncopate/tune/play/estimate.hpp"
 #include "tools/commands.hpp"
+#include "tools/operator_options.hpp"
 
 namespace syncopate::tools {
 namespace {
 
-constexpr int kUsualRanks = 8;
 constexpr std::size_t kLongestName = 72;
 
 /// All strategies of a problem, best first; of attention also the kernel that they take.
@@ -95,31 +94,14 @@ Ranked ranked_attention(const tune::Problem& problem, const tune::Machine& machi
 }  // namespace
 
 void explain(const std::string& spec, int ranks, const std::string& machine_name, bool json) {
-    tune::Problem problem = take(tune::parse_problem(spec, ranks > 0 ? ranks : kUsualRanks));
-    if (ranks > 0) problem.ranks = ranks;
+    tune::Problem problem = problem_of({.spec = spec, .ranks = ranks});
     const bool attention = problem.op == "attention";
-    if (const std::string objection = tune::problem_objection(problem); !attention && !objection.empty())
-        fail(Error{objection, {}, ErrorClass::usage});
     if (const std::string objection = tune::estimate_objection(problem); !objection.empty())
         fail(Error{"tune: --explain: " + objection, {}, ErrorClass::usage});
     if (!attention && problem.products().empty())
         fail(Error{
             fmt::format("{}: the estimate is of operators around products; tune by measuring", problem.op)});
-    tune::Machine machine;
-    if (machine_name.empty()) {
-        const Result<std::string> device = runtime::cuda_device_name(0);  // none here: any machine
-        tune::NearestMachine nearest =
-            take(tune::nearest_machine(device ? *device : std::string(), problem.ranks));
-        if (!nearest.message.empty()) std::cerr << nearest.message << '\n';
-        machine = std::move(nearest.machine);
-    } else {
-        machine = take(tune::find_machine(machine_name));
-        if (machine.num_devices() < problem.ranks) {
-            std::cerr << fmt::format("{} has {} GPUs; {} are estimated as if all were on one switch\n",
-                                     machine.name, machine.num_devices(), problem.ranks);
-        }
-    }
-    if (problem.num_sms == 0) problem.num_sms = machine.num_sms;
+    const tune::Machine machine = machine_of(machine_name, problem);
     const Ranked ranked = attention ? ranked_attention(problem, machine)
                                     : Ranked{tune::rank_candidates(problem, machine), std::nullopt};
     if (json) {

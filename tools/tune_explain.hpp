@@ -4,7 +4,7 @@
 #include <string>
 
 #include "syncopate/tune/machine/machine.hpp"
-#include "syncopate/tune/problem.hpp"
+#include "syncopate/tune/ops.hpp"
 
 namespace syncopate::tools {
 

@@ -11,11 +11,10 @@
 
 #include "syncopate/io.hpp"
 #include "syncopate/names.hpp"
-#include "syncopate/tune/problem.hpp"
+#include "syncopate/tune/ops.hpp"
 #include "syncopate/tune/search/search.hpp"
 #include "syncopate/tune/store/results.hpp"
 #include "syncopate/tune/store/store.hpp"
-#include "syncopate/tune/strategy.hpp"
 #include "tools/tune_store.hpp"
 
 namespace syncopate::tools {

@@ -22,6 +22,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ if not torch.cuda.is_available():
 
 import syncopate as sy  # noqa: E402
 from syncopate import plans  # noqa: E402
+from syncopate.arguments import DTYPE_NAMES  # noqa: E402
 from syncopate.bench.case import MatmulReduceScatter, Rotating, on_gpu  # noqa: E402
 from syncopate.bench.measure import Candidate, measure  # noqa: E402
 from syncopate.bench.session import Progress, start  # noqa: E402
@@ -98,14 +100,14 @@ class Emulated(sy.ops.MatmulReduceScatter):
 
     ranks = 4
 
-    def check_problem(self) -> None:
-        """The contributions are limited by the ranks, not by the GPUs."""
-
-    def make_plan(self, mesh: plans.Mesh, dtype: str) -> Any:
+    def outline(self) -> Any:
+        """Its contributions are limited by the ranks, not by the GPUs."""
         chosen = self.strategy
         sent = self.ranks - 1 - chosen.stored - chosen.pulled
         backends = ["auto"] * sent + ["tma_inline"] * chosen.stored + ["ldst_inline"] * chosen.pulled
-        return emulated_plan(self.m, self.n, dtype, self.ranks, chosen.split, backends, chosen.pulled)
+        dtype = DTYPE_NAMES[self.problem.out_dtype]
+        plan = emulated_plan(self.m, self.n, dtype, self.ranks, chosen.split, backends, chosen.pulled)
+        return SimpleNamespace(plan=plan, bindings=[{"c_desc": "C"}], input="", scales="", output="C")
 
     @property
     def out_rows(self) -> int:

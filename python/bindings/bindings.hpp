@@ -91,5 +91,6 @@ void bind_ingest(nanobind::module_& module);       // ingest.cpp
 void bind_layout(nanobind::module_& module);       // layout.cpp
 void bind_tune(nanobind::module_& module);         // tune.cpp
 void bind_tune_search(nanobind::module_& module);  // tune_search.cpp
+void bind_ops(nanobind::module_& module);          // ops.cpp
 
 }  // namespace syncopate::bindings

@@ -88,4 +88,5 @@ NB_MODULE(_syncopate, module) {
     syncopate::bindings::bind_tune(module);
     syncopate::bindings::bind_runtime(module);
     syncopate::bindings::bind_tune_search(module);
+    syncopate::bindings::bind_ops(module);
 }

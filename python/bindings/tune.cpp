@@ -24,9 +24,8 @@
 #include "syncopate/tune/machine/machine.hpp"
 #include "syncopate/tune/machine/measured.hpp"
 #include "syncopate/tune/play/estimate.hpp"
-#include "syncopate/tune/problem.hpp"
+#include "syncopate/tune/ops.hpp"
 #include "syncopate/tune/store/winners.hpp"
-#include "syncopate/tune/strategy.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -16,7 +16,7 @@
 
 #include "bindings.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
-#include "syncopate/tune/problem.hpp"
+#include "syncopate/tune/ops.hpp"
 #include "syncopate/tune/search/search.hpp"
 #include "syncopate/tune/search/tune.hpp"
 #include "syncopate/tune/store/results.hpp"

@@ -9,8 +9,7 @@
 
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/tune/machine/machine.hpp"
-#include "syncopate/tune/problem.hpp"
-#include "syncopate/tune/strategy.hpp"
+#include "syncopate/tune/ops.hpp"
 
 namespace syncopate::tune {
 

@@ -205,6 +205,6 @@ def measured(case: Any, candidates: list[Candidate], peers: Sequence[Peer], roun
 
 
 def said(strategy: Strategy) -> dict[str, Any]:
-    """Its members as JSON (tune/strategy.hpp), less those of a strategy by the plain kernel that leaves all else open."""
+    """Its members as JSON (ops/strategy.hpp), less those of a strategy by the plain kernel that leaves all else open."""
     usual = json.loads(to_json(Strategy(kernel="plain")))
     return {name: value for name, value in json.loads(to_json(strategy)).items() if usual.get(name) != value}

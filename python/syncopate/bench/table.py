@@ -13,7 +13,7 @@ bench/results/measured.csv.
     ours_elsewhere        with x (or y) in a tensor of the caller, where `ours` has it in the heap
     other                 more rows, NAME=µs, with spaces between them
     visible               rows with the host's time visible, likewise
-    strategies            of `ours` and of what --vary has named, as JSON: NAME → what tune/strategy.hpp names, less what is
+    strategies            of `ours` and of what --vary has named, as JSON: NAME → what ops/strategy.hpp names, less what is
                           as in a strategy that leaves all open
     versions, command     of torch, NCCL and the driver; what was run
 """

@@ -48,7 +48,7 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
         from .run_chain import run_chain
 
         return run_chain(spec, options)
-    if options.trace and len(kind.bindings) > 1:
+    if options.trace and kind.stages > 1:
         raise UsageError(f"{text}: --trace records programs of one stage")
     ranks = rank_count(options)
     from ..ops.operator import problem_of

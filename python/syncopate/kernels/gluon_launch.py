@@ -13,11 +13,6 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from .. import _syncopate
 from .gluon_versions import VIEWS_HAVE_ANY_SIZE
 
-#: Rows beyond a's last one that a load may ask for: more of them make it slow, and a tile up to twice as long. Of more
-#: rows of a than MANY the last tiles are few, and smaller loads cost all of them 1 to 2 %.
-MOST_BEYOND = 16
-MANY = 2048
-
 #: Words at the head of the workspace of a split K: a count for each tile.
 MAX_SPLIT_TILES = _syncopate.tune.MOST_GLUON_SPLIT_TILES
 
@@ -56,12 +51,8 @@ class GluonTiling:
 
     def boxes(self, m: int, itemsize: int) -> tuple[int, int, int]:
         """Rows of a, columns of b and c, and elements along K that one load or store moves."""
-        rows = min(self.block_m, 64)
-        whole = self.block_m < 64 and not VIEWS_HAVE_ANY_SIZE  # few_rows then loads one place
-        while rows > 16 and m <= MANY and -m % rows > MOST_BEYOND and not whole:
-            rows //= 2
-        depth = min(128 // itemsize, self.block_k) if rows < 64 else self.block_k
-        return rows, slab_columns(self.block_n) or self.block_n, depth
+        cut = VIEWS_HAVE_ANY_SIZE  # few_rows loads one place otherwise
+        return _syncopate.ops.gluon_box(self.block_m, self.block_n, self.block_k, m, itemsize, cut)
 
     def options(self) -> dict[str, int]:
         """Launch options. Two consumers of 64 x 256 have 216 and 224 registers a thread: 160 for each of 12 warps are shared out,

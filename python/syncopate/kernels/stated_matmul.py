@@ -1,4 +1,4 @@
-"""The statement of kernels.gluon_matmul: what each of its tiles reads and writes, and the plain kernel of the same tiles."""
+"""The statement of kernels.gluon_matmul (C++: ops/statements.hpp), and the plain kernel of the same tiles."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from .. import _syncopate
 from ..call.stated import StatedKernel
 from . import matmul as plain
 from .gluon_matmul import gluon_matmul
-
-_ROWS = "m*BLOCK_M : (m+1)*BLOCK_M"
-_COLUMNS = "n*BLOCK_N : (n+1)*BLOCK_N"
-_DEPTH = "k*BLOCK_K : (k+1)*BLOCK_K"
-_COPIED = "cdiv(cdiv(K, BLOCK_K), cdiv(N, BLOCK_N))*BLOCK_K"  # of a row, by each of its tiles
 
 
 @functools.cache
@@ -23,26 +19,9 @@ def stated_matmul(
 ) -> StatedKernel:
     """gluon_matmul for w [K, N], or [N, K] with `w_transposed`; `gated`: with twice N columns. `scales`, `whole_bias`: as its
     SCALES and WHOLE_BIAS."""
-    columns = [_COLUMNS, f"N + {_COLUMNS.replace(':', ': N +')}"] if gated else [_COLUMNS]
-    b = [[each, _DEPTH] if w_transposed else [_DEPTH, each] for each in columns]
-    bias = [_ROWS, _COLUMNS] if whole_bias else [_COLUMNS]
-    reads: dict[str, Any] = {"a_desc": [_ROWS, _DEPTH], "b_desc": b, "bias_ptr": bias}
-    if scales == "row":
-        reads |= {"scale_a_ptr": [_ROWS], "scale_b_ptr": [_COLUMNS]}
-    elif scales == "block":
-        first, last = "n*BLOCK_N // 128", "cdiv((n+1)*BLOCK_N, 128)"
-        reads |= {"scale_a_ptr": [_ROWS, ":"], "scale_b_ptr": [f"{first} : {last}", ":"]}
     return StatedKernel(
         gluon_matmul,
-        tiles={"m": "cdiv(M, BLOCK_M)", "n": "cdiv(N, BLOCK_N)"},
-        loops={"k": "cdiv(K, BLOCK_K)"},
-        reads=reads,
-        writes={"c_desc": [_ROWS, _COLUMNS], "a_copy_desc": [_ROWS, f"n*{_COPIED} : (n+1)*{_COPIED}"]},
-        placed=("a_desc", "c_desc"),
-        split="SPLIT_K",
-        sums="SUMS",
-        head_start="HEAD_START",
-        order=("m // GROUP_M", "n", "m"),
+        **_syncopate.ops.matmul_statement(w_transposed, gated, scales, whole_bias),
         early={"b_desc": "B_EARLY"},
         host=None if gated else plain.matmul,
         host_arguments=_plain_arguments,

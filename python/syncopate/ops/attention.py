@@ -20,7 +20,7 @@ from .attention_kernel import AttentionKernel, AttentionProblem
 from .attention_passes import AttentionPasses
 from .attention_places import is_rising
 from .attention_rules import CIRCULATIONS, KINDS, AttentionTiling, attention_tiling, padded_head, refusal
-from .attention_whole import BINDINGS, AttentionAtOnce
+from .attention_whole import AttentionAtOnce
 from .differentiable import refuse_gradients
 from .operator import members_of
 
@@ -70,8 +70,7 @@ class Attention:
         "cu_seqlens",
         "bounded",
     )
-    defaults: ClassVar[Mapping[str, int]] = {"B": 1, "H": 32, "HKV": 8, "D": 128}  # those of tune/problem.hpp
-    bindings: ClassVar[tuple[Mapping[str, str], ...]] = (BINDINGS,)
+    defaults: ClassVar[Mapping[str, int]] = {"B": 1, "H": 32, "HKV": 8, "D": 128}  # those of ops/problem.hpp
 
     def __init__(
         self,

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from .. import plans
 from ..call.cache import run
 from ..call.places import require_tensors
 from ..group import Group
@@ -80,9 +79,7 @@ class FeedForward(Operator):
     extents = ("M", "K", "F", "N")
     keys = {"rows": "chunking.rows", "split": "split", "pull": "pull", "apart": "apart"}
     flags = ("activation",)
-    bindings = ({"a_desc": "X", "c_desc": "H"}, {"a_desc": "H", "c_desc": "C"})
-    input = "X"
-    output = "C"
+    stages = 2
 
     def __init__(
         self,
@@ -100,19 +97,6 @@ class FeedForward(Operator):
         members = members_of(group, device)
         self.f = f
         super().__init__(problem_of(self.name, m, n, k, dtype, members, f), members, strategy, **options)
-
-    def make_plan(self, mesh, dtype):
-        chosen, x = self.strategy, plans.Tensor("X", (self.m, self.k), dtype)
-        y = plans.Tensor("C", (self.m, self.n), dtype)
-        return plans.join(
-            [
-                plans.all_gather(
-                    mesh, x, 0, chosen.chunking.rows, pull=chosen.pull, transient=not chosen.pull
-                ),
-                plans.push_reduce(mesh, y, 0, chosen.split),
-            ],
-            [plans.Tensor("H", (self.m, self.f), dtype)],
-        )
 
     def _set_up_instead(self) -> Any:
         if not self.strategy.apart:

@@ -11,10 +11,7 @@ from typing import Any
 
 import torch
 
-from .. import plans
 from ..group import Group
-from ..plans import INLINE
-from . import scales as scaling
 from .product import OneProduct, call_cached
 
 
@@ -32,12 +29,6 @@ class MatmulAllToAll(Exchange):
     """y = all_to_all(x @ w): block p of M / ranks rows of this rank's product becomes block r of y on rank p."""
 
     name = "matmul_all_to_all"
-    bindings = ({"c_desc": "C"},)
-    output = "D"
-
-    def make_plan(self, mesh, dtype):
-        tensor = plans.Tensor("C", (self.m, self.n), self.made)
-        return plans.push_exchange(mesh, tensor, "D", self.strategy.split)
 
     def reference(self, x, weights):
         ranks = range(self.group.size)
@@ -51,41 +42,10 @@ class AllToAllMatmul(Exchange):
 
     name = "all_to_all_matmul"
     keys = {"split": "chunking.rows", "backend": "backend"}
-    bindings = ({"a_desc": "A"},)
-    input = "X"
 
     def __init__(self, *args: Any, keep: bool = False, copied: bool = False, **options: Any) -> None:
         self.keep, self.copied = keep, copied
-        if options.get("scales"):
-            self.bindings = ({"a_desc": "A", "scale_a_ptr": "A_scale"},)
-            self.input_scales = {"scale_x": "X_scale"}
         super().__init__(*args, **options)
-
-    def check_problem(self) -> None:
-        if self.input_scales and self.strategy.backend in INLINE:
-            raise ValueError(f"scales: tiles that fetch x themselves ({self.strategy.backend}) have none")
-        if self.keeps and self.strategy.backend in INLINE:
-            raise ValueError(f"keep: tiles that fetch x themselves ({self.strategy.backend}) keep nothing")
-
-    def make_plan(self, mesh, dtype):
-        chosen = self.strategy
-        exchanged = plans.push_exchange(
-            mesh,
-            plans.Tensor("X", (self.m, self.k), dtype),
-            "A",
-            chosen.chunking.rows,
-            produced=False,
-            transient=chosen.backend in INLINE,  # tiles read x at its ranks
-            for_kernel=not self.keeps,
-            **chosen.chunking.slicing,
-        )
-        if not self.input_scales:
-            return exchanged
-        shape = scaling.shapes_of(self.problem.scales, self.m, self.n, self.k)["scale_x"]
-        scales = plans.push_exchange(
-            mesh, plans.Tensor("X_scale", shape, "fp32"), "A_scale", 1, produced=False, for_kernel=True
-        )
-        return plans.join([scales, exchanged])  # which are few bytes: no tile waits for them alone
 
     def reference(self, x, weights):
         return self.product_of_all(x, weights, self.block)

@@ -11,11 +11,8 @@ from typing import Any
 
 import torch
 
-from .. import plans
 from ..group import Group
-from ..plans import INLINE
 from ..strategy import Strategy
-from . import scales as scaling
 from .operator import count, rows_of
 from .product import OneProduct, call_cached
 
@@ -40,8 +37,6 @@ class AllGatherMatmul(OneProduct):
         "pull": "pull",
         "backend": "backend",
     }
-    bindings = ({"a_desc": "A"},)
-    input = "A"
 
     def __init__(
         self,
@@ -53,49 +48,9 @@ class AllGatherMatmul(OneProduct):
         **options: Any,
     ) -> None:
         self.axis, self.keep, self.copied = axis, keep, copied
-        if options.get("scales"):
-            self.bindings = ({"a_desc": "A", "scale_a_ptr": "A_scale"},)
-            self.input_scales = {"scale_x": "A_scale"}
         if axis and strategy is None:
             strategy = Strategy(kernel="plain")  # what is known to be fast is about shards of rows
         super().__init__(*args, strategy=strategy, **options)
-
-    def check_problem(self) -> None:
-        if self.axis not in (0, 1):
-            raise ValueError(f"axis: expected 0 (rows) or 1 (columns), got {self.axis}")
-        if self.axis and self.problem.scales:
-            raise ValueError("axis=1: scales are of whole rows of x, and a rank has a part of each")
-        if self.axis and self.k % self.group.size:
-            raise ValueError(f"axis=1: K must be a multiple of the ranks, got {self.k} and {self.group.size}")
-        if self.axis and self.strategy.chunking.slices != 1:
-            raise ValueError(
-                "axis=1: shards are columns already, so the strategy cannot cut them into slices"
-            )
-        if self.input_scales and self.strategy.backend in INLINE:
-            raise ValueError(f"scales: tiles that fetch x themselves ({self.strategy.backend}) have none")
-        if self.keeps and self.strategy.backend in INLINE:
-            raise ValueError(f"keep: tiles that fetch x themselves ({self.strategy.backend}) keep nothing")
-
-    def make_plan(self, mesh, dtype):
-        chosen = self.strategy
-        fetched = chosen.backend in INLINE  # tiles that fetch their rows themselves leave nothing behind
-        gathered = plans.all_gather(
-            mesh,
-            plans.Tensor("A", (self.m, self.k), dtype),
-            self.axis,
-            chosen.chunking.rows,
-            pull=chosen.pull or fetched,
-            # Tiles may read the own shard where the caller has it.
-            transient=fetched or not (chosen.pull or self.keeps),
-            **chosen.chunking.slicing,
-        )
-        if not self.input_scales:
-            return gathered
-        # A shard's scales are few bytes: they go first, so that no tile waits for them alone.
-        shape = scaling.shapes_of(self.problem.scales, self.m, self.n, self.k)["scale_x"]
-        return plans.join(
-            [plans.all_gather(mesh, plans.Tensor("A_scale", shape, "fp32"), 0, transient=True), gathered]
-        )
 
     def x_rows(self, rank):
         return self.m if self.axis else count(rows_of(self.m, self.group.size, rank))

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from .. import _syncopate, plans
+from .. import _syncopate
 from .._syncopate import layout
 from ..call import cache
-from ..call.arguments import DTYPE_NAMES, DTYPES
+from ..call.arguments import DTYPES
 from ..call.places import OutputPlaces, check_operand, check_rows
 from ..call.prepared import Prepared, timing
 from ..call.stage_call import Call, Stage
@@ -54,19 +54,12 @@ class Operator:
     extents: ClassVar[tuple[str, ...]] = ("M", "N", "K")  # in SPEC
     keys: ClassVar[Mapping[str, str]] = {"split": "split", "backend": "backend"}  # in SPEC → of the strategy
     flags: ClassVar[tuple[str, ...]] = ()  # of the constructor, in SPEC
-    bindings: ClassVar[
-        tuple[Mapping[str, str], ...]
-    ]  # of each product's kernel: parameter → tensor of the plan
-    input: ClassVar[str] = ""  # the plan's tensor that is x; "": a kernel reads x itself
-    output: ClassVar[str] = ""  # the plan's tensor that is y; "": a kernel writes y itself
+    stages: ClassVar[int] = 1  # kernels, one after the other
     # What some operators can do besides.
     bias: int = 0  # axes of what is added to the product
     axis: int = 0  # of x, along which it is gathered
     keep: bool = False  # what is gathered stays in the heap
     copied: bool = False  # and is left in a tensor of the caller's
-    input_scales: Mapping[
-        str, str
-    ] = {}  # the scales of x by name, where they come with it: the plan's tensor
 
     def __init__(
         self,
@@ -107,11 +100,14 @@ class Operator:
             self._set_up(taken)
 
     def _set_up(self, strategy: Strategy) -> None:
-        problem, group = self.problem, self.group
+        group = self.group
         self.strategy = strategy
-        self.check_problem()
+        made = self.outline()
+        self.plan, self.bindings = made.plan, made.bindings
+        self.input, self.output = made.input, made.output  # the plan's tensors that are x and y, if any
+        #: The scales of x by name, where they come with it: the plan's tensor.
+        self.input_scales = {"scale_x": made.scales} if made.scales else {}
         self._instead = None if strategy.fused else self._set_up_instead()
-        self.plan = self.make_plan(plans.mesh_of(group.size), DTYPE_NAMES[problem.dtype])
         self.products = self._make_products()
         self.fused = FusedKernel(
             [Stage(p.kernel, bind) for p, bind in zip(self.products, self.bindings, strict=True)],
@@ -227,12 +223,15 @@ class Operator:
 
     # What an operator says of itself.
 
-    def check_problem(self) -> None:
-        """Raises ValueError for what this operator, or this strategy of it, cannot do."""
+    def outline(self) -> Any:
+        """The plan that the strategy asks for, and what of it each kernel reads and makes (C++: ops/program.hpp). Raises
+        ValueError for what this operator, or this strategy of it, cannot do."""
+        return _syncopate.ops.outline(key_of(self.problem), to_json(self.strategy), self.axis, self.keeps)
 
-    def make_plan(self, mesh: plans.Mesh, dtype: str) -> _syncopate.Plan:
-        """The plan that the strategy asks for, of x, or of y, in this dtype."""
-        raise NotImplementedError
+    @property
+    def keeps(self) -> bool:
+        """Whether what is gathered stays in the heap."""
+        return self.keep
 
     def shapes(self, rank: int) -> dict[str, tuple[int, ...]]:
         """Of x and then of the weights, on `rank`."""
@@ -422,11 +421,6 @@ class Operator:
     def empty(self, *shape: int) -> torch.Tensor:
         """Of the dtype of y."""
         return torch.empty(*shape, dtype=self.problem.out_dtype, device=self.device)
-
-    @property
-    def made(self) -> str:
-        """The name of y's dtype, in plans."""
-        return DTYPE_NAMES[self.problem.out_dtype]
 
     def operand(self, name: str) -> torch.Tensor:
         """Of the shape and dtype of x, or of a weight by its name in `shapes`; empty."""

@@ -81,7 +81,6 @@ class OneProduct(Operator):
 
     @property
     def keeps(self) -> bool:
-        """Whether what is gathered stays in the heap."""
         return self.keep or (self.copied and not self.tiles_copy)
 
     def gathered(self) -> torch.Tensor:

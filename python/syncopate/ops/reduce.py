@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from .. import plans
 from ..group import Group
 from .operator import rows_of, summed
 from .product import OneProduct, call_cached
@@ -31,54 +30,7 @@ class Reduction(OneProduct):
     times as there are ranks. Of a Linear whose weight is sharded along K, one rank gives the bias and the others zeros, or
     each gives its bias / ranks, as sy.parallel.RowwiseParallel does."""
 
-    bindings = ({"c_desc": "C"},)
-    output = "C"
     everywhere = False  # all ranks get all sums
-
-    def check_problem(self) -> None:
-        chosen, size = self.strategy, self.group.size
-        for name, count in (("stored", chosen.stored), ("pulled", chosen.pulled)):
-            if not 0 <= count < max(size, 1):
-                raise ValueError(f"{name}: expected 0 to {size - 1} of the contributions, got {count}")
-            if count and (chosen.pull or chosen.plain_kernel):
-                raise ValueError(f"{name}: with pull or plain_kernel every contribution is read where it is")
-        if chosen.one_step and (chosen.pull or chosen.plain_kernel or chosen.stored or chosen.pulled):
-            raise ValueError("one_step: every contribution is sent, by the kernel or beside it")
-        if chosen.stored and chosen.pulled:
-            raise ValueError("stored, pulled: the last contributions are either stored or pulled")
-
-    def make_plan(self, mesh, dtype):
-        chosen = self.strategy
-        if chosen.one_step:
-            self.output = "D"
-            # Tiles are stored whole at all ranks: there is room for the last one's rows, too.
-            block = chosen.tilings[0].block_m if chosen.kernel_sums else 1
-            tensor = plans.Tensor("C", (-(-self.m // block) * block, self.n), self.made)
-            axis = chosen.split_axis or 0
-            return plans.push_reduce_to_all(
-                mesh, tensor, self.output, chosen.split, split_axis=axis, all=self.everywhere, rows=self.m
-            )
-        pull = chosen.pull or chosen.plain_kernel
-        if self.everywhere:
-            axis = int(pull) if chosen.split_axis is None else chosen.split_axis
-            by_part = chosen.split > 1
-        else:
-            axis = chosen.split_axis or 0
-            by_part = pull or bool(chosen.split_axis)
-        # Of the contributions to the next rank, to the one after it, …
-        sent = self.group.size - 1 - chosen.stored - chosen.pulled
-        backends = ["auto"] * sent + ["tma_inline"] * chosen.stored + ["ldst_inline"] * chosen.pulled
-        return plans.push_reduce(
-            mesh,
-            plans.Tensor("C", (self.m, self.n), self.made),
-            0,
-            chosen.split,
-            all=self.everywhere,
-            by_part=by_part,
-            pulled=self.group.size - 1 if pull else chosen.pulled,
-            split_axis=axis,
-            backends=backends,
-        )
 
     def reference(self, x, weights):
         total = summed(self.product_of(x(rank), weights(rank)) for rank in range(self.group.size))

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import torch
 
+from .. import _syncopate
+
 #: Elements along K, and along N, that share a scale of a block.
-SCALED = 128
+SCALED = _syncopate.ops.SCALED
 
 SCALES = ("", "row", "block")
 

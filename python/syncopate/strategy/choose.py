@@ -22,7 +22,7 @@ SMALL = Tiling(32, 32, 32, 2, -1, "ieee", 2)
 
 
 def key_of(problem: Problem) -> str:
-    """As C++ reads it (tune/problem.hpp). Raises ValueError for a dtype that it has no name of."""
+    """As C++ reads it (ops/problem.hpp). Raises ValueError for a dtype that it has no name of."""
     p = problem
     for one in (p.dtype, p.out_dtype):
         if not isinstance(one, torch.dtype):
@@ -41,13 +41,13 @@ def key_of(problem: Problem) -> str:
 
 
 def require(problem: Problem) -> None:
-    """Raises ValueError for a problem that no operator can do, saying why (tune/problem.hpp)."""
+    """Raises ValueError for a problem that no operator can do, saying why (ops/problem.hpp)."""
     if objection := _syncopate.tune.problem_objection(key_of(problem)):
         raise ValueError(objection)
 
 
 def to_json(strategy: Strategy) -> str:
-    """As C++ reads it (tune/strategy.hpp). What is open is left out."""
+    """As C++ reads it (ops/strategy.hpp). What is open is left out."""
     return json.dumps(_members(strategy))
 
 

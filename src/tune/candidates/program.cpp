@@ -59,15 +59,7 @@ std::string name_of_candidate(std::size_t configuration, std::size_t count, cons
 }  // namespace
 
 fuse::Options options_of(const Strategy& strategy, fuse::Device device, const Machine& machine) {
-    fuse::Options options;
-    options.device = device;
-    options.phases = strategy.phases;
-    options.preferred = strategy.backend;
-    options.most_sum_parts = strategy.sum_parts;
-    options.plain_kernel = strategy.placement == Placement::after;
-    options.kernel_sums = strategy.kernel_sums;
-    options.together = strategy.together;
-    options.tile_order = strategy.tile_order;
+    fuse::Options options = ops::fuse_options(strategy, device);
     if (device == fuse::Device::cuda) options.costs = machine.rates;
     return options;
 }

@@ -4,8 +4,6 @@
 #include <utility>
 
 #include "syncopate/fuse/model/backend.hpp"
-#include "syncopate/plan/templates/all_gather.hpp"
-#include "syncopate/plan/templates/push_exchange.hpp"
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
 #include "tune/play/transfer_plan.hpp"
 #include "tune/play/transfers.hpp"
@@ -38,29 +36,8 @@ Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShap
                                        const Machine& machine, const Strategy& strategy, bool gathers) {
     if (problem.ranks == 1) return std::vector<Arriving>{};
     const Chunking& cut = strategy.chunking;
-    const plan::Tensor tensor{"A", {shape.m, shape.k}, problem.dtype};
-    const bool sliced = cut.num_slices > 1 || !cut.slices.empty();
-    Result<plan::Plan> made = Error{};
-    if (gathers) {
-        plan::TemplateOptions options;
-        options.split = cut.rows;
-        options.pull = strategy.pull;
-        options.minor_axis = sliced ? 1 : -1;
-        options.minor_split = cut.num_slices;
-        options.minor_sizes = cut.slices;
-        options.peer_by_peer = sliced && cut.peer_by_peer;
-        made = plan::all_gather(mesh_of(problem.ranks), tensor, options);
-    } else {
-        plan::PushExchangeOptions options;
-        options.produced = false;
-        options.split = cut.rows;
-        options.for_kernel = true;
-        options.minor_axis = sliced ? 1 : -1;
-        options.minor_split = cut.num_slices;
-        options.minor_sizes = cut.slices;
-        options.peer_by_peer = sliced && cut.peer_by_peer;
-        made = plan::push_exchange(mesh_of(problem.ranks), tensor, "X", options);
-    }
+    Result<plan::Plan> made =
+        plan_of(problem, gathers ? "all_gather_matmul" : "all_to_all_matmul", shape, strategy);
     if (!made) return made.error();
     plan::Plan plan = *std::move(made);
     send_all_by(plan, strategy.backend);

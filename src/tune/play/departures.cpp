@@ -5,8 +5,6 @@
 
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
-#include "syncopate/plan/templates/push_exchange.hpp"
-#include "syncopate/plan/templates/push_reduce.hpp"
 #include "tune/play/transfer_plan.hpp"
 #include "tune/play/transfers.hpp"
 
@@ -19,23 +17,6 @@ bool is_reduction(const Problem& problem) {
     const auto kind = operator_row(problem.op)->kind;
     return kind == OperatorRow::Kind::scatters || kind == OperatorRow::Kind::reduces ||
            kind == OperatorRow::Kind::block;
-}
-
-Result<plan::Plan> reduction_plan(const Problem& problem, const ProductShape& shape, const Strategy& strategy,
-                                  bool everywhere) {
-    plan::PushReduceOptions options;
-    options.split = strategy.split.value_or(1);
-    options.split_axis = strategy.split_axis.value_or(0);
-    options.all = everywhere;
-    options.by_part = everywhere ? options.split > 1 : *options.split_axis != 0;
-    options.pulled = strategy.pulled;
-    const std::int32_t sent = problem.ranks - 1 - strategy.stored - strategy.pulled;
-    options.backends.assign(static_cast<std::size_t>(std::max(0, sent)), Backend::automatic);
-    options.backends.insert(options.backends.end(), static_cast<std::size_t>(strategy.stored),
-                            Backend::tma_inline);
-    options.backends.insert(options.backends.end(), static_cast<std::size_t>(strategy.pulled),
-                            Backend::ldst_inline);
-    return plan::push_reduce(mesh_of(problem.ranks), {"C", {shape.m, shape.n}, problem.out}, options);
 }
 
 /// The sums' and the sent sums' times; what the runtime does with a sum is a rule of fuse/passes/assign.cpp.
@@ -225,17 +206,15 @@ Result<double> departures(const Problem& problem, const ProductShape& shape, con
     }
     const bool everywhere = operator_row(problem.op)->kind == OperatorRow::Kind::reduces;
     if (is_reduction(problem)) {
-        Result<plan::Plan> plan = reduction_plan(problem, shape, strategy, everywhere);
+        Result<plan::Plan> plan =
+            plan_of(problem, everywhere ? "matmul_all_reduce" : "matmul_reduce_scatter", shape, strategy);
         if (!plan) return plan.error();
         const Result<fuse::Lowered> lowered = fuse::lower(*plan);
         if (!lowered) return lowered.error();
         ReductionTimes times(problem, shape, machine, strategy, order, made);
         return times.end(*plan, *lowered, everywhere, links);
     }
-    plan::PushExchangeOptions options;
-    options.split = order.parts;
-    Result<plan::Plan> exchanged =
-        plan::push_exchange(mesh_of(problem.ranks), {"C", {shape.m, shape.n}, problem.out}, "D", options);
+    Result<plan::Plan> exchanged = plan_of(problem, problem.op, shape, strategy);
     if (!exchanged) return exchanged.error();
     send_all_by(*exchanged, strategy.backend);
     auto timings = timings_for(*exchanged);

@@ -1,12 +1,23 @@
 #include "tune/play/transfer_plan.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace syncopate::tune {
 
 using plan::Backend;
 
-plan::Mesh mesh_of(std::int32_t ranks) { return {{{"gpu", ranks}}}; }
+Result<plan::Plan> plan_of(const Problem& problem, std::string op, const ProductShape& shape,
+                           const Strategy& strategy) {
+    Problem one = problem;
+    one.op = std::move(op);
+    one.extents = {{"M", shape.m}, {"N", shape.n}, {"K", shape.k}};
+    one.words.clear();
+    one.scales = Scales::none;
+    Result<ops::Outline> made = ops::outline(one, strategy);
+    if (!made) return made.error();
+    return std::move(made->plan);
+}
 
 void send_all_by(plan::Plan& plan, Backend backend) {
     for (std::vector<plan::Op>& list : plan.ranks) {

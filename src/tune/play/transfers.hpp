@@ -9,8 +9,7 @@
 #include "syncopate/plan/topology/topology.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/tune/machine/machine.hpp"
-#include "syncopate/tune/problem.hpp"
-#include "syncopate/tune/strategy.hpp"
+#include "syncopate/tune/ops.hpp"
 #include "tune/play/play.hpp"
 
 namespace syncopate::tune {

@@ -19,7 +19,7 @@
 #include "syncopate/fuse/model/program.hpp"
 #include "syncopate/tune/machine/machine.hpp"
 #include "syncopate/tune/play/estimate.hpp"
-#include "syncopate/tune/strategy.hpp"
+#include "syncopate/tune/ops.hpp"
 
 namespace syncopate::tune {
 

@@ -11,8 +11,7 @@
 
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/tune/machine/machine.hpp"
-#include "syncopate/tune/problem.hpp"
-#include "syncopate/tune/strategy.hpp"
+#include "syncopate/tune/ops.hpp"
 
 namespace syncopate::tune {
 

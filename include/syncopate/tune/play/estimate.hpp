@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "syncopate/tune/machine/machine.hpp"
-#include "syncopate/tune/problem.hpp"
-#include "syncopate/tune/strategy.hpp"
+#include "syncopate/tune/ops.hpp"
 
 namespace syncopate::tune {
 

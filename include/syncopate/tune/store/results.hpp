@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "syncopate/result.hpp"
-#include "syncopate/tune/problem.hpp"
+#include "syncopate/tune/ops.hpp"
 
 namespace syncopate::tune {
 

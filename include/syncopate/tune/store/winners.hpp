@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "syncopate/tune/choose.hpp"
-#include "syncopate/tune/problem.hpp"
+#include "syncopate/tune/ops.hpp"
 #include "syncopate/tune/store/results.hpp"
 #include "syncopate/tune/store/store.hpp"
 

@@ -1,4 +1,4 @@
-#include "syncopate/tune/problem.hpp"
+#include "syncopate/ops/problem.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,9 +9,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "ops/rows.hpp"
 #include "syncopate/names.hpp"
 
-namespace syncopate::tune {
+namespace syncopate::ops {
 namespace {
 
 /// Of the operator attention; "auto": the quickest one.
@@ -136,26 +137,7 @@ Status take(const OperatorRow& row, std::string_view name, std::string_view valu
 
 }  // namespace
 
-std::span<const OperatorRow> operators() {
-    using Kind = OperatorRow::Kind;
-    static const std::array kRows{
-        OperatorRow{"all_gather_matmul", Kind::gathers, {"M", "N", "K"}, 3, {}, {}, false},
-        OperatorRow{"all_to_all_matmul", Kind::exchanges, {"M", "N", "K"}, 3, {}, {}, true},
-        OperatorRow{"matmul_reduce_scatter", Kind::scatters, {"M", "N", "K"}, 3, {}, {}, false},
-        OperatorRow{"matmul_all_reduce", Kind::reduces, {"M", "N", "K"}, 3, {}, {}, false},
-        OperatorRow{"matmul_all_to_all", Kind::sends, {"M", "N", "K"}, 3, {}, {}, true},
-        OperatorRow{"feed_forward", Kind::block, {"M", "K", "F", "N"}, 4, {}, {"activation"}, false},
-        OperatorRow{"attention",
-                    Kind::other,
-                    {"S", "B", "H", "HKV", "D", "causal"},
-                    1,
-                    {1, 32, 8, 128, 1},
-                    {"kind", "sharding"},
-                    false},
-        OperatorRow{"mlp_chain", Kind::other, {"M", "H", "F"}, 3, {}, {}, false},
-    };
-    return kRows;
-}
+std::span<const OperatorRow> operators() { return all_rows(); }
 
 const OperatorRow* operator_row(std::string_view name) {
     for (const OperatorRow& row : operators()) {
@@ -195,13 +177,8 @@ Problem Problem::with_rows(std::int64_t rows) const {
 
 std::vector<ProductShape> Problem::products() const {
     const OperatorRow* row = operator_row(op);
-    if (row == nullptr || row->kind == OperatorRow::Kind::other) return {};
-    const std::int64_t m = extent("M");
-    const std::int64_t n = extent("N");
-    const std::int64_t k = extent("K");
-    if (row->kind != OperatorRow::Kind::block) return {{m, n, k}};
-    const std::int64_t f = extent("F");
-    return {{m, f, k}, {m, n, f}};
+    if (row == nullptr || row->products == nullptr) return {};
+    return row->products(*this);
 }
 
 std::vector<Problem> Problem::parts() const {
@@ -346,4 +323,4 @@ std::string problem_objection(const Problem& problem) {
     return {};
 }
 
-}  // namespace syncopate::tune
+}  // namespace syncopate::ops

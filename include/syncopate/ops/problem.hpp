@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +14,7 @@
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
-namespace syncopate::tune {
+namespace syncopate::ops {
 
 /// One extent of a problem, in elements ("M", 8192).
 struct Extent {
@@ -42,6 +41,8 @@ struct ProductShape {
 /// The fp32 factors of a product x [M, K] @ w [K, N] of fp8: none; one for each row of x and each column of
 /// w; or one for each 128 elements of a row of x, and each 128 x 128 of w.
 enum class Scales : std::uint8_t { none, row, block };
+/// Elements along K, and along N, that share a scale of a block.
+inline constexpr std::int64_t kScaled = 128;
 
 /// What a product multiplies.
 struct Operands {
@@ -52,7 +53,7 @@ struct Operands {
 };
 
 struct Problem {
-    std::string op;               ///< "all_gather_matmul": a row of operators()
+    std::string op;               ///< "all_gather_matmul": a row of operators() (operators.hpp)
     std::vector<Extent> extents;  ///< in the order of the operator's row; all of them
     std::vector<Word> words;      ///< options that are words, in the order of the operator's row
     plan::DType dtype = plan::DType::bf16;
@@ -82,31 +83,6 @@ struct Problem {
     bool operator==(const Problem&) const = default;
 };
 
-/// What is known of an operator by its name.
-struct OperatorRow {
-    /// What an operator's transfers are to its products.
-    enum class Kind : std::uint8_t {
-        gathers,    ///< all-gather before a product
-        exchanges,  ///< all-to-all before a product
-        scatters,   ///< reduce-scatter after a product
-        reduces,    ///< all-reduce after a product
-        sends,      ///< all-to-all after a product
-        block,      ///< a gathered product and a scattered one
-        other,      ///< has no products of its own here: attention, chains
-    };
-    std::string_view name;
-    Kind kind = Kind::other;
-    std::vector<std::string_view> extents;  ///< required ones first, in the order of SPEC
-    std::size_t required = 0;               ///< so many of them
-    std::vector<std::int64_t> defaults;     ///< of the others
-    std::vector<std::string_view> words;    ///< options that are words
-    bool equal_blocks = false;              ///< M has to be a multiple of the ranks
-};
-
-[[nodiscard]] std::span<const OperatorRow> operators();
-/// The row of a name; nullptr where there is none.
-[[nodiscard]] const OperatorRow* operator_row(std::string_view name);
-
 /// A problem from a SPEC or a key. What the text leaves open is taken from the arguments; `dtype` is bf16 by
 /// default. Fails (ErrorClass::usage), naming the part that is wrong: an unknown operator or key, an extent
 /// that is missing, given twice or not positive, or rows that the operator cannot divide.
@@ -118,4 +94,4 @@ struct OperatorRow {
 /// K. Two extents together span at most 2^42 elements.
 [[nodiscard]] std::string problem_objection(const Problem& problem);
 
-}  // namespace syncopate::tune
+}  // namespace syncopate::ops

@@ -9,9 +9,9 @@
 #include "syncopate/json_decoder.hpp"
 #include "syncopate/json_text.hpp"
 #include "syncopate/names.hpp"
-#include "syncopate/tune/strategy.hpp"
+#include "syncopate/ops/strategy.hpp"
 
-namespace syncopate::tune {
+namespace syncopate::ops {
 namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
@@ -261,4 +261,4 @@ std::string to_json(const Strategy& strategy) {
     return members.object();
 }
 
-}  // namespace syncopate::tune
+}  // namespace syncopate::ops

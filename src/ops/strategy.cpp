@@ -1,11 +1,11 @@
-#include "syncopate/tune/strategy.hpp"
+#include "syncopate/ops/strategy.hpp"
 
 #include <array>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-namespace syncopate::tune {
+namespace syncopate::ops {
 namespace {
 
 std::string words_of(const TileConfig& tile) {
@@ -74,4 +74,4 @@ std::string name_of(const Strategy& strategy) {
                          : fmt::format("{}", fmt::join(words, "/"));
 }
 
-}  // namespace syncopate::tune
+}  // namespace syncopate::ops

@@ -1,8 +1,8 @@
-#include "syncopate/tune/problem.hpp"
+#include "syncopate/ops/problem.hpp"
 
 #include <gtest/gtest.h>
 
-namespace syncopate::tune {
+namespace syncopate::ops {
 namespace {
 
 TEST(Problem, IsReadFromASpec) {
@@ -109,4 +109,4 @@ TEST(Problem, IsRefusedWithWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace syncopate::tune
+}  // namespace syncopate::ops

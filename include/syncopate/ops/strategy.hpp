@@ -21,7 +21,7 @@
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
-namespace syncopate::tune {
+namespace syncopate::ops {
 
 /// Where an operator's transfers are to its product.
 enum class Placement : std::uint8_t {
@@ -103,4 +103,4 @@ struct Strategy {
 /// Strict: an unknown key, a wrong type or a figure out of range is an error that names its path.
 [[nodiscard]] Result<Strategy> strategy_from_json(std::string_view text, const std::string& file_name = {});
 
-}  // namespace syncopate::tune
+}  // namespace syncopate::ops

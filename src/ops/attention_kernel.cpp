@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include "syncopate/tune/play/attention.hpp"
+#include "syncopate/ops/attention_kernel.hpp"
 
-namespace syncopate::tune {
+namespace syncopate::ops {
 namespace {
 
 struct Tiles {
@@ -84,4 +84,4 @@ AttentionKernel choose_attention_kernel(const plan::AttentionShape& shape, std::
     return {triton, plain.value_or(shaped(64, 64, shape.head_dim, 2, 4)), why};
 }
 
-}  // namespace syncopate::tune
+}  // namespace syncopate::ops

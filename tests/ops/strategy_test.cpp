@@ -1,10 +1,10 @@
-#include "syncopate/tune/strategy.hpp"
+#include "syncopate/ops/strategy.hpp"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-namespace syncopate::tune {
+namespace syncopate::ops {
 namespace {
 
 /// Strategies of which each differs from the first in one field.
@@ -120,4 +120,4 @@ TEST(Strategy, IsRefusedWithThePathOfWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace syncopate::tune
+}  // namespace syncopate::ops

@@ -1,0 +1,63 @@
+// Attention over a sequence that is sharded over ranks: which rows each rank holds, whether K and V come at
+// once or in passes, and the plan. Which kind is the quickest is told by tune/play/attention.hpp.
+//
+//     rows that end between tiles    a rank's tiles are its own; they run as the K and V that they see arrive
+//     any other, or `bounded`        rows stay where they are, and K and V come a slice at a time, in passes
+//                                    (plan/templates/attention_passes.hpp)
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "syncopate/ops/program.hpp"
+#include "syncopate/plan/templates/attention.hpp"
+#include "syncopate/plan/templates/attention_passes.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::ops {
+
+struct AttentionTask {
+    plan::AttentionShape shape;    ///< heads as wide as the kernel's
+    plan::Sequence sequence;       ///< its length is the shape's
+    std::vector<plan::Rows> rows;  ///< by rank
+    std::string kind;              ///< "all_gather", "ring", "double_ring", "ulysses" or "ulysses_ring"
+    std::int32_t inner = 0;        ///< ranks of an inner ring, or of a group that exchanges heads
+    std::int32_t split = 1;        ///< chunks into which each run of rows is cut to be sent
+    TileConfig tile;               ///< block_m rows of Q, block_n rows of K and V
+    std::optional<std::int64_t> bounded;  ///< rows of K and V in the heap at once; 0: as two ranks hold
+};
+
+struct AttentionOutline {
+    plan::Plan plan;
+    Bindings bindings;
+    /// Q and O are read and stored where each rank has them; the plan has neither.
+    bool placed = false;
+    std::optional<plan::AttentionPasses> passes;  ///< none: all at once
+};
+
+/// Why attention of that kind cannot be done; "" where it can.
+[[nodiscard]] std::string attention_objection(std::string_view kind, std::int32_t ranks, std::int64_t heads,
+                                              std::int32_t inner);
+
+/// The rows that a rank is taken to hold of a tensor that is sharded so: those of documents in whole tiles of
+/// any kernel, where each rank then has some.
+[[nodiscard]] std::vector<plan::Rows> usual_rows(const plan::Sequence& sequence, std::int32_t ranks,
+                                                 plan::Sharding sharding);
+
+/// The rows that attention takes: the usual ones; or cut at tiles of `block` rows where ranks then hold other
+/// numbers of them, so that callers notice, but not if they have to be `even`. `group`: so many ranks
+/// exchange heads, and share tiles.
+[[nodiscard]] std::vector<plan::Rows> attention_rows(const plan::Sequence& sequence, std::int32_t ranks,
+                                                     plan::Sharding sharding, std::int64_t block,
+                                                     std::int32_t group, bool even);
+
+/// Whether K and V come in passes, of a kind ("auto": of any that may).
+[[nodiscard]] bool comes_in_passes(const AttentionTask& task);
+
+/// Fails (ErrorClass::usage) where the kind cannot be done, and where heads would be exchanged in passes.
+[[nodiscard]] Result<AttentionOutline> attention_outline(const AttentionTask& task);
+
+}  // namespace syncopate::ops

@@ -1,0 +1,49 @@
+// The table of operators: a row for each, which its own file fills (src/ops/NAME.cpp). All that the library
+// knows of an operator by its name follows from its row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "syncopate/ops/problem.hpp"
+#include "syncopate/ops/program.hpp"
+#include "syncopate/ops/strategy.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::ops {
+
+struct OperatorRow {
+    /// What an operator's transfers are to its products.
+    enum class Kind : std::uint8_t {
+        gathers,    ///< all-gather before a product
+        exchanges,  ///< all-to-all before a product
+        scatters,   ///< reduce-scatter after a product
+        reduces,    ///< all-reduce after a product
+        sends,      ///< all-to-all after a product
+        block,      ///< a gathered product and a scattered one
+        other,      ///< has no products of its own here: attention, chains
+    };
+    using Products = std::vector<ProductShape> (*)(const Problem&);
+    using Outlined = Result<Outline> (*)(const Problem&, const Strategy&, const Call&);
+    using Programmed = Result<fuse::StagedProgram> (*)(const Problem&, const Strategy&, const Call&);
+
+    std::string_view name;
+    Kind kind = Kind::other;
+    std::vector<std::string_view> extents;  ///< required ones first, in the order of SPEC
+    std::size_t required = 0;               ///< so many of them
+    std::vector<std::int64_t> defaults;     ///< of the others
+    std::vector<std::string_view> words;    ///< options that are words
+    bool equal_blocks = false;              ///< M has to be a multiple of the ranks
+    Products products = nullptr;            ///< of one rank, one after another
+    Outlined outline = nullptr;
+    Programmed program = nullptr;
+};
+
+[[nodiscard]] std::span<const OperatorRow> operators();
+/// The row of a name; nullptr where there is none.
+[[nodiscard]] const OperatorRow* operator_row(std::string_view name);
+
+}  // namespace syncopate::ops

@@ -1,0 +1,106 @@
+// The library's operators. Problems cross as their keys, strategies as JSON.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings.hpp"
+#include "syncopate/ops/gluon_box.hpp"
+#include "syncopate/ops/program.hpp"
+#include "syncopate/ops/statements.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace syncopate::bindings {
+namespace {
+
+ops::Outline outline(const std::string& problem, const std::string& strategy, std::int32_t axis, bool kept) {
+    return unwrap(ops::outline(unwrap(ops::parse_problem(problem)),
+                               unwrap(ops::strategy_from_json(strategy, "the strategy")),
+                               {.axis = axis, .kept = kept}));
+}
+
+nb::dict dict_of(const std::vector<kernel::stated::Count>& counts) {
+    nb::dict made;
+    for (const auto& [name, text] : counts) made[name.c_str()] = text;
+    return made;
+}
+
+/// By parameter its ranges; of several boxes a list of them.
+nb::dict dict_of(const std::vector<kernel::stated::Access>& accesses) {
+    std::map<std::string, std::vector<std::vector<std::string>>> boxes;
+    for (const kernel::stated::Access& access : accesses) boxes[access.param].push_back(access.ranges);
+    nb::dict made;  // in the order of the statement
+    for (const kernel::stated::Access& access : accesses) {
+        const auto& ranges = boxes.at(access.param);
+        made[access.param.c_str()] = ranges.size() == 1 ? nb::cast(ranges.front()) : nb::cast(ranges);
+    }
+    return made;
+}
+
+/// As keywords of sy.kernel.
+nb::dict dict_of(const kernel::stated::Statement& statement) {
+    nb::dict made;
+    made["tiles"] = dict_of(statement.tiles);
+    made["loops"] = dict_of(statement.loops);
+    made["reads"] = dict_of(statement.reads);
+    made["writes"] = dict_of(statement.writes);
+    made["placed"] = statement.placed;
+    made["split"] = statement.split;
+    made["order"] = statement.order;
+    made["any_order"] = statement.any_order;
+    made["sums"] = statement.sums;
+    made["head_start"] = statement.head_start;
+    return made;
+}
+
+nb::dict matmul_statement(bool w_transposed, bool gated, const std::string& scales, bool whole_bias) {
+    return dict_of(ops::matmul_statement({.w_transposed = w_transposed,
+                                          .gated = gated,
+                                          .scales = scales == "row"     ? ops::Scales::row
+                                                    : scales == "block" ? ops::Scales::block
+                                                                        : ops::Scales::none,
+                                          .whole_bias = whole_bias}));
+}
+
+nb::dict attention_statement(bool causal, bool windowed, bool documents, bool one_pass, bool placed) {
+    return dict_of(ops::attention_statement({.causal = causal,
+                                             .windowed = windowed,
+                                             .documents = documents,
+                                             .one_pass = one_pass,
+                                             .placed = placed}));
+}
+
+nb::tuple gluon_box(std::int32_t block_m, std::int32_t block_n, std::int32_t block_k, std::int64_t m,
+                    std::size_t item, bool cut) {
+    const ops::GluonBox box =
+        ops::gluon_box({.block_m = block_m, .block_n = block_n, .block_k = block_k}, m, item, cut);
+    return nb::make_tuple(box.rows, box.columns, box.depth);
+}
+
+}  // namespace
+
+void bind_ops(nb::module_& module) {
+    nb::module_ made = module.def_submodule("ops", "The library's operators, and what its kernels state");
+    nb::class_<ops::Outline>(made, "Outline", "An operator without its kernels (ops/program.hpp).")
+        .def_ro("plan", &ops::Outline::plan)
+        .def_ro("bindings", &ops::Outline::bindings, "Of each kernel: parameter → tensor of the plan.")
+        .def_ro("input", &ops::Outline::input)
+        .def_ro("scales", &ops::Outline::scales)
+        .def_ro("output", &ops::Outline::output);
+    made.def("outline", outline, "problem"_a, "strategy"_a, "axis"_a = 0, "kept"_a = false);
+    made.def("matmul_statement", matmul_statement, "w_transposed"_a = false, "gated"_a = false,
+             "scales"_a = "", "whole_bias"_a = false);
+    made.def("attention_statement", attention_statement, "causal"_a = false, "windowed"_a = false,
+             "documents"_a = false, "one_pass"_a = false, "placed"_a = false);
+    made.def("gluon_box", gluon_box, "block_m"_a, "block_n"_a, "block_k"_a, "m"_a, "item"_a, "cut"_a);
+    made.attr("SCALED") = ops::kScaled;
+}
+
+}  // namespace syncopate::bindings

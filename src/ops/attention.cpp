@@ -1,0 +1,176 @@
+#include "syncopate/ops/attention.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ops/product.hpp"
+#include "syncopate/ops/attention_kernel.hpp"
+
+namespace syncopate::ops {
+namespace {
+
+constexpr std::array<std::string_view, 5> kKinds{"all_gather", "ring", "double_ring", "ulysses",
+                                                 "ulysses_ring"};
+constexpr std::size_t kCirculations = 3;    // of the kinds: rows of Q stay where they are
+constexpr std::int64_t kLargestTile = 128;  // rows; those of the other tiles divide it
+
+std::span<const std::string_view> circulations() { return std::span(kKinds).first(kCirculations); }
+
+bool circulates(std::string_view kind) {
+    return std::ranges::find(circulations(), kind) != circulations().end();
+}
+
+std::int64_t count(const plan::Rows& rows) {
+    std::int64_t held = 0;
+    for (const plan::Interval& run : rows) held += run.size();
+    return held;
+}
+
+std::int64_t most_held(const std::vector<plan::Rows>& rows) {
+    std::int64_t most = 0;
+    for (const plan::Rows& own : rows) most = std::max(most, count(own));
+    return most;
+}
+
+bool some_hold_none(const std::vector<plan::Rows>& rows) {
+    return std::ranges::any_of(rows, &plan::Rows::empty);
+}
+
+bool is_rising(const plan::Rows& rows) { return std::ranges::is_sorted(rows, {}, &plan::Interval::begin); }
+
+/// Ranks that share tiles, as they exchange heads.
+std::int32_t sharing(const AttentionTask& task) {
+    return task.kind == "ulysses_ring" ? std::max(task.inner, 1) : 1;
+}
+
+plan::Mesh mesh_of(const AttentionTask& task) {
+    return {{{"gpu", static_cast<std::int32_t>(task.rows.size())}}};
+}
+
+plan::AttentionOptions options_of(const AttentionTask& task) {
+    plan::AttentionOptions options;
+    if (task.kind == "ring" || task.kind == "ulysses_ring") options.circulation = plan::Circulation::ring;
+    if (task.kind == "double_ring") {
+        options.circulation = plan::Circulation::double_ring;
+        options.inner = task.inner;
+    }
+    if (task.kind == "ulysses") options.ulysses = static_cast<std::int32_t>(task.rows.size());
+    if (task.kind == "ulysses_ring") options.ulysses = task.inner;
+    options.split = task.split;
+    return options;
+}
+
+std::string passes_objection(const AttentionTask& task) {
+    if (circulates(task.kind)) return {};
+    const std::string what =
+        task.bounded ? std::string("bounded: ")
+                     : fmt::format("{} groups of {} ranks do not each hold whole tiles of {} of {} rows: ",
+                                   static_cast<std::int32_t>(task.rows.size()) / std::max(task.inner, 1),
+                                   task.inner, task.tile.block_m, task.shape.length);
+    return fmt::format("{}kind '{}' exchanges rows for heads; take one of {}", what, task.kind,
+                       fmt::join(circulations(), ", "));
+}
+
+Result<AttentionOutline> in_passes(const AttentionTask& task) {
+    if (const std::string why = passes_objection(task); !why.empty()) return usage(why);
+    std::int32_t number = 1;
+    if (task.bounded) {
+        const std::int64_t most = *task.bounded > 0 ? *task.bounded : 2 * most_held(task.rows);
+        const Result<std::int32_t> within = plan::passes_within(task.rows, most);
+        if (!within) return within.error();
+        number = *within;
+    }
+    Result<plan::AttentionPasses> passes = plan::attention_passes(task.rows, number);
+    if (!passes) return passes.error();
+    plan::AttentionOptions options = options_of(task);
+    options.rows = passes->places;
+    options.only_kv = true;
+    plan::AttentionShape shape = task.shape;
+    shape.length = passes->width;
+    Result<plan::Plan> plan = plan::attention(mesh_of(task), shape, options);
+    if (!plan) return plan.error();
+    return AttentionOutline{.plan = *std::move(plan),
+                            .bindings = {{"k_desc", "K"}, {"v_desc", "V"}},
+                            .placed = true,
+                            .passes = *std::move(passes)};
+}
+
+Result<AttentionOutline> at_once(const AttentionTask& task) {
+    plan::AttentionOptions options = options_of(task);
+    options.rows = task.rows;
+    for (const plan::Rows& rows : task.rows)
+        options.attended.push_back(plan::attended_by(task.sequence, rows, task.tile.block_n));
+    // Where Q and O do not move, they are read and stored where the user has them.
+    options.q_o_stay = circulates(task.kind) && std::ranges::all_of(task.rows, is_rising);
+    Result<plan::Plan> plan = plan::attention(mesh_of(task), task.shape, options);
+    if (!plan) return plan.error();
+    AttentionOutline made{.plan = *std::move(plan),
+                          .bindings = {{"k_desc", "K"}, {"v_desc", "V"}, {"l_ptr", "L"}},
+                          .placed = options.q_o_stay};
+    if (!made.placed) made.bindings.insert({{"q_desc", "Q"}, {"o_desc", "O"}});
+    return made;
+}
+
+}  // namespace
+
+std::string attention_objection(std::string_view kind, std::int32_t ranks, std::int64_t heads,
+                                std::int32_t inner) {
+    if (std::ranges::find(kKinds, kind) == kKinds.end())
+        return fmt::format("there is no kind '{}': one of {}", kind, fmt::join(kKinds, ", "));
+    const bool groups = kind == "ulysses_ring";
+    if (groups && (inner <= 1 || inner >= ranks || ranks % inner != 0))
+        return fmt::format(
+            "ulysses_ring needs inner, a number of ranks between 1 and {} that divides them; got {}", ranks,
+            inner);
+    const std::int32_t group = groups ? inner : kind == "ulysses" ? ranks : 1;
+    if (heads % group != 0)
+        return fmt::format(
+            "{} heads cannot be shared out over {} ranks; {} take any number of heads, and 'auto' takes one "
+            "of "
+            "them",
+            heads, group, fmt::join(circulations(), ", "));
+    if (kind == "double_ring" && inner != 0 && ranks % inner != 0)
+        return fmt::format("{} ranks are no multiple of the inner ring's {}", ranks, inner);
+    return {};
+}
+
+std::vector<plan::Rows> usual_rows(const plan::Sequence& sequence, std::int32_t ranks,
+                                   plan::Sharding sharding) {
+    if (sharding == plan::Sharding::documents) {
+        std::vector<plan::Rows> whole = plan::shard_rows(sequence, ranks, sharding, kLargestTile);
+        if (!some_hold_none(whole)) return whole;
+    }
+    return plan::shard_rows(sequence, ranks, sharding, 1);
+}
+
+std::vector<plan::Rows> attention_rows(const plan::Sequence& sequence, std::int32_t ranks,
+                                       plan::Sharding sharding, std::int64_t block, std::int32_t group,
+                                       bool even) {
+    std::vector<plan::Rows> made = plan::shard_rows(sequence, ranks, sharding, block);
+    std::vector<plan::Rows> usual = usual_rows(sequence, ranks, sharding);
+    // Where only the places differ, nobody would notice that a shard is one of the usual rows.
+    if (even || sharding == plan::Sharding::documents || std::ranges::equal(made, usual, {}, count, count))
+        made = usual;
+    if (!some_hold_none(made)) return made;
+    return group == 1 || even ? usual : plan::shard_rows(sequence, ranks, sharding, block, group);
+}
+
+bool comes_in_passes(const AttentionTask& task) {
+    if (task.bounded) return true;
+    return task.kind != "ulysses" &&
+           (some_hold_none(task.rows) ||
+            !plan::cut_at_tiles(task.rows, task.shape.length, task.tile.block_m, sharing(task)));
+}
+
+Result<AttentionOutline> attention_outline(const AttentionTask& task) {
+    const std::string why = attention_objection(task.kind, static_cast<std::int32_t>(task.rows.size()),
+                                                task.shape.heads, task.inner);
+    if (!why.empty()) return usage(fmt::format("kind '{}': {}", task.kind, why));
+    return comes_in_passes(task) ? in_passes(task) : at_once(task);
+}
+
+}  // namespace syncopate::ops

@@ -1,0 +1,49 @@
+// The statement of the attention kernel for Hopper. A tile's loop runs over the blocks of K that some of its
+// rows see; its ranges may come in any order.
+#include <string>
+
+#include <fmt/format.h>
+
+#include "syncopate/ops/statements.hpp"
+
+namespace syncopate::ops {
+
+using kernel::stated::Statement;
+
+Statement attention_statement(const AttentionForm& form) {
+    const std::vector<std::string> rows{"b", "h", "m*BM : (m+1)*BM"};
+    const std::string begin = "(m*BM + OFFSET)";
+    const std::string end = "(min((m+1)*BM, SQ) + OFFSET)";
+    std::string low = "0";
+    std::string high = "SK";
+    Statement made{.kernel = "gluon_attention", .file = "gluon_attention.py"};
+    if (form.one_pass) {
+        made.order = {"-m", "b", "h"};
+    } else if (form.documents) {
+        low = "bounds_ptr[4*m] // BN";
+        high = "bounds_ptr[4*m + 3]";
+        made.order = {"bounds_ptr[4*m] - bounds_ptr[4*m + 3]", "b", "h"};
+    } else {
+        if (form.causal) high = fmt::format("min(SK, {})", end);
+        if (form.windowed && !form.causal) high = fmt::format("min(SK, {} + WINDOW - 1)", end);
+        if (form.windowed) low = fmt::format("max({} - WINDOW + 1, 0) // BN", begin);
+        if (form.causal && !form.windowed) made.order = {"-m", "b", "h"};
+    }
+    made.tiles = {{"b", "B"}, {"h", "H"}, {"m", "cdiv(SQ, BM)"}};
+    made.loops = {{"n", fmt::format("cdiv(max({}, 0), BN) - {}", high, low)}};
+    made.any_order = {"n"};
+    const std::vector<std::string> block{"b", "h // (H // HKV)",
+                                         fmt::format("({0} + n)*BN : ({0} + n + 1)*BN", low), ":"};
+    const std::vector<std::string> whole{rows[0], rows[1], rows[2], ":"};
+    made.reads = {{"k_desc", block}, {"v_desc", block}};
+    made.writes = {{"l_ptr", rows}};
+    if (!form.placed) {
+        made.reads.push_back({"q_desc", whole});
+        made.writes.push_back({"o_desc", whole});
+    }
+    made.parameters = {"q_desc", "k_desc",     "v_desc",      "o_desc",
+                       "l_ptr",  "bounds_ptr", "sy_schedule", "sy_control"};
+    return made;
+}
+
+}  // namespace syncopate::ops

@@ -1,0 +1,49 @@
+#include "syncopate/ops/program.hpp"
+
+#include <fmt/format.h>
+
+#include "ops/product.hpp"
+#include "syncopate/names.hpp"
+
+namespace syncopate::ops {
+namespace {
+
+Result<const OperatorRow*> row_of(const Problem& problem) {
+    const OperatorRow* row = operator_row(problem.op);
+    if (row == nullptr) return usage(fmt::format("there is no operator \"{}\"", escaped(problem.op)));
+    return row;
+}
+
+}  // namespace
+
+Result<Outline> outline(const Problem& problem, const Strategy& strategy, const Call& call) {
+    const Result<const OperatorRow*> row = row_of(problem);
+    if (!row) return row.error();
+    return (*row)->outline(problem, strategy, call);
+}
+
+Result<fuse::StagedProgram> program(const Problem& problem, const Strategy& strategy, const Call& call) {
+    const Result<const OperatorRow*> row = row_of(problem);
+    if (!row) return row.error();
+    if (strategy.placement == Placement::unfused || strategy.placement == Placement::apart)
+        return usage(
+            fmt::format("{}: {} is no program of its own: {}", problem.op, name_of(strategy.placement),
+                        strategy.placement == Placement::apart ? "its operators have one each"
+                                                               : "the vendors' libraries carry it out"));
+    return (*row)->program(problem, strategy, call);
+}
+
+fuse::Options fuse_options(const Strategy& strategy, fuse::Device device) {
+    fuse::Options options;
+    options.device = device;
+    options.phases = strategy.phases;
+    options.preferred = strategy.backend;
+    options.most_sum_parts = strategy.sum_parts;
+    options.plain_kernel = strategy.placement == Placement::after;
+    options.kernel_sums = strategy.kernel_sums;
+    options.together = strategy.together;
+    options.tile_order = strategy.tile_order;
+    return options;
+}
+
+}  // namespace syncopate::ops
