@@ -6,7 +6,7 @@
 #include <functional>
 #include <string_view>
 
-#include "syncopate/fuse/json.hpp"
+#include "syncopate/fuse/model/json.hpp"
 
 namespace syncopate::runtime {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/call/op_memory.hpp"
-#include "syncopate/fuse/schedule.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/call/op.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
