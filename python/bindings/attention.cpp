@@ -1,9 +1,11 @@
 // Plans of attention over a sharded sequence, as Python sees them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include <array>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "syncopate/ops/attention.hpp"
 #include "syncopate/plan/templates/attention.hpp"
 #include "syncopate/plan/templates/attention_passes.hpp"
 #include "syncopate/tune/machine/machine.hpp"
@@ -37,6 +40,23 @@ RowList to_list(const plan::Rows& rows) {
     RowList list;
     for (const plan::Interval& run : rows) list.emplace_back(run.begin, run.end);
     return list;
+}
+
+std::vector<plan::Rows> to_rows_of_ranks(const std::vector<RowList>& lists) {
+    std::vector<plan::Rows> rows;
+    for (const RowList& own : lists) rows.push_back(to_rows(own));
+    return rows;
+}
+
+std::vector<RowList> to_lists(const std::vector<plan::Rows>& rows) {
+    std::vector<RowList> lists;
+    for (const plan::Rows& own : rows) lists.push_back(to_list(own));
+    return lists;
+}
+
+plan::Sharding to_sharding(const std::string& name) {
+    return named(plan::sharding_from(name), "sharding", name,
+                 std::array<std::string_view, 3>{"contiguous", "zigzag", "documents"});
 }
 
 plan::Sequence to_sequence(std::int64_t length, const std::vector<std::int64_t>& documents, bool causal,
@@ -79,7 +99,7 @@ nb::list rank_attention(const std::array<std::int64_t, 5>& shape, const std::str
     if (kernel == "gluon") problem.kernel.name = tune::AttentionKernelName::gluon;
     problem.kernel.tile.block_m = tile[0];
     problem.kernel.tile.block_n = tile[1];
-    for (const RowList& own : rows) problem.rows.push_back(to_rows(own));
+    problem.rows = to_rows_of_ranks(rows);
     auto machine = tune::nearest_machine(device, static_cast<std::int32_t>(rows.size()));
     if (!machine) throw Raised(machine.error());
     nb::list made;
@@ -89,20 +109,10 @@ nb::list rank_attention(const std::array<std::int64_t, 5>& shape, const std::str
 }
 
 /// width, places by rank, and by pass and rank the slices: ((begin, end), fresh).
-nb::tuple attention_passes(const std::vector<RowList>& rows, std::int32_t passes, std::int64_t most) {
-    std::vector<plan::Rows> all;
-    for (const RowList& own : rows) all.push_back(to_rows(own));
-    if (most > 0) {
-        const auto within = plan::passes_within(all, most);
-        if (!within) throw Raised(within.error());
-        passes = *within;
-    }
-    const auto made = plan::attention_passes(all, passes);
-    if (!made) throw Raised(made.error());
-    std::vector<RowList> places;
-    for (const plan::Rows& own : made->places) places.push_back(to_list(own));
+nb::object to_passes(const std::optional<plan::AttentionPasses>& passes) {
+    if (!passes) return nb::none();
     nb::list slices;
-    for (const auto& by_rank : made->slices) {
+    for (const auto& by_rank : passes->slices) {
         nb::list of_pass;
         for (const std::vector<plan::PassSlice>& own : by_rank) {
             nb::list of_rank;
@@ -112,7 +122,34 @@ nb::tuple attention_passes(const std::vector<RowList>& rows, std::int32_t passes
         }
         slices.append(of_pass);
     }
-    return nb::make_tuple(made->width, places, slices);
+    return nb::make_tuple(passes->width, to_lists(passes->places), slices);
+}
+
+ops::AttentionOutline outline(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
+                              const std::vector<RowList>& rows, const std::vector<std::int64_t>& documents,
+                              bool causal, std::int64_t window, const std::string& kind, std::int32_t inner,
+                              std::int32_t split, const std::array<std::int32_t, 2>& tile,
+                              std::optional<std::int64_t> bounded) {
+    const auto& [batch, heads, kv_heads, length, head_dim] = shape;
+    return unwrap(
+        ops::attention_outline({.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
+                                .sequence = to_sequence(length, documents, causal, window),
+                                .rows = to_rows_of_ranks(rows),
+                                .kind = kind,
+                                .inner = inner,
+                                .split = split,
+                                .tile = {.block_m = tile[0], .block_n = tile[1]},
+                                .bounded = bounded}));
+}
+
+bool comes_in_passes(const std::vector<RowList>& rows, std::int64_t length, std::int32_t block,
+                     const std::string& kind, std::int32_t inner, std::optional<std::int64_t> bounded) {
+    return ops::comes_in_passes({.shape = {.length = length},
+                                 .rows = to_rows_of_ranks(rows),
+                                 .kind = kind,
+                                 .inner = inner,
+                                 .tile = {.block_m = block},
+                                 .bounded = bounded});
 }
 
 nb::dict to_dict(const tune::TileConfig& tile) {
@@ -140,9 +177,47 @@ nb::object attention_tiles(const std::string& kernel, std::int64_t head_dim, boo
     return tile ? nb::object(to_dict(*tile)) : nb::none();
 }
 
+void bind_outline(nb::module_& m) {
+    nb::class_<ops::AttentionOutline>(m, "AttentionOutline",
+                                      "Attention without its kernel (ops/attention.hpp).")
+        .def_ro("plan", &ops::AttentionOutline::plan)
+        .def_ro("bindings", &ops::AttentionOutline::bindings, "Parameter → tensor of the plan.")
+        .def_ro("placed", &ops::AttentionOutline::placed)
+        .def_prop_ro(
+            "passes", [](const ops::AttentionOutline& made) { return to_passes(made.passes); },
+            "None, or: rows that a rank has at once, by rank the places that it fills, and by pass and rank "
+            "what lies there, ((begin, end), the first row that is new).");
+    m.def("attention", &outline, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"), nb::arg("documents"),
+          nb::arg("causal"), nb::arg("window"), nb::arg("kind"), nb::arg("inner"), nb::arg("split"),
+          nb::arg("tile"), nb::arg("bounded").none());
+    m.def("comes_in_passes", &comes_in_passes, nb::arg("rows"), nb::arg("length"), nb::arg("block"),
+          nb::arg("kind"), nb::arg("inner"), nb::arg("bounded").none());
+    m.def("attention_objection", &ops::attention_objection, nb::arg("kind"), nb::arg("ranks"),
+          nb::arg("heads"), nb::arg("inner"));
+    m.def(
+        "attention_rows",
+        [](std::int64_t length, const std::vector<std::int64_t>& documents, std::int32_t ranks,
+           const std::string& sharding, std::int64_t block, std::int32_t group, bool even) {
+            return to_lists(ops::attention_rows(to_sequence(length, documents, false, 0), ranks,
+                                                to_sharding(sharding), block, group, even));
+        },
+        nb::arg("length"), nb::arg("documents"), nb::arg("ranks"), nb::arg("sharding"), nb::arg("block"),
+        nb::arg("group"), nb::arg("even"));
+    m.def(
+        "usual_rows",
+        [](std::int64_t length, const std::vector<std::int64_t>& documents, std::int32_t ranks,
+           const std::string& sharding) {
+            return to_lists(
+                ops::usual_rows(to_sequence(length, documents, false, 0), ranks, to_sharding(sharding)));
+        },
+        nb::arg("length"), nb::arg("documents"), nb::arg("ranks"), nb::arg("sharding"));
+}
+
 }  // namespace
 
 void bind_attention(nb::module_& m) {
+    nb::module_ operators = nb::cast<nb::module_>(m.attr("ops"));
+    bind_outline(operators);
     m.def("attention_plan", &make_plan, nb::arg("ranks"), nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
           nb::arg("attended"), nb::arg("circulation") = "all_gather", nb::arg("ulysses") = 1,
           nb::arg("inner") = 0, nb::arg("split") = 1, nb::arg("only_kv") = false, nb::arg("q_o_stay") = false,
@@ -155,30 +230,11 @@ void bind_attention(nb::module_& m) {
            const std::string& sharding, std::int64_t block, std::int32_t group) {
             if (group < 1 || ranks % group != 0)
                 throw nb::value_error("group: a number of ranks that divides them is expected");
-            std::vector<RowList> lists;
-            for (const plan::Rows& rows :
-                 plan::shard_rows(to_sequence(length, documents, false, 0), ranks,
-                                  named(plan::sharding_from(sharding), "sharding", sharding,
-                                        std::array<std::string_view, 3>{"contiguous", "zigzag", "documents"}),
-                                  block, group))
-                lists.push_back(to_list(rows));
-            return lists;
+            return to_lists(plan::shard_rows(to_sequence(length, documents, false, 0), ranks,
+                                             to_sharding(sharding), block, group));
         },
         nb::arg("length"), nb::arg("documents"), nb::arg("ranks"), nb::arg("sharding"), nb::arg("block"),
         nb::arg("group") = 1, "The rows of each rank: \"contiguous\", \"zigzag\" or \"documents\".");
-    m.def(
-        "cut_at_tiles",
-        [](const std::vector<RowList>& rows, std::int64_t length, std::int64_t block, std::int32_t group) {
-            std::vector<plan::Rows> all;
-            for (const RowList& own : rows) all.push_back(to_rows(own));
-            return plan::cut_at_tiles(all, length, block, group);
-        },
-        nb::arg("rows"), nb::arg("length"), nb::arg("block"), nb::arg("group") = 1,
-        "Whether rows, by rank, are cut at whole tiles between groups of so many neighbours.");
-    m.def("attention_passes", &attention_passes, nb::arg("rows"), nb::arg("passes") = 1, nb::arg("most") = 0,
-          "K and V a slice at a time (plan/templates/attention_passes.hpp): rows that a rank has at once, by "
-          "rank the places that it fills, and by pass and rank what lies there, ((begin, end), the first row "
-          "that is new). most: of rows at once, instead of `passes`.");
     m.def(
         "rank_attention", &rank_attention, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
         nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("kernel"), nb::arg("tile"),

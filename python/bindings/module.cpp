@@ -81,6 +81,7 @@ NB_MODULE(_syncopate, module) {
     syncopate::bindings::bind_compiler(module);
     syncopate::bindings::bind_artifact(module);
     syncopate::bindings::bind_templates(module);
+    syncopate::bindings::bind_ops(module);
     syncopate::bindings::bind_attention(module);
     syncopate::bindings::bind_simulate(module);
     syncopate::bindings::bind_ingest(module);
@@ -88,5 +89,4 @@ NB_MODULE(_syncopate, module) {
     syncopate::bindings::bind_tune(module);
     syncopate::bindings::bind_runtime(module);
     syncopate::bindings::bind_tune_search(module);
-    syncopate::bindings::bind_ops(module);
 }

@@ -23,8 +23,8 @@
 #include "syncopate/tune/choose.hpp"
 #include "syncopate/tune/machine/machine.hpp"
 #include "syncopate/tune/machine/measured.hpp"
-#include "syncopate/tune/play/estimate.hpp"
 #include "syncopate/tune/ops.hpp"
+#include "syncopate/tune/play/estimate.hpp"
 #include "syncopate/tune/store/winners.hpp"
 
 namespace nb = nanobind;

@@ -57,6 +57,10 @@ TEST(OperatorProgram, OfEachWayIsTakenByFuse) {
               tiled(R"("one_step": true, "backend": "tma_inline")")},
              {"matmul_all_to_all:M=512,N=384,K=256,ranks=4", tiled("")},
              {"feed_forward:M=512,K=256,F=384,N=256,ranks=4", tiled("")},
+             {"attention:S=1024,H=4,HKV=2,kind=ring,sharding=zigzag,ranks=4", "{}"},
+             {"attention:S=1024,H=4,HKV=4,kind=ulysses,causal=0,ranks=2", R"({"kernel": "gluon"})"},
+             {"attention:S=1024,H=4,HKV=4,kind=ulysses_ring,ranks=4", R"({"split": 2, "programs": 8})"},
+             {"attention:S=250,H=4,HKV=2,D=96,ranks=4", "{}"},
              {"mlp_chain:M=256,H=512,F=384,ranks=1", tiled(R"("kernel": "gluon")")}}) {
         const Strategy chosen = strategy_of(strategy);
         const Result<fuse::StagedProgram> made = program(problem_of(spec), chosen);

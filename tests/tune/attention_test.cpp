@@ -81,18 +81,6 @@ TEST(Attention, OfContiguousRowsUnderACausalMaskIsAsSlowAsTheLastRank) {
     EXPECT_NEAR(us("contiguous") / us("zigzag"), 7.0 / 4, 0.1) << "(2 W - 1) / W of the mean";
 }
 
-TEST(Attention, PadsHeadsToTheNextSizeThatHasTiles) {
-    EXPECT_EQ(padded_head(96), 128);
-    EXPECT_EQ(padded_head(1), 64);
-    EXPECT_EQ(padded_head(64), 64);
-    EXPECT_EQ(padded_head(256), 256);
-    EXPECT_EQ(padded_head(257), std::nullopt);
-    EXPECT_EQ(padded_head(5, false), 16);
-    EXPECT_EQ(padded_head(40, false), 64);
-    EXPECT_EQ(problem_of("attention:S=4096,D=96", 2).shape.head_dim, 128);
-    EXPECT_EQ(problem_of("attention:S=4096,D=96", 2).kernel.name, AttentionKernelName::gluon);
-}
-
 TEST(Attention, ExchangesHeadsOnlyWhereThatMovesMuchLess) {
     // Few heads of K and V: gathering them is cheap, exchanging all of Q and O is not.
     const auto shared = ranked("attention:S=8192,H=32,HKV=1,D=128,causal=1", 8);
@@ -109,32 +97,9 @@ TEST(Attention, OfOneRankIsTheKernel) {
     EXPECT_EQ(of_kind(all, "all_gather").estimate.communicate, 0);
 }
 
-TEST(Attention, RunsTheGluonKernelWhereItCanAndSaysWhyNot) {
-    const plan::AttentionShape shape{
-        .batch = 1, .heads = 8, .kv_heads = 2, .length = 4096, .head_dim = 128, .dtype = plan::DType::bf16};
-    const auto chosen = [](const plan::AttentionShape& of, std::int32_t ranks, double scale,
-                           const AttentionTarget& target) {
-        return choose_attention_kernel(of, ranks, scale, target);
-    };
-    const AttentionTarget hopper{.cuda = true, .hopper = true};
-    const AttentionKernel usual = chosen(shape, 8, 0.1, hopper);
-    EXPECT_EQ(usual.name, AttentionKernelName::gluon);
-    EXPECT_EQ(usual.why, "");
-    EXPECT_EQ(usual.tile.block_m, 128);
-    const AttentionKernel host = chosen(shape, 2, 0.1, {.cuda = false, .hopper = false});
-    EXPECT_EQ(host.name, AttentionKernelName::triton);
-    EXPECT_EQ(host.tile.block_m, 16);
-    EXPECT_NE(host.why, "");
-    EXPECT_EQ(chosen(shape, 2, 0.1, {.cuda = true, .hopper = false}).why, "the Gluon kernel is for Hopper");
-    EXPECT_EQ(chosen(shape, 2, -0.1, hopper).why, "the Gluon kernel takes a scale above 0, not -0.1");
-    EXPECT_EQ(chosen(shape, 17, 0.1, hopper).why,
-              "the Gluon kernel's tiles have 128 rows, and S = 4096 is less than two a rank, 4352");
-    plan::AttentionShape odd = shape;
-    odd.head_dim = 96;
-    EXPECT_EQ(chosen(odd, 2, 0.1, hopper).why, "the Gluon kernel has no tiles for D = 96");
-    odd = shape;
-    odd.dtype = plan::DType::fp32;
-    EXPECT_EQ(chosen(odd, 2, 0.1, hopper).name, AttentionKernelName::triton);
+TEST(Attention, IsOfHeadsAsWideAsTheKernelsTiles) {
+    EXPECT_EQ(problem_of("attention:S=4096,D=96", 2).shape.head_dim, 128);
+    EXPECT_EQ(problem_of("attention:S=4096,D=96", 2).kernel.name, AttentionKernelName::gluon);
 }
 
 TEST(Attention, ComputesAtTheRateOfItsKernel) {

@@ -21,12 +21,11 @@ from typing import Any
 
 import torch
 
-from .. import plans
+from .. import _syncopate, plans
 from ..group import Group, rank_and_size, the_process_group
 from ..torch.unfused import gather, scatter
 
 SHARDINGS = ("contiguous", "zigzag", "documents")
-BLOCK = 128  # rows of the largest tile; those of the others divide it
 
 
 def shard_rows(
@@ -84,11 +83,7 @@ def rows_of_ranks(
 ) -> list[plans.Rows]:
     """Of each rank, the runs of rows that it holds."""
     documents = documents_of(cu_seqlens, length)
-    if require_sharding(sharding) == "documents":
-        whole = plans.shard_rows(length, ranks, sharding, BLOCK, documents)
-        if all(whole):
-            return whole
-    return plans.shard_rows(length, ranks, sharding, 1, documents)
+    return _syncopate.ops.usual_rows(length, documents, ranks, require_sharding(sharding))
 
 
 def require_sharding(sharding: str) -> str:

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from .. import _syncopate, plans, trace
+from .. import _syncopate, trace
 from ..call.arguments import DTYPE_NAMES, torch_dtype
 from ..call.places import check_operand
 from ..call.prepared import Prepared, timing
 from ..face.fused import FusedKernel
-from ..face.rows import documents_of, require_sharding, rows_of_ranks
+from ..face.rows import documents_of, require_sharding
 from ..group import Group
 from ..plans import Rows
 from ..strategy import Strategy
 from .attention_kernel import AttentionKernel, AttentionProblem
 from .attention_passes import AttentionPasses
-from .attention_places import is_rising
-from .attention_rules import CIRCULATIONS, KINDS, AttentionTiling, attention_tiling, padded_head, refusal
+from .attention_rules import CIRCULATIONS, KINDS, AttentionTiling, attention_tiling, padded_head
 from .attention_whole import AttentionAtOnce
 from .differentiable import refuse_gradients
 from .operator import members_of
@@ -114,14 +113,18 @@ class Attention:
         self.kernel = AttentionKernel(problem, self.group, tiling, self.strategy)
         self.device = self.kernel.device
         self.sharding = require_sharding(sharding)
-        self.all_rows, stays = self._share_out(rows, even, inner if kind == "ulysses_ring" else 1)
-        if bounded or stays:
-            self._require_circulation(bool(bounded), inner)
+        ranks, block = self.group.size, self.tiling.block_m
+        together = inner if kind == "ulysses_ring" else 1  # so many ranks exchange heads, and share tiles
+        self.all_rows = rows or _syncopate.ops.attention_rows(
+            s, self.documents, ranks, sharding, block, together, even
+        )
+        most = None if not bounded else 0 if bounded is True else int(bounded)
         if kind == "auto":
-            self.kind, inner = self._choose(inner, CIRCULATIONS if bounded or stays else KINDS)
+            in_passes = _syncopate.ops.comes_in_passes(self.all_rows, s, block, kind, inner, most)
+            self.kind, inner = self._choose(inner, CIRCULATIONS if in_passes else KINDS)
         self.split, self.inner, self.bounded = split, inner, bounded
         self._timing = timing(deadline, host_delay, seed)
-        self._way = self._in_passes() if bounded or stays else self._at_once()
+        self._way = self._set_up(most)
         self._recorded: Attention | None = None  # the same by the plain kernel, which keeps times
 
     def _require(self, inner: int) -> None:
@@ -134,68 +137,24 @@ class Attention:
             raise ValueError(f"H must be a multiple of HKV, got {h} and {hkv}")
         if self.window < 0:
             raise ValueError(f"window: expected 0 or more rows, got {self.window}")
-        if self.kind != "auto" and (why := refusal(self.kind, self.group.size, h, inner)):
+        if self.kind != "auto" and (
+            why := _syncopate.ops.attention_objection(self.kind, self.group.size, h, inner)
+        ):
             raise ValueError(f"kind {self.kind!r}: {why}")
 
-    def _share_out(self, rows: list[Rows] | None, even: bool, group: int) -> tuple[list[Rows], bool]:
-        """Which rows each rank holds, and whether some are not whole tiles and stay where they are. `group`: so many ranks
-        exchange heads, and then share tiles."""
-        ranks, block = self.group.size, self.tiling.block_m
-
-        def cut(multiple: int, group: int = 1) -> list[Rows]:
-            return plans.shard_rows(self.s, ranks, self.sharding, multiple, self.documents, group)
-
-        def counts(of: list[Rows]) -> list[int]:
-            return [sum(end - begin for begin, end in own) for own in of]
-
-        made, usual = rows or cut(block), rows_of_ranks(self.s, ranks, self.sharding, self.documents or None)
-        # Where only the places differ, nobody would notice that a shard is one of sy.shard_rows.
-        if rows is None and (even or self.sharding == "documents" or counts(made) == counts(usual)):
-            made = usual
-        if rows is None and not all(made):
-            made = usual if group == 1 or even else cut(block, group)
-        whole = all(made) and _syncopate.cut_at_tiles(made, self.s, block, group)
-        if whole or self.kind == "ulysses":
-            return made, False
-        return made, True
-
-    def _require_circulation(self, bounded: bool, inner: int) -> None:
-        if self.kind == "auto" or self.kind in CIRCULATIONS:
-            return
-        groups = self.group.size // max(inner, 1)
-        what = (
-            "bounded: "
-            if bounded
-            else f"{groups} groups of {inner} ranks do not each hold whole tiles of {self.tiling.block_m} of {self.s} rows: "
-        )
-        raise ValueError(
-            f"{what}kind {self.kind!r} exchanges rows for heads; take one of {', '.join(CIRCULATIONS)}"
-        )
-
-    def _in_passes(self) -> AttentionPasses:
-        most = 0
-        if self.bounded:
-            held = max(sum(end - begin for begin, end in own) for own in self.all_rows)
-            most = 2 * held if self.bounded is True else int(self.bounded)
-        return AttentionPasses(
-            self.kernel.problem.shape,
-            (self.dtype, DTYPE_NAMES[self.dtype]),
-            self.group,
-            self.all_rows,
-            self.tiling,
-            causal=self.causal,
-            window=self.window,
-            documents=self.documents,
-            scale=self.scale,
-            circulation=self.kind,
-            inner=self.inner if self.kind == "double_ring" else 0,
-            split=self.split,
-            most=most,
-            gluon=self.is_gluon,
-            programs=self.kernel.programs,
-            strategy=self.strategy,
-            **self._timing,
-        )
+    def _set_up(self, most: int | None) -> AttentionPasses | AttentionAtOnce:
+        """`most`: rows of K and V at once; 0: as many as two ranks hold; None: all (C++: ops/attention.hpp)."""
+        kernel, tile = self.kernel, self.tiling
+        problem = kernel.problem
+        made = _syncopate.ops.attention(
+            problem.shape, DTYPE_NAMES[self.dtype], self.all_rows, self.documents, self.causal, self.window, self.kind,
+            self.inner, self.split, (tile.block_m, tile.block_n), most,
+        )  # fmt: skip
+        if made.passes is not None:
+            return AttentionPasses(made, kernel, self.all_rows, self.strategy, **self._timing)
+        if made.placed:  # Q and O, which do not move, are read and stored where the user has them
+            kernel.place(self.rows)
+        return AttentionAtOnce(made, kernel, self.all_rows, self.strategy, **self._timing)
 
     def _choose(self, inner: int, kinds: Sequence[str]) -> tuple[str, int]:
         """Of these kinds the one that the estimate takes for the quickest, and its `inner` (tune/play/attention.hpp)."""
@@ -212,40 +171,6 @@ class Attention:
             torch.cuda.get_device_name(self.group.ordinal) if self.group.device == "cuda" else "",
         )
         return next((kind, chosen) for kind, chosen, _, why in ranked if kind in kinds and not why)
-
-    def _at_once(self) -> AttentionAtOnce:
-        # Where Q and O do not move, they are read and stored where the user has them.
-        if self.kind in CIRCULATIONS and all(is_rising(rows) for rows in self.all_rows):
-            self.kernel.place(self.rows)
-        return AttentionAtOnce(self.kernel, self.all_rows, self._make_plan(), self.strategy, **self._timing)
-
-    def _make_plan(self) -> _syncopate.Plan:
-        ranks = self.group.size
-        ulysses = {"ulysses": ranks, "ulysses_ring": self.inner}.get(self.kind, 1)
-        circulation = {"ring": "ring", "double_ring": "double_ring", "ulysses_ring": "ring"}
-        attended = [
-            plans.attended_rows(
-                self.s,
-                rows,
-                causal=self.causal,
-                window=self.window,
-                block=self.tiling.block_n,
-                documents=self.documents,
-            )
-            for rows in self.all_rows
-        ]
-        return plans.attention(
-            plans.mesh_of(ranks),
-            self.kernel.problem.shape,
-            DTYPE_NAMES[self.dtype],
-            self.all_rows,
-            attended,
-            circulation=circulation.get(self.kind, "all_gather"),
-            ulysses=ulysses,
-            inner=self.inner if self.kind == "double_ring" else 0,
-            split=self.split,
-            q_o_stay=self.kernel.is_placed,
-        )
 
     @property
     def tiling(self) -> AttentionTiling | GluonAttentionTiling:

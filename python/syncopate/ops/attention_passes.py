@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .. import _syncopate, plans
+from .. import _syncopate
 from ..call.prepared import Prepared
 from ..call.stage_call import Call, Stage
 from ..face.fused import FusedKernel
@@ -25,10 +25,8 @@ from ..plans import Rows
 from ..trace.record import Trace, recorder_of, without_signals
 
 if TYPE_CHECKING:
-    from ..group import Group
     from ..strategy import Strategy
-
-CIRCULATIONS = ("all_gather", "ring", "double_ring")
+    from .attention_kernel import AttentionKernel
 
 
 @dataclass(frozen=True)
@@ -67,63 +65,38 @@ class AttentionPasses:
     """softmax(q @ kᵀ · scale) @ v of this rank's rows, in `count` passes: what ops.Attention does where rows are not
     whole tiles, or where memory is to be bounded. `width`: rows of K and V that a rank has in the heap at once.
 
-    `rows`: by rank, any runs. `most`: rows of K and V at once; 0: all, in one pass. `circulation`: how they go round. `tiling`:
-    of the plain kernel, or of that for Hopper (`gluon`), which then has so many `programs` at most. Ranks with fewer
-    rows than others work on copies that are as long. Raises ValueError where `most` is too few.
+    `outline`: with its passes. `rows`: by rank, any runs. Ranks with fewer rows than others work on copies that are as long.
     """
 
     def __init__(
         self,
-        shape: tuple[int, int, int, int, int],
-        dtype: tuple[torch.dtype, str],
-        group: Group,
+        outline: _syncopate.ops.AttentionOutline,
+        kernel: AttentionKernel,
         rows: Sequence[Rows],
-        tiling: Any,
-        *,
-        causal: bool,
-        window: int,
-        documents: Sequence[int],
-        scale: float,
-        circulation: str = "all_gather",
-        inner: int = 0,
-        split: int = 1,
-        most: int = 0,
-        gluon: bool = False,
-        programs: int = 132,
         strategy: Strategy,
         **timing: Any,
     ) -> None:
-        self.b, self.h, self.hkv, self.s, self.d = shape
-        self.dtype, self.group, self.tiling, self.scale = dtype[0], group, tiling, scale
-        self.is_gluon, self._programs = gluon, programs
-        self._rows = rows[group.rank]
-        self.width, self._places, self._slices = _syncopate.attention_passes(list(rows), 1, most)
+        problem, self.group, self.device = kernel.problem, kernel.group, kernel.device
+        self.b, self.h, self.hkv, self.s, self.d = problem.shape
+        self.dtype, self.tiling, self.scale = problem.dtype, kernel.tiling, problem.scale
+        self.is_gluon, self._programs = kernel.is_gluon, kernel.programs
+        self._rows = rows[self.group.rank]
+        self.plan = outline.plan
+        self.width, self._places, self._slices = outline.passes
         self.count = len(self._slices)
         self.num_rows = sum(end - begin for begin, end in self._rows)
         self.most_rows = max(sum(end - begin for begin, end in own) for own in rows)
-        cuda = group.device == "cuda"
-        self.device = torch.device("cuda", group.ordinal) if cuda else torch.device("cpu")
-        self.plan = plans.attention(
-            plans.mesh_of(group.size),
-            (self.b, self.h, self.hkv, self.width, self.d),
-            dtype[1],
-            self._places,
-            circulation=circulation,
-            inner=inner,
-            split=split,
-            only_kv=True,
-        )
-        self._tables = self._make_tables(causal, window, documents)
+        self._tables = self._make_tables(problem.causal, problem.window, problem.documents)
         rows_kept = self.most_rows if self.count > 1 else 1
         kept = (self.b, self.h, rows_kept)
         self._carry = torch.empty(*kept, self.d, dtype=torch.float32, device=self.device)
         self._tops = torch.empty(2, *kept, dtype=torch.float32, device=self.device)
         self._padded: list[torch.Tensor] | None = None
-        kernel = self._stated() if gluon else attention_pass
+        function = self._stated() if self.is_gluon else attention_pass
         self.fused = FusedKernel(
-            [Stage(kernel, {"k_desc": "K", "v_desc": "V"})],
+            [Stage(function, outline.bindings)],
             self.plan,
-            group,
+            self.group,
             strategy,
             in_heap=True,
             **timing,

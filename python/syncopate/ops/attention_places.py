@@ -23,11 +23,6 @@ def place_table(rows: Rows, s: int, block: int) -> torch.Tensor:
     return table
 
 
-def is_rising(rows: Rows) -> bool:
-    """Whether runs follow each other as in the sequence, so that one that ends inside of a block is the last."""
-    return rows == sorted(rows)
-
-
 def fits_descriptor(tensor: torch.Tensor) -> bool:
     size = tensor.element_size()
     steps = [size * stride for stride in tensor.stride()[:-1]]

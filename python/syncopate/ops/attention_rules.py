@@ -32,23 +32,6 @@ def attention_tiling(head_dim: int, device: str) -> AttentionTiling:
     return AttentionTiling(tile["block_m"], tile["block_n"], tile["warps"], tile["stages"])
 
 
-def refusal(kind: str, ranks: int, heads: int, inner: int = 0) -> str:
-    """Why attention of that kind cannot be done; empty: it can."""
-    if kind not in KINDS:
-        return f"there is no kind {kind!r}: one of {', '.join(KINDS)}"
-    group = ranks if kind == "ulysses" else inner if kind == "ulysses_ring" else 1
-    if kind == "ulysses_ring" and (not 1 < inner < ranks or ranks % inner):
-        return f"ulysses_ring needs inner, a number of ranks between 1 and {ranks} that divides them; got {inner}"
-    if heads % group:
-        return (
-            f"{heads} heads cannot be shared out over {group} ranks; {', '.join(CIRCULATIONS)} take any number of heads, and "
-            "'auto' takes one of them"
-        )
-    if kind == "double_ring" and inner and ranks % inner:
-        return f"{ranks} ranks are no multiple of the inner ring's {inner}"
-    return ""
-
-
 def padded_head(d: int, device: str) -> int:
     """The size of head that has tiles and room for `d` columns (C++: tune/play/attention.hpp). Raises ValueError where none has."""
     size = _syncopate.padded_head(d, device == "cuda")

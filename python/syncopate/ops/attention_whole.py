@@ -20,28 +20,25 @@ from .attention_places import fits_descriptor, for_descriptor
 if TYPE_CHECKING:
     from ..strategy import Strategy
 
-BINDINGS = {"q_desc": "Q", "k_desc": "K", "v_desc": "V", "o_desc": "O", "l_ptr": "L"}
-
 
 class AttentionAtOnce:
-    """`rows`: by rank. `plan`: with Q and O; or without, where `kernel` is told where these are (AttentionKernel.place)."""
+    """`rows`: by rank. The plan of `outline` has Q and O; or not, where `kernel` is told where these are
+    (AttentionKernel.place)."""
 
     def __init__(
         self,
+        outline: _syncopate.ops.AttentionOutline,
         kernel: AttentionKernel,
         rows: Sequence[Rows],
-        plan: _syncopate.Plan,
         strategy: Strategy,
         **timing: Any,
     ) -> None:
-        self.kernel, self.plan = kernel, plan
+        self.kernel, self.plan = kernel, outline.plan
         self._rows = rows[kernel.group.rank]
         self._most_rows = max(sum(end - begin for begin, end in own) for own in rows)
-        moving = {tensor for tensor, *_ in plan.tensors}
-        bind = {parameter: tensor for parameter, tensor in BINDINGS.items() if tensor in moving}
         self.fused = FusedKernel(
-            [Stage(kernel.function, bind, kernel.known)],
-            plan,
+            [Stage(kernel.function, outline.bindings, kernel.known)],
+            self.plan,
             kernel.group,
             strategy,
             read_in_place=("K", "V") if kernel.is_placed and kernel.is_gluon else (),

@@ -10,6 +10,7 @@
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
 #include "syncopate/tune/candidates/tiles.hpp"
 #include "syncopate/tune/choose.hpp"
+#include "syncopate/tune/play/attention.hpp"
 #include "syncopate/tune/play/estimate.hpp"
 #include "tune/play/transfers.hpp"
 
@@ -151,10 +152,32 @@ void complete_parts(const Problem& problem, const Machine& machine, Strategy& st
     }
 }
 
+/// A chain's two products are those of a block on one rank.
+Problem block_of(const Problem& chain) {
+    Problem block = chain;
+    const std::int64_t h = chain.extent("H");
+    block.op = "feed_forward";
+    block.extents = {{"M", chain.extent("M")}, {"K", h}, {"F", chain.extent("F")}, {"N", h}};
+    return block;
+}
+
+/// Attention's kernel, as it runs on the machine.
+Strategy complete_attention(const Problem& problem, const Machine& machine, Strategy made) {
+    if (!made.programs) made.programs = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
+    const Result<AttentionProblem> attention = attention_problem(problem, machine);
+    if (!attention || !made.tiles.empty()) return made;
+    const bool gluon = attention->kernel.name == AttentionKernelName::gluon;
+    made.kernel = gluon ? ProductKernel::gluon : ProductKernel::plain;
+    made.tiles = {attention->kernel.tile};
+    return made;
+}
+
 }  // namespace
 
 Strategy complete(const Problem& problem, const Machine& machine, const Strategy& given,
                   const ChooseOptions& options) {
+    if (problem.op == "mlp_chain") return complete(block_of(problem), machine, given, options);
+    if (problem.op == "attention") return complete_attention(problem, machine, given);
     const OperatorRow* row = operator_row(problem.op);
     const std::vector<ProductShape> shapes = problem.products();
     Strategy made = given;
