@@ -21,8 +21,7 @@ if(SKBUILD)
     return()
 endif()
 
-set(parts syncopate_base syncopate_plan syncopate_ingest syncopate_kernel syncopate_fuse syncopate_emit
-    syncopate_runtime syncopate_tune syncopate_sync)
+list(TRANSFORM layers PREPEND syncopate_ OUTPUT_VARIABLE parts)
 set(libraries fmt pugixml_sources tree_sitter tree_sitter_python sqlite_amalgamation)
 
 # syncopate_installed(TARGET NAME PARTS): a library of all layers, for find_package(syncopate).
