@@ -98,6 +98,46 @@ TEST(GpusWhoseCallsDiffer, AreNamedWhereEachCallsAnotherKnownOp) {
     });
 }
 
+/// Both ranks have asked for a call of each op, into graphs, and each replays the graph of another op.
+TEST(GpusWhoseCallsDiffer, AreNamedWhereEachReplaysAnotherGraph) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        bool captures = false;
+        std::vector<device::BoundaryArguments> graphs;
+        const auto begin = [](const device::BoundaryArguments& a) {
+            a.mirror[device::kMirrorBegun] = ++a.control[device::word::published];
+        };
+        fake_cuda::on_launch([&](const std::string& name, void** parameters) {
+            if (name != "sy_begin") return;
+            const auto& a = *static_cast<const device::BoundaryArguments*>(parameters[0]);
+            if (captures) {
+                graphs.push_back(a);
+            } else {
+                begin(a);
+            }
+        });
+        const auto heap = make_gpu_heap(directory.path(), rank);
+        RANK_CHECK(heap, heap.error().to_string());
+        const auto kernel = make_kernel(**heap);
+        std::vector<std::unique_ptr<FusedOp>> ops;
+        for (const char* name : {"zero", "one"}) {
+            auto op = FusedOp::create(*heap, gathered(plan::Backend::copy_engine),
+                                      {.name = name, .deadline_ms = 0});
+            RANK_CHECK(op && (*op)->call(**kernel, {1, 1, 1}, 0, {}), "a call of both");
+            ops.push_back(std::move(op).value());
+        }
+        captures = true;
+        for (const auto& op : ops) RANK_CHECK(op->call(**kernel, {1, 1, 1}, 0, {}), "a call into a graph");
+        begin(graphs.at(static_cast<std::size_t>(rank)));
+        const Status fault = fault_of(*ops[static_cast<std::size_t>(rank)]);
+        RANK_CHECK(says(fault.error(), "rank 0 calls op 'zero'; A int32[64, 64]; rank 1 calls op 'one'"),
+                   fault.error().to_string());
+        for (const auto& op : ops) RANK_CHECK((fault_word(*op) & fault_differs) != 0, "kernels are not told");
+        fake_cuda::on_launch({});
+        return true;
+    });
+}
+
 TEST(GpusWhoseCallsAgree, AreWatchedWithoutACallOfTheDriver) {
     const TemporaryDirectory directory;
     run_ranks(all_ranks(2), [&](int rank) {

@@ -42,9 +42,10 @@ void CallBoard::add_call() { Word(page(rank()).called).store(called(rank()) + 1)
 
 void CallBoard::take_back_call() { --Word(page(rank()).called); }
 
-bool CallBoard::is_apart() const {
+bool CallBoard::is_apart(bool asked) const {
+    const auto known = [&](int rank) { return asked ? begun(rank) : called(rank); };
     for (int other = 1; other < size(); ++other) {
-        if (called(other) != called(0)) return true;
+        if (known(other) != known(0)) return true;
     }
     return false;
 }

@@ -27,8 +27,9 @@ public:
     /// it.
     void add_call();
     void take_back_call();
-    /// Some rank has asked for a call, or begun one, that another one has not asked for.
-    [[nodiscard]] bool is_apart() const;
+    /// Some rank has asked for a call, or begun one, that another one has not asked for; with `asked`: has begun one that
+    /// another one has not, though it may have been asked for, as all calls have been that lie in graphs.
+    [[nodiscard]] bool is_apart(bool asked) const;
 
     /// The event (call_events.hpp) that ended the op on all ranks; 0: none.
     [[nodiscard]] std::uint32_t ended_by() const;

@@ -83,7 +83,7 @@ void CallWatch::tick() {
     std::string text = kDiffer;
     for (int rank = 0; rank < ops_.front()->board.size(); ++rank)
         text += fmt::format("{}rank {}{}", rank == 0 ? "" : "; ", rank, doing(rank));
-    declare(text);
+    declare(text, now->asked);
 }
 
 std::optional<CallWatch::Crossing> CallWatch::crossing(bool asked) const {
@@ -128,13 +128,14 @@ std::string CallWatch::doing(int rank) const {
     return text.empty() ? " has called neither" : text;
 }
 
-void CallWatch::declare(const std::string& text) {
+void CallWatch::declare(const std::string& text, bool asked) {
     const std::uint32_t event = told_ + 1;
     if (!events_.claim(event)) return;
     std::vector<WatchedOp*> apart;
     for (WatchedOp* op : ops_) {
         // One that has failed for another reason says that.
-        if (!op->board.is_apart() || op->board.ended_by() != 0 || op->executor->poll_fault().any()) continue;
+        if (!op->board.is_apart(asked) || op->board.ended_by() != 0 || op->executor->poll_fault().any())
+            continue;
         op->board.end_by(event);
         apart.push_back(op);
     }
@@ -220,7 +221,7 @@ Status CallWatch::look(const Came& came, bool labels_differ, bool failed) {
     if (!suspected_) suspected_ = now;
     if (now - *suspected_ < (!all_known ? kToBeNamed : in_calls ? kToPass : Clock::duration{})) return Done{};
     suspected_.reset();
-    declare(text);
+    declare(text, false);
     const std::optional<Error> event = unheard();
     return event ? Status(*event) : Done{};
 }

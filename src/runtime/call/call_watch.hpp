@@ -81,8 +81,8 @@ private:
     [[nodiscard]] bool is_ahead_of_this(int rank) const;
     /// "calls op 'a' (…)": ops of which the rank is ahead of some other one.
     [[nodiscard]] std::string doing(int rank) const;
-    /// Makes it the next event, if no other rank has.
-    void declare(const std::string& text);
+    /// Makes it the next event, if no other rank has. `asked`: as of CallBoard::is_apart.
+    void declare(const std::string& text, bool asked);
 
     CallEvents events_;
     std::mutex mutex_;
