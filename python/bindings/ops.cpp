@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "syncopate/fuse/model/json.hpp"
 #include "syncopate/ops/gluon_box.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/ops/statements.hpp"
@@ -24,6 +25,14 @@ ops::Outline outline(const std::string& problem, const std::string& strategy, st
     return unwrap(ops::outline(unwrap(ops::parse_problem(problem)),
                                unwrap(ops::strategy_from_json(strategy, "the strategy")),
                                {.axis = axis, .kept = kept}));
+}
+
+/// As JSON (fuse/model/json.hpp), of the library's kernels as they state themselves, for GPUs.
+std::string schedule(const std::string& problem, const std::string& strategy, bool w_transposed) {
+    const ops::Strategy chosen = unwrap(ops::strategy_from_json(strategy, "the strategy"));
+    const fuse::StagedProgram program = unwrap(ops::program(unwrap(ops::parse_problem(problem)), chosen,
+                                                            {.w_transposed = w_transposed}));
+    return fuse::to_json(unwrap(fuse::fuse(program, ops::fuse_options(chosen, fuse::Device::cuda))));
 }
 
 nb::dict dict_of(const std::vector<kernel::stated::Count>& counts) {
@@ -95,6 +104,7 @@ void bind_ops(nb::module_& module) {
         .def_ro("scales", &ops::Outline::scales)
         .def_ro("output", &ops::Outline::output);
     made.def("outline", outline, "problem"_a, "strategy"_a, "axis"_a = 0, "kept"_a = false);
+    made.def("schedule", schedule, "problem"_a, "strategy"_a, "w_transposed"_a = false);
     made.def("matmul_statement", matmul_statement, "w_transposed"_a = false, "gated"_a = false,
              "scales"_a = "", "whole_bias"_a = false);
     made.def("attention_statement", attention_statement, "causal"_a = false, "windowed"_a = false,

@@ -124,8 +124,8 @@ TEST(AttentionOutline, IsRefusedWithWhatWouldDo) {
     EXPECT_EQ(message(task_of(512, 4, "double_ring", plan::Sharding::contiguous, 3)),
               "kind 'double_ring': 4 ranks are no multiple of the inner ring's 3");
     EXPECT_EQ(
-        message(task_of(100, 4, "ulysses_ring", plan::Sharding::contiguous, 2)),
-        "2 groups of 2 ranks do not each hold whole tiles of 64 of 100 rows: kind 'ulysses_ring' exchanges "
+        message(task_of(50, 4, "ulysses_ring", plan::Sharding::contiguous, 2)),
+        "2 groups of 2 ranks do not each hold whole tiles of 64 of 50 rows: kind 'ulysses_ring' exchanges "
         "rows for heads; take one of all_gather, ring, double_ring");
     AttentionTask bounded = task_of(512, 4, "ulysses");
     bounded.bounded = 64;

@@ -11,6 +11,7 @@
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/kernel/triton/analyse/analyse.hpp"
+#include "syncopate/ops/gluon_box.hpp"
 #include "syncopate/ops/statements.hpp"
 
 namespace syncopate::ops {
@@ -170,6 +171,16 @@ TEST(PlainStatement, SaysWhatTheFrontEndFindsInTheKernel) {
         ASSERT_TRUE(found) << spec << found.error().to_string();
         EXPECT_EQ(walked(stated), walked(*found)) << spec << " " << tile;
     }
+}
+
+TEST(GluonBox, AsksForFewRowsBeyondTheLastOne) {
+    const TileConfig tile{.block_m = 64, .block_n = 128, .block_k = 128};
+    EXPECT_EQ(gluon_box(tile, 4096, 2), (GluonBox{64, 128, 128}));
+    EXPECT_EQ(gluon_box(tile, 20, 2), (GluonBox{32, 128, 64})) << "12 rows too many, not 44";
+    EXPECT_EQ(gluon_box(tile, 1, 1), (GluonBox{16, 128, 128}));
+    EXPECT_EQ(gluon_box(tile, 2049, 2), (GluonBox{64, 128, 128})) << "of many rows the last tiles are few";
+    EXPECT_EQ(gluon_box({.block_m = 192, .block_n = 192, .block_k = 64}, 192, 2), (GluonBox{64, 64, 64}));
+    EXPECT_EQ(gluon_box({.block_m = 32, .block_n = 32, .block_k = 64}, 3, 2, false), (GluonBox{32, 32, 64}));
 }
 
 TEST(Statements, NameAllThatTheySpeakOfAmongTheirParameters) {

@@ -110,7 +110,7 @@ def test_every_kind_takes_every_sharding_on(ranks, kind, run):
 
 @pytest.mark.parametrize("ranks", [2])
 def test_kernels_of_every_style_are_fused_on(ranks, run):
-    from syncopate.versions import triton_before
+    from syncopate.device.versions import triton_before
 
     outcome = run(sys.executable, HERE / "host_attention_styles.py", ranks)
     assert outcome.code == 0, outcome.out + outcome.err

@@ -1,6 +1,8 @@
 """Operators of the library as programs: what the command prints of them, and whose statements the kernels take."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 from conftest import BINARY
@@ -67,7 +69,7 @@ def test_a_chain_on_one_gpu_is_an_operator_too(syncopate):
         (["plan", "make", "--op", "all_gather_matmul:M=1,N=7,K=8"], "N must be a multiple of 8"),
         (["plan", "make", "--op", "all_gather_matmul:M=1,N=8"], "needs K"),
         (["plan", "make", "--strategy", "{}"], "--op"),
-        (["plan", "make", "--op", SPECS[2], "--strategy", '{"stored": 9}'], "stored"),
+        (["plan", "make", "--op", SPECS[2], "--strategy", '{"stored": 9}'], "7 contributions"),
         (["plan", "make", "--op", SPECS[0], "--strategy", '{"splt": 9}'], "splt"),
         (["plan", "make", "--op", SPECS[0], "--strategy", "@none.json"], "none.json"),
         (["fuse"], "give FILE.py:NAME and --plan, or an operator by --op SPEC"),
@@ -92,6 +94,12 @@ def test_the_example_in_cpp_says_what_tiles_of_an_operator_wait_for(run):
     assert "stage 0, tile" in said.out and "after op" in said.out
     refused = run(example, "all_gather_matmul:M=1024,N=512")
     assert refused.code == 1 and "needs K" in refused.err
+
+
+def test_programs_made_in_cpp_have_the_schedules_that_operators_have(run):
+    compared = run(sys.executable, Path(__file__).resolve().parent / "operator_schedules.py")
+    assert compared.code == 0, compared.out + compared.err
+    assert int(compared.out.split()[0]) > 30
 
 
 def test_the_gluon_kernels_have_all_parameters_that_their_statements_name():
