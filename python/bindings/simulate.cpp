@@ -1,10 +1,13 @@
-// Topologies, simulation and synthesis of plans.
+// Topologies, simulation and synthesis of plans; which way of a chain is the fastest.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -19,6 +22,7 @@
 #include "syncopate/plan/simulate/simulate.hpp"
 #include "syncopate/plan/synthesise/synthesise.hpp"
 #include "syncopate/plan/topology/topology.hpp"
+#include "syncopate/sync/way.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -69,6 +73,17 @@ plan::Plan synthesise(const std::string& kind, const plan::Mesh& mesh, const pla
 }  // namespace
 
 void bind_simulate(nb::module_& module) {
+    module.def(
+        "fastest_way",
+        [](const std::map<std::string, std::vector<double>>& times) {
+            sync::TimesByWay by_way;
+            for (std::size_t i = 0; i < sync::kNumWays; ++i) {
+                const auto taken = times.find(std::string(name_of(static_cast<sync::Way>(i))));
+                if (taken != times.end()) by_way.emplace(static_cast<sync::Way>(i), taken->second);
+            }
+            return std::string(name_of(sync::fastest(by_way)));
+        },
+        "times"_a, "The way that a chain keeps, by µs of a call, round by round (sync/way.hpp).");
     nb::class_<Simulated>(module, "Simulation",
                           "When each op of a plan runs on a topology; see plan/simulate/simulate.hpp.")
         .def_prop_ro(
