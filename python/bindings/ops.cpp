@@ -1,7 +1,8 @@
-// The library's operators. Problems cross as their keys, strategies as JSON.
+// The library's operators.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <map>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "problem.hpp"
 #include "syncopate/ops/gluon_box.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/ops/statements.hpp"
@@ -20,10 +22,9 @@ using namespace nb::literals;
 namespace syncopate::bindings {
 namespace {
 
-ops::Outline outline(const std::string& problem, const std::string& strategy, std::int32_t axis, bool kept) {
-    return unwrap(ops::outline(unwrap(ops::parse_problem(problem)),
-                               unwrap(ops::strategy_from_json(strategy, "the strategy")),
-                               {.axis = axis, .kept = kept}));
+ops::Outline outline(const GivenProblem& problem, const ops::Strategy& strategy, std::int32_t axis,
+                     bool kept) {
+    return unwrap(ops::outline(problem_of(problem), strategy, {.axis = axis, .kept = kept}));
 }
 
 nb::dict dict_of(const std::vector<kernel::stated::Count>& counts) {

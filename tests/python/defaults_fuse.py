@@ -1,7 +1,6 @@
 """Fuses what is chosen for a GPU, with no GPU: operators over rows, ranks and hidden sizes. Prints what the compiler refuses."""
 
 import itertools
-import json
 import sys
 from types import SimpleNamespace
 
@@ -9,7 +8,7 @@ import torch
 from syncopate import _syncopate, ops
 from syncopate.call import stage_call as stages
 from syncopate.ops import operator, product
-from syncopate.strategy.choose import from_json
+from syncopate.strategy import Strategy
 
 MACHINES = {2: "h100x2", 4: "h100x4", 8: "h200x8"}
 HIDDEN = ((4096, 14336), (5120, 13824), (16384, 53248))  # and F, of eight ranks
@@ -27,7 +26,7 @@ def problems():
             yield name, (m, n, k), ranks, spec
 
 
-def fuse(name: str, extents: tuple[int, int, int], ranks: int, strategy: str) -> None:
+def fuse(name: str, extents: tuple[int, int, int], ranks: int, strategy: Strategy) -> None:
     """As the operator of rank 0 does on a GPU, of tensors without memory."""
     group = SimpleNamespace(
         device="cuda",
@@ -39,7 +38,7 @@ def fuse(name: str, extents: tuple[int, int, int], ranks: int, strategy: str) ->
         multiprocessors=lambda _: SMS,
     )
     product.members_of = lambda *_: group
-    op = ops.OPERATORS[name](*extents, strategy=from_json(strategy))
+    op = ops.OPERATORS[name](*extents, strategy=strategy)
     op.device = torch.device("meta")
     _, *given = (op.operand(operand) for operand in op._shapes)
     x = None if op.input else op.operand("x")
@@ -59,14 +58,14 @@ def main() -> int:
     fused, refused = 0, 0
     for name, extents, ranks, spec in problems():
         strategy = _syncopate.tune.choose(spec, MACHINES[ranks])[0]
-        if json.loads(strategy).get("placement", "fused") not in ("fused", "after"):
+        if not strategy.fused:
             continue
         try:
             fuse(name, extents, ranks, strategy)
             fused += 1
         except Exception as error:  # noqa: BLE001
             refused += 1
-            print(f"{spec}, {_syncopate.tune.name_of(strategy)}: {type(error).__name__}: {error}")
+            print(f"{spec}, {strategy.name}: {type(error).__name__}: {error}")
     print(f"{fused} fused, {refused} refused")
     return 1 if refused else 0
 
