@@ -48,6 +48,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))  # PYTHONPA
 import syncopate as sy  # noqa: E402
 from syncopate import _syncopate  # noqa: E402
 from syncopate.bench import shapes  # noqa: E402
+from syncopate.bench.rows import varied as varied_by  # noqa: E402
+from ways import strategy_of as strategy_of_way  # noqa: E402
 
 LOCAL_RANKS = 8
 MULTIPROCESSORS = 132
@@ -239,7 +241,7 @@ def strategy_of(case: Case, kind: Any) -> sy.Strategy | None:
     if name == "m":
         return None
     if name == "way":
-        return sy.strategy.Way.named(value).strategy
+        return strategy_of_way(value)
     if name == "cut":
         return parse_chunking(value)
     asked = {kind.keys.get(name, name): value if name == "backend" else ast.literal_eval(value)}
@@ -247,7 +249,7 @@ def strategy_of(case: Case, kind: Any) -> sy.Strategy | None:
         s = case.shape
         problem = sy.strategy.Problem(kind.name, s.m, s.n, s.k, torch.bfloat16, case.ranks, MULTIPROCESSORS)
         return dataclasses.replace(sy.strategy.choose(problem), **asked)
-    return sy.Strategy.of(asked)
+    return varied_by(sy.Strategy(), asked)
 
 
 def parts_of(case: Case) -> dict[str, Any]:

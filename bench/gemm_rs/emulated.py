@@ -29,6 +29,7 @@ import torch
 import torch.distributed as dist
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "python"))  # PYTHONPATH comes first
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are imported
 
@@ -39,7 +40,8 @@ from syncopate.bench.case import MatmulReduceScatter, Rotating, on_gpu  # noqa: 
 from syncopate.bench.measure import Candidate, measure  # noqa: E402
 from syncopate.bench.session import Progress, start  # noqa: E402
 from syncopate.bench.shapes import Shape, shapes_of, widths  # noqa: E402
-from syncopate.strategy import Problem, Way  # noqa: E402
+from syncopate.strategy import Problem  # noqa: E402
+from ways import strategy_of  # noqa: E402
 
 H200_SMS = 132
 HOST_SCALE = 32
@@ -172,7 +174,7 @@ def run_shape(shape: Shape, ranks: int, ways: list[str], rounds: int) -> dict[st
             candidates.append(case.way("default", chosen))
         except (RuntimeError, ValueError) as error:
             case.left_out["default"] = str(error).splitlines()[0]
-        candidates += [case.way(name, Way.named(name).strategy) for name in ways]
+        candidates += [case.way(name, strategy_of(name)) for name in ways]
         times = measure(candidates, rounds)
         case.check()
         candidates.clear()
@@ -181,10 +183,10 @@ def run_shape(shape: Shape, ranks: int, ways: list[str], rounds: int) -> dict[st
     return {"rows": times, **({"left_out": case.left_out} if case.left_out else {})}
 
 
-def require_way(ranks: int, way: Way) -> None:
-    if way.kind not in KINDS:
+def require_way(ranks: int, way: str) -> None:
+    if way.partition(":")[0] not in KINDS:
         raise ValueError(f"way {way}: expected one of {', '.join(KINDS)}")
-    if max(way.stored, way.pulled) >= ranks:
+    if max(strategy_of(way).stored, strategy_of(way).pulled) >= ranks:
         raise ValueError(f"way {way}: there are {ranks - 1} contributions")
 
 
@@ -210,7 +212,7 @@ def main() -> None:
         if options.ranks < 2:
             raise ValueError(f"--ranks {options.ranks}: expected at least 2")
         for name in ways:
-            require_way(options.ranks, Way.named(name))
+            require_way(options.ranks, name)
         models, tokens = widths(options.shapes), [int(m) for m in options.tokens.split(",")]
     except ValueError as error:
         raise SystemExit(f"emulated.py: {error}") from None

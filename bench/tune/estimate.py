@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 import results  # noqa: E402
 from syncopate import _syncopate  # noqa: E402
 from syncopate.bench.table import SHORT, unpacked  # noqa: E402
+from syncopate.strategy import Strategy  # noqa: E402
 
 FITTED = ("8B", "405B")
 #: Operators around one product, by their names in the table.
@@ -138,13 +139,13 @@ class Line:
         spec = f"{OPERATORS[row['operator']]}:M={row['M']},N={row['N']},K={row['K']},dtype=bf16"
         self.problem = f"{spec},ranks={row['ranks']},sms=132"
         self.machine = machine_of(row["gpu"], int(row["ranks"]))
-        self.strategies: dict[str, str] = {}
+        self.strategies: dict[str, Strategy] = {}
         self.times: dict[str, tuple[float, float]] = {}
         for name, us, strategy in measured:
-            text = json.dumps(strategy)
-            made = _syncopate.tune.estimate(self.problem, text, self.machine)
+            given = Strategy.from_json(json.dumps(strategy))
+            made = _syncopate.tune.estimate(self.problem, given, self.machine)
             if not made["objection"]:
-                self.strategies[name] = text
+                self.strategies[name] = given
                 self.times[name] = (us, made["us"])
 
     def again(self, machine: str) -> None:

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "plan_values.hpp"
 #include "syncopate/ops/attention.hpp"
 #include "syncopate/plan/templates/attention.hpp"
 #include "syncopate/plan/templates/attention_passes.hpp"
@@ -64,10 +65,11 @@ plan::Sequence to_sequence(std::int64_t length, const std::vector<std::int64_t>&
     return {.length = length, .documents = documents, .causal = causal, .window = window};
 }
 
-plan::Plan make_plan(std::int32_t ranks, const std::array<std::int64_t, 5>& shape, const std::string& dtype,
-                     const std::vector<RowList>& rows, const std::vector<RowList>& attended,
-                     const std::string& circulation, std::int32_t ulysses, std::int32_t inner,
-                     std::int32_t split, bool only_kv, bool q_o_stay) {
+plan::Plan make_plan(const plan::Mesh& mesh, const std::array<std::int64_t, 5>& shape,
+                     const nb::object& dtype, const std::vector<RowList>& rows,
+                     const std::vector<RowList>& attended, const std::string& circulation,
+                     std::int32_t ulysses, std::int32_t inner, std::int32_t split, bool only_kv,
+                     bool q_o_stay) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     plan::AttentionOptions options;
     options.circulation = named(plan::circulation_from(circulation), "circulation", circulation,
@@ -79,10 +81,10 @@ plan::Plan make_plan(std::int32_t ranks, const std::array<std::int64_t, 5>& shap
     options.q_o_stay = q_o_stay;
     for (const RowList& own : rows) options.rows.push_back(to_rows(own));
     for (const RowList& own : attended) options.attended.push_back(to_rows(own));
-    const plan::Mesh mesh{{{"gpu", ranks}}};
-    auto made = plan::attention(mesh, {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)}, options);
-    if (!made) throw Raised(made.error());
-    return *std::move(made);
+    const auto name = nb::module_::import_("syncopate.call.arguments").attr("dtype_name")(dtype);
+    const plan::DType type = to_dtype(nb::cast<std::string>(name));
+    return unwrap(plan::attention({{{"gpu", mesh.num_ranks()}}},
+                                  {batch, heads, kv_heads, length, head_dim, type}, options));
 }
 
 nb::list rank_attention(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
@@ -218,23 +220,33 @@ void bind_outline(nb::module_& m) {
 void bind_attention(nb::module_& m) {
     nb::module_ operators = nb::cast<nb::module_>(m.attr("ops"));
     bind_outline(operators);
-    m.def("attention_plan", &make_plan, nb::arg("ranks"), nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
-          nb::arg("attended"), nb::arg("circulation") = "all_gather", nb::arg("ulysses") = 1,
-          nb::arg("inner") = 0, nb::arg("split") = 1, nb::arg("only_kv") = false, nb::arg("q_o_stay") = false,
-          "Attention over a sharded sequence (plan/templates/attention.hpp). shape: batch, heads, kv_heads, "
-          "length, "
-          "head_dim; rows, attended: by rank, runs of rows.");
+    m.def(
+        "attention", &make_plan, nb::arg("mesh"), nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
+        nb::arg("attended") = nb::tuple(), nb::kw_only(), nb::arg("circulation") = "all_gather",
+        nb::arg("ulysses") = 1, nb::arg("inner") = 0, nb::arg("split") = 1, nb::arg("only_kv") = false,
+        nb::arg("q_o_stay") = false,
+        R"(Attention over a sharded sequence (plan/templates/attention.hpp draws it). Tensors Q, O [B, H, S, D], K, V [B, HKV, S, D]
+and L [B, H, S].
+
+`shape`: B, H, HKV, S, D. `rows`: by rank, which it holds (`shard_rows`); `attended`: which of K and V it needs
+(`attended_rows`); default: all. `circulation`: "all_gather", "ring" or "double_ring" (`inner` ranks in an inner ring).
+`ulysses`: so many neighbours exchange heads for rows. `split`: chunks into which each run of rows is cut.
+`only_kv`: K and V alone, where Q, O and L are each rank's own affair. `q_o_stay`: K, V and L, where Q and O stay where
+each rank has them.)");
     m.def(
         "shard_rows",
-        [](std::int64_t length, const std::vector<std::int64_t>& documents, std::int32_t ranks,
-           const std::string& sharding, std::int64_t block, std::int32_t group) {
+        [](std::int64_t length, std::int32_t ranks, const std::string& sharding, std::int64_t block,
+           const std::vector<std::int64_t>& documents, std::int32_t group) {
             if (group < 1 || ranks % group != 0)
                 throw nb::value_error("group: a number of ranks that divides them is expected");
             return to_lists(plan::shard_rows(to_sequence(length, documents, false, 0), ranks,
                                              to_sharding(sharding), block, group));
         },
-        nb::arg("length"), nb::arg("documents"), nb::arg("ranks"), nb::arg("sharding"), nb::arg("block"),
-        nb::arg("group") = 1, "The rows of each rank: \"contiguous\", \"zigzag\" or \"documents\".");
+        nb::arg("length"), nb::arg("ranks"), nb::arg("sharding") = "contiguous", nb::arg("block") = 1,
+        nb::arg("documents") = std::vector<std::int64_t>(), nb::arg("group") = 1,
+        R"(The rows of a sequence that each rank holds, cut at multiples of `block`: "contiguous", "zigzag" (the r-th and the r-th
+from behind of 2 · ranks parts) or "documents" (so in each; `documents`: where each begins, and the end of the
+last). `group`: so many neighbours share tiles, and only what all of them hold is cut so.)");
     m.def(
         "rank_attention", &rank_attention, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
         nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("kernel"), nb::arg("tile"),
@@ -253,13 +265,14 @@ void bind_attention(nb::module_& m) {
           "The tiles of a kernel for heads of one size; None: it cannot do that size.");
     m.def(
         "attended_rows",
-        [](std::int64_t length, const std::vector<std::int64_t>& documents, bool causal, std::int64_t window,
-           const RowList& rows, std::int64_t block) {
+        [](std::int64_t length, const RowList& rows, bool causal, std::int64_t window, std::int64_t block,
+           const std::vector<std::int64_t>& documents) {
             return to_list(
                 plan::attended_by(to_sequence(length, documents, causal, window), to_rows(rows), block));
         },
-        nb::arg("length"), nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("rows"),
-        nb::arg("block"), "What these rows attend to, in whole blocks of `block` rows.");
+        nb::arg("length"), nb::arg("rows"), nb::kw_only(), nb::arg("causal") = false, nb::arg("window") = 0,
+        nb::arg("block") = 1, nb::arg("documents") = std::vector<std::int64_t>(),
+        "What these rows of a sequence see, in whole blocks of `block` rows, as a kernel loads them.");
 }
 
 }  // namespace syncopate::bindings

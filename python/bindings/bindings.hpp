@@ -89,6 +89,8 @@ void bind_attention(nanobind::module_& module);    // attention.cpp
 void bind_simulate(nanobind::module_& module);     // simulate.cpp
 void bind_ingest(nanobind::module_& module);       // ingest.cpp
 void bind_layout(nanobind::module_& module);       // layout.cpp
+void bind_problem(nanobind::module_& module);      // problem.cpp
+void bind_strategy(nanobind::module_& module);     // strategy.cpp
 void bind_tune(nanobind::module_& module);         // tune.cpp
 void bind_tune_search(nanobind::module_& module);  // tune_search.cpp
 void bind_ops(nanobind::module_& module);          // ops.cpp

@@ -23,6 +23,8 @@
 #include "syncopate/emit/language.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/kernel/model/compare.hpp"
+#include "syncopate/ops/program.hpp"
+#include "syncopate/ops/strategy.hpp"
 #include "syncopate/tune/machine/machine.hpp"
 
 namespace nb = nanobind;
@@ -122,29 +124,12 @@ std::int64_t evaluate(const std::string& text, const std::string& subject,
     return unwrap(unwrap(affine::Expression::parse(text, subject)).number(names));
 }
 
-fuse::TileOrder tile_order_of(const std::string& name) {
-    std::optional<fuse::TileOrder> found;
-    for (std::size_t i = 0; i < fuse::kNumTileOrders; ++i) {
-        if (fuse::name_of(static_cast<fuse::TileOrder>(i)) == name) found = static_cast<fuse::TileOrder>(i);
-    }
-    return named(found, "tile order", name, names_of<fuse::TileOrder>(fuse::kNumTileOrders));
-}
-
 emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
-                           const std::string& device, std::int32_t num_sms, bool phases,
-                           const std::string& backend, std::int64_t sum_parts, bool plain_kernel,
-                           bool kernel_sums, bool together, const std::string& tile_order,
+                           const std::string& device, std::int32_t num_sms, const ops::Strategy& strategy,
                            const std::vector<Values>& values, const std::string& device_name) {
     std::vector<emit::StageText> texts = texts_of(stages, num_sms, values);
-    fuse::Options options;
-    options.device = device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
-    options.phases = phases;
-    options.preferred = to_backend(backend);
-    options.most_sum_parts = sum_parts;
-    options.plain_kernel = plain_kernel;
-    options.kernel_sums = kernel_sums;
-    options.together = together;
-    options.tile_order = tile_order_of(tile_order);
+    fuse::Options options =
+        ops::fuse_options(strategy, device == "cuda" ? fuse::Device::cuda : fuse::Device::host);
     if (!device_name.empty())
         options.costs = unwrap(tune::nearest_machine(device_name, plan.num_ranks(), num_sms)).machine.rates;
     nb::gil_scoped_release release;
@@ -166,12 +151,9 @@ std::vector<emit::StageText> texts_of(const std::vector<StageTuple>& stages, std
 }
 
 void bind_compiler(nb::module_& m) {
-    m.attr("TILE_ORDERS") = to_tuple(names_of<fuse::TileOrder>(fuse::kNumTileOrders));
     m.def("fuse", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"), nb::arg("num_sms"),
-          nb::arg("phases") = true, nb::arg("backend") = "auto",
-          nb::arg("sum_parts") = fuse::Options{}.most_sum_parts, nb::arg("plain_kernel") = false,
-          nb::arg("kernel_sums") = false, nb::arg("together") = false, nb::arg("tile_order") = "kernel",
-          nb::arg("values") = std::vector<Values>(), nb::arg("device_name") = "",
+          nb::arg("strategy") = ops::Strategy{}, nb::arg("values") = std::vector<Values>(),
+          nb::arg("device_name") = "",
           "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
           "them with a plan and emits them; see emit/artifact.hpp. `values`: of each stage, the elements of "
           "integer tensors that the host knows, by parameter. `device_name`: as the driver calls what runs "

@@ -78,6 +78,8 @@ NB_MODULE(_syncopate, module) {
         "Where what can be made again is kept; \"\" where no folder is named.");
     syncopate::bindings::bind_errors(module);
     syncopate::bindings::bind_plan(module);
+    syncopate::bindings::bind_problem(module);
+    syncopate::bindings::bind_strategy(module);
     syncopate::bindings::bind_compiler(module);
     syncopate::bindings::bind_artifact(module);
     syncopate::bindings::bind_templates(module);

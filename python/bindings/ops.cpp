@@ -1,7 +1,8 @@
-// The library's operators. Problems cross as their keys, strategies as JSON.
+// The library's operators.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <map>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "problem.hpp"
 #include "syncopate/fuse/model/json.hpp"
 #include "syncopate/ops/gluon_box.hpp"
 #include "syncopate/ops/program.hpp"
@@ -21,18 +23,16 @@ using namespace nb::literals;
 namespace syncopate::bindings {
 namespace {
 
-ops::Outline outline(const std::string& problem, const std::string& strategy, std::int32_t axis, bool kept) {
-    return unwrap(ops::outline(unwrap(ops::parse_problem(problem)),
-                               unwrap(ops::strategy_from_json(strategy, "the strategy")),
-                               {.axis = axis, .kept = kept}));
+ops::Outline outline(const GivenProblem& problem, const ops::Strategy& strategy, std::int32_t axis,
+                     bool kept) {
+    return unwrap(ops::outline(problem_of(problem), strategy, {.axis = axis, .kept = kept}));
 }
 
 /// As JSON (fuse/model/json.hpp), of the library's kernels as they state themselves, for GPUs.
-std::string schedule(const std::string& problem, const std::string& strategy, bool w_transposed) {
-    const ops::Strategy chosen = unwrap(ops::strategy_from_json(strategy, "the strategy"));
-    const fuse::StagedProgram program = unwrap(ops::program(unwrap(ops::parse_problem(problem)), chosen,
-                                                            {.w_transposed = w_transposed}));
-    return fuse::to_json(unwrap(fuse::fuse(program, ops::fuse_options(chosen, fuse::Device::cuda))));
+std::string schedule(const GivenProblem& problem, const ops::Strategy& strategy, bool w_transposed) {
+    const fuse::StagedProgram program =
+        unwrap(ops::program(problem_of(problem), strategy, {.w_transposed = w_transposed}));
+    return fuse::to_json(unwrap(fuse::fuse(program, ops::fuse_options(strategy, fuse::Device::cuda))));
 }
 
 nb::dict dict_of(const std::vector<kernel::stated::Count>& counts) {

@@ -1,10 +1,13 @@
-// Topologies, simulation and synthesis of plans.
+// Topologies, simulation and synthesis of plans; which way of a chain is the fastest.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -12,12 +15,14 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "plan_values.hpp"
 #include "syncopate/plan/draw/svg.hpp"
 #include "syncopate/plan/draw/trace.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
 #include "syncopate/plan/synthesise/synthesise.hpp"
 #include "syncopate/plan/topology/topology.hpp"
+#include "syncopate/sync/way.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -42,9 +47,17 @@ Simulated simulate(const plan::Plan& plan, const std::optional<std::string>& top
     return result;
 }
 
-plan::Plan synthesise(const std::string& kind, const std::vector<std::pair<std::string, std::int32_t>>& axes,
-                      std::string name, std::vector<std::int64_t> shape, const std::string& dtype,
-                      const std::string& topology, plan::SynthesiseOptions options) {
+plan::Plan synthesise(const std::string& kind, const plan::Mesh& mesh, const plan::Tensor& tensor,
+                      const std::string& topology, std::int32_t axis, std::int32_t to_axis,
+                      std::int32_t chunks, std::int32_t root, std::uint64_t seed, bool sms,
+                      std::vector<std::int32_t> ranks) {
+    plan::SynthesiseOptions options{.axis = axis,
+                                    .to_axis = to_axis,
+                                    .chunks = chunks,
+                                    .root = root,
+                                    .seed = seed,
+                                    .sms = sms,
+                                    .ranks = std::move(ranks)};
     std::optional<plan::CollectiveKind> known;
     for (std::size_t i = 0; i < plan::kNumCollectiveKinds; ++i) {
         const auto one = static_cast<plan::CollectiveKind>(i);
@@ -52,9 +65,6 @@ plan::Plan synthesise(const std::string& kind, const std::vector<std::pair<std::
     }
     options.kind =
         named(known, "collective", kind, names_of<plan::CollectiveKind>(plan::kNumCollectiveKinds));
-    plan::Mesh mesh;
-    for (const auto& [axis, size] : axes) mesh.axes.push_back({axis, size});
-    const plan::Tensor tensor{std::move(name), std::move(shape), to_dtype(dtype)};
     const plan::Topology machine = unwrap(plan::find_topology(topology));
     const nb::gil_scoped_release released;
     return unwrap(plan::synthesise(mesh, tensor, machine, options));
@@ -63,6 +73,17 @@ plan::Plan synthesise(const std::string& kind, const std::vector<std::pair<std::
 }  // namespace
 
 void bind_simulate(nb::module_& module) {
+    module.def(
+        "fastest_way",
+        [](const std::map<std::string, std::vector<double>>& times) {
+            sync::TimesByWay by_way;
+            for (std::size_t i = 0; i < sync::kNumWays; ++i) {
+                const auto taken = times.find(std::string(name_of(static_cast<sync::Way>(i))));
+                if (taken != times.end()) by_way.emplace(static_cast<sync::Way>(i), taken->second);
+            }
+            return std::string(name_of(sync::fastest(by_way)));
+        },
+        "times"_a, "The way that a chain keeps, by µs of a call, round by round (sync/way.hpp).");
     nb::class_<Simulated>(module, "Simulation",
                           "When each op of a plan runs on a topology; see plan/simulate/simulate.hpp.")
         .def_prop_ro(
@@ -101,25 +122,20 @@ void bind_simulate(nb::module_& module) {
         .def(
             "trace", [](const Simulated& s) { return plan::to_trace(s.plan, s.topology, s.simulation); },
             "JSON that Perfetto opens.");
-    module.def("simulate", &simulate, "plan"_a, "topology"_a.none(), "posts"_a);
-    module.def("topology_names", &plan::topology_names);
     module.def(
-        "synthesise",
-        [](const std::string& kind, const std::vector<std::pair<std::string, std::int32_t>>& mesh,
-           std::string name, std::vector<std::int64_t> shape, const std::string& dtype,
-           const std::string& topology, std::int32_t axis, std::int32_t to_axis, std::int32_t chunks,
-           std::int32_t root, std::uint64_t seed, bool sms, std::vector<std::int32_t> ranks) {
-            return synthesise(kind, mesh, std::move(name), std::move(shape), dtype, topology,
-                              {.axis = axis,
-                               .to_axis = to_axis,
-                               .chunks = chunks,
-                               .root = root,
-                               .seed = seed,
-                               .sms = sms,
-                               .ranks = std::move(ranks)});
-        },
-        "kind"_a, "mesh"_a, "name"_a, "shape"_a, "dtype"_a, "topology"_a, "axis"_a, "to_axis"_a, "chunks"_a,
-        "root"_a, "seed"_a, "sms"_a, "ranks"_a);
+        "simulate", &simulate, "plan"_a, "topology"_a = nb::none(), nb::kw_only(), "posts"_a = true,
+        R"(When each op of `plan` would run: `makespan_us`, `bound_us`, `busiest_link`, `ops` ((start, end) of each), `svg()`.
+
+`topology`: a name (`topologies()`), a generated one ("ring:8", "torus:4x4", "mesh:4x4", "switch:16"), or a file;
+default: h200x8, h200x8x2 above 8 ranks, a switch above 16. `posts`: whether ops set a flag after their chunk.)");
+    module.def("topologies", &plan::topology_names, "The names of the topologies that come with Syncopate.");
+    module.def(
+        "synthesise", &synthesise, "kind"_a, "mesh"_a, "tensor"_a, "topology"_a, nb::kw_only(), "axis"_a = 0,
+        "to_axis"_a = 1, "chunks"_a = 1, "root"_a = 0, "seed"_a = 0, "sms"_a = true,
+        "ranks"_a = std::vector<std::int32_t>(),
+        R"(A plan for a collective on any topology, found by greedy search; `syncopate plan synth` explains the options.
+
+`kind`: "all_gather", "reduce_scatter", "all_reduce", "all_to_all" or "broadcast". `sms=False` is `--no-sms`.)");
 }
 
 }  // namespace syncopate::bindings

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "plan_values.hpp"
 #include "syncopate/plan/lower/lower.hpp"
 #include "syncopate/plan/model/builder.hpp"
 #include "syncopate/plan/model/join.hpp"
@@ -24,25 +25,13 @@
 #include "syncopate/plan/templates/templates.hpp"
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace syncopate::bindings {
 namespace {
 
-using Axes = std::vector<std::pair<std::string, std::int32_t>>;
-using TensorTuple = std::tuple<std::string, std::vector<std::int64_t>, std::string>;
 using PlaceTuple = std::tuple<std::int32_t, std::string, Box>;  // rank, tensor, (begin, end) per axis
 using Ref = std::pair<std::int32_t, std::int32_t>;
-
-plan::Mesh to_mesh(const Axes& axes) {
-    plan::Mesh mesh;
-    for (const auto& [name, size] : axes) mesh.axes.push_back({name, size});
-    return mesh;
-}
-
-plan::Tensor to_tensor(const TensorTuple& tensor) {
-    const auto& [name, shape, dtype] = tensor;
-    return {name, shape, to_dtype(dtype)};
-}
 
 plan::Algorithm to_algorithm(const std::string& name) {
     return named(plan::algorithm_from(name), "algorithm", name,
@@ -114,23 +103,19 @@ plan::TemplateOptions to_options(const nb::kwargs& keywords) {
 /// A Builder that knows tensors by name.
 class NamedBuilder {
 public:
-    NamedBuilder(const Axes& mesh, bool pull) : builder_(to_mesh(mesh), pull) {}
+    NamedBuilder(const plan::Mesh& mesh, bool pull) : builder_(mesh, pull) {}
 
-    std::string tensor(const TensorTuple& tensor, bool scratch) {
-        plan::Tensor made = to_tensor(tensor);
-        const std::int32_t index =
-            scratch ? builder_.scratch(std::move(made)) : builder_.tensor(std::move(made));
-        names_.push_back(builder_.tensor(index).name);
-        return names_.back();
-    }
+    std::string tensor(plan::Tensor tensor) { return noted(builder_.tensor(std::move(tensor))); }
+    std::string scratch(plan::Tensor tensor) { return noted(builder_.scratch(std::move(tensor))); }
     void initial(const PlaceTuple& place, bool partial) { builder_.initial(to_place(place), partial); }
     void produced(const PlaceTuple& place, bool partial) { builder_.produced(to_place(place), partial); }
-    void final(const PlaceTuple& place) { builder_.final(to_place(place)); }
-    void final_of(const PlaceTuple& place, const std::optional<std::vector<std::int32_t>>& ranks) {
-        if (ranks) {
-            builder_.final_of(to_place(place), *ranks);
-        } else {
+    void final(const PlaceTuple& place, const nb::object& of) {
+        if (of.is_none()) {
+            builder_.final(to_place(place));
+        } else if (of.equal(nb::str("all"))) {
             builder_.final_of_all(to_place(place));
+        } else {
+            builder_.final_of(to_place(place), nb::cast<std::vector<std::int32_t>>(of));
         }
     }
     Ref transfer(const PlaceTuple& from, const PlaceTuple& to, const std::optional<std::string>& reduce,
@@ -143,12 +128,16 @@ public:
         builder_.set_backend(ref, chosen);
         return {ref.rank, ref.index};
     }
-    plan::Plan take() {
+    plan::Plan build() {
         names_.clear();
         return unwrap(builder_.take());
     }
 
 private:
+    std::string noted(std::int32_t tensor) {
+        names_.push_back(builder_.tensor(tensor).name);
+        return names_.back();
+    }
     plan::Place to_place(const PlaceTuple& place) const {
         const auto& [rank, tensor, box] = place;
         plan::Place made{rank, {}};
@@ -165,54 +154,59 @@ private:
     std::vector<std::string> names_;  ///< by index of the tensor
 };
 
-/// Plans of several parts in one, and what Python's plans.py makes of them.
+/// The plans of what kernels make.
 void bind_pushes(nb::module_& m) {
     m.def(
         "push_reduce",
-        [](const Axes& axes, std::string name, std::vector<std::int64_t> shape, const std::string& dtype,
-           std::int32_t axis, std::int32_t split, const std::string& reduce, bool all, bool by_part,
-           std::int32_t pulled, std::optional<std::int32_t> split_axis,
-           const std::vector<std::string>& backends) {
-            std::vector<plan::Backend> chosen;
-            for (const std::string& backend : backends) chosen.push_back(to_backend(backend));
-            return unwrap(plan::push_reduce(to_mesh(axes),
-                                            to_tensor({std::move(name), std::move(shape), dtype}),
-                                            {.axis = axis,
-                                             .split = split,
-                                             .split_axis = split_axis,
-                                             .reduce = to_reduce(reduce),
-                                             .all = all,
-                                             .by_part = by_part,
-                                             .backends = std::move(chosen),
-                                             .pulled = pulled}));
+        [](const plan::Mesh& mesh, const plan::Tensor& tensor, std::int32_t axis, std::int32_t split,
+           const std::string& reduce, bool all, bool by_part, std::int32_t pulled,
+           std::optional<std::int32_t> split_axis, const std::vector<std::string>& backends) {
+            plan::PushReduceOptions options{.axis = axis,
+                                            .split = split,
+                                            .split_axis = split_axis,
+                                            .reduce = to_reduce(reduce),
+                                            .all = all,
+                                            .by_part = by_part,
+                                            .pulled = pulled};
+            for (const std::string& backend : backends) options.backends.push_back(to_backend(backend));
+            return unwrap(plan::push_reduce(mesh, tensor, options));
         },
-        nb::arg("mesh"), nb::arg("name"), nb::arg("shape"), nb::arg("dtype"), nb::arg("axis"),
-        nb::arg("split"), nb::arg("reduce"), nb::arg("all"), nb::arg("by_part") = false,
-        nb::arg("pulled") = 0, nb::arg("split_axis") = nb::none(),
-        nb::arg("backends") = std::vector<std::string>());
+        "mesh"_a, "tensor"_a, "axis"_a = 0, "split"_a = 1, nb::kw_only(), "reduce"_a = "sum", "all"_a = false,
+        "by_part"_a = false, "pulled"_a = 0, "split_axis"_a = nb::none(),
+        "backends"_a = std::vector<std::string>(),
+        R"(Reduce-scatter of what every rank's kernel makes: each pushes its contribution to a shard of `tensor` along `axis`
+to the shard's owner, where contributions are reduced ("sum" or "max") in rank order.
+
+`split`: chunks per shard, along `split_axis` (default: `axis`). `all`: all-reduce, each summed chunk goes on to all
+ranks. `by_part`: the first chunks of all shards go first, then the second ones, …; else shard by shard. `pulled`: so many
+of a shard's contributions, those made last, are pulled by its owner instead (ranks - 1: all), and the chunk engine, or by
+ldst_inline a sum's kernel, adds them up where they are. `backends`: by what the contributions to the next rank go, to the
+one after it, …; open past the end.)");
     m.def(
         "push_reduce_to_all",
-        [](const Axes& axes, std::string name, const std::string& to, std::vector<std::int64_t> shape,
-           const std::string& dtype, std::int32_t split, std::int32_t split_axis, const std::string& reduce,
-           bool all, std::optional<std::int64_t> rows) {
-            return unwrap(plan::push_reduce_to_all(to_mesh(axes),
-                                                   to_tensor({std::move(name), std::move(shape), dtype}), to,
+        [](const plan::Mesh& mesh, const plan::Tensor& tensor, const std::string& to, std::int32_t split,
+           std::int32_t split_axis, const std::string& reduce, bool all, std::optional<std::int64_t> rows) {
+            return unwrap(plan::push_reduce_to_all(mesh, tensor, to,
                                                    {.all = all,
                                                     .rows = rows,
                                                     .split = split,
                                                     .split_axis = split_axis,
                                                     .reduce = to_reduce(reduce)}));
         },
-        nb::arg("mesh"), nb::arg("name"), nb::arg("to"), nb::arg("shape"), nb::arg("dtype"), nb::arg("split"),
-        nb::arg("split_axis"), nb::arg("reduce"), nb::arg("all") = true, nb::arg("rows") = nb::none());
+        "mesh"_a, "tensor"_a, "to"_a, "split"_a = 1, nb::kw_only(), "split_axis"_a = 0, "reduce"_a = "sum",
+        "all"_a = true, "rows"_a = nb::none(),
+        R"(The all-reduce in one step of what every rank's kernel makes: each sends all of its contribution to `tensor` to every
+rank, and each sums all of it into `to`, in rank order. For little data, where two steps take longer than the bytes.
+`all` False: a reduce-scatter that sends as much, of which each rank ends with its even share of rows; tiles need not end
+where shares do. `rows`: so many are asked for, the others pad the tensor to whole tiles.
+
+`split`: chunks along `split_axis`.)");
     m.def(
         "push_exchange",
-        [](const Axes& axes, std::string name, const std::string& to, std::vector<std::int64_t> shape,
-           const std::string& dtype, std::int32_t split, bool produced, bool transient, bool for_kernel,
-           std::int32_t minor_axis, std::int32_t minor_split, std::vector<std::int64_t> minor_sizes,
-           bool peer_by_peer) {
-            return unwrap(plan::push_exchange(to_mesh(axes),
-                                              to_tensor({std::move(name), std::move(shape), dtype}), to,
+        [](const plan::Mesh& mesh, const plan::Tensor& tensor, const std::string& to, std::int32_t split,
+           bool produced, bool transient, bool for_kernel, std::int32_t minor_axis, std::int32_t minor_split,
+           std::vector<std::int64_t> minor_sizes, bool peer_by_peer) {
+            return unwrap(plan::push_exchange(mesh, tensor, to,
                                               {.produced = produced,
                                                .split = split,
                                                .transient = transient,
@@ -222,18 +216,23 @@ void bind_pushes(nb::module_& m) {
                                                .minor_sizes = std::move(minor_sizes),
                                                .peer_by_peer = peer_by_peer}));
         },
-        nb::arg("mesh"), nb::arg("name"), nb::arg("to"), nb::arg("shape"), nb::arg("dtype"), nb::arg("split"),
-        nb::arg("produced"), nb::arg("transient"), nb::arg("for_kernel"), nb::arg("minor_axis"),
-        nb::arg("minor_split"), nb::arg("minor_sizes"), nb::arg("peer_by_peer"));
+        "mesh"_a, "tensor"_a, "to"_a, "split"_a = 1, nb::kw_only(), "produced"_a = true,
+        "transient"_a = false, "for_kernel"_a = false, "minor_axis"_a = -1, "minor_split"_a = 1,
+        "minor_sizes"_a = std::vector<std::int64_t>(), "peer_by_peer"_a = false,
+        R"(The all-to-all of equal buffers: block p (of rows) of each rank's own `tensor` becomes block r of `to` on rank p.
 
+`split`: chunks per block. `produced` False: `tensor` is held initially, not made by the kernel. `transient`, then: ranks
+pull their blocks, for their kernels only. `for_kernel`: blocks are pushed, for the kernels only; a kernel that can reads
+the own one where the user has it. `minor_axis`, `minor_split`, `minor_sizes` cut what leaves along a second axis;
+`peer_by_peer`: all slices for one peer before the next one's, instead of every peer's first before any second.)");
     m.def(
-        "join_plans",
-        [](const std::vector<plan::Plan>& parts, const std::vector<TensorTuple>& tensors) {
-            std::vector<plan::Tensor> added;
-            for (const TensorTuple& tensor : tensors) added.push_back(to_tensor(tensor));
-            return unwrap(plan::join(parts, added));
+        "join",
+        [](const std::vector<plan::Plan>& parts, const std::vector<plan::Tensor>& tensors) {
+            return unwrap(plan::join(parts, tensors));
         },
-        nb::arg("plans"), nb::arg("tensors"));
+        "parts"_a, "tensors"_a = nb::tuple(),
+        R"(Several plans over one mesh as one, for a program of several stages: each rank's list is that of the first part, then
+that of the second, … `tensors`: more of them, which no op moves. Raises where meshes differ or a name comes twice.)");
 }
 
 }  // namespace
@@ -242,46 +241,64 @@ void bind_templates(nb::module_& m) {
     bind_pushes(m);
     m.def(
         "make_plan",
-        [](const std::string& name, const Axes& mesh, const TensorTuple& tensor, bool direct,
+        [](const std::string& name, const plan::Mesh& mesh, const plan::Tensor& tensor, bool direct,
            const nb::kwargs& keywords) {
             const plan::TemplateOptions options = to_options(keywords);
-            const plan::Mesh axes = to_mesh(mesh);
-            const plan::Tensor whole = to_tensor(tensor);
             nb::gil_scoped_release release;
-            return unwrap(direct ? plan::make_collective(name, axes, whole, options)
-                                 : plan::make_plan(name, axes, whole, options));
+            return unwrap(direct ? plan::make_collective(name, mesh, tensor, options)
+                                 : plan::make_plan(name, mesh, tensor, options));
         },
         nb::arg("name"), nb::arg("mesh"), nb::arg("tensor"), nb::arg("direct"), nb::arg("options"),
         "The plan of a template, or with `direct` of the one collective op that it stands for.");
     m.def(
-        "lower_collectives",
-        [](const plan::Plan& plan, const std::vector<std::string>& with, const std::string& algorithm,
-           std::int32_t split, bool pull, std::int32_t inner, const std::optional<std::string>& topology,
-           std::uint64_t seed) {
+        "lower",
+        [](const plan::Plan& plan, const nb::object& to, const std::string& algorithm, std::int32_t split,
+           bool pull, std::int32_t inner, const std::optional<std::string>& topology, std::uint64_t seed) {
             plan::LowerOptions options{.algorithm = to_algorithm(algorithm),
                                        .split = split,
                                        .pull = pull,
                                        .inner = inner,
                                        .seed = seed};
-            for (const std::string& word : with)
+            const auto words = nb::isinstance<nb::str>(to) ? std::vector{nb::cast<std::string>(to)}
+                                                           : nb::cast<std::vector<std::string>>(to);
+            for (const std::string& word : words)
                 options.rules.push_back(unwrap(plan::parse_lower_rule(word)));
             if (topology) options.topology = unwrap(plan::find_topology(*topology));
             nb::gil_scoped_release release;
             return unwrap(plan::lower_collectives(plan, options));
         },
-        nb::arg("plan"), nb::arg("how"), nb::arg("algorithm"), nb::arg("split"), nb::arg("pull"),
-        nb::arg("inner"), nb::arg("topology").none(), nb::arg("seed"));
+        "plan"_a, "to"_a = "template", nb::kw_only(), "algorithm"_a = "auto", "split"_a = 1, "pull"_a = false,
+        "inner"_a = 0, "topology"_a = nb::none(), "seed"_a = 0,
+        R"(`plan` with transfers in the place of its collectives.
 
-    nb::class_<NamedBuilder>(m, "Builder")
-        .def(nb::init<const Axes&, bool>(), nb::arg("mesh"), nb::arg("pull"))
-        .def("tensor", &NamedBuilder::tensor, nb::arg("tensor"), nb::arg("scratch"))
-        .def("initial", &NamedBuilder::initial, nb::arg("place"), nb::arg("partial"))
-        .def("produced", &NamedBuilder::produced, nb::arg("place"), nb::arg("partial"))
-        .def("final", &NamedBuilder::final, nb::arg("place"))
-        .def("final_of", &NamedBuilder::final_of, nb::arg("place"), nb::arg("ranks").none())
-        .def("transfer", &NamedBuilder::transfer, nb::arg("source"), nb::arg("target"),
-             nb::arg("reduce").none(), nb::arg("after"), nb::arg("backend"))
-        .def("take", &NamedBuilder::take);
+`to`: "template", "synth" (those that a search finds for `topology`, as of simulate(), and `seed`), or "direct",
+which leaves them; or several words, such as ["synth", "all_reduce=template", "2:5=direct"], for collectives of one
+kind, or for the one that op 5 of rank 2 is part of. The last that fits counts; without any, "template".
+`algorithm` is for each collective whose template has it; the others take their default. `split`: chunks per piece;
+0 with "synth": as many as are fastest.)");
+
+    nb::class_<NamedBuilder>(
+        m, "Builder",
+        R"(A plan written as a program: say what is moved, one transfer after another; `after` follows from the data.
+
+A place is (rank, tensor name, box), a box one (begin, end) per axis. Ops are named (rank, index). What is wrong with
+a place is raised by build().)")
+        .def(nb::init<const plan::Mesh&, bool>(), "mesh"_a, nb::kw_only(), "pull"_a = false)
+        .def("tensor", &NamedBuilder::tensor, "tensor"_a, "Adds a tensor and returns its name.")
+        .def("scratch", &NamedBuilder::scratch, "tensor"_a,
+             "Adds staging space; where the name is taken, another one is made of it. Returns the name.")
+        .def("initial", &NamedBuilder::initial, "place"_a, nb::kw_only(), "partial"_a = false,
+             "What a rank holds before the first op: the value, or its contribution to a reduction.")
+        .def("produced", &NamedBuilder::produced, "place"_a, nb::kw_only(), "partial"_a = false,
+             "What the kernel will write there.")
+        .def("final", &NamedBuilder::final, "place"_a, nb::kw_only(), "of"_a = nb::none(),
+             "What a rank must hold at the end: the value, or with `of` the reduction over \"all\" or over "
+             "these ranks.")
+        .def("transfer", &NamedBuilder::transfer, "source"_a, "target"_a, nb::kw_only(),
+             "reduce"_a = nb::none(), "after"_a = std::vector<Ref>(), "backend"_a = "auto",
+             "Moves a chunk, or with `reduce` (\"sum\", \"max\") joins it to what the target holds. Returns "
+             "the op's name.")
+        .def("build", &NamedBuilder::build, "The plan; the builder is empty afterwards.");
 }
 
 }  // namespace syncopate::bindings

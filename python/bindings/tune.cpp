@@ -1,7 +1,8 @@
-// Choosing a strategy. Problems cross as their keys, strategies as JSON.
+// Choosing a strategy.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "problem.hpp"
 #include "stages.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/io.hpp"
@@ -57,10 +59,10 @@ nb::dict dict_of(const tune::Estimate& estimate) {
 }
 
 /// With a kernel (its hash) what tuning has found for it is taken, unless SYNCOPATE_TUNE is off.
-nb::tuple choose(const std::string& key, const std::string& machine, const std::string& device, bool cuda,
+nb::tuple choose(const GivenProblem& given, const std::string& machine, const std::string& device, bool cuda,
                  bool unfused, bool exact_fp32, const std::string& kernel, const std::string& versions,
                  bool kept, bool copied, bool gluon) {
-    const tune::Problem problem = unwrap(tune::parse_problem(key));
+    const tune::Problem problem = problem_of(given);
     std::optional<tune::StoreFile> file;
     std::optional<tune::Winners> winners;
     if (!kernel.empty() && unwrap(tune::tune_mode()) != tune::TuneMode::off) {
@@ -76,21 +78,25 @@ nb::tuple choose(const std::string& key, const std::string& machine, const std::
     if (file) warn_of(*file);
     if (!made.warning.empty())
         nb::module_::import_("warnings").attr("warn")(made.warning, "stacklevel"_a = 2);
-    return nb::make_tuple(tune::to_json(made.strategy), made.us, made.measured, made.note);
+    return nb::make_tuple(made.strategy, made.us, made.measured, made.note);
 }
 
 /// Why no operator can do the problem; "" where one can.
-std::string problem_objection(const std::string& key) {
-    const Result<tune::Problem> problem = tune::parse_problem(key);
+std::string problem_objection(const GivenProblem& given) {
+    const Result<tune::Problem> problem = tune::parse_problem(key_of(given));
     return problem ? "" : problem.error().message;
 }
 
-std::string complete(const std::string& key, const std::string& strategy, const std::string& machine,
-                     const std::string& device, bool cuda, bool exact_fp32, bool gluon) {
-    const tune::Problem problem = unwrap(tune::parse_problem(key));
-    return tune::to_json(tune::complete(problem, machine_of(machine, problem, device),
-                                        unwrap(tune::strategy_from_json(strategy, "the strategy")),
-                                        options_of(cuda, true, exact_fp32, gluon)));
+/// Its figures are looked at where they come from a user, as those of a store are.
+tune::Strategy checked(const tune::Strategy& strategy) {
+    return unwrap(tune::strategy_from_json(tune::to_json(strategy), "the strategy"));
+}
+
+tune::Strategy complete(const GivenProblem& given, const tune::Strategy& strategy, const std::string& machine,
+                        const std::string& device, bool cuda, bool exact_fp32, bool gluon) {
+    const tune::Problem problem = problem_of(given);
+    return tune::complete(problem, machine_of(machine, problem, device), checked(strategy),
+                          options_of(cuda, true, exact_fp32, gluon));
 }
 
 /// What is to be said of the machine that stands for a device; "" where it is known.
@@ -98,11 +104,10 @@ std::string machine_message(const std::string& device, std::int32_t ranks, std::
     return unwrap(tune::nearest_machine(device, ranks, num_sms)).message;
 }
 
-nb::dict estimate(const std::string& key, const std::string& strategy, const std::string& machine) {
-    const tune::Problem problem = unwrap(tune::parse_problem(key));
+nb::dict estimate(const GivenProblem& given, const tune::Strategy& strategy, const std::string& machine) {
+    const tune::Problem problem = problem_of(given);
     const tune::Machine on = machine_of(machine, problem, "");
-    const tune::Strategy whole =
-        tune::complete(problem, on, unwrap(tune::strategy_from_json(strategy, "the strategy")));
+    const tune::Strategy whole = tune::complete(problem, on, checked(strategy));
     nb::dict made = dict_of(tune::estimate(problem, on, whole));
     made["objection"] = tune::strategy_objection(problem, whole);
     made["name"] = tune::name_of(whole);
@@ -139,7 +144,7 @@ nb::list rank_program(const std::vector<std::vector<StageTuple>>& configurations
         nb::dict entry = dict_of(candidate.estimate);
         entry["name"] = candidate.name;
         entry["configuration"] = index[candidate.configuration];
-        entry["strategy"] = tune::to_json(candidate.strategy);
+        entry["strategy"] = candidate.strategy;
         entry["pruned"] = candidate.pruned;
         made.append(entry);
     }
@@ -147,19 +152,19 @@ nb::list rank_program(const std::vector<std::vector<StageTuple>>& configurations
         nb::dict entry = dict_of({});
         entry["name"] = tune::name_of(tune::Strategy{});
         entry["configuration"] = at;
-        entry["strategy"] = tune::to_json(tune::Strategy{});
+        entry["strategy"] = tune::Strategy{};
         entry["pruned"] = error.message;
         made.append(entry);
     }
     return made;
 }
 
-std::string estimate_objection(const std::string& key) {
-    return tune::estimate_objection(unwrap(tune::parse_problem(key)));
+std::string estimate_objection(const GivenProblem& given) {
+    return tune::estimate_objection(problem_of(given));
 }
 
-nb::list rank(const std::string& key, const std::string& machine, const std::string& device) {
-    const tune::Problem problem = unwrap(tune::parse_problem(key));
+nb::list rank(const GivenProblem& given, const std::string& machine, const std::string& device) {
+    const tune::Problem problem = problem_of(given);
     if (const std::string objection = tune::estimate_objection(problem); !objection.empty())
         unwrap(Status(Error{objection, {}, ErrorClass::usage}));
     nb::list made;
@@ -167,27 +172,18 @@ nb::list rank(const std::string& key, const std::string& machine, const std::str
          tune::rank_candidates(problem, machine_of(machine, problem, device))) {
         nb::dict entry = dict_of(candidate.estimate);
         entry["name"] = candidate.name;
-        entry["strategy"] = tune::to_json(candidate.strategy);
+        entry["strategy"] = candidate.strategy;
         entry["pruned"] = candidate.pruned;
         made.append(entry);
     }
     return made;
 }
 
-nb::dict tiles(std::int64_t m, std::int64_t n, std::int64_t k, const std::string& dtype,
-               std::int32_t programs, bool exact_fp32, const std::string& device) {
+tune::TileConfig tiles(std::int64_t m, std::int64_t n, std::int64_t k, const std::string& dtype,
+                       std::int32_t programs, bool exact_fp32, const std::string& device) {
     const plan::DType type = to_dtype(dtype);
-    const tune::Machine machine = unwrap(tune::nearest_machine(device, 1)).machine;
-    const tune::TileConfig tile = tune::quickest_tiles(machine, type, {m, n, k}, programs, exact_fp32);
-    nb::dict made;
-    made["block_m"] = tile.block_m;
-    made["block_n"] = tile.block_n;
-    made["block_k"] = tile.block_k;
-    made["stages"] = tile.stages;
-    made["num_wide"] = tile.num_wide;
-    made["precision"] = tile.precision;
-    made["group_m"] = tile.group_m;
-    return made;
+    return tune::quickest_tiles(unwrap(tune::nearest_machine(device, 1)).machine, type, {m, n, k}, programs,
+                                exact_fp32);
 }
 
 /// Block sizes, stages and split of K of tiles for the Gluon GEMM, with their estimate in µs.
@@ -237,13 +233,6 @@ void bind_tune(nb::module_& module) {
     tune.def("complete", complete, "problem"_a, "strategy"_a, "machine"_a = "", "device"_a = "",
              "cuda"_a = true, "exact_fp32"_a = false, "gluon"_a = true);
     tune.def("estimate", estimate, "problem"_a, "strategy"_a, "machine"_a = "");
-    tune.def(
-        "usual_warps",
-        [](std::int32_t block_m, std::int32_t block_n, std::int32_t block_k, std::int32_t num_wide) {
-            return tune::usual_warps(
-                {.block_m = block_m, .block_n = block_n, .block_k = block_k, .num_wide = num_wide});
-        },
-        "block_m"_a, "block_n"_a, "block_k"_a, "num_wide"_a = -1);
     tune.def("tiles", tiles, "m"_a, "n"_a, "k"_a, "dtype"_a, "programs"_a, "exact_fp32"_a = false,
              "device"_a = "");
     tune.def(
@@ -261,9 +250,6 @@ void bind_tune(nb::module_& module) {
              "values"_a = std::vector<Values>(), "machine"_a = "", "device_name"_a = "",
              "All that fuse takes of a user's program, best first by the estimate; see "
              "tune/candidates/program.hpp.");
-    tune.def("name_of", [](const std::string& strategy) {
-        return tune::name_of(unwrap(tune::strategy_from_json(strategy, "the strategy")));
-    });
 }
 
 }  // namespace syncopate::bindings

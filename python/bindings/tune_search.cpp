@@ -1,9 +1,10 @@
-// Searching for strategies, and the store of what was found. Measuring is Python's: callbacks. Problems cross
-// as their keys, strategies and results as JSON.
+// Searching for strategies, and the store of what was found. Measuring is Python's: callbacks. Strategies
+// and results cross as JSON.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "problem.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 #include "syncopate/tune/ops.hpp"
 #include "syncopate/tune/search/search.hpp"
@@ -31,10 +33,9 @@ namespace {
 /// (name, strategy, estimate in µs, whether it is a baseline)
 using Entry = std::tuple<std::string, std::string, double, bool>;
 
-tune::ResultKey key_of(const std::string& problem, const std::string& kernel, const std::string& device,
-                       const std::string& versions) {
-    return tune::key_of(unwrap(tune::parse_problem(problem)),
-                        {.kernel = kernel, .device = device, .versions = versions});
+tune::ResultKey result_key(const GivenProblem& problem, const std::string& kernel, const std::string& device,
+                           const std::string& versions) {
+    return tune::key_of(problem_of(problem), {.kernel = kernel, .device = device, .versions = versions});
 }
 
 tune::Measuring measuring_of(const nb::object& measurer) {
@@ -88,12 +89,12 @@ nb::dict search_for(const tune::ResultKey& key, const std::vector<Entry>& entrie
     return made;
 }
 
-nb::dict tune_problem(const std::string& problem, const std::string& kernel, const std::string& device,
+nb::dict tune_problem(const GivenProblem& problem, const std::string& kernel, const std::string& device,
                       const std::string& versions, const std::vector<Entry>& entries, std::ptrdiff_t unfused,
                       double budget, bool again, const nb::object& measurer,
                       const std::shared_ptr<runtime::Rendezvous>& rendezvous) {
-    return search_for(key_of(problem, kernel, device, versions), entries, unfused, budget, again, measurer,
-                      rendezvous);
+    return search_for(result_key(problem, kernel, device, versions), entries, unfused, budget, again,
+                      measurer, rendezvous);
 }
 
 /// A user's program is known by the hash of its kernels, plan and arguments; its family is for people.
@@ -118,9 +119,9 @@ std::string winner_of(const tune::ResultKey& key) {
     return found ? found->strategy : std::string();
 }
 
-std::string stored(const std::string& problem, const std::string& kernel, const std::string& device,
+std::string stored(const GivenProblem& problem, const std::string& kernel, const std::string& device,
                    const std::string& versions) {
-    return winner_of(key_of(problem, kernel, device, versions));
+    return winner_of(result_key(problem, kernel, device, versions));
 }
 
 std::string stored_program(const std::string& family, std::int32_t ranks, const std::string& kernel,

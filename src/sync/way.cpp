@@ -1,6 +1,7 @@
 #include "syncopate/sync/way.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -12,8 +13,10 @@
 namespace syncopate::sync {
 namespace {
 
-constexpr double kMargin = 0.01;
 constexpr double kRounds = 0.75;  // the share of them to win
+
+/// What a way has to win by against stream order.
+double margin_of(Way way) { return way == Way::programmatic ? 0 : 0.01; }
 
 double median(std::vector<double> values) {
     const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -23,15 +26,30 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-std::string_view name_of(Way way) { return way == Way::tiles ? "tiles" : "stream"; }
+std::string_view name_of(Way way) {
+    static constexpr std::array<std::string_view, kNumWays> kNames{"tiles", "single", "programmatic",
+                                                                   "stream"};
+    return kNames[static_cast<std::size_t>(way)];
+}
 
-Way faster(const WayTimes& times) {
-    const std::size_t rounds = std::min(times.tiles.size(), times.stream.size());
-    if (rounds == 0) return Way::stream;
-    std::size_t won = 0;
-    for (std::size_t i = 0; i < rounds; ++i) won += times.tiles[i] < times.stream[i] ? 1 : 0;
-    const bool often = static_cast<double>(won) >= kRounds * static_cast<double>(rounds);
-    return often && median(times.tiles) <= (1 - kMargin) * median(times.stream) ? Way::tiles : Way::stream;
+Way fastest(const TimesByWay& times) {
+    Way best = Way::stream;
+    const auto in_order = times.find(Way::stream);
+    if (in_order == times.end() || in_order->second.empty()) return best;
+    const std::vector<double>& slowest = in_order->second;
+    double least = median(slowest);
+    const double usual = least;
+    for (const auto& [way, taken] : times) {
+        const std::size_t rounds = std::min(taken.size(), slowest.size());
+        if (way == Way::stream || rounds == 0) continue;
+        std::size_t won = 0;
+        for (std::size_t i = 0; i < rounds; ++i) won += taken[i] < slowest[i] ? 1 : 0;
+        const double us = median(taken);
+        const bool wins = static_cast<double>(won) >= kRounds * static_cast<double>(rounds) &&
+                          us <= (1 - margin_of(way)) * usual;
+        if (wins && (best == Way::stream || us < least)) best = way, least = us;
+    }
+    return best;
 }
 
 #if SYNCOPATE_HAS_CUDA

@@ -23,11 +23,13 @@ import torch.distributed as dist
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "bench"))
 
 import syncopate as sy  # noqa: E402
 from sections import expect, judge_graph, judge_many, ours, rank, run, size, straggle  # noqa: E402
 from syncopate import ops  # noqa: E402
-from syncopate.strategy import Chunking, Strategy, Tiling, Way  # noqa: E402
+from syncopate.strategy import Chunking, Strategy, Tiling  # noqa: E402
+from ways import strategy_of  # noqa: E402
 
 SLICES = 8
 
@@ -210,7 +212,7 @@ def ways() -> None:
                 if name.startswith(("mixed", "narrow")) and m % (128 * p):
                     continue  # a tile cannot be copied and stored elsewhere
                 tagged = Tagged(m, n, k, torch.bfloat16)
-                strategy = replace(Way.named(name).strategy, kernel="plain")
+                strategy = replace(strategy_of(name), kernel="plain")
                 op = operator(m, n, k, torch.bfloat16, strategy=strategy)
                 x = torch.empty(m, k, device="cuda", dtype=torch.bfloat16)
                 poison(op)
@@ -236,7 +238,7 @@ def large() -> None:
             (1024 * p, 8192, torch.float32),
         ):
             for name in ("fused", "fused:2", "inline", "pulled", "pulled_last:1"):
-                strategy = Way.named(name).strategy
+                strategy = strategy_of(name)
                 for kernel in ("plain", "gluon"):
                     if kernel == "gluon" and (dtype == torch.float32 or not name.startswith("fused")):
                         continue

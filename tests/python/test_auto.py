@@ -76,7 +76,7 @@ def test_the_estimate_prefers_tiles_that_load_less_and_says_what_is_refused():
     likely = [one for one in ranked if not one["pruned"]]
     assert likely[0]["configuration"] == 1
     assert likely == sorted(likely, key=lambda one: one["us"])
-    backends = {json.loads(one["strategy"]).get("backend", "auto") for one in likely}
+    backends = {one["strategy"].backend for one in likely}
     assert {"auto", "tma_dedicated", "ldst_dedicated"} <= backends
     for one in likely:
         parts = one["fixed"] + one["compute"] + one["exposed"]

@@ -6,16 +6,16 @@ pytest.importorskip("syncopate")
 
 
 def test_tiles_are_taken_only_where_they_win_most_rounds_and_by_the_median():
-    from syncopate.face.chain_way import faster
+    from syncopate._syncopate import fastest_way
 
-    assert faster({"tiles": [9.0, 9.1, 9.2], "stream": [10.0, 10.0, 10.0]}) == "tiles"
-    assert faster({"tiles": [10.1, 10.1, 10.1], "stream": [10.0, 10.0, 10.0]}) == "stream"
-    assert faster({"tiles": [10.0, 10.0, 10.0], "stream": [10.0, 10.0, 10.0]}) == "stream"
+    assert fastest_way({"tiles": [9.0, 9.1, 9.2], "stream": [10.0, 10.0, 10.0]}) == "tiles"
+    assert fastest_way({"tiles": [10.1, 10.1, 10.1], "stream": [10.0, 10.0, 10.0]}) == "stream"
+    assert fastest_way({"tiles": [10.0, 10.0, 10.0], "stream": [10.0, 10.0, 10.0]}) == "stream"
     # A win of less than 1 % is none, nor one in a bare majority of rounds.
-    assert faster({"tiles": [9.95] * 4, "stream": [10.0] * 4}) == "stream"
-    assert faster({"tiles": [9.0, 9.0, 9.0, 11.0, 11.0], "stream": [10.0] * 5}) == "stream"
+    assert fastest_way({"tiles": [9.95] * 4, "stream": [10.0] * 4}) == "stream"
+    assert fastest_way({"tiles": [9.0, 9.0, 9.0, 11.0, 11.0], "stream": [10.0] * 5}) == "stream"
     # Two slow rounds of stream order do not make the other way faster.
-    assert faster({"tiles": [10.2, 10.2, 10.2, 10.2], "stream": [10.1, 10.1, 30.0, 30.0]}) == "stream"
+    assert fastest_way({"tiles": [10.2, 10.2, 10.2, 10.2], "stream": [10.1, 10.1, 30.0, 30.0]}) == "stream"
 
 
 def test_a_way_that_is_none_or_of_a_plan_is_refused():
@@ -24,25 +24,6 @@ def test_a_way_that_is_none_or_of_a_plan_is_refused():
 
     with pytest.raises(ValueError, match="way: 'fast'; there are tiles, single, programmatic, stream"):
         ChainKernel(stages, way="fast")
-
-
-def test_the_fastest_of_three_ways_is_taken():
-    from syncopate.face.chain_way import faster
-
-    assert faster({"tiles": [9.0] * 3, "single": [8.0] * 3, "stream": [10.0] * 3}) == "single"
-    assert faster({"tiles": [9.0] * 3, "single": [11.0] * 3, "stream": [10.0] * 3}) == "tiles"
-
-
-def test_any_win_of_a_programmatic_launch_is_one():
-    from syncopate.face.chain_way import faster
-
-    assert faster({"programmatic": [9.97] * 4, "stream": [10.0] * 4}) == "programmatic"
-    assert faster({"programmatic": [9.97] * 2 + [10.1] * 2, "stream": [10.0] * 4}) == "stream", (
-        "in few rounds"
-    )
-    # The fastest of those that win: tile by tile wins by too little here.
-    assert faster({"tiles": [9.95] * 4, "programmatic": [9.97] * 4, "stream": [10.0] * 4}) == "programmatic"
-    assert faster({"tiles": [9.0] * 4, "programmatic": [9.9] * 4, "stream": [10.0] * 4}) == "tiles"
 
 
 def test_why_stages_cannot_be_one_launch():

@@ -2,7 +2,6 @@
 the table beside this file says. Where one takes less, `python tests/python/gluon_resources.py --write` says so there."""
 
 import csv
-import json
 import os
 import re
 import subprocess
@@ -65,11 +64,12 @@ def test_no_gemm_takes_more_shared_memory_than_its_tiling_says():
 )
 def test_a_strategy_has_as_many_stages_as_its_tiling_finds_room_for(rows, columns, k, split):
     launch = pytest.importorskip("syncopate.kernels.gluon_launch")
+    import syncopate as sy
     from syncopate import _syncopate
 
     def taken(stages):
-        tile = {"block_m": rows, "block_n": columns, "block_k": k, "stages": stages, "split_k": split}
-        strategy = json.dumps({"kernel": "gluon", "tiles": [tile], "programs": 132})
+        tile = sy.Tiling(rows, columns, k, stages, -1, split_k=split)
+        strategy = sy.Strategy(kernel="gluon", tilings=(tile,), programs=132)
         problem = f"all_gather_matmul:M={2 * rows},N=1024,K=4096,dtype=bf16,ranks=2,sms=132"
         return not _syncopate.tune.estimate(problem, strategy, "h200x2")["objection"]
 

@@ -13,8 +13,7 @@ from syncopate.kernels.gluon_tiles import ranked  # noqa: E402
 from syncopate.measure import products as measure_products  # noqa: E402
 from syncopate.measure.attention import HEADS, ROWS, Run, measured, runs, tables  # noqa: E402
 from syncopate.measure.calls import CALLS, CallRun  # noqa: E402
-from syncopate.strategy import Problem  # noqa: E402
-from syncopate.strategy.choose import key_of, to_json  # noqa: E402
+from syncopate.strategy import Problem, Strategy  # noqa: E402
 
 SIZES = (64, 128, 256)
 SMS = 132
@@ -130,7 +129,7 @@ def test_the_vendors_figures_are_fitted_to_what_was_timed(tmp_path):
 
 
 def problem_key(run: CallRun) -> str:
-    return key_of(Problem(run.operator, *run.extents, torch.bfloat16, ranks=2, num_sms=SMS))
+    return Problem(run.operator, *run.extents, torch.bfloat16, ranks=2, num_sms=SMS).key
 
 
 @pytest.mark.parametrize("run", CALLS, ids=lambda run: run.figure)
@@ -141,7 +140,7 @@ def test_a_timed_call_is_legal_and_its_estimate_depends_on_its_figure(run, machi
     for times in (1, 2):
         other = known["figures"][run.figure] | {"value": times * known["figures"][run.figure]["value"]}
         path.write_text(json.dumps(known | {"figures": known["figures"] | {run.figure: other}}))
-        made = _syncopate.tune.estimate(problem_key(run), to_json(run.strategy), str(path))
+        made = _syncopate.tune.estimate(problem_key(run), run.strategy, str(path))
         assert not made["objection"]
         took.append(made["us"])
     assert abs(took[1] / took[0] - 1) > 0.02
@@ -153,8 +152,8 @@ def test_figures_are_set_by_the_calls_that_show_them(tmp_path):
         [
             run.figure,
             key := problem_key(run),
-            _syncopate.tune.complete(key, to_json(run.strategy), "h200x2"),
-            _syncopate.tune.estimate(key, to_json(run.strategy), "h100x2")["us"],
+            _syncopate.tune.complete(key, run.strategy, "h200x2").to_json(),
+            _syncopate.tune.estimate(key, run.strategy, "h100x2")["us"],
         ]
         for run in CALLS
     ]
@@ -163,7 +162,7 @@ def test_figures_are_set_by_the_calls_that_show_them(tmp_path):
     figures = json.loads(path.read_text())["figures"]
     for figure, key, strategy, us in calls:
         assert f"measured here: {key} by " in figures[figure]["source"]
-        made = _syncopate.tune.estimate(key, strategy, str(path))["us"]
+        made = _syncopate.tune.estimate(key, Strategy.from_json(strategy), str(path))["us"]
         assert made == pytest.approx(us, rel=0.1) or "off with the nearest one" in figures[figure]["source"]
 
 

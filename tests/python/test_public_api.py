@@ -1,7 +1,10 @@
 """What `import syncopate as sy` offers: names, their docstrings, their types, and how values print."""
 
+import copy
+import dataclasses
 import importlib
 import inspect
+import pickle
 import re
 
 import pytest
@@ -140,3 +143,63 @@ def test_what_fuse_has_written_imports_from_where_it_always_did():
 
 def test_the_memory_that_kept_operators_may_take_is_set_by_a_public_name():
     assert sy.cache.limit_bytes == importlib.import_module("syncopate.call.cache").limit_bytes
+
+
+VALUES = [
+    sy.Tiling(64, 64, 32, 3, 2, "ieee"),
+    sy.Chunking(2, (384, 640), True),
+    sy.Strategy(
+        tilings=(sy.Tiling(128, 256, 64, 4, -1, warps=4),),
+        split=2,
+        engine_blocks=3,
+        chunking=sy.Chunking(2, 4),
+    ),
+    sy.Strategy(apart=True, parts=(sy.Strategy(pull=True), sy.Strategy(unfused=True))),
+    sy.strategy.Problem("matmul_all_reduce", 16, 4096, 512, torch.bfloat16, ranks=8, out=torch.float16),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_values_are_immutable_and_equal_by_what_they_hold(value):
+    fields = [field.name for field in dataclasses.fields(value)]
+    for other in (
+        copy.copy(value),
+        copy.deepcopy(value),
+        pickle.loads(pickle.dumps(value)),
+        dataclasses.replace(value),
+    ):
+        assert other == value and hash(other) == hash(value) and other in {value}
+    assert value != repr(value) and value is not None and value != None  # noqa: E711
+    for name in (*fields, "anything"):
+        with pytest.raises(AttributeError):
+            setattr(value, name, 1)
+    assert type(value)(*(getattr(value, name) for name in fields)) == value
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sy.Strategy(splits=2), r"^there is no field 'splits'; did you mean \"split\"\?$"),
+        (lambda: sy.Strategy(split="2"), r'^split is the string "2"; expected int \| None$'),
+        (lambda: sy.Strategy(split=2.5), "^split is 2.5; expected int"),
+        (lambda: sy.Strategy(pull=1), "^pull is 1; expected bool$"),
+        (lambda: sy.Strategy(stored=2**40), "^stored is 1099511627776; expected int$"),
+        (lambda: sy.Strategy(chunking=2), "^chunking is 2; expected Chunking$"),
+        (lambda: sy.Strategy(tilings=(1,)), r"^tilings is \(1,\); expected tuple"),
+        (lambda: sy.Strategy((), tilings=()), "^a field is given twice"),
+        (lambda: sy.Tiling(1, 2), "^block_k is missing$"),
+        (lambda: sy.strategy.Problem("matmul_all_reduce", 16, 4096, 512), "^dtype is missing$"),
+    ],
+)
+def test_a_value_names_the_field_that_is_wrong(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+def test_a_problem_has_the_key_that_the_command_line_takes():
+    problem = sy.strategy.Problem("feed_forward", 16, 4096, 512, "fp8e4m3", 2, f=64, scales="row")
+    assert (
+        problem.key == "feed_forward:M=16,N=4096,K=512,F=64,dtype=fp8e4m3,out=bf16,scales=row,ranks=2,sms=4"
+    )
+    assert (problem.is_fp8, problem.out_dtype) == (True, torch.bfloat16)
+    assert problem.products == ((16, 64, 512), (16, 4096, 64))

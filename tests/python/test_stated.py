@@ -149,18 +149,19 @@ arguments = without_filled(gluon_arguments(a, torch.empty(k, n, dtype=torch.bflo
 source, file, name, _, *rest = stated_matmul().stage(arguments, (*tiling.grid(m, n, 132), 1, 1))
 mesh = sy.plans.mesh_of(ranks)
 A, C = sy.Tensor("A", (m, k), "bf16"), sy.Tensor("C", (m, n), "bf16")
+INLINE = sy.Strategy(backend="tma_inline")
 def fused(plan, bind, **options):
     return _syncopate.fuse([(source, file, name, bind, *rest)], plan, "cuda", 132, **options)
 gathered = fused(sy.plans.all_gather(mesh, A, minor_axis=1, minor_split=4), {"a_desc": "A"})
 assert gathered.kernel_source == open(file.removesuffix(".kernel.json")).read()
 print(gathered.schedule.loads, gathered.schedule.stores)
-fetched = fused(sy.plans.all_gather(mesh, A, pull=True, transient=True), {"a_desc": "A"}, backend="tma_inline")
+fetched = fused(sy.plans.all_gather(mesh, A, pull=True, transient=True), {"a_desc": "A"}, strategy=INLINE)
 def flags_of(schedule):
     print({name: value for name, value in stated_matmul().flags(schedule).items() if value})
 flags_of(fetched.schedule)
 own = fused(sy.plans.all_gather(mesh, A, transient=True), {"a_desc": "A"})
 flags_of(own.schedule)
-pushed = fused(sy.plans.push_reduce(mesh, C), {"c_desc": "C"}, backend="tma_inline")
+pushed = fused(sy.plans.push_reduce(mesh, C), {"c_desc": "C"}, strategy=INLINE)
 flags_of(pushed.schedule)
 fp8, scales = torch.float8_e4m3fn, (torch.empty(m), torch.empty(n))
 arguments = gluon_arguments(torch.empty(m, k, dtype=fp8), torch.empty(n, k, dtype=fp8), c, (m, n, k),

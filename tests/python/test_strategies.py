@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 strategy = pytest.importorskip("syncopate.strategy")
 from syncopate.ops.product_kernel import Product  # noqa: E402
-from syncopate.strategy import Chunking, Problem, Strategy, Tiling, Way  # noqa: E402
+from syncopate.strategy import Chunking, Problem, Strategy, Tiling  # noqa: E402
 
 MODELS = {"8B": (4096, 14336), "70B": (8192, 28672), "GPT-3": (12288, 49152), "405B": (16384, 53248)}
 WIDE = Tiling(128, 256, 64, 4, -1)
@@ -140,21 +140,6 @@ def test_strategies_that_cannot_be_carried_out_are_refused(options, why):
         ops.MatmulReduceScatter(
             512, 64, 64, torch.bfloat16, Group(0, 4, None, "host"), strategy=Strategy(**options)
         )
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["after:32", "beside:16:8", "inline", "inline:4", "mixed:2", "narrow:2", "fused", "fused:2", "pulled:3",
-     "pulled_last:1"],
-)  # fmt: skip
-def test_a_way_has_a_name(name):
-    assert str(Way.named(name)) == name
-
-
-@pytest.mark.parametrize("name", ["", "before", "after:0", "after:1:2", "inline:1:1", "beside:a"])
-def test_a_name_of_no_way_is_refused(name):
-    with pytest.raises(ValueError, match="expected"):
-        Way.named(name)
 
 
 @pytest.mark.parametrize(

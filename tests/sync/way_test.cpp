@@ -19,5 +19,23 @@ TEST(Way, IsStreamOrderWhereNothingWasMeasured) {
     EXPECT_EQ(faster({{1, 2}, {}}), Way::stream);
 }
 
+TEST(Way, IsTheFastestOfThoseThatWin) {
+    const std::vector<double> stream(4, 10.0);
+    EXPECT_EQ(fastest({{Way::tiles, {9, 9, 9}}, {Way::single, {8, 8, 8}}, {Way::stream, stream}}),
+              Way::single);
+    EXPECT_EQ(fastest({{Way::tiles, {9, 9, 9}}, {Way::single, {11, 11, 11}}, {Way::stream, stream}}),
+              Way::tiles);
+    EXPECT_EQ(fastest({{Way::tiles, {9.95, 9.95}}, {Way::programmatic, {9.97, 9.97}}, {Way::stream, stream}}),
+              Way::programmatic)
+        << "tile by tile wins by too little";
+    EXPECT_EQ(fastest({{Way::programmatic, {9.97, 9.97, 10.1, 10.1}}, {Way::stream, stream}}), Way::stream);
+    EXPECT_EQ(fastest({{Way::tiles, {9, 9}}}), Way::stream) << "stream order was not measured";
+}
+
+TEST(Way, HasTheNameThatPythonGivesIt) {
+    EXPECT_EQ(name_of(Way::single), "single");
+    EXPECT_EQ(name_of(Way::stream), "stream");
+}
+
 }  // namespace
 }  // namespace syncopate::sync

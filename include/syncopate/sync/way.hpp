@@ -8,8 +8,10 @@
 // posts a tile. Where the last wave is full it loses by those (docs/sync.md has figures), so it is measured.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -20,9 +22,12 @@
 namespace syncopate::sync {
 
 enum class Way : std::uint8_t {
-    tiles,   ///< a stage starts beside the one before it; its tiles await what they read
-    stream,  ///< a stage starts when the one before it has ended
+    tiles,         ///< a stage starts beside the one before it; its tiles await what they read
+    single,        ///< so in one launch, whose programs take a stage's tiles after the other's
+    programmatic,  ///< in stream order; a kernel starts beside the one before it and awaits its end by itself
+    stream,        ///< a stage starts when the one before it has ended
 };
+inline constexpr std::size_t kNumWays = 4;
 [[nodiscard]] std::string_view name_of(Way way);
 
 /// µs of a call, by way, round by round: the same round of both met the same clocks.
@@ -30,9 +35,16 @@ struct WayTimes {
     std::vector<double> tiles, stream;
 };
 
-/// Tile by tile where it wins three rounds of four, and by 1 % at the median; else stream order. A nearer win is
-/// within what clocks do. Stream order also where there is no round.
-[[nodiscard]] Way faster(const WayTimes& times);
+/// µs of a call by each way that was measured, round by round.
+using TimesByWay = std::map<Way, std::vector<double>>;
+
+/// Of the ways that win three rounds of four against stream order, and by 1 % at the median, the one with the least
+/// median; else stream order. A nearer win is within what clocks do. Launched programmatically the same kernels do
+/// the same work: there any win is one. Stream order also where there is no round of it.
+[[nodiscard]] Way fastest(const TimesByWay& times);
+[[nodiscard]] inline Way faster(const WayTimes& times) {
+    return fastest({{Way::tiles, times.tiles}, {Way::stream, times.stream}});
+}
 
 /// µs of what `call` enqueues on the stream that it is given, by replays of a graph of ten calls: one round each
 /// time that it is called. The first call of `call` warms up: it runs before the capture. Fails with the error of

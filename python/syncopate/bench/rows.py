@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .. import _syncopate
-from ..strategy import Strategy, to_json
+from ..strategy import Strategy
 from .case import CASES, Case, on_gpu, synchronize
 from .fp8 import of_fp8
 from .measure import Candidate, measure
@@ -154,7 +154,7 @@ def bound_of(op: Any, product_us: float, topology: str) -> float:
     """What no schedule can go below: the product alone, or the transfers of the operator's plan on this machine's links."""
     if not topology or op.plan.num_ranks == 1:
         return product_us
-    return max(product_us, _syncopate.simulate(op.plan, topology, False).bound_us)
+    return max(product_us, _syncopate.simulate(op.plan, topology, posts=False).bound_us)
 
 
 def topology_of(ranks: int) -> str:
@@ -164,7 +164,7 @@ def topology_of(ranks: int) -> str:
     import torch
 
     device = re.sub(r"[^a-z0-9]", "", torch.cuda.get_device_name().lower().removeprefix("nvidia"))
-    return next((name for name in _syncopate.topology_names() if name == f"{device}x{ranks}"), "")
+    return next((name for name in _syncopate.topologies() if name == f"{device}x{ranks}"), "")
 
 
 def run_shape(
@@ -206,5 +206,5 @@ def measured(case: Any, candidates: list[Candidate], peers: Sequence[Peer], roun
 
 def said(strategy: Strategy) -> dict[str, Any]:
     """Its members as JSON (ops/strategy.hpp), less those of a strategy by the plain kernel that leaves all else open."""
-    usual = json.loads(to_json(Strategy(kernel="plain")))
-    return {name: value for name, value in json.loads(to_json(strategy)).items() if usual.get(name) != value}
+    usual = json.loads(Strategy(kernel="plain").to_json())
+    return {name: value for name, value in json.loads(strategy.to_json()).items() if usual.get(name) != value}

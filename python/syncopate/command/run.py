@@ -27,12 +27,13 @@ TRACE_SUFFIXES = (".json", ".png")  # what --trace takes; trace.write draws wher
 def strategy_of(spec: Spec, device: str, problem: Any, traced: bool) -> Any:
     """As asked for; on the host small tiles, so that there are several; else the fastest known, but one whose kernel tells of
     its tiles where they are to be traced."""
+    from ..bench.rows import varied
     from ..strategy import SMALL, Strategy, recorded
 
     if device == "host":
-        return replace(Strategy.of(spec.chosen), tilings=(SMALL,))
+        return replace(varied(Strategy(), spec.chosen), tilings=(SMALL,))
     if spec.chosen:
-        return Strategy.of(spec.chosen)
+        return varied(Strategy(), spec.chosen)
     return recorded(problem) if traced else None
 
 

@@ -75,7 +75,7 @@ class Spec:
         return DTYPES[self.pairs[key]]
 
     def _chosen(self) -> dict[str, Any]:
-        """What is asked for of the strategy, by Strategy.of's names; 0 asks for nothing."""
+        """What is asked for of the strategy, by the names of its fields; 0 asks for nothing."""
         from ..plans import BACKENDS
 
         chosen: dict[str, Any] = {}

@@ -79,15 +79,17 @@ def check_variations(vary: Sequence[str]) -> None:
     """Raises UsageError for what is no value of a strategy, before any rank starts."""
     from .. import _syncopate
     from ..bench.rows import variations, varied
-    from ..strategy import Strategy, to_json
+    from ..strategy import Strategy
     from .spec import UsageError
 
     try:
         for name, values in variations(vary):
             try:
-                _syncopate.tune.name_of(to_json(varied(Strategy(), values)))
-            except (AttributeError, TypeError):
+                Strategy.from_json(varied(Strategy(), values).to_json())
+            except AttributeError:
                 raise UsageError(f"--vary {name}: a strategy has no such value") from None
+            except TypeError as error:  # "split is …"
+                raise UsageError(f"--vary {name}: {error}") from None
             except _syncopate.SyncopateError as error:  # "the strategy:1:433: split is …"
                 raise UsageError(f"--vary {name}: {str(error).split(': ', 1)[-1].splitlines()[0]}") from None
     except ValueError as error:

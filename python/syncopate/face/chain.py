@@ -24,7 +24,7 @@ from ..call.stated import StatedKernel
 from ..group import Group, alone
 from ..strategy import Strategy
 from .chain_single import SingleLaunch, why_not
-from .chain_way import WAYS, StreamOrder, awaits_kernel, faster, measure
+from .chain_way import WAYS, StreamOrder, awaits_kernel, measure
 from .fused import FusedKernel
 
 
@@ -154,7 +154,7 @@ class ChainKernel(FusedKernel):
         if single is not None:
             ways["single"] = lambda: single.launch(key, items)
         times = measure(ways)
-        way = faster(times)
+        way = _syncopate.fastest_way(times)
         medians = {name: statistics.median(taken) for name, taken in times.items()}
         if way == "stream":
             self._say(

@@ -2,13 +2,12 @@
 or launched programmatically, whichever a measurement finds fastest.
 
 A chain never loses more than what the measurement cannot see: another way than stream order has to be the faster one in most
-rounds, each of which replays graphs of all in turn. A call of a chain that overwrites its own input cannot be made
+rounds (C++, sync/way.hpp), each of which replays graphs of all in turn. A call of a chain that overwrites its own input cannot be made
 twice, so there nothing is measured, and the kernels run in stream order unless the caller says otherwise.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,9 +19,6 @@ from ..device import jit
 WAYS = ("tiles", "single", "programmatic", "stream")
 AWAITS = "AFTER_KERNEL"  # the constexpr by which a stated kernel is told to
 ROUNDS, CALLS = 9, 10  # of a measurement; calls in a graph
-#: What another way than stream order has to win by. Launched programmatically the same kernels do the same work: any win is one.
-MARGINS = {"tiles": 0.01, "single": 0.01, "programmatic": 0.0}
-MOST = 0.75  # and in which share of the rounds
 
 
 def awaits_kernel(kernel: Any) -> bool:
@@ -99,18 +95,6 @@ def measure(ways: Mapping[str, Callable[[], None]]) -> dict[str, list[float]]:
             end.synchronize()
             times[name].append(1000 * begin.elapsed_time(end) / CALLS)
     return times
-
-
-def faster(times: Mapping[str, Sequence[float]]) -> str:
-    """Of the ways that win MOST of the rounds against stream order, and by their margin at the median, the one with the least;
-    without one, `stream`: a nearer win is within what clocks do."""
-    medians = {name: statistics.median(taken) for name, taken in times.items()}
-
-    def wins(name: str) -> bool:
-        rounds = sum(t < s for t, s in zip(times[name], times["stream"], strict=True))
-        return medians[name] <= (1 - MARGINS[name]) * medians["stream"] and rounds >= MOST * len(times[name])
-
-    return min((name for name in MARGINS if name in times and wins(name)), key=medians.get, default="stream")
 
 
 def _captured(run: Callable[[], None]) -> Any:

@@ -26,7 +26,7 @@ from ..call.tuples import flat
 from ..device.jit import refuse_launches_of_an_import
 from ..group import FailedTogether, Group, of_process_group
 from ..measure.program import ProgramMeasurer
-from ..strategy import Strategy, from_json, to_json
+from ..strategy import Strategy
 from ..strategy.failures import warn_of_default
 from ..strategy.store_scope import scope
 from .autotuned import configurations_of, configured, words_of
@@ -135,8 +135,7 @@ class AutoKernel(FusedKernel):
         try:
             program.group.together("prepared", lambda: kernel._find(calls))
         except FailedTogether as error:
-            name = _syncopate.tune.name_of(to_json(choice.strategy))
-            warn_of_default(program.key["family"], name, error, stacklevel=4)
+            warn_of_default(program.key["family"], choice.strategy.name, error, stacklevel=4)
             return Choice(Strategy(), program.configurations[0])
         self._kernels[choice.strategy] = kernel
         return choice
@@ -231,14 +230,14 @@ class _Program:
     def text_of(self, one: Mapping[str, Any]) -> str:
         """A candidate as the store keeps it."""
         words = self._words(one["configuration"])
-        return json.dumps({"configuration": words, "strategy": json.loads(one["strategy"])})
+        return json.dumps({"configuration": words, "strategy": json.loads(one["strategy"].to_json())})
 
     def choice_of(self, text: str) -> Choice:
         """Raises ValueError for what the kernels have no configuration for."""
         read = json.loads(text)
         for configuration in self.configurations:
             if self._words(configuration) == read["configuration"]:
-                return Choice(from_json(json.dumps(read["strategy"])), tuple(configuration))
+                return Choice(Strategy.from_json(json.dumps(read["strategy"])), tuple(configuration))
         raise ValueError("the kernels have no such configuration")
 
     @property
@@ -290,14 +289,10 @@ class _Program:
         """Measures until the fastest is known, and stores it. The first configuration by the default strategy is the one
         that nothing has to be faster than."""
         likely = [one for one in self.ranked if not one["pruned"]]
-        usual = to_json(Strategy(kernel="plain"))
+        usual = Strategy(kernel="plain")
         first = self.configurations[0]
         default = next(
-            (
-                one
-                for one in likely
-                if one["configuration"] == first and to_json(from_json(one["strategy"])) == usual
-            ),
+            (one for one in likely if one["configuration"] == first and one["strategy"] == usual),
             likely[0] if likely else None,
         )
         if default is None:

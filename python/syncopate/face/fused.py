@@ -325,19 +325,12 @@ class FusedKernel:
             (text.source, text.file, text.asked, dict(stage.bind), one.scalars, one.tensors, one.grid)
             for text, stage, one in zip(texts, self.stages, taken, strict=True)
         ]
-        chosen = self.strategy
         artifact = _syncopate.fuse(
             stages,
             self.plan,
             device,
             num_sms,
-            phases=chosen.phases,
-            backend=chosen.backend,
-            sum_parts=chosen.sum_parts,
-            tile_order=chosen.tile_order,
-            plain_kernel=chosen.plain_kernel,
-            kernel_sums=chosen.kernel_sums,
-            together=chosen.together,
+            self.strategy,
             values=[one.values for one in taken],
             device_name=device_name() if device == "cuda" else "",
         )

@@ -15,7 +15,6 @@ import torch
 from .. import ops
 from ..group import Group
 from ..strategy import Strategy
-from ..strategy.choose import key_of, to_json
 from .links import Ranks, Say
 from .products import CACHE_BYTES
 
@@ -108,7 +107,7 @@ class Calls:
     def timed(self, run: CallRun) -> list[Any]:
         """As C++ reads it (measured.hpp)."""
         with operator(self.ranks.group, run.operator, run.extents, run.strategy) as made:
-            return [run.figure, key_of(made.problem), to_json(made.strategy), self.of(made)]
+            return [run.figure, made.problem.key, made.strategy.to_json(), self.of(made)]
 
     def curve(self, name: str, nothing: float, kernel_us: float) -> list[list[float]]:
         """[MiB that come into a rank, µs] of the collective in the unfused pair, as a call: the pair less its product, which has

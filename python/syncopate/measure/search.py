@@ -20,7 +20,7 @@ from ..bench.case import CASES, on_gpu, synchronize
 from ..bench.fp8 import of_fp8
 from ..bench.rows import variations, varied
 from ..bench.shapes import Shape
-from ..strategy import SMALL, Strategy, complete, from_json, key_of, ranked, to_json, untuned
+from ..strategy import SMALL, Strategy, complete, ranked, untuned
 from ..strategy.failures import DEADLINE, SLEEP_CYCLES, reason_of
 from ..strategy.store_scope import scope
 
@@ -32,14 +32,13 @@ class Contender:
     """A strategy that takes part."""
 
     name: str
-    text: str  # JSON
-    strategy: Any
+    strategy: Strategy
     estimate_us: float = 0.0
     baseline: bool = False
 
     @property
     def entry(self) -> tuple[str, str, float, bool]:
-        return self.name, self.text, self.estimate_us, self.baseline
+        return self.name, self.strategy.to_json(), self.estimate_us, self.baseline
 
 
 def contenders_of(problem: Any, vary: Sequence[str] = (), machine: str = "") -> list[Contender]:
@@ -48,30 +47,29 @@ def contenders_of(problem: Any, vary: Sequence[str] = (), machine: str = "") -> 
     several of them."""
     host = problem.device == "host"
 
-    def whole(strategy: Any) -> Any:
+    def whole(strategy: Strategy) -> Strategy:
         return complete(problem, replace(strategy, tilings=(SMALL,)) if host else strategy)
 
     usual = whole(Strategy() if host else untuned(problem, machine))
     likely = [] if vary else [entry for entry in ranked(problem, machine) if not entry["pruned"]]
-    found = [(e["name"], whole(from_json(e["strategy"])), e["us"]) for e in likely]
-    estimates = {to_json(strategy): us for _, strategy, us in reversed(found)}
+    found = [(e["name"], whole(e["strategy"]), e["us"]) for e in likely]
+    estimates = {strategy: us for _, strategy, us in reversed(found)}
     pair = next((us for name, _, us in found if name == UNFUSED), 0.0)
     made = [
-        Contender("default", to_json(usual), usual, estimates.get(to_json(usual), 0.0), baseline=True),
-        Contender(UNFUSED, to_json(Strategy(unfused=True)), Strategy(unfused=True), pair, baseline=True),
+        Contender("default", usual, estimates.get(usual, 0.0), baseline=True),
+        Contender(UNFUSED, Strategy(unfused=True), pair, baseline=True),
     ]
-    seen = {contender.text for contender in made}
-    others: list[tuple[str, Any, float]] = []
+    seen = {contender.strategy for contender in made}
+    others: list[tuple[str, Strategy, float]] = []
     if vary:
         fused = whole(Strategy()) if usual.unfused else usual
         others = [(name, whole(varied(fused, values)), 1.0) for name, values in variations(vary)]
     else:
         others = [entry for entry in found if entry[0] != UNFUSED]
     for name, strategy, us in others:
-        text = to_json(strategy)
-        if text not in seen:
-            seen.add(text)
-            made.append(Contender(name, text, strategy, us))
+        if strategy not in seen:
+            seen.add(strategy)
+            made.append(Contender(name, strategy, us))
     return made
 
 
@@ -192,7 +190,7 @@ def search(
     measurer = Measurer(case, contenders, say)
     try:
         return _syncopate.tune.search(
-            key_of(problem),
+            problem,
             contenders=[contender.entry for contender in contenders],
             unfused=1,
             budget=budget,
@@ -212,8 +210,8 @@ def tune_once(problem: Any, group: Any) -> None:
     whole = dist.is_initialized() and group.process_group is not None and dist.get_world_size() == group.size
     if not whole or problem.operator not in CASES or problem.m % problem.ranks:
         return
-    if _syncopate.tune.estimate_objection(key_of(problem)):
+    if _syncopate.tune.estimate_objection(problem):
         return
-    found = _syncopate.tune.stored(key_of(problem), **scope(problem.device)) if group.rank == 0 else ""
+    found = _syncopate.tune.stored(problem, **scope(problem.device)) if group.rank == 0 else ""
     if not _syncopate.tune.share(group.rendezvous, found):
         search(problem, group, budget=float(os.environ.get("SYNCOPATE_TUNE_BUDGET") or 60))

@@ -25,10 +25,8 @@ from ..strategy import (
     Tiling,
     choose_found,
     complete,
-    key_of,
     require,
     search_hook,
-    to_json,
 )
 from ..strategy.failures import warn_of_default
 from ..trace.record import Trace, recorder_of, without_signals
@@ -181,8 +179,7 @@ class Operator:
             self.group.together(what, work)
             return True
         except FailedTogether as error:
-            name = _syncopate.tune.name_of(to_json(self.strategy))
-            warn_of_default(key_of(self.problem), name, error, stacklevel=4)
+            warn_of_default(self.problem.key, self.strategy.name, error, stacklevel=4)
         self._on_trial = False
         if getattr(self, "fused", None) is not None and self.fused.prepared:
             self._left.append(self.fused)
@@ -226,7 +223,7 @@ class Operator:
     def outline(self) -> Any:
         """The plan that the strategy asks for, and what of it each kernel reads and makes (C++: ops/program.hpp). Raises
         ValueError for what this operator, or this strategy of it, cannot do."""
-        return _syncopate.ops.outline(key_of(self.problem), to_json(self.strategy), self.axis, self.keeps)
+        return _syncopate.ops.outline(self.problem, self.strategy, self.axis, self.keeps)
 
     @property
     def keeps(self) -> bool:

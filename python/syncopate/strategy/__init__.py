@@ -4,33 +4,32 @@ strategy.choose(Problem("matmul_all_reduce", m, n, k, torch.bfloat16, ranks=8, n
 sy.ops.MatmulAllReduce(m, n, k, strategy=Strategy(split=2, backend="copy_engine"))
 """
 
+from .._syncopate import Chunking, Problem, Strategy, Tiling
 from .choose import (
     SMALL,
     choose,
     choose_found,
     complete,
     estimate,
-    from_json,
-    key_of,
     ranked,
     recorded,
     require,
-    to_json,
     untuned,
 )
-from .model import DEDICATED, PROGRAMS_ON_HOST, Chunking, Problem, Strategy
-from .tiling import Tiling, choose_tiling, device_name, gemm_tiles
-from .ways import Way
+from .tiling import choose_tiling, device_name, gemm_tiles
+
+PROGRAMS_ON_HOST = 4  # of a grid, where each is a thread's work in the interpreter
+
+#: The JSON that stores keep.
+to_json, from_json = Strategy.to_json, Strategy.from_json
 
 __all__ = [
-    "DEDICATED",
     "PROGRAMS_ON_HOST",
     "SMALL",
     "Chunking",
     "Problem",
     "Strategy",
     "Tiling",
-    "Way",
     "choose",
     "choose_found",
     "choose_tiling",
@@ -39,7 +38,6 @@ __all__ = [
     "estimate",
     "from_json",
     "gemm_tiles",
-    "key_of",
     "ranked",
     "recorded",
     "require",

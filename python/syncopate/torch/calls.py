@@ -15,7 +15,7 @@ from torch.distributed import distributed_c10d as c10d
 from .. import _syncopate
 from ..call import cache
 from ..group import Group, of_process_group, sums_in_two_shots
-from ..strategy import Problem, Strategy, choose_found, estimate, from_json
+from ..strategy import Problem, Strategy, choose_found, estimate
 from . import buckets, report
 from .gloo import gather_through_host, over_gloo
 
@@ -193,7 +193,7 @@ def slower(problem: Problem, kept: bool = False, copied: bool = False) -> str:
 @lru_cache(1024)
 def _slower(problem: Problem, kept: bool, copied: bool, _: Hashable) -> str:
     chosen, pair_us, measured = estimate(problem, kept=kept, copied=copied)
-    if not from_json(chosen).unfused:
+    if not chosen.unfused:
         return ""
     if measured:
         return f"measured slower than the pair ({pair_us:.1f} µs)"
