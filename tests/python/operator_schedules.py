@@ -13,7 +13,7 @@ import torch  # noqa: E402
 from syncopate import _syncopate, ops  # noqa: E402
 from syncopate.call import stage_call as stages  # noqa: E402
 from syncopate.ops import block, operator, product  # noqa: E402
-from syncopate.strategy.choose import from_json  # noqa: E402
+from syncopate.strategy import Strategy, from_json  # noqa: E402
 
 SMS = 132
 TILE = {"block_m": 64, "block_n": 128, "block_k": 64, "stages": 4}
@@ -41,14 +41,14 @@ WAYS = {
 FP8 = {"dtype": torch.float8_e4m3fn, "scales": "row", "w_transposed": True}
 
 
-def fused(name: str, extents: tuple[int, ...], ranks: int, strategy: str, options: dict) -> dict:
+def fused(name: str, extents: tuple[int, ...], ranks: int, strategy: Strategy, options: dict) -> dict:
     group = SimpleNamespace(
         device="cuda", ordinal=0, process_group=object(), rendezvous=None, size=ranks, rank=0,
         multiprocessors=lambda _: SMS,
     )  # fmt: skip
     product.members_of = block.members_of = lambda *_: group
     operator.complete = lambda _, given: given  # it is; this machine runs no Gluon kernel
-    op = ops.OPERATORS[name](*extents, strategy=from_json(strategy), **options)
+    op = ops.OPERATORS[name](*extents, strategy=strategy, **options)
     op.device = torch.device("meta")
     _, *given = (op.operand(operand) for operand in op._shapes)
     x = None if op.input else op.operand("x")
@@ -66,7 +66,7 @@ def fused(name: str, extents: tuple[int, ...], ranks: int, strategy: str, option
 
 def schedules(name: str, m: int, ranks: int, way: dict, fp8: bool) -> list:
     """As C++ makes it alone, and as Python has it made; or why not."""
-    strategy = json.dumps(GLUON | way)
+    strategy = from_json(json.dumps(GLUON | way))
     block_f = ",F=128" if name == "feed_forward" else ""
     dtype = "fp8e4m3,out=bf16,scales=row" if fp8 else "bf16"
     problem = f"{name}:M={m},N=384,K=256{block_f},dtype={dtype},ranks={ranks},sms={SMS}"
