@@ -35,11 +35,11 @@ if not torch.cuda.is_available():
 
 import syncopate as sy  # noqa: E402
 from syncopate import plans  # noqa: E402
-from syncopate.arguments import DTYPE_NAMES  # noqa: E402
 from syncopate.bench.case import MatmulReduceScatter, Rotating, on_gpu  # noqa: E402
 from syncopate.bench.measure import Candidate, measure  # noqa: E402
 from syncopate.bench.session import Progress, start  # noqa: E402
 from syncopate.bench.shapes import Shape, shapes_of, widths  # noqa: E402
+from syncopate.call.arguments import DTYPE_NAMES  # noqa: E402
 from syncopate.strategy import Problem  # noqa: E402
 from ways import strategy_of  # noqa: E402
 
