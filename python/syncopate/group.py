@@ -55,7 +55,11 @@ class Group:
         # That another rank gave up is not the cause.
         kind = "" if failure is None else "b" if isinstance(failure, _syncopate.SyncopateError) else "a"
         mine = kind + (("".join(str(failure).splitlines()[:1]) or type(failure).__name__) if kind else "")
-        texts = [mine] if self.size == 1 else _syncopate.all_gather(self.rendezvous, what, mine, TOGETHER, bool(kind))
+        texts = (
+            [mine]
+            if self.size == 1
+            else _syncopate.all_gather(self.rendezvous, what, mine, TOGETHER, bool(kind))
+        )
         failed = (
             min((text[0], rank, text[1:]) for rank, text in enumerate(texts) if text) if any(texts) else None
         )
