@@ -101,9 +101,9 @@ std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::
                 const nb::object value = (*kept)(key, static_cast<std::int64_t>(timeout.count()));
                 return from_bytes(nb::cast<nb::bytes>(value));
             } catch (const nb::python_error& failure) {
+                failed = text_of(failure);
                 // Not for the meeting, which asks again: it is raised again each time, and once more at its end.
                 if (failure.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
-                failed = text_of(failure);
             } catch (const nb::cast_error&) {
                 failed = "the store's get must return bytes";
             }

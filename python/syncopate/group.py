@@ -29,10 +29,10 @@ def set_deadline(seconds: float, *, setup: float | None = None) -> None:
     from .torch import calls
 
     global setup_deadline
-    chosen = [timing(value, 0.0, 0)["deadline"] for value in (seconds, setup) if value is not None]
-    calls.deadline = chosen[0]
+    chosen = timing(seconds, 0.0, 0)["deadline"]
     if setup is not None:
-        setup_deadline = chosen[1]
+        setup_deadline = timing(setup, 0.0, 0)["deadline"]
+    calls.deadline = chosen
 
 
 class FailedTogether(RuntimeError):
