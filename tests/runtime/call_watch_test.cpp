@@ -398,8 +398,10 @@ TEST(AHostThatWasFrozen, HasNotWaitedMeanwhile) {
         CallbackRendezvous only(
             0, 2, [](const std::string&, const Bytes&) {},
             [&](const std::string&, Milliseconds wait) -> Bytes {
-                if (there) return std::string("cmet") + '\0';
-                std::this_thread::sleep_for(std::min(wait, Milliseconds{5}));
+                for (Milliseconds slept{0}; slept < wait; slept += Milliseconds{5}) {
+                    if (there) return std::string("cmet") + '\0';
+                    std::this_thread::sleep_for(Milliseconds{5});
+                }
                 throw std::runtime_error("nothing there");
             });
         const pid_t self = getpid();
