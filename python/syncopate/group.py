@@ -25,7 +25,7 @@ def set_deadline(seconds: float, *, setup: float | None = None) -> None:
     ops that are set up from now on (30 at first); what has a deadline argument is told by that. `setup`: how far apart ranks
     may be where they set up, compile, meet and close, in all groups that have no deadline of their own (600 at first); None:
     it stays. Raises ValueError for what is no number of seconds."""
-    from .prepared import timing
+    from .call.prepared import timing
     from .torch import calls
 
     global setup_deadline

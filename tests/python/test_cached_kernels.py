@@ -15,7 +15,7 @@ TEXT = 'import triton\n\n\n@triton.jit\ndef fill(a_ptr):\n    pass\n\n\nSAID = "
 LOAD = f"""
 import sys
 from pathlib import Path
-from syncopate import jit
+from syncopate.device import jit
 try:
     print(jit.load_module({TEXT!r}, "fill").SAID)
 except jit.CacheError as error:
@@ -108,7 +108,7 @@ def test_a_folder_of_another_user_is_refused(name, run, tmp_path):
 
 
 def test_a_kept_cubin_that_was_changed_is_compiled_anew(tmp_path, monkeypatch):
-    from syncopate.cuda_source import CudaSource
+    from syncopate.device.cuda_source import CudaSource
 
     monkeypatch.setenv("SYNCOPATE_CACHE_DIR", str(tmp_path))
     compiler = tmp_path / "bin" / "nvcc"  # writes how often it was asked
@@ -129,7 +129,7 @@ def test_a_kept_cubin_that_was_changed_is_compiled_anew(tmp_path, monkeypatch):
         file.write_bytes(wrong)
         assert [kernel.cubin("sm_90a", {}) for _ in range(2)] == [f"{number}\n".encode()] * 2
     (tmp_path / "cuda").chmod(0o777)
-    from syncopate.jit import CacheError
+    from syncopate.device.jit import CacheError
 
     with pytest.raises(CacheError, match="other users may write there"):
         kernel.cubin("sm_90a", {})
