@@ -637,7 +637,13 @@ def check_groups_of_dry_runs(group: str, size: int) -> None:
         "print(sy.inductor.report())\n"
     )
     if dist.get_rank() == 0:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        )
         out = done.stdout
         expect(done.returncode == 0, done.stderr[-2000:])
         expect(out.startswith("32\n32\n") and "the group's backend is fake" in out, out)
