@@ -131,4 +131,11 @@ Status write_file_atomically(const std::string& path, std::string_view text) {
     return failure(path, "written", error);
 }
 
+Status sync_to_disk(const std::string& path) {
+    const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    // A file system that knows no such thing says EINVAL.
+    if (!file.is_open() || (::fsync(file.get()) != 0 && errno != EINVAL)) return failure(path, "kept", errno);
+    return Done{};
+}
+
 }  // namespace syncopate

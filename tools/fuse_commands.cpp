@@ -1,7 +1,6 @@
 // `syncopate fuse`: a kernel and a plan in, a directory that `syncopate run` takes out.
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -12,6 +11,7 @@
 
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/emit/language.hpp"
+#include "syncopate/emit/write_folder.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/model/draw_graph.hpp"
@@ -128,73 +128,6 @@ kernel::Arguments parse_arguments(const StageOptions& options) {
     return arguments;
 }
 
-using Files = std::vector<std::pair<std::string, const std::string*>>;  // by name in the folder, their texts
-
-/// Only what fuse has written is overwritten, and nothing that this call has read.
-void refuse_overwriting(const std::string& directory, const Files& files, const FuseOptions& options) {
-    namespace fs = std::filesystem;
-    std::error_code ignored;
-    std::vector<std::string> inputs = options.plans;
-    for (const StageOptions& stage : options.stages) inputs.push_back(split_kernel(stage.kernel).first);
-    const bool ours = fs::exists(fs::path(directory) / "schedule.json", ignored);
-    for (const auto& [name, text] : files) {
-        const fs::path place = fs::path(directory) / name;
-        for (const std::string& input : inputs) {
-            if (fs::equivalent(place, input, ignored))
-                fail_usage("-o " + directory + ": " + name + " would overwrite " + input +
-                           ", which is read: name another folder");
-        }
-        if (!ours && fs::is_regular_file(place, ignored))
-            fail_usage("-o " + directory + ": there is a " + name +
-                       " that fuse has not written (it has no schedule.json beside it): name another folder");
-    }
-}
-
-/// Writes all files or none: each beside its place first, then renamed. A directory that this call made and
-/// could not fill is removed.
-void write_directory(const std::string& directory, const Files& files, const FuseOptions& options) {
-    namespace fs = std::filesystem;
-    std::error_code failure;
-    refuse_overwriting(directory, files, options);
-    const bool existed = fs::exists(directory, failure);
-    fs::create_directories(directory, failure);
-    if (failure || !fs::is_directory(directory)) {
-        fail({"cannot make the directory " + directory +
-              (failure ? ": " + failure.message() : ": a file is in its place")});
-    }
-    const auto beside = [&](const std::string& name) {
-        const fs::path place = fs::path(directory) / name;
-        return (place.parent_path() / ("." + place.filename().string() + ".new")).string();
-    };
-    std::vector<fs::path> made;  // folders inside
-    const auto give_up = [&](const Error& error) {
-        std::error_code ignored;
-        for (const auto& file : files) fs::remove(beside(file.first), ignored);
-        for (auto folder = made.rbegin(); folder != made.rend(); ++folder) fs::remove(*folder, ignored);
-        if (!existed) fs::remove(directory, ignored);
-        fail(error);
-    };
-    for (const auto& [name, text] : files) {
-        fs::path folder = directory;
-        for (const fs::path& part : fs::path(name).parent_path()) {
-            folder /= part;
-            if (fs::create_directory(folder, failure)) made.push_back(folder);
-            if (!fs::is_directory(folder)) give_up({"cannot make the directory " + folder.string()});
-        }
-        if (Status status = write_file_atomically(beside(name), *text); !status) give_up(status.error());
-        if (fs::is_directory(fs::path(directory) / name)) {
-            give_up(
-                {(fs::path(directory) / name).string() + " is a directory, where a file is to be written"});
-        }
-    }
-    for (const auto& file : files) {
-        fs::rename(beside(file.first), fs::path(directory) / file.first, failure);
-        if (failure)
-            give_up(
-                {"cannot write " + (fs::path(directory) / file.first).string() + ": " + failure.message()});
-    }
-}
-
 std::string kernels_of(const emit::Artifact& artifact) {
     std::string names;
     for (const emit::KernelLaunch& stage : artifact.launch.stages)
@@ -203,15 +136,12 @@ std::string kernels_of(const emit::Artifact& artifact) {
 }
 
 /// Adds what the kernels import from their own folders, so that the fused ones find it beside them.
-void add_imports(const std::vector<kernel::ImportedFile>& imported, const std::string& of, Files& files) {
+void add_imports(const std::vector<kernel::ImportedFile>& imported, const std::string& of,
+                 emit::Artifact& artifact) {
     for (const kernel::ImportedFile& one : imported) {
-        const auto same = std::ranges::find(files, one.path, &Files::value_type::first);
-        if (same == files.end()) {
-            files.emplace_back(one.path, &one.text);
-        } else if (*same->second != one.text) {
+        if (!emit::add_import(artifact, one.path, one.text))
             fail({of + " imports " + one.path +
                   ", but another file of this name is to be written: rename it"});
-        }
     }
 }
 
@@ -318,13 +248,14 @@ void run_fuse(const FuseOptions& options) {
     show_graph(options, program, fuse_options);
     if (options.output.empty()) return warn(program);
     if (options.output == "-") fail_usage("-o -: fuse writes a folder");
-    const emit::Artifact artifact = or_fail_of_plan(emit::make_artifact(program, fuse_options), options);
+    emit::Artifact artifact = or_fail_of_plan(emit::make_artifact(program, fuse_options), options);
     if (options.kernel_sums && fuse::kernel_summands(artifact.launch.schedule) == 0)
         fail_usage("--kernel-sums: this kernel adds up no contributions of this plan: leave it out");
     warn(program);
-    auto files = emit::files_of(artifact);
-    for (const auto& [file, more] : imported) add_imports(more, file, files);
-    write_directory(options.output, files, options);
+    for (const auto& [file, more] : imported) add_imports(more, file, artifact);
+    std::vector<std::string> read = options.plans;
+    for (const StageOptions& stage : options.stages) read.push_back(split_kernel(stage.kernel).first);
+    if (Status written = emit::write_folder(artifact, options.output, read); !written) fail(written.error());
 
     const fuse::Schedule& schedule = artifact.launch.schedule;
     const bool phased = std::ranges::any_of(schedule.stages, &fuse::StageSlots::phased);

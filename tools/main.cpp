@@ -6,13 +6,18 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <tree_sitter/api.h>
+#include <unistd.h>
 
 #include "syncopate/names.hpp"
 #include "tools/commands.hpp"
@@ -135,7 +140,30 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace syncopate::tools
 
+namespace {
+
+int out_of_memory() {
+    constexpr std::string_view kText = "error: out of memory\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kText.data(), kText.size());
+    return static_cast<int>(syncopate::ErrorClass::machine);
+}
+
+void* or_end(void* memory) {
+    if (memory == nullptr) ::_exit(out_of_memory());
+    return memory;
+}
+
+/// The parser of kernels, which is C, aborts where there is no memory. It writes no file that would be left half done.
+void parse_within_memory() {
+    ts_set_allocator([](std::size_t size) { return or_end(std::malloc(size)); },
+                     [](std::size_t count, std::size_t size) { return or_end(std::calloc(count, size)); },
+                     [](void* old, std::size_t size) { return or_end(std::realloc(old, size)); }, std::free);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+    parse_within_memory();
     try {
         const int code = syncopate::tools::run(argc, argv);
         std::cout.flush();
@@ -144,6 +172,8 @@ int main(int argc, char** argv) {
             return code == 0 ? 1 : code;
         }
         return code;
+    } catch (const std::bad_alloc&) {
+        return out_of_memory();
     } catch (const std::exception& error) {
         std::cerr << "error: " << error.what() << '\n';
         return 1;

@@ -18,4 +18,8 @@ namespace syncopate {
 /// nothing behind.
 Status write_file_atomically(const std::string& path, std::string_view text);
 
+/// Waits until what was written to the file or folder at `path` is on the disk, as far as its file system can. Fails,
+/// naming the path.
+Status sync_to_disk(const std::string& path);
+
 }  // namespace syncopate

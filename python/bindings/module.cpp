@@ -76,6 +76,13 @@ NB_MODULE(_syncopate, module) {
     module.def(
         "cache_folder", [] { return syncopate::cache_folder().string(); },
         "Where what can be made again is kept; \"\" where no folder is named.");
+    module.def(
+        "make_private_folder",
+        [](const std::string& folder) {
+            syncopate::bindings::unwrap(syncopate::make_private_folder(folder));
+        },
+        nanobind::arg("folder"),
+        "Makes a folder for what is executed; MachineError where others may write there.");
     syncopate::bindings::bind_errors(module);
     syncopate::bindings::bind_plan(module);
     syncopate::bindings::bind_problem(module);

@@ -39,7 +39,10 @@ using TorchArray = nb::ndarray<nb::pytorch, T, nb::ndim<1>>;
 
 nb::bytes to_bytes(const Bytes& bytes) { return nb::bytes(bytes.data(), bytes.size()); }
 Bytes from_bytes(const nb::bytes& bytes) { return Bytes(bytes.c_str(), bytes.size()); }
-Milliseconds seconds(double timeout) { return Milliseconds(static_cast<std::int64_t>(timeout * 1000)); }
+/// Below 0: the rendezvous' own.
+Milliseconds seconds(double timeout) {
+    return timeout < 0 ? kOfGroup : Milliseconds(static_cast<std::int64_t>(timeout * 1000));
+}
 
 Device device_of(const std::string& kind, int ordinal) {
     if (kind == "host") return Device{};
@@ -99,6 +102,8 @@ std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::
                 return from_bytes(nb::cast<nb::bytes>(value));
             } catch (const nb::python_error& failure) {
                 failed = text_of(failure);
+                // Not for the meeting, which asks again: it is raised again each time, and once more at its end.
+                if (failure.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
             } catch (const nb::cast_error&) {
                 failed = "the store's get must return bytes";
             }
@@ -154,6 +159,10 @@ void bind_rendezvous(nb::module_& module) {
                            "How ranks find each other; see runtime/heap/rendezvous.hpp.")
         .def_prop_ro("rank", &Rendezvous::rank)
         .def_prop_ro("size", &Rendezvous::size)
+        .def_prop_rw(
+            "timeout", [](const Rendezvous& of) { return static_cast<double>(of.timeout().count()) / 1000; },
+            [](Rendezvous& of, double value) { of.set_timeout(seconds(value)); },
+            "Seconds that ranks wait for each other where they set up, meet and close.")
         .def_prop_ro("calls_differ", &Rendezvous::calls_differ,
                      "Whether ranks came to different meetings the last time, or called something else.");
     nb::class_<FileRendezvous, Rendezvous>(module, "FileRendezvous")
@@ -171,12 +180,12 @@ void bind_rendezvous(nb::module_& module) {
         [](Rendezvous& rendezvous, const std::string& label, double timeout) {
             unwrap(barrier(rendezvous, label, seconds(timeout)));
         },
-        "rendezvous"_a, "label"_a, "timeout"_a = 60.0, ReleaseGil());
+        "rendezvous"_a, "label"_a, "timeout"_a = -1.0, ReleaseGil());
     module.def(
         "all_gather",
         [](Rendezvous& rendezvous, const std::string& label, const std::string& text, double timeout,
            bool failed) { return unwrap(all_gather(rendezvous, label, text, seconds(timeout), failed)); },
-        "rendezvous"_a, "label"_a, "text"_a, "timeout"_a = 60.0, "failed"_a = false, ReleaseGil(),
+        "rendezvous"_a, "label"_a, "text"_a, "timeout"_a = -1.0, "failed"_a = false, ReleaseGil(),
         "Every rank's text, by rank. Collective. `failed`: others may be in the middle of what failed here.");
 }
 
@@ -188,7 +197,7 @@ void bind_heap(nb::module_& module) {
                  return unwrap(SymmetricHeap::create(device_of(device, ordinal), std::move(rendezvous),
                                                      bytes_per_rank, seconds(timeout)));
              }),
-             "device"_a, "ordinal"_a, "rendezvous"_a, "bytes_per_rank"_a, "timeout"_a = 60.0, ReleaseGil())
+             "device"_a, "ordinal"_a, "rendezvous"_a, "bytes_per_rank"_a, "timeout"_a = -1.0, ReleaseGil())
         .def_prop_ro("rank", &SymmetricHeap::rank)
         .def_prop_ro("size", &SymmetricHeap::size)
         .def_prop_ro("base", &SymmetricHeap::base)

@@ -16,7 +16,7 @@ from .face.fuse import fuse
 from .face.fused import FusedKernel
 from .face.rows import shard_rows, unshard_rows
 from .face.statement_check import check_statement
-from .group import Group
+from .group import Group, set_deadline
 from .plans import Mesh, Plan, Tensor
 from .strategy import Chunking, Strategy, Tiling, search_hook
 from .torch import custom_ops as _custom_ops  # noqa: F401 - torch.ops.syncopate
@@ -55,6 +55,7 @@ __all__ = [
     "parallel",
     "plans",
     "report",
+    "set_deadline",
     "shard_rows",
     "strategy",
     "symm_mem",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections import Counter
@@ -12,7 +13,26 @@ from weakref import WeakKeyDictionary, ref
 
 from . import _syncopate
 
-TOGETHER = 600.0  # seconds that ranks wait for the others' work, which may be a compilation
+#: Seconds that ranks of groups without a deadline of their own may be apart where they set up, compile, meet and close.
+setup_deadline = 600.0
+
+
+ANY_TIME = 1e9  # of a meeting that has no deadline
+
+
+def set_deadline(seconds: float, *, setup: float | None = None) -> None:
+    """How long waits may last, 0: for ever. `seconds`: those of calls of torch.ops.syncopate, and of closing such an op, of
+    ops that are set up from now on (30 at first); what has a deadline argument is told by that. `setup`: how far apart ranks
+    may be where they set up, compile, meet and close, in all groups that have no deadline of their own (600 at first); None:
+    it stays. Raises ValueError for what is no number of seconds."""
+    from .call.prepared import timing
+    from .torch import calls
+
+    global setup_deadline
+    chosen = timing(seconds, 0.0, 0)["deadline"]
+    if setup is not None:
+        setup_deadline = timing(setup, 0.0, 0)["deadline"]
+    calls.deadline = chosen
 
 
 class FailedTogether(RuntimeError):
@@ -22,7 +42,8 @@ class FailedTogether(RuntimeError):
 @dataclass
 class Group:
     """The ranks that run a plan together. `device` is "host" or "cuda"; "": the one where there is a GPU, else the other.
-    `ordinal`: the CUDA device of this process."""
+    `ordinal`: the CUDA device of this process. `deadline`: seconds that its ranks may be apart where they set up, compile,
+    meet and close, whatever the deadline of calls is; 0: any time; None: as set_deadline says."""
 
     rank: int
     size: int
@@ -31,9 +52,15 @@ class Group:
     ordinal: int = 0
     keep: Any = field(default=None, repr=False)  # what must live as long as the rendezvous
     torch_group: Any = field(default=None, repr=False)  # weakly: the process group that it was made of
+    deadline: float | None = None
 
     def __post_init__(self) -> None:
         self.device = device_name(self.device) or default_device()
+
+    @property
+    def meeting_seconds(self) -> float:
+        """`deadline` in seconds, whoever has set it, for a meeting."""
+        return (setup_deadline if self.deadline is None else self.deadline) or ANY_TIME
 
     @property
     def process_group(self) -> Any | None:
@@ -42,7 +69,7 @@ class Group:
 
     def barrier(self, label: str) -> None:
         """Returns when all ranks have come to the barrier of this name. Raises MachineError for one that does not."""
-        _syncopate.barrier(self.rendezvous, label)
+        _syncopate.barrier(self.rendezvous, label, self.meeting_seconds)
 
     def together(self, what: str, work: Callable[[], Any]) -> Any:
         """What `work` makes here. Where it fails on some rank, FailedTogether on all of them, with that rank's error:
@@ -55,11 +82,10 @@ class Group:
         # That another rank gave up is not the cause.
         kind = "" if failure is None else "b" if isinstance(failure, _syncopate.SyncopateError) else "a"
         mine = kind + (("".join(str(failure).splitlines()[:1]) or type(failure).__name__) if kind else "")
-        texts = (
-            [mine]
-            if self.size == 1
-            else _syncopate.all_gather(self.rendezvous, what, mine, TOGETHER, bool(kind))
+        meet = functools.partial(
+            _syncopate.all_gather, self.rendezvous, what, mine, self.meeting_seconds, bool(kind)
         )
+        texts = [mine] if self.size == 1 else meet()
         failed = (
             min((text[0], rank, text[1:]) for rank, text in enumerate(texts) if text) if any(texts) else None
         )

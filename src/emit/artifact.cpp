@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/digest.hpp"
 #include "syncopate/emit/emit.hpp"
 #include "syncopate/emit/language.hpp"
 #include "syncopate/fuse/model/bindings.hpp"
@@ -84,12 +85,25 @@ std::string kernel_file(const Artifact& artifact, const std::string& stem, std::
 }
 
 std::vector<std::pair<std::string, const std::string*>> files_of(const Artifact& artifact) {
-    std::vector<std::pair<std::string, const std::string*>> files{{"schedule.json", &artifact.schedule_json}};
+    std::vector<std::pair<std::string, const std::string*>> files;
     for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {
         files.emplace_back(kernel_file(artifact, "original", stage), &artifact.sources[stage].original);
         files.emplace_back(kernel_file(artifact, "kernel", stage), &artifact.sources[stage].kernel);
     }
+    for (const auto& [path, text] : artifact.imports) files.emplace_back(path, &text);
+    files.emplace_back("schedule.json", &artifact.schedule_json);
     return files;
+}
+
+bool add_import(Artifact& artifact, const std::string& path, const std::string& text) {
+    const auto same = [&](const auto& file) { return file.first == path; };
+    const auto files = files_of(artifact);
+    if (const auto found = std::ranges::find_if(files, same); found != files.end())
+        return *found->second == text;
+    artifact.imports.emplace_back(path, text);
+    artifact.launch.files[path] = digest(text);
+    artifact.schedule_json = to_json(artifact.launch);
+    return true;
 }
 
 Result<std::vector<std::optional<BoxesOfParameters>>> own_writes(const Artifact& artifact,
@@ -154,6 +168,8 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
         std::ranges::all_of(program.stages, spares_its_input) &&
         std::ranges::all_of(launch.schedule.stages.begin() + 1, launch.schedule.stages.end(),
                             [](const fuse::StageSlots& stage) { return stage.overlaps; });
+    for (const auto& [name, text] : files_of(artifact)) launch.files[name] = digest(*text);
+    launch.files.erase("schedule.json");
     artifact.schedule_json = to_json(launch);
     return artifact;
 }

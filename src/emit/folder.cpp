@@ -1,5 +1,6 @@
 #include "syncopate/emit/folder.hpp"
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
@@ -9,10 +10,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "syncopate/digest.hpp"
 #include "syncopate/emit/language.hpp"
+#include "syncopate/io.hpp"
 
 namespace syncopate::emit {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr const char* kExpected = "; expected a folder made by `syncopate fuse`";
 
@@ -33,8 +38,7 @@ Result<std::string> text_of(const std::string& file) {
     Location where;
     where.file = file;
     std::error_code error;
-    if (std::filesystem::is_directory(file, error))
-        return Error{std::string(std::strerror(EISDIR)) + kExpected, where};
+    if (fs::is_directory(file, error)) return Error{std::string(std::strerror(EISDIR)) + kExpected, where};
     errno = 0;
     std::ifstream stream(file, std::ios::binary);
     std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
@@ -72,12 +76,36 @@ std::optional<std::string> misfit(const KernelLaunch& launch, const plan::Plan& 
     return std::nullopt;
 }
 
+/// Why the files beside schedule.json are not those that it was written with.
+std::optional<Error> mixed(const Artifact& artifact, const fs::path& folder) {
+    const std::string schedule = (folder / "schedule.json").string();
+    for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {
+        for (const char* stem : {"kernel", "original"}) {
+            const std::string name = kernel_file(artifact, stem, stage);
+            if (!artifact.launch.files.contains(name))
+                return not_written_by_fuse(Error{"files has no digest of " + name, {schedule}});
+        }
+    }
+    for (const auto& [name, expected] : artifact.launch.files) {
+        const fs::path path(name);
+        if (path.is_absolute() || std::ranges::find(path, "..") != path.end())
+            return not_written_by_fuse(
+                Error{"files names " + name + ", which is not in the folder", {schedule}});
+        Result<std::string> text = read_file((folder / path).string());
+        if (!text) return text.error();
+        if (digest(*text) == expected) continue;
+        return Error{
+            "is not the file that schedule.json was written with: it was changed since, or is of another "
+            "artifact; run `syncopate fuse -o` again",
+            {(folder / path).string()}};
+    }
+    return std::nullopt;
+}
+
 }  // namespace
 
 Result<Artifact> artifact_from_folder(const std::string& folder) {
-    const auto path_of = [&](const std::string& name) {
-        return (std::filesystem::path(folder) / name).string();
-    };
+    const auto path_of = [&](const std::string& name) { return (fs::path(folder) / name).string(); };
     const std::string file = path_of("schedule.json");
     Result<std::string> schedule = text_of(file);
     if (!schedule) return schedule.error();
@@ -100,6 +128,7 @@ Result<Artifact> artifact_from_folder(const std::string& folder) {
             *text = *std::move(read);
         }
     }
+    if (const auto why = mixed(artifact, folder)) return *why;
     return artifact;
 }
 

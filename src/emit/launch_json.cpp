@@ -39,11 +39,13 @@ public:
     bool launch(JsonAt at, JsonOf<Launch> auto& launch) {
         std::int32_t num_sms = launch.stages.empty() ? 1 : launch.stages.front().arguments.num_sms;
         const auto stage = [this](JsonAt inner, auto& element) { return kernel(inner, element); };
+        const auto word = [this](JsonAt inner, auto& text) { return this->text(text)(inner); };
         if (!this->object(
                 at, required("schema", [this](JsonAt inner) { return schema(inner); }),
                 required("stages", this->lines(launch.stages, stage)),
                 required("num_sms", this->integer(num_sms, 1, kMost)),
                 required("device", this->name(launch.device, "device", kDevices)),
+                optional("files", !launch.files.empty(), this->map(launch.files, word)),
                 required("plan", [&](JsonAt inner) { return plan(inner, launch.plan); }),
                 required("schedule", [&](JsonAt inner) { return schedule(inner, launch.schedule); }))) {
             return false;

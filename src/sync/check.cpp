@@ -16,10 +16,10 @@
 namespace syncopate::sync {
 namespace {
 
-constexpr std::int64_t kMostSteps = 2'000'000'000;
+constexpr std::int64_t kMostSteps = 400'000'000;
 constexpr std::int64_t kMostPairs = std::int64_t{1} << 28;
 constexpr std::int64_t kPairsOfOpen = 16;  // that one that a replay has to settle counts for: it is kept
-constexpr std::int64_t kStepsToCount = 200'000'000;  // to say how many more blocks a finding is about
+constexpr std::int64_t kStepsToCount = 40'000'000;  // to say how many more blocks a finding is about
 
 class Checker {
 public:

@@ -98,6 +98,44 @@ TEST(GpusWhoseCallsDiffer, AreNamedWhereEachCallsAnotherKnownOp) {
     });
 }
 
+/// Both ranks have asked for a call into a graph; one replays it, and the other one meets for something else.
+TEST(GpusWhoseCallsDiffer, AreNamedWhereOneReplaysAGraphAndTheOtherMeets) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        bool captures = false;
+        std::vector<device::BoundaryArguments> graphs;
+        const auto begin = [](const device::BoundaryArguments& a) {
+            a.mirror[device::kMirrorBegun] = ++a.control[device::word::published];
+        };
+        fake_cuda::on_launch([&](const std::string& name, void** parameters) {
+            if (name != "sy_begin") return;
+            const auto& a = *static_cast<const device::BoundaryArguments*>(parameters[0]);
+            if (captures) return graphs.push_back(a);
+            begin(a);
+        });
+        const auto heap = make_gpu_heap(directory.path(), rank);
+        RANK_CHECK(heap, heap.error().to_string());
+        const auto kernel = make_kernel(**heap);
+        const auto op =
+            FusedOp::create(*heap, gathered(plan::Backend::copy_engine), {.name = "op", .deadline_ms = 0});
+        RANK_CHECK(op && (*op)->call(**kernel, {1, 1, 1}, 0, {}), "a call of both");
+        captures = true;
+        RANK_CHECK((*op)->call(**kernel, {1, 1, 1}, 0, {}), "a call into a graph");
+        const std::string said = "rank 0 calls op 'op'; A int32[64, 64]; rank 1: other";
+        if (rank == 0) {
+            begin(graphs.at(0));
+        } else {
+            const Status met = barrier((*heap)->rendezvous(), "other");
+            RANK_CHECK(!met && says(met.error(), said), met ? "no error" : met.error().to_string());
+        }
+        const Status fault = fault_of(**op);
+        RANK_CHECK(says(fault.error(), said), fault.error().to_string());
+        RANK_CHECK((fault_word(**op) & fault_differs) != 0, "kernels are not told");
+        fake_cuda::on_launch({});
+        return true;
+    });
+}
+
 /// Both ranks have asked for a call of each op, into graphs, and each replays the graph of another op.
 TEST(GpusWhoseCallsDiffer, AreNamedWhereEachReplaysAnotherGraph) {
     const TemporaryDirectory directory;

@@ -78,6 +78,32 @@ TEST_F(Folder, IsReadAsItWasWritten) {
     EXPECT_EQ(read->sources[0].kernel, artifact_.sources[0].kernel);
 }
 
+TEST_F(Folder, RefusesAFileThatScheduleJsonWasNotWrittenWith) {
+    const std::string kernel = artifact_.sources[0].kernel;
+    for (const std::string& text : {kernel + "\n", kernel.substr(1), std::string("\n"), std::string(kCopy)}) {
+        std::ofstream(path_ / "kernel.py") << text;
+        EXPECT_EQ(refusal().find((path_ / "kernel.py").string() +
+                                 ": is not the file that schedule.json was written"),
+                  0U)
+            << refusal();
+    }
+    std::ofstream(path_ / "kernel.py") << kernel;
+    EXPECT_EQ(refusal(), "");
+    std::ofstream(path_ / "original.py") << kernel;
+    EXPECT_NE(refusal().find("original.py: is not the file"), std::string::npos) << refusal();
+}
+
+TEST_F(Folder, RefusesAScheduleThatDoesNotKnowItsFiles) {
+    replace("\"kernel.py\"", "\"other.py\"");
+    EXPECT_NE(refusal().find("files has no digest of kernel.py"), std::string::npos) << refusal();
+    replace("\"files\":{", "\"files\":{\"../x\": \"0\", ");
+    EXPECT_NE(refusal().find("files names ../x, which is not in the folder"), std::string::npos) << refusal();
+    replace("\"files\":{", "\"files\":{\"/etc/passwd\": \"0\", ");
+    EXPECT_NE(refusal().find("files names /etc/passwd"), std::string::npos) << refusal();
+    replace("\"files\":{", "\"files\":{\"gone.py\": \"0\", ");
+    EXPECT_NE(refusal().find("gone.py: cannot be opened"), std::string::npos) << refusal();
+}
+
 TEST_F(Folder, SaysWhichOfSeveralFunctionsOfOneNameTheKernelIs) {
     const std::string other = "\n\n@triton.jit\ndef copy(a_ptr):\n    tl.store(a_ptr, 0)\n";
     auto made = make_artifact(kCopy + other, "copy.py", "copy@6", artifact_.launch.stages[0].arguments,

@@ -23,6 +23,7 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from host_script import expect, on_ranks  # noqa: E402
+from syncopate import group as groups  # noqa: E402
 from syncopate import ranks  # noqa: E402
 from syncopate.call import cache, prepared  # noqa: E402
 from syncopate.torch import calls, inductor, report, symm_mem  # noqa: E402
@@ -657,7 +658,7 @@ def check_uneven_shards(mesh) -> None:
             nn.Sequential(*layers), mesh, {"0": columns, "1": rows, "2": columns, "3": RowwiseParallel()}
         )
 
-    usual, calls.SETUP_MS = calls.SETUP_MS, 60_000
+    usual, groups.setup_deadline = groups.setup_deadline, 60.0
     x = torch.randn(8, 16, generator=torch.Generator().manual_seed(dist.get_rank()))
     eager, model = made(), made()
     report.clear()
@@ -671,7 +672,7 @@ def check_uneven_shards(mesh) -> None:
     said = sy.inductor.report()
     expect({row.graph for row in said.left} == {"forward", "backward"} and not said.calls, f"{said}")
     expect(all("the ranks have shards of several sizes" in row.reason for row in said.left), f"{said}")
-    calls.SETUP_MS = usual
+    groups.setup_deadline = usual
 
 
 def check_groups_of_a_cached_graph(mesh) -> None:

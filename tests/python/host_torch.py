@@ -21,6 +21,7 @@ import torch  # noqa: E402
 import torch._dynamo.testing  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from host_script import expect, on_ranks  # noqa: E402
+from syncopate import group as groups  # noqa: E402
 from syncopate import ranks  # noqa: E402
 from syncopate.call import cache  # noqa: E402
 from syncopate.torch import calls, gloo, report, unfused  # noqa: E402
@@ -654,7 +655,7 @@ def check_absent(group: str, size: int) -> None:
     dist.barrier()
     calls.deadline = 30.0
     close(ops.all_gather_matmul(x, w, group), exact, "after a fault")
-    usual, calls.SETUP_MS = calls.SETUP_MS, 1000
+    usual, groups.setup_deadline = groups.setup_deadline, 1.0
     x = data(22, 16, seed=1)
     if dist.get_rank() == 0:
         try:
@@ -667,7 +668,7 @@ def check_absent(group: str, size: int) -> None:
         else:
             expect(False, "the absent rank is noticed where an op is set up")
     dist.barrier()
-    calls.SETUP_MS = usual
+    groups.setup_deadline = usual
     close(ops.all_gather_matmul(x, w, group), unfused.gather(x, group) @ w, "after a rank was absent")
 
 

@@ -23,6 +23,7 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from host_script import expect, on_ranks  # noqa: E402
 from syncopate import _syncopate, ranks  # noqa: E402
+from syncopate import group as groups  # noqa: E402
 from syncopate.torch import buckets, calls, report, unfused  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed import _functional_collectives as functional  # noqa: E402
@@ -493,7 +494,7 @@ def check_deterministic_and_compiled(group: str, size: int) -> None:
 
 def check_groups_of_the_same_ranks(group: str, size: int) -> None:
     """Which of two groups a rank uses first is its own affair."""
-    usual, calls.SETUP_MS = calls.SETUP_MS, 10_000
+    usual, groups.setup_deadline = groups.setup_deadline, 10.0
     pair = [dist.new_group(list(range(size))) for _ in range(2)]
     x, w = data(8, 16, seed=1), data(16, 8, seed=2)
     exact = unfused.gather(x, group) @ w
@@ -504,7 +505,7 @@ def check_groups_of_the_same_ranks(group: str, size: int) -> None:
         sy.close(one)
     for one in pair:
         dist.destroy_process_group(one)
-    calls.SETUP_MS = usual
+    groups.setup_deadline = usual
 
 
 def check_complex_numbers(group: str, size: int) -> None:
@@ -636,7 +637,13 @@ def check_groups_of_dry_runs(group: str, size: int) -> None:
         "print(sy.inductor.report())\n"
     )
     if dist.get_rank() == 0:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        )
         out = done.stdout
         expect(done.returncode == 0, done.stderr[-2000:])
         expect(out.startswith("32\n32\n") and "the group's backend is fake" in out, out)

@@ -5,6 +5,7 @@ import copy
 import json
 import shutil
 import subprocess
+import sys
 
 import pytest
 from conftest import BINARY, EXAMPLES, SWEEP, fuse_words
@@ -506,6 +507,29 @@ def test_a_kernel_that_is_no_python_is_refused(syncopate, fused_3, tmp_path):
 )  # fmt: skip
 def test_a_wrong_word_is_named(words, code, part, syncopate):
     refused(syncopate(*words), code, part)
+
+
+def test_a_kernel_in_a_file_that_is_too_long_is_refused_with_its_size(syncopate, tmp_path):
+    kernel = "import triton\n\n\n@triton.jit\ndef k(a_ptr):\n    pass\n"
+    for name, text in (
+        ("lines", "x = 1\n" * 200_000),
+        ("one", "x = '" + "y" * (1 << 20) + "'\n"),
+        ("open", "(" * (1 << 21)),
+    ):
+        file = tmp_path / f"{name}.py"
+        file.write_text(kernel + text)
+        refused(
+            syncopate("kernel", "show", f"{file}:k"), 1, f"{file}: has {file.stat().st_size} bytes", "2^20"
+        )
+
+
+def test_running_out_of_memory_is_exit_3(tmp_path):
+    file = tmp_path / "long.py"
+    file.write_text("x = [1, 2, 3]\n" * 60_000)
+    code = f"import resource, os; resource.setrlimit(resource.RLIMIT_AS, (90 << 20,) * 2); os.execv({str(BINARY)!r}, "
+    code += f"['syncopate', 'kernel', 'show', {str(file) + ':k'!r}])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (3, "error: out of memory\n")
 
 
 def test_a_cache_folder_that_cannot_be_written_is_exit_3(syncopate):

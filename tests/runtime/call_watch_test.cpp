@@ -1,6 +1,11 @@
 // Ranks that call different things: named on all of them, with what each of them calls, long before a deadline.
 #include <gtest/gtest.h>
 
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <iterator>
@@ -321,6 +326,105 @@ TEST(AMeeting, TakesPlaceAfterOneThatWasGivenUp) {
         }
         const auto all = all_gather(**rendezvous, "second", std::to_string(rank));
         RANK_CHECK(all && (*all)[0] == "0" && (*all)[1] == "1", all ? "values" : all.error().to_string());
+        return true;
+    });
+}
+
+// Set-up is several meetings: who gave the first one up begins again there, and finds who comes late.
+TEST(AMeeting, IsWhereALateRankIsMetByTheNextAttempt) {
+    for (const bool comes_first : {false, true}) {
+        const TemporaryDirectory directory;
+        run_ranks(all_ranks(3), [&](int rank) {
+            auto made = FileRendezvous::create(directory.path(), rank, 3);
+            RANK_CHECK(made, made.error().to_string());
+            const std::shared_ptr<Rendezvous> rendezvous = std::move(made).value();
+            const auto set_up = [&](Milliseconds timeout) {
+                return SymmetricHeap::create(Device{}, rendezvous, 4096, timeout);
+            };
+            if (rank != 2) {
+                RANK_CHECK(!set_up(Milliseconds{150}), "nobody is late");
+                testing::tell(directory, "gave up " + std::to_string(rank));
+                if (comes_first) testing::await(directory, "came");
+            } else {
+                testing::await(directory, "gave up 0");
+                testing::await(directory, "gave up 1");
+                testing::tell(directory, "came");
+            }
+            const auto heap = set_up(Milliseconds{60'000});
+            RANK_CHECK(heap, heap.error().to_string());
+            const Result<Op> op = make(*heap, "op", 8);
+            RANK_CHECK(op && call(**op), "a call");
+            return true;
+        });
+    }
+}
+
+TEST(ClosingAnOp, WaitsAsLongAsItsCallsDo) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        const auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        const auto op =
+            FusedOp::create(*heap, direct_all_gather(2, false, {16, 4}), {.name = "op", .deadline_ms = 300});
+        RANK_CHECK(op && call(**op), "a call");
+        if (rank == 1) return true;
+        const Status closed = (*op)->destroy();
+        RANK_CHECK(!closed, "the other one does not close it");
+        RANK_CHECK(
+            closed.error().message.find("did not come to 'op-op-destroy' within 300 ms") != std::string::npos,
+            told(closed));
+        return true;
+    });
+}
+
+TEST(AGroup, SaysHowFarApartItsRanksMayBe) {
+    const TemporaryDirectory directory;
+    run_ranks({0, 1}, [&](int rank) {
+        auto rendezvous = FileRendezvous::create(directory.path(), rank, 2);
+        RANK_CHECK(rendezvous, rendezvous.error().to_string());
+        if (rank == 1) return true;
+        (*rendezvous)->set_timeout(Milliseconds{120});
+        const Status met = barrier(**rendezvous, "here");
+        RANK_CHECK(!met && met.error().message.find("within 120 ms") != std::string::npos, told(met));
+        return true;
+    });
+}
+
+// Stopped for longer than the deadline is, with all its threads: what comes soon afterwards is in time.
+TEST(AHostThatWasFrozen, HasNotWaitedMeanwhile) {
+    const TemporaryDirectory directory;
+    run_ranks({0}, [&](int) {
+        std::atomic<bool> there{false};
+        CallbackRendezvous only(
+            0, 2, [](const std::string&, const Bytes&) {},
+            [&](const std::string&, Milliseconds wait) -> Bytes {
+                for (Milliseconds slept{0}; slept < wait; slept += Milliseconds{5}) {
+                    if (there) return std::string("cmet") + '\0';
+                    std::this_thread::sleep_for(Milliseconds{5});
+                }
+                throw std::runtime_error("nothing there");
+            });
+        const pid_t self = getpid();
+        if (fork() == 0) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            kill(self, SIGSTOP);
+            std::this_thread::sleep_for(std::chrono::milliseconds(3000));
+            kill(self, SIGCONT);
+            _exit(0);
+        }
+        std::thread other([&] {
+            auto last = std::chrono::steady_clock::now();
+            for (auto now = last; now - last < std::chrono::seconds(2);
+                 now = std::chrono::steady_clock::now()) {
+                last = now;
+                std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            there = true;
+        });
+        const Status met = barrier(only, "met", Milliseconds{2500});
+        other.join();
+        RANK_CHECK(met, told(met));
         return true;
     });
 }

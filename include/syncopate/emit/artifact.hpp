@@ -14,6 +14,7 @@
 //      "programs_per_tile": 2,              only if they share tiles
 //      "grid": [8, 1, 1]}],
 //    "num_sms": 132, "device": "host",
+//    "files": {"kernel.py": "0f3c…", "original.py": …, "helpers.py": …},   digests (digest.hpp) of what lies beside it
 //    "plan": {…},                           syncopate.plan/1
 //    "schedule": {…}}                       fuse/model/json.hpp
 #pragma once
@@ -63,6 +64,7 @@ struct KernelLaunch {
 struct Launch {
     std::vector<KernelLaunch> stages;  ///< at least one
     fuse::Device device = fuse::Device::host;
+    std::map<std::string, std::string> files{};  ///< digest by name of each other file of the folder
     plan::Plan plan;
     fuse::Schedule schedule;
 
@@ -89,6 +91,8 @@ struct Artifact {
     std::vector<StageSource> sources;  ///< by stage
     std::string schedule_json;         ///< schedule.json
     Launch launch;                     ///< the same as schedule_json
+    std::vector<std::pair<std::string, std::string>>
+        imports{};  ///< what the kernels import, by name: add_import
     /// A call made again, with the same input, leaves the same: no stage writes what it or an earlier one
     /// reads.
     bool repeatable = false;
@@ -102,9 +106,12 @@ struct Artifact {
 /// The name of a stage's file, `stem` kernel or original: kernel.py, of several stages kernel_0.py, ….
 [[nodiscard]] std::string kernel_file(const Artifact& artifact, const std::string& stem, std::size_t stage);
 
-/// The names and texts of the files that make up a folder for `syncopate run`: schedule.json, and of one
-/// stage original.py and kernel.py, of several original_0.py, kernel_0.py, …. The texts are the artifact's
-/// own.
+/// Adds a file, by its path in the folder, that kernels import from there; false where another one has its name.
+[[nodiscard]] bool add_import(Artifact& artifact, const std::string& path, const std::string& text);
+
+/// The names and texts of the files that make up a folder for `syncopate run`: of one stage original.py and
+/// kernel.py, of several original_0.py, kernel_0.py, …, what they import, and, last, schedule.json, which knows the
+/// others' digests. The texts are the artifact's own.
 [[nodiscard]] std::vector<std::pair<std::string, const std::string*>> files_of(const Artifact& artifact);
 
 /// Boxes by parameter.

@@ -1,6 +1,7 @@
 // The folder that `syncopate fuse -o DIR` writes, read again: what `syncopate run DIR` runs. A file that is
 // missing, is no text or does not say what fuse writes is an error that names it; so is one whose parts do
-// not fit together (a binding to a tensor that the plan lacks, a shape that is not the plan's).
+// not fit together (a binding to a tensor that the plan lacks, a shape that is not the plan's, a file of which
+// schedule.json has another digest).
 #pragma once
 
 #include <string>

@@ -73,6 +73,7 @@ class Prepared:
         """`kernels`: of each stage. Collective: all ranks make the same. `options`: of the op (name, engine_blocks).
         `in_place`: bound parameters keep the user's arrays."""
         self.artifact, self.schedule, self._in_place = artifact, artifact.schedule, in_place
+        group.rendezvous.timeout = group.meeting_seconds
         heap = _syncopate.SymmetricHeap(group.device, group.ordinal, group.rendezvous, artifact.heap_bytes)
         self.op = _syncopate.FusedOp(
             heap,

@@ -14,6 +14,7 @@ import inspect
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -110,15 +111,32 @@ class CudaSource:
         ]
         digest = hashlib.sha256(b"\0".join([*texts, *map(str.encode, command)])).hexdigest()[:16]
         path = jit.cache_folder() / "cuda" / f"{self.__name__}_{digest}.cubin"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            scratch = path.with_suffix(f".{os.getpid()}.tmp")
-            done = subprocess.run([*command, "-o", str(scratch)], capture_output=True, text=True)
+        jit.private_folder(path.parent, "compiled kernels")
+        try:
+            image = _checked(jit.kept(path))
+            if image is None:  # new, or cut off or changed since
+                image = self._compile(command)
+                jit.keep(path, hashlib.sha256(image).digest() + image)
+        except OSError as error:
+            raise jit.CacheError(
+                f"compiled kernels cannot be kept in {path.parent}: {error.strerror}"
+            ) from None
+        return image
+
+    def _compile(self, command: Sequence[str]) -> bytes:
+        with tempfile.TemporaryDirectory(prefix="syncopate-") as folder:
+            made = Path(folder) / "image.cubin"
+            done = subprocess.run([*command, "-o", str(made)], capture_output=True, text=True)
             if done.returncode != 0:
-                scratch.unlink(missing_ok=True)
                 raise _syncopate.InputError(f"{self.file} does not compile:\n{done.stderr.strip()}")
-            scratch.replace(path)
-        return path.read_bytes()
+            return made.read_bytes()
+
+
+def _checked(kept: bytes | None) -> bytes | None:
+    """The cubin that a file holds after its digest; None where it holds no such thing."""
+    size = hashlib.sha256().digest_size
+    image = (kept or b"")[size:]
+    return image if image and kept[:size] == hashlib.sha256(image).digest() else None
 
 
 def cuda_kernel(

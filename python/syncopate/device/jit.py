@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -48,9 +49,45 @@ def refuse_launches_of_an_import() -> None:
 
 
 class CacheError(RuntimeError):
-    """The cache folder cannot be written."""
+    """The cache folder cannot be written, or others may write there."""
 
     exit_code = 3
+
+
+class _AsGiven(SourceFileLoader):
+    """Runs the text itself: what Python has kept of its file, compiled, may be of another one."""
+
+    def __init__(self, name: str, path: Path, source: str) -> None:
+        super().__init__(name, str(path))
+        self._source = source
+
+    def get_code(self, fullname: str) -> Any:
+        return self.source_to_code(self._source.encode(), self.path)
+
+
+def keep(path: Path, data: bytes) -> None:
+    """Writes a file in one piece."""
+    scratch = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
+    scratch.write_bytes(data)
+    scratch.replace(path)
+
+
+def kept(path: Path) -> bytes | None:
+    """What is in the file; None where there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def private_folder(folder: Path, what: str) -> None:
+    """Makes the folder for `what`, which is executed. Raises CacheError where it cannot be made, or where others may write."""
+    try:
+        _syncopate.make_private_folder(str(folder))
+    except _syncopate.MachineError as error:
+        raise CacheError(
+            f"{what} cannot be kept in {folder}: {error}; set SYNCOPATE_CACHE_DIR to a folder of your own"
+        ) from None
 
 
 def load_module(
@@ -68,12 +105,10 @@ def load_module(
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
     folder = folder or cache_folder() / "emitted"
     path = folder / f"{stem}_{digest}.py"
+    private_folder(folder, "emitted kernels")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if _kept(path) != source.encode():  # new, or cut off or changed since
-            scratch = path.with_suffix(f".{os.getpid()}.tmp")
-            scratch.write_text(source)
-            scratch.replace(path)
+        if kept(path) != source.encode():  # new, or cut off or changed since
+            keep(path, source.encode())
     except OSError as error:
         raise CacheError(
             f"emitted kernels cannot be kept in {folder}: {error.strerror}; set SYNCOPATE_CACHE_DIR to a folder that can be written"
@@ -81,14 +116,7 @@ def load_module(
     if origin is not None:
         note_origin(str(path), source, *origin)
     with _loading:  # a module that another thread is importing has not all that it will have
-        return _import(f"{package + '.' if package else ''}_sy_{stem}_{digest}", path, origin)
-
-
-def _kept(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
+        return _import(f"{package + '.' if package else ''}_sy_{stem}_{digest}", path, source, origin)
 
 
 def kernel_in(module: ModuleType, name: str) -> Any:
@@ -100,10 +128,10 @@ def kernel_in(module: ModuleType, name: str) -> Any:
     return triton.jit(found) if isinstance(found, FunctionType) else found
 
 
-def _import(name: str, path: Path, origin: tuple[str, str] | None) -> ModuleType:
+def _import(name: str, path: Path, source: str, origin: tuple[str, str] | None) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_AsGiven(name, path, source))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -29,9 +29,6 @@ deadline = 30.0
 #: Set-ups of attention that are kept: packed sequences have other documents at each step.
 MOST_SEQUENCES = 16
 
-#: Milliseconds that ranks may be apart when an operator is set up, whatever its deadline: others may compile meanwhile.
-SETUP_MS = 600_000
-
 
 def find(name: str, x: torch.Tensor, group_name: str, extents: tuple[int, ...], **options: Any) -> Any:
     """The operator `name` (of ops.OPERATORS) of these extents, prepared; None where the unfused pair is to run. Collective
@@ -125,7 +122,7 @@ def require_same_call(name: str, group: Group, extents: tuple[int, ...], others:
         return
     call = f"{name} {list(extents)} {others}"
     try:
-        _syncopate.all_gather(group.rendezvous, call, "", SETUP_MS / 1000)
+        _syncopate.all_gather(group.rendezvous, call, "", group.meeting_seconds)
     except _syncopate.UsageError as error:
         raise ValueError(f"syncopate.{name}: {error}") from None
     except _syncopate.MachineError as error:

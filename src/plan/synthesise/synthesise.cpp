@@ -17,6 +17,7 @@
 namespace syncopate::plan {
 namespace {
 
+constexpr std::int32_t kMostRanks = 512;  ///< with which a search ends in seconds
 constexpr std::int32_t kMostGroups = 16;
 constexpr std::int32_t kMostChunksGrouped = 64;
 
@@ -30,6 +31,13 @@ Status validate(const Mesh& mesh, const Tensor& tensor, const Topology& topology
     if (ranks < 1 || ranks > kMaxRanks)
         return synthesis_error(options,
                                fmt::format("the mesh has {} ranks; expected 1 to {}", ranks, kMaxRanks));
+    if (ranks > kMostRanks || topology.num_devices() > kMostRanks) {
+        return synthesis_error(
+            options,
+            fmt::format("{} ranks on {} devices are too many to search for; at most {}: take a template "
+                        "(plan make), or find a plan for a part of them",
+                        ranks, topology.num_devices(), kMostRanks));
+    }
     if (ranks > topology.num_devices()) {
         return synthesis_error(options, fmt::format("the mesh has {} ranks, but topology {} has {} devices",
                                                     ranks, topology.name, topology.num_devices()));

@@ -83,7 +83,7 @@ void CallWatch::tick() {
     std::string text = kDiffer;
     for (int rank = 0; rank < ops_.front()->board.size(); ++rank)
         text += fmt::format("{}rank {}{}", rank == 0 ? "" : "; ", rank, doing(rank));
-    declare(text, now->asked);
+    declare(text, [&](const CallBoard& board) { return board.is_apart(now->asked); });
 }
 
 std::optional<CallWatch::Crossing> CallWatch::crossing(bool asked) const {
@@ -128,14 +128,13 @@ std::string CallWatch::doing(int rank) const {
     return text.empty() ? " has called neither" : text;
 }
 
-void CallWatch::declare(const std::string& text, bool asked) {
+void CallWatch::declare(const std::string& text, const std::function<bool(const CallBoard&)>& is_apart) {
     const std::uint32_t event = told_ + 1;
     if (!events_.claim(event)) return;
     std::vector<WatchedOp*> apart;
     for (WatchedOp* op : ops_) {
         // One that has failed for another reason says that.
-        if (!op->board.is_apart(asked) || op->board.ended_by() != 0 || op->executor->poll_fault().any())
-            continue;
+        if (!is_apart(op->board) || op->board.ended_by() != 0 || op->executor->poll_fault().any()) continue;
         op->board.end_by(event);
         apart.push_back(op);
     }
@@ -221,7 +220,13 @@ Status CallWatch::look(const Came& came, bool labels_differ, bool failed) {
     if (!suspected_) suspected_ = now;
     if (now - *suspected_ < (!all_known ? kToBeNamed : in_calls ? kToPass : Clock::duration{})) return Done{};
     suspected_.reset();
-    declare(text, false);
+    // A call that this rank has captured it has asked for, and never begun: who replays it is ahead all the same.
+    declare(text, [](const CallBoard& board) {
+        bool is_ahead_of_this = false;
+        for (int rank = 0; rank < board.size(); ++rank)
+            is_ahead_of_this = is_ahead_of_this || is_ahead(board.begun(rank), board.begun(board.rank()));
+        return is_ahead_of_this || board.is_apart(false);
+    });
     const std::optional<Error> event = unheard();
     return event ? Status(*event) : Done{};
 }

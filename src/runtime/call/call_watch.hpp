@@ -81,8 +81,8 @@ private:
     [[nodiscard]] bool is_ahead_of_this(int rank) const;
     /// "calls op 'a' (…)": ops of which the rank is ahead of some other one.
     [[nodiscard]] std::string doing(int rank) const;
-    /// Makes it the next event, if no other rank has. `asked`: as of CallBoard::is_apart.
-    void declare(const std::string& text, bool asked);
+    /// Makes it the next event, if no other rank has, which ends the ops whose calls `is_apart` says to differ.
+    void declare(const std::string& text, const std::function<bool(const CallBoard&)>& is_apart);
 
     CallEvents events_;
     std::mutex mutex_;

@@ -217,11 +217,11 @@ Status FusedOp::watch() {
     Rendezvous& rendezvous = heap_->rendezvous();
     watch_ = std::dynamic_pointer_cast<CallWatch>(rendezvous.watch());
     if (watch_ == nullptr) {
-        Result<CallEvents> events = CallEvents::create(rendezvous, kRendezvousTimeout);
+        Result<CallEvents> events = CallEvents::create(rendezvous, kOfGroup);
         if (!events) return events.error();
         watch_ = std::make_shared<CallWatch>(std::move(events).value());
     }
-    Result<CallBoard> board = CallBoard::create(rendezvous, kRendezvousTimeout);
+    Result<CallBoard> board = CallBoard::create(rendezvous, kOfGroup);
     if (!board) return board.error();
     watched_ = std::make_unique<WatchedOp>(
         options_.what.empty() ? what_is_called(options_.name, {}, schedule_) : options_.what,
@@ -287,8 +287,7 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     using Content = Result<std::vector<ContentPart>>;
     if (Status alike = agree_on_content(
             heap->rendezvous(), options.name,
-            made ? Content(content_of(schedule, *op->memory_, options)) : Content(made.error()),
-            kRendezvousTimeout);
+            made ? Content(content_of(schedule, *op->memory_, options)) : Content(made.error()), kOfGroup);
         !alike) {
         op->free_memory();
         return alike.error();
@@ -298,9 +297,8 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     Status ready = op->watch();
     if (ready) ready = op->make_executor(std::move(plan));
     // All control blocks are set up before anyone begins a call.
-    Result<std::vector<Bytes>> done =
-        agree(heap->rendezvous(), fmt::format("op-{}-ready", options.name),
-              ready ? Result<Bytes>("") : Result<Bytes>(ready.error()), kRendezvousTimeout);
+    Result<std::vector<Bytes>> done = agree(heap->rendezvous(), fmt::format("op-{}-ready", options.name),
+                                            ready ? Result<Bytes>("") : Result<Bytes>(ready.error()));
     if (!done) {
         op->watched_.reset();
         op->executor_.reset();
@@ -543,7 +541,8 @@ Status FusedOp::destroy() {
         return agree(heap_->rendezvous(), fmt::format("op-{}-destroy", options_.name),
                      idle ? Result<Bytes>("") : Result<Bytes>(idle.error()), timeout);
     };
-    Result<std::vector<Bytes>> all = meet(kRendezvousTimeout);
+    Result<std::vector<Bytes>> all =
+        meet(options_.deadline_ms > 0 ? Milliseconds(options_.deadline_ms) : kOfGroup);
     if (!all && heap_->rendezvous().calls_differ()) {
         // The others learn it in their calls, and may then close, too.
         const Error differ = all.error();

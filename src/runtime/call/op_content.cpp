@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <string_view>
 
+#include "syncopate/digest.hpp"
 #include "syncopate/fuse/model/json.hpp"
 
 namespace syncopate::runtime {
@@ -26,7 +26,7 @@ std::string text_of(const fuse::Schedule& schedule, const OpMemory& memory) {
 Bytes digests_of(const std::vector<ContentPart>& parts) {
     Bytes lines;
     for (const ContentPart& part : parts)
-        lines += fmt::format("{:016x} {}\n", std::hash<std::string>{}(part.text), part.text.size());
+        lines += fmt::format("{} {}\n", digest(part.text), part.text.size());
     return lines;
 }
 

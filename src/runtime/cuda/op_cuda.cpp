@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "runtime/call/call_executor.hpp"
+#include "runtime/waiting_clock.hpp"
 
 #if SYNCOPATE_HAS_CUDA
 
@@ -71,8 +72,8 @@ public:
     /// Makes the communicators that `schedule` needs. Collective.
     Status connect(const fuse::Schedule& schedule, const OpOptions& options) {
         deadline_ms_ = options.deadline_ms;
-        return keep(nccl_,
-                    Nccl::create(context_, heap_.rendezvous(), schedule, options.name, kRendezvousTimeout));
+        return keep(nccl_, Nccl::create(context_, heap_.rendezvous(), schedule, options.name,
+                                        heap_.rendezvous().timeout()));
     }
 
     /// Sorts the transfers, makes the handles, and puts the lists and `table` into device memory.
@@ -325,12 +326,12 @@ private:
     Status await_collectives() const {
         if (!collected_ || deadline_ms_ == 0) return Done{};
         const CurrentContext current(*context_);
-        const auto start = std::chrono::steady_clock::now();
+        WaitingClock clock;
         for (;;) {
             const CUresult state = api_.cuEventQuery(collected_->get());
             if (state == CUDA_SUCCESS) return Done{};
             if (state != CUDA_ERROR_NOT_READY) return api_.error("cuEventQuery", state);
-            if (std::chrono::steady_clock::now() - start > 2 * std::chrono::milliseconds(deadline_ms_)) break;
+            if (clock.waited() > 2 * std::chrono::milliseconds(deadline_ms_)) break;
             std::this_thread::sleep_for(std::chrono::microseconds(50));
         }
         nccl_->abort();

@@ -154,7 +154,7 @@ Result<FileDescriptor> listen_at(const std::string& name, int backlog) {
 
 Result<std::vector<FileDescriptor>> exchange_descriptors(Rendezvous& rendezvous, const FileDescriptor& own,
                                                          Milliseconds timeout) {
-    const auto deadline = Clock::now() + timeout;
+    const auto deadline = Clock::now() + rendezvous.timeout(timeout);
     const int size = rendezvous.size();
     const std::string name = "syncopate-" + random_hex(16);
     const std::string token = random_hex(16);

@@ -17,13 +17,13 @@
 
 #include "runtime/heap/fields.hpp"
 #include "runtime/heap/process.hpp"
+#include "runtime/waiting_clock.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 
 namespace syncopate::runtime {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 /// A name that is safe as one path component, and another one for another text.
 std::string file_name(const std::string& text) {
@@ -66,12 +66,12 @@ bool read_file(const fs::path& path, Bytes& value) {
     return true;
 }
 
-/// Calls `attempt` until it is true, ever less often; false after the deadline.
+/// Calls `attempt` until it is true, ever less often; false after the timeout.
 template <typename Attempt>
-bool poll_until(Clock::time_point deadline, const Attempt& attempt) {
+bool poll_until(WaitingClock& clock, Milliseconds timeout, const Attempt& attempt) {
     std::chrono::microseconds pause{50};
     while (!attempt()) {
-        if (Clock::now() >= deadline) return false;
+        if (clock.waited() >= timeout) return false;
         std::this_thread::sleep_for(pause);
         pause = std::min(pause * 3 / 2, std::chrono::microseconds{5'000});
     }
@@ -122,7 +122,7 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
     if (size < 1 || rank < 0 || rank >= size) {
         return Error{fmt::format("rank {} of {} ranks makes no sense", rank, size), {}, ErrorClass::usage};
     }
-    const auto deadline = Clock::now() + timeout;
+    WaitingClock clock;
     const fs::path run = directory / file_name(run_id.empty() ? "run" : run_id);
     std::error_code failure;
     const int generation = next_generation(run.string());
@@ -162,7 +162,7 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
         return ranks;
     };
     std::string absent;
-    poll_until(deadline, [&] { return (absent = missing()).empty(); });
+    poll_until(clock, timeout, [&] { return (absent = missing()).empty(); });
     // The session's name joins all nonces: ranks that saw different hellos cannot mistake each other's files.
     std::string nonces;
     for (const std::string& nonce : seen) nonces += nonce;
@@ -182,7 +182,7 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
     }
     std::unique_ptr<FileRendezvous> joined(new FileRendezvous(run / name, rank, size));
     // After this nobody reads a hello any more.
-    const auto left = std::chrono::duration_cast<Milliseconds>(deadline - Clock::now());
+    const auto left = std::chrono::duration_cast<Milliseconds>(timeout - clock.waited());
     if (Status all = barrier(*joined, "join", std::max(left, Milliseconds{100})); !all) return all.error();
     fs::remove(hello_path(rank), failure);
     return joined;
@@ -206,7 +206,8 @@ Status FileRendezvous::put(const std::string& key, const Bytes& value) {
 Result<Bytes> FileRendezvous::get(const std::string& key, Milliseconds timeout) {
     const fs::path path = session_ / file_name(key);
     Bytes value;
-    if (poll_until(Clock::now() + timeout, [&] { return read_file(path, value); })) return value;
+    WaitingClock clock;
+    if (poll_until(clock, timeout, [&] { return read_file(path, value); })) return value;
     return Error{fmt::format("nothing at {}", path.string()), {}, ErrorClass::machine};
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/heap/process.hpp"
+#include "runtime/waiting_clock.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -44,8 +45,8 @@ public:
     Meeting(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout, bool failed)
         : rendezvous_(rendezvous),
           label_(label),
-          timeout_(timeout),
-          deadline_(Clock::now() + timeout),
+          timeout_(rendezvous.timeout(timeout)),
+          allowed_(timeout_),
           failed_(failed),
           all_(static_cast<std::size_t>(rendezvous.size())) {}
 
@@ -104,7 +105,7 @@ private:
         of(rank) = {.came = true, .label = bytes.substr(1, end - 1), .value = bytes.substr(end + 1)};
         if (of(rank).label != label_ && !differ_) {
             differ_ = true;  // the others are waited for only to be named, too
-            deadline_ = std::min(deadline_, Clock::now() + kToBeNamed);
+            allowed_ = std::min<WaitingClock::Duration>(allowed_, clock_.waited() + kToBeNamed);
         }
         return true;
     }
@@ -135,7 +136,7 @@ private:
     Status await(int rank) {
         Milliseconds slice{20};  // the watch looks rarely: set-up is where ranks are far apart
         for (;;) {
-            const auto left = std::chrono::duration_cast<Milliseconds>(deadline_ - Clock::now());
+            const auto left = std::chrono::duration_cast<Milliseconds>(allowed_ - clock_.waited());
             if (came(rank, std::min(slice, left))) return Done{};
             if (left <= slice || !store_failure_.empty()) break;
             slice = std::min(2 * slice, Milliseconds{320});
@@ -204,7 +205,8 @@ private:
     Rendezvous& rendezvous_;
     std::string_view label_;
     Milliseconds timeout_;
-    Clock::time_point deadline_;
+    WaitingClock clock_;
+    WaitingClock::Duration allowed_;
     bool failed_;
     std::vector<Rank> all_;
     std::vector<int> absent_;

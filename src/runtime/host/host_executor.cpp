@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "runtime/waiting_clock.hpp"
+
 namespace syncopate::runtime {
 namespace {
 
@@ -38,7 +40,7 @@ void HostExecutor::execute(std::uint32_t epoch) {
     }
     std::vector<std::size_t> eligible;  // places in `waiting`
     const std::chrono::milliseconds deadline(control_.load(emit::control::deadline_ms));
-    auto progress = std::chrono::steady_clock::now();
+    WaitingClock since_progress;
     Backoff backoff;
     while (!waiting.empty()) {
         if (control_.faulty()) return;
@@ -51,8 +53,7 @@ void HostExecutor::execute(std::uint32_t epoch) {
             if (!mover_.delays()) break;
         }
         if (eligible.empty()) {
-            const auto now = std::chrono::steady_clock::now();
-            if (deadline.count() != 0 && now - progress >= deadline) {
+            if (deadline.count() != 0 && since_progress.waited() >= deadline) {
                 const PreparedTransfer& stuck = transfers_[waiting.front()];
                 for (const fuse::Wait& wait : stuck.waits) {
                     if (control_.reached(wait, epoch)) continue;
@@ -69,7 +70,7 @@ void HostExecutor::execute(std::uint32_t epoch) {
         waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(place));
         mover_.perform(transfers_[chosen], epoch,
                        emit::control::at_transfer(static_cast<std::int64_t>(chosen)));
-        progress = std::chrono::steady_clock::now();
+        since_progress = WaitingClock();
         backoff = Backoff();
     }
 }

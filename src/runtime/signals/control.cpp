@@ -5,6 +5,8 @@
 #include <chrono>
 #include <thread>
 
+#include "runtime/waiting_clock.hpp"
+
 namespace syncopate::runtime {
 namespace {
 
@@ -35,12 +37,12 @@ bool HostControl::reached(const fuse::Wait& wait, std::uint32_t epoch) const {
 bool HostControl::wait(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t where) const {
     if (faulty()) return false;
     if (reached(wait, epoch)) return true;
-    const auto start = std::chrono::steady_clock::now();
+    WaitingClock clock;
     const std::chrono::milliseconds deadline(load(word::deadline_ms));
     Backoff backoff;
     while (!reached(wait, epoch)) {
         if (faulty()) return false;
-        if (deadline.count() != 0 && std::chrono::steady_clock::now() - start >= deadline) {
+        if (deadline.count() != 0 && clock.waited() >= deadline) {
             raise(wait, epoch, where);
             return false;
         }

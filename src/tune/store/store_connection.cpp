@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "syncopate/cache_folder.hpp"
 #include "tune/store/sqlite.hpp"
 
 namespace syncopate::tune {
@@ -75,8 +76,7 @@ StoreFile::Connection::Connection(fs::path file) : path(std::move(file)) {
         use_memory("there is no folder for it: set SYNCOPATE_CACHE_DIR");
         return;
     }
-    std::error_code error;
-    fs::create_directories(path.parent_path(), error);
+    (void)make_folder(path.parent_path());  // what is wrong shows when the file is opened
     std::string why;
     const State state = open(why);
     if (state == State::unusable) {

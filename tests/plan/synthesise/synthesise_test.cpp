@@ -261,6 +261,10 @@ TEST(Synthesise, BadArgumentsAreRefused) {
               "synthesise all_gather: there is no way from rank 2 to rank 0 through the ranks that take "
               "part, on topology "
               "ring:4");
+    EXPECT_NE(synthesise(test::ring_of(513), square(1024), ring_topology(513))
+                  .error()
+                  .message.find("513 ranks on 513 devices are too many to search for; at most 512"),
+              std::string::npos);
     EXPECT_EQ(synthesise(test::ring_of(5), square(8), ring_topology(4)).error().message,
               "synthesise all_gather: the mesh has 5 ranks, but topology ring:4 has 4 devices");
     EXPECT_EQ(error_of({.chunks = 1 << 24}, {"A", {1 << 26}, DType::int8}).substr(0, 52),

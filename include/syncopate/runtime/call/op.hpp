@@ -48,7 +48,7 @@ struct OpOptions {
     std::string what{};
     /// What ranks must have alike beside the schedule: names and texts, such as those of the emitted kernels.
     std::vector<std::pair<std::string, std::string>> content{};
-    std::int64_t deadline_ms = 30'000;  ///< of one wait; 0: none
+    std::int64_t deadline_ms = 30'000;  ///< of one wait, and of destroy(); 0: none
     /// That end a call: of the fused kernel's grid, those that share tiles counted once; of several stages,
     /// of all grids together.
     std::int64_t num_programs = 1;

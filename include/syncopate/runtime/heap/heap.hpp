@@ -38,7 +38,7 @@ public:
     static Result<std::shared_ptr<SymmetricHeap>> create(Device device,
                                                          std::shared_ptr<Rendezvous> rendezvous,
                                                          std::uint64_t bytes_per_rank,
-                                                         Milliseconds timeout = kRendezvousTimeout);
+                                                         Milliseconds timeout = kOfGroup);
     ~SymmetricHeap();
     SymmetricHeap(const SymmetricHeap&) = delete;
     SymmetricHeap& operator=(const SymmetricHeap&) = delete;

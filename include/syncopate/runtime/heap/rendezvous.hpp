@@ -22,6 +22,8 @@ using Bytes = std::string;
 using Milliseconds = std::chrono::milliseconds;
 
 inline constexpr Milliseconds kRendezvousTimeout{60'000};
+/// As a timeout of a meeting: the rendezvous' own.
+inline constexpr Milliseconds kOfGroup{-1};
 
 /// Asked while a rank waits for others in a meeting (all_gather): whether they can still come.
 class MeetingWatch {
@@ -61,6 +63,13 @@ public:
     /// Whether this process is a child that was forked after it was made: the parent is the rank.
     [[nodiscard]] bool is_a_parents() const;
 
+    /// How long ranks wait for each other where they set up and meet; at first kRendezvousTimeout. Of a host that was
+    /// frozen meanwhile, the time counts for nobody.
+    [[nodiscard]] Milliseconds timeout(Milliseconds asked = kOfGroup) const {
+        return asked < Milliseconds{0} ? timeout_ : asked;
+    }
+    void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
+
     [[nodiscard]] const std::shared_ptr<MeetingWatch>& watch() const { return watch_; }
     void set_watch(std::shared_ptr<MeetingWatch> watch) { watch_ = std::move(watch); }
     /// Whether the last meeting failed because ranks came to different ones, or called something else.
@@ -74,6 +83,7 @@ private:
     std::uint32_t told_ = 0;     ///< as of the watch, at the last meeting
     std::int64_t sequence_ = 0;  ///< meetings since
     std::string last_key_;       ///< of this rank, in the one before this
+    Milliseconds timeout_ = kRendezvousTimeout;
     std::shared_ptr<MeetingWatch> watch_;
     bool calls_differ_ = false;
 };
@@ -84,15 +94,15 @@ private:
 /// rendezvous' watch finds that a rank calls something else. `failed`: what this rank did before has failed, so that
 /// the others may be in the middle of it, and come once they know.
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,
-                                      Milliseconds timeout = kRendezvousTimeout, bool failed = false);
+                                      Milliseconds timeout = kOfGroup, bool failed = false);
 
 /// Returns when all ranks have called it, or fails like all_gather.
-Status barrier(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout = kRendezvousTimeout);
+Status barrier(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout = kOfGroup);
 
 /// As all_gather, but each rank gives its bytes or its error, and if any rank has an error, all ranks fail
 /// with the first one, named with its rank. So a failure on one rank is no timeout on the others.
 Result<std::vector<Bytes>> agree(Rendezvous& rendezvous, std::string_view label, const Result<Bytes>& mine,
-                                 Milliseconds timeout = kRendezvousTimeout);
+                                 Milliseconds timeout = kOfGroup);
 
 /// A directory that all ranks see. Files appear by rename, so that none is ever read half-written.
 class FileRendezvous final : public Rendezvous {

@@ -1,5 +1,7 @@
 #include "kernel/triton/syntax/syntax.hpp"
 
+#include <fmt/format.h>
+
 #include <tree_sitter/api.h>
 
 #include <algorithm>
@@ -195,8 +197,17 @@ Result<std::unique_ptr<Module>> Module::parse(const std::string& source, const s
 }
 
 Result<std::int32_t> Module::add_file(std::string path, std::string text) {
-    constexpr std::size_t kLargest = std::size_t{64} << 20;
-    if (text.size() > kLargest) return Error{"a kernel source of more than 64 MiB", {.file = path}};
+    // A byte takes some 200 of memory, and a MiB some seconds.
+    constexpr std::size_t kLargest = std::size_t{1} << 20;
+    std::size_t all = text.size();
+    for (const auto& read : files) all += read.text.size();
+    if (text.size() > kLargest || all > 8 * kLargest)
+        return Error{
+            fmt::format(
+                "has {} bytes, with what was read before {}; a kernel's file may have 2^20 bytes, all that "
+                "it imports 2^23: put the kernel into a file of its own",
+                text.size(), all),
+            {.file = path}};
     auto tree = std::make_unique<Tree>();
     tree->tree = Tree::parse(text);
     if (!tree->tree) return Error{"tree-sitter cannot parse the file", {.file = path}};
