@@ -46,17 +46,24 @@ def data(*shape: int, seed: int, own: bool = True) -> torch.Tensor:
     return torch.randn(*shape, generator=generator)
 
 
+def whole_gradient(made: torch.Tensor) -> torch.Tensor:
+    """Torch 2.11 wants what it sends back to be contiguous."""
+    if made.requires_grad:
+        made.register_hook(torch.Tensor.contiguous)
+    return made
+
+
 def gather(x: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    made = functional.all_gather_tensor_autograd(x, 0, dist.group.WORLD)
+    made = whole_gradient(functional.all_gather_tensor_autograd(x, 0, dist.group.WORLD))
     return torch.cat(made.chunk(dist.get_world_size()), dim) if dim else made
 
 
 def scatter(x: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    return functional.reduce_scatter_tensor_autograd(x, "sum", dim, dist.group.WORLD)
+    return whole_gradient(functional.reduce_scatter_tensor_autograd(x, "sum", dim, dist.group.WORLD))
 
 
 def exchange(x: torch.Tensor) -> torch.Tensor:
-    return functional.all_to_all_single_autograd(x, None, None, dist.group.WORLD)
+    return whole_gradient(functional.all_to_all_single_autograd(x, None, None, dist.group.WORLD))
 
 
 def activated(x: torch.Tensor, name: str) -> torch.Tensor:
