@@ -4,6 +4,7 @@
 
 #include "fuse/sample.hpp"
 #include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/simulate/simulate.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace syncopate::fuse {
@@ -170,6 +171,17 @@ TEST(Lower, LetsTheEngineReadWhatItPullsWhereItIs) {
     EXPECT_EQ(lowered.own.at(sum), 0);
     EXPECT_EQ(lowered.plan.op(sum).backend, plan::Backend::ldst_dedicated);
     EXPECT_EQ(lowered.plan.op(sum).src, lowered.plan.op(sum).dst);
+}
+
+TEST(Lower, GivesTransfersThatCanBeSimulatedWhereSumsReadContributionsWhereTheyAre) {
+    for (const plan::Backend by : {plan::Backend::ldst_dedicated, plan::Backend::ldst_inline}) {
+        const Lowered lowered = lower(two_pulls(8), {.preferred = by}).value();
+        const plan::Plan transfers = transfers_of(lowered, {{by, by, by}, {}, {}});
+        EXPECT_EQ(transfers.op({0, 2}).backend, by);
+        const auto simulated = plan::simulate(transfers, plan::switch_topology(3));
+        ASSERT_TRUE(simulated) << simulated.error().message;
+        EXPECT_GE(simulated->ops[0][2].start_us, simulated->ops[0][1].end_us);
+    }
 }
 
 TEST(Lower, LetsASumReadWhatItPullsItselfWhereItIs) {

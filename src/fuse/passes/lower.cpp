@@ -377,14 +377,18 @@ std::vector<plan::Region> parts_of_sum(const StagedProgram& program, const std::
 
 }  // namespace
 
-plan::Plan transfers_of(const Lowered& lowered) {
+plan::Plan transfers_of(const Lowered& lowered, const std::vector<std::vector<plan::Backend>>& backends) {
     plan::Plan plan = lowered.plan;
+    for (std::size_t rank = 0; rank < backends.size(); ++rank) {
+        for (std::size_t index = 0; index < backends[rank].size(); ++index)
+            plan.ranks[rank][index].backend = backends[rank][index];
+    }
     std::map<std::int32_t, std::int32_t> added;  // by tensor: the one whose parts are added up to it
     for (std::vector<plan::Op>& list : plan.ranks) {
         for (plan::Op& op : list) {
-            if (op.kind == plan::OpKind::collective || op.src.region.size() == op.dst.region.size()) continue;
-            if (op.reduce == plan::Reduce::none) {
-                op.dst = op.src;
+            if (op.kind == plan::OpKind::collective) continue;
+            if (!is_sum(op)) {
+                if (op.src.region.size() != op.dst.region.size()) op.dst = op.src;
                 continue;
             }
             const auto [at, first] =

@@ -36,12 +36,7 @@ Arrivals on_equal_links(const Graph& graph, const Lowered& lowered, const Placem
 
 Result<Arrivals> on_topology(const Graph& graph, const Lowered& lowered, const Backends& backends,
                              const plan::Topology& topology, double bytes_per_us) {
-    plan::Plan assigned = transfers_of(lowered);
-    for (std::size_t rank = 0; rank < assigned.ranks.size(); ++rank) {
-        for (std::size_t index = 0; index < assigned.ranks[rank].size(); ++index)
-            assigned.ranks[rank][index].backend = backends[rank][index];
-    }
-    const Result<plan::Simulation> simulation = plan::simulate(assigned, topology);
+    const Result<plan::Simulation> simulation = plan::simulate(transfers_of(lowered, backends), topology);
     if (!simulation) return simulation.error();
     Arrivals arrivals;
     for (NodeId op = 0; op < graph.num_ops(); ++op) {

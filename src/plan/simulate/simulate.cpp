@@ -99,11 +99,14 @@ private:
             line_of_[rank].resize(plan_.ranks[rank].size());
             std::map<std::int64_t, std::size_t> known;
             for (const OpRef ref : order_.ranks[rank]) {
-                const auto [line, first] = known.emplace(line_key(plan_, topology_, ref), lines_.size());
+                const OpTiming* timing = timing_of(ref);
+                const bool given = timing != nullptr && timing->line >= 0;
+                const auto [line, first] =
+                    known.emplace(given ? -1 - timing->line : line_key(plan_, topology_, ref), lines_.size());
                 const EngineKind kind = engine_of(plan_, topology_, ref);
                 if (first) {
                     const std::int32_t lanes =
-                        kind == EngineKind::library ? 1 : engine_figures(topology_, kind).lanes;
+                        given || kind == EngineKind::library ? 1 : engine_figures(topology_, kind).lanes;
                     Line& made = lines_.emplace_back();
                     made.rank = ref.rank;
                     for (std::int32_t lane = lanes; lane-- > 0;) made.free_lanes.push_back(lane);

@@ -90,6 +90,21 @@ TEST(Simulate, AnOpWhoseTimeIsKnownTakesThatLongAndNoLink) {
     EXPECT_NEAR(run.ops[2][0].end_us, 13, 1e-9) << "it has the link for itself";
 }
 
+TEST(Simulate, AnOpInALineOfItsOwnKeepsNoOtherOneWaiting) {
+    const Plan plan = pushes(3, kMb, {{0, 1}, {0, 2}, {0, 1}});
+    SimulateOptions options;
+    options.timings = {{{.ready_us = 50}, {}, {}}, {}, {}};
+    EXPECT_NEAR((*simulate(plan, star(3), options)).ops[0][1].start_us, 63, 1e-9);
+    options.timings[0][0].line = 0;
+    const Simulation run = *simulate(plan, star(3), options);
+    EXPECT_NEAR(run.ops[0][0].start_us, 50, 1e-9);
+    EXPECT_NEAR(run.ops[0][1].start_us, 0, 1e-9);
+    EXPECT_NEAR(run.ops[0][2].start_us, 13, 1e-9) << "the engine's line has one lane";
+    options.timings[0][2].line = 0;
+    EXPECT_NEAR((*simulate(plan, star(3), options)).ops[0][2].start_us, 63, 1e-9)
+        << "so has a line of its own";
+}
+
 TEST(Simulate, TimingsAreThoseOfThePlansOps) {
     SimulateOptions options;
     options.timings = {{}, {}};

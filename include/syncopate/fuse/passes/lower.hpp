@@ -61,9 +61,11 @@ struct LowerOptions {
     std::function<std::vector<plan::Region>(std::int32_t rank, const plan::Chunk&)> parts_of;
 };
 
-/// The plan of `lowered` as plan::simulate takes it: what is staged, and what a sum adds up, has the extents
-/// of where it ends up, so that each op's two sides are of one size.
-[[nodiscard]] plan::Plan transfers_of(const Lowered& lowered);
+/// The plan of `lowered` as plan::simulate takes it, each op by its backend of `backends` (assign.hpp), if there are any: what is staged, and what a sum
+/// adds up, has the extents of where it ends up, so that each op's two sides are of one size; and a sum has its
+/// summands in another tensor, also where it reads them at other ranks.
+[[nodiscard]] plan::Plan transfers_of(const Lowered& lowered,
+                                      const std::vector<std::vector<plan::Backend>>& backends = {});
 
 /// Whether sums of this type are carried out: bf16 and fp16 (added as fp32), fp32, int32.
 [[nodiscard]] bool can_reduce(plan::DType dtype);

@@ -70,6 +70,8 @@ struct Simulation {
 struct OpTiming {
     double ready_us = 0;   ///< it does not start before: when a kernel will have made what it sends
     double lasts_us = -1;  ///< how long it takes, whatever the machine's links carry; negative: not known
+    /// It waits in the line of this number of its rank, of one lane; negative: in its engine's line.
+    std::int32_t line = -1;
 };
 
 struct SimulateOptions {

@@ -1,0 +1,76 @@
+#include "tune/play/memory.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string>
+
+#include "syncopate/plan/model/chunk_key.hpp"
+#include "syncopate/plan/topology/topology.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+constexpr double kUnknown = 1e12;  // µs
+constexpr std::size_t kSlices = 8;
+/// What was read between, as a share of the cache: so little that all of what was read before is still there,
+/// and so much that none is. Shares that fit all-gathers of few rows in slices.
+constexpr double kAllKept = 0.1;
+constexpr double kAllLost = 0.77;
+
+}  // namespace
+
+double over(double bytes, double gbps) { return gbps <= 0 ? kUnknown : bytes / (gbps * plan::kBytesPerUs); }
+
+double bytes_of(const kernel::Kernel& kernel, std::string_view param, const plan::Region& box) {
+    if (box.empty() || plan::is_empty(box)) return 0;
+    const auto found = kernel.arguments.tensors.find(std::string(param));
+    const bool known = found != kernel.arguments.tensors.end();
+    const double item = known ? static_cast<double>(plan::size_of(found->second.dtype)) : 2.0;
+    return static_cast<double>(plan::num_elements(box)) * item;
+}
+
+Blocks blocks_of(const kernel::Kernel& kernel) {
+    Blocks made;
+    std::map<plan::ChunkKey, std::int32_t> known;  // the parameter's number stands for the tensor's
+    for (const kernel::Tile& tile : kernel.tiles) {
+        std::vector<Block>& own = made.of_tile.emplace_back();
+        std::int32_t param_number = 0;
+        for (const auto& [param, box] : tile.reads) {
+            const auto [at, first] = known.try_emplace(plan::key_of({param_number++, box}), made.count);
+            if (first) ++made.count;
+            own.push_back({at->second, bytes_of(kernel, param, box)});
+        }
+    }
+    return made;
+}
+
+Memory::Memory(std::int32_t blocks, double gbps, double cache_bytes, bool phased)
+    : gbps_(gbps), cache_bytes_(cache_bytes), slices_(phased ? kSlices : 1) {
+    last_.assign(static_cast<std::size_t>(blocks) * slices_, -std::numeric_limits<double>::infinity());
+}
+
+double Memory::read(std::span<const Block> blocks, LoopPart part, double now, double us) {
+    const auto slices = static_cast<double>(slices_);
+    double missed = 0;
+    for (auto slice = static_cast<std::size_t>(part.from * slices); slice < slices_; ++slice) {
+        const double begin = std::max(part.from, static_cast<double>(slice) / slices);
+        const double end = std::min(part.from + part.share, static_cast<double>(slice + 1) / slices);
+        if (end <= begin) break;
+        const double when = now + us * (begin - part.from) / part.share;
+        const double come = asked_ - std::max(0.0, free_ - when) * gbps_ * plan::kBytesPerUs;
+        for (const Block& block : blocks) {
+            double& last = last_[static_cast<std::size_t>(block.number) * slices_ + slice];
+            const double between = (come - last) / cache_bytes_;
+            missed += block.bytes * (end - begin) *
+                      std::clamp((between - kAllKept) / (kAllLost - kAllKept), 0.0, 1.0);
+            last = std::max(last, come);
+        }
+    }
+    if (missed <= 0) return now;
+    asked_ += missed;
+    free_ = std::max(free_, now) + over(missed, gbps_);
+    return free_;
+}
+
+}  // namespace syncopate::tune

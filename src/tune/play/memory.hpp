@@ -1,0 +1,60 @@
+// Memory: what a rank's tiles read of it, and what the device's cache spares them. Tiles that begin together
+// read the same blocks of an operand once; one that begins later finds a block as far as not too much else
+// has been read since the last one began.
+//
+//      tile 0   | block 0 of b ──────────► |            both begin at once: block 0 comes once
+//      tile 1   | block 0 of b ──────────► |
+//      tile 2                    … | block 0 of b       later: again, unless the cache still holds it
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "syncopate/kernel/model/kernel.hpp"
+#include "syncopate/plan/model/region.hpp"
+
+namespace syncopate::tune {
+
+/// µs; a rate of 0 takes for ever.
+[[nodiscard]] double over(double bytes, double gbps);
+
+/// Of a box of the tensor behind a parameter; of one that is not given, at two bytes an element.
+[[nodiscard]] double bytes_of(const kernel::Kernel& kernel, std::string_view param, const plan::Region& box);
+
+/// A box of an operand that one or more tiles read.
+struct Block {
+    std::int32_t number = 0;
+    double bytes = 0;
+};
+struct Blocks {
+    std::vector<std::vector<Block>> of_tile;
+    std::int32_t count = 0;
+};
+[[nodiscard]] Blocks blocks_of(const kernel::Kernel& kernel);
+
+/// What part of its loop a tile takes: [from, from + share) of it.
+struct LoopPart {
+    double from = 0;
+    double share = 1;
+};
+
+class Memory {
+public:
+    /// `phased`: tiles take parts of their loops, each at a time of its own.
+    Memory(std::int32_t blocks, double gbps, double cache_bytes, bool phased);
+    /// When that part of a tile's blocks has been read, of which it asks from `now` on for `us`.
+    double read(std::span<const Block> blocks, LoopPart part, double now, double us);
+
+private:
+    double gbps_;
+    double cache_bytes_;
+    std::size_t slices_;        ///< of a loop
+    double asked_ = 0;          ///< bytes
+    double free_ = 0;           ///< when all of them have come
+    std::vector<double> last_;  ///< by block and slice: bytes that had come when it was last begun
+};
+
+}  // namespace syncopate::tune

@@ -1,0 +1,48 @@
+// The tiles of one stage on one rank, event by event: each program takes the next slot when it has ended one,
+// and goes through its phases, each when what it needs is there and memory has brought what it reads.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tune/play/memory.hpp"
+
+namespace syncopate::tune {
+
+/// A part of a tile's loop, and when all that it needs is there.
+struct Phase {
+    double ready = 0;
+    LoopPart part;
+};
+
+/// What runs in one slot.
+struct Slot {
+    std::vector<Phase> phases;  ///< at least one
+    double us = 0;              ///< of its program
+    std::span<const Block> reads;
+    double loads = 0;   ///< bytes at peers
+    double stores = 0;  ///< likewise
+};
+
+/// What they run on. Rates in GB/s.
+struct StagePrograms {
+    std::int64_t count = 1;
+    double begin = 0;     ///< of the stage, µs
+    double poll_us = 0;   ///< until the first tiles begin
+    double phase_us = 0;  ///< each further phase
+    double read_us = 0;   ///< until the first load from a peer is there
+    double read_gbps = 0;
+    double store_gbps = 0;  ///< of all tiles together
+    double stall_gbps = 0;  ///< the same, as the programs wait for it
+};
+
+/// µs, by slot.
+struct TilesPlayed {
+    std::vector<double> ends;
+    std::vector<double> stored;  ///< when what it stores at peers has left; 0: it stores nothing there
+};
+
+[[nodiscard]] TilesPlayed play_tiles(std::span<const Slot> slots, const StagePrograms& programs, Memory& memory);
+
+}  // namespace syncopate::tune
