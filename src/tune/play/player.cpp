@@ -359,13 +359,13 @@ private:
             slot.stores = stores.empty() ? 0 : stores[tile];
         }
         const StagePrograms programs{.count = of.programs,
-                                .begin = begin,
-                                .poll_us = moving && precedes_tiles_ ? rates_.poll_us : 0,
-                                .phase_us = of.phase_us,
-                                .read_us = rates_.read_us,
-                                .read_gbps = rates_.read_gbps,
-                                .store_gbps = store_gbps(rank),
-                                .stall_gbps = rates_.store_stall_gbps};
+                                     .begin = begin,
+                                     .poll_us = moving && precedes_tiles_ ? rates_.poll_us : 0,
+                                     .phase_us = of.phase_us,
+                                     .read_us = rates_.read_us,
+                                     .read_gbps = rates_.read_gbps,
+                                     .store_gbps = store_gbps(rank),
+                                     .stall_gbps = rates_.store_stall_gbps};
         Memory memory(blocks_[stage].count, of.memory_gbps, rates_.cache_mib * fuse::kMib, order.phased);
         const TilesPlayed played = play_tiles(slots, programs, memory);
         std::vector<double> ends(of.us.size(), begin), stored(of.us.size(), 0);

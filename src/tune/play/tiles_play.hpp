@@ -43,6 +43,7 @@ struct TilesPlayed {
     std::vector<double> stored;  ///< when what it stores at peers has left; 0: it stores nothing there
 };
 
-[[nodiscard]] TilesPlayed play_tiles(std::span<const Slot> slots, const StagePrograms& programs, Memory& memory);
+[[nodiscard]] TilesPlayed play_tiles(std::span<const Slot> slots, const StagePrograms& programs,
+                                     Memory& memory);
 
 }  // namespace syncopate::tune
