@@ -102,7 +102,7 @@ std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::
                 return from_bytes(nb::cast<nb::bytes>(value));
             } catch (const nb::python_error& failure) {
                 failed = text_of(failure);
-                // Not for the meeting, which asks again: it is raised again each time, and once more at its end.
+                // The meeting asks again; what is raised each time ends it as a store that fails.
                 if (failure.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
             } catch (const nb::cast_error&) {
                 failed = "the store's get must return bytes";
