@@ -23,7 +23,7 @@ def rows_of(text: str) -> dict[str, dict[str, int]]:
 
 
 def test_no_gluon_kernel_takes_more_of_a_multiprocessor_than_it_did():
-    from syncopate.versions import triton_before
+    from syncopate.device.versions import triton_before
 
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
