@@ -4,21 +4,16 @@ A warp-specialised kernel calls these from partitions of one warp: the loader aw
 partitions only ask which tile a slot holds. All read the table that emitted kernels read, and the same control block
 (include/syncopate/emit/layout.hpp). `schedule` and `control` are their addresses (int64).
 
-Memory order:
-- sy_await, sy_await_phase: `ld.acquire.sys` of each signal, then `fence.proxy.async` in every thread of the warp. TMA
-  loads that this warp issues afterwards see what the writer stored before it released the signal. Loads of other warps
-  do not, unless an mbarrier of the block orders them behind this warp.
-- sy_await_sum: `ld.acquire.sys` of each signal. Other warps' loads see what the writers stored if an mbarrier of the block
-  orders them behind this warp. They are by the L2 cache (`.cg`), as another program's last call may have left lines in L1.
-- sy_post: waits until all bulk stores that this warp issued are complete and visible (not only read from shared
-  memory), then releases. It does not cover stores by other warps, unless an mbarrier orders these before it.
-- sy_post_each: as sy_post.
-- sy_finish: as sy_post, for the whole program. The caller must know that the program's other warps read and write
-  nothing any more.
+Memory order (docs/protocol.md), of this warp alone unless an mbarrier of the block orders the others:
+- sy_await, sy_await_phase: [P19, P20].
+- sy_await_sum: [P19]. Loads are by the L2 cache (`.cg`), as another program's last call may have left lines in L1.
+- sy_post, sy_post_each: [P17, P18].
+- sy_finish: [P17] of all that the program has read, but not [P18]. The caller must know that the program's other warps
+  read and write nothing any more.
 - sy_count_end, sy_finish_counted: none; the next kernel in the stream starts when this one's stores are complete.
 - sy_loaded: as sy_finish, of what the program has loaded, and of nothing that it stores. The caller must have seen every
   load complete (its mbarrier), and know that no warp reads any more what peers send, or give.
-No wait is unbounded: past the control block's deadline it writes the fault words and returns (device/ptx.py).
+Waits return past the deadline, and after a fault [P28].
 """
 
 import triton.experimental.gluon.language as gl
@@ -285,7 +280,7 @@ def sy_reads_own(schedule, slot):
 
 @gluon.jit
 def sy_turn(schedule, call):
-    """Of a kernel whose programs sum: the table of this call, as what is staged has two places. `call`: sy_call."""
+    """Of a kernel whose programs sum: the table of this call [P16]. `call`: sy_call."""
     other = gl.load(_words(schedule) + _OTHER)
     return schedule + 4 * (other * (call & 1)).to(gl.int64)
 

@@ -92,3 +92,36 @@ def test_comments_name_pages_that_are_there():
                 if not there and path.removeprefix("docs/") not in GENERATED:
                     wrong.append(f"{named(file)}: {link}")
     assert not wrong
+
+
+CITED = re.compile(r"\[(P\d+(?:, P\d+)*)\]")
+PLACE = re.compile(r"`([\w.]+):(\w+)`")
+SPELLINGS = [
+    file
+    for folder in ("include", "src", "python")
+    for file in (ROOT / folder).rglob("*")
+    if file.suffix in ENDINGS and file.is_file() and "__pycache__" not in file.parts
+]
+
+
+def rules_cited(text: str) -> set[str]:
+    return {rule for cited in CITED.findall(text) for rule in cited.split(", ")}
+
+
+def test_each_rule_of_the_protocol_is_cited_and_each_that_is_cited_is_there():
+    rules = re.findall(r"^- \*\*(P\d+) ", (ROOT / "docs" / "protocol.md").read_text(), re.MULTILINE)
+    assert rules == [f"P{n}" for n in range(1, len(rules) + 1)]
+    cited = set().union(*(rules_cited(file.read_text(errors="replace")) for file in SPELLINGS))
+    assert cited == set(rules)
+
+
+def test_the_places_that_the_protocol_names_are_there_and_cite_the_rule():
+    rows = re.findall(r"^\|(P\d+)\|(.*)$", (ROOT / "docs" / "protocol.md").read_text(), re.MULTILINE)
+    assert rows
+    wrong = []
+    for rule, places in rows:
+        for name, function in PLACE.findall(places):
+            texts = [file.read_text() for file in SPELLINGS if file.name == name]
+            if not any(re.search(rf"\b{function}\b", text) and rule in rules_cited(text) for text in texts):
+                wrong.append(f"{rule}: {name}: {function}")
+    assert not wrong

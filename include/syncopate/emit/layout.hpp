@@ -37,8 +37,8 @@
 //        byte distance from this rank's control block
 //        to the word that is set
 //
-// A wait's lag is below 2^wait_count_shift; above that stands the number of posts of a call, less 1. It is
-// over when the word has come to (epoch - lag) · posts. There is more than one where tiles wait for a chunk's
+// A wait's lag [P4] is below 2^wait_count_shift; above that stands the number of posts of a call, less 1 [P5].
+// There is more than one where tiles wait for a chunk's
 // gate of copies, to which all tiles add: of one rank's stages that share nothing but tiles, whose gates
 // nobody sets back; where each block of another rank's chunk engine adds to a signal; and where the programs
 // of kernels that sum do.

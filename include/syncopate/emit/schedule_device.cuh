@@ -12,16 +12,12 @@
 //          schedule.finish();
 //      }
 //
-// await, await_phase, post and finish are called by all threads of the block, which they synchronise. Memory
-// order:
-// - await, await_phase: thread 0 acquires each signal at system scope, the barrier hands that on, and every
-//   thread makes a proxy fence: loads and bulk copies that any thread issues afterwards see what the writer
-//   stored before it released the signal.
-// - post: every thread's stores and bulk stores before it are visible to whoever acquires the chunk's signal.
-// - finish: as post, of everything that the block has read and written.
-// None of them orders what the block does later before what it did earlier, beyond that. No wait is
-// unbounded: past the deadline it writes the fault words and returns, and so does every later wait of the
-// call.
+// await, await_phase, post and finish are called by all threads of the block, which they synchronise. They
+// keep docs/protocol.md:
+// - await, await_phase: [P1, P4, P5, P19, P20] for all loads and bulk copies of the block; [P28, P29] past the
+//   deadline, and after a fault they return.
+// - post: [P3, P7, P17, P18, P22] of every thread's stores. finish: the same of all that the block has read
+//   and written.
 #pragma once
 
 #include <cstdint>

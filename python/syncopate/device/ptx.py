@@ -1,7 +1,8 @@
 """The PTX of what an emitted kernel calls (language.py), as text.
 
 The layouts of the table (`schedule`) and of the control block (`control`) are drawn in
-include/syncopate/emit/layout.hpp; the texts are made from its numbers (_syncopate.layout) and have none of their own.
+include/syncopate/emit/layout.hpp; the texts are made from its numbers (_syncopate.layout) and have none of their own. What
+they keep, by number: docs/protocol.md.
 They are tl.constexpr, the only globals that Triton lets a kernel read.
 """
 
@@ -30,7 +31,7 @@ def _together(by_warp: bool) -> str:
 
 
 def _fetch_wait(schedule: str, control: str) -> str:
-    """Sets sy_addr and sy_want to the word and the value that the wait at sy_at is for."""
+    """Sets sy_addr and sy_want to the word and the value that the wait at sy_at is for [P1, P4, P5]."""
     return f"""
         mul.wide.s32 sy_addr, sy_at, {_WORD};
         add.s64 sy_addr, {schedule}, sy_addr;
@@ -58,7 +59,7 @@ def _poll(over: str) -> str:
 
 def _later(control: str, where: str, leave: str = "SY_FENCE", by_lane: bool = False) -> str:
     """After a poll that came too soon: back to SY_POLL, after a pause; or to label `leave`, where another wait has found a
-    fault, or this one's deadline is over: then its words are written. `where`: for them. `by_lane`: lanes wait for different
+    fault, or this one's deadline is over [P28]: then its words are written [P29]. `where`: for them. `by_lane`: lanes wait for different
     words, and some are not late."""
     named = (
         "sub.s32 sy_t, sy_seen, sy_want; setp.ge.s32 sy_p, sy_t, 0; @sy_p bra SY_NAMED;" if by_lane else ""
@@ -111,13 +112,9 @@ def _wait_ptx(
     Only the first warp polls, with a pause between polls: the word lies in one slice of the L2 cache, which the peers'
     writes have to pass, too.
 
-    Memory order: `ld.acquire.sys` of a word that the writer released at system scope makes all that was written before
-    that release visible to the polling threads' generic loads, the barrier hands that on to the other threads, and
-    each thread's `fence.proxy.async` extends it to its TMA loads.
+    Memory order: [P19, P20].
     The votes make every branch uniform in its warp, so that the warp is whole again for the matrix instructions, and so that
     ptxas knows a tile's coordinates for the warp's: it would issue each bulk copy in a loop over the threads.
-    A deadline is looked at on every 64th poll; whoever finds it over writes the fault words, the first one wins, and
-    every later wait of the call then returns at once, so that the kernel ends (with a result that nobody may use).
     """
     leave_other_warps = (
         ""
@@ -183,7 +180,7 @@ WAIT_PHASE_BY_WARP = _acquire_phase(by_warp=True)
 
 
 def _report(control: str) -> str:
-    """One warp: tells the host and, of a fault of its own, the other ranks, whose first one stays. As report_fault does
+    """One warp: tells the host and, of a fault of its own, the other ranks [P8, P9, P31]. As report_fault does
     (src/runtime/cuda/boundary/boundary.cuh), for calls that have no kernel but their own."""
     words = "\n".join(
         f"""
@@ -223,7 +220,7 @@ def _report(control: str) -> str:
         @sy_p bra SY_TELL;"""
 
 
-# One lane of the first program tells the host that the call has begun, as tell_begun does (boundary.cuh).
+# One lane of the first program tells the host that the call has begun [P9], as tell_begun does (boundary.cuh).
 _TELL_BEGUN = f"""
         mov.u32 sy_t, %ctaid.x;
         mov.u32 sy_word, %laneid;
@@ -279,7 +276,7 @@ _FETCH_KERNEL_POSTS = f"""
 
 
 def _kernel_posts(leave: str) -> str:
-    """What has been fetched so is posted; after a fault it goes to label `leave`."""
+    """What has been fetched so is posted [P3, P17]; after a fault [P30] it goes to label `leave`."""
     return f"""
         ld.relaxed.sys.global.b32 sy_t, {_at("$2", layout.FAULT)};
         @sy_some fence.acq_rel.sys;
@@ -300,7 +297,7 @@ def _kernel_posts(leave: str) -> str:
 
 # The kernel may have been started beside the one before it in its stream: griddepcontrol.wait (a no-op otherwise) lets it
 # end only after that one. The grid's last program waits so, as one is enough: the others leave their multiprocessors to
-# the programs that have not started. The call's last program advances the epoch, for the next call.
+# the programs that have not started. The call's last program advances the epoch [P1].
 def _advance(control: str) -> str:
     """Of the call's last program; from label SY_WAIT_BEFORE on, of the others."""
     return f"""
@@ -326,9 +323,8 @@ def _advance(control: str) -> str:
     SY_DONE:"""
 
 
-# Thread 0 of the last program to end posts. Its own program's reads are over (the barrier before), the other
-# programs' by the acquire-release count; the fence and the release at system scope publish that to the peers. This is
-# the end of every call, so what the posts need is fetched before the count.
+# Thread 0 of the last program to end posts [P10, P12]. Its own program's reads are over (the barrier before), the other
+# programs' by the acquire-release count. This is the end of every call, so what the posts need is fetched before the count.
 def _finish_ptx(thread: str) -> str:
     """`thread`: the register that is 0 in the thread that acts."""
     return f"""
@@ -388,7 +384,7 @@ FINISH_COUNTED_BY_WARP = tl.constexpr(f"""
     """)
 
 # A program has loaded all that it will: of the $4 times as many programs as end, the last one to say so makes the kernel's
-# posts, while others still multiply and store. $3: the call's number, from before the program's end.
+# posts [P15], while others still multiply and store. $3: the call's number, from before the program's end.
 LOADED_BY_WARP = tl.constexpr(f"""
     {{
         .reg .pred sy_p, sy_some;
@@ -412,12 +408,11 @@ LOADED_BY_WARP = tl.constexpr(f"""
     """)
 
 
-# A tile is stored. Every thread waits until its own TMA stores are complete (Triton itself waits only until they have
-# read shared memory; the completion of a bulk copy is followed by an implicit proxy fence), and the barrier collects all
-# threads' stores in thread 0. That one fences once, whatever follows, and adds to the gates that streams of this GPU wait
-# for: it needs no answer, and so does not stand still (GPU scope, since copy engines read through this GPU's L2 cache,
-# too). Where others are to be told, it also counts; the tile that counts last acquires and releases at system scope (one
-# fence for all posts), and sets the count back for the next call. What the chunk's record says is fetched while the stores
+# A tile is stored. Every thread waits for its own TMA stores [P18] (Triton itself waits only until they have read shared
+# memory; the completion of a bulk copy is followed by an implicit proxy fence), and the barrier collects all threads'
+# stores in thread 0. That one fences once, whatever follows, and adds to the gates [P22]: it needs no answer, and so does
+# not stand still (GPU scope, since copy engines read through this GPU's L2 cache, too). Where others are to be told, it
+# also counts [P7], and the last one posts [P3, P17]. What the chunk's record says is fetched while the stores
 # complete. The votes keep the first warp whole, and branches uniform: see _wait_ptx. A slot below 0 stands for no tile.
 def _post_ptx(when: str, told: str, by_warp: bool = False, numbered: bool = False) -> str:
     """`by_warp`: one warp alone calls it, else the whole program. `numbered`: $4 is the call's number. `when`: all slots, or those whose makes_end has the
@@ -502,7 +497,7 @@ _POST_LATER = tl.constexpr(_post_ptx("later", "some"))
 POST_BY_WARP = tl.constexpr(_post_ptx("all", "some", by_warp=True))
 POST_NUMBERED_BY_WARP = tl.constexpr(_post_ptx("all", "some", by_warp=True, numbered=True))
 
-# Where a kernel's programs sum, each of them adds to the words of what its tile's chunks post: nobody waits for an answer, or
+# Where a kernel's programs sum, each of them adds to the words of what its tile's chunks post [P5]: nobody waits for an answer, or
 # for the last one. First where those are, one a lane (32 at most), or 0: look-ups that need not wait for the tile.
 POSTS_BY_WARP = tl.constexpr(f"""
     {{

@@ -5,7 +5,7 @@ include/syncopate/emit/layout.hpp.
 
 The interpreter runs the programs of a rank one after another in one thread, so a plain += counts them. Signals
 are written by other threads and processes: an aligned 4-byte load or store is atomic, and x86 keeps loads in
-order and stores in order, so that a load serves as an acquire and a store as a release.
+order and stores in order [P27]. Waits: [P5].
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-// What the ranks have called of one op, where every rank sees it. No call waits for it, and nothing is exchanged.
+// What the ranks have called of one op, where every rank sees it [P33]. No call waits for it.
 #pragma once
 
 #include <cstdint>

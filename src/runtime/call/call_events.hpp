@@ -1,9 +1,9 @@
-// The events of a group: how often the ranks' calls have differed, and how. One rank finds it, and every rank's next call is
-// told of it once, so that all go on from calls that are alike:
+// The events of a group [P33]: how often the ranks' calls have differed, and how. All ranks go on from calls that
+// are alike:
 //
 //   open ── claim ──▶ claimed by one rank ── publish ──▶ open, one event more
 //
-// Who claims decides alone which ops the event ends. A call counts before it looks at the state (CallBoard::add_call), and
+// A call counts before it looks at the state (CallBoard::add_call), and
 // who has claimed counts calls afterwards: so a call is seen by the event, or it sees the event.
 #pragma once
 

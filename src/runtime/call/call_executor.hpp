@@ -34,7 +34,7 @@ public:
     /// Lets the chunk engine put all that it sums `distance` bytes (modulo 2^64) behind where that is in the
     /// heap, from the next call on; false, and nothing changes, where it cannot.
     virtual bool shift_sums(std::uint64_t /*distance*/) { return false; }
-    /// Calls that have begun. Without a call of the driver, and from any thread.
+    /// Calls that have begun [P9]. Without a call of the driver, and from any thread.
     [[nodiscard]] virtual std::uint32_t begun() const = 0;
     /// Makes `word` the fault on all ranks; the first one of each stays. From any thread.
     virtual void raise(std::uint32_t word) = 0;

@@ -1,15 +1,13 @@
 // Finds that the ranks of a group call different ops, which then wait for each other: long before a deadline.
-// What is looked at are the numbers of calls that each rank has begun of each op (call_board.hpp); no call
-// does anything for it.
+// What is looked at are the numbers of calls that each rank has begun of each op (call_board.hpp).
 //
 //   in a meeting   rank 0 comes to set something up, and rank 1 has begun a call of a known op that rank 0
 //                  has not begun, and has not come: it never will. Looked for by the rank in the meeting.
 //   in calls       rank 0 has begun a call of op A that rank 1 has not begun, and rank 1 one of op B that
 //                  rank 0 has not begun, and neither goes on for a while. Looked for by a thread of each rank.
 //
-// Who finds it makes it an event of the group (call_events.hpp), which says what each rank calls and ends the ops
-// whose calls are apart: their fault on all ranks, so that waits end, in kernels as well. Each rank's caller is told of
-// it once, by its call in progress, its next one, or its next meeting, whatever that is.
+// Who finds it makes it an event of the group (call_events.hpp), which says what each rank calls [P33]. Each rank's
+// caller is told of it once, by its call in progress, its next one, or its next meeting, whatever that is.
 #pragma once
 
 #include <atomic>

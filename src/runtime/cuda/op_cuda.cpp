@@ -10,8 +10,7 @@
 // stream and local copies it also does what sy_begin does. The caller's kernel may start as soon as the
 // kernel before it has (kernel_may_start_early), and ends after it.
 //
-// A post of the copy engine is a copy of the 4-byte word `published` (control.hpp), ordered after the data by
-// the stream. Nothing depends on a value that the host knows, so a captured call can be replayed.
+// The copy engine posts as [P21] says; a captured call can be replayed [P26].
 #include <fmt/format.h>
 
 #include "runtime/call/call_executor.hpp"
@@ -283,7 +282,7 @@ private:
     }
 
     /// A call of which not all was enqueued: the words by which calls are told apart no longer agree. That is
-    /// final for this op, and the other ranks are told, unless it was only captured.
+    /// final [P32], and the other ranks are told, unless it was only captured.
     void give_up(CUstream stream) {
         CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
         if (api_.cuStreamIsCapturing(stream, &capturing) == CUDA_SUCCESS &&
@@ -321,8 +320,8 @@ private:
         return turn_->pass(stream);
     }
 
-    /// The library's kernels have no deadline: this gives them up when a call has not ended within twice the
-    /// waits' own, which have all ended by then.
+    /// Gives up the library's kernels when a call has not ended within twice the waits' deadline, which have all
+    /// ended by then [P25].
     Status await_collectives() const {
         if (!collected_ || deadline_ms_ == 0) return Done{};
         const CurrentContext current(*context_);
@@ -399,8 +398,6 @@ private:
         if (const PreparedCollective* collective = planned.collective()) result.collective = *collective;
         if (const PreparedTransfer::Copies* copies = planned.copies()) result.copies = *copies;
         for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
-            // A copy within one GPU may be done by its multiprocessors, and those may be full of programs
-            // that wait for this very post.
             const bool own = transfer.posts[p].rank == plan_.rank;
             (own ? result.host_posts : result.device_posts).push_back(planned.post_words[p]);
         }

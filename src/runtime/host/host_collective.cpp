@@ -45,6 +45,7 @@ std::vector<std::byte> gather(const PreparedCollective& c) {
 
 }  // namespace
 
+// By words of its own [P8], within the deadline [P28].
 bool collect_on_host(const PreparedCollective& c, const HostControl& control, std::uint32_t epoch,
                      std::int32_t where) {
     const auto meet = [&](std::int32_t phase) {

@@ -68,6 +68,7 @@ void HostEngine::post(std::uint32_t epoch) {
     }
 }
 
+// [P7, P23]
 bool HostEngine::post_ops(std::uint32_t epoch) {
     for (const EngineOp& op : table_.ops) {
         if (op.num_posts == 0) continue;
@@ -79,7 +80,7 @@ bool HostEngine::post_ops(std::uint32_t epoch) {
             backoff.pause();
         }
         delay(options_.num_warps);
-        if (control_.faulty()) return false;  // after a fault nothing more is posted
+        if (control_.faulty()) return false;  // [P30]
         for (std::uint32_t i = 0; i < op.num_posts; ++i)
             HostControl(table_.posts[op.first_post + i]).store(0, epoch);
     }

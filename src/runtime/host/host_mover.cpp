@@ -17,7 +17,7 @@ void HostMover::perform(const PreparedTransfer& transfer, std::uint32_t epoch, s
     if (const PreparedSum* sum = transfer.sum()) sum_on_host(*sum);
     if (const PreparedTransfer::Copies* copies = transfer.copies()) copy(*copies);
     delay();
-    if (control_.faulty()) return;  // after a fault nothing more is posted
+    if (control_.faulty()) return;  // [P30]; else it posts, behind the data [P21]
     for (const std::uint64_t word : transfer.post_words) {
         std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(word))
             .store(epoch, std::memory_order_release);

@@ -77,6 +77,7 @@ void HostStreams::run(std::size_t stream, std::uint32_t epoch) {
     }
 }
 
+// [P22]
 bool HostStreams::pass(const Gate& gate) const {
     Backoff backoff;
     for (;;) {

@@ -23,6 +23,7 @@ public:
                   {.max_delay_us = options.max_delay_us,
                    .seed = options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)}) {}
 
+    // [P1, P2, P10, P11]
     Status begin(CudaStream, std::span<const StridedCopy* const> inputs) override {
         if (control_.faulty()) return failed();
         for (const StridedCopy* copy : inputs) copy_on_host(*copy);
@@ -37,6 +38,7 @@ public:
         return Done{};
     }
 
+    // [P12, P13]
     Status end(CudaStream, std::span<const StridedCopy* const> outputs, bool ran) override {
         if (!ran) give_up();
         if (plan_.plain) {
@@ -102,7 +104,7 @@ private:
         raise(emit::control::fault_of_peer | static_cast<std::uint32_t>(plan_.rank));
     }
 
-    /// Tells the other ranks, so that they need not wait for their own deadlines. FusedOp says what it was.
+    /// Tells the other ranks [P31]. FusedOp says what it was.
     Status failed() {
         if (const FaultRecord record = control_.fault(); !record.of_peer()) {
             for (int rank = 0; rank < plan_.num_ranks; ++rank) {

@@ -12,12 +12,14 @@ namespace {
 
 namespace word = emit::control;
 
+/// [P1, P4]
 bool at_least(std::uint32_t value, std::uint32_t target) {
     return static_cast<std::int32_t>(value - target) >= 0;
 }
 
 }  // namespace
 
+// [P19] and, of what is stored, [P17].
 std::uint32_t HostControl::load(std::int32_t word) const {
     return std::atomic_ref<std::uint32_t>(words_[word]).load(std::memory_order_acquire);
 }
@@ -34,6 +36,7 @@ bool HostControl::reached(const fuse::Wait& wait, std::uint32_t epoch) const {
     return at_least(load(word::word_of(wait.signal)), epoch - static_cast<std::uint32_t>(wait.lag));
 }
 
+// [P28], and [P29] of raise.
 bool HostControl::wait(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t where) const {
     if (faulty()) return false;
     if (reached(wait, epoch)) return true;

@@ -9,8 +9,7 @@
 // another one; here the call is one kernel, and a contribution has one way to go. All programs of the kernel
 // run at once, so none of them waits for one that has not started.
 //
-// Nothing guards what is staged. It has two places, which calls take in turn, and every rank sums something
-// of every other one: who stores for call n + 2 has ended call n + 1, for which all ranks had to end call n.
+// Nothing guards what is staged: it has two places [P16].
 #pragma once
 
 #include <cstdint>

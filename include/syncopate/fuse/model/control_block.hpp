@@ -1,6 +1,7 @@
 // The control block of an op: the words of the symmetric heap that ranks write to each other. Signals follow
 // the header, then counters of made chunks, gates of relays, and words of collectives. It is declared here
-// and nowhere else (emit/layout.hpp draws it beside the schedule table). Plain C++17: nvcc reads it too.
+// and nowhere else (emit/layout.hpp draws it beside the schedule table). The words keep [P1, P2, P3, P7, P8] of
+// docs/protocol.md, and those of faults and of the mirror [P9, P28, P29, P31]. Plain C++17: nvcc reads it too.
 #pragma once
 
 #include <cstdint>

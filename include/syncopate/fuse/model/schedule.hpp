@@ -13,8 +13,7 @@
 // Transfers that the kernel carries out itself are not in the list: a chunk's tiles say where they are stored
 // (inline.hpp), and the chunk's posts include theirs; a slot says where its tile loads (inline_reads.hpp).
 //
-// A signal is a word of a rank's control block. Posting sets it to the poster's epoch, so it only grows.
-// A wait with lag L is over when word >= epoch - L (compared modulo 2^32).
+// What signals and waits mean: [P1, P3, P4] of docs/protocol.md.
 #pragma once
 
 #include <algorithm>

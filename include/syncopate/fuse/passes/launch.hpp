@@ -2,8 +2,8 @@
 // which stream of a GPU, and what each waits for there.
 //
 // A stream does its steps one after another. It cannot compare a signal with the number of the call, nor give
-// up; it can wait until a word of its own rank's control block, a gate, has been opened, and close it again.
-// So each wait of a step is covered in one of these ways:
+// up; it can wait for gates [P22], and post by copies [P21]. So each wait of a step is covered in one of these
+// ways:
 //
 //   in order   the call's begin implies it, or an earlier step of the same stream; or, of another stream,
 //              an event
@@ -16,7 +16,7 @@
 //   chunk engine  | op 0 | op 2 ……| relay: op 2, rank 1's op 4 |
 //   copies        | op 1 |                                     └ op 3: wait, close the gate, copy, post |
 //
-// Collectives that wait for nothing but the begin and each other come before the kernel, in its own stream:
+// Collectives [P25] that wait for nothing but the begin and each other come before the kernel, in its own stream:
 // they need multiprocessors, which a kernel that waits for them would hold. The others are done among the
 // copies.
 //
@@ -34,8 +34,8 @@
 // part's gate as well, as do those after it in the stream: a kernel follows a kernel within 1.5 us, but a
 // wait of the stream in 5.
 //
-// No deadlock: a step waits only for ops that come before it in Graph::sorted, and for chunks. No hang: the
-// kernel and the chunk engine open their gates also after a fault.
+// No deadlock: a step waits only for ops that come before it in Graph::sorted, and for chunks. No hang: gates
+// open also after a fault, so that copies go on [P30].
 #pragma once
 
 #include <cstdint>

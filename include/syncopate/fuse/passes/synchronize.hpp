@@ -2,8 +2,8 @@
 //
 // A wait for op X also covers every op that precedes X. So a slot waits only for
 //   - the last ones of the ops that it needs (no wait for what precedes another of them), and
-//   - not for what its program has seen before: programs run their slots in order, and each thread of a
-//     program that has waited for a signal needs no second wait for it.
+//   - not for what its program has seen before: programs run their slots in order, and a wait acquires for
+//     all threads of its program [P19].
 // With phases the same holds along the iterations of a tile: a phase ends where the next op is needed that
 // nothing before covers, and neighbouring phases without a wait between them are one.
 //

@@ -6,9 +6,8 @@
 //   end_call     starts the transfers that wait for what the kernel makes, joins all, end_waits, copies the
 //                outputs, end_posts
 //
-// On cuda both only enqueue, allocate nothing, and may be captured into a graph: what a call needs that is
-// new each time (the epoch) lives in device memory. Calls of one op must follow each other in stream order;
-// different ops may be in flight together, each has its own copy stream.
+// On cuda both only enqueue, allocate nothing, and may be captured into a graph [P26]. Calls of one op
+// must follow each other in stream order; different ops may be in flight together, each has its own copy stream.
 #pragma once
 
 #include <algorithm>
@@ -172,8 +171,7 @@ public:
     Status call(std::span<const Launch> stages, CudaStream stream);
 
     /// The fault of a call, as an error: rank, op, chunk and signal. On cuda it reads the control block as it
-    /// is now: after the stream has been synchronised it is final. A fault is final for the op: later calls
-    /// do nothing.
+    /// is now: after the stream has been synchronised it is final. Which calls are complete then: [P31, P32].
     Status check() const;
     /// As check() without any call of the driver: sees a fault once sy_begin or what ends the call (sy_end,
     /// or the last sum) has run after it. A call of stages of one rank that only share tiles has neither.

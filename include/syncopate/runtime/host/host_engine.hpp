@@ -1,6 +1,5 @@
 // The chunk engine on device host: interprets the same table as src/runtime/cuda/engine/engine.cu, with a
-// thread where that one has a warp, and one more that posts. It waits, counts and posts at the same places,
-// so what is wrong with a table shows here too.
+// thread where that one has a warp, and one more that posts [P27]: what is wrong with a table shows here too.
 #pragma once
 
 #include <atomic>

@@ -1,10 +1,8 @@
 // The control block in use (its layout: emit/layout.hpp): signals and faults, as this process's CPU reads and
 // writes them.
 //
-// `epoch` is set by begin on host. On cuda it is 1 at first and the last program of a call advances it, so
-// that a kernel can start before its call has begun; begin counts with `published`, the last call that began
-// without a fault. The copy engine posts copies of that word: after a fault its posts stay behind, and the
-// peers' waits fail too.
+// Who writes `epoch` and `published`: [P1, P2] of docs/protocol.md. After a fault the copies of `published` by which
+// the copy engine posts [P21] stay behind from the next call on, and the peers' waits fail too.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +14,7 @@
 namespace syncopate::runtime {
 
 /// A control block in memory that this process reads and writes with the CPU (device host). Does not own it.
-/// Every access is atomic; posting releases and waiting acquires, so what a rank wrote before a post is
-/// visible to whoever has waited for it.
+/// Every access is atomic; posting [P3] releases and waiting acquires [P27].
 class HostControl {
 public:
     HostControl() = default;

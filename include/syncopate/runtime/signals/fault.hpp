@@ -1,4 +1,4 @@
-// What went wrong in a call: the fault words of a control block (emit/layout.hpp), and what they mean to a
+// What went wrong in a call: the fault words of a control block [P29] (emit/layout.hpp), and what they mean to a
 // person.
 #pragma once
 

@@ -1,11 +1,10 @@
-// The two small kernels around the fused one: a warp that posts and waits.
+// The two small kernels around the fused one: a warp that posts and waits [P10, P11, P12, P13].
 #include "runtime/cuda/boundary/boundary.cuh"
 
 namespace syncopate::runtime::device {
 
-/// One warp. Posts, waits, and publishes the epoch for the copy engine's posts. After a fault: nothing. The
-/// fused kernel may start beside it: it takes its call's number from the epoch, which that kernel itself
-/// advances at its end.
+/// One warp. Posts, waits, and publishes the epoch; after a fault nothing. The fused kernel may start beside it
+/// [P2].
 extern "C" __global__ void __launch_bounds__(32) sy_begin(const BoundaryArguments a) {
     launch_next();
     const auto lane = static_cast<std::int32_t>(threadIdx.x);
@@ -24,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(32) sy_begin(const BoundaryArgument
     if (fault != 0) report_fault(a, fault, lane);
 }
 
-/// One warp. Waits, then posts; nothing is posted after a fault. After a plain kernel it advances the epoch.
+/// One warp. Waits, then posts; after a fault nothing [P30]. After a plain kernel it advances the epoch [P1].
 extern "C" __global__ void __launch_bounds__(32) sy_end(const BoundaryArguments a) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x);
     std::uint32_t fault = fault_of(a, lane);

@@ -1,23 +1,19 @@
-// Posting, waiting and the boundaries of a call, for the kernels beside it. The order of memory:
-// - a post is st.release.sys: all that the poster did or has acquired before is visible to whoever acquires
-//   the word;
-// - a wait is ld.acquire.sys: what the poster did before is visible to this thread, and to later kernels of
-//   the stream. Neither orders the async proxy (TMA): whoever reads by TMA what has arrived makes a proxy
-//   fence.
+// Posting [P3, P17], waiting [P4, P19] and the boundaries of a call, for the kernels beside it
+// (docs/protocol.md). Neither orders TMA: [P20].
 #pragma once
 
 #include "runtime/cuda/boundary/boundary.hpp"
 
 namespace syncopate::runtime::device {
 
-/// Acquires at system scope: what the last poster did before its release is visible to this thread.
+/// Acquires at system scope [P19].
 __device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* word) {
     std::uint32_t value;
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
     return value;
 }
 
-/// Releases at system scope: what this thread has done or acquired is visible to whoever acquires the word.
+/// Releases at system scope [P17].
 __device__ __forceinline__ void store_release(std::uint32_t* word, std::uint32_t value) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
@@ -44,9 +40,8 @@ __device__ __forceinline__ std::uint64_t nanoseconds() {
     return time;
 }
 
-/// Polls until the word has reached epoch - lag, or this rank has a fault, or the deadline makes one: false.
-/// After true it has acquired the word; after false nothing is ordered. The thread whose compare-and-swap
-/// makes the fault writes the other fault words after it: they are all there when its kernel has ended.
+/// Polls until the word has reached epoch - lag, or this rank has a fault, or the deadline makes one: false
+/// [P28, P29]. After true it has acquired the word; after false nothing is ordered.
 __device__ bool wait_for(std::uint32_t* control, const WaitEntry& wait, std::uint32_t epoch,
                          std::int32_t where) {
     const auto* word = reinterpret_cast<const std::uint32_t*>(wait.word);
@@ -86,8 +81,7 @@ __device__ void pass_gate(const std::uint32_t* control, std::uint32_t* gate, std
     *gate = 0;
 }
 
-/// One warp: tells the host, and the other ranks if this rank's own wait failed; the ranks' first fault
-/// stays. The host reads the other words of the mirror after it has acquired kMirrorFault.
+/// One warp: tells the host [P9], and the other ranks if this rank's own wait failed [P8, P31].
 __device__ void report_fault(const BoundaryArguments& a, std::uint32_t fault, std::int32_t lane) {
     if (lane == 0) {
         __threadfence_system();
@@ -120,8 +114,7 @@ __device__ __forceinline__ void launch_next() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-/// One warp: all posts. `epoch`: the call's number. One fence at system scope, then relaxed stores: together
-/// they release what any lane has done or acquired.
+/// One warp: all posts, of what any lane has done or acquired. `epoch`: the call's number.
 __device__ __forceinline__ void post_all(const BoundaryArguments& a, std::uint32_t epoch, std::int32_t lane) {
     if (a.num_posts == 0) return;
     __syncwarp();
@@ -130,15 +123,15 @@ __device__ __forceinline__ void post_all(const BoundaryArguments& a, std::uint32
         store_relaxed(reinterpret_cast<std::uint32_t*>(a.posts[i]), epoch);
 }
 
-/// One warp: tells the host that call `epoch` has begun, whatever it waits for (src/runtime/call/call_watch.hpp).
-/// Orders nothing; after the call's first posts, so that these do not wait for it.
+/// One warp: tells the host that call `epoch` has begun [P9]. Orders nothing; after the call's first posts, so
+/// that these do not wait for it.
 __device__ __forceinline__ void tell_begun(const BoundaryArguments& a, std::uint32_t epoch,
                                            std::int32_t lane) {
     if (lane == 0) store_relaxed(a.mirror + kMirrorBegun, epoch);
 }
 
-/// One warp: tells the host and the copy engine that call `epoch` has begun without a fault. Released at
-/// system scope; a copy of the word in a stream after this kernel finds it.
+/// One warp: tells the host and the copy engine that call `epoch` has begun [P2]. A copy of the word in a stream
+/// after this kernel finds it.
 __device__ __forceinline__ void publish(const BoundaryArguments& a, std::uint32_t epoch, std::int32_t lane) {
     if (lane != 0) return;
     a.control[word::published] = epoch;

@@ -11,7 +11,7 @@ namespace syncopate::runtime::device {
 
 namespace word = emit::control;  ///< of the control block
 
-/// Words of the mirror in host memory, written by the kernels, read by the host without a call of the driver.
+/// Words of the mirror in host memory [P9].
 enum MirrorWord : std::int32_t {
     kMirrorPublished = 0,
     kMirrorFault = word::mirror_fault,

@@ -27,8 +27,7 @@ __device__ __forceinline__ void copy_words(Thing* to, const Thing* from, std::ui
 }
 
 /// One warp of each of `blocks` blocks: counts what its block has stored, which it has seen at a barrier.
-/// Whether all blocks have; then their stores are visible to whoever acquires a word that the caller
-/// releases.
+/// Whether all blocks have [P7]; then the caller may post their stores, too.
 __device__ __forceinline__ bool is_last(std::uint32_t* counter, std::uint32_t epoch, std::uint32_t blocks,
                                         std::int32_t lane) {
     std::uint32_t last = 0;

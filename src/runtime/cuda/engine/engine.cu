@@ -3,7 +3,7 @@
 // (engine_warp.cuh); two more warps of each block count and post.
 //
 // Warps count in shared memory, and a thread of the block counts for all of them. The thread that posts has
-// acquired, through the counts, that all is written, and releases that with the post.
+// acquired, through the counts, that all is written [P17].
 //
 // A block wants a multiprocessor for itself: beside a GEMM, which keeps shared memory busy all the time, its
 // copies hardly get through (measured on H200: 5 GB/s instead of 44 a block). It takes so much shared memory
@@ -42,8 +42,7 @@ __device__ void count_ops(const EngineArguments& a, const EngineOp* table, const
     }
 }
 
-/// One thread posts the ops, in order, as their pieces are counted: it acquires the counts, so all that the
-/// blocks have written is visible to whoever acquires the posts, on any GPU. It stops at a fault: false.
+/// One thread posts the ops, in order, as their pieces are counted [P7, P23]. It stops at a fault: false.
 __device__ bool post_ops(const EngineArguments& a, const EngineOp* table, std::uint32_t epoch) {
     for (std::uint32_t index = 0; index < a.count; ++index) {
         const EngineOp& op = table[index];
@@ -63,7 +62,7 @@ __device__ bool post_ops(const EngineArguments& a, const EngineOp* table, std::u
     return true;
 }
 
-/// One thread: lets the streams go on that wait for relays, after a fault. Nothing is said to be written.
+/// One thread: lets the streams go on that wait for relays, after a fault [P22].
 __device__ void open_gates(const EngineArguments& a, const EngineOp* table, std::uint32_t epoch) {
     for (std::uint32_t index = 0; index < a.count; ++index) {
         if (table[index].opens != 0)

@@ -13,11 +13,9 @@
 
 namespace syncopate::runtime {
 
-/// Calls that use the chunk engine of one GPU, or whose kernels sum, follow each other, in the order in which
-/// this process makes them, also on different streams: the engine's blocks and the kernel that waits for
-/// other ranks' engines fill the GPU, so of two calls that ranks took up in different order neither would
-/// end. Threads make them one at a time. While a graph is captured there is no such order; who captures two
-/// such calls on two streams has to give it.
+/// Calls that use the chunk engine of one GPU, or whose kernels sum, take turns [P24]: the engine's blocks and the
+/// kernel that waits for other ranks' engines fill the GPU, so of two calls that ranks took up in different
+/// order neither would end. Threads make them one at a time.
 class EngineTurn {
 public:
     /// The turn of `context`'s GPU, shared by all ops of this process.

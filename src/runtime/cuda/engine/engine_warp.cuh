@@ -12,8 +12,8 @@
 // in order, and stored from there, at other ranks as well where the table says so; by loads and stores, a
 // thread has 8 loads of 16 bytes on their way at once.
 //
-// A warp counts what it has done of an op when it has left the op, once that is written. A warp that has to
-// wait for a signal first counts what it has stored: another rank may need that to go on.
+// A warp counts what it has done of an op when it has left the op, once that is written [P18]. A warp that has
+// to wait for a signal [P23] first counts what it has stored: another rank may need that to go on.
 #pragma once
 
 #include "runtime/cuda/boundary/boundary.cuh"
@@ -23,7 +23,7 @@
 namespace syncopate::runtime::device {
 namespace {
 
-/// What the thread has done or acquired before comes before the bulk copies that it starts next.
+/// What the thread has done or acquired before comes before the bulk copies that it starts next [P20].
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async;" ::: "memory"); }
 
 /// Whether the wait is over in call `epoch`; then what the poster did before is visible to this thread, but

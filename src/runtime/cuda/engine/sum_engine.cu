@@ -14,8 +14,7 @@
 //      rank 0, block 1   | kernel has ended →  ⇢ | units | stored →  ⇢ | over
 //      rank 1, block 1   | kernel has ended →  ⇢ | units | stored →  ⇢ | over
 //
-// All of the call is over when all blocks are, so nothing of this call may wait for what a block has stored
-// but the call's end (signals_by_block in engine_table.hpp).
+// All of the call is over when all blocks are [P6] (signals_by_block in engine_table.hpp).
 //
 // Bytes move as fast as loads are on their way at once: 1024 threads with 8 loads of 16 bytes each. That
 // takes all registers of a multiprocessor, so each type and number of summands has a kernel of its own, and

@@ -237,8 +237,7 @@ Status LateTransfers::enqueue_copies(const Step& step) {
     }
     for (const std::uint64_t word : step.posts)
         SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, control_ + 4 * emit::control::published, 4, stream);
-    // A copy within one GPU may be done by its multiprocessors, which may be full of programs that wait for
-    // it.
+    // From the mirror [P21].
     for (const std::uint64_t word : step.own_posts)
         SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, published_, 4, stream);
     return Done{};

@@ -6,12 +6,9 @@
 //   copies                       └ wait for a gate, gate = 0, copy, post to the peer | …  ┘
 //   sums                         └ sy_await, wait for a gate, gate = 0, sy_reduce    | …  ┘
 //
-// What a step waits for is said by fuse/passes/launch.hpp. A stream waits for nothing but gates of its own rank,
-// which its kernel and its chunk engine open whatever happens, as their waits have a deadline: so no stream
-// can hang. What other ranks send is awaited by sy_await (before sums) or by the chunk engine (relays, before
-// copies). A gate is a word to which each tile of a chunk adds 1, or which a relay sets, and which the
-// waiting stream sets back: no value that a stream compares with depends on the call, so a captured call can
-// be replayed. Each stream has a gate of its own for each chunk.
+// What a step waits for is said by fuse/passes/launch.hpp. What other ranks send is awaited by sy_await (before
+// sums) or by the chunk engine (relays, before copies), never by a stream [P22]. No value that a stream
+// compares with depends on the call [P26]. Each stream has a gate of its own for each chunk.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA

@@ -30,7 +30,7 @@ public:
     Nccl(const Nccl&) = delete;
     Nccl& operator=(const Nccl&) = delete;
 
-    /// One call of the library. All participants enqueue their collectives in one order.
+    /// One call of the library [P25].
     Status enqueue(const PreparedCollective& collective, CUstream stream) const;
     /// Ends what is under way on this rank, which then has no result: a participant has not come.
     void abort();

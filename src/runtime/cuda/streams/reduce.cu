@@ -130,8 +130,8 @@ __device__ void post_if_last(const ReduceArguments& a) {
 
 }  // namespace
 
-/// One warp. Ends when all waits are over, or this rank has a fault. The call's number is what sy_begin has
-/// published: the kernel that runs beside this one may advance the epoch.
+/// One warp. Ends when all waits are over, or this rank has a fault, and has passed the gate [P22]. The call's
+/// number is what sy_begin has published [P2].
 extern "C" __global__ void __launch_bounds__(32) sy_await(const AwaitArguments a) {
     const std::uint32_t epoch = a.control[word::published];
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < a.num_waits; i += 32)
@@ -144,9 +144,9 @@ extern "C" __global__ void __launch_bounds__(32) sy_await(const AwaitArguments a
     if (fault != 0) report_fault(a.boundary, fault, lane);
 }
 
-/// After a fault it sums and posts nothing. Each quarter of a multiprocessor has registers of its own: beside
-/// a Gluon GEMM (kernels/gluon_launch.py) it has room for one warp of 32 registers a thread, so for one
-/// block.
+/// After a fault it sums and posts nothing [P30]. Each quarter of a multiprocessor has registers of its own:
+/// beside a Gluon GEMM (kernels/gluon_launch.py) it has room for one warp of 32 registers a thread, so for
+/// one block.
 extern "C" __global__ void __launch_bounds__(128, 16) sy_reduce(const ReduceArguments a) {
     if (load_acquire(a.control + word::fault) != 0) return;
     reduce_box(a, {blockIdx.x * blockDim.x + threadIdx.x, gridDim.x * blockDim.x});

@@ -28,12 +28,10 @@
 //
 //      op 0 | 0 1 2 3 4 |  op 1 | 5 6 |  op 2 | 7 8 9 …          4 warps: warp 1 does 1, 5, 9
 //
-// What is done is counted in the op's counter, which grows over all calls; the op is done in call `epoch`
-// when the counter has reached epoch * expected, and then one more warp posts. Ops are posted in order, but
-// an op may begin before an earlier one is done: if it has to come after, it waits for a signal. An op of no
-// bytes has one piece of no rows: it waits and posts like any other. So does a relay (fuse/passes/launch.hpp),
-// whose post is a gate that a stream of this rank waits for; since a stream cannot give up, an engine that
-// stops at a fault opens all gates.
+// What is done is counted in the op's counter; the op is done in call `epoch` when that has reached
+// epoch * expected, and then one more warp posts [P7, P23]. An op of no bytes has one piece of no rows: it waits
+// and posts like any other. So does a relay (fuse/passes/launch.hpp), whose post is a gate that a stream of
+// this rank waits for [P22].
 //
 // Addresses, pitches, planes and row_bytes are multiples of 16 bytes.
 #pragma once

@@ -52,8 +52,8 @@ struct EngineTable {
 [[nodiscard]] bool goes_at_once(const EngineTable& table, unsigned blocks);
 
 /// Whether every rank's engine has nothing to do but copies that go at once by so many blocks, as
-/// goes_at_once, and only tiles wait for what they bring. Then each block adds to an op's signals, and waits
-/// count the blocks: nobody has to wait for the last of them.
+/// goes_at_once, and only tiles wait for what they bring. Then signals are counted [P5]: nobody has to wait for
+/// the last block.
 [[nodiscard]] bool counts_blocks(const fuse::Schedule& schedule, unsigned blocks);
 
 /// Of so many blocks those of the `index`-th of `count` ops that go at once.
@@ -61,8 +61,7 @@ struct EngineTable {
     return (blocks - index + count - 1) / count;
 }
 
-/// Whether each block of the sum engine may have signals of its own, on all ranks: it follows plain kernels
-/// everywhere, and what a block has stored is awaited by nothing but the call's end.
+/// Whether each block of the sum engine may have signals of its own [P6], on all ranks.
 [[nodiscard]] bool signals_by_block(const fuse::Schedule& schedule);
 
 /// `transfers`: those of `schedule`, by the same index, with their addresses; `control`: of the rank's
