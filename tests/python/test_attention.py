@@ -145,6 +145,8 @@ def test_the_command_runs_documents_with_the_usual_extents_and_refuses_what_it_c
     outcome = command(f"{shape},S=23,kind=ring,bounded=12")
     assert outcome.code == 0, outcome.out + outcome.err
     assert outcome.out.count("relative error") == 2
+    outcome = command("attention:H=2,HKV=2,D=16,S=64,causal=1,kind=ring")
+    assert outcome.code == 0 and "nothing orders" not in outcome.err, outcome.out + outcome.err
     for more, why in (
         ("", "S is missing"),
         (",S=96,cu_seqlens=0:x", "cu_seqlens must be whole numbers with : between them"),

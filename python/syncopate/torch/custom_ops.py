@@ -14,8 +14,8 @@
               module="") → o, lse
 
 Shapes and activations are those of syncopate.ops ("gelu" is the one with tanh), rows of attention those of sy.shard_rows. matmul_reduce_scatter and matmul_all_reduce add each
-rank's bias to its product, so that the sum has as many biases as ranks: give it on one rank alone, or bias / ranks on each, as
-sy.parallel.RowwiseParallel does. A bias is [N], or has an element for each of the product [rows, N] that it is added to; of several
+rank's bias to its product, so that the sum has as many biases as ranks: give bias / ranks on each, or zeros on all ranks but
+one, as sy.parallel.RowwiseParallel does. A bias is [N], or has an element for each of the product [rows, N] that it is added to; of several
 products there is one for each, or none at all.
 `group_name`: of a torch process group (ProcessGroup.group_name). `module`: the name of the user's module, for errors. Operands
 of a layout that the kernels do not take are copied; what they cannot do at all (dtype, sizes, group, device) is done by the
