@@ -28,7 +28,9 @@ os.environ.setdefault("SYNCOPATE_TUNE", "off")  # what somebody has tuned on thi
 # What interprets a product is NumPy's OpenBLAS. By its kernels for AVX2 a row's bits depend on where it stands. It reads
 # this once, where NumPy is imported: for most tests in the server that forks them.
 os.environ["OPENBLAS_CORETYPE"] = "Sandybridge"
-os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not said; older ones do so anyway
+os.environ.setdefault(
+    "TRITON_DEFAULT_FP_FUSION", "1"
+)  # Triton 3.9 warns where it is not said; older ones do so anyway
 SWEEP = bool(os.environ.get("SYNCOPATE_SWEEP"))
 
 

@@ -12,11 +12,12 @@ from .call.cache import close
 from .call.stage_call import Call
 from .call.stated import StatedKernel, kernel
 from .device.cuda_source import cuda_kernel
+from .face.deadlines import set_deadline
 from .face.fuse import fuse
 from .face.fused import FusedKernel
 from .face.rows import shard_rows, unshard_rows
 from .face.statement_check import check_statement
-from .group import Group, set_deadline
+from .group import Group
 from .plans import Mesh, Plan, Tensor
 from .strategy import Chunking, Strategy, Tiling, search_hook
 from .torch import custom_ops as _custom_ops  # noqa: F401 - torch.ops.syncopate

@@ -167,7 +167,7 @@ Status write_folder(const Artifact& artifact, const std::string& folder,
     Staging staging(parent.empty() ? "." : parent,
                     is_new ? "." + place.filename().string() + ".new." : ".new.");
     if (Status fine = refuse_overwriting(place, files, inputs, staging); !fine) return fine;
-    if (Status made = staging.make(parent); !made) return made;
+    if (Status made = staging.make(parent); !made) return Error{"-o " + folder + ": " + made.error().message};
     for (const fs::path& left : staging.left()) fs::remove_all(left, failure);
     if (Status written = write_all(files, staging); !written) return written;
     if (!is_new) return move_into(place, files, staging);

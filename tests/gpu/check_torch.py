@@ -50,7 +50,7 @@ def near(actual: torch.Tensor, exact: torch.Tensor, what: str) -> None:
 def differing() -> None:
     """Ranks that call different operators: all get a ValueError that names each rank's call, long before the deadline, also
     where kernels wait; and the next call works."""
-    usual, calls.deadline = calls.deadline, 3600.0
+    usual, cache.deadline = cache.deadline, 3600.0
     x, w, more = data(ROWS, K, seed=1), data(K, N, seed=2), data(2 * ROWS, K, seed=3)
     few = data(8 * size(), K, seed=4)
 
@@ -94,7 +94,7 @@ def differing() -> None:
                 ops.all_gather_matmul(one, w, name())
             graphs.append(graph)
         differ(lambda: graphs[rank() == 0].replay(), "replays of several graphs")
-    calls.deadline = usual
+    cache.deadline = usual
     sy.close()
 
 

@@ -24,7 +24,7 @@ from host_script import expect, on_ranks  # noqa: E402
 from syncopate import group as groups  # noqa: E402
 from syncopate import ranks  # noqa: E402
 from syncopate.call import cache  # noqa: E402
-from syncopate.torch import calls, gloo, report, unfused  # noqa: E402
+from syncopate.torch import gloo, report, unfused  # noqa: E402
 from torch.distributed import _functional_collectives as functional  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import Replicate, Shard  # noqa: E402
@@ -646,7 +646,7 @@ def check_paths(group: str, size: int) -> None:
 def check_absent(group: str, size: int) -> None:
     """A rank that stays away: the error names op, chunk and module, and the next call works again."""
     x, w = data(20, 16, seed=1), data(16, 8, seed=2)
-    calls.deadline = 1.0
+    cache.deadline = 1.0
     exact = ops.all_gather_matmul(x, w, group)
     if dist.get_rank() == 0:
         try:
@@ -660,7 +660,7 @@ def check_absent(group: str, size: int) -> None:
         (operator,) = [e.operator for k, e in cache.entries.items() if k[2] == (20 * size, 8, 16)]
         cache.forget(operator)
     dist.barrier()
-    calls.deadline = 30.0
+    cache.deadline = 30.0
     close(ops.all_gather_matmul(x, w, group), exact, "after a fault")
     usual, groups.setup_deadline = groups.setup_deadline, 1.0
     x = data(22, 16, seed=1)

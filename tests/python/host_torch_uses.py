@@ -24,6 +24,7 @@ import torch.distributed as dist  # noqa: E402
 from host_script import expect, on_ranks  # noqa: E402
 from syncopate import _syncopate, ranks  # noqa: E402
 from syncopate import group as groups  # noqa: E402
+from syncopate.call import cache  # noqa: E402
 from syncopate.torch import buckets, calls, report, unfused  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed import _functional_collectives as functional  # noqa: E402
@@ -140,8 +141,8 @@ def check_ranks_that_differ(group: str, size: int) -> None:
 def check_ranks_that_differ_in_what_is_known(group: str, size: int) -> None:
     """The same where some ranks have set up what they call, or all have: named at once, with each rank's call, and the next
     call works. The other ranks wait for longer than a test may last."""
-    rank, usual = dist.get_rank(), calls.deadline
-    calls.deadline = 3600.0
+    rank, usual = dist.get_rank(), cache.deadline
+    cache.deadline = 3600.0
     x, w, b = data(9, 32, seed=1), data(32, 24, seed=2), data(24, seed=3)
     exact = unfused.gather(x, group) @ w
     gather, small = ops.all_gather_matmul, data(3 * size, 32, seed=4)
@@ -180,7 +181,7 @@ def check_ranks_that_differ_in_what_is_known(group: str, size: int) -> None:
         lambda: ops.matmul_all_reduce(small, w, group) if rank else gather(x, w, group),
         "rank 1 calls matmul_all_reduce",
     )
-    calls.deadline = usual
+    cache.deadline = usual
 
 
 def check_without_gradients(group: str, size: int) -> None:

@@ -11,7 +11,7 @@ pytest.importorskip("syncopate._syncopate", reason="the extension module is not 
 
 import syncopate as sy
 from syncopate import _syncopate, group
-from syncopate.torch import calls
+from syncopate.call import cache
 
 
 def alone(get=None, **options) -> sy.Group:
@@ -27,9 +27,9 @@ def alone(get=None, **options) -> sy.Group:
 
 @pytest.fixture(autouse=True)
 def _as_before():
-    before = calls.deadline, group.setup_deadline
+    before = cache.deadline, group.setup_deadline
     yield
-    calls.deadline, group.setup_deadline = before
+    cache.deadline, group.setup_deadline = before
 
 
 def late(made: sy.Group, call) -> str:
@@ -58,7 +58,7 @@ def test_setting_up_memory_waits_as_long_as_the_group_does():
 
 def test_a_deadline_of_calls_leaves_that_of_set_up_as_it_is():
     sy.set_deadline(2.5)
-    assert (calls.deadline, group.setup_deadline) == (2.5, 600.0)
+    assert (cache.deadline, group.setup_deadline) == (2.5, 600.0)
     sy.set_deadline(0, setup=0)
     assert alone().meeting_seconds > 1e6
     assert alone(deadline=0).meeting_seconds > 1e6
@@ -66,13 +66,13 @@ def test_a_deadline_of_calls_leaves_that_of_set_up_as_it_is():
 
 @pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), "3", None, True])
 def test_what_is_no_number_of_seconds_is_refused_and_changes_nothing(wrong):
-    before = calls.deadline, group.setup_deadline
+    before = cache.deadline, group.setup_deadline
     with pytest.raises(ValueError, match="expected seconds"):
         sy.set_deadline(wrong)
     if wrong is not None:
         with pytest.raises(ValueError, match="expected seconds"):
             sy.set_deadline(3, setup=wrong)
-    assert (calls.deadline, group.setup_deadline) == before
+    assert (cache.deadline, group.setup_deadline) == before
 
 
 def test_a_keyboard_interrupt_ends_a_meeting():

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from conftest import BINARY, EXAMPLES, SWEEP, fuse_words
+from fused_folder import rewrite
 
 if not BINARY.exists():
     pytest.skip("the command is not built", allow_module_level=True)
@@ -484,7 +485,7 @@ def test_a_kernel_that_is_no_python_is_refused(syncopate, fused_3, tmp_path):
         ),
         ("x = 3\n", "has no attribute 'matmul_kernel'"),
     ):
-        (folder / "kernel.py").write_text(text)
+        rewrite(folder / "kernel.py", text)
         refused(syncopate("run", folder), 1, part)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import HUNG, warm_python
+from fused_folder import rewrite
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(os.environ.get("SYNCOPATE_BIN", ROOT / "build" / "bin" / "syncopate"))
@@ -163,6 +164,6 @@ def test_what_is_not_moved_is_judged_where_a_rank_runs_tiles(wrong, tmp_path):
         kernel = fused / "kernel.py"
         text = kernel.read_text()
         assert text.count("tl.sum(x, 1)") == 1
-        kernel.write_text(text.replace("tl.sum(x, 1)", "tl.sum(x, 1) + 1"))
+        rewrite(kernel, text.replace("tl.sum(x, 1)", "tl.sum(x, 1) + 1"))
     out = syncopate("run", fused, "--check", expect=1 if wrong else 0)
     assert out.stdout.count("DIFFERENT" if wrong else "identical to the unfused kernel") == 2, out.stdout

@@ -20,6 +20,9 @@ from .prepared import leak_in_child
 #: Bytes of symmetric heap that those of a group may hold on a rank. Beyond, those that were used least recently are closed.
 limit_bytes = 16 << 30
 
+#: Seconds that any wait of an operator that is made from now on may last.
+deadline = 30.0
+
 
 class Entry:
     """An operator, or why there is none. One that is not fused has a reason, too. `captured`: a CUDA graph may replay it, so it

@@ -554,10 +554,8 @@ def cached(
     kind: type[Operator], extents: tuple[int, ...], dtype: torch.dtype, group: Group, **options: Any
 ) -> Operator:
     """The operator of that kind and shape for the current stream, made on first use. Collective then."""
-    from ..torch import calls
-
     call = (kind, extents, dtype, id(group), *options.items())
-    options = {"deadline": calls.deadline, **options}
+    options = {"deadline": cache.deadline, **options}
     made = cache.find(
         f"ops.{kind.name}",
         group.device == "cuda",

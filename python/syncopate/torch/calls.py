@@ -23,9 +23,6 @@ DEVICES = {"cuda": "cuda", "cpu": "host"}
 
 FAKE = "the group's backend is fake: its ranks do not exist"
 
-#: Seconds that any wait of an operator that is made from now on may last.
-deadline = 30.0
-
 #: Set-ups of attention that are kept: packed sequences have other documents at each step.
 MOST_SEQUENCES = 16
 
@@ -99,7 +96,7 @@ def _made(
                 reason = f"by torch's two-shot: {reason}"
         if options.get("axis"):  # of columns only the default is known
             strategy, options["found"] = None, False
-        operator = kind(*extents, x.dtype, group, strategy=strategy, deadline=deadline, **options)
+        operator = kind(*extents, x.dtype, group, strategy=strategy, deadline=cache.deadline, **options)
         operator.prepare()
     except (ValueError, _syncopate.SyncopateError) as error:
         if group.rendezvous.calls_differ:
