@@ -18,8 +18,8 @@
 #include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/model/program.hpp"
 #include "syncopate/tune/machine/machine.hpp"
-#include "syncopate/tune/play/estimate.hpp"
 #include "syncopate/tune/ops.hpp"
+#include "syncopate/tune/play/estimate.hpp"
 
 namespace syncopate::tune {
 
