@@ -14,6 +14,21 @@ Memory order (docs/protocol.md), of this warp alone unless an mbarrier of the bl
 - sy_loaded: as sy_finish, of what the program has loaded, and of nothing that it stores. The caller must have seen every
   load complete (its mbarrier), and know that no warp reads any more what peers send, or give.
 Waits return past the deadline, and after a fault [P28].
+
+Constexprs of these names are filled in, where the kernel has them:
+- FUSED: False in an unfused call. A kernel without it then gets a table in which every tile runs in order and waits for
+  nothing.
+- FETCHED, PUSHED: `placed` parameters are loaded, or stored, where the slot says.
+- OWN, with a parameter `sy_own`: tiles load the rank's own part through `sy_own` where their slot says so (`sy_reads_own`; in
+  CUDA C++ `own_offset`).
+- COPIES: the number of places where a tile is stored, if more than one.
+- TELLS: the loaders, and not the kernel's end, tell other ranks that what they sent has been read. Each program asks for the
+  call's number at its begin (sy_call). When all its loads are complete, one warp calls sy_loaded. For kernels of which no other
+  warp reads what peers send.
+- COUNTS_END: the program may count itself while its last tile's stores are on their way (sy_count_end, sy_finish_counted),
+  which saves up to 1 µs.
+- what the statement names as `sums`: the number of contributions that the programs add up when they have made their tiles; 0:
+  none. The calls are sy_turn, sy_posts, sy_post_each, sy_await_sum, sy_add_up and sy_await_kernel_before.
 """
 
 import triton.experimental.gluon.language as gl
