@@ -6,7 +6,8 @@ import functools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -55,6 +56,15 @@ class Group:
     def barrier(self, label: str) -> None:
         """Returns when all ranks have come to the barrier of this name. Raises MachineError for one that does not."""
         _syncopate.barrier(self.rendezvous, label, self.meeting_seconds)
+
+    @contextmanager
+    def calling(self, what: str) -> Iterator[None]:
+        """For what the ranks meet in here; messages then say it in place of the meeting. The same on all ranks."""
+        before, self.rendezvous.caller = self.rendezvous.caller, what
+        try:
+            yield
+        finally:
+            self.rendezvous.caller = before
 
     def together(self, what: str, work: Callable[[], Any]) -> Any:
         """What `work` makes here. Where it fails on some rank, FailedTogether on all of them, with that rank's error:

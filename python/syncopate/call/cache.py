@@ -119,10 +119,14 @@ def forgetting() -> Iterator[None]:
     try:
         yield
     except (_syncopate.SyncopateError, ValueError):
-        for key, entry in list(entries.items()):
-            if getattr(entry.operator, "calls_differ", False):
-                del entries[key]
+        forget_differing()
         raise
+
+
+def forget_differing() -> None:
+    for key, entry in list(entries.items()):
+        if getattr(entry.operator, "calls_differ", False):
+            del entries[key]
 
 
 def forget(operator: Any) -> None:

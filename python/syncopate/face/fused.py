@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from .. import _syncopate
+from ..call import cache
 from ..call.arguments import (
     LAUNCH_OPTIONS,
     base_of,
@@ -178,7 +179,21 @@ class FusedKernel:
         prepared, items = self._find(calls)
         self.set_places(prepared, items)
         key = tuple(launch_key(value) for given in items for value in given.values())
-        prepared.launch(key, lambda: items)
+        try:
+            prepared.launch(key, lambda: items)
+        except ValueError:
+            if not self.renews():
+                raise
+            self.run(calls)
+
+    def renews(self) -> bool:
+        """After a ValueError of a call: drops what the ranks called differently, so that the next call prepares it anew. Whether
+        that was no news to this rank: then this call is the next one."""
+        cache.forget_differing()
+        ended = {key: one.op for key, one in self._prepared.items() if one.op.calls_differ}
+        for key in ended:
+            del self._prepared[key]
+        return any(op.had_been_told for op in ended.values())
 
     def prepare(self, grid: Any, *args: Any, **kwargs: Any) -> Prepared:
         """Fuses, allocates and compiles for these arguments without running. Collective: all ranks call it alike."""
@@ -198,12 +213,16 @@ class FusedKernel:
 
     def check(self) -> None:
         """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
-        for prepared in self._prepared.values():
-            prepared.op.check()
+        for key, prepared in list(self._prepared.items()):
+            if prepared.op.is_told:
+                del self._prepared[key]
+                continue
+            with cache.forgetting():
+                prepared.op.check()
 
     @property
     def calls_differ(self) -> bool:
-        """Whether the ranks called different programs in a call of one of these: such a one takes no more."""
+        """Whether the ranks called different programs in a call of one of these, which its next call prepares anew."""
         return any(prepared.op.calls_differ for prepared in self._prepared.values())
 
     def close(self) -> None:
@@ -252,6 +271,13 @@ class FusedKernel:
         whole = {p: shapes[t] for p, t in stage.bind.items() if t in shapes and is_tensor(given.get(p))}
         stage.kernel.require_host_alike(given, grid_of(call.grid, given), whole)
 
+    @property
+    def _called(self) -> str:
+        """What all ranks know alike of what is called."""
+        kernels = ", ".join(text.name for text in self._texts["cuda"])
+        tensors = ", ".join(f"{name} {dtype}{list(shape)}" for name, shape, dtype in self.plan.tensors)
+        return self._what or f"{kernels} with {tensors}"
+
     def _prepare(self, taken: Sequence[Launch]) -> Prepared:
         cuda = any(base_of(one.items[name]).is_cuda for one in taken for name in one.tensors)
         device = "cuda" if cuda else "host"
@@ -262,6 +288,10 @@ class FusedKernel:
             self._bind_to_plan(index, one, group, device)
             for name in one.values if cuda else ():  # on the host each call is held against them
                 require_values(name, one)
+        with group.calling(self._called):
+            return self._set_up(taken, group, device)
+
+    def _set_up(self, taken: Sequence[Launch], group: Group, device: str) -> Prepared:
         texts = self._texts_on(device)
 
         def fused() -> tuple[_syncopate.Artifact, list[Any]]:
@@ -337,7 +367,7 @@ class FusedKernel:
         # The library's own kernels are held against torch. With a table of places, tiles that only other ranks run seem to
         # store where this one's do.
         for warning in () if self._in_heap else artifact.warnings:
-            warnings.warn(f"syncopate: {warning}", stacklevel=6)
+            warnings.warn(f"syncopate: {warning}", stacklevel=7)
         return artifact
 
     def _require_whole_sums(self, artifact: _syncopate.Artifact, taken: Sequence[Launch]) -> None:

@@ -60,6 +60,10 @@ class Apart:
         self._gather.check()
         self._scatter.check()
 
+    @property
+    def calls_differ(self) -> bool:
+        return self._gather.calls_differ or self._scatter.calls_differ
+
     def close(self) -> None:
         self._gather.close()
         self._scatter.close()

@@ -87,15 +87,16 @@ class Operator:
         self._left: list[
             FusedKernel
         ] = []  # by strategies that failed in their first call: x and y may lie there
-        if strategy is None:
-            taken, found = self.chosen(group)
-        else:
-            taken = complete(problem, strategy)
-        self._on_trial = found and taken.fused
-        if self._on_trial:
-            self._together("made", lambda: self._set_up(taken))
-        else:
-            self._set_up(taken)
+        with group.calling(self._what):
+            if strategy is None:
+                taken, found = self.chosen(group)
+            else:
+                taken = complete(problem, strategy)
+            self._on_trial = found and taken.fused
+            if self._on_trial:
+                self._together("made", lambda: self._set_up(taken))
+            else:
+                self._set_up(taken)
 
     def _set_up(self, strategy: Strategy) -> None:
         group = self.group
@@ -341,9 +342,16 @@ class Operator:
         )  # what kernels read or write that is not in the heap
         if not self.output:
             outside = (*outside, out)
-        prepared.launch(
-            (*map(_place_of, outside), prepared.op.own_place()), lambda: self._arguments(x, weights, out)
-        )
+        key = (*map(_place_of, outside), prepared.op.own_place())
+        try:
+            prepared.launch(key, lambda: self._arguments(x, weights, out))
+        except ValueError:
+            renews = self.fused.renews()
+            if not self.fused.prepared:
+                self.prepared = None
+            if not renews:
+                raise
+            return self._run(x, weights, out)
         return out
 
     def record(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> Trace:
@@ -403,8 +411,8 @@ class Operator:
 
     @property
     def calls_differ(self) -> bool:
-        """Whether the ranks called different operators in a call of it: it takes no more."""
-        return self.fused.calls_differ
+        """Whether the ranks called different operators in a call of it: its next call sets it up anew."""
+        return self.fused.calls_differ or getattr(self._instead, "calls_differ", False)
 
     def close(self) -> None:
         """Frees the heap. Collective."""

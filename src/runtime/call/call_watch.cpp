@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/heap/process.hpp"
+#include "runtime/waiting_clock.hpp"
 #include "syncopate/runtime/signals/fault.hpp"
 
 namespace syncopate::runtime {
@@ -21,6 +22,7 @@ constexpr std::chrono::milliseconds kToBeNamed{5000};
 constexpr int kTicksOfACrossing = 15;
 /// Calls that were asked for may be behind long work. They may also have been asked for into a graph.
 constexpr int kTicksOfAskedCalls = 100;
+constexpr std::chrono::microseconds kMoment{100};
 constexpr const char* kDiffer = "the ranks' calls differ: ";
 
 }  // namespace
@@ -150,6 +152,30 @@ std::optional<Error> CallWatch::tell(const WatchedOp& op) {
     const std::uint32_t event = op.board.ended_by();
     told_ = std::max(told_.load(), event);
     return Error{events_.text(event), {.rank = op.board.rank()}, ErrorClass::usage};
+}
+
+bool CallWatch::has_told(const WatchedOp& op) const {
+    const std::uint32_t event = op.board.ended_by();
+    return event != 0 && event <= told_;
+}
+
+Status CallWatch::await_others(const WatchedOp& op, std::chrono::milliseconds timeout) {
+    const CallBoard& board = op.board;
+    const std::uint32_t made = board.called(board.rank());
+    WaitingClock clock;
+    for (int rank = 0; rank < board.size(); ++rank) {
+        while (is_ahead(made, board.called(rank)) && !op.executor->is_faulty()) {
+            if (std::optional<Error> differs = tell(op)) return *differs;
+            if (timeout.count() > 0 && clock.waited() > timeout) {
+                return Error{fmt::format("{}: rank {} has not called it within {} ms", op.what, rank,
+                                         timeout.count()),
+                             {.rank = board.rank()},
+                             ErrorClass::machine};
+            }
+            std::this_thread::sleep_for(kMoment);
+        }
+    }
+    return Done{};
 }
 
 std::optional<Error> CallWatch::unheard() {

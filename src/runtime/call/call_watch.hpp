@@ -51,6 +51,12 @@ public:
     /// What ended the op, for an error on this rank, if anything did: it is not told again.
     std::optional<Error> tell(const WatchedOp& op);
 
+    /// Whether what ended the op, if anything did, is known to this rank's caller.
+    [[nodiscard]] bool has_told(const WatchedOp& op) const;
+    /// Until all ranks have asked for the call of the op that this rank has made [P27], or the op has failed; an error of
+    /// class usage where they call something else, of class machine where `timeout` (0: none) has passed.
+    Status await_others(const WatchedOp& op, std::chrono::milliseconds timeout);
+
     Status enter() override;
     Status look(const Came& came, bool labels_differ, bool failed) override;
     std::uint32_t told() const override { return told_; }

@@ -30,7 +30,7 @@ constexpr Milliseconds kToBeNamed{5000};
 constexpr Milliseconds kLongEnough{10};  ///< a wait that is told apart from a failure at once
 constexpr int kFailures = 3;
 constexpr Milliseconds kAfterFailure{50};
-constexpr char kCame = 'c';       ///< first byte of what a rank has put, then the label, 0, and its value
+constexpr char kCame = 'c';       ///< first byte of what a rank has put; then its label, caller and value, apart by 0
 constexpr char kWithdrawn = 'w';  ///< all of it, once the rank has given the meeting up
 
 }  // namespace
@@ -45,6 +45,7 @@ public:
     Meeting(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout, bool failed)
         : rendezvous_(rendezvous),
           label_(label),
+          shown_(rendezvous.caller().empty() ? label : std::string_view(rendezvous.caller())),
           timeout_(rendezvous.timeout(timeout)),
           allowed_(timeout_),
           failed_(failed),
@@ -57,7 +58,8 @@ public:
             return entered.error();
         }
         const std::string my_key = key_of(rendezvous_.rank());
-        const Bytes mine = std::string(1, kCame) + std::string(label_) + '\0' + value;
+        const Bytes mine =
+            std::string(1, kCame) + std::string(label_) + '\0' + rendezvous_.caller() + '\0' + value;
         if (Status put = rendezvous_.put(my_key, mine); !put) return put.error();
         take(rendezvous_.rank(), mine);
         for (int rank = 0; rank < rendezvous_.size(); ++rank) {
@@ -77,7 +79,7 @@ private:
     struct Rank {
         bool came = false;
         bool gave_up = false;
-        std::string label;
+        std::string shown;  ///< the caller, else the label
         Bytes value;
     };
 
@@ -100,10 +102,15 @@ private:
 
     /// Whether what the rank has put says that it is there.
     bool take(int rank, const Bytes& bytes) {
+        if (bytes.empty() || bytes[0] != kCame) return false;
         const std::size_t end = bytes.find('\0');
-        if (bytes.empty() || bytes[0] != kCame || end == Bytes::npos) return false;
-        of(rank) = {.came = true, .label = bytes.substr(1, end - 1), .value = bytes.substr(end + 1)};
-        if (of(rank).label != label_ && !differ_) {
+        const std::size_t after = end == Bytes::npos ? end : bytes.find('\0', end + 1);
+        if (after == Bytes::npos) return false;
+        const std::string label = bytes.substr(1, end - 1);
+        const std::string caller = bytes.substr(end + 1, after - end - 1);
+        of(rank) = {
+            .came = true, .shown = caller.empty() ? label : caller, .value = bytes.substr(after + 1)};
+        if ((label != label_ || caller != rendezvous_.caller()) && !differ_) {
             differ_ = true;  // the others are waited for only to be named, too
             allowed_ = std::min<WaitingClock::Duration>(allowed_, clock_.waited() + kToBeNamed);
         }
@@ -149,13 +156,13 @@ private:
     Status look() {
         if (rendezvous_.watch() == nullptr) return Done{};
         const MeetingWatch::Came seen = [&](int other) {
-            return came(other, Milliseconds{1}) ? std::optional(of(other).label) : std::nullopt;
+            return came(other, Milliseconds{1}) ? std::optional(of(other).shown) : std::nullopt;
         };
         return rendezvous_.watch()->look(seen, differ_, failed_);
     }
 
     Error no_store() const {
-        return Error{fmt::format("'{}' cannot take place, as the store fails ({})", label_, store_failure_),
+        return Error{fmt::format("'{}' cannot take place, as the store fails ({})", shown_, store_failure_),
                      {.rank = rendezvous_.rank()},
                      ErrorClass::machine};
     }
@@ -166,7 +173,7 @@ private:
         std::erase_if(never, [&](int rank) { return of(rank).gave_up; });
         const bool all_gave_up = never.empty();
         return Error{fmt::format("{} of {} {} '{}' within {} ms{}", list_of(all_gave_up ? absent_ : never),
-                                 rendezvous_.size(), all_gave_up ? "had given up" : "did not come to", label_,
+                                 rendezvous_.size(), all_gave_up ? "had given up" : "did not come to", shown_,
                                  timeout_.count(), all_gave_up ? "" : fmt::format(" ({})", reason_)),
                      {.rank = rendezvous_.rank()},
                      ErrorClass::machine};
@@ -187,7 +194,7 @@ private:
         std::string labels;
         for (std::size_t rank = 0; rank < all_.size(); ++rank)
             labels += fmt::format("{}rank {}: {}", rank == 0 ? "" : "; ", rank,
-                                  all_[rank].came ? all_[rank].label : "has not come yet");
+                                  all_[rank].came ? all_[rank].shown : "has not come yet");
         rendezvous_.last_key_ = my_key;
         ++rendezvous_.sequence_;
         rendezvous_.calls_differ_ = true;
@@ -204,6 +211,7 @@ private:
 
     Rendezvous& rendezvous_;
     std::string_view label_;
+    std::string_view shown_;
     Milliseconds timeout_;
     WaitingClock clock_;
     WaitingClock::Duration allowed_;

@@ -70,6 +70,11 @@ public:
     }
     void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
 
+    /// Whose set-up or end the next meetings are part of, in the words of this rank's user; "": of nothing's. All
+    /// ranks say the same, as with labels, and messages show it in place of these.
+    [[nodiscard]] const std::string& caller() const { return caller_; }
+    void set_caller(std::string caller) { caller_ = std::move(caller); }
+
     [[nodiscard]] const std::shared_ptr<MeetingWatch>& watch() const { return watch_; }
     void set_watch(std::shared_ptr<MeetingWatch> watch) { watch_ = std::move(watch); }
     /// Whether the last meeting failed because ranks came to different ones, or called something else.
@@ -84,6 +89,7 @@ private:
     std::int64_t sequence_ = 0;  ///< meetings since
     std::string last_key_;       ///< of this rank, in the one before this
     Milliseconds timeout_ = kRendezvousTimeout;
+    std::string caller_;
     std::shared_ptr<MeetingWatch> watch_;
     bool calls_differ_ = false;
 };
