@@ -22,7 +22,6 @@ from typing import Any
 import torch
 
 from .. import _syncopate
-from ..call import cache
 from ..call.arguments import (
     LAUNCH_OPTIONS,
     base_of,
@@ -38,7 +37,7 @@ from ..call.prepared import Prepared, timing
 from ..call.stage_call import Call, Launch, Stage, launch_of, require_values
 from ..call.stated import StatedKernel, grid_of, without_filled
 from ..device import jit
-from ..group import FailedTogether, Group, of_process_group
+from ..group import FailedTogether, Group, of_process_group, refuse_in
 from ..strategy import Strategy, device_name
 
 
@@ -148,6 +147,7 @@ class FusedKernel:
         self._texts = {"cuda": [_Text.of(stage.kernel) for stage in self.stages]}
         self._held = {name for rank in range(plan.num_ranks) for name, _ in plan.initial(rank)}
         self._prepared: dict[tuple, Prepared] = {}
+        self._ended: list[Prepared] = []
 
     @property
     def prepared(self) -> list[Prepared]:
@@ -176,24 +176,29 @@ class FusedKernel:
 
     def run(self, calls: Sequence[Call]) -> None:
         """One call of the program, a Call for each stage."""
-        prepared, items = self._find(calls)
-        self.set_places(prepared, items)
+        try:
+            prepared, items = self._find(calls)
+            self.set_places(prepared, items)
+        except (ValueError, TypeError, RuntimeError) as error:
+            values = (base_of(v) for call in calls for v in call.arguments.values() if is_tensor(v))
+            refuse_in(self.group, next(values, None), error)
+            raise
         key = tuple(launch_key(value) for given in items for value in given.values())
         try:
             prepared.launch(key, lambda: items)
         except ValueError:
-            if not self.renews():
+            if not self.drops(prepared) or not prepared.op.had_been_told:
                 raise
-            self.run(calls)
+            self.run(calls)  # what ended it was no news to this rank
 
-    def renews(self) -> bool:
-        """After a ValueError of a call: drops what the ranks called differently, so that the next call prepares it anew. Whether
-        that was no news to this rank: then this call is the next one."""
-        cache.forget_differing()
-        ended = {key: one.op for key, one in self._prepared.items() if one.op.calls_differ}
-        for key in ended:
-            del self._prepared[key]
-        return any(op.had_been_told for op in ended.values())
+    def drops(self, prepared: Prepared) -> bool:
+        """After a ValueError of its call: whether the ranks' calls differ, so that the next call prepares it anew."""
+        if not prepared.op.calls_differ:
+            return False
+        self._prepared = {key: one for key, one in self._prepared.items() if one is not prepared}
+        if prepared.is_on_gpu:
+            self._ended.append(prepared)  # graphs may replay it, which then end at once
+        return True
 
     def prepare(self, grid: Any, *args: Any, **kwargs: Any) -> Prepared:
         """Fuses, allocates and compiles for these arguments without running. Collective: all ranks call it alike."""
@@ -213,11 +218,8 @@ class FusedKernel:
 
     def check(self) -> None:
         """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
-        for key, prepared in list(self._prepared.items()):
-            if prepared.op.is_told:
-                del self._prepared[key]
-                continue
-            with cache.forgetting():
+        for prepared in self.prepared:
+            if not prepared.op.is_told:
                 prepared.op.check()
 
     @property
@@ -230,6 +232,7 @@ class FusedKernel:
         for prepared in self._prepared.values():
             prepared.close()
         self._prepared.clear()
+        self._ended.clear()
 
     def set_places(self, prepared: Prepared, items: Sequence[Mapping[str, Any]]) -> None:
         """Tells the op where its inputs and outputs are: in what the stages are given for the plan's tensors."""

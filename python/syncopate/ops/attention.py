@@ -151,7 +151,9 @@ class Attention:
             self.inner, self.split, (tile.block_m, tile.block_n), most,
         )  # fmt: skip
         if made.passes is not None:
-            return AttentionPasses(made, kernel, self.all_rows, self.strategy, what=self._what, **self._timing)
+            return AttentionPasses(
+                made, kernel, self.all_rows, self.strategy, what=self._what, **self._timing
+            )
         if made.placed:  # Q and O, which do not move, are read and stored where the user has them
             kernel.place(self.rows)
         return AttentionAtOnce(made, kernel, self.all_rows, self.strategy, what=self._what, **self._timing)
@@ -248,8 +250,12 @@ class Attention:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """One call: o and lse, into `out` where it is given."""
         o, lse = out or self.empty_outputs()
-        self._check_operands(q, k, v, o, lse)
-        refuse_gradients("Attention", "sy.ops.attention", "qkv", (q, k, v))
+        try:
+            self._check_operands(q, k, v, o, lse)
+            refuse_gradients("Attention", "sy.ops.attention", "qkv", (q, k, v))
+        except Exception as error:
+            self.group.refuse(error)
+            raise
         wide = self._padded(q, k, v, o)
         self._way(*wide, lse)
         if self.padded_d != self.d:

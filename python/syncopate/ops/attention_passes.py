@@ -172,12 +172,11 @@ class AttentionPasses:
                     lambda index=index: [self._given(prepared, index, own)],
                 )
         except ValueError:
-            renews = self.fused.renews()
-            if not self.fused.prepared:
+            if self.fused.drops(prepared):
                 self.prepared = None
-            if not renews:
-                raise
-            return self(q, k, v, o, lse)
+                if prepared.op.had_been_told:
+                    return self(q, k, v, o, lse)
+            raise
         self._cut(own, o, lse)
 
     def record(self, q, k, v, o, lse) -> Trace:

@@ -71,12 +71,11 @@ class AttentionAtOnce:
         try:
             prepared.launch(self._key(operands), lambda: [self._arguments(prepared, operands)])
         except ValueError:
-            renews = self.fused.renews()
-            if not self.fused.prepared:
+            if self.fused.drops(prepared):
                 self.prepared, self._given = None, {}
-            if not renews:
-                raise
-            return self(q, k, v, o, lse)
+                if prepared.op.had_been_told:
+                    return self(q, k, v, o, lse)
+            raise
         if operands[3] is not o:
             o.copy_(operands[3])
 

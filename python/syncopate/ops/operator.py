@@ -87,7 +87,7 @@ class Operator:
         self._left: list[
             FusedKernel
         ] = []  # by strategies that failed in their first call: x and y may lie there
-        with group.calling(self._what):
+        with group.refusing(), group.calling(self._what):
             if strategy is None:
                 taken, found = self.chosen(group)
             else:
@@ -312,9 +312,13 @@ class Operator:
         self, x: torch.Tensor, weights: tuple[torch.Tensor, ...], out: torch.Tensor | None
     ) -> torch.Tensor:
         """One call. `out`, where given, is the output. Makes no gradients, and raises RuntimeError where they are asked for."""
-        self.check_operands((x, *weights), out)
-        given = (x, *weights) if out is None else (x, *weights, out)
-        refuse_gradients(type(self).__name__, f"sy.ops.{self.name}", (*self._shapes, "out"), given)
+        try:
+            self.check_operands((x, *weights), out)
+            given = (x, *weights) if out is None else (x, *weights, out)
+            refuse_gradients(type(self).__name__, f"sy.ops.{self.name}", (*self._shapes, "out"), given)
+        except Exception as error:
+            self.group.refuse(error)
+            raise
         if out is None:
             out = self.empty(self.out_rows, self.n)
         if self._instead is not None:
@@ -346,12 +350,11 @@ class Operator:
         try:
             prepared.launch(key, lambda: self._arguments(x, weights, out))
         except ValueError:
-            renews = self.fused.renews()
-            if not self.fused.prepared:
+            if self.fused.drops(prepared):
                 self.prepared = None
-            if not renews:
-                raise
-            return self._run(x, weights, out)
+                if prepared.op.had_been_told:
+                    return self._run(x, weights, out)
+            raise
         return out
 
     def record(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> Trace:
