@@ -15,6 +15,14 @@ from weakref import WeakKeyDictionary, ref
 
 from . import _syncopate
 
+__all__ = [
+    "FailedTogether",
+    "Group",
+    "alone",
+    "of_folder",
+    "of_process_group",
+]
+
 #: Seconds that ranks of groups without a deadline of their own may be apart where they set up, compile, meet and close.
 setup_deadline = 600.0
 
@@ -49,6 +57,7 @@ class Group:
 
     def __post_init__(self) -> None:
         self.device = device_name(self.device) or default_device()
+        require_device(self.device)
 
     @property
     def meeting_seconds(self) -> float:
@@ -192,6 +201,16 @@ def device_name(device: Any) -> str:
     return name
 
 
+def require_device(name: str) -> None:
+    """MachineError where it is "cuda", and PyTorch has none."""
+    import torch
+
+    if name == "cuda" and not torch.cuda.is_available():
+        built = torch.backends.cuda.is_built()
+        why = "no GPU, or no driver, is found" if built else "this build of PyTorch is for CPUs alone"
+        raise _syncopate.MachineError(f'device "cuda": {why}; use device="host"')
+
+
 def default_device(process_group: Any = None) -> str:
     """Where the ranks of a process group compute, if nothing else says so: on GPUs where there are some, and the group takes their
     tensors, as gloo's do, too."""
@@ -228,6 +247,7 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
 
     process_group = the_process_group(process_group)
     device = device_name(device) or default_device(process_group)
+    require_device(device)
     devices = _groups.get(process_group)
     if devices is None:
         devices = _groups[process_group] = {}

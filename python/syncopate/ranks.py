@@ -18,6 +18,14 @@ from typing import Any
 from .command.standard_output import Unanswered, flush
 from .host.bounds import KernelError
 
+__all__ = [
+    "LateError",
+    "Place",
+    "RankError",
+    "gpu_count",
+    "run",
+]
+
 
 class RankError(RuntimeError):
     """What went wrong on which rank. `exit_code` as the command's."""
