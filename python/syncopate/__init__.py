@@ -26,7 +26,7 @@ from .torch.buckets import deterministic
 from .torch.report import current as report
 
 if TYPE_CHECKING:
-    from . import gluon, ops
+    from . import gluon, ops, trace
     from .torch import inductor, parallel, symm_mem
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "shard_rows",
     "strategy",
     "symm_mem",
+    "trace",
     "unshard_rows",
 ]
 
@@ -72,6 +73,7 @@ _LAZY = {
     "inductor": ".torch.inductor",
     "symm_mem": ".torch.symm_mem",
     "parallel": ".torch.parallel",
+    "trace": ".trace",
 }
 
 
