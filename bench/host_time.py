@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 bench/host_time.py [--tokens 1024,4096] [--json FILE]
 
 The device sleeps meanwhile, so nothing waits for it; us a call, median of the rounds, on rank 0. `op` is the C++ part of
-ours: the driver's calls. M as given, N and K of Llama 8B by eight. `×` is torch's pair over ours.
+ours: the driver's calls; `graph` the same as one launch of a graph. M as given, N and K of Llama 8B by eight. `×` is torch's pair over ours.
 """
 
 from __future__ import annotations
@@ -64,10 +64,20 @@ def row(name: str, m: int, op: Any, x: torch.Tensor, n: int, pair: Callable, rou
         "pair_us": host_us(lambda: pair(x, w), rounds),
     }
     if op.prepared is not None:  # else the unfused pair is the choice
-        prepared, stream = op.prepared, torch.cuda.current_stream().cuda_stream
-        ((kernel, grid, packed),) = prepared.launches()
-        entry["op_us"] = host_us(lambda: prepared.op.call(kernel, grid, stream, packed), rounds)
+        executable, given = op._executable.native, (x, w, out)
+        entry["op_us"] = host_us(lambda: executable.run(given), rounds)
+        executable.use_graphs(2)
+        for _ in range(3):
+            executable.run(given)
+        if executable.graph_launches:
+            entry["graph_us"] = host_us(lambda: executable.run(given), rounds)
+        executable.use_graphs(0)
     op.close()
+    called, group = getattr(torch.ops.syncopate, name), dist.group.WORLD.group_name
+    for mode, grad in (("no_grad", False), ("grad", True)):
+        with torch.set_grad_enabled(grad):
+            entry[f"custom_op_{mode}_us"] = host_us(lambda: called(x, w, group), rounds)
+    entry["function_us"] = host_us(lambda: getattr(sy.ops, name)(x, w), rounds)
     return entry
 
 
@@ -118,8 +128,18 @@ def main() -> None:
             progress.add(entry)
             ours, op, pair = (entry.get(f"{name}_us") for name in ("ours", "op", "pair"))
             inside = "unfused" if op is None else f"op={op:.1f}"
+            if "graph_us" in entry:
+                inside += f" graph={entry['graph_us']:.1f}"
+            routes = " ".join(
+                f"{title}={entry[key]:.1f}"
+                for title, key in (
+                    ("op(no grad)", "custom_op_no_grad_us"),
+                    ("op(grad)", "custom_op_grad_us"),
+                    ("function", "function_us"),
+                )
+            )
             progress.say(
-                f"{entry['operator']:22} M={m:5} | ours={ours:.1f} {inside} torch={pair:.1f} ×{pair / ours:.2f}"
+                f"{entry['operator']:22} M={m:5} | ours={ours:.1f} {inside} {routes} torch={pair:.1f} ×{pair / ours:.2f}"
             )
     dist.destroy_process_group()
 

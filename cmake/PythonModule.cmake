@@ -50,3 +50,16 @@ add_custom_command(OUTPUT ${stub_folder}/_syncopate/__init__.pyi
     COMMAND ${Python_EXECUTABLE} -m nanobind.stubgen -q -r -m syncopate._syncopate -i ${stubs} -O ${stub_folder}
     DEPENDS _syncopate VERBATIM COMMENT "Writing the extension's stubs")
 add_custom_target(syncopate_stubs ALL DEPENDS ${stub_folder}/_syncopate/__init__.pyi)
+
+# torch.ops.syncopate.* (python/torch_ops): a library of its own that finds torch's stable C interface in the process. It
+# takes no torch to build, and no Python to run.
+file(GLOB torch_ops_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/torch_ops/*.cpp)
+add_library(syncopate_torch SHARED ${torch_ops_sources})
+target_compile_features(syncopate_torch PRIVATE cxx_std_20)
+target_link_libraries(syncopate_torch PRIVATE ${CMAKE_DL_LIBS} syncopate_warnings)
+set_target_properties(syncopate_torch PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+target_include_directories(_syncopate PRIVATE ${PROJECT_SOURCE_DIR}/python/torch_ops)
+add_dependencies(_syncopate syncopate_torch)
+if(NOT SKBUILD)
+    set_target_properties(syncopate_torch PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_SOURCE_DIR}/python/syncopate)
+endif()

@@ -97,5 +97,7 @@ NB_MODULE(_syncopate, module) {
     syncopate::bindings::bind_layout(module);
     syncopate::bindings::bind_tune(module);
     syncopate::bindings::bind_runtime(module);
+    syncopate::bindings::bind_executable(module);
+    syncopate::bindings::bind_torch_ops(module);
     syncopate::bindings::bind_tune_search(module);
 }

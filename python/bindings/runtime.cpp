@@ -24,6 +24,7 @@
 #include "syncopate/runtime/cuda/driver/launch.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
+#include "tensor_view.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -67,15 +68,6 @@ TorchArray<T> array_in(const std::shared_ptr<SymmetricHeap>& heap, std::uint64_t
     return TorchArray<T>(reinterpret_cast<void*>(address), {static_cast<std::size_t>(bytes / sizeof(T))},
                          owner, {}, nb::dtype<T>(), cuda ? nb::device::cuda::value : nb::device::cpu::value,
                          cuda ? heap->device().ordinal : 0);
-}
-
-/// A Python callable that threads without the GIL may hold and drop.
-std::shared_ptr<nb::object> shared_callable(nb::object callable) {
-    return {new nb::object(std::move(callable)), [](nb::object* kept) {
-                if (!Py_IsInitialized()) return;
-                const nb::gil_scoped_acquire gil;
-                delete kept;
-            }};
 }
 
 std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::object put, nb::object get) {
@@ -475,6 +467,14 @@ void bind_launch(nb::module_& module) {
 }
 
 }  // namespace
+
+std::shared_ptr<nb::object> shared_callable(nb::object callable) {
+    return {new nb::object(std::move(callable)), [](nb::object* kept) {
+                if (!Py_IsInitialized()) return;
+                const nb::gil_scoped_acquire gil;
+                delete kept;
+            }};
+}
 
 void bind_runtime(nb::module_& module) {
     bind_rendezvous(module);

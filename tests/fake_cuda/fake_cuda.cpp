@@ -298,9 +298,12 @@ CUresult LaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void*
 CUresult OccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, std::size_t) {
     return *blocks = 1, CUDA_SUCCESS;
 }
-CUresult TensorMapEncodeTiled(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
-                              const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
-                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+/// Its map begins with the address.
+CUresult TensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_t, void* address,
+                              const cuuint64_t*, const cuuint64_t*, const cuuint32_t*, const cuuint32_t*,
+                              CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                              CUtensorMapFloatOOBfill) {
+    std::memcpy(map, &address, sizeof(address));
     return CUDA_SUCCESS;
 }
 

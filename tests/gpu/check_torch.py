@@ -272,7 +272,7 @@ def compiled() -> None:
         [row.made for row in said.rewrites] == ["all_gather_matmul relu", "matmul_reduce_scatter"], f"{said}"
     )
     shown = {event.name for event in profile.events()}
-    expect("syncopate::all_gather_matmul" in shown, "the profiler does not show the op")
+    expect("syncopate::all_gather_matmul_raw" in shown, "the profiler does not show the op")
 
 
 def override() -> None:
@@ -389,7 +389,119 @@ def pairs() -> None:
     near(y, torch.cat(of_all(ROWS, K, seed=11)), "torch's gather")
 
 
+def _sums(m: int, n: int, k: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """x and w of this rank, and the sum over ranks of x @ w."""
+    operands = zip(of_all(m, k, seed=seed), of_all(k, n, seed=seed + 1), strict=True)
+    return data(m, k, seed=seed), data(k, n, seed=seed + 1), sum(a @ b for a, b in operands)
+
+
+#: (M, N, K): by the product's programs, by torch's two-shot, by NCCL or fused, as the estimate has it.
+SHAPES = ((8, 512, 1024), (1024, 4096, 1792), (4096, 4096, 1792))
+
+
+def without_python() -> None:
+    """Calls after the first of their kind are C++'s: on tensors elsewhere, with rows apart, transposed, of another stream, and
+    counted as Python counts them."""
+    report.clear()
+    for m, n, k in SHAPES:
+        x, w, exact = _sums(m, n, k, 100)
+        gathered = torch.cat(of_all(m // size(), k, seed=102)) @ w.double()
+        apart = torch.empty(m, k + 64, device="cuda", dtype=DTYPE)[:, :k].copy_(x)
+        with torch.no_grad():
+            for turn in range(4):
+                held = [torch.empty(4096 * (turn + 1), device="cuda")]  # so that results lie elsewhere
+                near(ops.matmul_all_reduce(x.clone(), w, name()), exact, f"{m} rows, call {turn}")
+                near(ops.matmul_all_reduce(apart, w, name()), exact, f"{m} rows that lie apart, call {turn}")
+                turned = w.t().contiguous().t()
+                near(
+                    ops.matmul_all_reduce(x, turned, name()),
+                    exact,
+                    f"{m} rows by a transposed w, call {turn}",
+                )
+                near(ops.matmul_reduce_scatter(x, w, name()), mine(exact), f"{m} rows scattered, call {turn}")
+                part = data(m // size(), k, seed=102)
+                near(ops.all_gather_matmul(part, w, name()), gathered, f"{m} rows gathered, call {turn}")
+                ys = ops.all_gather_matmuls(part, [w, turned], name(), return_gathered=True)
+                near(ys[0], gathered, f"{m} rows gathered for two, call {turn}")
+                near(ys[1], gathered, f"{m} rows gathered for two, the second, call {turn}")
+                del held
+    made = sum(sy.report().calls.values())
+    expect(made == len(SHAPES) * 4 * 6, f"{made} calls are counted")
+    by_cpp = sum(count for *_, count in sy._syncopate.recipe_counts())
+    expect(by_cpp >= len(SHAPES) * 3 * 6, f"{by_cpp} calls of {made} were C++'s")
+
+
+def captured() -> None:
+    """Fused calls and the pairs in their place, in one graph of the user's, among eager calls."""
+    with torch.no_grad():
+        given = [_sums(*shape, 110 + 2 * i) for i, shape in enumerate(SHAPES)]
+
+        def calls() -> list[torch.Tensor]:
+            made = []
+            for x, w, _ in given:
+                made += [ops.matmul_all_reduce(x, w, name()), ops.matmul_reduce_scatter(x, w, name())]
+            return made
+
+        side = torch.cuda.Stream()
+        for _ in range(2):
+            with torch.cuda.stream(side):
+                calls()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+            made = calls()
+        for turn in range(3):
+            for y in made:
+                y.fill_(float("nan"))
+            graph.replay()
+            for index, (_, _, exact) in enumerate(given):
+                near(made[2 * index], exact, f"replay {turn}: a sum of {len(exact)} rows")
+                near(made[2 * index + 1], mine(exact), f"replay {turn}: a scatter of {len(exact)} rows")
+            for y, other in zip(calls(), made, strict=True):
+                near(y, other.double(), f"eager call {turn}")
+
+
+def trees() -> None:
+    """Compiled with mode="reduce-overhead", whose warm-ups may leave nothing in the memory of their graphs: what the pass makes,
+    fallbacks included, for inference and with gradients, and what a user calls."""
+    group = dist.group.WORLD
+
+    def reduced(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.relu(functional.all_reduce(torch.relu(x) @ w, "sum", group)) + 1
+
+    def called(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.relu(ops.matmul_all_reduce(torch.relu(x), w, name())) + 1
+
+    sy.inductor.enable()
+    try:
+        for m, n, k in SHAPES:
+            x, w, _ = _sums(m, n, k, 120)
+            operands = zip(of_all(m, k, seed=120), of_all(k, n, seed=121), strict=True)
+            exact = sum(a.relu() @ b for a, b in operands).relu() + 1
+            for function in (reduced, called):
+                torch._dynamo.reset()
+                made = torch.compile(function, mode="reduce-overhead")
+                for grads in (False, True):
+                    one = w.clone().requires_grad_(grads)
+                    with torch.set_grad_enabled(grads):
+                        for turn in range(5):
+                            torch.compiler.cudagraph_mark_step_begin()
+                            y = made(x, one)
+                            near(
+                                y.detach(),
+                                exact,
+                                f"{function.__name__}, {m} rows, gradients {grads}, call {turn}",
+                            )
+                            if grads:
+                                y.sum().backward()
+    finally:
+        sy.inductor.disable()
+
+
 SECTIONS = {
+    "without_python": without_python,
+    "captured": captured,
+    "trees": trees,
     "pairs": pairs,
     "gradients": gradients,
     "functions": functions,

@@ -30,8 +30,8 @@ SECTIONS = {
     "check_fp8.py": ["operators", "odd", "queued", "pair"],
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],
     "check_torch.py": [
-        "gradients", "functions", "streams", "graphs", "rows", "compiled", "override", "returned", "added", "two_shots",
-        "differing",
+        "without_python", "captured", "trees", "gradients", "functions", "streams", "graphs", "rows", "compiled", "override",
+        "returned", "added", "two_shots", "differing",
     ],
     "check_tune.py": ["searched", "fused", "links"],
     "check_attention.py": [

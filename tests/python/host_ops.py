@@ -133,7 +133,9 @@ def check_x_where_it_is(rank: int, size: int, group) -> None:
         place = op.shard()
         expect(op.prepared.op.own_place() is not None, f"{rows} rows: tiles of {tiling.block_m}")
         begin, end, tile = rank * rows, (rank + 1) * rows, tiling.block_m
-        border = [not begin <= at // tile * tile <= (at // tile + 1) * tile <= end for at in range(begin, end)]
+        border = [
+            not begin <= at // tile * tile <= (at // tile + 1) * tile <= end for at in range(begin, end)
+        ]
         for call in range(8):
             whole = numbers((rows * size, k), 10 * call + number, torch.float32)
             x, kind = whole[rank * rows : (rank + 1) * rows].clone(), call % 4

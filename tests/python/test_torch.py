@@ -21,6 +21,13 @@ def test_custom_ops_and_their_gradients_are_those_of_the_unfused_pairs_on(ranks,
     assert "ok: " in outcome.out
 
 
+@pytest.mark.parametrize("ranks", [2, 3] if SWEEP else [2])
+def test_calls_by_cpp_are_those_of_python_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_calls.py", ranks)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "ok: " in outcome.out
+
+
 @pytest.mark.parametrize("ranks", [2, 4] if SWEEP else [2])
 def test_compiled_models_are_rewritten_and_say_how_on(ranks, run):
     cycles = "1000" if SWEEP and ranks == 2 else "4"

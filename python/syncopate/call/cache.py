@@ -4,7 +4,10 @@ of it."""
 
 from __future__ import annotations
 
+import itertools
 import os
+import sys
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -27,13 +30,40 @@ class Entry:
     """An operator, or why there is none. One that is not fused has a reason, too. `captured`: a CUDA graph may replay it, so it
     stays."""
 
-    __slots__ = ("bytes", "captured", "group", "operator", "reason")
+    __slots__ = ("__weakref__", "_captured", "bytes", "group", "operator", "reason", "token", "used")
 
     def __init__(self, group: Group, operator: Any = None, reason: str = "") -> None:
         self.group, self.operator, self.reason = group, operator, reason
         self.bytes = operator.held_bytes() if operator else 0
-        self.captured = False
+        self._captured, self.token, self.used = False, next(_tokens), 0
 
+    @property
+    def outcome(self) -> str:
+        """In the report."""
+        return self.reason or "fused"
+
+    @property
+    def captured(self) -> bool:
+        executable = getattr(self.operator, "_executable", None)
+        return self._captured or (executable is not None and executable.native.captured)
+
+    @captured.setter
+    def captured(self, captured: bool) -> None:
+        self._captured = captured
+
+    @property
+    def last_use(self) -> int:
+        """By whichever way, of a clock of calls."""
+        return max([self.used, *(last(self) for last in last_uses)])
+
+
+#: What is to be told that an entry is gone: of its calls, too, that others have learnt to make.
+on_removal: list[Callable[[Entry], None]] = []
+
+#: When such others made a call of an entry last.
+last_uses: list[Callable[[Entry], int]] = []
+
+_tokens, _ticks = itertools.count(1), itertools.count(1)
 
 entries: OrderedDict[tuple[Hashable, ...], Entry] = OrderedDict()  # by stream and call, the last used last
 
@@ -61,9 +91,52 @@ def find(
         entry = _warmed_up(what, call)
     else:
         drop_gone()
-        entry = entries[key] = make()
+        entry = entries[key] = _aside(make) if cuda and _in_graph_trees() else make()
         _make_room(key, most)
     entry.captured |= capturing
+    entry.used = clock()
+    return entry
+
+
+def _in_graph_trees() -> bool:
+    """Whether Inductor keeps CUDA graphs on this GPU: what a warm-up for one allocates is in their memory, and may not outlive
+    it."""
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    return (
+        trees is not None
+        and trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False) is not None
+    )
+
+
+def _aside(make: Callable[[], Entry]) -> Entry:
+    """Set up in a thread of its own: torch's memory for graphs is a thread's. So are stream, grad mode and inference mode."""
+    made: list[Any] = []
+    device = torch.cuda.current_device()
+
+    def run() -> None:
+        try:
+            torch.cuda.set_device(device)
+            made.append(make())
+        except BaseException as error:  # noqa: BLE001 - it is the caller's
+            made.append(error)
+
+    thread = threading.Thread(target=run, name="syncopate-set-up")
+    thread.start()
+    thread.join()
+    if isinstance(made[0], BaseException):
+        raise made[0]
+    return made[0]
+
+
+def clock() -> int:
+    """Moves on with each call."""
+    return _syncopate.tick() if last_uses else next(_ticks)
+
+
+def remove(key: tuple[Hashable, ...]) -> Entry:
+    entry = entries.pop(key)
+    for told in on_removal:
+        told(entry)
     return entry
 
 
@@ -81,6 +154,7 @@ def _warmed_up(what: str, call: tuple[Hashable, ...]) -> Entry:
 def _make_room(added: tuple[Hashable, ...], most: int | None) -> None:
     """Closes others of the group of `added`, whose ranks do so alike, until these are within their limits."""
     of_group = [(key, entry) for key, entry in entries.items() if entry.group is entries[added].group]
+    of_group.sort(key=lambda one: one[1].last_use)
     bytes_held = sum(entry.bytes for _, entry in of_group)
     alike = [key for key, _ in of_group if key[1] == added[1]]
     spare = alike[:-most] if most else []
@@ -89,7 +163,7 @@ def _make_room(added: tuple[Hashable, ...], most: int | None) -> None:
             continue
         if bytes_held > limit_bytes or key in spare:
             bytes_held -= entry.bytes
-            del entries[key]
+            remove(key)
             entry.operator.close()
 
 
@@ -98,7 +172,7 @@ def drop_gone() -> None:
     there = {id(group) for group in alive()}
     for key, entry in list(entries.items()):
         if entry.group.torch_group is not None and id(entry.group) not in there:
-            del entries[key]
+            remove(key)
 
 
 def run(operator: Any, *arguments: Any, **named: Any) -> Any:
@@ -113,7 +187,7 @@ def run(operator: Any, *arguments: Any, **named: Any) -> Any:
 def forget(operator: Any) -> None:
     for key, entry in list(entries.items()):
         if entry.operator is operator:
-            del entries[key]
+            remove(key)
 
 
 def close(group: Any = None) -> None:
@@ -124,7 +198,7 @@ def close(group: Any = None) -> None:
     closed = {id(one) for one in groups if one is not None}
     for key, entry in list(entries.items()):
         if group is None or id(entry.group) in closed:
-            del entries[key]
+            remove(key)
             if entry.operator is not None:
                 entry.operator.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -53,6 +54,13 @@ class OutputPlaces:
         ]
         self.whole = tuple(next(shape for name, shape, _ in plan.tensors if name == tensor))
         self.first = [begin for begin, _ in final_box(plan, rank, tensor) or []]
+
+    def parts(self, shape: Sequence[int]) -> list[tuple[str, list[tuple[int, int]], list[int]]]:
+        """Of a user's tensor of this shape: the plan's tensor, the box in it, and where that begins in the user's."""
+        first = [0] * len(shape) if tuple(shape) == self.whole else self.first
+        return [
+            (self.tensor, box, [b - f for (b, _), f in zip(box, first, strict=True)]) for box in self.boxes
+        ]
 
     def give(self, op: _syncopate.FusedOp, value: Any) -> None:
         """Has `op` bring them into `value`, a tensor or a descriptor of one."""

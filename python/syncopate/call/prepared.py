@@ -72,7 +72,7 @@ class Prepared:
     ) -> None:
         """`kernels`: of each stage. Collective: all ranks make the same. `options`: of the op (name, engine_blocks).
         `in_place`: bound parameters keep the user's arrays."""
-        self.artifact, self.schedule, self._in_place = artifact, artifact.schedule, in_place
+        self.artifact, self.schedule, self.in_place = artifact, artifact.schedule, in_place
         group.rendezvous.timeout = group.meeting_seconds
         heap = _syncopate.SymmetricHeap(group.device, group.ordinal, group.rendezvous, artifact.heap_bytes)
         self.op = _syncopate.FusedOp(
@@ -102,6 +102,7 @@ class Prepared:
             for index, stage in enumerate(self.stages)
         ]
         self.outputs: dict[str, OutputPlaces] = {}  # of tensors that the kernels make
+        self.executables: weakref.WeakSet[Any] = weakref.WeakSet()  # that call its op
         self.recorder: Any = None  # trace.Recorder, once a call was recorded
         self._packed: dict[Hashable, list[tuple]] | None = {} if group.device == "cuda" else None
         self._alone: dict[Hashable, tuple] = {}
@@ -122,11 +123,15 @@ class Prepared:
     def is_on_gpu(self) -> bool:
         return self._packed is not None
 
+    def is_by_row(self, tensor: str) -> bool:
+        """Whether kernels are given all ranks' heaps as rows for it."""
+        return tensor in self._by_row
+
     def arguments(self, index: int, given: Mapping[str, Any]) -> dict[str, Any]:
         """Of a stage's emitted kernel: bound parameters are replaced by their place in the heap, and what fuse has added
         is what it is now: where tiles read what the rank was given changes with set_input."""
         stage, full = self.stages[index], flat(given)
-        for parameter, tensor in () if self._in_place else stage.bind.items():
+        for parameter, tensor in () if self.in_place else stage.bind.items():
             buffer, value = self.tensors[tensor], full[parameter]
             if tensor in self._by_row:
                 buffer = flat_rows(self.op, buffer)
@@ -186,9 +191,13 @@ class Prepared:
     def interpret(self, full: Sequence[Mapping[str, Any]]) -> None:
         """One call of the emitted kernels in the interpreter, with these arguments."""
         with call_on_host(self.op):
-            for stage, arguments in zip(self.stages, full, strict=True):
-                bounds = Bounds(arguments, self._reach())
-                interpreter.launch(stage.kernel, stage.grid, dict(arguments), bounds)
+            self.interpret_kernels(full)
+
+    def interpret_kernels(self, full: Sequence[Mapping[str, Any]]) -> None:
+        """The same within a call that has begun."""
+        for stage, arguments in zip(self.stages, full, strict=True):
+            bounds = Bounds(arguments, self._reach())
+            interpreter.launch(stage.kernel, stage.grid, dict(arguments), bounds)
 
     def _reach(self) -> list[tuple[str, int, int]]:
         """What the emitted kernels may touch beside their arguments: the heap's tensors on all ranks, where tiles store at
@@ -231,6 +240,8 @@ class Prepared:
     def end(self) -> None:
         """Ends the threads that move a host op's chunks. No call may follow."""
         if self._packed is None:
+            for executable in list(self.executables):
+                executable.end()
             self.tensors.clear()
             self.recorder = self.op = None
 

@@ -18,7 +18,7 @@ from typing import Any
 from .. import _syncopate
 from ..host.bounds import note_origin
 
-_DESCRIPTOR = "tensordesc"
+DESCRIPTOR = "tensordesc"  # how the kind of a descriptor's parameter begins
 
 
 def cache_folder() -> Path:
@@ -182,7 +182,7 @@ class Compiled:
 
     def misfit(self, arguments: Mapping[str, Any]) -> str:
         """The parameter for which these arguments need another compilation, as in Triton's own launches; "" where none does."""
-        for place, name, kind, value in _items(self.signature, arguments):
+        for place, name, kind, value in items_of(self.signature, arguments):
             if kind == "constexpr":
                 if place in self.constants and not _is_same(self.constants[place], value):
                     return name
@@ -196,31 +196,17 @@ class Compiled:
         """Launch parameters in Triton's order (3.6 to 3.9: descriptors as map, shape, strides; then the scratch pointers)."""
         packed = _syncopate.KernelArguments()
         descriptor = 0
-        for _, name, kind, value in _items(self.signature, arguments):
+        for _, name, kind, value in items_of(self.signature, arguments):
             if kind == "constexpr":
                 continue
-            if kind.startswith(_DESCRIPTOR):
+            if kind.startswith(DESCRIPTOR):
                 metadata = self.descriptor_metadata[descriptor] if self.descriptor_metadata else None
                 descriptor += 1
-                _pack_descriptor(packed, value, metadata)
+                pack_descriptor(packed, value, metadata)
             elif kind.startswith("*"):
                 packed.add_pointer(value if isinstance(value, int) else value.data_ptr())
-            elif kind in ("i1", "i8", "u1", "u8"):
-                packed.add_i8(int(value))
-            elif kind in ("i16", "u16"):
-                packed.add_i16(int(value))
-            elif kind in ("i32", "u32"):
-                packed.add_i32(int(value) if int(value) < 2**31 else int(value) - 2**32)
-            elif kind in ("i64", "u64"):
-                packed.add_i64(int(value) if int(value) < 2**63 else int(value) - 2**64)
-            elif kind in ("fp32", "f32"):
-                packed.add_f32(float(value))
-            elif kind == "fp64":
-                packed.add_f64(float(value))
             else:
-                raise TypeError(
-                    f"parameter {name}: a Triton argument of type {kind} cannot be launched from C++ yet"
-                )
+                pack_number(packed, name, kind, value)
         return packed
 
 
@@ -250,7 +236,7 @@ class Variants:
         return compiled.kernel, compiled.pack(arguments)
 
 
-def _items(
+def items_of(
     signature: Mapping[str, Any], arguments: Mapping[str, Any], outer: tuple[int, ...] = ()
 ) -> Iterator[tuple[tuple[int, ...], str, Any, Any]]:
     """(place, name, kind, value) of every parameter, item by item where it is a tuple."""
@@ -261,7 +247,7 @@ def _items(
         if isinstance(kind, (tuple, list)):
             names = [f"{name}[{item}]" for item in range(len(kind))]
             items = dict(zip(names, kind, strict=True)), dict(zip(names, value, strict=True))
-            yield from _items(*items, place)
+            yield from items_of(*items, place)
         else:
             yield place, name, kind, value
 
@@ -276,13 +262,34 @@ def _is_same(compiled: Any, value: Any) -> bool:
     return compiled is value or (type(compiled) is type(value) and bool(compiled == value))
 
 
-def _pack_descriptor(packed: _syncopate.KernelArguments, value: Any, metadata: dict[str, Any] | None) -> None:
+def pack_number(packed: Any, name: str, kind: str, value: Any) -> None:
+    """Appends a scalar argument of this kind to KernelArguments or a Form. A pointer that is a number is its address."""
+    if kind in ("i1", "i8", "u1", "u8"):
+        packed.add_i8(int(value))
+    elif kind in ("i16", "u16"):
+        packed.add_i16(int(value))
+    elif kind in ("i32", "u32"):
+        packed.add_i32(int(value) if int(value) < 2**31 else int(value) - 2**32)
+    elif kind in ("i64", "u64") or kind.startswith("*"):
+        packed.add_i64(int(value) if int(value) < 2**63 else int(value) - 2**64)
+    elif kind in ("fp32", "f32"):
+        packed.add_f32(float(value))
+    elif kind == "fp64":
+        packed.add_f64(float(value))
+    else:
+        raise TypeError(f"parameter {name}: a Triton argument of type {kind} cannot be launched from C++ yet")
+
+
+def pack_descriptor(
+    packed: Any, value: Any, metadata: dict[str, Any] | None, of: tuple[str, int, int] | None = None
+) -> None:
+    """Appends the map, the shape and the strides to KernelArguments, or to a Form, where the address is that of `of`."""
     if metadata is None:
         raise TypeError(
             "a descriptor parameter that Triton lowered to a pointer cannot be launched from C++ yet"
         )
     packed.add_tensor_map(
-        value.base.data_ptr(),
+        *((value.base.data_ptr(),) if of is None else of),
         int(metadata["swizzle"]),
         int(metadata["elem_size"]),
         int(metadata["elem_type"]),
@@ -291,6 +298,8 @@ def _pack_descriptor(packed: _syncopate.KernelArguments, value: Any, metadata: d
         [int(n) for n in value.strides],
         bool(value.padding == "nan"),
     )
+    if of is not None:
+        return
     for extent in value.shape:
         packed.add_i32(int(extent))
     for stride in value.strides:

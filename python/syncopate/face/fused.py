@@ -11,11 +11,12 @@ and end of a call.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,12 @@ from ..call.arguments import (
     base_of,
     bind_launch,
     function_of,
+    is_descriptor,
     is_tensor,
-    launch_key,
     name_in_file,
     shape_and_strides,
 )
+from ..call.executable import Executable, Operand
 from ..call.places import OutputPlaces, box_view, check_output, check_shard, final_box, shard_view
 from ..call.prepared import Prepared, timing
 from ..call.stage_call import Call, Launch, Stage, launch_of, require_values
@@ -148,6 +150,7 @@ class FusedKernel:
         self._held = {name for rank in range(plan.num_ranks) for name, _ in plan.initial(rank)}
         self._prepared: dict[tuple, Prepared] = {}
         self._ended: list[Prepared] = []
+        self._executables: dict[Prepared, Executable] = {}
 
     @property
     def prepared(self) -> list[Prepared]:
@@ -176,29 +179,60 @@ class FusedKernel:
 
     def run(self, calls: Sequence[Call]) -> None:
         """One call of the program, a Call for each stage."""
+        prepared = None
         try:
             prepared, items = self._find(calls)
-            self.set_places(prepared, items)
+            executable = self._executables.get(prepared)
+            if executable is None:
+                executable = self._executables[prepared] = self._executable(prepared, items)
+            if not executable.run(_tensors_in(items)):
+                raise RuntimeError(
+                    f"{self._texts['cuda'][0].name}: its compiled kernels do not take these tensors"
+                )
         except (ValueError, TypeError, RuntimeError) as error:
+            if prepared is not None and isinstance(error, ValueError) and self.drops(prepared):
+                if not prepared.op.had_been_told:
+                    raise
+                self.run(calls)  # what ended it was no news to this rank
+                return
             values = (base_of(v) for call in calls for v in call.arguments.values() if is_tensor(v))
             refuse_in(self.group, next(values, None), error)
             raise
-        key = tuple(launch_key(value) for given in items for value in given.values())
-        try:
-            prepared.launch(key, lambda: items)
-        except ValueError:
-            if not self.drops(prepared) or not prepared.op.had_been_told:
-                raise
-            self.run(calls)  # what ended it was no news to this rank
 
     def drops(self, prepared: Prepared) -> bool:
         """After a ValueError of its call: whether the ranks' calls differ, so that the next call prepares it anew."""
         if not prepared.op.calls_differ:
             return False
         self._prepared = {key: one for key, one in self._prepared.items() if one is not prepared}
+        self._executables.pop(prepared, None)
         if prepared.is_on_gpu:
             self._ended.append(prepared)  # graphs may replay it, which then end at once
         return True
+
+    def _executable(self, prepared: Prepared, items: Sequence[Mapping[str, Any]]) -> Executable:
+        """Its operands: the tensors of all stages, in the order of their parameters."""
+        operands = [
+            self._operand(prepared, stage, name, value)
+            for stage, given in zip(prepared.stages, items, strict=True)
+            for name, value in given.items()
+            if is_tensor(value)
+        ]
+        known = _without_tensors(items)
+        return Executable(prepared, operands, lambda tensors: _with_tensors(known, tensors))
+
+    def _operand(self, prepared: Prepared, stage: Any, name: str, value: Any) -> Operand:
+        """What the plan moves of it, as set_places says it."""
+        laid = _laid_out(value)
+        operand, tensor = Operand(name, laid.dtype, laid.shape), stage.bind.get(name)
+        if tensor is None:
+            return operand
+        if tensor not in self.plan.produced:
+            operand.inputs = [(tensor, None, [])] if tensor in self._held else []
+            return operand
+        if name in stage.accumulates:
+            operand.inputs = [(tensor, [(0, n) for n in laid.shape], [])]
+        operand.outputs = OutputPlaces(self.plan, prepared.op.rank, tensor).parts(laid.shape)
+        return operand
 
     def prepare(self, grid: Any, *args: Any, **kwargs: Any) -> Prepared:
         """Fuses, allocates and compiles for these arguments without running. Collective: all ranks call it alike."""
@@ -233,6 +267,7 @@ class FusedKernel:
             prepared.close()
         self._prepared.clear()
         self._ended.clear()
+        self._executables.clear()
 
     def set_places(self, prepared: Prepared, items: Sequence[Mapping[str, Any]]) -> None:
         """Tells the op where its inputs and outputs are: in what the stages are given for the plan's tensors."""
@@ -381,3 +416,54 @@ class FusedKernel:
                         f"{parameter}: the kernel adds to it, or may leave elements as they are, so give it whole, {shape}, "
                         f"with what it starts from; got {given}"
                     )
+
+
+def _tensors_in(items: Sequence[Mapping[str, Any]]) -> list[torch.Tensor]:
+    """Of all stages' arguments, in order."""
+    return [_laid_out(value) for given in items for value in given.values() if is_tensor(value)]
+
+
+def _laid_out(value: Any) -> torch.Tensor:
+    """The tensor, or what a descriptor describes of one. One without axes has one here, as plans' tensors do."""
+    base = base_of(value)
+    if is_descriptor(value) and (tuple(value.shape) != base.shape or tuple(value.strides) != base.stride()):
+        return base.as_strided(tuple(value.shape), tuple(value.strides))
+    return base if base.dim() else base.view(1)
+
+
+def _without_tensors(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What _with_tensors fills in again: calls come with other tensors, and the first ones are not to be kept."""
+
+    def emptied(value: Any) -> Any:
+        if is_descriptor(value):
+            value = copy.copy(value)
+            value.base = None
+            return _Gap(value)
+        return _Gap(None, value.dim()) if is_tensor(value) else value
+
+    return [{name: emptied(value) for name, value in given.items()} for given in items]
+
+
+@dataclass
+class _Gap:
+    """The place of a tensor: of a descriptor's base, or itself."""
+
+    descriptor: Any
+    axes: int = 0
+
+
+def _with_tensors(
+    items: Sequence[Mapping[str, Any]], tensors: Sequence[torch.Tensor]
+) -> list[dict[str, Any]]:
+    """The arguments, with these tensors in their places."""
+    rest = iter(tensors)
+
+    def filled(value: Any) -> Any:
+        if not isinstance(value, _Gap):
+            return value
+        tensor = next(rest)
+        if value.descriptor is not None:
+            return replace(value.descriptor, base=tensor)
+        return tensor if value.axes else tensor.view(())
+
+    return [{name: filled(value) for name, value in given.items()} for given in items]

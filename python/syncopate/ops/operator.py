@@ -13,6 +13,7 @@ from .. import _syncopate
 from .._syncopate import layout
 from ..call import cache
 from ..call.arguments import DTYPES
+from ..call.executable import ALIGNED_ROWS, ROWS, Executable, Operand
 from ..call.places import OutputPlaces, check_operand, check_rows
 from ..call.prepared import Prepared, timing
 from ..call.stage_call import Call, Stage
@@ -119,6 +120,7 @@ class Operator:
             **self._timing,
         )
         self.prepared: Prepared | None = None
+        self._executable: Executable | None = None
         self._places = OutputPlaces(self.plan, group.rank, self.output) if self.output else None
         self._inputs = {"x": self.input, **self.input_scales} if self.input else {}
         self._shapes = self.shapes(group.rank)
@@ -294,6 +296,21 @@ class Operator:
         x = None if self.input else self.operand("x")
         y = None if self.output else self.empty(self.m, self.n)
         self.prepared = self.fused.prepare_calls(self.calls(_StandIns(self), x, given, y))
+        self._executable = Executable(self.prepared, self._operands(), self._arguments)
+
+    def _operands(self) -> list[Operand]:
+        """x, the weights and y, as every call gives them."""
+        made = []
+        for name, shape in self._shapes.items():
+            moved = [(self._inputs[name], None, [])] if name in self._inputs else []
+            made.append(Operand(name, self.dtype_of(name), shape, self._layout_of(name), inputs=moved))
+        shape = (self.out_rows, self.n)
+        brought = self._places.parts(shape) if self._places else []
+        return [*made, Operand("out", self.dtype_of("out"), shape, ROWS, outputs=brought)]
+
+    def _layout_of(self, name: str) -> int:
+        """What _check_operand asks for."""
+        return ALIGNED_ROWS if name in ("w", "w1", "w2") else ROWS
 
     def shard(self) -> torch.Tensor:
         """This rank's place for x in the heap: what is written there is not copied."""
@@ -312,6 +329,10 @@ class Operator:
         self, x: torch.Tensor, weights: tuple[torch.Tensor, ...], out: torch.Tensor | None
     ) -> torch.Tensor:
         """One call. `out`, where given, is the output. Makes no gradients, and raises RuntimeError where they are asked for."""
+        if self._executable is not None and not self._on_trial:
+            tensors = (x, *weights, self.empty(self.out_rows, self.n) if out is None else out)
+            if not _ask_for_gradients(tensors) and self._call(tensors):
+                return tensors[-1]
         try:
             self.check_operands((x, *weights), out)
             given = (x, *weights) if out is None else (x, *weights, out)
@@ -340,22 +361,28 @@ class Operator:
         return self._run(x, weights, out)
 
     def _run(self, x: torch.Tensor, weights: tuple[torch.Tensor, ...], out: torch.Tensor) -> torch.Tensor:
-        prepared = self._place(x, weights, out)
-        outside = (
-            weights if self.input else (x, *weights)
-        )  # what kernels read or write that is not in the heap
-        if not self.output:
-            outside = (*outside, out)
-        key = (*map(_place_of, outside), prepared.op.own_place())
-        try:
-            prepared.launch(key, lambda: self._arguments(x, weights, out))
-        except ValueError:
-            if self.fused.drops(prepared):
-                self.prepared = None
-                if prepared.op.had_been_told:
-                    return self._run(x, weights, out)
-            raise
+        self.prepare(*weights)
+        if not self._call((x, *weights, out)):
+            raise RuntimeError(f"{self.name}: its kernels do not take these tensors")  # which were checked
         return out
+
+    def _call(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """One call of the executable, of x, the weights and y; False where it does not take these."""
+        prepared = self.prepared
+        try:
+            return self._executable.run(tensors)
+        except ValueError:
+            if self.drops() and prepared.op.had_been_told:
+                self.prepare(*tensors[1:-1])
+                return self._call(tensors)
+            raise
+
+    def drops(self) -> bool:
+        """After a ValueError of its call: whether the ranks' calls differ, so that its next call prepares it anew."""
+        if self.prepared is None or not self.fused.drops(self.prepared):
+            return False
+        self.prepared = self._executable = None
+        return True
 
     def record(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> Trace:
         """One more call, recorded (syncopate.trace). The first one on a GPU compiles: take the second."""
@@ -365,7 +392,7 @@ class Operator:
         prepared = self._place(x, weights, out)
         options = self.calls(prepared.tensors, x, weights, out)[0].options
         recorder = recorder_of(prepared, options)
-        return recorder.call(prepared.arguments(0, self._arguments(x, weights, out)[0]))
+        return recorder.call(prepared.arguments(0, self._arguments((x, *weights, out))[0]))
 
     def run_local(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> None:
         """The fused kernel alone, on a GPU after a call: what the added lines cost (for benchmarks). It counts in a copy of
@@ -382,7 +409,7 @@ class Operator:
         y = self.empty(self.m, self.n) if out is None else out
 
         def full() -> dict[str, Any]:
-            arguments = prepared.arguments(0, self._arguments(x, weights, y)[0])
+            arguments = prepared.arguments(0, self._arguments((x, *weights, y))[0])
             if arguments.get("sy_sums") is not None:
                 arguments["sy_sums"] = y.data_ptr()  # the last call's result may be gone
             return arguments | self.alone(prepared)
@@ -419,7 +446,7 @@ class Operator:
 
     def close(self) -> None:
         """Frees the heap. Collective."""
-        self.prepared = None
+        self.prepared = self._executable = None
         if self._instead is not None:
             self._instead.close()
         for fused in (*self._left, self.fused):
@@ -457,22 +484,21 @@ class Operator:
     def _place(self, x: torch.Tensor, weights: Sequence[torch.Tensor], out: torch.Tensor) -> Prepared:
         """Tells the op where x and y are."""
         prepared = self.prepared or self.prepare(*weights)
-        for name, tensor in self._inputs.items():
-            given = x if name == "x" else weights[self._place_of[name]]
-            prepared.op.set_input(tensor, given.data_ptr(), given.stride())
-        if self._places:
-            self._places.give(prepared.op, out)
+        self._executable.native.place((x, *weights, out))
         return prepared
 
-    def _arguments(
-        self, x: torch.Tensor, weights: Sequence[torch.Tensor], out: torch.Tensor
-    ) -> list[dict[str, Any]]:
+    def _arguments(self, operands: Sequence[torch.Tensor]) -> list[dict[str, Any]]:
+        x, *weights, out = operands
         return [call.arguments for call in self.calls(self.prepared.tensors, x, weights, out)]
 
 
 def _place_of(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]]:
     """All of it that packed arguments hold: a descriptor holds the distance of rows, too."""
     return tensor.data_ptr(), tensor.stride()
+
+
+def _ask_for_gradients(tensors: Sequence[Any]) -> bool:
+    return torch.is_grad_enabled() and any(getattr(one, "requires_grad", False) for one in tensors)
 
 
 def _is_capturing(device: torch.device) -> bool:

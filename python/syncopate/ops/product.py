@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from ..call.cache import run
+from ..call.executable import CONTIGUOUS
 from ..call.places import check_operand, require_tensors
 from ..group import Group
 from ..strategy import Strategy
@@ -96,6 +97,9 @@ class OneProduct(Operator):
     def x_rows(self, rank: int) -> int:
         """Rows of x on `rank`."""
         return self.m
+
+    def _layout_of(self, name):
+        return CONTIGUOUS if name == "bias" or name.startswith("scale") else super()._layout_of(name)
 
     def _check_operand(self, name, tensor, shape):
         if name != "bias" and not name.startswith("scale"):

@@ -1,6 +1,7 @@
 """PyTorch's face: custom ops, the slot of torch's own fused ops, a pass of Inductor, and parallel styles.
 
     custom_ops   torch.ops.syncopate.*: schemas, fake implementations; gradients.py: their backward
+    recipes      how C++ (python/torch_ops) carries out the calls that look like one that Python has made
     autocast     operands of the custom ops under torch.autocast
     calls        which operator carries out a call: memory of its own for each shape and stream; what is not taken
     unfused      the same functions as a collective and a product one after the other

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -18,6 +18,7 @@ STEP = 1024
 
 _pinned: int | None = None
 _generation = 0
+on_change: list[Callable[[int], None]] = []  # who keeps what was chosen
 
 
 def bucket(m: int) -> int:
@@ -42,7 +43,6 @@ def deterministic(rows: int = 4096) -> Iterator[None]:
 
     What is not fused is as deterministic as cuBLAS and NCCL.
     """
-    global _pinned, _generation
     if rows < 1:
         raise ValueError(f"rows: expected at least 1, got {rows}")
     if torch.compiler.is_compiling():  # the mode would last while the function is traced, not while it runs
@@ -50,8 +50,15 @@ def deterministic(rows: int = 4096) -> Iterator[None]:
             "sy.deterministic within a compiled function: enter it around the call of that function"
         )
     before = _pinned, _generation
-    _pinned, _generation = rows, rows
+    _set(rows, rows)
     try:
         yield
     finally:
-        _pinned, _generation = before
+        _set(*before)
+
+
+def _set(pinned: int | None, number: int) -> None:
+    global _pinned, _generation
+    _pinned, _generation = pinned, number
+    for told in on_change:
+        told(number)

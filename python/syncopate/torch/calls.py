@@ -4,10 +4,12 @@ unfused pair, and counted with the reason; that is decided alike on all ranks, f
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable
+import threading
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import torch
 from torch.distributed import distributed_c10d as c10d
@@ -27,6 +29,23 @@ FAKE = "the group's backend is fake: its ranks do not exist"
 MOST_SEQUENCES = 16
 
 
+class _Taken(threading.local):
+    """What this thread has looked up last: its calls are then learnt (recipes.py)."""
+
+    _entry: Callable[[], cache.Entry | None] = staticmethod(lambda: None)
+
+    @property
+    def entry(self) -> cache.Entry | None:
+        return self._entry()
+
+    @entry.setter
+    def entry(self, entry: cache.Entry | None) -> None:
+        self._entry = (lambda: None) if entry is None else ref(entry)  # it is the cache's
+
+
+taken = _Taken()
+
+
 def find(name: str, x: torch.Tensor, group_name: str, extents: tuple[int, ...], **options: Any) -> Any:
     """The operator `name` (of ops.OPERATORS) of these extents, prepared; None where the unfused pair is to run. Collective
     when it is new."""
@@ -41,6 +60,7 @@ def look_up(
     if device is None:
         reason = f"device {x.device.type} is neither cuda nor cpu"
         report.count(name, reason)
+        taken.entry = None
         return None, reason
     group = group_of(group_name, x.device.type)
     call = (name, extents, x.dtype, id(group), buckets.generation(), *options.items())
@@ -51,7 +71,8 @@ def look_up(
         lambda: _made(name, x, group_name, group, extents, options),
         MOST_SEQUENCES if name == "attention" else None,
     )
-    report.count(name, entry.reason or report.FUSED)
+    report.count(name, entry.outcome)
+    taken.entry = entry
     return entry.operator, entry.reason
 
 

@@ -30,47 +30,100 @@ from typing import Any
 import torch
 from torch.distributed import distributed_c10d as c10d
 
+from .. import _syncopate
 from ..group import refuse_in
-from . import fused, report, unfused
+from . import calls, fused, recipes, report, unfused
 from .autocast import autocast
 
 library = torch.library.Library("syncopate", "DEF")
 
 TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 
+for _schema, _ in recipes.load():
+    library.define(_schema, tags=TAGS)
+recipes.start()
+
 
 def custom_op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Defines the op, with one implementation for both devices. `fake`: shapes only. Each op takes one argument more, `rows`:
-    the report of the graph that it is in, which the pass of Inductor's writes there. Errors say in which `module`."""
+    """Defines an op that Python carries out, with one implementation for both devices. `fake`: shapes only. Each op takes one
+    argument more, `rows`: the report of the graph that it is in, which the pass of Inductor's writes there. Errors say in
+    which `module`."""
     name = schema.partition("(")[0]
     given, arrow, results = schema.rpartition(") -> ")
 
     def define(implementation: Callable[..., Any]) -> Callable[..., Any]:
-        @torch._disable_dynamo  # behind a graph break it would compile what runs here, kernels in the interpreter included
-        def run(*args: Any, rows: str = "", module: str = "", **options: Any) -> Any:
-            if rows:
-                report.ran(rows)
-            try:
-                return implementation(*args, **options)
-            except Exception as error:
-                if module and hasattr(error, "add_note"):  # Python 3.11
-                    error.add_note(f"in {module}")
-                group = next(given for given in args if isinstance(given, str))
-                refuse_in(c10d._resolve_process_group(group), args[0], error)
-                raise
-
-        def shapes(*args: Any, rows: str = "", module: str = "", **options: Any) -> Any:
-            return fake(*args, **options)
-
         library.define(f"{given}, str rows=''{arrow}{results}", tags=TAGS)
-        for key in ("CPU", "CUDA"):
-            library.impl(name, run, key)
+        _implement(name, _told(implementation))
         if not name.endswith("_backward"):
             autocast(library, name)
-        torch.library.register_fake(f"syncopate::{name}", shapes, lib=library)
+        _fake(name, fake)
         return implementation
 
     return define
+
+
+def op_in_cpp(fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An op that C++ carries out (python/torch_ops/ops.cpp) once the decorated function, of its name, has made a call of its
+    kind. `fake`: shapes only."""
+
+    def define(implementation: Callable[..., Any]) -> Callable[..., Any]:
+        name = implementation.__name__
+        _implement(f"{name}_setup", _left_for_cpp(_told(implementation)))
+        autocast(library, name)
+        for suffix in ("_raw", "_recorded"):
+            _fake(name + suffix, _left_for_cpp(fake, stands_in=False))
+        return implementation
+
+    return define
+
+
+def _implement(name: str, run: Callable[..., Any]) -> None:
+    for key in ("CPU", "CUDA"):
+        library.impl(name, run, key)
+
+
+def _fake(name: str, fake: Callable[..., Any]) -> None:
+    def shapes(*args: Any, rows: str = "", module: str = "", **options: Any) -> Any:
+        return fake(*args, **options)
+
+    torch.library.register_fake(f"syncopate::{name}", shapes, lib=library)
+
+
+def _told(implementation: Callable[..., Any]) -> Callable[..., Any]:
+    """It reports the rows of its graph, and its errors say in which module."""
+
+    @torch._disable_dynamo  # behind a graph break it would compile what runs here, kernels in the interpreter included
+    def run(*args: Any, rows: str = "", module: str = "", **options: Any) -> Any:
+        if rows:
+            report.ran(rows)
+            _syncopate.know_rows(rows)
+        try:
+            return implementation(*args, **options)
+        except Exception as error:
+            if module and hasattr(error, "add_note"):  # Python 3.11
+                error.add_note(f"in {module}")
+            group = next(given for given in args if isinstance(given, str))
+            refuse_in(c10d._resolve_process_group(group), args[0], error)
+            raise
+
+    return run
+
+
+def _left_for_cpp(call: Callable[..., Any], stands_in: bool = True) -> Callable[..., Any]:
+    """An error of it is raised by the op in C++ around it, as torch's C interface lets none through. `stands_in`: with a
+    result in its place, so that torch logs nothing."""
+
+    def run(*args: Any, **options: Any) -> Any:
+        try:
+            return call(*args, **options)
+        except BaseException as error:
+            _syncopate.set_pending(error)
+            if not stands_in:
+                raise
+            nothing = torch.empty(0)
+            return [nothing] if any(isinstance(one, (list, tuple)) for one in args) else nothing
+
+    return run
 
 
 def require(fits: bool, expected: str, *given: torch.Tensor) -> None:
@@ -129,22 +182,37 @@ def require_shares(x: torch.Tensor, group_name: str) -> None:
     require(x.shape[0] % size == 0, f"rows that {size} ranks can share", x)
 
 
+def _learn_pair(name: str, group_name: str, **options: Any) -> None:
+    """The call goes on without Python, as the unfused pair that it is."""
+    if calls.taken.entry is not None:
+        recipes.learn_pair(name, group_name, calls.taken.entry, **options)
+
+
+COLLECTIVES = {
+    "all_gather_into_tensor": unfused.gather,
+    "reduce_scatter_tensor": unfused.scatter,
+    "all_reduce_": unfused.reduce,
+    "all_to_all_single": unfused.exchange,
+}
+library.define("_collect(Tensor x, str collective, str group_name) -> Tensor")  # of recipes
+_implement("_collect", lambda x, collective, group_name: COLLECTIVES[collective](x, group_name))
+
+
 def _gather(x, w, group_name, bias=None, *, activation="", axis=0):
     shards = 1 if axis else unfused.size_of(group_name)
     require_product(x, w, bias, columns_of(axis, group_name), activation, shards)
     return x.new_empty(x.shape[0] * shards, w.shape[1])
 
 
-@custom_op(
-    "all_gather_matmul(Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str activation='', int axis=0, "
-    "str module='') -> Tensor",
-    _gather,
-)
+@op_in_cpp(_gather)
 def all_gather_matmul(x, w, group_name, bias=None, *, activation="", axis=0):
     shards = 1 if axis else unfused.size_of(group_name)
     require_product(x, w, bias, columns_of(axis, group_name), activation, shards)
     y = fused.all_gather_matmul(x, w, group_name, bias, activation, axis)
-    return unfused.all_gather_matmul(x, w, group_name, bias, activation, axis) if y is None else y
+    if y is not None:
+        return y
+    _learn_pair("all_gather_matmul", group_name, biased=bias is not None, activation=activation, axis=axis)
+    return unfused.all_gather_matmul(x, w, group_name, bias, activation, axis)
 
 
 def require_products(
@@ -171,18 +239,16 @@ def _gathers(x, ws, group_name, biases=None, *, return_gathered=False, axis=0):
     return made + ([x.new_empty(m, k)] if return_gathered else [])
 
 
-@custom_op(
-    "all_gather_matmuls(Tensor x, Tensor[] ws, str group_name, Tensor[]? biases=None, *, bool return_gathered=False, "
-    "int axis=0, str module='') -> Tensor[]",
-    _gathers,
-)
+@op_in_cpp(_gathers)
 def all_gather_matmuls(x, ws, group_name, biases=None, *, return_gathered=False, axis=0):
     shards = 1 if axis else unfused.size_of(group_name)
     require_products(x, ws, biases, columns_of(axis, group_name), shards)
     made = fused.several("all_gather_matmul", x, ws, group_name, return_gathered, axis, biases)
-    if made is None:
-        return unfused.all_gather_matmuls(x, ws, group_name, return_gathered, axis, biases)
-    return made
+    if made is not None:
+        return made
+    options = {"count": len(ws), "biased": biases is not None, "returned": return_gathered, "axis": axis}
+    _learn_pair("all_gather_matmuls", group_name, **options)
+    return unfused.all_gather_matmuls(x, ws, group_name, return_gathered, axis, biases)
 
 
 def _scatter(x, w, group_name, bias=None):
@@ -190,15 +256,15 @@ def _scatter(x, w, group_name, bias=None):
     return x.new_empty(x.shape[0] // unfused.size_of(group_name), w.shape[1])
 
 
-@custom_op(
-    "matmul_reduce_scatter(Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str module='') -> Tensor",
-    _scatter,
-)
+@op_in_cpp(_scatter)
 def matmul_reduce_scatter(x, w, group_name, bias=None):
     require_product(x, w, bias)
     require_shares(x, group_name)
     y = fused.sent("matmul_reduce_scatter", x, w, group_name, bias)
-    return unfused.matmul_reduce_scatter(x, w, group_name, bias) if y is None else y
+    if y is not None:
+        return y
+    _learn_pair("matmul_reduce_scatter", group_name, biased=bias is not None)
+    return unfused.matmul_reduce_scatter(x, w, group_name, bias)
 
 
 def _whole(x, w, group_name, bias=None, *, replicated_grad=False):
@@ -206,36 +272,36 @@ def _whole(x, w, group_name, bias=None, *, replicated_grad=False):
     return x.new_empty(x.shape[0], w.shape[1])
 
 
-@custom_op(
-    "matmul_all_reduce(Tensor x, Tensor w, str group_name, Tensor? bias=None, *, bool replicated_grad=False, str module='') -> Tensor",
-    _whole,
-)
+@op_in_cpp(_whole)
 def matmul_all_reduce(x, w, group_name, bias=None, *, replicated_grad=False):
     require_product(x, w, bias)
     y = fused.sent("matmul_all_reduce", x, w, group_name, bias)
-    return unfused.matmul_all_reduce(x, w, group_name, bias) if y is None else y
+    if y is not None:
+        return y
+    _learn_pair("matmul_all_reduce", group_name, biased=bias is not None)
+    return unfused.matmul_all_reduce(x, w, group_name, bias)
 
 
-@custom_op(
-    "matmul_all_to_all(Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str module='') -> Tensor",
-    _whole,
-)
+@op_in_cpp(_whole)
 def matmul_all_to_all(x, w, group_name, bias=None):
     require_product(x, w, bias)
     require_shares(x, group_name)
     y = fused.sent("matmul_all_to_all", x, w, group_name, bias)
-    return unfused.matmul_all_to_all(x, w, group_name, bias) if y is None else y
+    if y is not None:
+        return y
+    _learn_pair("matmul_all_to_all", group_name, biased=bias is not None)
+    return unfused.matmul_all_to_all(x, w, group_name, bias)
 
 
-@custom_op(
-    "all_to_all_matmul(Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str module='') -> Tensor",
-    _whole,
-)
+@op_in_cpp(_whole)
 def all_to_all_matmul(x, w, group_name, bias=None):
     require_product(x, w, bias)
     require_shares(x, group_name)
     y = fused.sent("all_to_all_matmul", x, w, group_name, bias)
-    return unfused.all_to_all_matmul(x, w, group_name, bias) if y is None else y
+    if y is not None:
+        return y
+    _learn_pair("all_to_all_matmul", group_name, biased=bias is not None)
+    return unfused.all_to_all_matmul(x, w, group_name, bias)
 
 
 def _exchanges(x, ws, group_name, biases=None, *, return_exchanged=False):
@@ -243,16 +309,16 @@ def _exchanges(x, ws, group_name, biases=None, *, return_exchanged=False):
     return [x.new_empty(x.shape[0], w.shape[1]) for w in ws] + [x.new_empty(x.shape)] * return_exchanged
 
 
-@custom_op(
-    "all_to_all_matmuls(Tensor x, Tensor[] ws, str group_name, Tensor[]? biases=None, *, bool return_exchanged=False, "
-    "str module='') -> Tensor[]",
-    _exchanges,
-)
+@op_in_cpp(_exchanges)
 def all_to_all_matmuls(x, ws, group_name, biases=None, *, return_exchanged=False):
     require_products(x, ws, biases)
     require_shares(x, group_name)
     made = fused.several("all_to_all_matmul", x, ws, group_name, return_exchanged, biases=biases)
-    return unfused.all_to_all_matmuls(x, ws, group_name, return_exchanged, biases) if made is None else made
+    if made is not None:
+        return made
+    options = {"count": len(ws), "biased": biases is not None, "returned": return_exchanged}
+    _learn_pair("all_to_all_matmuls", group_name, **options)
+    return unfused.all_to_all_matmuls(x, ws, group_name, return_exchanged, biases)
 
 
 def require_block(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, activation: str) -> None:
@@ -267,14 +333,14 @@ def _block(x, w1, w2, group_name, *, activation=""):
     return x.new_empty(x.shape[0], w2.shape[1])
 
 
-@custom_op(
-    "feed_forward(Tensor x, Tensor w1, Tensor w2, str group_name, *, str activation='', str module='') -> Tensor",
-    _block,
-)
+@op_in_cpp(_block)
 def feed_forward(x, w1, w2, group_name, *, activation=""):
     require_block(x, w1, w2, activation)
     y = fused.feed_forward(x, w1, w2, group_name, activation)
-    return unfused.feed_forward(x, w1, w2, group_name, activation) if y is None else y
+    if y is not None:
+        return y
+    _learn_pair("feed_forward", group_name, activation=activation)
+    return unfused.feed_forward(x, w1, w2, group_name, activation)
 
 
 #: What the dispatcher leaves out, as it is the default; so that forward and backward find the same operator.

@@ -10,7 +10,7 @@ import torch
 
 from ..call.cache import run
 from ..face.rows import documents_of
-from . import calls, report
+from . import calls, recipes, report
 from .attention_backward import backward as attention_backward_of
 from .unfused import product, scatter, size_of
 
@@ -51,7 +51,9 @@ def all_gather_matmul(
     )
     if operator is None:
         return None
-    return run(operator, rows(x), given, None, None if bias is None else bias.contiguous())
+    y = run(operator, rows(x), given, None, None if bias is None else bias.contiguous())
+    recipes.learn_product("all_gather_matmul", group_name, calls.taken.entry, transposed, bias)
+    return y
 
 
 def several(
@@ -70,6 +72,10 @@ def several(
     if made is None:
         return None
     y, whole = made
+    learnt = calls.taken.entry
+    recipes.learn_several(
+        name, group_name, learnt, first, weight(ws[first])[1], len(ws), biases is not None, returned
+    )
     products = [y if i == first else product(whole, w, added[i]) for i, w in enumerate(ws)]
     return products + ([whole] if returned else [])
 
@@ -147,7 +153,9 @@ def sent(
     operator = calls.find(name, x, group_name, extents, w_transposed=transposed, bias=axes)
     if operator is None:
         return None
-    return run(operator, rows(x), given, None, None if bias is None else bias.contiguous())
+    y = run(operator, rows(x), given, None, None if bias is None else bias.contiguous())
+    recipes.learn_product(name, group_name, calls.taken.entry, transposed, bias)
+    return y
 
 
 def feed_forward(
@@ -159,7 +167,11 @@ def feed_forward(
 ) -> torch.Tensor | None:
     extents = (x.shape[0] * size_of(group_name), x.shape[1], w1.shape[1], w2.shape[1])
     operator = calls.find("feed_forward", x, group_name, extents, activation=activation)
-    return None if operator is None else run(operator, rows(x), rows(w1), rows(w2))
+    if operator is None:
+        return None
+    y = run(operator, rows(x), rows(w1), rows(w2))
+    recipes.learn_block(group_name, calls.taken.entry)
+    return y
 
 
 def attention_operator(q: torch.Tensor, k: torch.Tensor, group_name: str, **options: Any) -> Any:

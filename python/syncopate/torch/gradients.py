@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from .. import _syncopate
 from . import unfused
 from .custom_ops import library
 
@@ -241,11 +242,33 @@ def _once(name: str, backward: Callable[..., tuple[Any, ...]]) -> Callable[..., 
     return run
 
 
+class _Telling:
+    """The library, where kernels of autograd are registered so that an op in C++ around them raises what they raise: torch's C
+    interface lets none through, not even what ends a recomputation early."""
+
+    @staticmethod
+    def impl(name: str, kernel: Callable[..., Any], *keys: Any, **options: Any) -> None:
+        several = name.endswith("matmuls_recorded")
+
+        @wraps(kernel)
+        def run(*args: Any, **given: Any) -> Any:
+            try:
+                return kernel(*args, **given)
+            except BaseException as error:
+                if not _syncopate.is_nested():
+                    raise
+                _syncopate.set_pending(error)
+                nothing = torch.empty(0)
+                return [nothing] if several else nothing
+
+        library.impl(name, run, *keys, **options)
+
+
 torch.library.register_autograd(
     "syncopate::attention", _once("attention", attention), setup_context=_remember_attention, lib=library
 )
 torch.library.register_autograd(  # by ops that have gradients again
-    "syncopate::all_gather_matmul", all_gather_matmul, setup_context=_remember, lib=library
+    "syncopate::all_gather_matmul_recorded", all_gather_matmul, setup_context=_remember, lib=_Telling
 )
 for _name, _backward in {
     "all_gather_matmuls": all_gather_matmuls,
@@ -257,5 +280,8 @@ for _name, _backward in {
     "feed_forward": feed_forward,
 }.items():
     torch.library.register_autograd(
-        f"syncopate::{_name}", _once(_name, _backward), setup_context=_remember, lib=library
+        f"syncopate::{_name}_recorded",
+        _once(_name, _backward),
+        setup_context=_remember,
+        lib=_Telling,
     )

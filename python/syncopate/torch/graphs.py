@@ -228,7 +228,7 @@ def text_of(product: Node) -> str:
     """Such as mm 4096x8192x3584 bf16."""
     from ..call.arguments import DTYPE_NAMES
 
-    name = product.target.__name__.partition(".")[0]
+    name = product.target.__name__.partition(".")[0].removesuffix("_raw").removesuffix("_recorded")
     try:
         own = is_ours(product)
         operands = (

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 
@@ -77,6 +77,9 @@ _rewrites: dict[Rewrite, int] = {}  # and how often: a graph that is compiled ag
 _ran: set[str] = set()  # what ops of graphs have carried here
 _calls: Counter[tuple[str, str]] = Counter()
 _listener = threading.local()
+#: Who counts beside this module, (operator, outcome, calls) of each, and how that is cleared.
+counted: list[Callable[[], Iterable[tuple[str, str, int]]]] = []
+cleared: list[Callable[[], None]] = []
 
 
 def add(row: Rewrite) -> None:
@@ -118,7 +121,11 @@ def heard() -> Iterator[list[tuple[str, str]]]:
 def current() -> Report:
     """What the compiled graphs and the custom ops of this process did with each collective so far: fused, or why not."""
     with _lock:
-        return Report(list(_rewrites), dict(_calls))
+        calls = Counter(_calls)
+        for counts in counted:
+            for name, outcome, made in counts():
+                calls[name, outcome] += made
+        return Report(list(_rewrites), dict(calls))
 
 
 def clear() -> None:
@@ -126,3 +133,5 @@ def clear() -> None:
         _rewrites.clear()
         _ran.clear()
         _calls.clear()
+        for clear_counts in cleared:
+            clear_counts()

@@ -38,7 +38,7 @@ def rewrite_exchange(node: Node) -> str:
         a, b, bias = operands(tensor)
         write = Writer(exchange.wait, node)
         require_faster(exchange, "matmul_all_to_all", a, b)
-        y = write.call(ops.matmul_all_to_all.default, a, b, group, bias, module=exchange.module)
+        y = write.call(ops.matmul_all_to_all_raw.default, a, b, group, bias, module=exchange.module)
         replace(exchange.wait, write.reshape(y, shape_of(exchange.wait)))
         return "matmul_all_to_all"
     matrices = list(rows_of(exchange.wait))
@@ -68,13 +68,15 @@ def _multiplied(exchange: Collective, matrices: set[Node], products: list[Node])
         (product,) = products
         require_faster(exchange, "all_to_all_matmul", x, ws[0])
         bias = bias_of(product)
-        y = write.call(ops.all_to_all_matmul.default, x, ws[0], exchange.group, bias, module=exchange.module)
+        y = write.call(
+            ops.all_to_all_matmul_raw.default, x, ws[0], exchange.group, bias, module=exchange.module
+        )
         replace(product, y if bias is not None else with_added(write, y, product))
         return "all_to_all_matmul"
     widest = max(ws, key=lambda w: shape_of(w)[1])
     require_faster(exchange, "all_to_all_matmul", x, widest, kept=True, copied=besides)
     biases = biases_of(products)
-    made = write.call(ops.all_to_all_matmuls.default, x, ws, exchange.group, biases,
+    made = write.call(ops.all_to_all_matmuls_raw.default, x, ws, exchange.group, biases,
                       return_exchanged=besides, module=exchange.module)  # fmt: skip
     new = {}
     for index, product in enumerate(products):

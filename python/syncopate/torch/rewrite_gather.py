@@ -99,7 +99,7 @@ def _gather_rows(gather: Collective, form: Gathered, products: list[Node]) -> st
         activation, last = activation_behind(product) if fusable else ("", product)
         if last.meta["val"].dtype != product.meta["val"].dtype:
             activation, last = "", product
-        y = write.call(ops.all_gather_matmul.default, x, ws[0], gather.group, bias,
+        y = write.call(ops.all_gather_matmul_raw.default, x, ws[0], gather.group, bias,
                        activation=activation, module=gather.module)  # fmt: skip
         made = in_order(write, form, local, gather.ranks, y)
         if not fusable:
@@ -109,7 +109,7 @@ def _gather_rows(gather: Collective, form: Gathered, products: list[Node]) -> st
     widest = max(ws, key=lambda w: shape_of(w)[1])
     require_faster(gather, "all_gather_matmul", x, widest, kept=True, copied=besides)
     biases = biases_of(products)
-    made = write.call(ops.all_gather_matmuls.default, x, ws, gather.group, biases,
+    made = write.call(ops.all_gather_matmuls_raw.default, x, ws, gather.group, biases,
                       return_gathered=besides, module=gather.module)  # fmt: skip
     new = {}
     for index, product in enumerate(products):
@@ -180,14 +180,14 @@ def _gather_columns(gather: Collective, form: Gathered, products: list[Node]) ->
         bias = bias_of(product)
         require_faster(gather, "all_gather_matmul", x, ws[0], columns=True)
         y = write.call(
-            ops.all_gather_matmul.default, x, ws[0], gather.group, bias, axis=1, module=gather.module
+            ops.all_gather_matmul_raw.default, x, ws[0], gather.group, bias, axis=1, module=gather.module
         )
         replace(product, y if bias is not None else with_added(write, y, product))
         return "all_gather_matmul of columns"
     widest = max(ws, key=lambda w: shape_of(w)[1])
     require_faster(gather, "all_gather_matmul", x, widest, columns=True, kept=True, copied=besides)
     biases = biases_of(products)
-    made = write.call(ops.all_gather_matmuls.default, x, ws, gather.group, biases,
+    made = write.call(ops.all_gather_matmuls_raw.default, x, ws, gather.group, biases,
                       return_gathered=besides, axis=1, module=gather.module)  # fmt: skip
     new = {}
     for index, product in enumerate(products):
@@ -229,6 +229,6 @@ def _gather_contracted(gather: Collective, form: Gathered, rows: Node) -> str:
     x = write.call(aten.clone.default, x, memory_format=torch.contiguous_format)
     require_kernel(x, c)
     require_faster(gather, "all_gather_matmul", x, c, columns=True)
-    y = write.call(ops.all_gather_matmul.default, x, c, gather.group, axis=1, module=gather.module)
+    y = write.call(ops.all_gather_matmul_raw.default, x, c, gather.group, axis=1, module=gather.module)
     replace(product, y)
     return "all_gather_matmul of columns"

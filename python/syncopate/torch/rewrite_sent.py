@@ -57,7 +57,7 @@ def rewrite_scatter(node: Node) -> str:
         ]
         require_faster(scatter, "matmul_reduce_scatter", *turned[:2])
         y = write.call(
-            ops.matmul_reduce_scatter.default, *turned[:2], group, *turned[2:], module=scatter.module
+            ops.matmul_reduce_scatter_raw.default, *turned[:2], group, *turned[2:], module=scatter.module
         )
         y = write.call(aten.permute.default, y, [1, 0])
     else:
@@ -65,7 +65,7 @@ def rewrite_scatter(node: Node) -> str:
         if whole:
             bias = by_rank(write, bias, shape[:-1], form.axis, size)
         require_faster(scatter, "matmul_reduce_scatter", a, b)
-        y = write.call(ops.matmul_reduce_scatter.default, a, b, group, bias, module=scatter.module)
+        y = write.call(ops.matmul_reduce_scatter_raw.default, a, b, group, bias, module=scatter.module)
     _finish(scatter, write, y, reduce)
     return "matmul_reduce_scatter"
 
@@ -139,6 +139,6 @@ def rewrite_reduce(node: Node) -> str:
         if not two_shots(total):
             raise
         way += f" by torch's two-shot, fused it is {slower}"
-    y = write.call(ops.matmul_all_reduce.default, a, b, group, bias, module=total.module)
+    y = write.call(ops.matmul_all_reduce_raw.default, a, b, group, bias, module=total.module)
     _finish(total, write, y, reduce)
     return way

@@ -51,6 +51,12 @@ public:
     virtual bool kernel_may_start_early() const { return false; }
     /// Whether none of the kernel's programs ends before all have started.
     virtual bool programs_wait_for_each_other() const { return false; }
+    /// Does what begin and end do besides enqueueing around `launch`, which launches a graph of a whole call into `stream`.
+    virtual Status around_graph(CudaStream /*stream*/, const std::function<Status()>& /*launch*/) {
+        return Error{"there are no graphs on host", {}, ErrorClass::usage};
+    }
+    /// About how many calls of the driver a call takes; 0: it cannot be a graph of ours.
+    [[nodiscard]] virtual std::size_t driver_calls() const { return 0; }
     /// Waits for everything that was started.
     virtual Status synchronize() = 0;
     /// Where the kernel reads `table`.

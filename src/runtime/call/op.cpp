@@ -501,6 +501,26 @@ Status FusedOp::call(std::span<const Launch> stages, CudaStream stream) {
     return launched ? ended : launched;
 }
 
+Status FusedOp::call_graph(CudaStream stream, bool counted, const std::function<Status()>& launch) {
+    if (Status own = require_own(); !own) return own;
+    if (destroyed_ || calling_)
+        return Error{fmt::format("op '{}' {}", options_.name,
+                                 destroyed_ ? "has been destroyed" : "is in the middle of a call"),
+                     {.rank = rank()},
+                     ErrorClass::usage};
+    if (watched_ != nullptr && !counted) {
+        if (Status known = watch_->count_call(*watched_); !known) return known;
+    }
+    const Status launched = executor_->around_graph(stream, launch);
+    if (launched) return launched;
+    const FaultRecord record = executor_->poll_fault();
+    if (record.any()) return error_of(record);
+    if (watched_ != nullptr) watched_->board.take_back_call();
+    return launched;
+}
+
+std::size_t FusedOp::driver_calls() const { return executor_->driver_calls(); }
+
 Status FusedOp::end_call(CudaStream stream, bool ran) {
     if (Status own = require_own(); !own) return own;
     if (!calling_) {

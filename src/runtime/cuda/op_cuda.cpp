@@ -212,6 +212,31 @@ public:
 
     bool programs_wait_for_each_other() const override { return kernel_sums_; }
 
+    Status around_graph(CudaStream stream_number, const std::function<Status()>& launch) override {
+        const CurrentContext current(*context_);
+        const auto stream = reinterpret_cast<CUstream>(stream_number);
+        if (given_up_)
+            return Error{"an earlier call was not launched whole, so there can be no other",
+                         {.rank = plan_.rank},
+                         ErrorClass::machine};
+        EngineTurn::Held held;
+        if (turn_) {
+            if (Status taken = keep(held, take_turn(stream)); !taken) return taken;
+        }
+        if (Status launched = launch(); !launched) return launched;
+        return turn_ ? turn_->pass(stream) : Status(Done{});
+    }
+
+    std::size_t driver_calls() const override {
+        if (nccl_) return 0;  // its library keeps more of a call than a graph has
+        std::size_t calls = 3;
+        for (const auto* list : {&before_kernel_, &on_copy_stream_}) {
+            for (const StreamTransfer& transfer : *list)
+                calls += transfer.copies.size() + transfer.device_posts.size() + transfer.host_posts.size();
+        }
+        return calls + (copy_stream_ ? 4 : 0) + (late_ ? 12 : 0);
+    }
+
     std::uint64_t table_address() const override { return table_.address(*lists_); }
 
 private:

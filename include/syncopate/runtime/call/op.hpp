@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -169,6 +170,11 @@ public:
         const KernelArguments* arguments = nullptr;
     };
     Status call(std::span<const Launch> stages, CudaStream stream);
+
+    /// A call that `launch` makes by a graph in which call() was captured. `counted`: that capture's call is this one.
+    Status call_graph(CudaStream stream, bool counted, const std::function<Status()>& launch);
+    /// About how many calls of the driver a call takes; 0: it cannot be a graph but a user's.
+    [[nodiscard]] std::size_t driver_calls() const;
 
     /// The fault of a call, as an error: rank, op, chunk and signal. On cuda it reads the control block as it
     /// is now: after the stream has been synchronised it is final. Which calls are complete then: [P31, P32].

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstring>
 
 #include "syncopate/runtime/cuda/driver/launch.hpp"
@@ -14,6 +15,11 @@ std::size_t KernelArguments::append(const void* value, std::size_t size) {
     std::memcpy(bytes() + offset, value, size);
     places_.push_back({offset, size});
     return places_.size() - 1;
+}
+
+void KernelArguments::replace(std::size_t index, const void* value, std::size_t size) {
+    assert(places_[index].bytes == size);
+    std::memcpy(bytes() + places_[index].offset, value, size);
 }
 
 std::size_t KernelArguments::add_descriptor(const TensorMap& map, std::span<const std::int64_t> shape,

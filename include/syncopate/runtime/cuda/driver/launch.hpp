@@ -59,6 +59,13 @@ public:
     std::size_t add_descriptor(const TensorMap& map, std::span<const std::int64_t> shape,
                                std::span<const std::int64_t> strides);
 
+    /// Gives argument `index` another value of the same type, between launches.
+    template <typename T>
+    void set(std::size_t index, const T& value) {
+        static_assert(std::is_trivially_copyable_v<T>);
+        replace(index, &value, sizeof(T));
+    }
+
     [[nodiscard]] std::size_t size() const { return places_.size(); }
     [[nodiscard]] const void* data(std::size_t index) const { return bytes() + places_[index].offset; }
     [[nodiscard]] std::size_t bytes_of(std::size_t index) const { return places_[index].bytes; }
@@ -72,6 +79,7 @@ private:
         std::byte bytes[128];
     };
     std::size_t append(const void* value, std::size_t bytes);
+    void replace(std::size_t index, const void* value, std::size_t bytes);
     [[nodiscard]] std::byte* bytes() { return reinterpret_cast<std::byte*>(blocks_.data()); }
     [[nodiscard]] const std::byte* bytes() const {
         return reinterpret_cast<const std::byte*>(blocks_.data());

@@ -1,0 +1,175 @@
+#include "values.hpp"
+
+#include <cstring>
+#include <stdexcept>
+
+namespace syncopate::torch_ops {
+namespace {
+
+StableIValue as_value(const void* pointer) { return reinterpret_cast<StableIValue>(pointer); }
+
+AtenTensorHandle tensor_in(StableIValue given) { return reinterpret_cast<AtenTensorHandle>(given); }
+
+/// Takes what an optional argument holds, if anything.
+std::optional<StableIValue> held(StableIValue given) {
+    auto* boxed = reinterpret_cast<StableIValue*>(given);
+    if (boxed == nullptr) return std::nullopt;
+    const StableIValue value = *boxed;
+    if (torch_api().torch_delete_stable_ivalue != nullptr)
+        require(torch_api().torch_delete_stable_ivalue(boxed), "freeing an argument");
+    else
+        delete boxed;
+    return value;
+}
+
+std::vector<Tensor> list_in(StableIValue given) {
+    const TorchApi& api = torch_api();
+    auto* list = reinterpret_cast<StableListHandle>(given);
+    std::size_t size = 0;
+    require(api.torch_list_size(list, &size), "reading a list");
+    std::vector<Tensor> tensors;
+    for (std::size_t i = 0; i < size; ++i) {
+        StableIValue element = 0;
+        require(api.torch_list_get_item(list, i, &element), "reading a list");
+        tensors.emplace_back(tensor_in(element));
+    }
+    require(api.torch_delete_list(list), "freeing a list");
+    return tensors;
+}
+
+std::string text_in(StableIValue given) {
+    const TorchApi& api = torch_api();
+    auto* text = reinterpret_cast<StringHandle>(given);
+    std::size_t length = 0;
+    const char* data = nullptr;
+    require(api.torch_string_length(text, &length), "reading a text");
+    require(api.torch_string_c_str(text, &data), "reading a text");
+    std::string made(data, length);
+    require(api.torch_delete_string(text), "freeing a text");
+    return made;
+}
+
+StableIValue give_list(const std::vector<Tensor>& tensors) {
+    const TorchApi& api = torch_api();
+    StableListHandle list = nullptr;
+    require(api.torch_new_list_reserve_size(tensors.size(), &list), "making a list");
+    for (const Tensor& tensor : tensors)
+        require(api.torch_list_push_back(list, give_tensor(tensor)), "making a list");
+    return as_value(list);
+}
+
+}  // namespace
+
+Tensor::~Tensor() {
+    if (handle_ != nullptr) (void)torch_api().aoti_torch_delete_tensor_object(handle_);
+}
+
+Tensor Tensor::another() const {
+    AtenTensorHandle made = nullptr;
+    require(torch_api().aoti_torch_new_tensor_handle(handle_, &made), "referring to a tensor");
+    return Tensor(made);
+}
+
+std::span<const std::int64_t> Tensor::sizes() const {
+    std::int64_t axes = 0;
+    std::int64_t* sizes = nullptr;
+    require(torch_api().aoti_torch_get_dim(handle_, &axes), "reading a tensor's shape");
+    require(torch_api().aoti_torch_get_sizes(handle_, &sizes), "reading a tensor's shape");
+    return {sizes, static_cast<std::size_t>(axes)};
+}
+
+std::span<const std::int64_t> Tensor::strides() const {
+    std::int64_t axes = 0;
+    std::int64_t* strides = nullptr;
+    require(torch_api().aoti_torch_get_dim(handle_, &axes), "reading a tensor's strides");
+    require(torch_api().aoti_torch_get_strides(handle_, &strides), "reading a tensor's strides");
+    return {strides, static_cast<std::size_t>(axes)};
+}
+
+std::int32_t Tensor::dtype() const {
+    std::int32_t found = 0;
+    require(torch_api().aoti_torch_get_dtype(handle_, &found), "reading a tensor's dtype");
+    return found;
+}
+
+std::int32_t Tensor::device_type() const {
+    std::int32_t found = 0;
+    require(torch_api().aoti_torch_get_device_type(handle_, &found), "reading a tensor's device");
+    return found;
+}
+
+std::int32_t Tensor::device_index() const {
+    std::int32_t found = 0;
+    require(torch_api().aoti_torch_get_device_index(handle_, &found), "reading a tensor's device");
+    return found;
+}
+
+std::uint64_t Tensor::address() const {
+    void* found = nullptr;
+    require(torch_api().aoti_torch_get_data_ptr(handle_, &found), "reading a tensor's address");
+    return reinterpret_cast<std::uint64_t>(found);
+}
+
+Tensor empty(std::span<const std::int64_t> sizes, std::int32_t dtype, std::int32_t device_type,
+             std::int32_t device_index) {
+    std::int64_t strides[8] = {};
+    if (sizes.size() > 8) throw std::runtime_error("a tensor of more than 8 axes");
+    std::int64_t apart = 1;
+    for (std::size_t axis = sizes.size(); axis-- > 0; apart *= sizes[axis] > 1 ? sizes[axis] : 1)
+        strides[axis] = apart;
+    AtenTensorHandle made = nullptr;
+    require(torch_api().aoti_torch_empty_strided(static_cast<std::int64_t>(sizes.size()), sizes.data(),
+                                                 strides, dtype, device_type, device_index, &made),
+            "allocating a tensor");
+    return Tensor(made);
+}
+
+Value take(char kind, StableIValue given) {
+    switch (kind) {
+        case 'T': return Tensor(tensor_in(given));
+        case 't': {
+            const std::optional<StableIValue> value = held(given);
+            return value ? Value(Tensor(tensor_in(*value))) : Value();
+        }
+        case 'L': return list_in(given);
+        case 'l': {
+            const std::optional<StableIValue> value = held(given);
+            return value ? Value(list_in(*value)) : Value();
+        }
+        case 's': return text_in(given);
+        case 'b': return (given & 1) != 0;
+        default: return static_cast<std::int64_t>(given);
+    }
+}
+
+StableIValue give_tensor(const Tensor& tensor) { return as_value(tensor.another().release()); }
+
+StableIValue give_text(const std::string& text) {
+    StringHandle made = nullptr;
+    require(torch_api().torch_new_string_handle(text.data(), text.size(), &made), "making a text");
+    return as_value(made);
+}
+
+StableIValue give(char kind, const Value& value) {
+    switch (kind) {
+        case 'T': return give_tensor(std::get<Tensor>(value));
+        case 't':
+            if (const auto* tensor = std::get_if<Tensor>(&value); tensor != nullptr)
+                return as_value(new StableIValue(give_tensor(*tensor)));
+            return 0;
+        case 'L': return give_list(std::get<std::vector<Tensor>>(value));
+        case 'l':
+            if (const auto* list = std::get_if<std::vector<Tensor>>(&value); list != nullptr)
+                return as_value(new StableIValue(give_list(*list)));
+            return 0;
+        case 's': return give_text(std::get<std::string>(value));
+        case 'b': return std::get<bool>(value) ? 1 : 0;
+        default: return static_cast<StableIValue>(std::get<std::int64_t>(value));
+    }
+}
+
+void call(const char* name, const char* overload, std::span<StableIValue> stack) {
+    require(torch_api().torch_call_dispatcher(name, overload, stack.data(), kTorchVersion), name);
+}
+
+}  // namespace syncopate::torch_ops

@@ -1,0 +1,256 @@
+#include "syncopate/runtime/executable/executable.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/executable/call_graphs.hpp"
+#include "runtime/executable/loaded_form.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+/// Whether an array of this shape lies as `wanted` says, which means nothing for axes of one element.
+bool same_strides(std::span<const std::int64_t> shape, std::span<const std::int64_t> given,
+                  std::span<const std::int64_t> wanted) {
+    for (std::size_t axis = 0; axis < wanted.size(); ++axis) {
+        if (shape[axis] > 1 && given[axis] != wanted[axis]) return false;
+    }
+    return true;
+}
+
+bool is_empty(std::span<const std::int64_t> shape) {
+    return std::ranges::any_of(shape, [](std::int64_t extent) { return extent == 0; });
+}
+
+/// Whether an array that has elements lies as `layout` says.
+bool lies_as(Operand::Layout layout, const CallTensor& given, std::int64_t element) {
+    using Layout = Operand::Layout;
+    if (layout == Layout::any || given.shape.empty()) return true;
+    const std::size_t last = given.shape.size() - 1;
+    if (layout == Layout::contiguous) {
+        std::int64_t apart = 1;
+        for (std::size_t axis = given.shape.size(); axis-- > 0; apart *= given.shape[axis]) {
+            if (given.shape[axis] > 1 && given.strides[axis] != apart) return false;
+        }
+        return true;
+    }
+    if (given.strides[last] != 1) return false;
+    if (layout == Layout::rows) return true;
+    bool aligned = given.address % 16 == 0;
+    for (std::size_t axis = 0; axis < last; ++axis)
+        aligned = aligned && (given.shape[axis] < 2 || given.strides[axis] * element % 16 == 0);
+    return aligned;
+}
+
+const char* text_of(Operand::Layout layout) {
+    switch (layout) {
+        case Operand::Layout::any: return "any layout";
+        case Operand::Layout::rows: return "a contiguous last axis";
+        case Operand::Layout::aligned_rows: return "contiguous rows that begin at multiples of 16 bytes";
+        case Operand::Layout::contiguous: return "a contiguous array";
+    }
+    return "";
+}
+
+/// An address behind `tensor`'s, in elements along each axis.
+std::uint64_t address_at(const CallTensor& tensor, const std::vector<std::int64_t>& at, plan::DType dtype) {
+    std::int64_t skipped = 0;
+    for (std::size_t axis = 0; axis < at.size(); ++axis) skipped += at[axis] * tensor.strides[axis];
+    return tensor.address + static_cast<std::uint64_t>(skipped) * plan::size_of(dtype);
+}
+
+}  // namespace
+
+Executable::Executable() = default;
+Executable::~Executable() = default;
+
+Result<std::unique_ptr<Executable>> Executable::make(std::shared_ptr<SymmetricHeap> heap,
+                                                     const emit::Launch& launch, const Program& program,
+                                                     OpOptions options, HostKernels host) {
+    Result<std::unique_ptr<FusedOp>> op = FusedOp::create(std::move(heap), launch, std::move(options));
+    if (!op) return op.error();
+    return make(std::shared_ptr<FusedOp>(std::move(op).value()), program, std::move(host));
+}
+
+Result<std::unique_ptr<Executable>> Executable::make(std::shared_ptr<FusedOp> op, const Program& program,
+                                                     HostKernels host) {
+    if (op == nullptr) return Error{"an executable needs an op", {}, ErrorClass::usage};
+    const bool on_host = op->heap()->device().kind == Device::Kind::host;
+    if (on_host && !host)
+        return Error{"on host an executable needs what runs its kernels", {}, ErrorClass::usage};
+    for (const Operand& operand : program.operands) {
+        for (const auto* parts : {&operand.inputs, &operand.outputs}) {
+            for (const Operand::Part& part : *parts) {
+                if (Result<std::uint64_t> known = op->tensor_offset(part.tensor); !known)
+                    return known.error();
+                const std::size_t axes = operand.shape.size();
+                if ((part.at.empty() || part.at.size() == axes) &&
+                    (!part.region || part.region->size() == axes) &&
+                    (part.region || parts == &operand.inputs))
+                    continue;
+                return Error{fmt::format("operand {}: what is said of tensor {} does not fit {} axes",
+                                         operand.name, part.tensor, axes),
+                             {},
+                             ErrorClass::usage};
+            }
+        }
+    }
+    std::unique_ptr<Executable> made(new Executable);
+    made->op_ = std::move(op);
+    made->operands_ = program.operands;
+    made->host_ = std::move(host);
+    if (on_host) return made;
+    std::vector<std::shared_ptr<CudaKernel>> loaded(program.codes.size());
+    for (std::size_t i = 0; i < program.codes.size(); ++i) {
+        const Code& code = program.codes[i];
+        Result<std::unique_ptr<CudaKernel>> kernel =
+            CudaKernel::load(made->op_->heap()->cuda_context(), code.image, code.entry, code.options);
+        if (!kernel) return kernel.error();
+        loaded[i] = std::move(kernel).value();
+    }
+    for (const Form& form : program.forms) {
+        std::vector<std::shared_ptr<CudaKernel>> kernels;
+        for (const StageCode& stage : form.stages) {
+            if (stage.code < 0 || static_cast<std::size_t>(stage.code) >= loaded.size())
+                return Error{fmt::format("a stage names code {} of {}", stage.code, loaded.size()),
+                             {},
+                             ErrorClass::usage};
+            kernels.push_back(loaded[static_cast<std::size_t>(stage.code)]);
+        }
+        if (Status added = made->add(form, std::move(kernels)); !added) return added.error();
+    }
+    return made;
+}
+
+Status Executable::add(const Form& form, std::vector<std::shared_ptr<CudaKernel>> kernels) {
+    const auto refused = [&](const std::string& why) {
+        return Error{fmt::format("a form of kernels: {}", why), {}, ErrorClass::usage};
+    };
+    if (form.stages.size() != op_->schedule().stages.size() || kernels.size() != form.stages.size())
+        return refused(fmt::format("{} stages and {} kernels, where the program has {}", form.stages.size(),
+                                   kernels.size(), op_->schedule().stages.size()));
+    if (form.strides.size() > operands_.size() || form.alignment.size() > operands_.size())
+        return refused("it speaks of more operands than there are");
+    for (std::size_t i = 0; i < form.strides.size(); ++i) {
+        if (!form.strides[i].empty() && form.strides[i].size() != operands_[i].shape.size())
+            return refused(fmt::format("operand {} has {} axes, not {}", operands_[i].name,
+                                       operands_[i].shape.size(), form.strides[i].size()));
+    }
+    Result<std::unique_ptr<LoadedForm>> loaded = LoadedForm::load(*op_, operands_, form, std::move(kernels));
+    if (!loaded) return loaded.error();
+    const std::lock_guard lock(calling_);
+    forms_.push_back(std::move(loaded).value());
+    return Done{};
+}
+
+std::optional<std::size_t> Executable::form_of(std::span<const CallTensor> tensors) const {
+    if (host_) return 0;
+    for (std::size_t number = 0; number < forms_.size(); ++number) {
+        const Form& form = forms_[number]->form();
+        bool fits = true;
+        for (std::size_t i = 0; fits && i < form.strides.size(); ++i)
+            fits = tensors[i].address == 0 ||
+                   same_strides(tensors[i].shape, tensors[i].strides, form.strides[i]);
+        for (std::size_t i = 0; fits && i < form.alignment.size(); ++i)
+            fits = form.alignment[i] < 2 ||
+                   tensors[i].address % static_cast<std::uint64_t>(form.alignment[i]) == 0;
+        if (fits) return number;
+    }
+    return std::nullopt;
+}
+
+Status Executable::check(std::span<const CallTensor> tensors) const {
+    if (tensors.size() != operands_.size())
+        return Error{fmt::format("expected {} tensors, got {}", operands_.size(), tensors.size()),
+                     {},
+                     ErrorClass::usage};
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+        const Operand& operand = operands_[i];
+        const CallTensor& given = tensors[i];
+        if (given.address == 0 && (operand.optional || is_empty(operand.shape))) continue;
+        if (!std::ranges::equal(given.shape, operand.shape))
+            return Error{fmt::format("{}: expected shape [{}], got [{}]", operand.name,
+                                     fmt::join(operand.shape, ", "), fmt::join(given.shape, ", ")),
+                         {},
+                         ErrorClass::usage};
+        if (is_empty(operand.shape)) continue;
+        if (given.strides.size() != given.shape.size() || given.address == 0)
+            return Error{fmt::format("{}: expected a tensor with a stride for each axis", operand.name),
+                         {},
+                         ErrorClass::usage};
+        if (!lies_as(operand.layout, given, static_cast<std::int64_t>(plan::size_of(operand.dtype))))
+            return Error{fmt::format("{}: expected {}, its strides are [{}]", operand.name,
+                                     text_of(operand.layout), fmt::join(given.strides, ", ")),
+                         {},
+                         ErrorClass::usage};
+    }
+    return Done{};
+}
+
+Status Executable::place(std::span<const CallTensor> tensors) {
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+        const Operand& operand = operands_[i];
+        const CallTensor& given = tensors[i];
+        for (const Operand::Part& part : operand.inputs) {
+            const std::uint64_t address = address_at(given, part.at, operand.dtype);
+            Status placed = part.region ? op_->set_input(part.tensor, *part.region, address, given.strides)
+                                        : op_->set_input(part.tensor, address, given.strides);
+            if (!placed) return placed;
+        }
+        for (const Operand::Part& part : operand.outputs) {
+            Status placed = op_->set_output(part.tensor, *part.region,
+                                            address_at(given, part.at, operand.dtype), given.strides);
+            if (!placed) return placed;
+        }
+    }
+    return Done{};
+}
+
+Status Executable::run(std::span<const CallTensor> tensors, CudaStream stream) {
+    if (Status good = check(tensors); !good) return good;
+    const std::lock_guard lock(calling_);
+    if (Status placed = place(tensors); !placed) return placed;
+    Status ran = host_ ? run_on_host(tensors) : run_on_cuda(tensors, stream);
+    if (ran) calls_.fetch_add(1, std::memory_order_relaxed);
+    return ran;
+}
+
+Status Executable::run_on_cuda(std::span<const CallTensor> tensors, CudaStream stream) {
+    const std::optional<std::size_t> number = form_of(tensors);
+    if (!number)
+        return Error{
+            fmt::format(
+                "there are {} forms of its kernels, and none for tensors of these strides and addresses",
+                forms_.size()),
+            {.rank = op_->rank()},
+            ErrorClass::usage};
+    LoadedForm& form = *forms_[*number];
+    if (Status patched = form.take(tensors); !patched) return patched;
+    const bool by_user = is_captured(*op_, stream);
+    if (by_user) captured_.store(true, std::memory_order_relaxed);
+    if (graph_use_ == GraphUse::never || by_user) return op_->call(form.launches(), stream);
+    if (graphs_ == nullptr) graphs_ = std::make_unique<CallGraphs>(*op_);
+    if (!graphs_->worth(graph_use_)) return op_->call(form.launches(), stream);
+    Result<bool> launched = graphs_->call(tensors, *number, form.launches(), stream);
+    if (!launched) return launched.error();
+    if (*launched) graph_launches_.fetch_add(1, std::memory_order_relaxed);
+    return Done{};
+}
+
+Status Executable::run_on_host(std::span<const CallTensor> tensors) {
+    if (Status begun = op_->begin_call(); !begun) return begun;
+    Status ran = Done{};
+    try {
+        ran = host_(tensors);
+    } catch (...) {
+        (void)op_->end_call(0, false);  // what it says is that this rank gave up
+        throw;
+    }
+    const Status ended = op_->end_call(0, static_cast<bool>(ran));
+    return ended ? ran : ended;
+}
+
+}  // namespace syncopate::runtime
