@@ -2,12 +2,15 @@
 // It is no protection against who makes a text on purpose.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace syncopate {
 
-/// 16 hexadecimal digits.
+[[nodiscard]] std::uint64_t hash(std::string_view text);
+
+/// The same as 16 hexadecimal digits.
 [[nodiscard]] std::string digest(std::string_view text);
 
 }  // namespace syncopate

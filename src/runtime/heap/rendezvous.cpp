@@ -10,6 +10,7 @@
 
 #include "runtime/heap/process.hpp"
 #include "runtime/waiting_clock.hpp"
+#include "syncopate/runtime/heap/group_memory.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -35,7 +36,10 @@ constexpr char kWithdrawn = 'w';  ///< all of it, once the rank has given the me
 
 }  // namespace
 
-Rendezvous::Rendezvous(int rank, int size) : rank_(rank), size_(size), forks_(forks()) {}
+Rendezvous::Rendezvous(int rank, int size)
+    : rank_(rank), size_(size), forks_(forks()), memory_(std::make_unique<GroupMemory>()) {}
+
+Rendezvous::~Rendezvous() = default;
 
 bool Rendezvous::is_a_parents() const { return forks_ != forks(); }
 

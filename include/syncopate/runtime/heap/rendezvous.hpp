@@ -17,6 +17,8 @@
 
 namespace syncopate::runtime {
 
+class GroupMemory;  // group_memory.hpp
+
 /// Raw bytes; they may hold zeros.
 using Bytes = std::string;
 using Milliseconds = std::chrono::milliseconds;
@@ -46,7 +48,7 @@ public:
 class Rendezvous {
 public:
     Rendezvous(int rank, int size);
-    virtual ~Rendezvous() = default;
+    virtual ~Rendezvous();
     Rendezvous(const Rendezvous&) = delete;
     Rendezvous& operator=(const Rendezvous&) = delete;
 
@@ -70,6 +72,9 @@ public:
     }
     void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
 
+    /// The heaps of those who meet here.
+    [[nodiscard]] GroupMemory& memory() { return *memory_; }
+
     [[nodiscard]] const std::shared_ptr<MeetingWatch>& watch() const { return watch_; }
     void set_watch(std::shared_ptr<MeetingWatch> watch) { watch_ = std::move(watch); }
     /// Whether the last meeting failed because ranks came to different ones, or called something else.
@@ -85,6 +90,7 @@ private:
     std::string last_key_;       ///< of this rank, in the one before this
     Milliseconds timeout_ = kRendezvousTimeout;
     std::shared_ptr<MeetingWatch> watch_;
+    std::unique_ptr<GroupMemory> memory_;
     bool calls_differ_ = false;
 };
 
