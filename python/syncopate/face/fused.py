@@ -147,6 +147,7 @@ class FusedKernel:
         self._texts = {"cuda": [_Text.of(stage.kernel) for stage in self.stages]}
         self._held = {name for rank in range(plan.num_ranks) for name, _ in plan.initial(rank)}
         self._prepared: dict[tuple, Prepared] = {}
+        self._retired: list[Prepared] = []  # graphs may replay them
 
     @property
     def prepared(self) -> list[Prepared]:
@@ -206,10 +207,17 @@ class FusedKernel:
         """Whether the ranks called different programs in a call of one of these: such a one takes no more."""
         return any(prepared.op.calls_differ for prepared in self._prepared.values())
 
+    def reset(self) -> None:
+        """After a call that failed on all ranks since one was late: what is in flight is dropped, and calls go on. Collective.
+        Raises MachineError where a rank does not come: then see syncopate.recover."""
+        for prepared in self._prepared.values():
+            prepared.op.reset()
+
     def close(self) -> None:
         """Frees heap memory and streams. Collective."""
-        for prepared in self._prepared.values():
+        for prepared in [*self._retired, *self._prepared.values()]:
             prepared.close()
+        self._retired.clear()
         self._prepared.clear()
 
     def set_places(self, prepared: Prepared, items: Sequence[Mapping[str, Any]]) -> None:
@@ -237,6 +245,9 @@ class FusedKernel:
         taken = [launch_of(stage, call) for stage, call in zip(self.stages, calls, strict=True)]
         key = tuple(one.key for one in taken)
         prepared = self._prepared.get(key)
+        if prepared is not None and prepared.op.retired:
+            self._retired.append(self._prepared.pop(key))
+            prepared = None
         if prepared is None:
             for stage, call in zip(self.stages, calls, strict=True):
                 self._check_statement(stage, call)

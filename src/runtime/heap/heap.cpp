@@ -40,6 +40,36 @@ HeapRanks ranks_of(const std::vector<Bytes>& all, int rank) {
     return ranks;
 }
 
+/// What a rank says of itself, as ranks_of reads it.
+Bytes words_of(std::uint64_t bytes, Device device, const HeapMemory& memory) {
+    return fmt::format("{} {} {} {} {}", bytes, device.kind == Device::Kind::host ? "host" : "cuda",
+                       memory.identity(), process_name(), device.ordinal);
+}
+
+/// What all ranks say of themselves, once they ask for the same. Collective.
+Result<std::vector<Bytes>> agree_on_size(Rendezvous& rendezvous, const Result<Bytes>& mine,
+                                         Milliseconds timeout) {
+    Result<std::vector<Bytes>> all = agree(rendezvous, "heap", mine, timeout);
+    if (!all) return all;
+    std::string sizes;
+    bool same = true;
+    const auto fields = [](const Bytes& of) {
+        std::vector<std::string_view> words = fields_of(of);
+        words.resize(2);  // bytes, kind
+        return words;
+    };
+    for (const Bytes& theirs : *all) {
+        const std::uint64_t size = number_from<std::uint64_t>(fields(theirs)[0]).value_or(0);
+        sizes += fmt::format("{}{} ({})", sizes.empty() ? "" : ", ", size, fields(theirs)[1]);
+        same = same && fields(theirs) == fields(*mine);
+    }
+    if (same) return all;
+    return Error{
+        fmt::format("the ranks ask for different heaps; bytes by rank: {}. All must ask for the same", sizes),
+        {.rank = rendezvous.rank()},
+        ErrorClass::usage};
+}
+
 /// Maps what has been created on all ranks, everywhere, at the addresses that `memory` has or reserves now; `kept` is
 /// then in it, and zeros. Collective, as each step is: a rank that cannot go on says so instead of staying away.
 Status map_all(Rendezvous& rendezvous, HeapMemory& memory, const HeapRanks& ranks, std::uint64_t bytes,
@@ -129,30 +159,10 @@ Result<std::shared_ptr<SymmetricHeap>> SymmetricHeap::create(Device device,
         bytes = round_up(bytes_per_rank, (*memory)->granularity());
         if (Status fits = rendezvous->memory().require(bytes); !fits) return fits.error();
         if (Status made = (*memory)->create(bytes); !made) return made.error();
-        return fmt::format("{} {} {} {} {}", bytes, device.kind == Device::Kind::host ? "host" : "cuda",
-                           (*memory)->identity(), process_name(), device.ordinal);
+        return words_of(bytes, device, **memory);
     }();
-    Result<std::vector<Bytes>> all = agree(*rendezvous, "heap", mine, timeout);
+    const Result<std::vector<Bytes>> all = agree_on_size(*rendezvous, mine, timeout);
     if (!all) return all.error();
-
-    std::string sizes;
-    bool same = true;
-    for (const Bytes& theirs : *all) {
-        std::vector<std::string_view> fields = fields_of(theirs);
-        fields.resize(2);  // bytes, kind
-        const std::uint64_t size = number_from<std::uint64_t>(fields[0]).value_or(0);
-        const std::string_view kind = fields[1];
-        sizes += fmt::format("{}{} ({})", sizes.empty() ? "" : ", ", size, kind);
-        same = same && size == bytes && kind == (device.kind == Device::Kind::host ? "host" : "cuda");
-    }
-    if (!same) {
-        return Error{
-            fmt::format("the ranks ask for different heaps; bytes by rank: {}. All must ask for the same",
-                        sizes),
-            {.rank = rendezvous->rank()},
-            ErrorClass::usage};
-    }
-
     HeapRanks ranks = ranks_of(*all, rendezvous->rank());
     if (Status mapped = map_all(*rendezvous, **memory, ranks, bytes, {}, timeout); !mapped)
         return mapped.error();
@@ -201,6 +211,36 @@ Status SymmetricHeap::restore() {
     released_ = false;
     aside_.clear();
     return Done{};
+}
+
+Status SymmetricHeap::renew(std::shared_ptr<Rendezvous> to, Milliseconds timeout) {
+    memory_->unmap(*ranks_, {});
+    released_ = true;
+    aside_.clear();
+    rendezvous_ = std::move(to);
+    const Result<Bytes> mine = [&]() -> Result<Bytes> {
+        if (Status made = memory_->create(stride_); !made) return made.error();
+        return words_of(stride_, device_, *memory_);
+    }();
+    const Result<std::vector<Bytes>> all = agree_on_size(*rendezvous_, mine, timeout);
+    if (!all) return all.error();
+    *ranks_ = ranks_of(*all, rendezvous_->rank());
+    if (Status mapped = map_all(*rendezvous_, *memory_, *ranks_, stride_, {}, timeout); !mapped) {
+        memory_->unmap(*ranks_, {});
+        return mapped;
+    }
+    released_ = false;
+    return Done{};
+}
+
+Status SymmetricHeap::retire(bool stands_in) {
+    memory_->unmap(*ranks_, {});
+    released_ = true;
+    if (!stands_in) return Done{};
+    if (Status made = memory_->create(stride_); !made) return made;
+    if (Status mapped = memory_->map_alone(*ranks_); !mapped) return mapped;
+    released_ = false;
+    return memory_->zero(local(0), stride_);
 }
 
 const char* SymmetricHeap::put_aside(std::uint64_t address, std::uint64_t bytes) const {

@@ -58,6 +58,8 @@ public:
     /// Maps what this rank maps of the ranks' memory (HeapRanks::maps), others' by their descriptors, with access for
     /// all devices of this process. On host `kept` is there from the first moment on.
     virtual Status map(const HeapRanks& ranks, std::vector<FileDescriptor> peers, const KeptBytes& kept) = 0;
+    /// Maps this rank's memory at all ranks' addresses of which it is this rank's to map any.
+    virtual Status map_alone(const HeapRanks& ranks) = 0;
     /// Gives this rank's memory back, once its peers have done so, too; the addresses stay. What was never mapped, or made,
     /// is passed over. On host `kept` can still be read there, by the threads that do so at any time.
     virtual void unmap(const HeapRanks& ranks, const KeptBytes& kept) = 0;

@@ -283,4 +283,17 @@ Result<Bytes> CallbackRendezvous::get(const std::string& key, Milliseconds timeo
     }
 }
 
+Result<Bytes> Rendezvous::put_first(const std::string& key, const Bytes&) {
+    return Error{fmt::format("this store cannot put '{}' once for all ranks", key), {}, ErrorClass::usage};
+}
+
+Result<Bytes> CallbackRendezvous::put_first(const std::string& key, const Bytes& value) {
+    if (!put_first_) return Rendezvous::put_first(key, value);
+    try {
+        return put_first_(key, value);
+    } catch (const std::exception& failure) {
+        return Error{fmt::format("the store refused '{}': {}", key, failure.what()), {}, ErrorClass::machine};
+    }
+}
+
 }  // namespace syncopate::runtime

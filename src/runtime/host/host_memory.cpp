@@ -94,6 +94,12 @@ public:
         return Done{};
     }
 
+    Status map_alone(const HeapRanks& ranks) override {
+        std::vector<FileDescriptor> same(ranks.identities.size());
+        for (FileDescriptor& fd : same) fd = FileDescriptor(dup(own_.get()));
+        return map(ranks, std::move(same), {});
+    }
+
     /// Pages that nobody else sees take its place, at once: a thread that looks at a kept word finds it.
     void unmap(const HeapRanks& ranks, const KeptBytes& kept) override {
         for (std::size_t r = 0; range_ != nullptr && r < ranks.identities.size(); ++r) {

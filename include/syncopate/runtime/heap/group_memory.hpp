@@ -33,11 +33,13 @@ public:
     /// A heap that all ranks have made: they count it alike.
     void add(const std::shared_ptr<SymmetricHeap>& heap);
 
+    /// Those that are alive here, in the order of their making, with its number.
+    using Numbered = std::pair<std::uint64_t, std::shared_ptr<SymmetricHeap>>;
+    [[nodiscard]] std::vector<Numbered> alive() const;
+
 private:
     friend Result<std::uint64_t> release(Rendezvous& rendezvous);
     friend Result<std::uint64_t> restore(Rendezvous& rendezvous);
-    using Numbered = std::pair<std::uint64_t, std::shared_ptr<SymmetricHeap>>;
-    [[nodiscard]] std::vector<Numbered> alive() const;
     /// Those that are alive on all ranks. Collective.
     [[nodiscard]] Result<std::vector<Numbered>> alive_everywhere(Rendezvous& rendezvous) const;
 

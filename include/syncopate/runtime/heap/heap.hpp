@@ -33,6 +33,22 @@ struct MemoryInfo {
 };
 Result<MemoryInfo> memory_info(Device device);
 
+/// What lies in a heap and goes on with it after a fault: an op (runtime/call/op.hpp).
+class HeapUser {
+public:
+    virtual ~HeapUser() = default;
+    /// What all ranks know alike of it.
+    [[nodiscard]] virtual std::string identity() const = 0;
+    /// Whether a captured graph may still run it.
+    [[nodiscard]] virtual bool was_captured() const = 0;
+    /// Ends what is in flight, here at once, and tells the others [P35]. No call follows before renew().
+    virtual Status drain() = 0;
+    /// As made anew, on the heap's ranks as they are now [P36]. Collective, as making it is.
+    virtual Status renew() = 0;
+    /// It takes no more calls, since `why`; a graph that runs it finds a fault.
+    virtual void retire(const std::string& why) = 0;
+};
+
 class SymmetricHeap {
 public:
     /// Made by all ranks together, each with the same `bytes_per_rank`; returns when all memory is mapped
@@ -76,6 +92,19 @@ public:
     Status release();
     Status restore();
     [[nodiscard]] bool is_released() const { return released_; }
+
+    /// Gives the memory back and takes new one, zeroed, at the same addresses, with the ranks of `to`: as many as before, of
+    /// which this one has the same number [P36]. Collective. Where it fails there is none until it is renewed.
+    Status renew(std::shared_ptr<Rendezvous> to, Milliseconds timeout = kOfGroup);
+    /// Gives the memory back for good. `stands_in`: this rank's takes all ranks' addresses, so that a graph which is
+    /// replayed touches nobody else's. Of this rank alone.
+    Status retire(bool stands_in);
+    /// Those that go on with it, in the order of their making, which all ranks have alike; each has a number.
+    [[nodiscard]] const std::map<std::uint64_t, HeapUser*>& users() const { return users_; }
+    void add_user(HeapUser& user) { users_[next_user_++] = &user; }
+    void remove_user(const HeapUser& user) {
+        std::erase_if(users_, [&](const auto& one) { return one.second == &user; });
+    }
     /// Fails while it is released.
     [[nodiscard]] Status require_there() const { return released_ ? is_away() : Status(Done{}); }
 
@@ -99,6 +128,8 @@ private:
     std::map<std::uint64_t, std::uint64_t> kept_;  ///< offset → bytes, of what release puts aside
     std::vector<std::pair<std::uint64_t, std::string>> aside_;  ///< offset, bytes
     std::unique_ptr<HeapRanks> ranks_;
+    std::map<std::uint64_t, HeapUser*> users_;
+    std::uint64_t next_user_ = 0;
     bool released_ = false;
 };
 

@@ -149,6 +149,15 @@ public:
         return Done{};
     }
 
+    Status map_alone(const HeapRanks& ranks) override {
+        const CurrentContext current(*context);
+        for (std::size_t r = 0; r < ranks.identities.size(); ++r) {
+            if (!ranks.maps(static_cast<int>(r))) continue;
+            if (Status done = map_one(r, own_, "its own memory", ranks.ordinals); !done) return done;
+        }
+        return Done{};
+    }
+
     void unmap(const HeapRanks& ranks, const KeptBytes&) override {
         const CurrentContext current(*context);
         for (std::size_t r = 0; range_ != nullptr && r < ranks.identities.size(); ++r) {
