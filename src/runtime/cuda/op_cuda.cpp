@@ -200,12 +200,13 @@ public:
         return context_->synchronize();
     }
 
+    /// What kernels wait for, they have been told not to [P35].
     Status drain() override {
         if (nccl_) nccl_->abort();
         return context_->synchronize();
     }
 
-    /// Captured graphs hold the addresses of all that is written here.
+    /// Captured graphs hold the addresses of all that is written here [P36].
     Status renew(Rendezvous& rendezvous) override {
         const CurrentContext current(*context_);
         given_up_ = false;

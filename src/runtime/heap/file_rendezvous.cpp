@@ -212,7 +212,7 @@ Result<Bytes> FileRendezvous::get(const std::string& key, Milliseconds timeout) 
     return Error{fmt::format("nothing at {}", path.string()), {}, ErrorClass::machine};
 }
 
-/// A link is made whole or not at all, and never in the place of another file.
+/// A link is made whole or not at all, and never in the place of another file [P34].
 Result<Bytes> FileRendezvous::put_first(const std::string& key, const Bytes& value) {
     const fs::path path = session_ / file_name(key);
     const fs::path mine = path.string() + ".first." + random_hex(4);

@@ -213,6 +213,7 @@ Status SymmetricHeap::restore() {
     return Done{};
 }
 
+// [P36]
 Status SymmetricHeap::renew(std::shared_ptr<Rendezvous> to, Milliseconds timeout) {
     memory_->unmap(*ranks_, {});
     released_ = true;

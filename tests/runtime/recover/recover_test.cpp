@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -48,6 +49,12 @@ bool gathers(GatheringRank& rank, const std::vector<int>& ranks, int count = 3) 
             RANK_CHECK((*said)[of] == kUsual + 1000 * call + ranks[of], "wrong data");
     }
     return true;
+}
+
+/// Each takes some deadlines.
+std::vector<std::string> some_of(std::vector<std::string> all) {
+    if (std::getenv("SYNCOPATE_SWEEP") == nullptr) all.resize(1);
+    return all;
 }
 
 bool failed(const Status& status) {
@@ -168,7 +175,7 @@ TEST(Recovery, ResetsAnOpForWhichARankWasLate) {
 
 /// What is in the store when the second rank dies: nothing of it, its coming, its part of a meeting, its part done.
 TEST(Recovery, GoesOnWhenAnotherRankDiesMeanwhile) {
-    for (const std::string at : {"hello", "group.0.0.0.1", "done"}) {
+    for (const std::string& at : some_of({"group.0.0.0.1", "hello", "done"})) {
         const TemporaryDirectory directory;
         const std::vector<int> left{1, 3};
         run_ranks(all_ranks(4), [&](int number) {
@@ -191,7 +198,7 @@ TEST(Recovery, GoesOnWhenAnotherRankDiesMeanwhile) {
 }
 
 TEST(Recovery, GoesOnWhenARankDiesWhileTheHeapIsRenewed) {
-    for (const std::string at : {"group.0.0.2.2", "group.0.0.5.2", "group.0.0.9.2"}) {
+    for (const std::string& at : some_of({"group.0.0.5.2", "group.0.0.2.2", "group.0.0.9.2"})) {
         const TemporaryDirectory directory;
         run_ranks(all_ranks(3), [&](int number) {
             const std::shared_ptr<Rendezvous> group = std::make_shared<WatchedStore>(
@@ -201,6 +208,7 @@ TEST(Recovery, GoesOnWhenARankDiesWhileTheHeapIsRenewed) {
             GatheringRank rank(group, kDeadline);
             if (Status made = rank.make(); !made) return failed(made);
             if (!gathers(rank, all_ranks(3))) return false;
+            if (!barrier(*group, "all have ended their calls")) return false;
             const Status recovered = rank.recover(kToCome);
             RANK_CHECK(recovered, recovered.error().to_string());
             RANK_CHECK(rank.ranks() == all_ranks(2), "another group");
