@@ -6,7 +6,7 @@ A block of code that begins with a comment of a file's name (`# fused.py`, `// m
 behind a line that ends with the name (`chain.json`:). A page that says (Set up as in [another](PAGE)) begins with the
 files of that one. A block of `console` is typed: what follows `$ ` line by line into one shell for the page. All other lines of it are output: each has
 to be among the lines that came, in any order, as ranks print side by side; `…` stands for anything. A command whose
-output begins with `error:` or `{"ok":false` has to fail, each other one to succeed. With --installed, commands that install are left out;
+output begins with `error:` or `{"ok":false` has to fail, each other one to succeed; a warning has to be shown. With --installed, commands that install are left out;
 `syncopate/` is this checkout.
 """
 
@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(?:`([\w.-]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"(?:#|//) ([\w./-]+\.(?:py|cpp|cu|txt))\n")
 BEFORE = re.compile(r"\(Set up as in \[[^]]*\]\(([^)]*)\)")
+WARNING = re.compile(r"\bwarning: |Warning: ")
 INSTALLS = re.compile(r"python3 -m venv|pip install|\. \S+/bin/activate|make -C syncopate")
 
 
@@ -118,11 +119,14 @@ def type_into(shell: subprocess.Popen, words: str, log: Path) -> tuple[int, str]
 def expect(page: Path, step: Step, code: int, came: str) -> None:
     fails = bool(step.shown) and step.shown[0].startswith(("error:", '{"ok":false'))
     wrong = missing(step.shown, came)
-    if wrong or (code != 0) != fails:
+    shows = any(WARNING.search(line) for line in step.shown)
+    warned = [line for line in came.splitlines() if WARNING.search(line) and not shows]
+    if wrong or warned or (code != 0) != fails:
         lines = [
             f"{page.name}: $ {step.words}",
             f"exit code {code}",
             *(f"not there: {line}" for line in wrong),
+            *(f"not shown: {line}" for line in warned),
         ]
         raise PageError("\n".join([*lines, "what came:", came]))
 

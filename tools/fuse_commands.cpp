@@ -16,6 +16,7 @@
 #include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/model/draw_graph.hpp"
 #include "syncopate/io.hpp"
+#include "syncopate/kernel/model/unwritten.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/plan/json/json.hpp"
 #include "syncopate/plan/model/join.hpp"
@@ -208,9 +209,23 @@ void show_operator(const FuseOptions& options) {
     show_graph(options, or_fail(ops::program(task.problem, task.strategy)), fuse_options);
 }
 
-void warn(const fuse::StagedProgram& program) {
+void warn(const std::vector<std::string>& warnings) {
+    for (const std::string& warning : warnings) std::cerr << "warning: " << warning << '\n';
+}
+
+/// `run` fills all tensors that a kernel takes.
+void require_tensors(const fuse::StagedProgram& program) {
     for (const fuse::Stage& stage : program.stages) {
-        for (const std::string& warning : stage.kernel.warnings) std::cerr << "warning: " << warning << '\n';
+        for (const kernel::Param& param : stage.kernel.params) {
+            const bool is_tensor =
+                param.kind == kernel::ParamKind::pointer || param.kind == kernel::ParamKind::descriptor;
+            const kernel::Arguments& given = stage.kernel.arguments;
+            if (!is_tensor || given.tensors.contains(param.name) || given.scalars.contains(param.name))
+                continue;
+            fail(kernel::error_at(param, "the shape of `" + param.name +
+                                             "` is not known, which `run` has to fill: give --tensor " +
+                                             param.name + "=512x256:bf16"));
+        }
     }
 }
 
@@ -246,12 +261,19 @@ void run_fuse(const FuseOptions& options) {
     const fuse::StagedProgram program =
         or_fail_of_plan(emit::analyse_stages(std::move(stages), std::move(plan)), options);
     show_graph(options, program, fuse_options);
-    if (options.output.empty()) return warn(program);
+    if (options.output.empty()) {
+        for (const fuse::Stage& stage : program.stages) warn(stage.kernel.warnings);
+        return;
+    }
+    require_tensors(program);
     if (options.output == "-") fail_usage("-o -: fuse writes a folder");
     emit::Artifact artifact = or_fail_of_plan(emit::make_artifact(program, fuse_options), options);
     if (options.kernel_sums && fuse::kernel_summands(artifact.launch.schedule) == 0)
         fail_usage("--kernel-sums: this kernel adds up no contributions of this plan: leave it out");
-    warn(program);
+    warn(artifact.warnings);
+    for (const fuse::Stage& stage : program.stages) {
+        if (stage.kernel.arguments.grid) warn(kernel::left_unwritten(stage.kernel));
+    }
     for (const auto& [file, more] : imported) add_imports(more, file, artifact);
     std::vector<std::string> read = options.plans;
     for (const StageOptions& stage : options.stages) read.push_back(split_kernel(stage.kernel).first);

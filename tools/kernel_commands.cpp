@@ -10,6 +10,7 @@
 #include "syncopate/emit/language.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/kernel/model/explained.hpp"
+#include "syncopate/kernel/model/unwritten.hpp"
 #include "tools/commands.hpp"
 
 namespace syncopate::tools {
@@ -189,6 +190,9 @@ void show(const ShowOptions& options) {
             : text_of(explained, options.boxes);
     std::fwrite(out.data(), 1, out.size(), stdout);
     for (const std::string& warning : analysed.warnings) std::cerr << "warning: " << warning << '\n';
+    if (options.grid.empty()) return;
+    for (const std::string& warning : kernel::left_unwritten(analysed))
+        std::cerr << "warning: " << warning << '\n';
 }
 
 }  // namespace

@@ -183,6 +183,8 @@ void bind_rendezvous(nb::module_& module) {
             "timeout", [](const Rendezvous& of) { return static_cast<double>(of.timeout().count()) / 1000; },
             [](Rendezvous& of, double value) { of.set_timeout(seconds(value)); },
             "Seconds that ranks wait for each other where they set up, meet and close.")
+        .def_prop_rw("caller", &Rendezvous::caller, &Rendezvous::set_caller,
+                     "Whose set-up the next meetings are part of, for messages; the same on all ranks.")
         .def_prop_ro("calls_differ", &Rendezvous::calls_differ,
                      "Whether ranks came to different meetings the last time, or called something else.");
     nb::class_<FileRendezvous, Rendezvous>(module, "FileRendezvous")
@@ -221,6 +223,15 @@ void bind_rendezvous(nb::module_& module) {
             unwrap(barrier(rendezvous, label, seconds(timeout)));
         },
         "rendezvous"_a, "label"_a, "timeout"_a = -1.0, ReleaseGil());
+    module.def(
+        "refuse",
+        [](Rendezvous& rendezvous, const std::string& text) {
+            const std::optional<Error> before = refuse(rendezvous, text);
+            return before ? before->to_string() : std::string();
+        },
+        "rendezvous"_a, "text"_a, ReleaseGil(),
+        "Tells the others of an error of this rank's own in place of a call. How calls differed before, if "
+        "that is news.");
     module.def(
         "all_gather",
         [](Rendezvous& rendezvous, const std::string& label, const std::string& text, double timeout,
@@ -419,6 +430,9 @@ void bind_op(nb::module_& module) {
         .def(
             "reset", [](FusedOp& op) { unwrap(op.reset()); }, ReleaseGil(),
             "Collective; see runtime/call/op.hpp.")
+        .def_prop_ro("is_told", &FusedOp::is_told, "Whether this rank has been told so.")
+        .def_prop_ro("had_been_told", &FusedOp::had_been_told,
+                     "Whether this rank had been told so before its last call of it.")
         .def(
             "poll", [](const FusedOp& op) { unwrap(op.poll()); }, "As check, without waiting for anything.")
         .def(

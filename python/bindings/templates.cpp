@@ -82,7 +82,11 @@ void set_option(plan::TemplateOptions& options, const std::string& name, nb::han
     } else if (name == "reduce") {
         options.reduce = to_reduce(nb::cast<std::string>(value));
     } else {
-        throw nb::type_error(("there is no option '" + name + "'").c_str());
+        throw nb::type_error(
+            ("there is no option '" + name +
+             "'; options: algorithm, axis, group, inner, minor_axis, minor_sizes, minor_split, over, "
+             "peer_by_peer, produced, pull, reduce, root, split, steps, to_axis, transient")
+                .c_str());
     }
 }
 

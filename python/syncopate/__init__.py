@@ -27,7 +27,7 @@ from .torch.buckets import deterministic
 from .torch.report import current as report
 
 if TYPE_CHECKING:
-    from . import gluon, ops
+    from . import gluon, ops, trace
     from .torch import inductor, parallel, symm_mem
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "shard_rows",
     "strategy",
     "symm_mem",
+    "trace",
     "unshard_rows",
 ]
 
@@ -74,6 +75,7 @@ _LAZY = {
     "inductor": ".torch.inductor",
     "symm_mem": ".torch.symm_mem",
     "parallel": ".torch.parallel",
+    "trace": ".trace",
 }
 
 

@@ -36,6 +36,15 @@ from .call.arguments import (
 from .call.tuples import flat
 from .host import interpreter
 
+__all__ = [
+    "Outside",
+    "Touch",
+    "check_footprints",
+    "footprints_by_program",
+    "outside",
+    "record",
+]
+
 
 @dataclass(frozen=True)
 class Touch:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from . import _syncopate
+
+__all__ = [
+    "FailedTogether",
+    "Group",
+    "alone",
+    "of_folder",
+    "of_process_group",
+]
 
 #: Seconds that ranks of groups without a deadline of their own may be apart where they set up, compile, meet and close.
 setup_deadline = 600.0
@@ -22,6 +32,12 @@ ANY_TIME = 1e9  # of a meeting that has no deadline
 
 class FailedTogether(RuntimeError):
     """What failed on some rank, and so on all of them."""
+
+
+def known_to_all(error: BaseException) -> Any:
+    """The error of a call that the other ranks hear of without Group.refuse."""
+    error.refused = True
+    return error
 
 
 @dataclass
@@ -41,6 +57,7 @@ class Group:
 
     def __post_init__(self) -> None:
         self.device = device_name(self.device) or default_device()
+        require_device(self.device)
 
     @property
     def meeting_seconds(self) -> float:
@@ -55,6 +72,35 @@ class Group:
     def barrier(self, label: str) -> None:
         """Returns when all ranks have come to the barrier of this name. Raises MachineError for one that does not."""
         _syncopate.barrier(self.rendezvous, label, self.meeting_seconds)
+
+    @contextmanager
+    def calling(self, what: str) -> Iterator[None]:
+        """For what the ranks meet in here; messages then say it in place of the meeting. The same on all ranks."""
+        before, self.rendezvous.caller = self.rendezvous.caller, what
+        try:
+            yield
+        finally:
+            self.rendezvous.caller = before
+
+    def refuse(self, error: Exception) -> None:
+        """Tells the others, who may wait for this rank, of what is wrong with a call before it takes part. Not of what they
+        know: that calls differ, or that a meeting failed."""
+        known = (_syncopate.UsageError, _syncopate.MachineError, FailedTogether)
+        if self.size == 1 or isinstance(error, known) or getattr(error, "refused", False):
+            return
+        known_to_all(error)  # once, however many functions it passes
+        text = str(error).partition("\n")[0] or type(error).__name__
+        if before := _syncopate.refuse(self.rendezvous, text):
+            error.args = (f"{error}; before, {before}",)
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """For checks of a call, or its set-up: what is wrong there, the others are told."""
+        try:
+            yield
+        except (ValueError, TypeError, RuntimeError) as error:
+            self.refuse(error)
+            raise
 
     def together(self, what: str, work: Callable[[], Any]) -> Any:
         """What `work` makes here. Where it fails on some rank, FailedTogether on all of them, with that rank's error:
@@ -85,6 +131,34 @@ class Group:
         import torch
 
         return torch.cuda.get_device_properties(self.ordinal).multi_processor_count
+
+
+def collective(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of tensors, the first one first, that all ranks of its argument `group` call: where one of them cannot, the
+    others are told (Group.refuse)."""
+    place = list(inspect.signature(function).parameters).index("group")
+
+    @functools.wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except (ValueError, TypeError, RuntimeError) as error:
+            given = args[place] if len(args) > place else options.get("group")
+            refuse_in(given, next((one for one in args if hasattr(one, "is_cuda")), None), error)
+            raise
+
+    return called
+
+
+def refuse_in(group: Any, tensor: Any, error: Exception) -> None:
+    """Group.refuse, of a Group or torch's, on the device of the tensor, if there is such a group."""
+    import torch.distributed as dist
+
+    if not isinstance(group, Group):
+        if not dist.is_initialized() or dist.get_backend(group) == "fake":
+            return
+        group = of_process_group(group, "cuda" if getattr(tensor, "is_cuda", False) else "host")
+    group.refuse(error)
 
 
 # By process group, which is not kept alive, and device.
@@ -127,6 +201,16 @@ def device_name(device: Any) -> str:
     return name
 
 
+def require_device(name: str) -> None:
+    """MachineError where it is "cuda", and PyTorch has none."""
+    import torch
+
+    if name == "cuda" and not torch.cuda.is_available():
+        built = torch.backends.cuda.is_built()
+        why = "no GPU, or no driver, is found" if built else "this build of PyTorch is for CPUs alone"
+        raise _syncopate.MachineError(f'device "cuda": {why}; use device="host"')
+
+
 def default_device(process_group: Any = None) -> str:
     """Where the ranks of a process group compute, if nothing else says so: on GPUs where there are some, and the group takes their
     tensors, as gloo's do, too."""
@@ -163,6 +247,7 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
 
     process_group = the_process_group(process_group)
     device = device_name(device) or default_device(process_group)
+    require_device(device)
     devices = _groups.get(process_group)
     if devices is None:
         devices = _groups[process_group] = {}

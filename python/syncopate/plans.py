@@ -30,7 +30,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
@@ -54,6 +54,9 @@ from ._syncopate import (
 )
 from .call.arguments import dtype_name
 from .face import placements
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = [
     "BACKENDS",
@@ -86,6 +89,25 @@ __all__ = [
     "topologies",
 ]
 
+
+class Options(TypedDict, total=False):
+    """What all templates take beside what each names itself; above."""
+
+    algorithm: str
+    group: Sequence[int]
+    inner: int
+    minor_axis: int
+    minor_sizes: Sequence[int]
+    minor_split: int
+    over: Sequence[str]
+    produced: bool
+    pull: bool
+    transient: bool
+    # with lower="synth"
+    seed: int
+    topology: str
+
+
 #: How a transfer may be carried out, by name; which are legal for one, fuse says.
 BACKENDS: tuple[str, ...] = _syncopate.BACKENDS
 INLINE = ("tma_inline", "ldst_inline")  # those by which the kernel itself sends and fetches
@@ -99,6 +121,9 @@ class Mesh:
 
     def __init__(self, **axes: int) -> None:
         object.__setattr__(self, "axes", tuple(axes.items()))
+
+    def __repr__(self) -> str:
+        return f"Mesh({', '.join(f'{name}={size}' for name, size in self.axes)})"
 
     @property
     def size(self) -> int:
@@ -145,7 +170,7 @@ def all_gather(
     *,
     peer_by_peer: bool = False,
     lower: str = "template",
-    **options: object,
+    **options: Unpack[Options],
 ) -> Plan:
     """Every rank holds a shard of `tensor` and ends with the whole.
 
@@ -165,7 +190,7 @@ def reduce_scatter(
     *,
     reduce: str = "sum",
     lower: str = "template",
-    **options: object,
+    **options: Unpack[Options],
 ) -> Plan:
     """Every rank holds its contribution to the whole and ends with one shard, reduced over all.
 
@@ -182,7 +207,7 @@ def all_reduce(
     *,
     reduce: str = "sum",
     lower: str = "template",
-    **options: object,
+    **options: Unpack[Options],
 ) -> Plan:
     """Every rank holds its contribution to the whole and ends with the whole, reduced over all; all with the same bits.
 
@@ -199,7 +224,7 @@ def all_to_all(
     *,
     to_axis: int = -1,
     lower: str = "template",
-    **options: object,
+    **options: Unpack[Options],
 ) -> Plan:
     """Every rank holds a shard along `axis` and ends with one along `to_axis` (-1: the next axis).
 
@@ -216,7 +241,7 @@ def broadcast(
     *,
     root: int = 0,
     lower: str = "template",
-    **options: object,
+    **options: Unpack[Options],
 ) -> Plan:
     """Everyone ends with what the member at position `root` of the group has.
 
@@ -226,7 +251,7 @@ def broadcast(
 
 
 def ring(
-    mesh: Mesh, tensor: Tensor, axis: int = 0, split: int = 1, *, steps: int = -1, **options: object
+    mesh: Mesh, tensor: Tensor, axis: int = 0, split: int = 1, *, steps: int = -1, **options: Unpack[Options]
 ) -> Plan:
     """Shards are passed on round a ring, `steps` times (-1: until everyone has had all), as in ring attention.
 
@@ -235,7 +260,9 @@ def ring(
     return _make("ring", mesh, tensor, "template", dict(options, axis=axis, split=split, steps=steps))
 
 
-def double_ring(mesh: Mesh, tensor: Tensor, axis: int = 0, split: int = 1, **options: object) -> Plan:
+def double_ring(
+    mesh: Mesh, tensor: Tensor, axis: int = 0, split: int = 1, **options: Unpack[Options]
+) -> Plan:
     """The same in inner rings inside nodes while an outer ring moves shards between them."""
     return _make("double_ring", mesh, tensor, "template", dict(options, axis=axis, split=split))
 

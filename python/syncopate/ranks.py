@@ -18,6 +18,14 @@ from typing import Any
 from .command.standard_output import Unanswered, flush
 from .host.bounds import KernelError
 
+__all__ = [
+    "LateError",
+    "Place",
+    "RankError",
+    "gpu_count",
+    "run",
+]
+
 
 class RankError(RuntimeError):
     """What went wrong on which rank. `exit_code` as the command's."""
@@ -128,7 +136,8 @@ def gpu_count() -> int:
     try:
         return run(1, count, timeout=60.0)[0]
     except RankError as error:
-        raise RankError(str(error).removeprefix("all ranks: "), error.exit_code) from None
+        why = str(error).removeprefix("all ranks: ")
+        raise RankError(f"{why}; use --device host", error.exit_code) from None
 
 
 def _collect(size: int, children: dict[int, tuple[int, int]], timeout: float, grace: float) -> list[Any]:

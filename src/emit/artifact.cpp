@@ -140,6 +140,15 @@ Result<std::vector<std::optional<BoxesOfParameters>>> own_writes(const Artifact&
     return writes;
 }
 
+static std::vector<std::set<std::int64_t>> tiles_by_rank(const fuse::Schedule& schedule, std::size_t stage) {
+    std::vector<std::set<std::int64_t>> tiles;
+    for (const fuse::RankSchedule& rank : schedule.ranks) {
+        std::set<std::int64_t>& own = tiles.emplace_back();
+        for (const fuse::Slot& slot : schedule.slots_of(rank, stage)) own.insert(slot.tile);
+    }
+    return tiles;
+}
+
 Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::Options& options) {
     auto schedule = fuse::fuse(program, options);
     if (!schedule) return schedule.error();
@@ -154,8 +163,9 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
         artifact.sources.push_back(
             {*std::move(source), (*language)->original(stage.kernel), suffix_of(stage.kernel.file)});
         launch.stages.push_back(launch_of(stage, program.plan, options));
-        artifact.warnings.insert(artifact.warnings.end(), stage.kernel.warnings.begin(),
-                                 stage.kernel.warnings.end());
+        const std::vector<std::string> warnings =
+            (*language)->warnings(stage.kernel, tiles_by_rank(*schedule, launch.stages.size() - 1));
+        artifact.warnings.insert(artifact.warnings.end(), warnings.begin(), warnings.end());
         std::vector<std::string>& written = artifact.written.emplace_back();
         for (const kernel::Param& param : stage.kernel.params) {
             if (param.written) written.push_back(param.name);

@@ -113,6 +113,20 @@ TEST(ScheduleJson, SaysThatTilesReadWhatTheirRankWasGiven) {
     EXPECT_EQ(schedule->loads(), fused->loads());
 }
 
+TEST(ScheduleJson, SaysWhichBordersAreInTheHeap) {
+    const plan::AllGatherOptions options{.transient = true};
+    const Program program{
+        sample::gemm({6, 4, 4, 2, 2, 2}),
+        plan::all_gather(sample::ranks(2), {"A", {6, 4}, plan::DType::bf16}, options).value(),
+        {{"a_ptr", "A"}}};
+    const std::string text = to_json(fuse(program, {}).value());
+    const auto schedule = schedule_from_json(text);
+    ASSERT_TRUE(schedule.ok()) << schedule.error().to_string();
+    EXPECT_EQ(to_json(*schedule), text);
+    ASSERT_EQ(schedule->ranks[1].borders.size(), 1u);
+    EXPECT_EQ(schedule->ranks[1].borders[0].region, (plan::Region{{3, 4}, {0, 4}}));
+}
+
 TEST(ScheduleJson, ATextNestedWithoutEndIsRefused) {
     const std::string nested = std::string(1'000'000, '[') + std::string(1'000'000, ']');
     EXPECT_EQ(schedule_from_json(nested, "s.json").error().to_string(),

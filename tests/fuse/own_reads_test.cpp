@@ -95,14 +95,33 @@ TEST(OwnReads, AreOfThePartThatARankHoldsWhereTheEndDoesNotAskForIt) {
         reads_own(gathered({8, 4, 4, 2, 2, 2}, 4, {.minor_axis = 1, .minor_split = 2, .transient = true})));
     EXPECT_TRUE(reads_own(gathered({8, 4, 4, 2, 2, 2}, 4, {.transient = true}),
                           {.preferred = plan::Backend::tma_dedicated}));
-    EXPECT_FALSE(reads_own(gathered({12, 4, 4, 2, 2, 2}, 4, {.transient = true})))
-        << "three rows, tiles of two";
+    EXPECT_FALSE(reads_own(gathered({4, 4, 4, 4, 2, 2}, 4, {.transient = true}))) << "every tile reads more";
     Program overwritten = gathered({8, 4, 4, 2, 2, 2}, 2, {.transient = true});
     plan::Op back = overwritten.plan.ranks[0][0];  // rank 0's rows, which rank 1 sends back
     back.peer = 0;
     back.after = {{0, 0}};
     overwritten.plan.ranks[1].push_back(back);
     EXPECT_FALSE(reads_own(overwritten));
+}
+
+TEST(OwnReads, LeaveOutTilesAtABorderWhoseRowsAreInTheHeap) {
+    // Three rows a rank, tiles of two rows by two columns: each rank has a row that a tile shares with another.
+    const auto schedule =
+        fuse(gathered({12, 4, 4, 2, 2, 2}, 4, {.transient = true}), {.device = Device::cuda}).value();
+    EXPECT_EQ(schedule.loads(), (Reach{0, false, true}));
+    for (std::int32_t rank = 0; rank < 4; ++rank) {
+        const RankSchedule& of_rank = schedule.ranks[static_cast<std::size_t>(rank)];
+        const std::int64_t row = rank % 2 == 0 ? 3 * rank + 2 : 3 * rank;
+        ASSERT_EQ(of_rank.borders.size(), 1u);
+        EXPECT_EQ(of_rank.borders[0].region, (plan::Region{{row, row + 1}, {0, 4}}));
+        for (const Slot& slot : of_rank.slots) {
+            const std::int64_t first = slot.tile / 2 * 2;
+            const bool own = first >= 3 * rank && first + 2 <= 3 * rank + 3;
+            EXPECT_EQ(slot.from, own ? std::optional(Place{rank, 0, 0}) : std::nullopt);
+            EXPECT_EQ(slot.waits.empty(), own) << "a tile at a border waits for the other rank's rows";
+        }
+    }
+    EXPECT_TRUE(fuse(gathered({8, 4, 4, 2, 2, 2}, 4, {.transient = true})).value().ranks[0].borders.empty());
 }
 
 TEST(OwnReads, AreByAHeapWideAddressWhereOthersAreFetchedToo) {

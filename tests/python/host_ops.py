@@ -114,19 +114,26 @@ def check_whole_bias(rank: int, size: int, group, dtype: torch.dtype) -> None:
 
 
 def check_x_where_it_is(rank: int, size: int, group) -> None:
-    """The own shard is read in x, also where that has rows apart; at an odd address, and where a tile reads two shards, it is
-    copied into the heap."""
+    """The own shard is read in x, also where that has rows apart; at an odd address it is copied into the heap, and where tiles
+    read two shards, what these read of it."""
     n, k, nan = 32, 64, float("nan")
     tiling = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
     for number, (rows, cut) in enumerate(
-        ((32, ops.Chunking()), (32, ops.Chunking(1, (32, 32))), (24, ops.Chunking()))
+        (
+            (32, ops.Chunking()),
+            (32, ops.Chunking(1, (32, 32))),
+            (24, ops.Chunking()),
+            (40, ops.Chunking(1, (32, 32))),
+            (24, ops.Chunking(2, 1)),
+        )
     ):
         chosen = ops.Strategy((tiling,), chunking=cut)
         op = ops.AllGatherMatmul(rows * size, n, k, torch.float32, group, strategy=chosen)
         w = numbers((k, n), 3, torch.float32)
         place = op.shard()
-        own = op.prepared.op.own_place() is not None
-        expect(own == (rows % tiling.block_m == 0), f"{rows} rows: tiles of {tiling.block_m}")
+        expect(op.prepared.op.own_place() is not None, f"{rows} rows: tiles of {tiling.block_m}")
+        begin, end, tile = rank * rows, (rank + 1) * rows, tiling.block_m
+        border = [not begin <= at // tile * tile <= (at // tile + 1) * tile <= end for at in range(begin, end)]
         for call in range(8):
             whole = numbers((rows * size, k), 10 * call + number, torch.float32)
             x, kind = whole[rank * rows : (rank + 1) * rows].clone(), call % 4
@@ -139,10 +146,9 @@ def check_x_where_it_is(rank: int, size: int, group) -> None:
                 x = place.copy_(x)
             y = op(x, w)
             expect(torch.equal(y, whole @ w), f"x where it is, {rows} rows, {cut}, call {call} differs")
-            copied = not bool(place.isnan().all())
-            expect(
-                copied == (kind >= 2 or not own), f"x where it is, {rows} rows, call {call}: copied {copied}"
-            )
+            copied = [not bool(row.isnan().any()) for row in place]
+            wanted = [True] * rows if kind >= 2 else border
+            expect(copied == wanted, f"x where it is, {rows} rows, call {call}: copied {copied}")
         op.close()
 
 

@@ -61,6 +61,24 @@ def test_bench_measures_its_rows_and_names_what_it_leaves_out(operator, vary, mo
     assert "without alone: there is no compiled kernel on the host" in outcome.out
 
 
+def test_bench_measures_calls_in_a_row_as_graphs_of_one_operator(syncopate, tmp_path):
+    report = tmp_path / "report.json"
+    words = [
+        "matmul_reduce_scatter",
+        "--shapes",
+        "8B",
+        "--tokens",
+        "1024",
+        "--back-to-back",
+        "--json",
+        report,
+    ]
+    outcome = syncopate("bench", *words)
+    assert outcome.code == 0, outcome.out + outcome.err
+    (entry,) = json.loads(report.read_text())["table"]
+    assert set(entry["rows"]) == {"cublas", "unfused", "ours"}, "no eager rows and no parts"
+
+
 @pytest.mark.parametrize("lines", [0, 1])
 def test_a_bench_that_nobody_reads_ends_quietly(lines):
     """Its rank 0 prints lines while it measures, the command the tables; whichever is the next."""

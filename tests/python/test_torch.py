@@ -1,6 +1,7 @@
 """PyTorch's face on host ranks: custom ops with their gradients, torch's own fused ops, compiled graphs, parallel styles."""
 
 import operator
+import re
 import sys
 from pathlib import Path
 
@@ -44,6 +45,19 @@ def test_the_example_trains_to_the_same_losses_by(how, run):
     assert outcome.code == 0, outcome.out + outcome.err
     assert "the losses are the same" in outcome.out
     assert "all_gather_matmul: fused" in outcome.out
+
+
+@pytest.mark.parametrize("models", ["llama,phi3,qwen3" if SWEEP else "llama"])
+def test_a_model_of_transformers_compiles_to_fused_operators_with_the_same_logits(models, run):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = ["--device", "cpu", "--tokens", "16", "--rounds", "1", "--model", models]
+    words += ["--ways", "eager,compiled+syncopate,graphs+syncopate"]
+    script = ROOT / "examples" / "transformers_tp.py"
+    outcome = run(*launch, script, *words, TRITON_INTERPRET="1", PYTHONPATH=str(ROOT / "python"))
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "the logits are the same" in outcome.out
+    fused = re.search(r"(\d+) of (\d+) collectives next to products were fused", outcome.out)
+    assert fused and fused[1] == fused[2] != "0"
 
 
 # Two ranks end as programs do, with their ops and groups as they are. What is registered first runs last.

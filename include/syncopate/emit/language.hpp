@@ -2,6 +2,7 @@
 // kernel::Kernel, a folder emit/<language>/ that writes it back fused, and a line in languages.cpp.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,9 @@ struct Language {
     /// The user's file with the kernel fused (emit.hpp).
     Result<std::string> (*emit)(const fuse::BoundKernel& program, const fuse::Schedule& schedule,
                                 std::size_t stage);
+    /// What is hardly meant of a kernel of which each rank runs some tiles (Kernel::warnings).
+    std::vector<std::string> (*warnings)(const kernel::Kernel& kernel,
+                                         const std::vector<std::set<std::int64_t>>& tiles);
     /// The user's file.
     const std::string& (*original)(const kernel::Kernel& kernel);
 };

@@ -35,6 +35,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dtype", default="", help="of x and w: fp8e4m3 (default: bf16; on host fp32)")
     parser.add_argument("--scales", default="", help="of fp8: row or block")
     parser.add_argument("--few", action="store_true", help="only ours, whole peers and the product")
+    parser.add_argument("--back-to-back", action="store_true",
+                        help="graphs of eight calls in a row on rotating inputs; the time of one")  # fmt: skip
     parser.add_argument("--scale", type=count, help="divide all extents (default: 1; on host 32)")
     add_options(parser, "M")
     return parse_options(parser, arguments)

@@ -54,6 +54,7 @@ class Case:
         self.count = max(2, min(6, math.ceil(L2_BYTES / footprint))) if on_gpu() else 2
         self.left_out: dict[str, str] = {}  # row → why it was not measured
         self.strategies: dict[str, Strategy] = {}  # row → what it runs by, of those that are ours
+        self.in_a_row = 1  # calls of a graph
         self._operators: list[Any] = []
         torch.manual_seed(seed + self.rank)
         self.make_tensors()
@@ -162,7 +163,11 @@ class Case:
         return ()
 
     def graphs(self, call: Callable[[int], object]) -> Callable[[int], object]:
-        """The same calls as CUDA graphs. They keep `call` and with it the memory that the graphs use: a graph does not."""
+        """The same calls as CUDA graphs, of `in_a_row` calls each. They keep `call` and with it the memory that the graphs use: a
+        graph does not."""
+        if self.in_a_row > 1:
+            row = (capture(lambda: [call(i) for i in range(self.in_a_row)]), call)
+            return lambda _: row[0].replay()
         captured = Rotating((capture(lambda i=i: call(i)), call) for i in range(self.count))
         return lambda i: captured(i)[0].replay()
 

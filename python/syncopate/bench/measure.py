@@ -5,6 +5,9 @@ A measurement of one call, on every rank alike:
     hidden    sleep on the device (the host enqueues everything meanwhile) | call | barrier | start | call | end
     visible   call, synchronise, barrier on the device                                      | start | call | end
 
+A candidate of several calls in a row (--back-to-back) is one graph of them, and its time that of one: what a call waits for of the one
+before it counts.
+
 Candidates of one shape take turns within a round, in every other one from the last to the first: clocks and temperature drift for
 all of them alike. What is timed follows a call of the same candidate: behind another kernel it would first have to fetch its own
 instructions, 1 to 3 µs that a candidate does not pay which follows its like. Every call has the next set of inputs: with those of
@@ -34,6 +37,7 @@ class Candidate:
     call: Callable[[int], object]
     visible: bool = True  # also measure with the host's time visible
     after: Callable[[], None] | None = None  # runs when the shape is done
+    calls: int = 1  # that `call` enqueues, one behind the other; times are those of one
 
 
 def device_barrier(token: torch.Tensor) -> None:
@@ -51,6 +55,7 @@ def measure(candidates: list[Candidate], rounds: int = 15, warmup: int = 3) -> d
         torch.cuda.synchronize()
     dist.barrier()
     events: dict[tuple[str, str], list[tuple[torch.cuda.Event, torch.cuda.Event]]] = {}
+    calls = {candidate.name: candidate.calls for candidate in candidates}
     inputs = itertools.count()
     for turn in range(rounds):
         for candidate in candidates if turn % 2 == 0 else reversed(candidates):
@@ -71,7 +76,7 @@ def measure(candidates: list[Candidate], rounds: int = 15, warmup: int = 3) -> d
     torch.cuda.synchronize()
     result: dict[str, dict[str, float]] = {}
     for (name, mode), pairs in events.items():
-        times = torch.tensor([s.elapsed_time(e) * 1e3 for s, e in pairs], device="cuda")
+        times = torch.tensor([s.elapsed_time(e) * 1e3 / calls[name] for s, e in pairs], device="cuda")
         dist.all_reduce(times, op=dist.ReduceOp.MAX)
         result.setdefault(name, {})[f"{mode}_us"] = statistics.median(times.tolist())
     return result
@@ -84,7 +89,7 @@ def _measure_on_host(candidates: list[Candidate], rounds: int) -> dict[str, dict
             dist.barrier()
             begin = time.perf_counter()
             candidate.call(turn)
-            taken = torch.tensor([(time.perf_counter() - begin) * 1e6], dtype=torch.float64)
+            taken = torch.tensor([(time.perf_counter() - begin) * 1e6 / candidate.calls], dtype=torch.float64)
             dist.all_reduce(taken, op=dist.ReduceOp.MAX)
             times.setdefault(candidate.name, []).append(taken.item())
     return {name: {"hidden_us": statistics.median(values)} for name, values in times.items()}

@@ -6,6 +6,8 @@ unfused, async_tp, …          peers (peers/); NAME_eager: without a CUDA graph
 ours, ours_eager              as a CUDA graph, and not, with x and y where the operator likes them best
 ours_elsewhere                with x and y in tensors of the caller
 KEY=VALUE, …                  ours by other strategies (--vary), as CUDA graphs
+
+--back-to-back: graphs of eight calls in a row, ours of one operator with x and y of the caller, as in a model's layers.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from .fp8 import of_fp8
 from .measure import Candidate, measure
 from .peers import Peer
 from .shapes import Shape
+
+IN_A_ROW = 8  # calls of a graph of --back-to-back
 
 REFUSALS = (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
@@ -47,10 +51,14 @@ def optional(
         synchronize()
         if whole:
             case.expect(name, call)
-        return [Candidate(name, case.graphs(call) if graph else call, visible=not graph)]
+        return [graph_of(case, name, call) if graph else Candidate(name, call)]
     except REFUSALS as error:
         case.left_out[name] = reason_of(error)
         return []
+
+
+def graph_of(case: Case, name: str, call: Callable[[int], Any]) -> Candidate:
+    return Candidate(name, case.graphs(call), visible=False, calls=case.in_a_row)
 
 
 def variations(text: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -113,30 +121,33 @@ def require_backend(op: Any, backend: str) -> None:
 
 
 def rows_of(case: Case, peers: Sequence[Peer], options: argparse.Namespace) -> list[Candidate]:
-    usual = case.operators()
-    ours = case.ours(usual)
+    back_to_back = options.back_to_back
+    case.in_a_row = IN_A_ROW if back_to_back else 1
+    usual = case.operators(count=1 if back_to_back else 0)
+    ours = case.ours(usual, elsewhere=back_to_back)
     case.strategies["ours"] = usual[0].strategy
     case.expect("ours", ours)
-    rows = [Candidate("ours", case.graphs(ours), visible=False)]
-    if not options.few:
+    rows = [graph_of(case, "ours", ours)]
+    few = options.few or back_to_back
+    if not few:
         rows.append(Candidate("ours_eager", ours))
         rows += optional(case, "ours_elsewhere", lambda: case.ours(usual, elsewhere=True), graph=True)
         rows += optional(case, "alone", lambda: alone(case, usual), graph=False, whole=False)
     for peer in peers:
-        if not peer.does(case.operator) or (options.few and not peer.whole and peer.name != "cublas"):
+        if not peer.does(case.operator) or (few and not peer.whole and peer.name != "cublas"):
             continue
         made = optional(case, peer.name, lambda peer=peer: peer.make(case), peer.graph, peer.whole)
         rows += made
-        if made and peer.eager and not options.few:
+        if made and peer.eager and not few:
             rows += optional(case, f"{peer.name}_eager", lambda peer=peer: peer.make(case), False)
     for name, values in variations(options.vary):
 
         def other(name: str = name, values: dict[str, Any] = values) -> Callable[[int], Any]:
-            made = case.operators(strategy=varied(usual[0].strategy, values))
+            made = case.operators(len(usual), strategy=varied(usual[0].strategy, values))
             case.strategies[name] = made[0].strategy
             if "backend" in values:
                 require_backend(made[0], values["backend"])
-            return case.ours(made)
+            return case.ours(made, elsewhere=back_to_back)
 
         rows += optional(case, name, other, graph=True)
     return rows

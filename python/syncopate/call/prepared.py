@@ -19,7 +19,7 @@ import torch
 from .. import _syncopate
 from ..device import jit
 from ..device.fault import SyncopateFault
-from ..group import Group
+from ..group import Group, known_to_all
 from ..host import interpreter
 from ..host.bounds import Bounds
 from .arguments import DTYPES, is_descriptor
@@ -117,6 +117,10 @@ class Prepared:
     @property
     def grid(self) -> tuple[int, int, int]:
         return self.stages[0].grid
+
+    @property
+    def is_on_gpu(self) -> bool:
+        return self._packed is not None
 
     def arguments(self, index: int, given: Mapping[str, Any]) -> dict[str, Any]:
         """Of a stage's emitted kernel: bound parameters are replaced by their place in the heap, and what fuse has added
@@ -273,7 +277,8 @@ def call_on_host(op: _syncopate.FusedOp) -> Iterator[None]:
     except SyncopateFault:
         op.end_call(ran=False)  # says of which rank, op and chunk
         raise
-    except BaseException:
+    except BaseException as error:
+        known_to_all(error)  # by the op
         with suppress(_syncopate.SyncopateError):  # which says that this rank gave up
             op.end_call(ran=False)
         raise

@@ -37,7 +37,7 @@ from ..call.prepared import Prepared, timing
 from ..call.stage_call import Call, Launch, Stage, launch_of, require_values
 from ..call.stated import StatedKernel, grid_of, without_filled
 from ..device import jit
-from ..group import FailedTogether, Group, of_process_group
+from ..group import FailedTogether, Group, of_process_group, refuse_in
 from ..strategy import Strategy, device_name
 
 
@@ -147,7 +147,7 @@ class FusedKernel:
         self._texts = {"cuda": [_Text.of(stage.kernel) for stage in self.stages]}
         self._held = {name for rank in range(plan.num_ranks) for name, _ in plan.initial(rank)}
         self._prepared: dict[tuple, Prepared] = {}
-        self._retired: list[Prepared] = []  # graphs may replay them
+        self._ended: list[Prepared] = []
 
     @property
     def prepared(self) -> list[Prepared]:
@@ -176,10 +176,29 @@ class FusedKernel:
 
     def run(self, calls: Sequence[Call]) -> None:
         """One call of the program, a Call for each stage."""
-        prepared, items = self._find(calls)
-        self.set_places(prepared, items)
+        try:
+            prepared, items = self._find(calls)
+            self.set_places(prepared, items)
+        except (ValueError, TypeError, RuntimeError) as error:
+            values = (base_of(v) for call in calls for v in call.arguments.values() if is_tensor(v))
+            refuse_in(self.group, next(values, None), error)
+            raise
         key = tuple(launch_key(value) for given in items for value in given.values())
-        prepared.launch(key, lambda: items)
+        try:
+            prepared.launch(key, lambda: items)
+        except ValueError:
+            if not self.drops(prepared) or not prepared.op.had_been_told:
+                raise
+            self.run(calls)  # what ended it was no news to this rank
+
+    def drops(self, prepared: Prepared) -> bool:
+        """After a ValueError of its call: whether the ranks' calls differ, so that the next call prepares it anew."""
+        if not prepared.op.calls_differ:
+            return False
+        self._prepared = {key: one for key, one in self._prepared.items() if one is not prepared}
+        if prepared.is_on_gpu:
+            self._ended.append(prepared)  # graphs may replay it, which then end at once
+        return True
 
     def prepare(self, grid: Any, *args: Any, **kwargs: Any) -> Prepared:
         """Fuses, allocates and compiles for these arguments without running. Collective: all ranks call it alike."""
@@ -199,12 +218,13 @@ class FusedKernel:
 
     def check(self) -> None:
         """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
-        for prepared in self._prepared.values():
-            prepared.op.check()
+        for prepared in self.prepared:
+            if not prepared.op.is_told:
+                prepared.op.check()
 
     @property
     def calls_differ(self) -> bool:
-        """Whether the ranks called different programs in a call of one of these: such a one takes no more."""
+        """Whether the ranks called different programs in a call of one of these, which its next call prepares anew."""
         return any(prepared.op.calls_differ for prepared in self._prepared.values())
 
     def reset(self) -> None:
@@ -215,10 +235,10 @@ class FusedKernel:
 
     def close(self) -> None:
         """Frees heap memory and streams. Collective."""
-        for prepared in [*self._retired, *self._prepared.values()]:
+        for prepared in self._prepared.values():
             prepared.close()
-        self._retired.clear()
         self._prepared.clear()
+        self._ended.clear()
 
     def set_places(self, prepared: Prepared, items: Sequence[Mapping[str, Any]]) -> None:
         """Tells the op where its inputs and outputs are: in what the stages are given for the plan's tensors."""
@@ -246,7 +266,7 @@ class FusedKernel:
         key = tuple(one.key for one in taken)
         prepared = self._prepared.get(key)
         if prepared is not None and prepared.op.retired:
-            self._retired.append(self._prepared.pop(key))
+            self.drops(prepared)
             prepared = None
         if prepared is None:
             for stage, call in zip(self.stages, calls, strict=True):
@@ -263,6 +283,13 @@ class FusedKernel:
         whole = {p: shapes[t] for p, t in stage.bind.items() if t in shapes and is_tensor(given.get(p))}
         stage.kernel.require_host_alike(given, grid_of(call.grid, given), whole)
 
+    @property
+    def _called(self) -> str:
+        """What all ranks know alike of what is called."""
+        kernels = ", ".join(text.name for text in self._texts["cuda"])
+        tensors = ", ".join(f"{name} {dtype}{list(shape)}" for name, shape, dtype in self.plan.tensors)
+        return self._what or f"{kernels} with {tensors}"
+
     def _prepare(self, taken: Sequence[Launch]) -> Prepared:
         cuda = any(base_of(one.items[name]).is_cuda for one in taken for name in one.tensors)
         device = "cuda" if cuda else "host"
@@ -273,6 +300,10 @@ class FusedKernel:
             self._bind_to_plan(index, one, group, device)
             for name in one.values if cuda else ():  # on the host each call is held against them
                 require_values(name, one)
+        with group.calling(self._called):
+            return self._set_up(taken, group, device)
+
+    def _set_up(self, taken: Sequence[Launch], group: Group, device: str) -> Prepared:
         texts = self._texts_on(device)
 
         def fused() -> tuple[_syncopate.Artifact, list[Any]]:
@@ -345,10 +376,8 @@ class FusedKernel:
             values=[one.values for one in taken],
             device_name=device_name() if device == "cuda" else "",
         )
-        # The library's own kernels are held against torch. With a table of places, tiles that only other ranks run seem to
-        # store where this one's do.
-        for warning in () if self._in_heap else artifact.warnings:
-            warnings.warn(f"syncopate: {warning}", stacklevel=6)
+        for warning in artifact.warnings:
+            warnings.warn(f"syncopate: {warning}", stacklevel=7)
         return artifact
 
     def _require_whole_sums(self, artifact: _syncopate.Artifact, taken: Sequence[Launch]) -> None:

@@ -151,10 +151,19 @@ class Attention:
             self.inner, self.split, (tile.block_m, tile.block_n), most,
         )  # fmt: skip
         if made.passes is not None:
-            return AttentionPasses(made, kernel, self.all_rows, self.strategy, **self._timing)
+            return AttentionPasses(
+                made, kernel, self.all_rows, self.strategy, what=self._what, **self._timing
+            )
         if made.placed:  # Q and O, which do not move, are read and stored where the user has them
             kernel.place(self.rows)
-        return AttentionAtOnce(made, kernel, self.all_rows, self.strategy, **self._timing)
+        return AttentionAtOnce(made, kernel, self.all_rows, self.strategy, what=self._what, **self._timing)
+
+    @property
+    def _what(self) -> str:
+        """The call, with what tells variants of the operator apart."""
+        options = ("causal", "window", "documents", "sharding", "kind", "inner", "split", "bounded")
+        given = {name: getattr(self, name) for name in options if getattr(self, name)}
+        return f"{self.name} {[self.b, self.h, self.hkv, self.s, self.d]} {self.dtype} {given}"
 
     def _choose(self, inner: int, kinds: Sequence[str]) -> tuple[str, int]:
         """Of these kinds the one that the estimate takes for the quickest, and its `inner` (tune/play/attention.hpp)."""
@@ -241,8 +250,12 @@ class Attention:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """One call: o and lse, into `out` where it is given."""
         o, lse = out or self.empty_outputs()
-        self._check_operands(q, k, v, o, lse)
-        refuse_gradients("Attention", "sy.ops.attention", "qkv", (q, k, v))
+        try:
+            self._check_operands(q, k, v, o, lse)
+            refuse_gradients("Attention", "sy.ops.attention", "qkv", (q, k, v))
+        except Exception as error:
+            self.group.refuse(error)
+            raise
         wide = self._padded(q, k, v, o)
         self._way(*wide, lse)
         if self.padded_d != self.d:
@@ -323,7 +336,7 @@ class Attention:
 
     @property
     def calls_differ(self) -> bool:
-        """Whether the ranks called different operators in a call of it: it takes no more."""
+        """Whether the ranks called different operators in a call of it: its next call sets it up anew."""
         return self.fused.calls_differ
 
     def close(self) -> None:

@@ -164,12 +164,19 @@ class AttentionPasses:
         """q, o [B, H, rows, D], k, v [B, HKV, rows, D] and lse [B, H, rows] of this rank's rows."""
         prepared = self.prepare()
         own = self._as_long(q, o, lse)
-        for index in range(self.count):
-            self._bring(prepared, index, k, v)
-            prepared.launch(
-                (index, *(t.data_ptr() for t in own)),
-                lambda index=index: [self._given(prepared, index, own)],
-            )
+        try:
+            for index in range(self.count):
+                self._bring(prepared, index, k, v)
+                prepared.launch(
+                    (index, *(t.data_ptr() for t in own)),
+                    lambda index=index: [self._given(prepared, index, own)],
+                )
+        except ValueError:
+            if self.fused.drops(prepared):
+                self.prepared = None
+                if prepared.op.had_been_told:
+                    return self(q, k, v, o, lse)
+            raise
         self._cut(own, o, lse)
 
     def record(self, q, k, v, o, lse) -> Trace:
@@ -210,7 +217,7 @@ class AttentionPasses:
 
     @property
     def calls_differ(self) -> bool:
-        """Whether the ranks called different operators in a call of it: it takes no more."""
+        """Whether the ranks called different operators in a call of it: its next call sets it up anew."""
         return self.fused.calls_differ
 
     def close(self) -> None:

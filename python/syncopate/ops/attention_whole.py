@@ -68,7 +68,14 @@ class AttentionAtOnce:
         """q, o [B, H, rows, D], k, v [B, HKV, rows, D] and lse [B, H, rows] of this rank's rows."""
         operands = self._fitting(q, k, v, o, lse)
         prepared = self._place(operands)
-        prepared.launch(self._key(operands), lambda: [self._arguments(prepared, operands)])
+        try:
+            prepared.launch(self._key(operands), lambda: [self._arguments(prepared, operands)])
+        except ValueError:
+            if self.fused.drops(prepared):
+                self.prepared, self._given = None, {}
+                if prepared.op.had_been_told:
+                    return self(q, k, v, o, lse)
+            raise
         if operands[3] is not o:
             o.copy_(operands[3])
 
@@ -95,7 +102,7 @@ class AttentionAtOnce:
 
     @property
     def calls_differ(self) -> bool:
-        """Whether the ranks called different operators in a call of it: it takes no more."""
+        """Whether the ranks called different operators in a call of it: its next call sets it up anew."""
         return self.fused.calls_differ
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from ..call.cache import run
 from ..call.places import require_tensors
-from ..group import Group
+from ..group import Group, collective
 from ..strategy import Strategy
 from .differentiable import recorded, wanted
 from .gather import AllGatherMatmul
@@ -63,6 +63,10 @@ class Apart:
     def check(self) -> None:
         self._gather.check()
         self._scatter.check()
+
+    @property
+    def calls_differ(self) -> bool:
+        return self._gather.calls_differ or self._scatter.calls_differ
 
     def close(self) -> None:
         self._gather.close()
@@ -147,6 +151,7 @@ class FeedForward(Operator):
         return total[rows_of(self.m, self.group.size, self.group.rank)]
 
 
+@collective
 def feed_forward(
     x: torch.Tensor,
     w1: torch.Tensor,

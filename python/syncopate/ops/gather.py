@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..group import Group
+from ..group import Group, collective
 from ..strategy import Strategy
 from .operator import count, rows_of
 from .product import OneProduct, call_cached
@@ -21,10 +21,10 @@ class AllGatherMatmul(OneProduct):
     """y = act(all_gather(x) @ w + bias) for one shape: x [M / ranks, K] on each rank, w [K, N] local, y [M, N] local.
     `activation`: one of kernels.matmul.ACTIVATIONS, applied to the fp32 product after the bias; "": none.
 
-    x is read where it is, or copied into the heap first if it cannot be: with M / ranks no multiple of a tile's rows, or rows
-    of x that do not begin at multiples of 16 bytes. `shard` is this rank's place in the heap. M need not be a multiple of the
-    ranks: the first M % ranks of them hold one row more. The result is the same, bit for bit, as that of the unfused kernel
-    on the gathered input.
+    x is read where it is, or copied into the heap first if it cannot be: where rows of x do not begin at multiples of 16 bytes.
+    With M / ranks no multiple of a tile's rows, the rows of tiles that read two shards are copied. `shard` is this rank's place
+    in the heap. M need not be a multiple of the ranks: the first M % ranks of them hold one row more. The result is the same,
+    bit for bit, as that of the unfused kernel on the gathered input.
 
     `axis` 1: x is this rank's columns [M, K / ranks], K a multiple of the ranks. `keep`: the gathered x stays in the heap
     for the caller (`gathered`). `copied`: calls give `copy` [M, K], a tensor that takes it.
@@ -69,6 +69,7 @@ class AllGatherMatmul(OneProduct):
         return self.product_of_all(x, weights, axis=self.axis)
 
 
+@collective
 def all_gather_matmul(
     x: torch.Tensor,
     w: torch.Tensor,

@@ -87,15 +87,16 @@ class Operator:
         self._left: list[
             FusedKernel
         ] = []  # by strategies that failed in their first call: x and y may lie there
-        if strategy is None:
-            taken, found = self.chosen(group)
-        else:
-            taken = complete(problem, strategy)
-        self._on_trial = found and taken.fused
-        if self._on_trial:
-            self._together("made", lambda: self._set_up(taken))
-        else:
-            self._set_up(taken)
+        with group.refusing(), group.calling(self._what):
+            if strategy is None:
+                taken, found = self.chosen(group)
+            else:
+                taken = complete(problem, strategy)
+            self._on_trial = found and taken.fused
+            if self._on_trial:
+                self._together("made", lambda: self._set_up(taken))
+            else:
+                self._set_up(taken)
 
     def _set_up(self, strategy: Strategy) -> None:
         group = self.group
@@ -311,9 +312,13 @@ class Operator:
         self, x: torch.Tensor, weights: tuple[torch.Tensor, ...], out: torch.Tensor | None
     ) -> torch.Tensor:
         """One call. `out`, where given, is the output. Makes no gradients, and raises RuntimeError where they are asked for."""
-        self.check_operands((x, *weights), out)
-        given = (x, *weights) if out is None else (x, *weights, out)
-        refuse_gradients(type(self).__name__, f"sy.ops.{self.name}", (*self._shapes, "out"), given)
+        try:
+            self.check_operands((x, *weights), out)
+            given = (x, *weights) if out is None else (x, *weights, out)
+            refuse_gradients(type(self).__name__, f"sy.ops.{self.name}", (*self._shapes, "out"), given)
+        except Exception as error:
+            self.group.refuse(error)
+            raise
         if out is None:
             out = self.empty(self.out_rows, self.n)
         if self._instead is not None:
@@ -341,9 +346,15 @@ class Operator:
         )  # what kernels read or write that is not in the heap
         if not self.output:
             outside = (*outside, out)
-        prepared.launch(
-            (*map(_place_of, outside), prepared.op.own_place()), lambda: self._arguments(x, weights, out)
-        )
+        key = (*map(_place_of, outside), prepared.op.own_place())
+        try:
+            prepared.launch(key, lambda: self._arguments(x, weights, out))
+        except ValueError:
+            if self.fused.drops(prepared):
+                self.prepared = None
+                if prepared.op.had_been_told:
+                    return self._run(x, weights, out)
+            raise
         return out
 
     def record(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> Trace:
@@ -409,8 +420,8 @@ class Operator:
 
     @property
     def calls_differ(self) -> bool:
-        """Whether the ranks called different operators in a call of it: it takes no more."""
-        return self.fused.calls_differ
+        """Whether the ranks called different operators in a call of it: its next call sets it up anew."""
+        return self.fused.calls_differ or getattr(self._instead, "calls_differ", False)
 
     def close(self) -> None:
         """Frees the heap. Collective."""

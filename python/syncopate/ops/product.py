@@ -60,14 +60,14 @@ class OneProduct(Operator):
         scales: Scales | tuple[()] = (),
         copy: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        if (bias is not None) != bool(self.bias):
-            raise ValueError("bias: " + ("this op takes one" if self.bias else "this op was made without"))
-        if bool(scales) != bool(self.problem.scales):
-            raise ValueError(
-                "scales: this op " + ("takes them" if self.problem.scales else "was made without")
-            )
-        if (copy is not None) != self.copied:
-            raise ValueError("copy: " + ("this op takes one" if self.copied else "this op was made without"))
+        given = {"bias": bias is not None, "scales": bool(scales), "copy": copy is not None}
+        taken = {"bias": bool(self.bias), "scales": bool(self.problem.scales), "copy": self.copied}
+        if given != taken:
+            name = next(name for name in given if given[name] != taken[name])
+            takes = "takes them" if name == "scales" else "takes one"
+            error = ValueError(f"{name}: this op " + (takes if taken[name] else "was made without"))
+            self.group.refuse(error)
+            raise error
         given = [one for one in (bias, *scales, copy) if one is not None]
         y = self.run(x, (w, *given), out)
         if copy is not None and not self.tiles_copy:

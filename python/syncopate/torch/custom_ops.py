@@ -28,7 +28,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.distributed import distributed_c10d as c10d
 
+from ..group import refuse_in
 from . import fused, report, unfused
 from .autocast import autocast
 
@@ -53,6 +55,8 @@ def custom_op(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., 
             except Exception as error:
                 if module and hasattr(error, "add_note"):  # Python 3.11
                     error.add_note(f"in {module}")
+                group = next(given for given in args if isinstance(given, str))
+                refuse_in(c10d._resolve_process_group(group), args[0], error)
                 raise
 
         def shapes(*args: Any, rows: str = "", module: str = "", **options: Any) -> Any:

@@ -60,6 +60,8 @@ class Report:
         return [row for row in self.rewrites if not row.made]
 
     def __str__(self) -> str:
+        if not self.rewrites and not self.calls and not self.cached:
+            return "nothing yet: neither a compiled graph nor torch.ops.syncopate has run in this process"
         lines = [f"{len(self.fused)} of {len(self.rewrites)} collectives next to products were fused"]
         lines += [str(row) for row in self.rewrites]
         if self.cached:

@@ -13,12 +13,14 @@ namespace syncopate::emit::stated {
 
 [[nodiscard]] const std::string& original(const kernel::Kernel& kernel);
 
-inline constexpr Language kStated{.name = kernel::stated::kLanguage,
-                                  .suffix = kernel::stated::kSuffix,
-                                  .analyse = kernel::stated::analyse,
-                                  .explain = kernel::stated::analyse_and_explain,
-                                  .imported_files = kernel::stated::imported_files,
-                                  .emit = keep,
-                                  .original = original};
+inline constexpr Language kStated{
+    .name = kernel::stated::kLanguage,
+    .suffix = kernel::stated::kSuffix,
+    .analyse = kernel::stated::analyse,
+    .explain = kernel::stated::analyse_and_explain,
+    .imported_files = kernel::stated::imported_files,
+    .emit = keep,
+    .warnings = [](const kernel::Kernel& kernel, const auto&) { return kernel.warnings; },
+    .original = original};
 
 }  // namespace syncopate::emit::stated

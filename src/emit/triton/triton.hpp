@@ -21,6 +21,7 @@ inline constexpr Language kTriton{.name = kernel::triton::kLanguage,
                                   .explain = kernel::triton::analyse_and_explain,
                                   .imported_files = kernel::triton::imported_files,
                                   .emit = rewrite,
+                                  .warnings = kernel::triton::warnings_of,
                                   .original = original};
 
 }  // namespace syncopate::emit::triton

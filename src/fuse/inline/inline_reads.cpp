@@ -143,22 +143,39 @@ std::optional<std::vector<Region>> given_only(const plan::Plan& plan, std::int32
     return given;
 }
 
-/// The tiles that read of `given` through `param`, by their ids; nullopt if one of them also reads elsewhere.
-std::optional<std::vector<std::int64_t>> readers_of(const kernel::Kernel& kernel, const kernel::Param& param,
-                                                    const std::vector<Region>& given) {
-    std::vector<std::int64_t> readers;
+/// Those who read of what a rank was given.
+struct GivenReaders {
+    std::vector<std::int64_t> tiles;  ///< by their ids: they read nothing else, and whole blocks of rows
+    std::vector<Region> borders;      ///< what the others read of it
+};
+
+/// Adds what of `box` is in `given`, and not yet in `to`.
+void add_common(std::vector<Region>& to, const Region& box, const std::vector<Region>& given) {
+    for (const Region& region : given) {
+        const std::optional<Region> common = plan::intersect(region, box);
+        if (!common) continue;
+        for (Region& part : outside(*common, to)) to.push_back(std::move(part));
+    }
+}
+
+/// The tiles that read of `given` through `param`.
+GivenReaders readers_of(const kernel::Kernel& kernel, const kernel::Param& param,
+                        const std::vector<Region>& given) {
+    GivenReaders readers;
     for (const kernel::Tile& tile : kernel.tiles) {
         const std::vector<Region> boxes = kernel::boxes_read(tile, param.name);
         const bool reads = std::ranges::any_of(boxes, [&](const Region& box) {
             return std::ranges::any_of(given, [&](const Region& region) { return overlaps(region, box); });
         });
         if (!reads) continue;
+        const bool only = std::ranges::all_of(boxes, [&](const Region& box) {
+            return outside(box, given).empty() &&
+                   objection_to_rows(kernel, tile, param, box, Access::load).empty();
+        });
+        if (only) readers.tiles.push_back(tile.id);
         for (const Region& box : boxes) {
-            if (!outside(box, given).empty() ||
-                !objection_to_rows(kernel, tile, param, box, Access::load).empty())
-                return std::nullopt;
+            if (!only) add_common(readers.borders, box, given);
         }
-        readers.push_back(tile.id);
     }
     return readers;
 }
@@ -177,11 +194,14 @@ std::optional<InlineLoads> load_given(const BoundKernel& program, std::int32_t t
     bool any = false;
     for (std::int32_t rank = 0; rank < program.plan.num_ranks(); ++rank) {
         const auto given = given_only(program.plan, rank, tensor);
-        const auto readers = given ? readers_of(program.kernel, *param, *given) : std::nullopt;
-        if (!readers) return std::nullopt;
+        if (!given) return std::nullopt;
+        GivenReaders readers = readers_of(program.kernel, *param, *given);
         auto& at = loads.at.emplace_back(program.kernel.tiles.size());
-        for (const std::int64_t tile : *readers) at[static_cast<std::size_t>(tile)] = Place{rank, tensor, 0};
-        any = any || !readers->empty();
+        for (const std::int64_t tile : readers.tiles)
+            at[static_cast<std::size_t>(tile)] = Place{rank, tensor, 0};
+        auto& borders = loads.borders.emplace_back();
+        for (Region& region : readers.borders) borders.push_back({tensor, std::move(region)});
+        any = any || !readers.tiles.empty();
     }
     return any ? std::optional(std::move(loads)) : std::nullopt;
 }

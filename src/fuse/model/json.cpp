@@ -292,6 +292,7 @@ private:
                    optional("chunks", !rank.chunks.empty(),
                             [&](JsonAt inner) { return chunks(inner, rank); }),
                    required("transfers", each_on_a_line(rank.transfers)),
+                   optional("borders", !rank.borders.empty(), all(rank.borders)),
                    required("begin_posts", all(rank.begin_posts)),
                    required("begin_waits", all(rank.begin_waits)),
                    required("kernel_posts", all(rank.kernel_posts)),

@@ -266,6 +266,7 @@ private:
             }
             if (is_transfer(op)) out.transfers.push_back(transfer_of(rank, op));
         }
+        if (!in_.loads.borders.empty()) out.borders = in_.loads.borders[rank];
         out.end_waits = waits_for(rank, in_.guards.end[rank]);
         return out;
     }

@@ -486,7 +486,9 @@ std::string Candidate::operator_name() const {
     const bool fed = first_dot(*this, true) != nullptr;
     const bool drained = first_dot(*this, false) != nullptr;
     if (!fed && !drained) return {};
-    return fmt::format("{}{}{}", drained ? "GEMM-" : "", short_name(kind), fed ? "-GEMM" : "");
+    const bool sums = reduce == plan::Reduce::none || reduce == plan::Reduce::sum;
+    return fmt::format("{}{}{}{}", drained ? "GEMM-" : "", short_name(kind), fed ? "-GEMM" : "",
+                       sums ? "" : fmt::format(" by {}", plan::name_of(reduce)));
 }
 
 std::string Candidate::spec() const {

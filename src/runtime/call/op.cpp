@@ -443,6 +443,12 @@ void FusedOp::give_up() {
 
 bool FusedOp::calls_differ() const { return watched_ != nullptr && watched_->board.ended_by() != 0; }
 
+bool FusedOp::had_been_told() const {
+    return had_been_told_ || (watched_ != nullptr && watch_->knew(*watched_));
+}
+
+bool FusedOp::is_told() const { return watched_ != nullptr && watch_->has_told(*watched_); }
+
 Error FusedOp::described(const FaultRecord& record, int of_rank) const {
     Error error = fault_error(schedule_, of_rank, options_.name, record, options_.deadline_ms);
     if (watched_ == nullptr || record.of_peer()) return error;
@@ -502,6 +508,7 @@ Status FusedOp::begin_call(CudaStream stream) {
                      ErrorClass::usage};
     }
     if (watched_ != nullptr) {
+        had_been_told_ = watch_->has_told(*watched_);
         if (Status counted = watch_->count_call(*watched_); !counted) return counted;
     }
     const UserBuffers::CopyList copies = buffers_->copies_in();
@@ -565,9 +572,19 @@ Status FusedOp::end_call(CudaStream stream, bool ran) {
     calling_ = false;
     const UserBuffers::CopyList copies = buffers_->copies_out();
     const Status ended = executor_->end(stream, copies.all(), ran);
-    if (ended) return ended;
+    if (ended) return alongside();
     const FaultRecord record = executor_->poll_fault();
     return record.any() ? Status(error_of(record)) : ended;
+}
+
+Status FusedOp::alongside() {
+    if (watched_ == nullptr || heap_->device().kind != Device::Kind::host) return Done{};
+    if (Status all = watch_->await_others(*watched_, Milliseconds(options_.deadline_ms)); !all) {
+        if (all.error().error_class == ErrorClass::machine) give_up();
+        return all;
+    }
+    const FaultRecord record = executor_->poll_fault();
+    return record.any() ? Status(error_of(record)) : Status(Done{});
 }
 
 Status FusedOp::check() const {
@@ -606,8 +623,14 @@ Status FusedOp::destroy() {
     leave_call();
     Status idle = executor_->synchronize();
     const auto meet = [&](Milliseconds timeout) {
-        return agree(heap_->rendezvous(), fmt::format("op-{}-destroy", options_.name),
-                     idle ? Result<Bytes>("") : Result<Bytes>(idle.error()), timeout);
+        Rendezvous& rendezvous = heap_->rendezvous();
+        const std::string caller = rendezvous.caller();
+        if (watched_) rendezvous.set_caller("close of " + watched_->what);
+        Result<std::vector<Bytes>> met =
+            agree(rendezvous, fmt::format("op-{}-destroy", options_.name),
+                  idle ? Result<Bytes>("") : Result<Bytes>(idle.error()), timeout);
+        rendezvous.set_caller(caller);
+        return met;
     };
     Result<std::vector<Bytes>> all =
         meet(options_.deadline_ms > 0 ? Milliseconds(options_.deadline_ms) : kOfGroup);

@@ -93,8 +93,9 @@ std::span<const StridedCopy* const> UserBuffers::CopyList::all() const {
 UserBuffers::CopyList UserBuffers::copies_of(const Buffers& buffers) const {
     CopyList list;
     for (const auto& [key, buffer] : buffers) {
-        if (is_read_in_place(key, buffer) || (&buffers == &outputs_ && summed_to_ == key)) continue;
-        for (const StridedCopy& copy : buffer.copies) list.add(copy);
+        if (&buffers == &outputs_ && summed_to_ == key) continue;
+        for (const StridedCopy& copy : is_read_in_place(key, buffer) ? buffer.borders : buffer.copies)
+            list.add(copy);
     }
     return list;
 }
@@ -142,10 +143,12 @@ Status UserBuffers::set_input(std::string_view name, const plan::Region& region,
     input.copies.clear();
     Result<std::vector<StridedCopy>> copies =
         copies_between(from, place->box, plan::size_of(place->tensor->dtype));
-    if (!copies) {
+    Result<std::vector<StridedCopy>> borders = border_copies(place->key.first, region, from);
+    if (!copies || !borders) {
         input.address = 0;
-        return copies.error();
+        return copies ? borders.error() : copies.error();
     }
+    input.borders = *std::move(borders);
     input.spared = redirect_sources(place->key.first, region, from);
     input.engine_reads = engine_from_ == place->key;
     const bool tiles_read = has_own_readers(place->key.first);
@@ -159,6 +162,19 @@ Status UserBuffers::set_input(std::string_view name, const plan::Region& region,
     }
     if (!same_place(from, place->box)) input.copies = std::move(copies).value();
     return Done{};
+}
+
+Result<std::vector<StridedCopy>> UserBuffers::border_copies(std::int32_t tensor, const plan::Region& region,
+                                                            const BoxView& from) const {
+    std::vector<StridedCopy> made;
+    const std::size_t element = plan::size_of(schedule_.tensors[static_cast<std::size_t>(tensor)].dtype);
+    for (const plan::Chunk& border : schedule_.ranks[static_cast<std::size_t>(rank())].borders) {
+        if (border.tensor != tensor || !plan::contains(region, border.region)) continue;
+        auto copies = copies_between(part_of(from, region, border.region, element), in_heap(border), element);
+        if (!copies) return copies;
+        made.insert(made.end(), copies->begin(), copies->end());
+    }
+    return made;
 }
 
 std::optional<plan::Region> UserBuffers::initial_box(std::int32_t tensor) const {

@@ -57,6 +57,8 @@ private:
         std::uint64_t address = 0;
         std::vector<std::int64_t> strides;
         std::vector<StridedCopy> copies;
+        std::vector<StridedCopy>
+            borders;          ///< an input's: what is copied even where the others are not needed
         bool spared = false;  ///< an input's: nobody needs them while all who can read the array itself do
         bool engine_reads = false;  ///< the chunk engine did when it was given
     };
@@ -75,6 +77,10 @@ private:
     [[nodiscard]] bool has_own_readers(std::int32_t tensor) const { return own_ && own_->tensor == tensor; }
     [[nodiscard]] Result<Place> place_of(std::string_view name, const plan::Region& region,
                                          std::span<const std::int64_t> strides, const char* what) const;
+    /// The copies of what tiles at the borders of `region` read in the heap; `from`: where the user has it.
+    [[nodiscard]] Result<std::vector<StridedCopy>> border_copies(std::int32_t tensor,
+                                                                 const plan::Region& region,
+                                                                 const BoxView& from) const;
     /// Sends the sums into `region` to `to` instead; false, and none is, unless they cover all of it.
     bool redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to, bool in_place);
     /// Lets the chunk engine, or the kernel, put what it sums at `to` instead, where that is all of `key`, an

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/heap/fields.hpp"
 #include "runtime/heap/process.hpp"
 #include "runtime/waiting_clock.hpp"
 #include "syncopate/runtime/heap/group_memory.hpp"
@@ -31,8 +32,10 @@ constexpr Milliseconds kToBeNamed{5000};
 constexpr Milliseconds kLongEnough{10};  ///< a wait that is told apart from a failure at once
 constexpr int kFailures = 3;
 constexpr Milliseconds kAfterFailure{50};
-constexpr char kCame = 'c';       ///< first byte of what a rank has put, then the label, 0, and its value
+constexpr char kCame =
+    'c';  ///< first byte of what a rank has put; then its label, caller and value, apart by 0
 constexpr char kWithdrawn = 'w';  ///< all of it, once the rank has given the meeting up
+constexpr char kRefused = 'r';    ///< then how many calls it has refused, 0 and why the last one
 
 }  // namespace
 
@@ -43,12 +46,23 @@ Rendezvous::~Rendezvous() = default;
 
 bool Rendezvous::is_a_parents() const { return forks_ != forks(); }
 
+std::string Rendezvous::next_key(int rank) const { return fmt::format("{}.{}.{}", told_, sequence_, rank); }
+
+std::optional<Error> refuse(Rendezvous& rendezvous, const std::string& text) {
+    if (rendezvous.size() == 1 || rendezvous.is_a_parents()) return std::nullopt;
+    if (rendezvous.watch() != nullptr) return rendezvous.watch()->refuse(text);
+    (void)rendezvous.put(rendezvous.next_key(rendezvous.rank()),
+                         fmt::format("{}{}{}{}", kRefused, ++rendezvous.refused_, '\0', text));
+    return std::nullopt;
+}
+
 /// One all_gather on one rank.
 class Meeting {
 public:
     Meeting(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout, bool failed)
         : rendezvous_(rendezvous),
           label_(label),
+          shown_(rendezvous.caller().empty() ? label : std::string_view(rendezvous.caller())),
           timeout_(rendezvous.timeout(timeout)),
           allowed_(timeout_),
           failed_(failed),
@@ -60,8 +74,9 @@ public:
             rendezvous_.calls_differ_ = true;
             return entered.error();
         }
-        const std::string my_key = key_of(rendezvous_.rank());
-        const Bytes mine = std::string(1, kCame) + std::string(label_) + '\0' + value;
+        const std::string my_key = rendezvous_.next_key(rendezvous_.rank());
+        const Bytes mine =
+            std::string(1, kCame) + std::string(label_) + '\0' + rendezvous_.caller() + '\0' + value;
         if (Status put = rendezvous_.put(my_key, mine); !put) return put.error();
         take(rendezvous_.rank(), mine);
         for (int rank = 0; rank < rendezvous_.size(); ++rank) {
@@ -81,7 +96,7 @@ private:
     struct Rank {
         bool came = false;
         bool gave_up = false;
-        std::string label;
+        std::string shown;  ///< the caller, else the label
         Bytes value;
     };
 
@@ -96,21 +111,33 @@ private:
         return entered;
     }
 
-    [[nodiscard]] std::string key_of(int rank) const {
-        return fmt::format("{}.{}.{}", rendezvous_.told_, rendezvous_.sequence_, rank);
-    }
-
     [[nodiscard]] Rank& of(int rank) { return all_[static_cast<std::size_t>(rank)]; }
 
     /// Whether what the rank has put says that it is there.
     bool take(int rank, const Bytes& bytes) {
+        if (bytes.empty()) return false;
         const std::size_t end = bytes.find('\0');
-        if (bytes.empty() || bytes[0] != kCame || end == Bytes::npos) return false;
-        of(rank) = {.came = true, .label = bytes.substr(1, end - 1), .value = bytes.substr(end + 1)};
-        if (of(rank).label != label_ && !differ_) {
+        if (bytes[0] == kRefused) return take_refusal(rank, bytes.substr(1, end - 1), bytes.substr(end + 1));
+        if (bytes[0] != kCame) return false;
+        const std::size_t after = end == Bytes::npos ? end : bytes.find('\0', end + 1);
+        if (after == Bytes::npos) return false;
+        const std::string label = bytes.substr(1, end - 1);
+        const std::string caller = bytes.substr(end + 1, after - end - 1);
+        of(rank) = {.came = true, .shown = caller.empty() ? label : caller, .value = bytes.substr(after + 1)};
+        if ((label != label_ || caller != rendezvous_.caller()) && !differ_) {
             differ_ = true;  // the others are waited for only to be named, too
             allowed_ = std::min<WaitingClock::Duration>(allowed_, clock_.waited() + kToBeNamed);
         }
+        return true;
+    }
+
+    /// The same of a rank that has refused; not where this one has, too: that was before.
+    bool take_refusal(int rank, const std::string& count, const std::string& why) {
+        const std::uint32_t refused = number_from<std::uint32_t>(count).value_or(0);
+        if (refused <= rendezvous_.refused_) return false;
+        rendezvous_.refused_ = refused;
+        of(rank) = {.came = true, .shown = fmt::format("refuses its call ({})", why)};
+        differ_ = refused_ = true;
         return true;
     }
 
@@ -118,7 +145,8 @@ private:
     bool came(int rank, Milliseconds wait) {
         if (of(rank).came) return true;
         const Clock::time_point asked = Clock::now();
-        const Result<Bytes> theirs = rendezvous_.get(key_of(rank), std::max(wait, Milliseconds{1}));
+        const Result<Bytes> theirs =
+            rendezvous_.get(rendezvous_.next_key(rank), std::max(wait, Milliseconds{1}));
         if (!theirs) {
             reason_ = theirs.error().message;
             if (wait < kLongEnough) return false;
@@ -130,7 +158,7 @@ private:
         }
         failures_ = 0;
         if (take(rank, *theirs)) return true;
-        of(rank).gave_up = true;
+        of(rank).gave_up = !theirs->empty() && theirs->front() == kWithdrawn;
         std::this_thread::sleep_for(std::min(wait, kMoment));
         return false;
     }
@@ -153,13 +181,13 @@ private:
     Status look() {
         if (rendezvous_.watch() == nullptr) return Done{};
         const MeetingWatch::Came seen = [&](int other) {
-            return came(other, Milliseconds{1}) ? std::optional(of(other).label) : std::nullopt;
+            return came(other, Milliseconds{1}) ? std::optional(of(other).shown) : std::nullopt;
         };
         return rendezvous_.watch()->look(seen, differ_, failed_);
     }
 
     Error no_store() const {
-        return Error{fmt::format("'{}' cannot take place, as the store fails ({})", label_, store_failure_),
+        return Error{fmt::format("'{}' cannot take place, as the store fails ({})", shown_, store_failure_),
                      {.rank = rendezvous_.rank()},
                      ErrorClass::machine};
     }
@@ -170,7 +198,7 @@ private:
         std::erase_if(never, [&](int rank) { return of(rank).gave_up; });
         const bool all_gave_up = never.empty();
         return Error{fmt::format("{} of {} {} '{}' within {} ms{}", list_of(all_gave_up ? absent_ : never),
-                                 rendezvous_.size(), all_gave_up ? "had given up" : "did not come to", label_,
+                                 rendezvous_.size(), all_gave_up ? "had given up" : "did not come to", shown_,
                                  timeout_.count(), all_gave_up ? "" : fmt::format(" ({})", reason_)),
                      {.rank = rendezvous_.rank()},
                      ErrorClass::machine};
@@ -191,13 +219,15 @@ private:
         std::string labels;
         for (std::size_t rank = 0; rank < all_.size(); ++rank)
             labels += fmt::format("{}rank {}: {}", rank == 0 ? "" : "; ", rank,
-                                  all_[rank].came ? all_[rank].label : "has not come yet");
+                                  all_[rank].came ? all_[rank].shown : "has not come yet");
+        Error differ{fmt::format("the ranks' calls differ: {}", labels),
+                     {.rank = rendezvous_.rank()},
+                     ErrorClass::usage};
+        if (refused_) return give_up(my_key, std::move(differ), true);  // who refused comes here next
         rendezvous_.last_key_ = my_key;
         ++rendezvous_.sequence_;
         rendezvous_.calls_differ_ = true;
-        return Error{fmt::format("the ranks' calls differ: {}", labels),
-                     {.rank = rendezvous_.rank()},
-                     ErrorClass::usage};
+        return differ;
     }
 
     std::vector<Bytes> values() {
@@ -208,6 +238,7 @@ private:
 
     Rendezvous& rendezvous_;
     std::string_view label_;
+    std::string_view shown_;
     Milliseconds timeout_;
     WaitingClock clock_;
     WaitingClock::Duration allowed_;
@@ -218,6 +249,7 @@ private:
     int failures_ = 0;  ///< in a row, each sooner than it was to wait: it is the store that fails, not a rank
     std::string store_failure_;
     bool differ_ = false;
+    bool refused_ = false;  ///< some rank has refused its call
 };
 
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,

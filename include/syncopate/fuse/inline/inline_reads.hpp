@@ -58,6 +58,7 @@ struct Options;
 struct InlineLoads {
     std::optional<Reach> by;                            ///< nullopt: no transfer is fetched inline
     std::vector<std::vector<std::optional<Place>>> at;  ///< by rank and tile; nullopt: the kernel's own place
+    std::vector<std::vector<plan::Chunk>> borders{};    ///< by rank (RankSchedule::borders); may be empty
 };
 
 /// Where each tile loads, for the ops that tiles carry out as they load. Fails, with rank and op, when the
@@ -65,8 +66,8 @@ struct InlineLoads {
 ///
 /// Where tiles carry out no op so, they may still read what their rank holds from the start where the user
 /// has it, by sy_own: of the first tensor of which they can as by own_load_objection, if no rank's end asks
-/// for its part, and if what a tile reads is all in its rank's part or none of it. That is for programs of
-/// one stage.
+/// for its part. A tile at the border of its rank's part, which also reads beside it, reads all from the
+/// heap, and what it reads of the part has to be there. That is for programs of one stage.
 [[nodiscard]] Result<InlineLoads> load_inline(const StagedProgram& program, const Lowered& lowered,
                                               const Graph& graph, const Backends& backends,
                                               const Options& options);

@@ -208,6 +208,9 @@ struct RankSchedule {
     std::vector<Slot> slots;
     std::vector<MadeChunk> chunks;
     std::vector<Transfer> transfers;  ///< in the order in which they are to start
+    /// Where tiles read what the rank was given where the user has it (Reach::own): what of it has to be in
+    /// the heap nevertheless, for tiles that read beside it, too.
+    std::vector<plan::Chunk> borders{};
     std::vector<Post> begin_posts;
     std::vector<Wait> begin_waits;
     std::vector<Post> kernel_posts;  ///< by the last program of the fused kernel to finish

@@ -67,7 +67,7 @@ struct Candidate {
     /// Why it stands alone beside a dot, or why the loop that it stands in is no gather; empty: it does neither.
     std::vector<std::string> why;
 
-    /// "AG-GEMM", "GEMM-RS", "GEMM-AR", "A2A-GEMM", "GEMM-A2A", … ; empty without a dot.
+    /// "AG-GEMM", "GEMM-RS", "GEMM-AR", "A2A-GEMM", "GEMM-A2A", …, "GEMM-RS by max"; empty without a dot.
     [[nodiscard]] std::string operator_name() const;
     /// What `syncopate run` takes, if one of its operators is exactly this; else empty.
     [[nodiscard]] std::string spec() const;

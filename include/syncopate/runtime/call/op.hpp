@@ -182,6 +182,10 @@ public:
     /// Whether the ranks called different ops in a call of this one: then check() and poll() say so, as an error
     /// of class usage on all ranks. Without any call of the driver.
     [[nodiscard]] bool calls_differ() const;
+    /// Whether this rank's caller has been told so; and whether it had been before it began its last call of this one, by
+    /// another op's error: nothing is new to it then, and it may make a new op and call that instead.
+    [[nodiscard]] bool is_told() const;
+    [[nodiscard]] bool had_been_told() const;
     /// Waits for all that this rank has started, on cuda for the whole GPU context.
     Status synchronize();
     /// Waits for this op's own work and for the other ranks, and gives its memory back to the heap. All ranks
@@ -223,6 +227,9 @@ private:
     [[nodiscard]] Status require_own() const;
     /// Lets the group's watch see the op's calls. Collective.
     Status watch();
+    /// On host a call ends once all ranks have asked for it, also on a rank that needs nothing of the others: so what
+    /// differs is told in the call that differs [P27].
+    Status alongside();
     void free_memory();
     [[nodiscard]] Error error_of(const FaultRecord& record) const;
     /// The fault of `rank`, with who has not begun the call.
@@ -241,6 +248,7 @@ private:
     bool calling_ = false;
     bool was_captured_ = false;
     std::string retired_;
+    bool had_been_told_ = false;
     CudaStream stream_ = 0;  ///< of the call in progress
     bool destroyed_ = false;
 };

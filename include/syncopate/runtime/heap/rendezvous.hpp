@@ -38,6 +38,8 @@ public:
     /// An error ends the meeting on this rank: the ranks' calls differ. `labels_differ`: those who came say so.
     /// `failed`: as of all_gather.
     virtual Status look(const Came& came, bool labels_differ, bool failed) = 0;
+    /// As refuse() below; what this rank has not been told of how calls differed before, which it now knows.
+    virtual std::optional<Error> refuse(const std::string& text) = 0;
     /// How often the ranks' calls have differed, as far as this rank's caller has been told. Who has been told of
     /// as much meets: what a rank had put before is none of it.
     [[nodiscard]] virtual std::uint32_t told() const = 0;
@@ -82,6 +84,11 @@ public:
     [[nodiscard]] bool is_late_comer() const { return is_late_comer_; }
     void set_late_comer(bool is) { is_late_comer_ = is; }
 
+    /// Whose set-up or end the next meetings are part of, in the words of this rank's user; "": of nothing's. All
+    /// ranks say the same, as with labels, and messages show it in place of these.
+    [[nodiscard]] const std::string& caller() const { return caller_; }
+    void set_caller(std::string caller) { caller_ = std::move(caller); }
+
     [[nodiscard]] const std::shared_ptr<MeetingWatch>& watch() const { return watch_; }
     void set_watch(std::shared_ptr<MeetingWatch> watch) { watch_ = std::move(watch); }
     /// Whether the last meeting failed because ranks came to different ones, or called something else.
@@ -89,13 +96,18 @@ public:
 
 private:
     friend class Meeting;  // src/runtime/heap/rendezvous.cpp
+    friend std::optional<Error> refuse(Rendezvous& rendezvous, const std::string& text);
+    /// Of what this rank puts for the next meeting.
+    [[nodiscard]] std::string next_key(int rank) const;
     int rank_;
     int size_;
     std::uint32_t forks_;        ///< of the process that made it: a forked child is no rank
     std::uint32_t told_ = 0;     ///< as of the watch, at the last meeting
     std::int64_t sequence_ = 0;  ///< meetings since
+    std::uint32_t refused_ = 0;  ///< calls that this rank has refused by itself, or knows that others have
     std::string last_key_;       ///< of this rank, in the one before this
     Milliseconds timeout_ = kRendezvousTimeout;
+    std::string caller_;
     std::shared_ptr<MeetingWatch> watch_;
     std::unique_ptr<GroupMemory> memory_;
     bool calls_differ_ = false;
@@ -109,6 +121,11 @@ private:
 /// the others may be in the middle of it, and come once they know.
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,
                                       Milliseconds timeout = kOfGroup, bool failed = false);
+
+/// This rank's program has had an error, `text`, of its own in place of a call that others may make: they are told so
+/// instead of waiting for it. Where all ranks have such an error, nobody is. On host it takes a second where others
+/// are late, so that ranks go on from the same call. An error: how their calls differed before, which is told by it.
+std::optional<Error> refuse(Rendezvous& rendezvous, const std::string& text);
 
 /// Returns when all ranks have called it, or fails like all_gather.
 Status barrier(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout = kOfGroup);

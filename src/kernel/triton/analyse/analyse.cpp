@@ -127,7 +127,7 @@ Result<Kernel> Analysis::finished(Kernel kernel) {
     text->sites = std::move(*sites);
     kernel.origin = text;
     if (const Status status = check_directives(kernel); !status) return status.error();
-    add_warnings(kernel);
+    add_warnings(kernel, *text);
     return kernel;
 }
 

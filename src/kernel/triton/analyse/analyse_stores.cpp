@@ -8,6 +8,57 @@
 #include "kernel/triton/footprints/partition.hpp"
 
 namespace syncopate::kernel::triton {
+namespace {
+
+/// "tile 3", of a kernel whose programs are tiles on several axes "program (1, 0, 0)".
+std::string text_of_tile(bool persistent, const std::array<std::int64_t, 3>& grid, std::int64_t id,
+                         std::int64_t program) {
+    if (persistent || (grid[1] == 1 && grid[2] == 1)) return "tile " + std::to_string(id);
+    return "program (" + std::to_string(program % grid[0]) + ", " +
+           std::to_string(program / grid[0] % grid[1]) + ", " + std::to_string(program / grid[0] / grid[1]) +
+           ")";
+}
+
+std::string text_of_two(const std::string& first, const std::string& second, const std::string& param,
+                        const plan::Region& box) {
+    return first + " and " + second + " both store " + param + plan::to_string(box) +
+           ", and nothing orders them: let one tile store it, or add to it by tl.atomic_add";
+}
+
+/// Of these tiles, by what they surely write to `param`.
+std::optional<SharedStore> shared_store_of(const Kernel& kernel, const std::string& param,
+                                           const std::set<std::int64_t>& tiles) {
+    std::vector<StoredBox> boxes;
+    for (const std::int64_t id : tiles) {
+        const Tile& tile = kernel.tiles[static_cast<std::size_t>(id)];
+        const auto written = tile.write_boxes.find(param);
+        if (written == tile.write_boxes.end() || tile.inexact_writes.contains(param)) continue;
+        for (const plan::Region& box : written->second) boxes.push_back({static_cast<std::size_t>(id), box});
+    }
+    return find_shared_store(kernel.arguments.tensors.at(param).shape, boxes);
+}
+
+}  // namespace
+
+std::vector<std::string> warnings_of(const Kernel& kernel, const std::vector<std::set<std::int64_t>>& tiles) {
+    std::vector<std::string> warnings = kernel.warnings;
+    for (const Text::StoredTwice& twice : text_of(kernel).stored_twice) {
+        std::erase(warnings, twice.warning);
+        for (const std::set<std::int64_t>& of_rank : tiles) {
+            const auto shared = shared_store_of(kernel, twice.param, of_rank);
+            if (!shared) continue;
+            const auto name = [&](std::size_t tile) {
+                return text_of_tile(kernel.persistent, kernel.grid, kernel.tiles[tile].id,
+                                    kernel.tiles[tile].program);
+            };
+            warnings.push_back(
+                twice.at + ": " +
+                text_of_two(name(shared->first), name(shared->second), twice.param, shared->box));
+            break;
+        }
+    }
+    return warnings;
+}
 
 /// The first tile that surely touches memory outside of a tensor, by loads or by stores.
 std::optional<std::size_t> Analysis::first_leaving(std::int32_t memory, bool write) const {
@@ -87,23 +138,21 @@ std::string Analysis::tensor_text(std::int32_t memory) const {
            strides + ")";
 }
 
-/// "tile 3", of a kernel whose programs are tiles on several axes "program (1, 0, 0)".
 std::string Analysis::tile_text(std::size_t tile) const {
-    if (persistent_ || (grid_[1] == 1 && grid_[2] == 1))
-        return "tile " + std::to_string(evaluator_.found.tiles[tile].id);
-    const std::array<std::int64_t, 3> at = program_of(tile);
-    return "program (" + std::to_string(at[0]) + ", " + std::to_string(at[1]) + ", " + std::to_string(at[2]) +
-           ")";
+    return text_of_tile(persistent_, grid_, evaluator_.found.tiles[tile].id,
+                        evaluator_.found.tiles[tile].program);
 }
 
-void Analysis::add_warnings(Kernel& kernel) const {
+void Analysis::add_warnings(Kernel& kernel, Text& made) const {
     const auto warn = [&](std::int32_t memory, bool write, const std::string& text) {
         const Sites& sites = text_of(kernel).sites;
         const std::vector<AccessSite>& all = write ? sites.stores : sites.loads;
         const auto site = std::ranges::find(all, evaluator_.memory_names[static_cast<std::size_t>(memory)],
                                             &AccessSite::param);
         const Location where = module_.error(site == all.end() ? sites.name : site->call, {}).location;
-        kernel.warnings.push_back(where.file + ":" + std::to_string(where.line) + ": " + text);
+        const std::string at = where.file + ":" + std::to_string(where.line);
+        kernel.warnings.push_back(at + ": " + text);
+        return at;
     };
     const auto count = static_cast<std::int32_t>(evaluator_.tensors.size());
     for (std::int32_t memory = 0; memory < count; ++memory) {
@@ -122,10 +171,11 @@ void Analysis::add_warnings(Kernel& kernel) const {
             continue;
         const auto shared = shared_store(memory, true);
         if (!shared || !may_differ(memory, *shared)) continue;
-        warn(memory, true,
-             tile_text(shared->first) + " and " + tile_text(shared->second) + " both store " +
-                 evaluator_.memory_names[p] + plan::to_string(shared->box) +
-                 ", and nothing orders them: let one tile store it, or add to it by tl.atomic_add");
+        const std::string& param = evaluator_.memory_names[p];
+        const std::string at =
+            warn(memory, true,
+                 text_of_two(tile_text(shared->first), tile_text(shared->second), param, shared->box));
+        made.stored_twice.push_back({param, kernel.warnings.back(), at});
     }
 }
 

@@ -114,7 +114,7 @@ private:
     bool orders_its_tiles(std::int32_t memory) const;
     std::string tensor_text(std::int32_t memory) const;
     std::string tile_text(std::size_t tile) const;
-    void add_warnings(Kernel& kernel) const;
+    void add_warnings(Kernel& kernel, Text& text) const;
 
     // analyse_axes.cpp
     std::vector<TileAxis> counted_axes(std::uint64_t taint);

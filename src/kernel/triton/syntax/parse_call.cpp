@@ -153,6 +153,10 @@ Expr* FunctionParser::call(TSNode node) {
         static_cast<std::size_t>(made->kids[0]->slot) < function().parameters.size()) {
         function().parameters[static_cast<std::size_t>(made->kids[0]->slot)].descriptor = true;
     }
+    // a.logical_and(b) is what Triton makes of `a and b`.
+    const bool both = made->text == "logical_and";
+    if (made->kind == ExprKind::method && (both || made->text == "logical_or") && made->kids.size() == 2)
+        made->kind = both ? ExprKind::both : ExprKind::either;
     if (made->builtin == Builtin::cdiv && made->kids.size() == 2) {
         made->is_count = true;
         made->count_of = made->kids[0];

@@ -14,7 +14,7 @@ namespace syncopate::runtime {
 namespace {
 
 Error no_driver(const std::string& why) {
-    return Error{fmt::format("no NVIDIA driver: {}; use --device host", why), {}, ErrorClass::machine};
+    return Error{fmt::format("no NVIDIA driver: {}", why), {}, ErrorClass::machine};
 }
 
 Result<CudaApi> load_api() {
@@ -196,7 +196,7 @@ namespace syncopate::runtime {
 namespace {
 Error not_built() {
     return Error{
-        "this is a build without CUDA; use --device host, or build where the CUDA toolkit is installed",
+        "this is a build without CUDA: build where the CUDA toolkit is installed",
         {},
         ErrorClass::machine};
 }

@@ -253,7 +253,7 @@ struct CudaKernel::Scratch {};
 namespace {
 Error not_built() {
     return Error{
-        "this is a build without CUDA; use --device host, or build where the CUDA toolkit is installed",
+        "this is a build without CUDA: build where the CUDA toolkit is installed",
         {},
         ErrorClass::machine};
 }

@@ -99,11 +99,24 @@ inline constexpr std::string_view kLanguage = "triton";
 struct Text final : Origin {
     std::string source;  ///< every byte of the file
     Sites sites;
+    /// A parameter to which two tiles store the same element, the line of Kernel::warnings that says so, and where its
+    /// store is, "FILE:LINE".
+    struct StoredTwice {
+        std::string param;
+        std::string warning;
+        std::string at;
+    };
+    std::vector<StoredTwice> stored_twice;
 
     [[nodiscard]] std::string_view language() const override { return kLanguage; }
 };
 
 /// Of a kernel whose origin is this language.
 [[nodiscard]] const Text& text_of(const Kernel& kernel);
+
+/// Kernel::warnings where each rank runs those of the tiles: two that store the same element matter where one rank runs
+/// both.
+[[nodiscard]] std::vector<std::string> warnings_of(const Kernel& kernel,
+                                                   const std::vector<std::set<std::int64_t>>& tiles);
 
 }  // namespace syncopate::kernel::triton
