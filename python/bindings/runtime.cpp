@@ -24,6 +24,7 @@
 #include "syncopate/runtime/cuda/driver/launch.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
+#include "syncopate/runtime/recover/recover.hpp"
 #include "tensor_view.hpp"
 
 namespace nb = nanobind;
@@ -70,7 +71,34 @@ TorchArray<T> array_in(const std::shared_ptr<SymmetricHeap>& heap, std::uint64_t
                          cuda ? heap->device().ordinal : 0);
 }
 
-std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::object put, nb::object get) {
+/// A Python callable that threads without the GIL may hold and drop.
+std::shared_ptr<nb::object> shared_callable(nb::object callable) {
+    return {new nb::object(std::move(callable)), [](nb::object* kept) {
+                if (!Py_IsInitialized()) return;
+                const nb::gil_scoped_acquire gil;
+                delete kept;
+            }};
+}
+
+/// `put_first` of Python; empty for None.
+CallbackRendezvous::PutFirst decided_by(nb::object put_first) {
+    if (put_first.is_none()) return {};
+    return [kept = shared_callable(std::move(put_first))](const std::string& key, const Bytes& value) {
+        const nb::gil_scoped_acquire gil;
+        std::string failed;
+        try {
+            return from_bytes(nb::cast<nb::bytes>((*kept)(key, to_bytes(value))));
+        } catch (const nb::python_error& failure) {
+            failed = failure.what();
+        } catch (const nb::cast_error&) {
+            failed = "the store's put_first must return bytes";
+        }
+        throw std::runtime_error(failed);
+    };
+}
+
+std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::object put, nb::object get,
+                                                        nb::object put_first) {
     // Python's exceptions end here, while the GIL is held; the text goes on.
     const auto text_of = [](const nb::python_error& failure) { return std::string(failure.what()); };
     return std::make_shared<CallbackRendezvous>(
@@ -100,7 +128,8 @@ std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::
                 failed = "the store's get must return bytes";
             }
             throw std::runtime_error(failed);
-        });
+        },
+        decided_by(std::move(put_first)));
 }
 
 std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, const emit::Artifact& artifact,
@@ -165,10 +194,30 @@ void bind_rendezvous(nb::module_& module) {
                  return std::shared_ptr<FileRendezvous>(
                      unwrap(FileRendezvous::create(directory, rank, size, run_id, seconds(timeout))));
              }),
-             "directory"_a, "rank"_a, "size"_a, "run_id"_a = "run", "timeout"_a = 60.0, ReleaseGil());
+             "directory"_a, "rank"_a, "size"_a, "run_id"_a = "run", "timeout"_a = 60.0, ReleaseGil())
+        .def_static(
+            "rejoin",
+            [](const std::string& directory, int rank, int size, const std::string& run_id) {
+                return std::shared_ptr<FileRendezvous>(
+                    unwrap(FileRendezvous::rejoin(directory, rank, size, run_id)));
+            },
+            "directory"_a, "rank"_a, "size"_a, "run_id"_a = "run",
+            "Of a rank that was started again: for recover alone.");
     nb::class_<CallbackRendezvous, Rendezvous>(
-        module, "CallbackRendezvous", "put(key: str, value: bytes), get(key: str, timeout_ms: int) -> bytes")
-        .def(nb::new_(&callback_rendezvous), "rank"_a, "size"_a, "put"_a, "get"_a);
+        module, "CallbackRendezvous",
+        "put(key: str, value: bytes), get(key: str, timeout_ms: int) -> bytes, and maybe put_first(key: str, "
+        "value: bytes) -> bytes, which puts it unless there is something, and gives what is there then")
+        .def(nb::new_(&callback_rendezvous), "rank"_a, "size"_a, "put"_a, "get"_a,
+             "put_first"_a = nb::none());
+    module.def(
+        "recover",
+        [](const std::shared_ptr<Rendezvous>& group, const std::shared_ptr<Rendezvous>& to, double deadline) {
+            const Recovered made = unwrap(recover(group, to, seconds(deadline)));
+            return std::tuple(made.group, made.ranks, made.renewed);
+        },
+        "group"_a, "to"_a.none() = nb::none(), "deadline"_a = -1.0, ReleaseGil(),
+        "Those that go on: their rendezvous, which ranks they were, and whether their ops go on. See "
+        "runtime/recover/recover.hpp.");
     module.def(
         "barrier",
         [](Rendezvous& rendezvous, const std::string& label, double timeout) {
@@ -374,8 +423,14 @@ void bind_op(nb::module_& module) {
             "synchronize"_a = true, ReleaseGil(), "Raises the fault of an earlier call.")
         .def("give_up", &FusedOp::give_up, ReleaseGil(),
              "Ends the calls of it that other ranks have begun: this rank cannot make them.")
-        .def_prop_ro("calls_differ", &FusedOp::calls_differ,
-                     "Whether the ranks called different ops in a call of it.")
+        .def_prop_ro(
+            "calls_differ", [](const FusedOp& op) { return op.calls_differ() || !op.retired().empty(); },
+            "Whether the ranks called different ops in a call of it, or its group has gone on without it.")
+        .def_prop_ro("retired", &FusedOp::retired,
+                     "Why it takes no more calls, if its group has gone on without it.")
+        .def(
+            "reset", [](FusedOp& op) { unwrap(op.reset()); }, ReleaseGil(),
+            "Collective; see runtime/call/op.hpp.")
         .def_prop_ro("is_told", &FusedOp::is_told, "Whether this rank has been told so.")
         .def_prop_ro("had_been_told", &FusedOp::had_been_told,
                      "Whether this rank had been told so before its last call of it.")

@@ -15,6 +15,7 @@ from .device.cuda_source import cuda_kernel
 from .face.deadlines import set_deadline
 from .face.fuse import fuse
 from .face.fused import FusedKernel
+from .face.recover import recover
 from .face.rows import shard_rows, unshard_rows
 from .face.statement_check import check_statement
 from .group import Group
@@ -55,6 +56,7 @@ __all__ = [
     "ops",
     "parallel",
     "plans",
+    "recover",
     "report",
     "set_deadline",
     "shard_rows",

@@ -272,9 +272,19 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
             return store.get(name)
 
         ordinal = torch.cuda.current_device() if device == "cuda" else 0
-        rendezvous = _syncopate.CallbackRendezvous(rank, size, put, get)
+
+        def put_first(name: str, value: bytes) -> bytes:
+            return store.compare_set(name, "", value.decode())
+
+        rendezvous = _syncopate.CallbackRendezvous(rank, size, put, get, put_first)
         devices[device] = Group(
-            rank, size, rendezvous, device, ordinal, keep=(store, put, get), torch_group=ref(process_group)
+            rank,
+            size,
+            rendezvous,
+            device,
+            ordinal,
+            keep=(store, put, get, put_first),
+            torch_group=ref(process_group),
         )
     return devices[device]
 
@@ -302,9 +312,25 @@ def alone(device: str) -> Group:
 
 
 def of_folder(
-    folder: str | os.PathLike[str], rank: int, size: int, run_id: str, device: str, ordinal: int = 0
+    folder: str | os.PathLike[str],
+    rank: int,
+    size: int,
+    run_id: str,
+    device: str,
+    ordinal: int = 0,
+    again: bool = False,
 ) -> Group:
-    """A group of processes on one machine that meet in a folder; `run_id` is new for each run."""
-    return Group(
-        rank, size, _syncopate.FileRendezvous(os.fspath(folder), rank, size, run_id), device, ordinal
-    )
+    """A group of processes on one machine that meet in a folder; `run_id` is new for each run. `again`: this one was started in
+    the place of a rank that died, and is to call sy.recover(group) first, as the others do."""
+    make = _syncopate.FileRendezvous.rejoin if again else _syncopate.FileRendezvous
+    return Group(rank, size, make(os.fspath(folder), rank, size, run_id), device, ordinal)
+
+
+def takes_place(group: Group, process_group: Any, new: Group | None) -> None:
+    """From now on `group` is the one of `process_group`, in the place of `new`, and of no other."""
+    for devices in _groups.values():
+        if devices.get(group.device) in (group, new):
+            del devices[group.device]
+    group.torch_group = None if process_group is None else ref(process_group)
+    if process_group is not None:
+        _groups.setdefault(process_group, {})[group.device] = group

@@ -68,6 +68,9 @@ _tokens, _ticks = itertools.count(1), itertools.count(1)
 entries: OrderedDict[tuple[Hashable, ...], Entry] = OrderedDict()  # by stream and call, the last used last
 
 
+_replayed: list[Entry] = []  # of groups that have gone on without them
+
+
 def _forget_in_child() -> None:
     """A forked child has none of the peers."""
     leak_in_child()
@@ -182,6 +185,15 @@ def run(operator: Any, *arguments: Any, **named: Any) -> Any:
     except _syncopate.MachineError:
         forget(operator)
         raise
+
+
+def forget_retired(group: Group, renewed: bool) -> None:
+    """After a recovery: what `group` has gone on without. What a graph may replay stays, so that its memory does."""
+    for key, entry in list(entries.items()):
+        if entry.group is group and (not renewed or getattr(entry.operator, "calls_differ", True)):
+            del entries[key]
+            if entry.captured:
+                _replayed.append(entry)
 
 
 def forget(operator: Any) -> None:

@@ -261,6 +261,12 @@ class FusedKernel:
         """Whether the ranks called different programs in a call of one of these, which its next call prepares anew."""
         return any(prepared.op.calls_differ for prepared in self._prepared.values())
 
+    def reset(self) -> None:
+        """After a call that failed on all ranks since one was late: what is in flight is dropped, and calls go on. Collective.
+        Raises MachineError where a rank does not come: then see syncopate.recover."""
+        for prepared in self._prepared.values():
+            prepared.op.reset()
+
     def close(self) -> None:
         """Frees heap memory and streams. Collective."""
         for prepared in self._prepared.values():
@@ -294,6 +300,9 @@ class FusedKernel:
         taken = [launch_of(stage, call) for stage, call in zip(self.stages, calls, strict=True)]
         key = tuple(one.key for one in taken)
         prepared = self._prepared.get(key)
+        if prepared is not None and prepared.op.retired:
+            self.drops(prepared)
+            prepared = None
         if prepared is None:
             for stage, call in zip(self.stages, calls, strict=True):
                 self._check_statement(stage, call)

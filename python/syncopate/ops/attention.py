@@ -326,6 +326,10 @@ class Attention:
             torch.empty(*shape, dtype=torch.float32, device=self.device),
         )
 
+    def reset(self) -> None:
+        """After a call that failed on all ranks since one was late: calls go on. Collective."""
+        self.fused.reset()
+
     def check(self) -> None:
         """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
         self.fused.check()

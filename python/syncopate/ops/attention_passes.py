@@ -209,6 +209,9 @@ class AttentionPasses:
         q = torch.empty(*shape, self.d, dtype=self.dtype, device=self.device)
         return [q, q, torch.empty(shape, dtype=torch.float32, device=self.device)]
 
+    def reset(self) -> None:
+        self.fused.reset()
+
     def check(self) -> None:
         self.fused.check()
 

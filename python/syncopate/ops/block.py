@@ -56,6 +56,10 @@ class Apart:
     def held_bytes(self) -> int:
         return self._gather.held_bytes() + self._scatter.held_bytes()
 
+    def reset(self) -> None:
+        self._gather.reset()
+        self._scatter.reset()
+
     def check(self) -> None:
         self._gather.check()
         self._scatter.check()

@@ -433,6 +433,12 @@ class Operator:
             return self._instead.held_bytes()
         return self.prepare().artifact.heap_bytes
 
+    def reset(self) -> None:
+        """After a call that failed on all ranks since one was late: calls go on. Collective."""
+        if self._instead is not None:
+            self._instead.reset()
+        self.fused.reset()
+
     def check(self) -> None:
         """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
         if self._instead is not None:

@@ -59,6 +59,12 @@ public:
     [[nodiscard]] virtual std::size_t driver_calls() const { return 0; }
     /// Waits for everything that was started.
     virtual Status synchronize() = 0;
+    /// The same after a fault of this rank's, whatever other ranks no longer do [P35].
+    virtual Status drain() { return synchronize(); }
+    /// What counts calls is as before the first one, and what ranks share beside the heap is made anew [P36].
+    /// The control block has been written. Collective over the ranks of `rendezvous`.
+    virtual Status renew(Rendezvous& rendezvous) = 0;
+    virtual bool is_capturing(CudaStream /*stream*/) const { return false; }
     /// Where the kernel reads `table`.
     virtual std::uint64_t table_address() const = 0;
 };

@@ -15,6 +15,7 @@
 #include "runtime/call/op_content.hpp"
 #include "runtime/call/op_memory.hpp"
 #include "runtime/call/user_buffers.hpp"
+#include "syncopate/digest.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
@@ -92,6 +93,7 @@ FusedOp::~FusedOp() {
         (void)watched_.release();
         return;
     }
+    heap_->remove_user(*this);
     leave_call();
     if (watched_) watch_->remove(*watched_);
 }
@@ -134,6 +136,11 @@ Status FusedOp::allocate() {
         }
     }
 
+    heap_->keep(memory_->control_offset, control_bytes());
+    return write_control();
+}
+
+Status FusedOp::write_control() {
     std::vector<std::uint32_t> words(static_cast<std::size_t>(memory_->control_words), 0);
     words[emit::control::deadline_ms] = static_cast<std::uint32_t>(
         std::clamp<std::int64_t>(options_.deadline_ms, 0, std::numeric_limits<std::int32_t>::max()));
@@ -284,33 +291,39 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
         else
             made = planned.error();
     }
-    using Content = Result<std::vector<ContentPart>>;
-    if (Status alike = agree_on_content(
-            heap->rendezvous(), options.name,
-            made ? Content(content_of(schedule, *op->memory_, options)) : Content(made.error()), kOfGroup);
-        !alike) {
-        op->free_memory();
-        return alike.error();
-    }
-
-    op->make_tables();
-    Status ready = op->watch();
-    if (ready) ready = op->make_executor(std::move(plan));
-    // All control blocks are set up before anyone begins a call.
-    Result<std::vector<Bytes>> done = agree(heap->rendezvous(), fmt::format("op-{}-ready", options.name),
-                                            ready ? Result<Bytes>("") : Result<Bytes>(ready.error()));
-    if (!done) {
+    const auto make_ready = [&] { return op->make_executor(std::move(plan)); };
+    if (Status joined = op->join(made, make_ready); !joined) {
         op->watched_.reset();
         op->executor_.reset();
         op->free_memory();
-        return done.error();
+        return joined.error();
     }
-    if (op->watched_) {
-        op->watched_->executor = op->executor_.get();
-        heap->rendezvous().set_watch(op->watch_);
-        op->watch_->add(*op->watched_);
-    }
+    heap->add_user(*op);
     return op;
+}
+
+Status FusedOp::join(const Status& made, const std::function<Status()>& make_ready) {
+    using Content = Result<std::vector<ContentPart>>;
+    Rendezvous& rendezvous = heap_->rendezvous();
+    if (Status alike = agree_on_content(
+            rendezvous, options_.name,
+            made ? Content(content_of(schedule_, *memory_, options_)) : Content(made.error()), kOfGroup);
+        !alike) {
+        return alike;
+    }
+    if (table_.empty()) make_tables();
+    Status ready = watch();
+    if (ready) ready = make_ready();
+    // All control blocks are set up before anyone begins a call.
+    const Result<std::vector<Bytes>> done = agree(rendezvous, fmt::format("op-{}-ready", options_.name),
+                                                  ready ? Result<Bytes>("") : Result<Bytes>(ready.error()));
+    if (!done) return done.error();
+    if (watched_) {
+        watched_->executor = executor_.get();
+        rendezvous.set_watch(watch_);
+        watch_->add(*watched_);
+    }
+    return Done{};
 }
 
 Result<std::uint64_t> FusedOp::tensor_offset(std::string_view name) const {
@@ -379,6 +392,51 @@ Status FusedOp::set_output(std::string_view name, const plan::Region& region, st
 std::optional<FusedOp::OwnPlace> FusedOp::own_place() const { return buffers_->own_place(); }
 std::optional<std::uint64_t> FusedOp::sum_place() const { return buffers_->sum_place(); }
 
+std::string FusedOp::identity() const { return digest(fmt::format("{} {}", options_.name, options_.what)); }
+
+// [P35]
+Status FusedOp::drain() {
+    if (destroyed_ || executor_ == nullptr) return Done{};
+    give_up();
+    if (calling_) (void)end_call(stream_, false);
+    Status drained = executor_->drain();
+    // The watch of those who go on is another one.
+    if (watched_) watch_->remove(*watched_);
+    return drained;
+}
+
+// [P36]
+Status FusedOp::renew() {
+    retired_.clear();
+    watched_.reset();
+    watch_.reset();
+    return join(write_control(), [this] { return executor_->renew(heap_->rendezvous()); });
+}
+
+void FusedOp::retire(const std::string& why) {
+    retired_ = why;
+    if (!heap_->is_released() && write_control()) give_up();
+}
+
+Status FusedOp::require_not_retired() const {
+    if (retired_.empty()) return Done{};
+    return Error{fmt::format("op '{}' {}", options_.name, retired_), {.rank = rank()}, ErrorClass::usage};
+}
+
+// [P38]
+Status FusedOp::reset() {
+    if (Status own = require_own(); !own) return own;
+    if (Status there = require_not_retired(); !there) return there;
+    if (destroyed_)
+        return Error{fmt::format("op '{}' has been destroyed", options_.name), {}, ErrorClass::usage};
+    const Status drained = drain();
+    const Result<std::vector<Bytes>> all =
+        agree(heap_->rendezvous(), fmt::format("op-{}-reset", options_.name),
+              drained ? Result<Bytes>("") : Result<Bytes>(drained.error()));
+    if (!all) return all.error();
+    return renew();
+}
+
 void FusedOp::give_up() {
     if (require_own()) executor_->raise(emit::control::fault_of_peer | static_cast<std::uint32_t>(rank()));
 }
@@ -442,6 +500,8 @@ Status FusedOp::begin_call(CudaStream stream) {
     if (Status own = require_own(); !own) return own;
     if (destroyed_)
         return Error{fmt::format("op '{}' has been destroyed", options_.name), {}, ErrorClass::usage};
+    if (Status there = require_not_retired(); !there) return there;
+    if (Status there = heap_->require_there(); !there) return there;
     if (calling_) {
         return Error{fmt::format("op '{}': begin_call twice without end_call", options_.name),
                      {.rank = rank()},
@@ -455,6 +515,7 @@ Status FusedOp::begin_call(CudaStream stream) {
     const Status begun = executor_->begin(stream, copies.all());
     if (begun) {
         calling_ = true;
+        was_captured_ = was_captured_ || executor_->is_capturing(stream);
         stream_ = stream;
         return begun;
     }
@@ -547,6 +608,7 @@ Status FusedOp::alongside() {
 }
 
 Status FusedOp::check() const {
+    if (Status there = require_not_retired(); !there) return there;
     if (calls_differ()) return error_of({});
     Result<FaultRecord> record = executor_->read_fault();
     if (!record) return record.error();
@@ -554,6 +616,7 @@ Status FusedOp::check() const {
 }
 
 Status FusedOp::poll() const {
+    if (Status there = require_not_retired(); !there) return there;
     if (calls_differ()) return error_of({});
     const FaultRecord record = executor_->poll_fault();
     return record.any() ? Status(error_of(record)) : Status(Done{});
@@ -572,6 +635,11 @@ Status FusedOp::destroy() {
     if (destroyed_) return Done{};
     if (Status own = require_own(); !own) return own;
     destroyed_ = true;
+    heap_->remove_user(*this);
+    if (!retired_.empty()) {  // its ranks are no longer together
+        free_memory();
+        return Done{};
+    }
     leave_call();
     Status idle = executor_->synchronize();
     const auto meet = [&](Milliseconds timeout) {

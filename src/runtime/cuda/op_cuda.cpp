@@ -200,6 +200,37 @@ public:
         return context_->synchronize();
     }
 
+    /// What kernels wait for, they have been told not to [P35].
+    Status drain() override {
+        if (nccl_) nccl_->abort();
+        return context_->synchronize();
+    }
+
+    /// Captured graphs hold the addresses of all that is written here [P36].
+    Status renew(Rendezvous& rendezvous) override {
+        const CurrentContext current(*context_);
+        given_up_ = false;
+        held_ = {};
+        std::fill_n(mirror_->host(), device::kMirrorWords, 0u);
+        if (Status written = written_.restore(heap_, *lists_); !written) return written;
+        if (late_) {
+            if (Status renewed = late_->renew(); !renewed) return renewed;
+        }
+        if (kernel_sums_) {
+            if (Status told = tell_whom(); !told) return told;
+        }
+        if (!nccl_) return Done{};
+        if (Status made = keep(collected_, OwnedEvent::create(context_)); !made) return made;
+        return nccl_->renew(rendezvous, rendezvous.timeout());
+    }
+
+    bool is_capturing(CudaStream stream) const override {
+        const CurrentContext current(*context_);
+        CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+        return api_.cuStreamIsCapturing(reinterpret_cast<CUstream>(stream), &state) == CUDA_SUCCESS &&
+               state != CU_STREAM_CAPTURE_STATUS_NONE;
+    }
+
     /// The kernel needs nothing that sy_begin or the engine does before it starts, only what local copies
     /// or collectives bring.
     bool kernel_may_start_early() const override {
@@ -474,7 +505,7 @@ private:
             DeviceList<device::WaitEntry> waits;
             std::size_t num_waits;
         };
-        DeviceLists lists;
+        DeviceLists& lists = written_;
         const auto add = [&](const std::vector<std::uint64_t>& posts, const std::vector<fuse::Wait>& waits) {
             return Boundary{lists.add(posts), posts.size(), lists.add(entries_of(waits)), waits.size()};
         };
@@ -532,6 +563,7 @@ private:
     std::unique_ptr<Nccl> nccl_;
     std::int64_t deadline_ms_ = 0;
     std::unique_ptr<OwnedEvent> collected_;  ///< after the last call's collectives
+    DeviceLists written_;                    ///< what is in lists_ before the first call
     std::unique_ptr<DeviceBuffer> lists_;
     DeviceList<std::int32_t> table_;
     device::BoundaryArguments begin_arguments_{};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
@@ -209,6 +210,54 @@ Result<Bytes> FileRendezvous::get(const std::string& key, Milliseconds timeout) 
     WaitingClock clock;
     if (poll_until(clock, timeout, [&] { return read_file(path, value); })) return value;
     return Error{fmt::format("nothing at {}", path.string()), {}, ErrorClass::machine};
+}
+
+/// A link is made whole or not at all, and never in the place of another file [P34].
+Result<Bytes> FileRendezvous::put_first(const std::string& key, const Bytes& value) {
+    const fs::path path = session_ / file_name(key);
+    const fs::path mine = path.string() + ".first." + random_hex(4);
+    if (Status written = write_file(mine, value); !written) return written.error();
+    const bool linked = link(mine.c_str(), path.c_str()) == 0;
+    const int failure = errno;
+    std::error_code ignored;
+    fs::remove(mine, ignored);
+    if (linked) return value;
+    if (failure != EEXIST) {
+        return Error{fmt::format("cannot make {}: {}", path.string(),
+                                 std::error_code(failure, std::generic_category()).message()),
+                     {},
+                     ErrorClass::machine};
+    }
+    return get(key, kRendezvousTimeout);
+}
+
+Result<std::unique_ptr<FileRendezvous>> FileRendezvous::rejoin(const fs::path& directory, int rank, int size,
+                                                               const std::string& run_id) {
+    if (size < 1 || rank < 0 || rank >= size)
+        return Error{fmt::format("rank {} of {} ranks makes no sense", rank, size), {}, ErrorClass::usage};
+    const fs::path run = directory / file_name(run_id.empty() ? "run" : run_id);
+    const std::string prefix = fmt::format("s{}-", next_generation(run.string()));
+    std::error_code failure;
+    fs::path newest;
+    fs::file_time_type made{};
+    for (const fs::directory_entry& entry : fs::directory_iterator(run, failure)) {
+        if (!entry.path().filename().string().starts_with(prefix)) continue;
+        const fs::file_time_type time = entry.last_write_time(failure);
+        if (newest.empty() || time > made) {
+            newest = entry.path();
+            made = time;
+        }
+    }
+    if (newest.empty()) {
+        return Error{
+            fmt::format("no run to go on with in {}: have its ranks met there, and is it theirs still?",
+                        run.string()),
+            {.rank = rank},
+            ErrorClass::machine};
+    }
+    std::unique_ptr<FileRendezvous> joined(new FileRendezvous(newest, rank, size));
+    joined->set_late_comer(true);
+    return joined;
 }
 
 void FileRendezvous::erase(const std::string& key) {

@@ -11,6 +11,7 @@
 #include "runtime/heap/fields.hpp"
 #include "runtime/heap/process.hpp"
 #include "runtime/waiting_clock.hpp"
+#include "syncopate/runtime/heap/group_memory.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -38,7 +39,10 @@ constexpr char kRefused = 'r';    ///< then how many calls it has refused, 0 and
 
 }  // namespace
 
-Rendezvous::Rendezvous(int rank, int size) : rank_(rank), size_(size), forks_(forks()) {}
+Rendezvous::Rendezvous(int rank, int size)
+    : rank_(rank), size_(size), forks_(forks()), memory_(std::make_unique<GroupMemory>()) {}
+
+Rendezvous::~Rendezvous() = default;
 
 bool Rendezvous::is_a_parents() const { return forks_ != forks(); }
 
@@ -308,6 +312,19 @@ Result<Bytes> CallbackRendezvous::get(const std::string& key, Milliseconds timeo
         return get_(key, timeout);
     } catch (const std::exception& failure) {
         return Error{fmt::format("the store has no '{}': {}", key, failure.what()), {}, ErrorClass::machine};
+    }
+}
+
+Result<Bytes> Rendezvous::put_first(const std::string& key, const Bytes&) {
+    return Error{fmt::format("this store cannot put '{}' once for all ranks", key), {}, ErrorClass::usage};
+}
+
+Result<Bytes> CallbackRendezvous::put_first(const std::string& key, const Bytes& value) {
+    if (!put_first_) return Rendezvous::put_first(key, value);
+    try {
+        return put_first_(key, value);
+    } catch (const std::exception& failure) {
+        return Error{fmt::format("the store refused '{}': {}", key, failure.what()), {}, ErrorClass::machine};
     }
 }
 

@@ -79,6 +79,10 @@ public:
         join();
         return Done{};
     }
+    Status renew(Rendezvous&) override {
+        engine_.renew();
+        return Done{};
+    }
     std::uint64_t table_address() const override { return reinterpret_cast<std::uint64_t>(table_.data()); }
 
 private:

@@ -74,7 +74,7 @@ struct OpOptions {
     }
 };
 
-class FusedOp {
+class FusedOp final : public HeapUser {
 public:
     using Options = OpOptions;
 
@@ -91,7 +91,7 @@ public:
     /// ranks share.
     ///
     /// Without destroy() before, the heap keeps the op's memory: ranks drop objects in no common order.
-    ~FusedOp();
+    ~FusedOp() override;
     FusedOp(const FusedOp&) = delete;
     FusedOp& operator=(const FusedOp&) = delete;
 
@@ -197,6 +197,18 @@ public:
     /// call it.
     Status destroy();
 
+    /// After a fault of which all ranks know (a rank was late, and its call has failed, too): what is in flight is dropped,
+    /// and the op takes calls again, from the first on [P38]. Collective, within the op's deadline and the group's.
+    Status reset();
+    // Of a group that goes on after a fault (runtime/recover/recover.hpp).
+    [[nodiscard]] std::string identity() const override;
+    [[nodiscard]] bool was_captured() const override { return was_captured_; }
+    Status drain() override;
+    Status renew() override;
+    void retire(const std::string& why) override;
+    /// Why it takes no more calls, if its group has gone on without it.
+    [[nodiscard]] const std::string& retired() const { return retired_; }
+
     /// By signal of this rank: how often a call adds to it, where it does (counts_blocks); the others are set
     /// to the call's number.
     [[nodiscard]] std::map<std::int32_t, std::int32_t> counted_posts() const;
@@ -204,6 +216,12 @@ public:
 private:
     FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options);
     Status allocate();
+    /// The control block as it is before the first call.
+    Status write_control();
+    /// What ranks do together once each has made its part (`made`) of an op, and again when it is renewed. `make_ready`
+    /// makes what other ranks' calls may touch, or wait for.
+    Status join(const Status& made, const std::function<Status()>& make_ready);
+    [[nodiscard]] Status require_not_retired() const;
     /// As counted_posts, where kernels sum: each program adds to what its tiles' chunks post.
     [[nodiscard]] std::map<std::int32_t, std::int32_t> programs_that_post() const;
     void make_tables();
@@ -233,6 +251,8 @@ private:
     std::shared_ptr<CallWatch> watch_;    ///< null of one rank alone
     std::unique_ptr<WatchedOp> watched_;  ///< the same
     bool calling_ = false;
+    bool was_captured_ = false;
+    std::string retired_;
     bool had_been_told_ = false;
     CudaStream stream_ = 0;  ///< of the call in progress
     bool destroyed_ = false;

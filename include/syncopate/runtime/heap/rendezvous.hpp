@@ -17,6 +17,8 @@
 
 namespace syncopate::runtime {
 
+class GroupMemory;  // group_memory.hpp
+
 /// Raw bytes; they may hold zeros.
 using Bytes = std::string;
 using Milliseconds = std::chrono::milliseconds;
@@ -48,7 +50,7 @@ public:
 class Rendezvous {
 public:
     Rendezvous(int rank, int size);
-    virtual ~Rendezvous() = default;
+    virtual ~Rendezvous();
     Rendezvous(const Rendezvous&) = delete;
     Rendezvous& operator=(const Rendezvous&) = delete;
 
@@ -59,6 +61,9 @@ public:
     virtual Status put(const std::string& key, const Bytes& value) = 0;
     /// Waits until some rank has put `key`. Fails when `timeout` has passed.
     virtual Result<Bytes> get(const std::string& key, Milliseconds timeout) = 0;
+    /// Puts `value` there unless some rank has put something before, and gives what is there then: who asks gets the
+    /// same as all others [P34]. An error of class usage: this store cannot.
+    virtual Result<Bytes> put_first(const std::string& key, const Bytes& value);
     /// Forgets a key that nobody will read again; a store may keep it.
     virtual void erase(const std::string& key) { (void)key; }
 
@@ -71,6 +76,13 @@ public:
         return asked < Milliseconds{0} ? timeout_ : asked;
     }
     void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
+
+    /// The heaps of those who meet here.
+    [[nodiscard]] GroupMemory& memory() { return *memory_; }
+
+    /// Whether this process came after the group had been made, in the place of a rank that it lost.
+    [[nodiscard]] bool is_late_comer() const { return is_late_comer_; }
+    void set_late_comer(bool is) { is_late_comer_ = is; }
 
     /// Whose set-up or end the next meetings are part of, in the words of this rank's user; "": of nothing's. All
     /// ranks say the same, as with labels, and messages show it in place of these.
@@ -97,7 +109,9 @@ private:
     Milliseconds timeout_ = kRendezvousTimeout;
     std::string caller_;
     std::shared_ptr<MeetingWatch> watch_;
+    std::unique_ptr<GroupMemory> memory_;
     bool calls_differ_ = false;
+    bool is_late_comer_ = false;
 };
 
 /// Every rank's `value`, by rank. All ranks call it in the same order; `label` says what for, in messages, and
@@ -130,10 +144,15 @@ public:
     static Result<std::unique_ptr<FileRendezvous>> create(const std::filesystem::path& directory, int rank,
                                                           int size, const std::string& run_id = "run",
                                                           Milliseconds timeout = kRendezvousTimeout);
+    /// Of a rank that was started again: the run that the others have joined and are still in, for recover()
+    /// (runtime/recover/recover.hpp) alone. Fails when there is none.
+    static Result<std::unique_ptr<FileRendezvous>> rejoin(const std::filesystem::path& directory, int rank,
+                                                          int size, const std::string& run_id = "run");
     ~FileRendezvous() override;  ///< the last rank to leave removes the run's files
 
     Status put(const std::string& key, const Bytes& value) override;
     Result<Bytes> get(const std::string& key, Milliseconds timeout) override;
+    Result<Bytes> put_first(const std::string& key, const Bytes& value) override;
     void erase(const std::string& key) override;
 
 private:
@@ -147,15 +166,22 @@ class CallbackRendezvous final : public Rendezvous {
 public:
     using Put = std::function<void(const std::string& key, const Bytes& value)>;
     using Get = std::function<Bytes(const std::string& key, Milliseconds timeout)>;
+    /// As put_first(); maybe empty: then a group that goes on has to have all its ranks.
+    using PutFirst = std::function<Bytes(const std::string& key, const Bytes& value)>;
 
-    CallbackRendezvous(int rank, int size, Put put, Get get)
-        : Rendezvous(rank, size), put_(std::move(put)), get_(std::move(get)) {}
+    CallbackRendezvous(int rank, int size, Put put, Get get, PutFirst put_first = {})
+        : Rendezvous(rank, size),
+          put_(std::move(put)),
+          get_(std::move(get)),
+          put_first_(std::move(put_first)) {}
     Status put(const std::string& key, const Bytes& value) override;
     Result<Bytes> get(const std::string& key, Milliseconds timeout) override;
+    Result<Bytes> put_first(const std::string& key, const Bytes& value) override;
 
 private:
     Put put_;
     Get get_;
+    PutFirst put_first_;
 };
 
 /// Who this process is, as its launcher says in the environment.

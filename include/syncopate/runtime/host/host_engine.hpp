@@ -32,6 +32,11 @@ public:
     /// Returns when everything is done and posted, or given up because of a fault in the control block.
     void join() { workers_.join(); }
 
+    /// The next call is the first one again [P36].
+    void renew() {
+        for (std::atomic<std::uint32_t>& finished : finished_) finished.store(0);
+    }
+
 private:
     void move(std::uint32_t warp, std::uint32_t epoch);
     void post(std::uint32_t epoch);

@@ -43,6 +43,10 @@ public:
             return written.error();
         return lists;
     }
+    /// What was added is in `lists` again, whatever kernels have written there.
+    [[nodiscard]] Status restore(SymmetricHeap& heap, const DeviceBuffer& lists) const {
+        return heap.write(lists.address(), bytes_.data(), bytes_.size());
+    }
 
 private:
     std::vector<std::byte> bytes_;

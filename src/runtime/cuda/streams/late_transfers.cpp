@@ -159,7 +159,7 @@ void LateTransfers::add_gate(Step& step, std::int32_t word, std::uint32_t value,
 
 /// What the kernels of the sums read.
 Status LateTransfers::upload() {
-    DeviceLists lists;
+    DeviceLists& lists = written_;
     struct Placed {
         StreamSum* sum;
         DeviceList<device::WaitEntry> waits;
@@ -241,6 +241,10 @@ Status LateTransfers::enqueue_copies(const Step& step) {
     for (const std::uint64_t word : step.own_posts)
         SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, published_, 4, stream);
     return Done{};
+}
+
+Status LateTransfers::renew() {
+    return lists_ == nullptr ? Status(Done{}) : written_.restore(heap_, *lists_);
 }
 
 PreparedSum* LateTransfers::sum_of(std::size_t index) {

@@ -46,6 +46,8 @@ public:
     /// Enqueues everything after `fork` (recorded before the kernel), the copies also after `copies_before`,
     /// if not null. `end`: sy_end's, for what the last sum does in its place.
     Status enqueue(CUevent fork, CUevent copies_before, const device::BoundaryArguments& end);
+    /// What its kernels count is as before the first call [P36].
+    Status renew();
     /// Makes `stream` wait for it.
     Status join(CUstream stream);
 
@@ -101,6 +103,7 @@ private:
     std::vector<Step> steps_;
     std::map<std::size_t, std::size_t> step_of_;  ///< by index in the schedule
     std::vector<Lane> lanes_;                     ///< by number of the stream
+    DeviceLists written_;                         ///< what is in lists_ before the first call
     std::unique_ptr<DeviceBuffer> lists_;
     unsigned processors_ = 0;  ///< of the GPU
     bool ends_call_ = false;

@@ -172,37 +172,45 @@ Result<std::unique_ptr<Nccl>> Nccl::create(std::shared_ptr<CudaContext> context,
                                            Milliseconds timeout) {
     const std::set<std::vector<std::int32_t>> lists = lists_of(schedule);
     if (lists.empty()) return std::unique_ptr<Nccl>();
+    std::unique_ptr<Nccl> made(new Nccl(std::move(context), name, {lists.begin(), lists.end()}));
+    if (Status joined = made->renew(rendezvous, timeout); !joined) return joined.error();
+    return made;
+}
+
+Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
     const int rank = rendezvous.rank();
-    const CurrentContext current(*context);
+    const CurrentContext current(*context_);
+    abort();
+    communicators_.clear();
     const Result<const NcclApi*> api = nccl_api();
+    if (api) api_ = *api;
     // The first participant of each list makes its id; every rank hears of all of them.
     Result<Bytes> mine = api ? Result<Bytes>(Bytes()) : Result<Bytes>(api.error());
-    for (const std::vector<std::int32_t>& list : lists) {
+    for (const std::vector<std::int32_t>& list : lists_) {
         if (!mine || list.front() != rank) continue;
         NcclApi::UniqueId id{};
-        if (const int code = (*api)->GetUniqueId(&id); code != 0) {
-            mine = (*api)->error("GetUniqueId", code);
+        if (const int code = api_->GetUniqueId(&id); code != 0) {
+            mine = api_->error("GetUniqueId", code);
         } else {
             mine->append(id.bytes, sizeof(id.bytes));
         }
     }
-    const Result<std::vector<Bytes>> all = agree(rendezvous, fmt::format("op-{}-nccl", name), mine, timeout);
+    const Result<std::vector<Bytes>> all = agree(rendezvous, fmt::format("op-{}-nccl", name_), mine, timeout);
     if (!all) return all.error();
-    std::unique_ptr<Nccl> made(new Nccl(context, **api, rank));
     std::map<std::int32_t, std::size_t> taken;  // bytes, by the rank that made them
-    for (const std::vector<std::int32_t>& list : lists) {
+    for (const std::vector<std::int32_t>& list : lists_) {
         std::size_t& at = taken[list.front()];
         NcclApi::UniqueId id{};
         std::memcpy(id.bytes, (*all)[static_cast<std::size_t>(list.front())].data() + at, sizeof(id.bytes));
         at += sizeof(id.bytes);
         const auto place = std::find(list.begin(), list.end(), rank);
         if (place == list.end()) continue;
-        const Result<void*> communicator = join(context, **api, static_cast<int>(list.size()), id,
+        const Result<void*> communicator = join(context_, *api_, static_cast<int>(list.size()), id,
                                                 static_cast<int>(place - list.begin()), timeout);
         if (!communicator) return communicator.error();
-        made->communicators_[list] = *communicator;
+        communicators_[list] = *communicator;
     }
-    return made;
+    return Done{};
 }
 
 /// The library waits until no captured graph holds a call of the communicator. A graph that the caller still
@@ -216,7 +224,7 @@ Nccl::~Nccl() {
     if (left.empty()) return;
     std::promise<void> freed;
     std::future<void> all = freed.get_future();
-    std::thread([context = context_, &api = api_, left = std::move(left),
+    std::thread([context = context_, &api = *api_, left = std::move(left),
                  freed = std::move(freed)]() mutable {
         const CurrentContext current(*context);
         for (void* communicator : left) (void)api.CommDestroy(communicator);
@@ -228,7 +236,7 @@ Nccl::~Nccl() {
 void Nccl::abort() {
     const CurrentContext current(*context_);
     for (auto& [ranks, communicator] : communicators_) {
-        if (communicator != nullptr) (void)api_.CommAbort(std::exchange(communicator, nullptr));
+        if (communicator != nullptr) (void)api_->CommAbort(std::exchange(communicator, nullptr));
     }
 }
 
@@ -244,29 +252,29 @@ Status Nccl::enqueue(const PreparedCollective& c, CUstream stream) const {
     const int sum_or_max = c.reduce == plan::Reduce::max ? 2 : 0;  // ncclRedOp_t
     using enum plan::CollectiveKind;
     switch (c.kind) {
-        case all_gather: SYNCOPATE_NCCL(api_, AllGather, src, dst, count, type, communicator, stream); break;
+        case all_gather: SYNCOPATE_NCCL(*api_, AllGather, src, dst, count, type, communicator, stream); break;
         case reduce_scatter:
-            SYNCOPATE_NCCL(api_, ReduceScatter, src, dst, count, type, sum_or_max, communicator, stream);
+            SYNCOPATE_NCCL(*api_, ReduceScatter, src, dst, count, type, sum_or_max, communicator, stream);
             break;
         case all_reduce:
-            SYNCOPATE_NCCL(api_, AllReduce, src, dst, count, type, sum_or_max, communicator, stream);
+            SYNCOPATE_NCCL(*api_, AllReduce, src, dst, count, type, sum_or_max, communicator, stream);
             break;
         case broadcast:
-            SYNCOPATE_NCCL(api_, Broadcast, src, dst, count, type, 0, communicator, stream);
+            SYNCOPATE_NCCL(*api_, Broadcast, src, dst, count, type, 0, communicator, stream);
             break;
         case all_to_all: {
             const std::uint64_t bytes = c.count * plan::size_of(c.dtype);
-            SYNCOPATE_NCCL(api_, GroupStart);
+            SYNCOPATE_NCCL(*api_, GroupStart);
             int code = 0;
             for (std::size_t peer = 0; peer < c.ranks.size() && code == 0; ++peer) {
-                code = api_.Send(static_cast<const char*>(src) + peer * bytes, bytes, 1,
-                                 static_cast<int>(peer), communicator, stream);
+                code = api_->Send(static_cast<const char*>(src) + peer * bytes, bytes, 1,
+                                  static_cast<int>(peer), communicator, stream);
                 if (code == 0)
-                    code = api_.Recv(static_cast<char*>(dst) + peer * bytes, bytes, 1, static_cast<int>(peer),
-                                     communicator, stream);
+                    code = api_->Recv(static_cast<char*>(dst) + peer * bytes, bytes, 1,
+                                      static_cast<int>(peer), communicator, stream);
             }
-            SYNCOPATE_NCCL(api_, GroupEnd);
-            if (code != 0) return api_.error("Send", code);
+            SYNCOPATE_NCCL(*api_, GroupEnd);
+            if (code != 0) return api_->error("Send", code);
             break;
         }
         default: return Error{"permute names no pairs of ranks"};

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/cuda/driver/cuda_api.hpp"
@@ -30,18 +32,22 @@ public:
     Nccl(const Nccl&) = delete;
     Nccl& operator=(const Nccl&) = delete;
 
+    /// Communicators of those who are there now, in the place of the ones before, which are given up [P36]. Collective, as
+    /// create.
+    Status renew(Rendezvous& rendezvous, Milliseconds timeout);
     /// One call of the library [P25].
     Status enqueue(const PreparedCollective& collective, CUstream stream) const;
     /// Ends what is under way on this rank, which then has no result: a participant has not come.
     void abort();
 
 private:
-    Nccl(std::shared_ptr<CudaContext> context, const NcclApi& api, int rank)
-        : context_(std::move(context)), api_(api), rank_(rank) {}
+    Nccl(std::shared_ptr<CudaContext> context, std::string name, std::vector<std::vector<std::int32_t>> lists)
+        : context_(std::move(context)), name_(std::move(name)), lists_(std::move(lists)) {}
 
     std::shared_ptr<CudaContext> context_;
-    const NcclApi& api_;
-    int rank_;
+    const NcclApi* api_ = nullptr;
+    std::string name_;
+    std::vector<std::vector<std::int32_t>> lists_;  ///< of participants, in an order that all ranks have
     std::map<std::vector<std::int32_t>, void*> communicators_;  ///< by participants
 };
 
