@@ -139,6 +139,7 @@ Status FusedOp::allocate() {
         std::clamp<std::int64_t>(options_.deadline_ms, 0, std::numeric_limits<std::int32_t>::max()));
     words[emit::control::rank] = static_cast<std::uint32_t>(rank());
     words[emit::control::epoch] = heap_->device().kind == Device::Kind::cuda ? 1 : 0;
+    heap_->keep(memory_->control_offset, words.size() * 4);
     return heap_->write(control_address(), words.data(), words.size() * 4);
 }
 
@@ -442,6 +443,7 @@ Status FusedOp::begin_call(CudaStream stream) {
     if (Status own = require_own(); !own) return own;
     if (destroyed_)
         return Error{fmt::format("op '{}' has been destroyed", options_.name), {}, ErrorClass::usage};
+    if (Status there = heap_->require_there(); !there) return there;
     if (calling_) {
         return Error{fmt::format("op '{}': begin_call twice without end_call", options_.name),
                      {.rank = rank()},

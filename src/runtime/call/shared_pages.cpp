@@ -18,6 +18,8 @@ Result<SharedPages> SharedPages::create(Rendezvous& rendezvous, std::uint64_t by
         const std::uint64_t page = (*memory)->granularity();
         stride = (bytes + page - 1) / page * page;
         if (Status made = (*memory)->create(stride); !made) return made.error();
+        const auto ranks = static_cast<std::size_t>(rendezvous.size());
+        if (Status reserved = (*memory)->reserve(ranks); !reserved) return reserved.error();
         return (*memory)->export_own();
     }();
     if (Result<std::vector<Bytes>> made =
@@ -28,7 +30,8 @@ Result<SharedPages> SharedPages::create(Rendezvous& rendezvous, std::uint64_t by
     Result<std::vector<FileDescriptor>> peers = exchange_descriptors(rendezvous, *own, timeout);
     if (!peers) return peers.error();
     // A rank that cannot map it says so where the op is ready.
-    if (Status mapped = (*memory)->map(rendezvous.rank(), std::move(peers).value(), {}); !mapped)
+    const HeapRanks alone{.rank = rendezvous.rank(), .here = {rendezvous.rank()}};
+    if (Status mapped = (*memory)->map(alone, std::move(peers).value(), {}); !mapped)
         return mapped.error();
     return SharedPages(std::move(memory).value(), stride, rendezvous.rank(), rendezvous.size());
 }

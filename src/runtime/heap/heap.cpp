@@ -4,18 +4,74 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <string_view>
 #include <vector>
 
 #include "runtime/heap/fields.hpp"
 #include "runtime/heap/heap_memory.hpp"
+#include "runtime/heap/process.hpp"
+#include "syncopate/runtime/heap/group_memory.hpp"
 
 namespace syncopate::runtime {
 namespace {
 
 Result<std::unique_ptr<HeapMemory>> make_memory(Device device) {
     return device.kind == Device::Kind::host ? make_host_memory() : make_cuda_memory(device.ordinal);
+}
+
+/// Of what the ranks have said of themselves: bytes, kind, identity, process, ordinal.
+HeapRanks ranks_of(const std::vector<Bytes>& all, int rank) {
+    HeapRanks ranks{.rank = rank};
+    const auto field = [&](std::size_t of, std::size_t index) {
+        std::vector<std::string_view> fields = fields_of(all[of]);
+        fields.resize(5);
+        return std::string(fields[index]);
+    };
+    for (std::size_t other = 0; other < all.size(); ++other) {
+        ranks.identities.push_back(field(other, 2));
+        if (field(other, 3) != field(static_cast<std::size_t>(rank), 3)) continue;
+        ranks.here.push_back(static_cast<int>(other));
+        const int ordinal = number_from<int>(field(other, 4)).value_or(0);
+        if (std::ranges::find(ranks.ordinals, ordinal) == ranks.ordinals.end())
+            ranks.ordinals.push_back(ordinal);
+    }
+    return ranks;
+}
+
+/// Maps what has been created on all ranks, everywhere, at the addresses that `memory` has or reserves now; `kept` is
+/// then in it, and zeros. Collective, as each step is: a rank that cannot go on says so instead of staying away.
+Status map_all(Rendezvous& rendezvous, HeapMemory& memory, const HeapRanks& ranks, std::uint64_t bytes,
+               const KeptBytes& kept, Milliseconds timeout) {
+    const bool reserves = memory.range() == nullptr;
+    Result<FileDescriptor> own = memory.export_own();
+    const std::string name = reserves && ranks.leads() ? random_hex(8) : "-";
+    std::shared_ptr<void> offer;
+    const Result<Bytes> mine = [&]() -> Result<Bytes> {
+        if (!own) return own.error();
+        if (name == "-") return name;
+        if (Status reserved = memory.reserve(ranks.identities.size()); !reserved) return reserved.error();
+        offer = offer_range(name, memory.range());
+        return name;
+    }();
+    const Result<std::vector<Bytes>> exported = agree(rendezvous, "export", mine, timeout);
+    if (!exported) return exported.error();
+    if (reserves && !ranks.leads())
+        memory.share(offered_range((*exported)[static_cast<std::size_t>(ranks.here.front())]));
+
+    Result<std::vector<FileDescriptor>> peers = exchange_descriptors(rendezvous, *own, timeout);
+    if (!peers) return peers.error();
+    own->reset();
+    Status ready = memory.map(ranks, std::move(peers).value(), kept);
+    const std::uint64_t first = memory.base() + static_cast<std::uint64_t>(ranks.rank) * bytes;
+    if (ready) ready = memory.zero(first, bytes);
+    for (const auto& [offset, content] : kept) {
+        if (ready) ready = memory.write(first + offset, content.data(), content.size());
+    }
+    const auto mapped =
+        agree(rendezvous, "mapped", ready ? Result<Bytes>("") : Result<Bytes>(ready.error()), timeout);
+    return mapped ? Status(Done{}) : Status(mapped.error());
 }
 
 }  // namespace
@@ -71,22 +127,21 @@ Result<std::shared_ptr<SymmetricHeap>> SymmetricHeap::create(Device device,
                          ErrorClass::usage};
         }
         bytes = round_up(bytes_per_rank, (*memory)->granularity());
+        if (Status fits = rendezvous->memory().require(bytes); !fits) return fits.error();
         if (Status made = (*memory)->create(bytes); !made) return made.error();
-        return fmt::format("{} {} {}", bytes, device.kind == Device::Kind::host ? "host" : "cuda",
-                           (*memory)->identity());
+        return fmt::format("{} {} {} {} {}", bytes, device.kind == Device::Kind::host ? "host" : "cuda",
+                           (*memory)->identity(), process_name(), device.ordinal);
     }();
     Result<std::vector<Bytes>> all = agree(*rendezvous, "heap", mine, timeout);
     if (!all) return all.error();
 
-    std::vector<std::string> identities;
     std::string sizes;
     bool same = true;
     for (const Bytes& theirs : *all) {
         std::vector<std::string_view> fields = fields_of(theirs);
-        fields.resize(3);  // bytes, kind, identity
+        fields.resize(2);  // bytes, kind
         const std::uint64_t size = number_from<std::uint64_t>(fields[0]).value_or(0);
         const std::string_view kind = fields[1];
-        identities.emplace_back(fields[2]);
         sizes += fmt::format("{}{} ({})", sizes.empty() ? "" : ", ", size, kind);
         same = same && size == bytes && kind == (device.kind == Device::Kind::host ? "host" : "cuda");
     }
@@ -98,32 +153,68 @@ Result<std::shared_ptr<SymmetricHeap>> SymmetricHeap::create(Device device,
             ErrorClass::usage};
     }
 
-    Result<FileDescriptor> own = (*memory)->export_own();
-    // The exchange also carries an export that failed: agree before anyone waits at a socket.
-    if (Result<std::vector<Bytes>> exported =
-            agree(*rendezvous, "export", own ? Result<Bytes>("") : Result<Bytes>(own.error()), timeout);
-        !exported) {
-        return exported.error();
-    }
-    Result<std::vector<FileDescriptor>> peers = exchange_descriptors(*rendezvous, *own, timeout);
-    if (!peers) return peers.error();
-    own->reset();
-
-    Status ready = (*memory)->map(rendezvous->rank(), std::move(peers).value(), identities);
-    if (ready) {
-        const std::uint64_t first =
-            (*memory)->base() + static_cast<std::uint64_t>(rendezvous->rank()) * bytes;
-        ready = (*memory)->zero(first, bytes);
-    }
-    Result<std::vector<Bytes>> mapped =
-        agree(*rendezvous, "mapped", ready ? Result<Bytes>("") : Result<Bytes>(ready.error()), timeout);
-    if (!mapped) return mapped.error();
-    return std::shared_ptr<SymmetricHeap>(
+    HeapRanks ranks = ranks_of(*all, rendezvous->rank());
+    if (Status mapped = map_all(*rendezvous, **memory, ranks, bytes, {}, timeout); !mapped)
+        return mapped.error();
+    std::shared_ptr<SymmetricHeap> heap(
         new SymmetricHeap(device, std::move(rendezvous), std::move(memory).value(), bytes));
+    heap->ranks_ = std::make_unique<HeapRanks>(std::move(ranks));
+    heap->rendezvous_->memory().add(heap);
+    return heap;
+}
+
+void SymmetricHeap::keep(std::uint64_t offset, std::uint64_t bytes) { kept_[offset] = bytes; }
+
+Status SymmetricHeap::release() {
+    KeptBytes aside;
+    const Result<Bytes> mine = [&]() -> Result<Bytes> {
+        if (released_) return Error{"the heap has been released", {}, ErrorClass::usage};
+        if (Status idle = memory_->synchronize(); !idle) return idle.error();
+        for (const auto& [offset, bytes] : kept_) {
+            std::string& content = aside.emplace_back(offset, std::string(bytes, '\0')).second;
+            if (Status read = memory_->read(local(offset), content.data(), bytes); !read) return read.error();
+        }
+        return Bytes();
+    }();
+    if (auto all = agree(*rendezvous_, "release", mine); !all) return all.error();
+    aside_ = std::move(aside);
+    released_ = true;
+    memory_->unmap(*ranks_, aside_);
+    // Memory is given back when all have let go of it.
+    const auto all = agree(*rendezvous_, "released", Bytes());
+    return all ? Status(Done{}) : Status(all.error());
+}
+
+Status SymmetricHeap::restore() {
+    const Result<Bytes> mine = [&]() -> Result<Bytes> {
+        if (!released_) return Error{"the heap has not been released", {}, ErrorClass::usage};
+        if (Status made = memory_->create(stride_); !made) return made.error();
+        return Bytes();
+    }();
+    const auto all = agree(*rendezvous_, "restore", mine);
+    Status mapped =
+        all ? map_all(*rendezvous_, *memory_, *ranks_, stride_, aside_, kOfGroup) : Status(all.error());
+    if (!mapped) {
+        if (released_) memory_->unmap(*ranks_, aside_);
+        return mapped;
+    }
+    released_ = false;
+    aside_.clear();
+    return Done{};
+}
+
+const char* SymmetricHeap::put_aside(std::uint64_t address, std::uint64_t bytes) const {
+    for (const auto& [offset, content] : aside_) {
+        const std::uint64_t begin = local(offset);
+        if (address >= begin && bytes <= content.size() && address - begin <= content.size() - bytes)
+            return content.data() + (address - begin);
+    }
+    return nullptr;
 }
 
 Result<std::uint64_t> SymmetricHeap::allocate(std::uint64_t bytes, std::uint64_t alignment) {
     if (alignment == 0) return Error{"an alignment of 0 bytes makes no sense", {}, ErrorClass::usage};
+    if (released_) return is_away().error();
     // First fit: the lowest gap that is large enough, so that the offset depends on the order of calls alone.
     const std::uint64_t size = std::max<std::uint64_t>(bytes, 1);
     std::uint64_t offset = 0;
@@ -152,7 +243,14 @@ Result<std::uint64_t> SymmetricHeap::allocate(std::uint64_t bytes, std::uint64_t
         ErrorClass::machine};
 }
 
-void SymmetricHeap::free(std::uint64_t offset) { used_.erase(offset); }
+void SymmetricHeap::free(std::uint64_t offset) {
+    const auto found = used_.find(offset);
+    if (found == used_.end()) return;
+    const auto inside = [&](const auto& one) { return one.first >= offset && one.first < found->second; };
+    std::erase_if(kept_, inside);
+    std::erase_if(aside_, inside);
+    used_.erase(found);
+}
 
 std::uint64_t SymmetricHeap::bytes_allocated() const {
     std::uint64_t sum = 0;
@@ -161,13 +259,23 @@ std::uint64_t SymmetricHeap::bytes_allocated() const {
 }
 
 Status SymmetricHeap::write(std::uint64_t address, const void* data, std::uint64_t bytes) {
+    if (released_) return is_away();
     return memory_->write(address, data, bytes);
 }
 Status SymmetricHeap::read(std::uint64_t address, void* data, std::uint64_t bytes) const {
-    return memory_->read(address, data, bytes);
+    if (!released_) return memory_->read(address, data, bytes);
+    const char* const aside = put_aside(address, bytes);
+    if (aside == nullptr) return is_away();
+    std::memcpy(data, aside, bytes);
+    return Done{};
 }
 Status SymmetricHeap::zero(std::uint64_t address, std::uint64_t bytes) {
+    if (released_) return is_away();
     return memory_->zero(address, bytes);
+}
+Status SymmetricHeap::is_away() const {
+    return Error{
+        "the group's memory has been released: restore it first", {.rank = rank()}, ErrorClass::usage};
 }
 
 }  // namespace syncopate::runtime

@@ -11,6 +11,7 @@
 #include "runtime/heap/fields.hpp"
 #include "runtime/heap/process.hpp"
 #include "runtime/waiting_clock.hpp"
+#include "syncopate/runtime/heap/group_memory.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -38,7 +39,10 @@ constexpr char kRefused = 'r';    ///< then how many calls it has refused, 0 and
 
 }  // namespace
 
-Rendezvous::Rendezvous(int rank, int size) : rank_(rank), size_(size), forks_(forks()) {}
+Rendezvous::Rendezvous(int rank, int size)
+    : rank_(rank), size_(size), forks_(forks()), memory_(std::make_unique<GroupMemory>()) {}
+
+Rendezvous::~Rendezvous() = default;
 
 bool Rendezvous::is_a_parents() const { return forks_ != forks(); }
 

@@ -30,12 +30,20 @@ Status require_free(std::uint64_t total, std::uint64_t each) {
                  ErrorClass::machine};
 }
 
+class HostRange final : public AddressRange {
+public:
+    HostRange(std::byte* base, std::uint64_t bytes) : base_(base), bytes_(bytes) {}
+    ~HostRange() override { munmap(base_, bytes_); }
+    std::uint64_t base() const override { return reinterpret_cast<std::uint64_t>(base_); }
+    [[nodiscard]] std::byte* at(std::uint64_t offset) const { return base_ + offset; }
+
+private:
+    std::byte* base_;
+    std::uint64_t bytes_;
+};
+
 class HostMemory final : public HeapMemory {
 public:
-    ~HostMemory() override {
-        if (base_ != nullptr) munmap(base_, reserved_);
-    }
-
     std::uint64_t granularity() const override { return static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)); }
     std::string identity() const override { return "host"; }
 
@@ -45,6 +53,7 @@ public:
         if (!own_) return host_error("memfd_create", bytes);
         if (ftruncate(own_.get(), static_cast<off_t>(bytes)) != 0) return host_error("ftruncate", bytes);
         bytes_ = bytes;
+        fresh_ = true;
         return Done{};
     }
 
@@ -54,16 +63,30 @@ public:
         return copy;
     }
 
-    Status map(int rank, std::vector<FileDescriptor> peers, const std::vector<std::string>&) override {
-        const std::uint64_t reserved = bytes_ * peers.size();
+    Status reserve(std::size_t ranks) override {
+        const std::uint64_t reserved = bytes_ * ranks;
         if (Status fits = require_free(reserved, bytes_); !fits) return fits.error();
         void* range = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (range == MAP_FAILED) return host_error("mmap (reserve)", reserved);
-        base_ = static_cast<std::byte*>(range);
-        reserved_ = reserved;
+        range_ = std::make_shared<HostRange>(static_cast<std::byte*>(range), reserved);
+        return Done{};
+    }
+
+    std::shared_ptr<AddressRange> range() const override { return range_; }
+    void share(std::shared_ptr<AddressRange> range) override {
+        range_ = std::static_pointer_cast<HostRange>(std::move(range));
+    }
+
+    Status map(const HeapRanks& ranks, std::vector<FileDescriptor> peers, const KeptBytes& kept) override {
+        for (const auto& [offset, bytes] : kept) {
+            const ssize_t written =
+                pwrite(own_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+            if (written != static_cast<ssize_t>(bytes.size())) return host_error("pwrite", bytes.size());
+        }
         for (std::size_t r = 0; r < peers.size(); ++r) {
-            const int fd = static_cast<int>(r) == rank ? own_.get() : peers[r].get();
-            void* place = base_ + r * bytes_;
+            if (!ranks.maps(static_cast<int>(r))) continue;
+            const int fd = static_cast<int>(r) == ranks.rank ? own_.get() : peers[r].get();
+            void* place = range_->at(r * bytes_);
             if (mmap(place, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
                 return host_error(fmt::format("mmap of rank {}'s memory", r).c_str(), bytes_);
             }
@@ -71,7 +94,23 @@ public:
         return Done{};
     }
 
-    std::uint64_t base() const override { return reinterpret_cast<std::uint64_t>(base_); }
+    /// Pages that nobody else sees take its place, at once: a thread that looks at a kept word finds it.
+    void unmap(const HeapRanks& ranks, const KeptBytes& kept) override {
+        for (std::size_t r = 0; range_ != nullptr && r < ranks.identities.size(); ++r) {
+            if (!ranks.maps(static_cast<int>(r))) continue;
+            void* fresh = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            if (fresh == MAP_FAILED) continue;  // then the memory stays until the next one takes its place
+            for (const auto& [offset, bytes] : kept) {
+                if (static_cast<int>(r) == ranks.rank)
+                    std::memcpy(static_cast<std::byte*>(fresh) + offset, bytes.data(), bytes.size());
+            }
+            if (mremap(fresh, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, range_->at(r * bytes_)) ==
+                MAP_FAILED)
+                munmap(fresh, bytes_);
+        }
+        own_.reset();
+    }
 
     Status write(std::uint64_t address, const void* data, std::uint64_t bytes) override {
         std::memcpy(reinterpret_cast<void*>(address), data, bytes);
@@ -92,8 +131,7 @@ public:
 
 private:
     FileDescriptor own_;
-    std::byte* base_ = nullptr;
-    std::uint64_t reserved_ = 0;
+    std::shared_ptr<HostRange> range_;
     std::uint64_t bytes_ = 0;
     bool fresh_ = true;
 };

@@ -4,14 +4,17 @@
 //   | rank 0's memory   | rank 1's memory        | rank 2's memory        …
 //
 // An object has the same offset on every rank, so a peer's copy is reached by arithmetic: address(rank,
-// offset). base() differs between processes; stride() and offsets do not. Addresses are device addresses on
-// cuda and plain pointers on host.
+// offset). base() differs between processes; stride() and offsets do not. Ranks that are threads of one process share
+// one mapping. Addresses are device addresses on cuda and plain pointers on host.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/heap/device.hpp"
@@ -20,6 +23,7 @@
 namespace syncopate::runtime {
 
 class HeapMemory;  // src/runtime/heap/heap_memory.hpp: reserving, exporting and mapping on one kind of device
+struct HeapRanks;
 class CudaContext;
 
 /// Bytes of this device that are free now, and all of them. On host: of the machine's memory.
@@ -33,8 +37,8 @@ class SymmetricHeap {
 public:
     /// Made by all ranks together, each with the same `bytes_per_rank`; returns when all memory is mapped
     /// everywhere and zeroed. A failure on one rank fails all, with that rank's error: too little memory
-    /// (asked, free, total), no peer-to-peer access (between which devices), different sizes. The capacity is
-    /// fixed: it never grows. The heap keeps `rendezvous`, for the ops made on it.
+    /// (asked, free, total), the group's budget (group_memory.hpp), no peer-to-peer access (between which devices),
+    /// different sizes. The capacity is fixed: it never grows. The heap keeps `rendezvous`, for the ops made on it.
     static Result<std::shared_ptr<SymmetricHeap>> create(Device device,
                                                          std::shared_ptr<Rendezvous> rendezvous,
                                                          std::uint64_t bytes_per_rank,
@@ -66,6 +70,15 @@ public:
     Status read(std::uint64_t address, void* data, std::uint64_t bytes) const;
     Status zero(std::uint64_t address, std::uint64_t bytes);
 
+    /// What lies there, of what has been allocated, is the same again after release and restore, until it is freed.
+    void keep(std::uint64_t offset, std::uint64_t bytes);
+    /// As of the group (group_memory.hpp), of this heap alone. Collective.
+    Status release();
+    Status restore();
+    [[nodiscard]] bool is_released() const { return released_; }
+    /// Fails while it is released.
+    [[nodiscard]] Status require_there() const { return released_ ? is_away() : Status(Done{}); }
+
     [[nodiscard]] Rendezvous& rendezvous() { return *rendezvous_; }
     /// The primary context of this rank's GPU; null on host.
     [[nodiscard]] const std::shared_ptr<CudaContext>& cuda_context() const;
@@ -73,6 +86,9 @@ public:
 private:
     SymmetricHeap(Device device, std::shared_ptr<Rendezvous> rendezvous, std::unique_ptr<HeapMemory> memory,
                   std::uint64_t stride);
+    [[nodiscard]] Status is_away() const;  ///< the error while it is released
+    /// Of what release has put aside; null where that has none of it.
+    [[nodiscard]] const char* put_aside(std::uint64_t address, std::uint64_t bytes) const;
 
     Device device_;
     std::shared_ptr<Rendezvous> rendezvous_;
@@ -80,6 +96,10 @@ private:
     std::uint64_t base_ = 0;
     std::uint64_t stride_ = 0;
     std::map<std::uint64_t, std::uint64_t> used_;  ///< offset → end, of what is allocated
+    std::map<std::uint64_t, std::uint64_t> kept_;  ///< offset → bytes, of what release puts aside
+    std::vector<std::pair<std::uint64_t, std::string>> aside_;  ///< offset, bytes
+    std::unique_ptr<HeapRanks> ranks_;
+    bool released_ = false;
 };
 
 }  // namespace syncopate::runtime

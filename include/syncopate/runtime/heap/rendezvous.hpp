@@ -17,6 +17,8 @@
 
 namespace syncopate::runtime {
 
+class GroupMemory;  // group_memory.hpp
+
 /// Raw bytes; they may hold zeros.
 using Bytes = std::string;
 using Milliseconds = std::chrono::milliseconds;
@@ -48,7 +50,7 @@ public:
 class Rendezvous {
 public:
     Rendezvous(int rank, int size);
-    virtual ~Rendezvous() = default;
+    virtual ~Rendezvous();
     Rendezvous(const Rendezvous&) = delete;
     Rendezvous& operator=(const Rendezvous&) = delete;
 
@@ -77,6 +79,9 @@ public:
     [[nodiscard]] const std::string& caller() const { return caller_; }
     void set_caller(std::string caller) { caller_ = std::move(caller); }
 
+    /// The heaps of those who meet here.
+    [[nodiscard]] GroupMemory& memory() { return *memory_; }
+
     [[nodiscard]] const std::shared_ptr<MeetingWatch>& watch() const { return watch_; }
     void set_watch(std::shared_ptr<MeetingWatch> watch) { watch_ = std::move(watch); }
     /// Whether the last meeting failed because ranks came to different ones, or called something else.
@@ -97,6 +102,7 @@ private:
     Milliseconds timeout_ = kRendezvousTimeout;
     std::string caller_;
     std::shared_ptr<MeetingWatch> watch_;
+    std::unique_ptr<GroupMemory> memory_;
     bool calls_differ_ = false;
 };
 

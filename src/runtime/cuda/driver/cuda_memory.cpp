@@ -11,6 +11,31 @@
 namespace syncopate::runtime {
 namespace {
 
+/// Its pieces, one a rank, are mapped and unmapped each by one thread.
+class CudaRange final : public AddressRange {
+public:
+    CudaRange(std::shared_ptr<CudaContext> context, CUdeviceptr base, std::size_t ranks, std::uint64_t piece)
+        : context_(std::move(context)), base_(base), piece_(piece), mapped_(ranks, 0) {}
+    ~CudaRange() override {
+        const CurrentContext current(*context_);
+        for (std::size_t rank = 0; rank < mapped_.size(); ++rank) unmap(rank);
+        context_->api().cuMemAddressFree(base_, mapped_.size() * piece_);
+    }
+    std::uint64_t base() const override { return base_; }
+    [[nodiscard]] CUdeviceptr at(std::size_t rank) const { return base_ + rank * piece_; }
+    void note_mapped(std::size_t rank) { mapped_[rank] = 1; }
+    void unmap(std::size_t rank) {
+        if (mapped_[rank] != 0) context_->api().cuMemUnmap(at(rank), piece_);
+        mapped_[rank] = 0;
+    }
+
+private:
+    std::shared_ptr<CudaContext> context_;
+    CUdeviceptr base_;
+    std::uint64_t piece_;
+    std::vector<char> mapped_;
+};
+
 class CudaMemory final : public HeapMemory {
 public:
     explicit CudaMemory(std::shared_ptr<CudaContext> retained) : api_(retained->api()) {
@@ -20,10 +45,7 @@ public:
     ~CudaMemory() override {
         const CurrentContext current(*context);
         stream_.reset();
-        for (std::size_t r = 0; r < mapped_.size(); ++r) {
-            if (mapped_[r]) api_.cuMemUnmap(base_ + r * bytes_, bytes_);
-        }
-        if (base_ != 0) api_.cuMemAddressFree(base_, reserved_);
+        range_.reset();
         if (created_) api_.cuMemRelease(own_);
     }
 
@@ -85,24 +107,32 @@ public:
         return FileDescriptor(fd);
     }
 
-    Status map(int rank, std::vector<FileDescriptor> peers,
-               const std::vector<std::string>& identities) override {
+    Status reserve(std::size_t ranks) override {
         const CurrentContext current(*context);
-        reserved_ = bytes_ * peers.size();
         CUdeviceptr base = 0;
         // Aligned as its physical pages are, so that large pages can be used throughout.
-        SYNCOPATE_CUDA(api_, cuMemAddressReserve, &base, reserved_, granularity_, 0, 0);
-        base_ = base;
-        mapped_.assign(peers.size(), false);
+        SYNCOPATE_CUDA(api_, cuMemAddressReserve, &base, ranks * bytes_, granularity_, 0, 0);
+        range_ = std::make_shared<CudaRange>(context, base, ranks, bytes_);
+        return Done{};
+    }
+
+    std::shared_ptr<AddressRange> range() const override { return range_; }
+    void share(std::shared_ptr<AddressRange> range) override {
+        range_ = std::static_pointer_cast<CudaRange>(std::move(range));
+    }
+
+    Status map(const HeapRanks& ranks, std::vector<FileDescriptor> peers, const KeptBytes&) override {
+        const CurrentContext current(*context);
         for (std::size_t r = 0; r < peers.size(); ++r) {
-            if (static_cast<int>(r) == rank) {
-                if (Status done = map_one(r, own_, "its own memory"); !done) return done;
+            const int rank = static_cast<int>(r);
+            if (rank == ranks.rank) {
+                if (Status done = map_one(r, own_, "its own memory", ranks.ordinals); !done) return done;
                 continue;
             }
-            const std::string whose =
-                fmt::format("rank {}'s memory (GPU {}) on cuda:{}", r, identities[r], context->ordinal());
-            if (Status reachable = check_peer(identities[r], static_cast<int>(r)); !reachable)
-                return reachable;
+            if (Status reachable = check_peer(ranks.identities[r], rank); !reachable) return reachable;
+            if (!ranks.maps(rank)) continue;
+            const std::string whose = fmt::format("rank {}'s memory (GPU {}) on cuda:{}", r,
+                                                  ranks.identities[r], context->ordinal());
             CUmemGenericAllocationHandle handle = 0;
             void* fd = reinterpret_cast<void*>(static_cast<std::intptr_t>(peers[r].get()));
             if (const CUresult code = api_.cuMemImportFromShareableHandle(
@@ -112,14 +142,23 @@ public:
                                   whose + "; every process must see every GPU (CUDA_VISIBLE_DEVICES)");
             }
             peers[r].reset();
-            const Status done = map_one(r, handle, whose);
+            const Status done = map_one(r, handle, whose, ranks.ordinals);
             api_.cuMemRelease(handle);  // the mapping keeps the memory
             if (!done) return done;
         }
         return Done{};
     }
 
-    std::uint64_t base() const override { return base_; }
+    void unmap(const HeapRanks& ranks, const KeptBytes&) override {
+        const CurrentContext current(*context);
+        for (std::size_t r = 0; range_ != nullptr && r < ranks.identities.size(); ++r) {
+            if (ranks.maps(static_cast<int>(r))) range_->unmap(r);
+        }
+        if (created_) api_.cuMemRelease(own_);
+        created_ = false;
+    }
+
+    Status synchronize() const override { return context->synchronize(); }
 
     // On a stream of its own: the default stream would wait for kernels that may be waiting for this very
     // write.
@@ -146,17 +185,21 @@ public:
     }
 
 private:
-    Status map_one(std::size_t r, CUmemGenericAllocationHandle handle, const std::string& whose) {
-        const CUdeviceptr place = base_ + r * bytes_;
+    Status map_one(std::size_t r, CUmemGenericAllocationHandle handle, const std::string& whose,
+                   const std::vector<int>& ordinals) {
+        const CUdeviceptr place = range_->at(r);
         if (const CUresult code = api_.cuMemMap(place, bytes_, 0, handle, 0); code != CUDA_SUCCESS) {
             return api_.error("cuMemMap", code, whose);
         }
-        mapped_[r] = true;
-        CUmemAccessDesc access{};
-        access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-        access.location.id = context->ordinal();
-        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        if (const CUresult code = api_.cuMemSetAccess(place, bytes_, &access, 1); code != CUDA_SUCCESS) {
+        range_->note_mapped(r);
+        std::vector<CUmemAccessDesc> access(ordinals.size());
+        for (std::size_t i = 0; i < ordinals.size(); ++i) {
+            access[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+            access[i].location.id = ordinals[i];
+            access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        }
+        if (const CUresult code = api_.cuMemSetAccess(place, bytes_, access.data(), access.size());
+            code != CUDA_SUCCESS) {
             return api_.error("cuMemSetAccess", code,
                               whose + "; is there peer-to-peer access between the two?");
         }
@@ -194,11 +237,9 @@ private:
     CUmemAllocationProp properties_{};
     std::uint64_t granularity_ = 0;
     std::uint64_t bytes_ = 0;
-    std::uint64_t reserved_ = 0;
-    CUdeviceptr base_ = 0;
     CUmemGenericAllocationHandle own_ = 0;
     bool created_ = false;
-    std::vector<bool> mapped_;
+    std::shared_ptr<CudaRange> range_;
     std::unique_ptr<OwnedStream> stream_;
 };
 

@@ -1,0 +1,108 @@
+#include "syncopate/runtime/heap/group_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "runtime/heap/fields.hpp"
+#include "syncopate/runtime/heap/heap.hpp"
+#include "syncopate/runtime/heap/rendezvous.hpp"
+
+namespace syncopate::runtime {
+
+void GroupMemory::set_budget(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    budget_ = bytes;
+}
+
+std::uint64_t GroupMemory::budget() const {
+    const std::lock_guard lock(mutex_);
+    return budget_;
+}
+
+std::vector<GroupMemory::Numbered> GroupMemory::alive() const {
+    std::vector<Numbered> found;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, heap] : heaps_) {
+        if (std::shared_ptr<SymmetricHeap> alive = heap.lock()) found.emplace_back(number, std::move(alive));
+    }
+    return found;
+}
+
+std::uint64_t GroupMemory::bytes() const {
+    std::uint64_t sum = 0;
+    for (const auto& [number, heap] : alive()) sum += heap->stride();
+    return sum;
+}
+
+std::uint64_t GroupMemory::bytes_released() const {
+    std::uint64_t sum = 0;
+    for (const auto& [number, heap] : alive()) sum += heap->is_released() ? heap->stride() : 0;
+    return sum;
+}
+
+Status GroupMemory::require(std::uint64_t bytes) const {
+    const std::uint64_t used = this->bytes();
+    const std::uint64_t most = budget();
+    if (most == 0 || (used <= most && bytes <= most - used)) return Done{};
+    return Error{
+        fmt::format("a heap of {} bytes does not fit the group's budget: {} of {} bytes are in use; give the "
+                    "group a larger one, or destroy what is not needed",
+                    bytes, used, most),
+        {},
+        ErrorClass::machine};
+}
+
+void GroupMemory::add(const std::shared_ptr<SymmetricHeap>& heap) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(heaps_, [](const auto& one) { return one.second.expired(); });
+    heaps_.emplace_back(made_++, heap);
+}
+
+Result<std::vector<GroupMemory::Numbered>> GroupMemory::alive_everywhere(Rendezvous& rendezvous) const {
+    std::vector<Numbered> mine = alive();
+    std::string numbers;
+    for (const auto& [number, heap] : mine) numbers += fmt::format("{} ", number);
+    const Result<std::vector<Bytes>> all = all_gather(rendezvous, "heaps", numbers);
+    if (!all) return all.error();
+    for (const Bytes& theirs : *all) {
+        const std::vector<std::string_view> known = fields_of(theirs);
+        std::erase_if(mine, [&](const Numbered& one) {
+            return std::ranges::find(known, fmt::format("{}", one.first)) == known.end();
+        });
+    }
+    return mine;
+}
+
+Result<std::uint64_t> release(Rendezvous& rendezvous) {
+    const auto heaps = rendezvous.memory().alive_everywhere(rendezvous);
+    if (!heaps) return heaps.error();
+    std::uint64_t bytes = 0;
+    for (const auto& [number, heap] : *heaps) {
+        if (heap->is_released()) continue;
+        if (Status done = heap->release(); !done) return done.error();
+        bytes += heap->stride();
+    }
+    return bytes;
+}
+
+Result<std::uint64_t> restore(Rendezvous& rendezvous) {
+    const auto heaps = rendezvous.memory().alive_everywhere(rendezvous);
+    if (!heaps) return heaps.error();
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < heaps->size(); ++i) {
+        if (!(*heaps)[i].second->is_released()) continue;
+        const Status done = (*heaps)[i].second->restore();
+        if (done) {
+            bytes += (*heaps)[i].second->stride();
+            continue;
+        }
+        for (std::size_t before = 0; before < i; ++before) (void)(*heaps)[before].second->release();
+        return done.error();
+    }
+    return bytes;
+}
+
+}  // namespace syncopate::runtime
