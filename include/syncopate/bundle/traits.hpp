@@ -8,12 +8,14 @@
 #include <string>
 
 #include "syncopate/bundle/bundle.hpp"
+#include "syncopate/fuse/model/program.hpp"
 #include "syncopate/fuse/model/schedule.hpp"
 
 namespace syncopate::bundle {
 
 /// Of a stage. In capitals those that a stated kernel takes as constexprs (call/stated.py), in small letters those that lines of an
 /// emitted one depend on; those that are 0 are left out.
-[[nodiscard]] Traits traits_of(const fuse::Schedule& schedule, std::size_t stage);
+[[nodiscard]] Traits traits_of(const fuse::StagedProgram& program, const fuse::Schedule& schedule,
+                               std::size_t stage);
 
 }  // namespace syncopate::bundle
