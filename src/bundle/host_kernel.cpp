@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "syncopate/fuse/inline/kernel_sums.hpp"
@@ -81,14 +82,22 @@ public:
             if (!of_stage) return of_stage.error();
             const fuse::Stage& fused = planned_->program.stages[stage];
             const Status played =
-                runtime::play_table(op_, stage, [&](std::int64_t id, std::int32_t) -> Status {
+                runtime::play_table(op_, stage, [&](std::int64_t id, std::int32_t slot) -> Status {
                     const kernel::Tile& tile = fused.kernel.tiles[static_cast<std::size_t>(id)];
-                    of_stage->tile = id;
-                    for (TileTensor& tensor : of_stage->tensors) {
+                    Tile here = *of_stage;
+                    here.tile = id;
+                    for (TileTensor& tensor : here.tensors) {
                         tensor.reads = kernel::boxes_read(tile, tensor.parameter);
                         tensor.writes = kernel::boxes_written(tile, tensor.parameter);
+                        go_where_it_loads(stage, slot, tensor);
                     }
-                    return make(*of_stage);
+                    // A tile that is stored in several places is made for each.
+                    for (const std::int64_t offset : runtime::offsets_of(op_, stage, slot)) {
+                        Tile there = here;
+                        for (TileTensor& tensor : there.tensors) go_where_it_is_stored(stage, offset, tensor);
+                        if (Status done = make(there); !done) return done;
+                    }
+                    return Done{};
                 });
             if (!played) return played;
         }
@@ -110,6 +119,42 @@ private:
         if (!product.is_whole()) return Error{"this operator has no kernel on host", {}, ErrorClass::usage};
         product.make();
         return Done{};
+    }
+
+    [[nodiscard]] bool is_bound(std::size_t stage, const TileTensor& tensor, std::int32_t number) const {
+        const auto& bindings = planned_->launch.stages[stage].bindings;
+        const auto bound = bindings.find(tensor.parameter);
+        return bound != bindings.end() &&
+               bound->second == op_.schedule().tensors[static_cast<std::size_t>(number)].name;
+    }
+
+    void go_where_it_loads(std::size_t stage, std::int32_t slot, TileTensor& tensor) const {
+        const std::optional<fuse::Reach>& loads = op_.schedule().loads();
+        if (!loads || tensor.reads.empty() || !is_bound(stage, tensor, loads->tensor)) return;
+        const std::int64_t number = runtime::load_number_of(op_, stage, slot);
+        const auto size = static_cast<std::int64_t>(plan::size_of(tensor.dtype));
+        if (!loads->own) {
+            tensor.address = reached(*loads, tensor, number);
+        } else if (number != 0) {
+            const std::optional<runtime::FusedOp::OwnPlace> own = op_.own_place();
+            tensor.address = own->address;
+            if (!tensor.strides.empty())
+                tensor.strides.front() = static_cast<std::int64_t>(own->pitch) / size;
+        }
+    }
+
+    void go_where_it_is_stored(std::size_t stage, std::int64_t offset, TileTensor& tensor) const {
+        const std::optional<fuse::Reach>& stores = op_.schedule().stores();
+        if (!stores || tensor.writes.empty() || !is_bound(stage, tensor, stores->tensor)) return;
+        tensor.address = reached(*stores, tensor, offset);
+    }
+
+    /// `number` as its kernel takes it: rows from the begin of all heaps, or elements from its own place.
+    [[nodiscard]] std::uint64_t reached(const fuse::Reach& reach, const TileTensor& tensor,
+                                        std::int64_t number) const {
+        const auto size = static_cast<std::int64_t>(plan::size_of(tensor.dtype));
+        if (!reach.by_row) return tensor.address + static_cast<std::uint64_t>(number * size);
+        return op_.flat_view().address + static_cast<std::uint64_t>(number * tensor.strides.front() * size);
     }
 
     [[nodiscard]] Result<Tile> tensors_of(std::size_t stage,
@@ -176,10 +221,8 @@ Result<runtime::Executable::HostKernels> host_kernels(std::shared_ptr<const Plan
                                                       std::vector<runtime::Operand> operands,
                                                       runtime::FusedOp& op, TileKernel tiles) {
     const fuse::Schedule& schedule = op.schedule();
-    if (schedule.stores() || schedule.loads() || fuse::kernel_summands(schedule) > 0)
-        return Error{"its tiles reach into other ranks' memory, or sum, which only GPUs do in a bundle",
-                     {},
-                     ErrorClass::usage};
+    if (fuse::kernel_summands(schedule) > 0)
+        return Error{"its kernels' programs sum, which only GPUs do in a bundle", {}, ErrorClass::usage};
     if (!tiles) {
         for (const runtime::Operand& operand : operands) {
             const bool known = operand.dtype == plan::DType::bf16 || operand.dtype == plan::DType::fp16 ||

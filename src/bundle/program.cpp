@@ -73,6 +73,7 @@ Result<Planned> plan_operator(const Bundle& bundle, std::int64_t rows) {
     made.launch = std::move(lowered->launch);
     made.program = std::move(lowered->program);
     made.names = names_of(*bundle.op, made.launch.stages.size());
+    made.moved = std::move(lowered->moved);
     made.order = {"x", "w", "w1", "w2", "bias", "scale_x", "scale_w", "y"};
     made.activation = bundle.op->activation;
     made.w_transposed = bundle.op->call.w_transposed;
@@ -130,11 +131,14 @@ public:
                 const auto bound = launch.bindings.find(parameter);
                 if (bound == launch.bindings.end()) {
                     add({.name = name_of(stage, parameter), .dtype = tensor.dtype, .shape = tensor.shape});
-                } else {
-                    add_bound(stage, parameter, bound->second, tensor);
+                } else if (planned_.moved.empty()) {
+                    const bool adds =
+                        std::ranges::find(launch.accumulates, parameter) != launch.accumulates.end();
+                    add_moved(parameter, bound->second, adds);
                 }
             }
         }
+        for (const auto& [tensor, name] : planned_.moved) add_moved(name, tensor, false);
         std::ranges::stable_sort(all_, {}, [&](const runtime::Operand& operand) {
             const auto found = std::ranges::find(planned_.order, operand.name);
             return found - planned_.order.begin();
@@ -176,31 +180,33 @@ private:
         return box;
     }
 
-    void add_bound(std::size_t stage, const std::string& parameter, const std::string& tensor,
-                   const kernel::TensorArgument& given) {
+    void add_moved(const std::string& name, const std::string& tensor, bool adds) {
         const plan::Plan& plan = planned_.launch.plan;
         const auto number = static_cast<std::int32_t>(*plan.find_tensor(tensor));
-        const emit::KernelLaunch& launch = planned_.launch.stages[stage];
-        runtime::Operand made{.name = name_of(stage, parameter), .dtype = given.dtype};
+        const plan::Tensor& whole_one = plan.tensors[static_cast<std::size_t>(number)];
+        runtime::Operand made{.name = name, .dtype = whole_one.dtype};
         const auto of_tensor = [&](const plan::Holding& holding) { return holding.chunk.tensor == number; };
-        if (std::ranges::any_of(plan.produced, of_tensor)) {
-            const std::vector<plan::Region> ends = held(plan.final, number, rank_);
-            const plan::Region box = around(ends, given.shape.size());
-            const bool adds = std::ranges::find(launch.accumulates, parameter) != launch.accumulates.end();
-            made.shape = adds ? given.shape : extents_of(box);
-            if (adds) made.inputs.push_back({.tensor = tensor, .region = whole(given.shape)});
-            for (const plan::Region& end : ends) {
-                std::vector<std::int64_t> at;
-                for (std::size_t axis = 0; axis < end.size(); ++axis)
-                    at.push_back(end[axis].begin - (adds ? 0 : box[axis].begin));
-                made.outputs.push_back({.tensor = tensor, .region = end, .at = std::move(at)});
-            }
-            add(std::move(made));
-        } else if (std::ranges::any_of(plan.initial, of_tensor)) {
-            made.shape = extents_of(around(held(plan.initial, number, rank_), given.shape.size()));
+        const bool given = std::ranges::any_of(plan.initial, of_tensor);
+        if (given && std::ranges::none_of(plan.produced, of_tensor)) {
+            made.shape = extents_of(around(held(plan.initial, number, rank_), whole_one.shape.size()));
             made.inputs.push_back({.tensor = tensor});
-            add(std::move(made));
+            return add(std::move(made));
         }
+        if (std::ranges::none_of(plan.produced, of_tensor) &&
+            (planned_.moved.empty() || std::ranges::none_of(plan.final, of_tensor)))
+            return;  // handed on from stage to stage
+        const std::vector<plan::Region> ends = held(plan.final, number, rank_);
+        const plan::Region box = around(ends, whole_one.shape.size());
+        made.shape = adds ? whole_one.shape : extents_of(box);
+        if (adds) made.inputs.push_back({.tensor = tensor, .region = whole(whole_one.shape)});
+        for (const plan::Region& end : ends) {
+            if (plan::is_empty(end)) continue;
+            std::vector<std::int64_t> at;
+            for (std::size_t axis = 0; axis < end.size(); ++axis)
+                at.push_back(end[axis].begin - (adds ? 0 : box[axis].begin));
+            made.outputs.push_back({.tensor = tensor, .region = end, .at = std::move(at)});
+        }
+        add(std::move(made));
     }
 
     [[nodiscard]] static plan::Region whole(const std::vector<std::int64_t>& shape) {
@@ -240,6 +246,13 @@ Result<Lowered> lower(const OperatorPart& op, const Bucket& bucket, std::int64_t
     for (std::size_t stage = 0; stage < program->stages.size(); ++stage)
         made.traits.push_back(traits_of(*program, *schedule, stage));
     made.launch = emit::launch_of(*program, *std::move(schedule), options);
+    const Result<ops::Outline> outline = ops::outline(problem, bucket.strategy, op.call);
+    if (!outline) return outline.error();
+    const std::pair<std::string, std::string> named[] = {
+        {outline->input, "x"}, {outline->scales, "scale_x"}, {outline->output, "y"}};
+    for (const auto& [tensor, name] : named) {
+        if (!tensor.empty()) made.moved.emplace(tensor, name);
+    }
     made.program = *std::move(program);
     return made;
 }

@@ -27,6 +27,8 @@ struct Planned {
     fuse::StagedProgram program;
     /// By stage and parameter the name of the call's tensor, where that is another one.
     std::vector<std::map<std::string, std::string>> names;
+    /// Of an operator: a call's tensors that the plan moves, by the plan's tensor.
+    std::map<std::string, std::string> moved;
     std::vector<std::string> order;  ///< of the call's tensors, as far as it matters
     std::string activation;          ///< of the first product, on host
     bool w_transposed = false;
@@ -47,6 +49,7 @@ struct Lowered {
     fuse::StagedProgram program;
     emit::Launch launch;
     std::vector<Traits> traits;
+    std::map<std::string, std::string> moved;  ///< as of Planned
 };
 [[nodiscard]] Result<Lowered> lower(const OperatorPart& op, const Bucket& bucket, std::int64_t rows,
                                     fuse::Device device);

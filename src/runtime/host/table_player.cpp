@@ -10,18 +10,39 @@ namespace {
 
 namespace table = emit::table;
 
+std::int64_t long_at(std::span<const std::int32_t> words, std::int32_t at) {
+    const auto word = static_cast<std::size_t>(at);
+    return static_cast<std::int64_t>(static_cast<std::uint32_t>(words[word])) |
+           (static_cast<std::int64_t>(words[word + 1]) << 32);
+}
+
 /// Words of a table from `at` on, a pair each, are distances from the control block to words that get the epoch.
 void post_all(const FusedOp& op, std::span<const std::int32_t> words, std::int32_t begin, std::int32_t end,
               std::uint32_t epoch) {
     for (std::int32_t pair = begin; pair < end; pair += table::pair_words) {
-        const auto at = static_cast<std::size_t>(pair);
-        const std::int64_t distance = static_cast<std::int64_t>(static_cast<std::uint32_t>(words[at])) |
-                                      (static_cast<std::int64_t>(words[at + 1]) << 32);
-        HostControl(op.control_address() + static_cast<std::uint64_t>(distance)).store(0, epoch);
+        HostControl(op.control_address() + static_cast<std::uint64_t>(long_at(words, pair))).store(0, epoch);
     }
 }
 
 }  // namespace
+
+std::vector<std::int64_t> offsets_of(const FusedOp& op, std::size_t stage, std::int32_t slot) {
+    if (!op.schedule().stores()) return {0};
+    const std::span<const std::int32_t> words = op.table(stage);
+    const std::int32_t record = table::first_slot + table::slot_words * slot + table::slot_store;
+    const std::int32_t copies = op.schedule().most_stores(stage);
+    std::int32_t word = copies > 1 ? words[static_cast<std::size_t>(record)] : record;
+    std::vector<std::int64_t> offsets;
+    for (std::int32_t copy = 0; copy < copies; ++copy, word += table::pair_words)
+        offsets.push_back(long_at(words, word));
+    return offsets;
+}
+
+std::int64_t load_number_of(const FusedOp& op, std::size_t stage, std::int32_t slot) {
+    if (!op.schedule().loads()) return 0;
+    const std::span<const std::int32_t> words = op.table(stage);
+    return long_at(words, words[static_cast<std::size_t>(table::loads)] + table::pair_words * slot);
+}
 
 void post_slot(const FusedOp& op, std::size_t stage, std::int32_t slot) {
     const std::span<const std::int32_t> words = op.table(stage);

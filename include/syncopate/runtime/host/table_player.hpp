@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/call/op.hpp"
@@ -18,5 +19,12 @@ namespace syncopate::runtime {
 
 /// What sy_post does after the slot's tile: counts it in the chunks that it makes, and posts those that it completes.
 void post_slot(const FusedOp& op, std::size_t stage, std::int32_t slot);
+
+/// What sy_offset says: elements from the kernel's own place to those where the slot's tile is stored; one of 0 where that is its place.
+[[nodiscard]] std::vector<std::int64_t> offsets_of(const FusedOp& op, std::size_t stage, std::int32_t slot);
+
+/// What the table says of a slot's loads (sy_load_offset, sy_reads_own): elements from the kernel's own place, or, of a kernel that loads what
+/// its rank was given, whether this tile does; 0 of a kernel that loads in its own place.
+[[nodiscard]] std::int64_t load_number_of(const FusedOp& op, std::size_t stage, std::int32_t slot);
 
 }  // namespace syncopate::runtime
