@@ -84,6 +84,7 @@ private:
         return this->object(
             at, required("name", this->text(made.name)), required("kind", this->text(made.kind)),
             optional("block", !made.block.empty(), this->list(made.block, extent)),
+            optional("descriptor", !made.descriptor.empty(), this->list(made.descriptor, extent)),
             optional("element_bytes", made.element_bytes != 0, this->integer(made.element_bytes, 0, 16)),
             optional("element_type", made.element_type != 0, this->integer(made.element_type, 0, 64)),
             optional("swizzle", made.swizzle != 0, this->integer(made.swizzle, 0, 8)),

@@ -41,8 +41,8 @@ const Variant* variant_for(const Bundle& bundle, const Bucket& bucket, const Low
             const auto& tensors = lowered.launch.stages[stage].arguments.tensors;
             for (const CompiledParameter& parameter : kernel.parameters) {
                 const auto given = tensors.find(parameter.name);
-                if (given != tensors.end() && !parameter.block.empty() &&
-                    given->second.block != parameter.block)
+                if (given != tensors.end() && !parameter.descriptor.empty() &&
+                    given->second.block != parameter.descriptor)
                     return false;
             }
         }
@@ -102,17 +102,15 @@ Result<Planned> plan_folder(const Bundle& bundle, std::int64_t rows) {
             {.file = bundle.file}};
     Planned made;
     made.kernels = bundle.folder->kernels;
-    if (bundle.on_host()) {
-        std::vector<emit::StageText> texts;
-        for (std::size_t stage = 0; stage < artifact->sources.size(); ++stage) {
-            const emit::KernelLaunch& launch = artifact->launch.stages[stage];
-            texts.push_back({artifact->sources[stage].original, launch.file, launch.kernel, launch.arguments,
-                             launch.bindings});
-        }
-        Result<fuse::StagedProgram> program = emit::analyse_stages(std::move(texts), artifact->launch.plan);
-        if (!program) return program.error();
-        made.program = *std::move(program);
+    std::vector<emit::StageText> texts;
+    for (std::size_t stage = 0; stage < artifact->sources.size(); ++stage) {
+        const emit::KernelLaunch& launch = artifact->launch.stages[stage];
+        texts.push_back({artifact->sources[stage].original, launch.file, launch.kernel, launch.arguments,
+                         launch.bindings});
     }
+    Result<fuse::StagedProgram> program = emit::analyse_stages(std::move(texts), artifact->launch.plan);
+    if (!program) return program.error();
+    made.program = *std::move(program);
     made.launch = std::move(artifact->launch);
     made.names.resize(made.launch.stages.size());
     made.what = bundle.name;
@@ -259,6 +257,17 @@ Result<Lowered> lower(const OperatorPart& op, const Bucket& bucket, std::int64_t
 
 Result<Planned> plan_rows(const Bundle& bundle, std::int64_t rows) {
     return bundle.op ? plan_operator(bundle, rows) : plan_folder(bundle, rows);
+}
+
+bool Planned::writes(const std::string& operand) const {
+    for (std::size_t stage = 0; stage < program.stages.size(); ++stage) {
+        for (const kernel::Param& param : program.stages[stage].kernel.params) {
+            const auto named = names[stage].find(param.name);
+            const std::string& name = named == names[stage].end() ? param.name : named->second;
+            if (name == operand && param.written) return true;
+        }
+    }
+    return false;
 }
 
 Needs needs_of(const Bundle& bundle, const Planned& planned, std::int32_t rank) {

@@ -40,7 +40,9 @@ struct CompiledParameter {
     std::string name;
     std::string kind;  ///< as in Triton's signature: "i32", "fp32", "*bf16", "tensordesc"
     // Of a descriptor, as its entry of tensordesc_meta.
-    std::vector<std::int64_t> block{};
+    std::vector<std::int64_t> block{};  ///< of one access of its map
+    std::vector<std::int64_t>
+        descriptor{};  ///< of the descriptor, as the program states it: it may take several accesses
     std::int32_t element_bytes = 0;
     std::int32_t element_type = 0;
     std::int32_t swizzle = 0;

@@ -23,7 +23,7 @@ namespace syncopate::bundle {
 struct Planned {
     emit::Launch launch;
     std::vector<std::int32_t> kernels;  ///< of the bundle, by stage; none on host
-    /// What tiles touch; of a user's program on a GPU without stages.
+    /// What tiles touch.
     fuse::StagedProgram program;
     /// By stage and parameter the name of the call's tensor, where that is another one.
     std::vector<std::map<std::string, std::string>> names;
@@ -34,6 +34,9 @@ struct Planned {
     bool w_transposed = false;
     std::string what;  ///< in messages, with its rows
     std::int32_t engine_blocks = 8;
+
+    /// Whether a kernel writes the call's tensor of this name.
+    [[nodiscard]] bool writes(const std::string& operand) const;
 };
 
 /// `rows`: of an operator, M; of a user's program 0. Fails for rows that the bundle has no bucket for, and where the schedule of these

@@ -86,8 +86,8 @@ class Kernels:
         descriptors = iter(getattr(of, "tensordesc_meta", None) or [])
         names = {place: name for place, name, _, _ in jit._items(signature, dict(arguments))}
         parameters = [
-            parameter(name, kind, descriptors)
-            for _, name, kind, _ in jit._items(signature, dict(arguments))
+            parameter(name, kind, value, descriptors)
+            for _, name, kind, value in jit._items(signature, dict(arguments))
             if kind != "constexpr"
         ]
         divisible = [place for place, found in dict(binary.src.attrs).items() if ["tt.divisibility", 16] in found]
@@ -112,7 +112,7 @@ class Kernels:
         return self.add(entry, binary.asm["cubin"])
 
 
-def parameter(name: str, kind: Any, descriptors: Iterable[Any]) -> dict[str, Any]:
+def parameter(name: str, kind: Any, value: Any, descriptors: Iterable[Any]) -> dict[str, Any]:
     """As the manifest names it."""
     if not str(kind).startswith("tensordesc"):
         return {"name": name, "kind": str(kind)}
@@ -123,6 +123,7 @@ def parameter(name: str, kind: Any, descriptors: Iterable[Any]) -> dict[str, Any
         "name": name,
         "kind": "tensordesc",
         "block": [int(n) for n in of["block_size"]],
+        "descriptor": [int(n) for n in value.block_shape],
         "element_bytes": int(of["elem_size"]),
         "element_type": int(of["elem_type"]),
         "swizzle": int(of["swizzle"]),
