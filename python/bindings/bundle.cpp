@@ -20,9 +20,10 @@ namespace syncopate::bindings {
 namespace {
 
 /// By stage, of the schedule of an operator with so many rows by the strategy of a bucket.
-std::vector<bundle::Traits> traits(const std::string& problem, const ops::Strategy& strategy, bool w_transposed,
-                                   std::int64_t bucket_rows, std::int64_t rows) {
-    const bundle::OperatorPart op{.problem = unwrap(ops::parse_problem(problem)), .call = {.w_transposed = w_transposed}};
+std::vector<bundle::Traits> traits(const std::string& problem, const ops::Strategy& strategy,
+                                   bool w_transposed, std::int64_t bucket_rows, std::int64_t rows) {
+    const bundle::OperatorPart op{.problem = unwrap(ops::parse_problem(problem)),
+                                  .call = {.w_transposed = w_transposed}};
     const bundle::Bucket bucket{.rows = bucket_rows, .strategy = strategy};
     return unwrap(bundle::lower(op, bucket, rows, fuse::Device::cuda)).traits;
 }

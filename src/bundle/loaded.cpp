@@ -59,7 +59,8 @@ Status Loaded::make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp>
             return Error{"a user's program on host needs a function that makes its tiles",
                          {.file = bundle_->file},
                          ErrorClass::usage};
-        auto kernels = host_kernels(made.planned_, operands, *op, options.tiles);
+        auto kernels =
+            host_kernels(made.planned_, operands, *op, bundle_->folder ? options.tiles : TileKernel());
         if (!kernels) return kernels.error();
         host = *std::move(kernels);
     }

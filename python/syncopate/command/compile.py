@@ -75,11 +75,15 @@ class Kernels:
         self.entries.append({**entry, "code": name})
         return len(self.entries) - 1
 
-    def compile(self, kernel: Any, arguments: Mapping[str, Any], grid: Sequence[int], options: Mapping[str, Any]) -> int:
+    def compile(
+        self, kernel: Any, arguments: Mapping[str, Any], grid: Sequence[int], options: Mapping[str, Any]
+    ) -> int:
         """For these arguments, as a launch with them would; the number of the kernel."""
         function = unwrapped(kernel)
         if not hasattr(function, "warmup"):
-            raise ValueError(f"{getattr(kernel, '__name__', kernel)}: bundles hold kernels of Triton and Gluon")
+            raise ValueError(
+                f"{getattr(kernel, '__name__', kernel)}: bundles hold kernels of Triton and Gluon"
+            )
         binary = function.warmup(*jit.in_order(function, arguments), grid=tuple(grid), **options)
         of = binary.metadata
         signature = dict(binary.src.signature)
@@ -90,7 +94,9 @@ class Kernels:
             for _, name, kind, value in jit._items(signature, dict(arguments))
             if kind != "constexpr"
         ]
-        divisible = [place for place, found in dict(binary.src.attrs).items() if ["tt.divisibility", 16] in found]
+        divisible = [
+            place for place, found in dict(binary.src.attrs).items() if ["tt.divisibility", 16] in found
+        ]
         workspace = arguments.get("sy_workspace")
         entry = {
             "entry": of.name,
@@ -98,7 +104,9 @@ class Kernels:
             "shared": int(of.shared),
             "parameters": parameters,
             "constants": {
-                names[place]: plain(value) for place, value in dict(binary.src.constants).items() if place in names
+                names[place]: plain(value)
+                for place, value in dict(binary.src.constants).items()
+                if place in names
             },
             "multiples_of_16": sorted(names[place] for place in divisible if place in names),
         }
@@ -118,7 +126,9 @@ def parameter(name: str, kind: Any, value: Any, descriptors: Iterable[Any]) -> d
         return {"name": name, "kind": str(kind)}
     of = next(iter(descriptors), None)
     if of is None:
-        raise ValueError(f"parameter {name}: a descriptor that Triton lowered to a pointer is not launched from C++")
+        raise ValueError(
+            f"parameter {name}: a descriptor that Triton lowered to a pointer is not launched from C++"
+        )
     return {
         "name": name,
         "kind": "tensordesc",
@@ -139,7 +149,9 @@ def unspecialised(value: int) -> int:
     return max(3, int(value) | 1)
 
 
-def arguments_of(operator: Any, artifact: Any, index: int, kernel: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_of(
+    operator: Any, artifact: Any, index: int, kernel: Any, given: Mapping[str, Any]
+) -> dict[str, Any]:
     """Of a stage's emitted kernel, as Prepared.arguments: with stand-ins for what lies in the heap."""
     schedule, stage = artifact.schedule, artifact.stages[index]
     shapes = {name: (shape, DTYPES[dtype]) for name, shape, dtype in artifact.plan.tensors}
@@ -199,7 +211,9 @@ class AheadOperator:
         operator.device = META
         return operator
 
-    def compile(self, rows: int, strategy: Strategy, kernels: Kernels, sources: dict[str, bytes]) -> list[int]:
+    def compile(
+        self, rows: int, strategy: Strategy, kernels: Kernels, sources: dict[str, bytes]
+    ) -> list[int]:
         """The kernels of its stages, for so many rows."""
         operator = self.made(rows, strategy)
         _, *weights = (operator.operand(name) for name in operator._shapes)
@@ -228,8 +242,16 @@ def rows_to_look_at(first: int, last: int, ranks: int, equal: bool) -> list[int]
     """Of a bucket, those whose schedules may ask for different kernels: its ends, and where a shard, a tile or a row of tiles is whole."""
     looked = {last, first, (first + last) // 2}
     for unit in (1, ranks, 8, 16, 32, 64, 128, 192, 256, 16 * ranks, 64 * ranks, 128 * ranks):
-        looked |= {last - unit, last - unit + 1, first + unit, first + unit - 1, (first + last) // 2 // unit * unit}
-    return sorted({rows for rows in looked if first <= rows <= last and not (equal and rows % ranks)}, reverse=True)
+        looked |= {
+            last - unit,
+            last - unit + 1,
+            first + unit,
+            first + unit - 1,
+            (first + last) // 2 // unit * unit,
+        }
+    return sorted(
+        {rows for rows in looked if first <= rows <= last and not (equal and rows % ranks)}, reverse=True
+    )
 
 
 EQUAL_BLOCKS = ("all_to_all_matmul", "matmul_all_to_all")
@@ -244,7 +266,9 @@ def compile_operator(manifest: dict[str, Any], kernels: Kernels, sources: dict[s
         variants: dict[str, dict[str, Any]] = {}
         for rows in rows_to_look_at(first, bucket["rows"], operator.group.size, equal):
             try:
-                traits = _syncopate.bundle.traits(operator.key, strategy, operator.w_transposed, bucket["rows"], rows)
+                traits = _syncopate.bundle.traits(
+                    operator.key, strategy, operator.w_transposed, bucket["rows"], rows
+                )
             except _syncopate.SyncopateError:
                 if rows == bucket["rows"]:
                     raise
