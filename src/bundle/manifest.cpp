@@ -144,6 +144,7 @@ private:
     bool problem(JsonAt at, ops::Problem& made) {
         std::string text;
         if (!this->text(text)(at) || !adopt(at, ops::parse_problem(text), made)) return false;
+        if (made.num_sms < 1) return this->fail(at, "says no number of multiprocessors (sms)");
         const std::string why = ops::problem_objection(made);
         return why.empty() || this->fail(at, "is of no operator: " + why);
     }
