@@ -50,5 +50,6 @@ void register_run_commands(CLI::App& app);    ///< run
 void register_tune_commands(CLI::App& app);   ///< tune
 void register_bench_commands(CLI::App& app);  ///< bench
 void register_sync_commands(CLI::App& app);   ///< sync check
+void register_bundle_commands(CLI::App& app);  ///< compile; bundle show, check and run
 
 }  // namespace syncopate::tools

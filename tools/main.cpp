@@ -121,6 +121,7 @@ int run(int argc, char** argv) {
     register_tune_commands(app);
     register_bench_commands(app);
     register_sync_commands(app);
+    register_bundle_commands(app);
     try {
         require_known(app, "syncopate", words);
         std::reverse(words.begin(), words.end());  // as CLI11 takes them

@@ -91,6 +91,7 @@ NB_MODULE(_syncopate, module) {
     syncopate::bindings::bind_artifact(module);
     syncopate::bindings::bind_templates(module);
     syncopate::bindings::bind_ops(module);
+    syncopate::bindings::bind_bundle(module);
     syncopate::bindings::bind_attention(module);
     syncopate::bindings::bind_simulate(module);
     syncopate::bindings::bind_ingest(module);

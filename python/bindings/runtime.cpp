@@ -22,6 +22,7 @@
 #include "syncopate/runtime/call/op.hpp"
 #include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
 #include "syncopate/runtime/cuda/driver/launch.hpp"
+#include "syncopate/runtime/heap/group_memory.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 #include "syncopate/runtime/recover/recover.hpp"
@@ -186,6 +187,22 @@ void bind_rendezvous(nb::module_& module) {
             "Seconds that ranks wait for each other where they set up, meet and close.")
         .def_prop_rw("caller", &Rendezvous::caller, &Rendezvous::set_caller,
                      "Whose set-up the next meetings are part of, for messages; the same on all ranks.")
+        .def(
+            "set_budget", [](Rendezvous& of, std::uint64_t bytes) { of.memory().set_budget(bytes); },
+            "bytes"_a, "Bytes that the group's heaps may take together on this rank's device; 0: no bound.")
+        .def_prop_ro(
+            "memory",
+            [](Rendezvous& of) {
+                const GroupMemory& memory = of.memory();
+                return std::tuple(memory.bytes(), memory.bytes_released(), memory.budget());
+            },
+            "Bytes of the group's heaps, of those what is released, and the budget.")
+        .def(
+            "release", [](Rendezvous& of) { return unwrap(release(of)); }, ReleaseGil(),
+            "Gives their memory back; the bytes. Collective; see runtime/heap/group_memory.hpp.")
+        .def(
+            "restore", [](Rendezvous& of) { return unwrap(restore(of)); }, ReleaseGil(),
+            "Takes it again at the same addresses; the bytes. Collective.")
         .def_prop_ro("calls_differ", &Rendezvous::calls_differ,
                      "Whether ranks came to different meetings the last time, or called something else.");
     nb::class_<FileRendezvous, Rendezvous>(module, "FileRendezvous")

@@ -69,6 +69,29 @@ class Group:
         """torch's, where the group was made of one that is still there."""
         return None if self.torch_group is None else self.torch_group()
 
+    def set_budget(self, size: int) -> None:
+        """Bytes of this rank's device that all operators of the group together may take of what peers map, alike on all ranks; 0: no
+        bound. What would take more raises MachineError on all ranks, before anything is allocated."""
+        self.rendezvous.set_budget(size)
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes of this rank's device that the group's operators take of what peers map, and how many of those are released."""
+        used, released, _ = self.rendezvous.memory
+        return used, released
+
+    def release(self) -> int:
+        """Gives that memory back, as an engine does that sleeps; the bytes. Collective, with no call in progress: it waits for the
+        device. Until `restore` no operator can be called or set up. What lies in the heap (shard, result, gathered) is lost. Where a
+        rank fails, all raise, and nothing is released."""
+        self.rendezvous.timeout = self.meeting_seconds
+        return self.rendezvous.release()
+
+    def restore(self) -> int:
+        """Takes it again, at the same addresses: operators and captured graphs go on, and nothing is compiled. Collective. Where a rank
+        has too little memory, all raise, and all of it stays released."""
+        self.rendezvous.timeout = self.meeting_seconds
+        return self.rendezvous.restore()
+
     def barrier(self, label: str) -> None:
         """Returns when all ranks have come to the barrier of this name. Raises MachineError for one that does not."""
         _syncopate.barrier(self.rendezvous, label, self.meeting_seconds)

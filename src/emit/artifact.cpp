@@ -23,7 +23,7 @@ bool starts_from_its_content(const kernel::Kernel& kernel, const kernel::Param& 
            });
 }
 
-KernelLaunch launch_of(const fuse::Stage& stage, const plan::Plan& plan, const fuse::Options& options) {
+KernelLaunch launch_of_stage(const fuse::Stage& stage, const plan::Plan& plan, const fuse::Options& options) {
     const kernel::Kernel& kernel = stage.kernel;
     KernelLaunch launch;
     launch.kernel = kernel.name;
@@ -149,6 +149,16 @@ static std::vector<std::set<std::int64_t>> tiles_by_rank(const fuse::Schedule& s
     return tiles;
 }
 
+Launch launch_of(const fuse::StagedProgram& program, fuse::Schedule schedule, const fuse::Options& options) {
+    Launch launch;
+    for (const fuse::Stage& stage : program.stages)
+        launch.stages.push_back(launch_of_stage(stage, program.plan, options));
+    launch.device = options.device;
+    launch.plan = program.plan;
+    launch.schedule = std::move(schedule);
+    return launch;
+}
+
 Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::Options& options) {
     auto schedule = fuse::fuse(program, options);
     if (!schedule) return schedule.error();
@@ -162,18 +172,15 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
         if (!source) return source.error();
         artifact.sources.push_back(
             {*std::move(source), (*language)->original(stage.kernel), suffix_of(stage.kernel.file)});
-        launch.stages.push_back(launch_of(stage, program.plan, options));
         const std::vector<std::string> warnings =
-            (*language)->warnings(stage.kernel, tiles_by_rank(*schedule, launch.stages.size() - 1));
+            (*language)->warnings(stage.kernel, tiles_by_rank(*schedule, artifact.sources.size() - 1));
         artifact.warnings.insert(artifact.warnings.end(), warnings.begin(), warnings.end());
         std::vector<std::string>& written = artifact.written.emplace_back();
         for (const kernel::Param& param : stage.kernel.params) {
             if (param.written) written.push_back(param.name);
         }
     }
-    launch.device = options.device;
-    launch.plan = program.plan;
-    launch.schedule = *std::move(schedule);
+    launch = launch_of(program, *std::move(schedule), options);
     artifact.repeatable =
         std::ranges::all_of(program.stages, spares_its_input) &&
         std::ranges::all_of(launch.schedule.stages.begin() + 1, launch.schedule.stages.end(),

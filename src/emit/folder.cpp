@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,6 +19,8 @@ namespace syncopate::emit {
 namespace {
 
 namespace fs = std::filesystem;
+
+using ReadFile = std::function<Result<std::string>(const std::string& name)>;
 
 constexpr const char* kExpected = "; expected a folder made by `syncopate fuse`";
 
@@ -77,7 +80,7 @@ std::optional<std::string> misfit(const KernelLaunch& launch, const plan::Plan& 
 }
 
 /// Why the files beside schedule.json are not those that it was written with.
-std::optional<Error> mixed(const Artifact& artifact, const fs::path& folder) {
+std::optional<Error> mixed(const Artifact& artifact, const fs::path& folder, const ReadFile& read) {
     const std::string schedule = (folder / "schedule.json").string();
     for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {
         for (const char* stem : {"kernel", "original"}) {
@@ -91,7 +94,7 @@ std::optional<Error> mixed(const Artifact& artifact, const fs::path& folder) {
         if (path.is_absolute() || std::ranges::find(path, "..") != path.end())
             return not_written_by_fuse(
                 Error{"files names " + name + ", which is not in the folder", {schedule}});
-        Result<std::string> text = read_file((folder / path).string());
+        Result<std::string> text = read(name);
         if (!text) return text.error();
         if (digest(*text) == expected) continue;
         return Error{
@@ -102,12 +105,10 @@ std::optional<Error> mixed(const Artifact& artifact, const fs::path& folder) {
     return std::nullopt;
 }
 
-}  // namespace
-
-Result<Artifact> artifact_from_folder(const std::string& folder) {
-    const auto path_of = [&](const std::string& name) { return (fs::path(folder) / name).string(); };
-    const std::string file = path_of("schedule.json");
-    Result<std::string> schedule = text_of(file);
+/// `read`: a file of the folder, by its name there; `read_text`: one that has to be text.
+Result<Artifact> read_artifact(const std::string& folder, const ReadFile& read, const ReadFile& read_text) {
+    const std::string file = (fs::path(folder) / "schedule.json").string();
+    Result<std::string> schedule = read_text("schedule.json");
     if (!schedule) return schedule.error();
     Artifact artifact;
     artifact.schedule_json = *std::move(schedule);
@@ -123,13 +124,31 @@ Result<Artifact> artifact_from_folder(const std::string& folder) {
         artifact.sources[stage].suffix = suffix_of(artifact.launch.stages[stage].file);
         for (const auto& [stem, text] : {std::pair{"kernel", &artifact.sources[stage].kernel},
                                          std::pair{"original", &artifact.sources[stage].original}}) {
-            Result<std::string> read = text_of(path_of(kernel_file(artifact, stem, stage)));
-            if (!read) return read.error();
-            *text = *std::move(read);
+            Result<std::string> content = read_text(kernel_file(artifact, stem, stage));
+            if (!content) return content.error();
+            *text = *std::move(content);
         }
     }
-    if (const auto why = mixed(artifact, folder)) return *why;
+    if (const auto why = mixed(artifact, folder, read)) return *why;
     return artifact;
+}
+
+}  // namespace
+
+Result<Artifact> artifact_from_folder(const std::string& folder) {
+    const auto path_of = [&](const std::string& name) { return (fs::path(folder) / name).string(); };
+    return read_artifact(
+        folder, [&](const std::string& name) { return read_file(path_of(name)); },
+        [&](const std::string& name) { return text_of(path_of(name)); });
+}
+
+Result<Artifact> artifact_from_files(const FilesOfFolder& files, const std::string& folder) {
+    const ReadFile read = [&](const std::string& name) -> Result<std::string> {
+        const auto found = files.find(name);
+        if (found == files.end()) return Error{"is not there", {.file = (fs::path(folder) / name).string()}};
+        return found->second;
+    };
+    return read_artifact(folder, read, read);
 }
 
 }  // namespace syncopate::emit

@@ -27,6 +27,7 @@ SECTIONS = {
         "shapes", "operators", "ways", "large", "stages", "queued", "graphs", "streams", "repeated", "examples", "templates",
         "stated", "absent", "matrix", "mixed",
     ],
+    "check_bundle.py": ["release", "bundles"],
     "check_fp8.py": ["operators", "odd", "queued", "pair"],
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],
     "check_torch.py": [

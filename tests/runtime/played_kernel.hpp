@@ -13,6 +13,7 @@
 #include "syncopate/runtime/call/op.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
+#include "syncopate/runtime/host/table_player.hpp"
 #include "syncopate/runtime/signals/control.hpp"
 
 namespace syncopate::runtime::testing {
@@ -30,58 +31,12 @@ inline std::int32_t tag(int rank, std::uint32_t call, std::int64_t element) {
                                      static_cast<std::uint32_t>(element));
 }
 
-/// What sy_post does: counts the slot's tile in the chunks that it makes, and posts those that it completes.
-inline void post_tile(const FusedOp& op, std::int32_t slot) {
-    const std::span<const std::int32_t> table = op.table();
-    const HostControl control(op.control_address());
-    const std::uint32_t epoch = control.load(emit::control::epoch);
-    const auto at = [&](std::int32_t word) { return table[static_cast<std::size_t>(word)]; };
-    const std::int32_t makes =
-        emit::table::first_slot + emit::table::slot_words * slot + emit::table::slot_makes;
-    for (std::int32_t record = at(makes); record < (at(makes + 1) & ~emit::table::at_once);
-         record += emit::table::made_words) {
-        for (std::int32_t gate = 0; gate < 2; ++gate) {  // streams wait for these
-            if (at(record + emit::table::made_gates + gate) != 0)
-                (void)control.add(at(record) + emit::control::gate + gate, 1);
-        }
-        if (at(record + emit::table::made_told) == 0) continue;  // nobody polls
-        if (control.add(at(record), 1) + 1 !=
-            static_cast<std::uint32_t>(at(record + emit::table::made_tiles)))
-            continue;
-        control.store(at(record), 0);
-        const std::int32_t posts = record + emit::table::made_posts;
-        for (std::int32_t pair = at(posts); pair < at(posts + 1); pair += emit::table::pair_words) {
-            const std::int64_t distance = static_cast<std::int64_t>(static_cast<std::uint32_t>(at(pair))) |
-                                          (static_cast<std::int64_t>(at(pair + 1)) << 32);
-            HostControl(op.control_address() + static_cast<std::uint64_t>(distance)).store(0, epoch);
-        }
-    }
-}
-
-/// What sy_offset says: elements from the kernel's own place to those where the slot's tile is stored.
+inline void post_tile(const FusedOp& op, std::int32_t slot) { post_slot(op, 0, slot); }
 inline std::vector<std::int64_t> offsets_of(const FusedOp& op, std::int32_t slot) {
-    if (!op.schedule().stores()) return {0};
-    const std::span<const std::int32_t> table = op.table();
-    const std::int32_t record =
-        emit::table::first_slot + emit::table::slot_words * slot + emit::table::slot_store;
-    const std::int32_t copies = op.schedule().most_stores(0);
-    std::int32_t word = copies > 1 ? table[static_cast<std::size_t>(record)] : record;
-    std::vector<std::int64_t> offsets;
-    for (std::int32_t copy = 0; copy < copies; ++copy, word += emit::table::pair_words) {
-        offsets.push_back(
-            static_cast<std::int64_t>(static_cast<std::uint32_t>(table[static_cast<std::size_t>(word)])) |
-            (static_cast<std::int64_t>(table[static_cast<std::size_t>(word) + 1]) << 32));
-    }
-    return offsets;
+    return runtime::offsets_of(op, 0, slot);
 }
-
-/// What the table says of a slot's loads: elements from the kernel's own place, or whether they are by
-/// sy_own.
 inline std::int64_t load_number_of(const FusedOp& op, std::int32_t slot) {
-    const std::span<const std::int32_t> table = op.table();
-    const auto word = static_cast<std::size_t>(table[emit::table::loads] + emit::table::pair_words * slot);
-    return static_cast<std::int64_t>(static_cast<std::uint32_t>(table[word])) |
-           (static_cast<std::int64_t>(table[word + 1]) << 32);
+    return runtime::load_number_of(op, 0, slot);
 }
 
 /// Whether the slot's tile loads what its rank was given (sy_reads_own).

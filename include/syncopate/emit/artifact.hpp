@@ -122,6 +122,10 @@ using BoxesOfParameters = std::map<std::string, std::vector<plan::Region>>;
 [[nodiscard]] Result<std::vector<std::optional<BoxesOfParameters>>> own_writes(const Artifact& artifact,
                                                                                std::int32_t rank);
 
+/// What a program is launched with by the schedule that fuse made of it; of no files.
+[[nodiscard]] Launch launch_of(const fuse::StagedProgram& program, fuse::Schedule schedule,
+                               const fuse::Options& options);
+
 /// Fuses the stages of a program that have been analysed.
 [[nodiscard]] Result<Artifact> make_artifact(const fuse::StagedProgram& program,
                                              const fuse::Options& options = {});

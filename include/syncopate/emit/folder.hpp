@@ -4,6 +4,8 @@
 // schedule.json has another digest).
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 
 #include "syncopate/emit/artifact.hpp"
@@ -13,5 +15,9 @@ namespace syncopate::emit {
 
 /// schedule.json, and the kernels' files by the names of files_of.
 [[nodiscard]] Result<Artifact> artifact_from_folder(const std::string& folder);
+
+/// The same of texts by name, which stood in a folder; `folder` is for messages.
+using FilesOfFolder = std::map<std::string, std::string, std::less<>>;
+[[nodiscard]] Result<Artifact> artifact_from_files(const FilesOfFolder& files, const std::string& folder);
 
 }  // namespace syncopate::emit

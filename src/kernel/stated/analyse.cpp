@@ -224,7 +224,9 @@ private:
 
     /// Which tile runs when, and so in which program.
     Status order_tiles() {
-        std::vector<std::vector<std::int64_t>> keys(kernel_.tiles.size());
+        const std::size_t width = statement_.order.size();
+        std::vector<std::int64_t> keys(kernel_.tiles.size() * width);  // `width` for each tile
+        std::size_t column = 0;
         for (const std::string& text : statement_.order) {
             const auto expression = Expression::parse(text, "order");
             if (!expression) return about(expression.error());
@@ -232,17 +234,22 @@ private:
             of_tiles.names.resize(of_tiles.tiles);
             const auto number = Number::make(*expression, of_tiles);
             if (!number) return about(number.error());
-            for (std::size_t tile = 0; tile < keys.size(); ++tile) {
-                const auto at = number->at(of_tiles, kernel_.tiles[tile].coord);
+            affine::Names names = of_tiles.forms_at(std::vector<std::int64_t>(of_tiles.tiles, 0));
+            for (std::size_t tile = 0; tile < kernel_.tiles.size(); ++tile) {
+                const auto at = number->at(of_tiles, kernel_.tiles[tile].coord, names);
                 if (!at) return about(at.error());
-                keys[tile].push_back(*at);
+                keys[tile * width + column] = *at;
             }
+            ++column;
         }
         if (!statement_.order.empty()) {
-            kernel_.traversal.resize(keys.size());
+            kernel_.traversal.resize(kernel_.tiles.size());
             std::iota(kernel_.traversal.begin(), kernel_.traversal.end(), 0);
-            std::ranges::stable_sort(kernel_.traversal, {}, [&](std::int64_t tile) -> const auto& {
-                return keys[static_cast<std::size_t>(tile)];
+            const auto keys_of = [&](std::int64_t tile) {
+                return std::span(keys).subspan(static_cast<std::size_t>(tile) * width, width);
+            };
+            std::ranges::stable_sort(kernel_.traversal, [&](std::int64_t a, std::int64_t b) {
+                return std::ranges::lexicographical_compare(keys_of(a), keys_of(b));
             });
         }
         for (std::size_t position = 0; position < kernel_.tiles.size(); ++position) {
@@ -255,6 +262,8 @@ private:
     Status touch(std::vector<Footprint>& footprints, std::span<const std::int64_t> trips, const Tile& tile,
                  ByParameter<plan::Region>& around, ByParameter<SharedBoxes>& boxes,
                  std::set<std::string>& inexact) {
+        around.reserve(footprints.size());
+        boxes.reserve(footprints.size());
         for (Footprint& footprint : footprints) {
             const Result<const Touched*> touched = footprint.at(coordinates_, tile.coord, trips, work_);
             if (!touched) return about(touched.error());

@@ -99,6 +99,13 @@ Result<std::int64_t> Number::at(const Coordinates& coordinates, std::span<const 
     return expression_.number(coordinates.forms_at(tile), coordinates.lists);
 }
 
+Result<std::int64_t> Number::at(const Coordinates& coordinates, std::span<const std::int64_t> tile,
+                                affine::Names& names) const {
+    if (form_) return form_->at(tile);
+    for (std::size_t i = 0; i < coordinates.tiles; ++i) names[coordinates.names[i]] = Form::number(tile[i]);
+    return expression_.number(names, coordinates.lists);
+}
+
 bool Footprint::Line::operator<(const Line& other) const {
     return std::tie(begin, end, begin_step, end_step) <
            std::tie(other.begin, other.end, other.begin_step, other.end_step);
@@ -129,7 +136,29 @@ Result<Footprint> Footprint::make(const Access& access, const std::string& kind,
             return in_tile.error();
         }
     }
+    made.note_coordinates(coordinates);
     return made;
+}
+
+void Footprint::note_coordinates(const Coordinates& coordinates) {
+    constexpr std::size_t kMostPacked = 2;
+    std::vector<std::size_t> places;
+    bool walked = false;
+    for (const Axis& axis : axes_) {
+        if (!axis.bound) return;
+        for (std::size_t place = 0; place < coordinates.names.size(); ++place) {
+            const bool moves =
+                axis.bound->begin.coefficient(place) != 0 || axis.bound->end.coefficient(place) != 0;
+            if (!moves) continue;
+            if (place >= coordinates.tiles) {
+                walked = true;
+            } else if (std::ranges::find(places, place) == places.end()) {
+                places.push_back(place);
+            }
+        }
+    }
+    walked_ = walked;
+    if (places.size() <= kMostPacked) depends_on_ = std::move(places);
 }
 
 std::optional<LoopSlice> Footprint::slice(const Coordinates& coordinates, std::size_t loop) const {
@@ -323,9 +352,42 @@ Touched Footprint::touch(const std::vector<Line>& lines, std::span<const std::in
     return touched;
 }
 
+Result<Touched> Footprint::touched_at(const Coordinates& coordinates, std::span<const std::int64_t> tile,
+                                      std::span<const std::int64_t> trips, std::int64_t& work) const {
+    if (walked_) {
+        const Result<std::vector<Line>> lines = lines_at(coordinates, tile);
+        if (!lines) return lines.error();
+        return touch(*lines, trips, work);
+    }
+    std::vector<std::int64_t> origin(tile.begin(), tile.end());
+    origin.resize(coordinates.names.size(), 0);
+    Touched touched;
+    for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
+        const auto& [begin, end] = *axes_[axis].bound;
+        touched.around.push_back(clipped(begin.at(origin), end.at(origin), axis));
+    }
+    ++work;
+    if (!plan::is_empty(touched.around)) touched.boxes = SharedBoxes(std::vector<Region>{touched.around});
+    return touched;
+}
+
 Result<const Touched*> Footprint::at(const Coordinates& coordinates, std::span<const std::int64_t> tile,
                                      std::span<const std::int64_t> trips, std::int64_t& work) {
     work += 1 + static_cast<std::int64_t>(axes_.size());
+    if (depends_on_) {
+        if (!std::ranges::equal(trips, trips_)) {
+            by_coordinates_.clear();
+            trips_.assign(trips.begin(), trips.end());
+        }
+        std::uint64_t key = 0;  // a tile's coordinates are below 2^32 (kMostTiles)
+        for (const std::size_t place : *depends_on_)
+            key = (key << 32) | static_cast<std::uint64_t>(tile[place]);
+        const auto found = by_coordinates_.find(key);
+        if (found != by_coordinates_.end()) return &found->second;
+        Result<Touched> touched = touched_at(coordinates, tile, trips, work);
+        if (!touched) return touched.error();
+        return &by_coordinates_.emplace(key, *std::move(touched)).first->second;
+    }
     Result<std::vector<Line>> lines = lines_at(coordinates, tile);
     if (!lines) return lines.error();
     std::pair key(*std::move(lines), std::vector<std::int64_t>(trips.begin(), trips.end()));

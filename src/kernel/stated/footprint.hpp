@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "syncopate/affine.hpp"
@@ -37,6 +38,9 @@ public:
     [[nodiscard]] bool is_constant() const { return form_ && form_->is_number(); }
     [[nodiscard]] Result<std::int64_t> at(const Coordinates& coordinates,
                                           std::span<const std::int64_t> tile) const;
+    /// The same, of many tiles one after another. `names`: those of Coordinates::forms_at, of any tile.
+    [[nodiscard]] Result<std::int64_t> at(const Coordinates& coordinates, std::span<const std::int64_t> tile,
+                                          affine::Names& names) const;
 
 private:
     explicit Number(affine::Expression expression) : expression_(std::move(expression)) {}
@@ -102,11 +106,21 @@ private:
                                                         std::span<const std::int64_t> trips,
                                                         std::int64_t& work) const;
     [[nodiscard]] plan::Interval clipped(std::int64_t begin, std::int64_t end, std::size_t axis) const;
+    /// Whether it follows from few coordinates of the tile, affinely: then what is known is found by these alone.
+    void note_coordinates(const Coordinates& coordinates);
+    [[nodiscard]] Result<Touched> touched_at(const Coordinates& coordinates,
+                                             std::span<const std::int64_t> tile,
+                                             std::span<const std::int64_t> trips, std::int64_t& work) const;
 
     std::string param_;
     std::vector<std::int64_t> shape_;
     std::vector<Axis> axes_;
     std::map<std::pair<std::vector<Line>, std::vector<std::int64_t>>, Touched> known_;
+    std::optional<std::vector<std::size_t>>
+        depends_on_;      ///< coordinates of the tile; nullopt: on something else
+    bool walked_ = true;  ///< by some loop
+    std::unordered_map<std::uint64_t, Touched> by_coordinates_;
+    std::vector<std::int64_t> trips_;  ///< of those
 };
 
 }  // namespace syncopate::kernel::stated

@@ -146,6 +146,7 @@ Status FusedOp::write_control() {
         std::clamp<std::int64_t>(options_.deadline_ms, 0, std::numeric_limits<std::int32_t>::max()));
     words[emit::control::rank] = static_cast<std::uint32_t>(rank());
     words[emit::control::epoch] = heap_->device().kind == Device::Kind::cuda ? 1 : 0;
+    heap_->keep(memory_->control_offset, words.size() * 4);
     return heap_->write(control_address(), words.data(), words.size() * 4);
 }
 

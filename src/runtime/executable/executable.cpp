@@ -250,7 +250,7 @@ Status Executable::run_on_host(std::span<const CallTensor> tensors) {
         throw;
     }
     const Status ended = op_->end_call(0, static_cast<bool>(ran));
-    return ended ? ran : ended;
+    return ran ? ended : ran;  // why it did not end, where it did not
 }
 
 }  // namespace syncopate::runtime

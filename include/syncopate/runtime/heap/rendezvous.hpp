@@ -89,6 +89,9 @@ public:
     [[nodiscard]] const std::string& caller() const { return caller_; }
     void set_caller(std::string caller) { caller_ = std::move(caller); }
 
+    /// The heaps of those who meet here.
+    [[nodiscard]] GroupMemory& memory() { return *memory_; }
+
     [[nodiscard]] const std::shared_ptr<MeetingWatch>& watch() const { return watch_; }
     void set_watch(std::shared_ptr<MeetingWatch> watch) { watch_ = std::move(watch); }
     /// Whether the last meeting failed because ranks came to different ones, or called something else.

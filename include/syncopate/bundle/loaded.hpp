@@ -1,0 +1,80 @@
+// A bundle on one rank of a group: its code, loaded once, and an executable for each number of rows that is asked for.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "syncopate/bundle/host_kernel.hpp"
+#include "syncopate/bundle/program.hpp"
+#include "syncopate/result.hpp"
+#include "syncopate/runtime/executable/executable.hpp"
+#include "syncopate/runtime/heap/device.hpp"
+#include "syncopate/runtime/heap/rendezvous.hpp"
+
+namespace syncopate::bundle {
+
+struct PrepareOptions {
+    std::int64_t deadline_ms = 30'000;  ///< of one wait of a call; 0: none
+    TileKernel tiles{};                 ///< of a user's program on host
+    std::int64_t max_delay_us = 0;      ///< host: chunks are late at random, up to this
+    std::uint64_t seed = 0;
+};
+
+/// A program of a bundle, ready to be called.
+class Prepared {
+public:
+    ~Prepared();
+    Prepared(const Prepared&) = delete;
+    Prepared& operator=(const Prepared&) = delete;
+
+    [[nodiscard]] const std::vector<runtime::Operand>& operands() const { return executable_->operands(); }
+    [[nodiscard]] const Planned& planned() const { return *planned_; }
+    [[nodiscard]] const Needs& needs() const { return needs_; }
+    [[nodiscard]] runtime::FusedOp& op() { return executable_->op(); }
+    /// One call; all ranks make it alike. `tensors`: in the order of operands(), with their shapes.
+    Status run(std::span<const runtime::CallTensor> tensors, runtime::CudaStream stream) {
+        return executable_->run(tensors, stream);
+    }
+    /// Gives the memory back. Collective.
+    Status destroy();
+
+private:
+    friend class Loaded;
+    Prepared() = default;
+    std::shared_ptr<const Bundle> bundle_;
+    std::shared_ptr<const Planned> planned_;
+    Needs needs_;
+    std::unique_ptr<runtime::Executable> executable_;
+};
+
+class Loaded {
+public:
+    /// Fails where the bundle is for another kind of device, or number of ranks; on cuda code is loaded when it is first needed.
+    static Result<std::unique_ptr<Loaded>> open(std::shared_ptr<const Bundle> bundle, runtime::Device device,
+                                                std::shared_ptr<runtime::Rendezvous> rendezvous);
+
+    [[nodiscard]] const Bundle& bundle() const { return *bundle_; }
+
+    /// Sets a program up for so many rows (plan_rows). Collective: all ranks ask for the same, and a failure on one is one on all.
+    /// Compiles nothing.
+    Result<std::unique_ptr<Prepared>> prepare(std::int64_t rows, const PrepareOptions& options = {});
+
+private:
+    Loaded(std::shared_ptr<const Bundle> bundle, runtime::Device device,
+           std::shared_ptr<runtime::Rendezvous> rendezvous)
+        : bundle_(std::move(bundle)), device_(device), rendezvous_(std::move(rendezvous)) {}
+    Status make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp> op,
+                           const PrepareOptions& options);
+    Result<std::shared_ptr<runtime::CudaKernel>> kernel(std::int32_t index);
+
+    std::shared_ptr<const Bundle> bundle_;
+    runtime::Device device_;
+    std::shared_ptr<runtime::Rendezvous> rendezvous_;
+    std::map<std::int32_t, std::shared_ptr<runtime::CudaKernel>>
+        kernels_;  ///< those without scratch of their own
+};
+
+}  // namespace syncopate::bundle

@@ -1,0 +1,218 @@
+/* Syncopate from C: run programs that were compiled ahead (`syncopate compile … -o FILE`), with no Python in the process.
+ *
+ *   sy_comm        the ranks that call together: one in each process, or several as threads of one process
+ *   sy_bundle      a file of `syncopate compile`; one may serve many communicators
+ *   sy_op          a program of a bundle on one rank, for one number of rows, set up to be called
+ *
+ * A call:  sy_comm_create, sy_bundle_open, sy_workspace_size, sy_prepare; then sy_run again and again; then sy_op_destroy, …
+ *
+ * Functions marked "collective" are called by all ranks of a communicator, in the same order; where one rank cannot go on, all fail. A
+ * communicator, and what is made from it, serves one thread at a time; sy_status, sy_abort and sy_poll may come from any thread.
+ * Structs begin with `size`: set it to sizeof of the struct, and the rest to zero before filling it in (SY_INIT). A later version reads
+ * structs of an earlier one, and an earlier version refuses what it does not know.
+ * Every function returns a code; sy_last_error has the text, of the thread's last failure. Nothing throws. */
+#ifndef SYNCOPATE_C_H
+#define SYNCOPATE_C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SY_VERSION 1u
+
+#if defined(__GNUC__)
+#define SY_API __attribute__((visibility("default")))
+#else
+#define SY_API
+#endif
+
+typedef enum sy_code {
+    SY_OK = 0,
+    SY_INPUT = 1,   /* a file, or what it holds, is wrong */
+    SY_USAGE = 2,   /* a call that makes no sense here */
+    SY_MACHINE = 3, /* memory, a GPU or a rank is missing; a call that did not end */
+    SY_BUG = 4      /* an exception inside: please report it */
+} sy_code;
+
+/* Text of this thread's last failure; "" where there was none. Valid until its next call. */
+SY_API const char* sy_last_error(void);
+/* SY_VERSION of the library. */
+SY_API uint32_t sy_version(void);
+
+/* A tensor, laid out in memory as DLPack's DLTensor (version 0.8 and 1.x), so that a DLTensor* may be cast to it, or, where
+ * dlpack/dlpack.h was included before, is it. */
+#ifdef DLPACK_VERSION
+#define SY_HAS_DLPACK 1
+#elif defined(DLPACK_MAJOR_VERSION)
+#define SY_HAS_DLPACK 1
+#endif
+#ifdef SY_HAS_DLPACK
+typedef DLTensor sy_tensor;
+#else
+enum { SY_CPU = 1, SY_CUDA = 2 };                                   /* sy_device.type, as DLDeviceType */
+enum { SY_INT = 0, SY_UINT = 1, SY_FLOAT = 2, SY_BFLOAT = 4, SY_FLOAT8_E4M3FN = 10 }; /* sy_dtype.code, as DLDataTypeCode */
+typedef struct sy_device {
+    int32_t type;
+    int32_t ordinal;
+} sy_device;
+typedef struct sy_dtype {
+    uint8_t code;
+    uint8_t bits;
+    uint16_t lanes; /* 1 */
+} sy_dtype;
+typedef struct sy_tensor {
+    void* data;
+    sy_device device;
+    int32_t ndim;
+    sy_dtype dtype;
+    int64_t* shape;
+    int64_t* strides;     /* elements; NULL: rows are contiguous */
+    uint64_t byte_offset; /* from data */
+} sy_tensor;
+#endif
+
+/* --- communicator ------------------------------------------------------------------------------------------------------------ */
+
+/* The store through which ranks meet at set-up: some hundred bytes a rank. Keys are put once. Functions return 0, or anything else where
+ * they failed. They are called by the thread that calls us. */
+typedef struct sy_store {
+    size_t size;
+    void* context;
+    /* Makes the bytes readable by all ranks. */
+    int (*set)(void* context, const char* key, const void* data, size_t bytes);
+    /* Returns 0 once some rank has set the key, and something else when it has not for `timeout_ms`. */
+    int (*wait)(void* context, const char* key, int64_t timeout_ms);
+    /* The bytes of a key that is set: *bytes says how many there are; as many as `capacity` are copied to `data`. */
+    int (*get)(void* context, const char* key, void* data, size_t capacity, size_t* bytes);
+} sy_store;
+
+typedef enum sy_device_kind { SY_ON_HOST = 0, SY_ON_CUDA = 1 } sy_device_kind;
+
+typedef struct sy_comm_config {
+    size_t size;
+    int32_t rank;
+    int32_t num_ranks;
+    sy_device_kind device;
+    int32_t ordinal;     /* SY_ON_CUDA: the GPU */
+    int64_t timeout_ms;  /* how long ranks wait for each other at set-up; 0: a minute */
+    uint64_t budget;     /* bytes of this rank's device that all ops together may take of what peers map; 0: no bound; alike on all ranks */
+    const sy_store* store; /* copied; NULL: as torchrun, mpirun or a PMI say in the environment, on one machine */
+} sy_comm_config;
+
+typedef struct sy_comm sy_comm;
+SY_API sy_code sy_comm_create(const sy_comm_config* config, sy_comm** comm);
+/* After its ops. Not collective. */
+SY_API void sy_comm_destroy(sy_comm* comm);
+
+typedef struct sy_memory {
+    size_t size;
+    uint64_t bytes;    /* of this rank's device that peers map, when nothing is released */
+    uint64_t released; /* of those, given back for now */
+    uint64_t budget;
+} sy_memory;
+SY_API sy_code sy_comm_memory(sy_comm* comm, sy_memory* memory);
+
+/* Gives the memory of all ops back, as an engine does that sleeps, and takes it again at the same addresses: what was captured replays, and
+ * nothing is compiled. Collective, with no call in progress; waits for the device. In between nothing can be called or prepared. What lies
+ * in the ops' memory is lost. */
+SY_API sy_code sy_release(sy_comm* comm);
+SY_API sy_code sy_restore(sy_comm* comm);
+
+/* --- bundle ------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct sy_bundle sy_bundle;
+/* Reads and checks the file. No device is touched. */
+SY_API sy_code sy_bundle_open(const char* file, sy_bundle** bundle);
+SY_API void sy_bundle_close(sy_bundle* bundle); /* ops that were prepared of it stay */
+
+typedef struct sy_bundle_info {
+    size_t size;
+    const char* name; /* these live as long as the bundle */
+    const char* arch; /* "sm_90", "host" */
+    int32_t num_ranks;
+    int64_t most_rows; /* 0: a user's program, whose rows are its own */
+} sy_bundle_info;
+SY_API sy_code sy_bundle_describe(const sy_bundle* bundle, sy_bundle_info* info);
+
+/* Bytes of a rank's device that sy_prepare takes for so many rows, before any is allocated. */
+typedef struct sy_workspace {
+    size_t size;
+    uint64_t all;
+    uint64_t mapped; /* that peers map, and that sy_release gives back */
+    uint64_t own;    /* partial sums and tables */
+} sy_workspace;
+SY_API sy_code sy_workspace_size(const sy_bundle* bundle, int64_t rows, sy_workspace* workspace);
+
+/* --- op ----------------------------------------------------------------------------------------------------------------------- */
+
+/* What of a tensor a tile of a user's kernel reads or writes: a box [begin, end) an axis. */
+typedef struct sy_box {
+    const char* parameter; /* of the kernel */
+    int32_t writes;        /* else it reads */
+    int32_t ndim;
+    void* data;            /* the tensor's first element */
+    const int64_t* shape;
+    const int64_t* strides; /* elements */
+    const int64_t* begin;
+    const int64_t* end;
+} sy_box;
+typedef struct sy_tile {
+    size_t size;
+    int32_t stage;
+    int32_t num_boxes;
+    int64_t tile;
+    const sy_box* boxes;
+} sy_tile;
+/* Makes a tile of a user's kernel, on host, where there is no code for it. Returns 0 where it has. */
+typedef int (*sy_tile_kernel)(void* context, const sy_tile* tile);
+
+typedef struct sy_prepare_config {
+    size_t size;
+    int64_t rows;           /* M; of a user's program 0 */
+    int64_t deadline_ms;    /* of one wait of a call; 0: 30 s; below 0: none */
+    void* stream;           /* SY_ON_CUDA: of the calls, if known: refused while it is captured */
+    sy_tile_kernel tiles;   /* SY_ON_HOST: of a user's program */
+    void* tiles_context;
+} sy_prepare_config;
+
+typedef struct sy_op sy_op;
+/* Sets a program up: memory, tables, code. Any number of rows up to the bundle's most; nothing is compiled. Collective, and never while a
+ * graph is captured. */
+SY_API sy_code sy_prepare(sy_comm* comm, const sy_bundle* bundle, const sy_prepare_config* config, sy_op** op);
+
+/* The tensors of a call, on this rank: for an operator x, its weights, y; of a user's program the kernel's parameters. */
+typedef struct sy_operand {
+    size_t size;
+    const char* name; /* these live as long as the op */
+    int32_t writes;   /* the call makes it */
+    int32_t ndim;
+    const int64_t* shape;
+    uint8_t dtype_code; /* as sy_dtype */
+    uint8_t dtype_bits;
+} sy_operand;
+SY_API int32_t sy_num_operands(const sy_op* op);
+SY_API sy_code sy_operand_at(const sy_op* op, int32_t index, sy_operand* operand);
+
+/* One call; all ranks make it alike. `tensors`: in the order of the operands; weights and y of a product are contiguous rows (of other
+ * tensors rows may lie apart). On cuda it enqueues on `stream` (a CUstream or cudaStream_t; NULL: the default one), allocates nothing, and
+ * may be captured. On host it returns when it is done. Calls of one op follow each other in stream order; different ops may be in flight
+ * on several streams. */
+SY_API sy_code sy_run(sy_op* op, const sy_tensor* const* tensors, int32_t num_tensors, void* stream);
+
+/* Whether an earlier call has failed: which rank, chunk and signal did not come. sy_status waits for the device; sy_poll waits for nothing,
+ * and may come to know later. */
+SY_API sy_code sy_status(sy_op* op);
+SY_API sy_code sy_poll(sy_op* op);
+/* Ends the calls of it that are in progress on any rank; they fail. For a rank that cannot go on. */
+SY_API void sy_abort(sy_op* op);
+/* Collective; waits for the device. Frees the handle in any case. */
+SY_API sy_code sy_op_destroy(sy_op* op);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SYNCOPATE_C_H */

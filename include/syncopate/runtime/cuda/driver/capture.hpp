@@ -1,0 +1,11 @@
+// Whether a stream is being captured into a graph: then nothing may be allocated.
+#pragma once
+
+#include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
+
+namespace syncopate::runtime {
+
+/// False where there is no such GPU, or no driver.
+[[nodiscard]] bool is_capturing(int ordinal, CudaStream stream);
+
+}  // namespace syncopate::runtime

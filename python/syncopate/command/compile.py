@@ -1,0 +1,354 @@
+"""Compiling ahead: what `syncopate compile` hands over. For each program that C++ asks for, the kernels are compiled as a launch would compile
+them, for a GPU that need not be there, and their code and arguments are written into a bundle."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import _syncopate
+from ..call.arguments import DTYPES, is_descriptor
+from ..call.prepared import descriptor_like, unwrapped
+from ..call.stage_call import _launch_of
+from ..call.stated import StatedKernel
+from ..call.tuples import flat, nested
+from ..device import jit
+from ..group import Group
+from ..ops import OPERATORS
+from ..strategy import Strategy, complete
+from .standard_output import interruptible
+
+META = torch.device("meta")
+ADDRESS = 1 << 40  # of what the runtime gives: 64 bits, a multiple of 16
+FAR_ROWS = 1 << 20  # of all ranks' heaps, where a kernel addresses these by rows
+
+
+class NoGpu:
+    """As much of Triton's driver as compiling takes."""
+
+    def __init__(self, arch: str) -> None:
+        from triton.backends.compiler import GPUTarget
+
+        self._target = GPUTarget("cuda", int(arch.removeprefix("sm_").rstrip("a")), 32)
+
+    def get_current_target(self) -> Any:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int = 0) -> int:
+        return 0
+
+
+class Absent(Group):
+    """The first rank of a group that is not there."""
+
+    sms: int = 132
+
+    def multiprocessors(self, on_host: int = 132) -> int:
+        return self.sms
+
+
+class Kernels:
+    """Those of a bundle, each once."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self.sections: dict[str, bytes] = {}
+
+    def add(self, entry: dict[str, Any], cubin: bytes) -> int:
+        for index, known in enumerate(self.entries):
+            if self.sections[known["code"]] == cubin and entry | {"code": known["code"]} == known:
+                return index
+        name = f"kernels/{hashlib.sha256(cubin).hexdigest()[:16]}.cubin"
+        self.sections[name] = cubin
+        self.entries.append({**entry, "code": name})
+        return len(self.entries) - 1
+
+    def compile(
+        self, kernel: Any, arguments: Mapping[str, Any], grid: Sequence[int], options: Mapping[str, Any]
+    ) -> int:
+        """For these arguments, as a launch with them would; the number of the kernel."""
+        function = unwrapped(kernel)
+        if not hasattr(function, "warmup"):
+            raise ValueError(
+                f"{getattr(kernel, '__name__', kernel)}: bundles hold kernels of Triton and Gluon"
+            )
+        binary = function.warmup(*jit.in_order(function, arguments), grid=tuple(grid), **options)
+        of = binary.metadata
+        signature = dict(binary.src.signature)
+        descriptors = iter(getattr(of, "tensordesc_meta", None) or [])
+        names = {place: name for place, name, _, _ in jit._items(signature, dict(arguments))}
+        parameters = [
+            parameter(name, kind, value, descriptors)
+            for _, name, kind, value in jit._items(signature, dict(arguments))
+            if kind != "constexpr"
+        ]
+        divisible = [
+            place for place, found in dict(binary.src.attrs).items() if ["tt.divisibility", 16] in found
+        ]
+        workspace = arguments.get("sy_workspace")
+        entry = {
+            "entry": of.name,
+            "warps": int(of.num_warps),
+            "shared": int(of.shared),
+            "parameters": parameters,
+            "constants": {
+                names[place]: plain(value)
+                for place, value in dict(binary.src.constants).items()
+                if place in names
+            },
+            "multiples_of_16": sorted(names[place] for place in divisible if place in names),
+        }
+        more = {
+            "ctas": (int(getattr(of, "num_ctas", 1)), 1),
+            "scratch": (int(of.global_scratch_size or 0), 0),
+            "scratch_align": (int(of.global_scratch_align or 1), 1),
+            "workspace": (0 if workspace is None else workspace.numel() * workspace.element_size(), 0),
+        }
+        entry |= {name: value for name, (value, usual) in more.items() if value != usual}
+        return self.add(entry, binary.asm["cubin"])
+
+
+def parameter(name: str, kind: Any, value: Any, descriptors: Iterable[Any]) -> dict[str, Any]:
+    """As the manifest names it."""
+    if not str(kind).startswith("tensordesc"):
+        return {"name": name, "kind": str(kind)}
+    of = next(iter(descriptors), None)
+    if of is None:
+        raise ValueError(
+            f"parameter {name}: a descriptor that Triton lowered to a pointer is not launched from C++"
+        )
+    return {
+        "name": name,
+        "kind": "tensordesc",
+        "block": [int(n) for n in of["block_size"]],
+        "descriptor": [int(n) for n in value.block_shape],
+        "element_bytes": int(of["elem_size"]),
+        "element_type": int(of["elem_type"]),
+        "swizzle": int(of["swizzle"]),
+    }
+
+
+def plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def unspecialised(value: int) -> int:
+    """A number of rows that is compiled for no other property than that it is one."""
+    return max(3, int(value) | 1)
+
+
+def arguments_of(
+    operator: Any, artifact: Any, index: int, kernel: Any, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Of a stage's emitted kernel, as Prepared.arguments: with stand-ins for what lies in the heap."""
+    schedule, stage = artifact.schedule, artifact.stages[index]
+    shapes = {name: (shape, DTYPES[dtype]) for name, shape, dtype in artifact.plan.tensors}
+    full = flat(given)
+    for name, tensor in stage.bindings.items():
+        shape, dtype = shapes[tensor]
+        rows = FAR_ROWS if tensor in schedule.tensors_by_row else shape[0]
+        buffer = torch.empty(rows, *shape[1:], dtype=dtype, device=META)
+        full[name] = descriptor_like(full[name], buffer) if is_descriptor(full[name]) else buffer
+    full = {name: unspecialised(value) if name == "M" else value for name, value in full.items()}
+    stated = kernel if isinstance(kernel, StatedKernel) else None
+    if schedule.plain:
+        made = nested(full) | (stated.left_alone(stage.grid, full) if stated else {})
+    else:
+        words = torch.empty(64, dtype=torch.int32, device=META)
+        made = nested(full) | {"sy_schedule": words, "sy_control": words}
+        if stated:
+            made |= stated.flags(schedule, index) | stated.nowhere()
+            if schedule.kernel_summands:
+                made["sy_sums"] = ADDRESS
+        if schedule.loads is not None and schedule.loads.own:
+            read = next(full[p] for p, tensor in stage.bindings.items() if tensor == schedule.loads.tensor)
+            made["sy_own"] = read if is_descriptor(read) else _syncopate.layout.OWN_BASE + 1
+    if stated and not schedule.plain:
+        made |= dict.fromkeys(("sy_schedule", "sy_control"), ADDRESS)
+    return made
+
+
+class AheadOperator:
+    """An operator of a manifest, whose programs are compiled without a GPU."""
+
+    def __init__(self, part: Mapping[str, Any]) -> None:
+        self.key = part["problem"]
+        self.w_transposed = bool(part.get("w_transposed", False))
+        self.activation = part.get("activation", "")
+        name, _, rest = self.key.partition(":")
+        self.pairs = dict(item.split("=") for item in rest.split(","))
+        self.kind = OPERATORS[name]
+        self.group = Absent(0, int(self.pairs["ranks"]), None, "cuda")
+        self.group.sms = int(self.pairs.get("sms", 132))
+
+    def made(self, rows: int, strategy: Strategy) -> Any:
+        extents = {e.lower(): int(self.pairs[e]) for e in self.kind.extents} | {"m": rows}
+        options: dict[str, Any] = {"activation": self.activation} if self.activation else {}
+        if self.pairs.get("out"):
+            options["out_dtype"] = DTYPES[self.pairs["out"]]
+        if self.pairs.get("scales"):
+            options["scales"] = self.pairs["scales"]
+        operator = self.kind(
+            **extents,
+            dtype=DTYPES[self.pairs["dtype"]],
+            group=self.group,
+            strategy=strategy,
+            w_transposed=self.w_transposed,
+            **options,
+        )
+        operator.device = META
+        return operator
+
+    def compile(
+        self, rows: int, strategy: Strategy, kernels: Kernels, sources: dict[str, bytes]
+    ) -> list[int]:
+        """The kernels of its stages, for so many rows."""
+        operator = self.made(rows, strategy)
+        _, *weights = (operator.operand(name) for name in operator._shapes)
+        x = None if operator.input else operator.operand("x")
+        y = None if operator.output else operator.empty(operator.m, operator.n)
+        from ..ops.operator import _StandIns
+
+        calls = operator.calls(_StandIns(operator), x, weights, y)
+        taken = [_launch_of(call, {}) for call in calls]
+        fused = operator.fused
+        for index, one in enumerate(taken):
+            fused._bind_to_plan(index, one, self.group, "cuda")
+        texts = fused._texts["cuda"]
+        artifact = fused._fuse(taken, texts, "cuda", self.group.sms)
+        made = []
+        for index, (text, stage, call) in enumerate(zip(texts, artifact.stages, calls, strict=True)):
+            kernel = text.load(stage)
+            arguments = arguments_of(operator, artifact, index, kernel, call.arguments)
+            number = kernels.compile(kernel, arguments, artifact.grid_of(index, 0), call.options)
+            sources[f"source/{number}_{Path(stage.file).name}"] = stage.source.encode()
+            made.append(number)
+        return made
+
+
+def rows_to_look_at(first: int, last: int, ranks: int, equal: bool) -> list[int]:
+    """Of a bucket, those whose schedules may ask for different kernels: its ends, and where a shard, a tile or a row of tiles is whole."""
+    looked = {last, first, (first + last) // 2}
+    for unit in (1, ranks, 8, 16, 32, 64, 128, 192, 256, 16 * ranks, 64 * ranks, 128 * ranks):
+        looked |= {
+            last - unit,
+            last - unit + 1,
+            first + unit,
+            first + unit - 1,
+            (first + last) // 2 // unit * unit,
+        }
+    return sorted(
+        {rows for rows in looked if first <= rows <= last and not (equal and rows % ranks)}, reverse=True
+    )
+
+
+EQUAL_BLOCKS = ("all_to_all_matmul", "matmul_all_to_all")
+
+
+def compile_operator(manifest: dict[str, Any], kernels: Kernels, sources: dict[str, bytes]) -> None:
+    part = manifest["operator"]
+    operator, first = AheadOperator(part), 1
+    equal = operator.kind.name in EQUAL_BLOCKS
+    for bucket in part["buckets"]:
+        strategy = Strategy.from_json(bucket["strategy"])
+        variants: dict[str, dict[str, Any]] = {}
+        for rows in rows_to_look_at(first, bucket["rows"], operator.group.size, equal):
+            try:
+                traits = _syncopate.bundle.traits(
+                    operator.key, strategy, operator.w_transposed, bucket["rows"], rows
+                )
+            except _syncopate.SyncopateError:
+                if rows == bucket["rows"]:
+                    raise
+                continue  # what these rows cannot be is said when they are asked for
+            key = json.dumps(traits, sort_keys=True)
+            if key not in variants:
+                numbers = operator.compile(rows, strategy, kernels, sources)
+                variants[key] = {"traits": traits, "kernels": numbers}
+                print(f"{bucket['rows']} rows: compiled for {rows}", file=sys.stderr)
+        bucket["variants"] = list(variants.values())
+        first = bucket["rows"] + 1
+
+
+def compile_folder(folder: Path, manifest: dict[str, Any], kernels: Kernels) -> dict[str, bytes]:
+    """The kernels of what `syncopate fuse -o` wrote, and its files."""
+    from .folder import FolderStage
+
+    artifact = _syncopate.artifact_from_folder(str(folder))
+    numbers = []
+    for index, stage in enumerate(artifact.stages):
+        one = FolderStage(stage, folder)
+        local = {
+            name: torch.empty(*shape, dtype=DTYPES[dtype], device=META)
+            for name, (shape, dtype, _) in stage.tensors.items()
+        }
+        bound = {tensor: local[name] for name, tensor in one.bindings.items()}
+        arguments = arguments_of(None, artifact, index, one.emitted, one.arguments(bound, local))
+        if "M" in one.scalars:
+            arguments["M"] = one.scalars["M"]
+        numbers.append(kernels.compile(one.emitted, arguments, artifact.grid_of(index, 0), {}))
+    manifest["folder"]["kernels"] = numbers
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
+    known = {file for stage in artifact.stages for file in stage.files} | {"schedule.json"}
+    recorded = set(json.loads(artifact.schedule_json).get("files", {})) | known
+    return {
+        f"folder/{path.relative_to(folder)}": path.read_bytes()
+        for path in files
+        if str(path.relative_to(folder)) in recorded
+    }
+
+
+def made_by() -> str:
+    return ", ".join(f"{name} {metadata.version(name)}" for name in ("triton", "torch"))
+
+
+@interruptible
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="syncopate compile", description=__doc__.splitlines()[0])
+    parser.add_argument("--operator", default="")
+    parser.add_argument("--folder", default="")
+    parser.add_argument("--manifest", default="")
+    parser.add_argument("-o", "--output", required=True)
+    options = parser.parse_args(arguments)
+    manifest = json.loads(options.operator or options.manifest)
+    if not re.fullmatch(r"sm_\d+a?", manifest["arch"]):
+        print(f"error: --arch {manifest['arch']}: expected one such as sm_90", file=sys.stderr)
+        return 2
+    from triton.runtime import driver
+
+    driver.set_active(NoGpu(manifest["arch"]))
+    choosing = sys.modules[complete.__module__]  # the package has a function of its name
+    choosing.runs_gluon = lambda device: manifest["arch"].startswith("sm_90")
+    kernels, sources = Kernels(), {}
+    try:
+        if options.operator:
+            compile_operator(manifest, kernels, sources)
+        else:
+            sources = compile_folder(Path(options.folder), manifest, kernels)
+        manifest["kernels"] = kernels.entries
+        manifest["made_by"] += ", " + made_by()
+        _syncopate.bundle.write(json.dumps(manifest), kernels.sections | sources, options.output)
+    except Exception as error:  # noqa: BLE001 - the command's outer face
+        code = getattr(error, "exit_code", 1 if isinstance(error, (ValueError, TypeError)) else None)
+        if code is None:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return int(code)
+    print(f"{options.output}: {manifest['name']} for {manifest['arch']}, {len(kernels.entries)} kernels")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,397 @@
+// The C API (syncopate/c.h): handles around C++ objects, errors as codes and a text of the thread, and no exception across.
+#include "syncopate/c.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bundle/c/dtypes.hpp"
+#include "syncopate/bundle/bundle.hpp"
+#include "syncopate/bundle/loaded.hpp"
+#include "syncopate/runtime/cuda/driver/capture.hpp"
+#include "syncopate/runtime/heap/group_memory.hpp"
+#include "syncopate/runtime/heap/heap.hpp"
+
+using syncopate::Done;
+using syncopate::Error;
+using syncopate::ErrorClass;
+using syncopate::Result;
+using syncopate::Status;
+namespace bundle = syncopate::bundle;
+namespace runtime = syncopate::runtime;
+namespace plan = syncopate::plan;
+
+struct sy_comm {
+    runtime::Device device;
+    std::shared_ptr<runtime::Rendezvous> rendezvous;
+    std::vector<std::pair<std::shared_ptr<const bundle::Bundle>, std::unique_ptr<bundle::Loaded>>> loaded;
+};
+
+struct sy_bundle {
+    std::shared_ptr<const bundle::Bundle> bundle;
+};
+
+struct sy_op {
+    runtime::Device device;
+    std::unique_ptr<bundle::Prepared> prepared;
+    std::vector<runtime::CallTensor> call;             ///< of the call at hand
+    std::vector<std::vector<std::int64_t>> row_major;  ///< by operand
+};
+
+namespace {
+
+thread_local std::string last_error;
+
+Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
+
+sy_code failed(const Error& error) {
+    last_error = error.to_string();
+    return static_cast<sy_code>(error.error_class);
+}
+
+/// Runs `work`, which returns a Status.
+template <typename Work>
+sy_code guarded(Work work) noexcept {
+    try {
+        const Status done = work();
+        if (done) return SY_OK;
+        return failed(done.error());
+    } catch (const std::bad_alloc&) {
+        return SY_MACHINE;
+    } catch (const std::exception& error) {
+        last_error = error.what();
+    } catch (...) {
+        last_error = "an exception that is none of C++'s";
+    }
+    return SY_BUG;
+}
+
+/// A struct of the caller's, whose `size` says which version of it: of members that it lacks, zeros.
+template <typename T>
+Result<T> read_struct(const T* given, const char* name) {
+    if (given == nullptr) return usage(fmt::format("{}: it is NULL", name));
+    if (given->size < sizeof(std::size_t) || given->size > 4096)
+        return usage(fmt::format("{}.size is {}: set it to sizeof({})", name, given->size, name));
+    T made{};
+    std::memcpy(&made, given, std::min(given->size, sizeof(T)));
+    const char* rest = reinterpret_cast<const char*>(given);
+    for (std::size_t at = sizeof(T); at < given->size; ++at) {
+        if (rest[at] != 0)
+            return usage(
+                fmt::format("{} asks for what version {} of the library does not know", name, SY_VERSION));
+    }
+    return made;
+}
+
+template <typename T>
+Status write_struct(T* place, T value, const char* name) {
+    if (place == nullptr || place->size < sizeof(std::size_t) || place->size > 4096)
+        return usage(fmt::format("{}.size has to be sizeof({})", name, name));
+    value.size = place->size;
+    std::memcpy(place, &value, std::min(place->size, sizeof(T)));
+    return Done{};
+}
+
+Result<std::shared_ptr<runtime::Rendezvous>> rendezvous_of(const sy_comm_config& config) {
+    if (config.store == nullptr) {
+        const auto environment = runtime::launch_environment();
+        if (!environment) return environment.error();
+        if (environment->rank != config.rank || environment->size != config.num_ranks)
+            return usage(fmt::format("rank {} of {} is asked for, and {} says {} of {}", config.rank,
+                                     config.num_ranks, environment->launcher, environment->rank,
+                                     environment->size));
+        auto made = runtime::environment_rendezvous();
+        if (!made) return made.error();
+        return std::shared_ptr<runtime::Rendezvous>(*std::move(made));
+    }
+    Result<sy_store> store = read_struct(config.store, "sy_store");
+    if (!store) return store.error();
+    if (store->set == nullptr || store->wait == nullptr || store->get == nullptr)
+        return usage("sy_store: it needs set, wait and get");
+    const auto put = [of = *store](const std::string& key, const runtime::Bytes& value) {
+        if (of.set(of.context, key.c_str(), value.data(), value.size()) != 0)
+            throw std::runtime_error("the store could not set " + key);
+    };
+    const auto get = [of = *store](const std::string& key, runtime::Milliseconds timeout) {
+        if (of.wait(of.context, key.c_str(), timeout.count()) != 0)
+            throw std::runtime_error("nothing at " + key);
+        runtime::Bytes value(256, '\0');
+        for (;;) {
+            std::size_t bytes = 0;
+            if (of.get(of.context, key.c_str(), value.data(), value.size(), &bytes) != 0)
+                throw std::runtime_error("the store could not get " + key);
+            const bool whole = bytes <= value.size();
+            value.resize(bytes);
+            if (whole) return value;
+        }
+    };
+    return std::shared_ptr<runtime::Rendezvous>(
+        std::make_shared<runtime::CallbackRendezvous>(config.rank, config.num_ranks, put, get));
+}
+
+Result<bundle::Loaded*> loaded_of(sy_comm& comm, const sy_bundle& given) {
+    for (const auto& [known, loaded] : comm.loaded) {
+        if (known == given.bundle) return loaded.get();
+    }
+    auto made = bundle::Loaded::open(given.bundle, comm.device, comm.rendezvous);
+    if (!made) return made.error();
+    comm.loaded.emplace_back(given.bundle, *std::move(made));
+    return comm.loaded.back().second.get();
+}
+
+/// A user's tile kernel as the bundle takes it.
+bundle::TileKernel tiles_of(const sy_prepare_config& config) {
+    if (config.tiles == nullptr) return {};
+    return [kernel = config.tiles, context = config.tiles_context](const bundle::Tile& tile) -> Status {
+        std::vector<sy_box> boxes;
+        std::vector<std::vector<std::int64_t>> places;
+        std::size_t count = 0;
+        for (const bundle::TileTensor& tensor : tile.tensors)
+            count += tensor.reads.size() + tensor.writes.size();
+        places.reserve(2 * count);  // boxes point into it
+        const auto add = [&](const bundle::TileTensor& tensor, const plan::Region& region, bool writes) {
+            std::vector<std::int64_t>& begin = places.emplace_back();
+            std::vector<std::int64_t>& end = places.emplace_back();
+            for (const auto& [first, last] : region) {
+                begin.push_back(first);
+                end.push_back(last);
+            }
+            boxes.push_back({tensor.parameter.c_str(), writes ? 1 : 0,
+                             static_cast<std::int32_t>(tensor.shape.size()),
+                             reinterpret_cast<void*>(tensor.address), tensor.shape.data(),
+                             tensor.strides.data(), begin.data(), end.data()});
+        };
+        for (const bundle::TileTensor& tensor : tile.tensors) {
+            for (const plan::Region& region : tensor.reads) add(tensor, region, false);
+            for (const plan::Region& region : tensor.writes) add(tensor, region, true);
+        }
+        const sy_tile given{sizeof(sy_tile), tile.stage, static_cast<std::int32_t>(boxes.size()), tile.tile,
+                            boxes.data()};
+        if (const int code = kernel(context, &given); code != 0)
+            return Error{fmt::format("the tile kernel returned {} for tile {} of stage {}", code, tile.tile,
+                                     tile.stage)};
+        return Done{};
+    };
+}
+
+/// What a call gives for an operand, or an error that names it.
+Result<runtime::CallTensor> tensor_of(const sy_op& op, std::size_t index, const sy_tensor* given) {
+    const runtime::Operand& operand = op.prepared->operands()[index];
+    const auto wrong = [&](const std::string& what) {
+        return usage(fmt::format("{}: {}", operand.name, what));
+    };
+    if (given == nullptr) return wrong("it is NULL");
+    const bundle::c::DlTensor& tensor = *reinterpret_cast<const bundle::c::DlTensor*>(given);
+    const auto expected = bundle::c::dtype_of(operand.dtype);
+    if (tensor.code != expected.code || tensor.bits != expected.bits || tensor.lanes != 1)
+        return wrong(fmt::format("its dtype is ({}, {} bits), not {}", tensor.code, tensor.bits,
+                                 plan::name_of(operand.dtype)));
+    if (static_cast<std::size_t>(tensor.ndim) != operand.shape.size())
+        return wrong(fmt::format("it has {} axes, not {}", tensor.ndim, operand.shape.size()));
+    for (std::size_t axis = 0; axis < operand.shape.size(); ++axis) {
+        if (tensor.shape[axis] != operand.shape[axis])
+            return wrong(fmt::format("axis {} has {} elements, not {}", axis, tensor.shape[axis],
+                                     operand.shape[axis]));
+    }
+    const bool host = op.device.kind == runtime::Device::Kind::host;
+    if (tensor.device_type != (host ? 1 : 2) || (!host && tensor.ordinal != op.device.ordinal))
+        return wrong(fmt::format("it lies on device ({}, {}), not on {}", tensor.device_type, tensor.ordinal,
+                                 op.device.to_string()));
+    const std::size_t axes = operand.shape.size();
+    const std::span<const std::int64_t> strides = tensor.strides == nullptr
+                                                      ? std::span<const std::int64_t>(op.row_major[index])
+                                                      : std::span(tensor.strides, axes);
+    return runtime::CallTensor{reinterpret_cast<std::uint64_t>(tensor.data) + tensor.byte_offset,
+                               operand.shape, strides};
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* sy_last_error(void) { return last_error.c_str(); }
+uint32_t sy_version(void) { return SY_VERSION; }
+
+sy_code sy_comm_create(const sy_comm_config* config, sy_comm** comm) {
+    return guarded([&]() -> Status {
+        if (comm == nullptr) return usage("comm: it is NULL");
+        const Result<sy_comm_config> given = read_struct(config, "sy_comm_config");
+        if (!given) return given.error();
+        if (given->num_ranks < 1 || given->num_ranks > plan::kMaxRanks || given->rank < 0 ||
+            given->rank >= given->num_ranks)
+            return usage(fmt::format("rank {} of {} makes no sense", given->rank, given->num_ranks));
+        auto rendezvous = rendezvous_of(*given);
+        if (!rendezvous) return rendezvous.error();
+        auto made = std::make_unique<sy_comm>();
+        made->rendezvous = *std::move(rendezvous);
+        if (given->timeout_ms > 0) made->rendezvous->set_timeout(runtime::Milliseconds(given->timeout_ms));
+        made->rendezvous->memory().set_budget(given->budget);
+        if (given->device == SY_ON_CUDA) made->device = {runtime::Device::Kind::cuda, given->ordinal};
+        *comm = made.release();
+        return Done{};
+    });
+}
+
+void sy_comm_destroy(sy_comm* comm) {
+    (void)guarded([&]() -> Status {
+        delete comm;
+        return Done{};
+    });
+}
+
+sy_code sy_comm_memory(sy_comm* comm, sy_memory* memory) {
+    return guarded([&]() -> Status {
+        if (comm == nullptr) return usage("comm: it is NULL");
+        const runtime::GroupMemory& of = comm->rendezvous->memory();
+        return write_struct(memory, {0, of.bytes(), of.bytes_released(), of.budget()}, "sy_memory");
+    });
+}
+
+sy_code sy_release(sy_comm* comm) {
+    return guarded([&]() -> Status {
+        if (comm == nullptr) return usage("comm: it is NULL");
+        const auto released = runtime::release(*comm->rendezvous);
+        return released ? Status(Done{}) : Status(released.error());
+    });
+}
+
+sy_code sy_restore(sy_comm* comm) {
+    return guarded([&]() -> Status {
+        if (comm == nullptr) return usage("comm: it is NULL");
+        const auto restored = runtime::restore(*comm->rendezvous);
+        return restored ? Status(Done{}) : Status(restored.error());
+    });
+}
+
+sy_code sy_bundle_open(const char* file, sy_bundle** made) {
+    return guarded([&]() -> Status {
+        if (file == nullptr || made == nullptr) return usage("file, bundle: one is NULL");
+        Result<bundle::Bundle> read = bundle::read_bundle(file);
+        if (!read) return read.error();
+        *made = new sy_bundle{std::make_shared<const bundle::Bundle>(*std::move(read))};
+        return Done{};
+    });
+}
+
+void sy_bundle_close(sy_bundle* made) { delete made; }
+
+sy_code sy_bundle_describe(const sy_bundle* made, sy_bundle_info* info) {
+    return guarded([&]() -> Status {
+        if (made == nullptr) return usage("bundle: it is NULL");
+        const bundle::Bundle& of = *made->bundle;
+        return write_struct(
+            info, {0, of.name.c_str(), of.arch.c_str(), of.ranks(), of.op ? of.op->buckets.back().rows : 0},
+            "sy_bundle_info");
+    });
+}
+
+sy_code sy_workspace_size(const sy_bundle* made, int64_t rows, sy_workspace* workspace) {
+    return guarded([&]() -> Status {
+        if (made == nullptr) return usage("bundle: it is NULL");
+        const Result<bundle::Planned> planned = bundle::plan_rows(*made->bundle, rows);
+        if (!planned) return planned.error();
+        const bundle::Needs needs = bundle::needs_of(*made->bundle, *planned, 0);
+        return write_struct(workspace, {0, needs.all(), needs.heap, needs.workspace + needs.tables},
+                            "sy_workspace");
+    });
+}
+
+sy_code sy_prepare(sy_comm* comm, const sy_bundle* of, const sy_prepare_config* config, sy_op** op) {
+    return guarded([&]() -> Status {
+        if (comm == nullptr || of == nullptr || op == nullptr) return usage("comm, bundle, op: one is NULL");
+        const Result<sy_prepare_config> given = read_struct(config, "sy_prepare_config");
+        if (!given) return given.error();
+        const bool capturing =
+            comm->device.kind == runtime::Device::Kind::cuda &&
+            runtime::is_capturing(comm->device.ordinal, reinterpret_cast<runtime::CudaStream>(given->stream));
+        if (capturing) return usage("sy_prepare: the stream is being captured into a graph: prepare before");
+        Result<bundle::Loaded*> loaded = loaded_of(*comm, *of);
+        if (!loaded) return loaded.error();
+        bundle::PrepareOptions options{.tiles = tiles_of(*given)};
+        if (given->deadline_ms != 0) options.deadline_ms = std::max<std::int64_t>(given->deadline_ms, 0);
+        auto prepared = (*loaded)->prepare(given->rows, options);
+        if (!prepared) return prepared.error();
+        auto made = std::make_unique<sy_op>();
+        made->device = comm->device;
+        made->prepared = *std::move(prepared);
+        for (const runtime::Operand& operand : made->prepared->operands())
+            made->row_major.push_back(bundle::row_major(operand.shape));
+        made->call.resize(made->row_major.size());
+        *op = made.release();
+        return Done{};
+    });
+}
+
+int32_t sy_num_operands(const sy_op* op) {
+    return op == nullptr ? 0 : static_cast<int32_t>(op->row_major.size());
+}
+
+sy_code sy_operand_at(const sy_op* op, int32_t index, sy_operand* operand) {
+    return guarded([&]() -> Status {
+        if (op == nullptr || index < 0 || index >= sy_num_operands(op))
+            return usage(fmt::format("there is no operand {}", index));
+        const runtime::Operand& of = op->prepared->operands()[static_cast<std::size_t>(index)];
+        const auto dtype = bundle::c::dtype_of(of.dtype);
+        const bool writes = !of.outputs.empty() || op->prepared->planned().writes(of.name);
+        return write_struct(operand,
+                            {0, of.name.c_str(), writes ? 1 : 0, static_cast<std::int32_t>(of.shape.size()),
+                             of.shape.data(), dtype.code, dtype.bits},
+                            "sy_operand");
+    });
+}
+
+sy_code sy_run(sy_op* op, const sy_tensor* const* tensors, int32_t num_tensors, void* stream) {
+    return guarded([&]() -> Status {
+        if (op == nullptr || tensors == nullptr) return usage("op, tensors: one is NULL");
+        if (static_cast<std::size_t>(num_tensors) != op->call.size())
+            return usage(
+                fmt::format("{} tensors are given, and a call takes {}", num_tensors, op->call.size()));
+        for (std::size_t i = 0; i < op->call.size(); ++i) {
+            Result<runtime::CallTensor> tensor = tensor_of(*op, i, tensors[i]);
+            if (!tensor) return tensor.error();
+            op->call[i] = *tensor;
+        }
+        return op->prepared->run(op->call, reinterpret_cast<runtime::CudaStream>(stream));
+    });
+}
+
+sy_code sy_status(sy_op* op) {
+    return guarded([&]() -> Status {
+        if (op == nullptr) return usage("op: it is NULL");
+        if (Status idle = op->prepared->op().synchronize(); !idle) return idle;
+        return op->prepared->op().check();
+    });
+}
+
+sy_code sy_poll(sy_op* op) {
+    return guarded([&]() -> Status {
+        return op == nullptr ? Status(usage("op: it is NULL")) : op->prepared->op().poll();
+    });
+}
+
+void sy_abort(sy_op* op) {
+    (void)guarded([&]() -> Status {
+        if (op != nullptr) op->prepared->op().give_up();
+        return Done{};
+    });
+}
+
+sy_code sy_op_destroy(sy_op* op) {
+    return guarded([&]() -> Status {
+        if (op == nullptr) return Done{};
+        const std::unique_ptr<sy_op> owned(op);
+        return op->prepared->destroy();
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,112 @@
+#include "syncopate/bundle/loaded.hpp"
+
+#include <fmt/format.h>
+
+#include <span>
+#include <utility>
+
+#include "syncopate/runtime/heap/heap.hpp"
+
+namespace syncopate::bundle {
+
+using runtime::Bytes;
+using runtime::Device;
+
+Prepared::~Prepared() = default;
+
+Status Prepared::destroy() { return executable_->op().destroy(); }
+
+Result<std::unique_ptr<Loaded>> Loaded::open(std::shared_ptr<const Bundle> bundle, Device device,
+                                             std::shared_ptr<runtime::Rendezvous> rendezvous) {
+    const bool host = device.kind == Device::Kind::host;
+    if (bundle->on_host() != host)
+        return Error{fmt::format("this bundle is for {}, and the group is on {}: compile it with --arch {}",
+                                 bundle->arch, device.to_string(), host ? "host" : "sm_90"),
+                     {.file = bundle->file},
+                     ErrorClass::usage};
+    if (bundle->ranks() != rendezvous->size())
+        return Error{fmt::format("this bundle is for {} ranks, and the group has {}", bundle->ranks(),
+                                 rendezvous->size()),
+                     {.file = bundle->file},
+                     ErrorClass::usage};
+    return std::unique_ptr<Loaded>(new Loaded(std::move(bundle), device, std::move(rendezvous)));
+}
+
+Result<std::shared_ptr<runtime::CudaKernel>> Loaded::kernel(std::int32_t index) {
+    if (const auto found = kernels_.find(index); found != kernels_.end()) return found->second;
+    const CompiledKernel& compiled = bundle_->kernels[static_cast<std::size_t>(index)];
+    Result<std::shared_ptr<runtime::CudaContext>> context = runtime::CudaContext::retain(device_.ordinal);
+    if (!context) return context.error();
+    const std::string& code = bundle_->sections.at(compiled.section);
+    Result<std::unique_ptr<runtime::CudaKernel>> loaded =
+        runtime::CudaKernel::load(*context, std::as_bytes(std::span(code)), compiled.entry, compiled.options);
+    if (!loaded) {
+        Error error = loaded.error();
+        error.message = fmt::format("{}: section {}: {}", bundle_->file, compiled.section, error.message);
+        return error;
+    }
+    std::shared_ptr<runtime::CudaKernel> made(*std::move(loaded));
+    if (compiled.options.global_scratch_size == 0) kernels_.emplace(index, made);
+    return made;
+}
+
+Status Loaded::make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp> op,
+                               const PrepareOptions& options) {
+    const std::vector<runtime::Operand> operands = operands_of(*made.planned_, rendezvous_->rank());
+    runtime::Executable::HostKernels host;
+    if (bundle_->on_host()) {
+        if (bundle_->folder && !options.tiles)
+            return Error{"a user's program on host needs a function that makes its tiles",
+                         {.file = bundle_->file},
+                         ErrorClass::usage};
+        auto kernels =
+            host_kernels(made.planned_, operands, *op, bundle_->folder ? options.tiles : TileKernel());
+        if (!kernels) return kernels.error();
+        host = *std::move(kernels);
+    }
+    auto executable = runtime::Executable::make(op, {.operands = operands}, std::move(host));
+    if (!executable) return executable.error();
+    made.executable_ = *std::move(executable);
+    if (bundle_->on_host()) return Done{};
+    Result<runtime::Form> form =
+        form_of(*bundle_, *made.planned_, rendezvous_->rank(), operands, op->flat_view().bytes);
+    if (!form) return form.error();
+    std::vector<std::shared_ptr<runtime::CudaKernel>> loaded;
+    for (const runtime::StageCode& stage : form->stages) {
+        Result<std::shared_ptr<runtime::CudaKernel>> code = kernel(stage.code);
+        if (!code) return code.error();
+        if (Status ready = (*code)->prepare(stage.grid); !ready) return ready;
+        loaded.push_back(*std::move(code));
+    }
+    return made.executable_->add(*form, std::move(loaded));
+}
+
+Result<std::unique_ptr<Prepared>> Loaded::prepare(std::int64_t rows, const PrepareOptions& options) {
+    std::unique_ptr<Prepared> made(new Prepared);
+    made->bundle_ = bundle_;
+    Result<Planned> planned = plan_rows(*bundle_, rows);
+    const Result<Bytes> mine = planned ? Result<Bytes>(Bytes()) : Result<Bytes>(planned.error());
+    if (auto all = agree(*rendezvous_, fmt::format("prepare {} rows", rows), mine); !all) return all.error();
+    made->planned_ = std::make_shared<const Planned>(*std::move(planned));
+    made->needs_ = needs_of(*bundle_, *made->planned_, rendezvous_->rank());
+    auto heap = runtime::SymmetricHeap::create(device_, rendezvous_, made->needs_.heap);
+    if (!heap) return heap.error();
+    runtime::OpOptions of_op = op_options(*bundle_, *made->planned_);
+    of_op.deadline_ms = options.deadline_ms;
+    of_op.max_delay_us = options.max_delay_us;
+    of_op.seed = options.seed;
+    auto op = runtime::FusedOp::create(*heap, made->planned_->launch, std::move(of_op));
+    if (!op) return op.error();
+    const std::shared_ptr<runtime::FusedOp> shared = *std::move(op);
+    const Status ready = make_executable(*made, shared, options);
+    if (auto all =
+            agree(*rendezvous_, "prepared", ready ? Result<Bytes>(Bytes()) : Result<Bytes>(ready.error()));
+        !all) {
+        made.reset();
+        (void)shared->destroy();
+        return all.error();
+    }
+    return made;
+}
+
+}  // namespace syncopate::bundle

@@ -1,0 +1,98 @@
+#include "syncopate/runtime/host/table_player.hpp"
+
+#include <span>
+
+#include "syncopate/emit/layout.hpp"
+#include "syncopate/runtime/signals/control.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+namespace table = emit::table;
+
+std::int64_t long_at(std::span<const std::int32_t> words, std::int32_t at) {
+    const auto word = static_cast<std::size_t>(at);
+    return static_cast<std::int64_t>(static_cast<std::uint32_t>(words[word])) |
+           (static_cast<std::int64_t>(words[word + 1]) << 32);
+}
+
+/// Words of a table from `at` on, a pair each, are distances from the control block to words that get the epoch.
+void post_all(const FusedOp& op, std::span<const std::int32_t> words, std::int32_t begin, std::int32_t end,
+              std::uint32_t epoch) {
+    for (std::int32_t pair = begin; pair < end; pair += table::pair_words) {
+        HostControl(op.control_address() + static_cast<std::uint64_t>(long_at(words, pair))).store(0, epoch);
+    }
+}
+
+}  // namespace
+
+std::vector<std::int64_t> offsets_of(const FusedOp& op, std::size_t stage, std::int32_t slot) {
+    if (!op.schedule().stores()) return {0};
+    const std::span<const std::int32_t> words = op.table(stage);
+    const std::int32_t record = table::first_slot + table::slot_words * slot + table::slot_store;
+    const std::int32_t copies = op.schedule().most_stores(stage);
+    std::int32_t word = copies > 1 ? words[static_cast<std::size_t>(record)] : record;
+    std::vector<std::int64_t> offsets;
+    for (std::int32_t copy = 0; copy < copies; ++copy, word += table::pair_words)
+        offsets.push_back(long_at(words, word));
+    return offsets;
+}
+
+std::int64_t load_number_of(const FusedOp& op, std::size_t stage, std::int32_t slot) {
+    if (!op.schedule().loads()) return 0;
+    const std::span<const std::int32_t> words = op.table(stage);
+    return long_at(words, words[static_cast<std::size_t>(table::loads)] + table::pair_words * slot);
+}
+
+void post_slot(const FusedOp& op, std::size_t stage, std::int32_t slot) {
+    const std::span<const std::int32_t> words = op.table(stage);
+    const HostControl control(op.control_address());
+    const std::uint32_t epoch = control.load(emit::control::epoch);
+    const auto at = [&](std::int32_t word) { return words[static_cast<std::size_t>(word)]; };
+    const std::int32_t makes = table::first_slot + table::slot_words * slot + table::slot_makes;
+    for (std::int32_t record = at(makes); record < (at(makes + 1) & ~table::at_once);
+         record += table::made_words) {
+        for (std::int32_t gate = 0; gate < 2; ++gate) {  // streams wait for these
+            if (at(record + table::made_gates + gate) != 0)
+                (void)control.add(at(record) + emit::control::gate + gate, 1);
+        }
+        if (at(record + table::made_told) == 0) continue;  // nobody polls
+        if (control.add(at(record), 1) + 1 != static_cast<std::uint32_t>(at(record + table::made_tiles)))
+            continue;
+        control.store(at(record), 0);
+        const std::int32_t posts = record + table::made_posts;
+        post_all(op, words, at(posts), at(posts + 1), epoch);
+    }
+}
+
+Status play_table(const FusedOp& op, std::size_t stage,
+                  const std::function<Status(std::int64_t tile, std::int32_t slot)>& make) {
+    const fuse::Schedule& schedule = op.schedule();
+    const std::span<const fuse::Slot> slots =
+        schedule.slots_of(schedule.ranks[static_cast<std::size_t>(op.rank())], stage);
+    const std::span<const std::int32_t> words = op.table(stage);
+    const HostControl control(op.control_address());
+    const std::uint32_t epoch = control.load(emit::control::epoch);
+    const auto over = [&](const std::vector<fuse::Wait>& waits, std::int32_t slot) {
+        for (const fuse::Wait& wait : waits) {
+            if (!control.wait(wait, epoch, slot)) return false;
+        }
+        return true;
+    };
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+        const auto slot = static_cast<std::int32_t>(i);
+        if (!over(slots[i].waits, slot)) return Done{};
+        for (const fuse::Phase& phase : slots[i].phases) {
+            if (!over(phase.waits, slot)) return Done{};
+        }
+        if (Status made = make(slots[i].tile, slot); !made) return made;
+        if (!schedule.plain()) post_slot(op, stage, slot);
+    }
+    if (control.faulty() || schedule.plain()) return Done{};
+    const auto posts = static_cast<std::size_t>(table::kernel_posts);
+    post_all(op, words, words[posts], words[posts] + table::pair_words * words[table::num_kernel_posts],
+             epoch);
+    return Done{};
+}
+
+}  // namespace syncopate::runtime

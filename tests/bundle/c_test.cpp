@@ -1,0 +1,301 @@
+// The C API on host, ranks as threads.
+#include "syncopate/c.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+
+#include "bundle/samples.hpp"
+#include "syncopate/bundle/host_kernel.hpp"
+
+namespace syncopate::bundle {
+namespace {
+
+using testing::on_ranks;
+using testing::sample;
+using testing::Store;
+
+sy_store store_of(Store& store) {
+    return {sizeof(sy_store), &store,
+            [](void* context, const char* key, const void* data, size_t bytes) {
+                static_cast<Store*>(context)->set(key, std::string(static_cast<const char*>(data), bytes));
+                return 0;
+            },
+            [](void* context, const char* key, int64_t timeout_ms) {
+                return static_cast<Store*>(context)->wait(key, timeout_ms) ? 0 : 1;
+            },
+            [](void* context, const char* key, void* data, size_t capacity, size_t* bytes) {
+                const std::string value = static_cast<Store*>(context)->get(key);
+                *bytes = value.size();
+                std::memcpy(data, value.data(), std::min(capacity, value.size()));
+                return 0;
+            }};
+}
+
+/// A file that is gone at the end.
+struct Written {
+    explicit Written(const Bundle& made)
+        : file((std::filesystem::temp_directory_path() /
+                ("sy_c_test_" + std::to_string(getpid()) + ".sybundle"))
+                   .string()) {
+        EXPECT_TRUE(write_bundle(made, file));
+    }
+    ~Written() { std::filesystem::remove(file); }
+    std::string file;
+};
+
+/// A tensor of fp32 with its memory.
+struct Floats {
+    explicit Floats(std::vector<int64_t> of) : shape(std::move(of)) {
+        size_t count = 1;
+        for (const int64_t extent : shape) count *= static_cast<size_t>(extent);
+        values.assign(count, -1.0F);
+        tensor.data = values.data();
+        tensor.device = {SY_CPU, 0};
+        tensor.ndim = static_cast<int32_t>(shape.size());
+        tensor.dtype = {SY_FLOAT, 32, 1};
+        tensor.shape = shape.data();
+    }
+    std::vector<int64_t> shape;
+    std::vector<float> values;
+    sy_tensor tensor{};
+};
+
+sy_comm_config config_of(int rank, int size, const sy_store& store) {
+    sy_comm_config config{};
+    config.size = sizeof(config);
+    config.rank = rank;
+    config.num_ranks = size;
+    config.store = &store;
+    config.timeout_ms = 30'000;
+    return config;
+}
+
+#define OK(call) ASSERT_EQ(call, SY_OK) << sy_last_error()
+
+/// y = all_gather(x) @ w with x[m, k] = m + k of its global row, w[k, n] = k - n.
+void gather_once(sy_op* op, int rank, int64_t rows) {
+    ASSERT_EQ(sy_num_operands(op), 3);
+    std::vector<Floats> given;
+    for (int32_t i = 0; i < 3; ++i) {
+        sy_operand operand{};
+        operand.size = sizeof(operand);
+        OK(sy_operand_at(op, i, &operand));
+        EXPECT_EQ(operand.writes, i == 2);
+        given.emplace_back(std::vector<int64_t>(operand.shape, operand.shape + operand.ndim));
+    }
+    const int64_t k = given[1].shape[0];
+    const int64_t n = given[1].shape[1];
+    const int64_t first = rank == 0 ? 0 : rows - given[0].shape[0];
+    for (int64_t i = 0; i < given[0].shape[0] * k; ++i)
+        given[0].values[static_cast<size_t>(i)] = static_cast<float>(first + i / k + i % k);
+    for (int64_t i = 0; i < k * n; ++i)
+        given[1].values[static_cast<size_t>(i)] = static_cast<float>(i / n - i % n);
+    const sy_tensor* tensors[] = {&given[0].tensor, &given[1].tensor, &given[2].tensor};
+    OK(sy_run(op, tensors, 3, nullptr));
+    OK(sy_status(op));
+    ASSERT_EQ(given[2].shape[0], rows);
+    for (int64_t row = 0; row < rows; row += 5) {
+        for (int64_t column = 0; column < n; column += 7) {
+            float wanted = 0;
+            for (int64_t i = 0; i < k; ++i) wanted += static_cast<float>((row + i) * (i - column));
+            ASSERT_EQ(given[2].values[static_cast<size_t>(row * n + column)], wanted)
+                << row << ", " << column;
+        }
+    }
+}
+
+const char* const kGather = "all_gather_matmul:N=48,K=32,dtype=fp32,ranks=2,sms=4";
+
+TEST(C, RunsAnOperatorOnThreadsForSeveralNumbersOfRows) {
+    const Written written(sample(kGather));
+    Store meet;
+    const sy_store store = store_of(meet);
+    on_ranks(2, [&](int rank) {
+        const sy_comm_config config = config_of(rank, 2, store);
+        sy_comm* comm = nullptr;
+        sy_bundle* opened = nullptr;
+        OK(sy_comm_create(&config, &comm));
+        OK(sy_bundle_open(written.file.c_str(), &opened));
+        std::vector<sy_op*> ops;
+        for (const int64_t rows : {16, 64, 37}) {
+            sy_prepare_config prepare{};
+            prepare.size = sizeof(prepare);
+            prepare.rows = rows;
+            sy_op*& op = ops.emplace_back(nullptr);
+            OK(sy_prepare(comm, opened, &prepare, &op));
+            gather_once(op, rank, rows);
+            gather_once(op, rank, rows);
+        }
+        sy_bundle_close(opened);
+        gather_once(ops.front(), rank, 16);
+        for (sy_op* op : ops) OK(sy_op_destroy(op));
+        sy_comm_destroy(comm);
+    });
+}
+
+TEST(C, GivesMemoryBackAndGoesOnAfterwards) {
+    const Written written(sample(kGather));
+    Store meet;
+    const sy_store store = store_of(meet);
+    on_ranks(2, [&](int rank) {
+        const sy_comm_config config = config_of(rank, 2, store);
+        sy_comm* comm = nullptr;
+        sy_bundle* opened = nullptr;
+        sy_op* op = nullptr;
+        OK(sy_comm_create(&config, &comm));
+        OK(sy_bundle_open(written.file.c_str(), &opened));
+        sy_prepare_config prepare{};
+        prepare.size = sizeof(prepare);
+        prepare.rows = 64;
+        OK(sy_prepare(comm, opened, &prepare, &op));
+        for (int round = 0; round < 3; ++round) {
+            gather_once(op, rank, 64);
+            OK(sy_release(comm));
+            sy_memory memory{};
+            memory.size = sizeof(memory);
+            OK(sy_comm_memory(comm, &memory));
+            EXPECT_EQ(memory.bytes, memory.released);
+            EXPECT_GT(memory.released, 0U);
+            const sy_tensor* none[3] = {nullptr, nullptr, nullptr};
+            EXPECT_EQ(sy_run(op, none, 3, nullptr), SY_USAGE);
+            OK(sy_status(op));
+            OK(sy_restore(comm));
+            OK(sy_comm_memory(comm, &memory));
+            EXPECT_EQ(memory.released, 0U);
+        }
+        gather_once(op, rank, 64);
+        OK(sy_op_destroy(op));
+        sy_bundle_close(opened);
+        sy_comm_destroy(comm);
+    });
+}
+
+TEST(C, SaysWhatItWillTakeAndKeepsToABudget) {
+    const Written written(sample(kGather));
+    sy_bundle* opened = nullptr;
+    ASSERT_EQ(sy_bundle_open(written.file.c_str(), &opened), SY_OK);
+    sy_workspace workspace{};
+    workspace.size = sizeof(workspace);
+    ASSERT_EQ(sy_workspace_size(opened, 64, &workspace), SY_OK);
+    EXPECT_EQ(workspace.all, workspace.mapped + workspace.own);
+    Store meet;
+    const sy_store store = store_of(meet);
+    on_ranks(2, [&](int rank) {
+        sy_comm_config config = config_of(rank, 2, store);
+        config.budget = workspace.mapped;
+        sy_comm* comm = nullptr;
+        OK(sy_comm_create(&config, &comm));
+        sy_prepare_config prepare{};
+        prepare.size = sizeof(prepare);
+        prepare.rows = 64;
+        sy_op* op = nullptr;
+        sy_op* more = nullptr;
+        OK(sy_prepare(comm, opened, &prepare, &op));
+        sy_memory memory{};
+        memory.size = sizeof(memory);
+        OK(sy_comm_memory(comm, &memory));
+        EXPECT_EQ(memory.bytes, workspace.mapped);
+        EXPECT_EQ(sy_prepare(comm, opened, &prepare, &more), SY_MACHINE);
+        EXPECT_NE(std::string(sy_last_error()).find("does not fit the group's budget"), std::string::npos)
+            << sy_last_error();
+        gather_once(op, rank, 64);
+        OK(sy_op_destroy(op));
+        sy_comm_destroy(comm);
+    });
+    sy_bundle_close(opened);
+}
+
+TEST(C, WhatOneRankCannotSetUpFailsOnAll) {
+    const Written written(sample(kGather));
+    Store meet;
+    const sy_store store = store_of(meet);
+    std::atomic<int> failures = 0;
+    on_ranks(2, [&](int rank) {
+        const sy_comm_config config = config_of(rank, 2, store);
+        sy_comm* comm = nullptr;
+        sy_bundle* opened = nullptr;
+        OK(sy_comm_create(&config, &comm));
+        OK(sy_bundle_open(written.file.c_str(), &opened));
+        sy_prepare_config prepare{};
+        prepare.size = sizeof(prepare);
+        prepare.rows = rank == 0 ? 64 : 65;  // which the bundle has not
+        sy_op* op = nullptr;
+        if (sy_prepare(comm, opened, &prepare, &op) != SY_OK) ++failures;
+        EXPECT_EQ(op, nullptr);
+        sy_bundle_close(opened);
+        sy_comm_destroy(comm);
+    });
+    EXPECT_EQ(failures, 2);
+}
+
+TEST(C, RefusesCallsThatMakeNoSenseWithTheReason) {
+    const auto expect = [](sy_code code, sy_code wanted, const char* text) {
+        EXPECT_EQ(code, wanted);
+        EXPECT_NE(std::string(sy_last_error()).find(text), std::string::npos) << sy_last_error();
+    };
+    sy_comm* comm = nullptr;
+    sy_bundle* opened = nullptr;
+    sy_comm_config config{};
+    expect(sy_comm_create(nullptr, &comm), SY_USAGE, "sy_comm_config: it is NULL");
+    expect(sy_comm_create(&config, &comm), SY_USAGE, "sy_comm_config.size is 0");
+    config.size = sizeof(config);
+    expect(sy_comm_create(&config, &comm), SY_USAGE, "rank 0 of 0 makes no sense");
+    struct Newer {
+        sy_comm_config known;
+        uint64_t more;
+    } newer{};
+    newer.known.size = sizeof(newer);
+    newer.more = 1;
+    expect(sy_comm_create(&newer.known, &comm), SY_USAGE, "does not know");
+    expect(sy_bundle_open("/does/not/exist", &opened), SY_INPUT, "/does/not/exist");
+    expect(sy_bundle_open(nullptr, &opened), SY_USAGE, "NULL");
+    expect(sy_prepare(nullptr, nullptr, nullptr, nullptr), SY_USAGE, "NULL");
+    expect(sy_run(nullptr, nullptr, 0, nullptr), SY_USAGE, "NULL");
+    EXPECT_EQ(sy_op_destroy(nullptr), SY_OK);
+    sy_comm_destroy(nullptr);
+    sy_bundle_close(nullptr);
+    sy_abort(nullptr);
+}
+
+TEST(C, NamesTheTensorThatDoesNotFit) {
+    const Written written(sample("matmul_all_reduce:N=48,K=32,dtype=fp32,ranks=1,sms=4"));
+    Store meet;
+    const sy_store store = store_of(meet);
+    const sy_comm_config config = config_of(0, 1, store);
+    sy_comm* comm = nullptr;
+    sy_bundle* opened = nullptr;
+    sy_op* op = nullptr;
+    OK(sy_comm_create(&config, &comm));
+    OK(sy_bundle_open(written.file.c_str(), &opened));
+    sy_prepare_config prepare{};
+    prepare.size = sizeof(prepare);
+    prepare.rows = 16;
+    OK(sy_prepare(comm, opened, &prepare, &op));
+    Floats x({16, 32}), w({32, 48}), y({16, 48});
+    const sy_tensor* tensors[] = {&x.tensor, &w.tensor, &y.tensor};
+    const auto expect = [&](const char* text) {
+        EXPECT_EQ(sy_run(op, tensors, 3, nullptr), SY_USAGE);
+        EXPECT_NE(std::string(sy_last_error()).find(text), std::string::npos) << sy_last_error();
+    };
+    EXPECT_EQ(sy_run(op, tensors, 2, nullptr), SY_USAGE);
+    x.tensor.dtype.bits = 16;
+    expect("x: its dtype is (2, 16 bits), not fp32");
+    x.tensor.dtype.bits = 32;
+    w.shape[1] = 47;
+    expect("w: axis 1 has 47 elements, not 48");
+    w.shape[1] = 48;
+    y.tensor.device.type = SY_CUDA;
+    expect("y: it lies on device (2, 0), not on host");
+    y.tensor.device.type = SY_CPU;
+    OK(sy_run(op, tensors, 3, nullptr));
+    OK(sy_op_destroy(op));
+    sy_bundle_close(opened);
+    sy_comm_destroy(comm);
+}
+
+}  // namespace
+}  // namespace syncopate::bundle

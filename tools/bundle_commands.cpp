@@ -1,0 +1,245 @@
+// `syncopate compile` and `syncopate bundle`: programs compiled ahead, for processes without Python. Only code for a GPU needs it: then
+// the work is handed to Triton's compiler, with the strategies that are chosen here.
+#include <fmt/format.h>
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "syncopate/bundle/bundle.hpp"
+#include "syncopate/bundle/program.hpp"
+#include "syncopate/emit/folder.hpp"
+#include "syncopate/io.hpp"
+#include "syncopate/tune/choose.hpp"
+#include "tools/bundle_run.hpp"
+#include "tools/commands.hpp"
+#include "tools/operator_options.hpp"
+#include "tools/python_command.hpp"
+
+namespace syncopate::tools {
+namespace {
+
+constexpr std::int32_t kProgramsOnHost = 4;
+
+struct CompileOptions {
+    std::string what;
+    std::vector<std::int64_t> rows;
+    std::string arch = "sm_90";
+    std::int32_t ranks = 0;
+    std::string strategy;
+    std::string machine;
+    bool w_transposed = false;
+    std::string activation;
+    std::string output;
+};
+
+/// SPEC with M, where --rows says it.
+std::string with_rows(const CompileOptions& options) {
+    const std::size_t colon = options.what.find(':');
+    const std::string rest = colon == std::string::npos ? "" : options.what.substr(colon + 1);
+    const bool has_rows = rest.starts_with("M=") || rest.find(",M=") != std::string::npos;
+    if (has_rows || options.rows.empty()) return options.what;
+    return fmt::format("{}{}M={}", options.what, rest.empty() ? (colon == std::string::npos ? ":" : "") : ",",
+                       options.rows.front());
+}
+
+bundle::Bucket bucket_for(const CompileOptions& options, tune::Problem problem, std::int64_t rows) {
+    problem = problem.with_rows(rows);
+    if (const std::string why = tune::problem_objection(problem); !why.empty())
+        fail(Error{why, {}, ErrorClass::usage});
+    const bool host = options.arch == bundle::kHost;
+    tune::Machine machine = machine_of(options.machine, problem);
+    tune::Strategy given;
+    const tune::ChooseOptions choose{
+        .unfused = false, .device = host ? fuse::Device::host : fuse::Device::cuda, .gluon = !host};
+    if (!options.strategy.empty()) {
+        given = take(tune::strategy_from_json(options.strategy, "--strategy"));
+    } else if (host) {
+        given.tiles = {{.block_m = 16, .block_n = 16, .block_k = 16, .stages = 1}};
+        given.programs = kProgramsOnHost;
+    }
+    tune::Strategy strategy;
+    if (options.strategy.empty() && !host)
+        strategy = tune::choose(problem, machine, nullptr, choose).strategy;
+    const bool fuses =
+        !host && options.strategy.empty() &&
+        (strategy.placement == tune::Placement::fused || strategy.placement == tune::Placement::after);
+    if (!fuses) strategy = tune::complete(problem, machine, given, choose);
+    if (const std::string why = tune::strategy_objection(problem, strategy); !why.empty())
+        fail(Error{fmt::format("{} rows: {}", rows, why), {}, ErrorClass::usage});
+    if (strategy.placement != tune::Placement::fused && strategy.placement != tune::Placement::after)
+        fail(
+            Error{fmt::format("{} rows: {} is no program that a bundle holds", rows, tune::name_of(strategy)),
+                  {},
+                  ErrorClass::usage});
+    return {.rows = rows, .strategy = strategy};
+}
+
+bundle::OperatorPart operator_of(const CompileOptions& options) {
+    OperatorArguments arguments{.spec = with_rows(options), .ranks = options.ranks};
+    tune::Problem problem = problem_of(arguments);
+    if (problem.products().empty())
+        fail(Error{problem.op + ": bundles hold the operators of products and `syncopate fuse` folders",
+                   {},
+                   ErrorClass::usage});
+    std::set<std::int64_t> rows(options.rows.begin(), options.rows.end());
+    if (rows.empty()) rows.insert(problem.extent("M"));
+    if (problem.num_sms == 0) problem.num_sms = machine_of(options.machine, problem).num_sms;
+    bundle::OperatorPart made;
+    made.call.w_transposed = options.w_transposed;
+    made.activation = options.activation;
+    for (const std::int64_t count : rows) made.buckets.push_back(bucket_for(options, problem, count));
+    made.problem = problem.with_rows(*rows.rbegin());
+    return made;
+}
+
+void write(const bundle::Bundle& made, const std::string& output) {
+    if (const Status written = bundle::write_bundle(made, output); !written) fail(written.error());
+    std::cout << output << ": " << made.name << " for " << made.arch << ", " << made.ranks() << " ranks\n";
+}
+
+void compile_operator(const CompileOptions& options) {
+    bundle::Bundle made{
+        .name = options.what, .made_by = "syncopate " SYNCOPATE_VERSION, .arch = options.arch};
+    made.op = operator_of(options);
+    if (made.on_host()) {
+        for (const bundle::Bucket& bucket : made.op->buckets)
+            (void)take(bundle::lower(*made.op, bucket, bucket.rows, fuse::Device::host));
+        return write(made, options.output);
+    }
+    run_python("syncopate.command.compile",
+               {"--operator", bundle::manifest_to_json(made), "-o", options.output});
+}
+
+void compile_folder(const CompileOptions& options) {
+    const emit::Artifact artifact = take(emit::artifact_from_folder(options.what));
+    const bool host = options.arch == bundle::kHost;
+    if ((artifact.launch.device == fuse::Device::host) != host)
+        fail(Error{fmt::format("{}: fused for {}; fuse it with --device {}, or compile it with --arch {}",
+                               options.what, host ? "cuda" : "host", host ? "host" : "cuda",
+                               host ? "sm_90" : "host"),
+                   {},
+                   ErrorClass::usage});
+    if (!options.rows.empty())
+        fail(Error{"--rows: a folder has the rows that it was fused for", {}, ErrorClass::usage});
+    bundle::Bundle made{.made_by = "syncopate " SYNCOPATE_VERSION, .arch = options.arch};
+    for (const emit::KernelLaunch& stage : artifact.launch.stages)
+        made.name += (made.name.empty() ? "" : ", ") + stage.kernel;
+    made.folder = bundle::FolderPart{.ranks = artifact.launch.plan.num_ranks()};
+    for (const auto& [name, text] : emit::files_of(artifact)) made.sections["folder/" + name] = *text;
+    const std::filesystem::path folder(options.what);
+    for (const auto& [name, digest] : artifact.launch.files) {
+        if (!made.sections.contains("folder/" + name))
+            made.sections["folder/" + name] = take(read_file((folder / name).string()));
+    }
+    if (host) return write(made, options.output);
+    run_python("syncopate.command.compile", {"--folder", options.what, "--manifest",
+                                             bundle::manifest_to_json(made), "-o", options.output});
+}
+
+void compile(const CompileOptions& options) {
+    if (options.arch != bundle::kHost && !(options.arch.starts_with("sm_") && options.arch.size() > 4))
+        fail(Error{
+            "--arch " + options.arch + ": expected host, or a GPU's such as sm_90", {}, ErrorClass::usage});
+    std::error_code error;
+    if (std::filesystem::is_directory(options.what, error)) return compile_folder(options);
+    compile_operator(options);
+}
+
+void show(const std::string& file, bool json) {
+    const bundle::Bundle made = take(bundle::read_bundle(file));
+    if (json) {
+        std::cout << bundle::manifest_to_json(made);
+        return;
+    }
+    std::cout << bundle::describe(made);
+    if (!made.op) return;
+    for (const bundle::Bucket& bucket : made.op->buckets) {
+        const bundle::Planned planned = take(bundle::plan_rows(made, bucket.rows));
+        const bundle::Needs needs = bundle::needs_of(made, planned, 0);
+        std::cout << fmt::format(
+            "{} rows: {} bytes of a rank's device: {} mapped by all ranks, {} of partial sums, {} of "
+            "tables\n",
+            bucket.rows, needs.all(), needs.heap, needs.workspace, needs.tables);
+    }
+}
+
+/// Whether every program of it can be made on every rank, with no device.
+void check(const std::string& file) {
+    const auto started = std::chrono::steady_clock::now();
+    const bundle::Bundle made = take(bundle::read_bundle(file));
+    const std::chrono::duration<double, std::milli> read = std::chrono::steady_clock::now() - started;
+    std::vector<std::int64_t> rows;
+    if (made.op) {
+        for (const bundle::Bucket& bucket : made.op->buckets) rows.push_back(bucket.rows);
+    } else {
+        rows.push_back(0);
+    }
+    for (const std::int64_t count : rows) {
+        const bundle::Planned planned = take(bundle::plan_rows(made, count));
+        for (std::int32_t rank = 0; rank < made.ranks(); ++rank) {
+            const std::vector<runtime::Operand> operands = bundle::operands_of(planned, rank);
+            (void)take(bundle::form_of(
+                made, planned, rank, operands,
+                bundle::needs_of(made, planned, rank).heap * static_cast<std::uint64_t>(made.ranks())));
+        }
+    }
+    std::cout << fmt::format("{}: {} sections and {} programs of {} ranks are whole; read in {:.1f} ms\n",
+                             file, made.sections.size() + 1, rows.size(), made.ranks(), read.count());
+}
+
+}  // namespace
+
+void register_bundle_commands(CLI::App& app) {
+    const auto options = std::make_shared<CompileOptions>();
+    CLI::App* one = app.add_subcommand("compile", "Compile a program ahead, for processes without Python");
+    one->add_option("spec", options->what,
+                    "an operator (all_gather_matmul:N=3584,K=8192), or a folder made by `syncopate fuse`")
+        ->required()
+        ->check(filled("an operator or a folder"));
+    one->add_option("--rows", options->rows,
+                    "buckets of rows: 16,64,1024; a call has any number of rows up to the last")
+        ->delimiter(',')
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+    one->add_option("--arch", options->arch, "sm_90, or host");
+    one->add_option("--ranks", options->ranks, "ranks, if the SPEC has none")
+        ->check(CLI::Range(1, plan::kMaxRanks));
+    one->add_option("--strategy", options->strategy,
+                    "how it is done, as JSON; default: chosen for each bucket");
+    one->add_option("--machine", options->machine, "for which it is chosen, a name or a file");
+    one->add_flag("--w-transposed", options->w_transposed, "weights are given as [N, K]");
+    one->add_option("--activation", options->activation, "of the first product: relu, gelu or silu")
+        ->check(CLI::IsMember({"relu", "gelu", "silu"}));
+    one->add_option("-o,--output", options->output, "the file to write")->required()->check(filled("a file"));
+    one->callback([options] { compile(*options); });
+
+    CLI::App* group = app.add_subcommand("bundle", "Look at, check and run what was compiled ahead");
+    group->require_subcommand(1);
+    const auto file = std::make_shared<std::string>();
+    const auto json = std::make_shared<bool>(false);
+    const auto run_options = std::make_shared<BundleRunOptions>();
+    CLI::App* shown = group->add_subcommand("show", "What is in it, and what it needs");
+    shown->add_option("file", *file)->required();
+    shown->add_flag("--json", *json, "print the manifest");
+    shown->callback([file, json] { show(*file, *json); });
+    CLI::App* checked = group->add_subcommand("check", "Whether all of it is whole");
+    checked->add_option("file", *file)->required();
+    checked->callback([file] { check(*file); });
+    CLI::App* run = group->add_subcommand("run", "Run it on all ranks, as threads of this process");
+    run->add_option("file", run_options->file)->required();
+    run->add_option("--rows", run_options->rows,
+                    "rows of the calls; default: of each bucket, and one that no bucket has")
+        ->delimiter(',');
+    run->add_flag("--check", run_options->check, "compare with products added up in double precision");
+    run->add_option("--calls", run_options->calls, "calls, each with fresh data")
+        ->check(CLI::Range(1, 1000000))
+        ->capture_default_str();
+    run->callback([run_options] { run_bundle(*run_options); });
+}
+
+}  // namespace syncopate::tools

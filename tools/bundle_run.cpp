@@ -1,0 +1,246 @@
+#include "tools/bundle_run.hpp"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "syncopate/bundle/bundle.hpp"
+#include "syncopate/bundle/host_kernel.hpp"
+#include "syncopate/bundle/loaded.hpp"
+#include "syncopate/io.hpp"
+#include "syncopate/ops/operators.hpp"
+#include "syncopate/runtime/heap/heap.hpp"
+#include "tools/bundle_reference.hpp"
+#include "tools/commands.hpp"
+#include "tools/python_command.hpp"
+
+namespace syncopate::tools {
+namespace {
+
+using runtime::Bytes;
+using runtime::Device;
+using runtime::Milliseconds;
+
+/// The store through which threads meet.
+class ThreadStore {
+public:
+    void put(const std::string& key, const Bytes& value) {
+        {
+            const std::lock_guard lock(mutex_);
+            values_[key] = value;
+        }
+        changed_.notify_all();
+    }
+    Bytes get(const std::string& key, Milliseconds timeout) {
+        std::unique_lock lock(mutex_);
+        if (!changed_.wait_for(lock, timeout, [&] { return values_.contains(key); }))
+            throw std::runtime_error("nothing at " + key);
+        return values_.at(key);
+    }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::map<std::string, Bytes> values_;
+};
+
+/// A rank's tensors of a call, in memory of its device.
+class CallData {
+public:
+    static Result<CallData> make(Device device, const std::vector<runtime::Operand>& operands) {
+        CallData made;
+        std::uint64_t bytes = 0;
+        for (const runtime::Operand& operand : operands) {
+            made.offsets_.push_back(bytes);
+            made.shapes_.push_back(operand.shape);
+            made.strides_.push_back(bundle::row_major(operand.shape));
+            made.bytes_.push_back(plan::Tensor{"", operand.shape, operand.dtype}.bytes());
+            bytes += (made.bytes_.back() + 255) / 256 * 256;
+        }
+        auto alone = std::make_shared<runtime::CallbackRendezvous>(
+            0, 1, [](const std::string&, const Bytes&) {},
+            [](const std::string&, Milliseconds) { return Bytes(); });
+        auto memory =
+            runtime::SymmetricHeap::create(device, std::move(alone), std::max<std::uint64_t>(bytes, 1));
+        if (!memory) return memory.error();
+        made.memory_ = *std::move(memory);
+        return made;
+    }
+
+    [[nodiscard]] std::vector<runtime::CallTensor> tensors() const {
+        std::vector<runtime::CallTensor> all;
+        for (std::size_t i = 0; i < offsets_.size(); ++i)
+            all.push_back({memory_->local(offsets_[i]), shapes_[i], strides_[i]});
+        return all;
+    }
+    Status write(std::size_t index, const std::string& content) {
+        return memory_->write(memory_->local(offsets_[index]), content.data(), content.size());
+    }
+    Result<std::string> read(std::size_t index) const {
+        std::string content(bytes_[index], '\0');
+        if (Status read = memory_->read(memory_->local(offsets_[index]), content.data(), content.size());
+            !read)
+            return read.error();
+        return content;
+    }
+
+private:
+    std::shared_ptr<runtime::SymmetricHeap> memory_;
+    std::vector<std::uint64_t> offsets_;
+    std::vector<std::uint64_t> bytes_;
+    std::vector<std::vector<std::int64_t>> shapes_;
+    std::vector<std::vector<std::int64_t>> strides_;
+};
+
+/// One rank of a run.
+class RankRun {
+public:
+    RankRun(std::shared_ptr<const bundle::Bundle> made, const BundleRunOptions& options, int rank,
+            ThreadStore& store)
+        : bundle_(std::move(made)), options_(options), rank_(rank), store_(store) {}
+
+    Status run(const std::vector<std::int64_t>& rows, std::vector<std::string>& lines) {
+        const Device device = bundle_->on_host() ? Device{} : Device{Device::Kind::cuda, rank_};
+        auto rendezvous = std::make_shared<runtime::CallbackRendezvous>(
+            rank_, bundle_->ranks(),
+            [this](const std::string& key, const Bytes& value) { store_.put(key, value); },
+            [this](const std::string& key, Milliseconds timeout) { return store_.get(key, timeout); });
+        auto loaded = bundle::Loaded::open(bundle_, device, rendezvous);
+        if (!loaded) return loaded.error();
+        for (const std::int64_t count : rows) {
+            const auto started = std::chrono::steady_clock::now();
+            auto prepared =
+                (*loaded)->prepare(count, {.max_delay_us = 200, .seed = static_cast<std::uint64_t>(rank_)});
+            if (!prepared) return prepared.error();
+            const std::chrono::duration<double, std::milli> ready =
+                std::chrono::steady_clock::now() - started;
+            if (Status called = call(**prepared, device, count); !called) return called;
+            lines.push_back(
+                fmt::format("{}: {} calls, prepared in {:.1f} ms, {} bytes of each rank's device{}",
+                            (*prepared)->planned().what, options_.calls, ready.count(),
+                            (*prepared)->needs().all(), options_.check ? ", right" : ""));
+            if (Status gone = (*prepared)->destroy(); !gone) return gone;
+        }
+        return Done{};
+    }
+
+private:
+    Status call(bundle::Prepared& prepared, Device device, std::int64_t rows) {
+        Result<CallData> data = CallData::make(device, prepared.operands());
+        if (!data) return data.error();
+        const OperatorReference reference(*bundle_, rows);
+        for (int index = 0; index < options_.calls; ++index) {
+            for (std::size_t i = 0; i < prepared.operands().size(); ++i) {
+                const runtime::Operand& operand = prepared.operands()[i];
+                const std::string content =
+                    reference.content(operand.name, operand.dtype, operand.shape, rank_, index);
+                if (Status written = data->write(i, content); !written) return written;
+            }
+            const std::vector<runtime::CallTensor> tensors = data->tensors();
+            if (Status ran = prepared.run(tensors, 0); !ran) return ran;
+            if (Status idle = prepared.op().synchronize(); !idle) return idle;
+            if (Status good = prepared.op().check(); !good) return good;
+            if (!options_.check) continue;
+            const runtime::Operand& last = prepared.operands().back();
+            const Result<std::string> y = data->read(prepared.operands().size() - 1);
+            if (!y) return y.error();
+            if (Status right = reference.compare(*y, last.dtype, last.shape, rank_, index); !right)
+                return right;
+        }
+        return Done{};
+    }
+
+    std::shared_ptr<const bundle::Bundle> bundle_;
+    const BundleRunOptions& options_;
+    int rank_;
+    ThreadStore& store_;
+};
+
+/// Triton's interpreter runs what no CPU code is there for.
+[[noreturn]] void run_folder_by_python(const bundle::Bundle& made, const BundleRunOptions& options) {
+    std::string folder = (std::filesystem::temp_directory_path() / "syncopate-bundle-XXXXXX").string();
+    if (::mkdtemp(folder.data()) == nullptr)
+        fail(Error{folder + ": cannot be made", {}, ErrorClass::machine});
+    constexpr std::string_view kFolder = "folder/";
+    for (const auto& [name, content] : made.sections) {
+        const std::filesystem::path path(name);
+        if (!name.starts_with(kFolder) || std::ranges::find(path, "..") != path.end()) continue;
+        const std::filesystem::path target = std::filesystem::path(folder) / name.substr(kFolder.size());
+        std::error_code error;
+        std::filesystem::create_directories(target.parent_path(), error);
+        if (Status written = write_file_atomically(target.string(), content); !written) fail(written.error());
+    }
+    std::vector<std::string> words{folder, "--device=host", "--calls=" + std::to_string(options.calls)};
+    if (options.check) words.emplace_back("--check");
+    const pid_t child = ::fork();
+    if (child < 0) fail(Error{"a process cannot be started", {}, ErrorClass::machine});
+    if (child == 0) run_python("syncopate.command.run", words);
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    std::error_code error;
+    std::filesystem::remove_all(folder, error);
+    throw Exit{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
+}
+
+std::vector<std::int64_t> rows_to_run(const bundle::Bundle& made, const BundleRunOptions& options) {
+    if (!made.op) return {0};
+    if (!options.rows.empty()) return options.rows;
+    std::vector<std::int64_t> rows;
+    const bool equal = ops::operator_row(made.op->problem.op)->equal_blocks;
+    for (const bundle::Bucket& bucket : made.op->buckets) rows.push_back(bucket.rows);
+    // One that was never seen.
+    const std::int64_t less = equal ? made.ranks() : 3;
+    if (rows.back() > less && std::ranges::find(rows, rows.back() - less) == rows.end())
+        rows.push_back(rows.back() - less);
+    return rows;
+}
+
+}  // namespace
+
+void run_bundle(const BundleRunOptions& options) {
+    const auto made = std::make_shared<const bundle::Bundle>(take(bundle::read_bundle(options.file)));
+    if (made->folder && made->on_host()) run_folder_by_python(*made, options);
+    if (made->folder && options.check)
+        fail(
+            Error{"--check: what a user's program makes is known to the user alone: `syncopate run DIR "
+                  "--device cuda --check` "
+                  "compares it with the kernel alone",
+                  {.file = options.file},
+                  ErrorClass::usage});
+    const std::vector<std::int64_t> rows = rows_to_run(*made, options);
+    ThreadStore store;
+    const auto ranks = static_cast<std::size_t>(made->ranks());
+    std::vector<Status> ends(ranks, Status(Done{}));
+    std::vector<std::vector<std::string>> lines(ranks);
+    {
+        std::vector<std::jthread> threads;
+        for (std::size_t rank = 0; rank < ranks; ++rank) {
+            threads.emplace_back([&, rank] {
+                ends[rank] = RankRun(made, options, static_cast<int>(rank), store).run(rows, lines[rank]);
+            });
+        }
+    }
+    for (const std::string& line : lines.front()) std::cout << line << '\n';
+    for (const Status& end : ends) {
+        if (!end) fail(end.error());
+    }
+}
+
+}  // namespace syncopate::tools
