@@ -77,9 +77,6 @@ public:
     }
     void set_timeout(Milliseconds timeout) { timeout_ = timeout; }
 
-    /// The heaps of those who meet here.
-    [[nodiscard]] GroupMemory& memory() { return *memory_; }
-
     /// Whether this process came after the group had been made, in the place of a rank that it lost.
     [[nodiscard]] bool is_late_comer() const { return is_late_comer_; }
     void set_late_comer(bool is) { is_late_comer_ = is; }
