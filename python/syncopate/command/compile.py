@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,18 @@ class NoGpu:
 
 
 class Absent(Group):
-    """The first rank of a group that is not there."""
+    """The first rank of a group that is not there: it meets nobody, and needs no GPU."""
 
     sms: int = 132
+
+    def __post_init__(self) -> None:
+        pass
+
+    def calling(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def refuse(self, error: Exception) -> None:
+        pass
 
     def multiprocessors(self, on_host: int = 132) -> int:
         return self.sms
@@ -88,10 +98,10 @@ class Kernels:
         of = binary.metadata
         signature = dict(binary.src.signature)
         descriptors = iter(getattr(of, "tensordesc_meta", None) or [])
-        names = {place: name for place, name, _, _ in jit._items(signature, dict(arguments))}
+        names = {place: name for place, name, _, _ in jit.items_of(signature, dict(arguments))}
         parameters = [
             parameter(name, kind, value, descriptors)
-            for _, name, kind, value in jit._items(signature, dict(arguments))
+            for _, name, kind, value in jit.items_of(signature, dict(arguments))
             if kind != "constexpr"
         ]
         divisible = [
