@@ -270,7 +270,8 @@ class FusedKernel:
     def close(self) -> None:
         """Frees heap memory and streams. Collective."""
         for prepared in self._prepared.values():
-            prepared.close()
+            if not prepared.op.calls_differ:  # such a one some ranks have dropped
+                prepared.close()
         self._prepared.clear()
         self._ended.clear()
         self._executables.clear()

@@ -84,6 +84,7 @@ class Operator:
         self.w_transposed, self.activation = w_transposed, activation
         cuda = group.device == "cuda"
         self.device = torch.device("cuda", group.ordinal) if cuda else torch.device("cpu")
+        self._asked = "" if strategy is None or found else strategy.name
         self._timing = timing(deadline, host_delay, seed)
         self._left: list[
             FusedKernel
@@ -132,6 +133,7 @@ class Operator:
         extents = [*self.problem.products[0], *(shape[1] for shape in self.problem.products[1:])]
         options = ("activation", "bias", "axis", "keep", "copied")  # the layout of w is each rank's own
         given = {name: getattr(self, name) for name in options if getattr(self, name)}
+        given |= {"strategy": self._asked} if self._asked else {}
         return f"{self.name} {extents} {self.dtype}{f' {given}' if given else ''}"
 
     def _make_products(self) -> list[Product]:

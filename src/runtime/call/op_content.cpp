@@ -50,8 +50,9 @@ std::string excerpt(std::string_view text, std::size_t at) {
 
 std::vector<ContentPart> content_of(const fuse::Schedule& schedule, const OpMemory& memory,
                                     const OpOptions& options) {
-    std::vector<ContentPart> parts{{"version", SYNCOPATE_VERSION}, {"memory", text_of(schedule, memory)}};
+    std::vector<ContentPart> parts{{"version", SYNCOPATE_VERSION}};
     for (const auto& [name, text] : options.content) parts.push_back({name, text});
+    parts.push_back({"memory", text_of(schedule, memory)});
     parts.push_back({"schedule", fuse::to_json(schedule)});
     return parts;
 }

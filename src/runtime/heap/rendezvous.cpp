@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <optional>
 #include <thread>
@@ -32,10 +33,24 @@ constexpr Milliseconds kToBeNamed{5000};
 constexpr Milliseconds kLongEnough{10};  ///< a wait that is told apart from a failure at once
 constexpr int kFailures = 3;
 constexpr Milliseconds kAfterFailure{50};
-constexpr char kCame =
-    'c';  ///< first byte of what a rank has put; then its label, caller and value, apart by 0
+// First byte of what a rank has put. Then come, apart by 0, its label, its caller, how many calls it has refused, why the
+// last one, and its value.
+constexpr char kCame = 'c';
+constexpr char kRefused = 'r';    ///< the same: it has refused a call, and not come yet
 constexpr char kWithdrawn = 'w';  ///< all of it, once the rank has given the meeting up
-constexpr char kRefused = 'r';    ///< then how many calls it has refused, 0 and why the last one
+constexpr std::size_t kFields = 4;
+
+Bytes packed(char first, std::string_view label, const std::string& caller, std::uint32_t refused,
+             const std::string& why, const Bytes& value) {
+    const std::string count = std::to_string(refused);
+    Bytes bytes(1, first);
+    for (const std::string_view field :
+         {label, std::string_view(caller), std::string_view(count), std::string_view(why)}) {
+        bytes += field;
+        bytes += '\0';
+    }
+    return bytes + value;
+}
 
 }  // namespace
 
@@ -51,8 +66,10 @@ std::string Rendezvous::next_key(int rank) const { return fmt::format("{}.{}.{}"
 std::optional<Error> refuse(Rendezvous& rendezvous, const std::string& text) {
     if (rendezvous.size() == 1 || rendezvous.is_a_parents()) return std::nullopt;
     if (rendezvous.watch() != nullptr) return rendezvous.watch()->refuse(text);
+    ++rendezvous.refused_;
+    rendezvous.refusal_ = text;
     (void)rendezvous.put(rendezvous.next_key(rendezvous.rank()),
-                         fmt::format("{}{}{}{}", kRefused, ++rendezvous.refused_, '\0', text));
+                         packed(kRefused, "", "", rendezvous.refused_, text, ""));
     return std::nullopt;
 }
 
@@ -76,7 +93,7 @@ public:
         }
         const std::string my_key = rendezvous_.next_key(rendezvous_.rank());
         const Bytes mine =
-            std::string(1, kCame) + std::string(label_) + '\0' + rendezvous_.caller() + '\0' + value;
+            packed(kCame, label_, rendezvous_.caller(), rendezvous_.refused_, rendezvous_.refusal_, value);
         if (Status put = rendezvous_.put(my_key, mine); !put) return put.error();
         take(rendezvous_.rank(), mine);
         for (int rank = 0; rank < rendezvous_.size(); ++rank) {
@@ -115,30 +132,34 @@ private:
 
     /// Whether what the rank has put says that it is there.
     bool take(int rank, const Bytes& bytes) {
-        if (bytes.empty()) return false;
-        const std::size_t end = bytes.find('\0');
-        if (bytes[0] == kRefused) return take_refusal(rank, bytes.substr(1, end - 1), bytes.substr(end + 1));
-        if (bytes[0] != kCame) return false;
-        const std::size_t after = end == Bytes::npos ? end : bytes.find('\0', end + 1);
-        if (after == Bytes::npos) return false;
-        const std::string label = bytes.substr(1, end - 1);
-        const std::string caller = bytes.substr(end + 1, after - end - 1);
-        of(rank) = {.came = true, .shown = caller.empty() ? label : caller, .value = bytes.substr(after + 1)};
-        if ((label != label_ || caller != rendezvous_.caller()) && !differ_) {
-            differ_ = true;  // the others are waited for only to be named, too
-            allowed_ = std::min<WaitingClock::Duration>(allowed_, clock_.waited() + kToBeNamed);
+        if (bytes.empty() || (bytes[0] != kCame && bytes[0] != kRefused)) return false;
+        std::array<std::string, kFields> fields;
+        std::size_t begin = 1;
+        for (std::string& field : fields) {
+            const std::size_t end = bytes.find('\0', begin);
+            if (end == Bytes::npos) return false;
+            field = bytes.substr(begin, end - begin);
+            begin = end + 1;
         }
+        const auto& [label, caller, count, why] = fields;
+        const std::uint32_t refused = number_from<std::uint32_t>(count).value_or(0);
+        if (refused > rendezvous_.refused_) {  // a call that this rank has made, or makes here
+            most_refused_ = std::max(most_refused_, refused);
+            of(rank) = {.came = true, .shown = fmt::format("refuses its call ({})", why)};
+            note_difference();
+            return true;
+        }
+        // One that has still to be told so gives up what it came to.
+        if (bytes[0] == kRefused || refused < rendezvous_.refused_) return false;
+        of(rank) = {.came = true, .shown = caller.empty() ? label : caller, .value = bytes.substr(begin)};
+        if (label != label_ || caller != rendezvous_.caller()) note_difference();
         return true;
     }
 
-    /// The same of a rank that has refused; not where this one has, too: that was before.
-    bool take_refusal(int rank, const std::string& count, const std::string& why) {
-        const std::uint32_t refused = number_from<std::uint32_t>(count).value_or(0);
-        if (refused <= rendezvous_.refused_) return false;
-        rendezvous_.refused_ = refused;
-        of(rank) = {.came = true, .shown = fmt::format("refuses its call ({})", why)};
-        differ_ = refused_ = true;
-        return true;
+    void note_difference() {
+        if (differ_) return;
+        differ_ = true;  // the others are waited for only to be named, too
+        allowed_ = std::min<WaitingClock::Duration>(allowed_, clock_.waited() + kToBeNamed);
     }
 
     /// Whether the rank has come by now, or within `wait`.
@@ -158,7 +179,7 @@ private:
         }
         failures_ = 0;
         if (take(rank, *theirs)) return true;
-        of(rank).gave_up = !theirs->empty() && theirs->front() == kWithdrawn;
+        of(rank).gave_up = theirs->empty() || theirs->front() != kRefused;
         std::this_thread::sleep_for(std::min(wait, kMoment));
         return false;
     }
@@ -223,7 +244,10 @@ private:
         Error differ{fmt::format("the ranks' calls differ: {}", labels),
                      {.rank = rendezvous_.rank()},
                      ErrorClass::usage};
-        if (refused_) return give_up(my_key, std::move(differ), true);  // who refused comes here next
+        if (most_refused_ > 0) {  // who refused comes here next
+            rendezvous_.refused_ = most_refused_;
+            return give_up(my_key, std::move(differ), true);
+        }
         rendezvous_.last_key_ = my_key;
         ++rendezvous_.sequence_;
         rendezvous_.calls_differ_ = true;
@@ -249,7 +273,7 @@ private:
     int failures_ = 0;  ///< in a row, each sooner than it was to wait: it is the store that fails, not a rank
     std::string store_failure_;
     bool differ_ = false;
-    bool refused_ = false;  ///< some rank has refused its call
+    std::uint32_t most_refused_ = 0;  ///< calls that some rank has refused, where this one has not
 };
 
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,

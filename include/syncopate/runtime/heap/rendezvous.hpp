@@ -105,6 +105,7 @@ private:
     std::uint32_t told_ = 0;     ///< as of the watch, at the last meeting
     std::int64_t sequence_ = 0;  ///< meetings since
     std::uint32_t refused_ = 0;  ///< calls that this rank has refused by itself, or knows that others have
+    std::string refusal_;        ///< why it has the last one
     std::string last_key_;       ///< of this rank, in the one before this
     Milliseconds timeout_ = kRendezvousTimeout;
     std::string caller_;

@@ -1,0 +1,202 @@
+"""What ranks do that call different things: a ValueError on all of them, or the error of its own on one that refuses its call;
+and all go on from the same call. Run by test_differ.py.
+
+    host_differ.py RANKS [CHECK …]
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests"), str(ROOT / "tests" / "python")]
+
+import syncopate as sy  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from example_calls import CALLS, Blocks, numbers  # noqa: E402
+from host_script import expect, on_ranks  # noqa: E402
+from syncopate import ranks  # noqa: E402
+from syncopate.call import cache  # noqa: E402
+from syncopate.torch import unfused  # noqa: E402
+
+ROWS, N, K = 8, 24, 32
+DIFFER = "the ranks' calls differ: "
+torch_ops = torch.ops.syncopate
+Call = Callable[[], Any]
+
+
+def data(*shape: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed + 1000 * dist.get_rank())
+    return torch.randint(-4, 5, shape, generator=generator).float()  # sums of which are exact
+
+
+class Calls:
+    """What the checks call: objects, functions, torch ops and a fused kernel, each with its right result."""
+
+    def __init__(self, size: int) -> None:
+        self.group = dist.group.WORLD.group_name
+        self.x, self.w, self.bias = data(ROWS, K, seed=1), data(K, N, seed=2), data(N, seed=3)
+        self.whole = unfused.gather(self.x, self.group)
+        self.tall = data(ROWS * size, K, seed=4)
+        self.summed = unfused.scatter(self.tall @ self.w, self.group)
+        self.gather = sy.ops.AllGatherMatmul(ROWS * size, N, K, torch.float32)
+        self.scatter = sy.ops.MatmulReduceScatter(ROWS * size, N, K, torch.float32)
+        self.qkv = [data(1, 2, 16, 16, seed=seed).half() for seed in (5, 6, 7)]
+        mesh, tensor = sy.plans.mesh_of(size), sy.Tensor("A", (ROWS * size, 16), "fp32")
+        self.example = CALLS["matmul_pointers"]
+        self.fused = self.example.fuse(sy.plans.all_gather(mesh, tensor))
+        self.shard, self.square = self.x[:, :16].contiguous(), numbers((16, 16), 2, torch.float32)
+
+    def object(self) -> None:
+        expect(torch.equal(self.gather(self.x, self.w), self.whole @ self.w), "an object")
+
+    def scattered(self) -> None:
+        expect(torch.equal(self.scatter(self.tall, self.w), self.summed), "another object")
+
+    def function(self) -> None:
+        expect(torch.equal(sy.ops.all_gather_matmul(self.x, self.w), self.whole @ self.w), "a function")
+
+    def op(self) -> None:
+        y = torch_ops.all_gather_matmul(self.x, self.w, self.group)
+        expect(torch.equal(y, self.whole @ self.w), "a torch op")
+
+    def kernel(self, shard: torch.Tensor | None = None) -> None:
+        given, out = self.shard if shard is None else shard, torch.zeros(len(self.whole), 16)
+        self.example.launch(self.fused, given, self.square, out, Blocks(8, 16, 16, 2, 3))
+        expect(torch.equal(out, self.whole[:, :16] @ self.square), "a fused kernel")
+
+    def attention(self) -> None:
+        sy.ops.attention(*self.qkv, causal=True)
+
+    def all(self) -> list[Call]:
+        return [self.object, self.scattered, self.function, self.op, self.kernel, self.attention]
+
+
+def said_by(call: Call) -> str:
+    try:
+        call()
+    except (ValueError, RuntimeError, TypeError) as error:
+        return str(error)
+    return ""
+
+
+def differ(one: Call, others: Call, *said: str) -> None:
+    """Rank 0 calls one thing and the others another: all are told, in this call."""
+    heard = said_by(one if dist.get_rank() == 0 else others)
+    missing = [text for text in (DIFFER, *said) if text not in heard]
+    expect(not missing, f"rank {dist.get_rank()}: {missing} in {heard or 'no error'}")
+
+
+def refuse(one: Call, others: Call, why: str) -> None:
+    """Rank 0 has an error of its own, and the others get a ValueError that says why."""
+    mine = dist.get_rank() == 0
+    heard = said_by(one if mine else others)
+    expect(why in heard, f"rank {dist.get_rank()}: {why!r} in {heard or 'no error'}")
+    expect(mine or (DIFFER in heard and "rank 0" in heard), f"it does not say who: {heard}")
+
+
+def check_calls_that_differ(calls: Calls) -> None:
+    """Every pair of known ones, told in the call that differs, and the next call of each is right, whoever was told by
+    which."""
+    known = calls.all()
+    for first, second in zip(known, known[1:] + known[:1], strict=True):
+        differ(first, second)
+        second()
+        first()
+
+
+def check_set_up_against_a_call(calls: Calls) -> None:
+    """The names are calls of the user's, also while one rank sets up."""
+    more = data(2 * ROWS, K, seed=8)
+    name = "rank 0: all_gather_matmul"
+    differ(lambda: sy.ops.all_gather_matmul(more, calls.w), calls.object, name, "rank 1 calls all_gather")
+    differ(lambda: sy.ops.AllGatherMatmul(24, 48, K, torch.float32).prepare(), calls.kernel, name)
+    calls.function()
+    given = {"strategy": sy.Strategy(kernel="plain", pull=dist.get_rank() == 0)}
+    made = sy.ops.AllGatherMatmul(ROWS * dist.get_world_size(), N, K, torch.float32, **given)
+    heard = said_by(made.prepare)
+    expect(DIFFER in heard and "pull" in heard, heard)
+    calls.object()
+
+
+def check_refusals(calls: Calls) -> None:
+    """What one rank's own checks refuse: the others, who would wait for it, are told, and no later call of it is taken for
+    the one that it refused."""
+    x, w, bias = calls.x, calls.w, calls.bias
+    wanting = w.clone().requires_grad_()
+    for one, others, why in (
+        (lambda: calls.gather(x, w, bias=bias), calls.object, "bias: this op was made without"),
+        (lambda: calls.gather(x, wanting), calls.object, "w requires a gradient"),
+        (lambda: calls.gather(x[:4], w), calls.object, "x: expected shape"),
+        (lambda: calls.gather(x, w, out=torch.empty(3, 3)), calls.object, "out: expected shape"),
+        (lambda: sy.ops.all_gather_matmul(x[:, :16], w), calls.function, "expected x [rows, K]"),
+        (lambda: sy.ops.all_gather_matmul(x, w.double()), calls.function, "w: expected dtype"),
+        (lambda: sy.ops.all_gather_matmul(x, w, activation="tanh"), calls.function, "activation"),
+        (lambda: torch_ops.all_gather_matmul(x[:, :16], w, calls.group), calls.op, "expected x [rows, K]"),
+        (lambda: torch_ops.all_gather_matmul(x, w, calls.group, bias[:1]), calls.op, "a bias [N]"),
+        (lambda: calls.kernel(calls.shard[:4]), calls.kernel, "this rank's shard"),
+        (lambda: sy.ops.attention(*calls.qkv[:2], calls.qkv[2][:, :, :8]), calls.attention, "expected q"),
+    ):
+        refuse(one, others, why)
+        others()
+
+
+def check_what_all_refuse(calls: Calls) -> None:
+    """It is an error of each, and nothing else."""
+    for call, why in (
+        (lambda: calls.gather(calls.x, calls.w, bias=calls.bias), "bias: this op was made without"),
+        (lambda: sy.ops.all_gather_matmul(calls.x[:, :16], calls.w), "expected x [rows, K]"),
+        (lambda: calls.kernel(calls.shard[:4]), "this rank's shard"),
+    ):
+        heard = said_by(call)
+        expect(why in heard and DIFFER not in heard, heard)
+    for call in calls.all():
+        call()
+
+
+def check_gradients_on_one_rank(calls: Calls) -> None:
+    """A weight of which rank 0 alone asks for the gradient: its backward pass is a call that others do not make."""
+    w = calls.w.clone().requires_grad_(dist.get_rank() == 0)
+    y = torch_ops.all_gather_matmul(calls.x, w, calls.group)
+    differ(lambda: y.sum().backward(), calls.op, "rank 0: all_gather_matmul")
+    calls.op()
+
+
+def check_a_refusal_before_anything_is_set_up(group: str) -> None:
+    x, w = data(ROWS, K, seed=1), data(K, N, seed=2)
+    refuse(
+        lambda: sy.ops.all_gather_matmul(x[:, :16], w), lambda: sy.ops.all_gather_matmul(x, w), "expected x"
+    )
+    y = sy.ops.all_gather_matmul(x, w)
+    expect(torch.equal(y, unfused.gather(x, group) @ w), "the next call")
+
+
+CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
+
+
+def check(place: ranks.Place) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(Path(place.folder) / "store"), place.size)
+    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
+    cache.deadline = 600.0  # who waited for it would be killed
+    chosen = [one for one in CHECKS if not sys.argv[2:] or one.__name__ in sys.argv[2:]]
+    first = check_a_refusal_before_anything_is_set_up
+    if first in chosen:
+        first(dist.group.WORLD.group_name)
+    calls = Calls(place.size)
+    for call in calls.all():
+        call()
+    for one in chosen:
+        if one is not first:
+            one(calls)
+    sy.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    on_ranks(check)
+    print(f"ok: {len(CHECKS)} checks", flush=True)
