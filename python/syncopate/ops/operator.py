@@ -463,6 +463,7 @@ class Operator:
     def _place(self, x: torch.Tensor, weights: Sequence[torch.Tensor], out: torch.Tensor) -> Prepared:
         """Tells the op where x and y are."""
         prepared = self.prepared or self.prepare(*weights)
+        prepared.require_there()
         for name, tensor in self._inputs.items():
             given = x if name == "x" else weights[self._place_of[name]]
             prepared.op.set_input(tensor, given.data_ptr(), given.stride())
