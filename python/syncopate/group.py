@@ -352,7 +352,8 @@ def of_folder(
 def takes_place(group: Group, process_group: Any, new: Group | None) -> None:
     """From now on `group` is the one of `process_group`, in the place of `new`, and of no other."""
     for devices in _groups.values():
-        if devices.get(group.device) in (group, new):
+        there = devices.get(group.device)
+        if there is not None and (there is group or there is new):
             del devices[group.device]
     group.torch_group = None if process_group is None else ref(process_group)
     if process_group is not None:

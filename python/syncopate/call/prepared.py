@@ -231,6 +231,11 @@ class Prepared:
         kernel, grid, numbers, *_ = packed
         kernel.launch(grid, jit.current_stream(), numbers)
 
+    def require_there(self) -> None:
+        """Raises UsageError where its group has gone on without it: its memory is gone."""
+        if self.op.retired:
+            self.op.check()
+
     def close(self) -> None:
         """Collective."""
         self.tensors.clear()

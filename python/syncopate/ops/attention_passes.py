@@ -156,6 +156,7 @@ class AttentionPasses:
             lse = torch.empty(self.b, self.h, self.most_rows, dtype=torch.float32, device=self.device)
             call = Call(self._grid, self._arguments(0, q, k, v, o, lse), self._options)
             self.prepared = self.fused.prepare_calls([call])
+        self.prepared.require_there()
         return self.prepared
 
     def __call__(

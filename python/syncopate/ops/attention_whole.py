@@ -60,6 +60,7 @@ class AttentionAtOnce:
             }  # fmt: skip
             own = self._own(self._most_rows) if self.kernel.is_placed else []
             self.prepared = self.fused.prepare_calls([self.kernel.call(self._tensors(stand_ins, own))])
+        self.prepared.require_there()
         return self.prepared
 
     def __call__(

@@ -492,6 +492,7 @@ class Operator:
     def _place(self, x: torch.Tensor, weights: Sequence[torch.Tensor], out: torch.Tensor) -> Prepared:
         """Tells the op where x and y are."""
         prepared = self.prepared or self.prepare(*weights)
+        prepared.require_there()
         self._executable.native.place((x, *weights, out))
         return prepared
 

@@ -31,8 +31,7 @@ Result<SharedPages> SharedPages::create(Rendezvous& rendezvous, std::uint64_t by
     if (!peers) return peers.error();
     // A rank that cannot map it says so where the op is ready.
     const HeapRanks alone{.rank = rendezvous.rank(), .here = {rendezvous.rank()}};
-    if (Status mapped = (*memory)->map(alone, std::move(peers).value(), {}); !mapped)
-        return mapped.error();
+    if (Status mapped = (*memory)->map(alone, std::move(peers).value(), {}); !mapped) return mapped.error();
     return SharedPages(std::move(memory).value(), stride, rendezvous.rank(), rendezvous.size());
 }
 

@@ -128,11 +128,10 @@ private:
         return error;
     }
 
-    Result<Recovered> finish(const std::shared_ptr<PartOfGroup>& part, const std::vector<int>& ranks,
-                             bool renewed) {
+    Result<Recovered> finish(const std::shared_ptr<PartOfGroup>& part, std::vector<int> ranks, bool renewed) {
         part->set_timeout(group_->timeout());
         part->memory().set_budget(group_->memory().budget());
-        return Recovered{part, ranks, renewed};
+        return Recovered{part, std::move(ranks), renewed};
     }
 
     void retire(const std::string& why) {

@@ -39,16 +39,18 @@ Result<Bytes> Round::decide(const std::string& name, const Bytes& value) {
 }
 
 Status Round::skip_past() {
-    // Asked first, so that a store that is gone is told from one that has nothing.
-    const Bytes mine = process_;
-    for (;; ++number_) {
+    for (bool has_come = false;;) {
         if (const Bytes outcome = look("outcome"); !outcome.empty()) {
             if (outcome == kDone && number_ > options_.after && !options_.is_late_comer)
                 return left_out(look("members"));
+            ++number_;
+            has_come = false;
             continue;
         }
-        if (Status put = store_->put(key(fmt::format("hello.{}", store_->rank())), mine); !put) return put;
-        if (look("outcome").empty()) return Done{};
+        if (has_come) return Done{};  // in time, if that round takes it
+        if (Status put = store_->put(key(fmt::format("hello.{}", store_->rank())), process_); !put)
+            return put;
+        has_come = true;
     }
 }
 

@@ -223,6 +223,10 @@ TEST(Chaos, LeavesOneGroupThatComputesRight) {
         EXPECT_EQ(outcome.text, "") << "seed " << seed + trial;
         went_on += outcome.went_on ? 1 : 0;
         late += outcome.late;
+        if (sweeps && trial % 20 == 19) {
+            std::printf("%u trials, %u groups went on, %d late errors\n", trial + 1, went_on, late);
+            std::fflush(stdout);
+        }
     }
     if (!sweeps) return;
     std::printf("%u of %u groups went on; %d errors came later than the deadline and 1.5 s\n", went_on,

@@ -302,6 +302,31 @@ TEST(Recovery, TakesAllRanksOfAStoreThatCannotDecideOrFailsOnAll) {
     });
 }
 
+/// A graph that was captured in a group that is gone may still be replayed: it writes where peers were.
+TEST(Recovery, LetsARetiredHeapTouchNobodyElsesMemory) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int number) {
+        auto heap = SymmetricHeap::create({}, meet(directory, number, 2), 1 << 16);
+        RANK_CHECK(heap, heap.error().to_string());
+        const std::uint64_t base = (*heap)->base();
+        const std::int32_t mine = 7 + number;
+        std::int32_t seen = 0;
+        RANK_CHECK((*heap)->write((*heap)->local(64), &mine, 4) && barrier((*heap)->rendezvous(), "written"),
+                   "write");
+        if (number == 0) {
+            RANK_CHECK((*heap)->retire(true) && (*heap)->base() == base, "retired elsewhere");
+            const std::int32_t replayed = 99;
+            RANK_CHECK((*heap)->write((*heap)->address(1, 64), &replayed, 4), "no memory stands in");
+            RANK_CHECK((*heap)->read((*heap)->local(64), &seen, 4) && seen == replayed,
+                       "it is somebody else's");
+        }
+        RANK_CHECK(barrier((*heap)->rendezvous(), "replayed"), "barrier");
+        if (number == 0) return true;
+        RANK_CHECK((*heap)->read((*heap)->local(64), &seen, 4) && seen == mine, "another rank wrote here");
+        return true;
+    });
+}
+
 TEST(Rendezvous, GivesAllRanksWhatOneHasPutFirst) {
     const TemporaryDirectory directory;
     run_ranks(all_ranks(4), [&](int number) {
