@@ -88,10 +88,10 @@ class Kernels:
         of = binary.metadata
         signature = dict(binary.src.signature)
         descriptors = iter(getattr(of, "tensordesc_meta", None) or [])
-        names = {place: name for place, name, _, _ in jit._items(signature, dict(arguments))}
+        names = {place: name for place, name, _, _ in jit.items_of(signature, dict(arguments))}
         parameters = [
             parameter(name, kind, value, descriptors)
-            for _, name, kind, value in jit._items(signature, dict(arguments))
+            for _, name, kind, value in jit.items_of(signature, dict(arguments))
             if kind != "constexpr"
         ]
         divisible = [
