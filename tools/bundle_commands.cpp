@@ -1,5 +1,5 @@
-// `syncopate compile` and `syncopate bundle`: programs compiled ahead, for processes without Python. Only code for a GPU needs it: then
-// the work is handed to Triton's compiler, with the strategies that are chosen here.
+// `syncopate compile` and `syncopate bundle`: programs compiled ahead, for processes without Python. Only code for a
+// GPU needs it: then the work is handed to Triton's compiler, with the strategies that are chosen here.
 #include <fmt/format.h>
 #include <algorithm>
 #include <chrono>

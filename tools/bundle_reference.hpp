@@ -1,5 +1,5 @@
-// What an operator of a bundle makes, by plain loops: data for its tensors, small whole numbers that every dtype holds and of which sums are
-// exact in any order, and the products of them.
+// What an operator of a bundle makes, by plain loops: data for its tensors, small whole numbers that every dtype
+// holds and of which sums are exact in any order, and the products of them.
 #pragma once
 
 #include <cstdint>

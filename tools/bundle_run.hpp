@@ -14,8 +14,8 @@ struct BundleRunOptions {
     int calls = 2;
 };
 
-/// Prints a line for each number of rows. Ends the program where something fails or is wrong. A user's program on host is run by
-/// Triton's interpreter, from the files in the bundle.
+/// Prints a line for each number of rows. Ends the program where something fails or is wrong. A user's program on
+/// host is run by Triton's interpreter, from the files in the bundle.
 void run_bundle(const BundleRunOptions& options);
 
 }  // namespace syncopate::tools

@@ -1,12 +1,12 @@
-// An engine in C++, with no Python in the process: one process, a thread for each rank, operators from two bundles on one communicator, and
-// their memory given back in between.
+// An engine in C++, with no Python in the process: one process, a thread for each rank, operators from two bundles on
+// one communicator, and their memory given back in between.
 //
 //     syncopate compile all_gather_matmul:N=96,K=64,dtype=fp32 --rows 16,64 --ranks 2 --arch host -o up.sybundle
 //     syncopate compile matmul_reduce_scatter:N=64,K=96,dtype=fp32 --rows 16,64 --ranks 2 --arch host -o down.sybundle
 //     example_run_bundle up.sybundle down.sybundle 50
 //
-// Each rank makes h = all_gather(x) @ w1, y = reduce_scatter(h @ w2), of bundles for host, and prints the largest element of y. It looks,
-// when it has ended, whether some libpython has been loaded: then it fails.
+// Each rank makes h = all_gather(x) @ w1, y = reduce_scatter(h @ w2), of bundles for host, and prints the largest
+// element of y. It looks, when it has ended, whether some libpython has been loaded: then it fails.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>

@@ -21,7 +21,7 @@ constexpr std::string_view kElf =
 
 /// Sections of which nothing but a reader knows.
 bool is_for_reading(std::string_view name) {
-    return name.starts_with("source/") || name.starts_with("schedule/") || name.starts_with("folder/");
+    return name.starts_with("source/") || name.starts_with("folder/");
 }
 
 Error wrong(const std::string& file, const std::string& message) { return Error{message, {.file = file}}; }

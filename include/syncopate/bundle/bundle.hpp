@@ -1,15 +1,15 @@
-// A bundle: what was compiled ahead, for a process that has no compiler and no Python. Either an operator of the library, for
-// buckets of rows, or a user's program that `syncopate fuse -o DIR` wrote.
+// A bundle: what was compiled ahead, for a process that has no compiler and no Python. Either an operator of the
+// library, for buckets of rows, or a user's program that `syncopate fuse -o DIR` wrote.
 //
 //   section            holds
 //   manifest.json      all below but the bytes (schema syncopate.bundle/1)
 //   kernels/N.cubin    the code of kernel N
 //   folder/NAME        of a user's program: its files. schedule.json is what is run, the others are for reading
 //   source/NAME        of an operator: the sources that were compiled, for reading
-//   schedule/ROWS.json of an operator: the schedule of a bucket's own rows, for reading
 //
-// An operator's schedules are not taken from the file: the passes make them anew for the rows of the day, in less time than reading
-// takes (program.hpp). A kernel names where its arguments come from, so that it serves all ranks and all rows of its bucket.
+// An operator's schedules are not taken from the file: the passes make them anew for the rows of the day, in less
+// time than reading takes (program.hpp). A kernel names where its arguments come from, so that it serves all ranks
+// and all rows of its bucket.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,8 @@ struct CompiledKernel {
     std::uint64_t workspace = 0;               ///< bytes for its parameter sy_workspace
 };
 
-/// What an emitted kernel is emitted for, by name (traits.hpp): programs of other rows with the same may be run by it.
+/// What an emitted kernel is emitted for, by name (traits.hpp): programs of other rows with the same may be run by
+/// it.
 using Traits = std::map<std::string, std::int64_t>;
 
 /// Kernels for some schedules.
@@ -108,8 +109,8 @@ struct Bundle {
 /// Strict: the manifest alone, without sections. Fails with its place in `file`.
 [[nodiscard]] Result<Bundle> manifest_from_json(std::string_view text, const std::string& file);
 
-/// The file's bytes, and a bundle from them. Besides what the container refuses: a manifest that is missing or wrong, a
-/// section that it names and the file lacks, one that nothing names, code that is none.
+/// The file's bytes, and a bundle from them. Besides what the container refuses: a manifest that is missing or wrong,
+/// a section that it names and the file lacks, one that nothing names, code that is none.
 [[nodiscard]] std::string to_bytes(const Bundle& bundle);
 [[nodiscard]] Result<Bundle> from_bytes(std::string_view bytes, const std::string& file);
 [[nodiscard]] Result<Bundle> read_bundle(const std::string& file);

@@ -13,7 +13,8 @@
 //   then the sections, in this order, each filled up with zeros to a multiple of 16
 //
 // All numbers are little-endian. There is one way to write a container: what is read and written again has the same
-// bytes. The digests tell damage, and not who made the file: a bundle holds machine code, so it is to be trusted as a library is.
+// bytes. The digests tell damage, and not who made the file: a bundle holds machine code, so it is to be trusted as a
+// library is.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,8 @@ using Sections = std::map<std::string, std::string, std::less<>>;
 /// A container as bytes.
 [[nodiscard]] std::string pack(const Sections& sections);
 
-/// The sections of `bytes`, the content of `file`. Fails for what is no bundle, of a newer version, cut off or damaged,
-/// naming the file and the section.
+/// The sections of `bytes`, the content of `file`. Fails for what is no bundle, of a newer version, cut off or
+/// damaged, naming the file and the section.
 [[nodiscard]] Result<Sections> unpack(std::string_view bytes, const std::string& file);
 
 }  // namespace syncopate::bundle

@@ -1,5 +1,5 @@
-// What runs on host in the place of compiled kernels: the library's products by a plain loop, and a user's kernels by functions that the
-// user gives, a tile at a time. Both follow the schedule's table as a kernel does.
+// What runs on host in the place of compiled kernels: the library's products by a plain loop, and a user's kernels by
+// functions that the user gives, a tile at a time. Both follow the schedule's table as a kernel does.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ struct Tile {
 /// Makes one tile.
 using TileKernel = std::function<Status(const Tile& tile)>;
 
-/// Runs all stages of a call of `op`. `tiles`: of a user's program; of an operator none, its products are made here, of bf16, fp16 and
-/// fp32, added up as fp32. Fails for a schedule whose kernels do what only GPUs do.
+/// Runs all stages of a call of `op`. `tiles`: of a user's program; of an operator none, its products are made here,
+/// of bf16, fp16 and fp32, added up as fp32. Fails for a schedule whose kernels do what only GPUs do.
 [[nodiscard]] Result<runtime::Executable::HostKernels> host_kernels(std::shared_ptr<const Planned> planned,
                                                                     std::vector<runtime::Operand> operands,
                                                                     runtime::FusedOp& op, TileKernel tiles);

@@ -1,4 +1,5 @@
-// A bundle on one rank of a group: its code, loaded once, and an executable for each number of rows that is asked for.
+// A bundle on one rank of a group: its code, loaded once, and an executable for each number of rows that is asked
+// for.
 #pragma once
 
 #include <cstdint>
@@ -52,14 +53,15 @@ private:
 
 class Loaded {
 public:
-    /// Fails where the bundle is for another kind of device, or number of ranks; on cuda code is loaded when it is first needed.
+    /// Fails where the bundle is for another kind of device, or number of ranks; on cuda code is loaded when it is
+    /// first needed.
     static Result<std::unique_ptr<Loaded>> open(std::shared_ptr<const Bundle> bundle, runtime::Device device,
                                                 std::shared_ptr<runtime::Rendezvous> rendezvous);
 
     [[nodiscard]] const Bundle& bundle() const { return *bundle_; }
 
-    /// Sets a program up for so many rows (plan_rows). Collective: all ranks ask for the same, and a failure on one is one on all.
-    /// Compiles nothing.
+    /// Sets a program up for so many rows (plan_rows). Collective: all ranks ask for the same, and a failure on one
+    /// is one on all. Compiles nothing.
     Result<std::unique_ptr<Prepared>> prepare(std::int64_t rows, const PrepareOptions& options = {});
 
 private:

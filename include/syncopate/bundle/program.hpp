@@ -1,5 +1,5 @@
-// Program: what a bundle runs for so many rows. No file is read, nothing is compiled and no device is touched: an operator's schedule is
-// made by the passes for the rows of the day, the kernels' arguments by what they name.
+// Program: what a bundle runs for so many rows. No file is read, nothing is compiled and no device is touched: an
+// operator's schedule is made by the passes for the rows of the day, the kernels' arguments by what they name.
 //
 //   plan_rows      rows → the launch, with its schedule, and which of the bundle's kernels run it
 //   needs_of       → bytes of a rank's device, before any is allocated
@@ -39,15 +39,14 @@ struct Planned {
     [[nodiscard]] bool writes(const std::string& operand) const;
 };
 
-/// `rows`: of an operator, M; of a user's program 0. Fails for rows that the bundle has no bucket for, and where the schedule of these
-/// rows asks for a kernel that is not in the bundle.
-/// Strides of contiguous rows, elements.
+/// `rows`: of an operator, M; of a user's program 0. Fails for rows that the bundle has no bucket for, and where the
+/// schedule of these rows asks for a kernel that is not in the bundle. Strides of contiguous rows, elements.
 [[nodiscard]] std::vector<std::int64_t> row_major(const std::vector<std::int64_t>& shape);
 
 [[nodiscard]] Result<Planned> plan_rows(const Bundle& bundle, std::int64_t rows);
 
-/// The launch of an operator for so many rows, and the traits of its stages; `programs`: of the grid of a plain kernel, which is
-/// compiled for it.
+/// The launch of an operator for so many rows, and the traits of its stages; `programs`: of the grid of a plain
+/// kernel, which is compiled for it.
 struct Lowered {
     fuse::StagedProgram program;
     emit::Launch launch;
@@ -69,7 +68,8 @@ struct Needs {
 /// In the order of calls: inputs as the operator names them, then outputs.
 [[nodiscard]] std::vector<runtime::Operand> operands_of(const Planned& planned, std::int32_t rank);
 
-/// `heaps_bytes`: of all ranks' heaps together (FusedOp::flat_view). Fails for a parameter of which the program says nothing.
+/// `heaps_bytes`: of all ranks' heaps together (FusedOp::flat_view). Fails for a parameter of which the program says
+/// nothing.
 [[nodiscard]] Result<runtime::Form> form_of(const Bundle& bundle, const Planned& planned, std::int32_t rank,
                                             const std::vector<runtime::Operand>& operands,
                                             std::uint64_t heaps_bytes);

@@ -1,5 +1,5 @@
-// Traits: what of a schedule a kernel is emitted, or compiled, for. Two schedules of one kernel with the same traits are run by the same
-// code: only tables, numbers and shapes differ.
+// Traits: what of a schedule a kernel is emitted, or compiled, for. Two schedules of one kernel with the same traits
+// are run by the same code: only tables, numbers and shapes differ.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace syncopate::bundle {
 
-/// Of a stage. In capitals those that a stated kernel takes as constexprs (call/stated.py), in small letters those that lines of an
-/// emitted one depend on; those that are 0 are left out.
+/// Of a stage. In capitals those that a stated kernel takes as constexprs (call/stated.py), in small letters those
+/// that lines of an emitted one depend on; those that are 0 are left out.
 [[nodiscard]] Traits traits_of(const fuse::StagedProgram& program, const fuse::Schedule& schedule,
                                std::size_t stage);
 

@@ -1,4 +1,5 @@
-// The C API (syncopate/c.h): handles around C++ objects, errors as codes and a text of the thread, and no exception across.
+// The C API (syncopate/c.h): handles around C++ objects, errors as codes and a text of the thread, and no exception
+// across.
 #include "syncopate/c.h"
 
 #include <fmt/format.h>

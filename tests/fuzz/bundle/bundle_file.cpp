@@ -1,5 +1,5 @@
-// The reader of bundles: whatever the bytes, a bundle that is written with the same bytes again, or an error. Digests keep most inputs from
-// getting far, so its manifest is read by itself, too (bundle_manifest.cpp).
+// The reader of bundles: whatever the bytes, a bundle that is written with the same bytes again, or an error. Digests
+// keep most inputs from getting far, so its manifest is read by itself, too (bundle_manifest.cpp).
 #include "fuzz/target.hpp"
 #include "syncopate/bundle/bundle.hpp"
 #include "syncopate/bundle/program.hpp"

@@ -1,5 +1,5 @@
-// The manifest of a bundle: whatever the text, a manifest that reads the same once written, or an error; and of one that is read, its
-// programs for some rows, or an error.
+// The manifest of a bundle: whatever the text, a manifest that reads the same once written, or an error; and of one
+// that is read, its programs for some rows, or an error.
 #include "fuzz/target.hpp"
 #include "syncopate/bundle/bundle.hpp"
 #include "syncopate/bundle/program.hpp"

@@ -1,6 +1,6 @@
-// The memory of a group: the heaps that its ranks have made, what they may take together, and giving all of it back for
-// a while, as an engine does that sleeps. A heap's memory comes back at the same addresses, so what was compiled, and
-// graphs that were captured, go on.
+// The memory of a group: the heaps that its ranks have made, what they may take together, and giving all of it back
+// for a while, as an engine does that sleeps. A heap's memory comes back at the same addresses, so what was compiled,
+// and graphs that were captured, go on.
 #pragma once
 
 #include <cstdint>
@@ -49,14 +49,14 @@ private:
     std::vector<std::pair<std::uint64_t, std::weak_ptr<SymmetricHeap>>> heaps_;
 };
 
-/// Gives the memory of all heaps of the group back; the bytes of this rank's device. Collective; waits for what the device
-/// does, and no call may be in progress on any rank. What lies in the heaps is lost, but for what ops need between calls. While
-/// it is released nothing can be called, and no heap made; what was not destroyed on all ranks alike stays. Fails on all
-/// ranks, and then nothing is released.
+/// Gives the memory of all heaps of the group back; the bytes of this rank's device. Collective; waits for what the
+/// device does, and no call may be in progress on any rank. What lies in the heaps is lost, but for what ops need
+/// between calls. While it is released nothing can be called, and no heap made; what was not destroyed on all ranks
+/// alike stays. Fails on all ranks, and then nothing is released.
 [[nodiscard]] Result<std::uint64_t> release(Rendezvous& rendezvous);
 
-/// Takes it again, at the same addresses. Collective. Fails on all ranks where one has too little memory: then all of it
-/// stays released, and can be restored later.
+/// Takes it again, at the same addresses. Collective. Fails on all ranks where one has too little memory: then all of
+/// it stays released, and can be restored later.
 [[nodiscard]] Result<std::uint64_t> restore(Rendezvous& rendezvous);
 
 }  // namespace syncopate::runtime
