@@ -132,7 +132,7 @@ std::vector<Case> operator_cases(int ranks) {
         add(spec, fmt::format(R"({{"tiles": [{}], {}}})", kTile, way.strategy), fuse::Device::cuda);
     }
     for (const char* kind : {"all_gather", "ring", "ulysses"}) {
-        const std::string spec = fmt::format("attention:kind={},B=1,H=2,HKV=2,S={},D=16,causal=1,dtype=fp32,ranks={}", kind, 64 * ranks, ranks);
+        const std::string spec = fmt::format("attention:kind={0},B=1,H={2},HKV={2},S={1},D=16,causal=1,dtype=fp32,ranks={2}", kind, 64 * ranks, ranks);
         for (const fuse::Device device : {fuse::Device::host, fuse::Device::cuda}) add(spec, "{}", device);
     }
     return cases;

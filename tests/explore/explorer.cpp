@@ -80,7 +80,8 @@ private:
     static bool conflict(const Step& a, const Step& b) {
         const bool moves = a.kind == Step::Kind::move;
         if (moves != (b.kind == Step::Kind::move)) return false;
-        if (!moves) return a.word == b.word;
+        // Who only adds to a word keeps nobody from anything, and who awaits it changes nothing.
+        if (!moves) return a.word == b.word && (a.kind == Step::Kind::store || b.kind == Step::Kind::store);
         return meet(a.writes, b.writes) || meet(a.writes, b.reads) || meet(a.reads, b.writes);
     }
 

@@ -27,15 +27,17 @@ public:
 
     /// The rank's main fiber begins its next call.
     void begin_call(int rank, int fiber, int call) {
-        const bool first = !current_.contains(fiber);
-        const std::size_t before = first ? 0 : current_[fiber];
         const std::size_t agent = make(rank, call);
+        std::uint32_t before = 0;
+        if (current_.contains(fiber)) {
+            before = done_of(current_[fiber]);
+            push(current_[fiber], {.kind = Step::Kind::store, .word = before, .value = 1, .own = false});
+        } else {
+            before = new_word("begin");
+        }
+        push(agent, {.kind = Step::Kind::wait, .word = before, .value = call > 1 ? 1u : 0u, .own = false});
         current_[fiber] = agent;
         rank_of_[fiber] = rank;
-        if (!first) {
-            push(before, {.kind = Step::Kind::store, .word = done_of(before), .value = 1, .own = false});
-            push(agent, {.kind = Step::Kind::wait, .word = done_of(before), .value = 1, .own = false});
-        }
     }
 
     Model take_model(std::string name) {

@@ -230,15 +230,16 @@ public:
             if (!load(slot, record)) return;
             if (at == last) loaded();
             store(slot);
-            count_tile(record);
+            if (!is_plain()) count_tile(record);
         }
-        if (control_.faulty()) return;
-        end();
+        if (!control_.faulty() && !is_plain()) end();
     }
 
 private:
     using Word = std::int32_t;
 
+    /// It knows nothing of slots: the runtime posts when it has ended.
+    [[nodiscard]] bool is_plain() const { return played_.schedule_.plain(); }
     [[nodiscard]] Word at(std::int32_t index) const { return table_[static_cast<std::size_t>(index)]; }
     [[nodiscard]] const kernel::Tile& tile_of(const fuse::Slot& slot) const {
         return bound_.kernel.tiles[static_cast<std::size_t>(slot.tile)];
@@ -319,7 +320,7 @@ private:
 
     [[nodiscard]] bool load(const fuse::Slot& slot, std::int32_t record) const {
         const std::int32_t waits = record + emit::table::slot_waits;
-        if (!wait(at(waits), at(waits + 1), record)) return false;
+        if (!is_plain() && !wait(at(waits), at(waits + 1), record)) return false;
         const kernel::Tile& tile = tile_of(slot);
         if (slot.phases.empty()) {
             each_parameter([&](const std::string& param, std::int32_t tensor) {
@@ -445,21 +446,22 @@ Status PlayedOp::call(SimulatedRanks& ranks, int rank, std::uint32_t number) {
     each(plan.initial, [&](const Part& at, const plan::Chunk& chunk) {
         write(ranks, {at}, rank, chunk.tensor, chunk.region, plan.initial, number);
     });
-    const void* const kernel = &ops_[static_cast<std::size_t>(rank)];
-    const auto play = [&] {
-        for (std::size_t stage = 0; stage < programs_.size(); ++stage) {
-            if (stage > 0 && !schedule_.stages[stage].overlaps) ranks.join(kernel);
-            run_kernel(ranks, rank, number, stage);
-        }
+    // The kernel's stages, one after another, beside what begins the call, or after it.
+    const void* const launching = &heaps_[static_cast<std::size_t>(rank)];
+    const auto launch = [&] {
+        ranks.start(launching, [this, &ranks, rank, number] {
+            for (std::size_t stage = 0; stage < programs_.size(); ++stage) {
+                if (stage > 0 && !schedule_.stages[stage].overlaps) ranks.join(&ops_[static_cast<std::size_t>(rank)]);
+                run_kernel(ranks, rank, number, stage);
+            }
+            ranks.join(&ops_[static_cast<std::size_t>(rank)]);
+        });
     };
-    if (case_.starts_early) play();
+    if (case_.starts_early) launch();
     const Status begun = op(rank).begin_call();
-    if (!begun) {
-        if (case_.starts_early) ranks.join(kernel);
-        return begun;
-    }
-    if (!case_.starts_early) play();
-    ranks.join(kernel);
+    if (begun && !case_.starts_early) launch();
+    ranks.join(launching);
+    if (!begun) return begun;
     if (Status ended = op(rank).end_call(); !ended) return ended;
     each(plan.final, [&](const Part& at, const plan::Chunk& chunk) {
         read(ranks, at, rank, chunk.tensor, chunk.region, number, "the user");
