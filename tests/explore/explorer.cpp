@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 namespace syncopate::explore {
@@ -13,6 +12,37 @@ struct State {
     std::vector<std::uint16_t> at;  ///< by agent: its next step
     std::vector<std::uint32_t> words;
     std::vector<std::uint16_t> atoms;
+};
+
+/// Numbers that are not 0, each once, in one piece of memory.
+class Numbers {
+public:
+    /// False: it was there.
+    bool insert(std::uint64_t number) {
+        if (2 * (count_ + 1) > table_.size()) grow();
+        std::uint64_t& place = place_of(number);
+        if (place == number) return false;
+        place = number;
+        ++count_;
+        return true;
+    }
+
+private:
+    std::uint64_t& place_of(std::uint64_t number) {
+        std::size_t at = number & (table_.size() - 1);
+        while (table_[at] != 0 && table_[at] != number) at = (at + 1) & (table_.size() - 1);
+        return table_[at];
+    }
+    void grow() {
+        std::vector<std::uint64_t> before(std::max<std::size_t>(1024, 2 * table_.size()), 0);
+        table_.swap(before);
+        for (const std::uint64_t number : before) {
+            if (number != 0) place_of(number) = number;
+        }
+    }
+
+    std::vector<std::uint64_t> table_;
+    std::size_t count_ = 0;
 };
 
 using Place = std::pair<std::uint16_t, std::uint16_t>;  ///< agent, step
@@ -25,7 +55,8 @@ public:
         for (const auto& [agent, step] : model.record) {
             const Step& of = model.agents[agent].steps[step];
             if (!of.left_out && is_visible(of))
-                visible.push_back({{static_cast<std::uint16_t>(agent), static_cast<std::uint16_t>(step)}, &of});
+                visible.push_back(
+                    {{static_cast<std::uint16_t>(agent), static_cast<std::uint16_t>(step)}, &of});
         }
         for (std::size_t i = 0; i < visible.size(); ++i) {
             for (std::size_t j = 0; j < i; ++j) {
@@ -47,7 +78,7 @@ public:
             State state = std::move(open.back());
             open.pop_back();
             settle(state);
-            if (!seen_.insert(hash_of(state)).second) continue;
+            if (!seen_.insert(hash_of(state))) continue;
             if (++result_.states > options_.most_states) return result_;
             std::vector<std::size_t> next = next_of(state);
             if (next.empty()) {
@@ -56,7 +87,8 @@ public:
                 break;
             }
             for (const std::size_t agent : next) {
-                State& after = agent == next.back() ? open.emplace_back(std::move(state)) : open.emplace_back(state);
+                State& after =
+                    agent == next.back() ? open.emplace_back(std::move(state)) : open.emplace_back(state);
                 if (!take(after, agent)) break;
             }
             if (!result_.violation.empty()) break;
@@ -67,7 +99,8 @@ public:
 
 private:
     [[nodiscard]] bool is_visible(const Step& step) const {
-        return step.kind == Step::Kind::move || (step.kind != Step::Kind::count && !model_.monotonic[step.word]);
+        return step.kind == Step::Kind::move ||
+               (step.kind != Step::Kind::count && !model_.monotonic[step.word]);
     }
 
     static bool meet(const std::vector<std::uint16_t>& a, const std::vector<std::uint16_t>& b) {
@@ -114,7 +147,8 @@ private:
     void settle(State& state) const {
         for (bool moved = true; std::exchange(moved, false);) {
             for (std::size_t agent = 0; agent < model_.agents.size(); ++agent) {
-                for (const Step* step = next(state.at, agent); step != nullptr; step = next(state.at, agent)) {
+                for (const Step* step = next(state.at, agent); step != nullptr;
+                     step = next(state.at, agent)) {
                     if ((!step->left_out && is_visible(*step)) || !is_able(*step, state.words)) break;
                     change(*step, state.words);
                     ++state.at[agent];
@@ -171,8 +205,9 @@ private:
                 const auto& [by, at] = model_.record[number - 1];
                 return "what was written by (" + model_.describe(by, at) + ")";
             };
-            result_.violation = fmt::format("{} finds {} instead of {}", model_.describe(agent, state.at[agent]),
-                                            name(found), name(step.found[i]));
+            result_.violation =
+                fmt::format("{} finds {} instead of {}", model_.describe(agent, state.at[agent]), name(found),
+                            name(step.found[i]));
             return false;
         }
         for (const std::uint16_t atom : step.writes) state.atoms[atom] = step.number;
@@ -205,18 +240,20 @@ private:
         for (const std::uint16_t at : state.at) mix(at);
         for (const std::uint32_t word : state.words) mix(word);
         for (const std::uint16_t atom : state.atoms) mix(atom);
-        return hash;
+        return hash | 1;  // not 0
     }
 
     const Model& model_;
     ExploreOptions options_;
     std::vector<std::vector<Place>> conflicts_;  ///< by step's number
-    std::unordered_set<std::uint64_t> seen_;
+    Numbers seen_;                               ///< hashes of states
     Explored result_;
 };
 
 }  // namespace
 
-Explored explore(const Model& model, const ExploreOptions& options) { return Exploring(model, options).run(); }
+Explored explore(const Model& model, const ExploreOptions& options) {
+    return Exploring(model, options).run();
+}
 
 }  // namespace syncopate::explore

@@ -18,13 +18,13 @@ namespace syncopate::explore {
 
 struct ExploreOptions {
     bool reduce = true;
-    std::uint64_t most_states = 200'000;  ///< then it gives up: 8 bytes each, and those on the path
+    std::uint64_t most_states = 200'000;  ///< then it gives up: 16 to 32 bytes each, and those on the path
 };
 
 struct Explored {
     std::uint64_t states = 0;
-    bool complete = false;   ///< all orders were gone through, or one that is wrong was found
-    std::string violation;   ///< "" if there is none
+    bool complete = false;  ///< all orders were gone through, or one that is wrong was found
+    std::string violation;  ///< "" if there is none
 };
 
 [[nodiscard]] Explored explore(const Model& model, const ExploreOptions& options = {});

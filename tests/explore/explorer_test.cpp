@@ -18,8 +18,9 @@ void expect_right(const std::vector<Case>& cases, const ExploreOptions& options)
         const Explored found = explore(*model, options);
         EXPECT_EQ(found.violation, "") << one.name;
         EXPECT_TRUE(found.complete) << one.name << " has more than " << found.states << " states";
-        std::printf("%8llu states, %4zu agents, %5zu steps: %s\n", static_cast<unsigned long long>(found.states),
-                    model->agents.size(), model->record.size(), one.name.c_str());
+        std::printf("%8llu states, %4zu agents, %5zu steps: %s\n",
+                    static_cast<unsigned long long>(found.states), model->agents.size(), model->record.size(),
+                    one.name.c_str());
     }
 }
 
@@ -27,9 +28,17 @@ TEST(Explorer, FindsNothingWrongInSmallPlansOfTwoRanks) { expect_right(plan_case
 TEST(Explorer, FindsNothingWrongInSmallPlansOfThreeRanks) { expect_right(plan_cases(3), {}); }
 TEST(Explorer, FindsNothingWrongInOperators) { expect_right(operator_cases(2), {}); }
 
+TEST(Explorer, FindsNothingWrongInEveryOrderOfSmallPlansOfTwoRanks) {
+    expect_right(plan_cases(2), {.reduce = false, .most_states = 1'000'000});
+}
+
 TEST(ExplorerSweep, FindsNothingWrongInOperatorsOfThreeRanks) { expect_right(operator_cases(3), {}); }
-TEST(ExplorerSweep, FindsNothingWrongInEveryOrderOfTwoRanks) {
-    expect_right(plan_cases(2), {.reduce = false, .most_states = 20'000'000});
+TEST(ExplorerSweep, FindsNothingWrongInFourRanks) {
+    expect_right(plan_cases(4), {});
+    expect_right(operator_cases(4), {});
+}
+TEST(ExplorerSweep, FindsNothingWrongInEveryOrderOfOperators) {
+    expect_right(operator_cases(2), {.reduce = false, .most_states = 10'000'000});
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ namespace {
 /// What must have happened before what: nodes are steps, by number.
 class Order {
 public:
-    explicit Order(const Model& model) : model_(model), after_(model.record.size() + 1), awaited_(after_.size()) {
+    explicit Order(const Model& model)
+        : model_(model), after_(model.record.size() + 1), awaited_(after_.size()) {
         std::map<std::uint32_t, Word> words;
         for (const auto& [agent, at] : model.record) {
             const Step& step = model.agents[agent].steps[at];
@@ -27,7 +28,9 @@ public:
         }
     }
 
-    [[nodiscard]] const std::vector<std::uint16_t>& awaited(std::uint16_t wait) const { return awaited_[wait]; }
+    [[nodiscard]] const std::vector<std::uint16_t>& awaited(std::uint16_t wait) const {
+        return awaited_[wait];
+    }
 
     /// The waits on a way from one step to another, which there is.
     [[nodiscard]] std::vector<std::uint16_t> way(std::uint16_t from, std::uint16_t to) const {
@@ -87,9 +90,7 @@ private:
             of.reached.emplace_back(value, std::move(by));
         };
         switch (step.kind) {
-            case Step::Kind::store:
-                word.added.clear();
-                return set(word, step.value, {step.number});
+            case Step::Kind::store: word.added.clear(); return set(word, step.value, {step.number});
             case Step::Kind::add:
                 word.added.push_back(step.number);
                 return set(word, word.value + step.value, word.added);

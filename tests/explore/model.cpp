@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "syncopate/emit/table.hpp"
+
 namespace syncopate::explore {
 namespace {
 
@@ -80,6 +82,11 @@ private:
         return done_[agent] = new_word(fmt::format("end of agent {}", agent));
     }
 
+    [[nodiscard]] bool is_of_collective(int rank, std::int32_t word) const {
+        const fuse::RankSchedule& own = op_.schedule().ranks[static_cast<std::size_t>(rank)];
+        return word >= emit::relay_gate_of(own, own.num_relays);
+    }
+
     [[nodiscard]] std::string name_of(std::uint64_t address) const {
         for (int rank = 0; rank < op_.size(); ++rank) {
             const std::uint64_t block = op_.in_first_mapping(op_.op(rank).control_address());
@@ -88,12 +95,14 @@ private:
             const auto& signals = op_.schedule().ranks[static_cast<std::size_t>(rank)].signals;
             const std::int32_t signal = (at - emit::control::first_signal) / emit::control::signal_stride;
             if (at < emit::control::first_signal) return fmt::format("header word {} of rank {}", at, rank);
+            if (is_of_collective(rank, at)) return fmt::format("collective word {} of rank {}", at, rank);
             if (signal >= static_cast<std::int32_t>(signals.size()))
                 return fmt::format("counter word {} of rank {}", at, rank);
             static constexpr const char* kKinds[] = {"arrived", "consumed", "ready", "fetched", "made"};
             const fuse::SignalMeaning& meaning = signals[static_cast<std::size_t>(signal)];
             return fmt::format("signal {} of rank {} ({} {}:{})", signal, rank,
-                               kKinds[static_cast<std::size_t>(meaning.kind)], meaning.op.rank, meaning.op.index);
+                               kKinds[static_cast<std::size_t>(meaning.kind)], meaning.op.rank,
+                               meaning.op.index);
         }
         return fmt::format("word {} of this process", model_.word_names.size());
     }
@@ -116,7 +125,8 @@ private:
             }
             case Kind::join:
                 for (const std::size_t other : of_owner_[event.address]) {
-                    push(other, {.kind = Step::Kind::store, .word = done_of(other), .value = 1, .own = false});
+                    push(other,
+                         {.kind = Step::Kind::store, .word = done_of(other), .value = 1, .own = false});
                     push(agent, {.kind = Step::Kind::wait, .word = done_of(other), .value = 1, .own = false});
                 }
                 of_owner_[event.address].clear();
@@ -124,16 +134,20 @@ private:
             case Kind::apart: {
                 if (model_.agents[agent].steps.size() <= 1) return;
                 const std::size_t next = make(rank_of_[event.fiber], model_.agents[agent].call);
-                push(next, {.kind = Step::Kind::wait, .word = begun_.at(event.fiber), .value = 1, .own = false});
+                push(next,
+                     {.kind = Step::Kind::wait, .word = begun_.at(event.fiber), .value = 1, .own = false});
                 current_[event.fiber] = next;
                 of_owner_[owner_of_.at(event.fiber)].push_back(next);
                 return;
             }
-            case Kind::awaited:
+            case Kind::awaited: {
+                const std::uint32_t of = word(event.address);
                 return push(agent, {.kind = Step::Kind::wait,
-                                    .word = word(event.address),
+                                    .word = of,
                                     .value = static_cast<std::uint32_t>(event.value),
-                                    .any = event.any});
+                                    .any = event.any,
+                                    .own = !model_.word_names[of].starts_with("collective")});
+            }
             case Kind::store:
                 return push(agent, {.kind = Step::Kind::store,
                                     .word = word(event.address),
@@ -159,7 +173,8 @@ private:
                 last_[agent] = event.fiber;
                 const std::uint64_t begin = op_.in_first_mapping(event.address);
                 Touched& touched = touched_[agent].back();
-                (event.kind == Kind::read ? touched.reads : touched.writes).push_back({begin, begin + event.value});
+                (event.kind == Kind::read ? touched.reads : touched.writes)
+                    .push_back({begin, begin + event.value});
                 return;
             }
         }
@@ -239,11 +254,11 @@ private:
     Model model_;
     std::vector<std::vector<Touched>> touched_;  ///< by agent and step
     std::map<std::uint64_t, std::size_t> words_;
-    std::map<std::size_t, std::uint32_t> done_;   ///< by agent
-    std::map<int, std::size_t> current_;          ///< by fiber: its agent
-    std::map<int, int> rank_of_;                  ///< by fiber
-    std::map<int, std::uint32_t> begun_;          ///< by fiber
-    std::map<int, std::uint64_t> owner_of_;       ///< by fiber
+    std::map<std::size_t, std::uint32_t> done_;                   ///< by agent
+    std::map<int, std::size_t> current_;                          ///< by fiber: its agent
+    std::map<int, int> rank_of_;                                  ///< by fiber
+    std::map<int, std::uint32_t> begun_;                          ///< by fiber
+    std::map<int, std::uint64_t> owner_of_;                       ///< by fiber
     std::map<std::uint64_t, std::vector<std::size_t>> of_owner_;  ///< agents that nobody has joined
     std::map<std::size_t, int> last_;
 };
@@ -260,7 +275,8 @@ std::string Model::describe(std::size_t agent, std::size_t step) const {
         case Step::Kind::store: return text + fmt::format("set {} to {}", word_names[at.word], at.value);
         case Step::Kind::add: return text + fmt::format("add {} to {}", at.value, word_names[at.word]);
         case Step::Kind::count:
-            return text + fmt::format("count {} to {}, then {} posts", word_names[at.word], at.value, at.posts.size());
+            return text + fmt::format("count {} to {}, then {} posts", word_names[at.word], at.value,
+                                      at.posts.size());
         case Step::Kind::move:
             return text + fmt::format("move: reads {} atoms, writes {}", at.reads.size(), at.writes.size());
     }

@@ -21,8 +21,8 @@ struct Step {
     enum class Kind : std::uint8_t { wait, store, add, count, move };
     Kind kind = Kind::move;
     std::uint32_t word = 0;
-    std::uint32_t value = 0;  ///< awaited, stored, added; of count: the target
-    bool any = false;         ///< wait: any value but 0; count: at the target the word is set to 0
+    std::uint32_t value = 0;             ///< awaited, stored, added; of count: the target
+    bool any = false;                    ///< wait: any value but 0; count: at the target the word is set to 0
     std::vector<std::uint32_t> posts{};  ///< of count: words that are set to `epoch` at the target
     std::uint32_t epoch = 0;
     std::vector<std::uint16_t> reads{};   ///< atoms, rising
@@ -30,7 +30,8 @@ struct Step {
     std::vector<std::uint16_t> writes{};  ///< atoms, rising
     std::uint16_t number = 0;             ///< among all steps, in the order of the record; from 1
     bool left_out = false;                ///< by a mutation
-    bool own = true;                      ///< of a schedule or a table; else threads that start and are joined
+    bool own =
+        true;  ///< of a schedule or a table; else of threads that start and are joined, or of what a library does
 };
 
 struct Agent {
@@ -46,9 +47,10 @@ struct Model {
     std::vector<Agent> agents;
     std::size_t num_words = 0;
     std::size_t num_atoms = 0;
-    std::vector<bool> monotonic;           ///< by word: it never falls
-    std::vector<std::string> word_names;   ///< "word 32 of rank 1"
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> record;  ///< agent and step, in the order of the record
+    std::vector<bool> monotonic;          ///< by word: it never falls
+    std::vector<std::string> word_names;  ///< "word 32 of rank 1"
+    std::vector<std::pair<std::uint32_t, std::uint32_t>>
+        record;  ///< agent and step, in the order of the record
 
     [[nodiscard]] const Step& at(std::pair<std::uint32_t, std::uint32_t> place) const {
         return agents[place.first].steps[place.second];

@@ -4,16 +4,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <condition_variable>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 
+#include "runtime/waiting_clock.hpp"
 #include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/fuse/model/decisions.hpp"
+#include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 #include "syncopate/runtime/signals/control.hpp"
 
@@ -75,12 +78,14 @@ private:
 Result<std::unique_ptr<PlayedOp>> PlayedOp::make(const Case& played, const Timing& timing) {
     Result<fuse::Schedule> schedule = fuse::fuse(played.program, played.options);
     if (!schedule) return schedule.error();
+    if (played.spoil) played.spoil(*schedule);
     std::unique_ptr<PlayedOp> made(new PlayedOp(played, std::move(schedule).value()));
     if (Status created = made->create(timing); !created) return created.error();
     return made;
 }
 
-PlayedOp::PlayedOp(const Case& played, fuse::Schedule schedule) : case_(played), schedule_(std::move(schedule)) {
+PlayedOp::PlayedOp(const Case& played, fuse::Schedule schedule)
+    : case_(played), schedule_(std::move(schedule)) {
     for (std::uint32_t call = 0; call < kDifferentCalls; ++call) {
         const auto fill = [call](std::int32_t tensor, std::int64_t element, std::int32_t rank) {
             return plan::test::small_integer(tensor, element, rank) + 1000.0f * static_cast<float>(call);
@@ -93,6 +98,17 @@ PlayedOp::PlayedOp(const Case& played, fuse::Schedule schedule) : case_(played),
         programs_.push_back(1 + *std::ranges::max_element(order.program_of));
     }
     loaded_.resize(schedule_.ranks.size(), 0);
+    const std::vector<std::uint64_t>& places = schedule_.heap.tensors;
+    turns_ = fuse::in_turn(schedule_, places);
+    for (std::size_t tensor = 0; tensor < places.size(); ++tensor) turns_[tensor] -= places[tensor];
+    sums_ = fuse::kernel_summands(schedule_) > 0;
+}
+
+std::uint64_t PlayedOp::address(const Part& at, int rank, std::uint32_t call) {
+    const auto tensor = static_cast<std::size_t>(at.tensor);
+    const plan::Tensor& of = schedule_.tensors[tensor];
+    return op(rank).tensor_address(of.name, at.rank).value() +
+           static_cast<std::uint64_t>(at.shift) * plan::size_of(of.dtype) + call % 2 * turns_[tensor];
 }
 
 PlayedOp::~PlayedOp() = default;
@@ -112,7 +128,9 @@ Status PlayedOp::create(const Timing& timing) {
                 auto meeting = std::make_shared<runtime::CallbackRendezvous>(
                     static_cast<int>(rank), static_cast<int>(size),
                     [store](const std::string& key, const runtime::Bytes& value) { store->put(key, value); },
-                    [store](const std::string& key, runtime::Milliseconds timeout) { return store->get(key, timeout); });
+                    [store](const std::string& key, runtime::Milliseconds timeout) {
+                        return store->get(key, timeout);
+                    });
                 auto heap = runtime::SymmetricHeap::create({}, meeting, fuse::heap_bytes(schedule_));
                 if (!heap) return heap.error();
                 heaps_[rank] = *heap;
@@ -163,19 +181,18 @@ void PlayedOp::read(SimulatedRanks& ranks, const Part& at, int rank, std::int32_
                     std::uint32_t call, const std::string& who) {
     const plan::Tensor& of = schedule_.tensors[static_cast<std::size_t>(tensor)];
     const auto item = static_cast<std::int64_t>(plan::size_of(of.dtype));
-    const std::string& name = schedule_.tensors[static_cast<std::size_t>(at.tensor)].name;
-    const std::uint64_t base = op(rank).tensor_address(name, at.rank).value();
+    const std::uint64_t base = address(at, rank, call);
     const auto& wanted = values_[call % kDifferentCalls][static_cast<std::size_t>(rank)];
     for (const auto& [first, count] : runs_of(of, box)) {
-        const std::uint64_t from = base + static_cast<std::uint64_t>((first + at.shift) * item);
+        const std::uint64_t from = base + static_cast<std::uint64_t>(first * item);
         ranks.read(from, static_cast<std::uint64_t>(count * item));
         if (!is_known(tensor) || !wrong_.empty()) continue;
         const auto* values = reinterpret_cast<const float*>(from);
         for (std::int64_t i = 0; i < count; ++i) {
             const float value = wanted[static_cast<std::size_t>(tensor)][static_cast<std::size_t>(first + i)];
             if (std::isnan(value) || values[i] == value) continue;
-            wrong_ = fmt::format("call {}: {} of rank {} reads {} in element {} of {}, which is to be {}", call, who,
-                                 rank, values[i], first + i, of.name, value);
+            wrong_ = fmt::format("call {}: {} of rank {} reads {} in element {} of {}, which is to be {}",
+                                 call, who, rank, values[i], first + i, of.name, value);
             break;
         }
     }
@@ -186,14 +203,14 @@ void PlayedOp::write(SimulatedRanks& ranks, const std::vector<Part>& at, int ran
     const plan::Tensor& of = schedule_.tensors[static_cast<std::size_t>(tensor)];
     const auto item = static_cast<std::int64_t>(plan::size_of(of.dtype));
     for (const Part& to : at) {
-        const std::string& name = schedule_.tensors[static_cast<std::size_t>(to.tensor)].name;
-        const std::uint64_t base = op(rank).tensor_address(name, to.rank).value();
+        const std::uint64_t base = address(to, rank, call);
         for (const auto& [first, count] : runs_of(of, box)) {
-            const std::uint64_t into = base + static_cast<std::uint64_t>((first + to.shift) * item);
+            const std::uint64_t into = base + static_cast<std::uint64_t>(first * item);
             ranks.write(into, static_cast<std::uint64_t>(count * item));
             if (!is_known(tensor)) continue;
             auto* values = reinterpret_cast<float*>(into);
-            for (std::int64_t i = 0; i < count; ++i) values[i] = given(given_by, rank, tensor, first + i, call);
+            for (std::int64_t i = 0; i < count; ++i)
+                values[i] = given(given_by, rank, tensor, first + i, call);
         }
     }
 }
@@ -211,13 +228,17 @@ public:
           bound_(played.case_.program.stages[stage]),
           op_(played.op(rank)),
           control_(op_.control_address()),
-          table_(op_.table(stage)) {}
+          table_(op_.table(stage)) {
+        // Of kernels that sum, the table for odd calls stands behind.
+        if (call % 2 == 1) table_ = table_.subspan(static_cast<std::size_t>(at(emit::table::other)));
+    }
 
     /// Returns early after a fault.
     void run(std::int64_t program) {
         const fuse::StageSlots& slots = played_.schedule_.stages[stage_];
         std::int64_t last = -1;
-        const auto count = std::min<std::int64_t>(slots.count, static_cast<std::int64_t>(own_.slots.size()) - slots.first);
+        const auto count =
+            std::min<std::int64_t>(slots.count, static_cast<std::int64_t>(own_.slots.size()) - slots.first);
         const auto mine = [&](std::int64_t at) {
             return played_.program_of_[stage_][static_cast<std::size_t>(at)] == program;
         };
@@ -226,12 +247,14 @@ public:
         for (std::int64_t at = 0; at < count; ++at) {
             if (!mine(at)) continue;
             const fuse::Slot& slot = own_.slots[static_cast<std::size_t>(slots.first + at)];
-            const std::int32_t record = emit::table::first_slot + emit::table::slot_words * static_cast<std::int32_t>(at);
+            const std::int32_t record =
+                emit::table::first_slot + emit::table::slot_words * static_cast<std::int32_t>(at);
             if (!load(slot, record)) return;
             if (at == last) loaded();
             store(slot);
             if (!is_plain()) count_tile(record);
         }
+        if (played_.sums_ && !sum(program)) return;
         if (!control_.faulty() && !is_plain()) end();
     }
 
@@ -251,13 +274,32 @@ private:
             const std::int32_t posts = 1 + (at(wait + 1) >> emit::table::wait_count_shift);
             const std::int32_t from = at(wait) - emit::control::first_signal;
             if (posts > 1 || from % emit::control::signal_stride != 0) {
-                if (!control_.until(control_, at(wait), (call_ - static_cast<std::uint32_t>(lag)) *
-                                                            static_cast<std::uint32_t>(posts)))
+                if (!wait_counted(
+                        at(wait),
+                        (call_ - static_cast<std::uint32_t>(lag)) * static_cast<std::uint32_t>(posts), where))
                     return false;
             } else if (!control_.wait({from / emit::control::signal_stride, lag}, call_, where)) {
                 return false;
             }
         }
+        return true;
+    }
+
+    /// For a word to which several add [P5].
+    [[nodiscard]] bool wait_counted(std::int32_t word, std::uint32_t target, std::int32_t where) const {
+        runtime::WaitingClock clock;
+        const std::chrono::milliseconds deadline(control_.load(emit::control::deadline_ms));
+        while (static_cast<std::int32_t>(control_.load(word) - target) < 0) {
+            if (control_.faulty()) return false;
+            if (deadline.count() != 0 && clock.waited() >= deadline) {
+                const std::int32_t signal =
+                    (word - emit::control::first_signal) / emit::control::signal_stride;
+                control_.raise({signal, 0}, call_, where);
+                return false;
+            }
+            ranks_.pause();
+        }
+        ranks_.awaited(word_at(word), target, false);
         return true;
     }
 
@@ -277,7 +319,8 @@ private:
     void read_part(const fuse::Slot& slot, const std::string& param, std::int32_t tensor, std::int32_t loop,
                    std::int64_t begin, std::int64_t end) const {
         const kernel::Tile& tile = tile_of(slot);
-        const auto cut = [&](Region box, std::int32_t dim, std::int64_t base, std::int64_t step, std::int64_t extent) {
+        const auto cut = [&](Region box, std::int32_t dim, std::int64_t base, std::int64_t step,
+                             std::int64_t extent) {
             if (dim >= 0) {
                 plan::Interval& range = box[static_cast<std::size_t>(dim)];
                 range.begin = std::max(range.begin, base + begin * step);
@@ -295,7 +338,8 @@ private:
         }
         const kernel::LoopSlice* slice = nullptr;
         if (!bound_.kernel.loops.empty()) {
-            for (const kernel::LoopSlice& of : bound_.kernel.loops.front().slices) slice = of.param == param ? &of : slice;
+            for (const kernel::LoopSlice& of : bound_.kernel.loops.front().slices)
+                slice = of.param == param ? &of : slice;
         }
         if ((slice == nullptr) != (loop < 0)) return;
         for (const Region& box : boxes_of(tile.reads, tile.read_boxes, param)) {
@@ -315,7 +359,8 @@ private:
 
     template <typename Visit>
     void each_parameter(const Visit& visit) const {
-        for (const auto& [param, name] : bound_.bindings) visit(param, *played_.case_.program.plan.find_tensor(name));
+        for (const auto& [param, name] : bound_.bindings)
+            visit(param, *played_.case_.program.plan.find_tensor(name));
     }
 
     [[nodiscard]] bool load(const fuse::Slot& slot, std::int32_t record) const {
@@ -324,11 +369,13 @@ private:
         const kernel::Tile& tile = tile_of(slot);
         if (slot.phases.empty()) {
             each_parameter([&](const std::string& param, std::int32_t tensor) {
-                for (const Region& box : boxes_of(tile.reads, tile.read_boxes, param)) read(slot, tensor, box);
+                for (const Region& box : boxes_of(tile.reads, tile.read_boxes, param))
+                    read(slot, tensor, box);
             });
             return true;
         }
-        each_parameter([&](const std::string& param, std::int32_t tensor) { read_part(slot, param, tensor, -1, 0, 0); });
+        each_parameter(
+            [&](const std::string& param, std::int32_t tensor) { read_part(slot, param, tensor, -1, 0, 0); });
         std::int32_t phase = at(record + emit::table::slot_phases);
         for (const fuse::Phase& of : slot.phases) {
             const std::int32_t range = phase + emit::table::phase_waits;
@@ -359,10 +406,8 @@ private:
 
     [[nodiscard]] std::vector<std::uint64_t> posts(std::int32_t first, std::int32_t end) const {
         std::vector<std::uint64_t> words;
-        for (std::int32_t pair = first; pair < end; pair += emit::table::pair_words) {
-            words.push_back(op_.control_address() + (static_cast<std::uint64_t>(static_cast<std::uint32_t>(at(pair))) |
-                                                     (static_cast<std::uint64_t>(at(pair + 1)) << 32)));
-        }
+        for (std::int32_t pair = first; pair < end; pair += emit::table::pair_words)
+            words.push_back(op_.control_address() + number(pair));
         return words;
     }
     [[nodiscard]] std::uint32_t* word_at(std::int32_t index) const {
@@ -380,9 +425,40 @@ private:
             }
             if (at(record + emit::table::made_told) == 0) continue;
             const std::int32_t told = record + emit::table::made_posts;
-            ranks_.count(word_at(counter), static_cast<std::uint32_t>(at(record + emit::table::made_tiles)), true,
-                         posts(at(told), at(told + 1)), call_);
+            if (played_.sums_) {  // [P5]
+                for (const std::uint64_t word : posts(at(told), at(told + 1)))
+                    (void)HostControl(word).add(0, 1);
+                continue;
+            }
+            ranks_.count(word_at(counter), static_cast<std::uint32_t>(at(record + emit::table::made_tiles)),
+                         true, posts(at(told), at(told + 1)), call_);
         }
+    }
+
+    [[nodiscard]] std::uint64_t number(std::int32_t pair) const {
+        return static_cast<std::uint64_t>(static_cast<std::uint32_t>(at(pair))) |
+               (static_cast<std::uint64_t>(at(pair + 1)) << 32);
+    }
+    /// The program's share of what the kernel sums.
+    [[nodiscard]] bool sum(std::int64_t program) const {
+        const std::int32_t record = at(emit::table::sum);
+        if (!wait(at(record), at(record + 1), -1)) return false;
+        const fuse::Transfer& transfer = own_.transfers.front();
+        const plan::Tensor& of = played_.schedule_.tensors[static_cast<std::size_t>(transfer.dst.tensor)];
+        const std::uint64_t item = plan::size_of(of.dtype);
+        const std::int64_t elements = at(record + emit::table::sum_elements);
+        const std::int64_t first = elements * program / played_.programs_[stage_];
+        const std::int64_t last = elements * (program + 1) / played_.programs_[stage_];
+        const auto share = static_cast<std::uint64_t>(last - first) * item;
+        if (share == 0) return true;
+        const std::uint64_t skipped = static_cast<std::uint64_t>(first) * item;
+        for (std::int32_t i = 0; i < at(record + emit::table::sum_summands); ++i) {
+            const std::int32_t place = record + emit::table::sum_places + emit::table::pair_words * i;
+            ranks_.read(op_.control_address() + number(place) + skipped, share);
+        }
+        const std::int64_t begin = fuse::first_element(of, transfer.dst.region);
+        ranks_.write(played_.address({rank_, transfer.dst.tensor, begin}, rank_, call_) + skipped, share);
+        return true;
     }
 
     [[nodiscard]] std::vector<std::uint64_t> kernel_posts() const {
@@ -392,7 +468,8 @@ private:
     void loaded() const {
         if (!played_.case_.tells_early || stage_ + 1 < played_.programs_.size()) return;
         ranks_.count(&played_.loaded_[static_cast<std::size_t>(rank_)],
-                     call_ * static_cast<std::uint32_t>(played_.programs_[stage_]), false, kernel_posts(), call_);
+                     call_ * static_cast<std::uint32_t>(played_.programs_[stage_]), false, kernel_posts(),
+                     call_);
     }
     void end() const {
         const auto all = static_cast<std::uint32_t>(at(emit::table::num_programs));
@@ -432,7 +509,7 @@ void PlayedOp::scribble(SimulatedRanks& ranks, const Part& at, const plan::Chunk
     }
 }
 
-Status PlayedOp::call(SimulatedRanks& ranks, int rank, std::uint32_t number) {
+Status PlayedOp::call(SimulatedRanks& ranks, int rank, std::uint32_t number, bool launches) {
     const plan::Plan& plan = case_.program.plan;
     const Part here{rank, 0, 0};
     const auto each = [&](const std::vector<plan::Holding>& holdings, const auto& visit) {
@@ -451,25 +528,24 @@ Status PlayedOp::call(SimulatedRanks& ranks, int rank, std::uint32_t number) {
     const auto launch = [&] {
         ranks.start(launching, [this, &ranks, rank, number] {
             for (std::size_t stage = 0; stage < programs_.size(); ++stage) {
-                if (stage > 0 && !schedule_.stages[stage].overlaps) ranks.join(&ops_[static_cast<std::size_t>(rank)]);
+                if (stage > 0 && !schedule_.stages[stage].overlaps)
+                    ranks.join(&ops_[static_cast<std::size_t>(rank)]);
                 run_kernel(ranks, rank, number, stage);
             }
             ranks.join(&ops_[static_cast<std::size_t>(rank)]);
         });
     };
-    if (case_.starts_early) launch();
+    if (case_.starts_early && launches) launch();
     const Status begun = op(rank).begin_call();
-    if (begun && !case_.starts_early) launch();
+    if (begun && launches && !case_.starts_early) launch();
     ranks.join(launching);
     if (!begun) return begun;
-    if (Status ended = op(rank).end_call(); !ended) return ended;
+    if (Status ended = op(rank).end_call(0, launches); !ended) return ended;
     each(plan.final, [&](const Part& at, const plan::Chunk& chunk) {
         read(ranks, at, rank, chunk.tensor, chunk.region, number, "the user");
     });
     // What the call leaves there is the user's until the next one.
-    each(plan.final, [&](const Part& at, const plan::Chunk& chunk) {
-        scribble(ranks, at, chunk);
-    });
+    each(plan.final, [&](const Part& at, const plan::Chunk& chunk) { scribble(ranks, at, chunk); });
     return Done{};
 }
 

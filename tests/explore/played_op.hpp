@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ struct Case {
     bool starts_early = false;
     /// Peers are told that a kernel has read all when its programs have said so, not when it has ended [P15].
     bool tells_early = false;
+    /// Changes the schedule before it is carried out, to see that this is noticed.
+    std::function<void(fuse::Schedule&)> spoil{};
 };
 
 class PlayedOp {
@@ -44,8 +47,9 @@ public:
     /// The same place as rank 0 maps it: each rank maps all heaps, in this one process.
     [[nodiscard]] std::uint64_t in_first_mapping(std::uint64_t address) const;
 
-    /// A call of `rank`, and its user's reads and writes before and after it, on the rank's own fiber.
-    [[nodiscard]] Status call(SimulatedRanks& ranks, int rank, std::uint32_t number);
+    /// A call of `rank`, and its user's reads and writes before and after it, on the rank's own fiber. `launches`: the
+    /// kernel, which else cannot be launched.
+    [[nodiscard]] Status call(SimulatedRanks& ranks, int rank, std::uint32_t number, bool launches = true);
     /// What was read and is not of its call; "" if nothing.
     [[nodiscard]] const std::string& wrong() const { return wrong_; }
 
@@ -61,6 +65,8 @@ private:
         std::int32_t tensor = 0;
         std::int64_t shift = 0;  ///< elements
     };
+    /// Where a rank finds what is there in a call.
+    [[nodiscard]] std::uint64_t address(const Part& at, int rank, std::uint32_t call);
     /// One box of the heap of `at.rank`, whose contents are those of `tensor`.
     void read(SimulatedRanks& ranks, const Part& at, int rank, std::int32_t tensor, const plan::Region& box,
               std::uint32_t call, const std::string& who);
@@ -77,6 +83,8 @@ private:
     std::vector<std::shared_ptr<runtime::SymmetricHeap>> heaps_;
     std::vector<std::unique_ptr<runtime::FusedOp>> ops_;
     std::vector<std::uint32_t> loaded_;  ///< by rank: programs that have read all that they will
+    std::vector<std::uint64_t> turns_;   ///< by tensor: bytes to its place in odd calls [P16]
+    bool sums_ = false;                  ///< its programs do
     std::string wrong_;
 };
 

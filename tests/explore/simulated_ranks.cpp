@@ -36,14 +36,14 @@ void SimulatedRanks::make(int rank, const void* owner, std::function<void()> wor
     fiber->context.uc_stack.ss_size = kStackBytes;
     fiber->context.uc_link = &home_;
     const auto self = reinterpret_cast<std::uintptr_t>(this);
-    makecontext(&fiber->context, reinterpret_cast<void (*)()>(&SimulatedRanks::enter), 2, static_cast<unsigned>(self),
-                static_cast<unsigned>(self >> 32));
+    makecontext(&fiber->context, reinterpret_cast<void (*)()>(&SimulatedRanks::enter), 2,
+                static_cast<unsigned>(self), static_cast<unsigned>(self >> 32));
     fibers_.push_back(std::move(fiber));
 }
 
 void SimulatedRanks::enter(unsigned low, unsigned high) {
-    auto* const self =
-        reinterpret_cast<SimulatedRanks*>((static_cast<std::uintptr_t>(high) << 32) | static_cast<std::uintptr_t>(low));
+    auto* const self = reinterpret_cast<SimulatedRanks*>((static_cast<std::uintptr_t>(high) << 32) |
+                                                         static_cast<std::uintptr_t>(low));
     Fiber* const fiber = self->current_;
     fiber->work();
     fiber->work = nullptr;
@@ -67,7 +67,8 @@ bool SimulatedRanks::bury() {
 bool SimulatedRanks::loop() {
     progress_ = now_;
     for (;;) {
-        const bool waited_for = std::ranges::any_of(fibers_, [this](const auto& fiber) { return !is_dead(fiber->rank); });
+        const bool waited_for =
+            std::ranges::any_of(fibers_, [this](const auto& fiber) { return !is_dead(fiber->rank); });
         if (!waited_for) return true;
         ++turns_;
         if (each_turn && !burying_) each_turn();
@@ -162,7 +163,10 @@ void SimulatedRanks::sleep(std::chrono::microseconds time) {
 
 void SimulatedRanks::awaited(const std::uint32_t* word, std::uint32_t value, bool any) {
     current_->touching = false;
-    tell({.kind = Event::Kind::awaited, .address = reinterpret_cast<std::uint64_t>(word), .value = value, .any = any});
+    tell({.kind = Event::Kind::awaited,
+          .address = reinterpret_cast<std::uint64_t>(word),
+          .value = value,
+          .any = any});
 }
 
 void SimulatedRanks::apart() {
@@ -200,8 +204,12 @@ void SimulatedRanks::touch(Event::Kind kind, std::uint64_t address, std::uint64_
     tell({.kind = kind, .address = address, .value = bytes});
 }
 
-void SimulatedRanks::read(std::uint64_t address, std::uint64_t bytes) { touch(Event::Kind::read, address, bytes); }
+void SimulatedRanks::read(std::uint64_t address, std::uint64_t bytes) {
+    touch(Event::Kind::read, address, bytes);
+}
 
-void SimulatedRanks::write(std::uint64_t address, std::uint64_t bytes) { touch(Event::Kind::write, address, bytes); }
+void SimulatedRanks::write(std::uint64_t address, std::uint64_t bytes) {
+    touch(Event::Kind::write, address, bytes);
+}
 
 }  // namespace syncopate::explore

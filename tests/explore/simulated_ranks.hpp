@@ -24,7 +24,7 @@ struct Event {
     int fiber = 0;
     std::uint64_t address = 0;  ///< of a word, or of bytes; of start: the other fiber; of join: the owner
     std::uint64_t value = 0;    ///< of a word, or how many bytes; of count: the target; of start: the owner
-    bool any = false;           ///< awaited: not 0 is enough; count: who reaches the target sets the word to 0
+    bool any = false;  ///< awaited: not 0 is enough; count: who reaches the target sets the word to 0
     std::vector<std::uint64_t> posts{};  ///< count: words that are then set to `epoch`
     std::uint32_t epoch = 0;
 };

@@ -33,9 +33,9 @@ struct Message {
 struct ThreadState {
     std::uint32_t done = 0;  ///< by op, as bits
     View now{};
-    View fenced{};    ///< what a release fence has seen
+    View fenced{};                  ///< what a release fence has seen
     std::array<View, 3> pending{};  ///< by its scope: what an acquire fence will see
-    View proxy{};     ///< what the other proxy sees
+    View proxy{};                   ///< what the other proxy sees
     bool has_fenced = false;
     Scope fence_scope = Scope::block;
     std::array<int, kRegisters> registers{};
@@ -53,7 +53,8 @@ bool touches(const MemoryOp& op) {
 }
 
 void join(View& view, const View& other) {
-    for (int place = 0; place < kPlaces; ++place) view.places[place] = std::max(view.places[place], other.places[place]);
+    for (int place = 0; place < kPlaces; ++place)
+        view.places[place] = std::max(view.places[place], other.places[place]);
     view.ops |= other.ops;
 }
 
@@ -96,8 +97,9 @@ private:
                 if (op.kind == Kind::bulk_wait && op.value != 0) return false;
                 continue;  // written some time
             }
-            const bool fences = before.kind == Kind::fence || op.kind == Kind::fence || before.kind == Kind::bulk_wait ||
-                                before.kind == Kind::proxy_fence || op.kind == Kind::proxy_fence;
+            const bool fences = before.kind == Kind::fence || op.kind == Kind::fence ||
+                                before.kind == Kind::bulk_wait || before.kind == Kind::proxy_fence ||
+                                op.kind == Kind::proxy_fence;
             const bool same = touches(before) && touches(op) && before.place == op.place;
             const bool needs = op.only_if >= 0 && before.kind == Kind::add && before.into == op.into;
             if (fences || same || needs || acquires(before) || releases(op)) return false;
@@ -118,7 +120,8 @@ private:
             if (include(index, op.scope, message.thread)) join(thread.now, message.view);
         } else {
             for (const Scope scope : {Scope::block, Scope::gpu, Scope::system}) {
-                if (include(index, scope, message.thread)) join(thread.pending[static_cast<std::size_t>(scope)], message.view);
+                if (include(index, scope, message.thread))
+                    join(thread.pending[static_cast<std::size_t>(scope)], message.view);
             }
         }
     }
@@ -139,7 +142,9 @@ private:
         const auto is_data = [](const MemoryOp& op) {
             return touches(op) && op.order == Order::relaxed && op.place < kDataPlaces;
         };
-        const auto reads = [](const MemoryOp& op) { return op.kind == Kind::read || op.kind == Kind::tma_read; };
+        const auto reads = [](const MemoryOp& op) {
+            return op.kind == Kind::read || op.kind == Kind::tma_read;
+        };
         const MemoryOp& op = litmus_.threads[index].ops[at];
         if (!is_data(op)) return false;
         const ThreadState& own = state.threads[index];
@@ -147,14 +152,16 @@ private:
         for (std::size_t other = 0; other < state.threads.size(); ++other) {
             for (std::size_t i = 0; other != index && i < litmus_.threads[other].ops.size(); ++i) {
                 const MemoryOp& that = litmus_.threads[other].ops[i];
-                if ((state.threads[other].done >> i & 1) == 0 || !is_data(that) || that.place != op.place) continue;
+                if ((state.threads[other].done >> i & 1) == 0 || !is_data(that) || that.place != op.place)
+                    continue;
                 if (!(reads(op) && reads(that)) && (view.ops & bit_of(other, i)) == 0) return true;
             }
         }
         return false;
     }
 
-    Message written(const ThreadState& thread, std::size_t index, std::size_t at, const MemoryOp& op, int value) const {
+    Message written(const ThreadState& thread, std::size_t index, std::size_t at, const MemoryOp& op,
+                    int value) const {
         Message message{.value = value, .thread = static_cast<std::uint8_t>(index)};
         if (releases(op)) {
             message.view = so_far(thread, index, at);
@@ -220,7 +227,8 @@ private:
                     if (op.kind == Kind::await && messages[i].value < op.value) continue;
                     State other = next;
                     ThreadState& reading = other.threads[index];
-                    reading.now.places[op.place] = std::max(reading.now.places[op.place], static_cast<std::uint8_t>(i));
+                    reading.now.places[op.place] =
+                        std::max(reading.now.places[op.place], static_cast<std::uint8_t>(i));
                     reading.registers[op.into] = messages[i].value;
                     see(reading, index, op, messages[i]);
                     open.push_back(std::move(other));
@@ -258,8 +266,8 @@ private:
         for (const auto& messages : state.memory) {
             text.push_back('|');
             for (const Message& message : messages) {
-                put(std::array{message.value, static_cast<int>(message.thread), static_cast<int>(message.scope),
-                               static_cast<int>(message.released)});
+                put(std::array{message.value, static_cast<int>(message.thread),
+                               static_cast<int>(message.scope), static_cast<int>(message.released)});
                 put_view(message.view);
             }
         }

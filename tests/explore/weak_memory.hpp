@@ -24,14 +24,14 @@ enum class Scope : std::uint8_t { block, gpu, system };
 
 struct MemoryOp {
     enum class Kind : std::uint8_t {
-        write,        ///< `value` to `place`
-        read,         ///< into register `into`
-        await,        ///< until `place` has reached `value`
-        add,          ///< `value`; what was there goes to register `into`
+        write,  ///< `value` to `place`
+        read,   ///< into register `into`
+        await,  ///< until `place` has reached `value`
+        add,    ///< `value`; what was there goes to register `into`
         fence,
-        bulk_write,   ///< by another proxy, some time
-        bulk_wait,    ///< until those of this thread are written; with `value` 0 only read
-        tma_read,     ///< through another proxy
+        bulk_write,  ///< by another proxy, some time
+        bulk_wait,   ///< until those of this thread are written; with `value` 0 only read
+        tma_read,    ///< through another proxy
         proxy_fence,
     };
     Kind kind = Kind::read;
@@ -63,8 +63,8 @@ inline constexpr int kDataPlaces = 2;
 
 struct LitmusResult {
     std::uint64_t states = 0;
-    bool right = true;   ///< in every execution
-    bool ends = false;   ///< in some
+    bool right = true;  ///< in every execution
+    bool ends = false;  ///< in some
 };
 
 [[nodiscard]] LitmusResult run(const Litmus& litmus);

@@ -38,7 +38,9 @@ std::vector<Litmus> pairs() {
         return [=](const Registers& registers) { return registers[thread][0] == value; };
     };
     const auto two_are_new = [](std::size_t thread) {
-        return [=](const Registers& registers) { return registers[thread][0] == 1 && registers[thread][2] == 1; };
+        return [=](const Registers& registers) {
+            return registers[thread][0] == 1 && registers[thread][2] == 1;
+        };
     };
     std::vector<Litmus> made;
     // Arrived, made, mirror: data, then the word.
@@ -68,7 +70,8 @@ std::vector<Litmus> pairs() {
                      {1, 0, {wait(kSignal), read(kData), post(kBack), wait(kSignal, 2), read(kData, 2)}}},
                     [](const Registers& registers) { return registers[1][0] == 1 && registers[1][2] == 2; }});
     made.push_back({"P11: ready, then a pull",
-                    {{0, 0, {write(kData), post(kSignal)}}, {1, 0, {wait(kSignal), read(kData), post(kBack)}},
+                    {{0, 0, {write(kData), post(kSignal)}},
+                     {1, 0, {wait(kSignal), read(kData), post(kBack)}},
                      {0, 0, {wait(kBack), write(kData, 2)}}},
                     first_is(1, 1)});
     made.push_back({"P16: who stores for the call after next has ended the next",
@@ -82,21 +85,23 @@ std::vector<Litmus> pairs() {
                      {2, 0, {wait(kBack), read(kData), read(kMore, 2)}}},
                     two_are_new(2)});
     // Several who store, one who posts.
-        made.push_back({"P7, P17: programs count at GPU scope, the last posts",
-                        {{0, 0, {write(kData), add(kCounter, Order::both, Scope::gpu), when_last(post(kSignal), 1)}},
-                         {0, 1, {write(kMore), add(kCounter, Order::both, Scope::gpu), when_last(post(kSignal), 1)}},
-                         {1, 0, {wait(kSignal), read(kData), read(kMore, 2)}}},
-                        two_are_new(2)});
+    made.push_back(
+        {"P7, P17: programs count at GPU scope, the last posts",
+         {{0, 0, {write(kData), add(kCounter, Order::both, Scope::gpu), when_last(post(kSignal), 1)}},
+          {0, 1, {write(kMore), add(kCounter, Order::both, Scope::gpu), when_last(post(kSignal), 1)}},
+          {1, 0, {wait(kSignal), read(kData), read(kMore, 2)}}},
+         two_are_new(2)});
     made.push_back({"P5: ranks add to one word",
                     {{0, 0, {write(kData), add(kSignal, Order::release, Scope::system)}},
                      {1, 0, {write(kMore), add(kSignal, Order::release, Scope::system)}},
                      {2, 0, {wait(kSignal, 2), read(kData), read(kMore, 2)}}},
                     two_are_new(2)});
-    made.push_back({"P15: programs say that they have loaded, the last tells the rank that overwrites",
-                    {{1, 0, {read(kData), add(kCounter, Order::both, Scope::gpu), when_last(post(kBack), 1)}},
-                     {1, 1, {read(kData, 2), add(kCounter, Order::both, Scope::gpu), when_last(post(kBack), 1)}},
-                     {0, 0, {wait(kBack), write(kData, 2)}}},
-                    [](const Registers& registers) { return registers[0][0] == 0 && registers[1][2] == 0; }});
+    made.push_back(
+        {"P15: programs say that they have loaded, the last tells the rank that overwrites",
+         {{1, 0, {read(kData), add(kCounter, Order::both, Scope::gpu), when_last(post(kBack), 1)}},
+          {1, 1, {read(kData, 2), add(kCounter, Order::both, Scope::gpu), when_last(post(kBack), 1)}},
+          {0, 0, {wait(kBack), write(kData, 2)}}},
+         [](const Registers& registers) { return registers[0][0] == 0 && registers[1][2] == 0; }});
     made.push_back({"P22: tiles add to a gate, and a stream goes on",
                     {{0, 0, {write(kData), add(kCounter, Order::release, Scope::gpu)}},
                      {0, 1, {write(kMore), add(kCounter, Order::release, Scope::gpu)}},
@@ -116,13 +121,15 @@ std::vector<Litmus> pairs() {
                     first_is(2, 1)});
     made.back().threads[1].ops[1].scope = made.back().threads[2].ops[0].scope = Scope::gpu;
     // Other proxies.
-    made.push_back({"P20: a proxy fence between a wait and a load by TMA",
-                    {{0, 0, {write(kData), post(kSignal)}}, {1, 0, {wait(kSignal), proxy_fence(), tma_read(kData)}}},
-                    first_is(1, 1)});
-    made.push_back({"P18: a bulk store is written before it is posted",
-                    {{0, 0, {{.kind = Kind::bulk_write, .place = kData}, {.kind = Kind::bulk_wait}, post(kSignal)}},
-                     {1, 0, {wait(kSignal), read(kData)}}},
-                    first_is(1, 1)});
+    made.push_back(
+        {"P20: a proxy fence between a wait and a load by TMA",
+         {{0, 0, {write(kData), post(kSignal)}}, {1, 0, {wait(kSignal), proxy_fence(), tma_read(kData)}}},
+         first_is(1, 1)});
+    made.push_back(
+        {"P18: a bulk store is written before it is posted",
+         {{0, 0, {{.kind = Kind::bulk_write, .place = kData}, {.kind = Kind::bulk_wait}, post(kSignal)}},
+          {1, 0, {wait(kSignal), read(kData)}}},
+         first_is(1, 1)});
     return made;
 }
 
@@ -133,7 +140,9 @@ std::string name_of(std::size_t thread, std::size_t at, const char* weaker) {
 /// Each op weaker in each way in which it can be.
 std::vector<std::pair<std::string, MemoryOp>> weaker(const MemoryOp& op, std::size_t thread, std::size_t at) {
     std::vector<std::pair<std::string, MemoryOp>> made;
-    const auto add = [&](const char* name, MemoryOp other) { made.emplace_back(name_of(thread, at, name), other); };
+    const auto add = [&](const char* name, MemoryOp other) {
+        made.emplace_back(name_of(thread, at, name), other);
+    };
     MemoryOp other = op;
     if (op.order == Order::both) {
         other.order = Order::acquire;

@@ -121,7 +121,8 @@ void copy_on_host(const StridedCopy& copy) {
 }
 
 void Turns::copy(const StridedCopy& copy) {
-    const auto each_row = [&](std::uint64_t base, std::uint64_t plane, std::uint64_t pitch, const auto& visit) {
+    const auto each_row = [&](std::uint64_t base, std::uint64_t plane, std::uint64_t pitch,
+                              const auto& visit) {
         for (std::uint64_t at = 0; at < copy.depth * copy.height; ++at)
             visit(base + at / copy.height * plane + at % copy.height * pitch);
     };

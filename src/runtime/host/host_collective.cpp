@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "syncopate/emit/table.hpp"
 #include "runtime/signals/turns.hpp"
+#include "syncopate/emit/table.hpp"
 #include "syncopate/runtime/call/reduction.hpp"
 
 namespace syncopate::runtime {

@@ -73,7 +73,8 @@ void HostEngine::post(std::uint32_t epoch) {
 bool HostEngine::post_ops(std::uint32_t epoch) {
     for (const EngineOp& op : table_.ops) {
         if (op.num_posts == 0) continue;
-        if (!control_.until(counts_, static_cast<std::int32_t>(op.counter), epoch * op.expected)) return false;
+        if (!control_.until(counts_, static_cast<std::int32_t>(op.counter), epoch * op.expected))
+            return false;
         delay(options_.num_warps);
         if (control_.faulty()) return false;  // [P30]
         for (std::uint32_t i = 0; i < op.num_posts; ++i)

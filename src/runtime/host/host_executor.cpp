@@ -11,8 +11,7 @@ namespace syncopate::runtime {
 namespace {
 
 bool is_elsewhere(const PreparedTransfer& transfer) {
-    return transfer.executor == Executor::engine || transfer.executor == Executor::streams ||
-           transfer.collective() != nullptr;
+    return transfer.executor != Executor::cpu || transfer.collective() != nullptr;
 }
 
 }  // namespace
@@ -69,7 +68,8 @@ void HostExecutor::execute(std::uint32_t epoch) {
         const std::size_t place = eligible[mover_.delays() ? mover_.draw() % eligible.size() : 0];
         const std::size_t chosen = waiting[place];
         waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(place));
-        if (Turns* const turns = Turns::of_thread()) {  // the order in which it takes them is nobody's promise
+        if (Turns* const turns =
+                Turns::of_thread()) {  // the order in which it takes them is nobody's promise
             turns->apart();
             for (const fuse::Wait& wait : transfers_[chosen].waits) (void)control_.passed(wait, epoch);
         }

@@ -59,7 +59,8 @@ bool HostControl::wait(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t
 
 bool HostControl::passed(const fuse::Wait& wait, std::uint32_t epoch) const {
     if (Turns* const turns = Turns::of_thread())
-        turns->awaited(words_ + word::word_of(wait.signal), epoch - static_cast<std::uint32_t>(wait.lag), false);
+        turns->awaited(words_ + word::word_of(wait.signal), epoch - static_cast<std::uint32_t>(wait.lag),
+                       false);
     return true;
 }
 

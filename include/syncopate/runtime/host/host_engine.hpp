@@ -44,8 +44,8 @@ private:
     HostEngineOptions options_;
     std::vector<std::uint32_t> finished_;  ///< pieces, by counter, over all calls
     HostControl counts_;                   ///< the same words
-    std::vector<std::mt19937_64> random_;               ///< by thread
-    HostWorkers workers_;  ///< the warps, then the one that posts; none for an empty table
+    std::vector<std::mt19937_64> random_;  ///< by thread
+    HostWorkers workers_;                  ///< the warps, then the one that posts; none for an empty table
 };
 
 }  // namespace syncopate::runtime
