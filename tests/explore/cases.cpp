@@ -29,10 +29,22 @@ public:
         for (fuse::Stage& stage : exact.stages) {
             for (auto& [param, tensor] : stage.kernel.arguments.tensors) tensor.dtype = plan::DType::fp32;
         }
-        if (on_host) made_.push_back({name + " on host", exact, {.device = fuse::Device::host}});
+        if (on_host) {
+            made_.push_back({name + " on host", exact, {.device = fuse::Device::host}});
+            made_.push_back({.name = name + " on host from arrays",
+                             .program = exact,
+                             .options = {.device = fuse::Device::host},
+                             .arrays = true});
+        }
         bool early = false;
         for (const Backend backend : backends) {
             early = !early;
+            if (on_host) {
+                made_.push_back({.name = fmt::format("{} by {} from arrays", name, plan::name_of(backend)),
+                                 .program = exact,
+                                 .options = {.device = fuse::Device::cuda, .preferred = backend},
+                                 .arrays = true});
+            }
             made_.push_back({fmt::format("{} by {}", name, plan::name_of(backend)),
                              exact,
                              {.device = fuse::Device::cuda, .preferred = backend},

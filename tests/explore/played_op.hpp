@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "explore/simulated_ranks.hpp"
@@ -25,6 +27,8 @@ struct Case {
     bool starts_early = false;
     /// Peers are told that a kernel has read all when its programs have said so, not when it has ended [P15].
     bool tells_early = false;
+    /// The user's inputs and outputs are arrays of its own, not the heap.
+    bool arrays = false;
     /// Changes the schedule before it is carried out, to see that this is noticed.
     std::function<void(fuse::Schedule&)> spoil{};
 };
@@ -67,12 +71,27 @@ private:
     };
     /// Where a rank finds what is there in a call.
     [[nodiscard]] std::uint64_t address(const Part& at, int rank, std::uint32_t call);
+    /// Neighbouring elements in memory.
+    struct Run {
+        std::uint64_t address = 0;
+        std::int64_t first = 0;  ///< of the tensor's elements
+        std::int64_t count = 0;
+        std::uint64_t bytes = 0;
+    };
     /// One box of the heap of `at.rank`, whose contents are those of `tensor`.
+    [[nodiscard]] std::vector<Run> runs_in_heap(const Part& at, int rank, std::int32_t tensor,
+                                                const plan::Region& box, std::uint32_t call);
     void read(SimulatedRanks& ranks, const Part& at, int rank, std::int32_t tensor, const plan::Region& box,
               std::uint32_t call, const std::string& who);
     void write(SimulatedRanks& ranks, const std::vector<Part>& at, int rank, std::int32_t tensor,
                const plan::Region& box, const std::vector<plan::Holding>& given_by, std::uint32_t call);
-    void scribble(SimulatedRanks& ranks, const Part& at, const plan::Chunk& chunk);
+    void expect(const Run& run, int rank, std::int32_t tensor, std::uint32_t call, const std::string& who);
+    void put(const Run& run, int rank, std::int32_t tensor, const std::vector<plan::Holding>& given_by,
+             std::uint32_t call) const;
+    [[nodiscard]] std::vector<Run> runs_of_user(int rank, const plan::Holding& held, bool is_output,
+                                                std::uint32_t call);
+    [[nodiscard]] std::uint64_t array_of(const plan::Holding& held, bool is_output);
+    [[nodiscard]] Status give_arrays(int rank);
     [[nodiscard]] bool is_known(std::int32_t tensor) const;
 
     const Case& case_;
@@ -83,8 +102,10 @@ private:
     std::vector<std::shared_ptr<runtime::SymmetricHeap>> heaps_;
     std::vector<std::unique_ptr<runtime::FusedOp>> ops_;
     std::vector<std::uint32_t> loaded_;  ///< by rank: programs that have read all that they will
-    std::vector<std::uint64_t> turns_;   ///< by tensor: bytes to its place in odd calls [P16]
-    bool sums_ = false;                  ///< its programs do
+    std::map<std::pair<bool, const plan::Holding*>, std::vector<float>>
+        arrays_;                        ///< of outputs, or of inputs
+    std::vector<std::uint64_t> turns_;  ///< by tensor: bytes to its place in odd calls [P16]
+    bool sums_ = false;                 ///< its programs do
     std::string wrong_;
 };
 
