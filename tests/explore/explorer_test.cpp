@@ -11,13 +11,14 @@
 namespace syncopate::explore {
 namespace {
 
-void expect_right(const std::vector<Case>& cases, const ExploreOptions& options) {
+/// `all`: none may have more states than are looked at.
+void expect_right(const std::vector<Case>& cases, const ExploreOptions& options, bool all = true) {
     for (const Case& one : cases) {
         const Result<Model> model = record(one);
         ASSERT_TRUE(model) << one.name << ": " << model.error().to_string();
         const Explored found = explore(*model, options);
         EXPECT_EQ(found.violation, "") << one.name;
-        EXPECT_TRUE(found.complete) << one.name << " has more than " << found.states << " states";
+        EXPECT_TRUE(found.complete || !all) << one.name << " has more than " << found.states << " states";
         std::printf("%8llu states, %4zu agents, %5zu steps: %s\n",
                     static_cast<unsigned long long>(found.states), model->agents.size(), model->record.size(),
                     one.name.c_str());
@@ -36,6 +37,9 @@ TEST(ExplorerSweep, FindsNothingWrongInOperatorsOfThreeRanks) { expect_right(ope
 TEST(ExplorerSweep, FindsNothingWrongInFourRanks) {
     expect_right(plan_cases(4), {});
     expect_right(operator_cases(4), {});
+}
+TEST(ExplorerSweep, FindsNothingWrongInEveryOrderOfThreeRanksAsFarAsItLooks) {
+    expect_right(plan_cases(3), {.reduce = false, .most_states = 100'000}, false);
 }
 TEST(ExplorerSweep, FindsNothingWrongInEveryOrderOfOperators) {
     expect_right(operator_cases(2), {.reduce = false, .most_states = 10'000'000});
