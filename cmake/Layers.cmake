@@ -104,7 +104,7 @@ function(syncopate_layer_tests name)
     if(NOT sources)
         return()
     endif()
-    if(name STREQUAL "fuse")  # its property test compares with the plan's own executor
+    if(name MATCHES "^(fuse|explore)$")  # they compare with the plan's own executor
         list(APPEND sources ${PROJECT_SOURCE_DIR}/tests/plan/executor.cpp)
     endif()
     set(program syncopate_${name}_tests)

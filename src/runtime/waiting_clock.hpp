@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "runtime/signals/turns.hpp"
+
 namespace syncopate::runtime {
 
 class WaitingClock {
@@ -15,14 +17,19 @@ public:
     static constexpr std::chrono::milliseconds kMostBetween{500};
 
     Duration waited() {
-        const auto now = std::chrono::steady_clock::now();
+        const auto now = time();
         waited_ += std::min<Duration>(now - last_, kMostBetween);
         last_ = now;
         return waited_;
     }
 
 private:
-    std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+    static std::chrono::steady_clock::time_point time() {
+        Turns* const turns = Turns::of_thread();
+        return turns != nullptr ? turns->now() : std::chrono::steady_clock::now();
+    }
+
+    std::chrono::steady_clock::time_point last_ = time();
     Duration waited_{};
 };
 

@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "runtime/signals/turns.hpp"
+
 namespace syncopate::runtime {
 namespace {
 
@@ -179,6 +181,7 @@ bool redirect(PreparedSum& sum, const BoxView& staging, const BoxView& out) {
 }
 
 void sum_on_host(const PreparedSum& sum) {
+    Turns* const turns = Turns::of_thread();
     const std::size_t element = plan::size_of(sum.dtype);
     std::vector<const std::byte*> sources;
     for (std::size_t p = 0; p < sum.parts.size(); ++p) {
@@ -201,6 +204,12 @@ void sum_on_host(const PreparedSum& sum) {
                     part.out == 0 ? to : part.out + plane * part.out_plane + row * part.out_pitch;
                 reduce_elements(sum.dtype, sum.reduce, sources, reinterpret_cast<std::byte*>(out),
                                 box.width / element);
+                if (turns != nullptr) {
+                    for (const std::byte* source : sources)
+                        turns->read(reinterpret_cast<std::uint64_t>(source), box.width);
+                    turns->write(out, box.width);
+                    for (const std::uint64_t distance : sum.copies) turns->write(to + distance, box.width);
+                }
                 for (const std::uint64_t distance : sum.copies)
                     std::memcpy(reinterpret_cast<void*>(to + distance), reinterpret_cast<const void*>(out),
                                 box.width);

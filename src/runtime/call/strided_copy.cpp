@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "runtime/signals/turns.hpp"
+
 namespace syncopate::runtime {
 namespace {
 
@@ -107,6 +109,7 @@ Result<std::vector<StridedCopy>> copies_between(const BoxView& src, const BoxVie
 }
 
 void copy_on_host(const StridedCopy& copy) {
+    if (Turns* const turns = Turns::of_thread()) turns->copy(copy);
     for (std::uint64_t plane = 0; plane < copy.depth; ++plane) {
         for (std::uint64_t row = 0; row < copy.height; ++row) {
             std::memcpy(
@@ -115,6 +118,16 @@ void copy_on_host(const StridedCopy& copy) {
                 copy.width);
         }
     }
+}
+
+void Turns::copy(const StridedCopy& copy) {
+    const auto each_row = [&](std::uint64_t base, std::uint64_t plane, std::uint64_t pitch,
+                              const auto& visit) {
+        for (std::uint64_t at = 0; at < copy.depth * copy.height; ++at)
+            visit(base + at / copy.height * plane + at % copy.height * pitch);
+    };
+    each_row(copy.src, copy.src_plane, copy.src_pitch, [&](std::uint64_t row) { read(row, copy.width); });
+    each_row(copy.dst, copy.dst_plane, copy.dst_pitch, [&](std::uint64_t row) { write(row, copy.width); });
 }
 
 }  // namespace syncopate::runtime

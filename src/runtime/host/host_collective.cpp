@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "runtime/signals/turns.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/runtime/call/reduction.hpp"
 
@@ -19,7 +20,9 @@ std::vector<std::byte> gather(const PreparedCollective& c) {
     const std::size_t shard = c.count * plan::size_of(c.dtype);
     const std::size_t own = c.position * shard;
     std::vector<std::byte> result;
+    Turns* const turns = Turns::of_thread();
     const auto append = [&](std::uint64_t from) {
+        if (turns != nullptr) turns->read(from, shard);
         result.insert(result.end(), bytes_at(from), bytes_at(from) + shard);
     };
     switch (c.kind) {
@@ -32,8 +35,10 @@ std::vector<std::byte> gather(const PreparedCollective& c) {
         case CollectiveKind::reduce_scatter:
         case CollectiveKind::all_reduce: {
             std::vector<const std::byte*> from;
-            for (const std::uint64_t source : c.src)
+            for (const std::uint64_t source : c.src) {
                 from.push_back(bytes_at(source + (c.kind == CollectiveKind::reduce_scatter ? own : 0)));
+                if (turns != nullptr) turns->read(reinterpret_cast<std::uint64_t>(from.back()), shard);
+            }
             result.resize(shard);
             reduce_elements(c.dtype, c.reduce, from, result.data(), c.count);
             break;
@@ -58,6 +63,7 @@ bool collect_on_host(const PreparedCollective& c, const HostControl& control, st
     if (!meet(0)) return false;
     const std::vector<std::byte> result = gather(c);
     if (!meet(1)) return false;
+    if (Turns* const turns = Turns::of_thread()) turns->write(c.dst, result.size());
     std::memcpy(reinterpret_cast<void*>(c.dst), result.data(), result.size());
     return true;
 }

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 
+#include "runtime/signals/turns.hpp"
 #include "syncopate/runtime/call/reduction.hpp"
 
 namespace syncopate::runtime {
@@ -21,6 +21,7 @@ const std::byte* bytes_at(std::uint64_t address) { return reinterpret_cast<const
 
 HostEngine::HostEngine(EngineTable table, HostControl control, const HostEngineOptions& options)
     : table_(std::move(table)), control_(control), options_(options), finished_(table_.num_counters) {
+    counts_ = HostControl(reinterpret_cast<std::uint64_t>(finished_.data()));
     if (table_.empty()) return;
     options_.num_warps = std::max(options_.num_warps, 1u);
     for (std::uint32_t thread = 0; thread <= options_.num_warps; ++thread)
@@ -57,7 +58,7 @@ void HostEngine::move(std::uint32_t warp, std::uint32_t epoch) {
         if (control_.faulty()) return;
         delay(warp);
         perform(op, device::piece_of(op, piece));
-        finished_[op.counter].fetch_add(1, std::memory_order_release);
+        (void)counts_.add(static_cast<std::int32_t>(op.counter), 1);
     }
 }
 
@@ -72,13 +73,8 @@ void HostEngine::post(std::uint32_t epoch) {
 bool HostEngine::post_ops(std::uint32_t epoch) {
     for (const EngineOp& op : table_.ops) {
         if (op.num_posts == 0) continue;
-        Backoff backoff;
-        const std::uint32_t target = epoch * op.expected;
-        while (static_cast<std::int32_t>(finished_[op.counter].load(std::memory_order_acquire) - target) <
-               0) {
-            if (control_.faulty()) return false;
-            backoff.pause();
-        }
+        if (!control_.until(counts_, static_cast<std::int32_t>(op.counter), epoch * op.expected))
+            return false;
         delay(options_.num_warps);
         if (control_.faulty()) return false;  // [P30]
         for (std::uint32_t i = 0; i < op.num_posts; ++i)
@@ -89,14 +85,25 @@ bool HostEngine::post_ops(std::uint32_t epoch) {
 
 void HostEngine::perform(const EngineOp& op, const EnginePiece& piece) const {
     std::vector<const std::byte*> from(op.num_sources);
+    Turns* const turns = Turns::of_thread();
     for (std::uint32_t row = piece.row; row < piece.row + piece.rows; ++row) {
-        auto* to = reinterpret_cast<std::byte*>(row_address(op, op.dst, row) + piece.column);
+        const std::uint64_t to_address = row_address(op, op.dst, row) + piece.column;
+        auto* to = reinterpret_cast<std::byte*>(to_address);
         if (op.reduce == device::EngineReduce::none) {
-            std::memcpy(to, bytes_at(source_row(op, row, shift_) + piece.column), piece.bytes);
+            const std::uint64_t source = source_row(op, row, shift_) + piece.column;
+            if (turns != nullptr) turns->copy({.src = source, .dst = to_address, .width = piece.bytes});
+            std::memcpy(to, bytes_at(source), piece.bytes);
             continue;
         }
         for (std::uint32_t i = 0; i < op.num_sources; ++i)
             from[i] = bytes_at(row_address(op, table_.sources[op.first_source + i], row) + piece.column);
+        if (turns != nullptr) {
+            for (const std::byte* source : from)
+                turns->read(reinterpret_cast<std::uint64_t>(source), piece.bytes);
+            turns->write(to_address, piece.bytes);
+            for (std::uint32_t i = 0; i < op.num_copies; ++i)
+                turns->write(to_address + table_.copies[op.first_copy + i], piece.bytes);
+        }
         const plan::DType dtype = dtype_of(static_cast<device::SumType>(op.type));
         reduce_elements(dtype, op.reduce == device::EngineReduce::max ? plan::Reduce::max : plan::Reduce::sum,
                         from, to, piece.bytes / plan::size_of(dtype));
@@ -108,7 +115,7 @@ void HostEngine::perform(const EngineOp& op, const EnginePiece& piece) const {
 void HostEngine::delay(std::uint32_t thread) {
     if (options_.max_delay_us <= 0) return;
     const auto most = static_cast<std::uint64_t>(options_.max_delay_us) + 1;
-    std::this_thread::sleep_for(std::chrono::microseconds(random_[thread]() % most));
+    sleep_on_host(std::chrono::microseconds(random_[thread]() % most));
 }
 
 }  // namespace syncopate::runtime

@@ -4,14 +4,14 @@
 #include <chrono>
 #include <utility>
 
+#include "runtime/signals/turns.hpp"
 #include "runtime/waiting_clock.hpp"
 
 namespace syncopate::runtime {
 namespace {
 
 bool is_elsewhere(const PreparedTransfer& transfer) {
-    return transfer.executor == Executor::engine || transfer.executor == Executor::streams ||
-           transfer.collective() != nullptr;
+    return transfer.executor != Executor::cpu || transfer.collective() != nullptr;
 }
 
 }  // namespace
@@ -68,6 +68,11 @@ void HostExecutor::execute(std::uint32_t epoch) {
         const std::size_t place = eligible[mover_.delays() ? mover_.draw() % eligible.size() : 0];
         const std::size_t chosen = waiting[place];
         waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(place));
+        if (Turns* const turns =
+                Turns::of_thread()) {  // the order in which it takes them is nobody's promise
+            turns->apart();
+            for (const fuse::Wait& wait : transfers_[chosen].waits) (void)control_.passed(wait, epoch);
+        }
         mover_.perform(transfers_[chosen], epoch,
                        emit::control::at_transfer(static_cast<std::int64_t>(chosen)));
         since_progress = WaitingClock();

@@ -1,10 +1,9 @@
 #include "syncopate/runtime/host/host_mover.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <thread>
 
+#include "runtime/signals/turns.hpp"
 #include "syncopate/runtime/host/host_collective.hpp"
 
 namespace syncopate::runtime {
@@ -18,10 +17,7 @@ void HostMover::perform(const PreparedTransfer& transfer, std::uint32_t epoch, s
     if (const PreparedTransfer::Copies* copies = transfer.copies()) copy(*copies);
     delay();
     if (control_.faulty()) return;  // [P30]; else it posts, behind the data [P21]
-    for (const std::uint64_t word : transfer.post_words) {
-        std::atomic_ref<std::uint32_t>(*reinterpret_cast<std::uint32_t*>(word))
-            .store(epoch, std::memory_order_release);
-    }
+    for (const std::uint64_t word : transfer.post_words) HostControl(word).store(0, epoch);
 }
 
 void HostMover::copy(const PreparedTransfer::Copies& copies) {
@@ -49,7 +45,7 @@ void HostMover::delay() {
     // Most pauses are short, some are long: that is how machines stall.
     const auto longest = static_cast<std::uint64_t>(
         random_() % 8 == 0 ? max_delay_us_ : std::max<std::int64_t>(max_delay_us_ / 8, 1));
-    std::this_thread::sleep_for(std::chrono::microseconds(random_() % (longest + 1)));
+    sleep_on_host(std::chrono::microseconds(random_() % (longest + 1)));
 }
 
 }  // namespace syncopate::runtime

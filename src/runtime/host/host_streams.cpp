@@ -12,7 +12,8 @@ HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::Ra
     : transfers_(std::move(transfers)),
       control_(control),
       streams_(schedule.num_streams + 1),
-      done_(transfers_.size()) {
+      done_(transfers_.size()),
+      done_words_(reinterpret_cast<std::uint64_t>(done_.data())) {
     const auto launch_of = [&](std::size_t index) { return schedule.transfers[index].step.launch; };
     for (std::size_t index = 0; index < transfers_.size(); ++index) {
         const fuse::StreamStep& planned = schedule.transfers[index].step;
@@ -48,11 +49,6 @@ HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::Ra
     workers_.make(streams_.size(), [this](std::size_t stream, std::uint32_t epoch) { run(stream, epoch); });
 }
 
-void HostStreams::start(std::uint32_t epoch) {
-    for (std::atomic<bool>& done : done_) done.store(false, std::memory_order_relaxed);
-    workers_.start(epoch);
-}
-
 PreparedSum* HostStreams::sum_of(std::size_t index) {
     PreparedTransfer& transfer = transfers_.at(index);
     return transfer.executor == Executor::streams ? transfer.sum() : nullptr;
@@ -67,36 +63,25 @@ void HostStreams::run(std::size_t stream, std::uint32_t epoch) {
     for (const Step& step : streams_[stream]) {
         const std::int32_t where = emit::control::at_transfer(static_cast<std::int64_t>(step.index));
         const bool free =
-            std::ranges::all_of(step.after, [this](std::size_t other) { return follow(other); }) &&
+            std::ranges::all_of(step.after, [&](std::size_t other) { return follow(other, epoch); }) &&
             std::ranges::all_of(step.gates, [this](const Gate& gate) { return pass(gate); }) &&
             std::ranges::all_of(step.awaited,
                                 [&](const fuse::Wait& wait) { return control_.wait(wait, epoch, where); });
         if (!free) return;
         movers_[stream].perform(transfers_[step.index], epoch, where);
-        done_[step.index].store(true, std::memory_order_release);
+        done_words_.store(static_cast<std::int32_t>(step.index), epoch);
     }
 }
 
 // [P22]
 bool HostStreams::pass(const Gate& gate) const {
-    Backoff backoff;
-    for (;;) {
-        const std::uint32_t seen = control_.load(gate.word);
-        if (gate.relay ? seen != 0 : static_cast<std::int32_t>(seen - gate.value) >= 0) break;
-        if (control_.faulty()) return false;
-        backoff.pause();
-    }
+    if (!control_.until(control_, gate.word, gate.value, gate.relay)) return false;
     control_.store(gate.word, 0);
     return true;
 }
 
-bool HostStreams::follow(std::size_t transfer) const {
-    Backoff backoff;
-    while (!done_[transfer].load(std::memory_order_acquire)) {
-        if (control_.faulty()) return false;
-        backoff.pause();
-    }
-    return true;
+bool HostStreams::follow(std::size_t transfer, std::uint32_t epoch) const {
+    return control_.until(done_words_, static_cast<std::int32_t>(transfer), epoch);
 }
 
 }  // namespace syncopate::runtime

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/signals/turns.hpp"
+
 namespace syncopate::runtime {
 
 HostWorkers::~HostWorkers() {
@@ -15,11 +17,17 @@ HostWorkers::~HostWorkers() {
 
 void HostWorkers::make(std::size_t count, Work work) {
     work_ = std::move(work);
-    for (std::size_t worker = 0; worker < count; ++worker)
-        threads_.emplace_back([this, worker] { serve(worker); });
+    count_ = count;
 }
 
 void HostWorkers::start(std::uint32_t epoch) {
+    if (Turns* const turns = Turns::of_thread()) {
+        for (std::size_t worker = 0; worker < count_; ++worker)
+            turns->start(this, [this, worker, epoch] { work_(worker, epoch); });
+        return;
+    }
+    while (threads_.size() < count_)
+        threads_.emplace_back([this, worker = threads_.size(), served = calls_] { serve(worker, served); });
     {
         const std::lock_guard lock(mutex_);
         epoch_ = epoch;
@@ -30,12 +38,12 @@ void HostWorkers::start(std::uint32_t epoch) {
 }
 
 void HostWorkers::join() {
+    if (Turns* const turns = Turns::of_thread()) return turns->join(this);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return working_ == 0; });
 }
 
-void HostWorkers::serve(std::size_t worker) {
-    std::uint64_t served = 0;
+void HostWorkers::serve(std::size_t worker, std::uint64_t served) {
     std::unique_lock lock(mutex_);
     for (;;) {
         changed_.wait(lock, [&] { return calls_ > served || leaving_; });

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "runtime/signals/turns.hpp"
 #include "runtime/waiting_clock.hpp"
 
 namespace syncopate::runtime {
@@ -25,10 +26,12 @@ std::uint32_t HostControl::load(std::int32_t word) const {
 }
 
 void HostControl::store(std::int32_t word, std::uint32_t value) const {
+    if (Turns* const turns = Turns::of_thread()) turns->store(words_ + word, value);
     std::atomic_ref<std::uint32_t>(words_[word]).store(value, std::memory_order_release);
 }
 
 std::uint32_t HostControl::add(std::int32_t word, std::uint32_t value) const {
+    if (Turns* const turns = Turns::of_thread()) turns->add(words_ + word, value);
     return std::atomic_ref<std::uint32_t>(words_[word]).fetch_add(value, std::memory_order_acq_rel);
 }
 
@@ -39,7 +42,7 @@ bool HostControl::reached(const fuse::Wait& wait, std::uint32_t epoch) const {
 // [P28], and [P29] of raise.
 bool HostControl::wait(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t where) const {
     if (faulty()) return false;
-    if (reached(wait, epoch)) return true;
+    if (reached(wait, epoch)) return passed(wait, epoch);
     WaitingClock clock;
     const std::chrono::milliseconds deadline(load(word::deadline_ms));
     Backoff backoff;
@@ -51,6 +54,25 @@ bool HostControl::wait(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t
         }
         backoff.pause();
     }
+    return passed(wait, epoch);
+}
+
+bool HostControl::passed(const fuse::Wait& wait, std::uint32_t epoch) const {
+    if (Turns* const turns = Turns::of_thread())
+        turns->awaited(words_ + word::word_of(wait.signal), epoch - static_cast<std::uint32_t>(wait.lag),
+                       false);
+    return true;
+}
+
+bool HostControl::until(const HostControl& of, std::int32_t word, std::uint32_t value, bool any) const {
+    Backoff backoff;
+    for (;;) {
+        const std::uint32_t seen = of.load(word);
+        if (any ? seen != 0 : at_least(seen, value)) break;
+        if (faulty()) return false;
+        backoff.pause();
+    }
+    if (Turns* const turns = Turns::of_thread()) turns->awaited(of.words_ + word, value, any);
     return true;
 }
 
@@ -85,6 +107,7 @@ FaultRecord HostControl::fault() const {
 }
 
 void Backoff::pause() {
+    if (Turns* const turns = Turns::of_thread()) return turns->pause();
     ++count_;
     if (count_ < 32) return;
     if (count_ < 128) return std::this_thread::yield();

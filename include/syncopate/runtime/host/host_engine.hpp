@@ -2,7 +2,6 @@
 // thread where that one has a warp, and one more that posts [P27]: what is wrong with a table shows here too.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -48,9 +47,10 @@ private:
     std::uint64_t shift_ = 0;  ///< device::EngineArguments::source_shift
     HostControl control_;
     HostEngineOptions options_;
-    std::vector<std::atomic<std::uint32_t>> finished_;  ///< pieces, by counter, over all calls
-    std::vector<std::mt19937_64> random_;               ///< by thread
-    HostWorkers workers_;  ///< the warps, then the one that posts; none for an empty table
+    std::vector<std::uint32_t> finished_;  ///< pieces, by counter, over all calls
+    HostControl counts_;                   ///< the same words
+    std::vector<std::mt19937_64> random_;  ///< by thread
+    HostWorkers workers_;                  ///< the warps, then the one that posts; none for an empty table
 };
 
 }  // namespace syncopate::runtime

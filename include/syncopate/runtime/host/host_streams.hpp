@@ -4,7 +4,6 @@
 // go by `host`, one after another: it waits for signals.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -22,7 +21,7 @@ public:
     HostStreams(std::vector<PreparedTransfer> transfers, const fuse::RankSchedule& schedule,
                 HostControl control, std::int64_t max_delay_us, std::uint64_t seed);
 
-    void start(std::uint32_t epoch);  ///< the call before must have been joined
+    void start(std::uint32_t epoch) { workers_.start(epoch); }  ///< the call before must have been joined
     void join() { workers_.join(); }  ///< until all is done, or given up because of a fault
     /// What transfer `index` sums on a stream; null when it does not. Only between calls.
     [[nodiscard]] PreparedSum* sum_of(std::size_t index);
@@ -46,13 +45,14 @@ private:
     /// The steps of a stream in order; returns early at a fault.
     void run(std::size_t stream, std::uint32_t epoch);
     [[nodiscard]] bool pass(const Gate& gate) const;
-    [[nodiscard]] bool follow(std::size_t transfer) const;
+    [[nodiscard]] bool follow(std::size_t transfer, std::uint32_t epoch) const;
 
     std::vector<PreparedTransfer> transfers_;
     HostControl control_;
     std::vector<std::vector<Step>> streams_;  ///< by number; then collectives by host
     std::vector<HostMover> movers_;           ///< by stream
-    std::vector<std::atomic<bool>> done_;     ///< in this call, by transfer
+    std::vector<std::uint32_t> done_;         ///< the last call in which it was, by transfer
+    HostControl done_words_;                  ///< the same words
     HostWorkers workers_;                     ///< one a stream; none where nothing goes by streams
 };
 

@@ -21,7 +21,7 @@ public:
     HostWorkers(const HostWorkers&) = delete;
     HostWorkers& operator=(const HostWorkers&) = delete;
 
-    /// Makes `count` workers, which wait for the first call. Once.
+    /// Of `count` workers. Once. Their threads begin with the first call.
     void make(std::size_t count, Work work);
     /// Starts call `epoch`, which sees all that the caller did before. The call before must have been joined.
     void start(std::uint32_t epoch);
@@ -29,9 +29,10 @@ public:
     void join();
 
 private:
-    void serve(std::size_t worker);
+    void serve(std::size_t worker, std::uint64_t served);
 
     Work work_;
+    std::size_t count_ = 0;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::uint32_t epoch_ = 0;

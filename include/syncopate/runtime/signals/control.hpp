@@ -33,6 +33,12 @@ public:
     /// Blocks until it is. False when this control block has a fault, or gets one because the block's
     /// deadline passes.
     [[nodiscard]] bool wait(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t where) const;
+    /// The same as it is over.
+    bool passed(const fuse::Wait& wait, std::uint32_t epoch) const;
+    /// Blocks until word `word` of `of` has reached `value`, or, of `any`, is not 0. False after a fault here. No
+    /// deadline: what is awaited is this rank's own.
+    [[nodiscard]] bool until(const HostControl& of, std::int32_t word, std::uint32_t value,
+                             bool any = false) const;
     /// Records that `wait` did not end; the first fault of a block stays.
     void raise(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t where) const;
     /// Records that `rank` has a fault.

@@ -1,0 +1,311 @@
+#include "explore/model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "syncopate/emit/table.hpp"
+
+namespace syncopate::explore {
+namespace {
+
+struct Bytes {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+};
+
+/// Steps before addresses are numbered.
+struct Touched {
+    std::vector<Bytes> reads, writes;
+};
+
+class Recorder {
+public:
+    Recorder(PlayedOp& op, SimulatedRanks& ranks) : op_(op), ranks_(ranks) {
+        ranks.observer = [this](const Event& event) { take(event); };
+    }
+
+    /// The rank's main fiber begins its next call.
+    void begin_call(int rank, int fiber, int call) {
+        const std::size_t agent = make(rank, call);
+        std::uint32_t before = 0;
+        if (current_.contains(fiber)) {
+            before = done_of(current_[fiber]);
+            push(current_[fiber], {.kind = Step::Kind::store, .word = before, .value = 1, .own = false});
+        } else {
+            before = new_word("begin");
+        }
+        push(agent, {.kind = Step::Kind::wait, .word = before, .value = call > 1 ? 1u : 0u, .own = false});
+        current_[fiber] = agent;
+        rank_of_[fiber] = rank;
+    }
+
+    Model take_model(std::string name) {
+        number_atoms();
+        for (Agent& agent : model_.agents) agent.role = role_of(agent);
+        find_contents();
+        model_.name = std::move(name);
+        model_.num_words = model_.word_names.size();
+        find_monotonic();
+        return std::move(model_);
+    }
+
+private:
+    std::size_t make(int rank, int call) {
+        model_.agents.push_back({.rank = rank, .call = call});
+        touched_.emplace_back();
+        return model_.agents.size() - 1;
+    }
+
+    void push(std::size_t agent, Step step, Touched touched = {}) {
+        model_.record.emplace_back(agent, model_.agents[agent].steps.size());
+        step.number = static_cast<std::uint16_t>(model_.record.size());
+        model_.agents[agent].steps.push_back(std::move(step));
+        touched_[agent].push_back(std::move(touched));
+    }
+
+    std::uint32_t word(std::uint64_t address) {
+        address = op_.in_first_mapping(address);
+        const auto [found, is_new] = words_.try_emplace(address, model_.word_names.size());
+        if (is_new) model_.word_names.push_back(name_of(address));
+        return static_cast<std::uint32_t>(found->second);
+    }
+    std::uint32_t new_word(std::string name) {
+        model_.word_names.push_back(std::move(name));
+        return static_cast<std::uint32_t>(model_.word_names.size() - 1);
+    }
+    std::uint32_t done_of(std::size_t agent) {
+        const auto found = done_.find(agent);
+        if (found != done_.end()) return found->second;
+        return done_[agent] = new_word(fmt::format("end of agent {}", agent));
+    }
+
+    [[nodiscard]] bool is_of_collective(int rank, std::int32_t word) const {
+        const fuse::RankSchedule& own = op_.schedule().ranks[static_cast<std::size_t>(rank)];
+        return word >= emit::relay_gate_of(own, own.num_relays);
+    }
+
+    [[nodiscard]] std::string name_of(std::uint64_t address) const {
+        for (int rank = 0; rank < op_.size(); ++rank) {
+            const std::uint64_t block = op_.in_first_mapping(op_.op(rank).control_address());
+            if (address < block || address - block >= op_.op(rank).control_bytes()) continue;
+            const auto at = static_cast<std::int32_t>((address - block) / 4);
+            const auto& signals = op_.schedule().ranks[static_cast<std::size_t>(rank)].signals;
+            const std::int32_t signal = (at - emit::control::first_signal) / emit::control::signal_stride;
+            if (at < emit::control::first_signal) return fmt::format("header word {} of rank {}", at, rank);
+            if (is_of_collective(rank, at)) return fmt::format("collective word {} of rank {}", at, rank);
+            if (signal >= static_cast<std::int32_t>(signals.size()))
+                return fmt::format("counter word {} of rank {}", at, rank);
+            static constexpr const char* kKinds[] = {"arrived", "consumed", "ready", "fetched", "made"};
+            const fuse::SignalMeaning& meaning = signals[static_cast<std::size_t>(signal)];
+            return fmt::format("signal {} of rank {} ({} {}:{})", signal, rank,
+                               kKinds[static_cast<std::size_t>(meaning.kind)], meaning.op.rank,
+                               meaning.op.index);
+        }
+        return fmt::format("word {} of this process", model_.word_names.size());
+    }
+
+    void take(const Event& event) {
+        using Kind = Event::Kind;
+        const std::size_t agent = current_.at(event.fiber);
+        switch (event.kind) {
+            case Kind::start: {
+                const int child = static_cast<int>(event.address);
+                const std::uint32_t begun = new_word(fmt::format("start of fiber {}", child));
+                push(agent, {.kind = Step::Kind::store, .word = begun, .value = 1, .own = false});
+                begun_[child] = begun;
+                rank_of_[child] = rank_of_[event.fiber];
+                current_[child] = make(rank_of_[child], model_.agents[agent].call);
+                push(current_[child], {.kind = Step::Kind::wait, .word = begun, .value = 1, .own = false});
+                of_owner_[event.value].push_back(current_[child]);
+                owner_of_[child] = event.value;
+                return;
+            }
+            case Kind::join:
+                for (const std::size_t other : of_owner_[event.address]) {
+                    push(other,
+                         {.kind = Step::Kind::store, .word = done_of(other), .value = 1, .own = false});
+                    push(agent, {.kind = Step::Kind::wait, .word = done_of(other), .value = 1, .own = false});
+                }
+                of_owner_[event.address].clear();
+                return;
+            case Kind::apart: {
+                if (model_.agents[agent].steps.size() <= 1) return;
+                const std::size_t next = make(rank_of_[event.fiber], model_.agents[agent].call);
+                push(next,
+                     {.kind = Step::Kind::wait, .word = begun_.at(event.fiber), .value = 1, .own = false});
+                current_[event.fiber] = next;
+                of_owner_[owner_of_.at(event.fiber)].push_back(next);
+                return;
+            }
+            case Kind::awaited: {
+                const std::uint32_t of = word(event.address);
+                return push(agent, {.kind = Step::Kind::wait,
+                                    .word = of,
+                                    .value = static_cast<std::uint32_t>(event.value),
+                                    .any = event.any,
+                                    .own = !model_.word_names[of].starts_with("collective")});
+            }
+            case Kind::store:
+                return push(agent, {.kind = Step::Kind::store,
+                                    .word = word(event.address),
+                                    .value = static_cast<std::uint32_t>(event.value)});
+            case Kind::add:
+                return push(agent, {.kind = Step::Kind::add,
+                                    .word = word(event.address),
+                                    .value = static_cast<std::uint32_t>(event.value)});
+            case Kind::count: {
+                Step step{.kind = Step::Kind::count,
+                          .word = word(event.address),
+                          .value = static_cast<std::uint32_t>(event.value),
+                          .any = event.any,
+                          .epoch = event.epoch};
+                for (const std::uint64_t post : event.posts) step.posts.push_back(word(post));
+                return push(agent, std::move(step));
+            }
+            case Kind::read:
+            case Kind::write: {
+                std::vector<Step>& steps = model_.agents[agent].steps;
+                if (steps.empty() || steps.back().kind != Step::Kind::move || last_[agent] != event.fiber)
+                    push(agent, {.kind = Step::Kind::move});
+                last_[agent] = event.fiber;
+                const std::uint64_t begin = op_.in_first_mapping(event.address);
+                Touched& touched = touched_[agent].back();
+                (event.kind == Kind::read ? touched.reads : touched.writes)
+                    .push_back({begin, begin + event.value});
+                return;
+            }
+        }
+    }
+
+    void number_atoms() {
+        std::vector<std::uint64_t> cuts;
+        const auto each = [&](const auto& visit) {
+            for (const auto& [agent, step] : model_.record) {
+                for (const Bytes& bytes : touched_[agent][step].reads) visit(bytes, agent, step, false);
+                for (const Bytes& bytes : touched_[agent][step].writes) visit(bytes, agent, step, true);
+            }
+        };
+        each([&](const Bytes& bytes, std::size_t, std::size_t, bool) {
+            cuts.push_back(bytes.begin);
+            cuts.push_back(bytes.end);
+        });
+        std::ranges::sort(cuts);
+        cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+        std::vector<std::vector<std::uint32_t>> touching(cuts.size());
+        each([&](const Bytes& bytes, std::size_t agent, std::size_t step, bool writes) {
+            auto at = static_cast<std::size_t>(std::ranges::lower_bound(cuts, bytes.begin) - cuts.begin());
+            const std::uint32_t id = 2u * model_.agents[agent].steps[step].number + (writes ? 1u : 0u);
+            for (; cuts[at] < bytes.end; ++at) touching[at].push_back(id);
+        });
+        std::map<std::vector<std::uint32_t>, std::uint16_t> atoms;
+        for (std::vector<std::uint32_t>& ids : touching) {
+            std::ranges::sort(ids);
+            ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+            if (ids.empty()) continue;
+            const auto atom = static_cast<std::uint16_t>(atoms.size());
+            if (!atoms.try_emplace(ids, atom).second) continue;
+            for (const std::uint32_t id : ids) {
+                const auto& [agent, step] = model_.record[id / 2 - 1];
+                Step& of = model_.agents[agent].steps[step];
+                (id % 2 == 1 ? of.writes : of.reads).push_back(atom);
+            }
+        }
+        model_.num_atoms = atoms.size();
+    }
+
+    [[nodiscard]] std::string role_of(const Agent& agent) const {
+        std::string role = fmt::format("{}", agent.rank);
+        for (const Step& step : agent.steps) {
+            if (step.kind == Step::Kind::move)
+                role += fmt::format(" m{}/{}", step.reads.size() > 0, step.writes.size() > 0);
+            else if (step.own)
+                role += fmt::format(" {}{}", static_cast<int>(step.kind), step.word);
+        }
+        return role;
+    }
+
+    /// What each step finds, where calls come one after another.
+    void find_contents() {
+        std::vector<std::uint16_t> holds(model_.num_atoms, 0);
+        for (const auto& [agent, step] : model_.record) {
+            Step& of = model_.agents[agent].steps[step];
+            for (const std::uint16_t atom : of.reads) of.found.push_back(holds[atom]);
+            for (const std::uint16_t atom : of.writes) holds[atom] = of.number;
+        }
+    }
+
+    void find_monotonic() {
+        model_.monotonic.assign(model_.num_words, true);
+        std::vector<std::uint32_t> holds(model_.num_words, 0);
+        for (const auto& place : model_.record) {
+            const Step& step = model_.at(place);
+            if (step.kind == Step::Kind::add) holds[step.word] += step.value;
+            if (step.kind != Step::Kind::store) continue;
+            if (step.value < holds[step.word]) model_.monotonic[step.word] = false;
+            holds[step.word] = step.value;
+        }
+    }
+
+    PlayedOp& op_;
+    SimulatedRanks& ranks_;
+    Model model_;
+    std::vector<std::vector<Touched>> touched_;  ///< by agent and step
+    std::map<std::uint64_t, std::size_t> words_;
+    std::map<std::size_t, std::uint32_t> done_;                   ///< by agent
+    std::map<int, std::size_t> current_;                          ///< by fiber: its agent
+    std::map<int, int> rank_of_;                                  ///< by fiber
+    std::map<int, std::uint32_t> begun_;                          ///< by fiber
+    std::map<int, std::uint64_t> owner_of_;                       ///< by fiber
+    std::map<std::uint64_t, std::vector<std::size_t>> of_owner_;  ///< agents that nobody has joined
+    std::map<std::size_t, int> last_;
+};
+
+}  // namespace
+
+std::string Model::describe(std::size_t agent, std::size_t step) const {
+    const Agent& of = agents[agent];
+    std::string text = fmt::format("rank {}, call {}, agent {}, step {}: ", of.rank, of.call, agent, step);
+    if (step >= of.steps.size()) return text + "end";
+    const Step& at = of.steps[step];
+    switch (at.kind) {
+        case Step::Kind::wait: return text + fmt::format("wait for {} of {}", at.value, word_names[at.word]);
+        case Step::Kind::store: return text + fmt::format("set {} to {}", word_names[at.word], at.value);
+        case Step::Kind::add: return text + fmt::format("add {} to {}", at.value, word_names[at.word]);
+        case Step::Kind::count:
+            return text + fmt::format("count {} to {}, then {} posts", word_names[at.word], at.value,
+                                      at.posts.size());
+        case Step::Kind::move:
+            return text + fmt::format("move: reads {} atoms, writes {}", at.reads.size(), at.writes.size());
+    }
+    return text;
+}
+
+Result<Model> record(const Case& played, int calls) {
+    Result<std::unique_ptr<PlayedOp>> op = PlayedOp::make(played, {});
+    if (!op) return op.error();
+    SimulatedRanks ranks({.in_order = true});
+    Recorder recorder(**op, ranks);
+    std::vector<int> ended(static_cast<std::size_t>((*op)->size()), 0);
+    std::string failed;
+    for (int rank = 0; rank < (*op)->size(); ++rank) {
+        ranks.add_rank([&, rank] {
+            for (int call = 1; call <= calls; ++call) {
+                recorder.begin_call(rank, rank, call);  // a rank's main fiber has its number
+                const Status done = (*op)->call(ranks, rank, static_cast<std::uint32_t>(call));
+                if (!done) failed = done.error().to_string();
+                ended[static_cast<std::size_t>(rank)] = done ? call : calls;
+                ranks.changed();
+                while (std::ranges::any_of(ended, [&](int other) { return other < call; })) ranks.pause();
+            }
+        });
+    }
+    if (!ranks.run()) return Error{played.name + ": nobody can go on, calls one after another"};
+    if (!failed.empty()) return Error{played.name + ": " + failed};
+    if (!(*op)->wrong().empty()) return Error{played.name + ": " + (*op)->wrong()};
+    return recorder.take_model(played.name);
+}
+
+}  // namespace syncopate::explore

@@ -1,0 +1,146 @@
+// The explorer sees what is wrong: each wait of each schedule and table is taken away in turn, or ends one too early, and
+// each count is one short. What is not noticed must be implied: by which other waits is computed (implied.hpp).
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "explore/cases.hpp"
+#include "explore/explorer.hpp"
+#include "explore/implied.hpp"
+
+namespace syncopate::explore {
+namespace {
+
+enum class Mutation { removed, one_too_early, one_short };
+
+struct Count {
+    int mutants = 0;
+    int caught = 0;
+    int implied = 0;
+};
+struct Tally {
+    std::map<Mutation, Count> of;
+    std::vector<std::string> unexplained;
+};
+
+/// The step, and the same one of the same agents of other calls; of a count, of all that count there.
+std::vector<Place> same_steps(const Model& model, std::size_t agent, std::size_t step) {
+    const Step& first = model.agents[agent].steps[step];
+    std::vector<Place> all;
+    if (first.kind == Step::Kind::count) {
+        for (const Place& place : model.record) {
+            if (model.at(place).kind == Step::Kind::count && model.at(place).word == first.word)
+                all.push_back(place);
+        }
+        return all;
+    }
+    for (std::uint32_t other = 0; other < model.agents.size(); ++other) {
+        if (model.agents[other].role == model.agents[agent].role) all.emplace_back(other, step);
+    }
+    return all;
+}
+
+void try_one(Model& model, std::size_t agent, std::size_t at, Mutation mutation, Tally& tally) {
+    const std::vector<Place> places = same_steps(model, agent, at);
+    std::vector<Step> kept;
+    for (const auto& [other, step] : places) {
+        Step& of = model.agents[other].steps[step];
+        kept.push_back(of);
+        if (mutation == Mutation::removed)
+            of.left_out = true;
+        else
+            --of.value;
+    }
+    Count& count = tally.of[mutation];
+    ++count.mutants;
+    if (const Explored found = explore(model); !found.violation.empty()) {
+        ++count.caught;
+    } else {
+        ++count.implied;
+        // Who waits for less does so for nothing where the whole wait is implied.
+        for (const auto& [other, step] : places) model.agents[other].steps[step].left_out = true;
+        const std::string why =
+            kept.front().kind == Step::Kind::wait ? implied_by(model, places) : std::string();
+        const std::string what = model.name + ": " + model.describe(agent, at);
+        if (why.empty())
+            tally.unexplained.push_back(what);
+        else if (mutation == Mutation::removed)
+            std::printf("implied: %s\n      by %s\n", what.c_str(), why.c_str());
+    }
+    for (std::size_t i = 0; i < places.size(); ++i)
+        model.agents[places[i].first].steps[places[i].second] = kept[i];
+}
+
+void mutate(const std::vector<Case>& cases, Tally& tally) {
+    for (const Case& one : cases) {
+        Result<Model> model = record(one);
+        ASSERT_TRUE(model) << one.name << ": " << model.error().to_string();
+        EXPECT_EQ(race(*model), "") << one.name;
+        std::set<std::pair<std::string, std::size_t>> tried;
+        for (std::size_t agent = 0; agent < model->agents.size(); ++agent) {
+            for (std::size_t at = 0; at < model->agents[agent].steps.size(); ++at) {
+                const Step& step = model->agents[agent].steps[at];
+                if (!step.own || (step.kind != Step::Kind::wait && step.kind != Step::Kind::count)) continue;
+                if (step.kind == Step::Kind::count && step.posts.empty()) continue;
+                const bool counts = step.kind == Step::Kind::count;
+                if (!tried.insert({counts ? "" : model->agents[agent].role, counts ? step.word : at}).second)
+                    continue;
+                if (counts) {
+                    try_one(*model, agent, at, Mutation::one_short, tally);
+                } else {
+                    try_one(*model, agent, at, Mutation::removed, tally);
+                    if (!step.any) try_one(*model, agent, at, Mutation::one_too_early, tally);
+                }
+            }
+        }
+    }
+}
+
+void expect_caught(const std::vector<Case>& cases) {
+    Tally tally;
+    mutate(cases, tally);
+    static constexpr const char* kNames[] = {"waits removed", "waits for one less", "counts one short"};
+    for (const auto& [mutation, count] : tally.of) {
+        std::printf("%s: %d, %d caught, %d implied\n", kNames[static_cast<int>(mutation)], count.mutants,
+                    count.caught, count.implied);
+        EXPECT_GE(count.caught, count.mutants * 9 / 10);
+    }
+    for (const std::string& what : tally.unexplained) ADD_FAILURE() << "neither caught nor implied: " << what;
+    EXPECT_FALSE(tally.of.empty());
+}
+
+/// Both ways of going through the orders, of each wait that is taken away.
+TEST(Mutations, AreCaughtWithTheReductionWhereTheyAreWithout) {
+    int compared = 0;
+    for (const Case& one : plan_cases(2)) {
+        Result<Model> model = record(one, 2);
+        ASSERT_TRUE(model) << model.error().to_string();
+        for (std::size_t agent = 0; agent < model->agents.size(); ++agent) {
+            for (std::size_t at = 0; at < model->agents[agent].steps.size(); ++at) {
+                Step& step = model->agents[agent].steps[at];
+                if (!step.own || step.kind != Step::Kind::wait) continue;
+                step.left_out = true;
+                const Explored all = explore(*model, {.reduce = false, .most_states = 20'000});
+                const Explored some = explore(*model);
+                step.left_out = false;
+                if (!all.complete) continue;
+                EXPECT_EQ(all.violation.empty(), some.violation.empty()) << model->describe(agent, at);
+                ++compared;
+            }
+        }
+    }
+    EXPECT_GT(compared, 500);
+}
+
+TEST(Mutations, OfSmallPlansAreCaughtOrImplied) { expect_caught(plan_cases(2)); }
+TEST(Mutations, OfOperatorsAreCaughtOrImplied) { expect_caught(operator_cases(2)); }
+TEST(MutationsSweep, OfSmallPlansOfThreeRanksAreCaughtOrImplied) { expect_caught(plan_cases(3)); }
+TEST(MutationsSweep, OfOperatorsOfThreeRanksAreCaughtOrImplied) { expect_caught(operator_cases(3)); }
+
+}  // namespace
+}  // namespace syncopate::explore
