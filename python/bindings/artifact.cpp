@@ -220,7 +220,6 @@ void bind_schedule(nb::module_& m) {
             },
             "Of each stage: its first programs, and how many rounds of tiles these run before all take "
             "turns.")
-        .def_prop_ro("plain", &fuse::Schedule::plain, "The kernel is left as the user wrote it.")
         .def_prop_ro("tensors",
                      [](const fuse::Schedule& s) {
                          std::vector<TensorView> views;

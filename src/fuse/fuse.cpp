@@ -43,7 +43,7 @@ Result<Decisions> decide(const StagedProgram& program, const Options& options) {
         return status.error();
     auto stores = store_inline(program, *lowered, *graph, *backends);
     if (!stores) return stores.error();
-    auto loads = load_inline(program, *lowered, *graph, *backends, options);
+    auto loads = load_inline(program, *lowered, *graph, *backends);
     if (!loads) return loads.error();
     Synchronization waits = synchronize(*graph, *placement, *orders, *arrivals);
     Guards guards = guard(*graph, lowered->plan, *placement, waits);
@@ -56,7 +56,6 @@ Result<Schedule> fuse(const StagedProgram& program, const Options& options) {
     const auto decisions = decide(program, options);
     if (!decisions) return decisions.error();
     Schedule schedule = launch(make_schedule(*decisions));
-    schedule.stages.front().plain = options.plain_kernel;
     schedule = lay_out_heap(std::move(schedule));
     if (Status status = check_schedule(*decisions, schedule, options); !status) return status.error();
     return schedule;

@@ -36,13 +36,10 @@ Result<fuse::StagedProgram> program(const Problem& problem, const Strategy& stra
 fuse::Options fuse_options(const Strategy& strategy, fuse::Device device) {
     fuse::Options options;
     options.device = device;
-    options.phases = strategy.phases;
     options.preferred = strategy.backend;
     options.most_sum_parts = strategy.sum_parts;
-    options.plain_kernel = strategy.placement == Placement::after;
     options.kernel_sums = strategy.kernel_sums;
     options.together = strategy.together;
-    options.tile_order = strategy.tile_order;
     return options;
 }
 

@@ -227,7 +227,7 @@ TEST(Lower, StagesWhatDoesNotLieInMemoryAsTheDestinationDoes) {
 TEST(Lower, StagesMoreContributionsThanASumCanReadElsewhere) {
     const auto tensors = [](std::int32_t ranks) {
         const plan::Plan plan =
-            plan::push_reduce(sample::ranks(ranks), {"C", {64, 8}, plan::DType::bf16}, {.pulled = ranks - 1})
+            plan::push_reduce(sample::ranks(ranks), {"C", {64, 8}, plan::DType::bf16}, {.pull = true})
                 .value();
         return lower(plan, {.preferred = plan::Backend::ldst_inline})->plan.tensors.size();
     };

@@ -193,9 +193,8 @@ fuse::Schedule direct_sum(int size, Backend backend, DType dtype, plan::Reduce r
     return maker.take();
 }
 
-/// Each rank sums its rows of all ranks' S, in two parts, and stores them in every rank's D. `plain`: as
-/// after a kernel that is left as it is.
-fuse::Schedule sum_for_all(int size, Backend backend, DType dtype, std::int64_t rows, bool plain) {
+/// Each rank sums its rows of all ranks' S, in two parts, and stores them in every rank's D.
+fuse::Schedule sum_for_all(int size, Backend backend, DType dtype, std::int64_t rows) {
     const std::int64_t columns = 136;
     const plan::Tensor tensor{"S", {2 * rows * size, columns}, dtype};
     Maker maker(size, {tensor, {"D", tensor.shape, dtype}});
@@ -210,9 +209,7 @@ fuse::Schedule sum_for_all(int size, Backend backend, DType dtype, std::int64_t 
             maker.add(rank, std::move(transfer));
         }
     }
-    fuse::Schedule schedule = maker.take();
-    schedule.stages.front().plain = plain;
-    return fuse::lay_out_heap(std::move(schedule));
+    return maker.take();
 }
 
 std::uint64_t mixed(std::uint64_t value) {  // splitmix64
@@ -267,9 +264,7 @@ std::vector<EngineCase> engine_cases(int size, int scale) {
                        {{0, 3}, {2, rows}, {8, 64}}));
         for (const DType dtype : {DType::bf16, DType::fp32}) {
             const std::string what = " of " + std::string(plan::name_of(dtype)) + " for all ranks";
-            add(by + "stores sums" + what, sum_for_all(size, backend, dtype, rows, false));
-            add(by + "after a plain kernel stores sums" + what,
-                sum_for_all(size, backend, dtype, rows + 3, true));
+            add(by + "stores sums" + what, sum_for_all(size, backend, dtype, rows));
         }
         add(by + "sums more boxes than lanes",
             direct_sum(size, backend, DType::fp32, plan::Reduce::sum, false, (40 + size - 1) / size, {5, 520},

@@ -304,32 +304,6 @@ TEST(EngineTable, NamesAKernelForSumsOfOneTypeByLoadsAndStores) {
     EXPECT_EQ(sum_engine_name(*sample.table()), "");
 }
 
-TEST(EngineTable, BlocksSignalForThemselvesWhereOnlyTheEndAwaitsWhatTheyStore) {
-    std::size_t by_block = 0;
-    for (const EngineCase& c : testing::engine_cases(3, 1)) {
-        if (!signals_by_block(c.schedule)) continue;
-        ++by_block;
-        EXPECT_EQ(c.name.find("ldst_dedicated after a plain kernel stores sums"), 0U) << c.name;
-        const auto refuses = [&](const char* why, const auto& change) {
-            fuse::Schedule other = c.schedule;
-            change(other);
-            EXPECT_FALSE(signals_by_block(other)) << why;
-        };
-        refuses("a fused kernel", [](fuse::Schedule& s) { s.stages.front().plain = false; });
-        refuses("a rank without sums", [](fuse::Schedule& s) { s.ranks[1].transfers.clear(); });
-        refuses("another kernel",
-                [](fuse::Schedule& s) { s.ranks[2].transfers[0].backend = plan::Backend::tma_dedicated; });
-        refuses("posts at the end", [](fuse::Schedule& s) { s.ranks[0].end_posts.push_back({1, 0}); });
-        const fuse::Post stored = c.schedule.ranks[0].transfers.back().posts.front();
-        const auto there = static_cast<std::size_t>(stored.rank);
-        refuses("a sum of what blocks have stored",
-                [&](fuse::Schedule& s) { s.ranks[there].transfers[0].waits.push_back({stored.signal, 0}); });
-        refuses("a call that begins after it",
-                [&](fuse::Schedule& s) { s.ranks[there].begin_waits.push_back({stored.signal, 1}); });
-    }
-    EXPECT_EQ(by_block, 2U) << "of bf16 and of fp32";
-}
-
 TEST(EngineTable, BlocksCountWhereOnlyTilesAwaitWhatGoesAtOnce) {
     constexpr unsigned kBlocks = 8;
     constexpr std::int64_t kBlockWords =

@@ -111,8 +111,6 @@ class Recorder:
         schedule = artifact.schedule
         if schedule.num_stages > 1:
             raise ValueError("no trace: only programs of one stage can be recorded")
-        if schedule.plain:
-            raise ValueError("no trace: the kernel is left as it is (plain_kernel), and tells of no tile")
         (stage,) = artifact.stages
         self.op = op
         self.repeatable = not stage.accumulates

@@ -460,8 +460,7 @@ private:
                               optional("tiles", slots.is_partial(), this->integer(slots.tiles, 1, kMost)),
                               optional("own_grid", slots.program_a_slot(), numbers(slots.own_grid, 1, kMost)),
                               optional("stores", slots.stores.has_value(), maybe(slots.stores)),
-                              optional("loads", slots.loads.has_value(), maybe(slots.loads)),
-                              optional("plain", slots.plain, this->flag(slots.plain)))) {
+                              optional("loads", slots.loads.has_value(), maybe(slots.loads)))) {
                 return false;
             }
             first += slots.count;
@@ -470,7 +469,7 @@ private:
                 "has a head start of more slots than it has");
         };
         const auto is_alone = [](const StageSlots& slots) {
-            return slots.is_partial() || slots.stores || slots.loads || slots.plain;
+            return slots.is_partial() || slots.stores || slots.loads;
         };
         return this->list(schedule_.stages, stage)(at) &&
                expect(
@@ -481,7 +480,7 @@ private:
                        return schedule_.stages.size() == 1 ||
                               std::ranges::none_of(schedule_.stages, is_alone);
                    },
-                   "has several stages, and only one alone may be plain, have \"tiles\", \"stores\" or "
+                   "has several stages, and only one alone may have \"tiles\", \"stores\" or "
                    "\"loads\"");
     }
 

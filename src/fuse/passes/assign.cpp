@@ -215,7 +215,6 @@ public:
     /// The same for what tiles may read where the rank was given it.
     [[nodiscard]] std::string of_given(plan::OpRef ref, Backend backend) const {
         if (staged_) return "a program of several stages fetches nothing inline yet";
-        if (options_.plain_kernel) return "the kernel is left as it is";
         return own_load_objection(first_, ref, backend);
     }
 

@@ -226,8 +226,6 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
             schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype) {
             return error_at(transfer.op, "the source and the destination differ in dtype");
         }
-        if (schedule.plain() && (transfer.collective() || !is_by_engine(transfer)))
-            return error_at(transfer.op, "only the chunk engine follows a kernel that is left as it is");
         const auto index = static_cast<std::size_t>(&transfer - mine.transfers.data());
         if (std::string why = fuse::step_objection(mine, index); !why.empty())
             return error_at(transfer.op, std::move(why));

@@ -125,14 +125,6 @@ Status FusedOp::allocate() {
     memory_->control_words = heap.control_words;
     memory_->counts_blocks =
         heap_->device().kind == Device::Kind::cuda && counts_blocks(schedule_, options_.blocks());
-    if (heap_->device().kind == Device::Kind::cuda && signals_by_block(schedule_)) {
-        // Each block of the engine has words of its own, where there is room for those of all.
-        const std::int64_t apart = fuse::words_apart(heap);
-        if (apart * options_.blocks() * 4 <= static_cast<std::int64_t>(heap.bytes - heap.control)) {
-            memory_->own_words = apart;
-            memory_->control_words = apart * options_.blocks();
-        }
-    }
 
     std::vector<std::uint32_t> words(static_cast<std::size_t>(memory_->control_words), 0);
     words[emit::control::deadline_ms] = static_cast<std::uint32_t>(

@@ -257,9 +257,6 @@ struct StageSlots {
     // These are of programs of one stage only.
     std::optional<Reach> stores{};  ///< of tiles whose chunks say where (inline.hpp); nullopt: of none
     std::optional<Reach> loads{};   ///< of tiles whose slots say where (inline_reads.hpp); nullopt: of none
-    /// The kernel runs as the user wrote it, knowing nothing of slots, and all transfers, the chunk engine's,
-    /// come after it: then its chunks' posts are made.
-    bool plain = false;
     bool operator==(const StageSlots&) const = default;
 
     [[nodiscard]] bool is_partial() const { return tiles > 0; }
@@ -303,7 +300,6 @@ struct Schedule {
     /// What only the stage of a program of one stage may have.
     [[nodiscard]] const std::optional<Reach>& stores() const { return stages.front().stores; }
     [[nodiscard]] const std::optional<Reach>& loads() const { return stages.front().loads; }
-    [[nodiscard]] bool plain() const { return stages.front().plain; }
     /// Some rank's tiles of the stage make chunks: its kernel gets a post after a tile's last store.
     [[nodiscard]] bool produces(std::size_t stage) const {
         return std::ranges::any_of(ranks, [&](const RankSchedule& rank) {

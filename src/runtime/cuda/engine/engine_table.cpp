@@ -300,7 +300,7 @@ bool goes_at_once(const EngineTable& table, unsigned blocks) {
 }
 
 bool counts_blocks(const fuse::Schedule& schedule, unsigned blocks) {
-    if (schedule.plain() || schedule.stages.size() > 1) return false;
+    if (schedule.stages.size() > 1) return false;
     PostedSignals posted;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         if (rank.num_relays > 0) return false;
@@ -329,35 +329,6 @@ bool counts_blocks(const fuse::Schedule& schedule, unsigned blocks) {
         if (posted.meet(number, rank.begin_waits) || posted.meet(number, rank.end_waits) ||
             std::ranges::any_of(rank.transfers, awaits))
             return false;
-    }
-    return true;
-}
-
-bool signals_by_block(const fuse::Schedule& schedule) {
-    if (!schedule.plain()) return false;
-    PostedSignals stored;
-    for (const fuse::RankSchedule& rank : schedule.ranks) {
-        for (const fuse::Transfer& transfer : rank.transfers) stored.add(transfer);
-    }
-    for (std::size_t number = 0; number < schedule.ranks.size(); ++number) {
-        const fuse::RankSchedule& rank = schedule.ranks[number];
-        if (rank.transfers.empty() || !rank.end_posts.empty() || stored.meet(number, rank.begin_waits))
-            return false;
-        const fuse::Transfer& like = rank.transfers.front();
-        const auto reduces_alike = [&](const fuse::Transfer& transfer) {
-            return transfer.sum() != nullptr && like.sum() != nullptr &&
-                   transfer.sum()->reduce == like.sum()->reduce;
-        };
-        for (const fuse::Transfer& sum : rank.transfers) {
-            const auto tensor = static_cast<std::size_t>(sum.dst.tensor);
-            if (!is_by_engine(sum) || row_of(sum.backend).method != device::EngineMethod::ldst ||
-                !reduces_alike(sum) || sum.dst.tensor != like.dst.tensor ||
-                tensor >= schedule.tensors.size() || stored.meet(number, sum.waits))
-                return false;
-            const std::uint64_t bytes = static_cast<std::uint64_t>(plan::num_elements(sum.dst.region)) *
-                                        plan::size_of(schedule.tensors[tensor].dtype);
-            if (bytes == 0 || bytes / device::kEngineUnit > kMostPieces) return false;
-        }
     }
     return true;
 }

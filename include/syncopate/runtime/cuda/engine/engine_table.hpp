@@ -61,9 +61,6 @@ struct EngineTable {
     return (blocks - index + count - 1) / count;
 }
 
-/// Whether each block of the sum engine may have signals of its own [P6], on all ranks.
-[[nodiscard]] bool signals_by_block(const fuse::Schedule& schedule);
-
 /// `transfers`: those of `schedule`, by the same index, with their addresses; `control`: of the rank's
 /// control block; `streams`: of `schedule`, whose relays come in at their steps' places. A wait that the
 /// call's begin has surely seen is left out. Fails, with rank and op, on an
