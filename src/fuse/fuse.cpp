@@ -8,6 +8,7 @@
 #include "syncopate/fuse/inline/inline_reads.hpp"
 #include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/passes/build.hpp"
+#include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/fuse/passes/guard.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/fuse/passes/launch.hpp"
@@ -55,7 +56,8 @@ Result<Decisions> decide(const StagedProgram& program, const Options& options) {
 Result<Schedule> fuse(const StagedProgram& program, const Options& options) {
     const auto decisions = decide(program, options);
     if (!decisions) return decisions.error();
-    Schedule schedule = launch(make_schedule(*decisions));
+    Schedule schedule =
+        decide_engine(launch(make_schedule(*decisions)), options.device, options.engine_blocks);
     schedule = lay_out_heap(std::move(schedule));
     if (Status status = check_schedule(*decisions, schedule, options); !status) return status.error();
     return schedule;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/fuse/passes/launch.hpp"
 #include "syncopate/runtime/call/reduction.hpp"
@@ -59,7 +60,10 @@ public:
         return of(rank).transfers.back().op;
     }
 
-    fuse::Schedule take() { return fuse::lay_out_heap(fuse::launch(std::move(schedule_))); }
+    fuse::Schedule take() {
+        return fuse::lay_out_heap(
+            fuse::decide_engine(fuse::launch(std::move(schedule_)), fuse::Device::cuda, 8));
+    }
 
 private:
     using Wait = fuse::Wait;
@@ -361,8 +365,8 @@ std::string run_call(FusedOp& op, const Memory& before, const Memory& expected) 
             return put.error().to_string();
     }
     if (Status begun = op.begin_call(); !begun) return begun.error().to_string();
-    // What the fused kernel does at its end; after a plain one the runtime does it.
-    if (heap.device().kind == Device::Kind::cuda && !op.schedule().plain()) {
+    // What the fused kernel does at its end.
+    if (heap.device().kind == Device::Kind::cuda) {
         if (Status over = op.synchronize(); !over) return over.error().to_string();
         std::uint32_t epoch = 0;
         const std::uint64_t word = op.control_address() + 4 * emit::control::epoch;

@@ -537,21 +537,6 @@ TEST(FusedOp, NamesRankOpChunkAndSignalWhenOneDoesNotArrive) {
     });
 }
 
-TEST(FusedOp, LetsOnlyTheEngineFollowAPlainKernel) {
-    const TemporaryDirectory directory;
-    run_ranks(all_ranks(2), [&](int rank) {
-        auto heap = make_heap(directory, rank, 2);
-        RANK_CHECK(heap, heap.error().to_string());
-        fuse::Schedule schedule = direct_all_gather(2, false, {4, 8});
-        schedule.stages.front().plain = true;
-        const auto op = FusedOp::create(*heap, schedule, {.name = "ag"});
-        RANK_CHECK(!op && op.error().message.find("only the chunk engine follows a kernel that is left as "
-                                                  "it is") != std::string::npos,
-                   "not refused");
-        return true;
-    });
-}
-
 TEST(FusedOp, EndsAStreamThatFollowsAnotherRankWhenThatOneDoesNotSend) {
     const TemporaryDirectory directory;
     run_ranks(all_ranks(2), [&](int rank) {

@@ -9,6 +9,7 @@
 //   guard          the edges from one call to the next
 //   make_schedule  waits and posts by the numbers of signals, tiles by slots: the schedule
 //   launch         where in the call each transfer is launched, and what its stream waits for
+//   engine         which of its kernels the chunk engine is, and which signals are counted
 //   heap           where tensors and control block are in the symmetric heap
 #pragma once
 
@@ -31,6 +32,8 @@ struct Options {
     std::optional<std::int64_t> num_programs;
     /// For transfers whose plan leaves the backend open, where it is legal.
     plan::Backend preferred = plan::Backend::automatic;
+    /// Multiprocessors of the chunk engine, which the fused kernel's grid should leave free.
+    std::int32_t engine_blocks = 8;
     /// Let the kernel's programs add up what arrives when they have made their tiles (kernel_sums.hpp).
     bool kernel_sums = false;
     /// Let tiles that need nothing of what arrives wait for it with the others of their rank (build.hpp). For

@@ -22,7 +22,7 @@ public:
                  .first_control = heap_.address(0, memory_.control_offset),
                  .heap_stride = heap_.stride(),
                  .begin_waits = mine_.begin_waits,
-                 .counts_blocks = memory_.counts_blocks,
+                 .engine_blocks = static_cast<unsigned>(schedule_.engine_blocks),
                  .end_waits = mine_.end_waits};
         plan_.begin_posts = words_of(mine_.begin_posts);
         plan_.end_posts = words_of(mine_.end_posts);

@@ -20,7 +20,7 @@ struct CallPlan {
     std::vector<std::uint64_t> begin_posts;  ///< addresses of the words
     std::vector<fuse::Wait> begin_waits;
     std::vector<std::uint64_t> end_posts;
-    bool counts_blocks = false;  ///< device::EngineArguments::counts
+    unsigned engine_blocks = 8;
     std::vector<fuse::Wait> end_waits;
     std::vector<PreparedTransfer> transfers;
 

@@ -10,6 +10,7 @@
 
 #include "syncopate/fuse/passes/assign.hpp"
 #include "syncopate/fuse/passes/collective.hpp"
+#include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/fuse/passes/launch.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
@@ -235,6 +236,8 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
         if (Status good = check_posts(transfer.posts); !good) return good;
         if (Status good = check_waits(transfer.waits); !good) return good;
     }
+    if (std::string why = fuse::engine_objection(schedule, mine); !why.empty())
+        return plan::error_at({rank, -1}, std::move(why));
     return Done{};
 }
 

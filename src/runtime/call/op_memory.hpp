@@ -17,7 +17,6 @@ struct OpMemory {
     std::vector<std::uint64_t> tensor_offsets;  ///< in every rank's heap, by tensor
     std::uint64_t control_offset = 0;
     std::int64_t control_words = 0;
-    bool counts_blocks = false;  ///< each block of the chunk engine adds to an op's signals
 
     /// `chunk` of the op's tensors in the memory of rank `rank`.
     [[nodiscard]] BoxView box_of(const SymmetricHeap& heap, const fuse::Schedule& schedule, int rank,

@@ -80,12 +80,11 @@ public:
                    const OpOptions& options) {
         const CurrentContext current(*context_);
         if (Status loaded = keep(module_, DeviceModule::load(context_)); !loaded) return loaded;
-        if (Status made = keep(engine_, ChunkEngine::create(*module_, plan_, schedule, options)); !made)
-            return made;
+        if (Status made = keep(engine_, ChunkEngine::create(*module_, plan_, schedule)); !made) return made;
         if (Status made = keep(mirror_, PinnedWords::create(context_, device::kMirrorWords)); !made)
             return made;
         kernel_sums_ = fuse::sums_in_kernel(schedule);
-        if (!engine_->empty() || kernel_sums_) {
+        if (schedule.takes_turns) {
             if (Status made = keep(turn_, EngineTurn::of(context_)); !made) return made;
         }
         if (kernel_sums_) {

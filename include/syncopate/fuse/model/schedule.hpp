@@ -203,6 +203,16 @@ struct Transfer {
     [[nodiscard]] const Collective* collective() const { return std::get_if<Collective>(&work); }
 };
 
+/// Which of the chunk engine's kernels carries out what is its own on a rank (engine.hpp).
+enum class EngineKernel : std::uint8_t { none, relays, bulk, pieces, sums, at_once, counted };
+
+/// A signal that is added to [P5], and how often in a call; the others are set to the call's number.
+struct CountedSignal {
+    std::int32_t signal = 0;
+    std::int32_t posts = 1;
+    auto operator<=>(const CountedSignal&) const = default;
+};
+
 struct RankSchedule {
     std::vector<SignalMeaning> signals;  ///< of this rank's control block; a signal is its index here
     std::vector<Slot> slots;
@@ -218,6 +228,9 @@ struct RankSchedule {
     std::vector<Post> end_posts;
     std::size_t num_streams = 2;
     std::int32_t num_relays = 0;
+    std::vector<CountedSignal> counted{};  ///< of this rank, rising
+    EngineKernel engine = EngineKernel::none;
+    bool takes_turns = false;         ///< calls of one GPU follow each other [P24]
     bool copies_start_first = false;  ///< early copies need not wait for local ones
     bool ends_with_sum = false;       ///< what end_posts tell is true once the last transfer, a sum, is done
 
@@ -279,6 +292,7 @@ struct Schedule {
     std::vector<StageSlots> stages{StageSlots{}};  ///< at least one
     std::vector<RankSchedule> ranks;
     Heap heap{};
+    std::int32_t engine_blocks = 8;  ///< multiprocessors of each rank's chunk engine
 
     /// Of all stages; equal on all ranks.
     [[nodiscard]] std::int64_t num_slots() const { return stages.back().first + stages.back().count; }

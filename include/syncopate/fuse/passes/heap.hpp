@@ -18,8 +18,6 @@
 
 namespace syncopate::fuse {
 
-inline constexpr std::int32_t kMostEngineBlocks = 1024;  ///< blocks of a chunk engine
-
 /// The schedule with its heap.
 [[nodiscard]] Schedule lay_out_heap(Schedule schedule);
 

@@ -1,4 +1,4 @@
-// The chunk engine for a few small copies by loads and stores (goes_at_once in engine_table.hpp): what an op
+// The chunk engine for a few small copies by loads and stores (fuse/passes/engine.hpp): what an op
 // moves fits into the registers of its blocks, so all of it is on its way at once, and what counts is how
 // soon it arrives. Every op has blocks of its own, so that they all go side by side:
 //

@@ -2,42 +2,39 @@
 
 #if SYNCOPATE_HAS_CUDA
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
-
-#include "syncopate/fuse/passes/heap.hpp"
 
 namespace syncopate::runtime {
 
 Result<ChunkEngine> ChunkEngine::create(const DeviceModule& module, const CallPlan& plan,
-                                        const fuse::RankSchedule& schedule, const OpOptions& options) {
+                                        const fuse::RankSchedule& schedule) {
     ChunkEngine engine(module);
     Result<EngineTable> table = make_engine_table(schedule, plan.transfers, plan.control());
     if (!table) return table.error();
     engine.table_ = std::move(table).value();
-    engine.counts_ = plan.counts_blocks;
-    engine.blocks_ = options.blocks();
-    engine.kernel_ = engine.table_.in_bulk() ? module.engine_bulk : module.engine;
-    if (const std::string name = sum_engine_name(engine.table_); !name.empty()) {
-        Result<CUfunction> sums = module.engine_named(name);
-        if (!sums) return sums.error();
-        engine.kernel_ = *sums;
-        engine.sums_ = true;
-        engine.threads_ = device::kBlockEngineThreads;
-    } else if (goes_at_once(engine.table_, engine.blocks_)) {
-        Result<CUfunction> at_once = module.engine_named("sy_engine_at_once");
-        if (!at_once) return at_once.error();
-        engine.kernel_ = *at_once;
-        engine.threads_ = device::kBlockEngineThreads;
-    } else if (plan.counts_blocks) {
-        return Error{fmt::format("op '{}': its blocks are to signal for themselves, and do not go at once",
-                                 options.name)};
-    }
-    if (!engine.table_.moves()) {  // it only waits, in a corner of one multiprocessor
-        engine.blocks_ = 1;
-        engine.shared_bytes_ = 0;
+    using fuse::EngineKernel;
+    engine.kind_ = schedule.engine;
+    engine.blocks_ = plan.engine_blocks;
+    switch (engine.kind_) {
+        case EngineKernel::none: break;
+        case EngineKernel::relays:  // in a corner of one multiprocessor
+            engine.kernel_ = module.engine_bulk;
+            engine.blocks_ = 1;
+            engine.shared_bytes_ = 0;
+            break;
+        case EngineKernel::bulk: engine.kernel_ = module.engine_bulk; break;
+        case EngineKernel::pieces: engine.kernel_ = module.engine; break;
+        case EngineKernel::sums:
+        case EngineKernel::at_once:
+        case EngineKernel::counted: {
+            const bool sums = engine.kind_ == EngineKernel::sums;
+            Result<CUfunction> kernel =
+                module.engine_named(sums ? sum_engine_name(engine.table_) : "sy_engine_at_once");
+            if (!kernel) return kernel.error();
+            engine.kernel_ = *kernel;
+            engine.threads_ = device::kBlockEngineThreads;
+        }
     }
     return engine;
 }
@@ -61,7 +58,7 @@ void ChunkEngine::place(const DeviceBuffer& lists, const device::BoundaryArgumen
                   .finished = lists_.finished.in(lists),
                   .count = static_cast<std::uint32_t>(table_.ops.size()),
                   .begins = !empty() && begins ? 1u : 0u,
-                  .counts = counts_ ? 1u : 0u};
+                  .counts = kind_ == fuse::EngineKernel::counted ? 1u : 0u};
 }
 
 bool ChunkEngine::shift_sources(std::int32_t tensor, std::uint64_t distance) {
@@ -71,7 +68,7 @@ bool ChunkEngine::shift_sources(std::int32_t tensor, std::uint64_t distance) {
 }
 
 bool ChunkEngine::shift_sums(std::uint64_t distance) {
-    if (!sums_ || !table_.copies.empty()) return false;
+    if (kind_ != fuse::EngineKernel::sums || !table_.copies.empty()) return false;
     arguments_.sum_shift = distance;
     return true;
 }

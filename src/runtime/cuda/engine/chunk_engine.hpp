@@ -20,7 +20,7 @@ public:
     /// For the transfers of `schedule` that are the engine's; nothing is launched if none are. `module` must
     /// outlive it. Fails where the table cannot be made.
     static Result<ChunkEngine> create(const DeviceModule& module, const CallPlan& plan,
-                                      const fuse::RankSchedule& schedule, const OpOptions& options);
+                                      const fuse::RankSchedule& schedule);
 
     [[nodiscard]] bool empty() const { return table_.empty(); }
     /// Adds what the kernel reads to `lists`.
@@ -53,8 +53,7 @@ private:
     EngineTable table_;
     Lists lists_;
     CUfunction kernel_ = nullptr;
-    bool sums_ = false;  ///< that is the sum engine
-    bool counts_ = false;
+    fuse::EngineKernel kind_ = fuse::EngineKernel::none;
     unsigned threads_ = device::kEngineThreads;
     unsigned blocks_ = 8;
     unsigned shared_bytes_ = kEngineSharedBytes;

@@ -20,7 +20,8 @@ struct EngineArguments {
     std::uint32_t* finished;  ///< the counters
     std::uint32_t count;      ///< of ops
     std::uint32_t begins;     ///< 1: the engine also does what sy_begin does
-    std::uint32_t counts;     ///< 1: each block of sy_engine_at_once adds to its op's signals (counts_blocks)
+    std::uint32_t
+        counts;  ///< 1: each block of sy_engine_at_once adds to its op's signals (fuse/passes/engine.hpp)
     std::uint64_t source_shift;  ///< source_row's, of ops that are shifted
     /// From where the heap has what the sum engine's sums make to where they go instead, in bytes modulo
     /// 2^64; 0 where they are stored at other ranks, too.
