@@ -90,7 +90,6 @@ OPERATORS = {
 }
 
 WAYS = [
-    "after:32",
     "beside:16:4",
     "pulled:2",
     "inline",
@@ -98,7 +97,6 @@ WAYS = [
     "mixed:1",
     "narrow:1",
     "fused:2",
-    "pulled_last:1",
 ]
 UNEVEN = "m=1027"
 #: By operator: options of its class; m: other rows; way: one of the benches' --ways; cut: one of ag_gemm's --chunkings.

@@ -1,8 +1,8 @@
 """Ways in which a sum over ranks of a product is made, by the names that measurements give them: a kind, and its number.
 
-after:N, beside:N:P   by the chunk engine on N multiprocessors, when the kernel has ended or beside it in P parts
+beside:N:P   by the chunk engine on N multiprocessors, beside the kernel in P parts
 inline:P, fused:P, pulled:P, one_step:P   stored by tiles, copied, read by the sums, or sent to all ranks; in P parts of columns
-mixed:N, narrow:N, pulled_last:N   of each rank's contributions the last N stored (narrow: by narrow tiles), or read by the sums
+mixed:N, narrow:N   of each rank's contributions the last N stored (narrow: by narrow tiles)
 """
 
 from syncopate.strategy import Strategy, Tiling
@@ -16,14 +16,12 @@ def strategy_of(way: str) -> Strategy:
         cut = {"split": number, "split_axis": 1} if number > 1 else {}
         engine = {"backend": "ldst_dedicated", "engine_blocks": number if numbers else 8}
         chosen = {
-            "after": {"plain_kernel": True, **engine},
             "beside": {"pull": True, "split": parts, **engine},
             "inline": {"backend": "tma_inline", **cut},
             "mixed": {"stored": number},
             "narrow": {"stored": number, "tilings": (Tiling(128, 128, 64, 6, -1),)},
             "fused": cut,
             "pulled": {"pull": True, "backend": "ldst_inline", **cut},
-            "pulled_last": {"pulled": number, "sum_parts": 1},
             "one_step": {"one_step": True, "backend": "tma_inline", **cut},
         }
         return Strategy(**chosen[kind])

@@ -43,8 +43,6 @@ struct FuseOptions {
     std::vector<std::string> plans;
     std::string device;  ///< "": host; of an operator cuda
     std::int64_t programs = 0;
-    bool no_phases = false;
-    bool plain_kernel = false;
     bool kernel_sums = false;
     bool together = false;
     std::int64_t sum_parts = fuse::Options{}.most_sum_parts;
@@ -243,8 +241,6 @@ void run_fuse(const FuseOptions& options) {
     }
     fuse::Options fuse_options;
     fuse_options.device = options.device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
-    fuse_options.phases = !options.no_phases;
-    fuse_options.plain_kernel = options.plain_kernel;
     fuse_options.kernel_sums = options.kernel_sums;
     fuse_options.together = options.together;
     fuse_options.most_sum_parts = options.sum_parts;
@@ -355,9 +351,6 @@ void register_fuse_commands(CLI::App& app, std::vector<std::vector<std::string>>
     fuse->add_option("--programs", options->programs,
                      "programs of a persistent kernel, if not its own number")
         ->check(CLI::PositiveNumber);
-    fuse->add_flag("--no-phases", options->no_phases, "never cut the reduction loop");
-    fuse->add_flag("--plain-kernel", options->plain_kernel,
-                   "leave the kernel as it is: the chunk engine moves what it makes when it has ended");
     fuse->add_flag("--kernel-sums", options->kernel_sums,
                    "the kernel's programs add up contributions when they have made their tiles");
     fuse->add_flag("--together", options->together,

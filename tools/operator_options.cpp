@@ -15,10 +15,6 @@
 namespace syncopate::tools {
 namespace {
 
-bool is_program(const tune::Strategy& strategy) {
-    return strategy.placement == tune::Placement::fused || strategy.placement == tune::Placement::after;
-}
-
 tune::Strategy given_strategy(const std::string& text) {
     if (!text.starts_with('@')) return take(tune::strategy_from_json(text, "--strategy"));
     const std::string file = text.substr(1);
@@ -99,7 +95,7 @@ OperatorTask task_of(const OperatorArguments& arguments) {
     tune::Strategy strategy;
     if (arguments.strategy.empty()) {
         strategy = tune::choose(problem, machine, nullptr, {.unfused = false}).strategy;
-        if (!is_program(strategy)) strategy = tune::complete(problem, machine, {});
+        if (strategy.placement != tune::Placement::fused) strategy = tune::complete(problem, machine, {});
         std::cerr << "strategy: " << tune::to_json(strategy) << '\n';
     } else {
         strategy = tune::complete(problem, machine, given_strategy(arguments.strategy));

@@ -23,6 +23,7 @@
 
 #include "runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/runtime/call/op.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
@@ -129,8 +130,9 @@ fuse::Schedule sums(int size, int summands, Backend backend, std::int64_t mebiby
 /// Microseconds of a call, of the slowest rank.
 Result<double> time_of(const std::shared_ptr<SymmetricHeap>& heap, const fuse::Schedule& schedule, int blocks,
                        int calls) {
-    auto op = FusedOp::create(heap, fuse::lay_out_heap(schedule),
-                              {.name = "bench", .deadline_ms = 10'000, .engine_blocks = blocks});
+    auto op =
+        FusedOp::create(heap, fuse::lay_out_heap(fuse::decide_engine(schedule, fuse::Device::cuda, blocks)),
+                        {.name = "bench", .deadline_ms = 10'000});
     if (!op) return op.error();
     const std::uint64_t word = (*op)->control_address() + 4 * emit::control::epoch;
     const CudaApi& api = heap->cuda_context()->api();

@@ -10,7 +10,7 @@ Beside as many GPUs, four took within a few percent of these times, eight 3 to 8
 
     cublas      cuBLAS alone, all of x @ w
     default     the way that an operator for so many ranks takes by itself (syncopate.strategy)
-    fused:2     other ways (--ways): inline, fused:P, mixed:N, narrow:N, pulled_last:N
+    fused:2     other ways (--ways): inline, fused:P, mixed:N, narrow:N
 
 As CUDA graphs, the host's time hidden; each row is first compared with a sum in fp32.
 """
@@ -45,7 +45,7 @@ from ways import strategy_of  # noqa: E402
 
 H200_SMS = 132
 HOST_SCALE = 32
-KINDS = ("inline", "fused", "mixed", "narrow", "pulled_last")
+KINDS = ("inline", "fused", "mixed", "narrow")
 
 
 def shard_of(gpu: int, ranks: int, offset: int = 0) -> int:
@@ -53,9 +53,7 @@ def shard_of(gpu: int, ranks: int, offset: int = 0) -> int:
     return (gpu * (ranks // 2) + offset) % ranks
 
 
-def emulated_plan(
-    m: int, n: int, dtype: str, ranks: int, split: int, backends: list[str], pulled: int
-) -> Any:
+def emulated_plan(m: int, n: int, dtype: str, ranks: int, split: int, backends: list[str]) -> Any:
     """As plans.push_reduce for `ranks` ranks, parts of columns in turn, but all peers are the other GPU."""
 
     def chunk(shard: int, part: int) -> dict[str, Any]:
@@ -64,13 +62,11 @@ def emulated_plan(
         return {"tensor": "C", "region": region}
 
     def op(gpu: int, offset: int, part: int) -> dict[str, Any]:
-        pull, peer = offset >= ranks - pulled, 1 - gpu
-        source, owner = (peer, gpu) if pull else (gpu, peer)
         return {
-            "op": "pull" if pull else "push",
-            "peer": peer,
-            "src": chunk(shard_of(source, ranks, offset), part),
-            "dst": chunk(shard_of(owner, ranks), part),
+            "op": "push",
+            "peer": 1 - gpu,
+            "src": chunk(shard_of(gpu, ranks, offset), part),
+            "dst": chunk(shard_of(1 - gpu, ranks), part),
             "reduce": "sum",
             "backend": backends[offset - 1],
         }
@@ -105,10 +101,9 @@ class Emulated(sy.ops.MatmulReduceScatter):
     def outline(self) -> Any:
         """Its contributions are limited by the ranks, not by the GPUs."""
         chosen = self.strategy
-        sent = self.ranks - 1 - chosen.stored - chosen.pulled
-        backends = ["auto"] * sent + ["tma_inline"] * chosen.stored + ["ldst_inline"] * chosen.pulled
+        backends = ["auto"] * (self.ranks - 1 - chosen.stored) + ["tma_inline"] * chosen.stored
         dtype = DTYPE_NAMES[self.problem.out_dtype]
-        plan = emulated_plan(self.m, self.n, dtype, self.ranks, chosen.split, backends, chosen.pulled)
+        plan = emulated_plan(self.m, self.n, dtype, self.ranks, chosen.split, backends)
         return SimpleNamespace(plan=plan, bindings=[{"c_desc": "C"}], input="", scales="", output="C")
 
     @property
@@ -169,7 +164,7 @@ def run_shape(shape: Shape, ranks: int, ways: list[str], rounds: int) -> dict[st
     try:
         candidates = [Candidate("cublas", case.product, visible=False)]
         try:
-            if chosen.pull or chosen.plain_kernel or chosen.unfused:
+            if chosen.pull or chosen.unfused:
                 raise ValueError("it is not emulated")
             candidates.append(case.way("default", chosen))
         except (RuntimeError, ValueError) as error:
@@ -186,7 +181,7 @@ def run_shape(shape: Shape, ranks: int, ways: list[str], rounds: int) -> dict[st
 def require_way(ranks: int, way: str) -> None:
     if way.partition(":")[0] not in KINDS:
         raise ValueError(f"way {way}: expected one of {', '.join(KINDS)}")
-    if max(strategy_of(way).stored, strategy_of(way).pulled) >= ranks:
+    if strategy_of(way).stored >= ranks:
         raise ValueError(f"way {way}: there are {ranks - 1} contributions")
 
 
@@ -194,7 +189,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=4, help="that are emulated")
     parser.add_argument("--local-ranks", type=int, default=8, help="F is divided by this (default 8)")
-    parser.add_argument("--ways", default="", help="also these: fused:2,mixed:1,pulled_last:1,inline")
+    parser.add_argument("--ways", default="", help="also these: fused:2,mixed:1,inline")
     parser.add_argument("--shapes", default="", help="models, comma-separated")
     parser.add_argument("--tokens", default="1024,4096,8192", help="M, comma-separated")
     parser.add_argument("--rounds", type=int, default=15 if on_gpu() else 1)

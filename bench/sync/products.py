@@ -2,7 +2,7 @@
 in one run:
 
     python bench/sync/products.py [--work gpt3,llama] [--sizes 1,16,…] [--rounds 7] [--replays 3] [--idle MS] [--wide]
-                                   [--orders kernel,rows] [--json FILE]
+                                   [--json FILE]
 
     cublas     two products of cuBLAS and the activation, the faster of two ways: PyTorch's, and the activation in the product
                (gpt3) or as one Triton kernel (llama)
@@ -10,7 +10,7 @@ in one run:
     stream     the library's products in stream order
     pdl        the same, launched programmatically by Triton, with griddepcontrol.wait behind the first blocks of operand B
     programmatic   the same as one program of ours
-    tiles      the same as one program: the loader awaits tiles; the best of the orders, with and without (`late`) loading
+    tiles      the same as one program: the loader awaits tiles; the best with and without (`late`) loading
                operand B before the wait, by persistent programs and with a tile a program (`each`)
     chosen     what sy.fuse takes by itself, with the tiles of the fastest of these three ways, measured once more, in turn with
                stream order alone (`beside`)
@@ -116,11 +116,8 @@ class StreamK:
                 stage.kernel[stage.grid](**stage.arguments)
 
 
-def fused(stages: list[work.Stage], way: str | None, order: str = "kernel") -> tuple[Any, Any]:
-    strategy = sy.Strategy(tile_order=order)
-    chain = sy.fuse(
-        [s.kernel for s in stages], bind=[s.bind for s in stages], strategy=strategy, way=way, deadline=5
-    )
+def fused(stages: list[work.Stage], way: str | None) -> tuple[Any, Any]:
+    chain = sy.fuse([s.kernel for s in stages], bind=[s.bind for s in stages], way=way, deadline=5)
     calls = [chain.call(i, s.grid, **s.arguments) for i, s in enumerate(stages)]
     return chain, lambda: chain.run(calls)
 
@@ -151,18 +148,17 @@ def row_of(name: str, m: int, given: argparse.Namespace) -> dict[str, Any]:
         sorts = {
             "stream": fused(one.stages(tiles, programs=programs), "stream"),
             "programmatic": fused(one.stages(tiles, programs=programs), "programmatic"),
+            "tiles": fused(one.stages(tiles, programs=programs), "tiles"),
+            "late": fused(one.stages(tiles, programs=programs, early=False), "tiles"),
         }
-        for order in given.orders:
-            sorts[f"tiles {order}"] = fused(one.stages(tiles, programs=programs), "tiles", order)
-            sorts[f"late {order}"] = fused(one.stages(tiles, programs=programs, early=False), "tiles", order)
-            if every > programs and all(t.split_k == 1 for t in tiles):  # a tile a program
-                sorts[f"each {order}"] = fused(one.stages(tiles, programs=every), "tiles", order)
+        if every > programs and all(t.split_k == 1 for t in tiles):  # a tile a program
+            sorts["each"] = fused(one.stages(tiles, programs=every), "tiles")
         made += [chain for chain, _ in sorts.values()]
         keep += [run for _, run in sorts.values()]  # the graphs read and write what they are given
         plain = None
         for way, (_, run) in sorts.items():
             graphs[way, number] = chains.captured(run)
-            left = chains.checked(one, way.split()[0], graphs[way, number], plain)
+            left = chains.checked(one, way, graphs[way, number], plain)
             plain = plain or left
         keep.append(programmatic(one.stages(tiles, programs=programs, pdl=True)))
         graphs["pdl", number] = chains.captured(keep[-1])
@@ -173,15 +169,14 @@ def row_of(name: str, m: int, given: argparse.Namespace) -> dict[str, Any]:
     times = chains.measure(graphs, given.rounds, given.replays, given.idle)
     best = {}
     for way, number in times:
-        kind = "tiles" if " " in way else way
+        kind = "tiles" if way in ("late", "each") else way
         if kind not in best or times[way, number] < times[best[kind]]:
             best[kind] = (way, number)
     row: dict[str, Any] = {"work": name, "M": m} | {kind: round(times[at], 1) for kind, at in best.items()}
     way, number = min((best[kind] for kind in ("stream", "programmatic", "tiles")), key=lambda at: times[at])
     every = max(t.tiles(*p.shape[:2]) for t, p in zip(options[number], one.products, strict=True))
-    kind, _, order = way.partition(" ")
-    stages = one.stages(options[number], programs=every if kind == "each" else programs, early=kind != "late")
-    chain, run = fused(stages, None, order or given.orders[0])
+    stages = one.stages(options[number], programs=every if way == "each" else programs, early=way != "late")
+    chain, run = fused(stages, None)
     plain_chain, plain_run = fused(stages, "stream")
     again = chains.measure(
         {"chosen": chains.captured(run), "stream": chains.captured(plain_run)},
@@ -192,7 +187,7 @@ def row_of(name: str, m: int, given: argparse.Namespace) -> dict[str, Any]:
     row |= {"chosen": round(again["chosen"], 1), "way": chain.ways[0], "beside": round(again["stream"], 1)}
     row["rival"] = min(row["cublas"], row["pdl"], row["stream_k"])
     # Rivals were measured beside many more graphs, which the power limit slows: from that measurement is what was chosen, too.
-    tiled = way if order else f"tiles {given.orders[0]}"
+    tiled = way if way in ("tiles", "late", "each") else "tiles"
     taken = tiled if chain.ways[0] == "tiles" else chain.ways[0]
     row["ours"], row["tiles_as"] = round(times[taken, number], 1), " ".join(map(str, best["tiles"]))
     row["gain"] = round(row["rival"] / row["ours"], 3)
@@ -213,12 +208,6 @@ def main() -> None:
     parser.add_argument("--replays", type=int, default=3)
     parser.add_argument(
         "--idle", type=float, default=0, help="milliseconds of rest before each group of replays"
-    )
-    parser.add_argument(
-        "--orders",
-        default=["kernel"],
-        type=lambda text: text.split(","),
-        help="of tiles that wait for tiles: some of kernel, rows, columns, snake, grouped",
     )
     parser.add_argument(
         "--wide", action="store_true", help="both products in tiles of 128 x 256, or gated 128 x 128"

@@ -83,10 +83,6 @@ def way_of(name: str, operator: str) -> Json | None:
     first = numbers[0] if numbers else 1
     parts: Json = {"split": first, "split_axis": 1} if first > 1 else {"split": 1}
     copied = {"backend": "copy_engine"} if operator == "gemm_rs" else {}
-    if kind == "after":
-        return {"placement": "after", "backend": "ldst_dedicated"} | (
-            {"engine_blocks": first} if numbers else {}
-        )
     if kind == "beside" and len(numbers) == 2:
         return {
             "pull": True,
@@ -109,8 +105,6 @@ def way_of(name: str, operator: str) -> Json | None:
         return copied | parts
     if kind == "pulled":
         return {"pull": True, "backend": "ldst_inline"} | parts
-    if kind == "pulled_last":
-        return {"pulled": first, "sum_parts": 1, "split": 1}
     return None
 
 
@@ -142,7 +136,10 @@ class Line:
         self.strategies: dict[str, Strategy] = {}
         self.times: dict[str, tuple[float, float]] = {}
         for name, us, strategy in measured:
-            given = Strategy.from_json(json.dumps(strategy))
+            try:
+                given = Strategy.from_json(json.dumps(strategy))
+            except ValueError:  # of before, by what was taken out
+                continue
             made = _syncopate.tune.estimate(self.problem, given, self.machine)
             if not made["objection"]:
                 self.strategies[name] = given

@@ -166,21 +166,23 @@ public:
     static constexpr bool kReads = false;
 
     [[nodiscard]] std::string take() { return std::move(out_); }
+    /// With a blank behind each comma and colon from here on, for people.
+    void spaced() { comma_ = ", ", colon_ = ": "; }
 
 protected:
     template <typename... Walks>
     bool object(JsonAt at, const JsonMember<Walks>&... members) {
-        char before = '{';
+        std::string_view before = "{";
         const auto write = [&](const auto& member) {
             if (!member.written) return true;
             out_ += before;
-            before = ',';
+            before = comma_;
             put_quoted(member.key);
-            out_ += ':';
+            out_ += colon_;
             return member.walk(at);
         };
         const bool written = (write(members) && ...);
-        out_ += before == '{' ? "{}" : "}";
+        out_ += before == "{" ? "{}" : "}";
         return written;
     }
 
@@ -255,7 +257,7 @@ protected:
         out_ += brackets.front();
         bool first = true;
         for (const auto& element : elements) {
-            if (!first) out_ += ',';
+            if (!first) out_ += comma_;
             first = false;
             out_ += before;
             if (!write(element)) return false;
@@ -266,6 +268,7 @@ protected:
 
 private:
     std::string out_;
+    std::string_view comma_ = ",", colon_ = ":";
 };
 
 }  // namespace syncopate

@@ -220,7 +220,6 @@ void bind_schedule(nb::module_& m) {
             },
             "Of each stage: its first programs, and how many rounds of tiles these run before all take "
             "turns.")
-        .def_prop_ro("plain", &fuse::Schedule::plain, "The kernel is left as the user wrote it.")
         .def_prop_ro("tensors",
                      [](const fuse::Schedule& s) {
                          std::vector<TensorView> views;
@@ -257,6 +256,16 @@ void bind_schedule(nb::module_& m) {
         .def("transfers", &transfers, nb::arg("rank"), "Of a rank, in the order in which they are to start.")
         .def("chunks", &chunks, nb::arg("rank"), "What a rank's kernel makes.")
         .def("signals", &signals, nb::arg("rank"), "What each signal stands for: (kind, rank, op).")
+        .def(
+            "counted",
+            [](const fuse::Schedule& schedule, std::int32_t rank) {
+                std::map<std::int32_t, std::int32_t> posts;
+                for (const fuse::CountedSignal& of : rank_of(schedule, rank).counted)
+                    posts[of.signal] = of.posts;
+                return posts;
+            },
+            nb::arg("rank"),
+            "By signal: how often a call adds to it, where it does; others are set to its number.")
         .def("read_at", &read_at, nb::arg("rank"), "By slot, at which rank its tile reads what it fetches.");
 }
 

@@ -135,8 +135,8 @@ std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::
 
 std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, const emit::Artifact& artifact,
                                  const std::string& name, std::int64_t deadline_ms, std::int64_t max_delay_us,
-                                 std::uint64_t seed, std::int32_t engine_blocks,
-                                 const std::vector<std::string>& read_in_place, const std::string& what) {
+                                 std::uint64_t seed, const std::vector<std::string>& read_in_place,
+                                 const std::string& what) {
     std::vector<std::pair<std::string, std::string>> content;
     for (const emit::StageSource& stage : artifact.sources)
         content.emplace_back("emitted kernel", stage.kernel);
@@ -147,8 +147,7 @@ std::unique_ptr<FusedOp> make_op(const std::shared_ptr<SymmetricHeap>& heap, con
                                    .deadline_ms = deadline_ms,
                                    .read_in_place = read_in_place,
                                    .max_delay_us = max_delay_us,
-                                   .seed = seed,
-                                   .engine_blocks = engine_blocks}));
+                                   .seed = seed}));
 }
 
 Grid grid_of(const std::vector<std::uint32_t>& sizes) {
@@ -331,12 +330,9 @@ TorchArray<std::int32_t> table_tensor(nb::handle self, std::size_t stage) {
 void bind_op(nb::module_& module) {
     nb::class_<FusedOp>(module, "FusedOp", "A fused operator in memory on one rank; see runtime/call/op.hpp.")
         .def(nb::new_(&make_op), "heap"_a, "artifact"_a, "name"_a = "op", "deadline_ms"_a = 30'000,
-             "max_delay_us"_a = 0, "seed"_a = 0, "engine_blocks"_a = 8,
-             "read_in_place"_a = std::vector<std::string>{}, "what"_a = "", ReleaseGil())
+             "max_delay_us"_a = 0, "seed"_a = 0, "read_in_place"_a = std::vector<std::string>{},
+             "what"_a = "", ReleaseGil())
         .def_prop_ro("rank", &FusedOp::rank)
-        .def_prop_ro(
-            "counted_posts", &FusedOp::counted_posts,
-            "By signal: how often a call adds to it, where it does; others are set to the call's number.")
         .def_prop_ro("heap", &FusedOp::heap)
         .def(
             "tensor",

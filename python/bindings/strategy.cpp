@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "bindings.hpp"
-#include "syncopate/fuse/passes/tile_order.hpp"
 #include "syncopate/ops/strategy.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/tune/candidates/tiles.hpp"
@@ -37,16 +36,12 @@ split           chunks of each rank's shard of what a product makes; None: by th
 split_axis      the axis that `split` cuts; None: the one that the plan is about
 pull            receivers fetch; of sums: their owners read the contributions where they are
 stored          of a reduction: so many of a rank's contributions, its last, are stored at their owners tile by tile
-pulled          of a reduction: so many of a rank's contributions, its last, are read by their owners' sums
 one_step        of sums: every rank sends all that it makes to all ranks, and each sums its part
 kernel_sums *   programs that have made their tiles add up what arrives; for kernels that state that they can
 together *      all tiles wait for what arrives, also those of own rows: tiles that all run at once then read w together
 backend *       of transfers whose plan leaves it open; "auto": the best legal one
 engine_blocks * multiprocessors of the chunk engine, which kernels beside it leave free; None: by the backend
 sum_parts *     into how many parts a sum is cut at most; each is summed beside the kernel once its tiles are made
-tile_order *    of tiles that may run alike: "kernel" (its own), "rows", "columns", "snake" or "grouped"
-plain_kernel *  the kernel is left as it is; when it has ended, the chunk engine moves what it has made
-phases *        a tile may begin its reduction loop on the chunks that have arrived
 unfused         the vendors' libraries: a product, and a collective before or after it
 apart           a block as two operators, one after the other, by the strategies `parts`; (): each by its shape. Then
                 nothing else counts
@@ -164,36 +159,22 @@ void bind_strategy(nb::module_& m) {
     nb::class_<Strategy> type(m, "Strategy", kStrategyDoc);
     Strategy usual;
     usual.kernel.reset();
-    bind_value<Strategy>(type,
-                         {tilings(),
-                          field("programs", "int | None", &Strategy::programs),
-                          field("chunking", "Chunking", &Strategy::chunking),
-                          field("split", "int | None", &Strategy::split),
-                          field("split_axis", "int | None", &Strategy::split_axis),
-                          field("pull", "bool", &Strategy::pull),
-                          field("stored", "int", &Strategy::stored),
-                          field("pulled", "int", &Strategy::pulled),
-                          field("one_step", "bool", &Strategy::one_step),
-                          field("kernel_sums", "bool", &Strategy::kernel_sums),
-                          field("together", "bool", &Strategy::together),
-                          word("backend", plan::kNumBackends, &Strategy::backend),
-                          field("engine_blocks", "int | None", &Strategy::engine_blocks),
-                          field("sum_parts", "int", &Strategy::sum_parts),
-                          word("tile_order", fuse::kNumTileOrders, &Strategy::tile_order),
-                          flag("plain_kernel", Placement::after),
-                          field("phases", "bool", &Strategy::phases),
-                          flag("unfused", Placement::unfused),
-                          kernel(),
-                          flag("apart", Placement::apart),
-                          fields_of("parts", "tuple[Strategy, ...]", &Strategy::parts)},
-                         0, usual, [](Strategy& s) {
-                             if (!s.kernel && !s.tiles.empty()) s.kernel = ops::ProductKernel::plain;
-                         });
+    bind_value<Strategy>(
+        type,
+        {tilings(), field("programs", "int | None", &Strategy::programs),
+         field("chunking", "Chunking", &Strategy::chunking), field("split", "int | None", &Strategy::split),
+         field("split_axis", "int | None", &Strategy::split_axis), field("pull", "bool", &Strategy::pull),
+         field("stored", "int", &Strategy::stored), field("one_step", "bool", &Strategy::one_step),
+         field("kernel_sums", "bool", &Strategy::kernel_sums), field("together", "bool", &Strategy::together),
+         word("backend", plan::kNumBackends, &Strategy::backend),
+         field("engine_blocks", "int | None", &Strategy::engine_blocks),
+         field("sum_parts", "int", &Strategy::sum_parts), flag("unfused", Placement::unfused), kernel(),
+         flag("apart", Placement::apart), fields_of("parts", "tuple[Strategy, ...]", &Strategy::parts)},
+        0, usual, [](Strategy& s) {
+            if (!s.kernel && !s.tiles.empty()) s.kernel = ops::ProductKernel::plain;
+        });
     type.def_prop_ro(
-            "fused",
-            [](const Strategy& s) {
-                return s.placement == Placement::fused || s.placement == Placement::after;
-            },
+            "fused", [](const Strategy& s) { return s.placement == Placement::fused; },
             "Whether the operator's kernel and plan are what runs.")
         .def_prop_ro(
             "name", [](const Strategy& s) { return ops::name_of(s); }, "Short, and readable.")

@@ -163,7 +163,7 @@ void bind_pushes(nb::module_& m) {
     m.def(
         "push_reduce",
         [](const plan::Mesh& mesh, const plan::Tensor& tensor, std::int32_t axis, std::int32_t split,
-           const std::string& reduce, bool all, bool by_part, std::int32_t pulled,
+           const std::string& reduce, bool all, bool by_part, bool pull,
            std::optional<std::int32_t> split_axis, const std::vector<std::string>& backends) {
             plan::PushReduceOptions options{.axis = axis,
                                             .split = split,
@@ -171,21 +171,20 @@ void bind_pushes(nb::module_& m) {
                                             .reduce = to_reduce(reduce),
                                             .all = all,
                                             .by_part = by_part,
-                                            .pulled = pulled};
+                                            .pull = pull};
             for (const std::string& backend : backends) options.backends.push_back(to_backend(backend));
             return unwrap(plan::push_reduce(mesh, tensor, options));
         },
         "mesh"_a, "tensor"_a, "axis"_a = 0, "split"_a = 1, nb::kw_only(), "reduce"_a = "sum", "all"_a = false,
-        "by_part"_a = false, "pulled"_a = 0, "split_axis"_a = nb::none(),
+        "by_part"_a = false, "pull"_a = false, "split_axis"_a = nb::none(),
         "backends"_a = std::vector<std::string>(),
         R"(Reduce-scatter of what every rank's kernel makes: each pushes its contribution to a shard of `tensor` along `axis`
 to the shard's owner, where contributions are reduced ("sum" or "max") in rank order.
 
 `split`: chunks per shard, along `split_axis` (default: `axis`). `all`: all-reduce, each summed chunk goes on to all
-ranks. `by_part`: the first chunks of all shards go first, then the second ones, …; else shard by shard. `pulled`: so many
-of a shard's contributions, those made last, are pulled by its owner instead (ranks - 1: all), and the chunk engine, or by
-ldst_inline a sum's kernel, adds them up where they are. `backends`: by what the contributions to the next rank go, to the
-one after it, …; open past the end.)");
+ranks. `by_part`: the first chunks of all shards go first, then the second ones, …; else shard by shard. `pull`: owners
+pull the contributions instead, and the chunk engine, or by ldst_inline a sum's kernel, adds them up where they are.
+`backends`: by what the contributions to the next rank go, to the one after it, …; open past the end.)");
     m.def(
         "push_reduce_to_all",
         [](const plan::Mesh& mesh, const plan::Tensor& tensor, const std::string& to, std::int32_t split,

@@ -258,8 +258,7 @@ void append_phases(std::vector<std::int32_t>& words, std::span<const fuse::Slot>
 
 std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t rank,
                                      std::int64_t heap_stride, std::int64_t num_programs,
-                                     std::span<const std::uint64_t> offsets, std::size_t stage,
-                                     const std::map<std::int32_t, std::int32_t>& added) {
+                                     std::span<const std::uint64_t> offsets, std::size_t stage) {
     const fuse::RankSchedule& schedule = of_all.ranks[static_cast<std::size_t>(rank)];
     const std::span<const fuse::Slot> slots = of_all.slots_of(schedule, stage);
     const std::size_t num_slots = slots.size();
@@ -279,7 +278,8 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
 
     const CountedSignals by_tile = counted_chunks(of_all, schedule, rank);
     CountedSignals counted = by_tile;
-    for (const auto& [signal, count] : added) counted[signal] = {control::word_of(signal), count};
+    for (const fuse::CountedSignal& of : schedule.counted)
+        counted[of.signal] = {control::word_of(of.signal), of.posts};
     // Waits: those of a slot, then those of its phases, one after another.
     std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>> phase_waits(num_slots);
     for (std::size_t slot = 0; slot < num_slots; ++slot) {

@@ -8,6 +8,7 @@
 #include "syncopate/fuse/inline/inline_reads.hpp"
 #include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/passes/build.hpp"
+#include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/fuse/passes/guard.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/fuse/passes/launch.hpp"
@@ -43,7 +44,7 @@ Result<Decisions> decide(const StagedProgram& program, const Options& options) {
         return status.error();
     auto stores = store_inline(program, *lowered, *graph, *backends);
     if (!stores) return stores.error();
-    auto loads = load_inline(program, *lowered, *graph, *backends, options);
+    auto loads = load_inline(program, *lowered, *graph, *backends);
     if (!loads) return loads.error();
     Synchronization waits = synchronize(*graph, *placement, *orders, *arrivals);
     Guards guards = guard(*graph, lowered->plan, *placement, waits);
@@ -55,8 +56,8 @@ Result<Decisions> decide(const StagedProgram& program, const Options& options) {
 Result<Schedule> fuse(const StagedProgram& program, const Options& options) {
     const auto decisions = decide(program, options);
     if (!decisions) return decisions.error();
-    Schedule schedule = launch(make_schedule(*decisions));
-    schedule.stages.front().plain = options.plain_kernel;
+    Schedule schedule =
+        decide_engine(launch(make_schedule(*decisions)), options.device, options.engine_blocks);
     schedule = lay_out_heap(std::move(schedule));
     if (Status status = check_schedule(*decisions, schedule, options); !status) return status.error();
     return schedule;

@@ -36,13 +36,11 @@ Result<fuse::StagedProgram> program(const Problem& problem, const Strategy& stra
 fuse::Options fuse_options(const Strategy& strategy, fuse::Device device) {
     fuse::Options options;
     options.device = device;
-    options.phases = strategy.phases;
     options.preferred = strategy.backend;
     options.most_sum_parts = strategy.sum_parts;
-    options.plain_kernel = strategy.placement == Placement::after;
+    options.engine_blocks = strategy.engine_blocks.value_or(options.engine_blocks);
     options.kernel_sums = strategy.kernel_sums;
     options.together = strategy.together;
-    options.tile_order = strategy.tile_order;
     return options;
 }
 

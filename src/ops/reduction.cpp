@@ -12,32 +12,25 @@ namespace syncopate::ops {
 namespace {
 
 std::string objection(const Problem& problem, const Strategy& strategy) {
-    const bool fetched = strategy.pull || strategy.placement == Placement::after;
-    for (const auto& [name, count] : {std::pair<std::string_view, std::int32_t>{"stored", strategy.stored},
-                                      std::pair<std::string_view, std::int32_t>{"pulled", strategy.pulled}}) {
-        if (count < 0 || count >= std::max(problem.ranks, 1))
-            return fmt::format("{}: expected 0 to {} of the contributions, got {}", name, problem.ranks - 1,
-                               count);
-        if (count > 0 && fetched)
-            return fmt::format("{}: with pull or plain_kernel every contribution is read where it is", name);
-    }
-    if (strategy.one_step && (fetched || strategy.stored > 0 || strategy.pulled > 0))
+    const std::int32_t stored = strategy.stored;
+    if (stored < 0 || stored >= std::max(problem.ranks, 1))
+        return fmt::format("stored: expected 0 to {} of the contributions, got {}", problem.ranks - 1,
+                           stored);
+    if (stored > 0 && strategy.pull) return "stored: with pull every contribution is read where it is";
+    if (strategy.one_step && (strategy.pull || stored > 0))
         return "one_step: every contribution is sent, by the kernel or beside it";
-    if (strategy.stored > 0 && strategy.pulled > 0)
-        return "stored, pulled: the last contributions are either stored or pulled";
     return {};
 }
 
 /// How often a backend carries the contributions to the next rank, to the one after it, ….
 std::vector<plan::Backend> backends_of(const Problem& problem, const Strategy& strategy) {
     std::vector<plan::Backend> made;
-    const std::int32_t sent = problem.ranks - 1 - strategy.stored - strategy.pulled;
+    const std::int32_t sent = problem.ranks - 1 - strategy.stored;
     const auto add = [&](std::int32_t count, plan::Backend backend) {
         made.insert(made.end(), static_cast<std::size_t>(std::max(count, 0)), backend);
     };
     add(sent, plan::Backend::automatic);
     add(strategy.stored, plan::Backend::tma_inline);
-    add(strategy.pulled, plan::Backend::ldst_inline);
     return made;
 }
 
@@ -55,18 +48,17 @@ Result<plan::Plan> plan_of(const Problem& problem, const Strategy& strategy, boo
             mesh, {"C", {rows, n}, problem.out}, "D",
             {.all = everywhere, .rows = m, .split = split, .split_axis = strategy.split_axis.value_or(0)});
     }
-    const bool fetched = strategy.pull || strategy.placement == Placement::after;
     plan::PushReduceOptions options;
     options.split = split;
     options.all = everywhere;
     options.backends = backends_of(problem, strategy);
-    options.pulled = fetched ? problem.ranks - 1 : strategy.pulled;
+    options.pull = strategy.pull;
     if (everywhere) {
-        options.split_axis = strategy.split_axis.value_or(fetched ? 1 : 0);
+        options.split_axis = strategy.split_axis.value_or(strategy.pull ? 1 : 0);
         options.by_part = split > 1;
     } else {
         options.split_axis = strategy.split_axis.value_or(0);
-        options.by_part = fetched || *options.split_axis != 0;
+        options.by_part = strategy.pull || *options.split_axis != 0;
     }
     return plan::push_reduce(mesh, {"C", {m, n}, problem.out}, options);
 }

@@ -1,10 +1,8 @@
 // Reduction: a product whose contributions are summed over ranks while its kernel runs; what a reduce-scatter
 // and an all-reduce have in common.
 //
-//     pull, after    owners read the contributions where they are, by the chunk engine, beside the kernel or
-//                    after it
+//     pull           owners read the contributions where they are, by the chunk engine, beside the kernel
 //     stored         so many of each rank's contributions, its last, are stored at their owners tile by tile
-//     pulled         … or are read where they are by their owners' sums
 //     one_step       every rank sends all that it makes to all, and each sums what it is to have
 #pragma once
 

@@ -28,8 +28,7 @@ std::string words_of(plan::Backend backend, std::optional<std::int32_t> blocks) 
 }  // namespace
 
 std::string_view name_of(Placement placement) {
-    static constexpr std::array<std::string_view, kNumPlacements> kNames{"fused", "after", "unfused",
-                                                                         "apart"};
+    static constexpr std::array<std::string_view, kNumPlacements> kNames{"fused", "unfused", "apart"};
     return kNames[static_cast<std::size_t>(placement)];
 }
 
@@ -47,12 +46,10 @@ std::string name_of(const Strategy& strategy) {
     }
     const Strategy usual;
     std::vector<std::string> words;
-    if (strategy.placement != usual.placement) words.emplace_back(name_of(strategy.placement));
     if (strategy.backend != usual.backend || strategy.engine_blocks)
         words.push_back(words_of(strategy.backend, strategy.engine_blocks));
     if (strategy.pull) words.emplace_back("pull");
     if (strategy.stored != 0) words.push_back(fmt::format("stored={}", strategy.stored));
-    if (strategy.pulled != 0) words.push_back(fmt::format("pulled={}", strategy.pulled));
     if (strategy.one_step) words.emplace_back("one_step");
     if (strategy.kernel_sums) words.emplace_back("kernel_sums");
     if (strategy.together) words.emplace_back("together");
@@ -64,9 +61,6 @@ std::string name_of(const Strategy& strategy) {
     if (strategy.split) words.push_back(fmt::format("split={}", *strategy.split));
     if (strategy.split_axis) words.push_back(fmt::format("axis={}", *strategy.split_axis));
     if (strategy.sum_parts != usual.sum_parts) words.push_back(fmt::format("sums={}", strategy.sum_parts));
-    if (!strategy.phases) words.emplace_back("whole");
-    if (strategy.tile_order != usual.tile_order)
-        words.push_back(fmt::format("order={}", name_of(strategy.tile_order)));
     if (strategy.kernel && strategy.kernel != usual.kernel) words.emplace_back(name_of(*strategy.kernel));
     for (const TileConfig& tile : strategy.tiles) words.push_back(words_of(tile));
     if (strategy.programs) words.push_back(fmt::format("programs={}", *strategy.programs));

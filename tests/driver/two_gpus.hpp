@@ -33,9 +33,8 @@ struct Case {
 
 inline std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
-inline fuse::Schedule gathered(plan::Backend backend, bool plain = false) {
+inline fuse::Schedule gathered(plan::Backend backend) {
     fuse::Schedule schedule = direct_all_gather(2, false, {64, 64}, backend);
-    schedule.stages.front().plain = plain;
     return schedule;
 }
 
@@ -57,7 +56,6 @@ inline std::vector<Case> cases() {
     return {{"copies", [] { return gathered(Backend::copy_engine); }},
             {"pulls", [] { return direct_all_gather(2, true, {64, 64}, Backend::copy_engine); }},
             {"engine", [] { return gathered(Backend::tma_dedicated); }},
-            {"behind_a_plain_kernel", [] { return gathered(Backend::ldst_dedicated, true); }},
             {"sums_on_streams", summed_on_streams},
             {"sums_in_the_kernel", summed_by_the_kernel}};
 }

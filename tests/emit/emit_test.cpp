@@ -65,15 +65,6 @@ TEST(Emit, AddsAnImportTwoParametersAndTwoLines) {
         "other = 1\n");
 }
 
-TEST(Emit, LeavesAPlainKernelAsItIs) {
-    fuse::Schedule schedule;
-    schedule.stages.front().plain = true;
-    schedule.ranks.resize(1);
-    schedule.ranks[0].chunks.resize(1);
-    EXPECT_EQ(emit(fuse::Program{kernel_of(kSimple, "tl.store(a_ptr, x)").whole(), {}, {}}, schedule).value(),
-              kSimple);
-}
-
 TEST(Emit, KeepsTheLineEndingsOfTheFile) {
     const std::string source = replaced(kSimple, "\n", "\r\n");
     EXPECT_EQ(emitted(simple(source)), replaced(emitted(simple()), "\n", "\r\n"));

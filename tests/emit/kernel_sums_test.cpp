@@ -50,7 +50,11 @@ struct Tables {
 private:
     [[nodiscard]] Words table(std::int32_t rank, const std::vector<std::uint64_t>& at,
                               const std::map<std::int32_t, std::int32_t>& added) const {
-        return make_table(schedule, rank, static_cast<std::int64_t>(heap_bytes(schedule)), 3, at, 0, added);
+        fuse::Schedule counting = schedule;
+        std::vector<fuse::CountedSignal>& counted = counting.ranks[static_cast<std::size_t>(rank)].counted;
+        counted.clear();
+        for (const auto& [signal, posts] : added) counted.push_back({signal, posts});
+        return make_table(counting, rank, static_cast<std::int64_t>(heap_bytes(schedule)), 3, at);
     }
 };
 

@@ -50,7 +50,8 @@ TEST(Table, CountsThePostsOfSignalsThatAreAddedTo) {
     all.ranks.resize(2);
     // The slot waits for signal 0, its second phase for signal 1 of the call before.
     all.ranks[1].slots = {{0, {{0, 0}}, {{.iteration_end = 3}, {0, 3, 5, {{1, 1}, {2, 0}}}}}};
-    const Words words = make_table(all, 1, 4096, 1, {}, 0, {{0, 5}, {1, 1}, {2, 8}});
+    all.ranks[1].counted = {{0, 5}, {1, 1}, {2, 8}};
+    const Words words = make_table(all, 1, 4096, 1);
     const auto at = [&](std::size_t word) { return static_cast<std::size_t>(words[word]); };
     const auto wait = [&](std::size_t word) { return Words{words[word], words[word + 1]}; };
     const std::size_t of_slot = at(table::first_slot + table::slot_waits);
@@ -61,7 +62,8 @@ TEST(Table, CountsThePostsOfSignalsThatAreAddedTo) {
     EXPECT_EQ(wait(of_phase + table::pair_words), (Words{control::word_of(2), 7 << table::wait_count_shift}));
 
     all.ranks[1].slots[0].waits = {{0, 1}};
-    const Words lagging = make_table(all, 1, 4096, 1, {}, 0, {{0, 5}});
+    all.ranks[1].counted = {{0, 5}};
+    const Words lagging = make_table(all, 1, 4096, 1);
     EXPECT_EQ(lagging[of_slot + 1], 1 | 4 << table::wait_count_shift);
     EXPECT_EQ(lagging[of_phase + table::pair_words + 1], 0) << "a signal that is set";
 }
@@ -77,7 +79,8 @@ TEST(Table, LeavesChunksAsTheyAreWhereSignalsAreAddedTo) {
     schedule.slots = {{0, {}, {}, {0}}, {1, {}, {}, {0}}, {2, {{0, 0}}, {}}};
     schedule.chunks = {{.counting = {0, 1}, .posts = {{1, 0}}}};
     const Words set = make_table(all, 0, 4096, 3);
-    Words added = make_table(all, 0, 4096, 3, {}, 0, {{0, 6}});
+    schedule.counted = {{0, 6}};
+    Words added = make_table(all, 0, 4096, 3);
     const auto made = static_cast<std::size_t>(added[table::first_slot + table::slot_makes]);
     EXPECT_EQ(added[made + table::made_counter], counter_of(schedule, 0));
     EXPECT_EQ(added[made + table::made_gates], 0) << "tiles do not wait for its gate";

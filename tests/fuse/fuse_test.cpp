@@ -133,13 +133,8 @@ TEST(Fuse, CutsTheReductionLoopWhereChunksLieAlongIt) {
     EXPECT_EQ(slot.phases[2].waits.size(), 1U);
 }
 
-TEST(Fuse, HasNoPhasesWhereChunksAreWholeRowsOrTheUserDeclines) {
+TEST(Fuse, HasNoPhasesWhereChunksAreWholeRows) {
     EXPECT_FALSE(fuse(sample::all_gather_gemm({8, 4, 16, 2, 2, 2}, 4)).value().stages[0].phased);
-    const auto declined =
-        fuse(sample::all_gather_gemm({2, 4, 16, 2, 2, 2}, 4, {.axis = 1}), {.phases = false}).value();
-    EXPECT_FALSE(declined.stages[0].phased);
-    EXPECT_EQ(declined.ranks[1].slots[0].waits.size(), 3U);
-    EXPECT_TRUE(declined.ranks[1].slots[0].phases.empty());
 }
 
 TEST(Fuse, APhasedSlotThatNeedsNothingHasOnePhase) {

@@ -77,22 +77,21 @@ TEST(ScheduleJson, SaysWhereTilesReadAtOtherRanks) {
               std::string::npos);
 }
 
-TEST(ScheduleJson, SaysHowTheStageOfAProgramOfOneReachesTensorsAndWhetherItIsPlain) {
+TEST(ScheduleJson, SaysHowTheStageOfAProgramOfOneReachesTensors) {
     const std::string text = sample_json(false);
     const std::string alone = R"({"slots":2,"phased":false)";
-    for (const std::string member : {R"("stores":{"tensor":"A","by":"row"})",
-                                     R"("loads":{"tensor":"A","by":"row"})", R"("plain":true)"}) {
+    for (const std::string member :
+         {R"("stores":{"tensor":"A","by":"row"})", R"("loads":{"tensor":"A","by":"row"})"}) {
         const std::string said = replaced(text, alone, alone + "," + member);
         const auto schedule = schedule_from_json(said);
         ASSERT_TRUE(schedule.ok()) << schedule.error().to_string();
         EXPECT_EQ(to_json(*schedule), said);
         EXPECT_EQ(schedule->stores() == Reach({0, true}), member.find("stores") != std::string::npos);
         EXPECT_EQ(schedule->loads() == Reach({0, true}), member.find("loads") != std::string::npos);
-        EXPECT_EQ(schedule->plain(), member.find("plain") != std::string::npos);
         const auto staged = schedule_from_json(
             replaced(text, alone, alone + "," + member + R"(},{"slots":0,"phased":false)"));
         ASSERT_FALSE(staged.ok());
-        EXPECT_NE(staged.error().to_string().find("has several stages, and only one alone may be plain"),
+        EXPECT_NE(staged.error().to_string().find("has several stages, and only one alone may have"),
                   std::string::npos);
     }
 }

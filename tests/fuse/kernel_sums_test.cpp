@@ -253,7 +253,7 @@ TEST(KernelSums, AreRefusedWithTheReason) {
     };
     plan::PushReduceOptions sent_on{.all = true};
     sent_on.backends = {Backend::tma_inline, Backend::tma_inline};
-    plan::PushReduceOptions read{.pulled = 2};
+    plan::PushReduceOptions read{.pull = true};
     read.backends = {Backend::ldst_inline, Backend::ldst_inline};
     const plan::Plan few = plan::push_reduce(sample::ranks(3), sample::c_of(2)).value();
     const plan::Plan narrow =
@@ -324,14 +324,6 @@ TEST(KernelSums, AreRefusedWhereSomethingArrivesForTilesOrAfterThem) {
     EXPECT_TRUE(refuses([](RankSchedule& rank) { rank.kernel_posts = {{0, 0}}; }));
     EXPECT_TRUE(refuses([](RankSchedule& rank) { rank.begin_waits = {{0, 0}}; }));
     EXPECT_TRUE(refuses([](RankSchedule& rank) { rank.end_waits = {{0, 0}}; }));
-}
-
-TEST(KernelSums, AreRefusedOfAKernelThatIsLeftAsItIs) {
-    Options options = in_kernel();
-    options.plain_kernel = true;
-    EXPECT_EQ(error_of(fuse(summed(to_all(3, {})), options)),
-              "rank 0 op 0: the kernel cannot be left as it is (plain_kernel): its tiles store or load for "
-              "other ranks");
 }
 
 TEST(KernelSums, SayThatARankIsAskedForNothing) {

@@ -45,8 +45,6 @@ TEST(Order, KeepsTheKernelsTraversalWhereEachTileHasAProgram) {
     };
     EXPECT_EQ(of_rank_2(8), as_made);
     EXPECT_EQ(of_rank_2(7), (std::vector<std::int64_t>{4, 5, 2, 3, 0, 1, 6, 7})) << "one tile starts later";
-    EXPECT_EQ(of_rank_2(8, {.tile_order = TileOrder::columns}),
-              (std::vector<std::int64_t>{0, 2, 4, 6, 1, 3, 5, 7}));
     EXPECT_EQ(of_rank_2(4, {.num_programs = 8}), as_made);
 }
 

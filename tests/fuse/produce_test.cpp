@@ -65,7 +65,7 @@ TEST(Produce, OrdersTilesByWhenTheirChunkLeavesTheNextRanksFirstTheOwnLast) {
 }
 
 TEST(Produce, MakesThePartsOfASumThatReadsThemWhereTheyAreTogetherAndCountsThemAtOnce) {
-    const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.split = 2, .by_part = true, .pulled = 3});
+    const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.split = 2, .by_part = true, .pull = true});
     const Schedule schedule = fuse(program, {.preferred = plan::Backend::ldst_dedicated}).value();
     for (const RankSchedule& rank : schedule.ranks) {
         std::int64_t firsts = 0;  // of the first four tiles, those of first halves of shards
@@ -135,7 +135,7 @@ TEST(Produce, WhatIsCopiedIsMadeBeforeWhatTheListStoresAtItsOwnerAfterIt) {
 }
 
 TEST(Produce, TheEngineStoresItsSumsAtThePeers) {
-    const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.all = true, .pulled = 3});
+    const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.all = true, .pull = true});
     const Schedule schedule = fuse(program, {.preferred = plan::Backend::ldst_dedicated}).value();
     for (std::int32_t rank = 0; rank < 4; ++rank) {
         const RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
@@ -148,7 +148,7 @@ TEST(Produce, TheEngineStoresItsSumsAtThePeers) {
 
 TEST(Produce, SumsBesideTheKernelReadAndStoreAtThePeersThemselves) {
     const Program program =
-        reduced({16, 8, 4, 2, 8, 2}, 4, {.split = 2, .all = true, .by_part = true, .pulled = 3});
+        reduced({16, 8, 4, 2, 8, 2}, 4, {.split = 2, .all = true, .by_part = true, .pull = true});
     for (const Device device : {Device::cuda, Device::host}) {
         const Schedule schedule =
             fuse(program, {.device = device, .preferred = plan::Backend::ldst_inline}).value();
@@ -173,27 +173,6 @@ TEST(Produce, SumsBesideTheKernelReadAndStoreAtThePeersThemselves) {
         const std::string text = to_json(schedule);
         EXPECT_EQ(to_json(schedule_from_json(text, "test").value()), text);
     }
-}
-
-TEST(Produce, LeavesAPlainKernelAsItIsAndSaysWhereItCannot) {
-    const Program program = reduced({16, 8, 4, 2, 8, 2}, 4, {.all = true, .pulled = 3});
-    const Options options{.preferred = plan::Backend::ldst_dedicated, .plain_kernel = true};
-    const Schedule schedule = fuse(program, options).value();
-    EXPECT_TRUE(schedule.plain());
-    const std::string text = to_json(schedule);
-    EXPECT_EQ(to_json(schedule_from_json(text, "test").value()), text);
-
-    const auto refused = [](const Program& other, const Options& how) {
-        const auto result = fuse(other, how);
-        return result.ok() ? "" : result.error().to_string();
-    };
-    EXPECT_NE(refused(program, {.device = Device::cuda, .plain_kernel = true})
-                  .find("only the chunk engine starts after it: use tma_dedicated or ldst_dedicated"),
-              std::string::npos);
-    const Program gathers{sample::gemm({16, 8, 8, 2, 8, 2}),
-                          plan::all_gather(sample::ranks(4), {"A", {16, 8}, plan::DType::bf16}, {}).value(),
-                          {{"a_ptr", "A"}}};
-    EXPECT_NE(refused(gathers, options).find("its tiles wait for what transfers bring"), std::string::npos);
 }
 
 TEST(Produce, ATransferWaitsForItsOwnKernelAndASumForItsContributionsToo) {

@@ -123,11 +123,10 @@ plan::Plan RandomPrograms::made(const plan::Tensor& tensor, std::string& story) 
         if (chance(25)) options.reduce = plan::Reduce::max;
         options.all = chance(40);
         options.by_part = chance(30);
-        if (chance(40)) options.pulled = static_cast<std::int32_t>(below(ranks_));
+        options.pull = chance(30);
         const auto plan = plan::push_reduce(mesh, tensor, options);
         if (!plan) continue;
-        story = fmt::format("push_reduce{}{}", options.all ? " to all" : "",
-                            options.pulled > 0 ? ", pulled" : "");
+        story = fmt::format("push_reduce{}{}", options.all ? " to all" : "", options.pull ? ", pulled" : "");
         return *plan;
     }
 }
@@ -187,7 +186,6 @@ RandomProgram RandomPrograms::next() {
         for (const kernel::Tile& tile : one.kernel.tiles) drawn.program_of.push_back(tile.program);
         program.stages.push_back(std::move(one));
     }
-    drawn.options.phases = chance(70);
     drawn.options.most_sum_parts = one_of<std::int64_t>({1, 2, 8});
     choose_backends(program.plan, drawn.options.device);
     drawn.story =

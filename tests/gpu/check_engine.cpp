@@ -16,6 +16,7 @@
 #include <string>
 
 #include "runtime/engine_cases.hpp"
+#include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 
 namespace syncopate::runtime {
@@ -70,9 +71,8 @@ bool parse(int argc, char** argv, Arguments& arguments) {
 std::string judge(const testing::EngineCase& c, const std::shared_ptr<SymmetricHeap>& heap,
                   const Arguments& arguments) {
     const int rank = heap->rank();
-    auto op = FusedOp::create(
-        heap, c.schedule,
-        {.name = c.name, .deadline_ms = arguments.deadline_ms, .engine_blocks = arguments.blocks});
+    auto op = FusedOp::create(heap, fuse::decide_engine(c.schedule, fuse::Device::cuda, arguments.blocks),
+                              {.name = c.name, .deadline_ms = arguments.deadline_ms});
     if (!op) return op.error().to_string();
     std::string wrong;
     testing::Memory before;

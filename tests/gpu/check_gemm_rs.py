@@ -188,7 +188,6 @@ def ways() -> None:
     p = size()
     for operator in (ops.MatmulReduceScatter, ops.MatmulAllReduce):
         for name in (
-            "after:8",
             "beside:4:1",
             "beside:8:2",
             "beside:16:4",
@@ -203,8 +202,6 @@ def ways() -> None:
             f"mixed:{p - 1}",
             "narrow:1",
             f"narrow:{max(p - 2, 1)}",
-            "pulled_last:1",
-            f"pulled_last:{p - 1}",
             "one_step",
             "one_step:2",
         ):
@@ -237,7 +234,7 @@ def large() -> None:
             (1030 * p + 3, 5128, torch.float16),
             (1024 * p, 8192, torch.float32),
         ):
-            for name in ("fused", "fused:2", "inline", "pulled", "pulled_last:1"):
+            for name in ("fused", "fused:2", "inline", "pulled"):
                 strategy = strategy_of(name)
                 for kernel in ("plain", "gluon"):
                     if kernel == "gluon" and (dtype == torch.float32 or not name.startswith("fused")):

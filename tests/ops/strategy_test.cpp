@@ -11,8 +11,7 @@ namespace {
 std::vector<Strategy> one_field_each() {
     std::vector<Strategy> made(1);
     const auto add = [&](auto change) { change(made.emplace_back()); };
-    for (const Placement placement : {Placement::after, Placement::unfused})
-        add([&](Strategy& s) { s.placement = placement; });
+    add([](Strategy& s) { s.placement = Placement::unfused; });
     add([](Strategy& s) { s.kernel = ProductKernel::gluon; });
     add([](Strategy& s) { s.tiles = {TileConfig{}}; });
     add([](Strategy& s) { s.tiles = {TileConfig{}, TileConfig{}}; });
@@ -36,7 +35,6 @@ std::vector<Strategy> one_field_each() {
     add([](Strategy& s) { s.split_axis = 1; });
     add([](Strategy& s) { s.pull = true; });
     add([](Strategy& s) { s.stored = 2; });
-    add([](Strategy& s) { s.pulled = 2; });
     add([](Strategy& s) { s.one_step = true; });
     add([](Strategy& s) { s.kernel_sums = true; });
     add([](Strategy& s) { s.together = true; });
@@ -44,9 +42,6 @@ std::vector<Strategy> one_field_each() {
     for (std::size_t i = 1; i < plan::kNumBackends; ++i)
         add([&](Strategy& s) { s.backend = static_cast<plan::Backend>(i); });
     add([](Strategy& s) { s.sum_parts = 1; });
-    add([](Strategy& s) { s.phases = false; });
-    for (const TileOrder order : {TileOrder::rows, TileOrder::columns, TileOrder::snake, TileOrder::grouped})
-        add([&](Strategy& s) { s.tile_order = order; });
     add([](Strategy& s) { s.placement = Placement::apart; });
     add([](Strategy& s) {
         s = {.placement = Placement::apart,
@@ -65,11 +60,10 @@ TEST(Strategy, HasANameOfItsOwn) {
 TEST(Strategy, IsNamedForPeople) {
     EXPECT_EQ(name_of(Strategy{}), "fused");
     EXPECT_EQ(name_of(Strategy{.placement = Placement::unfused}), "unfused");
-    EXPECT_EQ(name_of(Strategy{.placement = Placement::after,
-                               .tiles = {{.block_m = 64, .block_n = 128, .block_k = 128}},
+    EXPECT_EQ(name_of(Strategy{.tiles = {{.block_m = 64, .block_n = 128, .block_k = 128}},
                                .backend = plan::Backend::ldst_dedicated,
                                .engine_blocks = 32}),
-              "after/ldst_dedicated:32/64x128x128s4");
+              "ldst_dedicated:32/64x128x128s4");
     EXPECT_EQ(
         name_of(Strategy{.placement = Placement::apart,
                          .programs = 132,
@@ -117,6 +111,20 @@ TEST(Strategy, IsRefusedWithThePathOfWhatIsWrong) {
     EXPECT_NE(message(R"({"parts": [{"parts": []}]})").find("parts[0].parts are those of one operator"),
               std::string::npos);
     EXPECT_NE(message(R"({"parts": [{}, {}, {}]})").find("parts"), std::string::npos);
+}
+
+TEST(Strategy, OfBeforeIsReadWhereItSaysNothingOfWhatWasTakenOutAndElseRefused) {
+    const Result<Strategy> read = strategy_from_json(
+        R"({"placement": "fused", "pulled": 0, "phases": true, "tile_order": "kernel", "split": 2})");
+    ASSERT_TRUE(read) << read.error().to_string();
+    EXPECT_EQ(*read, (Strategy{.kernel = std::nullopt, .split = 2}));
+    for (const char* meant : {R"({"pulled": 1})", R"({"phases": false})", R"({"tile_order": "columns"})",
+                              R"({"placement": "after"})"}) {
+        const Result<Strategy> refused = strategy_from_json(meant);
+        ASSERT_FALSE(refused) << meant;
+        EXPECT_NE(refused.error().message.find("taken out"), std::string::npos) << refused.error().message;
+        EXPECT_NE(refused.error().message.find("tune anew"), std::string::npos) << refused.error().message;
+    }
 }
 
 }  // namespace

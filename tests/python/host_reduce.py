@@ -25,12 +25,10 @@ from host_script import expect  # noqa: E402
 from syncopate import (  # noqa: E402
     ops,
     ranks,  # noqa: E402
-    trace,
-)
+    )
 from syncopate.device.versions import triton_before  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 from syncopate.host import interpreter  # noqa: E402
-from syncopate.kernels import matmul as library  # noqa: E402
 
 N, K = 32, 48
 SWEEP = bool(os.environ.get("SYNCOPATE_SWEEP"))
@@ -387,40 +385,6 @@ def check_example_inline(group, name: str, example) -> None:
     fused.close()
 
 
-def check_plain(place: ranks.Place) -> None:
-    """A kernel that is left as it is: by both of the engine's backends, the output given, apart, or in the heap."""
-    rank, size = place.rank, place.size
-    m, n, k = 8 * size + 3, 32, 32
-    tiling = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
-    for number, backend in enumerate(("ldst_dedicated", "tma_dedicated")):
-        for split in (1, 2):
-            group = of_folder(place.folder, rank, size, f"{place.run_id}-plain-{number}-{split}", "host")
-            op = ops.MatmulAllReduce(
-                m, n, k, torch.float32, group, host_delay=1e-3, seed=rank,
-                strategy=ops.Strategy((tiling,), plain_kernel=True, backend=backend, split=split),
-            )  # fmt: skip
-            prepared = op.prepare()
-            own = Path(library.__file__).read_text()
-            expect(prepared.source == own, "the kernel is not as it was")
-            expect(prepared.schedule.plain, "the schedule does not say so")
-            try:
-                trace.Recorder(prepared.op, prepared.artifact)
-            except ValueError as error:
-                expect("plain_kernel" in str(error), str(error))
-            else:
-                raise RuntimeError("a plain kernel can be traced")
-            for call in times(6):
-                inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
-                weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
-                total = sum(x @ w for x, w in zip(inputs, weights, strict=True))
-                prepared.tensors["C"].fill_(float("nan"))
-                group.barrier(f"poisoned-{call}")
-                out = torch.full((m, n + 8), float("nan"))[:, :n] if call % 2 else op.result()
-                y = op(inputs[rank], weights[rank], out)
-                expect(torch.equal(y, total), f"a plain kernel by {backend}, split {split}, call {call}")
-            op.close()
-
-
 def check_pulled(place: ranks.Place) -> None:
     """Owners that pull contributions, beside the kernel: shards in rows, or all of it in columns, in some parts."""
     rank, size = place.rank, place.size
@@ -447,44 +411,39 @@ def check_pulled(place: ranks.Place) -> None:
 
 
 def check_sums_that_read(place: ranks.Place) -> None:
-    """Sums that read contributions at their ranks, all of them or the last ones: in parts of rows and of columns, of rows that
+    """Sums that read contributions at their ranks: in parts of rows and of columns, of rows that
     are no multiple of the ranks, the output given, in rows that are apart, or in the heap."""
     rank, size = place.rank, place.size
     m, n, k = 8 * size + 3, 64, 32
     tiling = ops.Tiling(16, 32, 32, 2, -1, "ieee", 2)
-    all_of_them = {"pull": True, "backend": "ldst_inline"}
     for operator in (ops.MatmulAllReduce, ops.MatmulReduceScatter):
-        for pulled in (0, *range(1, size)):  # 0: all
-            for split, axis in ((1, 0), (2, 0), (2, 1)):
-                what = f"{operator.__name__}, {pulled or 'all'} read, split {split} on {axis}"
-                run_id = f"{place.run_id}-read-{operator.__name__}-{pulled}-{split}-{axis}"
-                group = of_folder(place.folder, rank, size, run_id, "host")
-                reads = {"pulled": pulled} if pulled else all_of_them
-                chosen = ops.Strategy((tiling,), split=split, split_axis=axis, **reads)
-                op = operator(m, n, k, torch.float32, group, strategy=chosen, host_delay=1e-3, seed=rank)
-                schedule = op.prepare().schedule
-                staged = 0 if pulled == 0 else size - 1 - pulled
-                expect(len(schedule.tensors) == 1 + (staged > 0), f"{what}: {schedule.tensors}")
-                sums = [t for t in schedule.transfers(rank) if t.reduce == "sum"]
-                expect(len(sums) == (split if size > 1 else 0), f"{what}: {len(sums)} sums")
-                for total in sums:
-                    places = [(source, tensor) for source, (tensor, _) in total.sources]
-                    expect(len(places) == size - 1, f"{what}: sources {places}")
-                    expect(places.count((rank, "C.staging")) == staged, f"{what}: sources {places}")
-                    expect(all(r != rank for r, tensor in places if tensor == "C"), f"{what}: {places}")
-                for call in times(6 if split == 2 else 3):
-                    inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
-                    weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
-                    total = sum(x @ w for x, w in zip(inputs, weights, strict=True))
-                    if operator is ops.MatmulReduceScatter:
-                        total = total[shard_of(rank, size, m)]
-                    for tensor in op.prepared.tensors.values():
-                        tensor.fill_(float("nan"))
-                    group.barrier(f"poisoned-{call}")
-                    out = torch.full((op.out_rows, n + 8), float("nan"))[:, :n] if call % 2 else op.result()
-                    y = op(inputs[rank], weights[rank], out)
-                    expect(torch.equal(y, total), f"{what}, call {call}")
-                op.close()
+        for split, axis in ((1, 0), (2, 0), (2, 1)):
+            what = f"{operator.__name__}, split {split} on {axis}"
+            run_id = f"{place.run_id}-read-{operator.__name__}-{split}-{axis}"
+            group = of_folder(place.folder, rank, size, run_id, "host")
+            chosen = ops.Strategy((tiling,), split=split, split_axis=axis, pull=True, backend="ldst_inline")
+            op = operator(m, n, k, torch.float32, group, strategy=chosen, host_delay=1e-3, seed=rank)
+            schedule = op.prepare().schedule
+            expect(len(schedule.tensors) == 1, f"{what}: {schedule.tensors}")
+            sums = [t for t in schedule.transfers(rank) if t.reduce == "sum"]
+            expect(len(sums) == (split if size > 1 else 0), f"{what}: {len(sums)} sums")
+            for total in sums:
+                places = [(source, tensor) for source, (tensor, _) in total.sources]
+                expect(len(places) == size - 1, f"{what}: sources {places}")
+                expect(all(r != rank for r, tensor in places if tensor == "C"), f"{what}: {places}")
+            for call in times(6 if split == 2 else 3):
+                inputs = [numbers((m, k), 10 * call + r, torch.float32) for r in range(size)]
+                weights = [numbers((k, n), 5 + r, torch.float32) for r in range(size)]
+                total = sum(x @ w for x, w in zip(inputs, weights, strict=True))
+                if operator is ops.MatmulReduceScatter:
+                    total = total[shard_of(rank, size, m)]
+                for tensor in op.prepared.tensors.values():
+                    tensor.fill_(float("nan"))
+                group.barrier(f"poisoned-{call}")
+                out = torch.full((op.out_rows, n + 8), float("nan"))[:, :n] if call % 2 else op.result()
+                y = op(inputs[rank], weights[rank], out)
+                expect(torch.equal(y, total), f"{what}, call {call}")
+            op.close()
 
 
 def check_stored(place: ranks.Place) -> None:
@@ -624,7 +583,6 @@ def work(place: ranks.Place, calls: int) -> int:
         check_inline(place)
         check_own_block(place)
     check_places(place)
-    check_plain(place)
     check_pulled(place)
     check_sums_that_read(place)
     check_stored(place)

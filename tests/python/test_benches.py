@@ -245,7 +245,7 @@ def test_emulated_ranks_sum_what_as_many_would(ranks, run, tmp_path):
     report = tmp_path / "report.json"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     bench = [*torchrun, BENCH / "gemm_rs" / "emulated.py", "--ranks", str(ranks)]
-    ways = ["fused:2", "mixed:1", "pulled_last:1", "inline"]
+    ways = ["fused:2", "mixed:1", "inline"]
     outcome = run(*bench, "--shapes", "8B", "--tokens", "8192", "--ways", ",".join(ways), "--json", report)
     assert outcome.code == 0, outcome.out + outcome.err
     (entry,) = json.loads(report.read_text())["table"]

@@ -64,11 +64,6 @@ MESH, A = sy.Mesh(gpu=2), sy.Tensor("A", (8, 8))
         ),
         (
             ValueError,
-            'tile_order: expected one of "kernel", "rows", "columns", "snake", "grouped", got \'row\'',
-            lambda: sy.Strategy(tile_order="row"),
-        ),
-        (
-            ValueError,
             'kernel: expected one of "", "plain", "gluon", got \'triton\'',
             lambda: sy.Strategy(kernel="triton"),
         ),

@@ -76,7 +76,7 @@ def test_a_chain_on_one_gpu_is_an_operator_too(syncopate):
         (["fuse", "--op", SPECS[0]], "give -o DIR, --show graph or --svg FILE"),
         (["fuse", "--op", SPECS[0], "-o", "made"], "print its graph"),
         (["fuse", "--op", SPECS[0], "--plan", "a.json"], "excludes"),
-        (["fuse", "--op", SPECS[0], "--show=graph", "--no-phases"], "excludes"),
+        (["fuse", "--op", SPECS[0], "--show=graph", "--together"], "excludes"),
     ],
 )
 def test_what_is_wrong_of_an_operator_is_named(syncopate, words, message, tmp_path):

@@ -105,7 +105,6 @@ def test_a_plan_prints_its_ranks_its_tensors_and_its_ops():
     [
         (sy.Strategy(), "Strategy()"),
         (sy.Strategy(split=2, backend="copy_engine"), "Strategy(split=2, backend='copy_engine')"),
-        (sy.Strategy(phases=False), "Strategy(phases=False)"),
         (sy.Strategy(chunking=sy.Chunking(rows=4)), "Strategy(chunking=Chunking(rows=4))"),
         (sy.Strategy(apart=True, parts=(sy.Strategy(), sy.Strategy(unfused=True))),
          "Strategy(apart=True, parts=(Strategy(), Strategy(unfused=True)))"),

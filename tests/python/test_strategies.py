@@ -26,8 +26,7 @@ def all_reduce(model: str, m: int, size: int) -> Strategy:
         Strategy(),
         Strategy(tilings=(WIDE, dataclasses.replace(WIDE, split_k=2)), programs=7, split=2, split_axis=1),
         Strategy(chunking=Chunking(2, (384, 640), True), pull=True, backend="tma_dedicated", engine_blocks=3),
-        Strategy(chunking=Chunking(1, 4), phases=False, sum_parts=1, stored=1),
-        Strategy(plain_kernel=True, pulled=1),
+        Strategy(chunking=Chunking(1, 4), sum_parts=1, stored=1),
         Strategy(unfused=True),
         Strategy(apart=True, parts=(Strategy(pull=True), Strategy(unfused=True))),
         Strategy(kernel="gluon"),
@@ -62,14 +61,14 @@ def test_the_quicker_kernel_is_taken_where_it_is_open(monkeypatch, given, kernel
 def test_few_rows_are_summed_after_the_product(model, size):
     """Measured: these take less than sums beside the product, whose fixed costs are a call's whole time."""
     chosen = all_reduce(model, 128, size)
-    assert chosen.unfused or chosen.plain_kernel or chosen.backend == "ldst_inline", chosen
+    assert chosen.unfused or chosen.backend == "ldst_inline", chosen
 
 
 @pytest.mark.parametrize("size", [4, 8])
 @pytest.mark.parametrize("model", ["70B", "GPT-3"])
 def test_many_rows_on_many_ranks_are_summed_beside_the_product(model, size):
     chosen = all_reduce(model, 4096, size)
-    assert not chosen.plain_kernel and not chosen.unfused
+    assert not chosen.unfused
 
 
 def test_a_product_is_launched_with_the_warps_and_stages_of_its_tiles():
@@ -100,18 +99,15 @@ def test_what_arrives_is_multiplied_in_a_second_wave_of_narrow_tiles():
 @pytest.mark.parametrize(
     ("asked", "given"),
     [
-        ({"pull": True}, (False, True, "ldst_dedicated", 8, 1)),
-        ({"pull": True, "backend": "tma_dedicated"}, (False, True, "tma_dedicated", 8, 1)),
-        ({"plain_kernel": True}, (True, False, "ldst_dedicated", 32, 1)),
-        ({"plain_kernel": True, "engine_blocks": 8}, (True, False, "ldst_dedicated", 8, 1)),
-        ({"stored": 2}, (False, False, "auto", 8, 1)),
-        ({"pulled": 1}, (False, False, "auto", 8, 1)),
+        ({"pull": True}, (True, "ldst_dedicated", 8, 1)),
+        ({"pull": True, "backend": "tma_dedicated"}, (True, "tma_dedicated", 8, 1)),
+        ({"stored": 2}, (False, "auto", 8, 1)),
     ],
 )  # fmt: skip
 def test_what_is_asked_for_is_done_and_the_rest_filled_in(asked, given):
     problem = Problem("matmul_all_reduce", 512, 8192, 3584, torch.bfloat16, 4, 132)
     made = strategy.complete(problem, Strategy(**asked))
-    assert (made.plain_kernel, made.pull, made.backend, made.engine_blocks, made.split) == given
+    assert (made.pull, made.backend, made.engine_blocks, made.split) == given
 
 
 def test_on_the_host_nothing_is_chosen_but_tiles():
@@ -129,9 +125,7 @@ def test_unfused_is_not_chosen_where_torch_cannot_run_it():
 @pytest.mark.parametrize(
     ("options", "why"),
     [({"stored": 4}, "^stored: .* 0 to 3"), ({"stored": -1}, "stored"),
-     ({"stored": 1, "pull": True}, "^stored: .*pull"), ({"stored": 1, "plain_kernel": True}, "^stored: .*plain_kernel"),
-     ({"pulled": 4}, "^pulled: .* 0 to 3"), ({"pulled": 2, "pull": True}, "^pulled: "),
-     ({"pulled": 1, "stored": 1}, "^stored, pulled: "), ({"unfused": True}, "^unfused: .*process group")],
+     ({"stored": 1, "pull": True}, "^stored: .*pull"), ({"unfused": True}, "^unfused: .*process group")],
 )  # fmt: skip
 def test_strategies_that_cannot_be_carried_out_are_refused(options, why):
     from syncopate import Group, ops
@@ -147,7 +141,6 @@ def test_strategies_that_cannot_be_carried_out_are_refused(options, why):
     [
         (Strategy(kernel="plain", backend="copy_engine"), None),
         (Strategy(kernel="gluon"), Strategy(kernel="plain")),
-        (Strategy(kernel="plain", plain_kernel=True), Strategy(kernel="plain")),
     ],
 )
 def test_what_is_recorded_has_a_kernel_that_notes_times(monkeypatch, chosen, recorded):

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/fuse/passes/launch.hpp"
 #include "syncopate/runtime/call/reduction.hpp"
@@ -59,7 +60,10 @@ public:
         return of(rank).transfers.back().op;
     }
 
-    fuse::Schedule take() { return fuse::lay_out_heap(fuse::launch(std::move(schedule_))); }
+    fuse::Schedule take() {
+        return fuse::lay_out_heap(
+            fuse::decide_engine(fuse::launch(std::move(schedule_)), fuse::Device::cuda, 8));
+    }
 
 private:
     using Wait = fuse::Wait;
@@ -193,9 +197,8 @@ fuse::Schedule direct_sum(int size, Backend backend, DType dtype, plan::Reduce r
     return maker.take();
 }
 
-/// Each rank sums its rows of all ranks' S, in two parts, and stores them in every rank's D. `plain`: as
-/// after a kernel that is left as it is.
-fuse::Schedule sum_for_all(int size, Backend backend, DType dtype, std::int64_t rows, bool plain) {
+/// Each rank sums its rows of all ranks' S, in two parts, and stores them in every rank's D.
+fuse::Schedule sum_for_all(int size, Backend backend, DType dtype, std::int64_t rows) {
     const std::int64_t columns = 136;
     const plan::Tensor tensor{"S", {2 * rows * size, columns}, dtype};
     Maker maker(size, {tensor, {"D", tensor.shape, dtype}});
@@ -210,9 +213,7 @@ fuse::Schedule sum_for_all(int size, Backend backend, DType dtype, std::int64_t 
             maker.add(rank, std::move(transfer));
         }
     }
-    fuse::Schedule schedule = maker.take();
-    schedule.stages.front().plain = plain;
-    return fuse::lay_out_heap(std::move(schedule));
+    return maker.take();
 }
 
 std::uint64_t mixed(std::uint64_t value) {  // splitmix64
@@ -267,9 +268,7 @@ std::vector<EngineCase> engine_cases(int size, int scale) {
                        {{0, 3}, {2, rows}, {8, 64}}));
         for (const DType dtype : {DType::bf16, DType::fp32}) {
             const std::string what = " of " + std::string(plan::name_of(dtype)) + " for all ranks";
-            add(by + "stores sums" + what, sum_for_all(size, backend, dtype, rows, false));
-            add(by + "after a plain kernel stores sums" + what,
-                sum_for_all(size, backend, dtype, rows + 3, true));
+            add(by + "stores sums" + what, sum_for_all(size, backend, dtype, rows));
         }
         add(by + "sums more boxes than lanes",
             direct_sum(size, backend, DType::fp32, plan::Reduce::sum, false, (40 + size - 1) / size, {5, 520},
@@ -366,8 +365,8 @@ std::string run_call(FusedOp& op, const Memory& before, const Memory& expected) 
             return put.error().to_string();
     }
     if (Status begun = op.begin_call(); !begun) return begun.error().to_string();
-    // What the fused kernel does at its end; after a plain one the runtime does it.
-    if (heap.device().kind == Device::Kind::cuda && !op.schedule().plain()) {
+    // What the fused kernel does at its end.
+    if (heap.device().kind == Device::Kind::cuda) {
         if (Status over = op.synchronize(); !over) return over.error().to_string();
         std::uint32_t epoch = 0;
         const std::uint64_t word = op.control_address() + 4 * emit::control::epoch;

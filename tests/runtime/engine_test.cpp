@@ -7,6 +7,7 @@
 #include "runtime/fork.hpp"
 #include "runtime/played_kernel.hpp"
 #include "runtime/schedules.hpp"
+#include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
 #include "syncopate/runtime/host/host_engine.hpp"
 
@@ -224,52 +225,6 @@ TEST(EngineTable, CountsAllBoxesOfATransferTogether) {
     EXPECT_EQ(table->ops[2].last_piece, table->num_pieces);
 }
 
-TEST(EngineTable, GoesInBulkWhereNothingThatHasBytesGoesOtherwise) {
-    Sample sample;
-    sample.add(plan::Backend::tma_dedicated, {.work = PreparedTransfer::Copies{rows(16, 1, 16)}});
-    sample.add(plan::Backend::ldst_dedicated, {});
-    EXPECT_TRUE(sample.table()->in_bulk());
-    sample.add(plan::Backend::ldst_dedicated, {.work = PreparedTransfer::Copies{rows(16, 1, 16)}});
-    EXPECT_FALSE(sample.table()->in_bulk());
-}
-
-TEST(EngineTable, GoesAtOnceWhereTheThreadsOfItsBlocksHoldAllThatItCopies) {
-    constexpr std::uint64_t kBlock =
-        std::uint64_t{device::kBlockEngineThreads} * device::kEngineLoadsAtOnce * device::kEngineUnit;
-    const auto copy = [](std::uint64_t bytes) {
-        return PreparedTransfer{.work = PreparedTransfer::Copies{rows(bytes / 4, 4, bytes)},
-                                .post_words = {0x2000}};
-    };
-    const auto goes = [](const Sample& sample, unsigned blocks) {
-        return goes_at_once(*sample.table(), blocks);
-    };
-    Sample one;
-    one.add(plan::Backend::ldst_dedicated, copy(2 * kBlock));
-    EXPECT_TRUE(goes(one, 2));
-    EXPECT_FALSE(goes(one, 1));
-
-    Sample two = one;  // each has half of the blocks
-    two.add(plan::Backend::ldst_dedicated, copy(kBlock));
-    EXPECT_TRUE(goes(two, 5));
-    EXPECT_FALSE(goes(two, 3));
-    EXPECT_FALSE(goes(Sample(), 8));
-
-    const auto with = [&](plan::Backend backend, PreparedTransfer transfer) {
-        Sample other = one;
-        return goes(other.add(backend, std::move(transfer)), 64);
-    };
-    EXPECT_FALSE(with(plan::Backend::tma_dedicated, copy(64)));
-    PreparedTransfer waits = copy(64);
-    waits.waits = {{4, 0}};
-    EXPECT_FALSE(with(plan::Backend::ldst_dedicated, waits)) << "it has to come after something";
-    PreparedTransfer boxes = copy(64);
-    boxes.work = PreparedTransfer::Copies{rows(16, 1, 16), rows(16, 1, 16)};
-    EXPECT_FALSE(with(plan::Backend::ldst_dedicated, boxes)) << "two boxes are counted together";
-    EXPECT_FALSE(
-        with(plan::Backend::ldst_dedicated,
-             {.work = PreparedSum{.num_slots = 1, .slot_distance = 64, .parts = {{rows(64, 5, 64)}}}}));
-}
-
 TEST(EngineTable, NamesAKernelForSumsOfOneTypeByLoadsAndStores) {
     const auto sum_of = [](std::int32_t slots, plan::DType dtype, plan::Reduce reduce = plan::Reduce::sum) {
         return PreparedSum{.dtype = dtype,
@@ -292,77 +247,45 @@ TEST(EngineTable, NamesAKernelForSumsOfOneTypeByLoadsAndStores) {
     EXPECT_EQ(table.copies, (std::vector<std::uint64_t>{0x1000, 0x2000, 0x1000, 0x2000, 0x1000, 0x2000}));
     EXPECT_EQ(table.ops[2].first_copy, 4u);
     EXPECT_EQ(table.ops[2].num_copies, 2u);
-    for (const auto& [backend, other] :
-         {std::pair(plan::Backend::tma_dedicated, sum_of(1, plan::DType::bf16)),
-          std::pair(plan::Backend::ldst_dedicated, sum_of(1, plan::DType::fp16)),
-          std::pair(plan::Backend::ldst_dedicated, sum_of(1, plan::DType::bf16, plan::Reduce::max))}) {
-        Sample more = sample;
-        more.add(backend, {.work = other});
-        EXPECT_EQ(sum_engine_name(*more.table()), "");
-    }
-    sample.add(plan::Backend::ldst_dedicated, {.work = PreparedTransfer::Copies{rows(16, 1, 16)}});
-    EXPECT_EQ(sum_engine_name(*sample.table()), "");
-}
-
-TEST(EngineTable, BlocksSignalForThemselvesWhereOnlyTheEndAwaitsWhatTheyStore) {
-    std::size_t by_block = 0;
-    for (const EngineCase& c : testing::engine_cases(3, 1)) {
-        if (!signals_by_block(c.schedule)) continue;
-        ++by_block;
-        EXPECT_EQ(c.name.find("ldst_dedicated after a plain kernel stores sums"), 0U) << c.name;
-        const auto refuses = [&](const char* why, const auto& change) {
-            fuse::Schedule other = c.schedule;
-            change(other);
-            EXPECT_FALSE(signals_by_block(other)) << why;
-        };
-        refuses("a fused kernel", [](fuse::Schedule& s) { s.stages.front().plain = false; });
-        refuses("a rank without sums", [](fuse::Schedule& s) { s.ranks[1].transfers.clear(); });
-        refuses("another kernel",
-                [](fuse::Schedule& s) { s.ranks[2].transfers[0].backend = plan::Backend::tma_dedicated; });
-        refuses("posts at the end", [](fuse::Schedule& s) { s.ranks[0].end_posts.push_back({1, 0}); });
-        const fuse::Post stored = c.schedule.ranks[0].transfers.back().posts.front();
-        const auto there = static_cast<std::size_t>(stored.rank);
-        refuses("a sum of what blocks have stored",
-                [&](fuse::Schedule& s) { s.ranks[there].transfers[0].waits.push_back({stored.signal, 0}); });
-        refuses("a call that begins after it",
-                [&](fuse::Schedule& s) { s.ranks[there].begin_waits.push_back({stored.signal, 1}); });
-    }
-    EXPECT_EQ(by_block, 2U) << "of bf16 and of fp32";
 }
 
 TEST(EngineTable, BlocksCountWhereOnlyTilesAwaitWhatGoesAtOnce) {
-    constexpr unsigned kBlocks = 8;
-    constexpr std::int64_t kBlockWords =
-        std::int64_t{device::kBlockEngineThreads} * device::kEngineLoadsAtOnce * device::kEngineUnit / 4;
+    constexpr std::int32_t kBlocks = 8;
+    constexpr std::int64_t kBlockWords = fuse::kBytesAtOnce / 4;
+    const auto counts = [](const fuse::Schedule& schedule, std::int32_t blocks = 8) {
+        const fuse::Schedule decided = fuse::decide_engine(schedule, fuse::Device::cuda, blocks);
+        return std::ranges::all_of(decided.ranks, [](const fuse::RankSchedule& rank) {
+            return rank.engine == fuse::EngineKernel::counted && rank.takes_turns;
+        });
+    };
     for (const int size : {2, 4}) {
         // A shard of two parts of what the blocks of an op hold.
-        const unsigned blocks_each = kBlocks / static_cast<unsigned>(size - 1);
+        const std::int32_t blocks_each = kBlocks / (size - 1);
         const auto gather = [&](std::int64_t half, bool pull = false) {
             return testing::direct_all_gather(size, pull, {2 * size, half}, plan::Backend::ldst_dedicated);
         };
         const std::int64_t most = blocks_each * kBlockWords / 2;
-        EXPECT_TRUE(counts_blocks(gather(64), kBlocks)) << size << " ranks";
-        EXPECT_TRUE(counts_blocks(gather(most), kBlocks)) << size << " ranks";
-        EXPECT_FALSE(counts_blocks(gather(most + 4), kBlocks)) << "more than its blocks' threads hold";
-        EXPECT_FALSE(counts_blocks(gather(64), static_cast<unsigned>(size) - 2)) << "an op without a block";
-        EXPECT_FALSE(counts_blocks(gather(64, true), kBlocks)) << "a pull's source awaits it at the end";
+        EXPECT_TRUE(counts(gather(64))) << size << " ranks";
+        EXPECT_TRUE(counts(gather(most))) << size << " ranks";
+        EXPECT_FALSE(counts(gather(most + 4))) << "more than its blocks' threads hold";
+        EXPECT_FALSE(size > 2 && counts(gather(64), size - 2)) << "an op without a block";
+        EXPECT_FALSE(counts(gather(64, true))) << "a pull's source awaits it at the end";
 
         fuse::Schedule waiting = gather(64);
         fuse::Wait consumed = waiting.ranks[1].begin_waits.front();
         waiting.ranks[1].transfers[0].waits = {consumed};
-        EXPECT_TRUE(counts_blocks(waiting, kBlocks)) << "the call's begin has seen it";
+        EXPECT_TRUE(counts(waiting)) << "the call's begin has seen it";
         consumed.lag = 0;
         waiting.ranks[1].transfers[0].waits = {consumed};
-        EXPECT_FALSE(counts_blocks(waiting, kBlocks)) << "it has to come after something of this call";
+        EXPECT_FALSE(counts(waiting)) << "it has to come after something of this call";
 
         const fuse::Post arrived = gather(64).ranks[0].transfers[0].posts.front();
         const auto there = static_cast<std::size_t>(arrived.rank);
         const auto refuses = [&](const char* why, const auto& change) {
             fuse::Schedule other = gather(64);
             change(other);
-            EXPECT_FALSE(counts_blocks(other, kBlocks)) << why << ", " << size << " ranks";
+            EXPECT_FALSE(counts(other)) << why << ", " << size << " ranks";
         };
-        refuses("a plain kernel", [](fuse::Schedule& s) { s.stages.front().plain = true; });
         refuses("two stages", [](fuse::Schedule& s) { s.stages.push_back(s.stages.front()); });
         refuses("relays", [](fuse::Schedule& s) { s.ranks[1].num_relays = 1; });
         refuses("a rank whose engine has nothing to do",
@@ -388,23 +311,35 @@ TEST(EngineTable, BlocksCountWhereOnlyTilesAwaitWhatGoesAtOnce) {
         });
     }
     for (const EngineCase& c : testing::engine_cases(2, 1))
-        EXPECT_FALSE(counts_blocks(c.schedule, kBlocks)) << c.name << ": the call's end awaits its ops";
+        EXPECT_FALSE(counts(c.schedule)) << c.name << ": the call's end awaits its ops";
+    // Of three ops and eight blocks two have three, and the third one has two: each tile's signal counts its own.
+    const fuse::Schedule shared =
+        fuse::decide_engine(testing::direct_all_gather(4, false, {8, 64}, plan::Backend::ldst_dedicated),
+                            fuse::Device::cuda, kBlocks);
+    for (const fuse::RankSchedule& rank : shared.ranks) {
+        std::vector<std::int32_t> posts;
+        for (const fuse::CountedSignal& counted : rank.counted) posts.push_back(counted.posts);
+        EXPECT_TRUE(std::ranges::is_permutation(posts, std::vector<std::int32_t>{3, 3, 2}));
+    }
+    EXPECT_TRUE(fuse::decide_engine(shared, fuse::Device::host, kBlocks).ranks[0].counted.empty());
 }
 
-TEST(EngineTable, SharesBlocksOutAmongOpsThatGoAtOnce) {
-    for (unsigned blocks = 1; blocks <= 33; ++blocks) {
-        for (unsigned count = 1; count <= blocks; ++count) {
-            unsigned all = 0;
-            for (unsigned op = 0; op < count; ++op) {
-                unsigned own = 0;  // block b works for op b % count
-                for (unsigned block = op; block < blocks; block += count) ++own;
-                EXPECT_EQ(blocks_of_op(blocks, count, op), own);
-                EXPECT_GE(own, blocks / count) << "as many as goes_at_once reckons with";
-                all += own;
-            }
-            EXPECT_EQ(all, blocks);
-        }
-    }
+TEST(EngineTable, SaysByWhichKernelTheEngineOfEachRankGoes) {
+    const auto kernel_of = [](const std::string& name) {
+        for (const EngineCase& c : testing::engine_cases(3, 1))
+            if (c.name == name) return c.schedule.ranks[0].engine;
+        ADD_FAILURE() << "no case " << name;
+        return fuse::EngineKernel::none;
+    };
+    using enum fuse::EngineKernel;
+    EXPECT_EQ(kernel_of("tma_dedicated pushes 16 bytes"), bulk);
+    EXPECT_EQ(kernel_of("ldst_dedicated pushes 16 bytes"), at_once);
+    EXPECT_EQ(kernel_of("ldst_dedicated pushes planes of wide rows"), at_once);
+    EXPECT_EQ(kernel_of("ldst_dedicated does more ops than fit into shared memory"), pieces);
+    EXPECT_EQ(kernel_of("ldst_dedicated stages a sum of bf16"), pieces) << "copies to staging, too";
+    EXPECT_EQ(kernel_of("ldst_dedicated reads from peers a max of fp32"), sums);
+    EXPECT_EQ(kernel_of("tma_dedicated reads from peers a max of fp32"), bulk);
+    EXPECT_EQ(testing::direct_all_gather(2, false, {8, 8}, plan::Backend::copy_engine).ranks[0].engine, none);
 }
 
 TEST(EngineTable, RefusesATypeThatIsNotSummed) {

@@ -356,7 +356,6 @@ struct Reduced {
     plan::Reduce reduce = plan::Reduce::sum;
     plan::Backend backend = plan::Backend::automatic;
     bool pull = false;
-    bool plain = false;  ///< the kernel posts nothing
 };
 
 class ReduceScatter : public ::testing::TestWithParam<Reduced> {};
@@ -367,17 +366,14 @@ TEST_P(ReduceScatter, SumsEveryCallsContributionsWhateverTheTiming) {
     const std::int64_t rows = 7 * c.size + 2;
     const std::int64_t columns = c.backend == plan::Backend::automatic ? 6 : 8;
     const plan::Tensor tensor{"C", {rows, columns}, plan::DType::int32};
-    fuse::Program program{fuse::sample::gemm({rows, columns, 4, 4, 2, 2, 3}),
-                          plan::push_reduce(fuse::sample::ranks(c.size), tensor,
-                                            {.split = c.split,
-                                             .reduce = c.reduce,
-                                             .all = c.all,
-                                             .by_part = c.plain,
-                                             .pulled = c.pull ? c.size - 1 : 0})
-                              .value(),
-                          {{"c_ptr", "C"}}};
+    fuse::Program program{
+        fuse::sample::gemm({rows, columns, 4, 4, 2, 2, 3}),
+        plan::push_reduce(fuse::sample::ranks(c.size), tensor,
+                          {.split = c.split, .reduce = c.reduce, .all = c.all, .pull = c.pull})
+            .value(),
+        {{"c_ptr", "C"}}};
     program.kernel.arguments.tensors["c_ptr"].dtype = plan::DType::int32;
-    const auto schedule = fuse::fuse(program, {.preferred = c.backend, .plain_kernel = c.plain});
+    const auto schedule = fuse::fuse(program, {.preferred = c.backend});
     ASSERT_TRUE(schedule) << schedule.error().to_string();
     run_ranks(all_ranks(c.size), [&](int rank) {
         auto heap = make_heap(directory, rank, c.size);
@@ -407,9 +403,7 @@ TEST_P(ReduceScatter, SumsEveryCallsContributionsWhateverTheTiming) {
                 }
                 return true;
             };
-            if (!c.plain) run_kernel(**op, run_tile);
-            for (std::size_t tile = 0; c.plain && tile < program.kernel.tiles.size(); ++tile)
-                run_tile(static_cast<int>(tile));
+            run_kernel(**op, run_tile);
             done = (*op)->end_call();
             RANK_CHECK(done, done.error().to_string());
             for (std::size_t i = 0; i < out.size(); ++i) {
@@ -431,7 +425,7 @@ TEST_P(ReduceScatter, SumsEveryCallsContributionsWhateverTheTiming) {
 std::string name_of_reduced(const ::testing::TestParamInfo<Reduced>& info) {
     return std::to_string(info.param.size) + "Ranks" + (info.param.all ? "All" : "") + "Split" +
            std::to_string(info.param.split) + (info.param.reduce == plan::Reduce::max ? "Max" : "") +
-           (info.param.pull ? "Pull" : "") + (info.param.plain ? "Plain" : "") +
+           (info.param.pull ? "Pull" : "") +
            (info.param.backend == plan::Backend::tma_dedicated    ? "ByBulk"
             : info.param.backend == plan::Backend::ldst_dedicated ? "ByLdst"
                                                                   : "");
@@ -448,11 +442,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Reduced{4, false, 3, plan::Reduce::sum, plan::Backend::ldst_dedicated, true},
                       Reduced{4, true, 2, plan::Reduce::sum, plan::Backend::ldst_dedicated, true},
                       Reduced{4, false, 2, plan::Reduce::max, plan::Backend::ldst_inline, true},
-                      Reduced{5, true, 2, plan::Reduce::sum, plan::Backend::ldst_inline, true},
-                      Reduced{1, true, 1, plan::Reduce::sum, plan::Backend::ldst_dedicated, true, true},
-                      Reduced{3, true, 2, plan::Reduce::sum, plan::Backend::ldst_dedicated, true, true},
-                      Reduced{5, true, 1, plan::Reduce::max, plan::Backend::tma_dedicated, true, true},
-                      Reduced{4, false, 1, plan::Reduce::sum, plan::Backend::tma_dedicated, false, true}),
+                      Reduced{5, true, 2, plan::Reduce::sum, plan::Backend::ldst_inline, true}),
     name_of_reduced);
 
 TEST(FusedOp, NamesTheContributionThatDoesNotArriveAndTheChunkThatIsNotMade) {
@@ -544,21 +534,6 @@ TEST(FusedOp, NamesRankOpChunkAndSignalWhenOneDoesNotArrive) {
         RANK_CHECK(!(*op)->check() && !(*op)->poll(), "it is final");
         RANK_CHECK(!(*op)->begin_call(), "no further call");
         return bool((*op)->destroy());
-    });
-}
-
-TEST(FusedOp, LetsOnlyTheEngineFollowAPlainKernel) {
-    const TemporaryDirectory directory;
-    run_ranks(all_ranks(2), [&](int rank) {
-        auto heap = make_heap(directory, rank, 2);
-        RANK_CHECK(heap, heap.error().to_string());
-        fuse::Schedule schedule = direct_all_gather(2, false, {4, 8});
-        schedule.stages.front().plain = true;
-        const auto op = FusedOp::create(*heap, schedule, {.name = "ag"});
-        RANK_CHECK(!op && op.error().message.find("only the chunk engine follows a kernel that is left as "
-                                                  "it is") != std::string::npos,
-                   "not refused");
-        return true;
     });
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "syncopate/fuse/model/schedule.hpp"
+#include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/fuse/passes/launch.hpp"
 
@@ -77,7 +78,7 @@ inline fuse::Schedule direct_all_gather(int size, bool pull, std::vector<std::in
             mine.transfers.push_back(std::move(transfer));
         }
     }
-    return fuse::lay_out_heap(fuse::launch(std::move(schedule)));
+    return fuse::lay_out_heap(fuse::decide_engine(fuse::launch(std::move(schedule)), fuse::Device::cuda, 8));
 }
 
 }  // namespace syncopate::runtime::testing

@@ -178,7 +178,7 @@ TEST(Objection, ToPartsNamesTheOperator) {
     EXPECT_EQ(objection(block, {{}, {.placement = Placement::apart}}),
               "matmul_reduce_scatter: matmul_reduce_scatter is one operator");
     EXPECT_EQ(objection(block, {{.stored = 1}, {}}),
-              "all_gather_matmul: only contributions to sums are stored or pulled");
+              "all_gather_matmul: only contributions to sums are stored");
     const Problem one = problem_of("all_gather_matmul:M=64,N=1792,K=4096");
     EXPECT_EQ(objection(one, {}), "all_gather_matmul is one operator");
     EXPECT_EQ(strategy_objection(one, {.parts = {{}}}), "one operator has no parts");
@@ -275,11 +275,8 @@ TEST(Objection, SaysWhyTheRuntimeCannotCarryOutAStrategy) {
     const std::string reduce = "matmul_all_reduce:M=1024,N=512,K=1024";
     EXPECT_EQ(why(gather, {}), "");
     EXPECT_EQ(why(reduce, {.placement = Placement::unfused}), "");
-    EXPECT_NE(why(gather, {.placement = Placement::after, .backend = plan::Backend::ldst_dedicated}), "");
-    EXPECT_EQ(why(reduce, {.placement = Placement::after, .backend = plan::Backend::ldst_dedicated}), "");
     EXPECT_NE(why(gather, {.stored = 1}), "");
     EXPECT_NE(why(reduce, {.stored = 4}), "");
-    EXPECT_NE(why(reduce, {.stored = 1, .pulled = 1}), "");
     EXPECT_EQ(why(reduce, {.one_step = true, .backend = plan::Backend::tma_inline}), "");
     EXPECT_NE(why(reduce, {.stored = 1, .one_step = true}), "");
     EXPECT_NE(why(gather, {.one_step = true}), "");
@@ -355,7 +352,6 @@ TEST(Objection, SaysWhyTheProductsProgramsCannotSum) {
               "where the product's programs sum, tiles store what they make");
     const std::string once = "the product's programs sum once, what tiles have stored at their owners";
     EXPECT_EQ(why(scatter, {.kernel = gluon, .tiles = {rows_of_16}, .split = 2}), once);
-    EXPECT_EQ(why(scatter, {.kernel = gluon, .tiles = {rows_of_16}, .pulled = 1}), once);
     EXPECT_EQ(why(scatter, {.kernel = gluon, .tiles = {rows_of_16}, .pull = true}), once);
     EXPECT_EQ(strategy_objection(problem_of("matmul_reduce_scatter:M=1024,N=4096,K=1792", 16),
                                  {.kernel = gluon, .tiles = {rows_of_64}, .kernel_sums = true}),
@@ -604,7 +600,6 @@ TEST(Choose, TakesAStoredWinnerWhereTheRuntimeCanCarryItOut) {
 TEST(Choose, TakesTheUnfusedPairOnlyWhereItCanBeRun) {
     Machine machine = machine_of(2);
     machine.rates.fused_us = 1e4;  // a fused kernel that nobody wants
-    machine.rates.after_us = 1e4;
     const Problem problem = problem_of("matmul_all_reduce:M=1024,N=4096,K=1024", 2);
     EXPECT_EQ(choose(problem, machine).strategy.placement, Placement::unfused);
     EXPECT_NE(choose(problem, machine, nullptr, {.unfused = false}).strategy.placement, Placement::unfused);
@@ -662,9 +657,6 @@ TEST(Complete, LeavesWhatIsGivenAndFillsInTheRest) {
     const Strategy pulled = complete(problem, machine, {.pull = true});
     EXPECT_EQ(pulled.backend, plan::Backend::ldst_dedicated);
     EXPECT_EQ(pulled.programs, 132 - *pulled.engine_blocks);
-    const Strategy after = complete(problem, machine, {.placement = Placement::after, .engine_blocks = 8});
-    EXPECT_EQ(after.engine_blocks, 8);
-    EXPECT_EQ(after.programs, 132);
     EXPECT_EQ(complete(problem, machine, {.stored = 2}).backend, plan::Backend::automatic);
     const Strategy given{.tiles = {TileConfig{.block_m = 64}},
                          .programs = 7,

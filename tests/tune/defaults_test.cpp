@@ -23,7 +23,7 @@ void expect_fused(const std::string& spec, const Machine& machine, int& fused) {
     const Result<Problem> problem = parse_problem(spec);
     if (!problem) return;  // rows that an exchange cannot divide
     const Strategy chosen = choose(*problem, machine).strategy;
-    if (chosen.placement != Placement::fused && chosen.placement != Placement::after) return;
+    if (chosen.placement != Placement::fused) return;
     const Result<fuse::StagedProgram> program = ops::program(*problem, chosen);
     ASSERT_TRUE(program) << spec << ", " << name_of(chosen) << ": " << program.error().to_string();
     const Result<fuse::Schedule> schedule =

@@ -45,9 +45,8 @@ fuse::StagedProgram gathered(std::int64_t m, std::int64_t n, std::int64_t k) {
     return product(m, n, k, plan::all_gather(kMesh, {"A", {m, k}, plan::DType::bf16}).value(), {{"a", "A"}});
 }
 
-fuse::StagedProgram reduced(std::int64_t m, std::int64_t n, std::int64_t k, std::int32_t split,
-                            std::int32_t pulled) {
-    const plan::PushReduceOptions options{.split = split, .split_axis = 1, .by_part = true, .pulled = pulled};
+fuse::StagedProgram reduced(std::int64_t m, std::int64_t n, std::int64_t k, std::int32_t split, bool pull) {
+    const plan::PushReduceOptions options{.split = split, .split_axis = 1, .by_part = true, .pull = pull};
     return product(m, n, k, plan::push_reduce(kMesh, {"C", {m, n}, plan::DType::bf16}, options).value(),
                    {{"c", "C"}});
 }
@@ -97,7 +96,7 @@ TEST(Player, ReadsAgainWhatTheCacheNoLongerHoldsWhenTilesBegin) {
 
 TEST(Player, PlaysSumsThatReadContributionsWhereTheyAre) {
     const Machine machine = machine_of_four();
-    const fuse::StagedProgram program = reduced(2048, 4096, 1024, 4, kRanks - 1);
+    const fuse::StagedProgram program = reduced(2048, 4096, 1024, 4, true);
     const Strategy by_engine{.backend = plan::Backend::ldst_dedicated, .engine_blocks = 8};
     const double us = played(program, machine, by_engine).us;
     EXPECT_LT(us, 1e6);
@@ -110,8 +109,8 @@ TEST(Player, PlaysSumsThatReadContributionsWhereTheyAre) {
 TEST(Player, HoldsNoSumUpForWhatIsMadeLater) {
     const Machine machine = machine_of_four();
     const Strategy by_engine{.backend = plan::Backend::ldst_dedicated, .engine_blocks = 8};
-    const Estimate whole = played(reduced(4096, 8192, 4096, 1, kRanks - 1), machine, by_engine);
-    const Estimate parts = played(reduced(4096, 8192, 4096, 4, kRanks - 1), machine, by_engine);
+    const Estimate whole = played(reduced(4096, 8192, 4096, 1, true), machine, by_engine);
+    const Estimate parts = played(reduced(4096, 8192, 4096, 4, true), machine, by_engine);
     EXPECT_LT(parts.exposed, 0.7 * whole.exposed) << "three parts of four are summed beside the product";
 }
 

@@ -36,12 +36,11 @@ namespace syncopate::emit {
 /// another schedule of the same kernel between calls, not during one. `heap_stride`: bytes from one rank's
 /// heap to the next one's; a control block is at the same offset in every heap, so rank q's block is (q -
 /// rank) * heap_stride bytes away. `offsets`: of the tensors in every heap, then of the control block; needed
-/// where something goes inline. `added`: by signal that is added to, how often in a call.
+/// where something goes inline.
 [[nodiscard]] std::vector<std::int32_t> make_table(const fuse::Schedule& schedule, std::int32_t rank,
                                                    std::int64_t heap_stride, std::int64_t num_programs,
                                                    std::span<const std::uint64_t> offsets = {},
-                                                   std::size_t stage = 0,
-                                                   const std::map<std::int32_t, std::int32_t>& added = {});
+                                                   std::size_t stage = 0);
 
 /// The table by which a kernel that follows one runs alone: every tile, in order, waiting for nothing and
 /// posting nothing.

@@ -9,6 +9,7 @@
 //   guard          the edges from one call to the next
 //   make_schedule  waits and posts by the numbers of signals, tiles by slots: the schedule
 //   launch         where in the call each transfer is launched, and what its stream waits for
+//   engine         which of its kernels the chunk engine is, and which signals are counted
 //   heap           where tensors and control block are in the symmetric heap
 #pragma once
 
@@ -19,7 +20,6 @@
 #include "syncopate/fuse/model/program.hpp"
 #include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/fuse/passes/assign.hpp"
-#include "syncopate/fuse/passes/tile_order.hpp"
 #include "syncopate/plan/topology/topology.hpp"
 #include "syncopate/result.hpp"
 
@@ -32,22 +32,16 @@ struct Options {
     std::optional<std::int64_t> num_programs;
     /// For transfers whose plan leaves the backend open, where it is legal.
     plan::Backend preferred = plan::Backend::automatic;
-    /// Leave the kernel as it is: the chunk engine moves what it makes when it has ended, on whatever
-    /// multiprocessors there are. For products so small that any line in the kernel costs more than it hides.
-    bool plain_kernel = false;
+    /// Multiprocessors of the chunk engine, which the fused kernel's grid should leave free.
+    std::int32_t engine_blocks = 8;
     /// Let the kernel's programs add up what arrives when they have made their tiles (kernel_sums.hpp).
     bool kernel_sums = false;
     /// Let tiles that need nothing of what arrives wait for it with the others of their rank (build.hpp). For
     /// a kernel whose tiles all run at once: those that read the same weights then read them at the same
     /// time.
     bool together = false;
-    /// Let a tile start its reduction loop on the chunks that have arrived, where the loop can be cut.
-    bool phases = true;
     /// Into how many parts a sum of what the kernel makes is cut at most (sum_parts.hpp).
     std::int64_t most_sum_parts = 8;
-    /// Among tiles that may run alike. Where tiles take unequal times they are packed (pack.hpp), in no such
-    /// order.
-    TileOrder tile_order = TileOrder::kernel;
     /// The machine on which arrivals are simulated, for the order of tiles; without: equal links.
     std::optional<plan::Topology> topology{};
     /// Figures of the machine by which passes choose. All ranks must be given the same.

@@ -1,12 +1,11 @@
 // A strategy: everything that may be chosen for a problem, as one value. It names no problem, so one strategy
 // serves many shapes.
 //
-//     placement     fused | after | unfused | apart        where the transfers are to the product
+//     placement     fused | unfused | apart                where the transfers are to the product
 //     plan          rows, slices, split, pull, stored, …    options of the operator's template
 //     backend       copy_engine, tma_dedicated, …           of all transfers that the plan leaves open
 //     kernel        plain | gluon                           what makes the products
 //     tiles         which tiles cover each product, and how one is made
-//     tile_order    among tiles that may run alike
 //
 // A field that is not set is open: complete() (choose.hpp) fills it.
 #pragma once
@@ -17,7 +16,6 @@
 #include <string_view>
 #include <vector>
 
-#include "syncopate/fuse/passes/tile_order.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
@@ -26,11 +24,10 @@ namespace syncopate::ops {
 /// Where an operator's transfers are to its product.
 enum class Placement : std::uint8_t {
     fused,    ///< tiles wait for chunks, or chunks leave as their tiles are made
-    after,    ///< the chunk engine moves what the unmodified kernel made when it has ended
     unfused,  ///< the vendors' libraries: a product, and a collective before or after it
     apart,    ///< a block as two operators, one after the other, each by a strategy of its own
 };
-inline constexpr std::size_t kNumPlacements = 4;
+inline constexpr std::size_t kNumPlacements = 3;
 [[nodiscard]] std::string_view name_of(Placement placement);
 
 /// Which of the library's kernels makes the products.
@@ -40,10 +37,6 @@ enum class ProductKernel : std::uint8_t {
             ///< the plain one
 };
 [[nodiscard]] std::string_view name_of(ProductKernel kernel);
-
-/// The order in which tiles run that nothing else orders.
-using fuse::name_of;
-using fuse::TileOrder;
 
 /// Which tiles cover a product [m, n], and how one is made.
 struct TileConfig {
@@ -78,23 +71,19 @@ struct Strategy {
     std::optional<std::int32_t> split_axis;  ///< the axis that `split` cuts; open: the plan's own
     bool pull = false;                       ///< receivers fetch; of sums: owners read contributions
     std::int32_t stored = 0;                 ///< contributions, the last made, stored tile by tile
-    std::int32_t pulled = 0;                 ///< contributions, the last made, read by their owner's sum
     bool one_step = false;                   ///< of sums: every rank sends all that it makes to all
     bool kernel_sums = false;                ///< the product's programs add up what arrives
     bool together = false;                   ///< all tiles wait for what arrives, also those of own rows
     plan::Backend backend = plan::Backend::automatic;
     std::optional<std::int32_t> engine_blocks;  ///< multiprocessors of the chunk engine
     std::int32_t sum_parts = 8;                 ///< into which a sum is cut at most
-    bool phases = true;                         ///< a tile may begin its loop on the chunks that have come
-    TileOrder tile_order = TileOrder::kernel;
     std::vector<Strategy> parts;  ///< of the operators of a block that are apart; then nothing else counts
 
     bool operator==(const Strategy&) const = default;
 };
 
 /// A short readable name. Strategies that are carried out differently have different names; what is as by
-/// default is not said: "unfused", "apart[copy_engine + unfused]", "copy_engine/rows=2/128x256x64s4",
-/// "after/ldst_dedicated:32/64x128x128s4".
+/// default is not said: "unfused", "apart[copy_engine + unfused]", "copy_engine/rows=2/128x256x64s4".
 [[nodiscard]] std::string name_of(const Strategy& strategy);
 
 /// As one line of JSON; what is as by default is left out, but a plain kernel without tiles is not: there its

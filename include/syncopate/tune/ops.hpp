@@ -32,7 +32,6 @@ using ops::Scales;
 using ops::Strategy;
 using ops::strategy_from_json;
 using ops::TileConfig;
-using ops::TileOrder;
 using ops::to_json;
 using ops::Word;
 

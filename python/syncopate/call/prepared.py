@@ -136,8 +136,6 @@ class Prepared:
             if tensor in self._by_row:
                 buffer = flat_rows(self.op, buffer)
             full[parameter] = descriptor_like(value, buffer) if is_descriptor(value) else buffer
-        if self.schedule.plain:
-            return nested(full) | (stage.stated.left_alone(stage.grid, full) if stage.stated else {})
         own = {"sy_schedule": self.op.table_tensor_of(index), "sy_control": self.op.control_tensor}
         if stage.stated is not None:
             own |= self._flags[index]

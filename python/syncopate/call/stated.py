@@ -237,11 +237,6 @@ class StatedKernel:
         nothing = 0 if isinstance(self.fn, CudaSource) else None
         return {name: nothing for name in ("sy_own", "sy_sums") if name in self.parameters}
 
-    def left_alone(self, grid: tuple[int, ...], arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The same where the chunk engine follows: it awaits the kernel's end by itself, so it may start beside it."""
-        starts = {"STARTS_NEXT": True} if "STARTS_NEXT" in self.parameters else {}
-        return self.filled(grid, arguments) | starts
-
     def early(self, arguments: Mapping[str, Any]) -> list[str]:
         """Parameters that are read before the kernel waits for anything, with these arguments."""
         return [name for name, switch in self._early.items() if arguments.get(switch)]

@@ -13,7 +13,6 @@ import json
 import statistics
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from .. import _syncopate
@@ -56,15 +55,13 @@ class ChainKernel(FusedKernel):
     "stream" runs the plain kernels in stream order; "programmatic" too, but a stated kernel that has AFTER_KERNEL starts beside
     the one before it, and awaits its end; None, the default, measures them on a GPU with the first call of each
     set of arguments and takes the fastest one, with a warning where that is stream order. `ways` and `messages` say
-    which and why, by set of arguments. `strategy`: its tile_order is that of all stages; in rows, tiles of a later stage that
-    read whole rows find some complete before the last wave.
+    which and why, by set of arguments.
     """
 
     def __init__(
         self,
         stages: Sequence[Stage],
         group: Group | None = None,
-        strategy: Strategy | None = None,
         *,
         way: str | None = None,
         **timing: Any,
@@ -73,12 +70,7 @@ class ChainKernel(FusedKernel):
             raise ValueError("without a plan there are at least two kernels, for tiles to wait between")
         if way is not None and way not in WAYS:
             raise ValueError(f"way: {way!r}; there are {', '.join(WAYS)}")
-        ordered = Strategy() if strategy is None else strategy
-        if not isinstance(ordered, Strategy) or replace(ordered, tile_order="kernel") != Strategy():
-            raise ValueError(
-                f"strategy: of kernels without a plan it is the tile_order alone, not {strategy!r}"
-            )
-        super().__init__(stages, plan_of({}), group, ordered, **timing)
+        super().__init__(stages, plan_of({}), group, Strategy(), **timing)
         self._timing["in_place"] = True
         self._checked: set[tuple] = set()
         self._way = way

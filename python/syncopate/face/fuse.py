@@ -49,8 +49,8 @@ def fuse(
     `FusedKernel.stages[i].values` may be changed between calls, to prepare for other elements.
 
     Without a plan: several kernels of one GPU that overlap tile by tile (ChainKernel); `bind` names the arrays that they
-    share, and of `strategy` there is only the tile_order. `way` is of these only: "tiles", "single", "programmatic",
-    "stream", or the fastest one (None).
+    share; there is no `strategy`. `way` is of these only: "tiles", "single", "programmatic", "stream", or the fastest one
+    (None).
     """
     kernels = list(kernel) if isinstance(kernel, Sequence) else [kernel]
     binds = _one_each("bind", bind, len(kernels))
@@ -60,9 +60,9 @@ def fuse(
         for one, names, elements in zip(kernels, binds, known, strict=True)
     ]
     if plan is None:
-        return ChainKernel(
-            stages, group, strategy, way=way, deadline=deadline, host_delay=host_delay, seed=seed
-        )
+        if strategy is not None:
+            raise ValueError(f"strategy: kernels without a plan have a way instead, not {strategy!r}")
+        return ChainKernel(stages, group, way=way, deadline=deadline, host_delay=host_delay, seed=seed)
     if way is not None:
         raise ValueError(
             "way: only chains have one, kernels without a plan; a plan's kernels have a strategy"

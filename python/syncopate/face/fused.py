@@ -352,7 +352,6 @@ class FusedKernel:
             artifact,
             group,
             kernels,
-            engine_blocks=8 if self.strategy.engine_blocks is None else max(1, self.strategy.engine_blocks),
             read_in_place=self._read_in_place,
             what=self._what,
             **self._timing,

@@ -48,8 +48,6 @@ CALLS = (
     CallRun("copies_us", "all_gather_matmul", 1024, Strategy(kernel="plain", backend="copy_engine")),
     CallRun("kernel_sums_us", "matmul_reduce_scatter", 256, Strategy(kernel="gluon", kernel_sums=True)),
     CallRun("kernel_sums_gbps", "matmul_reduce_scatter", 2048, Strategy(kernel="gluon", kernel_sums=True)),
-    CallRun("after_us", "matmul_reduce_scatter", 256, Strategy(kernel="plain", plain_kernel=True)),
-    CallRun("after_gbps", "matmul_reduce_scatter", 4096, Strategy(kernel="plain", plain_kernel=True)),
     CallRun(
         "sum_us", "matmul_reduce_scatter", 1024, Strategy(kernel="plain", backend="copy_engine", split=1)
     ),

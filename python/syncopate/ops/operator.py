@@ -402,12 +402,6 @@ class Operator:
         if self._instead is not None:
             raise ValueError(self._instead.opaque)
         prepared = self.prepare(*weights)
-        if self.strategy.plain_kernel:
-            for product, call in zip(
-                self.products, self.calls(prepared.tensors, x, weights, out), strict=True
-            ):
-                product.kernel[call.grid](**call.arguments, **call.options)
-            return
         y = self.empty(self.m, self.n) if out is None else out
 
         def full() -> dict[str, Any]:

@@ -21,9 +21,8 @@ from .product import OneProduct, call_cached
 
 class Reduction(OneProduct):
     """What the two have in common. With `pull` owners read the contributions where they are, by the chunk engine beside the
-    kernel; with `plain_kernel` they do so after it. With `stored` so many of each rank's contributions, its last, are stored
-    at their owners tile by tile, and the earlier ones copied; with `pulled` so many, the last, are read by their owners'
-    sums where they are. With `one_step` every rank sends all that it makes to all ranks, and each sums what it is to have.
+    kernel. With `stored` so many of each rank's contributions, its last, are stored at their owners tile by tile, and the
+    earlier ones copied. With `one_step` every rank sends all that it makes to all ranks, and each sums what it is to have.
     With `kernel_sums` the kernel's programs sum, when they have made their tiles.
 
     `bias`: y = the sum over ranks of (x @ w + bias), each with its own rank's: one that all ranks give alike is in y as many
@@ -51,8 +50,7 @@ class MatmulReduceScatter(Reduction):
 
 class MatmulAllReduce(Reduction):
     """y = all_reduce(x @ w), the same bits on all ranks: x [M, K] and w [K, N] local, y [M, N]. Each rank sums its rows
-    chunk by chunk and sends them on. With `pull` and `plain_kernel` each rank stores its sums at all ranks; beside the
-    kernel by parts of columns (`split`)."""
+    chunk by chunk and sends them on; with `pull` by parts of columns (`split`)."""
 
     name = "matmul_all_reduce"
     everywhere = True

@@ -114,7 +114,7 @@ def recorded(problem: Problem) -> Strategy | None:
     """For a call that is recorded (syncopate.trace): None, what is chosen, where its kernel notes the times of its
     tiles; else the default strategy, whose kernel does. On all ranks the same where their stores are."""
     chosen = choose(problem, unfused=False)
-    tells = chosen.fused and not chosen.plain_kernel and chosen.kernel == "plain"
+    tells = chosen.fused and chosen.kernel == "plain"
     return None if tells else Strategy(kernel="plain")
 
 

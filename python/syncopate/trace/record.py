@@ -111,10 +111,9 @@ class Recorder:
         schedule = artifact.schedule
         if schedule.num_stages > 1:
             raise ValueError("no trace: only programs of one stage can be recorded")
-        if schedule.plain:
-            raise ValueError("no trace: the kernel is left as it is (plain_kernel), and tells of no tile")
         (stage,) = artifact.stages
         self.op = op
+        self._counted = schedule.counted(op.rank)
         self.repeatable = not stage.accumulates
         self.grid = artifact.grid_of(0, op.rank)
         self.options = dict(options or {})
@@ -199,7 +198,7 @@ class Recorder:
         count = len(self._signals)
         words = torch.tensor([word_of(s) for s in self._signals] or [0], dtype=torch.int32, device=device)
         posts = torch.tensor(
-            [self.op.counted_posts.get(s, 1) for s in self._signals] or [1], dtype=torch.int32, device=device
+            [self._counted.get(s, 1) for s in self._signals] or [1], dtype=torch.int32, device=device
         )
         arrived = torch.zeros(1 + count, dtype=torch.int64, device=device)
         watched = {

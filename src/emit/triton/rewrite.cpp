@@ -69,7 +69,6 @@ void add_import(const Rewriting& to) {
 
 Result<std::string> rewrite(const fuse::BoundKernel& program, const fuse::Schedule& schedule,
                             std::size_t stage) {
-    if (schedule.plain()) return original(program.kernel);
     const Form form = form_of(program, schedule, stage);
     const SourceText text(program.kernel);
     Edits edits(text);

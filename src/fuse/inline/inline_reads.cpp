@@ -306,11 +306,11 @@ Result<InlineLoads> load_ops(const BoundKernel& program, const Graph& graph, con
 }  // namespace
 
 Result<InlineLoads> load_inline(const StagedProgram& program, const Lowered& lowered, const Graph& graph,
-                                const Backends& backends, const Options& options) {
+                                const Backends& backends) {
     const Stage& first = program.stages.front();
     const BoundKernel one(first, lowered.plan);
     auto loads = load_ops(one, graph, backends);
-    if (!loads || loads->by || program.stages.size() > 1 || options.plain_kernel) return loads;
+    if (!loads || loads->by || program.stages.size() > 1) return loads;
     for (std::size_t tensor = 0; tensor < lowered.plan.tensors.size(); ++tensor) {
         if (auto given = load_given(one, static_cast<std::int32_t>(tensor))) return *std::move(given);
     }

@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/fuse/passes/launch.hpp"
 #include "syncopate/json_table.hpp"
 
@@ -24,6 +25,8 @@ namespace {
 constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
 constexpr std::array<std::string_view, 5> kSignalKinds{"arrived", "consumed", "ready", "fetched", "made"};
 constexpr std::array<std::string_view, 6> kLaunches{"none", "local", "before", "early", "late", "sums"};
+constexpr std::array<std::string_view, 7> kEngines{"none", "relays",  "bulk",   "pieces",
+                                                   "sums", "at_once", "counted"};
 constexpr std::array<std::string_view, 2> kBy{"element", "row"};
 
 /// A slot as a row of integers (json.hpp).
@@ -88,6 +91,8 @@ public:
                             required("tensors", [this](JsonAt inner) { return tensors(inner); }),
                             required("stages", [this](JsonAt inner) { return stages(inner); }),
                             required("heap", of(schedule_.heap)),
+                            optional("engine_blocks", schedule_.engine_blocks != 8,
+                                     this->integer(schedule_.engine_blocks, 1, kMostEngineBlocks)),
                             required("ranks", [this](JsonAt inner) { return ranks(inner); }));
     }
 
@@ -163,6 +168,11 @@ private:
         };
         return this->row(at, "[rank, signal]", rank(post.rank), this->integer(post.signal, 0, kMost)) &&
                expect(at, exists, "names a signal that the rank does not have");
+    }
+    bool value(JsonAt at, JsonOf<CountedSignal> auto& counted) {
+        return this->row(at, "[signal, posts]",
+                         this->integer(counted.signal, 0, static_cast<std::int64_t>(num_signals()) - 1),
+                         this->integer(counted.posts, 1, kMost));
     }
     bool value(JsonAt at, JsonOf<plan::OpRef> auto& op) {
         return this->row(at, "[rank, op]", rank(op.rank), this->integer(op.index, 0, kMost));
@@ -297,6 +307,10 @@ private:
                    required("begin_waits", all(rank.begin_waits)),
                    required("kernel_posts", all(rank.kernel_posts)),
                    required("end_waits", all(rank.end_waits)), required("end_posts", all(rank.end_posts)),
+                   optional("counted", !rank.counted.empty(), all(rank.counted)),
+                   optional("engine", rank.engine != EngineKernel::none,
+                            this->name(rank.engine, "kernel of the chunk engine", kEngines)),
+                   optional("takes_turns", rank.takes_turns, this->flag(rank.takes_turns)),
                    optional("copies_start_first", rank.copies_start_first,
                             this->flag(rank.copies_start_first)),
                    optional("ends_with_sum", rank.ends_with_sum, this->flag(rank.ends_with_sum))) &&
@@ -460,8 +474,7 @@ private:
                               optional("tiles", slots.is_partial(), this->integer(slots.tiles, 1, kMost)),
                               optional("own_grid", slots.program_a_slot(), numbers(slots.own_grid, 1, kMost)),
                               optional("stores", slots.stores.has_value(), maybe(slots.stores)),
-                              optional("loads", slots.loads.has_value(), maybe(slots.loads)),
-                              optional("plain", slots.plain, this->flag(slots.plain)))) {
+                              optional("loads", slots.loads.has_value(), maybe(slots.loads)))) {
                 return false;
             }
             first += slots.count;
@@ -470,7 +483,7 @@ private:
                 "has a head start of more slots than it has");
         };
         const auto is_alone = [](const StageSlots& slots) {
-            return slots.is_partial() || slots.stores || slots.loads || slots.plain;
+            return slots.is_partial() || slots.stores || slots.loads;
         };
         return this->list(schedule_.stages, stage)(at) &&
                expect(
@@ -481,7 +494,7 @@ private:
                        return schedule_.stages.size() == 1 ||
                               std::ranges::none_of(schedule_.stages, is_alone);
                    },
-                   "has several stages, and only one alone may be plain, have \"tiles\", \"stores\" or "
+                   "has several stages, and only one alone may have \"tiles\", \"stores\" or "
                    "\"loads\"");
     }
 

@@ -215,7 +215,6 @@ public:
     /// The same for what tiles may read where the rank was given it.
     [[nodiscard]] std::string of_given(plan::OpRef ref, Backend backend) const {
         if (staged_) return "a program of several stages fetches nothing inline yet";
-        if (options_.plain_kernel) return "the kernel is left as it is";
         return own_load_objection(first_, ref, backend);
     }
 
@@ -230,8 +229,12 @@ private:
 
 Result<Backends> assign(const StagedProgram& program, const Lowered& lowered, const Options& options) {
     const InlineObjections objections(program, lowered, options);
+    plan::Plan named = lowered.plan;
+    for (const auto& [ref, backend] : lowered.done_by)
+        named.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)].backend =
+            backend;
     auto backends = assign(
-        lowered.plan, options.device, options.preferred,
+        named, options.device, options.preferred,
         [&](plan::OpRef ref, Backend backend) { return objections.of_any(ref, backend); },
         [&](plan::OpRef ref, Backend backend) { return objections.of_given(ref, backend); }, options.costs);
     if (!backends) return backends;

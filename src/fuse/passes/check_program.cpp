@@ -35,28 +35,6 @@ Status check_library(const Decisions& decisions, const Schedule& schedule) {
     return Done{};
 }
 
-/// A kernel that is left as it is can neither wait nor post, and only the chunk engine starts after it.
-Status check_plain(const Schedule& schedule) {
-    const auto refuse = [](plan::OpRef at, const std::string& why) {
-        return error_at(at, "the kernel cannot be left as it is (plain_kernel): " + why);
-    };
-    if (schedule.stages.size() > 1) return refuse({}, "the program has several stages");
-    if (schedule.stores() || schedule.loads()) return refuse({}, "its tiles store or load for other ranks");
-    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-        const plan::OpRef where{static_cast<std::int32_t>(rank), -1};
-        const auto waits = [](const Slot& slot) { return !slot.waits.empty() || !slot.phases.empty(); };
-        if (std::ranges::any_of(schedule.ranks[rank].slots, waits))
-            return refuse(where, "its tiles wait for what transfers bring");
-        for (const Transfer& transfer : schedule.ranks[rank].transfers) {
-            if (!transfer.collective() && is_engine(transfer.backend)) continue;
-            return refuse(transfer.op, "this op goes by " + std::string(name_of(transfer.backend)) +
-                                           ", and only the chunk engine starts after it: use "
-                                           "tma_dedicated or ldst_dedicated");
-        }
-    }
-    return Done{};
-}
-
 }  // namespace
 
 Status check_program(const StagedProgram& program, const Options& options) {
@@ -135,9 +113,6 @@ Status check_stage_order(const StagedProgram& program, const Graph& graph, const
 }
 
 Status check_schedule(const Decisions& decisions, const Schedule& schedule, const Options& options) {
-    if (options.plain_kernel) {
-        if (Status status = check_plain(schedule); !status) return status;
-    }
     if (options.device != Device::cuda) return Done{};
     if (Status status = check_kernel_sums(schedule); !status) return status;
     return check_library(decisions, schedule);

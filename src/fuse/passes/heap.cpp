@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::uint64_t kAlignment = 1024;  // of a tensor and of the control block
 constexpr std::uint64_t kPage = std::uint64_t{2} << 20;
-constexpr std::int64_t kLineWords = 32;  // that memory moves at a time
 
 /// Bytes from a tensor's place to the one for every other call, of those that have two (kernel_sums.hpp).
 std::uint64_t turn_of(const plan::Tensor& tensor, std::uint64_t alignment) {
@@ -79,10 +78,6 @@ std::uint64_t bytes_of_row(const Schedule& schedule) {
     return row;
 }
 
-std::int64_t words_apart(const Heap& heap) {
-    return (heap.control_words + kLineWords - 1) / kLineWords * kLineWords;
-}
-
 Schedule lay_out_heap(Schedule schedule) {
     Heap heap;
     heap.alignment = std::lcm(bytes_of_row(schedule), kAlignment);
@@ -92,10 +87,7 @@ Schedule lay_out_heap(Schedule schedule) {
     }
     heap.control = round_up(heap.bytes, kAlignment);
     heap.control_words = control_words(schedule);
-    std::int64_t words = heap.control_words;
-    if (schedule.plain())
-        words = std::max(words, std::min(kMostEngineBlocks * words_apart(heap), kMostOwnWords));
-    heap.bytes = heap.control + static_cast<std::uint64_t>(words) * 4;
+    heap.bytes = heap.control + static_cast<std::uint64_t>(heap.control_words) * 4;
     schedule.heap = std::move(heap);
     return schedule;
 }

@@ -250,10 +250,10 @@ private:
                 sum.dst = {group.chunk.tensor, part};
                 sum.src = slots == 0 ? group.chunk : staged(group, part, 0, slots);
                 sum.reduce = group.reduce;
-                if (kernel_sums_) sum.backend = plan::Backend::ldst_inline;
+                if (kernel_sums_) result_.done_by[ref] = plan::Backend::ldst_inline;
                 if (group.engine != plan::Backend::automatic &&
                     engine_objection(result_.plan, sum.src, sum.dst, group.engine).empty())
-                    sum.backend = group.engine;
+                    result_.done_by[ref] = group.engine;
                 if (!group.direct.empty()) {
                     result_.direct[ref] = group.direct;
                     result_.sources[ref] = sources_of(group);
@@ -292,7 +292,7 @@ private:
     void leave_in_place(const Group& group, OpRef ref) {
         plan::Op& op = op_of(ref);
         op.reduce = plan::Reduce::none;
-        op.backend = group.engine;
+        result_.done_by[ref] = group.engine;
         result_.done_with[ref] = group.sums.front();
     }
 

@@ -118,8 +118,9 @@ public:
           arrivals_(arrivals),
           stage_(stage),
           nodes_(graph.stages[stage]),
-          traversal_(tiles_in(kernel, options.tile_order)),
           deadlines_(deadlines()) {
+        for (std::size_t position = 0; position < kernel.tiles.size(); ++position)
+            traversal_.push_back(kernel.tile_at(position));
         if (stores_all()) take_turns();
     }
 
@@ -338,7 +339,7 @@ private:
     const Arrivals& arrivals_;
     std::size_t stage_;
     const Graph::StageNodes& nodes_;
-    std::vector<std::int64_t> traversal_;  ///< all tiles, in the order that is the kernel's or was asked for
+    std::vector<std::int64_t> traversal_;  ///< all tiles, in the kernel's order
     std::vector<std::vector<std::int64_t>> deadlines_;
 };
 
@@ -413,7 +414,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
             kernel.loops, [](const kernel::Loop& loop) { return loop.divisible && loop.trips > 1; });
         const bool cuts = ranged ? divisible != kernel.loops.end()
                                  : !kernel.loops.empty() && divisible == kernel.loops.begin();
-        if (options.phases && cuts) {
+        if (cuts) {
             made.tiles = ordered(true);
             made.trips = divisible->trips;
             made.phased = true;

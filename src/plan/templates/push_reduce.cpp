@@ -83,12 +83,10 @@ private:
         for (std::size_t chunk = 0; chunk < split_; ++chunk) send_on(rank, chunk);
     }
 
-    /// The contribution of this rank to the shard of the rank `offset` behind it, or, pulled, to its own.
+    /// The contribution of this rank to the shard of the rank `offset` behind it; with pull of that one to its own.
     void contribute(std::int32_t rank, std::int32_t offset, std::size_t chunk) {
-        const bool pull = offset >= ranks_ - options_.pulled;
-        // Where some are pushed the pulls keep that order: at offset k the contribution of rank p - k.
-        const bool among_pushes = pull && options_.pulled < ranks_ - 1;
-        const std::int32_t peer = (among_pushes ? rank - offset + ranks_ : rank + offset) % ranks_;
+        const bool pull = options_.pull;
+        const std::int32_t peer = (rank + offset) % ranks_;
         const std::size_t owner = index(pull ? rank : peer);
         if (chunk >= chunks_[owner].size()) return;
         contributions_[owner][chunk].push_back(next(rank));
@@ -135,10 +133,6 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
         return valid.error();
     if (options.reduce == Reduce::none) return usage("a reduction is sum or max");
     const std::int32_t ranks = mesh.num_ranks();
-    if (options.pulled < 0 || options.pulled >= std::max(ranks, 1)) {
-        return usage(fmt::format("{} of the contributions are pulled; expected 0 to {}", options.pulled,
-                                 std::max(ranks, 1) - 1));
-    }
     return PushReduce(mesh, tensor, options,
                       chunks_of_shards(tensor, ranks, static_cast<std::size_t>(options.axis),
                                        static_cast<std::size_t>(split_axis), options.split))

@@ -22,18 +22,10 @@ public:
                  .first_control = heap_.address(0, memory_.control_offset),
                  .heap_stride = heap_.stride(),
                  .begin_waits = mine_.begin_waits,
-                 .plain = schedule_.plain(),
-                 .own_words = static_cast<std::uint64_t>(memory_.own_words) * 4,
-                 .counts_blocks = memory_.counts_blocks,
+                 .engine_blocks = static_cast<unsigned>(schedule_.engine_blocks),
                  .end_waits = mine_.end_waits};
         plan_.begin_posts = words_of(mine_.begin_posts);
         plan_.end_posts = words_of(mine_.end_posts);
-        if (schedule_.plain()) {
-            std::vector<fuse::Post> then = mine_.kernel_posts;
-            for (const fuse::MadeChunk& chunk : mine_.chunks)
-                then.insert(then.end(), chunk.posts.begin(), chunk.posts.end());
-            plan_.made_posts = words_of(then);
-        }
         for (const fuse::Transfer& transfer : mine_.transfers) {
             PreparedTransfer prepared{.waits = transfer.waits,
                                       .post_words = words_of(transfer.posts),

@@ -20,10 +20,7 @@ struct CallPlan {
     std::vector<std::uint64_t> begin_posts;  ///< addresses of the words
     std::vector<fuse::Wait> begin_waits;
     std::vector<std::uint64_t> end_posts;
-    std::vector<std::uint64_t> made_posts;  ///< when a plain kernel has ended
-    bool plain = false;                     ///< the kernel is left as it is (fuse/model/schedule.hpp)
-    std::uint64_t own_words = 0;            ///< device::EngineArguments::own_words
-    bool counts_blocks = false;             ///< device::EngineArguments::counts
+    unsigned engine_blocks = 8;
     std::vector<fuse::Wait> end_waits;
     std::vector<PreparedTransfer> transfers;
 

@@ -10,6 +10,7 @@
 
 #include "syncopate/fuse/passes/assign.hpp"
 #include "syncopate/fuse/passes/collective.hpp"
+#include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/fuse/passes/launch.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
@@ -226,8 +227,6 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
             schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype) {
             return error_at(transfer.op, "the source and the destination differ in dtype");
         }
-        if (schedule.plain() && (transfer.collective() || !is_by_engine(transfer)))
-            return error_at(transfer.op, "only the chunk engine follows a kernel that is left as it is");
         const auto index = static_cast<std::size_t>(&transfer - mine.transfers.data());
         if (std::string why = fuse::step_objection(mine, index); !why.empty())
             return error_at(transfer.op, std::move(why));
@@ -237,6 +236,8 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
         if (Status good = check_posts(transfer.posts); !good) return good;
         if (Status good = check_waits(transfer.waits); !good) return good;
     }
+    if (std::string why = fuse::engine_objection(schedule, mine); !why.empty())
+        return plan::error_at({rank, -1}, std::move(why));
     return Done{};
 }
 

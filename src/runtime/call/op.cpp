@@ -19,8 +19,6 @@
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
-#include "syncopate/runtime/call/executors.hpp"
-#include "syncopate/runtime/cuda/engine/engine_table.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -125,16 +123,6 @@ Status FusedOp::allocate() {
     for (const std::uint64_t offset : heap.tensors) memory_->tensor_offsets.push_back(*first + offset);
     memory_->control_offset = *first + heap.control;
     memory_->control_words = heap.control_words;
-    memory_->counts_blocks =
-        heap_->device().kind == Device::Kind::cuda && counts_blocks(schedule_, options_.blocks());
-    if (heap_->device().kind == Device::Kind::cuda && signals_by_block(schedule_)) {
-        // Each block of the engine has words of its own, where there is room for those of all.
-        const std::int64_t apart = fuse::words_apart(heap);
-        if (apart * options_.blocks() * 4 <= static_cast<std::int64_t>(heap.bytes - heap.control)) {
-            memory_->own_words = apart;
-            memory_->control_words = apart * options_.blocks();
-        }
-    }
 
     heap_->keep(memory_->control_offset, control_bytes());
     return write_control();
@@ -150,37 +138,6 @@ Status FusedOp::write_control() {
     return heap_->write(control_address(), words.data(), words.size() * 4);
 }
 
-std::map<std::int32_t, std::int32_t> FusedOp::counted_posts() const {
-    std::map<std::int32_t, std::int32_t> counted;
-    if (fuse::kernel_summands(schedule_) > 0) return programs_that_post();
-    if (!memory_->counts_blocks) return counted;
-    for (const fuse::RankSchedule& other : schedule_.ranks) {
-        const auto count = static_cast<unsigned>(std::ranges::count_if(other.transfers, is_by_engine));
-        unsigned index = 0;
-        for (const fuse::Transfer& transfer : other.transfers) {
-            if (!is_by_engine(transfer)) continue;
-            const auto of_op = static_cast<std::int32_t>(blocks_of_op(options_.blocks(), count, index++));
-            for (const fuse::Post& post : transfer.posts) {
-                if (post.rank == rank()) counted[post.signal] = of_op;
-            }
-        }
-    }
-    return counted;
-}
-
-std::map<std::int32_t, std::int32_t> FusedOp::programs_that_post() const {
-    std::map<std::int32_t, std::int32_t> counted;
-    for (const fuse::RankSchedule& other : schedule_.ranks) {
-        for (const fuse::MadeChunk& chunk : other.chunks) {
-            for (const fuse::Post& post : chunk.posts) {
-                if (post.rank == rank())
-                    counted[post.signal] += static_cast<std::int32_t>(chunk.counting.size());
-            }
-        }
-    }
-    return counted;
-}
-
 void FusedOp::make_tables() {
     constexpr std::size_t kAlignment = 64;  // words: a table begins at a multiple of 256 bytes
     std::vector<std::uint64_t> offsets = memory_->tensor_offsets;
@@ -188,7 +145,7 @@ void FusedOp::make_tables() {
     for (std::size_t stage = 0; stage < schedule_.stages.size(); ++stage) {
         const auto make_table = [&](const std::vector<std::uint64_t>& at) {
             return emit::make_table(schedule_, rank(), static_cast<std::int64_t>(heap_->stride()),
-                                    options_.num_programs, at, stage, counted_posts());
+                                    options_.num_programs, at, stage);
         };
         const auto align = [&] {
             table_.resize((table_.size() + kAlignment - 1) / kAlignment * kAlignment, 0);

@@ -17,9 +17,6 @@ struct OpMemory {
     std::vector<std::uint64_t> tensor_offsets;  ///< in every rank's heap, by tensor
     std::uint64_t control_offset = 0;
     std::int64_t control_words = 0;
-    /// From a block's words to the next one's (signals_by_block); 0: in common.
-    std::int64_t own_words = 0;
-    bool counts_blocks = false;  ///< each block of the chunk engine adds to an op's signals
 
     /// `chunk` of the op's tensors in the memory of rank `rank`.
     [[nodiscard]] BoxView box_of(const SymmetricHeap& heap, const fuse::Schedule& schedule, int rank,

@@ -80,12 +80,11 @@ public:
                    const OpOptions& options) {
         const CurrentContext current(*context_);
         if (Status loaded = keep(module_, DeviceModule::load(context_)); !loaded) return loaded;
-        if (Status made = keep(engine_, ChunkEngine::create(*module_, plan_, schedule, options)); !made)
-            return made;
+        if (Status made = keep(engine_, ChunkEngine::create(*module_, plan_, schedule)); !made) return made;
         if (Status made = keep(mirror_, PinnedWords::create(context_, device::kMirrorWords)); !made)
             return made;
         kernel_sums_ = fuse::sums_in_kernel(schedule);
-        if (!engine_->empty() || kernel_sums_) {
+        if (schedule.takes_turns) {
             if (Status made = keep(turn_, EngineTurn::of(context_)); !made) return made;
         }
         if (kernel_sums_) {
@@ -108,7 +107,6 @@ public:
         for (const StridedCopy* input : inputs) {
             if (Status copied = enqueue_copy(api_, *input, stream); !copied) return copied;
         }
-        if (plan_.plain) return Done{};  // all of it follows the kernel
         EngineTurn::Held held;
         if (turn_) {
             if (Status taken = keep(held, take_turn(stream)); !taken) return taken;
@@ -237,8 +235,7 @@ public:
         const bool collects = std::ranges::any_of(
             before_kernel_, [](const StreamTransfer& transfer) { return transfer.collective.has_value(); });
         if (kernel_sums_) return true;  // it awaits all that came before by itself
-        return !plan_.plain && !collects && !begins_with_kernel() &&
-               (!engine_->empty() || before_kernel_.empty());
+        return !collects && !begins_with_kernel() && (!engine_->empty() || before_kernel_.empty());
     }
 
     bool programs_wait_for_each_other() const override { return kernel_sums_; }
@@ -299,10 +296,6 @@ private:
 
     /// What follows the kernel of a call; where it has not been launched, only what orders later calls.
     Status enqueue_after_kernel(CUstream stream, std::span<const StridedCopy* const> outputs, bool ran) {
-        if (plan_.plain && ran) {
-            if (Status followed = follow_plain_kernel(stream, outputs.empty()); !followed) return followed;
-            if (outputs.empty() && engine_->ends_call()) return Done{};
-        }
         if (late_ && ran) {
             const CUevent before = copy_stream_ ? copy_stream_->join() : nullptr;
             if (Status enqueued = late_->enqueue(fork_->get(), before, end_arguments_); !enqueued)
@@ -310,7 +303,7 @@ private:
             if (Status joined = late_->join(stream); !joined) return joined;
         }
         if (copy_stream_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copy_stream_->join(), 0);
-        if (turn_ && !plan_.plain) {
+        if (turn_) {
             if (Status passed = turn_->pass(stream); !passed) return passed;
         }
         if (!ran) return Done{};
@@ -321,13 +314,11 @@ private:
                 SYNCOPATE_CUDA(api_, cuEventRecord, collected_->get(), stream);
         }
         device::BoundaryArguments arguments = end_arguments_;
-        if (engine_->ends_call()) arguments.num_waits = arguments.advances = 0;  // over, and done
-        if (late_ && late_->ends_call()) arguments.num_posts = 0;                // and there are no waits
+        if (late_ && late_->ends_call()) arguments.num_posts = 0;  // and there are no waits
         const std::int32_t num_posts = arguments.num_posts;
         if (!outputs.empty()) {  // they read what the waits are for, and what the posts let others overwrite
             arguments.num_posts = 0;
             if (Status ended = launch_end(arguments, stream); !ended) return ended;
-            arguments.advances = 0;
             for (const StridedCopy* output : outputs) {
                 if (Status copied = enqueue_copy(api_, *output, stream); !copied) return copied;
             }
@@ -355,25 +346,14 @@ private:
         const bool at_boundaries = begin_arguments_.num_posts + begin_arguments_.num_waits +
                                        end_arguments_.num_posts + end_arguments_.num_waits >
                                    0;
-        return (plan_.num_ranks == 1 || kernel_sums_) && !plan_.plain && !at_boundaries && engine_->empty() &&
-               !fork_ && !nccl_ && before_kernel_.empty();
+        return (plan_.num_ranks == 1 || kernel_sums_) && !at_boundaries && engine_->empty() && !fork_ &&
+               !nccl_ && before_kernel_.empty();
     }
 
     Status launch_begin(CUstream stream) {
         return engine_->begins_call() || begins_with_kernel()
                    ? Status(Done{})
                    : module_->launch(module_->begin, begin_arguments_, stream);
-    }
-
-    /// What a call begins with and all transfers, after a kernel that is left as it is. `ends`: the call may
-    /// end with it; else outputs are to be copied before the end's posts.
-    Status follow_plain_kernel(CUstream stream, bool ends) {
-        if (engine_->empty()) return launch_begin(stream);
-        const Result<EngineTurn::Held> held = take_turn(stream);
-        if (!held) return held.error();
-        if (Status begun = launch_begin(stream); !begun) return begun;
-        if (Status launched = engine_->launch(stream, ends); !launched) return launched;
-        return turn_->pass(stream);
     }
 
     /// Gives up the library's kernels when a call has not ended within twice the waits' deadline, which have all
@@ -509,9 +489,7 @@ private:
         const auto add = [&](const std::vector<std::uint64_t>& posts, const std::vector<fuse::Wait>& waits) {
             return Boundary{lists.add(posts), posts.size(), lists.add(entries_of(waits)), waits.size()};
         };
-        std::vector<std::uint64_t> first_posts = plan_.begin_posts;
-        first_posts.insert(first_posts.end(), plan_.made_posts.begin(), plan_.made_posts.end());
-        const Boundary first = add(first_posts, plan_.begin_waits);
+        const Boundary first = add(plan_.begin_posts, plan_.begin_waits);
         const Boundary last = add(plan_.end_posts, plan_.end_waits);
         engine_->add_to(lists);
         table_ = lists.add(table);
@@ -531,15 +509,14 @@ private:
         };
         begin_arguments_ = arguments(first);
         end_arguments_ = arguments(last);
-        end_arguments_.advances = plan_.plain ? 1 : 0;
         const bool local = std::ranges::any_of(
             before_kernel_, [](const StreamTransfer& transfer) { return !transfer.collective; });
-        engine_->place(*lists_, begin_arguments_, end_arguments_, !fork_ && !local);
+        engine_->place(*lists_, begin_arguments_, !fork_ && !local);
         return Done{};
     }
 
     Status launch_end(device::BoundaryArguments& arguments, CUstream stream) {
-        if (arguments.num_posts == 0 && arguments.num_waits == 0 && arguments.advances == 0) return Done{};
+        if (arguments.num_posts == 0 && arguments.num_waits == 0) return Done{};
         return module_->launch(module_->end, arguments, stream);
     }
 

@@ -34,18 +34,13 @@ public:
             if (!control_.wait(wait, epoch, emit::control::at_begin)) return failed();
         }
         control_.store(emit::control::published, epoch);
-        if (!plan_.plain) start(epoch);
+        start(epoch);
         return Done{};
     }
 
     // [P12, P13]
     Status end(CudaStream, std::span<const StridedCopy* const> outputs, bool ran) override {
         if (!ran) give_up();
-        if (plan_.plain) {
-            const std::uint32_t epoch = control_.load(emit::control::epoch);
-            if (ran) post(plan_.made_posts, epoch);
-            start(epoch);
-        }
         join();
         const std::uint32_t epoch = control_.load(emit::control::epoch);
         for (const fuse::Wait& wait : plan_.end_waits) {

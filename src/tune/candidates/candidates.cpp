@@ -40,7 +40,6 @@ public:
             case Kind::block: blocks(); break;
             case Kind::other: break;
         }
-        orders();
         neighbours();
         return made_;
     }
@@ -56,9 +55,9 @@ private:
 
     /// The same by the Gluon kernel, with its quickest tiles, where the machine's figures know it.
     void add_gluon(Strategy strategy) {
-        const bool multiplies =
-            strategy.placement == Placement::fused || strategy.placement == Placement::after;
-        if (!multiplies || machine_.rates.gluon_tflops <= 0 || !gluon_multiplies(problem_.dtype)) return;
+        if (strategy.placement != Placement::fused || machine_.rates.gluon_tflops <= 0 ||
+            !gluon_multiplies(problem_.dtype))
+            return;
         strategy.kernel = ProductKernel::gluon;
         strategy.tiles.clear();
         add_whole(strategy);
@@ -233,8 +232,6 @@ private:
         for (const std::int32_t count : stored_counts(others)) {
             for (const TileConfig& tile : tiles_of_last_round()) {
                 add({.tiles = {tile}, .split = 1, .stored = count});
-                if (count == 1 && others > 1)
-                    add({.tiles = {tile}, .split = 1, .pulled = count, .sum_parts = 1});
             }
         }
         if (operator_row(problem_.op)->kind == Kind::reduces) {
@@ -242,9 +239,6 @@ private:
                 add({.tiles = {tile}, .split = 1, .one_step = true, .backend = Backend::tma_inline});
         }
         kernel_sums();
-        add({.placement = Placement::after});
-        for (const auto& [count, gbps] : machine_.rates.engine_sum_gbps.points)
-            add({.placement = Placement::after, .engine_blocks = static_cast<std::int32_t>(count)});
     }
 
     /// The product's programs sum: of all that every rank makes, or, where tiles end with the ranks' rows, of
@@ -262,12 +256,6 @@ private:
         const TileConfig quickest =
             quickest_of(tiles, machine_, problem_.operands(), shapes_.front(), programs);
         add_whole({.kernel = ProductKernel::gluon, .tiles = {quickest}, .split = 1, .kernel_sums = true});
-    }
-
-    /// The default strategy with its tiles in other orders. What they do to caches the estimate does not
-    /// know: they come after the kernel's own order, which it takes for equal.
-    void orders() {
-        for (std::size_t i = 1; i < fuse::kNumTileOrders; ++i) add({.tile_order = static_cast<TileOrder>(i)});
     }
 
     /// The default strategy with other stages and warps, which the estimate takes for equal, too.

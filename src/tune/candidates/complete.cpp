@@ -34,15 +34,6 @@ std::int32_t enough_blocks(const Machine& machine) {
     return 1;
 }
 
-/// Blocks of the chunk engine that sum a rank's part after the kernel: what keeps the links busy, and no
-/// more.
-std::int32_t blocks_after(const Problem& problem, const Machine& machine, const ProductShape& shape) {
-    const std::int64_t rows = (shape.m + problem.ranks - 1) / problem.ranks;
-    const double bytes = static_cast<double>(rows * shape.n) * problem.out_item();
-    const double blocks = std::ceil(bytes / machine.rates.after_unit_bytes);
-    return static_cast<std::int32_t>(std::clamp(blocks, 1.0, std::max(1.0, machine.rates.after_blocks)));
-}
-
 /// The quicker of two, each with what it leaves open as by default.
 Strategy quicker(const Problem& problem, const Machine& machine, Strategy usual, const Strategy& other) {
     if (!strategy_objection(problem, other).empty()) return usual;
@@ -93,7 +84,7 @@ Strategy with_departure(const Problem& problem, const Machine& machine, Kind kin
             best = quicker(problem, machine, best, other);
         }
     }
-    if (made.stored != 0 || made.pulled != 0 || best.split.value_or(1) > 1) return best;
+    if (made.stored != 0 || best.split.value_or(1) > 1) return best;
     Strategy other = made;
     other.backend = Backend::tma_inline;
     if (open != nullptr) other.tiles = quickest_of_each(problem, machine, other, *open);
@@ -121,10 +112,10 @@ Strategy by_plain_kernel(Strategy made, bool cuda) {
 /// Tiles are those of the plain kernel.
 ProductKernel quicker_kernel(const Problem& problem, const Machine& machine, const Strategy& given,
                              const ChooseOptions& options) {
-    const bool multiplies = given.placement == Placement::fused || given.placement == Placement::after;
     const bool runs_gluon = options.device == fuse::Device::cuda && options.gluon &&
                             machine.rates.gluon_tflops > 0 && gluon_multiplies(problem.dtype);
-    if (!multiplies || !runs_gluon || !given.tiles.empty() || !estimate_objection(problem).empty())
+    if (given.placement != Placement::fused || !runs_gluon || !given.tiles.empty() ||
+        !estimate_objection(problem).empty())
         return ProductKernel::plain;
     const auto us = [&](ProductKernel kernel) {
         Strategy by = given;
@@ -191,17 +182,14 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     // The plain kernel takes up to 30 times as long for fp8.
     const bool fp8 = problem.item() == 1 && runs_gluon && machine.rates.gluon_tflops > 0;
     if (fp8 && made.tiles.empty() && made.placement != Placement::unfused) made.kernel = ProductKernel::gluon;
-    const bool after = made.placement == Placement::after;
-    if (reduces(row->kind) && made.backend == Backend::automatic && (after || made.pull)) {
+    if (reduces(row->kind) && made.backend == Backend::automatic && made.pull)
         made.backend = Backend::ldst_dedicated;
-        if (after && !made.engine_blocks) made.engine_blocks = blocks_after(problem, machine, shapes.front());
-    }
     const bool stores = made.one_step || made.kernel_sums;
     if (stores && cuda && made.backend == Backend::automatic) made.backend = Backend::tma_inline;
     if (!made.engine_blocks) made.engine_blocks = enough_blocks(machine);
     const std::int32_t sms = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
     // Programs that all wait for the engine find its multiprocessors free when they start to work.
-    const bool beside = cuda && fuse::is_engine(made.backend) && !after && !made.together;
+    const bool beside = cuda && fuse::is_engine(made.backend) && !made.together;
     if (!made.programs) made.programs = std::max(1, sms - (beside ? *made.engine_blocks : 0));
     const bool sends = reduces(row->kind) || row->kind == Kind::sends;
     const bool open = made.tiles.empty();

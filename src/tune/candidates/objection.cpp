@@ -32,15 +32,6 @@ struct Question {
 bool gathers(Kind kind) { return kind == Kind::gathers || kind == Kind::exchanges || kind == Kind::block; }
 bool reduces(Kind kind) { return kind == Kind::scatters || kind == Kind::reduces; }
 
-std::string placement_objection(const Question& asked) {
-    const Strategy& s = asked.strategy;
-    if (s.placement != Placement::after) return {};
-    if (!reduces(asked.kind)) return "only sums of what a plain kernel has made follow it";
-    if (!fuse::is_engine(s.backend)) return "after a plain kernel the chunk engine moves what it made";
-    if (s.split.value_or(1) > 1) return "a plain kernel completes all parts at once";
-    return {};
-}
-
 std::string backend_objection(const Question& asked) {
     const Strategy& s = asked.strategy;
     if (s.backend == Backend::automatic) return {};
@@ -76,7 +67,7 @@ std::string reduction_objection(const Question& asked) {
     const std::int32_t others = asked.problem.ranks - 1;
     if (s.one_step) {
         if (!reduces(asked.kind)) return "only sums are done in one step";
-        if (s.pull || s.stored != 0 || s.pulled != 0 || s.placement != Placement::fused)
+        if (s.pull || s.stored != 0)
             return "in one step all contributions are sent, by the kernel or beside it";
         if (others >= kMostDirectSources)
             return fmt::format("one step has at most {} ranks", kMostDirectSources);
@@ -84,7 +75,7 @@ std::string reduction_objection(const Question& asked) {
     if (s.kernel_sums) {
         if (!reduces(asked.kind)) return "the product has nothing to sum";
         if (s.kernel == ProductKernel::plain) return "only the Gluon kernel sums";
-        if (s.placement != Placement::fused || s.pull || s.pulled != 0 || s.split.value_or(1) > 1)
+        if (s.pull || s.split.value_or(1) > 1)
             return "the product's programs sum once, what tiles have stored at their owners";
         if (asked.kind == Kind::reduces && !s.one_step) return "the product's programs send no sums";
         if (s.backend != Backend::automatic && s.backend != Backend::tma_inline)
@@ -94,15 +85,11 @@ std::string reduction_objection(const Question& asked) {
         if (asked.kind == Kind::scatters && asked.last.m <= others)
             return "some rank would have nothing to sum";
     }
-    if (!reduces(asked.kind))
-        return s.stored != 0 || s.pulled != 0 ? "only contributions to sums are stored or pulled" : "";
-    if (s.stored < 0 || s.stored > std::max(0, others) || s.pulled < 0 || s.pulled > std::max(0, others))
+    if (!reduces(asked.kind)) return s.stored != 0 ? "only contributions to sums are stored" : "";
+    if (s.stored < 0 || s.stored > std::max(0, others))
         return fmt::format("a rank makes {} contributions for others", others);
-    if (s.stored > 0 && s.pulled > 0) return "the last contributions are either stored or pulled";
-    if ((s.stored > 0 || s.pulled > 0) && (s.pull || s.placement == Placement::after))
-        return "with pull, or after the kernel, every contribution is read where it is";
-    const bool all_read = s.pull && s.backend == Backend::ldst_inline;
-    if ((all_read ? others : s.pulled) > kMostDirectSources)
+    if (s.stored > 0 && s.pull) return "with pull every contribution is read where it is";
+    if (s.pull && s.backend == Backend::ldst_inline && others > kMostDirectSources)
         return fmt::format("one sum reads at most {} contributions where they are", kMostDirectSources);
     return {};
 }
@@ -112,7 +99,6 @@ std::string together_objection(const Question& asked) {
     if (!s.together) return {};
     if (asked.kind != Kind::gathers && asked.kind != Kind::exchanges)
         return "tiles wait together for what comes before one product";
-    if (s.placement != Placement::fused) return "a plain kernel waits for nothing";
     if (fuse::is_inline(s.backend)) return "tiles that fetch what they read wait for nothing";
     return {};
 }
@@ -136,7 +122,6 @@ std::string cut_objection(const Question& asked) {
         }
         if (!s.tiles.empty() && s.tiles.front().num_wide >= 0)
             return "a kernel of two tile shapes has no phases";
-        if (!s.phases) return "without phases a tile waits for all slices";
     }
     const std::int64_t split = s.split.value_or(1);
     if (s.split_axis.value_or(0) > 1) return fmt::format("a product has no axis {}", *s.split_axis);
@@ -184,12 +169,6 @@ std::string tile_objection(const Question& asked) {
             return "two tile shapes are for 16-bit products";
         if (tile.split_k > 1) return "the plain kernel does not share a tile's reduction";
     }
-    if (asked.strategy.tile_order != TileOrder::kernel) {
-        if (asked.strategy.placement != Placement::fused) return "a plain kernel runs tiles in its own order";
-        for (const TileConfig& tile : asked.strategy.tiles) {
-            if (tile.num_wide > 0) return "tiles of two lengths are packed, in no other order";
-        }
-    }
     return {};
 }
 
@@ -218,8 +197,8 @@ std::string strategy_objection(const Problem& problem, const Strategy& strategy)
     if (!strategy.parts.empty()) return "one operator has no parts";
     const std::vector<ProductShape> shapes = problem.products();
     const Question asked{problem, strategy, row->kind, shapes.front(), shapes.back()};
-    for (const auto objection : {placement_objection, backend_objection, reduction_objection, store_objection,
-                                 together_objection, cut_objection, tile_objection}) {
+    for (const auto objection : {backend_objection, reduction_objection, store_objection, together_objection,
+                                 cut_objection, tile_objection}) {
         if (std::string text = objection(asked); !text.empty()) return text;
     }
     return {};

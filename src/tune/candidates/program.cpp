@@ -15,7 +15,7 @@ constexpr std::size_t kMostWidened = 2;  // configurations that are tried by eve
 
 /// What two strategies have in common that fuse makes the same of.
 std::string shape_of(const fuse::Decisions& work, const Strategy& strategy) {
-    std::string text = fmt::format("{}|", name_of(strategy.placement));
+    std::string text;
     bool engine = false;
     for (const auto& list : work.backends) {
         for (const plan::Backend backend : list) {
@@ -42,15 +42,6 @@ bool has_sums(const plan::Plan& plan) {
     });
 }
 
-/// Whether the kernel may be left as it is: only the whole schedule tells.
-Status plain_status(const fuse::StagedProgram& program, const Strategy& strategy, fuse::Device device,
-                    const Machine& machine) {
-    if (strategy.placement != Placement::after) return Done{};
-    const Result<fuse::Schedule> schedule = fuse::fuse(program, options_of(strategy, device, machine));
-    if (!schedule) return schedule.error();
-    return Done{};
-}
-
 std::string name_of_candidate(std::size_t configuration, std::size_t count, const Strategy& strategy) {
     const std::string name = name_of(strategy);
     return count < 2 ? name : fmt::format("configuration {}/{}", configuration, name);
@@ -67,33 +58,19 @@ fuse::Options options_of(const Strategy& strategy, fuse::Device device, const Ma
 std::vector<Strategy> program_strategies(const plan::Plan& plan, const Machine& machine,
                                          fuse::Device device) {
     std::vector<Strategy> made{Strategy{}};
-    const auto add = [&](const Strategy& strategy) {
-        made.push_back(strategy);
-        if (strategy.phases) {
-            made.push_back(strategy);
-            made.back().phases = false;
-        }
-    };
-    made.push_back({.phases = false});
     if (has_sums(plan)) made.push_back({.sum_parts = 1});
-    for (std::size_t i = 1; i < fuse::kNumTileOrders; ++i)
-        made.push_back({.tile_order = static_cast<TileOrder>(i)});
     for (const fuse::BackendTraits& row : fuse::backend_rows()) {
         if (!row.on(device)) continue;
         Strategy strategy{.backend = row.backend};
         if (row.lane != fuse::LaneKind::engine) {
-            add(strategy);
+            made.push_back(strategy);
             continue;
         }
         for (const auto& [blocks, gbps] : machine.rates.engine_gbps.points) {
             strategy.engine_blocks = static_cast<std::int32_t>(blocks);
-            strategy.placement = Placement::fused;
-            add(strategy);
+            made.push_back(strategy);
             if (device == fuse::Device::host) break;  // where a block is a thread's turn
         }
-        strategy.engine_blocks = static_cast<std::int32_t>(machine.rates.after_full_blocks);
-        strategy.placement = Placement::after;
-        made.push_back(strategy);
     }
     return made;
 }
@@ -110,8 +87,6 @@ std::vector<ProgramCandidate> rank_program(std::span<const fuse::StagedProgram> 
         const Result<fuse::Decisions> work = fuse::decide(program, options_of(strategy, device, machine));
         if (!work) {
             candidate.pruned = work.error().message;
-        } else if (const Status whole = plain_status(program, strategy, device, machine); !whole) {
-            candidate.pruned = whole.error().message;
         } else if (!seen[at].insert(shape_of(*work, strategy)).second) {
             return;
         } else {

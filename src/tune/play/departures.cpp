@@ -144,9 +144,6 @@ private:
             const double gbps = rates.engine_sums(strategy_.backend, strategy_.engine_blocks.value_or(0));
             timing.lasts_us = rates.sum_us + (problem_.ranks + 1) * bytes_ / (gbps * kBytesPerUs);
         }
-        if (strategy_.pulled > 0)
-            timing.lasts_us +=
-                rates.read_us + strategy_.pulled * bytes_ / (rates.pulled_last_gbps * kBytesPerUs);
         if (everywhere) timing.lasts_us += rates.store_us;
         if (everywhere && stored_by_sum(part))
             timing.lasts_us += (problem_.ranks - 1) * bytes_ / (rates.store_gbps * kBytesPerUs);

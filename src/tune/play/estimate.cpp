@@ -58,13 +58,11 @@ public:
             return made;
         }
         if (strategy_.placement == Placement::unfused) return unfused();
-        if (strategy_.placement == Placement::after) return after(made);
         if (strategy_.kernel_sums) return summed(made);
         made.fixed += gluon() && comes_before() ? rates_.gluon_fused_us : rates_.fused_us;
         if (strategy_.one_step) return in_one_step(made);
         if (comes_before()) return reads(made);
-        const bool all_read = reduces() && strategy_.pulled == problem_.ranks - 1;
-        if (strategy_.pull || all_read)
+        if (strategy_.pull)
             return fuse::is_engine(strategy_.backend) ? pulled_by_engine(made) : pulled_by_sums(made);
         return makes(made);
     }
@@ -385,14 +383,6 @@ private:
         const double read = moved_bytes() * (parts() - 1) / parts();
         const double beside = sums_beside(strategy_) ? over(read, rates_.pulled_slow_gbps) : 0;
         return whole(made, chained(parts_made(1 + beside / std::max(made.compute, 1e-3)), us));
-    }
-
-    /// The chunk engine sums when the plain kernel has ended.
-    [[nodiscard]] Estimate after(Estimate made) const {
-        const double busy = std::min(1.0, strategy_.engine_blocks.value_or(1) / rates_.after_full_blocks);
-        made.communicate = over(moved_bytes(), rates_.after_gbps * busy);
-        made.fixed += rates_.after_us;
-        return whole(made, made.compute + made.communicate);
     }
 
     const Problem& problem_;

@@ -80,9 +80,8 @@ public:
         made.compute = tiles_end(false) - half_;
         made.communicate = communicate();
         const double compute = std::max(made.compute, 1e-3);
-        if (!plain())
-            slower_ = 1 + (rates_.beside_copies - 1) * std::min(1.0, made.communicate / compute) +
-                      stolen_us() / compute;
+        slower_ = 1 + (rates_.beside_copies - 1) * std::min(1.0, made.communicate / compute) +
+                  stolen_us() / compute;
         const double end = settled() + ends_us();
         made.exposed = std::max(0.0, end - half_ - made.compute);
         made.us = made.fixed + made.compute + made.exposed;
@@ -92,7 +91,6 @@ public:
 private:
     static std::size_t at(NodeId node) { return static_cast<std::size_t>(node); }
     [[nodiscard]] const plan::Op& op_of(NodeId op) const { return plan_.op(graph_.ref(op)); }
-    [[nodiscard]] bool plain() const { return strategy_.placement == Placement::after; }
     [[nodiscard]] Backend backend_of(NodeId op) const {
         const plan::OpRef ref = graph_.ref(op);
         return work_.backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
@@ -238,11 +236,6 @@ private:
         const double all = (summands + 1) * bytes_[at(op)];
         const Backend by = backend_of(op);
         if (fuse::is_engine(by)) {
-            if (plain()) {
-                const double busy =
-                    std::min(1.0, strategy_.engine_blocks.value_or(1) / rates_.after_full_blocks);
-                return rates_.after_us + over(reads + stores, rates_.after_gbps * busy);
-            }
             return rates_.part_us + over(reads > 0 ? reads + stores : all + stores,
                                          rates_.engine_sums(by, strategy_.engine_blocks.value_or(0)));
         }
@@ -333,9 +326,6 @@ private:
                         (stage + 1 < program_.stages.size() ? rates_.kernel_us : 0);
             }
             done_[at(graph_.kernel[rank])] = begin;
-            if (plain()) {
-                for (const fuse::Made& chunk : graph_.made[rank]) done_[at(chunk.node)] = begin;
-            }
             last = std::max(last, begin);
         }
         return last;

@@ -65,8 +65,7 @@ std::vector<double> program_tile_us(const Machine& machine, const kernel::Kernel
 
 Estimate estimate_program(const fuse::StagedProgram& program, const fuse::Decisions& work,
                           const Machine& machine, const Strategy& strategy) {
-    const bool after = strategy.placement == Placement::after;
-    const bool beside = fuse::is_engine(strategy.backend) && !after;
+    const bool beside = fuse::is_engine(strategy.backend);
     const std::int64_t sms = machine.num_sms - (beside ? strategy.engine_blocks.value_or(0) : 0);
     std::vector<StageTiles> stages;
     for (const fuse::Stage& stage : program.stages) {
@@ -77,7 +76,7 @@ Estimate estimate_program(const fuse::StagedProgram& program, const fuse::Decisi
         made.phase_us = machine.rates.phase_us;
         made.memory_gbps = machine.rates.memory_gbps;
     }
-    const double fixed_us = machine.rates.call_us + (after ? 0 : machine.rates.fused_us);
+    const double fixed_us = machine.rates.call_us + machine.rates.fused_us;
     return play(program, work, stages, fixed_us, machine, strategy);
 }
 

@@ -57,8 +57,7 @@ TEST(PushReduce, CutsShardsOfRowsIntoChunksOfColumns) {
     for (const std::int32_t count : {1, 3, 12}) {
         for (const bool pull : {false, true}) {
             const Plan other =
-                push_reduce(ranks(count), kC, {.split = 3, .split_axis = 1, .pulled = pull ? count - 1 : 0})
-                    .value();
+                push_reduce(ranks(count), kC, {.split = 3, .split_axis = 1, .pull = pull}).value();
             EXPECT_TRUE(check(other).empty()) << count << " ranks: " << check(other).front().message;
         }
     }
@@ -104,15 +103,14 @@ TEST(PushReduce, PulledByTheOwnersOfShards) {
         for (const bool all : {false, true}) {
             for (const bool by_part : {false, true}) {
                 const Plan plan =
-                    push_reduce(ranks(count), kC,
-                                {.split = 3, .all = all, .by_part = by_part, .pulled = count - 1})
+                    push_reduce(ranks(count), kC, {.split = 3, .all = all, .by_part = by_part, .pull = true})
                         .value();
                 EXPECT_TRUE(check(plan).empty()) << count << " ranks: " << check(plan).front().message;
             }
         }
     }
     const Plan plan =
-        push_reduce(ranks(3), {"C", {12, 6}, DType::bf16}, {.split = 2, .by_part = true, .pulled = 2})
+        push_reduce(ranks(3), {"C", {12, 6}, DType::bf16}, {.split = 2, .by_part = true, .pull = true})
             .value();
     std::vector<std::pair<std::int32_t, std::int64_t>> pulls;
     for (const Op& op : plan.ranks[1]) {
@@ -121,28 +119,6 @@ TEST(PushReduce, PulledByTheOwnersOfShards) {
     }
     EXPECT_EQ(pulls, (std::vector<std::pair<std::int32_t, std::int64_t>>{{2, 4}, {0, 4}, {2, 6}, {0, 6}}))
         << "rank 1's shard begins at 4, its second half at 6";
-}
-
-TEST(PushReduce, PullsTheContributionsThatAreMadeLast) {
-    for (std::int32_t count = 2; count <= 5; ++count) {
-        for (std::int32_t pulled = 0; pulled < count; ++pulled) {
-            for (const bool all : {false, true}) {
-                const Plan plan =
-                    push_reduce(ranks(count), kC, {.split = 2, .all = all, .by_part = all, .pulled = pulled})
-                        .value();
-                EXPECT_TRUE(check(plan).empty()) << count << " ranks: " << check(plan).front().message;
-                const auto pulls = std::ranges::count(plan.ranks[0], OpKind::pull, &Op::kind);
-                EXPECT_EQ(pulls, pulled * 2);
-            }
-        }
-    }
-    const Plan plan = push_reduce(ranks(3), {"C", {12, 6}, DType::bf16}, {.pulled = 1}).value();
-    ASSERT_EQ(plan.ranks[1].size(), 2u);
-    EXPECT_EQ(plan.ranks[1][0].kind, OpKind::push);
-    EXPECT_EQ(plan.ranks[1][0].peer, 2);
-    EXPECT_EQ(plan.ranks[1][1].kind, OpKind::pull);
-    EXPECT_EQ(plan.ranks[1][1].peer, 2) << "which makes rank 1's shard after rank 0's";
-    EXPECT_EQ(to_string(plan.ranks[1][1].dst.region), "[4:8, 0:6]");
 }
 
 TEST(PushReduce, CutsAlongAnotherAxis) {
@@ -160,10 +136,6 @@ TEST(PushReduce, SaysWhatIsWrongWithItsOptions) {
     EXPECT_NE(message(push_reduce(ranks(2), kC, {.reduce = Reduce::none})).find("sum or max"),
               std::string::npos);
     EXPECT_NE(message(push_reduce({}, kC)).find("the mesh has 0 ranks"), std::string::npos);
-    for (const std::int32_t pulled : {-1, 2}) {
-        EXPECT_NE(message(push_reduce(ranks(2), kC, {.pulled = pulled})).find("expected 0 to 1"),
-                  std::string::npos);
-    }
     EXPECT_NE(message(push_reduce(ranks(4096), {"C", {1 << 24, 1}, DType::bf16}, {.split = 1 << 20}))
                   .find("use a smaller split"),
               std::string::npos);

@@ -69,7 +69,6 @@ struct InlineLoads {
 /// for its part. A tile at the border of its rank's part, which also reads beside it, reads all from the
 /// heap, and what it reads of the part has to be there. That is for programs of one stage.
 [[nodiscard]] Result<InlineLoads> load_inline(const StagedProgram& program, const Lowered& lowered,
-                                              const Graph& graph, const Backends& backends,
-                                              const Options& options);
+                                              const Graph& graph, const Backends& backends);
 
 }  // namespace syncopate::fuse

@@ -203,6 +203,16 @@ struct Transfer {
     [[nodiscard]] const Collective* collective() const { return std::get_if<Collective>(&work); }
 };
 
+/// Which of the chunk engine's kernels carries out what is its own on a rank (engine.hpp).
+enum class EngineKernel : std::uint8_t { none, relays, bulk, pieces, sums, at_once, counted };
+
+/// A signal that is added to [P5], and how often in a call; the others are set to the call's number.
+struct CountedSignal {
+    std::int32_t signal = 0;
+    std::int32_t posts = 1;
+    auto operator<=>(const CountedSignal&) const = default;
+};
+
 struct RankSchedule {
     std::vector<SignalMeaning> signals;  ///< of this rank's control block; a signal is its index here
     std::vector<Slot> slots;
@@ -218,6 +228,9 @@ struct RankSchedule {
     std::vector<Post> end_posts;
     std::size_t num_streams = 2;
     std::int32_t num_relays = 0;
+    std::vector<CountedSignal> counted{};  ///< of this rank, rising
+    EngineKernel engine = EngineKernel::none;
+    bool takes_turns = false;         ///< calls of one GPU follow each other [P24]
     bool copies_start_first = false;  ///< early copies need not wait for local ones
     bool ends_with_sum = false;       ///< what end_posts tell is true once the last transfer, a sum, is done
 
@@ -257,9 +270,6 @@ struct StageSlots {
     // These are of programs of one stage only.
     std::optional<Reach> stores{};  ///< of tiles whose chunks say where (inline.hpp); nullopt: of none
     std::optional<Reach> loads{};   ///< of tiles whose slots say where (inline_reads.hpp); nullopt: of none
-    /// The kernel runs as the user wrote it, knowing nothing of slots, and all transfers, the chunk engine's,
-    /// come after it: then its chunks' posts are made.
-    bool plain = false;
     bool operator==(const StageSlots&) const = default;
 
     [[nodiscard]] bool is_partial() const { return tiles > 0; }
@@ -282,6 +292,7 @@ struct Schedule {
     std::vector<StageSlots> stages{StageSlots{}};  ///< at least one
     std::vector<RankSchedule> ranks;
     Heap heap{};
+    std::int32_t engine_blocks = 8;  ///< multiprocessors of each rank's chunk engine
 
     /// Of all stages; equal on all ranks.
     [[nodiscard]] std::int64_t num_slots() const { return stages.back().first + stages.back().count; }
@@ -303,7 +314,6 @@ struct Schedule {
     /// What only the stage of a program of one stage may have.
     [[nodiscard]] const std::optional<Reach>& stores() const { return stages.front().stores; }
     [[nodiscard]] const std::optional<Reach>& loads() const { return stages.front().loads; }
-    [[nodiscard]] bool plain() const { return stages.front().plain; }
     /// Some rank's tiles of the stage make chunks: its kernel gets a post after a tile's last store.
     [[nodiscard]] bool produces(std::size_t stage) const {
         return std::ranges::any_of(ranks, [&](const RankSchedule& rank) {

@@ -2,14 +2,11 @@
 // places in the symmetric heap, the same on every rank. The runtime allocates one piece for an op and follows
 // this:
 //
-//   | tensor | tensor | … | control block, and room for more of them |
-//   ^ Heap::alignment                                                ^ Heap::bytes
+//   | tensor | tensor | … | control block |
+//   ^ Heap::alignment                     ^ Heap::bytes
 //
 // A kernel that stores or loads by rows in all ranks' heaps, through one descriptor that spans them, needs
 // whole rows between any two places: then tensors begin, and heaps are apart, by multiples of such a row.
-//
-// Where a schedule leaves its kernel plain, each block of the chunk engine may have a control block of its
-// own (signals_by_block in runtime/cuda/engine/engine_table.hpp), so that there is room for them.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +17,6 @@
 #include "syncopate/fuse/model/schedule.hpp"
 
 namespace syncopate::fuse {
-
-inline constexpr std::int32_t kMostEngineBlocks = 1024;  ///< blocks of a chunk engine
-inline constexpr std::int64_t kMostOwnWords = std::int64_t{1}
-                                              << 20;  ///< of all their control blocks together
 
 /// The schedule with its heap.
 [[nodiscard]] Schedule lay_out_heap(Schedule schedule);
@@ -40,9 +33,6 @@ inline constexpr std::int64_t kMostOwnWords = std::int64_t{1}
 
 /// Collectives that the transfers name: they are numbered from 0.
 [[nodiscard]] std::size_t num_collectives(const Schedule& schedule);
-
-/// Words from a control block to the next one where each block of a chunk engine has one.
-[[nodiscard]] std::int64_t words_apart(const Heap& heap);
 
 /// Where the tensors are in every other call, in a heap where they are at `offsets` (then whatever follows
 /// them): those that kernels sum from have two places.

@@ -51,6 +51,9 @@ struct Lowered {
     /// the staging tensor, a region of one axis more.
     std::map<plan::OpRef, std::vector<Source>> sources;
     std::map<plan::OpRef, plan::OpRef> done_with;  ///< by such a pull: its sum
+    /// By op, of sums and such pulls: the backend that follows from where contributions are; `assign` takes it
+    /// for the one that the plan names.
+    std::map<plan::OpRef, plan::Backend> done_by;
 };
 
 struct LowerOptions {

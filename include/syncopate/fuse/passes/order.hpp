@@ -5,7 +5,7 @@
 // one, plan::simulate tells. What a rank holds from the start arrives at 0.
 //
 // A tile runs when the last chunk that it needs is expected; among equals the kernel's own traversal decides,
-// so that its locality in the cache is kept, or another one that is asked for (tile_order.hpp). With phases a
+// so that its locality in the cache is kept. With phases a
 // tile starts earlier: it is sorted by the time at which its first iteration can run, then by its last chunk.
 //
 // Among tiles that can run alike, one whose stores make a chunk goes by that chunk's deadline: when the first

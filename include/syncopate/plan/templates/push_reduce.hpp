@@ -13,9 +13,8 @@
 //
 // all-reduce: the same, and each chunk of a shard then goes on to all other ranks as soon as it is summed.
 //
-// With `pulled` = 1 the contributions of the last offset are pulled, in place of the pushes above: at offset
-// 3 rank p pulls the contribution of rank p - 3 to its own shard. With `pulled` = 3 all are, and the owners'
-// lists hold the ops above: at offset k rank p pulls the contribution of rank p + k to its own shard.
+// With `pull` the owners' lists hold the ops: at offset k rank p pulls the contribution of rank p + k to its
+// own shard.
 //
 // all-reduce in one step (push_reduce_to_all): every rank sends all of its contribution to everyone, and
 // each sums all of it by itself. One hop instead of two, and ranks times the bytes: where latency counts.
@@ -46,15 +45,14 @@ struct PushReduceOptions {
     bool by_part = false;
     /// By what the contributions to the next rank go, to the one after it, …; open past the end.
     std::vector<Backend> backends{};
-    /// The owner pulls the last `pulled` contributions of each shard; the others are pushed. The chunk
-    /// engine, or a sum by ldst_inline, adds up pulled ones where they are. If all are pulled, nothing is
-    /// staged.
-    std::int32_t pulled = 0;
+    /// Owners pull the contributions; the chunk engine, or a sum by ldst_inline, adds them up where they are,
+    /// and nothing is staged.
+    bool pull = false;
 };
 
 /// `tensor` cut along `axis` by split_evenly over the ranks, each shard into `split` chunks; empty ones have
 /// no op. Fails (ErrorClass::usage) on an axis or a split axis that the tensor has not, a split below 1, no
-/// reduction, a mesh without ranks, as many pulled contributions as ranks, or more than kMaxOps ops.
+/// reduction, a mesh without ranks, or more than kMaxOps ops.
 [[nodiscard]] Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor,
                                        const PushReduceOptions& options = {});
 

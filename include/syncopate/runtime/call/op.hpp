@@ -64,14 +64,6 @@ struct OpOptions {
     std::vector<std::string> read_in_place{};
     std::int64_t max_delay_us = 0;  ///< host: random delays up to this, in random order
     std::uint64_t seed = 0;         ///< host: of the delays
-    /// cuda: multiprocessors that the chunk engine uses (tma_dedicated, ldst_dedicated); 8 reach the speed of
-    /// a link. The fused kernel's grid should leave them free. The same on all ranks.
-    std::int32_t engine_blocks = 8;
-
-    /// The chunk engine's, as many as it can have.
-    [[nodiscard]] unsigned blocks() const {
-        return static_cast<unsigned>(std::clamp(engine_blocks, 1, fuse::kMostEngineBlocks));
-    }
 };
 
 class FusedOp final : public HeapUser {
@@ -209,10 +201,6 @@ public:
     /// Why it takes no more calls, if its group has gone on without it.
     [[nodiscard]] const std::string& retired() const { return retired_; }
 
-    /// By signal of this rank: how often a call adds to it, where it does (counts_blocks); the others are set
-    /// to the call's number.
-    [[nodiscard]] std::map<std::int32_t, std::int32_t> counted_posts() const;
-
 private:
     FusedOp(std::shared_ptr<SymmetricHeap> heap, const fuse::Schedule& schedule, const Options& options);
     Status allocate();
@@ -222,8 +210,6 @@ private:
     /// makes what other ranks' calls may touch, or wait for.
     Status join(const Status& made, const std::function<Status()>& make_ready);
     [[nodiscard]] Status require_not_retired() const;
-    /// As counted_posts, where kernels sum: each program adds to what its tiles' chunks post.
-    [[nodiscard]] std::map<std::int32_t, std::int32_t> programs_that_post() const;
     void make_tables();
     Status make_executor(CallPlan plan);
     /// Gives up a call that nobody has ended: what its kernel should make never comes.

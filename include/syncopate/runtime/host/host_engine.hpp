@@ -2,6 +2,7 @@
 // thread where that one has a warp, and one more that posts [P27]: what is wrong with a table shows here too.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -32,9 +33,7 @@ public:
     void join() { workers_.join(); }
 
     /// The next call is the first one again [P36].
-    void renew() {
-        for (std::atomic<std::uint32_t>& finished : finished_) finished.store(0);
-    }
+    void renew() { std::ranges::fill(finished_, 0U); }
 
 private:
     void move(std::uint32_t warp, std::uint32_t epoch);

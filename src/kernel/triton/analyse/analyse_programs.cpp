@@ -1,5 +1,5 @@
 // Every program of the launch: along one axis of the grid many at once where they have a common form, else
-// one after another. The result is the same (tests/kernel/memo_test.cpp).
+// one after another. The result is the same (tests/kernel/lines_test.cpp).
 #include <algorithm>
 #include <array>
 
@@ -11,7 +11,7 @@ namespace syncopate::kernel::triton {
 /// The axis of the grid along which the most programs have a common form, from the first on, or where those
 /// have none, as the one tile of a triangle's first row, from the middle on; -1: none.
 std::int32_t Analysis::line_axis() {
-    if (!effort_.remember || persistent_) return -1;
+    if (!effort_.lines || persistent_) return -1;
     std::int32_t best = -1;
     std::int64_t longest = 0;
     for (const bool middle : {false, true}) {
@@ -40,7 +40,7 @@ Status Analysis::run_programs() {
     forget();
     for (LoopRecord& record : evaluator_.loops) record = LoopRecord{};
     evaluator_.restart();
-    if (effort_.remember && persistent_) {
+    if (effort_.lines && persistent_) {
         const Result<bool> done = run_rounds();
         if (!done) return done.error();
         if (*done) return Done{};

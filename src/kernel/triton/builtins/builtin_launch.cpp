@@ -17,7 +17,6 @@ std::optional<std::size_t> BuiltinCall::grid_axis(const char* name) {
 BuiltinCall::Made BuiltinCall::program_id() {
     const auto axis = grid_axis("tl.program_id");
     if (!axis) return Value{};
-    ev_.impure_ = true;
     const auto grid_axis = static_cast<std::int32_t>(*axis);
     const std::uint64_t bit = ev_.new_source(
         e_, {.kind = TaintSource::Kind::program_id, .grid_axis = grid_axis, .in_kernel = frame_.is_kernel});
@@ -34,7 +33,7 @@ BuiltinCall::Made BuiltinCall::program_id() {
 BuiltinCall::Made BuiltinCall::num_programs() {
     const auto axis = grid_axis("tl.num_programs");
     if (!axis) return Value{};
-    ev_.grid_asked = ev_.impure_ = true;
+    ev_.grid_asked = true;
     const std::int64_t known = ev_.grid_[*axis];
     const std::int64_t assumed = *axis == 0 ? std::max(ev_.arguments_.num_sms, 1) : 1;
     return make_integer(known > 0 ? known : assumed, true, 0, IntegerType::int32);

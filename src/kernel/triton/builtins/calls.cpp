@@ -271,7 +271,6 @@ Value Evaluator::count(const Expr& e, const Value& of, const Value& by, const Va
         return result;
     }
     Value made = result;
-    impure_ = true;  // notes the count, below
     const std::uint64_t bit = new_source(e, {.kind = TaintSource::Kind::count, .in_kernel = frame.is_kernel});
     TaintSource& source = sources[static_cast<std::size_t>(e.source)];
     source.count = result.integer;

@@ -13,9 +13,9 @@ struct Effort {
     std::int64_t programs = std::int64_t{1} << 20;  ///< of a launch
     std::size_t boxes = 16'000'000;                 ///< touched by all programs together
     std::size_t memory = std::size_t{512} << 20;    ///< bytes of values at a time
-    /// Without, every statement of every program is evaluated anew (memo.hpp): a measure of what memory is
-    /// worth, and of whether it changes anything.
-    bool remember = true;
+    /// Without, every program is evaluated alone, and none many at once (Line): a measure of what lines are
+    /// worth, and of whether they change anything.
+    bool lines = true;
 };
 
 }  // namespace syncopate::kernel::triton

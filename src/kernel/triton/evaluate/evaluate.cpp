@@ -27,8 +27,7 @@ Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& argum
       kernel_index_(kernel),
       arguments_(arguments),
       directives_(directives),
-      effort_(effort),
-      remembers_(effort.remember) {
+      effort_(effort) {
     const std::size_t count = kernel_.parameters.size();
     read_outside.resize(count);
     param_read.resize(count);
@@ -59,11 +58,18 @@ void Evaluator::restart() {
     latest_form_ = {};
 }
 
+/// What was evaluated before: values lie in the arena.
+void Evaluator::forget_values() {
+    moving_.clear();
+    groups_.clear();
+    instances_ = 0;
+    arena_.release(bound_mark_);
+}
+
 /// Begins at the kernel's first statement.
 Evaluator::Frame Evaluator::enter(const std::array<std::int64_t, 3>& program,
                                   const std::array<std::int64_t, 3>& grid) {
-    if (!remembers_ || arena_.bytes() + memo_.bytes() > kMostKept || instances_ > kMostInstances)
-        forget_values();
+    if (arena_.bytes() > kMostKept || instances_ > kMostInstances) forget_values();
     forget_dense();
     program_ = program;
     grid_ = grid;

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "kernel/triton/evaluate/effort.hpp"
-#include "kernel/triton/evaluate/memo.hpp"
+#include "kernel/triton/evaluate/touch.hpp"
 #include "kernel/triton/evaluate/value.hpp"
 #include "kernel/triton/footprints/footprint.hpp"
 #include "kernel/triton/syntax/directive.hpp"
@@ -228,24 +228,11 @@ private:
         Kind kind = Kind::absent;
         std::array<std::int64_t, kRank> delta{};
     };
-    struct Habit {  ///< of a statement without control flow
-        /// What is remembered of it: nothing, since it depends on more than its variables; its last
-        /// evaluation alone, since a look into the memory costs as much as evaluating it; or all of them.
-        enum class Memory : std::uint8_t { none, last, all };
-        std::vector<std::int32_t> reads, writes;  // slots
-        Memory memory = Memory::all;
-        bool interns = false;  // what it leaves is compared with what is in memory
-        std::int64_t hits = 0, misses = 0;
-        // The last evaluation, of the current `memory_`.
-        std::int64_t when = -1;
-        std::vector<std::uint64_t> key;
-        std::vector<Value> left;
-        Coordinates coord;
-    };
 
     // evaluate.cpp
     [[nodiscard]] Frame enter(const std::array<std::int64_t, 3>& program,
                               const std::array<std::int64_t, 3>& grid);
+    void forget_values();
 
     /// A footprint that a directive states, for each tile of a line.
     struct StatedBox {
@@ -339,7 +326,6 @@ private:
     // evaluate_statement.cpp
     Flow execute(const std::vector<Stmt*>& body, Frame& frame);
     Flow execute(const Stmt& statement, Frame& frame);
-    Flow perform(const Stmt& statement, Frame& frame);
     Flow branch(const Stmt& statement, Frame& frame);
     Flow give_back(const Stmt& statement, Frame& frame);
     [[nodiscard]] Value* snapshot(const Frame& frame);
@@ -384,36 +370,11 @@ private:
     [[nodiscard]] bool state_tile(Frame& frame, std::vector<StatedBox>& stated);
     void note_stated(const StatedBox& stated, std::int64_t i);
 
-    // evaluate_memo.cpp
-    Habit& habit_of(const Stmt& statement);
-    Flow recall(const Stmt& statement, Frame& frame);
-    void push_state(const Stmt& statement, const Habit& habit, const Frame& frame);
-    void keep_last(Habit& habit, std::size_t begin, std::span<const Value> left, const Coordinates& coord);
-    [[nodiscard]] bool is_last(const Habit& habit, std::size_t begin) const;
-    [[nodiscard]] Value head(const Stmt& statement, Frame& frame);
-    void forget_values();
-    void push_key(const Value& value);
-    void intern(Value& value);
-    void show_coordinates(const Coordinates& shown);
-    [[nodiscard]] Value advanced(const Value& start, const Guess& guess, int symbol, std::int64_t rounds);
-    [[nodiscard]] Value substituted(const Value& value, int symbol, std::int64_t round);
-    /// The value for the key that begins at `begin` of key_, which is taken off; `make` gives it the first
-    /// time.
-    template <typename Make>
-    Value remembered(std::size_t begin, const Make& make) {
-        const auto key = [&] { return Memo::Key(key_.data() + begin, key_.size() - begin); };
-        const Memo::Entry* known = remembers_ ? memo_.find(key()) : nullptr;
-        const Value value = known != nullptr ? memo_.values[known->values.begin] : make();
-        if (known == nullptr && remembers_) memo_.add(key(), {&value, 1}, {}, {}, 0, {});
-        key_.resize(begin);
-        return value;
-    }
-
     // induction.cpp
     [[nodiscard]] std::optional<Guess> guess(const Value& before, const Value& after) const;
     [[nodiscard]] Value advance(const Value& start, const Guess& guess, int symbol, std::int64_t rounds);
     [[nodiscard]] Value substitute(const Value& value, int symbol, std::int64_t round);
-    [[nodiscard]] Lazy* substituted(const Lazy& lazy, int symbol, std::int64_t round);
+    [[nodiscard]] Lazy* substitute(const Lazy& lazy, int symbol, std::int64_t round);
     [[nodiscard]] bool equal(const Value& a, const Value& b) const;
     [[nodiscard]] bool equal(const Lazy& a, const Lazy& b, int depth) const;
 
@@ -639,7 +600,6 @@ private:
     const Arguments& arguments_;
     const std::vector<Directive>& directives_;
     const Effort effort_;
-    const bool remembers_;
     Arena arena_;
     Arena::Mark bound_mark_;
     std::vector<Value> bound_;  // parameter values
@@ -677,10 +637,10 @@ private:
     std::map<std::pair<std::int32_t, const Expr*>, std::int32_t> paths_;
     std::map<std::pair<std::int32_t, const Stmt*>, std::int32_t> walked_index_;
     std::vector<std::int32_t> symbol_loops_;
-    std::vector<std::vector<Guess>> guesses_;  // by loop
-    Memo::Advances advances_;                  // (loop, …), until the loop is proven
-    std::uint64_t control_ = 0;                // taint of the conditions around
-    std::uint64_t stored_taint_ = 0;           // of the arguments of the store that is being noted
+    std::vector<std::vector<Guess>> guesses_;                        // by loop
+    std::vector<std::pair<std::int32_t, PendingAdvance>> advances_;  // (loop, …), until the loop is proven
+    std::uint64_t control_ = 0;                                      // taint of the conditions around
+    std::uint64_t stored_taint_ = 0;  // of the arguments of the store that is being noted
     std::uint64_t program_bits_ = 0, count_bits_ = 0;
     std::array<std::int64_t, 3> program_{}, grid_{};
     std::int32_t line_axis_ = -1;  // of the grid, along which programs are evaluated at once; symbol 0
@@ -695,7 +655,15 @@ private:
     const std::span<const Round>* rounds_asked_ = nullptr;  // that are to be run; null: they are only noted
     std::int64_t rounds_stride_ = 1;
     std::vector<std::int32_t> round_slots_;
-    std::map<std::vector<std::uint64_t>, std::int32_t> groups_;  // by what programs bring
+    struct Group {  ///< of programs that bring the same to the tile loop
+        std::int32_t number = 0;
+        std::uint64_t control = 0;
+        std::int64_t step = 0;
+        std::vector<Value> brings;
+    };
+    [[nodiscard]] std::int32_t group_of(std::int64_t step, std::vector<Value> brings);
+    std::vector<Group> groups_;  // whose values are still there
+    std::int32_t num_groups_ = 0;
     std::int64_t linear_program_ = 0;
     bool in_tile_loop_ = false;
     std::size_t tile_begin_ = 0;
@@ -727,13 +695,6 @@ private:
     std::set<std::string>
         counted_;  // parameters given as reals, as in 24.0, where whole numbers are computed
     std::map<const Stmt*, bool> watch_;
-    std::int64_t memory_ = 0;  // how often the memory was cleared
-    bool impure_ = false;      // what is being evaluated depends on more than variables and loops
-    Memo memo_;
-    std::deque<Habit> habits_;        // by Stmt::memo
-    std::vector<bool> assigned_;      // by slot of the kernel: some statement assigns to it
-    std::vector<std::uint64_t> key_;  // of the evaluations in progress, one after another
-    std::vector<Value> scratch_values_;
 };
 
 /// The expression's text on one line, for messages.

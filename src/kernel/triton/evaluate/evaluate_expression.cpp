@@ -89,13 +89,9 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
                         (is_chosen(parameter) ? " as the launch has it"
                                               : " (or --tensor " + parameter + "=… if it is a tensor)"));
     }
-    if (in_tile_loop_ && own_ids_.contains(&e)) {
-        impure_ = true;
-        if (found.own_id == nullptr) found.own_id = &e;
-    }
+    if (in_tile_loop_ && found.own_id == nullptr && own_ids_.contains(&e)) found.own_id = &e;
     if (e.source >= 0 && !by_program &&
         sources[static_cast<std::size_t>(e.source)].kind == TaintSource::Kind::carried_id) {
-        impure_ = true;  // the tile's id
         Value made = value;
         TaintSource& source = sources[static_cast<std::size_t>(e.source)];
         const bool is_id = on_line() ? value.kind == ValueKind::block && value.block->rank == 0 &&

@@ -26,7 +26,7 @@ Value Evaluator::along_line(std::int64_t id) {
     Guess by_one;
     by_one.kind = Guess::Kind::advance;
     by_one.delta[0] = line_stride_;
-    return advanced(make_integer(id, true, 0), by_one, kLine, 0);
+    return advance(make_integer(id, true, 0), by_one, kLine, 0);
 }
 
 /// Notes that the line may be as long as `value` stays below the limit.

@@ -52,7 +52,7 @@ bool Evaluator::same_trips(const Affine& length, std::int64_t step) {
 }
 
 Evaluator::Flow Evaluator::for_loop(const Stmt& statement, Frame& frame) {
-    const Value over = head(statement, frame);
+    const Value over = evaluate(*statement.value, frame);
     if (stopped()) return Flow::stop;
     if (over.kind == ValueKind::tuple) {
         for (std::int32_t i = 0; i < over.tuple->size; ++i) {
@@ -280,7 +280,7 @@ Value Evaluator::index_of(const Iterable& range, int symbol) {
     Guess by_step;
     by_step.kind = Guess::Kind::advance;
     by_step.delta[0] = range.step;
-    return advanced(start, by_step, symbol, 0);
+    return advance(start, by_step, symbol, 0);
 }
 
 /// Gives what a loop carries its guessed values of iteration `symbol`; false where a guess cannot be right.
@@ -291,7 +291,7 @@ bool Evaluator::start_guessed(const Stmt& statement, Frame& frame, const Value* 
             (guesses[i].kind == Guess::Kind::absent) != (entry[i].kind == ValueKind::undefined);
         if (differs && statement.assigned[i] != statement.target->slot) return false;
         Value& slot = frame.slots[statement.assigned[i]];
-        slot = advanced(entry[i], guesses[i], symbol, 0);
+        slot = advance(entry[i], guesses[i], symbol, 0);
         if (guesses[i].kind == Guess::Kind::lost) slot = unknown(entry[i], *statement.value);
     }
     return true;
@@ -306,7 +306,7 @@ bool Evaluator::ends_guessed(const Stmt& statement, const Frame& frame, const Va
         if (g.kind == Guess::Kind::absent || g.kind == Guess::Kind::lost ||
             statement.assigned[i] == statement.target->slot)
             continue;
-        if (!equal(end, advanced(entry[i], g, symbol, 1))) return false;
+        if (!equal(end, advance(entry[i], g, symbol, 1))) return false;
     }
     return true;
 }
@@ -404,7 +404,7 @@ Evaluator::Flow Evaluator::all_rounds(const Stmt& statement, Frame& frame, const
     }
     // After the loop, everything has the value that the last iteration left.
     for (const std::int32_t slot : statement.assigned) {
-        frame.slots[slot] = substituted(frame.slots[slot], symbol, trips - 1);
+        frame.slots[slot] = substitute(frame.slots[slot], symbol, trips - 1);
     }
     return Flow::next;
 }

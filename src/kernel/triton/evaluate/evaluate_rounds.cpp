@@ -50,6 +50,23 @@ bool Evaluator::counts_tiles(const Stmt& statement, std::size_t i, const Value& 
            (value.taint & program_bits_) != 0;
 }
 
+/// The number of the programs that bring these values to the tile loop, of those that were seen last.
+std::int32_t Evaluator::group_of(std::int64_t step, std::vector<Value> brings) {
+    constexpr std::size_t kLooks = 16;
+    const auto same = [&](const Value& a, const Value& b) {
+        const bool alike = a.kind == b.kind && a.taint == b.taint && a.runtime == b.runtime &&
+                           a.type == b.type && a.element == b.element && a.extents == b.extents;
+        return alike && (a.kind == ValueKind::opaque ? a.why == b.why : equal(a, b));
+    };
+    for (std::size_t back = 0; back < std::min(kLooks, groups_.size()); ++back) {
+        const Group& group = groups_[groups_.size() - 1 - back];
+        if (group.control == control_ && group.step == step && std::ranges::equal(group.brings, brings, same))
+            return group.number;
+    }
+    groups_.push_back({num_groups_++, control_, step, std::move(brings)});
+    return groups_.back().number;
+}
+
 /// At the tile loop: runs the rounds that are wanted, or notes those that there are.
 Evaluator::Flow Evaluator::rounds_of(const Stmt& statement, Frame& frame, const TileIds& ids) {
     const std::int32_t id_slot =
@@ -65,9 +82,7 @@ Evaluator::Flow Evaluator::rounds_of(const Stmt& statement, Frame& frame, const 
     if (rounds_asked_ != nullptr) return line_of_rounds(statement, frame, ids, id_slot);
 
     // What the program brings.
-    std::vector<std::uint64_t> brings{static_cast<std::uint64_t>(memory_), control_,
-                                      static_cast<std::uint64_t>(ids.step)};
-    const std::size_t begin = key_.size();
+    std::vector<Value> brings;
     for (const std::int32_t slot : slots_of_rounds(statement)) {
         if (slot == id_slot) continue;
         Value value = frame.slots[slot];
@@ -75,12 +90,9 @@ Evaluator::Flow Evaluator::rounds_of(const Stmt& statement, Frame& frame, const 
         if (at != statement.assigned.end() &&
             counts_tiles(statement, static_cast<std::size_t>(at - statement.assigned.begin()), value))
             value.integer = wrap_add(value.integer, wrap_multiply(ids.start, -1));
-        push_key(value);
+        brings.push_back(value);
     }
-    brings.insert(brings.end(), key_.begin() + static_cast<std::ptrdiff_t>(begin), key_.end());
-    key_.resize(begin);
-    const auto group = static_cast<std::int32_t>(
-        groups_.try_emplace(std::move(brings), static_cast<std::int32_t>(groups_.size())).first->second);
+    const std::int32_t group = group_of(ids.step, std::move(brings));
     found.tile_start = ids.start;
     found.tile_stop = ids.stop;
     found.tile_step = ids.step;

@@ -26,12 +26,6 @@ Evaluator::Flow Evaluator::execute(const std::vector<Stmt*>& body, Frame& frame)
 
 Evaluator::Flow Evaluator::execute(const Stmt& statement, Frame& frame) {
     if (!step(statement.where)) return Flow::stop;
-    const bool straight = statement.kind == StmtKind::assign || statement.kind == StmtKind::augment ||
-                          statement.kind == StmtKind::expression;
-    return straight && remembers_ ? recall(statement, frame) : perform(statement, frame);
-}
-
-Evaluator::Flow Evaluator::perform(const Stmt& statement, Frame& frame) {
     switch (statement.kind) {
         case StmtKind::assign: {
             Value value = evaluate(*statement.value, frame);
@@ -241,7 +235,7 @@ void Evaluator::tell_apart(std::size_t first) {
 }
 
 Evaluator::Flow Evaluator::branch(const Stmt& statement, Frame& frame) {
-    const Value condition = head(statement, frame);
+    const Value condition = evaluate(*statement.value, frame);
     if (stopped()) return Flow::stop;
     const std::optional<bool> taken = truth(*statement.value, condition);
     if (stopped()) return Flow::stop;

@@ -118,6 +118,7 @@ std::optional<Evaluator::Guess> Evaluator::guess(const Value& before, const Valu
 /// The carried value at iteration symbol + rounds, when it was `start` at iteration 0.
 Value Evaluator::advance(const Value& start, const Guess& guess, int symbol, std::int64_t rounds) {
     Value result = start;
+    if (guess.kind != Guess::Kind::advance) return result;
     const auto move = [&](Affine a, std::int64_t delta) {
         a.constant = wrap_add(a.constant, wrap_multiply(delta, rounds));
         a.slope[symbol] = wrap_add(a.slope[symbol], delta);
@@ -142,12 +143,12 @@ Value Evaluator::advance(const Value& start, const Guess& guess, int symbol, std
     return result;
 }
 
-Lazy* Evaluator::substituted(const Lazy& lazy, int symbol, std::int64_t round) {
+Lazy* Evaluator::substitute(const Lazy& lazy, int symbol, std::int64_t round) {
     Lazy* made = arena_.make<Lazy>();
     *made = lazy;
     made->round = -1;
     Value* from = arena_.make<Value>(static_cast<std::size_t>(lazy.count));
-    for (std::int32_t i = 0; i < lazy.count; ++i) from[i] = substituted(lazy.from[i], symbol, round);
+    for (std::int32_t i = 0; i < lazy.count; ++i) from[i] = substitute(lazy.from[i], symbol, round);
     made->from = from;
     return made;
 }
@@ -200,11 +201,11 @@ Value Evaluator::substitute(const Value& value, int symbol, std::int64_t round) 
                 for (Affine& a : axis.lower) a = fix(a);
                 for (Affine& a : axis.upper) a = fix(a);
             }
-            if (mask->form != nullptr) mask->form = substituted(*mask->form, symbol, round);
+            if (mask->form != nullptr) mask->form = substitute(*mask->form, symbol, round);
             result.mask = mask;
             return result;
         }
-        case ValueKind::lazy: result.lazy = substituted(*value.lazy, symbol, round); return result;
+        case ValueKind::lazy: result.lazy = substitute(*value.lazy, symbol, round); return result;
         case ValueKind::descriptor:
         case ValueKind::block_pointer: {
             Descriptor* descriptor = arena_.make<Descriptor>();

@@ -327,9 +327,8 @@ const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches
     });
     if (all_move && first.along >= 0) return moved(touches);
     push_key(touches, 0);
-    if (const Memo::Entry* known = known_.find(key_))
-        return (*unions_)[static_cast<std::size_t>(known->stores)];
-    known_.add(key_, {}, {}, {}, static_cast<std::int64_t>(unions_->size()), {});
+    const auto [known, is_new] = known_.try_emplace(key_, unions_->size());
+    if (!is_new) return (*unions_)[known->second];
     Union& made = unions_->emplace_back();
     unite_all(made, touches);
     add_reads(made, touches);
@@ -340,9 +339,8 @@ const TileMaker::Union& TileMaker::united(std::span<const std::uint32_t> touches
 const TileMaker::Union& TileMaker::moved(std::span<const std::uint32_t> touches) {
     const Touch& first = found_.touched[touches.front()];
     push_key(touches, first.by);
-    const Memo::Entry* known = known_moved_.find(key_);
-    if (known == nullptr) {
-        known_moved_.add(key_, {}, {}, {}, static_cast<std::int64_t>(moved_.size()), {});
+    const auto [known, is_new] = known_moved_.try_emplace(key_, moved_.size());
+    if (is_new) {
         Moved& like = moved_.emplace_back();
         like.first = unions_->size();
         like.by = first.by;
@@ -352,7 +350,7 @@ const TileMaker::Union& TileMaker::moved(std::span<const std::uint32_t> touches)
         add_reads(made, touches);
         return made;
     }
-    Moved& like = moved_[static_cast<std::size_t>(known->stores)];
+    Moved& like = moved_[known->second];
     const std::int64_t by = first.by - like.by;
     if (like.unit == 0) like.unit = by;
     const std::int64_t index = like.unit != 0 ? by / like.unit : 0;

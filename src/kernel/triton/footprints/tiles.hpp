@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "kernel/triton/evaluate/evaluate.hpp"
@@ -71,10 +72,22 @@ private:
     const Findings& found_;
     const std::vector<std::string>& names_;  // of memory
     const std::vector<TensorView>& tensors_;
-    Memo known_;        // by touches; `stores` of an entry is its place in `unions_`
-    Memo known_moved_;  // by touches, as if the first one stood; `stores`: its place in `moved_`
+    using Key = std::vector<std::uint64_t>;
+    struct Hash {
+        std::size_t operator()(const Key& key) const {
+            std::uint64_t hash = key.size();
+            for (const std::uint64_t word : key) {
+                hash = (hash ^ word) * 0x9e37'79b9'7f4a'7c15U;
+                hash ^= hash >> 29;
+            }
+            return static_cast<std::size_t>(hash);
+        }
+    };
+    std::unordered_map<Key, std::size_t, Hash> known_;  // by touches: the place in `unions_`
+    std::unordered_map<Key, std::size_t, Hash>
+        known_moved_;  // by touches, as if the first one stood: in `moved_`
     std::deque<Moved> moved_;
-    std::vector<std::uint64_t> key_;
+    Key key_;
     std::shared_ptr<std::deque<Union>> unions_ = std::make_shared<std::deque<Union>>();  // the tiles keep it
     std::vector<std::uint32_t> of_one_;  // by box and whether it is exact: the place of its own union, from 1
     std::vector<std::uint32_t> order_;

@@ -175,7 +175,6 @@ struct Stmt {
     SourceRange where;                   ///< to the end of the last statement inside it
     SourceRange header;                  ///< loops: up to and including the colon
     std::int32_t loop = -1;              ///< loops: a number, unique in the module
-    std::int32_t memo = -1;              ///< note of an evaluation: what it knows of this statement
     std::vector<std::int32_t> assigned;  ///< loops: slots that the body assigns, the loop variable included
     /// loops, one per entry of `assigned`: an iteration may see the value of the one before.
     std::vector<bool> carried;

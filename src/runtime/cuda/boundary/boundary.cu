@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(32) sy_begin(const BoundaryArgument
     if (fault != 0) report_fault(a, fault, lane);
 }
 
-/// One warp. Waits, then posts; after a fault nothing [P30]. After a plain kernel it advances the epoch [P1].
+/// One warp. Waits, then posts; after a fault nothing [P30].
 extern "C" __global__ void __launch_bounds__(32) sy_end(const BoundaryArguments a) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x);
     std::uint32_t fault = fault_of(a, lane);
@@ -36,7 +36,6 @@ extern "C" __global__ void __launch_bounds__(32) sy_end(const BoundaryArguments 
         __syncwarp();
         fault = fault_of(a, lane);
         if (fault == 0) post_all(a, epoch, lane);
-        if (a.advances != 0 && lane == 0) a.control[word::epoch] = epoch + 1;
     }
     if (fault != 0) report_fault(a, fault, lane);
 }

@@ -35,7 +35,6 @@ struct BoundaryArguments {
     std::int32_t num_waits;
     std::int32_t rank;
     std::int32_t num_ranks;
-    std::int32_t advances;  ///< 1: sy_end advances the epoch, since the kernel is plain and does not
 };
 
 }  // namespace syncopate::runtime::device

@@ -70,7 +70,7 @@ DeviceModule::~DeviceModule() {
 }
 
 Status DeviceModule::launch_raw(CUfunction function, void* arguments, CUstream stream, unsigned blocks,
-                                unsigned threads, unsigned shared_bytes, bool early) const {
+                                unsigned threads, unsigned shared_bytes) const {
     void* parameters[] = {arguments};
     CUlaunchConfig config{};
     config.gridDimX = blocks;
@@ -79,11 +79,6 @@ Status DeviceModule::launch_raw(CUfunction function, void* arguments, CUstream s
     config.blockDimY = config.blockDimZ = 1;
     config.sharedMemBytes = shared_bytes;
     config.hStream = stream;
-    CUlaunchAttribute overlap{};
-    overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-    overlap.value.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &overlap;
-    config.numAttrs = early ? 1 : 0;
     SYNCOPATE_CUDA(context_->api(), cuLaunchKernelEx, &config, function, parameters, nullptr);
     return Done{};
 }

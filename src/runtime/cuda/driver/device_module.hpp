@@ -25,12 +25,11 @@ public:
     DeviceModule(const DeviceModule&) = delete;
     DeviceModule& operator=(const DeviceModule&) = delete;
 
-    /// Enqueues `function` with its one parameter, a structure of the header beside its .cu. `early`: it may
-    /// start before the kernel before it has ended, for which it then waits itself.
+    /// Enqueues `function` with its one parameter, a structure of the header beside its .cu.
     template <typename Arguments>
     Status launch(CUfunction function, Arguments& arguments, CUstream stream, unsigned blocks = 1,
-                  unsigned threads = 32, unsigned shared_bytes = 0, bool early = false) const {
-        return launch_raw(function, &arguments, stream, blocks, threads, shared_bytes, early);
+                  unsigned threads = 32, unsigned shared_bytes = 0) const {
+        return launch_raw(function, &arguments, stream, blocks, threads, shared_bytes);
     }
 
     /// One of the kernels that only some ops need, loaded as a block that has a multiprocessor for itself.
@@ -46,7 +45,7 @@ public:
 private:
     explicit DeviceModule(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
     Status launch_raw(CUfunction function, void* arguments, CUstream stream, unsigned blocks,
-                      unsigned threads, unsigned shared_bytes, bool early) const;
+                      unsigned threads, unsigned shared_bytes) const;
 
     std::shared_ptr<CudaContext> context_;
     CUmodule module_ = nullptr;

@@ -1,4 +1,4 @@
-// The chunk engine for a few small copies by loads and stores (goes_at_once in engine_table.hpp): what an op
+// The chunk engine for a few small copies by loads and stores (fuse/passes/engine.hpp): what an op
 // moves fits into the registers of its blocks, so all of it is on its way at once, and what counts is how
 // soon it arrives. Every op has blocks of its own, so that they all go side by side:
 //
@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(kBlockEngineThreads, 1)
             control[word::epoch];  // this call's until the fused kernel ends, which it does after this one
         begin.bring(lane);
         good = load_relaxed(control + word::fault) == 0;
-        if (good && blockIdx.x == 0) begin.post(epoch, 0, lane);
+        if (good && blockIdx.x == 0) begin.post(epoch, lane);
         if (good && a.begins != 0 && blockIdx.x == 0) tell_begun(a.begin, epoch, lane);
     } else if (warp == 1) {
         copy_words(&op, a.ops + index, 1, lane);
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(kBlockEngineThreads, 1)
     if (is_own) load_share(op, share, a.source_shift, values);
     if (warp == 0) {
         // Each block waits for itself, so that it has acquired what the posters did before.
-        good = good && wait_for_all(begin, control, epoch, 0, word::at_begin, lane);
+        good = good && wait_for_all(begin, control, epoch, word::at_begin, lane);
         if (lane == 0) shared_fault = good ? 0 : 1;
     }
     __syncthreads();
@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(kBlockEngineThreads, 1)
     if (good && a.counts != 0) {
         signals.add(lane);
     } else if (good && signals.num_posts > 0 && is_last(a.finished + op.counter, epoch, blocks, lane)) {
-        signals.post(epoch, 0, lane);
+        signals.post(epoch, lane);
     }
     if (blockIdx.x != 0) return;
     if (good && a.begins != 0) publish(a.begin, epoch, lane);

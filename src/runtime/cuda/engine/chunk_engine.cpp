@@ -2,65 +2,53 @@
 
 #if SYNCOPATE_HAS_CUDA
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
-
-#include "syncopate/fuse/passes/heap.hpp"
 
 namespace syncopate::runtime {
 
 Result<ChunkEngine> ChunkEngine::create(const DeviceModule& module, const CallPlan& plan,
-                                        const fuse::RankSchedule& schedule, const OpOptions& options) {
+                                        const fuse::RankSchedule& schedule) {
     ChunkEngine engine(module);
     Result<EngineTable> table = make_engine_table(schedule, plan.transfers, plan.control());
     if (!table) return table.error();
     engine.table_ = std::move(table).value();
-    engine.plain_ = plan.plain;
-    engine.own_words_ = plan.own_words;
-    engine.counts_ = plan.counts_blocks;
-    engine.blocks_ = options.blocks();
-    engine.kernel_ = engine.table_.in_bulk() ? module.engine_bulk : module.engine;
-    if (const std::string name = sum_engine_name(engine.table_); !name.empty()) {
-        Result<CUfunction> sums = module.engine_named(name);
-        if (!sums) return sums.error();
-        engine.kernel_ = *sums;
-        engine.sums_ = true;
-        engine.threads_ = plan.plain ? device::kFollowingThreads : device::kBlockEngineThreads;
-    } else if (goes_at_once(engine.table_, engine.blocks_)) {
-        Result<CUfunction> at_once = module.engine_named("sy_engine_at_once");
-        if (!at_once) return at_once.error();
-        engine.kernel_ = *at_once;
-        engine.threads_ = device::kBlockEngineThreads;
-    } else if (plan.own_words != 0 || plan.counts_blocks) {
-        return Error{fmt::format("op '{}': its blocks are to signal for themselves, and do not go at once",
-                                 options.name)};
-    }
-    if (plan.plain && engine.sums_) engine.shared_bytes_ = 0;  // nothing runs beside it
-    if (!engine.table_.moves()) {  // it only waits, in a corner of one multiprocessor
-        engine.blocks_ = 1;
-        engine.shared_bytes_ = 0;
+    using fuse::EngineKernel;
+    engine.kind_ = schedule.engine;
+    engine.blocks_ = plan.engine_blocks;
+    switch (engine.kind_) {
+        case EngineKernel::none: break;
+        case EngineKernel::relays:  // in a corner of one multiprocessor
+            engine.kernel_ = module.engine_bulk;
+            engine.blocks_ = 1;
+            engine.shared_bytes_ = 0;
+            break;
+        case EngineKernel::bulk: engine.kernel_ = module.engine_bulk; break;
+        case EngineKernel::pieces: engine.kernel_ = module.engine; break;
+        case EngineKernel::sums:
+        case EngineKernel::at_once:
+        case EngineKernel::counted: {
+            const bool sums = engine.kind_ == EngineKernel::sums;
+            Result<CUfunction> kernel =
+                module.engine_named(sums ? sum_engine_name(engine.table_) : "sy_engine_at_once");
+            if (!kernel) return kernel.error();
+            engine.kernel_ = *kernel;
+            engine.threads_ = device::kBlockEngineThreads;
+        }
     }
     return engine;
 }
 
 void ChunkEngine::add_to(DeviceLists& lists) {
-    const auto counters = [&](std::size_t count, std::uint32_t value) {
-        return lists.add(std::vector<std::uint32_t>(count, value));
-    };
     lists_ = {.ops = lists.add(table_.ops),
               .sources = lists.add(table_.sources),
               .copies = lists.add(table_.copies),
               .posts = lists.add(table_.posts),
               .waits = lists.add(table_.waits),
-              .finished = counters(table_.num_counters, 0),
-              .left = counters(1, 0),
-              .epochs = counters(blocks_, 1)};
+              .finished = lists.add(std::vector<std::uint32_t>(table_.num_counters, 0))};
 }
 
-void ChunkEngine::place(const DeviceBuffer& lists, const device::BoundaryArguments& begin,
-                        const device::BoundaryArguments& end, bool begins) {
+void ChunkEngine::place(const DeviceBuffer& lists, const device::BoundaryArguments& begin, bool begins) {
     arguments_ = {.begin = begin,
                   .ops = lists_.ops.in(lists),
                   .sources = lists_.sources.in(lists),
@@ -70,13 +58,7 @@ void ChunkEngine::place(const DeviceBuffer& lists, const device::BoundaryArgumen
                   .finished = lists_.finished.in(lists),
                   .count = static_cast<std::uint32_t>(table_.ops.size()),
                   .begins = !empty() && begins ? 1u : 0u,
-                  .follows = plain_ ? 1u : 0u,
-                  .ends = plain_ && sums_ ? 1u : 0u,
-                  .end = end,
-                  .left = lists_.left.in(lists),
-                  .own_words = own_words_,
-                  .counts = counts_ ? 1u : 0u,
-                  .epochs = lists_.epochs.in(lists)};
+                  .counts = kind_ == fuse::EngineKernel::counted ? 1u : 0u};
 }
 
 bool ChunkEngine::shift_sources(std::int32_t tensor, std::uint64_t distance) {
@@ -86,17 +68,14 @@ bool ChunkEngine::shift_sources(std::int32_t tensor, std::uint64_t distance) {
 }
 
 bool ChunkEngine::shift_sums(std::uint64_t distance) {
-    if (!sums_ || !table_.copies.empty()) return false;
+    if (kind_ != fuse::EngineKernel::sums || !table_.copies.empty()) return false;
     arguments_.sum_shift = distance;
     return true;
 }
 
-Status ChunkEngine::launch(CUstream stream, bool end_posts) const {
+Status ChunkEngine::launch(CUstream stream) const {
     device::EngineArguments arguments = arguments_;
-    if (!end_posts) arguments.end.num_posts = 0;
-    // Only the sum engine itself waits for the kernel before it, so only it may be launched early.
-    return module_->launch(kernel_, arguments, stream, blocks_, threads_, shared_bytes_,
-                           sums_ && plain_ && begins_call());
+    return module_->launch(kernel_, arguments, stream, blocks_, threads_, shared_bytes_);
 }
 
 }  // namespace syncopate::runtime

@@ -20,26 +20,22 @@ public:
     /// For the transfers of `schedule` that are the engine's; nothing is launched if none are. `module` must
     /// outlive it. Fails where the table cannot be made.
     static Result<ChunkEngine> create(const DeviceModule& module, const CallPlan& plan,
-                                      const fuse::RankSchedule& schedule, const OpOptions& options);
+                                      const fuse::RankSchedule& schedule);
 
     [[nodiscard]] bool empty() const { return table_.empty(); }
     /// Adds what the kernel reads to `lists`.
     void add_to(DeviceLists& lists);
-    /// Where those came to be, and what a call begins and ends with. `begins`: the engine may do what
-    /// sy_begin does.
-    void place(const DeviceBuffer& lists, const device::BoundaryArguments& begin,
-               const device::BoundaryArguments& end, bool begins);
+    /// Where those came to be, and what a call begins with. `begins`: the engine may do what sy_begin does.
+    void place(const DeviceBuffer& lists, const device::BoundaryArguments& begin, bool begins);
 
-    /// It does what sy_begin, or sy_end, would.
+    /// It does what sy_begin would.
     [[nodiscard]] bool begins_call() const { return arguments_.begins != 0; }
-    [[nodiscard]] bool ends_call() const { return arguments_.ends != 0; }
 
     /// As CallExecutor has it.
     [[nodiscard]] bool shift_sources(std::int32_t tensor, std::uint64_t distance);
     [[nodiscard]] bool shift_sums(std::uint64_t distance);
 
-    /// `end_posts`: if it ends the call, it also makes the posts of the end.
-    Status launch(CUstream stream, bool end_posts = true) const;
+    Status launch(CUstream stream) const;
 
 private:
     explicit ChunkEngine(const DeviceModule& module) : module_(&module) {}
@@ -50,17 +46,14 @@ private:
         DeviceList<device::EngineSource> sources;
         DeviceList<std::uint64_t> copies, posts;
         DeviceList<device::WaitEntry> waits;
-        DeviceList<std::uint32_t> finished, left, epochs;
+        DeviceList<std::uint32_t> finished;
     };
 
     const DeviceModule* module_;
     EngineTable table_;
     Lists lists_;
     CUfunction kernel_ = nullptr;
-    bool sums_ = false;   ///< that is the sum engine
-    bool plain_ = false;  ///< it follows a kernel that is left as it is
-    std::uint64_t own_words_ = 0;
-    bool counts_ = false;
+    fuse::EngineKernel kind_ = fuse::EngineKernel::none;
     unsigned threads_ = device::kEngineThreads;
     unsigned blocks_ = 8;
     unsigned shared_bytes_ = kEngineSharedBytes;

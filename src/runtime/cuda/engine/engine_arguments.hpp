@@ -20,15 +20,8 @@ struct EngineArguments {
     std::uint32_t* finished;  ///< the counters
     std::uint32_t count;      ///< of ops
     std::uint32_t begins;     ///< 1: the engine also does what sy_begin does
-    std::uint32_t follows;    ///< 1: it comes after the kernel, which is plain
-    std::uint32_t ends;       ///< 1: the sum engine also does what sy_end does
-    BoundaryArguments end;
-    std::uint32_t* left;  ///< blocks of the sum engine that have done all their ops, over all calls
-    /// Where each block of the sum engine signals for itself: bytes from a block's words to the next one's;
-    /// 0: the blocks have words in common.
-    std::uint64_t own_words;
-    std::uint32_t counts;   ///< 1: each block of sy_engine_at_once adds to its op's signals (counts_blocks)
-    std::uint32_t* epochs;  ///< then: the next call's number, a word a block
+    std::uint32_t
+        counts;  ///< 1: each block of sy_engine_at_once adds to its op's signals (fuse/passes/engine.hpp)
     std::uint64_t source_shift;  ///< source_row's, of ops that are shifted
     /// From where the heap has what the sum engine's sums make to where they go instead, in bytes modulo
     /// 2^64; 0 where they are stored at other ranks, too.

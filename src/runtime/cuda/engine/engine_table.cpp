@@ -11,12 +11,16 @@
 #include <utility>
 
 #include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/round_up.hpp"
 #include "syncopate/runtime/call/executors.hpp"
 #include "syncopate/runtime/signals/control.hpp"
 
 namespace syncopate::runtime {
 namespace {
+
+static_assert(fuse::kBytesAtOnce ==
+              std::int64_t{device::kBlockEngineThreads} * device::kEngineUnit * device::kEngineLoadsAtOnce);
 
 using device::EngineOp;
 using device::EngineSource;
@@ -238,24 +242,6 @@ private:
     EngineTable table_;
 };
 
-/// Signals that transfers post, on whichever ranks.
-class PostedSignals {
-public:
-    void add(const fuse::Transfer& transfer) {
-        for (const fuse::Post& post : transfer.posts) posted_.emplace(post.rank, post.signal);
-    }
-
-    /// Whether one of the waits, on the rank of that number, is for one of them.
-    [[nodiscard]] bool meet(std::size_t rank, const std::vector<fuse::Wait>& waits) const {
-        return std::ranges::any_of(waits, [&](const fuse::Wait& wait) {
-            return posted_.contains({static_cast<std::int32_t>(rank), wait.signal});
-        });
-    }
-
-private:
-    std::set<std::pair<std::int32_t, std::int32_t>> posted_;  // rank, signal
-};
-
 }  // namespace
 
 std::string sum_engine_name(const EngineTable& table) {
@@ -263,10 +249,6 @@ std::string sum_engine_name(const EngineTable& table) {
     const EngineOp& like = table.ops.front();
     std::uint32_t most_sources = 0;
     for (const EngineOp& op : table.ops) {
-        if (op.method != device::EngineMethod::ldst || op.reduce == device::EngineReduce::none ||
-            op.reduce != like.reduce || op.type != like.type ||
-            op.row_bytes / device::kEngineUnit * op.num_rows > kMostPieces)
-            return {};
         most_sources = std::max(most_sources, op.num_sources);
     }
     const char* const type = like.type == device::kSumBf16   ? "bf16"
@@ -287,80 +269,6 @@ std::optional<device::SumType> sum_type_of(plan::DType dtype) {
 }
 
 plan::DType dtype_of(device::SumType type) { return kSummed[static_cast<std::size_t>(type)]; }
-
-bool goes_at_once(const EngineTable& table, unsigned blocks) {
-    const auto count = static_cast<unsigned>(table.ops.size());
-    const std::uint64_t most = device::bytes_at_once(blocks, count);
-    return most > 0 && std::ranges::all_of(table.ops, [&](const EngineOp& op) {
-               const bool whole_transfer = op.expected == op.num_pieces && op.num_posts > 0;
-               return op.method == device::EngineMethod::ldst && op.reduce == device::EngineReduce::none &&
-                      op.opens == 0 && op.num_waits == 0 && whole_transfer && op.row_bytes > 0 &&
-                      op.row_bytes * op.num_rows <= most;
-           });
-}
-
-bool counts_blocks(const fuse::Schedule& schedule, unsigned blocks) {
-    if (schedule.plain() || schedule.stages.size() > 1) return false;
-    PostedSignals posted;
-    for (const fuse::RankSchedule& rank : schedule.ranks) {
-        if (rank.num_relays > 0) return false;
-        const auto count = static_cast<unsigned>(std::ranges::count_if(rank.transfers, is_by_engine));
-        const std::uint64_t most = device::bytes_at_once(blocks, count);
-        if (most == 0) return false;
-        for (const fuse::Transfer& transfer : rank.transfers) {
-            if (!is_by_engine(transfer)) continue;
-            const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(transfer.src.tensor)];
-            const std::uint64_t bytes = static_cast<std::uint64_t>(plan::num_elements(transfer.src.region)) *
-                                        plan::size_of(tensor.dtype);
-            const bool begun = std::ranges::all_of(
-                transfer.waits, [&](const fuse::Wait& wait) { return rank.has_begun(wait); });
-            if (row_of(transfer.backend).method != device::EngineMethod::ldst || transfer.copy() == nullptr ||
-                transfer.src.region.size() > 3 || transfer.posts.empty() || !begun || bytes == 0 ||
-                bytes > most)
-                return false;
-            posted.add(transfer);
-        }
-    }
-    for (std::size_t number = 0; number < schedule.ranks.size(); ++number) {
-        const fuse::RankSchedule& rank = schedule.ranks[number];
-        const auto awaits = [&](const fuse::Transfer& transfer) {
-            return posted.meet(number, transfer.waits);
-        };
-        if (posted.meet(number, rank.begin_waits) || posted.meet(number, rank.end_waits) ||
-            std::ranges::any_of(rank.transfers, awaits))
-            return false;
-    }
-    return true;
-}
-
-bool signals_by_block(const fuse::Schedule& schedule) {
-    if (!schedule.plain()) return false;
-    PostedSignals stored;
-    for (const fuse::RankSchedule& rank : schedule.ranks) {
-        for (const fuse::Transfer& transfer : rank.transfers) stored.add(transfer);
-    }
-    for (std::size_t number = 0; number < schedule.ranks.size(); ++number) {
-        const fuse::RankSchedule& rank = schedule.ranks[number];
-        if (rank.transfers.empty() || !rank.end_posts.empty() || stored.meet(number, rank.begin_waits))
-            return false;
-        const fuse::Transfer& like = rank.transfers.front();
-        const auto reduces_alike = [&](const fuse::Transfer& transfer) {
-            return transfer.sum() != nullptr && like.sum() != nullptr &&
-                   transfer.sum()->reduce == like.sum()->reduce;
-        };
-        for (const fuse::Transfer& sum : rank.transfers) {
-            const auto tensor = static_cast<std::size_t>(sum.dst.tensor);
-            if (!is_by_engine(sum) || row_of(sum.backend).method != device::EngineMethod::ldst ||
-                !reduces_alike(sum) || sum.dst.tensor != like.dst.tensor ||
-                tensor >= schedule.tensors.size() || stored.meet(number, sum.waits))
-                return false;
-            const std::uint64_t bytes = static_cast<std::uint64_t>(plan::num_elements(sum.dst.region)) *
-                                        plan::size_of(schedule.tensors[tensor].dtype);
-            if (bytes == 0 || bytes / device::kEngineUnit > kMostPieces) return false;
-        }
-    }
-    return true;
-}
 
 Result<EngineTable> make_engine_table(const fuse::RankSchedule& schedule,
                                       const std::vector<PreparedTransfer>& transfers, std::uint64_t control) {

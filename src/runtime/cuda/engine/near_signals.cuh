@@ -30,20 +30,15 @@ struct Signals {
         __syncwarp();
     }
 
-    /// One warp: sets the words, each `own` bytes further on, to the epoch, after all that any lane has done
-    /// or acquired [P17].
-    __device__ __forceinline__ void post(std::uint32_t epoch, std::uint64_t own, std::int32_t lane) const {
+    /// One warp: sets the words to the epoch, after all that any lane has done or acquired [P17].
+    __device__ __forceinline__ void post(std::uint32_t epoch, std::int32_t lane) const {
         if (num_posts == 0) return;
         __syncwarp();
         fence_to_system();
-        set(epoch, own, lane);
-    }
-
-    /// The same of what kernels did that have ended, and nothing else [P17]: a fence would take 0.9 us, of 12.
-    __device__ __forceinline__ void post_of_ended(std::uint32_t epoch, std::uint64_t own,
-                                                  std::int32_t lane) const {
-        __syncwarp();
-        set(epoch, own, lane);
+        for (std::int32_t i = lane; i < num_posts; i += 32) {
+            const std::uint64_t word = i < kNearWords ? near->posts[i] : posts[i];
+            store_relaxed(reinterpret_cast<std::uint32_t*>(word), epoch);
+        }
     }
 
     /// One warp of each of several blocks: adds to the words [P5], after all that any lane has done or
@@ -57,41 +52,18 @@ struct Signals {
             asm volatile("red.relaxed.sys.global.add.u32 [%0], 1;" ::"l"(word) : "memory");
         }
     }
-
-    __device__ __forceinline__ void set(std::uint32_t epoch, std::uint64_t own, std::int32_t lane) const {
-        for (std::int32_t i = lane; i < num_posts; i += 32) {
-            const std::uint64_t word = i < kNearWords ? near->posts[i] : posts[i];
-            store_relaxed(reinterpret_cast<std::uint32_t*>(word + own), epoch);
-        }
-    }
-
-    /// The lane's entry `i` of the words to wait for, `own` bytes further on.
-    __device__ __forceinline__ WaitEntry entry(std::int32_t i, std::uint64_t own) const {
-        WaitEntry wait = i < kNearWords ? near->waits[i] : waits[i];
-        wait.word += own;
-        return wait;
-    }
 };
 
-/// One warp: until all words of both lists, each `own` bytes further on, have come so far; each lane acquires
-/// those that it has polled, and a barrier hands that on. False after a fault, on all lanes alike. `where`:
-/// of the second list, the first one's is the call's begin.
-__device__ __forceinline__ bool wait_for_both(const Signals& begin, const Signals& signals,
-                                              std::uint32_t* control, std::uint32_t epoch, std::uint64_t own,
-                                              std::int32_t where, std::int32_t lane) {
+/// One warp: until all words of the list have come so far; each lane acquires those that it has polled, and a
+/// barrier hands that on. False after a fault, on all lanes alike.
+__device__ __forceinline__ bool wait_for_all(const Signals& signals, std::uint32_t* control,
+                                             std::uint32_t epoch, std::int32_t where, std::int32_t lane) {
     bool over = true;
-    for (std::int32_t i = lane; i < begin.num_waits + signals.num_waits; i += 32) {
-        const bool begins = i < begin.num_waits;
-        const WaitEntry wait = begins ? begin.entry(i, own) : signals.entry(i - begin.num_waits, own);
-        over = over && wait_for(control, wait, epoch, begins ? word::at_begin : where);
+    for (std::int32_t i = lane; i < signals.num_waits; i += 32) {
+        const WaitEntry wait = i < kNearWords ? signals.near->waits[i] : signals.waits[i];
+        over = over && wait_for(control, wait, epoch, where);
     }
     return __all_sync(0xffffffffu, over);
-}
-
-__device__ __forceinline__ bool wait_for_all(const Signals& signals, std::uint32_t* control,
-                                             std::uint32_t epoch, std::uint64_t own, std::int32_t where,
-                                             std::int32_t lane) {
-    return wait_for_both({}, signals, control, epoch, own, where, lane);
 }
 
 __device__ __forceinline__ Signals signals_of(const BoundaryArguments& a, bool used, NearSignals& near) {

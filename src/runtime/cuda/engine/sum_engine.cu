@@ -7,15 +7,6 @@
 //      block 0   | wait for op 0 | units 0, 2, 4, … | count | wait for op 1 | …
 //      block 1   | wait for op 0 | units 1, 3, 5, … | count | wait for op 1 | …       the last one posts
 //
-// After a plain kernel each block may signal for itself instead (EngineArguments::own_words): it tells the
-// blocks of its number on the peers that the kernel has ended, does its units once they have told it, and
-// tells them when these are stored. Nothing is counted, and no block waits for another one of its GPU:
-//
-//      rank 0, block 1   | kernel has ended →  ⇢ | units | stored →  ⇢ | over
-//      rank 1, block 1   | kernel has ended →  ⇢ | units | stored →  ⇢ | over
-//
-// All of the call is over when all blocks are [P6] (signals_by_block in engine_table.hpp).
-//
 // Bytes move as fast as loads are on their way at once: 1024 threads with 8 loads of 16 bytes each. That
 // takes all registers of a multiprocessor, so each type and number of summands has a kernel of its own, and
 // all ops of a table are of one. On H200 8 blocks that read three sources and store three times on another
@@ -109,60 +100,34 @@ __device__ __forceinline__ void fetch(SumOp& to, const EngineArguments& a, std::
     }
 }
 
-/// Until the kernel before this one has ended; then all that it has written is visible to this thread.
-__device__ __forceinline__ void await_kernel() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
 /// The whole of a block's work.
 template <typename Type, typename Combine, std::uint32_t kSources>
 __device__ __forceinline__ void run_sums(const EngineArguments& a) {
     __shared__ SumOp sum;
-    __shared__ NearSignals near[3];
+    __shared__ NearSignals near[2];
     __shared__ std::uint32_t shared_fault;
     const std::uint32_t warp = threadIdx.x / 32;
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
-    const bool by_block = a.own_words != 0;
-    const std::uint64_t own = blockIdx.x * a.own_words;
     std::uint32_t* const control = a.begin.control;
     std::uint32_t epoch = 0;  // of warp 0, which alone posts and waits
     bool good = true;         // of warp 0: no fault has kept a wait from ending
-    Signals begin = signals_of(a.begin, a.begins != 0, near[0]);
-    // The table never changes, so what comes first of it may be fetched before the kernel has ended. Nor does
-    // the call's number, which only the engine itself sets, and no kernel starts before it has ended.
+    const Signals begin = signals_of(a.begin, a.begins != 0, near[0]);
     fetch(sum, a, 0, warp, lane);
     __syncthreads();
     if (warp == 0) {
         begin.bring(lane);
         signals_of(a, 0, near[1]).bring(lane);
-        signals_of(a.end, a.ends != 0, near[2]).bring(lane);
-        if (by_block) {
-            epoch = load_relaxed(a.epochs + blockIdx.x);
-            good = load_relaxed(control + word::fault) == 0;
-        }
     }
-    if (a.follows == 0) launch_next();
+    launch_next();
     if (warp == 0) {
-        if (a.follows != 0) await_kernel();
-        if (!by_block) {
-            // This call's until the fused kernel ends, which it does after this kernel; or until the last
-            // block does, below.
-            epoch = control[word::epoch];
-            good = a.begins == 0 || load_relaxed(control + word::fault) == 0;
-        }
-        if (good && a.follows != 0 && (by_block || blockIdx.x == 0)) begin.post_of_ended(epoch, own, lane);
-        if (good && a.follows == 0 && blockIdx.x == 0) begin.post(epoch, own, lane);
+        epoch =
+            control[word::epoch];  // this call's until the fused kernel ends, which it does after this one
+        good = a.begins == 0 || load_relaxed(control + word::fault) == 0;
+        if (good && blockIdx.x == 0) begin.post(epoch, lane);
         if (good && a.begins != 0 && blockIdx.x == 0) tell_begun(a.begin, epoch, lane);
-        if (lane == 0) {
-            if (by_block) a.epochs[blockIdx.x] = epoch + 1;
-            if (good && a.begins != 0 && a.follows != 0 && blockIdx.x == 0)
-                control[word::published] = epoch;  // for sy_end
-        }
-        // Each block waits for itself, so that it has acquired what the posters did before: after a plain
-        // kernel together with what its first op waits for.
-        if (a.follows == 0) {
-            good = good && wait_for_all(begin, control, epoch, own, word::at_begin, lane);
-            begin.num_waits = 0;
-            if (good && a.begins != 0 && blockIdx.x == 0) publish(a.begin, epoch, lane);
-        }
+        // Each block waits for itself, so that it has acquired what the posters did before.
+        good = good && wait_for_all(begin, control, epoch, word::at_begin, lane);
+        if (good && a.begins != 0 && blockIdx.x == 0) publish(a.begin, epoch, lane);
     }
 #pragma unroll 1
     for (std::uint32_t index = 0; index < a.count; ++index) {
@@ -170,8 +135,7 @@ __device__ __forceinline__ void run_sums(const EngineArguments& a) {
         if (warp == 0) {
             const Signals signals = signals_of(a, index, near[1]);
             if (index > 0) signals.bring(lane);
-            good = good && wait_for_both(begin, signals, control, epoch, own, a.ops[index].where, lane);
-            begin.num_waits = 0;
+            good = good && wait_for_all(signals, control, epoch, a.ops[index].where, lane);
             if (lane == 0) shared_fault = good ? 0 : 1;
         }
         __syncthreads();
@@ -182,21 +146,9 @@ __device__ __forceinline__ void run_sums(const EngineArguments& a) {
         if (warp != 0) continue;
         const Signals signals = signals_of(a, index, near[1]);
         if (signals.num_posts == 0) continue;  // not its transfer's last
-        if (by_block || is_last(a.finished + a.ops[index].counter, epoch, gridDim.x, lane))
-            signals.post(epoch, own, lane);
+        if (is_last(a.finished + a.ops[index].counter, epoch, gridDim.x, lane)) signals.post(epoch, lane);
     }
-    if (warp != 0) return;
-    bool speaks = by_block || blockIdx.x == 0;
-    if (a.ends != 0) {
-        if (!by_block) speaks = is_last(a.left, epoch, gridDim.x, lane);
-        if (speaks) {
-            const Signals end = signals_of(a.end, true, near[2]);
-            good = good && wait_for_all(end, control, epoch, own, word::at_end, lane);
-            if (good) end.post(epoch, own, lane);
-            if (good && lane == 0 && (!by_block || blockIdx.x == 0)) control[word::epoch] = epoch + 1;
-        }
-    }
-    if (!speaks || good) return;
+    if (warp != 0 || blockIdx.x != 0 || good) return;
     const std::uint32_t fault = fault_of(a.begin, lane);
     if (fault != 0) report_fault(a.begin, fault, lane);
 }

@@ -67,10 +67,8 @@ constexpr std::int32_t kMostSumCopies = 15;  ///< of one sum: fuse::kMostSumStor
 constexpr std::uint32_t kEngineWarps = 12;  ///< of a block, that move bytes; one more posts, one counts
 constexpr std::uint32_t kEngineThreads = 32 * (kEngineWarps + 2);
 constexpr std::uint32_t kBlockEngineThreads = 1024;  ///< of a block that does an op with all its threads
-/// Of such a block that follows a plain kernel: so few find room beside what is left of that.
-constexpr std::uint32_t kFollowingThreads = 512;
-constexpr std::uint32_t kEngineLoadsAtOnce = 8;  ///< of a unit each, that a thread of it has on their way
-constexpr std::uint32_t kEngineUnit = 16;        ///< bytes that everything is a multiple of
+constexpr std::uint32_t kEngineLoadsAtOnce = 8;      ///< of a unit each, that a thread of it has on their way
+constexpr std::uint32_t kEngineUnit = 16;            ///< bytes that everything is a multiple of
 
 /// Of each of `ops` copies, what an even share of `blocks` such blocks has on its way at once; 0: some copy
 /// has no block of its own, or there is none.

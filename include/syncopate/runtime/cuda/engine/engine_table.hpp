@@ -30,39 +30,10 @@ struct EngineTable {
     std::int32_t shifted_tensor = -1;  ///< of which copies read what EngineOp::shifted is about; -1: none
 
     [[nodiscard]] bool empty() const { return ops.empty(); }
-    /// Whether it moves anything, other than to wait and open gates.
-    [[nodiscard]] bool moves() const {
-        return std::any_of(ops.begin(), ops.end(), [](const auto& op) { return op.opens == 0; });
-    }
-    /// Whether all that it moves goes in bulk.
-    [[nodiscard]] bool in_bulk() const {
-        return std::all_of(ops.begin(), ops.end(), [](const auto& op) {
-            return op.method == device::EngineMethod::bulk || op.num_rows == 0;
-        });
-    }
 };
 
-/// The kernel for a table of nothing but sums by loads and stores, of one type (sum_engine.cu); empty for
-/// others.
+/// The kernel for a table of nothing but sums by loads and stores, of one type (sum_engine.cu).
 [[nodiscard]] std::string sum_engine_name(const EngineTable& table);
-
-/// Whether the table is nothing but copies by loads and stores that so many blocks carry out at once, each
-/// with blocks of its own (at_once.cu): of one box each, which wait for nothing but the call's begin, and of
-/// no more bytes than their blocks' threads load before they store.
-[[nodiscard]] bool goes_at_once(const EngineTable& table, unsigned blocks);
-
-/// Whether every rank's engine has nothing to do but copies that go at once by so many blocks, as
-/// goes_at_once, and only tiles wait for what they bring. Then signals are counted [P5]: nobody has to wait for
-/// the last block.
-[[nodiscard]] bool counts_blocks(const fuse::Schedule& schedule, unsigned blocks);
-
-/// Of so many blocks those of the `index`-th of `count` ops that go at once.
-[[nodiscard]] constexpr unsigned blocks_of_op(unsigned blocks, unsigned count, unsigned index) {
-    return (blocks - index + count - 1) / count;
-}
-
-/// Whether each block of the sum engine may have signals of its own [P6], on all ranks.
-[[nodiscard]] bool signals_by_block(const fuse::Schedule& schedule);
 
 /// `transfers`: those of `schedule`, by the same index, with their addresses; `control`: of the rank's
 /// control block; `streams`: of `schedule`, whose relays come in at their steps' places. A wait that the

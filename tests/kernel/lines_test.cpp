@@ -1,5 +1,5 @@
-// Statements taken from memory, and programs evaluated many at once, against every statement of every program
-// evaluated anew: the same kernel, or the same error, bit for bit.
+// Programs evaluated many at once against every program evaluated alone: the same kernel, or the same error, bit
+// for bit.
 #include <filesystem>
 #include <optional>
 #include <random>
@@ -65,12 +65,12 @@ std::string written(const Result<Kernel>& result) {
 }
 
 void expect_same(const std::string& text, const Arguments& args, const std::string& name = "") {
-    const std::string remembered = written(analyse(text, "kernel.py", name, args, Effort{}));
-    const std::string anew = written(analyse(text, "kernel.py", name, args, Effort{.remember = false}));
-    EXPECT_EQ(remembered, anew) << text;
+    const std::string at_once = written(analyse(text, "kernel.py", name, args, Effort{}));
+    const std::string alone = written(analyse(text, "kernel.py", name, args, Effort{.lines = false}));
+    EXPECT_EQ(at_once, alone) << text;
 }
 
-TEST(Memo, GivesTheExamplesTheSameTiles) {
+TEST(Lines, GivesTheExamplesTheSameTiles) {
     for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{200, 144, 96}, {64, 64, 32}, {1000, 300, 70}}) {
         expect_same(example("matmul_pointers.py"), pointers(m, n, k));
         expect_same(example("matmul_persistent_device_tma.py"), descriptors(m, n, k, false));
@@ -80,7 +80,7 @@ TEST(Memo, GivesTheExamplesTheSameTiles) {
 
 // tests/kernel/corpus_launches.txt:
 //   TRITON_INTERPRET=1 PYTHONPATH=python:tests python bench/kernel_analyse_corpus.py FILE 300
-TEST(Memo, GivesLaunchesOfTheCorpusTheSameTiles) {
+TEST(Lines, GivesLaunchesOfTheCorpusTheSameTiles) {
     const std::string root = std::string(SYNCOPATE_SOURCE_DIR) + "/";
     const auto lines = read_file(root + "tests/kernel/corpus_launches.txt");
     ASSERT_TRUE(lines.ok());
@@ -91,17 +91,17 @@ TEST(Memo, GivesLaunchesOfTheCorpusTheSameTiles) {
         ASSERT_TRUE(launch.has_value()) << line;
         const auto source = read_file(root + launch->file);
         ASSERT_TRUE(source.ok()) << line;
-        const auto remembered =
+        const auto at_once =
             analyse(*source, root + launch->file, launch->kernel, launch->arguments, Effort{});
-        const auto anew = analyse(*source, root + launch->file, launch->kernel, launch->arguments,
-                                  Effort{.remember = false});
-        ASSERT_TRUE(remembered.ok()) << line << "\n" << remembered.error().to_string();
-        EXPECT_TRUE(written(remembered) == written(anew)) << line;
+        const auto alone =
+            analyse(*source, root + launch->file, launch->kernel, launch->arguments, Effort{.lines = false});
+        ASSERT_TRUE(at_once.ok()) << line << "\n" << at_once.error().to_string();
+        EXPECT_TRUE(written(at_once) == written(alone)) << line;
     }
     EXPECT_GT(count, 80);
 }
 
-TEST(Memo, ForgetsWhenItIsFullAndGoesOn) {
+TEST(Lines, ForgetsWhenItIsFullAndGoesOn) {
     Arguments args =
         pointers(64 * 120, 64 * 110, 96);  // values of more than what is kept from program to program
     expect_same(example("matmul_pointers.py"), args);
@@ -254,7 +254,7 @@ private:
     int next_ = 0;
 };
 
-TEST(Memo, GivesRandomKernelsTheSameTilesOrTheSameError) {
+TEST(Lines, GivesRandomKernelsTheSameTilesOrTheSameError) {
     int analysed = 0;
     for (unsigned seed = 0; seed < 400; ++seed) {
         const std::string text = Writer(seed).kernel();
@@ -272,7 +272,7 @@ TEST(Memo, GivesRandomKernelsTheSameTilesOrTheSameError) {
     EXPECT_GT(analysed, 100);
 }
 
-TEST(Memo, GivesLinesOfProgramsTheSameTiles) {
+TEST(Lines, GivesLinesOfProgramsTheSameTiles) {
     const auto copy = [](const std::string& ids, const std::string& row, const std::string& column) {
         return source("x_ptr, y_ptr, M, N, B: tl.constexpr, G: tl.constexpr",
                       ids + "    r = " + row + " * B + tl.arange(0, B)\n    c = " + column +
@@ -308,7 +308,7 @@ TEST(Memo, GivesLinesOfProgramsTheSameTiles) {
 }
 
 // Conditions that tiles of a line differ in, and a first program that has no line.
-TEST(Memo, GivesTilesOnBelowAndAboveADiagonalTheSame) {
+TEST(Lines, GivesTilesOnBelowAndAboveADiagonalTheSame) {
     const auto copy = [](const std::string& ids, const std::string& condition) {
         return source(
             "x_ptr, y_ptr, N: tl.constexpr, B: tl.constexpr",
@@ -335,7 +335,7 @@ TEST(Memo, GivesTilesOnBelowAndAboveADiagonalTheSame) {
 }
 
 // Accesses that are put together before each program gets its own: what is touched is what one by one is.
-TEST(Memo, GivesManyRoundsOfALineTheSameElements) {
+TEST(Lines, GivesManyRoundsOfALineTheSameElements) {
     for (const std::string step : {"k", "k // 2", "k * 3 % 7", "31 - k"}) {
         const std::string text =
             source("x_ptr, w_ptr, y_ptr, N, B: tl.constexpr",
@@ -347,7 +347,7 @@ TEST(Memo, GivesManyRoundsOfALineTheSameElements) {
         Arguments args = arguments("N=93,B=8", {"x_ptr=5x32:fp32", "w_ptr=32x93:fp32", "y_ptr=5x93:fp32"});
         args.grid = {12, 5, 1};
         const Result<Kernel> lines = analyse(text, "kernel.py", "", args, Effort{});
-        const Result<Kernel> alone = analyse(text, "kernel.py", "", args, Effort{.remember = false});
+        const Result<Kernel> alone = analyse(text, "kernel.py", "", args, Effort{.lines = false});
         ASSERT_TRUE(lines.ok() && alone.ok());
         ASSERT_EQ(lines->tiles.size(), alone->tiles.size());
         for (std::size_t t = 0; t < lines->tiles.size(); ++t) {
@@ -370,7 +370,7 @@ TEST(Memo, GivesManyRoundsOfALineTheSameElements) {
 }
 
 // Weights of 4 bits, each round of them by its own: 100,000 tiles.
-TEST(Memo, KeepsFewAccessesOfManyRoundsInManyPrograms) {
+TEST(Lines, KeepsFewAccessesOfManyRoundsInManyPrograms) {
     const std::string text =
         source("w_ptr, y_ptr, N, B: tl.constexpr",
                "    c = tl.program_id(0) * B + tl.arange(0, B)\n    x = tl.zeros((B,), dtype=tl.float32)\n"
@@ -384,7 +384,7 @@ TEST(Memo, KeepsFewAccessesOfManyRoundsInManyPrograms) {
     EXPECT_EQ(found->tiles[99999].reads.at("w_ptr"), (plan::Region{{0, 64}, {799992, 800000}}));
 }
 
-TEST(Memo, GivesLinesOfNumbersThatDoNotFitTheSameError) {
+TEST(Lines, GivesLinesOfNumbersThatDoNotFitTheSameError) {
     Arguments args = arguments("n=40", {"y_ptr=40:fp32"});
     args.grid = {40, 1, 1};
     for (const std::string grow : {"i *= 2", "i += 1 << 57", "i *= 1 << 30"})
@@ -395,7 +395,7 @@ TEST(Memo, GivesLinesOfNumbersThatDoNotFitTheSameError) {
             args);
 }
 
-TEST(Memo, GivesTilesOfPersistentKernelsTheSame) {
+TEST(Lines, GivesTilesOfPersistentKernelsTheSame) {
     const auto copy = [](const std::string& before, const std::string& loop, const std::string& tile,
                          const std::string& after = "") {
         return source(
@@ -431,7 +431,7 @@ TEST(Memo, GivesTilesOfPersistentKernelsTheSame) {
     expect_same(copy("    x_ptr += tl.program_id(1) * 3\n", strided, "t"), args);
 }
 
-TEST(Memo, GivesLinesOfKernelsThatStateFootprintsTheSameTiles) {
+TEST(Lines, GivesLinesOfKernelsThatStateFootprintsTheSameTiles) {
     const auto gather = [](const std::string& range, const std::string& extra) {
         return source("x_ptr, i_ptr, y_ptr, n, B: tl.constexpr",
                       "    # @sy.reads x_ptr[" + range + "]\n    pid = tl.program_id(0)\n    m = pid // 5\n" +
@@ -451,7 +451,7 @@ TEST(Memo, GivesLinesOfKernelsThatStateFootprintsTheSameTiles) {
     }
 }
 
-TEST(Memo, GivesTheDiagnosedKernelsTheSameError) {
+TEST(Lines, GivesTheDiagnosedKernelsTheSameError) {
     const std::filesystem::path folder =
         std::filesystem::path(SYNCOPATE_SOURCE_DIR) / "tests/kernel/diagnostics";
     int seen = 0;
