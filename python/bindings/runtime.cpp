@@ -72,15 +72,6 @@ TorchArray<T> array_in(const std::shared_ptr<SymmetricHeap>& heap, std::uint64_t
                          cuda ? heap->device().ordinal : 0);
 }
 
-/// A Python callable that threads without the GIL may hold and drop.
-std::shared_ptr<nb::object> shared_callable(nb::object callable) {
-    return {new nb::object(std::move(callable)), [](nb::object* kept) {
-                if (!Py_IsInitialized()) return;
-                const nb::gil_scoped_acquire gil;
-                delete kept;
-            }};
-}
-
 /// `put_first` of Python; empty for None.
 CallbackRendezvous::PutFirst decided_by(nb::object put_first) {
     if (put_first.is_none()) return {};
