@@ -276,7 +276,9 @@ void bind_torch_ops(nb::module_& module) {
         return all;
     });
     module.def("clear_recipe_counts", [] { ops->clear_counts(); });
-    module.def("is_nested", [] { return ops->is_nested(); }, "Whether an op in C++ is around this, which raises what set_pending is given.");
+    module.def(
+        "is_nested", [] { return ops->is_nested(); },
+        "Whether an op in C++ is around this, which raises what set_pending is given.");
     module.def("know_rows", [](const std::string& rows) { ops->know_rows(rows); }, "rows"_a);
 }
 

@@ -592,7 +592,8 @@ namespace syncopate::runtime {
 Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan, const std::vector<std::int32_t>&,
                                                       SymmetricHeap&, const fuse::Schedule&,
                                                       const OpOptions&) {
-    return Error{"this is a build without CUDA: build where the CUDA toolkit is installed", {}, ErrorClass::machine};
+    return Error{
+        "this is a build without CUDA: build where the CUDA toolkit is installed", {}, ErrorClass::machine};
 }
 
 }  // namespace syncopate::runtime
