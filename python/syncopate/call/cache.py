@@ -105,10 +105,12 @@ def _in_graph_trees() -> bool:
     """Whether Inductor keeps CUDA graphs on this GPU: what a warm-up for one allocates is in their memory, and may not outlive
     it."""
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
-    return (
-        trees is not None
-        and trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False) is not None
-    )
+    if trees is None:
+        return False
+    try:
+        return trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False) is not None
+    except AssertionError:  # a thread that knows none
+        return False
 
 
 def _aside(make: Callable[[], Entry]) -> Entry:
