@@ -65,13 +65,13 @@ def row(name: str, m: int, op: Any, x: torch.Tensor, n: int, pair: Callable, rou
     }
     if op.prepared is not None:  # else the unfused pair is the choice
         executable, given = op._executable.native, (x, w, out)
+        executable.use_graphs(0)
         entry["op_us"] = host_us(lambda: executable.run(given), rounds)
         executable.use_graphs(2)
         for _ in range(3):
             executable.run(given)
         if executable.graph_launches:
             entry["graph_us"] = host_us(lambda: executable.run(given), rounds)
-        executable.use_graphs(0)
     op.close()
     called, group = getattr(torch.ops.syncopate, name), dist.group.WORLD.group_name
     for mode, grad in (("no_grad", False), ("grad", True)):
