@@ -67,12 +67,11 @@ bundle::Bucket bucket_for(const CompileOptions& options, tune::Problem problem, 
     if (options.strategy.empty() && !host)
         strategy = tune::choose(problem, machine, nullptr, choose).strategy;
     const bool fuses =
-        !host && options.strategy.empty() &&
-        (strategy.placement == tune::Placement::fused || strategy.placement == tune::Placement::after);
+        !host && options.strategy.empty() && strategy.placement == tune::Placement::fused;
     if (!fuses) strategy = tune::complete(problem, machine, given, choose);
     if (const std::string why = tune::strategy_objection(problem, strategy); !why.empty())
         fail(Error{fmt::format("{} rows: {}", rows, why), {}, ErrorClass::usage});
-    if (strategy.placement != tune::Placement::fused && strategy.placement != tune::Placement::after)
+    if (strategy.placement != tune::Placement::fused)
         fail(
             Error{fmt::format("{} rows: {} is no program that a bundle holds", rows, tune::name_of(strategy)),
                   {},

@@ -78,7 +78,6 @@ Result<Planned> plan_operator(const Bundle& bundle, std::int64_t rows) {
     made.activation = bundle.op->activation;
     made.w_transposed = bundle.op->call.w_transposed;
     made.what = fmt::format("{} of {} rows", bundle.name, rows);
-    made.engine_blocks = std::max(1, (*bucket)->strategy.engine_blocks.value_or(8));
     return made;
 }
 
@@ -294,7 +293,6 @@ runtime::OpOptions op_options(const Bundle& bundle, const Planned& planned) {
     options.name = planned.what;
     options.what = planned.what;
     options.content = {{"bundle", digest(manifest_to_json(bundle))}};
-    options.engine_blocks = planned.engine_blocks;
     return options;
 }
 

@@ -37,7 +37,6 @@ Traits traits_of(const fuse::StagedProgram& program, const fuse::Schedule& sched
     add("HEAD_START", slots.head_start.programs != 0 || slots.head_start.rounds != 0);
     const fuse::Stage& of = program.stages[stage];
     const emit::Form form = emit::form_of({of.kernel, program.plan, of.bindings}, schedule, stage);
-    add("plain", slots.plain);
     add("axes", static_cast<std::int64_t>(slots.own_grid.size()));
     add("phased", form.phased);
     add("loops", form.phased ? slots.loops : 0);

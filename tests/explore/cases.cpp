@@ -190,7 +190,7 @@ std::vector<Case> operator_cases(int ranks) {
         fuse::Options options = ops::fuse_options(*strategy, device);
         if (!cuda) options.preferred = Backend::host;
         cases.push_back({fmt::format("{} {} on {}", spec, json, fuse::name_of(device)), *program, options,
-                         cuda && !options.plain_kernel, false});
+                         cuda, false});
     };
     for (const Way& way : ways) {
         const std::string spec =

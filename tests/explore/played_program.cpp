@@ -54,17 +54,15 @@ public:
             if (!load(slot, record)) return;
             if (at == last) loaded();
             store(slot);
-            if (!is_plain()) count_tile(record);
+            count_tile(record);
         }
         if (played_.sums_ && !sum(program)) return;
-        if (!control_.faulty() && !is_plain()) end();
+        if (!control_.faulty()) end();
     }
 
 private:
     using Word = std::int32_t;
 
-    /// It knows nothing of slots: the runtime posts when it has ended.
-    [[nodiscard]] bool is_plain() const { return played_.schedule_.plain(); }
     [[nodiscard]] Word at(std::int32_t index) const { return table_[static_cast<std::size_t>(index)]; }
     [[nodiscard]] const kernel::Tile& tile_of(const fuse::Slot& slot) const {
         return bound_.kernel.tiles[static_cast<std::size_t>(slot.tile)];

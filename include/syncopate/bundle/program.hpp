@@ -33,7 +33,6 @@ struct Planned {
     std::string activation;          ///< of the first product, on host
     bool w_transposed = false;
     std::string what;  ///< in messages, with its rows
-    std::int32_t engine_blocks = 8;
 
     /// Whether a kernel writes the call's tensor of this name.
     [[nodiscard]] bool writes(const std::string& operand) const;

@@ -210,7 +210,7 @@ def close(group: Any = None) -> None:
     drop_gone()
     groups = [group] if group is None or isinstance(group, Group) else known(group)
     closed = {id(one) for one in groups if one is not None}
-    for key, entry in list(entries.items()):
+    for key, entry in sorted(entries.items(), key=lambda one: one[1].token):  # as all ranks made them
         if group is None or id(entry.group) in closed:
             remove(key)
             if entry.operator is not None:

@@ -86,9 +86,9 @@ Status play_table(const FusedOp& op, std::size_t stage,
             if (!over(phase.waits, slot)) return Done{};
         }
         if (Status made = make(slots[i].tile, slot); !made) return made;
-        if (!schedule.plain()) post_slot(op, stage, slot);
+        post_slot(op, stage, slot);
     }
-    if (control.faulty() || schedule.plain()) return Done{};
+    if (control.faulty()) return Done{};
     const auto posts = static_cast<std::size_t>(table::kernel_posts);
     post_all(op, words, words[posts], words[posts] + table::pair_words * words[table::num_kernel_posts],
              epoch);
