@@ -165,7 +165,7 @@ private:
 
     [[nodiscard]] bool load(const fuse::Slot& slot, std::int32_t record) const {
         const std::int32_t waits = record + emit::table::slot_waits;
-        if (!is_plain() && !wait(at(waits), at(waits + 1), record)) return false;
+        if (!wait(at(waits), at(waits + 1), record)) return false;
         const kernel::Tile& tile = tile_of(slot);
         if (slot.phases.empty()) {
             each_parameter([&](const std::string& param, std::int32_t tensor) {
