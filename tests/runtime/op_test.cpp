@@ -13,6 +13,7 @@
 #include "runtime/schedules.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/plan/templates/push_exchange.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 
@@ -545,7 +546,8 @@ TEST(FusedOp, EndsAStreamThatFollowsAnotherRankWhenThatOneDoesNotSend) {
         fuse::Schedule schedule = direct_all_gather(2, false, {4, 8}, plan::Backend::copy_engine);
         for (auto& mine : schedule.ranks)
             mine.transfers[0].waits = {{0, 0}};  // each pushes after the other has: by a relay
-        schedule = fuse::lay_out_heap(fuse::launch(std::move(schedule)));
+        schedule =
+            fuse::lay_out_heap(fuse::decide_engine(fuse::launch(std::move(schedule)), fuse::Device::host, 8));
         auto op = FusedOp::create(*heap, schedule, {.name = "knot", .deadline_ms = 100});
         RANK_CHECK(op, op.error().to_string());
         if (Status begun = (*op)->begin_call(); begun) {
@@ -556,6 +558,20 @@ TEST(FusedOp, EndsAStreamThatFollowsAnotherRankWhenThatOneDoesNotSend) {
         RANK_CHECK(!fault && fault.error().message.find("has not arrived within 100 ms") != std::string::npos,
                    "fault");
         return bool((*op)->destroy());
+    });
+}
+
+TEST(FusedOp, OfAScheduleWhoseSignalsAGpuCountsIsRefusedOnHost) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        const fuse::Schedule schedule = fuse::decide_engine(
+            direct_all_gather(2, false, {4, 8}, plan::Backend::ldst_dedicated), fuse::Device::cuda, 8);
+        const auto op = FusedOp::create(*heap, schedule, {.name = "ag"});
+        RANK_CHECK(!op && op.error().message.find("fuse it for device host") != std::string::npos,
+                   "not refused");
+        return true;
     });
 }
 

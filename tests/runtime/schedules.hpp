@@ -78,7 +78,7 @@ inline fuse::Schedule direct_all_gather(int size, bool pull, std::vector<std::in
             mine.transfers.push_back(std::move(transfer));
         }
     }
-    return fuse::lay_out_heap(fuse::decide_engine(fuse::launch(std::move(schedule)), fuse::Device::cuda, 8));
+    return fuse::lay_out_heap(fuse::decide_engine(fuse::launch(std::move(schedule)), fuse::Device::host, 8));
 }
 
 }  // namespace syncopate::runtime::testing
