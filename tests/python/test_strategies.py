@@ -58,10 +58,10 @@ def test_the_quicker_kernel_is_taken_where_it_is_open(monkeypatch, given, kernel
 
 @pytest.mark.parametrize("size", [2, 4, 8])
 @pytest.mark.parametrize("model", MODELS)
-def test_few_rows_are_summed_after_the_product(model, size):
-    """Measured: these take less than sums beside the product, whose fixed costs are a call's whole time."""
+def test_contributions_of_few_rows_are_not_staged(model, size):
+    """Copies to staging, and sums beside the product, have fixed costs that are such a call's whole time."""
     chosen = all_reduce(model, 128, size)
-    assert chosen.unfused or chosen.backend == "ldst_inline", chosen
+    assert chosen.unfused or chosen.pull or chosen.backend == "ldst_inline", chosen
 
 
 @pytest.mark.parametrize("size", [4, 8])
