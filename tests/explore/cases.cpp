@@ -169,7 +169,6 @@ std::vector<Case> operator_cases(int ranks) {
         {"all_to_all_matmul:M={0},N=32,K=32", R"("backend": "tma_dedicated")"},
         {"matmul_reduce_scatter:M={0},N=32,K=32", R"("backend": "copy_engine")"},
         {"matmul_reduce_scatter:M={0},N=32,K=32", R"("backend": "tma_dedicated", "stored": 1)"},
-        {"matmul_reduce_scatter:M={0},N=32,K=32", R"("backend": "ldst_dedicated", "placement": "after")"},
         {"matmul_all_reduce:M={0},N=32,K=32", R"("backend": "tma_dedicated")"},
         {"matmul_all_reduce:M={0},N=32,K=32", R"("backend": "ldst_inline", "one_step": true)"},
         {"matmul_all_to_all:M={0},N=32,K=32", R"("backend": "copy_engine")"},
@@ -189,8 +188,8 @@ std::vector<Case> operator_cases(int ranks) {
         const bool cuda = device == fuse::Device::cuda;
         fuse::Options options = ops::fuse_options(*strategy, device);
         if (!cuda) options.preferred = Backend::host;
-        cases.push_back({fmt::format("{} {} on {}", spec, json, fuse::name_of(device)), *program, options,
-                         cuda, false});
+        cases.push_back(
+            {fmt::format("{} {} on {}", spec, json, fuse::name_of(device)), *program, options, cuda, false});
     };
     for (const Way& way : ways) {
         const std::string spec =

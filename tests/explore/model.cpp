@@ -284,7 +284,8 @@ std::string Model::describe(std::size_t agent, std::size_t step) const {
 }
 
 Result<Model> record(const Case& played, int calls) {
-    Result<std::unique_ptr<PlayedOp>> op = PlayedOp::make(played, {});
+    Result<std::unique_ptr<PlayedOp>> op =
+        PlayedOp::make(played, {.deadline_ms = 1000});  // a fault says who waits for what
     if (!op) return op.error();
     SimulatedRanks ranks({.in_order = true});
     Recorder recorder(**op, ranks);

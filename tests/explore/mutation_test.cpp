@@ -45,6 +45,17 @@ std::vector<Place> same_steps(const Model& model, std::size_t agent, std::size_t
     return all;
 }
 
+/// By how much a wait, or a target, must be less to be over earlier.
+std::uint32_t least_added(const Model& model, const Step& step) {
+    std::uint32_t least = 0;
+    for (const Place& place : model.record) {
+        const Step& other = model.at(place);
+        const bool adds = other.kind == Step::Kind::add && other.word == step.word;
+        if (adds && (least == 0 || other.value < least)) least = other.value;
+    }
+    return least == 0 ? 1 : least;
+}
+
 void try_one(Model& model, std::size_t agent, std::size_t at, Mutation mutation, Tally& tally) {
     const std::vector<Place> places = same_steps(model, agent, at);
     std::vector<Step> kept;
@@ -54,7 +65,7 @@ void try_one(Model& model, std::size_t agent, std::size_t at, Mutation mutation,
         if (mutation == Mutation::removed)
             of.left_out = true;
         else
-            --of.value;
+            of.value -= least_added(model, of);
     }
     Count& count = tally.of[mutation];
     ++count.mutants;

@@ -130,8 +130,8 @@ private:
                 fail(fmt::format("rank {} fails in call {}: {}", rank, ended + 1, message_));
             if (ranks_.is_dead(rank)) continue;
             if (!failed && ended < calls_) fail(fmt::format("rank {} is silent in call {}", rank, ended + 1));
-            // Who exchanges anything with a rank is at most a call ahead of it.
-            if (ended > last + 2)
+            // Who exchanges anything with a rank is at most two calls ahead of it; in a chain of ranks these add up.
+            if (ended > last + 2 * (op_->size() - 1))
                 fail(fmt::format("rank {} has ended call {}, another one only {}", rank, ended, last));
             if (!failed || !harmed_at_ || harm_ == Harm::stopped_long) continue;
             const auto late =

@@ -66,7 +66,12 @@ bool run_kernel(const FusedOp& op, const Tile& tile) {
         for (std::int32_t wait = at(waits); wait < at(waits + 1); wait += emit::table::pair_words) {
             const std::int32_t signal =
                 (at(wait) - emit::control::first_signal) / emit::control::signal_stride;
-            if (!control.wait({signal, at(wait + 1)}, epoch, slot)) return false;
+            const std::int32_t lag = at(wait + 1) & ((1 << emit::table::wait_count_shift) - 1);
+            const auto posts = 1 + static_cast<std::uint32_t>(at(wait + 1) >> emit::table::wait_count_shift);
+            const std::uint32_t target = (epoch - static_cast<std::uint32_t>(lag)) * posts;  // [P5]
+            if (posts > 1 ? !control.until(control, at(wait), target)
+                          : !control.wait({signal, lag}, epoch, slot))
+                return false;
         }
         if constexpr (std::is_invocable_v<Tile, int, int>) {
             good = tile(at(record), slot) && good;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/heap/process.hpp"
+#include "runtime/signals/turns.hpp"
 #include "runtime/waiting_clock.hpp"
 #include "syncopate/runtime/signals/fault.hpp"
 
@@ -268,7 +269,7 @@ Status CallWatch::await_others(const WatchedOp& op, std::chrono::milliseconds ti
                     {.rank = board.rank()},
                     ErrorClass::machine};
             }
-            std::this_thread::sleep_for(kMoment);
+            sleep_on_host(kMoment);
         }
     }
     // One of them may have refused what this rank calls, and made its next call in place of it.

@@ -77,8 +77,15 @@ bool HostEngine::post_ops(std::uint32_t epoch) {
             return false;
         delay(options_.num_warps);
         if (control_.faulty()) return false;  // [P30]
-        for (std::uint32_t i = 0; i < op.num_posts; ++i)
-            HostControl(table_.posts[op.first_post + i]).store(0, epoch);
+        const auto index = static_cast<std::uint32_t>(&op - table_.ops.data());
+        const auto count = static_cast<std::uint32_t>(table_.ops.size());
+        for (std::uint32_t i = 0; i < op.num_posts; ++i) {
+            const HostControl word(table_.posts[op.first_post + i]);
+            if (options_.counted_blocks == 0)
+                word.store(0, epoch);
+            else  // all blocks of the op at once [P5]
+                (void)word.add(0, (options_.counted_blocks - index + count - 1) / count);
+        }
     }
     return true;
 }

@@ -19,9 +19,11 @@ public:
                     options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)),
           streams_(plan_.transfers, schedule, control_, options.max_delay_us,
                    options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)),
-          engine_(std::move(engine), control_,
-                  {.max_delay_us = options.max_delay_us,
-                   .seed = options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)}) {}
+          engine_(
+              std::move(engine), control_,
+              {.max_delay_us = options.max_delay_us,
+               .seed = options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank),
+               .counted_blocks = schedule.engine == fuse::EngineKernel::counted ? plan_.engine_blocks : 0}) {}
 
     // [P1, P2, P10, P11]
     Status begin(CudaStream, std::span<const StridedCopy* const> inputs) override {

@@ -17,6 +17,8 @@ struct HostEngineOptions {
     std::uint32_t num_warps = 3;
     std::int64_t max_delay_us = 0;  ///< random pauses before pieces and posts, up to this
     std::uint64_t seed = 0;         ///< of the pauses
+    std::uint32_t counted_blocks =
+        0;  ///< of EngineKernel::counted, each of which adds to its op's posts; 0: posts are set
 };
 
 class HostEngine {
