@@ -173,20 +173,16 @@ def arguments_of(
         full[name] = descriptor_like(full[name], buffer) if is_descriptor(full[name]) else buffer
     full = {name: unspecialised(value) if name == "M" else value for name, value in full.items()}
     stated = kernel if isinstance(kernel, StatedKernel) else None
-    if schedule.plain:
-        made = nested(full) | (stated.left_alone(stage.grid, full) if stated else {})
-    else:
-        words = torch.empty(64, dtype=torch.int32, device=META)
-        made = nested(full) | {"sy_schedule": words, "sy_control": words}
-        if stated:
-            made |= stated.flags(schedule, index) | stated.nowhere()
-            if schedule.kernel_summands:
-                made["sy_sums"] = ADDRESS
-        if schedule.loads is not None and schedule.loads.own:
-            read = next(full[p] for p, tensor in stage.bindings.items() if tensor == schedule.loads.tensor)
-            made["sy_own"] = read if is_descriptor(read) else _syncopate.layout.OWN_BASE + 1
-    if stated and not schedule.plain:
+    words = torch.empty(64, dtype=torch.int32, device=META)
+    made = nested(full) | {"sy_schedule": words, "sy_control": words}
+    if stated:
+        made |= stated.flags(schedule, index) | stated.nowhere()
         made |= dict.fromkeys(("sy_schedule", "sy_control"), ADDRESS)
+        if schedule.kernel_summands:
+            made["sy_sums"] = ADDRESS
+    if schedule.loads is not None and schedule.loads.own:
+        read = next(full[p] for p, tensor in stage.bindings.items() if tensor == schedule.loads.tensor)
+        made["sy_own"] = read if is_descriptor(read) else _syncopate.layout.OWN_BASE + 1
     return made
 
 
