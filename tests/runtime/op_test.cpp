@@ -561,20 +561,6 @@ TEST(FusedOp, EndsAStreamThatFollowsAnotherRankWhenThatOneDoesNotSend) {
     });
 }
 
-TEST(FusedOp, OfAScheduleWhoseSignalsAGpuCountsIsRefusedOnHost) {
-    const TemporaryDirectory directory;
-    run_ranks(all_ranks(2), [&](int rank) {
-        auto heap = make_heap(directory, rank, 2);
-        RANK_CHECK(heap, heap.error().to_string());
-        const fuse::Schedule schedule = fuse::decide_engine(
-            direct_all_gather(2, false, {4, 8}, plan::Backend::ldst_dedicated), fuse::Device::cuda, 8);
-        const auto op = FusedOp::create(*heap, schedule, {.name = "ag"});
-        RANK_CHECK(!op && op.error().message.find("fuse it for device host") != std::string::npos,
-                   "not refused");
-        return true;
-    });
-}
-
 // Of as many slots, signals and transfers, with tensors of the same shapes, at the same places.
 TEST(FusedOp, IsRefusedWhereRanksSliceItInAnotherWay) {
     const TemporaryDirectory directory;

@@ -240,10 +240,6 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     std::unique_ptr<FusedOp> op(new FusedOp(heap, schedule, options));
     // From here on a failure is shared: every rank goes through the same exchanges.
     Status made = check_schedule(schedule, rank, heap->size());
-    if (made && heap->device().kind == Device::Kind::host &&
-        schedule.ranks[static_cast<std::size_t>(rank)].engine == fuse::EngineKernel::counted)
-        made =
-            plan::error_at({rank, -1}, "its signals are counted by a GPU's blocks: fuse it for device host");
     if (made) made = op->allocate();
     CallPlan plan;
     if (made) {
