@@ -66,8 +66,7 @@ bundle::Bucket bucket_for(const CompileOptions& options, tune::Problem problem, 
     tune::Strategy strategy;
     if (options.strategy.empty() && !host)
         strategy = tune::choose(problem, machine, nullptr, choose).strategy;
-    const bool fuses =
-        !host && options.strategy.empty() && strategy.placement == tune::Placement::fused;
+    const bool fuses = !host && options.strategy.empty() && strategy.placement == tune::Placement::fused;
     if (!fuses) strategy = tune::complete(problem, machine, given, choose);
     if (const std::string why = tune::strategy_objection(problem, strategy); !why.empty())
         fail(Error{fmt::format("{} rows: {}", rows, why), {}, ErrorClass::usage});
@@ -77,6 +76,19 @@ bundle::Bucket bucket_for(const CompileOptions& options, tune::Problem problem, 
                   {},
                   ErrorClass::usage});
     return {.rows = rows, .strategy = strategy};
+}
+
+/// Whether the bucket's strategy takes all rows after `before`, by some that are no multiples of a tile.
+bool takes_all(const bundle::OperatorPart& part, const bundle::Bucket& bucket, std::int64_t before,
+               fuse::Device device) {
+    const tune::Problem& problem = part.problem;
+    const std::int64_t step = tune::operator_row(problem.op)->equal_blocks ? problem.ranks : 1;
+    for (const std::int64_t less :
+         {step, 2 * step, 3 * step, std::int64_t{16} * problem.ranks, (bucket.rows - before) / 2}) {
+        const std::int64_t rows = (bucket.rows - less) / step * step;
+        if (rows > before && !bundle::lower(part, bucket, rows, device)) return false;
+    }
+    return true;
 }
 
 bundle::OperatorPart operator_of(const CompileOptions& options) {
@@ -92,8 +104,18 @@ bundle::OperatorPart operator_of(const CompileOptions& options) {
     bundle::OperatorPart made;
     made.call.w_transposed = options.w_transposed;
     made.activation = options.activation;
-    for (const std::int64_t count : rows) made.buckets.push_back(bucket_for(options, problem, count));
     made.problem = problem.with_rows(*rows.rbegin());
+    const fuse::Device device = options.arch == bundle::kHost ? fuse::Device::host : fuse::Device::cuda;
+    std::int64_t before = 0;
+    for (const std::int64_t count : rows) {
+        made.buckets.push_back(bucket_for(options, problem, count));
+        if (!takes_all(made, made.buckets.back(), before, device)) {
+            CompileOptions usual = options;  // which takes any rows
+            usual.strategy = "{}";
+            made.buckets.push_back(bucket_for(usual, problem, count));
+        }
+        before = count;
+    }
     return made;
 }
 

@@ -50,7 +50,9 @@ std::string rows_of(const OperatorPart& part) {
     std::string text;
     std::int64_t first = 1;
     for (const Bucket& bucket : part.buckets) {
-        text += fmt::format("rows {} to {}: {}\n", first, bucket.rows, ops::name_of(bucket.strategy));
+        const std::string which = first > bucket.rows ? "rows that this does not take"
+                                                      : fmt::format("rows {} to {}", first, bucket.rows);
+        text += fmt::format("{}: {}\n", which, ops::name_of(bucket.strategy));
         for (const Variant& variant : bucket.variants) {
             text += "  kernels";
             for (const std::int32_t kernel : variant.kernels) text += fmt::format(" {}", kernel);

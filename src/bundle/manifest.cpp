@@ -217,7 +217,7 @@ private:
             return this->fail(at, "has a problem of other rows than its last bucket");
         std::int64_t before = 0;
         for (const Bucket& bucket : part.buckets) {
-            if (bucket.rows <= before) return this->fail(at, "has buckets that do not rise");
+            if (bucket.rows < before) return this->fail(at, "has buckets that fall");
             before = bucket.rows;
             if (bucket.variants.empty() != made.on_host())
                 return this->fail(at, "has a bucket without kernels");

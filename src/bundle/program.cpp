@@ -52,15 +52,14 @@ const Variant* variant_for(const Bundle& bundle, const Bucket& bucket, const Low
     return found == bucket.variants.end() ? nullptr : &*found;
 }
 
-Result<Planned> plan_operator(const Bundle& bundle, std::int64_t rows) {
-    const Result<const Bucket*> bucket = bucket_of(bundle, rows);
-    if (!bucket) return bucket.error();
+/// By one bucket's strategy and kernels.
+Result<Planned> plan_by(const Bundle& bundle, const Bucket& bucket, std::int64_t rows) {
     const fuse::Device device = bundle.on_host() ? fuse::Device::host : fuse::Device::cuda;
-    Result<Lowered> lowered = lower(*bundle.op, **bucket, rows, device);
+    Result<Lowered> lowered = lower(*bundle.op, bucket, rows, device);
     if (!lowered) return lowered.error();
     Planned made;
     if (!bundle.on_host()) {
-        const Variant* const variant = variant_for(bundle, **bucket, *lowered);
+        const Variant* const variant = variant_for(bundle, bucket, *lowered);
         if (variant == nullptr)
             return Error{
                 fmt::format(
@@ -79,6 +78,18 @@ Result<Planned> plan_operator(const Bundle& bundle, std::int64_t rows) {
     made.w_transposed = bundle.op->call.w_transposed;
     made.what = fmt::format("{} of {} rows", bundle.name, rows);
     return made;
+}
+
+/// By the first bucket of so many rows or more that can: some strategies take only rows of whole tiles.
+Result<Planned> plan_operator(const Bundle& bundle, std::int64_t rows) {
+    const Result<const Bucket*> first = bucket_of(bundle, rows);
+    if (!first) return first.error();
+    Result<Planned> planned = plan_by(bundle, **first, rows);
+    const Bucket* const end = bundle.op->buckets.data() + bundle.op->buckets.size();
+    for (const Bucket* next = *first + 1; !planned && next != end; ++next) {
+        if (Result<Planned> other = plan_by(bundle, *next, rows); other) return other;
+    }
+    return planned;
 }
 
 Result<Planned> plan_folder(const Bundle& bundle, std::int64_t rows) {

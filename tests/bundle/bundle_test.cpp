@@ -97,6 +97,22 @@ TEST(BundleProgram, OfRowsThatNoBucketHasIsMadeByThePasses) {
     }
 }
 
+TEST(BundleProgram, OfRowsThatAStrategyDoesNotTakeGoesByTheNextBucket) {
+    Bundle made = sample("matmul_reduce_scatter:N=128,K=128,dtype=bf16,ranks=2,sms=4", {64, 64});
+    ops::Strategy& sums =
+        made.op->buckets.front().strategy;  // only whole tiles of rows can be summed by a kernel
+    sums.kernel = ops::ProductKernel::gluon;
+    sums.kernel_sums = true;
+    sums.backend = plan::Backend::tma_inline;
+    sums.tiles = {{.block_m = 32, .block_n = 64, .block_k = 64, .stages = 2}};
+    made.arch = "sm_90";
+    const Result<Lowered> whole = lower(*made.op, made.op->buckets.front(), 64, fuse::Device::cuda);
+    ASSERT_TRUE(whole) << whole.error().to_string();
+    EXPECT_FALSE(lower(*made.op, made.op->buckets.front(), 62, fuse::Device::cuda));
+    made.arch = std::string(kHost);
+    EXPECT_TRUE(plan_rows(made, 62)) << plan_rows(made, 62).error().to_string();
+}
+
 TEST(BundleProgram, SaysWhichRowsWereNotCompiledFor) {
     const Bundle made = compiled_sample();  // whose kernel is for no schedule of this operator
     const Result<Planned> planned = plan_rows(made, 20);

@@ -71,7 +71,7 @@ struct Variant {
     std::vector<std::int32_t> kernels;  ///< by stage: Bundle::kernels
 };
 
-/// Rows up to `rows`, and more than those of the bucket before.
+/// Rows up to `rows`, as far as the strategy takes them: a bucket after it, maybe of as many rows, takes the others.
 struct Bucket {
     std::int64_t rows = 0;
     ops::Strategy strategy;  ///< complete

@@ -265,10 +265,12 @@ EQUAL_BLOCKS = ("all_to_all_matmul", "matmul_all_to_all")
 
 def compile_operator(manifest: dict[str, Any], kernels: Kernels, sources: dict[str, bytes]) -> None:
     part = manifest["operator"]
-    operator, first = AheadOperator(part), 1
+    operator, first, before = AheadOperator(part), 1, 0
     equal = operator.kind.name in EQUAL_BLOCKS
     for bucket in part["buckets"]:
         strategy = Strategy.from_json(bucket["strategy"])
+        if bucket["rows"] != before:  # else it takes what the one before it does not
+            first, before = before + 1, bucket["rows"]
         variants: dict[str, dict[str, Any]] = {}
         for rows in rows_to_look_at(first, bucket["rows"], operator.group.size, equal):
             try:
@@ -285,7 +287,6 @@ def compile_operator(manifest: dict[str, Any], kernels: Kernels, sources: dict[s
                 variants[key] = {"traits": traits, "kernels": numbers}
                 print(f"{bucket['rows']} rows: compiled for {rows}", file=sys.stderr)
         bucket["variants"] = list(variants.values())
-        first = bucket["rows"] + 1
 
 
 def compile_folder(folder: Path, manifest: dict[str, Any], kernels: Kernels) -> dict[str, bytes]:
