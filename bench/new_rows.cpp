@@ -36,7 +36,7 @@ void new_rows(benchmark::State& state, const std::string& spec, std::int64_t row
     std::int64_t tiles = 0;
     std::int64_t asked = rows;
     for (auto _ : state) {
-        asked = asked == rows ? rows - rows / 4 : rows;  // another than the last one
+        asked = asked == rows ? rows / 2 : rows;  // another than the last one
         const Result<bundle::Lowered> made =
             bundle::lower(part, part.buckets.front(), asked, fuse::Device::cuda);
         if (!made) return state.SkipWithError(made.error().to_string().c_str());
