@@ -51,8 +51,6 @@ TEST(OperatorProgram, OfEachWayIsTakenByFuse) {
              {"all_to_all_matmul:M=512,N=384,K=256,ranks=4", tiled("")},
              {"matmul_reduce_scatter:M=512,N=384,K=256,ranks=4", tiled(R"("stored": 1)")},
              {"matmul_reduce_scatter:M=500,N=384,K=256,ranks=4", tiled(R"("split": 2, "split_axis": 1)")},
-             {"matmul_reduce_scatter:M=512,N=384,K=256,ranks=4",
-              tiled(R"("placement": "after", "backend": "ldst_dedicated")")},
              {"matmul_all_reduce:M=512,N=384,K=256,ranks=4", tiled(R"("split": 2)")},
              {"matmul_all_reduce:M=512,N=384,K=256,ranks=4",
               tiled(R"("one_step": true, "backend": "tma_inline")")},

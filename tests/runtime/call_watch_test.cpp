@@ -126,7 +126,7 @@ TEST(RanksWhoseCallsDiffer, AreNamedWhereOneClosesWhatTheOthersCall) {
         const Result<Op> op = make(*heap, "op", 8);
         RANK_CHECK(op && call(**op), "calls that agree");
         const Status differs = rank == 0 ? (*op)->destroy() : call(**op);
-        RANK_CHECK(says(differs, {"rank 0: op-op-destroy; rank 1 calls op 'op'"}), told(differs));
+        RANK_CHECK(says(differs, {"rank 0: close of op 'op'; A int32[16, 4]; rank 1 calls op 'op'"}), told(differs));
         if (rank == 1) RANK_CHECK((*op)->destroy(), "it closes it, too");
         RANK_CHECK((*heap)->bytes_allocated() == 0, "memory left");
         return true;
@@ -370,9 +370,8 @@ TEST(ClosingAnOp, WaitsAsLongAsItsCallsDo) {
         if (rank == 1) return true;
         const Status closed = (*op)->destroy();
         RANK_CHECK(!closed, "the other one does not close it");
-        RANK_CHECK(
-            closed.error().message.find("did not come to 'op-op-destroy' within 300 ms") != std::string::npos,
-            told(closed));
+        const std::string text = "did not come to 'close of op 'op'; A int32[16, 4]' within 300 ms";
+        RANK_CHECK(closed.error().message.find(text) != std::string::npos, told(closed));
         return true;
     });
 }
@@ -399,7 +398,7 @@ TEST(AHostThatWasFrozen, HasNotWaitedMeanwhile) {
             0, 2, [](const std::string&, const Bytes&) {},
             [&](const std::string&, Milliseconds wait) -> Bytes {
                 for (Milliseconds slept{0}; slept < wait; slept += Milliseconds{5}) {
-                    if (there) return std::string("cmet") + '\0';
+                    if (there) return Bytes("cmet\0\0" "0\0\0", 9);  // its label, no caller, nothing refused
                     std::this_thread::sleep_for(Milliseconds{5});
                 }
                 throw std::runtime_error("nothing there");

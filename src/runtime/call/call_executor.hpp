@@ -64,7 +64,8 @@ public:
     /// What counts calls is as before the first one, and what ranks share beside the heap is made anew [P36].
     /// The control block has been written. Collective over the ranks of `rendezvous`.
     virtual Status renew(Rendezvous& rendezvous) = 0;
-    virtual bool is_capturing(CudaStream /*stream*/) const { return false; }
+    /// Whether some call was captured, so that a graph may replay it.
+    virtual bool was_captured() const { return false; }
     /// Where the kernel reads `table`.
     virtual std::uint64_t table_address() const = 0;
 };

@@ -347,6 +347,8 @@ Status FusedOp::set_output(std::string_view name, const plan::Region& region, st
     return buffers_->set_output(name, region, address, strides);
 }
 
+bool FusedOp::was_captured() const { return executor_->was_captured(); }
+
 std::optional<FusedOp::OwnPlace> FusedOp::own_place() const { return buffers_->own_place(); }
 std::optional<std::uint64_t> FusedOp::sum_place() const { return buffers_->sum_place(); }
 
@@ -473,7 +475,6 @@ Status FusedOp::begin_call(CudaStream stream) {
     const Status begun = executor_->begin(stream, copies.all());
     if (begun) {
         calling_ = true;
-        was_captured_ = was_captured_ || executor_->is_capturing(stream);
         stream_ = stream;
         return begun;
     }

@@ -111,7 +111,9 @@ public:
         if (turn_) {
             if (Status taken = keep(held, take_turn(stream)); !taken) return taken;
         }
-        if (Status begun = enqueue_before_kernel(stream); !begun) {
+        Status begun = note_capture(stream);
+        if (begun) begun = enqueue_before_kernel(stream);
+        if (!begun) {
             give_up(stream);
             return begun;
         }
@@ -222,12 +224,7 @@ public:
         return nccl_->renew(rendezvous, rendezvous.timeout());
     }
 
-    bool is_capturing(CudaStream stream) const override {
-        const CurrentContext current(*context_);
-        CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
-        return api_.cuStreamIsCapturing(reinterpret_cast<CUstream>(stream), &state) == CUDA_SUCCESS &&
-               state != CU_STREAM_CAPTURE_STATUS_NONE;
-    }
+    bool was_captured() const override { return captured_; }
 
     /// The kernel needs nothing that sy_begin or the engine does before it starts, only what local copies
     /// or collectives bring.
@@ -326,6 +323,14 @@ private:
             arguments.num_waits = 0;
         }
         return launch_end(arguments, stream);
+    }
+
+    Status note_capture(CUstream stream) {
+        if (captured_) return Done{};
+        CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
+        SYNCOPATE_CUDA(api_, cuStreamIsCapturing, stream, &state);
+        captured_ = state != CU_STREAM_CAPTURE_STATUS_NONE;
+        return Done{};
     }
 
     /// A call of which not all was enqueued: the words by which calls are told apart no longer agree. That is
@@ -529,6 +534,7 @@ private:
     std::optional<ChunkEngine> engine_;
     bool kernel_sums_ = false;
     bool given_up_ = false;
+    bool captured_ = false;  ///< some call was
     std::shared_ptr<EngineTurn> turn_;           ///< of a call in which ranks' kernels wait for each other
     EngineTurn::Held held_;                      ///< from a call's begin to its end
     std::vector<StreamTransfer> before_kernel_;  ///< in the caller's stream

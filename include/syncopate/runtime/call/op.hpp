@@ -194,7 +194,7 @@ public:
     Status reset();
     // Of a group that goes on after a fault (runtime/recover/recover.hpp).
     [[nodiscard]] std::string identity() const override;
-    [[nodiscard]] bool was_captured() const override { return was_captured_; }
+    [[nodiscard]] bool was_captured() const override;
     Status drain() override;
     Status renew() override;
     void retire(const std::string& why) override;
@@ -237,7 +237,6 @@ private:
     std::shared_ptr<CallWatch> watch_;    ///< null of one rank alone
     std::unique_ptr<WatchedOp> watched_;  ///< the same
     bool calling_ = false;
-    bool was_captured_ = false;
     std::string retired_;
     bool had_been_told_ = false;
     CudaStream stream_ = 0;  ///< of the call in progress
