@@ -46,10 +46,10 @@ void register_synth_command(CLI::App& group);      ///< plan synth
 void register_kernel_commands(CLI::App& app);      ///< kernel show
 /// fuse. `then`: the words after each --then, one further stage each.
 void register_fuse_commands(CLI::App& app, std::vector<std::vector<std::string>> then);
-void register_run_commands(CLI::App& app);    ///< run
-void register_tune_commands(CLI::App& app);   ///< tune
-void register_bench_commands(CLI::App& app);  ///< bench
-void register_sync_commands(CLI::App& app);   ///< sync check
+void register_run_commands(CLI::App& app);     ///< run
+void register_tune_commands(CLI::App& app);    ///< tune
+void register_bench_commands(CLI::App& app);   ///< bench
+void register_sync_commands(CLI::App& app);    ///< sync check
 void register_bundle_commands(CLI::App& app);  ///< compile; bundle show, check and run
 
 }  // namespace syncopate::tools

@@ -52,8 +52,14 @@ SY_API uint32_t sy_version(void);
 #ifdef SY_HAS_DLPACK
 typedef DLTensor sy_tensor;
 #else
-enum { SY_CPU = 1, SY_CUDA = 2 };                                   /* sy_device.type, as DLDeviceType */
-enum { SY_INT = 0, SY_UINT = 1, SY_FLOAT = 2, SY_BFLOAT = 4, SY_FLOAT8_E4M3FN = 10 }; /* sy_dtype.code, as DLDataTypeCode */
+enum { SY_CPU = 1, SY_CUDA = 2 }; /* sy_device.type, as DLDeviceType */
+enum {
+    SY_INT = 0,
+    SY_UINT = 1,
+    SY_FLOAT = 2,
+    SY_BFLOAT = 4,
+    SY_FLOAT8_E4M3FN = 10
+}; /* sy_dtype.code, as DLDataTypeCode */
 typedef struct sy_device {
     int32_t type;
     int32_t ordinal;
@@ -96,10 +102,12 @@ typedef struct sy_comm_config {
     int32_t rank;
     int32_t num_ranks;
     sy_device_kind device;
-    int32_t ordinal;     /* SY_ON_CUDA: the GPU */
-    int64_t timeout_ms;  /* how long ranks wait for each other at set-up; 0: a minute */
-    uint64_t budget;     /* bytes of this rank's device that all ops together may take of what peers map; 0: no bound; alike on all ranks */
-    const sy_store* store; /* copied; NULL: as torchrun, mpirun or a PMI say in the environment, on one machine */
+    int32_t ordinal;    /* SY_ON_CUDA: the GPU */
+    int64_t timeout_ms; /* how long ranks wait for each other at set-up; 0: a minute */
+    uint64_t
+        budget; /* bytes of this rank's device that all ops together may take of what peers map; 0: no bound; alike on all ranks */
+    const sy_store*
+        store; /* copied; NULL: as torchrun, mpirun or a PMI say in the environment, on one machine */
 } sy_comm_config;
 
 typedef struct sy_comm sy_comm;
@@ -153,7 +161,7 @@ typedef struct sy_box {
     const char* parameter; /* of the kernel */
     int32_t writes;        /* else it reads */
     int32_t ndim;
-    void* data;            /* the tensor's first element */
+    void* data; /* the tensor's first element */
     const int64_t* shape;
     const int64_t* strides; /* elements */
     const int64_t* begin;
@@ -171,17 +179,18 @@ typedef int (*sy_tile_kernel)(void* context, const sy_tile* tile);
 
 typedef struct sy_prepare_config {
     size_t size;
-    int64_t rows;           /* M; of a user's program 0 */
-    int64_t deadline_ms;    /* of one wait of a call; 0: 30 s; below 0: none */
-    void* stream;           /* SY_ON_CUDA: of the calls, if known: refused while it is captured */
-    sy_tile_kernel tiles;   /* SY_ON_HOST: of a user's program */
+    int64_t rows;         /* M; of a user's program 0 */
+    int64_t deadline_ms;  /* of one wait of a call; 0: 30 s; below 0: none */
+    void* stream;         /* SY_ON_CUDA: of the calls, if known: refused while it is captured */
+    sy_tile_kernel tiles; /* SY_ON_HOST: of a user's program */
     void* tiles_context;
 } sy_prepare_config;
 
 typedef struct sy_op sy_op;
 /* Sets a program up: memory, tables, code. Any number of rows up to the bundle's most; nothing is compiled. Collective, and never while a
  * graph is captured. */
-SY_API sy_code sy_prepare(sy_comm* comm, const sy_bundle* bundle, const sy_prepare_config* config, sy_op** op);
+SY_API sy_code sy_prepare(sy_comm* comm, const sy_bundle* bundle, const sy_prepare_config* config,
+                          sy_op** op);
 
 /* The tensors of a call, on this rank: for an operator x, its weights, y; of a user's program the kernel's parameters. */
 typedef struct sy_operand {

@@ -96,6 +96,6 @@ void bind_strategy(nanobind::module_& module);     // strategy.cpp
 void bind_tune(nanobind::module_& module);         // tune.cpp
 void bind_tune_search(nanobind::module_& module);  // tune_search.cpp
 void bind_ops(nanobind::module_& module);
-void bind_bundle(nanobind::module_& module);          // ops.cpp
+void bind_bundle(nanobind::module_& module);  // ops.cpp
 
 }  // namespace syncopate::bindings

@@ -99,6 +99,9 @@ class Group:
     @contextmanager
     def calling(self, what: str) -> Iterator[None]:
         """For what the ranks meet in here; messages then say it in place of the meeting. The same on all ranks."""
+        if self.rendezvous is None:  # as of operators that are only made
+            yield
+            return
         before, self.rendezvous.caller = self.rendezvous.caller, what
         try:
             yield
@@ -109,7 +112,12 @@ class Group:
         """Tells the others, who may wait for this rank, of what is wrong with a call before it takes part. Not of what they
         know: that calls differ, or that a meeting failed."""
         known = (_syncopate.UsageError, _syncopate.MachineError, FailedTogether)
-        if self.size == 1 or isinstance(error, known) or getattr(error, "refused", False):
+        if (
+            self.size == 1
+            or self.rendezvous is None
+            or isinstance(error, known)
+            or getattr(error, "refused", False)
+        ):
             return
         known_to_all(error)  # once, however many functions it passes
         text = str(error).partition("\n")[0] or type(error).__name__

@@ -40,7 +40,7 @@ public:
             optional("chunking", made.chunking != usual.chunking, of(made.chunking)),
             open("split", made.split, 1), open("split_axis", made.split_axis, 0), flag("pull", made.pull),
             optional("stored", made.stored != usual.stored, this->integer(made.stored, 0, kMost)),
-            removed("pulled", "the number of contributions that owners read", "0"),
+            removed("pulled", "the number of contributions that owners read", "the number 0"),
             flag("one_step", made.one_step), flag("kernel_sums", made.kernel_sums),
             flag("together", made.together),
             optional("backend", made.backend != usual.backend,
@@ -48,7 +48,7 @@ public:
             open("engine_blocks", made.engine_blocks, 0),
             optional("sum_parts", made.sum_parts != usual.sum_parts, this->integer(made.sum_parts, 1, kMost)),
             removed("phases", "loops that wait for all that they read", "true"),
-            removed("tile_order", "another order of tiles than the kernel's", "\"kernel\""),
+            removed("tile_order", "another order of tiles than the kernel's", "the string \"kernel\""),
             optional("parts", !made.parts.empty(), parts(made.parts)));
         if constexpr (Json::kReads) {
             if (good && !made.kernel && !made.tiles.empty()) made.kernel = ProductKernel::plain;

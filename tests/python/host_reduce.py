@@ -25,7 +25,7 @@ from host_script import expect  # noqa: E402
 from syncopate import (  # noqa: E402
     ops,
     ranks,  # noqa: E402
-    )
+)
 from syncopate.device.versions import triton_before  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
 from syncopate.host import interpreter  # noqa: E402

@@ -126,7 +126,8 @@ TEST(RanksWhoseCallsDiffer, AreNamedWhereOneClosesWhatTheOthersCall) {
         const Result<Op> op = make(*heap, "op", 8);
         RANK_CHECK(op && call(**op), "calls that agree");
         const Status differs = rank == 0 ? (*op)->destroy() : call(**op);
-        RANK_CHECK(says(differs, {"rank 0: close of op 'op'; A int32[16, 4]; rank 1 calls op 'op'"}), told(differs));
+        RANK_CHECK(says(differs, {"rank 0: close of op 'op'; A int32[16, 4]; rank 1 calls op 'op'"}),
+                   told(differs));
         if (rank == 1) RANK_CHECK((*op)->destroy(), "it closes it, too");
         RANK_CHECK((*heap)->bytes_allocated() == 0, "memory left");
         return true;
@@ -398,7 +399,11 @@ TEST(AHostThatWasFrozen, HasNotWaitedMeanwhile) {
             0, 2, [](const std::string&, const Bytes&) {},
             [&](const std::string&, Milliseconds wait) -> Bytes {
                 for (Milliseconds slept{0}; slept < wait; slept += Milliseconds{5}) {
-                    if (there) return Bytes("cmet\0\0" "0\0\0", 9);  // its label, no caller, nothing refused
+                    if (there)
+                        return Bytes(
+                            "cmet\0\0"
+                            "0\0\0",
+                            9);  // its label, no caller, nothing refused
                     std::this_thread::sleep_for(Milliseconds{5});
                 }
                 throw std::runtime_error("nothing there");

@@ -9,7 +9,6 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -57,12 +56,6 @@ class Absent(Group):
     sms: int = 132
 
     def __post_init__(self) -> None:
-        pass
-
-    def calling(self, what: str) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def refuse(self, error: Exception) -> None:
         pass
 
     def multiprocessors(self, on_host: int = 132) -> int:

@@ -9,16 +9,17 @@ import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed import distributed_c10d as c10d
 
 from .. import _syncopate
 from ..call import cache
-from ..ops.block import Apart
-from ..ops.unfused import Unfused
 from . import buckets, report
+
+if TYPE_CHECKING:  # ops import Triton, before its interpreter can be asked for
+    from ..ops.unfused import Unfused
 
 LIBRARY = Path(_syncopate.__file__).with_name("libsyncopate_torch.so")
 
@@ -55,6 +56,8 @@ def _failed(handle: int, error: Exception) -> None:
 
 def _parts(operator: Any) -> list[Any]:
     """The operators whose executables a call of it runs."""
+    from ..ops.block import Apart
+
     instead = getattr(operator, "_instead", None)
     return [instead._gather, instead._scatter] if isinstance(instead, Apart) else [operator]
 
@@ -149,6 +152,9 @@ class Recipe:
     def operator(self, operator: Any, variables: dict[str, int], out_of: int) -> int | None:
         """A call of an operator of ops. `variables`: of x and the weights by name, -1 - v for the transpose of v; `out_of`:
         that of a tensor of y's dtype. None where it cannot be told so."""
+        from ..ops.block import Apart
+        from ..ops.unfused import Unfused
+
         instead = getattr(operator, "_instead", None)
         if isinstance(instead, Apart):
             gather, scatter = instead._gather, instead._scatter

@@ -534,7 +534,7 @@ private:
     std::optional<ChunkEngine> engine_;
     bool kernel_sums_ = false;
     bool given_up_ = false;
-    bool captured_ = false;  ///< some call was
+    bool captured_ = false;                      ///< some call was
     std::shared_ptr<EngineTurn> turn_;           ///< of a call in which ranks' kernels wait for each other
     EngineTurn::Held held_;                      ///< from a call's begin to its end
     std::vector<StreamTransfer> before_kernel_;  ///< in the caller's stream

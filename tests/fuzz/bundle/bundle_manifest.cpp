@@ -13,7 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     const std::string text = bundle::manifest_to_json(*read);
     const Result<bundle::Bundle> again = bundle::manifest_from_json(text, "again.json");
-    fuzz::require(again.ok() && bundle::manifest_to_json(*again) == text, "what is written reads as the same manifest");
+    fuzz::require(again.ok() && bundle::manifest_to_json(*again) == text,
+                  "what is written reads as the same manifest");
     // Schedules of large problems take long, and are no question of the manifest.
     constexpr std::int64_t kMostExtent = 512;
     if (!read->op || read->op->problem.ranks > 8) return 0;

@@ -253,9 +253,7 @@ struct CudaKernel::Scratch {};
 namespace {
 Error not_built() {
     return Error{
-        "this is a build without CUDA: build where the CUDA toolkit is installed",
-        {},
-        ErrorClass::machine};
+        "this is a build without CUDA: build where the CUDA toolkit is installed", {}, ErrorClass::machine};
 }
 }  // namespace
 
