@@ -194,6 +194,7 @@ def run(words: list[str]) -> None:
     import random
     import runpy
     import types
+    import warnings
 
     random.seed()
     if words[0] == "-u":
@@ -209,6 +210,7 @@ def run(words: list[str]) -> None:
     elif words[0] == "-m":
         sys.argv = words[1:]
         sys.path.insert(0, os.getcwd())
+        warnings.filterwarnings("ignore", ".*found in sys.modules")  # it is warm
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = words

@@ -232,15 +232,6 @@ void bind_rendezvous(nb::module_& module) {
         },
         "rendezvous"_a, "label"_a, "timeout"_a = -1.0, ReleaseGil());
     module.def(
-        "refuse",
-        [](Rendezvous& rendezvous, const std::string& text) {
-            const std::optional<Error> before = refuse(rendezvous, text);
-            return before ? before->to_string() : std::string();
-        },
-        "rendezvous"_a, "text"_a, ReleaseGil(),
-        "Tells the others of an error of this rank's own in place of a call. How calls differed before, if "
-        "that is news.");
-    module.def(
         "all_gather",
         [](Rendezvous& rendezvous, const std::string& label, const std::string& text, double timeout,
            bool failed) { return unwrap(all_gather(rendezvous, label, text, seconds(timeout), failed)); },

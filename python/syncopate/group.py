@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import time
 from collections import Counter
@@ -32,12 +31,6 @@ ANY_TIME = 1e9  # of a meeting that has no deadline
 
 class FailedTogether(RuntimeError):
     """What failed on some rank, and so on all of them."""
-
-
-def known_to_all(error: BaseException) -> Any:
-    """The error of a call that the other ranks hear of without Group.refuse."""
-    error.refused = True
-    return error
 
 
 @dataclass
@@ -108,31 +101,6 @@ class Group:
         finally:
             self.rendezvous.caller = before
 
-    def refuse(self, error: Exception) -> None:
-        """Tells the others, who may wait for this rank, of what is wrong with a call before it takes part. Not of what they
-        know: that calls differ, or that a meeting failed."""
-        known = (_syncopate.UsageError, _syncopate.MachineError, FailedTogether)
-        if (
-            self.size == 1
-            or self.rendezvous is None
-            or isinstance(error, known)
-            or getattr(error, "refused", False)
-        ):
-            return
-        known_to_all(error)  # once, however many functions it passes
-        text = str(error).partition("\n")[0] or type(error).__name__
-        if before := _syncopate.refuse(self.rendezvous, text):
-            error.args = (f"{error}; before, {before}",)
-
-    @contextmanager
-    def refusing(self) -> Iterator[None]:
-        """For checks of a call, or its set-up: what is wrong there, the others are told."""
-        try:
-            yield
-        except (ValueError, TypeError, RuntimeError) as error:
-            self.refuse(error)
-            raise
-
     def together(self, what: str, work: Callable[[], Any]) -> Any:
         """What `work` makes here. Where it fails on some rank, FailedTogether on all of them, with that rank's error:
         so that no rank goes on alone. Collective; waits for what the others' work takes."""
@@ -162,34 +130,6 @@ class Group:
         import torch
 
         return torch.cuda.get_device_properties(self.ordinal).multi_processor_count
-
-
-def collective(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of tensors, the first one first, that all ranks of its argument `group` call: where one of them cannot, the
-    others are told (Group.refuse)."""
-    place = list(inspect.signature(function).parameters).index("group")
-
-    @functools.wraps(function)
-    def called(*args: Any, **options: Any) -> Any:
-        try:
-            return function(*args, **options)
-        except (ValueError, TypeError, RuntimeError) as error:
-            given = args[place] if len(args) > place else options.get("group")
-            refuse_in(given, next((one for one in args if hasattr(one, "is_cuda")), None), error)
-            raise
-
-    return called
-
-
-def refuse_in(group: Any, tensor: Any, error: Exception) -> None:
-    """Group.refuse, of a Group or torch's, on the device of the tensor, if there is such a group."""
-    import torch.distributed as dist
-
-    if not isinstance(group, Group):
-        if not dist.is_initialized() or dist.get_backend(group) == "fake":
-            return
-        group = of_process_group(group, "cuda" if getattr(tensor, "is_cuda", False) else "host")
-    group.refuse(error)
 
 
 # By process group, which is not kept alive, and device.

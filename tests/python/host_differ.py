@@ -1,7 +1,6 @@
-"""What ranks do that call different things: a ValueError on all of them, or the error of its own on one that refuses its call;
-and all go on from the same call. Run by test_differ.py.
+"""What ranks do that call different things: a ValueError on all of them; and all go on from the same call. Run by test_differ.py.
 
-    host_differ.py RANKS [CHECK …]
+host_differ.py RANKS [CHECK …]
 """
 
 import os
@@ -91,14 +90,6 @@ def differ(one: Call, others: Call, *said: str) -> None:
     expect(not missing, f"rank {dist.get_rank()}: {missing} in {heard or 'no error'}")
 
 
-def refuse(one: Call, others: Call, why: str) -> None:
-    """Rank 0 has an error of its own, and the others get a ValueError that says why."""
-    mine = dist.get_rank() == 0
-    heard = said_by(one if mine else others)
-    expect(why in heard, f"rank {dist.get_rank()}: {why!r} in {heard or 'no error'}")
-    expect(mine or (DIFFER in heard and "rank 0" in heard), f"it does not say who: {heard}")
-
-
 def check_calls_that_differ(calls: Calls) -> None:
     """Every pair of known ones, told in the call that differs, and the next call of each is right, whoever was told by
     which."""
@@ -123,56 +114,12 @@ def check_set_up_against_a_call(calls: Calls) -> None:
     calls.object()
 
 
-def check_refusals(calls: Calls) -> None:
-    """What one rank's own checks refuse: the others, who would wait for it, are told, and no later call of it is taken for
-    the one that it refused."""
-    x, w, bias = calls.x, calls.w, calls.bias
-    wanting = w.clone().requires_grad_()
-    for one, others, why in (
-        (lambda: calls.gather(x, w, bias=bias), calls.object, "bias: this op was made without"),
-        (lambda: calls.gather(x, wanting), calls.object, "w requires a gradient"),
-        (lambda: calls.gather(x[:4], w), calls.object, "x: expected shape"),
-        (lambda: calls.gather(x, w, out=torch.empty(3, 3)), calls.object, "out: expected shape"),
-        (lambda: sy.ops.all_gather_matmul(x[:, :16], w), calls.function, "expected x [rows, K]"),
-        (lambda: sy.ops.all_gather_matmul(x, w.double()), calls.function, "w: expected dtype"),
-        (lambda: sy.ops.all_gather_matmul(x, w, activation="tanh"), calls.function, "activation"),
-        (lambda: torch_ops.all_gather_matmul(x[:, :16], w, calls.group), calls.op, "expected x [rows, K]"),
-        (lambda: torch_ops.all_gather_matmul(x, w, calls.group, bias[:1]), calls.op, "a bias [N]"),
-        (lambda: calls.kernel(calls.shard[:4]), calls.kernel, "this rank's shard"),
-        (lambda: sy.ops.attention(*calls.qkv[:2], calls.qkv[2][:, :, :8]), calls.attention, "expected q"),
-    ):
-        refuse(one, others, why)
-        others()
-
-
-def check_what_all_refuse(calls: Calls) -> None:
-    """It is an error of each, and nothing else."""
-    for call, why in (
-        (lambda: calls.gather(calls.x, calls.w, bias=calls.bias), "bias: this op was made without"),
-        (lambda: sy.ops.all_gather_matmul(calls.x[:, :16], calls.w), "expected x [rows, K]"),
-        (lambda: calls.kernel(calls.shard[:4]), "this rank's shard"),
-    ):
-        heard = said_by(call)
-        expect(why in heard and DIFFER not in heard, heard)
-    for call in calls.all():
-        call()
-
-
 def check_gradients_on_one_rank(calls: Calls) -> None:
     """A weight of which rank 0 alone asks for the gradient: its backward pass is a call that others do not make."""
     w = calls.w.clone().requires_grad_(dist.get_rank() == 0)
     y = torch_ops.all_gather_matmul(calls.x, w, calls.group)
     differ(lambda: y.sum().backward(), calls.op, "rank 0: all_gather_matmul")
     calls.op()
-
-
-def check_a_refusal_before_anything_is_set_up(group: str) -> None:
-    x, w = data(ROWS, K, seed=1), data(K, N, seed=2)
-    refuse(
-        lambda: sy.ops.all_gather_matmul(x[:, :16], w), lambda: sy.ops.all_gather_matmul(x, w), "expected x"
-    )
-    y = sy.ops.all_gather_matmul(x, w)
-    expect(torch.equal(y, unfused.gather(x, group) @ w), "the next call")
 
 
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
@@ -184,15 +131,11 @@ def check(place: ranks.Place) -> None:
     dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
     cache.deadline = 600.0  # who waited for it would be killed
     chosen = [one for one in CHECKS if not sys.argv[2:] or one.__name__ in sys.argv[2:]]
-    first = check_a_refusal_before_anything_is_set_up
-    if first in chosen:
-        first(dist.group.WORLD.group_name)
     calls = Calls(place.size)
     for call in calls.all():
         call()
     for one in chosen:
-        if one is not first:
-            one(calls)
+        one(calls)
     sy.close()
     dist.destroy_process_group()
 

@@ -62,7 +62,7 @@ def check(place, good: int, compiled: int, run: int) -> None:
     assert (strategy.split, said) == (FOUND, [])
 
     nothing = mock.patch.object(Prepared, "nothing", None, create=True)
-    for columns, method in ((compiled, "compile"), (run, "launch")):
+    for columns, method in ((compiled, "compile"), (run, "interpret_kernels")):
         with fails_once(Prepared, method) if group.rank == last else nothing:
             must_fall_back(columns, group, f"rank {last}: too little shared memory")
 

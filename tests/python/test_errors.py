@@ -540,11 +540,16 @@ def test_a_cache_folder_that_cannot_be_written_is_exit_3(syncopate):
     assert "__main__" not in outcome.err
 
 
-def test_a_run_without_a_tensor_names_what_is_missing(syncopate, plan_3, tmp_path):
+def test_a_folder_whose_tensors_run_could_not_fill_is_not_made(syncopate, plan_3, tmp_path):
     words = fuse_words("matmul_pointers", plan_3, tmp_path / "out")
     at = next(i for i, word in enumerate(words) if word.startswith("c_ptr="))
-    assert syncopate(*words[: at - 1], *words[at + 1 :]).code == 0
-    refused(syncopate("run", tmp_path / "out"), 1, "missing 1 required positional argument: 'c_ptr'")
+    refused(
+        syncopate(*words[: at - 1], *words[at + 1 :]),
+        1,
+        "the shape of `c_ptr` is not known",
+        "--tensor c_ptr=",
+    )
+    assert not (tmp_path / "out").exists()
 
 
 def test_nothing_is_imported_from_the_current_folder(tmp_path):

@@ -110,27 +110,6 @@ def test_what_does_not_fit_is_compiled_anew_and_kept():
     assert made == [1, 5]
 
 
-def test_arguments_are_packed_anew_for_rows_that_lie_otherwise_at_one_address(monkeypatch):
-    """A descriptor holds the distance of rows, and the allocator hands an address out again."""
-    import torch
-    from syncopate import ops
-    from syncopate.call.prepared import Prepared
-    from syncopate.group import alone
-
-    keys = []
-    monkeypatch.setattr(Prepared, "launch", lambda self, key, given: keys.append(key))
-    tiling = ops.Tiling(16, 16, 16, 2, -1, "ieee", 2)
-    op = ops.MatmulReduceScatter(
-        16, 16, 16, torch.float32, alone("host"), strategy=ops.Strategy((tiling,)), device="host"
-    )
-    wide, w = torch.zeros(16, 32), torch.zeros(16, 16)
-    narrow = wide.view(-1)[:256].view(16, 16)
-    for x in (wide[:, :16], narrow, narrow):
-        op(x, w)
-    op.close()
-    assert narrow.data_ptr() == wide.data_ptr() and keys[0] != keys[1] == keys[2]
-
-
 def test_a_packed_launch_is_of_numbers_of_one_type_and_sign():
     key = arguments.launch_key
     distinct = [key(value) for value in (0, 0.0, -0.0, False, 1, 1.0, True)]

@@ -173,8 +173,6 @@ plan = sy.plans.join([sy.plans.all_gather(mesh, sy.Tensor("A_scale", (m,), "fp32
                       sy.plans.all_gather(mesh, A, minor_axis=1, minor_split=2, transient=True)])
 brought = fused(plan, {"a_desc": "A", "scale_a_ptr": "A_scale"})
 print(brought.schedule.loads.tensor, scaled.flags(brought.schedule)["OWN"])
-followed = {name: value for name, value in stated_matmul().left_alone((1,), {}).items() if value}
-print(followed)
 """
 
 
@@ -186,7 +184,6 @@ def test_the_library_s_gemm_is_fused_for_gpus_with_the_flags_of_its_schedule():
         "{'FUSED': True, 'OWN': True, 'TELLS': True, 'COUNTS_END': True}",
         "{'FUSED': True, 'COUNTS_END': True, 'PUSHED': True, 'COPIES': 1}",  # nobody overwrites what it reads
         "A True",  # the own rows where they are; their scales are few, and go through the heap
-        "{'STARTS_NEXT': True}",  # as it is: only the chunk engine that follows may start beside it
     ]
 
 

@@ -15,7 +15,6 @@ import torch
 from .. import _syncopate
 from ..device import jit
 from ..device.fault import SyncopateFault
-from ..group import known_to_all
 from .arguments import DTYPE_NAMES, base_of, is_descriptor, is_tensor
 from .prepared import EmittedStage, Prepared
 from .tuples import flat
@@ -100,9 +99,6 @@ class Executable:
             )
         except SyncopateFault:
             return False
-        except BaseException as error:
-            known_to_all(error)  # by the op, which gives the call up
-            raise
         return True
 
     def _form(self, tensors: Sequence[torch.Tensor]) -> _syncopate.Form:

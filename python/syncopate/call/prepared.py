@@ -19,7 +19,7 @@ import torch
 from .. import _syncopate
 from ..device import jit
 from ..device.fault import SyncopateFault
-from ..group import Group, known_to_all
+from ..group import Group
 from ..host import interpreter
 from ..host.bounds import Bounds
 from .arguments import DTYPES, is_descriptor
@@ -291,8 +291,7 @@ def call_on_host(op: _syncopate.FusedOp) -> Iterator[None]:
     except SyncopateFault:
         op.end_call(ran=False)  # says of which rank, op and chunk
         raise
-    except BaseException as error:
-        known_to_all(error)  # by the op
+    except BaseException:
         with suppress(_syncopate.SyncopateError):  # which says that this rank gave up
             op.end_call(ran=False)
         raise

@@ -39,7 +39,7 @@ from ..call.prepared import Prepared, timing
 from ..call.stage_call import Call, Launch, Stage, launch_of, require_values
 from ..call.stated import StatedKernel, grid_of, without_filled
 from ..device import jit
-from ..group import FailedTogether, Group, of_process_group, refuse_in
+from ..group import FailedTogether, Group, of_process_group
 from ..strategy import Strategy, device_name
 
 
@@ -195,8 +195,6 @@ class FusedKernel:
                     raise
                 self.run(calls)  # what ended it was no news to this rank
                 return
-            values = (base_of(v) for call in calls for v in call.arguments.values() if is_tensor(v))
-            refuse_in(self.group, next(values, None), error)
             raise
 
     def drops(self, prepared: Prepared) -> bool:

@@ -250,12 +250,8 @@ class Attention:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """One call: o and lse, into `out` where it is given."""
         o, lse = out or self.empty_outputs()
-        try:
-            self._check_operands(q, k, v, o, lse)
-            refuse_gradients("Attention", "sy.ops.attention", "qkv", (q, k, v))
-        except Exception as error:
-            self.group.refuse(error)
-            raise
+        self._check_operands(q, k, v, o, lse)
+        refuse_gradients("Attention", "sy.ops.attention", "qkv", (q, k, v))
         wide = self._padded(q, k, v, o)
         self._way(*wide, lse)
         if self.padded_d != self.d:

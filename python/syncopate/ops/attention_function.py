@@ -16,7 +16,7 @@ import torch
 from ..call import cache
 from ..call.places import require_tensors
 from ..face.rows import documents_of, rows_of_ranks
-from ..group import Group, collective
+from ..group import Group
 from ..plans import Rows
 from .attention import Attention
 from .differentiable import recorded, wanted
@@ -26,7 +26,6 @@ from .operator import members_of
 MOST = 16
 
 
-@collective
 def attention(
     q: torch.Tensor,
     k: torch.Tensor,

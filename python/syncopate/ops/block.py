@@ -15,7 +15,7 @@ import torch
 
 from ..call.cache import run
 from ..call.places import require_tensors
-from ..group import Group, collective
+from ..group import Group
 from ..strategy import Strategy
 from .differentiable import recorded, wanted
 from .gather import AllGatherMatmul
@@ -151,7 +151,6 @@ class FeedForward(Operator):
         return total[rows_of(self.m, self.group.size, self.group.rank)]
 
 
-@collective
 def feed_forward(
     x: torch.Tensor,
     w1: torch.Tensor,

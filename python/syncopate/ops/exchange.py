@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..group import Group, collective
+from ..group import Group
 from .product import OneProduct, call_cached
 
 
@@ -51,7 +51,6 @@ class AllToAllMatmul(Exchange):
         return self.product_of_all(x, weights, self.block)
 
 
-@collective
 def matmul_all_to_all(
     x: torch.Tensor,
     w: torch.Tensor,
@@ -70,7 +69,6 @@ def matmul_all_to_all(
     return call_cached(MatmulAllToAll, x, w, group, out, scales=scales, out_dtype=out_dtype)
 
 
-@collective
 def all_to_all_matmul(
     x: torch.Tensor,
     w: torch.Tensor,

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..group import Group, collective
+from ..group import Group
 from ..strategy import Strategy
 from .operator import count, rows_of
 from .product import OneProduct, call_cached
@@ -69,7 +69,6 @@ class AllGatherMatmul(OneProduct):
         return self.product_of_all(x, weights, axis=self.axis)
 
 
-@collective
 def all_gather_matmul(
     x: torch.Tensor,
     w: torch.Tensor,

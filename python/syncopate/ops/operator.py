@@ -89,7 +89,7 @@ class Operator:
         self._left: list[
             FusedKernel
         ] = []  # by strategies that failed in their first call: x and y may lie there
-        with group.refusing(), group.calling(self._what):
+        with group.calling(self._what):
             if strategy is None:
                 taken, found = self.chosen(group)
             else:
@@ -335,13 +335,9 @@ class Operator:
             tensors = (x, *weights, self.empty(self.out_rows, self.n) if out is None else out)
             if not _ask_for_gradients(tensors) and self._call(tensors):
                 return tensors[-1]
-        try:
-            self.check_operands((x, *weights), out)
-            given = (x, *weights) if out is None else (x, *weights, out)
-            refuse_gradients(type(self).__name__, f"sy.ops.{self.name}", (*self._shapes, "out"), given)
-        except Exception as error:
-            self.group.refuse(error)
-            raise
+        self.check_operands((x, *weights), out)
+        given = (x, *weights) if out is None else (x, *weights, out)
+        refuse_gradients(type(self).__name__, f"sy.ops.{self.name}", (*self._shapes, "out"), given)
         if out is None:
             out = self.empty(self.out_rows, self.n)
         if self._instead is not None:

@@ -66,9 +66,7 @@ class OneProduct(Operator):
         if given != taken:
             name = next(name for name in given if given[name] != taken[name])
             takes = "takes them" if name == "scales" else "takes one"
-            error = ValueError(f"{name}: this op " + (takes if taken[name] else "was made without"))
-            self.group.refuse(error)
-            raise error
+            raise ValueError(f"{name}: this op " + (takes if taken[name] else "was made without"))
         given = [one for one in (bias, *scales, copy) if one is not None]
         y = self.run(x, (w, *given), out)
         if copy is not None and not self.tiles_copy:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..group import Group, collective
+from ..group import Group
 from .operator import rows_of, summed
 from .product import OneProduct, call_cached
 
@@ -56,7 +56,6 @@ class MatmulAllReduce(Reduction):
     everywhere = True
 
 
-@collective
 def matmul_reduce_scatter(
     x: torch.Tensor,
     w: torch.Tensor,
@@ -76,7 +75,6 @@ def matmul_reduce_scatter(
     return call_cached(MatmulReduceScatter, x, w, group, out, scales=scales, out_dtype=out_dtype)
 
 
-@collective
 def matmul_all_reduce(
     x: torch.Tensor,
     w: torch.Tensor,

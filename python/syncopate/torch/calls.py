@@ -16,7 +16,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from .. import _syncopate
 from ..call import cache
-from ..group import Group, known_to_all, of_process_group, sums_in_two_shots
+from ..group import Group, of_process_group, sums_in_two_shots
 from ..strategy import Problem, Strategy, choose_found, estimate
 from . import buckets, report
 from .gloo import gather_through_host, over_gloo
@@ -142,10 +142,10 @@ def require_same_call(name: str, group: Group, extents: tuple[int, ...], others:
     try:
         _syncopate.all_gather(group.rendezvous, call, "", group.meeting_seconds)
     except _syncopate.UsageError as error:
-        raise known_to_all(ValueError(f"syncopate.{name}: {error}")) from None
+        raise ValueError(f"syncopate.{name}: {error}") from None
     except _syncopate.MachineError as error:
         why = f"{in_a_line(str(error))}: see whether that process has ended, or makes other calls"
-        raise known_to_all(RuntimeError(f"syncopate.{name} on rank {group.rank}: {why}")) from None
+        raise RuntimeError(f"syncopate.{name} on rank {group.rank}: {why}") from None
 
 
 def refusal(device_type: str, group_name: str) -> str:

@@ -28,10 +28,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.distributed import distributed_c10d as c10d
 
 from .. import _syncopate
-from ..group import refuse_in
 from . import calls, fused, recipes, report, unfused
 from .autocast import autocast
 
@@ -102,8 +100,6 @@ def _told(implementation: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             if module and hasattr(error, "add_note"):  # Python 3.11
                 error.add_note(f"in {module}")
-            group = next(given for given in args if isinstance(given, str))
-            refuse_in(c10d._resolve_process_group(group), args[0], error)
             raise
 
     return run

@@ -44,6 +44,7 @@ class Arrival:
 
     @property
     def label(self) -> str:
+        """What a person is shown: the region, and where it came from."""
         return name_of(self.tensor, self.region) + (" summed" if self.summed else f" from rank {self.source}")
 
 
@@ -59,6 +60,7 @@ class Made:
 
     @property
     def label(self) -> str:
+        """What a person is shown: the region."""
         return name_of(self.tensor, self.region) + " made"
 
 
@@ -75,6 +77,7 @@ class Send:
 
     @property
     def label(self) -> str:
+        """What a person is shown: the region, and where it goes."""
         return name_of(self.tensor, self.region) + f" to rank {self.to}"
 
 
