@@ -178,7 +178,7 @@ class _FormMaker:
 
     def _memory_of(self, stage: EmittedStage, name: str, value: Any) -> tuple[str, int, int] | None:
         """(what it names, of which number, bytes behind it); None of a number."""
-        if name in SPECIAL and not self._prepared.schedule.plain:  # else they are numbers that stay
+        if name in SPECIAL:
             op = self._prepared.op
             if name == "sy_own":
                 if op.own_place() is None:

@@ -27,6 +27,13 @@ bool changes(const Memory& memory) {
 
 #if SYNCOPATE_HAS_CUDA
 
+Result<TensorMap> LoadedForm::encoded(const TensorMapRequest& request) const {
+    const std::shared_ptr<CudaContext> context = op_.heap()->cuda_context();
+    if (context == nullptr) return make_tensor_map(request);
+    const CurrentContext current(*context);  // a thread of a process without Python may have none
+    return make_tensor_map(request);
+}
+
 bool is_captured(FusedOp& op, CudaStream stream) {
     const std::shared_ptr<CudaContext> context = op.heap()->cuda_context();
     if (context == nullptr) return false;
@@ -51,6 +58,9 @@ Status LoadedForm::allocate_workspaces() {
 
 #else
 
+Result<TensorMap> LoadedForm::encoded(const TensorMapRequest& request) const {
+    return make_tensor_map(request);
+}
 bool is_captured(FusedOp&, CudaStream) { return false; }
 Status LoadedForm::allocate_workspaces() { return Done{}; }
 
@@ -206,7 +216,7 @@ Status LoadedForm::change_map(Changing& changing, const DescriptorArgument& desc
         if (!descriptor.map_alone)
             arguments.set(changing.argument + 1 + request.shape.size(), request.strides.front());
     }
-    Result<TensorMap> map = make_tensor_map(request);
+    Result<TensorMap> map = encoded(request);
     if (!map) return map.error();
     arguments.set(changing.argument, *map);
     changing.address = address;

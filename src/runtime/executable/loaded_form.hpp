@@ -46,6 +46,8 @@ private:
     [[nodiscard]] Result<std::uint64_t> address_of(const Memory& memory, std::size_t stage,
                                                    std::span<const CallTensor> tensors) const;
     Status change(Changing& changing, std::span<const CallTensor> tensors);
+    /// The descriptor, made in the context of the op's device.
+    [[nodiscard]] Result<TensorMap> encoded(const TensorMapRequest& request) const;
     Status change_map(Changing& changing, const DescriptorArgument& descriptor, std::uint64_t address,
                       std::uint64_t pitch);
 
