@@ -399,11 +399,7 @@ TEST(AHostThatWasFrozen, HasNotWaitedMeanwhile) {
             0, 2, [](const std::string&, const Bytes&) {},
             [&](const std::string&, Milliseconds wait) -> Bytes {
                 for (Milliseconds slept{0}; slept < wait; slept += Milliseconds{5}) {
-                    if (there)
-                        return Bytes(
-                            "cmet\0\0"
-                            "0\0\0",
-                            9);  // its label, no caller, nothing refused
+                    if (there) return {"cmet\0\0", 6};  // its label, no caller
                     std::this_thread::sleep_for(Milliseconds{5});
                 }
                 throw std::runtime_error("nothing there");

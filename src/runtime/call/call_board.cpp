@@ -7,7 +7,6 @@ namespace syncopate::runtime {
 struct CallBoard::Page {
     std::uint32_t begun;
     std::uint32_t called;
-    std::uint32_t refused;
     std::uint32_t ended_by;  ///< rank 0's counts
 };
 
@@ -37,11 +36,6 @@ std::uint32_t CallBoard::called(int rank) const {
 
 void CallBoard::set_begun(std::uint32_t calls) {
     if (calls != begun(rank())) Word(page(rank()).begun).store(calls, std::memory_order_release);
-}
-
-std::uint32_t CallBoard::refused(int rank) const { return Word(page(rank).refused).load(); }
-void CallBoard::set_refused(std::uint32_t calls) {
-    if (calls != refused(rank())) Word(page(rank()).refused).store(calls);
 }
 
 void CallBoard::add_call() { Word(page(rank()).called).store(called(rank()) + 1); }

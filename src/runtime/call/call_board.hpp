@@ -23,9 +23,6 @@ public:
     [[nodiscard]] std::uint32_t begun(int rank) const;
     [[nodiscard]] std::uint32_t called(int rank) const;
     void set_begun(std::uint32_t calls);
-    /// How many calls `rank` had refused when it last asked for one (call_events.hpp).
-    [[nodiscard]] std::uint32_t refused(int rank) const;
-    void set_refused(std::uint32_t calls);
     /// This rank's program has asked for one more. What the caller reads then is read after all ranks can see
     /// it.
     void add_call();

@@ -11,15 +11,9 @@ namespace syncopate::runtime {
 struct CallEvents::Page {
     static constexpr std::uint32_t kTexts = 4;
     static constexpr std::size_t kMostText = 4000;
-    // Rank 0's alone count.
     std::uint32_t claimed;
     std::uint32_t published;
     char texts[kTexts][kMostText];  // of event n at n % kTexts
-    // Each rank's own.
-    std::uint32_t refused_since;
-    std::uint32_t refused;
-    std::uint32_t known;
-    char refusal[kMostText];
 };
 
 namespace {
@@ -27,12 +21,6 @@ namespace {
 using Word = std::atomic_ref<std::uint32_t>;
 
 constexpr std::chrono::milliseconds kToPublish{1000};
-
-void write(char* to, std::string_view text, std::size_t most) {
-    const std::size_t size = std::min(text.size(), most - 1);
-    std::memcpy(to, text.data(), size);
-    to[size] = '\0';
-}
 
 }  // namespace
 
@@ -42,7 +30,7 @@ Result<CallEvents> CallEvents::create(Rendezvous& rendezvous, Milliseconds timeo
     return CallEvents(std::move(pages).value());
 }
 
-CallEvents::Page& CallEvents::page(int rank) const { return pages_.of<Page>(rank); }
+CallEvents::Page& CallEvents::page() const { return pages_.of<Page>(0); }
 
 std::uint32_t CallEvents::count() const { return Word(page().claimed).load(); }
 
@@ -53,7 +41,10 @@ bool CallEvents::claim(std::uint32_t number) {
 }
 
 void CallEvents::publish(std::uint32_t number, std::string_view text) {
-    write(page().texts[number % Page::kTexts], text, Page::kMostText);
+    char* own = page().texts[number % Page::kTexts];
+    const std::size_t size = std::min(text.size(), Page::kMostText - 1);
+    std::memcpy(own, text.data(), size);
+    own[size] = '\0';
     Word(page().published).store(number);
 }
 
@@ -68,24 +59,5 @@ std::string CallEvents::text(std::uint32_t number) const {
     const bool known = number != 0 && number <= published && published - number < Page::kTexts;
     return known ? page().texts[number % Page::kTexts] : "the ranks' calls differed before";
 }
-
-std::uint32_t CallEvents::refused(int rank, std::uint32_t since) const {
-    const std::uint32_t count = Word(page(rank).refused).load();
-    return Word(page(rank).refused_since).load() == since ? count : 0;
-}
-
-std::string CallEvents::refusal(int rank) const { return page(rank).refusal; }
-
-void CallEvents::refuse(std::uint32_t since, std::string_view text) {
-    const std::uint32_t before = refused(rank(), since);
-    Page& own = page(rank());
-    Word(own.refused).store(0);
-    write(own.refusal, text, Page::kMostText);
-    Word(own.refused_since).store(since);
-    Word(own.refused).store(before + 1);
-}
-
-std::uint32_t CallEvents::known_to(int rank) const { return Word(page(rank).known).load(); }
-void CallEvents::set_known_to(int rank, std::uint32_t event) { Word(page(rank).known).store(event); }
 
 }  // namespace syncopate::runtime

@@ -36,18 +36,10 @@ public:
     /// What an event was; the last few are known.
     [[nodiscard]] std::string text(std::uint32_t number) const;
 
-    /// Calls that a rank has refused by itself, since event `since`: its program has an error of its own for each.
-    [[nodiscard]] std::uint32_t refused(int rank, std::uint32_t since) const;
-    [[nodiscard]] std::string refusal(int rank) const;
-    void refuse(std::uint32_t since, std::string_view text);
-    /// The last event of which a rank's program needs no telling, as it has refused the call that differs.
-    [[nodiscard]] std::uint32_t known_to(int rank) const;
-    void set_known_to(int rank, std::uint32_t event);
-
 private:
     struct Page;
     explicit CallEvents(SharedPages pages) : pages_(std::move(pages)) {}
-    [[nodiscard]] Page& page(int rank = 0) const;
+    [[nodiscard]] Page& page() const;
 
     SharedPages pages_;
 };

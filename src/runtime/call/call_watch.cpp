@@ -52,17 +52,14 @@ void CallWatch::remove(WatchedOp& op) {
 }
 
 Status CallWatch::count_call(WatchedOp& op) {
-    op.board.set_refused(events_.refused(events_.rank(), told_));
     op.board.add_call();
     if (events_.count() == told_ && op.board.ended_by() == 0) return Done{};
     events_.settle();
     op.board.take_back_call();
     if (std::optional<Error> ended = tell(op)) return *ended;
-    {
-        const std::lock_guard lock(mutex_);
-        if (const std::optional<Error> event = unheard()) return *event;
-    }
-    return count_call(op);  // it knew
+    const std::lock_guard lock(mutex_);
+    const std::optional<Error> event = unheard();
+    return event ? Status(*event) : Done{};
 }
 
 void CallWatch::run(const std::stop_token& stop) {
@@ -79,7 +76,6 @@ void CallWatch::publish() {
 
 void CallWatch::tick() {
     publish();
-    if (refused_op() != nullptr) return declare_refusal();
     std::optional<Crossing> now = crossing(false);
     if (!now) now = crossing(true);
     ticks_ = now && now == seen_ ? ticks_ + 1 : 0;
@@ -88,84 +84,9 @@ void CallWatch::tick() {
     ticks_ = 0;
     if (ops_[now->mine]->executor->is_faulty() || ops_[now->theirs]->executor->is_faulty()) return;
     std::string text = kDiffer;
-    for (int rank = 0; rank < events_.size(); ++rank)
+    for (int rank = 0; rank < ops_.front()->board.size(); ++rank)
         text += fmt::format("{}rank {}{}", rank == 0 ? "" : "; ", rank, doing(rank));
     declare(text, [&](const CallBoard& board) { return board.is_apart(now->asked); });
-}
-
-bool CallWatch::refuses(int rank) const {
-    return events_.refused(rank, told_) > events_.refused(events_.rank(), told_);
-}
-
-const WatchedOp* CallWatch::refused_op() const {
-    for (const WatchedOp* op : ops_) {
-        const CallBoard& board = op->board;
-        if (board.ended_by() != 0 || op->executor->poll_fault().any()) continue;
-        for (int rank = 0; rank < board.size(); ++rank) {
-            if (refuses(rank) && is_ahead(board.begun(board.rank()), board.called(rank))) return op;
-        }
-    }
-    return nullptr;
-}
-
-bool CallWatch::has_refused_a_call() const {
-    const std::uint32_t mine = events_.refused(events_.rank(), told_);
-    return std::ranges::any_of(ops_, [&](const WatchedOp* op) {
-        const CallBoard& board = op->board;
-        for (int rank = 0; rank < board.size(); ++rank) {
-            if (events_.refused(rank, told_) < mine &&
-                is_ahead(board.called(rank), board.called(board.rank())) && board.ended_by() == 0)
-                return true;
-        }
-        return false;
-    });
-}
-
-void CallWatch::declare_refusal() {
-    std::string text = kDiffer;
-    for (int rank = 0; rank < events_.size(); ++rank)
-        text += fmt::format("{}rank {}{}", rank == 0 ? "" : "; ", rank, doing(rank, true));
-    declare(text, [](const CallBoard& board) { return board.is_apart(false) || board.is_apart(true); });
-}
-
-void CallWatch::declare_refused(const WatchedOp& op) {
-    const CallBoard& board = op.board;
-    std::uint32_t fewest = board.refused(0);
-    for (int rank = 0; rank < board.size(); ++rank) fewest = std::min(fewest, board.refused(rank));
-    std::string text = kDiffer;
-    for (int rank = 0; rank < board.size(); ++rank) {
-        const bool had_refused = board.refused(rank) > fewest;
-        text += fmt::format("{}rank {}{} calls {}", rank == 0 ? "" : "; ", rank,
-                            had_refused ? " refused a call (" + events_.refusal(rank) + "), and now" : "",
-                            op.what);
-    }
-    declare(text, [&](const CallBoard& one) { return &one == &board; });
-}
-
-std::optional<Error> CallWatch::refuse(const std::string& text) {
-    std::unique_lock lock(mutex_);
-    const std::optional<Error> event = unheard();
-    events_.refuse(told_, text);
-    const auto end = Clock::now() + kToPass;
-    const bool waits = !ops_.empty() && !ops_.front()->executor->settling();
-    do {
-        if (events_.count() != told_) {
-            (void)unheard();
-            break;
-        }
-        const std::uint32_t mine = events_.refused(events_.rank(), told_);
-        bool all = true;
-        for (int rank = 0; rank < events_.size(); ++rank) all = all && events_.refused(rank, told_) >= mine;
-        if (all) break;
-        if (has_refused_a_call()) {
-            declare_refusal();
-            continue;
-        }
-        lock.unlock();
-        std::this_thread::sleep_for(10 * kMoment);
-        lock.lock();
-    } while (waits && Clock::now() < end);
-    return event;
 }
 
 std::optional<CallWatch::Crossing> CallWatch::crossing(bool asked) const {
@@ -198,19 +119,13 @@ bool CallWatch::is_ahead_of_this(int rank) const {
     });
 }
 
-std::string CallWatch::doing(int rank, bool asked) const {
+std::string CallWatch::doing(int rank) const {
     std::string text;
-    std::uint32_t fewest = events_.refused(rank, told_);
-    for (int other = 0; other < events_.size(); ++other)
-        fewest = std::min(fewest, events_.refused(other, told_));
-    if (events_.refused(rank, told_) > fewest)
-        return fmt::format(" refuses its call ({})", events_.refusal(rank));
     for (const WatchedOp* op : ops_) {
         const CallBoard& board = op->board;
         bool is_first = false;
-        const auto known = [&](int one) { return asked ? board.called(one) : board.begun(one); };
         for (int other = 0; other < board.size(); ++other)
-            is_first = is_first || is_ahead(known(rank), known(other));
+            is_first = is_first || is_ahead(board.begun(rank), board.begun(other));
         if (is_first) text += fmt::format("{}{}", text.empty() ? " calls " : ", ", op->what);
     }
     return text.empty() ? " has called neither" : text;
@@ -225,12 +140,6 @@ void CallWatch::declare(const std::string& text, const std::function<bool(const 
         if (!is_apart(op->board) || op->board.ended_by() != 0 || op->executor->poll_fault().any()) continue;
         op->board.end_by(event);
         apart.push_back(op);
-    }
-    // Who has refused the call has an error for it.
-    std::uint32_t fewest = events_.refused(0, told_);
-    for (int rank = 0; rank < events_.size(); ++rank) fewest = std::min(fewest, events_.refused(rank, told_));
-    for (int rank = 0; rank < events_.size(); ++rank) {
-        if (events_.refused(rank, told_) > fewest) events_.set_known_to(rank, event);
     }
     events_.publish(event, text);
     for (WatchedOp* op : apart)
@@ -251,11 +160,6 @@ bool CallWatch::has_told(const WatchedOp& op) const {
     return event != 0 && event <= told_;
 }
 
-bool CallWatch::knew(const WatchedOp& op) const {
-    const std::uint32_t event = op.board.ended_by();
-    return event != 0 && event == events_.known_to(events_.rank());
-}
-
 Status CallWatch::await_others(const WatchedOp& op, std::chrono::milliseconds timeout) {
     const CallBoard& board = op.board;
     const std::uint32_t made = board.called(board.rank());
@@ -272,12 +176,6 @@ Status CallWatch::await_others(const WatchedOp& op, std::chrono::milliseconds ti
             sleep_on_host(kMoment);
         }
     }
-    // One of them may have refused what this rank calls, and made its next call in place of it.
-    const std::lock_guard lock(mutex_);
-    for (int rank = 0; rank < board.size(); ++rank) {
-        const bool differs = board.refused(rank) != board.refused(board.rank()) && board.called(rank) == made;
-        if (differs && board.ended_by() == 0) declare_refused(op);
-    }
     return Done{};
 }
 
@@ -285,7 +183,6 @@ std::optional<Error> CallWatch::unheard() {
     if (events_.count() == told_) return std::nullopt;
     events_.settle();
     told_ = events_.count();
-    if (events_.known_to(events_.rank()) == told_) return std::nullopt;
     return Error{events_.text(told_), {.rank = events_.rank()}, ErrorClass::usage};
 }
 
@@ -294,14 +191,14 @@ std::vector<std::string> CallWatch::calls_ahead() {
         std::vector<std::string> all(static_cast<std::size_t>(events_.size()));
         publish();
         for (int rank = 0; rank < events_.size(); ++rank) {
-            if (is_ahead_of_this(rank) || refuses(rank)) all[static_cast<std::size_t>(rank)] = doing(rank);
+            if (is_ahead_of_this(rank)) all[static_cast<std::size_t>(rank)] = doing(rank);
         }
         return all;
     };
     std::unique_lock lock(mutex_);
     std::vector<std::string> all = of_all();
     const auto is_none = [](const std::string& doing) { return doing.empty(); };
-    if (ops_.empty() || std::ranges::all_of(all, is_none)) return all;
+    if (std::ranges::all_of(all, is_none)) return all;
     // What this rank's device has still to begin was called before this meeting. Without the lock: it may wait for what
     // this rank's thread has still to end.
     const std::function<void()> settle = ops_.front()->executor->settling();
@@ -331,7 +228,6 @@ Status CallWatch::look(const Came& came, bool labels_differ, bool failed) {
     // store may need what another thread holds that waits for the lock (Python's).
     bool in_calls = false;
     bool all_known = true;
-    bool refused = false;
     std::string text = kDiffer;
     for (std::size_t rank = 0; rank < calls.size(); ++rank) {
         const std::optional<std::string> label = came(static_cast<int>(rank));
@@ -340,21 +236,16 @@ Status CallWatch::look(const Came& came, bool labels_differ, bool failed) {
                             : calls[rank].empty() ? " has not come yet"
                                                   : calls[rank]);
         in_calls = in_calls || (!label && !calls[rank].empty());
-        refused = refused || (!label && refuses(static_cast<int>(rank)));
         all_known = all_known && (label || !calls[rank].empty());
     }
     const std::lock_guard lock(mutex_);
-    if (!in_calls && !labels_differ && !refused) {
+    if (!in_calls && !labels_differ) {
         suspected_.reset();
         return Done{};
     }
     const auto now = Clock::now();
     if (!suspected_) suspected_ = now;
-    if (now - *suspected_ < (refused      ? Clock::duration{}
-                             : !all_known ? kToBeNamed
-                             : in_calls   ? kToPass
-                                          : Clock::duration{}))
-        return Done{};
+    if (now - *suspected_ < (!all_known ? kToBeNamed : in_calls ? kToPass : Clock::duration{})) return Done{};
     suspected_.reset();
     // A call that this rank has captured it has asked for, and never begun: who replays it is ahead all the same.
     declare(text, [](const CallBoard& board) {

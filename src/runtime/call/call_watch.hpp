@@ -57,11 +57,7 @@ public:
     /// class usage where they call something else, of class machine where `timeout` (0: none) has passed.
     Status await_others(const WatchedOp& op, std::chrono::milliseconds timeout);
 
-    /// Whether this rank's caller needed no telling of what ended the op.
-    [[nodiscard]] bool knew(const WatchedOp& op) const;
-
     Status enter() override;
-    std::optional<Error> refuse(const std::string& text) override;
     Status look(const Came& came, bool labels_differ, bool failed) override;
     std::uint32_t told() const override { return told_; }
 
@@ -81,24 +77,14 @@ private:
     void tick();
     void publish();
     [[nodiscard]] std::optional<Crossing> crossing(bool asked) const;
-    /// An event that this rank's caller has not been told of, and now is; nullopt also for one that it knew.
+    /// An event that this rank's caller has not been told of, and now is.
     [[nodiscard]] std::optional<Error> unheard();
-    /// Whether `rank` has refused a call that this rank has not: what this rank is in, where it has not called that.
-    [[nodiscard]] bool refuses(int rank) const;
-    /// This rank is in a call of an op that a rank has refused.
-    [[nodiscard]] const WatchedOp* refused_op() const;
-    /// A call that another rank has made and this one, which has refused it, has not.
-    [[nodiscard]] bool has_refused_a_call() const;
-    void declare_refusal();
-    /// The same where who has refused a call has made the next one of the op in place of it.
-    void declare_refused(const WatchedOp& op);
     /// Of each rank what it is in the middle of, or "", once this rank's device has begun all that it was given.
     [[nodiscard]] std::vector<std::string> calls_ahead();
     /// Whether `rank` has begun a call that this rank has not.
     [[nodiscard]] bool is_ahead_of_this(int rank) const;
-    /// "calls op 'a' (…)": ops of which the rank has begun a call, or with `asked` asked for one, that some other one
-    /// has not.
-    [[nodiscard]] std::string doing(int rank, bool asked = false) const;
+    /// "calls op 'a' (…)": ops of which the rank is ahead of some other one.
+    [[nodiscard]] std::string doing(int rank) const;
     /// Makes it the next event, if no other rank has, which ends the ops whose calls `is_apart` says to differ.
     void declare(const std::string& text, const std::function<bool(const CallBoard&)>& is_apart);
 

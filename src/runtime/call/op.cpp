@@ -403,10 +403,6 @@ void FusedOp::give_up() {
 
 bool FusedOp::calls_differ() const { return watched_ != nullptr && watched_->board.ended_by() != 0; }
 
-bool FusedOp::had_been_told() const {
-    return had_been_told_ || (watched_ != nullptr && watch_->knew(*watched_));
-}
-
 bool FusedOp::is_told() const { return watched_ != nullptr && watch_->has_told(*watched_); }
 
 Error FusedOp::described(const FaultRecord& record, int of_rank) const {

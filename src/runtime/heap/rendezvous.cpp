@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <optional>
 #include <thread>
 #include <utility>
 
-#include "runtime/heap/fields.hpp"
 #include "runtime/heap/process.hpp"
 #include "runtime/waiting_clock.hpp"
 #include "syncopate/runtime/heap/group_memory.hpp"
@@ -33,24 +31,9 @@ constexpr Milliseconds kToBeNamed{5000};
 constexpr Milliseconds kLongEnough{10};  ///< a wait that is told apart from a failure at once
 constexpr int kFailures = 3;
 constexpr Milliseconds kAfterFailure{50};
-// First byte of what a rank has put. Then come, apart by 0, its label, its caller, how many calls it has refused, why the
-// last one, and its value.
-constexpr char kCame = 'c';
-constexpr char kRefused = 'r';    ///< the same: it has refused a call, and not come yet
+constexpr char kCame =
+    'c';  ///< first byte of what a rank has put; then its label, caller and value, apart by 0
 constexpr char kWithdrawn = 'w';  ///< all of it, once the rank has given the meeting up
-constexpr std::size_t kFields = 4;
-
-Bytes packed(char first, std::string_view label, const std::string& caller, std::uint32_t refused,
-             const std::string& why, const Bytes& value) {
-    const std::string count = std::to_string(refused);
-    Bytes bytes(1, first);
-    for (const std::string_view field :
-         {label, std::string_view(caller), std::string_view(count), std::string_view(why)}) {
-        bytes += field;
-        bytes += '\0';
-    }
-    return bytes + value;
-}
 
 }  // namespace
 
@@ -60,18 +43,6 @@ Rendezvous::Rendezvous(int rank, int size)
 Rendezvous::~Rendezvous() = default;
 
 bool Rendezvous::is_a_parents() const { return forks_ != forks(); }
-
-std::string Rendezvous::next_key(int rank) const { return fmt::format("{}.{}.{}", told_, sequence_, rank); }
-
-std::optional<Error> refuse(Rendezvous& rendezvous, const std::string& text) {
-    if (rendezvous.size() == 1 || rendezvous.is_a_parents()) return std::nullopt;
-    if (rendezvous.watch() != nullptr) return rendezvous.watch()->refuse(text);
-    ++rendezvous.refused_;
-    rendezvous.refusal_ = text;
-    (void)rendezvous.put(rendezvous.next_key(rendezvous.rank()),
-                         packed(kRefused, "", "", rendezvous.refused_, text, ""));
-    return std::nullopt;
-}
 
 /// One all_gather on one rank.
 class Meeting {
@@ -91,9 +62,9 @@ public:
             rendezvous_.calls_differ_ = true;
             return entered.error();
         }
-        const std::string my_key = rendezvous_.next_key(rendezvous_.rank());
+        const std::string my_key = key_of(rendezvous_.rank());
         const Bytes mine =
-            packed(kCame, label_, rendezvous_.caller(), rendezvous_.refused_, rendezvous_.refusal_, value);
+            std::string(1, kCame) + std::string(label_) + '\0' + rendezvous_.caller() + '\0' + value;
         if (Status put = rendezvous_.put(my_key, mine); !put) return put.error();
         take(rendezvous_.rank(), mine);
         for (int rank = 0; rank < rendezvous_.size(); ++rank) {
@@ -128,46 +99,33 @@ private:
         return entered;
     }
 
+    [[nodiscard]] std::string key_of(int rank) const {
+        return fmt::format("{}.{}.{}", rendezvous_.told_, rendezvous_.sequence_, rank);
+    }
+
     [[nodiscard]] Rank& of(int rank) { return all_[static_cast<std::size_t>(rank)]; }
 
     /// Whether what the rank has put says that it is there.
     bool take(int rank, const Bytes& bytes) {
-        if (bytes.empty() || (bytes[0] != kCame && bytes[0] != kRefused)) return false;
-        std::array<std::string, kFields> fields;
-        std::size_t begin = 1;
-        for (std::string& field : fields) {
-            const std::size_t end = bytes.find('\0', begin);
-            if (end == Bytes::npos) return false;
-            field = bytes.substr(begin, end - begin);
-            begin = end + 1;
+        if (bytes.empty() || bytes[0] != kCame) return false;
+        const std::size_t end = bytes.find('\0');
+        const std::size_t after = end == Bytes::npos ? end : bytes.find('\0', end + 1);
+        if (after == Bytes::npos) return false;
+        const std::string label = bytes.substr(1, end - 1);
+        const std::string caller = bytes.substr(end + 1, after - end - 1);
+        of(rank) = {.came = true, .shown = caller.empty() ? label : caller, .value = bytes.substr(after + 1)};
+        if ((label != label_ || caller != rendezvous_.caller()) && !differ_) {
+            differ_ = true;  // the others are waited for only to be named, too
+            allowed_ = std::min<WaitingClock::Duration>(allowed_, clock_.waited() + kToBeNamed);
         }
-        const auto& [label, caller, count, why] = fields;
-        const std::uint32_t refused = number_from<std::uint32_t>(count).value_or(0);
-        if (refused > rendezvous_.refused_) {  // a call that this rank has made, or makes here
-            most_refused_ = std::max(most_refused_, refused);
-            of(rank) = {.came = true, .shown = fmt::format("refuses its call ({})", why)};
-            note_difference();
-            return true;
-        }
-        // One that has still to be told so gives up what it came to.
-        if (bytes[0] == kRefused || refused < rendezvous_.refused_) return false;
-        of(rank) = {.came = true, .shown = caller.empty() ? label : caller, .value = bytes.substr(begin)};
-        if (label != label_ || caller != rendezvous_.caller()) note_difference();
         return true;
-    }
-
-    void note_difference() {
-        if (differ_) return;
-        differ_ = true;  // the others are waited for only to be named, too
-        allowed_ = std::min<WaitingClock::Duration>(allowed_, clock_.waited() + kToBeNamed);
     }
 
     /// Whether the rank has come by now, or within `wait`.
     bool came(int rank, Milliseconds wait) {
         if (of(rank).came) return true;
         const Clock::time_point asked = Clock::now();
-        const Result<Bytes> theirs =
-            rendezvous_.get(rendezvous_.next_key(rank), std::max(wait, Milliseconds{1}));
+        const Result<Bytes> theirs = rendezvous_.get(key_of(rank), std::max(wait, Milliseconds{1}));
         if (!theirs) {
             reason_ = theirs.error().message;
             if (wait < kLongEnough) return false;
@@ -179,7 +137,7 @@ private:
         }
         failures_ = 0;
         if (take(rank, *theirs)) return true;
-        of(rank).gave_up = theirs->empty() || theirs->front() != kRefused;
+        of(rank).gave_up = true;
         std::this_thread::sleep_for(std::min(wait, kMoment));
         return false;
     }
@@ -241,17 +199,12 @@ private:
         for (std::size_t rank = 0; rank < all_.size(); ++rank)
             labels += fmt::format("{}rank {}: {}", rank == 0 ? "" : "; ", rank,
                                   all_[rank].came ? all_[rank].shown : "has not come yet");
-        Error differ{fmt::format("the ranks' calls differ: {}", labels),
-                     {.rank = rendezvous_.rank()},
-                     ErrorClass::usage};
-        if (most_refused_ > 0) {  // who refused comes here next
-            rendezvous_.refused_ = most_refused_;
-            return give_up(my_key, std::move(differ), true);
-        }
         rendezvous_.last_key_ = my_key;
         ++rendezvous_.sequence_;
         rendezvous_.calls_differ_ = true;
-        return differ;
+        return Error{fmt::format("the ranks' calls differ: {}", labels),
+                     {.rank = rendezvous_.rank()},
+                     ErrorClass::usage};
     }
 
     std::vector<Bytes> values() {
@@ -273,7 +226,6 @@ private:
     int failures_ = 0;  ///< in a row, each sooner than it was to wait: it is the store that fails, not a rank
     std::string store_failure_;
     bool differ_ = false;
-    std::uint32_t most_refused_ = 0;  ///< calls that some rank has refused, where this one has not
 };
 
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,

@@ -38,8 +38,6 @@ public:
     /// An error ends the meeting on this rank: the ranks' calls differ. `labels_differ`: those who came say so.
     /// `failed`: as of all_gather.
     virtual Status look(const Came& came, bool labels_differ, bool failed) = 0;
-    /// As refuse() below; what this rank has not been told of how calls differed before, which it now knows.
-    virtual std::optional<Error> refuse(const std::string& text) = 0;
     /// How often the ranks' calls have differed, as far as this rank's caller has been told. Who has been told of
     /// as much meets: what a rank had put before is none of it.
     [[nodiscard]] virtual std::uint32_t told() const = 0;
@@ -96,16 +94,11 @@ public:
 
 private:
     friend class Meeting;  // src/runtime/heap/rendezvous.cpp
-    friend std::optional<Error> refuse(Rendezvous& rendezvous, const std::string& text);
-    /// Of what this rank puts for the next meeting.
-    [[nodiscard]] std::string next_key(int rank) const;
     int rank_;
     int size_;
     std::uint32_t forks_;        ///< of the process that made it: a forked child is no rank
     std::uint32_t told_ = 0;     ///< as of the watch, at the last meeting
     std::int64_t sequence_ = 0;  ///< meetings since
-    std::uint32_t refused_ = 0;  ///< calls that this rank has refused by itself, or knows that others have
-    std::string refusal_;        ///< why it has the last one
     std::string last_key_;       ///< of this rank, in the one before this
     Milliseconds timeout_ = kRendezvousTimeout;
     std::string caller_;
@@ -122,11 +115,6 @@ private:
 /// the others may be in the middle of it, and come once they know.
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,
                                       Milliseconds timeout = kOfGroup, bool failed = false);
-
-/// This rank's program has had an error, `text`, of its own in place of a call that others may make: they are told so
-/// instead of waiting for it. Where all ranks have such an error, nobody is. On host it takes a second where others
-/// are late, so that ranks go on from the same call. An error: how their calls differed before, which is told by it.
-std::optional<Error> refuse(Rendezvous& rendezvous, const std::string& text);
 
 /// Returns when all ranks have called it, or fails like all_gather.
 Status barrier(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout = kOfGroup);
