@@ -68,9 +68,6 @@ class Executable:
         self._kept: list[Any] = []  # tensors of ours that kernels are given
         on_host = None if prepared.is_on_gpu else _weakly(self)
         self.native = _syncopate.Executable(prepared.op, [one.described for one in operands], on_host)
-        if prepared.is_on_gpu:
-            # Calls with many parts, M = 4096: 9 to 18 us where these take 17 to 48 singly (two H200).
-            self.native.use_graphs(1)
         prepared.executables.add(self)
 
     def _given(self, tensors: Sequence[torch.Tensor]) -> Sequence[Mapping[str, Any]]:

@@ -100,10 +100,7 @@ public:
     Status begin(CudaStream stream_number, std::span<const StridedCopy* const> inputs) override {
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
-        if (given_up_)
-            return Error{"an earlier call was not launched whole, so there can be no other",
-                         {.rank = plan_.rank},
-                         ErrorClass::machine};
+        if (Status goes_on = require_whole_calls(); !goes_on) return goes_on;
         for (const StridedCopy* input : inputs) {
             if (Status copied = enqueue_copy(api_, *input, stream); !copied) return copied;
         }
@@ -240,10 +237,7 @@ public:
     Status around_graph(CudaStream stream_number, const std::function<Status()>& launch) override {
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
-        if (given_up_)
-            return Error{"an earlier call was not launched whole, so there can be no other",
-                         {.rank = plan_.rank},
-                         ErrorClass::machine};
+        if (Status goes_on = require_whole_calls(); !goes_on) return goes_on;
         EngineTurn::Held held;
         if (turn_) {
             if (Status taken = keep(held, take_turn(stream)); !taken) return taken;
@@ -323,6 +317,13 @@ private:
             arguments.num_waits = 0;
         }
         return launch_end(arguments, stream);
+    }
+
+    [[nodiscard]] Status require_whole_calls() const {
+        if (!given_up_) return Done{};
+        return Error{"an earlier call was not launched whole, so there can be no other",
+                     {.rank = plan_.rank},
+                     ErrorClass::machine};
     }
 
     Status note_capture(CUstream stream) {

@@ -8,6 +8,7 @@
 
 #include "runtime/executable/call_graphs.hpp"
 #include "runtime/executable/loaded_form.hpp"
+#include "syncopate/runtime/cuda/driver/capture.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -229,7 +230,7 @@ Status Executable::run_on_cuda(std::span<const CallTensor> tensors, CudaStream s
             ErrorClass::usage};
     LoadedForm& form = *forms_[*number];
     if (Status patched = form.take(tensors); !patched) return patched;
-    const bool by_user = is_captured(*op_, stream);
+    const bool by_user = is_capturing(op_->heap()->cuda_context().get(), stream);
     if (by_user) captured_.store(true, std::memory_order_relaxed);
     if (graph_use_ == GraphUse::never || by_user) return op_->call(form.launches(), stream);
     if (graphs_ == nullptr) graphs_ = std::make_unique<CallGraphs>(*op_);

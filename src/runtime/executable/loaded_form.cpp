@@ -34,15 +34,6 @@ Result<TensorMap> LoadedForm::encoded(const TensorMapRequest& request) const {
     return make_tensor_map(request);
 }
 
-bool is_captured(FusedOp& op, CudaStream stream) {
-    const std::shared_ptr<CudaContext> context = op.heap()->cuda_context();
-    if (context == nullptr) return false;
-    const CurrentContext current(*context);
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return context->api().cuStreamIsCapturing(reinterpret_cast<CUstream>(stream), &status) == CUDA_SUCCESS &&
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 Status LoadedForm::allocate_workspaces() {
     for (const std::uint64_t bytes : form_.workspaces) {
         Result<std::unique_ptr<DeviceBuffer>> made = DeviceBuffer::create(op_.heap()->cuda_context(), bytes);
@@ -61,7 +52,6 @@ Status LoadedForm::allocate_workspaces() {
 Result<TensorMap> LoadedForm::encoded(const TensorMapRequest& request) const {
     return make_tensor_map(request);
 }
-bool is_captured(FusedOp&, CudaStream) { return false; }
 Status LoadedForm::allocate_workspaces() { return Done{}; }
 
 #endif

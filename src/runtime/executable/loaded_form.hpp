@@ -12,9 +12,6 @@
 
 namespace syncopate::runtime {
 
-/// Whether a CUDA graph is being captured from `stream`.
-bool is_captured(FusedOp& op, CudaStream stream);
-
 class LoadedForm {
 public:
     /// Error (usage): an argument that names what is not there.

@@ -5,6 +5,10 @@
 
 namespace syncopate::runtime {
 
+class CudaContext;
+
+/// False of no context, as that of a heap on the host.
+[[nodiscard]] bool is_capturing(const CudaContext* context, CudaStream stream);
 /// False where there is no such GPU, or no driver.
 [[nodiscard]] bool is_capturing(int ordinal, CudaStream stream);
 
