@@ -182,7 +182,7 @@ public:
     /// Whether this rank's caller has been told so; and whether it had been before it began its last call of this one, by
     /// another op's error: nothing is new to it then, and it may make a new op and call that instead.
     [[nodiscard]] bool is_told() const;
-    [[nodiscard]] bool had_been_told() const;
+    [[nodiscard]] bool had_been_told() const { return had_been_told_; }
     /// Waits for all that this rank has started, on cuda for the whole GPU context.
     Status synchronize();
     /// Waits for this op's own work and for the other ranks, and gives its memory back to the heap. All ranks

@@ -1,0 +1,229 @@
+"""A process whose GPUs are a driver in the CPU's memory (build/fake_driver, on LD_LIBRARY_PATH): what Python does for calls on
+GPUs runs, and kernels do not. Tensors are the CPU's, and say that they are on a GPU. Nothing is compiled: a kernel is its
+signature. Run by test_fake_gpu.py.
+
+    fake_gpu.py RANKS
+"""
+
+import ctypes
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "python"), str(ROOT / "examples")]
+
+import syncopate as sy  # noqa: E402
+import torch  # noqa: E402
+import torch.utils.dlpack  # noqa: E402
+from host_script import on_ranks  # noqa: E402
+from matmul_pointers import matmul_kernel  # noqa: E402
+from syncopate import _syncopate, ranks  # noqa: E402
+from syncopate import group as groups  # noqa: E402
+from syncopate.call import places, prepared  # noqa: E402
+from syncopate.device import jit  # noqa: E402
+from syncopate.face import fused as face  # noqa: E402
+from syncopate.ops import operator  # noqa: E402
+
+NAME = b"dlpack_exchange_api"
+CPU, GPU = 1, 2  # DLDeviceType
+M, N, K = 512, 256, 512
+
+
+class Described(ctypes.Structure):
+    """DLTensor."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("device", ctypes.c_int32), ("ordinal", ctypes.c_int32), ("axes", ctypes.c_int32),
+        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64),
+    ]  # fmt: skip
+
+
+class Exchange(ctypes.Structure):
+    """DLPackExchangeAPI; its last two are what Syncopate asks for."""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), *((f"other{n}", ctypes.c_void_p) for n in range(4)),
+        ("describe", ctypes.c_void_p), ("stream", ctypes.c_void_p),
+    ]  # fmt: skip
+
+
+pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+capsule_of = ctypes.pythonapi.PyCapsule_New
+capsule_of.restype, capsule_of.argtypes = (
+    ctypes.py_object,
+    [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+)
+Describe = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(Described))
+AskStream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+torchs = Exchange.from_address(pointer_of(torch.Tensor.__dlpack_c_exchange_api__, NAME))
+describe_by_torch = Describe(torchs.describe)
+ordinal = [0]  # this rank's GPU
+
+
+@Describe
+def describe(tensor, out):
+    failed = describe_by_torch(tensor, out)
+    out[0].device, out[0].ordinal = GPU, ordinal[0]
+    return failed
+
+
+@AskStream
+def stream(_kind, _ordinal, out):
+    out[0] = None
+    return 0
+
+
+exchange = Exchange(
+    1, 3, describe=ctypes.cast(describe, ctypes.c_void_p), stream=ctypes.cast(stream, ctypes.c_void_p)
+)
+
+
+class OnGpu(torch.Tensor):
+    __dlpack_c_exchange_api__ = capsule_of(ctypes.addressof(exchange), NAME, None)
+
+
+class GpuTensor(OnGpu):
+    is_cuda = property(lambda _: True)
+
+
+def zeros(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.zeros(*shape, dtype=dtype).as_subclass(GpuTensor)
+
+
+class Torch:
+    """torch, whose GPU is the CPU."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def device(self, *_: Any) -> torch.device:
+        return torch.device("cpu")
+
+    def empty(self, *shape: Any, **options: Any) -> torch.Tensor:
+        return torch.empty(*shape, **options).as_subclass(GpuTensor)
+
+
+def compiler_of(kernel: Any, _grid: Any, _options: Any) -> Callable[[dict[str, Any]], jit.Compiled]:
+    parameters = {one.name: one for one in getattr(kernel, "params", [])}
+
+    def kind_of(name: str, value: Any) -> str:
+        constant = name in parameters and parameters[name].is_constexpr
+        if constant or value is None or isinstance(value, (bool, str)):
+            return "constexpr"
+        if hasattr(value, "block_shape"):
+            return "tensordesc<bf16[1,1]>"
+        if isinstance(value, torch.Tensor):
+            return "*bf16"
+        if isinstance(value, float):
+            return "fp32"
+        return "i32" if -(2**31) <= int(value) < 2**31 else "i64"
+
+    def compiled(arguments: dict[str, Any]) -> jit.Compiled:
+        names = list(parameters or arguments)
+        kinds = {name: kind_of(name, arguments[name]) if name in arguments else "constexpr" for name in names}
+        descriptors = [
+            {"swizzle": 3, "elem_size": one.base.element_size(), "elem_type": 9, "block_size": list(one.block_shape)}
+            for one in arguments.values()
+            if hasattr(one, "block_shape")
+        ]  # fmt: skip
+        kernel_of_none = _syncopate.CudaKernel(b"\0" * 8, "kernel", 0, 4, ordinal=ordinal[0])
+        return jit.Compiled(kernel_of_none, kinds, descriptors)
+
+    return compiled
+
+
+def from_dlpack(capsule: Any) -> torch.Tensor:
+    """Of memory of the stand-in's."""
+    capsule = capsule if type(capsule).__name__ == "PyCapsule" else capsule.__dlpack__()
+    described = Described.from_address(pointer_of(capsule, b"dltensor"))
+    described.device, described.ordinal = CPU, 0
+    return take_dlpack(capsule).as_subclass(GpuTensor)
+
+
+take_dlpack, torch.utils.dlpack.from_dlpack = torch.utils.dlpack.from_dlpack, from_dlpack
+_syncopate.set_tensor_type(OnGpu)
+places.DEVICE_TYPES["cuda"] = "cpu"
+places._check_place = lambda *_: None
+operator.torch = Torch()
+groups.Group.multiprocessors = lambda self, on_host=132: 132
+groups.require_device = lambda name: None
+face.device_name = lambda: "NVIDIA H100 80GB HBM3"
+prepared.compiler_of = compiler_of
+jit.current_stream = lambda: 0
+
+
+def check_operator(group: sy.Group, kind: str, strategy: sy.Strategy) -> None:
+    """Calls of one form, of tensors elsewhere, and as graphs."""
+    op = getattr(sy.ops, kind)(M, N, K, torch.bfloat16, group, strategy=strategy)
+    operands = [zeros(*shape) for shape in op._shapes.values()]
+    for turn in range(4):
+        x, *weights = [one.clone().as_subclass(GpuTensor) if turn % 2 else one for one in operands]
+        op(x, *weights)
+    native = op._executable.native
+    assert native.calls == 4, native.calls
+    native.use_graphs(2)
+    y = op(*operands)
+    for _ in range(3):
+        op(*operands, y)
+    assert native.graph_launches > 0
+    op.close()
+
+
+def check_a_kernel_of_the_users(group: sy.Group) -> None:
+    """The second form is of an output that begins elsewhere."""
+    plan = sy.plans.all_gather(sy.Mesh(gpu=group.size), sy.Tensor("A", (128, 64), "fp32"))
+    fused = sy.fuse(matmul_kernel, plan, bind={"a_ptr": "A"}, group=group)
+    a, b = (zeros(rows, 64, dtype=torch.float32) for rows in (128 // group.size, 64))
+    last = torch.zeros(128 * 64 + 1)[1:].view(128, 64).as_subclass(GpuTensor)
+    for c in (zeros(128, 64, dtype=torch.float32), zeros(128, 64, dtype=torch.float32), last):
+        sizes = {"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 1}
+        fused[(4,)](a, b, c, 128, 64, 64, 64, 1, 64, 1, 64, 1, **sizes)
+    calls = sum(one.native.calls for one in fused._executables.values())
+    assert calls == 3, calls
+    fused.close()
+
+
+def cases() -> list[tuple[str, Callable[[sy.Group], None]]]:
+    found: list[tuple[str, Callable[[sy.Group], None]]] = [
+        ("a kernel of the user's", check_a_kernel_of_the_users)
+    ]
+    usual = [
+        sy.Strategy(kernel="plain"),
+        sy.Strategy(kernel="gluon"),
+        sy.Strategy(kernel="plain", backend="copy_engine"),
+    ]
+    sums = [sy.Strategy(kernel="gluon", kernel_sums=True)]
+    for kind in (
+        "AllGatherMatmul",
+        "AllToAllMatmul",
+        "MatmulReduceScatter",
+        "MatmulAllReduce",
+        "MatmulAllToAll",
+    ):
+        for strategy in usual + (sums if "Reduce" in kind else []):
+            name = f"{kind} {strategy.kernel} {strategy.backend}"
+            found.append((name, lambda group, k=kind, s=strategy: check_operator(group, k, s)))
+    return found
+
+
+def check(place: ranks.Place) -> None:
+    ordinal[0] = place.rank
+    group = groups.of_folder(place.folder, place.rank, place.size, place.run_id, "cuda", place.rank)
+    for name, case in cases():
+        try:
+            case(group)
+        except Exception as error:
+            traceback.print_exc()
+            raise RuntimeError(f"{name}: {error}") from error
+
+
+if __name__ == "__main__":
+    assert "fake_driver" in os.environ.get("LD_LIBRARY_PATH", "")
+    on_ranks(check)
+    print(f"ok: {len(cases())} cases", flush=True)
