@@ -118,6 +118,28 @@ TEST(RanksWhoseCallsDiffer, AreNamedWhereThreeCallThreeOps) {
     });
 }
 
+TEST(RanksWhoseCallsDiffer, AreNotNamedByWhatAnEarlierDifferenceEnded) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        const auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        std::vector<Op> ops;
+        for (int i = 0; i < 4; ++i) {
+            Result<Op> op = make(*heap, "op" + std::to_string(i), 8 << i);
+            RANK_CHECK(op && call(**op), "calls that agree");
+            ops.push_back(std::move(op).value());
+        }
+        for (std::size_t pair = 0; pair < 4; pair += 2) {
+            const Status differs = call(*ops[pair + static_cast<std::size_t>(rank)]);
+            RANK_CHECK(says(differs, {"rank 0 calls op 'op", "rank 1 calls op 'op"}), told(differs));
+            const bool names_the_first = told(differs).find("op0") != std::string::npos ||
+                                         told(differs).find("op1") != std::string::npos;
+            RANK_CHECK(names_the_first == (pair == 0), told(differs));
+        }
+        return true;
+    });
+}
+
 TEST(RanksWhoseCallsDiffer, AreNamedWhereOneClosesWhatTheOthersCall) {
     const TemporaryDirectory directory;
     run_ranks(all_ranks(2), [&](int rank) {

@@ -123,6 +123,7 @@ std::string CallWatch::doing(int rank) const {
     std::string text;
     for (const WatchedOp* op : ops_) {
         const CallBoard& board = op->board;
+        if (board.ended_by() != 0) continue;  // all have been told of what it was called for
         bool is_first = false;
         for (int other = 0; other < board.size(); ++other)
             is_first = is_first || is_ahead(board.begun(rank), board.begun(other));
