@@ -57,6 +57,8 @@ file(GLOB torch_ops_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/torch
 add_library(syncopate_torch SHARED ${torch_ops_sources})
 target_compile_features(syncopate_torch PRIVATE cxx_std_20)
 target_link_libraries(syncopate_torch PRIVATE ${CMAKE_DL_LIBS} syncopate_warnings)
+# Symbols of a static C++ library that stay visible are kept, with what they ask of the C library.
+target_link_options(syncopate_torch PRIVATE -Wl,--exclude-libs,ALL)
 set_target_properties(syncopate_torch PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 target_include_directories(_syncopate PRIVATE ${PROJECT_SOURCE_DIR}/python/torch_ops)
 add_dependencies(_syncopate syncopate_torch)
