@@ -126,14 +126,15 @@ std::int64_t evaluate(const std::string& text, const std::string& subject,
 
 emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
                            const std::string& device, std::int32_t num_sms, const ops::Strategy& strategy,
-                           const std::vector<Values>& values, const std::string& device_name) {
+                           const std::vector<Values>& values, const std::string& device_name,
+                           std::optional<std::int32_t> values_of) {
     std::vector<emit::StageText> texts = texts_of(stages, num_sms, values);
     fuse::Options options =
         ops::fuse_options(strategy, device == "cuda" ? fuse::Device::cuda : fuse::Device::host);
     if (!device_name.empty())
         options.costs = unwrap(tune::nearest_machine(device_name, plan.num_ranks(), num_sms)).machine.rates;
     nb::gil_scoped_release release;
-    return unwrap(emit::make_artifact(std::move(texts), plan, options));
+    return unwrap(emit::make_artifact(std::move(texts), plan, options, values_of));
 }
 
 }  // namespace
@@ -153,10 +154,12 @@ std::vector<emit::StageText> texts_of(const std::vector<StageTuple>& stages, std
 void bind_compiler(nb::module_& m) {
     m.def("fuse", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"), nb::arg("num_sms"),
           nb::arg("strategy") = ops::Strategy{}, nb::arg("values") = std::vector<Values>(),
-          nb::arg("device_name") = "",
+          nb::arg("device_name") = "", nb::arg("values_of") = nb::none(),
           "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
           "them with a plan and emits them; see emit/artifact.hpp. `values`: of each stage, the elements of "
-          "integer tensors that the host knows, by parameter. `device_name`: as the driver calls what runs "
+          "integer tensors that the host knows, by parameter. `values_of`: the rank whose elements they are, "
+          "where each rank has its own: then warnings "
+          "are of its tiles alone. `device_name`: as the driver calls what runs "
           "them; "
           "its figures are those by which the passes choose.");
     m.def(

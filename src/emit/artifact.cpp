@@ -140,9 +140,12 @@ Result<std::vector<std::optional<BoxesOfParameters>>> own_writes(const Artifact&
     return writes;
 }
 
-static std::vector<std::set<std::int64_t>> tiles_by_rank(const fuse::Schedule& schedule, std::size_t stage) {
+/// What each rank runs, or `only` this one.
+static std::vector<std::set<std::int64_t>> tiles_by_rank(const fuse::Schedule& schedule, std::size_t stage,
+                                                         std::optional<std::int32_t> only) {
     std::vector<std::set<std::int64_t>> tiles;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
+        if (only && &rank != &schedule.ranks.at(static_cast<std::size_t>(*only))) continue;
         std::set<std::int64_t>& own = tiles.emplace_back();
         for (const fuse::Slot& slot : schedule.slots_of(rank, stage)) own.insert(slot.tile);
     }
@@ -159,7 +162,8 @@ Launch launch_of(const fuse::StagedProgram& program, fuse::Schedule schedule, co
     return launch;
 }
 
-Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::Options& options) {
+Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::Options& options,
+                               std::optional<std::int32_t> values_of) {
     auto schedule = fuse::fuse(program, options);
     if (!schedule) return schedule.error();
     Artifact artifact;
@@ -172,8 +176,8 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
         if (!source) return source.error();
         artifact.sources.push_back(
             {*std::move(source), (*language)->original(stage.kernel), suffix_of(stage.kernel.file)});
-        const std::vector<std::string> warnings =
-            (*language)->warnings(stage.kernel, tiles_by_rank(*schedule, artifact.sources.size() - 1));
+        const std::vector<std::string> warnings = (*language)->warnings(
+            stage.kernel, tiles_by_rank(*schedule, artifact.sources.size() - 1, values_of));
         artifact.warnings.insert(artifact.warnings.end(), warnings.begin(), warnings.end());
         std::vector<std::string>& written = artifact.written.emplace_back();
         for (const kernel::Param& param : stage.kernel.params) {
@@ -212,10 +216,11 @@ Result<fuse::StagedProgram> analyse_stages(std::vector<StageText> stages, plan::
     return program;
 }
 
-Result<Artifact> make_artifact(std::vector<StageText> stages, plan::Plan plan, const fuse::Options& options) {
+Result<Artifact> make_artifact(std::vector<StageText> stages, plan::Plan plan, const fuse::Options& options,
+                               std::optional<std::int32_t> values_of) {
     const auto program = analyse_stages(std::move(stages), std::move(plan));
     if (!program) return program.error();
-    return make_artifact(*program, options);
+    return make_artifact(*program, options, values_of);
 }
 
 Result<Artifact> make_artifact(std::string source, std::string file, const std::string& name,

@@ -84,3 +84,46 @@ def test_a_fused_program_brings_it_along(words, tmp_path):
         plan, "host", 132,
     )  # fmt: skip
     assert artifact.warnings == [f"kernel.py:10: {TWICE}"]
+
+
+PLACED = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def placed(x_ptr, sum_ptr, y_ptr, place_ptr, N: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, N)
+    x = tl.load(x_ptr + row * N + at)
+    tl.store(sum_ptr + row, tl.sum(x, 0))
+    tl.store(y_ptr + tl.load(place_ptr + row) * N + at, x * row)
+"""
+
+
+@pytest.mark.parametrize(
+    ("places", "rank", "said"),
+    [
+        ([0, 1, 2, -1, -1, -1], 0, ""),  # of rank 0, which has rows 0 to 2; so does its y
+        ([-1, -1, -1, 0, 1, 2], 1, ""),
+        ([0, 1, 1, -1, -1, -1], 0, "tile 1 and tile 2 both store"),
+        ([0, 1, 3, -1, -1, -1], 0, "tile 2 stores to memory outside of y_ptr"),
+        ([0, 1, 2, -1, -1, -1], None, "tile 3 stores to memory outside of y_ptr"),  # of all ranks
+        ([0, 1, 2, 0, 1, 2], None, ""),
+        ([0, 1, 2, 1, 1, 2], None, "tile 3 and tile 4 both store"),
+    ],
+)
+def test_tiles_that_ranks_share_by_a_table_are_judged_where_they_run(places, rank, said):
+    from syncopate import _syncopate, plans
+
+    plan = json.loads(plans.all_gather(plans.mesh_of(2), plans.Tensor("X", (6, 16), "fp32")).to_json())
+    plan["tensors"]["SUM"] = {"shape": [6], "dtype": "fp32"}
+    made = [{"rank": rank, "tensor": "SUM", "region": [[3 * rank, 3 * rank + 3]]} for rank in range(2)]
+    plan |= {"final": plan["final"] + made, "produced": made}  # so a rank runs the tiles of its rows
+    plan = plans.from_json(json.dumps(plan))
+    artifact = _syncopate.fuse(
+        [(PLACED, "kernel.py", "placed", {"x_ptr": "X", "sum_ptr": "SUM"}, {"N": 16},
+          {"y_ptr": ([3, 16], [], "fp32", []), "place_ptr": ([6], [], "int32", [])}, (6, 1, 1))],
+        plan, "host", 132, values=[{"place_ptr": places}], values_of=rank,
+    )  # fmt: skip
+    assert len(artifact.warnings) == bool(said), artifact.warnings
+    assert said in "".join(artifact.warnings)

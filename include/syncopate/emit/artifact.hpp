@@ -126,9 +126,11 @@ using BoxesOfParameters = std::map<std::string, std::vector<plan::Region>>;
 [[nodiscard]] Launch launch_of(const fuse::StagedProgram& program, fuse::Schedule schedule,
                                const fuse::Options& options);
 
-/// Fuses the stages of a program that have been analysed.
+/// Fuses the stages of a program that have been analysed. `values_of`: the rank whose elements of integer tensors they were
+/// analysed with, where each has its own; then warnings are of the tiles of that one alone.
 [[nodiscard]] Result<Artifact> make_artifact(const fuse::StagedProgram& program,
-                                             const fuse::Options& options = {});
+                                             const fuse::Options& options = {},
+                                             std::optional<std::int32_t> values_of = {});
 
 /// Fuses a kernel that has been analysed.
 [[nodiscard]] Result<Artifact> make_artifact(const fuse::Program& program, const fuse::Options& options = {});
@@ -155,6 +157,7 @@ struct StageText {
 
 /// The same for several stages.
 [[nodiscard]] Result<Artifact> make_artifact(std::vector<StageText> stages, plan::Plan plan,
-                                             const fuse::Options& options = {});
+                                             const fuse::Options& options = {},
+                                             std::optional<std::int32_t> values_of = {});
 
 }  // namespace syncopate::emit

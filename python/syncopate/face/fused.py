@@ -341,7 +341,7 @@ class FusedKernel:
         texts = self._texts_on(device)
 
         def fused() -> tuple[_syncopate.Artifact, list[Any]]:
-            artifact = self._fuse(taken, texts, device, group.multiprocessors())
+            artifact = self._fuse(taken, texts, device, group.multiprocessors(), group.rank)
             self._require_whole_sums(artifact, taken)
             return artifact, [text.load(stage) for text, stage in zip(texts, artifact.stages, strict=True)]
 
@@ -394,7 +394,12 @@ class FusedKernel:
         return self._texts[device]
 
     def _fuse(
-        self, taken: Sequence[Launch], texts: Sequence[_Text], device: str, num_sms: int
+        self,
+        taken: Sequence[Launch],
+        texts: Sequence[_Text],
+        device: str,
+        num_sms: int,
+        rank: int | None = None,
     ) -> _syncopate.Artifact:
         stages = [
             (text.source, text.file, text.asked, dict(stage.bind), one.scalars, one.tensors, one.grid)
@@ -408,10 +413,9 @@ class FusedKernel:
             self.strategy,
             values=[one.values for one in taken],
             device_name=device_name() if device == "cuda" else "",
+            values_of=rank,
         )
-        # The library's own kernels are held against torch. With a table of places, tiles that only other ranks run seem to
-        # store where this one's do.
-        for warning in () if self._in_heap else artifact.warnings:
+        for warning in artifact.warnings:
             warnings.warn(f"syncopate: {warning}", stacklevel=7)
         return artifact
 

@@ -256,9 +256,9 @@ std::optional<std::string> Analysis::doubt(Kernel& kernel, Way way) {
         }
         const auto memory = static_cast<std::size_t>(std::ranges::find(evaluator_.memory_names, param.name) -
                                                      evaluator_.memory_names.begin());
-        if (const auto leaving = first_leaving(static_cast<std::int32_t>(memory), true))
-            return tile_text(*leaving) + " " + of + " stores to memory outside of " +
-                   tensor_text(static_cast<std::int32_t>(memory)) + unknown_axes(*leaving);
+        if (const auto all = leaving(static_cast<std::int32_t>(memory), true); !all.empty())
+            return tile_text(all.front()) + " " + of + " stores to memory outside of " +
+                   tensor_text(static_cast<std::int32_t>(memory)) + unknown_axes(all.front());
         const Partition found = partition_of(tensor->second.shape, kernel.tiles, param.name);
         if (!found.known) return "where the tiles " + of + " store to " + param.name + " is too scattered";
         if (found.gap)

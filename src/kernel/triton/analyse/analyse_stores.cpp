@@ -42,15 +42,29 @@ std::optional<SharedStore> shared_store_of(const Kernel& kernel, const std::stri
 
 std::vector<std::string> warnings_of(const Kernel& kernel, const std::vector<std::set<std::int64_t>>& tiles) {
     std::vector<std::string> warnings = kernel.warnings;
+    const auto name = [&](std::size_t tile) {
+        return text_of_tile(kernel.persistent, kernel.grid, kernel.tiles[tile].id,
+                            kernel.tiles[tile].program);
+    };
+    for (const Text::Leaving& leaving : text_of(kernel).leaving) {
+        const auto is_run = [&](std::size_t tile) {
+            return std::ranges::any_of(tiles, [&](const auto& of_rank) {
+                return of_rank.contains(static_cast<std::int64_t>(tile));
+            });
+        };
+        const auto first = std::ranges::find_if(leaving.tiles, is_run);
+        const auto told = std::ranges::find(warnings, leaving.warning);
+        if (told == warnings.end()) continue;
+        if (first == leaving.tiles.end())
+            warnings.erase(told);
+        else
+            *told = leaving.at + ": " + name(*first) + leaving.said;
+    }
     for (const Text::StoredTwice& twice : text_of(kernel).stored_twice) {
         std::erase(warnings, twice.warning);
         for (const std::set<std::int64_t>& of_rank : tiles) {
             const auto shared = shared_store_of(kernel, twice.param, of_rank);
             if (!shared) continue;
-            const auto name = [&](std::size_t tile) {
-                return text_of_tile(kernel.persistent, kernel.grid, kernel.tiles[tile].id,
-                                    kernel.tiles[tile].program);
-            };
             warnings.push_back(
                 twice.at + ": " +
                 text_of_two(name(shared->first), name(shared->second), twice.param, shared->box));
@@ -60,16 +74,19 @@ std::vector<std::string> warnings_of(const Kernel& kernel, const std::vector<std
     return warnings;
 }
 
-/// The first tile that surely touches memory outside of a tensor, by loads or by stores.
-std::optional<std::size_t> Analysis::first_leaving(std::int32_t memory, bool write) const {
+/// The tiles that surely touch memory outside of a tensor, by loads or by stores.
+std::vector<std::size_t> Analysis::leaving(std::int32_t memory, bool write) const {
     const Findings& found = evaluator_.found;
+    std::vector<std::size_t> tiles;
     for (std::size_t t = 0; t < found.tiles.size(); ++t) {
         for (std::size_t i = found.tiles[t].begin; i < found.tiles[t].end; ++i) {
             const Touch& touch = found.touched[i];
-            if (touch.leaves && touch.param == memory && touch.write == write && !touch.shadow) return t;
+            if (!touch.leaves || touch.param != memory || touch.write != write || touch.shadow) continue;
+            tiles.push_back(t);
+            break;
         }
     }
-    return std::nullopt;
+    return tiles;
 }
 
 /// Two tiles that surely store the same element. `plain`: by no atomic.
@@ -157,11 +174,14 @@ void Analysis::add_warnings(Kernel& kernel, Text& made) const {
     const auto count = static_cast<std::int32_t>(evaluator_.tensors.size());
     for (std::int32_t memory = 0; memory < count; ++memory) {
         for (const bool write : {false, true}) {
-            const auto leaving = first_leaving(memory, write);
-            if (!leaving) continue;
-            warn(memory, write,
-                 tile_text(*leaving) + (write ? " stores to" : " loads from") + " memory outside of " +
-                     tensor_text(memory) + ": give the shape and strides that it has in a launch");
+            std::vector<std::size_t> tiles = leaving(memory, write);
+            if (tiles.empty()) continue;
+            const std::string said = (write ? " stores to" : " loads from") +
+                                     std::string(" memory outside of ") + tensor_text(memory) +
+                                     ": give the shape and strides that it has in a launch";
+            const std::string at = warn(memory, write, tile_text(tiles.front()) + said);
+            for (std::size_t& tile : tiles) tile = static_cast<std::size_t>(evaluator_.found.tiles[tile].id);
+            made.leaving.push_back({std::move(tiles), said, kernel.warnings.back(), at});
             break;
         }
     }

@@ -106,7 +106,7 @@ private:
     std::string who_store_twice(std::size_t memory, const plan::Region& region) const;
 
     // analyse_stores.cpp
-    std::optional<std::size_t> first_leaving(std::int32_t memory, bool write) const;
+    std::vector<std::size_t> leaving(std::int32_t memory, bool write) const;
     std::optional<SharedStore> shared_store(std::int32_t memory, bool plain) const;
     std::array<std::int64_t, 3> program_of(std::size_t tile) const;
     std::array<bool, 3> differing_axes(const SharedStore& shared) const;

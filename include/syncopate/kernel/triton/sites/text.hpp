@@ -107,6 +107,14 @@ struct Text final : Origin {
         std::string at;
     };
     std::vector<StoredTwice> stored_twice;
+    /// The same of accesses outside of a tensor: tiles of Kernel::tiles that make them, and what is said behind a tile's name.
+    struct Leaving {
+        std::vector<std::size_t> tiles;
+        std::string said;
+        std::string warning;
+        std::string at;
+    };
+    std::vector<Leaving> leaving;
 
     [[nodiscard]] std::string_view language() const override { return kLanguage; }
 };
@@ -114,8 +122,8 @@ struct Text final : Origin {
 /// Of a kernel whose origin is this language.
 [[nodiscard]] const Text& text_of(const Kernel& kernel);
 
-/// Kernel::warnings where each rank runs those of the tiles: two that store the same element matter where one rank runs
-/// both.
+/// Kernel::warnings where each rank runs those of the tiles: what a tile does matters where some rank runs it, two that store
+/// the same element where one rank runs both.
 [[nodiscard]] std::vector<std::string> warnings_of(const Kernel& kernel,
                                                    const std::vector<std::set<std::int64_t>>& tiles);
 
