@@ -19,7 +19,6 @@ import torch.distributed as dist  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
 from host_script import expect, on_ranks  # noqa: E402
 from syncopate import ranks  # noqa: E402
-from syncopate.call import cache  # noqa: E402
 from syncopate.torch import unfused  # noqa: E402
 
 ROWS, N, K = 8, 24, 32
@@ -125,11 +124,15 @@ def check_gradients_on_one_rank(calls: Calls) -> None:
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
 
 
-def check(place: ranks.Place) -> None:
+def join(place: ranks.Place) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(Path(place.folder) / "store"), place.size)
     dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
-    cache.deadline = 600.0  # who waited for it would be killed
+    sy.set_deadline(3000.0, setup=3000.0)  # who waited for it would be killed
+
+
+def check(place: ranks.Place) -> None:
+    join(place)
     chosen = [one for one in CHECKS if not sys.argv[2:] or one.__name__ in sys.argv[2:]]
     calls = Calls(place.size)
     for call in calls.all():

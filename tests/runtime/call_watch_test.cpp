@@ -451,5 +451,62 @@ TEST(AHostThatWasFrozen, HasNotWaitedMeanwhile) {
     });
 }
 
+bool says_of_the_machine(const Status& status, std::initializer_list<const char*> texts) {
+    if (status || status.error().error_class != ErrorClass::machine) return false;
+    return std::ranges::all_of(
+        texts, [&](const char* text) { return status.error().message.find(text) != std::string::npos; });
+}
+
+TEST(RanksThatHaveEnded, AreNamedByWhoCallsOnceMoreThanThey) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(3), [&](int rank) {
+        const auto heap = make_heap(directory, rank, 3);
+        RANK_CHECK(heap, heap.error().to_string());
+        const Result<Op> known = make(*heap, "known", 8);
+        RANK_CHECK(known && call(**known), "calls that agree");
+        if (rank != 0) return true;
+        const Status late = call(**known);
+        RANK_CHECK(says_of_the_machine(late, {"op 'known': given up, as the process of rank ", " has ended"}),
+                   told(late));
+        return true;
+    });
+}
+
+TEST(RanksThatHaveEnded, AreNamedByWhoSetsUpWhatTheyDoNot) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(3), [&](int rank) {
+        const auto heap = make_heap(directory, rank, 3);
+        RANK_CHECK(heap, heap.error().to_string());
+        (*heap)->rendezvous().set_timeout(Milliseconds{kDeadlineMs});
+        const Result<Op> known = make(*heap, "known", 8);
+        RANK_CHECK(known && call(**known), "calls that agree");
+        if (rank != 0) return true;
+        const Result<Op> other = make(*heap, "other", 16);
+        const Status late = other ? Status(Done{}) : Status(other.error());
+        RANK_CHECK(says_of_the_machine(late, {" of 3 cannot come to 'op-other", "ended"}), told(late));
+        const Status closed = (*known)->destroy();
+        RANK_CHECK(says_of_the_machine(closed, {" of 3 cannot come to 'close of op 'known'", "ended"}),
+                   told(closed));
+        return true;
+    });
+}
+
+TEST(RanksThatHaveEnded, AreNamedInAMeetingThatOthersHaveComeTo) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(3), [&](int rank) {
+        const auto heap = make_heap(directory, rank, 3);
+        RANK_CHECK(heap, heap.error().to_string());
+        (*heap)->rendezvous().set_timeout(Milliseconds{kDeadlineMs});
+        const Result<Op> known = make(*heap, "known", 8);
+        RANK_CHECK(known && call(**known), "calls that agree");
+        if (rank == 1) return true;
+        const Status late = barrier((*heap)->rendezvous(), "together");
+        RANK_CHECK(
+            says_of_the_machine(late, {"rank 1 of 3 cannot come to 'together': its process has ended"}),
+            told(late));
+        return true;
+    });
+}
+
 }  // namespace
 }  // namespace syncopate::runtime

@@ -90,7 +90,7 @@ TEST(OpThatSums, NamesTheChunkThatAKernelDidNotStoreAndTheCall) {
     for (const std::uint32_t call : {0U, 4U}) {
         words[word::fault_call] = call;
         const FaultRecord record = FaultRecord::from_words(words.data());
-        const std::string message = fault_error(schedule, 0, "sums", record, 100).message;
+        const std::string message = fault_error(schedule, 0, "op 'sums'", record, 100).message;
         EXPECT_TRUE(
             message.starts_with("op 'sums', call " + std::to_string(call == 0 ? 5 : call) + ": chunk C["))
             << message;

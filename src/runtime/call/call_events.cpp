@@ -6,11 +6,14 @@
 #include <cstring>
 #include <thread>
 
+#include "runtime/heap/process.hpp"
+
 namespace syncopate::runtime {
 
 struct CallEvents::Page {
     static constexpr std::uint32_t kTexts = 4;
     static constexpr std::size_t kMostText = 4000;
+    ProcessName process;  ///< each rank's; the rest is rank 0's
     std::uint32_t claimed;
     std::uint32_t published;
     char texts[kTexts][kMostText];  // of event n at n % kTexts
@@ -27,12 +30,23 @@ constexpr std::chrono::milliseconds kToPublish{1000};
 Result<CallEvents> CallEvents::create(Rendezvous& rendezvous, Milliseconds timeout) {
     Result<SharedPages> pages = SharedPages::create(rendezvous, sizeof(Page), timeout);
     if (!pages) return pages.error();
+    // The pid last: without it there is nobody to ask for.
+    ProcessName& process = pages->of<Page>(pages->rank()).process;
+    const ProcessName own = ProcessName::own();
+    process.start = own.start;
+    process.space = own.space;
+    std::atomic_ref<std::int64_t>(process.pid).store(own.pid);
     return CallEvents(std::move(pages).value());
 }
 
 CallEvents::Page& CallEvents::page() const { return pages_.of<Page>(0); }
 
 std::uint32_t CallEvents::count() const { return Word(page().claimed).load(); }
+
+bool CallEvents::has_ended(int rank) const {
+    ProcessName& process = pages_.of<Page>(rank).process;
+    return std::atomic_ref<std::int64_t>(process.pid).load() != 0 && process.has_ended();
+}
 
 bool CallEvents::claim(std::uint32_t number) {
     std::uint32_t before = number - 1;

@@ -33,6 +33,8 @@ public:
     void publish(std::uint32_t number, std::string_view text);
     /// Waits until no event is claimed, but not for a rank that died meanwhile.
     void settle() const;
+    /// Whether the process of `rank` is seen to have ended.
+    [[nodiscard]] bool has_ended(int rank) const;
     /// What an event was; the last few are known.
     [[nodiscard]] std::string text(std::uint32_t number) const;
 

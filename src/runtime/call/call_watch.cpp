@@ -23,6 +23,7 @@ constexpr std::chrono::milliseconds kToBeNamed{5000};
 constexpr int kTicksOfACrossing = 15;
 /// Calls that were asked for may be behind long work. They may also have been asked for into a graph.
 constexpr int kTicksOfAskedCalls = 100;
+constexpr int kTicksToLookForEnded = 10;
 constexpr std::chrono::microseconds kMoment{100};
 constexpr const char* kDiffer = "the ranks' calls differ: ";
 
@@ -74,8 +75,21 @@ void CallWatch::publish() {
     for (WatchedOp* op : ops_) op->board.set_begun(op->executor->begun());
 }
 
+/// On a GPU a rank that has ended may have replayed the call; there the deadline ends it.
+void CallWatch::give_up_on_ended() {
+    for (int rank = 0; rank < events_.size(); ++rank) {
+        if (rank == events_.rank() || !events_.has_ended(rank)) continue;
+        for (const WatchedOp* op : ops_) {
+            const CallBoard& board = op->board;
+            if (op->on_host && is_ahead(board.called(board.rank()), board.called(rank)))
+                op->executor->raise(emit::control::fault_of_peer | static_cast<std::uint32_t>(rank));
+        }
+    }
+}
+
 void CallWatch::tick() {
     publish();
+    if (++looks_ % kTicksToLookForEnded == 0) give_up_on_ended();
     std::optional<Crossing> now = crossing(false);
     if (!now) now = crossing(true);
     ticks_ = now && now == seen_ ? ticks_ + 1 : 0;

@@ -35,6 +35,7 @@ struct WatchedOp {
     std::string what;  ///< in messages
     CallBoard board;
     CallExecutor* executor = nullptr;
+    bool on_host = false;  ///< all its calls are asked for, none is replayed
 };
 
 class CallWatch final : public MeetingWatch {
@@ -60,6 +61,7 @@ public:
     Status enter() override;
     Status look(const Came& came, bool labels_differ, bool failed) override;
     std::uint32_t told() const override { return told_; }
+    bool has_ended(int rank) const override { return events_.has_ended(rank); }
 
 private:
     /// One op ahead on this rank, another one on another rank.
@@ -75,6 +77,7 @@ private:
 
     void run(const std::stop_token& stop);
     void tick();
+    void give_up_on_ended();
     void publish();
     [[nodiscard]] std::optional<Crossing> crossing(bool asked) const;
     /// An event that this rank's caller has not been told of, and now is.
@@ -95,6 +98,7 @@ private:
     std::atomic<std::uint32_t> told_{0};  ///< the last event that this rank's caller knows
     std::optional<Crossing> seen_;
     int ticks_ = 0;  ///< for which `seen_` has been so
+    int looks_ = 0;
     /// Since when a meeting has seen a rank ahead that had not come.
     std::optional<std::chrono::steady_clock::time_point> suspected_;
     std::uint32_t forks_;

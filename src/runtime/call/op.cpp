@@ -278,6 +278,7 @@ Status FusedOp::join(const Status& made, const std::function<Status()>& make_rea
     if (!done) return done.error();
     if (watched_) {
         watched_->executor = executor_.get();
+        watched_->on_host = heap_->device().kind == Device::Kind::host;
         rendezvous.set_watch(watch_);
         watch_->add(*watched_);
     }
@@ -406,20 +407,38 @@ bool FusedOp::calls_differ() const { return watched_ != nullptr && watched_->boa
 bool FusedOp::is_told() const { return watched_ != nullptr && watch_->has_told(*watched_); }
 
 Error FusedOp::described(const FaultRecord& record, int of_rank) const {
-    Error error = fault_error(schedule_, of_rank, options_.name, record, options_.deadline_ms);
+    Error error = fault_error(schedule_, of_rank, called(), record, options_.deadline_ms);
     if (watched_ == nullptr || record.of_peer()) return error;
     std::vector<int> absent;
+    std::vector<int> ended;
     for (int other = 0; other < heap_->size(); ++other) {
         std::uint32_t begun = watched_->board.begun(other);
         const std::uint64_t epoch = control_address(other) + 4 * emit::control::epoch;
         if (heap_->device().kind == Device::Kind::host && !heap_->read(epoch, &begun, sizeof(begun)))
             continue;
-        if (static_cast<std::int32_t>(begun - record.epoch) < 0) absent.push_back(other);
+        if (static_cast<std::int32_t>(begun - record.epoch) >= 0) continue;
+        (watch_->has_ended(other) ? ended : absent).push_back(other);
     }
     if (!absent.empty())
         error.message +=
             fmt::format("; {} {} not begun this call", list_of(absent), absent.size() == 1 ? "has" : "have");
+    if (!ended.empty()) {
+        error.message +=
+            fmt::format("; {} ended, {} not begun this call", list_of(ended),
+                        ended.size() == 1 ? "whose process has, has" : "whose processes have, have");
+    }
     return error;
+}
+
+std::string FusedOp::called() const {
+    const std::string name = fmt::format("op '{}'", options_.name);
+    if (!options_.what.starts_with(name)) return options_.what.empty() ? name : options_.what;
+    return options_.what.substr(0, options_.what.find_first_of("(;"));
+}
+
+std::string FusedOp::of_ended(int peer, const std::string& message) const {
+    if (watched_ == nullptr || !watch_->has_ended(peer)) return message;
+    return fmt::format("{}: given up, as the process of rank {} has ended", watched_->what, peer);
 }
 
 Error FusedOp::error_of(const FaultRecord& record) const {
@@ -437,6 +456,7 @@ Error FusedOp::error_of(const FaultRecord& record) const {
             error.message = cause.message + fmt::format("; so found on rank {}", record.peer());
             error.location = cause.location;
         }
+        if (!theirs.any() || theirs.of_peer()) error.message = of_ended(record.peer(), error.message);
     }
     return error;
 }

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <fstream>
+#include <functional>
 #include <random>
 #include <string_view>
 #include <vector>
@@ -17,16 +18,45 @@
 
 namespace syncopate::runtime {
 
-std::optional<std::uint64_t> start_time_of(long pid) {
+namespace {
+
+// Fields of /proc/PID/stat, of which the third is the first one here.
+constexpr std::size_t kState = 0;
+constexpr std::size_t kThreads = 20 - 3;
+constexpr std::size_t kStart = 22 - 3;
+
+/// Those after the name; `text` holds them. Empty when there is no such process.
+std::vector<std::string_view> stat_of(long pid, std::string& text) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string text;
-    if (!std::getline(file, text)) return std::nullopt;
-    // The name in parentheses may hold spaces and parentheses itself; field 3 follows the last one.
+    if (!std::getline(file, text)) return {};
+    // The name in parentheses may hold spaces and parentheses itself.
     const std::size_t end = text.rfind(')');
-    if (end == std::string::npos) return std::nullopt;
-    const std::vector<std::string_view> fields = fields_of(std::string_view(text).substr(end + 1));
-    constexpr std::size_t kStart = 22 - 3;
-    return fields.size() > kStart ? number_from<std::uint64_t>(fields[kStart]) : std::nullopt;
+    if (end == std::string::npos) return {};
+    std::vector<std::string_view> fields = fields_of(std::string_view(text).substr(end + 1));
+    if (fields.size() <= kStart) fields.clear();
+    return fields;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> start_time_of(long pid) {
+    std::string text;
+    const std::vector<std::string_view> fields = stat_of(pid, text);
+    return fields.empty() ? std::nullopt : number_from<std::uint64_t>(fields[kStart]);
+}
+
+ProcessName ProcessName::own() {
+    const std::int64_t pid = getpid();
+    return {pid, start_time_of(pid).value_or(0), std::hash<std::string>{}(pid_namespace())};
+}
+
+bool ProcessName::has_ended() const {
+    if (pid == 0 || start == 0 || space != std::hash<std::string>{}(pid_namespace())) return false;
+    std::string text;
+    const std::vector<std::string_view> fields = stat_of(pid, text);
+    if (fields.empty() || number_from<std::uint64_t>(fields[kStart]) != start) return true;
+    // Nobody has asked for its exit code yet. Its first thread may have ended before others.
+    return (fields[kState] == "Z" || fields[kState] == "X") && fields[kThreads] == "1";
 }
 
 std::uint32_t forks() {

@@ -152,9 +152,18 @@ private:
             if (left <= slice || !store_failure_.empty()) break;
             slice = std::min(2 * slice, Milliseconds{320});
             if (Status fine = look(); !fine) return fine;
+            if (has_ended(rank) && !came(rank, Milliseconds{1})) {
+                ended_.push_back(rank);
+                allowed_ = std::min<WaitingClock::Duration>(allowed_, clock_.waited());
+                break;
+            }
         }
         absent_.push_back(rank);
         return Done{};
+    }
+
+    [[nodiscard]] bool has_ended(int rank) const {
+        return rendezvous_.watch() != nullptr && rendezvous_.watch()->has_ended(rank);
     }
 
     Status look() {
@@ -173,6 +182,13 @@ private:
 
     /// Names the ranks that have not come at all, if there are some: others have been waiting for them, too.
     Error absence() {
+        if (!ended_.empty()) {
+            return Error{
+                fmt::format("{} of {} cannot come to '{}': {}", list_of(ended_), rendezvous_.size(), shown_,
+                            ended_.size() == 1 ? "its process has ended" : "their processes have ended"),
+                {.rank = rendezvous_.rank()},
+                ErrorClass::machine};
+        }
         std::vector<int> never = absent_;
         std::erase_if(never, [&](int rank) { return of(rank).gave_up; });
         const bool all_gave_up = never.empty();
@@ -222,6 +238,7 @@ private:
     bool failed_;
     std::vector<Rank> all_;
     std::vector<int> absent_;
+    std::vector<int> ended_;  ///< of these, whose processes have
     std::string reason_;
     int failures_ = 0;  ///< in a row, each sooner than it was to wait: it is the store that fails, not a rank
     std::string store_failure_;

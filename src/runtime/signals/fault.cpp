@@ -122,18 +122,18 @@ std::string describe_missing(const fuse::Schedule& schedule, int rank, int signa
     return fmt::format("op {} of rank {} has not signalled", meaning.op.index, meaning.op.rank);
 }
 
-Error fault_error(const fuse::Schedule& schedule, int rank, const std::string& name,
+Error fault_error(const fuse::Schedule& schedule, int rank, const std::string& called,
                   const FaultRecord& record, std::int64_t deadline_ms) {
     Error error{.error_class = ErrorClass::machine};
     error.location.rank = rank;
     if (record.of_peer() && record.peer() == rank) {
         error.message = fmt::format(
-            "op '{}', call {}: its kernel did not run to its end; the op takes no more calls, make a new one",
-            name, record.epoch);
+            "{}, call {}: its kernel did not run to its end; the op takes no more calls, make a new one",
+            called, record.epoch);
         return error;
     }
     if (record.of_peer()) {
-        error.message = fmt::format("op '{}', call {}: given up because rank {} reported a fault", name,
+        error.message = fmt::format("{}, call {}: given up because rank {} reported a fault", called,
                                     record.epoch, record.peer());
         return error;
     }
@@ -148,7 +148,7 @@ Error fault_error(const fuse::Schedule& schedule, int rank, const std::string& n
     if (record.where == word::at_end) where = "after the kernel";
     if (record.where <= word::first_transfer)
         where = fmt::format("before transfer {}", word::first_transfer - record.where);
-    error.message = fmt::format("op '{}', call {}: {} within {} ms (signal {} is {}, awaited {}, {})", name,
+    error.message = fmt::format("{}, call {}: {} within {} ms (signal {} is {}, awaited {}, {})", called,
                                 record.epoch, describe_missing(schedule, rank, record.signal()), deadline_ms,
                                 record.signal(), record.seen, record.awaited, where);
     return error;

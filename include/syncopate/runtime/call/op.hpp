@@ -223,6 +223,10 @@ private:
     Status alongside();
     void free_memory();
     [[nodiscard]] Error error_of(const FaultRecord& record) const;
+    /// What its maker calls it (OpOptions::what), else "op 'NAME' KERNEL".
+    [[nodiscard]] std::string called() const;
+    /// The message of a rank that was given up, or that its process has ended.
+    [[nodiscard]] std::string of_ended(int peer, const std::string& message) const;
     /// The fault of `rank`, with who has not begun the call.
     [[nodiscard]] Error described(const FaultRecord& record, int rank) const;
 

@@ -38,6 +38,8 @@ public:
     /// An error ends the meeting on this rank: the ranks' calls differ. `labels_differ`: those who came say so.
     /// `failed`: as of all_gather.
     virtual Status look(const Came& came, bool labels_differ, bool failed) = 0;
+    /// Whether the rank's process has ended, so that it never comes; false where nothing is known of it.
+    [[nodiscard]] virtual bool has_ended(int rank) const = 0;
     /// How often the ranks' calls have differed, as far as this rank's caller has been told. Who has been told of
     /// as much meets: what a rank had put before is none of it.
     [[nodiscard]] virtual std::uint32_t told() const = 0;
@@ -111,7 +113,7 @@ private:
 /// Every rank's `value`, by rank. All ranks call it in the same order; `label` says what for, in messages, and
 /// is the same on all ranks: where it is not, all fail, with each rank's label. Fails after `timeout`, naming
 /// every rank that did not come: then the ranks that come next meet there again. Fails earlier where the
-/// rendezvous' watch finds that a rank calls something else. `failed`: what this rank did before has failed, so that
+/// rendezvous' watch finds that a rank calls something else, or has ended. `failed`: what this rank did before has failed, so that
 /// the others may be in the middle of it, and come once they know.
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,
                                       Milliseconds timeout = kOfGroup, bool failed = false);

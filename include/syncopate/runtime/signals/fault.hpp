@@ -36,8 +36,8 @@ struct FaultRecord {
 /// (push, op 0 of rank 2) has not arrived".
 [[nodiscard]] std::string describe_missing(const fuse::Schedule& schedule, int rank, int signal);
 
-/// The error of a fault on `rank` in the op called `name`. `deadline_ms` is only told.
-[[nodiscard]] Error fault_error(const fuse::Schedule& schedule, int rank, const std::string& name,
+/// The error of a fault on `rank` in the op `called` so. `deadline_ms` is only told.
+[[nodiscard]] Error fault_error(const fuse::Schedule& schedule, int rank, const std::string& called,
                                 const FaultRecord& record, std::int64_t deadline_ms);
 
 }  // namespace syncopate::runtime
