@@ -32,9 +32,11 @@ class Apart:
     def __init__(self, block: FeedForward, **options: Any) -> None:
         m, k, f, n = block.m, block.k, block.f, block.n
         gathers, scatters = block.strategy.parts
-        given = {"strategy": gathers, "activation": block.activation, **options}
-        self._gather = AllGatherMatmul(m, f, k, block.dtype, block.group, **given)
-        self._scatter = MatmulReduceScatter(m, n, f, block.dtype, block.group, strategy=scatters, **options)
+        given = {"asked": False, **options}
+        self._gather = AllGatherMatmul(
+            m, f, k, block.dtype, block.group, strategy=gathers, activation=block.activation, **given
+        )
+        self._scatter = MatmulReduceScatter(m, n, f, block.dtype, block.group, strategy=scatters, **given)
         self.products = [*self._gather.products, *self._scatter.products]
 
     def prepare(self, weights: Sequence[torch.Tensor]) -> None:

@@ -50,6 +50,7 @@ class AllGatherMatmul(OneProduct):
         self.axis, self.keep, self.copied = axis, keep, copied
         if axis and strategy is None:
             strategy = Strategy(kernel="plain")  # what is known to be fast is about shards of rows
+            options["asked"] = False
         super().__init__(*args, strategy=strategy, **options)
 
     def x_rows(self, rank):

@@ -44,8 +44,9 @@ class Operator:
     """One or more products fused with a plan, for one shape. Collective: all ranks construct and call it alike.
 
     `strategy`: how it is done; what it leaves open is filled in, and without one the fastest known is taken (`strategy`
-    says which). `found`: the strategy is what tuning found. Where such a one cannot be set up, or fails in its first call, on
-    any rank, all take the default strategy instead, with a warning. `deadline`: seconds that any wait may last. `host_delay`,
+    says which). `asked`: the user has asked for it, so messages name it. `found`: it is what tuning found. Where such a one
+    cannot be set up, or fails in its first call, on any rank, all take the default strategy instead, with a warning.
+    `deadline`: seconds that any wait may last. `host_delay`,
     `seed`: as of sy.fuse.
     """
 
@@ -69,6 +70,7 @@ class Operator:
         w_transposed: bool = False,
         activation: str = "",
         found: bool = False,
+        asked: bool = True,
         deadline: float = 30.0,
         host_delay: float = 0.0,
         seed: int = 0,
@@ -84,7 +86,7 @@ class Operator:
         self.w_transposed, self.activation = w_transposed, activation
         cuda = group.device == "cuda"
         self.device = torch.device("cuda", group.ordinal) if cuda else torch.device("cpu")
-        self._asked = "" if strategy is None or found else strategy.name
+        self._asked = strategy.name if strategy is not None and asked and not found else ""
         self._timing = timing(deadline, host_delay, seed)
         self._left: list[
             FusedKernel

@@ -110,6 +110,7 @@ def _made(
         strategy, reason = None, ""
         if name != "attention":
             strategy, options["found"] = _chosen(name, extents, x.dtype, group, kept, copied)
+            options["asked"] = False
             if strategy.unfused:
                 reason = slower(problem_for(name, extents, x.dtype, group), kept, copied) or SLOWER
                 if name != "matmul_all_reduce" or not sums_in_two_shots(group.process_group):
