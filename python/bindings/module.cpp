@@ -63,6 +63,9 @@ void bind_errors(nb::module_& module) {
     usage_error = new_exception(module, "UsageError", "The call is wrong.", value_bases.ptr());
     machine_error =
         new_exception(module, "MachineError", "The machine lacks something, or a signal did not come.", base);
+    // Also of one that Python raises.
+    for (const ErrorClass one : {ErrorClass::input, ErrorClass::usage, ErrorClass::machine})
+        nb::handle(type_of(one)).attr("exit_code") = static_cast<int>(one);
     nb::register_exception_translator(translate, nullptr);
 }
 
