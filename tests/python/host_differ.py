@@ -3,6 +3,7 @@
 host_differ.py RANKS [CHECK …]
 """
 
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -87,6 +88,7 @@ def differ(one: Call, others: Call, *said: str) -> None:
     heard = said_by(one if dist.get_rank() == 0 else others)
     missing = [text for text in (DIFFER, *said) if text not in heard]
     expect(not missing, f"rank {dist.get_rank()}: {missing} in {heard or 'no error'}")
+    expect("strategy" not in heard, f"nobody has asked for one: {heard}")
 
 
 def check_calls_that_differ(calls: Calls) -> None:
@@ -119,6 +121,21 @@ def check_gradients_on_one_rank(calls: Calls) -> None:
     y = torch_ops.all_gather_matmul(calls.x, w, calls.group)
     differ(lambda: y.sum().backward(), calls.op, "rank 0: all_gather_matmul")
     calls.op()
+
+
+def check_a_bias_on_one_rank(calls: Calls) -> None:
+    """An object that takes none refuses it on that rank, which then goes on to something else; one that takes it is another op."""
+
+    def given_one() -> None:
+        refused = said_by(lambda: calls.scatter(calls.tall, calls.w, bias=calls.bias))
+        expect("bias" in refused, refused)
+        calls.object()
+
+    differ(given_one, calls.scattered, "rank 0 calls all_gather_matmul", "rank 1 calls matmul_reduce_scatter")
+    calls.scattered()
+    made = functools.partial(sy.ops.MatmulReduceScatter, len(calls.tall), N, K, torch.float32, bias=1)
+    differ(lambda: made().prepare(), calls.scattered, "rank 0: matmul_reduce_scatter", "'bias': 1")
+    calls.scattered()
 
 
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]

@@ -31,3 +31,10 @@ def test_each_parameter_of_a_binding_has_a_type_of_python():
     assert len(found) > 200
     holes = [path for path, text in found.items() if re.search(r"\bstd::|\bsyncopate::", text)]
     assert not holes
+
+
+def test_errors_that_python_raises_have_the_exit_codes_of_their_classes():
+    from syncopate import InputError, MachineError, SyncopateError, UsageError
+
+    kinds = (SyncopateError, InputError, UsageError, MachineError)
+    assert [kind("so").exit_code for kind in kinds] == [1, 1, 2, 3]

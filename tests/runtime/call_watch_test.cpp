@@ -20,10 +20,12 @@ namespace syncopate::runtime {
 namespace {
 
 using testing::all_ranks;
+using testing::await;
 using testing::direct_all_gather;
 using testing::make_heap;
 using testing::run_kernel;
 using testing::run_ranks;
+using testing::tell;
 using testing::TemporaryDirectory;
 
 using Op = std::unique_ptr<FusedOp>;
@@ -390,8 +392,12 @@ TEST(ClosingAnOp, WaitsAsLongAsItsCallsDo) {
         const auto op =
             FusedOp::create(*heap, direct_all_gather(2, false, {16, 4}), {.name = "op", .deadline_ms = 300});
         RANK_CHECK(op && call(**op), "a call");
-        if (rank == 1) return true;
+        if (rank == 1) {
+            await(directory, "closed");
+            return true;
+        }
         const Status closed = (*op)->destroy();
+        tell(directory, "closed");
         RANK_CHECK(!closed, "the other one does not close it");
         const std::string text = "did not come to 'close of op 'op'; A int32[16, 4]' within 300 ms";
         RANK_CHECK(closed.error().message.find(text) != std::string::npos, told(closed));

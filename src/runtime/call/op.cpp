@@ -438,7 +438,7 @@ std::string FusedOp::called() const {
 
 std::string FusedOp::of_ended(int peer, const std::string& message) const {
     if (watched_ == nullptr || !watch_->has_ended(peer)) return message;
-    return fmt::format("{}: given up, as the process of rank {} has ended", watched_->what, peer);
+    return fmt::format("{}: given up, as the process of rank {} has ended", called(), peer);
 }
 
 Error FusedOp::error_of(const FaultRecord& record) const {
