@@ -82,8 +82,8 @@ typedef struct sy_tensor {
 
 /* --- communicator ------------------------------------------------------------------------------------------------------------ */
 
-/* The store through which ranks meet at set-up: some hundred bytes a rank. Keys are put once. Functions return 0, or anything else where
- * they failed. They are called by the thread that calls us. */
+/* The store through which ranks meet at set-up: some hundred bytes a rank. A key that is set again has the later value. Functions return
+ * 0, or anything else where they failed. They are called by the thread that calls us. */
 typedef struct sy_store {
     size_t size;
     void* context;
@@ -93,6 +93,9 @@ typedef struct sy_store {
     int (*wait)(void* context, const char* key, int64_t timeout_ms);
     /* The bytes of a key that is set: *bytes says how many there are; as many as `capacity` are copied to `data`. */
     int (*get)(void* context, const char* key, void* data, size_t capacity, size_t* bytes);
+    /* Sets the key unless some rank has set it before, in one step; get then gives what is there. NULL: sy_recover goes on with all ranks
+     * of the store, or not at all. */
+    int (*set_first)(void* context, const char* key, const void* data, size_t bytes);
 } sy_store;
 
 typedef enum sy_device_kind { SY_ON_HOST = 0, SY_ON_CUDA = 1 } sy_device_kind;
@@ -108,6 +111,8 @@ typedef struct sy_comm_config {
         budget; /* bytes of this rank's device that all ops together may take of what peers map; 0: no bound; alike on all ranks */
     const sy_store*
         store; /* copied; NULL: as torchrun, mpirun or a PMI say in the environment, on one machine */
+    int32_t
+        joins; /* 1: this process was started in the place of a rank that died: it calls sy_recover first, as the others do */
 } sy_comm_config;
 
 typedef struct sy_comm sy_comm;
@@ -128,6 +133,28 @@ SY_API sy_code sy_comm_memory(sy_comm* comm, sy_memory* memory);
  * in the ops' memory is lost. */
 SY_API sy_code sy_release(sy_comm* comm);
 SY_API sy_code sy_restore(sy_comm* comm);
+
+/* Going on after a fault (sy_run, sy_status or sy_poll failed with SY_MACHINE): collective over the ranks that are there, on the thread that
+ * the communicator serves. What was in flight is lost. Ranks that do not come in time are left out, and fail when they come. The
+ * communicator is then the group of those who came. Where all ranks go on, ops that all of them have take calls again, from the first one
+ * on, and graphs replay; others are refused by name: destroy them, and prepare anew, from a bundle for as many ranks. */
+typedef struct sy_recover_config {
+    size_t size;
+    int64_t deadline_ms; /* until which ranks are waited for; 0: the communicator's timeout */
+    const sy_store*
+        store; /* a new one, as where the old one died with a rank, of those that are to go on; NULL: the communicator's own */
+    int32_t rank; /* with a new store: of this process in it, and of how many */
+    int32_t num_ranks;
+} sy_recover_config;
+typedef struct sy_group {
+    size_t size;
+    int32_t rank; /* of this process from now on */
+    int32_t num_ranks;
+    int32_t renewed;      /* 1: ops that all ranks have go on */
+    const int32_t* ranks; /* by rank: which it was in the store; until the next sy_recover */
+} sy_group;
+SY_API sy_code sy_recover(sy_comm* comm, const sy_recover_config* config,
+                          sy_group* group); /* config: may be NULL; group: too */
 
 /* --- bundle ------------------------------------------------------------------------------------------------------------------- */
 
@@ -217,6 +244,8 @@ SY_API sy_code sy_status(sy_op* op);
 SY_API sy_code sy_poll(sy_op* op);
 /* Ends the calls of it that are in progress on any rank; they fail. For a rank that cannot go on. */
 SY_API void sy_abort(sy_op* op);
+/* After a fault of which all ranks know, as of one that was late: the op takes calls again, from the first one on. Collective. */
+SY_API sy_code sy_op_reset(sy_op* op);
 /* Collective; waits for the device. Frees the handle in any case. */
 SY_API sy_code sy_op_destroy(sy_op* op);
 

@@ -59,6 +59,8 @@ public:
                                                 std::shared_ptr<runtime::Rendezvous> rendezvous);
 
     [[nodiscard]] const Bundle& bundle() const { return *bundle_; }
+    /// From now on programs are set up with those who meet here, as many as before (runtime/recover/recover.hpp).
+    void set_group(std::shared_ptr<runtime::Rendezvous> rendezvous) { rendezvous_ = std::move(rendezvous); }
 
     /// Sets a program up for so many rows (plan_rows). Collective: all ranks ask for the same, and a failure on one
     /// is one on all. Compiles nothing.

@@ -22,6 +22,7 @@
 #include "syncopate/runtime/cuda/driver/capture.hpp"
 #include "syncopate/runtime/heap/group_memory.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
+#include "syncopate/runtime/recover/recover.hpp"
 
 using syncopate::Done;
 using syncopate::Error;
@@ -36,6 +37,7 @@ struct sy_comm {
     runtime::Device device;
     std::shared_ptr<runtime::Rendezvous> rendezvous;
     std::vector<std::pair<std::shared_ptr<const bundle::Bundle>, std::unique_ptr<bundle::Loaded>>> loaded;
+    std::vector<std::int32_t> ranks{};  ///< after sy_recover: which they were in the store
 };
 
 struct sy_bundle {
@@ -103,29 +105,20 @@ Status write_struct(T* place, T value, const char* name) {
     return Done{};
 }
 
-Result<std::shared_ptr<runtime::Rendezvous>> rendezvous_of(const sy_comm_config& config) {
-    if (config.store == nullptr) {
-        const auto environment = runtime::launch_environment();
-        if (!environment) return environment.error();
-        if (environment->rank != config.rank || environment->size != config.num_ranks)
-            return usage(fmt::format("rank {} of {} is asked for, and {} says {} of {}", config.rank,
-                                     config.num_ranks, environment->launcher, environment->rank,
-                                     environment->size));
-        auto made = runtime::environment_rendezvous();
-        if (!made) return made.error();
-        return std::shared_ptr<runtime::Rendezvous>(*std::move(made));
-    }
-    Result<sy_store> store = read_struct(config.store, "sy_store");
+using Meeting = Result<std::shared_ptr<runtime::Rendezvous>>;
+
+Meeting rendezvous_of(const sy_store* given, int rank, int size) {
+    Result<sy_store> store = read_struct(given, "sy_store");
     if (!store) return store.error();
     if (store->set == nullptr || store->wait == nullptr || store->get == nullptr)
         return usage("sy_store: it needs set, wait and get");
+    if (size < 1 || size > plan::kMaxRanks || rank < 0 || rank >= size)
+        return usage(fmt::format("rank {} of {} makes no sense", rank, size));
     const auto put = [of = *store](const std::string& key, const runtime::Bytes& value) {
         if (of.set(of.context, key.c_str(), value.data(), value.size()) != 0)
             throw std::runtime_error("the store could not set " + key);
     };
-    const auto get = [of = *store](const std::string& key, runtime::Milliseconds timeout) {
-        if (of.wait(of.context, key.c_str(), timeout.count()) != 0)
-            throw std::runtime_error("nothing at " + key);
+    const auto read = [of = *store](const std::string& key) {
         runtime::Bytes value(256, '\0');
         for (;;) {
             std::size_t bytes = 0;
@@ -136,8 +129,53 @@ Result<std::shared_ptr<runtime::Rendezvous>> rendezvous_of(const sy_comm_config&
             if (whole) return value;
         }
     };
+    const auto get = [of = *store, read](const std::string& key, runtime::Milliseconds timeout) {
+        if (of.wait(of.context, key.c_str(), timeout.count()) != 0)
+            throw std::runtime_error("nothing at " + key);
+        return read(key);
+    };
+    runtime::CallbackRendezvous::PutFirst put_first;
+    if (store->set_first != nullptr) {
+        put_first = [of = *store, read](const std::string& key, const runtime::Bytes& value) {
+            if (of.set_first(of.context, key.c_str(), value.data(), value.size()) != 0)
+                throw std::runtime_error("the store could not set " + key + " first");
+            return read(key);
+        };
+    }
     return std::shared_ptr<runtime::Rendezvous>(
-        std::make_shared<runtime::CallbackRendezvous>(config.rank, config.num_ranks, put, get));
+        std::make_shared<runtime::CallbackRendezvous>(rank, size, put, get, put_first));
+}
+
+Meeting rendezvous_of(const sy_comm_config& config) {
+    if (config.store != nullptr) return rendezvous_of(config.store, config.rank, config.num_ranks);
+    const auto environment = runtime::launch_environment();
+    if (!environment) return environment.error();
+    if (environment->rank != config.rank || environment->size != config.num_ranks)
+        return usage(fmt::format("rank {} of {} is asked for, and {} says {} of {}", config.rank,
+                                 config.num_ranks, environment->launcher, environment->rank,
+                                 environment->size));
+    auto made = runtime::environment_rendezvous();
+    if (!made) return made.error();
+    return std::shared_ptr<runtime::Rendezvous>(*std::move(made));
+}
+
+/// Those that go on with `comm`, which is theirs from now on.
+Result<runtime::Recovered> go_on(sy_comm& comm, const sy_recover_config& config) {
+    std::shared_ptr<runtime::Rendezvous> to;
+    if (config.store != nullptr) {
+        auto made = rendezvous_of(config.store, config.rank, config.num_ranks);
+        if (!made) return made.error();
+        to = *std::move(made);
+    }
+    const runtime::Milliseconds deadline =
+        config.deadline_ms > 0 ? runtime::Milliseconds(config.deadline_ms) : comm.rendezvous->timeout();
+    auto recovered = runtime::recover(comm.rendezvous, to, deadline);
+    if (!recovered) return recovered.error();
+    const bool as_many = recovered->group->size() == comm.rendezvous->size();
+    comm.rendezvous = recovered->group;
+    if (!as_many) comm.loaded.clear();
+    for (const auto& [known, loaded] : comm.loaded) loaded->set_group(comm.rendezvous);
+    return recovered;
 }
 
 Result<bundle::Loaded*> loaded_of(sy_comm& comm, const sy_bundle& given) {
@@ -235,6 +273,9 @@ sy_code sy_comm_create(const sy_comm_config* config, sy_comm** comm) {
         if (!rendezvous) return rendezvous.error();
         auto made = std::make_unique<sy_comm>();
         made->rendezvous = *std::move(rendezvous);
+        if (given->joins != 0 && given->store == nullptr)
+            return usage("sy_comm_config.joins: a rank that was started again needs a store");
+        made->rendezvous->set_late_comer(given->joins != 0);
         if (given->timeout_ms > 0) made->rendezvous->set_timeout(runtime::Milliseconds(given->timeout_ms));
         made->rendezvous->memory().set_budget(given->budget);
         if (given->device == SY_ON_CUDA) made->device = {runtime::Device::Kind::cuda, given->ordinal};
@@ -271,6 +312,26 @@ sy_code sy_restore(sy_comm* comm) {
         if (comm == nullptr) return usage("comm: it is NULL");
         const auto restored = runtime::restore(*comm->rendezvous);
         return restored ? Status(Done{}) : Status(restored.error());
+    });
+}
+
+sy_code sy_recover(sy_comm* comm, const sy_recover_config* config, sy_group* group) {
+    return guarded([&]() -> Status {
+        if (comm == nullptr) return usage("comm: it is NULL");
+        sy_recover_config chosen{};
+        if (config != nullptr) {
+            Result<sy_recover_config> given = read_struct(config, "sy_recover_config");
+            if (!given) return given.error();
+            chosen = *given;
+        }
+        const Result<runtime::Recovered> recovered = go_on(*comm, chosen);
+        if (!recovered) return recovered.error();
+        comm->ranks.assign(recovered->ranks.begin(), recovered->ranks.end());
+        if (group == nullptr) return Done{};
+        return write_struct(group,
+                            {0, comm->rendezvous->rank(), comm->rendezvous->size(),
+                             recovered->renewed ? 1 : 0, comm->ranks.data()},
+                            "sy_group");
     });
 }
 
@@ -384,6 +445,12 @@ void sy_abort(sy_op* op) {
     (void)guarded([&]() -> Status {
         if (op != nullptr) op->prepared->op().give_up();
         return Done{};
+    });
+}
+
+sy_code sy_op_reset(sy_op* op) {
+    return guarded([&]() -> Status {
+        return op == nullptr ? Status(usage("op: it is NULL")) : op->prepared->op().reset();
     });
 }
 
