@@ -159,6 +159,33 @@ TEST(Errors, EndlessWorkIsGivenUp) {
     EXPECT_NE(error_of(self, {}, "k").find("32 deep"), std::string::npos);
 }
 
+TEST(Errors, HostileNestingIsRefusedAtOnce) {
+    constexpr int kDeep = 1'000;
+    const auto repeated = [](const std::string& text, int count) {
+        std::string all;
+        for (int i = 0; i < count; ++i) all += text;
+        return all;
+    };
+    const auto around = [&](const std::string& before, const std::string& inner, const std::string& after) {
+        return "    x = " + repeated(before, kDeep) + inner + repeated(after, kDeep) +
+               "\n    tl.store(y_ptr, x)\n";
+    };
+    const auto blocks = [&](const std::string& head) {
+        std::string all;
+        for (int i = 0; i < 150; ++i) all += std::string(static_cast<std::size_t>(4 + i), ' ') + head + "\n";
+        return all + std::string(154, ' ') + "tl.store(y_ptr, 1)\n";
+    };
+    for (const std::string& body :
+         {around("(", "1", ")"), around("-", "1", ""), around("not ", "1", ""), around("1 + ", "1", ""),
+          around("2 ** ", "1", ""), around("tl.abs(", "1", ")"), around("", "y_ptr", "[0]"),
+          around("", "y_ptr", ".T"), around("1 if y_ptr else ", "2", ""), around("[", "", "]"),
+          around("1 < ", "1", ""), around("lambda: ", "1", "("), blocks("if True:"),
+          blocks("for i in range(2):"), blocks("while True:"), blocks("with y_ptr:")}) {
+        const std::string error = error_of(source("y_ptr", body), {}, "k");
+        EXPECT_TRUE(error.starts_with("kernel.py:")) << error.substr(0, 200) << " of " << body.substr(0, 40);
+    }
+}
+
 TEST(Errors, HostileBytesNeverCrash) {
     const std::string good = example("matmul_pointers.py");
     const Arguments args = pointers(200, 144, 96);

@@ -66,6 +66,7 @@ Expr* FunctionParser::number(TSNode node) {
 std::vector<std::string_view> FunctionParser::global_path(TSNode node) {
     std::vector<std::string_view> names;
     while (type(node) == "attribute") {
+        if (names.size() >= static_cast<std::size_t>(kDeepest)) return {};
         names.insert(names.begin(), text(field(node, "attribute")));
         node = field(node, "object");
     }

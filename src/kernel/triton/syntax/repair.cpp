@@ -85,6 +85,8 @@ public:
 
 private:
     static constexpr int kDeepest = 64;
+    /// Of indentation, as in Python's own grammar: beyond, nothing parses, and to try that over and over takes long.
+    static constexpr std::size_t kMostLevels = 100;
 
     [[nodiscard]] std::string_view line(std::size_t i) const { return source_.substr(lines_[i].first); }
 
@@ -92,7 +94,10 @@ private:
     void statements(std::size_t first, std::size_t last, int depth) {
         while (first < last) {
             const std::size_t next = end_of_statement(first, last);
-            if (!is_right(first, next)) statement(first, next, depth);
+            if (depth == 0 && levels(first, next) > kMostLevels)
+                leave_out(first, next, true);
+            else if (!is_right(first, next))
+                statement(first, next, depth);
             first = next;
         }
     }
@@ -111,6 +116,18 @@ private:
             decorates = line(next).starts_with('@');
         }
         return next;
+    }
+
+    /// How many blocks lie in each other.
+    [[nodiscard]] std::size_t levels(std::size_t first, std::size_t last) const {
+        std::vector<std::size_t> open;
+        std::size_t most = 0;
+        for (std::size_t i = first; i < last; ++i) {
+            while (!open.empty() && open.back() >= lines_[i].indent) open.pop_back();
+            open.push_back(lines_[i].indent);
+            most = std::max(most, open.size());
+        }
+        return most;
     }
 
     void statement(std::size_t first, std::size_t last, int depth) {
