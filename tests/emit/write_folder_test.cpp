@@ -1,12 +1,18 @@
 #include "syncopate/emit/write_folder.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "syncopate/emit/folder.hpp"
@@ -75,6 +81,53 @@ protected:
         return std::to_string(child);
     }
 
+    /// Runs `work` in a process that is killed when it is about to change the disk for the n-th time: whether it was.
+    /// nullopt: it cannot be traced.
+    [[nodiscard]] static std::optional<bool> killed_before(int n, const std::function<bool()>& work) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(2);
+            ::raise(SIGSTOP);
+            ::_exit(work() ? 0 : 1);
+        }
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        if (WIFEXITED(status)) return std::nullopt;
+        ::ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
+        for (;;) {
+            ::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
+            ::waitpid(child, &status, 0);
+            if (WIFEXITED(status)) {
+                EXPECT_EQ(WEXITSTATUS(status), 0);
+                return false;
+            }
+            __ptrace_syscall_info info{};
+            if (::ptrace(PTRACE_GET_SYSCALL_INFO, child, sizeof(info), &info) <= 0) {
+                ::kill(child, SIGKILL);
+                ::waitpid(child, &status, 0);
+                return std::nullopt;
+            }
+            if (info.op != PTRACE_SYSCALL_INFO_ENTRY || !changes_disk(info) || --n > 0) continue;
+            ::kill(child, SIGKILL);
+            ::waitpid(child, &status, 0);
+            return true;
+        }
+    }
+    [[nodiscard]] static bool changes_disk(const __ptrace_syscall_info& info) {
+        const auto call = static_cast<long>(info.entry.nr);
+        if (call == SYS_openat) return (info.entry.args[2] & (O_CREAT | O_TRUNC)) != 0;
+        for (const long other : {SYS_write, SYS_writev, SYS_fsync, SYS_fdatasync, SYS_mkdirat, SYS_unlinkat,
+                                 SYS_renameat, SYS_renameat2, SYS_linkat, SYS_fchmod}) {
+            if (call == other) return true;
+        }
+#ifdef SYS_rename
+        for (const long other : {SYS_rename, SYS_mkdir, SYS_unlink, SYS_rmdir, SYS_link, SYS_chmod}) {
+            if (call == other) return true;
+        }
+#endif
+        return false;
+    }
+
     static constexpr const char* kAll = "out/kernel.py out/original.py out/pkg/helpers.py out/schedule.json ";
     fs::path root_;
 };
@@ -137,6 +190,40 @@ TEST_F(WriteFolder, RemovesWhatKilledWritersHaveLeft) {
     ASSERT_TRUE(write(artifact_of(64)));
     fs::remove(folder_() / ".new.notes");
     EXPECT_EQ(files(), living + " " + kAll);
+}
+
+// Killed for real, before each of the calls by which it changes the disk.
+TEST_F(WriteFolder, HoldsTheOldOrTheNewOrIsRefusedWhereverTheWriterIsKilled) {
+    const Artifact old = artifact_of(64);
+    const Artifact other = artifact_of(128);
+    for (const bool there : {false, true}) {
+        int kills = 0;
+        for (bool ended = false; !ended; ++kills) {
+            fs::remove_all(root_);
+            fs::create_directories(root_);
+            if (there) {
+                ASSERT_TRUE(write(old));
+                std::ofstream(folder_() / "notes.txt") << "mine";
+            }
+            const auto killed = killed_before(kills + 1, [&] { return write(other).ok(); });
+            if (!killed) GTEST_SKIP() << "no process may trace another one here";
+            ended = !*killed;
+            const std::int64_t found = rows();
+            EXPECT_TRUE(found == 0 || found == 128 || (there && found == 64)) << found;
+            if (!there && !ended) {
+                EXPECT_TRUE(found == 128 || !fs::exists(folder_())) << "a new folder is there whole";
+            }
+            const Status next = write(other);
+            ASSERT_TRUE(next) << "after kill " << kills << ": " << next.error().to_string();
+            EXPECT_EQ(rows(), 128);
+            if (there) {
+                EXPECT_EQ(*read_file((folder_() / "notes.txt").string()), "mine");
+                fs::remove(folder_() / "notes.txt");
+            }
+            EXPECT_EQ(files(), kAll) << "after kill " << kills;
+        }
+        EXPECT_GT(kills, 12);
+    }
 }
 
 // Into an empty folder of the user's the first files may have come, and schedule.json not.
