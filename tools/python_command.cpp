@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,8 @@ namespace fs = std::filesystem;
 
 /// What Python runs for MODULE ARGUMENTS…: as -m does, but Ctrl-C ends it quietly from the first moment on.
 /// What it imports takes seconds. SIGINT comes blocked, so that none arrives before there is a handler.
-/// Nothing is imported from the current folder, which -c puts first; Python 3.10 has no option against that.
+/// Nothing is imported from the current folder, which -c puts first; Python 3.10 has no option against that. Of
+/// PYTHONPATH it is taken out before.
 constexpr const char* kRunModule = R"(import sys
 if sys.path[:1] == [""]:
     del sys.path[0]
@@ -85,6 +87,19 @@ Python find_python() {
     return *found;
 }
 
+/// Of a PYTHONPATH what is not the current folder: an empty entry, or one such as ".", from which Python would import
+/// even what it starts with.
+std::string without_current_folder(const std::string& path) {
+    std::string kept;
+    std::istringstream entries(path);
+    for (std::string entry; std::getline(entries, entry, ':');) {
+        std::error_code error;
+        if (entry.empty() || (fs::path(entry).is_relative() && fs::equivalent(entry, ".", error))) continue;
+        kept += (kept.empty() ? "" : ":") + entry;
+    }
+    return kept;
+}
+
 }  // namespace
 
 void run_python(const std::string& module, const std::vector<std::string>& arguments) {
@@ -94,12 +109,10 @@ void run_python(const std::string& module, const std::vector<std::string>& argum
     }
     const Python found = find_python();
     const std::string python = found.interpreter.string();
-    if (!found.packages.empty()) {
-        std::string path = found.packages.string();
-        if (const char* old = std::getenv("PYTHONPATH"); old != nullptr && *old != '\0')
-            path += std::string(":") + old;
-        ::setenv("PYTHONPATH", path.c_str(), 1);
-    }
+    const char* const old = std::getenv("PYTHONPATH");
+    std::string path = without_current_folder(old == nullptr ? "" : old);
+    if (!found.packages.empty()) path = found.packages.string() + (path.empty() ? "" : ":" + path);
+    path.empty() ? ::unsetenv("PYTHONPATH") : ::setenv("PYTHONPATH", path.c_str(), 1);
     std::vector<std::string> words{python, "-c", kRunModule, module};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
