@@ -1,6 +1,7 @@
 // `syncopate run`: hands the work to Python, which alone can call Triton's JIT.
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ struct RunOptions {
     bool check = false;
     std::string trace;
     int calls = 1;
-    double deadline = 30.0;
+    std::optional<double> deadline;
     double delay_ms = 2.0;
     int seed = 0;
     bool json = false;
@@ -48,9 +49,9 @@ void register_run_commands(CLI::App& app) {
     run->add_option("--calls", options->calls, "calls, each with fresh data")
         ->check(CLI::Range(1, 1000000))
         ->capture_default_str();
-    run->add_option("--deadline", options->deadline, "seconds that any wait may last; 0: for ever")
-        ->check(between(0.0, 1e6))
-        ->capture_default_str();
+    run->add_option("--deadline", options->deadline,
+                    "seconds that any wait may last, also at set-up; 0: for ever [30; 600 at set-up]")
+        ->check(between(0.0, 1e6));
     run->add_option("--delay-ms", options->delay_ms, "host: chunks are delayed at random, up to this")
         ->check(between(0.0, 10000.0))
         ->capture_default_str();
@@ -63,9 +64,9 @@ void register_run_commands(CLI::App& app) {
                                        "--device=" + options->device,
                                        "--ranks=" + std::to_string(options->ranks),
                                        "--calls=" + std::to_string(options->calls),
-                                       "--deadline=" + std::to_string(options->deadline),
                                        "--delay-ms=" + std::to_string(options->delay_ms),
                                        "--seed=" + std::to_string(options->seed)};
+        if (options->deadline) words.push_back("--deadline=" + std::to_string(*options->deadline));
         if (options->check) words.emplace_back("--check");
         if (!options->trace.empty()) words.push_back("--trace=" + options->trace);
         if (options->json) words.emplace_back("--json");

@@ -290,11 +290,17 @@ def of_folder(
     device: str,
     ordinal: int = 0,
     again: bool = False,
+    deadline: float | None = None,
 ) -> Group:
     """A group of processes on one machine that meet in a folder; `run_id` is new for each run. `again`: this one was started in
-    the place of a rank that died, and is to call sy.recover(group) first, as the others do."""
-    make = _syncopate.FileRendezvous.rejoin if again else _syncopate.FileRendezvous
-    return Group(rank, size, make(os.fspath(folder), rank, size, run_id), device, ordinal)
+    the place of a rank that died, and is to call sy.recover(group) first, as the others do. `deadline`: Group.deadline."""
+    place = (os.fspath(folder), rank, size, run_id)
+    if again:
+        meeting = _syncopate.FileRendezvous.rejoin(*place)
+    else:
+        most = setup_deadline if deadline is None else deadline
+        meeting = _syncopate.FileRendezvous(*place, timeout=most or ANY_TIME)
+    return Group(rank, size, meeting, device, ordinal, deadline=deadline)
 
 
 def takes_place(group: Group, process_group: Any, new: Group | None) -> None:

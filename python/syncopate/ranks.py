@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import multiprocessing.connection
 import os
 import pickle
@@ -88,10 +89,12 @@ def _child(place: Place, function: Callable[[Place], Any], pipe: int) -> None:
     os._exit(0)
 
 
-def run(size: int, function: Callable[[Place], Any], timeout: float = 600.0, grace: float = 5.0) -> list[Any]:
+def run(
+    size: int, function: Callable[[Place], Any], timeout: float | None = 600.0, grace: float = 5.0
+) -> list[Any]:
     """`function(place)` on `size` forked ranks; their results by rank.
 
-    Raises RankError naming every rank that failed or did not end in time (seconds); LateError if none failed. After the first failure the others
+    Raises RankError naming every rank that failed or did not end in time (seconds; None: any); LateError if none failed. After the first failure the others
     have `grace` seconds to report theirs, and are ended. Where a rank cannot print, all end at once (Unanswered). The
     caller must not have initialised CUDA or started threads that hold locks.
     """
@@ -140,16 +143,20 @@ def gpu_count() -> int:
         raise RankError(f"{why}; use --device host", error.exit_code) from None
 
 
-def _collect(size: int, children: dict[int, tuple[int, int]], timeout: float, grace: float) -> list[Any]:
+def _collect(
+    size: int, children: dict[int, tuple[int, int]], timeout: float | None, grace: float
+) -> list[Any]:
     results: list[Any] = [None] * size
     errors: dict[int, tuple[str, int]] = {}
     received: dict[int, bytes] = {pipe: b"" for pipe in children}
     by_kernel: set[int] = set()  # ranks whose kernel went wrong: what the others say follows from that
     waiting = set(children)
-    end = time.monotonic() + timeout
+    end = math.inf if timeout is None else time.monotonic() + timeout
     while waiting:
         left = end - time.monotonic()
-        ready = multiprocessing.connection.wait(list(waiting), timeout=max(0.0, left))
+        ready = multiprocessing.connection.wait(
+            list(waiting), timeout=None if math.isinf(left) else max(0.0, left)
+        )
         if not ready:
             break
         for pipe in ready:

@@ -5,6 +5,7 @@ import signal
 import time
 
 import pytest
+from conftest import BINARY
 
 pytest.importorskip("triton")
 pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
@@ -12,6 +13,7 @@ pytest.importorskip("syncopate._syncopate", reason="the extension module is not 
 import syncopate as sy
 from syncopate import _syncopate, group
 from syncopate.call import cache
+from syncopate.command.run import parse
 
 
 def alone(get=None, **options) -> sy.Group:
@@ -97,3 +99,20 @@ def test_a_keyboard_interrupt_ends_a_meeting():
         signal.signal(signal.SIGINT, before)
     assert "KeyboardInterrupt" in repr(raised.value)
     assert len(asked) < 20
+
+
+@pytest.mark.skipif(not BINARY.exists(), reason="the command is not built")
+def test_the_deadline_of_a_run_holds_while_it_sets_up(run):
+    started = run(BINARY, "run", "--help")
+    assert "also at set-up" in started.out
+    given = parse(["all_gather_matmul:M=32,N=16,K=16", "--deadline=0.2"])
+    assert (given.deadline, given.setup_deadline) == (0.2, 0.2)
+    given = parse(["all_gather_matmul:M=32,N=16,K=16"])
+    assert (given.deadline, given.setup_deadline) == (30.0, None)
+
+
+@pytest.mark.parametrize(("deadline", "text"), [(0.12, "within 120 ms"), (None, "within 150 ms")])
+def test_a_group_of_a_folder_meets_within_its_deadline(deadline, text, tmp_path):
+    sy.set_deadline(30, setup=0.15)
+    with pytest.raises(_syncopate.MachineError, match=text):
+        group.of_folder(tmp_path, 0, 2, "run", "host", deadline=deadline)

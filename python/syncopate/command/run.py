@@ -197,8 +197,7 @@ def report(spec: str, options: argparse.Namespace, results: list[Result]) -> int
     return 1 if failed else 0
 
 
-@interruptible
-def main(arguments: list[str] | None = None) -> int:
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="syncopate run", description=__doc__.splitlines()[0])
     parser.add_argument("spec")
     parser.add_argument("--device", choices=("host", "cuda"), default="host")
@@ -206,12 +205,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--trace", default="")
     parser.add_argument("--calls", type=int, default=1)
-    parser.add_argument("--deadline", type=float, default=30.0)
+    parser.add_argument("--deadline", type=float, default=None)
     parser.add_argument("--delay-ms", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--timeout", type=float, default=600.0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    options.setup_deadline = options.deadline  # where it is given, ranks meet within it, too
+    options.deadline = 30.0 if options.deadline is None else options.deadline
+    return options
+
+
+@interruptible
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
     if options.device == "host":
         from ..host.interpreter import enable
 

@@ -72,7 +72,15 @@ def make_group(place: Place, options: argparse.Namespace):
     from ..group import of_folder
 
     torch_device(place, options)
-    return of_folder(place.folder, place.rank, place.size, place.run_id, options.device, place.rank)
+    return of_folder(
+        place.folder,
+        place.rank,
+        place.size,
+        place.run_id,
+        options.device,
+        place.rank,
+        deadline=options.setup_deadline,
+    )
 
 
 def torch_device(place: Place, options: argparse.Namespace):
@@ -93,4 +101,4 @@ def start(options: argparse.Namespace, ranks: int, work: Callable[[Place], Resul
     import torch  # noqa: F401 - imported once, before the ranks are forked
     import triton  # noqa: F401
 
-    return run(ranks, work, timeout=options.timeout)
+    return run(ranks, work, timeout=None)  # each wait has its deadline
