@@ -52,6 +52,35 @@ def test_a_kept_kernel_that_was_changed_is_written_anew(how, run, tmp_path):
     assert file.read_bytes() == right
 
 
+def link(file: Path, to: Path) -> None:
+    file.unlink()
+    file.symlink_to(to)
+
+
+@pytest.mark.parametrize("how", ["link", "dangling", "pipe", "package", "bytes", "lines"])
+def test_what_stands_in_the_place_of_a_kept_kernel_is_not_run(how, run, tmp_path):
+    assert load(run, tmp_path).out == "right\n"
+    file = the_file(tmp_path)
+    right = file.read_bytes()
+    other = tmp_path / "other.py"
+    other.write_text('SAID = "wrong"\n')
+    if how == "link":
+        link(file, other)
+    elif how == "dangling":
+        link(file, tmp_path / "nowhere")
+    elif how == "pipe":
+        file.unlink()
+        os.mkfifo(file)
+    elif how == "package":
+        file.with_suffix("").mkdir()
+        (file.with_suffix("") / "__init__.py").write_text(other.read_text())
+    else:
+        file.write_bytes(b"\xef\xbb\xbf" + right if how == "bytes" else right.replace(b"\n", b"\r\n"))
+    assert load(run, tmp_path).out == "right\n"
+    assert file.read_bytes() == right and file.is_file() and not file.is_symlink()
+    assert other.read_text() == 'SAID = "wrong"\n'
+
+
 def test_what_python_has_compiled_of_another_text_is_not_run(run, tmp_path):
     assert load(run, tmp_path).out == "right\n"
     file = the_file(tmp_path)

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -73,8 +74,10 @@ def keep(path: Path, data: bytes) -> None:
 
 
 def kept(path: Path) -> bytes | None:
-    """What is in the file; None where there is none."""
+    """What is in the file; None where there is none, or what is there is no file, such as a pipe, which would be waited for."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return None
         return path.read_bytes()
     except FileNotFoundError:
         return None
