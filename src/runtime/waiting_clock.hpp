@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "runtime/signals/turns.hpp"
+#include "syncopate/emit/layout.hpp"
 
 namespace syncopate::runtime {
 
@@ -14,22 +15,17 @@ class WaitingClock {
 public:
     using Duration = std::chrono::steady_clock::duration;
     /// Looks are closer to each other than this where threads run at all.
-    static constexpr std::chrono::milliseconds kMostBetween{500};
+    static constexpr std::chrono::milliseconds kMostBetween{emit::control::most_between_ns / 1'000'000};
 
     Duration waited() {
-        const auto now = time();
+        const auto now = now_on_host();
         waited_ += std::min<Duration>(now - last_, kMostBetween);
         last_ = now;
         return waited_;
     }
 
 private:
-    static std::chrono::steady_clock::time_point time() {
-        Turns* const turns = Turns::of_thread();
-        return turns != nullptr ? turns->now() : std::chrono::steady_clock::now();
-    }
-
-    std::chrono::steady_clock::time_point last_ = time();
+    std::chrono::steady_clock::time_point last_ = now_on_host();
     Duration waited_{};
 };
 

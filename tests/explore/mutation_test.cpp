@@ -117,8 +117,12 @@ void expect_caught(const std::vector<Case>& cases) {
     mutate(cases, tally);
     static constexpr const char* kNames[] = {"waits removed", "waits for one less", "counts one short"};
     for (const auto& [mutation, count] : tally.of) {
-        std::printf("%s: %d, %d caught, %d implied\n", kNames[static_cast<int>(mutation)], count.mutants,
-                    count.caught, count.implied);
+        // Those that are implied are listed, each with the words by whose waits it is.
+        const int bare = count.mutants - count.implied;
+        std::printf("%s: %d, of which %d are implied by other waits; of %d others %d caught (%.1f %%)\n",
+                    kNames[static_cast<int>(mutation)], count.mutants, count.implied, bare, count.caught,
+                    100.0 * count.caught / bare);
+        EXPECT_GE(100 * count.caught, 99 * (bare + static_cast<int>(tally.unexplained.size())));
         EXPECT_GE(count.caught, count.mutants * 9 / 10);
     }
     for (const std::string& what : tally.unexplained) ADD_FAILURE() << "neither caught nor implied: " << what;

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <condition_variable>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -15,7 +13,6 @@
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
-#include "syncopate/runtime/heap/rendezvous.hpp"
 
 namespace syncopate::explore {
 namespace {
@@ -23,6 +20,7 @@ namespace {
 using plan::Region;
 
 constexpr std::uint32_t kDifferentCalls = 4;
+constexpr std::chrono::milliseconds kLook{5};  ///< between looks at a store
 
 /// Runs of neighbouring elements of the region: first element and how many.
 std::vector<std::pair<std::int64_t, std::int64_t>> plan_runs(const plan::Tensor& tensor,
@@ -49,28 +47,51 @@ std::vector<std::pair<std::int64_t, std::int64_t>> plan_runs(const plan::Tensor&
     return runs;
 }
 
-/// Where the ranks of this process meet.
-class Store {
-public:
-    void put(const std::string& key, const runtime::Bytes& value) {
-        const std::lock_guard lock(mutex_);
-        values_[key] = value;
-        changed_.notify_all();
-    }
-    runtime::Bytes get(const std::string& key, runtime::Milliseconds timeout) {
-        std::unique_lock lock(mutex_);
-        if (!changed_.wait_for(lock, timeout, [&] { return values_.contains(key); }))
-            throw std::runtime_error(key + " has not come");
-        return values_.at(key);
-    }
-
-private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::map<std::string, runtime::Bytes> values_;
-};
-
 }  // namespace
+
+void Store::put(const std::string& key, const runtime::Bytes& value) {
+    turn();
+    const std::lock_guard lock(mutex_);
+    values_[key] = value;
+    changed_.notify_all();
+}
+
+runtime::Bytes Store::put_first(const std::string& key, const runtime::Bytes& value) {
+    turn();
+    const std::lock_guard lock(mutex_);
+    return values_.try_emplace(key, value).first->second;
+}
+
+runtime::Bytes Store::get(const std::string& key, runtime::Milliseconds timeout) {
+    turn();
+    std::unique_lock lock(mutex_);
+    const auto come = [&] { return values_.contains(key); };
+    if (runtime::Turns::of_thread() == nullptr) {
+        (void)changed_.wait_for(lock, timeout, come);
+    } else {
+        for (const auto end = runtime::now_on_host() + timeout; !come() && runtime::now_on_host() < end;) {
+            lock.unlock();
+            runtime::sleep_on_host(std::min<std::chrono::microseconds>(timeout, kLook));
+            lock.lock();
+        }
+    }
+    if (!come()) throw std::runtime_error(key + " has not come");
+    return values_.at(key);
+}
+
+/// Of ranks that run by turns, another one may go on before each step.
+void Store::turn() {
+    if (runtime::Turns::of_thread() != nullptr) runtime::sleep_on_host(std::chrono::microseconds(0));
+}
+
+std::shared_ptr<runtime::Rendezvous> Store::meeting(const std::shared_ptr<Store>& store, int rank, int size) {
+    return std::make_shared<runtime::CallbackRendezvous>(
+        rank, size, [store](const std::string& key, const runtime::Bytes& value) { store->put(key, value); },
+        [store](const std::string& key, runtime::Milliseconds timeout) { return store->get(key, timeout); },
+        [store](const std::string& key, const runtime::Bytes& value) {
+            return store->put_first(key, value);
+        });
+}
 
 Result<std::unique_ptr<PlayedOp>> PlayedOp::make(const Case& played, const Timing& timing) {
     Result<fuse::Schedule> schedule = fuse::fuse(played.program, played.options);
@@ -115,6 +136,7 @@ Status PlayedOp::create(const Timing& timing) {
     const std::size_t size = schedule_.ranks.size();
     std::int64_t programs = 0;
     for (const std::int64_t of_stage : programs_) programs += of_stage;
+    groups_.resize(size);
     heaps_.resize(size);
     ops_.resize(size);
     std::vector<Status> made(size, Done{});
@@ -122,12 +144,8 @@ Status PlayedOp::create(const Timing& timing) {
     for (std::size_t rank = 0; rank < size; ++rank) {
         threads.emplace_back([&, rank] {
             made[rank] = [&]() -> Status {
-                auto meeting = std::make_shared<runtime::CallbackRendezvous>(
-                    static_cast<int>(rank), static_cast<int>(size),
-                    [store](const std::string& key, const runtime::Bytes& value) { store->put(key, value); },
-                    [store](const std::string& key, runtime::Milliseconds timeout) {
-                        return store->get(key, timeout);
-                    });
+                groups_[rank] = Store::meeting(store, static_cast<int>(rank), static_cast<int>(size));
+                const auto& meeting = groups_[rank];
                 auto heap = runtime::SymmetricHeap::create({}, meeting, fuse::heap_bytes(schedule_));
                 if (!heap) return heap.error();
                 heaps_[rank] = *heap;
@@ -147,6 +165,20 @@ Status PlayedOp::create(const Timing& timing) {
         if (!status) return status;
     }
     return Done{};
+}
+
+Result<runtime::Recovered> PlayedOp::recover(int rank, runtime::Milliseconds deadline) {
+    const auto index = static_cast<std::size_t>(rank);
+    auto recovered = runtime::recover(groups_[index], nullptr, deadline);
+    if (!recovered) return recovered.error();
+    groups_[index] = recovered->group;
+    loaded_[index] = 0;
+    return recovered;
+}
+
+Status PlayedOp::reset(int rank) {
+    loaded_[static_cast<std::size_t>(rank)] = 0;
+    return op(rank).reset();
 }
 
 std::uint64_t PlayedOp::in_first_mapping(std::uint64_t address) const {

@@ -3,10 +3,12 @@
 // footprints say. Everything that is read is compared with what the plan's own executor gives.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +18,8 @@
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/model/program.hpp"
 #include "syncopate/runtime/call/op.hpp"
+#include "syncopate/runtime/heap/rendezvous.hpp"
+#include "syncopate/runtime/recover/recover.hpp"
 
 namespace syncopate::explore {
 
@@ -31,6 +35,23 @@ struct Case {
     bool arrays = false;
     /// Changes the schedule before it is carried out, to see that this is noticed.
     std::function<void(fuse::Schedule&)> spoil{};
+};
+
+/// Where the ranks of this process meet, as threads or by turns.
+class Store {
+public:
+    [[nodiscard]] static std::shared_ptr<runtime::Rendezvous> meeting(const std::shared_ptr<Store>& store,
+                                                                      int rank, int size);
+
+private:
+    void put(const std::string& key, const runtime::Bytes& value);
+    runtime::Bytes put_first(const std::string& key, const runtime::Bytes& value);
+    runtime::Bytes get(const std::string& key, runtime::Milliseconds timeout);
+    static void turn();
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::map<std::string, runtime::Bytes> values_;
 };
 
 class PlayedOp {
@@ -54,6 +75,9 @@ public:
     /// A call of `rank`, and its user's reads and writes before and after it, on the rank's own fiber. `launches`: the
     /// kernel, which else cannot be launched.
     [[nodiscard]] Status call(SimulatedRanks& ranks, int rank, std::uint32_t number, bool launches = true);
+    /// Goes on after a fault, on the rank's own fiber [P34, P35, P36]; or resets the op [P38]. The next call is the first.
+    [[nodiscard]] Result<runtime::Recovered> recover(int rank, runtime::Milliseconds deadline);
+    [[nodiscard]] Status reset(int rank);
     /// What was read and is not of its call; "" if nothing.
     [[nodiscard]] const std::string& wrong() const { return wrong_; }
 
@@ -99,6 +123,7 @@ private:
     std::vector<std::vector<std::int64_t>> program_of_;  ///< by stage and slot of it
     std::vector<std::int64_t> programs_;                 ///< by stage
     std::vector<plan::test::Memory> values_;             ///< of four calls, which then repeat
+    std::vector<std::shared_ptr<runtime::Rendezvous>> groups_;
     std::vector<std::shared_ptr<runtime::SymmetricHeap>> heaps_;
     std::vector<std::unique_ptr<runtime::FusedOp>> ops_;
     std::vector<std::uint32_t> loaded_;  ///< by rank: programs that have read all that they will

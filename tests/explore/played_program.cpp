@@ -94,7 +94,7 @@ private:
             if (deadline.count() != 0 && clock.waited() >= deadline) {
                 const std::int32_t signal =
                     (word - emit::control::first_signal) / emit::control::signal_stride;
-                control_.raise({signal, 0}, call_, where);
+                control_.raise(signal, control_.load(word), target, call_, where);
                 return false;
             }
             ranks_.pause();

@@ -37,6 +37,23 @@ TEST(Simulation, FailsWithinTheDeadlineOrIsRightUnderKillsAndFaults) {
     EXPECT_GT(expect_right(100'000, 150, kCalls, false), 500U);
 }
 
+void expect_gone_on(std::uint64_t first, std::uint64_t seeds, std::uint64_t least) {
+    std::uint64_t recoveries = 0, ended = 0;
+    for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
+        const auto after = seed % 3 == 0 ? AfterFault::reset : AfterFault::recover;
+        const SimulationResult found = simulate(seed, 5, false, after);
+        EXPECT_EQ(found.wrong, "") << "seed " << seed << ": " << found.story;
+        recoveries += found.recoveries;
+        ended += found.calls;
+    }
+    std::printf("%llu recoveries, %llu calls ended\n", static_cast<unsigned long long>(recoveries),
+                static_cast<unsigned long long>(ended));
+    EXPECT_GT(recoveries, least);
+}
+
+TEST(Simulation, GoesOnAfterKillsAndFaultsAndComputesRight) { expect_gone_on(7'000'000, 60, 60); }
+TEST(SimulationSweep, GoesOnAfterKillsAndFaultsAndComputesRight) { expect_gone_on(8'000'000, 3'000, 3'000); }
+
 TEST(Simulation, DoesTheSameAgainWithTheSameSeed) {
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
         const SimulationResult once = simulate(seed, kCalls, false);

@@ -108,6 +108,20 @@ std::vector<Litmus> pairs() {
                      {0, 9, {wait(kCounter, 2), read(kData), read(kMore, 2)}}},
                     two_are_new(2)});
     made.back().threads[2].ops[0].scope = Scope::gpu;
+    made.push_back(
+        {"P30: who leaves a call takes its number back, then opens the gate of a copy that posts it",
+         {{0, 0, {write(kData), post(kOther)}},
+          {0, 0, {wait(kOther), add(kCounter, Order::release, Scope::gpu)}},
+          {0, 9, {wait(kCounter), read(kData)}}},
+         first_is(2, 1)});
+    made.back().threads[0].ops[1].scope = made.back().threads[1].ops[0].scope = Scope::block;
+    made.back().threads[2].ops[0].scope = Scope::gpu;
+    made.push_back({"P29: the words of a fault, the fault, and who tells them to the host",
+                    {{0, 0, {write(kData), fence(), write(kSignal)}},
+                     {0, 1, {wait(kSignal), read(kData), write(kMore), post(kBack)}},
+                     {7, 9, {wait(kBack), read(kMore)}}},
+                    [](const Registers& registers) { return registers[1][0] == 1 && registers[2][0] == 1; }});
+    made.back().threads[0].ops[1].scope = made.back().threads[1].ops[0].scope = Scope::gpu;
     made.push_back({"P19: a warp polls, and a barrier hands on what it acquired",
                     {{0, 0, {write(kData), post(kSignal)}},
                      {1, 0, {wait(kSignal), post(kOther)}},

@@ -159,13 +159,17 @@ Result<std::vector<FileDescriptor>> exchange_descriptors(Rendezvous& rendezvous,
     const std::string name = "syncopate-" + random_hex(16);
     const std::string token = random_hex(16);
     Result<FileDescriptor> listener = listen_at(name, size);
+    std::jthread server;  // from now on: another rank may come before this one goes on
+    if (listener) {
+        server = std::jthread([&](const std::stop_token& stop) {
+            serve(listener->get(), own, token, size - 1, deadline, stop);
+        });
+    }
     Result<std::vector<Bytes>> doors =
         agree(rendezvous, "sockets",
               listener ? Result<Bytes>(name + " " + token) : Result<Bytes>(listener.error()), timeout);
     if (!doors) return doors.error();
 
-    const std::jthread server(
-        [&](const std::stop_token& stop) { serve(listener->get(), own, token, size - 1, deadline, stop); });
     std::vector<FileDescriptor> taken(static_cast<std::size_t>(size));
     Status got = Done{};
     for (int step = 1; step < size && got; ++step) {

@@ -5,17 +5,15 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "runtime/heap/process.hpp"
+#include "runtime/signals/turns.hpp"
 #include "runtime/waiting_clock.hpp"
 #include "syncopate/runtime/heap/group_memory.hpp"
 
 namespace syncopate::runtime {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 std::string list_of(const std::vector<int>& ranks) {
     constexpr std::size_t kMost = 16;
@@ -124,21 +122,21 @@ private:
     /// Whether the rank has come by now, or within `wait`.
     bool came(int rank, Milliseconds wait) {
         if (of(rank).came) return true;
-        const Clock::time_point asked = Clock::now();
+        const auto asked = now_on_host();
         const Result<Bytes> theirs = rendezvous_.get(key_of(rank), std::max(wait, Milliseconds{1}));
         if (!theirs) {
             reason_ = theirs.error().message;
             if (wait < kLongEnough) return false;
-            const bool waited = Clock::now() - asked >= wait / 2;
+            const bool waited = now_on_host() - asked >= wait / 2;
             failures_ = waited ? 0 : failures_ + 1;
             if (failures_ >= kFailures) store_failure_ = reason_;
-            if (!waited) std::this_thread::sleep_for(std::min(wait, kAfterFailure));
+            if (!waited) sleep_on_host(std::min(wait, kAfterFailure));
             return false;
         }
         failures_ = 0;
         if (take(rank, *theirs)) return true;
         of(rank).gave_up = true;
-        std::this_thread::sleep_for(std::min(wait, kMoment));
+        sleep_on_host(std::min(wait, kMoment));
         return false;
     }
 
@@ -208,7 +206,7 @@ private:
 
     /// Each rank that comes here finds the same, and where there are calls, those that are in one are told.
     Error differing(const std::string& my_key) {
-        for (; rendezvous_.watch() != nullptr; std::this_thread::sleep_for(kMoment)) {
+        for (; rendezvous_.watch() != nullptr; sleep_on_host(kMoment)) {
             if (Status told = look(); !told) return give_up(my_key, told.error(), true);
         }
         std::string labels;

@@ -27,13 +27,13 @@ public:
 
     // [P1, P2, P10, P11]
     Status begin(CudaStream, std::span<const StridedCopy* const> inputs) override {
-        if (control_.faulty()) return failed();
-        for (const StridedCopy* copy : inputs) copy_on_host(*copy);
         const std::uint32_t epoch = control_.load(emit::control::epoch) + 1;
+        if (control_.faulty()) return failed(epoch);
+        for (const StridedCopy* copy : inputs) copy_on_host(*copy);
         control_.store(emit::control::epoch, epoch);
         post(plan_.begin_posts, epoch);
         for (const fuse::Wait& wait : plan_.begin_waits) {
-            if (!control_.wait(wait, epoch, emit::control::at_begin)) return failed();
+            if (!control_.wait(wait, epoch, emit::control::at_begin)) return failed(epoch);
         }
         control_.store(emit::control::published, epoch);
         start(epoch);
@@ -46,9 +46,9 @@ public:
         join();
         const std::uint32_t epoch = control_.load(emit::control::epoch);
         for (const fuse::Wait& wait : plan_.end_waits) {
-            if (!control_.wait(wait, epoch, emit::control::at_end)) return failed();
+            if (!control_.wait(wait, epoch, emit::control::at_end)) return failed(epoch);
         }
-        if (control_.faulty()) return failed();
+        if (control_.faulty()) return failed(epoch);
         for (const StridedCopy* copy : outputs) copy_on_host(*copy);
         post(plan_.end_posts, epoch);
         return Done{};
@@ -68,7 +68,7 @@ public:
     bool is_faulty() const override { return control_.faulty(); }
     void raise(std::uint32_t word) override {
         for (int rank = 0; rank < plan_.num_ranks; ++rank)
-            HostControl(plan_.control_of(rank)).raise_word(word);
+            (void)HostControl(plan_.control_of(rank)).raise_word(word);
     }
     Result<FaultRecord> read_fault() const override { return control_.fault(); }
     FaultRecord poll_fault() const override { return control_.fault(); }
@@ -77,6 +77,7 @@ public:
         return Done{};
     }
     Status renew(Rendezvous&) override {
+        streams_.renew();
         engine_.renew();
         return Done{};
     }
@@ -106,7 +107,8 @@ private:
     }
 
     /// Tells the other ranks [P31]. FusedOp says what it was.
-    Status failed() {
+    Status failed(std::uint32_t epoch) {
+        control_.leave_call(epoch);
         if (const FaultRecord record = control_.fault(); !record.of_peer()) {
             for (int rank = 0; rank < plan_.num_ranks; ++rank) {
                 if (rank != plan_.rank) HostControl(plan_.control_of(rank)).raise_peer(plan_.rank);

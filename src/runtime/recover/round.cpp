@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <string_view>
-#include <thread>
 
 #include "runtime/heap/fields.hpp"
 #include "runtime/heap/process.hpp"
+#include "runtime/signals/turns.hpp"
 #include "runtime/waiting_clock.hpp"
 
 namespace syncopate::runtime {
@@ -89,7 +89,7 @@ Result<Bytes> Round::await_members() {
                 {.rank = store_->rank()},
                 ErrorClass::machine};
         }
-        std::this_thread::sleep_for(pause);
+        sleep_on_host(pause);
         pause = std::min(2 * pause, kPause);
     }
 }
@@ -140,7 +140,7 @@ bool Round::may_come_to_next() const {
     WaitingClock clock;
     Bytes outcome;
     while ((outcome = look("outcome")).empty() && clock.waited() < 2 * options_.deadline)
-        std::this_thread::sleep_for(kPause);
+        sleep_on_host(kPause);
     return outcome == kFailed || (options_.is_late_comer && outcome == kDone);
 }
 
@@ -160,7 +160,7 @@ bool Round::conclude(bool is_done) {
             ranks_, [&](int rank) { return !look(fmt::format("done.{}", rank)).empty(); });
         if (all) return decided(kDone);
         if (clock.waited() >= options_.deadline) return decided(kFailed);
-        std::this_thread::sleep_for(pause);
+        sleep_on_host(pause);
         pause = std::min(2 * pause, kPause);
     }
 }

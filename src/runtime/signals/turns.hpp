@@ -45,6 +45,12 @@ public:
     }
 };
 
+/// The time by which threads of the host wait.
+inline Turns::Clock::time_point now_on_host() {
+    Turns* const turns = Turns::of_thread();
+    return turns != nullptr ? turns->now() : Turns::Clock::now();
+}
+
 /// Lets this thread do nothing for so long.
 inline void sleep_on_host(std::chrono::microseconds time) {
     if (Turns* const turns = Turns::of_thread()) return turns->sleep(time);

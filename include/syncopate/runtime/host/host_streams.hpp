@@ -4,6 +4,7 @@
 // go by `host`, one after another: it waits for signals.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -27,6 +28,8 @@ public:
     [[nodiscard]] PreparedSum* sum_of(std::size_t index);
     /// Gives transfer `index` other copies; false when it is not done here. Only between calls.
     bool set_copies(std::size_t index, std::vector<StridedCopy> copies);
+    /// The next call is the first one again [P36].
+    void renew() { std::ranges::fill(done_, 0U); }
 
 private:
     /// A gate of a step: open when its word has reached `value`, or for a relay when it is not 0.
