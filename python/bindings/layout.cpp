@@ -22,6 +22,10 @@ void bind_layout(nb::module_& module) {
     layout.attr("FAULT_EPOCH") = control::fault_epoch;
     layout.attr("FAULT_WHERE") = control::fault_where;
     layout.attr("FAULT_CALL") = control::fault_call;
+    layout.attr("FAULT_CLAIM") = control::fault_claim;
+    layout.attr("CLAIMING") = control::claiming;
+    layout.attr("MOST_BETWEEN_NS") = control::most_between_ns;
+    layout.attr("PUBLISHED") = control::published;
     layout.attr("RANK") = control::rank;
     layout.attr("MIRROR") = control::mirror;
     layout.attr("FIRST_BLOCK") = control::first_block;

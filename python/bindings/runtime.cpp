@@ -281,6 +281,17 @@ void bind_heap(nb::module_& module) {
         },
         "device"_a, "ordinal"_a = 0, "Bytes that can be had; on host, by all ranks together.");
     module.def("cuda_device_count", [] { return unwrap(cuda_device_count()); });
+    module.def(
+        "raise_fault",
+        [](std::uint64_t control, std::int32_t signal, std::uint32_t seen, std::uint32_t awaited,
+           std::int32_t where) {
+            const HostControl block(control);
+            block.raise(signal, seen, awaited, block.load(emit::control::epoch), where);
+        },
+        "control"_a, "signal"_a, "seen"_a, "awaited"_a, "where"_a,
+        "Of a kernel on host whose wait for `signal` (word `awaited`, last `seen`) did not end within the "
+        "deadline, in slot "
+        "`where`: the fault of the control block at address `control`, unless it has one.");
 }
 
 using StageLaunch = std::tuple<CudaKernel*, std::vector<std::uint32_t>, const KernelArguments*>;

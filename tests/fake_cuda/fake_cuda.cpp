@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -436,7 +437,39 @@ std::vector<std::string> take_launches() {
 
 void capture(bool on) { state().captures = on; }
 
+namespace {
+std::atomic<int> aborts{0};
+}  // namespace
+int aborted() { return aborts; }
+
 }  // namespace fake_cuda
+
+// NCCL, as far as it is called: collectives do nothing.
+extern "C" {
+int ncclGetUniqueId(void*) { return 0; }
+struct NcclUniqueId {
+    char bytes[128];
+};
+int ncclCommInitRank(void** made, int, NcclUniqueId, int) {
+    static char any;
+    *made = &any;
+    return 0;
+}
+int ncclCommDestroy(void*) { return 0; }
+int ncclCommAbort(void*) {
+    ++fake_cuda::aborts;
+    return 0;
+}
+const char* ncclGetErrorString(int) { return "no error"; }
+int ncclAllGather(const void*, void*, std::size_t, int, void*, void*) { return 0; }
+int ncclReduceScatter(const void*, void*, std::size_t, int, int, void*, void*) { return 0; }
+int ncclAllReduce(const void*, void*, std::size_t, int, int, void*, void*) { return 0; }
+int ncclBroadcast(const void*, void*, std::size_t, int, int, void*, void*) { return 0; }
+int ncclSend(const void*, std::size_t, int, int, void*, void*) { return 0; }
+int ncclRecv(void*, std::size_t, int, int, void*, void*) { return 0; }
+int ncclGroupStart() { return 0; }
+int ncclGroupEnd() { return 0; }
+}
 
 extern "C" CUresult cuGetProcAddress_v2(const char* name, void** function, int, cuuint64_t,
                                         CUdriverProcAddressQueryResult* found) {

@@ -32,6 +32,9 @@ std::vector<std::string> take_launches();
 /// parameters.
 void on_launch(std::function<void(const std::string& name, void** parameters)> play);
 
+/// How many communicators of the stand-in for NCCL, which is in the same library, were aborted.
+int aborted();
+
 /// From now on every stream is, or is not, being captured into a graph.
 void capture(bool on);
 

@@ -111,6 +111,39 @@ StridedCopy rows(std::uint64_t width, std::uint64_t height, std::uint64_t pitch)
             .dst_plane = pitch * height};
 }
 
+TEST(HostEngine, OpensTheGateOfARelayWhateverTheCallsNumber) {
+    std::vector<std::uint32_t> words(emit::control::word_of(2), 0);
+    const auto base = reinterpret_cast<std::uint64_t>(words.data());
+    const HostControl control(base);
+    const std::int32_t gate = emit::control::word_of(1);
+    EngineTable table;
+    table.posts = {base + 4 * static_cast<std::uint64_t>(gate)};
+    table.ops = {{.rows_per_plane = 1,
+                  .parts_per_row = 1,
+                  .rows_per_piece = 1,
+                  .last_piece = 1,
+                  .num_pieces = 1,
+                  .expected = 1,
+                  .num_posts = 1,
+                  .method = device::EngineMethod::ldst,
+                  .opens = 1}};
+    table.num_counters = table.num_pieces = 1;
+    HostEngine engine(table, control);
+    const auto call = [&](std::uint32_t epoch) {
+        control.store(gate, 0);
+        engine.start(epoch);
+        engine.join();
+    };
+    for (const std::uint32_t epoch : {0xffff'ffffU, 0U, 1U}) {
+        call(epoch);
+        EXPECT_NE(control.load(gate), 0U) << epoch;
+    }
+    // After a fault, too [P22].
+    (void)control.raise_word(emit::control::fault_of_peer);
+    call(2);
+    EXPECT_NE(control.load(gate), 0U);
+}
+
 TEST(EngineTable, CutsEveryBoxIntoPiecesThatCoverItOnce) {
     for (const plan::Backend backend : {plan::Backend::tma_dedicated, plan::Backend::ldst_dedicated}) {
         for (const std::uint64_t width : {16u, 48u, 512u, 16384u, 16400u, 1000000u}) {

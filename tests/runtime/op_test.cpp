@@ -831,6 +831,72 @@ TEST_F(OneRankOp, CopiesNoInputThatItsKernelReadsWhereItIs) {
     }
 }
 
+TEST(HostControl, KeepsTheFirstFaultAndShowsItWithAllItsWords) {
+    for (int round = 0; round < 100; ++round) {
+        std::vector<std::uint32_t> words(emit::control::word_of(1));
+        const HostControl control(reinterpret_cast<std::uint64_t>(words.data()));
+        std::vector<FaultRecord> seen(3);
+        {
+            std::vector<std::jthread> threads;
+            for (std::int32_t i = 1; i <= 6; ++i) {
+                threads.emplace_back([&control, i] {
+                    const auto number = static_cast<std::uint32_t>(i);
+                    if (i == 6) return control.raise_peer(3);
+                    control.raise(i, 10 * number, 100 * number, 1000 * number, -i);
+                });
+            }
+            for (FaultRecord& record : seen) {
+                threads.emplace_back([&] {
+                    while (!(record = control.fault()).any()) std::this_thread::yield();
+                });
+            }
+        }
+        seen.push_back(control.fault());
+        for (const FaultRecord& record : seen) {
+            ASSERT_EQ(record.fault, seen.front().fault);
+            if (record.of_peer()) continue;
+            const auto number = static_cast<std::uint32_t>(record.signal());
+            ASSERT_EQ(record.seen, 10 * number);
+            ASSERT_EQ(record.awaited, 100 * number);
+            ASSERT_EQ(record.epoch, 1000 * number);
+            ASSERT_EQ(record.where, -record.signal());
+        }
+    }
+}
+
+TEST(FaultRecord, KnowsTheFirstFaultWhereAHostHasWrittenOverIt) {
+    namespace word = emit::control;
+    std::array<std::uint32_t, word::header_words> words{};
+    words[word::fault] = word::fault_of_peer | 1U;
+    EXPECT_TRUE(FaultRecord::from_words(words.data()).of_peer());
+    words[word::fault_claim] = word::claiming;  // its words are not whole
+    EXPECT_TRUE(FaultRecord::from_words(words.data()).of_peer());
+    words[word::fault_claim] = 5;
+    EXPECT_EQ(FaultRecord::from_words(words.data()).signal(), 4);
+    words[word::fault] = 0;  // nor is it there
+    words[word::fault_claim] = word::claiming;
+    EXPECT_FALSE(FaultRecord::from_words(words.data()).any());
+}
+
+TEST(FusedOp, NamesTheCallThatItDidNotBeginWhereAnotherRankGaveUpBetweenTwo) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        auto heap = make_heap(directory, rank, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        auto op = FusedOp::create(*heap, direct_all_gather(2, false, {4, 4}), {.deadline_ms = 20'000});
+        RANK_CHECK(op, op.error().to_string());
+        RANK_CHECK((*op)->begin_call() && run_kernel(**op, [](int) { return true; }) && (*op)->end_call(),
+                   "a call of both");
+        RANK_CHECK(barrier((*heap)->rendezvous(), "called"), "");
+        if (rank == 1) (*op)->give_up();
+        RANK_CHECK(barrier((*heap)->rendezvous(), "given up"), "");
+        const Status begun = (*op)->begin_call();
+        RANK_CHECK(!begun, "a call of an op that was given up");
+        RANK_CHECK(begun.error().message.find("call 2") != std::string::npos, begun.error().message);
+        return true;
+    });
+}
+
 TEST(HostControl, ComparesEpochsModulo32Bits) {
     std::vector<std::uint32_t> words(emit::control::word_of(1));
     const HostControl control(reinterpret_cast<std::uint64_t>(words.data()));

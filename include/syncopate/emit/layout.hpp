@@ -31,6 +31,7 @@
 //                                                     10 mirror, first_block, next_block, num_ranks:
 //                                                         a kernel that sums tells them of a fault
 //                                                     17 fault_call: the call's number then
+//                                                     18 fault_claim: who writes 4 to 6 and 17
 //   …  phases, 4 words each: iteration_begin,          32  signals, 8 words (32 bytes) apart
 //        iteration_end, wait_begin, wait_end            …  counters of made chunks, gates of relays, words of
 //   …  posts, 2 words each: low and high half of the        collectives, 8 words each (table.hpp)

@@ -74,9 +74,10 @@ public:
         if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {
             const std::int32_t* at = record(slot);
             const std::int32_t end = at[emit::table::slot_makes + 1] & ~emit::table::at_once;
+            const bool good = load_relaxed(control_ + emit::control::fault) == 0;  // [P30]
             __threadfence();
             for (std::int32_t made = at[emit::table::slot_makes]; made < end; made += emit::table::made_words)
-                count(table_ + made);
+                count(table_ + made, good);
         }
     }
 
@@ -145,7 +146,8 @@ private:
 
     /// Until the word has reached `target`; false after a fault, or at the deadline, which makes one.
     __device__ bool poll(std::int32_t word, std::uint32_t target, std::int32_t slot) const {
-        std::uint64_t start = 0;
+        std::uint64_t last = 0;
+        std::uint64_t waited = 0;
         for (std::uint32_t polls = 1;; ++polls) {
             std::uint32_t seen;
             asm volatile("ld.acquire.sys.global.u32 %0, [%1];"
@@ -155,33 +157,53 @@ private:
             if (static_cast<std::int32_t>(seen - target) >= 0) return true;
             __nanosleep(100);
             if (polls % 64 != 0) continue;  // the time is looked at only now and then
-            if (load_relaxed(control_ + emit::control::fault) != 0) return false;
+            if (load_relaxed(control_ + emit::control::fault) != 0) {
+                leave_call();
+                return false;
+            }
             std::uint64_t now;
             asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
             const std::uint64_t limit = std::uint64_t{control_[emit::control::deadline_ms]} * 1000000U;
-            if (start == 0) start = now;
-            if (limit == 0 || now - start < limit) continue;
+            const std::uint64_t since = last == 0 ? 0 : now - last;
+            waited += since < emit::control::most_between_ns ? since : emit::control::most_between_ns;
+            last = now;
+            if (limit == 0 || waited < limit) continue;
             const auto signal = static_cast<std::uint32_t>((word - emit::control::first_signal) /
                                                            emit::control::signal_stride);
-            if (atomicCAS_system(control_ + emit::control::fault, 0U, signal + 1U) == 0U) {
-                control_[emit::control::fault_seen] = seen;
-                control_[emit::control::fault_epoch] = target;
-                control_[emit::control::fault_call] = control_[emit::control::epoch];
-                control_[emit::control::fault_where] = static_cast<std::uint32_t>(slot);
-            }
-            return false;
+            raise(signal + 1U, seen, target, slot);  // and leaves once the fault is there
         }
     }
 
-    /// One thread, after a fence at GPU scope: this program's last tile of a made chunk.
-    __device__ void count(const std::int32_t* made) const {
+    /// [P29]
+    __device__ void raise(std::uint32_t fault, std::uint32_t seen, std::uint32_t target,
+                          std::int32_t slot) const {
+        std::uint32_t* claim = control_ + emit::control::fault_claim;
+        if (atomicCAS_system(claim, 0U, emit::control::claiming) != 0U) return;
+        control_[emit::control::fault_seen] = seen;
+        control_[emit::control::fault_epoch] = target;
+        control_[emit::control::fault_call] = control_[emit::control::epoch];
+        control_[emit::control::fault_where] = static_cast<std::uint32_t>(slot);
+        __threadfence_system();
+        *claim = atomicCAS_system(control_ + emit::control::fault, 0U, fault) == 0U ? fault : 0U;
+    }
+
+    /// A wait of this call has failed: what copies post from now on is no number of this call [P30].
+    __device__ void leave_call() const {
+        const std::uint32_t epoch = control_[emit::control::epoch];
+        if (control_[emit::control::fault_call] == 0) control_[emit::control::fault_call] = epoch;
+        atomicExch_system(control_ + emit::control::published, epoch - 2U);
+    }
+
+    /// One thread, after a fence at GPU scope: this program's last tile of a made chunk. `good`: there was no fault once
+    /// the tile was stored, so that no wait of what it rests on has failed; else it lets only streams go on.
+    __device__ void count(const std::int32_t* made, bool good) const {
         std::uint32_t* counter = control_ + made[emit::table::made_counter];
         const std::int64_t gates = number(made + emit::table::made_gates);
         if (gates != 0) {
             atomicAdd(reinterpret_cast<unsigned long long*>(counter + emit::control::gate),
                       static_cast<unsigned long long>(gates));
         }
-        if (made[emit::table::made_told] == 0) return;
+        if (!good || made[emit::table::made_told] == 0) return;
         if (atomicAdd(counter, 1U) + 1U != static_cast<std::uint32_t>(made[emit::table::made_tiles])) return;
         atomicExch(counter, 0U);
         post_all(made[emit::table::made_posts], made[emit::table::made_posts + 1],

@@ -13,6 +13,7 @@ from .._syncopate import layout
 _WORD = 4  # bytes
 _PAIR = _WORD * layout.PAIR_WORDS
 _RECORD = _WORD * layout.SLOT_WORDS  # of a slot
+_UNIT = 20  # a deadline is counted in units of 2^20 ns, so that registers of 32 bits do
 
 
 def _at(base: str, word: int) -> str:
@@ -48,7 +49,7 @@ def _poll(over: str) -> str:
     """From label SY_POLL on: to label `over` when what all lanes wait for has come."""
     return f"""
         mov.b32 sy_polls, 0;
-        mov.b64 sy_start, 0;
+        mov.b32 sy_last, 0;
     SY_POLL:
         ld.acquire.sys.global.b32 sy_seen, [sy_addr];
         sub.s32 sy_t, sy_seen, sy_want;
@@ -58,9 +59,9 @@ def _poll(over: str) -> str:
 
 
 def _later(control: str, where: str, leave: str = "SY_FENCE", by_lane: bool = False) -> str:
-    """After a poll that came too soon: back to SY_POLL, after a pause; or to label `leave`, where another wait has found a
-    fault, or this one's deadline is over [P28]: then its words are written [P29]. `where`: for them. `by_lane`: lanes wait for different
-    words, and some are not late."""
+    """After a poll that came too soon: back to SY_POLL, after a pause; or to label `leave`, where there is a fault: what copies
+    post from then on is no number of this call [P30]. Once this wait's deadline is over [P28] it makes one, with its words [P29].
+    `where`: for them. `by_lane`: lanes wait for different words, and some are not late."""
     named = (
         "sub.s32 sy_t, sy_seen, sy_want; setp.ge.s32 sy_p, sy_t, 0; @sy_p bra SY_NAMED;" if by_lane else ""
     )
@@ -70,33 +71,52 @@ def _later(control: str, where: str, leave: str = "SY_FENCE", by_lane: bool = Fa
         and.b32 sy_t, sy_polls, 63;
         setp.ne.s32 sy_p, sy_t, 1;
         @sy_p bra.uni SY_POLL;
-        ld.relaxed.sys.global.b32 sy_t, {_at(control, layout.FAULT)};
-        setp.ne.s32 sy_p, sy_t, 0;
-        vote.sync.any.pred sy_p, sy_p, 0xffffffff;
-        @sy_p bra.uni {leave};
+        ld.acquire.sys.global.b32 sy_t, {_at(control, layout.FAULT)};
+        setp.eq.s32 sy_p, sy_t, 0;
+        vote.sync.all.pred sy_p, sy_p, 0xffffffff;
+        @sy_p bra.uni SY_TIME;
+        ld.global.b32 sy_t, {_at(control, layout.FAULT_CALL)};
+        setp.eq.s32 sy_p, sy_t, 0;
+        @sy_p st.global.b32 {_at(control, layout.FAULT_CALL)}, sy_epoch;
+        sub.s32 sy_t, sy_epoch, 2;
+        atom.relaxed.sys.global.exch.b32 sy_t, {_at(control, layout.PUBLISHED)}, sy_t;
+        bra.uni {leave};
+    SY_TIME:
         ld.global.b32 sy_t, {_at(control, layout.DEADLINE_MS)};
         setp.eq.s32 sy_p, sy_t, 0;
         @sy_p bra.uni SY_POLL;
-        mul.wide.u32 sy_limit, sy_t, 1000000;
+        setp.eq.s32 sy_p, sy_last, 0;
+        @sy_p mul.hi.u32 sy_left, sy_t, {1_000_000 << (32 - _UNIT)};
         mov.u64 sy_now, %globaltimer;
-        setp.eq.s64 sy_p, sy_start, 0;
-        selp.b64 sy_start, sy_now, sy_start, sy_p;
-        sub.s64 sy_now, sy_now, sy_start;
-        setp.lt.s64 sy_p, sy_now, sy_limit;
+        shr.u64 sy_now, sy_now, {_UNIT};
+        cvt.u32.u64 sy_t, sy_now;
+        or.b32 sy_t, sy_t, 1;
+        selp.b32 sy_last, sy_t, sy_last, sy_p;
+        sub.s32 sy_last, sy_t, sy_last;
+        min.u32 sy_last, sy_last, {layout.MOST_BETWEEN_NS >> _UNIT};
+        sub.s32 sy_left, sy_left, sy_last;
+        mov.b32 sy_last, sy_t;
+        setp.gt.s32 sy_p, sy_left, 0;
         vote.sync.all.pred sy_p, sy_p, 0xffffffff;
         @sy_p bra.uni SY_POLL;
         {named}
-        sub.s32 sy_t, sy_word, {layout.FIRST_SIGNAL};
-        shr.s32 sy_t, sy_t, {layout.SIGNAL_STRIDE.bit_length() - 1};
-        add.s32 sy_t, sy_t, 1;
-        atom.relaxed.sys.global.cas.b32 sy_t, {_at(control, layout.FAULT)}, 0, sy_t;
+        atom.relaxed.sys.global.cas.b32 sy_t, {_at(control, layout.FAULT_CLAIM)}, 0, {layout.CLAIMING:#x};
         setp.eq.s32 sy_p, sy_t, 0;
         @sy_p st.global.b32 {_at(control, layout.FAULT_SEEN)}, sy_seen;
         @sy_p st.global.b32 {_at(control, layout.FAULT_EPOCH)}, sy_want;
         @sy_p st.global.b32 {_at(control, layout.FAULT_WHERE)}, {where};
         @sy_p st.global.b32 {_at(control, layout.FAULT_CALL)}, sy_epoch;
+        @sy_p fence.acq_rel.sys;
+        sub.s32 sy_lag, sy_word, {layout.FIRST_SIGNAL};
+        shr.s32 sy_lag, sy_lag, {layout.SIGNAL_STRIDE.bit_length() - 1};
+        add.s32 sy_lag, sy_lag, 1;
+        @sy_p atom.relaxed.sys.global.cas.b32 sy_t, {_at(control, layout.FAULT)}, 0, sy_lag;
+        @sy_p min.u32 sy_t, sy_t, 1;
+        @sy_p sub.s32 sy_t, sy_t, 1;
+        @sy_p and.b32 sy_lag, sy_lag, sy_t;
+        @sy_p st.global.b32 {_at(control, layout.FAULT_CLAIM)}, sy_lag;
         {"SY_NAMED:" if by_lane else ""}
-        bra.uni {leave};"""
+        bra.uni SY_POLL;"""
 
 
 def _wait_ptx(
@@ -128,8 +148,8 @@ def _wait_ptx(
     return f"""
     {{
         .reg .pred sy_p;
-        .reg .b32 sy_tile_r, sy_at, sy_end, sy_phase_r, sy_word, sy_lag, sy_seen, sy_want, sy_epoch, sy_polls, sy_t, sy_lo, sy_hi;
-        .reg .b64 sy_record, sy_addr, sy_now, sy_start, sy_limit;
+        .reg .b32 sy_tile_r, sy_at, sy_end, sy_phase_r, sy_word, sy_lag, sy_seen, sy_want, sy_epoch, sy_polls, sy_t, sy_lo, sy_hi, sy_last, sy_left;
+        .reg .b64 sy_record, sy_addr, sy_now;
         mul.wide.s32 sy_record, {slot}, {_RECORD};
         add.s64 sy_record, {schedule}, sy_record;
         ld.global.b32 sy_epoch, {_at(control, layout.EPOCH)};
@@ -186,7 +206,9 @@ def _report(control: str) -> str:
         f"""
         ld.global.b32 sy_t, {_at(control, word)};
         st.global.b32 {_at("sy_addr", layout.MIRROR_SEEN + index)}, sy_t;"""
-        for index, word in enumerate((layout.FAULT_SEEN, layout.FAULT_EPOCH, layout.FAULT_WHERE))
+        for index, word in enumerate(
+            (layout.FAULT_SEEN, layout.FAULT_EPOCH, layout.FAULT_WHERE, layout.FAULT_CALL)
+        )
     )
     return f"""
         bar.warp.sync 0xffffffff;
@@ -197,7 +219,6 @@ def _report(control: str) -> str:
         setp.eq.s64 sy_p, sy_addr, 0;
         @sy_p bra SY_FENCE;
         {words}
-        st.global.b32 {_at("sy_addr", layout.MIRROR_SEEN + 3)}, sy_epoch;
         ld.relaxed.sys.global.b32 sy_word, {_at(control, layout.FAULT)};
         st.release.sys.global.b32 {_at("sy_addr", layout.MIRROR_FAULT)}, sy_word;
         setp.lt.s32 sy_p, sy_word, 0;
@@ -240,8 +261,8 @@ _TELL_BEGUN = f"""
 WAIT_SUM_BY_WARP = tl.constexpr(f"""
     {{
         .reg .pred sy_p;
-        .reg .b32 sy_at, sy_end, sy_word, sy_lag, sy_seen, sy_want, sy_epoch, sy_polls, sy_t;
-        .reg .b64 sy_addr, sy_now, sy_start, sy_limit;
+        .reg .b32 sy_at, sy_end, sy_word, sy_lag, sy_seen, sy_want, sy_epoch, sy_polls, sy_t, sy_last, sy_left;
+        .reg .b64 sy_addr, sy_now, sy_start;
         mov.b32 sy_epoch, $3;
         {_TELL_BEGUN}
         ld.global.b32 sy_at, {_at("$1", layout.SUM)};
@@ -412,7 +433,8 @@ LOADED_BY_WARP = tl.constexpr(f"""
 # memory; the completion of a bulk copy is followed by an implicit proxy fence), and the barrier collects all threads'
 # stores in thread 0. That one fences once, whatever follows, and adds to the gates [P22]: it needs no answer, and so does
 # not stand still (GPU scope, since copy engines read through this GPU's L2 cache, too). Where others are to be told, it
-# also counts [P7], and the last one posts [P3, P17]. What the chunk's record says is fetched while the stores
+# also counts [P7], and the last one posts [P3, P17]; not after a fault [P30], which whoever failed a wait for what the tile
+# rests on has seen before. What the chunk's record says is fetched while the stores
 # complete. The votes keep the first warp whole, and branches uniform: see _wait_ptx. A slot below 0 stands for no tile.
 def _post_ptx(when: str, told: str, by_warp: bool = False, numbered: bool = False) -> str:
     """`by_warp`: one warp alone calls it, else the whole program. `numbered`: $4 is the call's number. `when`: all slots, or those whose makes_end has the
@@ -428,7 +450,7 @@ def _post_ptx(when: str, told: str, by_warp: bool = False, numbered: bool = Fals
     """
     return f"""
     {{
-        .reg .pred sy_p, sy_first, sy_last;
+        .reg .pred sy_p, sy_first, sy_counts, sy_last;
         .reg .b32 sy_t, sy_at, sy_end, sy_word, sy_tiles, sy_post, sy_post_end, sy_old, sy_epoch, sy_lo, sy_hi, sy_told;
         .reg .b64 sy_addr, sy_counter, sy_distance, sy_gates;
         mov.b32 $0, 0;
@@ -451,7 +473,9 @@ def _post_ptx(when: str, told: str, by_warp: bool = False, numbered: bool = Fals
         vote.sync.all.pred sy_p, sy_p, 0xffffffff;
         @sy_p bra.uni SY_DONE;
         setp.eq.s32 sy_first, sy_t, 0;
+        ld.relaxed.sys.global.b32 sy_t, {_at("$2", layout.FAULT)};
         @sy_first fence.release.gpu;
+        setp.eq.and.s32 sy_counts, sy_t, 0, sy_first;
     SY_CHUNK:
         mul.wide.s32 sy_counter, sy_word, {_WORD};
         add.s64 sy_counter, $2, sy_counter;
@@ -461,9 +485,9 @@ def _post_ptx(when: str, told: str, by_warp: bool = False, numbered: bool = Fals
         setp.eq.s32 sy_p, sy_told, 0;
         {unless_told}
         mov.b32 sy_old, 0;
-        @sy_first atom.relaxed.gpu.global.add.u32 sy_old, [sy_counter], 1;
+        @sy_counts atom.relaxed.gpu.global.add.u32 sy_old, [sy_counter], 1;
         add.s32 sy_t, sy_old, 1;
-        setp.eq.and.s32 sy_last, sy_t, sy_tiles, sy_first;
+        setp.eq.and.s32 sy_last, sy_t, sy_tiles, sy_counts;
         vote.sync.any.pred sy_p, sy_last, 0xffffffff;
         @!sy_p bra.uni SY_NEXT;
         @sy_last st.relaxed.gpu.global.b32 [sy_counter], 0;

@@ -14,7 +14,7 @@ import time
 import triton.language as tl
 from triton.runtime import interpreter as _interpreter
 
-from .._syncopate import layout
+from .._syncopate import layout, raise_fault
 from ..device.fault import SyncopateFault
 from ..device.versions import triton_before
 
@@ -65,10 +65,11 @@ def _fault_message(control):
 
 
 #: Seconds between two looks that count for a deadline.
-MOST_BETWEEN = 0.5
+MOST_BETWEEN = layout.MOST_BETWEEN_NS * 1e-9
 
 
-def _wait_all(table, control, slot, begin, end):
+def _wait_all(table, block, slot, begin, end):
+    control = _words(block)
     epoch = control[layout.EPOCH]
     for at in _pairs(begin, end):
         lag = table[at + 1] & ((1 << layout.WAIT_COUNT_SHIFT) - 1)
@@ -92,10 +93,8 @@ def _wait_all(table, control, slot, begin, end):
             last = now
             deadline = control[layout.DEADLINE_MS]
             if deadline and waited > deadline * 1e-3:
-                control[layout.FAULT_SEEN] = seen
-                control[layout.FAULT_EPOCH] = want
-                control[layout.FAULT_WHERE] = _number(slot)
-                control[layout.FAULT] = 1 + (word - layout.FIRST_SIGNAL) // layout.SIGNAL_STRIDE
+                signal = (word - layout.FIRST_SIGNAL) // layout.SIGNAL_STRIDE
+                raise_fault(_number(block), signal, seen % 2**32, want % 2**32, _number(slot))
                 raise SyncopateFault(_fault_message(control))
 
 
@@ -110,7 +109,7 @@ def sy_tile(schedule, slot):
 def sy_acquire(schedule, control, slot):
     table = _words(schedule)
     waits = _slot_record(slot) + layout.SLOT_WAITS
-    _wait_all(table, _words(control), slot, table[waits], table[waits + 1])
+    _wait_all(table, control, slot, table[waits], table[waits + 1])
     return sy_tile(schedule, slot)
 
 
@@ -136,7 +135,7 @@ def sy_acquire_phase(schedule, control, slot, phase):
     table = _words(schedule)
     at = table[_slot_record(slot) + layout.SLOT_PHASES] + layout.PHASE_WORDS * _number(phase)
     waits = at + layout.PHASE_WAITS
-    _wait_all(table, _words(control), slot, table[waits], table[waits + 1])
+    _wait_all(table, control, slot, table[waits], table[waits + 1])
     begin = at + layout.PHASE_BEGIN
     return tl.tuple([_scalar(table[begin]), _scalar(table[begin + 1])])
 

@@ -66,6 +66,8 @@ public:
     virtual Status renew(Rendezvous& rendezvous) = 0;
     /// Whether some call was captured, so that a graph may replay it.
     virtual bool was_captured() const { return false; }
+    /// Called by the watch's thread now and then: gives up what has no deadline of its own.
+    virtual void look() {}
     /// Where the kernel reads `table`.
     virtual std::uint64_t table_address() const = 0;
 };

@@ -90,6 +90,7 @@ void CallWatch::give_up_on_ended() {
 void CallWatch::tick() {
     publish();
     if (++looks_ % kTicksToLookForEnded == 0) give_up_on_ended();
+    for (WatchedOp* op : ops_) op->executor->look();
     std::optional<Crossing> now = crossing(false);
     if (!now) now = crossing(true);
     ticks_ = now && now == seen_ ? ticks_ + 1 : 0;

@@ -23,6 +23,7 @@
 #include <chrono>
 #include <cstddef>
 #include <iterator>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -146,7 +147,7 @@ public:
     bool shift_sums(std::uint64_t distance) override { return engine_->shift_sums(distance); }
 
     Result<FaultRecord> read_fault() const override {
-        if (Status come = await_collectives(); !come) return come.error();
+        if (Status ended = await_collectives(); !ended) return ended.error();
         std::uint32_t words[emit::control::header_words] = {};
         if (Status read = heap_.read(plan_.control(), words, sizeof(words)); !read) return read.error();
         return FaultRecord::from_words(words);
@@ -167,11 +168,13 @@ public:
         for (int rank = 0; rank < plan_.num_ranks; ++rank) {
             const std::uint64_t address = plan_.control_of(rank) + 4 * emit::control::fault;
             std::uint32_t seen = 0;
-            // What fails here has failed before: then the peers' own deadlines tell them.
+            // What fails here has failed before: then the peers' own deadlines tell them. A GPU's own fault that comes in
+            // between is still known by its claim [P29].
             if (heap_.read(address, &seen, sizeof(seen)) && seen == 0)
                 (void)heap_.write(address, &word, sizeof(word));
         }
-        if (mirror_->words()[device::kMirrorFault] == 0) mirror_->host()[device::kMirrorFault] = word;
+        std::uint32_t none = 0;
+        (void)std::atomic_ref(mirror_->host()[device::kMirrorFault]).compare_exchange_strong(none, word);
     }
 
     std::function<void()> settling() const override {
@@ -193,8 +196,24 @@ public:
     }
 
     Status synchronize() override {
-        if (Status come = await_collectives(); !come) return come;
-        return context_->synchronize();
+        if (Status done = context_->synchronize(); !done)
+            return done;  // the watch sees to the library's kernels
+        return await_collectives();
+    }
+
+    /// Gives up the library's kernels when a call that has begun, eager or replayed, has not ended within twice the
+    /// waits' deadline, which have all ended by then [P25].
+    void look() override {
+        if (!nccl_ || deadline_ms_ == 0) return;
+        const std::lock_guard lock(looking_);
+        const std::uint32_t now = begun();
+        if (now == ended() || now != looked_at_) {
+            looked_at_ = now;
+            since_ = WaitingClock();
+        } else if (!lost_ && since_.waited() > 2 * std::chrono::milliseconds(deadline_ms_)) {
+            lost_ = true;
+            nccl_->abort();
+        }
     }
 
     /// What kernels wait for, they have been told not to [P35].
@@ -216,9 +235,8 @@ public:
         if (kernel_sums_) {
             if (Status told = tell_whom(); !told) return told;
         }
-        if (!nccl_) return Done{};
-        if (Status made = keep(collected_, OwnedEvent::create(context_)); !made) return made;
-        return nccl_->renew(rendezvous, rendezvous.timeout());
+        lost_ = false;
+        return nccl_ ? nccl_->renew(rendezvous, rendezvous.timeout()) : Status(Done{});
     }
 
     bool was_captured() const override { return captured_; }
@@ -260,8 +278,7 @@ public:
 
 private:
     Result<EngineTurn::Held> take_turn(CUstream stream) {
-        constexpr std::chrono::milliseconds kMost{60'000};
-        return turn_->take(stream, deadline_ms_ == 0 ? kMost : std::chrono::milliseconds(deadline_ms_));
+        return turn_->take(stream, std::chrono::milliseconds(deadline_ms_));
     }
 
     /// What comes before the kernel of a call, or beside it.
@@ -298,12 +315,6 @@ private:
             if (Status passed = turn_->pass(stream); !passed) return passed;
         }
         if (!ran) return Done{};
-        if (collected_) {
-            CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-            SYNCOPATE_CUDA(api_, cuStreamIsCapturing, stream, &capturing);
-            if (capturing == CU_STREAM_CAPTURE_STATUS_NONE)
-                SYNCOPATE_CUDA(api_, cuEventRecord, collected_->get(), stream);
-        }
         device::BoundaryArguments arguments = end_arguments_;
         if (late_ && late_->ends_call()) arguments.num_posts = 0;  // and there are no waits
         const std::int32_t num_posts = arguments.num_posts;
@@ -362,20 +373,15 @@ private:
                    : module_->launch(module_->begin, begin_arguments_, stream);
     }
 
-    /// Gives up the library's kernels when a call has not ended within twice the waits' deadline, which have all
-    /// ended by then [P25].
+    [[nodiscard]] std::uint32_t ended() const {
+        return std::atomic_ref(mirror_->host()[device::kMirrorEnded]).load();
+    }
+
+    /// Until the calls of the library that have begun have ended, or look() has given them up.
     Status await_collectives() const {
-        if (!collected_ || deadline_ms_ == 0) return Done{};
-        const CurrentContext current(*context_);
-        WaitingClock clock;
-        for (;;) {
-            const CUresult state = api_.cuEventQuery(collected_->get());
-            if (state == CUDA_SUCCESS) return Done{};
-            if (state != CUDA_ERROR_NOT_READY) return api_.error("cuEventQuery", state);
-            if (clock.waited() > 2 * std::chrono::milliseconds(deadline_ms_)) break;
+        while (nccl_ && deadline_ms_ != 0 && !lost_ && begun() != ended())
             std::this_thread::sleep_for(std::chrono::microseconds(50));
-        }
-        nccl_->abort();
+        if (!lost_) return Done{};
         return Error{
             fmt::format("a collective by nccl has not ended within {} ms: some rank has not joined it",
                         2 * deadline_ms_),
@@ -450,10 +456,7 @@ private:
         if (!on_copy_stream_.empty()) {
             if (Status made = keep(copy_stream_, Lane::create(context_)); !made) return made;
         }
-        if (copy_stream_ || late_) {
-            if (Status made = keep(fork_, OwnedEvent::create(context_)); !made) return made;
-        }
-        return nccl_ ? keep(collected_, OwnedEvent::create(context_)) : Status(Done{});
+        return copy_stream_ || late_ ? keep(fork_, OwnedEvent::create(context_)) : Status(Done{});
     }
 
     Status enqueue(const StreamTransfer& transfer, CUstream stream) {
@@ -511,10 +514,12 @@ private:
                                              .num_posts = static_cast<std::int32_t>(boundary.num_posts),
                                              .num_waits = static_cast<std::int32_t>(boundary.num_waits),
                                              .rank = plan_.rank,
-                                             .num_ranks = plan_.num_ranks};
+                                             .num_ranks = plan_.num_ranks,
+                                             .tells_end = 0};
         };
         begin_arguments_ = arguments(first);
         end_arguments_ = arguments(last);
+        if (nccl_) end_arguments_.tells_end = 1;
         const bool local = std::ranges::any_of(
             before_kernel_, [](const StreamTransfer& transfer) { return !transfer.collective; });
         engine_->place(*lists_, begin_arguments_, !fork_ && !local);
@@ -522,7 +527,7 @@ private:
     }
 
     Status launch_end(device::BoundaryArguments& arguments, CUstream stream) {
-        if (arguments.num_posts == 0 && arguments.num_waits == 0) return Done{};
+        if (arguments.num_posts == 0 && arguments.num_waits == 0 && arguments.tells_end == 0) return Done{};
         return module_->launch(module_->end, arguments, stream);
     }
 
@@ -546,8 +551,11 @@ private:
     std::unique_ptr<LateTransfers> late_;
     std::unique_ptr<Nccl> nccl_;
     std::int64_t deadline_ms_ = 0;
-    std::unique_ptr<OwnedEvent> collected_;  ///< after the last call's collectives
-    DeviceLists written_;                    ///< what is in lists_ before the first call
+    std::mutex looking_;
+    std::uint32_t looked_at_ = 0;     ///< by look(): the call that it has seen begin
+    WaitingClock since_;              ///< then
+    std::atomic<bool> lost_ = false;  ///< collectives were given up
+    DeviceLists written_;             ///< what is in lists_ before the first call
     std::unique_ptr<DeviceBuffer> lists_;
     DeviceList<std::int32_t> table_;
     device::BoundaryArguments begin_arguments_{};

@@ -65,7 +65,7 @@ void HostEngine::move(std::uint32_t warp, std::uint32_t epoch) {
 void HostEngine::post(std::uint32_t epoch) {
     if (post_ops(epoch)) return;
     for (const EngineOp& op : table_.ops) {  // the streams that wait for relays go on
-        if (op.opens != 0) HostControl(table_.posts[op.first_post]).store(0, epoch);
+        if (op.opens != 0) HostControl(table_.posts[op.first_post]).store(0, device::posted(op, epoch));
     }
 }
 
@@ -82,7 +82,7 @@ bool HostEngine::post_ops(std::uint32_t epoch) {
         for (std::uint32_t i = 0; i < op.num_posts; ++i) {
             const HostControl word(table_.posts[op.first_post + i]);
             if (options_.counted_blocks == 0)
-                word.store(0, epoch);
+                word.store(0, device::posted(op, epoch));
             else  // all blocks of the op at once [P5]
                 (void)word.add(0, (options_.counted_blocks - index + count - 1) / count);
         }

@@ -77,27 +77,36 @@ bool HostControl::until(const HostControl& of, std::int32_t word, std::uint32_t 
 }
 
 void HostControl::raise(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t where) const {
-    const std::uint32_t seen = load(word::word_of(wait.signal));
+    raise(wait.signal, load(word::word_of(wait.signal)), epoch - static_cast<std::uint32_t>(wait.lag), epoch,
+          where);
+}
+
+void HostControl::raise(std::int32_t signal, std::uint32_t seen, std::uint32_t awaited, std::uint32_t epoch,
+                        std::int32_t where) const {
     std::uint32_t none = 0;
-    if (!std::atomic_ref<std::uint32_t>(words_[word::fault])
-             .compare_exchange_strong(none, static_cast<std::uint32_t>(wait.signal) + 1,
-                                      std::memory_order_acq_rel)) {
+    if (!std::atomic_ref<std::uint32_t>(words_[word::fault_claim])
+             .compare_exchange_strong(none, word::claiming, std::memory_order_acq_rel))
         return;
-    }
     store(word::fault_seen, seen);
-    store(word::fault_epoch, epoch - static_cast<std::uint32_t>(wait.lag));
+    store(word::fault_epoch, awaited);
     store(word::fault_call, epoch);
     store(word::fault_where, static_cast<std::uint32_t>(where));
+    const std::uint32_t fault = static_cast<std::uint32_t>(signal) + 1;
+    store(word::fault_claim, raise_word(fault) ? fault : 0);
 }
 
 void HostControl::raise_peer(int rank) const {
-    raise_word(word::fault_of_peer | static_cast<std::uint32_t>(rank));
+    (void)raise_word(word::fault_of_peer | static_cast<std::uint32_t>(rank));
 }
 
-void HostControl::raise_word(std::uint32_t value) const {
+bool HostControl::raise_word(std::uint32_t value) const {
     std::uint32_t none = 0;
-    std::atomic_ref<std::uint32_t>(words_[word::fault])
+    return std::atomic_ref<std::uint32_t>(words_[word::fault])
         .compare_exchange_strong(none, value, std::memory_order_acq_rel);
+}
+
+void HostControl::leave_call(std::uint32_t epoch) const {
+    if (load(word::fault_call) == 0) store(word::fault_call, epoch);
 }
 
 FaultRecord HostControl::fault() const {

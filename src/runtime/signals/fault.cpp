@@ -67,7 +67,10 @@ std::string describe_stored(const fuse::Schedule& schedule, int rank, int signal
 }  // namespace
 
 FaultRecord FaultRecord::from_words(const std::uint32_t* words) {
-    return {.fault = words[word::fault],
+    // On a GPU hosts may have written over the first one, which its claim still says.
+    const std::uint32_t claim = words[word::fault_claim];
+    const bool claimed = words[word::fault] != 0 && claim != 0 && claim != word::claiming;
+    return {.fault = words[claimed ? word::fault_claim : word::fault],
             .seen = words[word::fault_seen],
             .awaited = words[word::fault_epoch],
             .where = static_cast<std::int32_t>(words[word::fault_where]),

@@ -23,8 +23,9 @@ inline constexpr std::int32_t mirror = 10;       ///< the device's address of th
 inline constexpr std::int32_t first_block = 12;  ///< bytes from here to rank 0's control block
 inline constexpr std::int32_t next_block = 14;   ///< bytes from one rank's control block to the next one's
 inline constexpr std::int32_t num_ranks = 16;
-inline constexpr std::int32_t fault_call = 17;    ///< the call's number when the fault was made; 0: `epoch`
-inline constexpr std::int32_t header_words = 18;  ///< so many come before what is free
+inline constexpr std::int32_t fault_call = 17;   ///< the first call of which a wait failed; 0: `epoch`
+inline constexpr std::int32_t fault_claim = 18;  ///< 0, `claiming`, or the own fault that was the first [P29]
+inline constexpr std::int32_t header_words = 19;  ///< so many come before what is free
 
 // Words of the mirror in host memory (runtime/cuda/boundary/boundary.hpp).
 inline constexpr std::int32_t mirror_fault = 1;
@@ -36,6 +37,12 @@ inline constexpr std::int32_t gate = 2;           ///< of a chunk's counter: the
 
 /// The bit of `fault` that says so of another rank.
 inline constexpr std::uint32_t fault_of_peer = 0x80000000U;
+/// Of `fault_claim`: somebody writes the words of a fault.
+inline constexpr std::uint32_t claiming = fault_of_peer;
+
+/// Of the time between two looks at what a wait is for, no more than this counts for its deadline: that of a machine
+/// that stood still in between is nobody's fault.
+inline constexpr std::uint64_t most_between_ns = 500'000'000;
 
 /// Values of `fault_where` that are no slot: the begin and the end of a call, and the first transfer, from
 /// which the others count down by their index in RankSchedule::transfers.
@@ -53,6 +60,6 @@ inline constexpr std::int32_t first_transfer = -16;
 
 static_assert(gate % 2 == 0 && first_signal % 2 == 0, "both gates are one 64-bit addition");
 static_assert((signal_stride & (signal_stride - 1)) == 0);
-static_assert(fault_call < header_words && header_words <= first_signal && mirror % 2 == 0);
+static_assert(fault_claim < header_words && header_words <= first_signal && mirror % 2 == 0);
 
 }  // namespace syncopate::fuse::control

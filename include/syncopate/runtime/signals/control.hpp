@@ -41,10 +41,15 @@ public:
                              bool any = false) const;
     /// Records that `wait` did not end; the first fault of a block stays.
     void raise(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t where) const;
+    /// The same of a word that several add to: what it was, and what it should have reached.
+    void raise(std::int32_t signal, std::uint32_t seen, std::uint32_t awaited, std::uint32_t epoch,
+               std::int32_t where) const;
     /// Records that `rank` has a fault.
     void raise_peer(int rank) const;
-    /// Makes `word` the fault; the first one of a block stays.
-    void raise_word(std::uint32_t word) const;
+    /// Makes `word` the fault; the first one of a block stays: whether it was that.
+    bool raise_word(std::uint32_t word) const;
+    /// After a fault: call `epoch` is the first that has failed, unless there was one.
+    void leave_call(std::uint32_t epoch) const;
     [[nodiscard]] bool faulty() const { return load(emit::control::fault) != 0; }
     [[nodiscard]] FaultRecord fault() const;
 

@@ -40,6 +40,24 @@ __device__ __forceinline__ std::uint64_t nanoseconds() {
     return time;
 }
 
+/// One thread: makes `fault` this rank's, where it is the first, with its words [P29].
+__device__ void raise_fault(std::uint32_t* control, std::uint32_t fault, std::uint32_t seen,
+                            std::uint32_t target, std::uint32_t epoch, std::int32_t where) {
+    if (atomicCAS_system(control + word::fault_claim, 0u, word::claiming) != 0u) return;
+    control[word::fault_seen] = seen;
+    control[word::fault_epoch] = target;
+    control[word::fault_call] = epoch;
+    control[word::fault_where] = static_cast<std::uint32_t>(where);
+    __threadfence_system();
+    control[word::fault_claim] = atomicCAS_system(control + word::fault, 0u, fault) == 0u ? fault : 0u;
+}
+
+/// A wait of call `epoch` has failed: what copies post from now on is no number of that call [P30].
+__device__ __forceinline__ void leave_call(std::uint32_t* control, std::uint32_t epoch) {
+    if (control[word::fault_call] == 0) control[word::fault_call] = epoch;
+    atomicExch_system(control + word::published, epoch - 2u);
+}
+
 /// Polls until the word has reached epoch - lag, or this rank has a fault, or the deadline makes one: false
 /// [P28, P29]. After true it has acquired the word; after false nothing is ordered.
 __device__ bool wait_for(std::uint32_t* control, const WaitEntry& wait, std::uint32_t epoch,
@@ -48,48 +66,47 @@ __device__ bool wait_for(std::uint32_t* control, const WaitEntry& wait, std::uin
     const std::uint32_t target = epoch - wait.lag;
     std::uint32_t seen = load_acquire(word);
     if (static_cast<std::int32_t>(seen - target) >= 0) return true;
-    std::uint64_t start = 0;  // the time is looked at only now and then
+    std::uint64_t last = 0;  // the time is looked at only now and then
+    std::uint64_t waited = 0;
     for (std::uint32_t polls = 1;; ++polls) {
         seen = load_acquire(word);
         if (static_cast<std::int32_t>(seen - target) >= 0) return true;
         if (polls % 64 != 0) continue;
-        if (load_acquire(control + word::fault) != 0) return false;
-        const std::uint64_t deadline = static_cast<std::uint64_t>(control[word::deadline_ms]) * 1000000u;
-        if (start == 0) start = nanoseconds();
-        if (deadline == 0 || nanoseconds() - start < deadline) continue;
-        if (atomicCAS_system(control + word::fault, 0u, static_cast<std::uint32_t>(wait.signal) + 1u) == 0u) {
-            control[word::fault_seen] = seen;
-            control[word::fault_epoch] = target;
-            control[word::fault_call] = epoch;
-            control[word::fault_where] = static_cast<std::uint32_t>(where);
-            __threadfence_system();
+        if (load_acquire(control + word::fault) != 0) {
+            leave_call(control, epoch);
+            return false;
         }
-        return false;
+        const std::uint64_t deadline = static_cast<std::uint64_t>(control[word::deadline_ms]) * 1000000u;
+        const std::uint64_t now = nanoseconds();
+        const std::uint64_t since = last == 0 ? 0 : now - last;
+        waited += since < word::most_between_ns ? since : word::most_between_ns;
+        last = now;
+        if (deadline == 0 || waited < deadline) continue;
+        raise_fault(control, static_cast<std::uint32_t>(wait.signal) + 1u, seen, target, epoch, where);
     }
 }
 
-/// Polls until this GPU's kernel has opened the gate, which it does whatever happens, and closes it. It has
-/// acquired what the gate's tiles had done; the close is for the next call, which later kernels order.
-__device__ void pass_gate(const std::uint32_t* control, std::uint32_t* gate, std::uint32_t value) {
-    const std::uint64_t deadline = static_cast<std::uint64_t>(control[word::deadline_ms]) * 1000000u;
-    const std::uint64_t start = nanoseconds();
-    // Twice the deadline of what the kernel itself waits for: then it is lost, and whoever asks finds a
-    // fault.
-    while (static_cast<std::int32_t>(load_acquire(gate) - value) < 0) {
-        if (deadline != 0 && nanoseconds() - start > 2 * deadline) return;
-    }
+/// Polls until this GPU's kernel has opened the gate, which it does whatever happens [P22], however long it computes,
+/// and closes it. It has acquired what the gate's tiles had done; the close is for the next call, which later kernels
+/// order.
+__device__ void pass_gate(std::uint32_t* gate, std::uint32_t value) {
+    while (static_cast<std::int32_t>(load_acquire(gate) - value) < 0) continue;
     *gate = 0;
 }
 
-/// One warp: tells the host [P9], and the other ranks if this rank's own wait failed [P8, P31].
-__device__ void report_fault(const BoundaryArguments& a, std::uint32_t fault, std::int32_t lane) {
+/// One warp: tells the host [P9], and the other ranks if this rank's own wait failed [P8, P31]. `epoch`: the call that
+/// is told, where no wait of one has failed.
+__device__ void report_fault(const BoundaryArguments& a, std::uint32_t fault, std::uint32_t epoch,
+                             std::int32_t lane) {
     if (lane == 0) {
-        __threadfence_system();
+        const std::uint32_t claim = load_acquire(a.control + word::fault_claim);
+        if (claim != 0 && claim != word::claiming)
+            fault = claim;  // the first, whatever hosts have written since
+        if (a.control[word::fault_call] == 0) a.control[word::fault_call] = epoch;
         a.mirror[kMirrorSeen] = a.control[word::fault_seen];
         a.mirror[kMirrorAwaited] = a.control[word::fault_epoch];
         a.mirror[kMirrorWhere] = a.control[word::fault_where];
-        const std::uint32_t call = a.control[word::fault_call];
-        a.mirror[kMirrorEpoch] = call != 0 ? call : a.control[word::epoch];
+        a.mirror[kMirrorEpoch] = a.control[word::fault_call];
         store_release(a.mirror + kMirrorFault, fault);
     }
     if ((fault & word::fault_of_peer) != 0) return;
@@ -130,11 +147,11 @@ __device__ __forceinline__ void tell_begun(const BoundaryArguments& a, std::uint
     if (lane == 0) store_relaxed(a.mirror + kMirrorBegun, epoch);
 }
 
-/// One warp: tells the host and the copy engine that call `epoch` has begun [P2]. A copy of the word in a stream
-/// after this kernel finds it.
+/// One warp: tells the host and the copy engine that call `epoch` has begun [P2], unless a kernel beside this one has
+/// left the call. A copy of the word in a stream after this kernel finds it.
 __device__ __forceinline__ void publish(const BoundaryArguments& a, std::uint32_t epoch, std::int32_t lane) {
     if (lane != 0) return;
-    a.control[word::published] = epoch;
+    atomicCAS_system(a.control + word::published, epoch - 1u, epoch);
     store_release(a.mirror + kMirrorPublished, epoch);
     __threadfence_system();
 }

@@ -20,6 +20,7 @@ enum MirrorWord : std::int32_t {
     kMirrorWhere = 4,
     kMirrorEpoch = 5,
     kMirrorBegun = word::mirror_begun,  ///< the last call that has begun
+    kMirrorEnded = 7,                   ///< the last one that has ended, of calls with collectives
     kMirrorWords = 16,
 };
 
@@ -35,6 +36,7 @@ struct BoundaryArguments {
     std::int32_t num_waits;
     std::int32_t rank;
     std::int32_t num_ranks;
+    std::int32_t tells_end;  ///< 1: sy_end writes kMirrorEnded
 };
 
 }  // namespace syncopate::runtime::device

@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(kBlockEngineThreads, 1)
     if (blockIdx.x != 0) return;
     if (good && a.begins != 0) publish(a.begin, epoch, lane);
     const std::uint32_t fault = fault_of(a.begin, lane);
-    if (fault != 0) report_fault(a.begin, fault, lane);
+    if (fault != 0) report_fault(a.begin, fault, epoch, lane);
 }
 
 }  // namespace syncopate::runtime::device

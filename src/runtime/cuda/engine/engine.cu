@@ -56,7 +56,7 @@ __device__ bool post_ops(const EngineArguments& a, const EngineOp* table, std::u
             if (polls % 64 == 0 && load_acquire(a.begin.control + word::fault) != 0) return false;
         }
         for (std::uint32_t i = 0; i < op.num_posts; ++i) {
-            store_release(reinterpret_cast<std::uint32_t*>(a.posts[op.first_post + i]), epoch);
+            store_release(reinterpret_cast<std::uint32_t*>(a.posts[op.first_post + i]), posted(op, epoch));
         }
     }
     return true;
@@ -66,7 +66,8 @@ __device__ bool post_ops(const EngineArguments& a, const EngineOp* table, std::u
 __device__ void open_gates(const EngineArguments& a, const EngineOp* table, std::uint32_t epoch) {
     for (std::uint32_t index = 0; index < a.count; ++index) {
         if (table[index].opens != 0)
-            store_release(reinterpret_cast<std::uint32_t*>(a.posts[table[index].first_post]), epoch);
+            store_release(reinterpret_cast<std::uint32_t*>(a.posts[table[index].first_post]),
+                          posted(table[index], epoch));
     }
 }
 
@@ -136,7 +137,7 @@ __device__ __forceinline__ void run_engine(const EngineArguments& a) {
     }
     if (blockIdx.x == 0 && warp == 0) {
         const std::uint32_t fault = fault_of(a.begin, lane);
-        if (fault != 0) report_fault(a.begin, fault, lane);
+        if (fault != 0) report_fault(a.begin, fault, epoch, lane);
     }
 }
 

@@ -22,7 +22,7 @@ Result<std::shared_ptr<EngineTurn>> EngineTurn::of(const std::shared_ptr<CudaCon
 }
 
 Result<EngineTurn::Held> EngineTurn::take(CUstream stream, std::chrono::milliseconds most) {
-    Held held(making_, most);
+    Held held = most.count() == 0 ? Held(making_) : Held(making_, most);
     if (!held)
         return Error{fmt::format("another thread has been making a call on this GPU for {} ms", most.count()),
                      {},

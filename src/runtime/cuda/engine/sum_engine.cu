@@ -150,7 +150,7 @@ __device__ __forceinline__ void run_sums(const EngineArguments& a) {
     }
     if (warp != 0 || blockIdx.x != 0 || good) return;
     const std::uint32_t fault = fault_of(a.begin, lane);
-    if (fault != 0) report_fault(a.begin, fault, lane);
+    if (fault != 0) report_fault(a.begin, fault, epoch, lane);
 }
 
 }  // namespace

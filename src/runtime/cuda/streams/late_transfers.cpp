@@ -105,7 +105,7 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
             const std::size_t count = schedule.chunks[static_cast<std::size_t>(chunk)].counting.size();
             add_gate(step, word, static_cast<std::uint32_t>(count), CU_STREAM_WAIT_VALUE_GEQ);
         }
-        if (planned.relay >= 0) {  // it sets the gate to the epoch, which is not 0
+        if (planned.relay >= 0) {  // open is what is not 0
             add_gate(step, emit::relay_gate_of(schedule, planned.relay), ~0u, CU_STREAM_WAIT_VALUE_AND);
         }
         if (planned.awaits_gate) {  // of which it has one

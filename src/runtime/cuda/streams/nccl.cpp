@@ -235,12 +235,15 @@ Nccl::~Nccl() {
 
 void Nccl::abort() {
     const CurrentContext current(*context_);
+    // A call that hangs in the library itself ends by this.
+    const std::unique_lock lock(calling_, kFreeing);
     for (auto& [ranks, communicator] : communicators_) {
         if (communicator != nullptr) (void)api_->CommAbort(std::exchange(communicator, nullptr));
     }
 }
 
 Status Nccl::enqueue(const PreparedCollective& c, CUstream stream) const {
+    const std::lock_guard lock(calling_);
     const auto found = communicators_.find(c.ranks);
     if (found == communicators_.end() || found->second == nullptr)
         return Error{"its communicator has been given up", {}, ErrorClass::machine};

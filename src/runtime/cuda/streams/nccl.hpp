@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,7 +38,7 @@ public:
     Status renew(Rendezvous& rendezvous, Milliseconds timeout);
     /// One call of the library [P25].
     Status enqueue(const PreparedCollective& collective, CUstream stream) const;
-    /// Ends what is under way on this rank, which then has no result: a participant has not come.
+    /// Ends what is under way on this rank, which then has no result: a participant has not come. From any thread.
     void abort();
 
 private:
@@ -49,6 +50,7 @@ private:
     std::string name_;
     std::vector<std::vector<std::int32_t>> lists_;  ///< of participants, in an order that all ranks have
     std::map<std::vector<std::int32_t>, void*> communicators_;  ///< by participants
+    mutable std::timed_mutex calling_;                          ///< while the library is called
 };
 
 }  // namespace syncopate::runtime

@@ -136,12 +136,12 @@ extern "C" __global__ void __launch_bounds__(32) sy_await(const AwaitArguments a
     const std::uint32_t epoch = a.control[word::published];
     for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x); i < a.num_waits; i += 32)
         wait_for(a.control, a.waits[i], epoch, a.where);
-    if (a.gate != nullptr && threadIdx.x == 0) pass_gate(a.control, a.gate, a.gate_value);
+    if (a.gate != nullptr && threadIdx.x == 0) pass_gate(a.gate, a.gate_value);
     if (a.reports == 0) return;
     __syncwarp();
     const auto lane = static_cast<std::int32_t>(threadIdx.x);
     const std::uint32_t fault = fault_of(a.boundary, lane);
-    if (fault != 0) report_fault(a.boundary, fault, lane);
+    if (fault != 0) report_fault(a.boundary, fault, epoch, lane);
 }
 
 /// After a fault it sums and posts nothing [P30]. Each quarter of a multiprocessor has registers of its own:

@@ -120,6 +120,11 @@ struct EngineOp {
     std::uint32_t shifted;  ///< 1: a copy of what the caller may have elsewhere, which each call says
 };
 
+/// What an op's posts say in call `epoch`. A gate that is open is not 0, whatever the call's number.
+SYNCOPATE_ENGINE_SHARED std::uint32_t posted(const EngineOp& op, std::uint32_t epoch) {
+    return op.opens != 0 ? 1 : epoch;
+}
+
 /// What a warp does at a time: `bytes` from `column` on of each of `rows` rows.
 struct EnginePiece {
     std::uint32_t row;

@@ -1,0 +1,129 @@
+// Collectives by NCCL that do not end: its kernels have no deadline of their own, and a replayed graph no host that waits for
+// it [P25]. NCCL is a stand-in that does nothing; what the kernels around it tell is played.
+#include <gtest/gtest.h>
+
+#include <dlfcn.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <thread>
+
+#include "driver/two_gpus.hpp"
+#include "fake_cuda/fake_cuda.hpp"
+#include "runtime/cuda/boundary/boundary.hpp"
+#include "runtime/fork.hpp"
+#include "syncopate/plan/lower/lower.hpp"
+#include "syncopate/runtime/call/op.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+using testing::all_ranks;
+using testing::make_gpu_heap;
+using testing::make_kernel;
+using testing::run_ranks;
+using testing::TemporaryDirectory;
+
+constexpr std::int64_t kDeadline = 200;  // ms
+
+fuse::Schedule gathered_by_nccl() {
+    const plan::Plan plan =
+        plan::make_collective("all_gather", fuse::sample::ranks(2), fuse::sample::a_of({8, 4, 4, 2, 2, 2}))
+            .value();
+    return fuse::fuse({fuse::sample::gemm({8, 4, 4, 2, 2, 2}), plan, {{"a_ptr", "A"}}},
+                      {.device = fuse::Device::cuda})
+        .value();
+}
+
+/// What the call's first and last kernel tell of it; `ends`: it comes to its end.
+class PlayedCalls {
+public:
+    PlayedCalls() {
+        Dl_info library{};
+        (void)dladdr(reinterpret_cast<void*>(&fake_cuda::aborted), &library);
+        setenv("SYNCOPATE_NCCL_LIBRARY", library.dli_fname, 1);
+        fake_cuda::on_launch([this](const std::string& name, void** parameters) {
+            if (name == "sy_begin") first_ = *static_cast<device::BoundaryArguments*>(parameters[0]);
+            if (name == "sy_end") last_ = *static_cast<device::BoundaryArguments*>(parameters[0]);
+            if (name == "sy_begin" && !captures) begin();
+            if (name == "sy_end" && !captures && ends) end();
+        });
+    }
+    void begin() const { first_->mirror[device::kMirrorBegun] = ++first_->control[device::word::published]; }
+    void end() const {
+        if (last_->tells_end != 0)
+            last_->mirror[device::kMirrorEnded] = last_->control[device::word::published];
+    }
+    bool ends = true;
+    bool captures = false;
+
+private:
+    std::optional<device::BoundaryArguments> first_, last_;
+};
+
+void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(4 * kDeadline)); }
+
+void on_both(const std::function<bool(PlayedCalls&, FusedOp&, CudaKernel&)>& work) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(2), [&](int rank) {
+        PlayedCalls calls;
+        const auto heap = make_gpu_heap(directory.path(), rank);
+        RANK_CHECK(heap, heap.error().to_string());
+        const auto kernel = make_kernel(**heap);
+        const auto op =
+            FusedOp::create(*heap, gathered_by_nccl(), {.name = "gather", .deadline_ms = kDeadline});
+        RANK_CHECK(op, op.error().to_string());
+        return work(calls, **op, **kernel);
+    });
+}
+
+bool says_so(const Status& status) {
+    return !status && status.error().message.find("nccl has not ended within 400 ms") != std::string::npos;
+}
+
+TEST(CollectivesByNccl, AreLeftAloneWhereTheyEnd) {
+    on_both([](PlayedCalls&, FusedOp& op, CudaKernel& kernel) {
+        for (int call = 0; call < 3; ++call) RANK_CHECK(op.call(kernel, {1, 1, 1}, 0, {}), "a call");
+        pause();
+        RANK_CHECK(fake_cuda::aborted() == 0, "aborted");
+        RANK_CHECK(op.synchronize() && op.check(), "a fault");
+        return true;
+    });
+}
+
+TEST(CollectivesByNccl, AreGivenUpWhereACallDoesNotEnd) {
+    on_both([](PlayedCalls& calls, FusedOp& op, CudaKernel& kernel) {
+        RANK_CHECK(op.call(kernel, {1, 1, 1}, 0, {}), "a call");
+        calls.ends = false;
+        RANK_CHECK(op.call(kernel, {1, 1, 1}, 0, {}), "another");
+        RANK_CHECK(says_so(op.check()), "check() ends well");
+        RANK_CHECK(fake_cuda::aborted() == 1, "not aborted");
+        RANK_CHECK(says_so(op.synchronize()), "synchronize() ends well");
+        return true;
+    });
+}
+
+TEST(CollectivesByNccl, AreGivenUpWhereAReplayedGraphDoesNotEnd) {
+    on_both([](PlayedCalls& calls, FusedOp& op, CudaKernel& kernel) {
+        calls.captures = true;
+        fake_cuda::capture(true);
+        RANK_CHECK(op.call(kernel, {1, 1, 1}, 0, {}), "a captured call");
+        fake_cuda::capture(false);
+        pause();
+        RANK_CHECK(fake_cuda::aborted() == 0, "aborted what was only captured");
+        for (int replay = 0; replay < 2; ++replay) {
+            calls.begin();
+            calls.end();
+        }
+        RANK_CHECK(op.check(), "a fault");
+        calls.begin();
+        pause();  // nobody asks
+        RANK_CHECK(fake_cuda::aborted() == 1, "not aborted");
+        RANK_CHECK(says_so(op.check()), "check() ends well");
+        return true;
+    });
+}
+
+}  // namespace
+}  // namespace syncopate::runtime
