@@ -85,18 +85,15 @@ def _later(control: str, where: str, leave: str = "SY_FENCE", by_lane: bool = Fa
         ld.global.b32 sy_t, {_at(control, layout.DEADLINE_MS)};
         setp.eq.s32 sy_p, sy_t, 0;
         @sy_p bra.uni SY_POLL;
-        setp.eq.s32 sy_p, sy_last, 0;
-        @sy_p mul.hi.u32 sy_left, sy_t, {1_000_000 << (32 - _UNIT)};
+        mul.hi.u32 sy_left, sy_t, {1_000_000 << (32 - _UNIT)};
         mov.u64 sy_now, %globaltimer;
         shr.u64 sy_now, sy_now, {_UNIT};
         cvt.u32.u64 sy_t, sy_now;
         or.b32 sy_t, sy_t, 1;
+        setp.eq.s32 sy_p, sy_last, 0;
         selp.b32 sy_last, sy_t, sy_last, sy_p;
-        sub.s32 sy_last, sy_t, sy_last;
-        min.u32 sy_last, sy_last, {layout.MOST_BETWEEN_NS >> _UNIT};
-        sub.s32 sy_left, sy_left, sy_last;
-        mov.b32 sy_last, sy_t;
-        setp.gt.s32 sy_p, sy_left, 0;
+        sub.s32 sy_t, sy_t, sy_last;
+        setp.lt.s32 sy_p, sy_t, sy_left;
         vote.sync.all.pred sy_p, sy_p, 0xffffffff;
         @sy_p bra.uni SY_POLL;
         {named}
