@@ -23,10 +23,11 @@ from host_script import on_ranks  # noqa: E402
 from matmul_pointers import matmul_kernel  # noqa: E402
 from syncopate import _syncopate, ranks  # noqa: E402
 from syncopate import group as groups  # noqa: E402
-from syncopate.call import places, prepared  # noqa: E402
+from syncopate.call import cache, known, places, prepared  # noqa: E402
 from syncopate.device import jit  # noqa: E402
 from syncopate.face import fused as face  # noqa: E402
 from syncopate.ops import operator  # noqa: E402
+from syncopate.torch import calls  # noqa: E402
 
 NAME = b"dlpack_exchange_api"
 CPU, GPU = 1, 2  # DLDeviceType
@@ -85,11 +86,15 @@ exchange = Exchange(
 
 
 class OnGpu(torch.Tensor):
+    __torch_function__ = torch._C._disabled_torch_function_impl  # as torch's own
     __dlpack_c_exchange_api__ = capsule_of(ctypes.addressof(exchange), NAME, None)
 
 
 class GpuTensor(OnGpu):
     is_cuda = property(lambda _: True)
+
+    def new_empty(self, *shape: Any, **options: Any) -> torch.Tensor:
+        return super().new_empty(*shape, **options).as_subclass(GpuTensor)
 
 
 def zeros(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -147,7 +152,7 @@ def from_dlpack(capsule: Any) -> torch.Tensor:
 
 
 take_dlpack, torch.utils.dlpack.from_dlpack = torch.utils.dlpack.from_dlpack, from_dlpack
-_syncopate.set_tensor_type(OnGpu)
+_syncopate.set_tensor_types(OnGpu, GpuTensor)
 places.DEVICE_TYPES["cuda"] = "cpu"
 places._check_place = lambda *_: None
 operator.torch = Torch()
@@ -156,6 +161,25 @@ groups.require_device = lambda name: None
 face.device_name = lambda: "NVIDIA H100 80GB HBM3"
 prepared.compiler_of = compiler_of
 jit.current_stream = lambda: 0
+torch.cuda.is_current_stream_capturing = lambda: False
+
+
+def with_custom_ops() -> None:
+    """torch's ops on tensors of the CPU reach the stand-in, by the kernels that a GPU's would."""
+    torch.cuda.current_device = lambda: ordinal[0]
+    torch.cuda.get_device_capability = lambda _=None: (9, 0)
+    calls.DEVICES["cpu"] = "cuda"
+    calls._chosen = lambda name, *_: (usual_strategy(name), False)
+    operator.Operator.chosen = choose_usual
+
+
+def choose_usual(op: Any, _group: Any) -> tuple[sy.Strategy, bool]:
+    return operator.complete(op.problem, usual_strategy(op.name)), False
+
+
+def usual_strategy(name: str) -> sy.Strategy:
+    """Of few rows: one kernel, where an operator can be one."""
+    return sy.Strategy(kernel="gluon", kernel_sums="reduce" in name)
 
 
 def check_operator(group: sy.Group, kind: str, strategy: sy.Strategy) -> None:
@@ -189,9 +213,31 @@ def check_a_kernel_of_the_users(group: sy.Group) -> None:
     fused.close()
 
 
+def check_functions(group: sy.Group) -> None:
+    """Python is entered for the first call of a kind, and C++ makes those that follow."""
+    learnt, learn = [], known.learn
+    known.learn = lambda *given: learnt.append(learn(*given))
+    before = operator.Operator.chosen
+    operator.Operator.chosen = choose_usual
+    for name in ("all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"):
+        rows = M // group.size if name == "all_gather_matmul" else M
+        for _ in range(4):
+            x, w = zeros(rows, K), zeros(K, N)
+            y = getattr(sy.ops, name)(x, w, group)
+            again = getattr(sy.ops, name)(x, w, group, y)
+            assert again is y and type(y) is GpuTensor
+        (entry,) = [one for one in cache.entries.values() if one.operator.name == name]
+        assert entry.operator._executable.native.calls == 8
+        assert len(learnt) == 1, learnt
+        learnt.clear()
+    known.learn, operator.Operator.chosen = learn, before
+    cache.close(group)
+
+
 def cases() -> list[tuple[str, Callable[[sy.Group], None]]]:
     found: list[tuple[str, Callable[[sy.Group], None]]] = [
-        ("a kernel of the user's", check_a_kernel_of_the_users)
+        ("a kernel of the user's", check_a_kernel_of_the_users),
+        ("functions", check_functions),
     ]
     usual = [
         sy.Strategy(kernel="plain"),
