@@ -97,11 +97,16 @@ def find(
         entry = _warmed_up(what, call)
     else:
         drop_gone()
-        entry = entries[key] = _aside(make) if cuda and _in_graph_trees() else make()
+        entry = entries[key] = beside_graphs(cuda, make)
         _make_room(key, most)
     entry.captured |= capturing
     entry.used = clock()
     return entry
+
+
+def beside_graphs(cuda: bool, make: Callable[[], Any]) -> Any:
+    """What `make` makes, to be kept from call to call: none of it in the memory of Inductor's graphs."""
+    return _aside(make) if cuda and _in_graph_trees() else make()
 
 
 def _in_graph_trees() -> bool:
@@ -116,8 +121,8 @@ def _in_graph_trees() -> bool:
         return False
 
 
-def _aside(make: Callable[[], Entry]) -> Entry:
-    """Set up in a thread of its own: torch's memory for graphs is a thread's. So are stream, grad mode and inference mode."""
+def _aside(make: Callable[[], Any]) -> Any:
+    """Made in a thread of its own: torch's memory for graphs is a thread's. So are stream, grad mode and inference mode."""
     made: list[Any] = []
     device = torch.cuda.current_device()
 
