@@ -8,6 +8,7 @@
 // Ranks are threads. Median us of the calling thread of rank 0, driver calls of a call, and the bar of both: 8 us + 2 a driver call.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
