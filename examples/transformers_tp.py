@@ -35,6 +35,13 @@ FAMILIES = {
     "qwen3": ("Qwen3Config", 4096, 12288, 32, 8),
     "mistral": ("MistralConfig", 4096, 14336, 32, 8),
     "phi3": ("Phi3Config", 3072, 8192, 32, 32),
+    "gemma": ("GemmaConfig", 3072, 24576, 16, 16),
+    "gemma2": ("Gemma2Config", 3584, 14336, 16, 8),
+    "olmo2": ("Olmo2Config", 4096, 11008, 32, 32),
+    "glm4": ("Glm4Config", 4096, 13696, 32, 2),
+    "granite": ("GraniteConfig", 4096, 12800, 32, 8),
+    "starcoder2": ("Starcoder2Config", 4608, 18432, 36, 4),
+    "cohere": ("CohereConfig", 4096, 14336, 32, 8),
 }
 
 
@@ -146,7 +153,7 @@ def main() -> int:
                     wrong.append(f"{family} {tokens} {way}")
                 if first:
                     print(
-                        f"{family:8} {tokens:5} tokens  {way:20} {ms:8.2f} ms  error {error:.0e}", flush=True
+                        f"{family:10} {tokens:5} tokens  {way:20} {ms:8.2f} ms  error {error:.0e}", flush=True
                     )
         del model
     if first:

@@ -83,6 +83,7 @@ void bind_errors(nanobind::module_& module);
 void bind_runtime(nanobind::module_& module);      // runtime.cpp
 void bind_executable(nanobind::module_& module);   // executable.cpp
 void bind_torch_ops(nanobind::module_& module);    // torch_ops.cpp
+void bind_functions(nanobind::module_& module);    // functions.cpp
 void bind_plan(nanobind::module_& module);         // plan.cpp
 void bind_compiler(nanobind::module_& module);     // compiler.cpp
 void bind_artifact(nanobind::module_& module);     // artifact.cpp

@@ -211,7 +211,8 @@ void bind_form(nb::module_& module) {
 }  // namespace
 
 void bind_executable(nb::module_& module) {
-    module.def("set_tensor_type", &CallTensors::set_type, "type"_a, "torch.Tensor, once, before any call.");
+    module.def("set_tensor_types", &CallTensors::set_types, "tensor"_a, "parameter"_a,
+               "torch.Tensor and its Parameter, once, before any call.");
     bind_form(module);
     nb::class_<Executable>(module, "Executable",
                            "A compiled program on this rank; see runtime/executable/executable.hpp.")

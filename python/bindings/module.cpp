@@ -103,5 +103,6 @@ NB_MODULE(_syncopate, module) {
     syncopate::bindings::bind_runtime(module);
     syncopate::bindings::bind_executable(module);
     syncopate::bindings::bind_torch_ops(module);
+    syncopate::bindings::bind_functions(module);
     syncopate::bindings::bind_tune_search(module);
 }

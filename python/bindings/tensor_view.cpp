@@ -42,6 +42,13 @@ constexpr std::int32_t kCudaHost = 3;
 
 const DLPackExchangeAPI* exchange = nullptr;
 PyTypeObject* tensor_type = nullptr;
+PyTypeObject* parameter_type = nullptr;
+
+runtime::CudaStream stream_of(std::int32_t ordinal) {
+    void* stream = nullptr;
+    if (exchange->current_work_stream(kCuda, ordinal, &stream) != 0) nb::raise_python_error();
+    return reinterpret_cast<runtime::CudaStream>(stream);
+}
 
 bool is_of(plan::DType dtype, DLDataType given) {
     enum : std::uint8_t {
@@ -80,7 +87,7 @@ bool is_of(plan::DType dtype, DLDataType given) {
 
 }  // namespace
 
-void CallTensors::set_type(nb::handle type) {
+void CallTensors::set_types(nb::handle type, nb::handle parameter) {
     const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__");
     const auto* found =
         static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
@@ -90,6 +97,36 @@ void CallTensors::set_type(nb::handle type) {
             "this torch exchanges tensors by another version of DLPack than 1", {}, ErrorClass::machine});
     exchange = found;
     tensor_type = reinterpret_cast<PyTypeObject*>(type.ptr());
+    parameter_type = reinterpret_cast<PyTypeObject*>(parameter.ptr());
+}
+
+bool PlainTensor::read(PyObject* object) {
+    return (Py_TYPE(object) == tensor_type || Py_TYPE(object) == parameter_type) && read_any(object);
+}
+
+bool PlainTensor::read_any(PyObject* object) {
+    DLTensor view{};
+    if (exchange == nullptr || !PyObject_TypeCheck(object, tensor_type)) return false;
+    if (exchange->tensor_from_object(object, &view) != 0) {
+        PyErr_Clear();
+        return false;
+    }
+    const auto axes = static_cast<std::size_t>(view.ndim);
+    address = reinterpret_cast<std::uint64_t>(view.data) + view.byte_offset;
+    shape = {view.shape, axes};
+    strides = {view.strides, axes};
+    type = view.dtype.code * 65536 + view.dtype.bits;
+    device = view.device.type * 65536 + view.device.id;
+    return true;
+}
+
+bool PlainTensor::is_of(plan::DType dtype) const {
+    return bindings::is_of(
+        dtype, {static_cast<std::uint8_t>(type / 65536), static_cast<std::uint8_t>(type % 65536), 1});
+}
+
+runtime::CudaStream PlainTensor::current_stream() const {
+    return device / 65536 == kCuda ? stream_of(device % 65536) : 0;
 }
 
 bool CallTensors::read(const runtime::Executable& executable, nb::handle tensors) {
@@ -105,28 +142,17 @@ bool CallTensors::read(const runtime::Executable& executable, nb::handle tensors
     for (std::size_t i = 0; i < count_; ++i) {
         tensors_[i] = {};
         if (items[i] == Py_None && operands[i].optional) continue;
-        DLTensor view{};
-        if (!PyObject_TypeCheck(items[i], tensor_type)) return false;
-        if (exchange->tensor_from_object(items[i], &view) != 0) {
-            PyErr_Clear();
-            return false;
-        }
-        const bool here = device_ >= 0 ? view.device.type == kCuda && view.device.id == device_
-                                       : view.device.type == kCpu || view.device.type == kCudaHost;
-        if (!here || !is_of(operands[i].dtype, view.dtype)) return false;
-        const auto axes = static_cast<std::size_t>(view.ndim);
-        tensors_[i] = {reinterpret_cast<std::uint64_t>(view.data) + view.byte_offset,
-                       {view.shape, axes},
-                       {view.strides, axes}};
+        PlainTensor tensor;
+        if (!tensor.read_any(items[i])) return false;
+        const std::int32_t kind = tensor.device / 65536;
+        const bool here = device_ >= 0 ? kind == kCuda && tensor.device % 65536 == device_
+                                       : kind == kCpu || kind == kCudaHost;
+        if (!here || !tensor.is_of(operands[i].dtype)) return false;
+        tensors_[i] = {tensor.address, tensor.shape, tensor.strides};
     }
     return true;
 }
 
-runtime::CudaStream CallTensors::current_stream() const {
-    if (device_ < 0) return 0;
-    void* stream = nullptr;
-    if (exchange->current_work_stream(kCuda, device_, &stream) != 0) nb::raise_python_error();
-    return reinterpret_cast<runtime::CudaStream>(stream);
-}
+runtime::CudaStream CallTensors::current_stream() const { return device_ < 0 ? 0 : stream_of(device_); }
 
 }  // namespace syncopate::bindings

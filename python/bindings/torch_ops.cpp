@@ -240,6 +240,11 @@ void bind_recipe(nb::module_& module) {
 
 }  // namespace
 
+std::uint64_t tick() {
+    static std::uint64_t without_ops = 0;
+    return ops != nullptr ? ops->tick() : ++without_ops;
+}
+
 void bind_torch_ops(nb::module_& module) {
     module.def(
         "load_torch_ops",
@@ -269,7 +274,7 @@ void bind_torch_ops(nb::module_& module) {
     module.def("set_generation", [](std::int64_t number) { ops->set_generation(number); }, "number"_a);
     module.def("bypass_recipes", [](int change) { ops->bypass(change); }, "change"_a);
     module.def("last_use", [](std::uint64_t token) { return ops->last_use(token); }, "token"_a, released);
-    module.def("tick", [] { return ops->tick(); });
+    module.def("tick", &tick);
     module.def("recipe_counts", [] {
         std::vector<std::tuple<std::string, std::string, std::uint64_t>> all;
         for (const Count& count : ops->counts()) all.emplace_back(count.op, count.outcome, count.calls);

@@ -15,6 +15,7 @@
 #include <set>
 #include <shared_mutex>
 #include <stdexcept>
+#include <string_view>
 
 #include <dlfcn.h>
 
@@ -309,12 +310,23 @@ void hold(StableIValue*, std::uint64_t, std::uint64_t) {
     // The argument is a reference already.
 }
 
+/// The arguments of the second and the third name, whose integers graphs always give: where one is left out, AOTInductor calls an
+/// op that returns a list with it all the same, and the call fails ("Mismatch between ints consumed and num_ints"; torch 2.13).
+std::string without_default_integers(std::string arguments) {
+    constexpr std::string_view kAxis = "int axis=0";
+    if (const std::size_t at = arguments.find(kAxis); at != std::string::npos)
+        arguments.replace(at, kAxis.size(), "int axis");
+    return arguments;
+}
+
 std::vector<std::pair<std::string, std::string>> schemas() {
     std::vector<std::pair<std::string, std::string>> all;
     for (const Op& op : kOps) {
-        for (const char* suffix : {"", "_raw", "_recorded", "_setup"})
-            all.emplace_back(std::string(op.name) + suffix + "(" + op.arguments + ") -> " + op.result,
-                             op.letters);
+        for (const std::string suffix : {"", "_raw", "_recorded", "_setup"}) {
+            const bool inner = suffix == "_raw" || suffix == "_recorded";
+            const std::string arguments = inner ? without_default_integers(op.arguments) : op.arguments;
+            all.emplace_back(op.name + suffix + "(" + arguments + ") -> " + op.result, op.letters);
+        }
     }
     all.emplace_back("_hold(Tensor x) -> int", "T");
     return all;

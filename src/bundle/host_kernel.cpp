@@ -87,8 +87,10 @@ public:
                     Tile here = *of_stage;
                     here.tile = id;
                     for (TileTensor& tensor : here.tensors) {
-                        tensor.reads = kernel::boxes_read(tile, tensor.parameter);
-                        tensor.writes = kernel::boxes_written(tile, tensor.parameter);
+                        const auto read = kernel::boxes_read(tile, tensor.parameter);
+                        const auto written = kernel::boxes_written(tile, tensor.parameter);
+                        tensor.reads.assign(read.begin(), read.end());
+                        tensor.writes.assign(written.begin(), written.end());
                         go_where_it_loads(stage, slot, tensor);
                     }
                     // A tile that is stored in several places is made for each.

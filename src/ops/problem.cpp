@@ -62,11 +62,12 @@ Result<std::int64_t> flag(std::string_view name, std::string_view value) {
     return *number;
 }
 
-Result<std::int64_t> positive(std::string_view name, std::string_view value, std::int64_t most) {
+Result<std::int64_t> positive(std::string_view name, std::string_view value, std::int64_t most,
+                              std::int64_t least = 1) {
     const std::optional<std::int64_t> number = integer(value);
-    if (!number || *number < 1 || *number > most)
-        return usage(
-            fmt::format("{}: expected an integer from 1 to {}, got \"{}\"", name, most, escaped(value)));
+    if (!number || *number < least || *number > most)
+        return usage(fmt::format("{}: expected an integer from {} to {}, got \"{}\"", name, least, most,
+                                 escaped(value)));
     return *number;
 }
 
@@ -104,7 +105,8 @@ Status take(const OperatorRow& row, std::string_view name, std::string_view valu
     if (name == "ranks" || name == "sms") {
         auto& place = name == "ranks" ? given.ranks : given.num_sms;
         if (place) return twice();
-        const auto number = positive(name, value, name == "ranks" ? plan::kMaxRanks : kMostSms);
+        const auto number = name == "ranks" ? positive(name, value, plan::kMaxRanks)
+                                            : positive(name, value, kMostSms, 0);  // 0: the machine's
         if (!number) return number.error();
         place = static_cast<std::int32_t>(*number);
         return Done{};

@@ -4,9 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <malloc.h>
 
 #include "bundle/samples.hpp"
 #include "syncopate/bundle/host_kernel.hpp"
@@ -259,6 +264,74 @@ TEST(C, RefusesCallsThatMakeNoSenseWithTheReason) {
     sy_comm_destroy(nullptr);
     sy_bundle_close(nullptr);
     sy_abort(nullptr);
+}
+
+/// Entries of a folder of /proc/self, or lines of a file there.
+size_t entries(const char* name) {
+    const std::filesystem::path path = std::filesystem::path("/proc/self") / name;
+    if (std::filesystem::is_directory(path))
+        return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path), {}));
+    std::ifstream lines(path);
+    return static_cast<size_t>(std::count(std::istreambuf_iterator<char>(lines), {}, '\n'));
+}
+
+TEST(C, AHundredOpsMadeAndDroppedLeaveNoMemoryNoFilesAndNoThreads) {
+    const Written written(sample(kGather));
+    const auto make_and_drop = [&](int count) {
+        for (int i = 0; i < count; ++i) {
+            Store meet;
+            const sy_store store = store_of(meet);
+            on_ranks(2, [&](int rank) {
+                const sy_comm_config config = config_of(rank, 2, store);
+                sy_comm* comm = nullptr;
+                sy_bundle* opened = nullptr;
+                sy_op* op = nullptr;
+                OK(sy_comm_create(&config, &comm));
+                OK(sy_bundle_open(written.file.c_str(), &opened));
+                sy_prepare_config prepare{};
+                prepare.size = sizeof(prepare);
+                prepare.rows = 16;
+                OK(sy_prepare(comm, opened, &prepare, &op));
+                gather_once(op, rank, 16);
+                OK(sy_op_destroy(op));
+                sy_bundle_close(opened);
+                sy_comm_destroy(comm);
+            });
+        }
+    };
+    make_and_drop(10);
+    const size_t files = entries("fd"), mappings = entries("maps"), threads = entries("task");
+    const size_t bytes = mallinfo2().uordblks;
+    make_and_drop(100);
+    EXPECT_EQ(entries("fd"), files);
+    EXPECT_EQ(entries("task"), threads);
+    EXPECT_LT(entries("maps"), mappings + 20);  // of the allocator, for threads
+    EXPECT_LT(mallinfo2().uordblks, bytes + 100'000);
+}
+
+TEST(C, GroupsOfOneProcessCallSideBySide) {
+    const Written written(sample(kGather));
+    std::array<Store, 2> meet;
+    on_ranks(4, [&](int thread) {
+        const int rank = thread / 2;
+        const sy_store store = store_of(meet[static_cast<size_t>(thread % 2)]);
+        const sy_comm_config config = config_of(rank, 2, store);
+        sy_comm* comm = nullptr;
+        sy_bundle* opened = nullptr;
+        OK(sy_comm_create(&config, &comm));
+        OK(sy_bundle_open(written.file.c_str(), &opened));
+        std::vector<sy_op*> ops;
+        for (const int64_t rows : {16, 37}) {
+            sy_prepare_config prepare{};
+            prepare.size = sizeof(prepare);
+            prepare.rows = rows;
+            OK(sy_prepare(comm, opened, &prepare, &ops.emplace_back(nullptr)));
+        }
+        for (int round = 0; round < 20; ++round) gather_once(ops[round % 2], rank, round % 2 == 0 ? 16 : 37);
+        for (sy_op* op : ops) OK(sy_op_destroy(op));
+        sy_bundle_close(opened);
+        sy_comm_destroy(comm);
+    });
 }
 
 TEST(C, NamesTheTensorThatDoesNotFit) {

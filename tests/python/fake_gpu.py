@@ -6,6 +6,7 @@ signature. Run by test_fake_gpu.py.
 """
 
 import ctypes
+import gc
 import os
 import sys
 import traceback
@@ -18,15 +19,19 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "python"), str(ROOT /
 
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
 import torch.utils.dlpack  # noqa: E402
 from host_script import on_ranks  # noqa: E402
 from matmul_pointers import matmul_kernel  # noqa: E402
 from syncopate import _syncopate, ranks  # noqa: E402
 from syncopate import group as groups  # noqa: E402
-from syncopate.call import places, prepared  # noqa: E402
+from syncopate.call import cache, known, places, prepared  # noqa: E402
 from syncopate.device import jit  # noqa: E402
 from syncopate.face import fused as face  # noqa: E402
 from syncopate.ops import operator  # noqa: E402
+from syncopate.torch import calls  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
 
 NAME = b"dlpack_exchange_api"
 CPU, GPU = 1, 2  # DLDeviceType
@@ -85,11 +90,15 @@ exchange = Exchange(
 
 
 class OnGpu(torch.Tensor):
+    __torch_function__ = torch._C._disabled_torch_function_impl  # as torch's own
     __dlpack_c_exchange_api__ = capsule_of(ctypes.addressof(exchange), NAME, None)
 
 
 class GpuTensor(OnGpu):
     is_cuda = property(lambda _: True)
+
+    def new_empty(self, *shape: Any, **options: Any) -> torch.Tensor:
+        return super().new_empty(*shape, **options).as_subclass(GpuTensor)
 
 
 def zeros(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -147,7 +156,7 @@ def from_dlpack(capsule: Any) -> torch.Tensor:
 
 
 take_dlpack, torch.utils.dlpack.from_dlpack = torch.utils.dlpack.from_dlpack, from_dlpack
-_syncopate.set_tensor_type(OnGpu)
+_syncopate.set_tensor_types(OnGpu, GpuTensor)
 places.DEVICE_TYPES["cuda"] = "cpu"
 places._check_place = lambda *_: None
 operator.torch = Torch()
@@ -156,6 +165,26 @@ groups.require_device = lambda name: None
 face.device_name = lambda: "NVIDIA H100 80GB HBM3"
 prepared.compiler_of = compiler_of
 jit.current_stream = lambda: 0
+torch.cuda.is_current_stream_capturing = lambda: False
+
+
+def with_custom_ops() -> None:
+    """torch's ops on tensors of the CPU reach the stand-in, by the kernels that a GPU's would."""
+    torch.cuda.current_device = lambda: ordinal[0]
+    torch.cuda.set_device = lambda _: None
+    torch.cuda.get_device_capability = lambda _=None: (9, 0)
+    calls.DEVICES["cpu"] = "cuda"
+    calls._chosen = lambda name, *_: (usual_strategy(name), False)
+    operator.Operator.chosen = choose_usual
+
+
+def choose_usual(op: Any, _group: Any) -> tuple[sy.Strategy, bool]:
+    return operator.complete(op.problem, usual_strategy(op.name)), False
+
+
+def usual_strategy(name: str) -> sy.Strategy:
+    """Of few rows: one kernel, where an operator can be one."""
+    return sy.Strategy(kernel="gluon", kernel_sums="reduce" in name)
 
 
 def check_operator(group: sy.Group, kind: str, strategy: sy.Strategy) -> None:
@@ -189,9 +218,86 @@ def check_a_kernel_of_the_users(group: sy.Group) -> None:
     fused.close()
 
 
+def check_functions(group: sy.Group) -> None:
+    """Python is entered for the first call of a kind, and C++ makes those that follow."""
+    learnt, learn = [], known.learn
+    known.learn = lambda *given: learnt.append(learn(*given))
+    before = operator.Operator.chosen
+    operator.Operator.chosen = choose_usual
+    for name in ("all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"):
+        rows = M // group.size if name == "all_gather_matmul" else M
+        for _ in range(4):
+            x, w = zeros(rows, K), zeros(K, N)
+            y = getattr(sy.ops, name)(x, w, group)
+            again = getattr(sy.ops, name)(x, w, group, y)
+            assert again is y and type(y) is GpuTensor
+        (entry,) = [one for one in cache.entries.values() if one.operator.name == name]
+        assert entry.operator._executable.native.calls == 8
+        assert len(learnt) == 1, learnt
+        learnt.clear()
+    known.learn, operator.Operator.chosen = learn, before
+    cache.close(group)
+
+
+class Allocations(TorchDispatchMode):
+    """What this thread's calls of torch allocate, weakly, with what allocates it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[str, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        given = {one.untyped_storage()._cdata for one in tensors_in((args, kwargs))}
+        for one in tensors_in(out):
+            if one.untyped_storage()._cdata not in given and one.numel():
+                self.made.append((str(func), one.untyped_storage()._weak_ref()))
+        return out
+
+    @property
+    def left(self) -> list[str]:
+        gc.collect()
+        return [func for func, weak in self.made if not torch.UntypedStorage._expired(weak)]
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    return [one for one in tree_leaves(tree) if isinstance(one, torch.Tensor)]
+
+
+def check_what_set_ups_leave(_group: sy.Group) -> None:
+    """Nothing of torch's memory in the thread of a call, which is that of a graph where Inductor keeps graphs."""
+    ops, name = torch.ops.syncopate, dist.group.WORLD.group_name
+    before = cache._in_graph_trees, calls._chosen, dict(calls.DEVICES)
+    cache._in_graph_trees = lambda: True
+    with_custom_ops()
+    bias, x, w = zeros(64), zeros(16, 64), zeros(64, 64)
+    made: list[Callable[[], Any]] = [
+        lambda: ops.matmul_reduce_scatter(x, w, name),
+        lambda: ops.matmul_reduce_scatter(x, w, name, bias),
+        lambda: ops.matmul_all_reduce(x, w, name),
+        lambda: ops.all_gather_matmul(x, w, name, bias, activation="gelu"),
+        lambda: ops.all_gather_matmuls(x, [w, w], name, return_gathered=True),
+        lambda: ops.matmul_all_to_all(x, w, name),
+        lambda: ops.all_to_all_matmuls(x, [w, w], name, return_exchanged=True),
+        lambda: sy.ops.matmul_reduce_scatter(zeros(32, 64), w),
+    ]
+    for number, call in enumerate(made):
+        for _ in range(2):
+            with torch.no_grad(), Allocations() as seen:
+                y = call()
+            assert len(seen.made) >= 1, number
+            del y
+            assert not seen.left, f"call {number} leaves what is made by {seen.left}"
+    cache._in_graph_trees, calls._chosen = before[:2]
+    calls.DEVICES.update(before[2])
+    cache.close()
+
+
 def cases() -> list[tuple[str, Callable[[sy.Group], None]]]:
     found: list[tuple[str, Callable[[sy.Group], None]]] = [
-        ("a kernel of the user's", check_a_kernel_of_the_users)
+        ("a kernel of the user's", check_a_kernel_of_the_users),
+        ("functions", check_functions),
+        ("set-ups", check_what_set_ups_leave),
     ]
     usual = [
         sy.Strategy(kernel="plain"),
@@ -214,6 +320,8 @@ def cases() -> list[tuple[str, Callable[[sy.Group], None]]]:
 
 def check(place: ranks.Place) -> None:
     ordinal[0] = place.rank
+    store = dist.FileStore(f"{place.folder}/store", place.size)
+    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
     group = groups.of_folder(place.folder, place.rank, place.size, place.run_id, "cuda", place.rank)
     for name, case in cases():
         try:

@@ -36,6 +36,13 @@ def test_compiled_models_are_rewritten_and_say_how_on(ranks, run):
     assert "ok: " in outcome.out
 
 
+@pytest.mark.sweep  # it compiles C++
+def test_a_module_compiled_ahead_by_aotinductor_calls_the_ops_without_python(run):
+    outcome = run(sys.executable, HERE / "host_aoti.py", 2)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "ok: " in outcome.out
+
+
 def test_unusual_uses_are_right_or_refused(run):
     outcome = run(sys.executable, HERE / "host_torch_uses.py", 2)
     assert outcome.code == 0, outcome.out + outcome.err
@@ -54,7 +61,9 @@ def test_the_example_trains_to_the_same_losses_by(how, run):
     assert "all_gather_matmul: fused" in outcome.out
 
 
-@pytest.mark.parametrize("models", ["llama,phi3,qwen3" if SWEEP else "llama"])
+@pytest.mark.parametrize(
+    "models", ["llama,phi3,qwen3,gemma,olmo2,glm4,starcoder2,cohere" if SWEEP else "llama"]
+)
 def test_a_model_of_transformers_compiles_to_fused_operators_with_the_same_logits(models, run):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     words = ["--device", "cpu", "--tokens", "16", "--rounds", "1", "--model", models]

@@ -4,6 +4,7 @@ of it."""
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import sys
@@ -54,7 +55,7 @@ class Entry:
     @property
     def last_use(self) -> int:
         """By whichever way, of a clock of calls."""
-        return max([self.used, *(last(self) for last in last_uses)])
+        return max([self.used, _syncopate.last_known_use(self.token), *(last(self) for last in last_uses)])
 
 
 #: What is to be told that an entry is gone: of its calls, too, that others have learnt to make.
@@ -63,7 +64,7 @@ on_removal: list[Callable[[Entry], None]] = []
 #: When such others made a call of an entry last.
 last_uses: list[Callable[[Entry], int]] = []
 
-_tokens, _ticks = itertools.count(1), itertools.count(1)
+_tokens = itertools.count(1)
 
 entries: OrderedDict[tuple[Hashable, ...], Entry] = OrderedDict()  # by stream and call, the last used last
 
@@ -74,10 +75,12 @@ _replayed: list[Entry] = []  # of groups that have gone on without them
 def _forget_in_child() -> None:
     """A forked child has none of the peers."""
     leak_in_child()
+    _syncopate.forget_all_calls()
     entries.clear()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
+atexit.register(_syncopate.forget_all_calls)  # before the interpreter ends: they hold Python's objects
 
 
 def find(
@@ -94,11 +97,16 @@ def find(
         entry = _warmed_up(what, call)
     else:
         drop_gone()
-        entry = entries[key] = _aside(make) if cuda and _in_graph_trees() else make()
+        entry = entries[key] = beside_graphs(cuda, make)
         _make_room(key, most)
     entry.captured |= capturing
     entry.used = clock()
     return entry
+
+
+def beside_graphs(cuda: bool, make: Callable[[], Any]) -> Any:
+    """What `make` makes, to be kept from call to call: none of it in the memory of Inductor's graphs."""
+    return _aside(make) if cuda and _in_graph_trees() else make()
 
 
 def _in_graph_trees() -> bool:
@@ -113,8 +121,8 @@ def _in_graph_trees() -> bool:
         return False
 
 
-def _aside(make: Callable[[], Entry]) -> Entry:
-    """Set up in a thread of its own: torch's memory for graphs is a thread's. So are stream, grad mode and inference mode."""
+def _aside(make: Callable[[], Any]) -> Any:
+    """Made in a thread of its own: torch's memory for graphs is a thread's. So are stream, grad mode and inference mode."""
     made: list[Any] = []
     device = torch.cuda.current_device()
 
@@ -135,11 +143,12 @@ def _aside(make: Callable[[], Entry]) -> Entry:
 
 def clock() -> int:
     """Moves on with each call."""
-    return _syncopate.tick() if last_uses else next(_ticks)
+    return _syncopate.tick()
 
 
 def remove(key: tuple[Hashable, ...]) -> Entry:
     entry = entries.pop(key)
+    _syncopate.forget_calls(entry.token)
     for told in on_removal:
         told(entry)
     return entry
@@ -191,11 +200,23 @@ def run(operator: Any, *arguments: Any, **named: Any) -> Any:
 
 def forget_retired(group: Group, renewed: bool) -> None:
     """After a recovery: what `group` has gone on without. What a graph may replay stays, so that its memory does."""
+    _syncopate.forget_all_calls()
     for key, entry in list(entries.items()):
         if entry.group is group and (not renewed or getattr(entry.operator, "calls_differ", True)):
-            del entries[key]
+            remove(key)
             if entry.captured:
                 _replayed.append(entry)
+
+
+def of_token(token: int) -> Entry | None:
+    return next((entry for entry in entries.values() if entry.token == token), None)
+
+
+def unlearn(operator: Any) -> None:
+    """Its next call by a function is made by Python, as the first one was."""
+    for entry in entries.values():
+        if entry.operator is operator:
+            _syncopate.forget_calls(entry.token)
 
 
 def forget(operator: Any) -> None:

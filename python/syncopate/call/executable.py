@@ -19,7 +19,7 @@ from .arguments import DTYPE_NAMES, base_of, is_descriptor, is_tensor
 from .prepared import EmittedStage, Prepared
 from .tuples import flat
 
-_syncopate.set_tensor_type(torch.Tensor)
+_syncopate.set_tensor_types(torch.Tensor, torch.nn.Parameter)
 
 ANY, ROWS, ALIGNED_ROWS, CONTIGUOUS = range(4)  # Operand::Layout
 

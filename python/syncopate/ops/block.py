@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..call import known
 from ..call.cache import run
 from ..call.places import require_tensors
 from ..group import Group
@@ -168,6 +169,9 @@ def feed_forward(
     The same number of rows on every rank. Collective over `group` (a torch process group; default: the world). The first
     call with a shape sets it up.
     """
+    called, tensors = (FeedForward, group, activation), (x, w1, w2)
+    if (y := known.call(called, tensors, out)) is not None:
+        return y
     require_tensors(x=x, w1=w1, w2=w2)
     members = members_of(group, "cuda" if x.is_cuda else "host")
     fits = x.dim() == w1.dim() == w2.dim() == 2 and x.shape[1] == w1.shape[0] and w1.shape[1] == w2.shape[0]
@@ -178,5 +182,7 @@ def feed_forward(
         refused = {"out= takes no call that is recorded": out is not None}
         return recorded(FeedForward.name, members, (x, w1, w2), names, refused, activation=activation)
     extents = (x.shape[0] * members.size, x.shape[1], w1.shape[1], w2.shape[1])
-    operator = cached(FeedForward, extents, x.dtype, members, activation=activation)
-    return run(operator, x, w1, w2, out)
+    entry = cached(FeedForward, extents, x.dtype, members, activation=activation)
+    y = run(entry.operator, x, w1, w2, out)
+    known.learn(called, tensors, tensors, entry)
+    return y

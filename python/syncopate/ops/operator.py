@@ -382,7 +382,28 @@ class Operator:
         if self.prepared is None or not self.fused.drops(self.prepared):
             return False
         self.prepared = self._executable = None
+        cache.unlearn(self)
         return True
+
+    def drops_what_it_was_told(self) -> bool:
+        """After a ValueError of a call that C++ made alone: the same, where what ended the call is no news to this rank."""
+        told = self.prepared is not None and self.prepared.op.had_been_told
+        return self.drops() and told
+
+    @property
+    def runs_libraries(self) -> bool:
+        """Whether a call of it is one of the vendors' pair."""
+        return isinstance(self._instead, Unfused)
+
+    def run_libraries(
+        self, x: torch.Tensor, weights: tuple[torch.Tensor, ...], out: torch.Tensor | None
+    ) -> torch.Tensor:
+        """As run, of operands that are known to fit."""
+        if out is None:
+            out = self.empty(self.out_rows, self.n)
+        else:
+            self._check_operand("out", out, (self.out_rows, self.n))
+        return self._instead.run(self, x, weights, out)
 
     def record(self, x: torch.Tensor, *weights: torch.Tensor, out: torch.Tensor | None = None) -> Trace:
         """One more call, recorded (syncopate.trace). The first one on a GPU compiles: take the second."""
@@ -590,8 +611,8 @@ def summed(parts: Sequence[torch.Tensor] | Any) -> torch.Tensor:
 
 def cached(
     kind: type[Operator], extents: tuple[int, ...], dtype: torch.dtype, group: Group, **options: Any
-) -> Operator:
-    """The operator of that kind and shape for the current stream, made on first use. Collective then."""
+) -> cache.Entry:
+    """That of the operator of that kind and shape for the current stream, made on first use. Collective then."""
     call = (kind, extents, dtype, id(group), *options.items())
     options = {"deadline": cache.deadline, **options}
     made = cache.find(
@@ -600,4 +621,4 @@ def cached(
         call,
         lambda: cache.Entry(group, kind(*extents, dtype, group, **options)),
     )
-    return made.operator
+    return made

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.nn.functional import pad
 
+from ..call import cache
 from . import buckets, unfused
 
 ROWS = 256  # of Q at a time: their scores against all rows are held in fp32
@@ -85,7 +86,7 @@ def _seen(
     at, own = torch.cat([positions(ranges) for ranges in all_rows]), positions(all_rows[rank])
     length = len(at)
     in_order = bool((at == torch.arange(length)).all())
-    order = (None, None) if in_order else (torch.argsort(at).to(device), at.to(device))
+    order = (None, None) if in_order else _kept(device, torch.argsort(at), at)
     if len(all_rows[rank]) == 1 and not documents:
         return *order, {"causal": causal, "window": window, "offset": int(own[0])}
     cuts = torch.tensor(documents or (0, length))
@@ -98,7 +99,27 @@ def _seen(
     elif window:
         end = torch.minimum(end, own + window)
     tables = backward_tables(torch.stack([begin, end]), length)
-    return *order, {"tables": tuple(table.to(device) for table in tables)}
+    return *order, {"tables": _kept(device, *tables)}
+
+
+def _kept(device: torch.device, *tables: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """On the device, for all calls."""
+
+    def make() -> tuple[torch.Tensor, ...]:
+        return tuple(table.to(device) for table in tables)
+
+    return cache.beside_graphs(device.type == "cuda", make)
+
+
+@lru_cache(64)
+def _places(
+    all_rows: AllRows, rank: int, documents: tuple[int, ...], device: torch.device
+) -> tuple[torch.Tensor, ...]:
+    """Where in the sequence the rows of all ranks are, and this rank's; and of which documents."""
+    at, own = torch.cat([positions(ranges) for ranges in all_rows]), positions(all_rows[rank])
+    ends = torch.tensor(list(documents)[1:], dtype=torch.int64)
+    of_own, of_all = (torch.bucketize(t, ends, right=True) for t in (own, at))
+    return _kept(device, at, own, of_own, of_all)
 
 
 def _by_kernel(
@@ -147,10 +168,7 @@ def _by_products(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     b, h, _, d = q.shape
     kv = whole_k.shape[1]
-    places = [positions(ranges).to(q.device) for ranges in all_rows]
-    at, own = torch.cat(places), places[rank]
-    ends = torch.tensor(list(documents)[1:], dtype=torch.int64, device=q.device)
-    of_own, of_all = (torch.bucketize(t, ends, right=True) for t in (own, at))
+    at, own, of_own, of_all = _places(all_rows, rank, tuple(documents), q.device)
     grouped = (b, kv, h // kv, -1)
     sums = torch.zeros_like(whole_k), torch.zeros_like(whole_v)
     parts = []

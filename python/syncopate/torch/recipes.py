@@ -70,6 +70,7 @@ def _watch_groups() -> None:
             continue
 
         def forgetting(*args: Any, original: Any = original) -> Any:
+            _syncopate.forget_all_calls()
             if args:
                 _syncopate.drop_recipes_of_group(args[0])
             else:

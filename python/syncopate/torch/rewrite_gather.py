@@ -100,7 +100,7 @@ def _gather_rows(gather: Collective, form: Gathered, products: list[Node]) -> st
         if last.meta["val"].dtype != product.meta["val"].dtype:
             activation, last = "", product
         y = write.call(ops.all_gather_matmul_raw.default, x, ws[0], gather.group, bias,
-                       activation=activation, module=gather.module)  # fmt: skip
+                       activation=activation, axis=0, module=gather.module)  # fmt: skip
         made = in_order(write, form, local, gather.ranks, y)
         if not fusable:
             made = with_added(write, made, product)
@@ -110,7 +110,7 @@ def _gather_rows(gather: Collective, form: Gathered, products: list[Node]) -> st
     require_faster(gather, "all_gather_matmul", x, widest, kept=True, copied=besides)
     biases = biases_of(products)
     made = write.call(ops.all_gather_matmuls_raw.default, x, ws, gather.group, biases,
-                      return_gathered=besides, module=gather.module)  # fmt: skip
+                      return_gathered=besides, axis=0, module=gather.module)  # fmt: skip
     new = {}
     for index, product in enumerate(products):
         y = in_order(write, form, local, gather.ranks, write.item(made, index))

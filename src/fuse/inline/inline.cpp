@@ -1,6 +1,7 @@
 #include "syncopate/fuse/inline/inline.hpp"
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -20,7 +21,7 @@ constexpr std::size_t kMostStores = 16;  // of one tile
 /// Why some tile's stores into `source` are not all in it, or not whole blocks of rows; empty if they are.
 std::string objection_to_tiles(const BoundKernel& program, const kernel::Param& param, const Region& source) {
     for (const kernel::Tile& tile : program.kernel.tiles) {
-        const std::vector<Region> boxes = kernel::boxes_written(tile, param.name);
+        const std::span<const Region> boxes = kernel::boxes_written(tile, param.name);
         if (std::ranges::none_of(boxes, [&](const Region& box) { return overlaps(box, source); })) continue;
         for (const Region& box : boxes) {
             if (!contains(source, box)) {

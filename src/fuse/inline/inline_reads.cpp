@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "fuse/inline/kernel_accesses.hpp"
@@ -79,11 +80,11 @@ std::vector<Region> outside(const Region& box, const std::vector<Region>& region
 }
 
 /// The boxes that a tile reads through `param`, if one of them reaches into `region`; else none.
-std::vector<Region> boxes_reaching(const kernel::Tile& tile, const kernel::Param& param,
-                                   const Region& region) {
-    std::vector<Region> boxes = kernel::boxes_read(tile, param.name);
-    if (std::ranges::none_of(boxes, [&](const Region& box) { return overlaps(box, region); })) boxes.clear();
-    return boxes;
+std::span<const Region> boxes_reaching(const kernel::Tile& tile, const kernel::Param& param,
+                                       const Region& region) {
+    const std::span<const Region> boxes = kernel::boxes_read(tile, param.name);
+    const bool reaches = std::ranges::any_of(boxes, [&](const Region& box) { return overlaps(box, region); });
+    return reaches ? boxes : std::span<const Region>();
 }
 
 /// Why some tile that reads in the op's destination does not read all of `param` from where the op does, or
@@ -163,7 +164,7 @@ GivenReaders readers_of(const kernel::Kernel& kernel, const kernel::Param& param
                         const std::vector<Region>& given) {
     GivenReaders readers;
     for (const kernel::Tile& tile : kernel.tiles) {
-        const std::vector<Region> boxes = kernel::boxes_read(tile, param.name);
+        const std::span<const Region> boxes = kernel::boxes_read(tile, param.name);
         const bool reads = std::ranges::any_of(boxes, [&](const Region& box) {
             return std::ranges::any_of(given, [&](const Region& region) { return overlaps(region, box); });
         });
@@ -281,7 +282,7 @@ Result<InlineLoads> load_ops(const BoundKernel& program, const Graph& graph, con
         std::vector<std::optional<Place>>& at = result.at[static_cast<std::size_t>(ref.rank)];
         at.resize(program.kernel.tiles.size());
         for (const kernel::Tile& tile : program.kernel.tiles) {
-            const std::vector<Region> boxes = boxes_reaching(tile, param, plan.op(ref).dst.region);
+            const std::span<const Region> boxes = boxes_reaching(tile, param, plan.op(ref).dst.region);
             for (const Region& box : boxes) {  // all of it, whatever else could bring the rest
                 const auto rest = outside(box, fetched[static_cast<std::size_t>(ref.rank)]);
                 if (rest.empty()) continue;

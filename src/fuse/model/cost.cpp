@@ -22,14 +22,16 @@ double tile_time(const kernel::Tile& tile, const Costs& costs) {
         }
     }
     // The two largest operands are rows x K and K x columns, which may be in several boxes.
-    std::vector<double> volumes;
+    double largest = 0;
+    double second = 0;
     for (const auto& [param, whole] : tile.reads) {
-        double& volume = volumes.emplace_back(0);
+        double volume = 0;
         for (const plan::Region& box : kernel::boxes_read(tile, param))
             volume += static_cast<double>(plan::num_elements(box));
+        second = std::max(second, std::min(largest, volume));
+        largest = std::max(largest, volume);
     }
-    std::sort(volumes.rbegin(), volumes.rend());
-    const double depth = volumes.size() < 2 ? 16 : volumes[0] * std::min(rows, columns) / (rows * columns);
+    const double depth = tile.reads.size() < 2 ? 16 : largest * std::min(rows, columns) / (rows * columns);
     const double multiply = rows * columns * 32 / costs.sm_cycle_flop;
     const double shared =
         ((rows + columns) * 32 + std::ceil(rows / 64) * (64 + columns) * 32) / costs.sm_cycle_bytes;

@@ -53,8 +53,9 @@ private:
     static void add(const Stage& stage, const std::string& param, bool read, TileBoxes& boxes) {
         boxes.resize(stage.kernel.tiles.size());
         for (const kernel::Tile& tile : stage.kernel.tiles) {
-            for (Region& box : read ? kernel::boxes_read(tile, param) : kernel::boxes_written(tile, param))
-                boxes[static_cast<std::size_t>(tile.id)].push_back(std::move(box));
+            for (const Region& box :
+                 read ? kernel::boxes_read(tile, param) : kernel::boxes_written(tile, param))
+                boxes[static_cast<std::size_t>(tile.id)].push_back(box);
         }
     }
 

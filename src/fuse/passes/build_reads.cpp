@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -187,7 +188,7 @@ private:
         std::vector<std::int64_t> key;
         for (const kernel::Tile& tile : kernel_.tiles) {
             key.clear();
-            std::vector<std::vector<Region>> boxes;
+            std::vector<std::span<const Region>> boxes;
             std::vector<std::shared_ptr<const std::vector<kernel::LoopRead>>> reads;
             std::vector<std::int64_t> trips;
             boxes.reserve(params_.size());
@@ -209,7 +210,12 @@ private:
                 }
             }
             const auto [found, is_new] = known.try_emplace(key, static_cast<std::int32_t>(classes_.size()));
-            if (is_new) classes_.push_back({tile.id, std::move(boxes), std::move(reads), std::move(trips)});
+            if (is_new) {
+                Class made{tile.id, {}, std::move(reads), std::move(trips)};
+                for (const std::span<const Region> one : boxes)
+                    made.boxes.emplace_back(one.begin(), one.end());
+                classes_.push_back(std::move(made));
+            }
             class_of.push_back(found->second);
         }
     }
@@ -218,7 +224,7 @@ private:
 
     /// What the tile reads through the parameter, by loop; null: nothing in a loop.
     [[nodiscard]] LoopReads reads_of(const kernel::Tile& tile, const BoundParam& param,
-                                     const std::vector<Region>& boxes,
+                                     std::span<const Region> boxes,
                                      const std::vector<std::int64_t>& trips) const {
         if (kernel_.tiles_differ) {
             const auto found = tile.loop_reads.find(param.name);
@@ -227,7 +233,8 @@ private:
         // The one loop, alike in all tiles.
         if (param.slices.size() != 1 || trips.empty() || trips.front() <= 0) return nullptr;
         const kernel::LoopSlice& slice = param.slices.front();
-        kernel::LoopRead read{0, slice.dim, slice.base, slice.step, slice.extent, boxes};
+        kernel::LoopRead read{0,          slice.dim,    slice.base,
+                              slice.step, slice.extent, {boxes.begin(), boxes.end()}};
         const Interval whole{slice.base, slice.base + (trips.front() - 1) * slice.step + slice.extent};
         const bool outside = slice.step <= 0 || std::ranges::any_of(boxes, [&](const Region& box) {
                                  return box[slice.dim].begin < whole.begin || box[slice.dim].end > whole.end;
@@ -417,7 +424,7 @@ void add_written(const BoundKernel& program, Written& written) {
         if (!program.kernel.find_param(name)->written) continue;
         std::vector<plan::Region>& regions = written[*program.plan.find_tensor(tensor)];
         for (const kernel::Tile& tile : program.kernel.tiles) {
-            for (plan::Region& box : kernel::boxes_written(tile, name)) regions.push_back(std::move(box));
+            for (const plan::Region& box : kernel::boxes_written(tile, name)) regions.push_back(box);
         }
     }
 }

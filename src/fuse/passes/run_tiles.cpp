@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,17 +20,17 @@ struct MadeTensor {
     std::vector<std::vector<Region>> by_rank;
 };
 
-bool touches(const std::vector<Region>& made, const std::vector<Region>& written) {
+bool touches(const std::vector<Region>& made, std::span<const Region> written) {
     return std::ranges::any_of(written, [&](const Region& box) {
         return std::ranges::any_of(made, [&](const Region& region) { return overlaps(region, box); });
     });
 }
 
 /// Whether some other rank makes all of what is written.
-bool made_elsewhere(const MadeTensor& made, std::size_t rank, const std::vector<Region>& written) {
+bool made_elsewhere(const MadeTensor& made, std::size_t rank, std::span<const Region> written) {
     for (std::size_t other = 0; other < made.by_rank.size(); ++other) {
         if (other == rank) continue;
-        std::vector<Region> missing = written;
+        std::vector<Region> missing(written.begin(), written.end());
         for (const Region& region : made.by_rank[other]) take(missing, region);
         if (missing.empty()) return true;
     }
@@ -59,7 +60,7 @@ Status find_runs(const BoundKernel& program, std::size_t stage, Graph& graph) {
     bool some_left_out = false;
     for (std::size_t t = 0; t < tiles.size(); ++t) {
         for (const MadeTensor& made : all) {
-            const std::vector<Region> written = kernel::boxes_written(tiles[t], made.param);
+            const std::span<const Region> written = kernel::boxes_written(tiles[t], made.param);
             if (written.empty()) continue;
             for (std::size_t rank = 0; rank < num_ranks; ++rank) {
                 if (!runs[rank][t] || touches(made.by_rank[rank], written) ||

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@ namespace syncopate::kernel {
 namespace {
 
 using Boxes = std::vector<plan::Region>;
+
+Boxes all_of(std::span<const plan::Region> boxes) { return {boxes.begin(), boxes.end()}; }
+
 /// Boxes as numbers, which can be sorted.
 using Key = std::vector<std::int64_t>;
 
@@ -76,7 +80,8 @@ public:
             if (other == by_written.end()) return no_tile_writes(tile);
             for (const std::string& param : params_) {
                 if (!is_exact(param, false)) continue;
-                const Boxes here = boxes_read(tile, param), there = boxes_read(*other->second, param);
+                const Boxes here = all_of(boxes_read(tile, param));
+                const Boxes there = all_of(boxes_read(*other->second, param));
                 if (same(here, there)) continue;
                 return fail(name_of(stated_, tile) + " is stated to read " + text_of(here) + " of " + param +
                             ", and " + found_.name + " reads " + text_of(there));
@@ -98,7 +103,7 @@ private:
     [[nodiscard]] Key key_of(const Tile& tile) const {
         Key key;
         for (const std::string& param : written_) {
-            Boxes boxes = boxes_written(tile, param);
+            Boxes boxes = all_of(boxes_written(tile, param));
             if (boxes.size() > 1) {  // stated in parts, or stored in parts: one box where they make one
                 plan::Region around = boxes.front();
                 std::int64_t elements = 0;
@@ -115,9 +120,10 @@ private:
 
     [[nodiscard]] Status no_tile_writes(const Tile& tile) const {
         for (const std::string& param : written_) {
-            const Boxes boxes = boxes_written(tile, param);
-            const bool any = std::ranges::any_of(
-                found_.tiles, [&](const Tile& other) { return same(boxes, boxes_written(other, param)); });
+            const Boxes boxes = all_of(boxes_written(tile, param));
+            const bool any = std::ranges::any_of(found_.tiles, [&](const Tile& other) {
+                return same(boxes, all_of(boxes_written(other, param)));
+            });
             if (any) continue;
             return fail(name_of(stated_, tile) + " is stated to write " + text_of(boxes) + " of " + param +
                         ", and no tile of " + found_.name + " does");

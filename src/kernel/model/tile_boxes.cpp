@@ -3,22 +3,22 @@
 namespace syncopate::kernel {
 namespace {
 
-std::vector<plan::Region> boxes_of(const ByParameter<SharedBoxes>& exact,
-                                   const ByParameter<plan::Region>& bounding, const std::string& param) {
+std::span<const plan::Region> boxes_of(const ByParameter<SharedBoxes>& exact,
+                                       const ByParameter<plan::Region>& bounding, const std::string& param) {
     if (const auto boxes = exact.find(param); boxes != exact.end() && !boxes->second.empty())
-        return {boxes->second.begin(), boxes->second.end()};
+        return boxes->second;
     if (const auto box = bounding.find(param); box != bounding.end() && !plan::is_empty(box->second))
-        return {box->second};
+        return {&box->second, 1};
     return {};
 }
 
 }  // namespace
 
-std::vector<plan::Region> boxes_read(const Tile& tile, const std::string& param) {
+std::span<const plan::Region> boxes_read(const Tile& tile, const std::string& param) {
     return boxes_of(tile.read_boxes, tile.reads, param);
 }
 
-std::vector<plan::Region> boxes_written(const Tile& tile, const std::string& param) {
+std::span<const plan::Region> boxes_written(const Tile& tile, const std::string& param) {
     return boxes_of(tile.write_boxes, tile.writes, param);
 }
 

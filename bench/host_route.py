@@ -1,0 +1,122 @@
+"""Host time of a call by the route that a user takes, without a GPU: on the driver stand-in of the tests, whose calls cost next to
+nothing. So it is what Python, torch and the library cost, whatever a driver costs on top.
+
+    scripts/build fake_cuda && LD_LIBRARY_PATH=build/fake_driver .venv/bin/python bench/host_route.py [ROUNDS]
+
+Median us of the calling thread on rank 0 of two, driver calls of a call, and functions of Python that a call enters; `×`: over the custom op's. Figures
+of one run compare; a busy machine moves all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import thread_time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "python")]
+
+import fake_gpu  # noqa: E402
+import syncopate as sy  # noqa: E402
+from syncopate import ranks  # noqa: E402
+
+CALLS = 200
+SHAPES = {  # M, N, K of the product: little, as the stand-in copies what a GPU would
+    "matmul_reduce_scatter": (64, 256, 256),
+    "matmul_all_reduce": (64, 256, 256),
+    "all_gather_matmul": (64, 256, 256),
+}
+
+
+def us_of(call: Callable[[], Any], rounds: int) -> float:
+    for _ in range(5):
+        call()
+    times = []
+    for _ in range(rounds):
+        begin = thread_time()
+        for _ in range(CALLS):
+            call()
+        times.append((thread_time() - begin) / CALLS * 1e6)
+    return statistics.median(times)
+
+
+def entered(call: Callable[[], Any]) -> int:
+    """Functions of Python that one call enters."""
+    count = 0
+
+    def see(_frame: Any, event: str, _: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(see)
+    call()
+    sys.setprofile(None)
+    return count - 1  # `call` itself
+
+
+def driver_calls(call: Callable[[], Any]) -> int:
+    count = ctypes.CDLL("libcuda.so.1")["_ZN9fake_cuda9num_callsEv"]
+    count.restype = ctypes.c_size_t
+    before = count()
+    call()
+    return count() - before
+
+
+def routes(name: str, group: Any) -> dict[str, Callable[[], Any]]:
+    m, n, k = SHAPES[name]
+    size = dist.get_world_size()
+    rows = m // size if name.startswith("all_gather") else m
+    x, w = fake_gpu.zeros(rows, k), fake_gpu.zeros(k, n)
+    leaf = w.clone().as_subclass(fake_gpu.GpuTensor).requires_grad_()
+    kind = "".join(part.capitalize() for part in name.split("_"))
+    object_ = getattr(sy.ops, kind)(m, n, k, torch.bfloat16, group, strategy=fake_gpu.usual_strategy(name))
+    function, op = getattr(sy.ops, name), getattr(torch.ops.syncopate, name)
+    y, group_name = object_(x, w), dist.group.WORLD.group_name
+
+    def without(call: Callable[[], Any]) -> Callable[[], Any]:
+        def run() -> Any:
+            with torch.no_grad():
+                return call()
+
+        return run
+
+    return {
+        "custom op, no grad": without(lambda: op(x, w, group_name)),
+        "custom op, grad mode": lambda: op(x, w, group_name),
+        "custom op, recorded": lambda: op(x, leaf, group_name),
+        "function": lambda: function(x, w, group),
+        "function, out=": lambda: function(x, w, group, y),
+        "object": lambda: object_(x, w),
+        "executable": lambda: object_._executable.native.run((x, w, y)),
+    }
+
+
+def on_rank(place: ranks.Place) -> None:
+    fake_gpu.ordinal[0] = place.rank
+    store = dist.FileStore(f"{place.folder}/store", place.size)
+    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
+    fake_gpu.with_custom_ops()
+    group = sy.group.of_process_group(dist.group.WORLD, "cuda")
+    rounds = int(sys.argv[1]) if sys.argv[1:] else 15
+    for name in SHAPES:
+        base = None
+        for title, call in routes(name, group).items():
+            for _ in range(3):
+                call()
+            dist.barrier()
+            us, driver, python = us_of(call, rounds), driver_calls(call), entered(call)
+            base = base or us
+            if place.rank == 0:
+                print(f"{name:22} {title:22} {us:7.1f} us  × {us / base:4.2f}  {driver:3} driver calls {python:3} of Python", flush=True)  # fmt: skip
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    ranks.run(2, on_rank, timeout=600)
