@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 import syncopate as sy
 import torch
 import torch.distributed as dist
-from host_script import expect, on_ranks
-from syncopate import _syncopate, ranks
+from host_script import expect, run_checks
+from syncopate import _syncopate
 from syncopate.call import cache
 from syncopate.torch import report, unfused
 
@@ -220,21 +220,5 @@ def check_modes(group: str, size: int) -> None:
             expect(y.dtype == torch.bfloat16, f"under autocast {y.dtype}")
 
 
-CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
-
-
-def check(place: ranks.Place) -> None:
-    torch.set_num_threads(1)
-    store = dist.FileStore(str(Path(place.folder) / "store"), place.size)
-    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
-    for one in CHECKS:
-        one(dist.group.WORLD.group_name, place.size)
-    sy.close()
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    chosen = sys.argv[2:]
-    CHECKS = [one for one in CHECKS if not chosen or one.__name__ in chosen]
-    on_ranks(check)
-    print(f"ok: {len(CHECKS)} checks", flush=True)
+    run_checks(globals())

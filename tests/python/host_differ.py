@@ -18,8 +18,7 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from example_calls import CALLS, Blocks, numbers  # noqa: E402
-from host_script import expect, on_ranks  # noqa: E402
-from syncopate import ranks  # noqa: E402
+from host_script import expect, run_checks  # noqa: E402
 from syncopate.torch import unfused  # noqa: E402
 
 ROWS, N, K = 8, 24, 32
@@ -138,28 +137,13 @@ def check_a_bias_on_one_rank(calls: Calls) -> None:
     calls.scattered()
 
 
-CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
-
-
-def join(place: ranks.Place) -> None:
-    torch.set_num_threads(1)
-    store = dist.FileStore(str(Path(place.folder) / "store"), place.size)
-    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
+def calls_made(size: int) -> tuple[Calls]:
     sy.set_deadline(3000.0, setup=3000.0)  # who waited for it would be killed
-
-
-def check(place: ranks.Place) -> None:
-    join(place)
-    chosen = [one for one in CHECKS if not sys.argv[2:] or one.__name__ in sys.argv[2:]]
-    calls = Calls(place.size)
+    calls = Calls(size)
     for call in calls.all():
         call()
-    for one in chosen:
-        one(calls)
-    sy.close()
-    dist.destroy_process_group()
+    return (calls,)
 
 
 if __name__ == "__main__":
-    on_ranks(check)
-    print(f"ok: {len(CHECKS)} checks", flush=True)
+    run_checks(globals(), calls_made)

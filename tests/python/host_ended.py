@@ -7,17 +7,15 @@ host_ended.py RANKS
 import host_differ
 import torch
 from host_differ import Calls, said_by, torch_ops
-from host_script import expect, on_ranks
+from host_script import expect, join, on_ranks
 from syncopate import ranks
 
 ENDED = " ended"
 
 
 def check(place: ranks.Place) -> None:
-    host_differ.join(place)
-    calls = Calls(place.size)
-    for call in calls.all():
-        call()
+    join(place)
+    (calls,) = host_differ.calls_made(place.size)
     w = calls.w.clone().requires_grad_(place.rank == 0)
     y = torch_ops.all_gather_matmul(calls.x, w, calls.group)
     if place.rank != 0:

@@ -22,9 +22,8 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from host_script import expect, on_ranks  # noqa: E402
+from host_script import expect, run_checks  # noqa: E402
 from syncopate import group as groups  # noqa: E402
-from syncopate import ranks  # noqa: E402
 from syncopate.call import cache, prepared  # noqa: E402
 from syncopate.torch import calls, inductor, report, symm_mem  # noqa: E402
 from torch import nn  # noqa: E402
@@ -906,24 +905,7 @@ def traced_by_torchs_pass(name: str, size: int, w: torch.Tensor) -> torch.fx.Gra
     return graph
 
 
-CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
-
-
-def check(place: ranks.Place) -> None:
-    torch.set_num_threads(1)
-    store = dist.FileStore(str(Path(place.folder) / "store"), place.size)
-    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
-    mesh = init_device_mesh("cpu", (place.size,))
-    for one in CHECKS:
-        one(mesh)
-    sy.close()
-    dist.destroy_process_group()
-
-
 __all__ = ["PrepareModuleInput", "Replicate"]
 
 if __name__ == "__main__":
-    chosen = sys.argv[2:]
-    CHECKS = [one for one in CHECKS if not chosen or one.__name__ in chosen]
-    on_ranks(check)
-    print(f"ok: {len(CHECKS)} checks", flush=True)
+    run_checks(globals(), lambda size: (init_device_mesh("cpu", (size,)),))

@@ -20,9 +20,8 @@ import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch._dynamo.testing  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from host_script import expect, on_ranks  # noqa: E402
+from host_script import expect, run_checks  # noqa: E402
 from syncopate import group as groups  # noqa: E402
-from syncopate import ranks  # noqa: E402
 from syncopate.call import cache  # noqa: E402
 from syncopate.torch import gloo, report, unfused  # noqa: E402
 from torch.distributed import _functional_collectives as functional  # noqa: E402
@@ -242,14 +241,16 @@ def check_functions(group: str, size: int) -> None:
         expect(not call(*(t.detach() for t in given)).requires_grad, "no operand asks for one")
         with torch.autocast("cpu", dtype=torch.bfloat16):
             expect(call(*given).dtype == torch.float32, "of the operands' dtype, recorded or not")
-    check_what_has_no_gradient(size)
+    expect_no_gradients(size)
 
 
-def check_what_has_no_gradient(size: int) -> None:
+def expect_no_gradients(size: int) -> None:
     by, x, w = sy.ops, data(8 * size, 16, seed=1).requires_grad_(), data(16, 8, seed=2).requires_grad_()
     for name, kind in by.OPERATORS.items():  # all that are made without a word about a device
         shape = (
-            (1, 2, 2, 16 * size, 16) if name == "attention" else (4 * size, *[16] * (len(kind.extents) - 1))
+            (1, 2, 2, 16 * size, 16)
+            if name == "attention"
+            else (4 * size, *[16] * (3 if name == "feed_forward" else 2))
         )
         for device in (None, "cpu", torch.device("cpu"), "host"):
             made = kind(*shape, **({} if device is None else {"device": device}))
@@ -702,22 +703,5 @@ def check_gathers_over_gloo(group: str, size: int) -> None:
     expect(torch.equal(gradient(given[0]), exact[1]), "its gradient")
 
 
-CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
-CHECKS.remove(check_what_has_no_gradient)
-
-
-def check(place: ranks.Place) -> None:
-    torch.set_num_threads(1)
-    store = dist.FileStore(str(Path(place.folder) / "store"), place.size)
-    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
-    for one in CHECKS:
-        one(dist.group.WORLD.group_name, place.size)
-    sy.close()
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    chosen = sys.argv[2:]
-    CHECKS = [one for one in CHECKS if not chosen or one.__name__ in chosen]
-    on_ranks(check)
-    print(f"ok: {len(CHECKS)} checks", flush=True)
+    run_checks(globals())

@@ -21,8 +21,8 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-from host_script import expect, on_ranks  # noqa: E402
-from syncopate import _syncopate, ranks  # noqa: E402
+from host_script import expect, run_checks  # noqa: E402
+from syncopate import _syncopate  # noqa: E402
 from syncopate import group as groups  # noqa: E402
 from syncopate.call import cache  # noqa: E402
 from syncopate.torch import buckets, calls, report, unfused  # noqa: E402
@@ -653,26 +653,5 @@ def check_groups_of_dry_runs(group: str, size: int) -> None:
         expect(out.startswith("32\n32\n") and "the group's backend is fake" in out, out)
 
 
-CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
-
-
-def check(place: ranks.Place) -> None:
-    torch.set_num_threads(1)
-    store = dist.FileStore(str(Path(place.folder) / "store"), place.size)
-    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
-    wrong = []
-    for one in CHECKS:
-        try:
-            one(dist.group.WORLD.group_name, place.size)
-        except Exception as error:  # the ranks go on alike: what is wrong is wrong on all of them
-            wrong.append(f"{one.__name__}: {type(error).__name__}: {error}")
-    sy.close()
-    dist.destroy_process_group()
-    expect(not wrong, "\n".join(wrong))
-
-
 if __name__ == "__main__":
-    chosen = sys.argv[2:]
-    CHECKS = [one for one in CHECKS if not chosen or one.__name__ in chosen]
-    on_ranks(check)
-    print(f"ok: {len(CHECKS)} checks", flush=True)
+    run_checks(globals(), go_on=True)  # what is wrong is wrong on all ranks
