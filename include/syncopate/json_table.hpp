@@ -53,6 +53,12 @@ JsonMember<Walk> optional(std::string_view key, bool written, Walk walk) {
     return {key, false, written, std::move(walk)};
 }
 
+/// For tables that are only read.
+template <typename Walk>
+JsonMember<Walk> optional(std::string_view key, Walk walk) {
+    return optional(key, true, std::move(walk));
+}
+
 class JsonReader : public JsonDecoder {
 public:
     static constexpr bool kReads = true;
@@ -104,6 +110,31 @@ protected:
     template <typename Elements, typename Walk>
     auto lines(Elements& elements, Walk walk) {
         return list(elements, std::move(walk));
+    }
+    /// The same of at most `limit` elements, which walk(at) keeps; `expected`, such as "a list of names", is for
+    /// messages.
+    template <typename Walk>
+    auto elements(std::string_view expected, std::int32_t limit, Walk walk) {
+        return [this, expected, limit, walk](JsonAt at) {
+            return JsonDecoder::list(at.node, *at.path, expected, limit) &&
+                   each(at.node, *at.path,
+                        [&](Index node, const JsonPath& path) { return walk(JsonAt{node, &path}); });
+        };
+    }
+    /// The name of what is read, in the version that this one reads.
+    auto schema(std::string_view name) {
+        return [this, name](JsonAt at) {
+            std::string_view given;
+            if (!string(at.node, *at.path, given)) return false;
+            return given == name || fail(at, "is \"" + escaped(given) + "\"; this version reads \"" +
+                                                 std::string(name) + "\"");
+        };
+    }
+    using JsonDecoder::number;
+    auto number(double& value, double low, double high) {
+        return [this, &value, low, high](JsonAt at) {
+            return JsonDecoder::number(at.node, *at.path, low, high, value);
+        };
     }
     /// Calls add(key, where its value is) for each member of an object.
     template <typename Add>
@@ -228,6 +259,9 @@ protected:
     template <std::integral Int>
     auto integer(const Int& value, std::int64_t /*low*/ = 0, std::int64_t /*high*/ = 0) {
         return [this, &value](JsonAt) { return put(std::to_string(value)); };
+    }
+    auto schema(std::string_view name) {
+        return [this, name](JsonAt) { return put_quoted(name); };
     }
     auto flag(const bool& value) {
         return [this, &value](JsonAt) { return put(value ? "true" : "false"); };

@@ -26,30 +26,18 @@ public:
 
     bool bundle(JsonAt at, JsonOf<Bundle> auto& made) {
         const auto kernel = [this](JsonAt inner, auto& one) { return this->kernel(inner, one); };
-        return this->object(at, required("schema", [this](JsonAt inner) { return schema(inner); }),
-                            required("name", this->text(made.name)),
-                            required("made_by", this->text(made.made_by)),
-                            required("arch", this->text(made.arch)),
-                            required("kernels", this->lines(made.kernels, kernel)),
-                            optional("operator", made.op.has_value(),
-                                     [&](JsonAt inner) { return op(inner, made.op); }),
-                            optional("folder", made.folder.has_value(),
-                                     [&](JsonAt inner) { return folder(inner, made.folder); })) &&
+        return this->object(
+                   at, required("schema", this->schema(kSchema)), required("name", this->text(made.name)),
+                   required("made_by", this->text(made.made_by)), required("arch", this->text(made.arch)),
+                   required("kernels", this->lines(made.kernels, kernel)),
+                   optional("operator", made.op.has_value(),
+                            [&](JsonAt inner) { return op(inner, made.op); }),
+                   optional("folder", made.folder.has_value(),
+                            [&](JsonAt inner) { return folder(inner, made.folder); })) &&
                sensible(at, made);
     }
 
 private:
-    bool schema(JsonAt at) {
-        std::string name(kSchema);
-        if (!this->text(name)(at)) return false;
-        if constexpr (Json::kReads) {
-            if (name != kSchema)
-                return this->fail(
-                    at, fmt::format("is \"{}\"; this version reads \"{}\"", escaped(name), kSchema));
-        }
-        return true;
-    }
-
     bool kernel(JsonAt at, JsonOf<CompiledKernel> auto& made) {
         const auto parameter = [this](JsonAt inner, auto& one) { return this->parameter(inner, one); };
         const auto word = [this](JsonAt inner, auto& text) { return this->text(text)(inner); };

@@ -41,7 +41,7 @@ public:
         const auto stage = [this](JsonAt inner, auto& element) { return kernel(inner, element); };
         const auto word = [this](JsonAt inner, auto& text) { return this->text(text)(inner); };
         if (!this->object(
-                at, required("schema", [this](JsonAt inner) { return schema(inner); }),
+                at, required("schema", this->schema(kSchema)),
                 required("stages", this->lines(launch.stages, stage)),
                 required("num_sms", this->integer(num_sms, 1, kMost)),
                 required("device", this->name(launch.device, "device", kDevices)),
@@ -61,17 +61,6 @@ public:
     }
 
 private:
-    bool schema(JsonAt at) {
-        std::string name(kSchema);
-        if (!this->text(name)(at)) return false;
-        if constexpr (Json::kReads) {
-            if (name != kSchema)
-                return this->fail(
-                    at, fmt::format("is \"{}\"; this version reads \"{}\"", escaped(name), kSchema));
-        }
-        return true;
-    }
-
     bool kernel(JsonAt at, JsonOf<KernelLaunch> auto& launch) {
         const auto parameter = [this](JsonAt inner, auto& entry) {
             return this->row(inner, "[name, kind]", this->text(entry.first),

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "sync/validate.hpp"
-#include "syncopate/json_decoder.hpp"
+#include "syncopate/json_table.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/sync/chain.hpp"
 
@@ -21,9 +21,9 @@ constexpr std::array kPolicies{PolicyKind::none,    PolicyKind::tile,        Pol
 constexpr std::array kOrders{OrderKind::identity, OrderKind::transposed, OrderKind::grouped,
                              OrderKind::automatic, OrderKind::custom};
 
-class ChainDecoder : private JsonDecoder {
+class ChainReader : private JsonReader {
 public:
-    using JsonDecoder::JsonDecoder;
+    using JsonReader::JsonReader;
 
     Result<Chain> decode() {
         if (!chain()) return error();
@@ -31,39 +31,17 @@ public:
     }
 
 private:
-    bool chain() {
-        const JsonPath root;
-        static constexpr std::array<JsonField, 5> kFields{
-            {{"schema", true}, {"tensors", true}, {"stages", true}, {"launch", false}, {"calls", false}}};
-        std::array<Index, kFields.size()> at;
-        if (!fields(0, root, kFields, at)) return false;
-        const auto [schema, tensors_at, stages_at, launch, calls] = at;
-        std::string_view text;
-        const JsonPath schema_path{&root, "schema"};
-        if (!string(schema, schema_path, text)) return false;
-        if (text != "syncopate.chain/1") {
-            return fail(schema, schema_path,
-                        "is \"" + escaped(text) + "\"; this version reads \"syncopate.chain/1\"");
-        }
-        bool any = false;
-        bool overlapped = false;
-        if ((has(launch) && !one_of_two(launch, {&root, "launch"}, "after_start", "any", any)) ||
-            (has(calls) && !one_of_two(calls, {&root, "calls"}, "ordered", "overlapped", overlapped))) {
-            return false;
-        }
-        if (any) chain_.launch = Chain::Launch::any;
-        if (overlapped) chain_.calls = Chain::Calls::overlapped;
-        return tensors(tensors_at, {&root, "tensors"}) && stages(stages_at, {&root, "stages"});
-    }
-
-    bool one_of_two(Index node, const JsonPath& path, std::string_view first, std::string_view second,
-                    bool& is_second) {
-        std::string_view text;
-        if (!string(node, path, text)) return false;
-        is_second = text == second;
-        return is_second || text == first ||
-               fail(node, path,
-                    fmt::format("is \"{}\"; expected \"{}\" or \"{}\"", escaped(text), first, second));
+    // Walks come before their users, who need their types.
+    template <typename Enum>
+    auto one_of_two(std::string_view first, std::string_view second, Enum& out, Enum is_second) {
+        return [=, this, &out](JsonAt at) {
+            std::string word;
+            if (!text(word)(at)) return false;
+            if (word == second) out = is_second;
+            return word == first || word == second ||
+                   fail(at,
+                        fmt::format("is \"{}\"; expected \"{}\" or \"{}\"", escaped(word), first, second));
+        };
     }
 
     /// Calls decode(name, value, its path) for each member of an object; names are not empty, and each once.
@@ -83,114 +61,45 @@ private:
         return true;
     }
 
-    bool tensors(Index node, const JsonPath& path) {
-        return members(node, path, "an object of extents by name",
-                       [&](Index, const std::string& name, Index value, const JsonPath& of) {
-                           std::vector<std::int64_t>& extents = chain_.tensors[name];
-                           if (!list(value, of, "a list of extents", kMostAxes)) return false;
-                           return each(value, of, [&](Index extent, const JsonPath& at) {
-                               return integer(extent, at, 1, kLargestExtent, extents.emplace_back());
+    bool known_tensor(Index at, const JsonPath& path, const std::string& name) {
+        if (chain_.tensors.contains(name)) return true;
+        std::vector<std::string_view> known;
+        for (const auto& [tensor, extents] : chain_.tensors) known.push_back(tensor);
+        return fail(
+            at, path,
+            "names \"" + escaped(name) + "\", which is not among the tensors" + did_you_mean(name, known));
+    }
+
+    /// {tensor: box} or {tensor: [box, box, …]}, a box being a list of ranges.
+    auto boxes(std::map<std::string, std::vector<BoxText>>& out) {
+        return [this, &out](JsonAt at) {
+            return members(
+                at.node, *at.path, "an object of ranges by tensor",
+                [&](Index key, const std::string& name, Index value, const JsonPath& of) {
+                    if (!known_tensor(key, *at.path, name)) return false;
+                    const JsonAt there{value, &of};
+                    if (!is(value, of, Type::array, "a list of ranges, one for each axis")) return false;
+                    const auto one = [&](JsonAt inner) { return box(inner, name, out[name].emplace_back()); };
+                    const bool several =
+                        document_.size(value) > 0 && document_.type(document_.first(value)) == Type::array;
+                    return several ? elements("a list of boxes", kMostBoxes, one)(there) : one(there);
+                });
+        };
+    }
+
+    auto policies(const std::map<std::string, std::vector<BoxText>>& touched, std::string_view complaint,
+                  std::map<std::string, Policy>& out) {
+        return [this, &touched, complaint, &out](JsonAt at) {
+            return members(at.node, *at.path, "an object of policies by tensor",
+                           [&](Index key, const std::string& name, Index value, const JsonPath& of) {
+                               if (!known_tensor(key, *at.path, name)) return false;
+                               if (!touched.contains(name))
+                                   return fail(
+                                       key, *at.path,
+                                       fmt::format("names \"{}\", which the stage {}", name, complaint));
+                               return policy({value, &of}, out[name]);
                            });
-                       });
-    }
-
-    bool stages(Index node, const JsonPath& path) {
-        if (!list(node, path, "a list of stages", kMostStages)) return false;
-        if (document_.size(node) == 0) return fail(node, path, "is empty; it needs at least one stage");
-        std::int64_t blocks = 0;
-        return each(node, path, [&](Index entry, const JsonPath& entry_path) {
-            ChainStage& made = chain_.stages.emplace_back();
-            if (!stage(entry, entry_path, made)) return false;
-            blocks += made.num_blocks();
-            return blocks <= kMostBlocks ||
-                   fail(entry, entry_path, fmt::format("takes the chain above {} blocks", kMostBlocks));
-        });
-    }
-
-    bool stage(Index node, const JsonPath& path, ChainStage& made) {
-        static constexpr std::array<JsonField, 10> kFields{{{"name", true},
-                                                            {"grid", true},
-                                                            {"order", false},
-                                                            {"tickets", false},
-                                                            {"reads", false},
-                                                            {"writes", false},
-                                                            {"adds", false},
-                                                            {"waits", false},
-                                                            {"early", false},
-                                                            {"guards", false}}};
-        std::array<Index, kFields.size()> at;
-        if (!fields(node, path, kFields, at)) return false;
-        const auto [name_at, grid_at, order_at, tickets, reads, writes, adds, waits, early, guards] = at;
-        std::string_view name;
-        if (!string(name_at, {&path, "name"}, name)) return false;
-        made.name = name;
-        if (name.empty()) return fail(name_at, {&path, "name"}, "is an empty name");
-        for (std::size_t i = 0; i + 1 < chain_.stages.size(); ++i) {
-            if (chain_.stages[i].name == name)
-                return fail(name_at, {&path, "name"}, "is \"" + escaped(name) + "\", as another stage's");
-        }
-        return grid(grid_at, {&path, "grid"}, made) &&
-               (!has(order_at) || order(order_at, {&path, "order"}, made)) &&
-               (!has(tickets) || boolean(tickets, {&path, "tickets"}, made.tickets)) &&
-               (!has(reads) || boxes(reads, {&path, "reads"}, made.reads)) &&
-               (!has(writes) || boxes(writes, {&path, "writes"}, made.writes)) &&
-               (!has(adds) || added(adds, {&path, "adds"}, made)) &&
-               (!has(waits) || policies(waits, {&path, "waits"}, made.reads, "does not read", made.waits)) &&
-               (!has(early) || early_inputs(early, {&path, "early"}, made)) &&
-               (!has(guards) ||
-                policies(guards, {&path, "guards"}, made.writes, "does not write", made.guards));
-    }
-
-    bool grid(Index node, const JsonPath& path, ChainStage& made) {
-        if (!list(node, path, "a list of one to three counts", 3)) return false;
-        if (document_.size(node) == 0) return fail(node, path, "is empty; it needs one to three counts");
-        std::size_t axis = 0;
-        if (!each(node, path, [&](Index count, const JsonPath& at) {
-                return integer(count, at, 1, kMostBlocks, made.grid[axis++]);
-            })) {
-            return false;
-        }
-        return made.grid[0] * made.grid[1] <= kMostBlocks && made.num_blocks() <= kMostBlocks
-                   ? true
-                   : fail(node, path, fmt::format("is more than {} blocks", kMostBlocks));
-    }
-
-    bool order(Index node, const JsonPath& path, ChainStage& made) {
-        Index name_at = node;
-        Index rows = JsonDocument::kNone;
-        Index tiles = JsonDocument::kNone;
-        if (document_.type(node) == Type::object) {
-            static constexpr std::array<JsonField, 3> kFields{
-                {{"order", true}, {"rows", false}, {"tiles", false}}};
-            std::array<Index, kFields.size()> at;
-            if (!fields(node, path, kFields, at)) return false;
-            name_at = at[0], rows = at[1], tiles = at[2];
-        }
-        if (!word(name_at, path, kOrders, made.order.kind)) return false;
-        if (has(rows)) {
-            if (made.order.kind != OrderKind::grouped)
-                return fail(rows, path, "has \"rows\" without \"grouped\"");
-            if (!integer(rows, {&path, "rows"}, 1, kMostBlocks, made.order.rows)) return false;
-        }
-        if (has(tiles) != (made.order.kind == OrderKind::custom))
-            return fail(node, path, "needs \"tiles\" exactly where the order is \"custom\"");
-        if (!has(tiles)) return true;
-        const auto blocks = static_cast<std::int32_t>(made.num_blocks());
-        const JsonPath tiles_path{&path, "tiles"};
-        if (!list(tiles, tiles_path, "a list of tiles", blocks)) return false;
-        std::vector<bool> seen(static_cast<std::size_t>(blocks), false);
-        if (!each(tiles, tiles_path, [&](Index tile, const JsonPath& at) {
-                std::int32_t& number = made.order.tiles.emplace_back();
-                if (!integer(tile, at, 0, blocks - 1, number)) return false;
-                if (seen[static_cast<std::size_t>(number)])
-                    return fail(tile, at, fmt::format("is {}, which the list has already", number));
-                seen[static_cast<std::size_t>(number)] = true;
-                return true;
-            })) {
-            return false;
-        }
-        return made.order.tiles.size() == seen.size() ||
-               fail(tiles, tiles_path, fmt::format("has {} of {} tiles", made.order.tiles.size(), blocks));
+        };
     }
 
     /// One of the kinds by its name.
@@ -212,136 +121,174 @@ private:
                         (hint.empty() ? "; expected one of " + join_words(known) : hint));
     }
 
-    bool known_tensor(Index at, const JsonPath& path, const std::string& name) {
-        if (chain_.tensors.contains(name)) return true;
-        std::vector<std::string_view> known;
-        for (const auto& [tensor, extents] : chain_.tensors) known.push_back(tensor);
-        return fail(
-            at, path,
-            "names \"" + escaped(name) + "\", which is not among the tensors" + did_you_mean(name, known));
+    bool chain() {
+        const JsonPath root;
+        return object(
+            {0, &root}, required("schema", schema("syncopate.chain/1")),
+            required("tensors", [this](JsonAt at) { return tensors(at); }),
+            required("stages", [this](JsonAt at) { return stages(at); }),
+            optional("launch", one_of_two("after_start", "any", chain_.launch, Chain::Launch::any)),
+            optional("calls", one_of_two("ordered", "overlapped", chain_.calls, Chain::Calls::overlapped)));
     }
 
-    /// {tensor: box} or {tensor: [box, box, …]}, a box being a list of ranges.
-    bool boxes(Index node, const JsonPath& path, std::map<std::string, std::vector<BoxText>>& out) {
-        return members(node, path, "an object of ranges by tensor",
-                       [&](Index key, const std::string& name, Index value, const JsonPath& of) {
-                           if (!known_tensor(key, path, name)) return false;
-                           if (!is(value, of, Type::array, "a list of ranges, one for each axis"))
-                               return false;
-                           std::vector<BoxText>& made = out[name];
-                           const bool several = document_.size(value) > 0 &&
-                                                document_.type(document_.first(value)) == Type::array;
-                           if (!several) return box(value, of, name, made.emplace_back());
-                           if (!list(value, of, "a list of boxes", kMostBoxes)) return false;
-                           return each(value, of, [&](Index one, const JsonPath& at) {
-                               return box(one, at, name, made.emplace_back());
-                           });
+    bool tensors(JsonAt at) {
+        return members(at.node, *at.path, "an object of extents by name",
+                       [this](Index, const std::string& name, Index value, const JsonPath& of) {
+                           std::vector<std::int64_t>& extents = chain_.tensors[name];
+                           return elements("a list of extents", kMostAxes, [&](JsonAt extent) {
+                               return integer(extents.emplace_back(), 1, kLargestExtent)(extent);
+                           })({value, &of});
                        });
     }
 
-    bool box(Index node, const JsonPath& path, const std::string& tensor, BoxText& out) {
-        if (!is(node, path, Type::array, "a list of ranges, one for each axis")) return false;
-        const std::size_t axes = chain_.tensors[tensor].size();
-        if (document_.size(node) != axes)
-            return fail(node, path,
-                        fmt::format("has {} ranges; \"{}\" has {} axes", document_.size(node), tensor, axes));
-        return each(node, path,
-                    [&](Index entry, const JsonPath& at) { return range(entry, at, out.emplace_back()); });
-    }
-
-    bool range(Index node, const JsonPath& path, affine::Range& out) {
-        std::string_view text;
-        if (!string(node, path, text)) return false;
-        Result<affine::Range> parsed = affine::Range::parse(text, "the range");
-        if (!parsed) return fail(node, path, "is not a range: " + parsed.error().message);
-        out = *std::move(parsed);
-        return true;
-    }
-
-    bool policies(Index node, const JsonPath& path,
-                  const std::map<std::string, std::vector<BoxText>>& touched, std::string_view complaint,
-                  std::map<std::string, Policy>& out) {
-        return members(node, path, "an object of policies by tensor",
-                       [&](Index key, const std::string& name, Index value, const JsonPath& of) {
-                           if (!known_tensor(key, path, name)) return false;
-                           if (!touched.contains(name))
-                               return fail(key, path,
-                                           fmt::format("names \"{}\", which the stage {}", name, complaint));
-                           return policy(value, of, out[name]);
-                       });
-    }
-
-    bool policy(Index node, const JsonPath& path, Policy& out) {
-        if (document_.type(node) == Type::string) {
-            return word(node, path, kPolicies, out.kind) &&
-                   (out.kind != PolicyKind::custom ||
-                    fail(node, path, "is \"custom\"; write {\"policy\": \"custom\", \"semaphore\": …}"));
-        }
-        static constexpr std::array<JsonField, 6> kFields{{{"policy", true},
-                                                           {"stride", false},
-                                                           {"group", false},
-                                                           {"semaphore", false},
-                                                           {"count", false},
-                                                           {"awaits", false}}};
-        std::array<Index, kFields.size()> at;
-        if (!fields(node, path, kFields, at)) return false;
-        const auto [kind, stride, group, semaphore, count, awaits] = at;
-        if (!word(kind, {&path, "policy"}, kPolicies, out.kind)) return false;
-        const auto belongs = [&](Index field, std::string_view name, PolicyKind to) {
-            return !has(field) || out.kind == to ||
-                   fail(field, path, fmt::format("has \"{}\", which belongs to \"{}\"", name, name_of(to)));
+    bool stages(JsonAt at) {
+        std::int64_t blocks = 0;
+        const auto one = [&](JsonAt entry) {
+            ChainStage& made = chain_.stages.emplace_back();
+            if (!stage(entry, made)) return false;
+            blocks += made.num_blocks();
+            return blocks <= kMostBlocks ||
+                   fail(entry, fmt::format("takes the chain above {} blocks", kMostBlocks));
         };
-        if (!belongs(stride, "stride", PolicyKind::strided) ||
-            !belongs(group, "group", PolicyKind::consecutive) ||
-            !belongs(semaphore, "semaphore", PolicyKind::custom) ||
-            !belongs(awaits, "awaits", PolicyKind::custom)) {
-            return false;
-        }
-        if (has(count) && out.kind == PolicyKind::none)
-            return fail(count, path, "has \"count\", and \"none\" awaits nothing");
-        if (out.kind == PolicyKind::custom && !has(semaphore)) return fail(node, path, "lacks \"semaphore\"");
-        if ((has(stride) && !integer(stride, {&path, "stride"}, 1, kMostBlocks, out.stride)) ||
-            (has(group) && !integer(group, {&path, "group"}, 1, kMostBlocks, out.group)) ||
-            (has(semaphore) && !expression(semaphore, {&path, "semaphore"}, out.semaphore)) ||
-            (has(awaits) && !range(awaits, {&path, "awaits"}, out.awaited.emplace()))) {
-            return false;
-        }
-        return !has(count) || integer(count, {&path, "count"}, 0, kMostBlocks, out.count.emplace());
+        return elements("a list of stages", kMostStages, one)(at) &&
+               (!chain_.stages.empty() || fail(at, "is empty; it needs at least one stage"));
     }
 
-    bool expression(Index node, const JsonPath& path, std::optional<affine::Expression>& out) {
-        std::string_view text;
-        if (!string(node, path, text)) return false;
-        Result<affine::Expression> parsed = affine::Expression::parse(text, "the semaphore");
-        if (!parsed) return fail(node, path, "is not an expression: " + parsed.error().message);
-        out = *std::move(parsed);
+    bool stage(JsonAt at, ChainStage& made) {
+        const auto named = [&](JsonAt inner, std::string_view does, const auto& touched, std::string& name) {
+            return text(name)(inner) &&
+                   (touched.contains(name) ||
+                    fail(inner, "names \"" + escaped(name) + "\", which the stage " + std::string(does)));
+        };
+        const auto add = [&](JsonAt inner) {
+            return named(inner, "does not write", made.writes, made.adds.emplace_back());
+        };
+        const auto early = [&](JsonAt inner) {
+            std::string& name = made.early.emplace_back();
+            return named(inner, "does not read", made.reads, name) &&
+                   (!made.waits.contains(name) ||
+                    fail(inner, "names \"" + escaped(name) + "\", which the stage also waits for"));
+        };
+        return object(at, required("name", [&](JsonAt inner) { return name_of_stage(inner, made); }),
+                      required("grid", [&](JsonAt inner) { return grid(inner, made); }),
+                      optional("order", [&](JsonAt inner) { return order(inner, made); }),
+                      optional("tickets", flag(made.tickets)), optional("reads", boxes(made.reads)),
+                      optional("writes", boxes(made.writes)),
+                      optional("adds", elements("a list of tensors", kMostBoxes, add)),
+                      optional("waits", policies(made.reads, "does not read", made.waits)),
+                      optional("early", elements("a list of tensors", kMostBoxes, early)),
+                      optional("guards", policies(made.writes, "does not write", made.guards)));
+    }
+
+    bool name_of_stage(JsonAt at, ChainStage& made) {
+        std::string name;
+        if (!text(name)(at)) return false;
+        if (name.empty()) return fail(at, "is an empty name");
+        if (std::ranges::find(chain_.stages, name, &ChainStage::name) != chain_.stages.end())
+            return fail(at, "is \"" + escaped(name) + "\", as another stage's");
+        made.name = std::move(name);
         return true;
     }
 
-    bool early_inputs(Index node, const JsonPath& path, ChainStage& made) {
-        if (!list(node, path, "a list of tensors", kMostBoxes)) return false;
-        return each(node, path, [&](Index entry, const JsonPath& at) {
-            std::string_view name;
-            if (!string(entry, at, name)) return false;
-            if (!made.reads.contains(std::string(name)))
-                return fail(entry, at, "names \"" + escaped(name) + "\", which the stage does not read");
-            if (made.waits.contains(std::string(name)))
-                return fail(entry, at, "names \"" + escaped(name) + "\", which the stage also waits for");
-            made.early.emplace_back(name);
-            return true;
-        });
+    bool grid(JsonAt at, ChainStage& made) {
+        std::size_t axis = 0;
+        const auto count = [&](JsonAt inner) { return integer(made.grid[axis++], 1, kMostBlocks)(inner); };
+        if (!elements("a list of one to three counts", 3, count)(at)) return false;
+        if (axis == 0) return fail(at, "is empty; it needs one to three counts");
+        return (made.grid[0] * made.grid[1] <= kMostBlocks && made.num_blocks() <= kMostBlocks) ||
+               fail(at, fmt::format("is more than {} blocks", kMostBlocks));
     }
 
-    bool added(Index node, const JsonPath& path, ChainStage& made) {
-        if (!list(node, path, "a list of tensors", kMostBoxes)) return false;
-        return each(node, path, [&](Index entry, const JsonPath& at) {
-            std::string_view name;
-            if (!string(entry, at, name)) return false;
-            if (!made.writes.contains(std::string(name)))
-                return fail(entry, at, "names \"" + escaped(name) + "\", which the stage does not write");
-            made.adds.emplace_back(name);
+    bool order(JsonAt at, ChainStage& made) {
+        bool has_tiles = false;
+        const auto kind = [&](JsonAt inner) { return word(inner.node, *at.path, kOrders, made.order.kind); };
+        const auto rows = [&](JsonAt inner) {
+            if (made.order.kind != OrderKind::grouped)
+                return fail(inner.node, *at.path, "has \"rows\" without \"grouped\"");
+            return integer(made.order.rows, 1, kMostBlocks)(inner);
+        };
+        const auto tiles = [&](JsonAt inner) {
+            has_tiles = true;
+            return made.order.kind != OrderKind::custom || all_tiles(inner, made);
+        };
+        const bool read =
+            document_.type(at.node) == Type::object
+                ? object(at, required("order", kind), optional("rows", rows), optional("tiles", tiles))
+                : kind(at);
+        return read && (has_tiles == (made.order.kind == OrderKind::custom) ||
+                        fail(at, "needs \"tiles\" exactly where the order is \"custom\""));
+    }
+
+    bool all_tiles(JsonAt at, ChainStage& made) {
+        const auto blocks = static_cast<std::int32_t>(made.num_blocks());
+        std::vector<bool> seen(static_cast<std::size_t>(blocks), false);
+        const auto tile = [&](JsonAt inner) {
+            std::int32_t& number = made.order.tiles.emplace_back();
+            if (!integer(number, 0, blocks - 1)(inner)) return false;
+            if (seen[static_cast<std::size_t>(number)])
+                return fail(inner, fmt::format("is {}, which the list has already", number));
+            seen[static_cast<std::size_t>(number)] = true;
             return true;
-        });
+        };
+        return elements("a list of tiles", blocks, tile)(at) &&
+               (made.order.tiles.size() == seen.size() ||
+                fail(at, fmt::format("has {} of {} tiles", made.order.tiles.size(), blocks)));
+    }
+
+    bool box(JsonAt at, const std::string& tensor, BoxText& out) {
+        if (!is(at.node, *at.path, Type::array, "a list of ranges, one for each axis")) return false;
+        const std::size_t axes = chain_.tensors[tensor].size();
+        if (document_.size(at.node) != axes)
+            return fail(
+                at, fmt::format("has {} ranges; \"{}\" has {} axes", document_.size(at.node), tensor, axes));
+        return list(out, [this](JsonAt inner, affine::Range& range) {
+            return parsed(inner, range, "the range", "is not a range: ");
+        })(at);
+    }
+
+    template <typename T>
+    bool parsed(JsonAt at, T& out, const std::string& what, const std::string& problem) {
+        std::string given;
+        if (!text(given)(at)) return false;
+        Result<T> made = T::parse(given, what);
+        if (!made) return fail(at, problem + made.error().message);
+        out = *std::move(made);
+        return true;
+    }
+
+    bool policy(JsonAt at, Policy& out) {
+        const auto kind = [&](JsonAt inner) { return word(inner.node, *inner.path, kPolicies, out.kind); };
+        if (document_.type(at.node) == Type::string)
+            return kind(at) && (out.kind != PolicyKind::custom ||
+                                fail(at, "is \"custom\"; write {\"policy\": \"custom\", \"semaphore\": …}"));
+        const auto only = [&](PolicyKind to, std::string_view name, auto walk) {
+            return [=, this, &out](JsonAt inner) {
+                return out.kind == to
+                           ? walk(inner)
+                           : fail(inner.node, *at.path,
+                                  fmt::format("has \"{}\", which belongs to \"{}\"", name, name_of(to)));
+            };
+        };
+        const auto semaphore = [this, &out](JsonAt inner) {
+            return parsed(inner, out.semaphore.emplace(), "the semaphore", "is not an expression: ");
+        };
+        const auto awaits = [this, &out](JsonAt inner) {
+            return parsed(inner, out.awaited.emplace(), "the range", "is not a range: ");
+        };
+        const auto count = [&](JsonAt inner) {
+            return out.kind == PolicyKind::none
+                       ? fail(inner.node, *at.path, "has \"count\", and \"none\" awaits nothing")
+                       : integer(out.count.emplace(), 0, kMostBlocks)(inner);
+        };
+        return object(at, required("policy", kind),
+                      optional("stride",
+                               only(PolicyKind::strided, "stride", integer(out.stride, 1, kMostBlocks))),
+                      optional("group",
+                               only(PolicyKind::consecutive, "group", integer(out.group, 1, kMostBlocks))),
+                      optional("semaphore", only(PolicyKind::custom, "semaphore", semaphore)),
+                      optional("count", count),
+                      optional("awaits", only(PolicyKind::custom, "awaits", awaits))) &&
+               (out.kind != PolicyKind::custom || out.semaphore || fail(at, "lacks \"semaphore\""));
     }
 
     Chain chain_;
@@ -372,7 +319,7 @@ bool ChainStage::is_added_to(const std::string& tensor) const {
 Result<Chain> chain_from_json(std::string_view text, const std::string& file_name) {
     const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
     if (!document) return document.error();
-    return ChainDecoder(*document, text, file_name, "the chain").decode();
+    return ChainReader(*document, text, file_name, "the chain").decode();
 }
 
 }  // namespace syncopate::sync

@@ -1,4 +1,3 @@
-#include <array>
 #include <iterator>
 #include <string>
 #include <unordered_map>
@@ -7,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "syncopate/json_decoder.hpp"
+#include "syncopate/json_table.hpp"
 #include "syncopate/json_text.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/plan/model/plan.hpp"
@@ -21,217 +20,139 @@ constexpr double kSlowest = 1e-6;  // GB/s
 constexpr std::int32_t kMaxLinks = 1 << 20;
 constexpr std::int32_t kMaxSwitches = 1 << 16;
 
-class TopologyDecoder : private JsonDecoder {
+class TopologyReader : public JsonReader {
 public:
-    using JsonDecoder::JsonDecoder;
+    using JsonReader::JsonReader;
 
-    Result<Topology> decode() {
-        if (!topology()) return error();
-        return std::move(topology_);
+private:
+    // Before their users, who need their types.
+    auto bandwidth(double& out) { return number(out, kSlowest, kLargest); }
+    auto microseconds(double& out) { return number(out, 0, kLargest); }
+    auto pair(double& gbps, double& latency_us) {
+        return [this, &gbps, &latency_us](JsonAt at) {
+            return object(at, optional("gbps", bandwidth(gbps)),
+                          required("latency_us", microseconds(latency_us)));
+        };
+    }
+
+public:
+    bool value(JsonAt at, Topology& made) {
+        const auto link = [&](JsonAt inner) { return this->link(inner, made); };
+        return object(at, required("schema", schema("syncopate.topology/1")),
+                      required("name", text(made.name)), optional("about", text(made.about)),
+                      required("devices", [&](JsonAt inner) { return devices(inner, made); }),
+                      optional("switches", elements("a list of names", kMaxSwitches,
+                                                    [&](JsonAt inner) { return switch_of(inner, made); })),
+                      required("links", elements("a list of {\"from\", \"to\", \"gbps\"}", kMaxLinks, link)),
+                      required("engines", [&](JsonAt inner) { return engines(inner, made); }),
+                      optional("local", pair(made.local_gbps, made.local_us)),
+                      optional("library", pair(made.library_gbps, made.library_us)),
+                      optional("start_us", microseconds(made.start_us)),
+                      optional("skew_us", microseconds(made.skew_us)),
+                      optional("forwarding", flag(made.forwarding)));
     }
 
 private:
-    bool topology() {
-        const JsonPath root;
-        static constexpr std::array<JsonField, 12> kFields{{{"schema", true},
-                                                            {"name", true},
-                                                            {"about", false},
-                                                            {"devices", true},
-                                                            {"switches", false},
-                                                            {"links", true},
-                                                            {"engines", true},
-                                                            {"local", false},
-                                                            {"library", false},
-                                                            {"start_us", false},
-                                                            {"skew_us", false},
-                                                            {"forwarding", false}}};
-        std::array<Index, kFields.size()> at;
-        if (!fields(0, root, kFields, at)) return false;
-        const auto [schema, name, about, devices_at, switches_at, links_at, engines_at, local, library, start,
-                    skew, forwarding] = at;
-        std::string_view text;
-        const JsonPath schema_path{&root, "schema"};
-        if (!string(schema, schema_path, text)) return false;
-        if (text != "syncopate.topology/1") {
-            return fail(schema, schema_path,
-                        "is \"" + escaped(text) + "\"; this version reads \"syncopate.topology/1\"");
-        }
-        if (!string(name, {&root, "name"}, text)) return false;
-        topology_.name = text;
-        if (has(about)) {
-            if (!string(about, {&root, "about"}, text)) return false;
-            topology_.about = text;
-        }
-        return devices(devices_at, {&root, "devices"}) &&
-               (!has(switches_at) || switches(switches_at, {&root, "switches"})) &&
-               links(links_at, {&root, "links"}) && engines(engines_at, {&root, "engines"}) &&
-               (!has(local) || pair(local, {&root, "local"}, topology_.local_gbps, topology_.local_us)) &&
-               (!has(library) ||
-                pair(library, {&root, "library"}, topology_.library_gbps, topology_.library_us)) &&
-               (!has(start) || microseconds(start, {&root, "start_us"}, topology_.start_us)) &&
-               (!has(skew) || microseconds(skew, {&root, "skew_us"}, topology_.skew_us)) &&
-               (!has(forwarding) || boolean(forwarding, {&root, "forwarding"}, topology_.forwarding));
+    bool devices(JsonAt at, Topology& made) {
+        const auto device = [&](JsonAt inner) {
+            std::int32_t count = 0;
+            Device one;
+            if (!object(inner, required("count", integer(count, 1, kMaxRanks)),
+                        optional("node", integer(one.node, 0, kMaxRanks - 1)),
+                        optional("egress_gbps", bandwidth(one.egress_gbps)),
+                        optional("ingress_gbps", bandwidth(one.ingress_gbps))))
+                return false;
+            if (made.num_devices() + count > kMaxRanks)
+                return fail(inner, fmt::format("takes the topology above {} devices", kMaxRanks));
+            made.devices.insert(made.devices.end(), static_cast<std::size_t>(count), one);
+            return true;
+        };
+        return elements("a list of {\"count\", …}", kMaxRanks, device)(at) &&
+               (!made.devices.empty() || fail(at, "is empty; it needs at least one device"));
     }
 
-    bool devices(Index node, const JsonPath& path) {
-        static constexpr std::array<JsonField, 4> kFields{
-            {{"count", true}, {"node", false}, {"egress_gbps", false}, {"ingress_gbps", false}}};
-        if (!list(node, path, "a list of {\"count\", …}", kMaxRanks)) return false;
-        const bool decoded = each(node, path, [&](Index entry, const JsonPath& entry_path) {
-            std::array<Index, kFields.size()> at;
-            if (!fields(entry, entry_path, kFields, at)) return false;
-            std::int32_t count = 0;
-            Device device;
-            if (!integer(at[0], {&entry_path, "count"}, 1, kMaxRanks, count) ||
-                (has(at[1]) && !integer(at[1], {&entry_path, "node"}, 0, kMaxRanks - 1, device.node)) ||
-                (has(at[2]) && !bandwidth(at[2], {&entry_path, "egress_gbps"}, device.egress_gbps)) ||
-                (has(at[3]) && !bandwidth(at[3], {&entry_path, "ingress_gbps"}, device.ingress_gbps))) {
-                return false;
-            }
-            if (topology_.num_devices() + count > kMaxRanks) {
-                return fail(entry, entry_path, fmt::format("takes the topology above {} devices", kMaxRanks));
-            }
-            topology_.devices.insert(topology_.devices.end(), static_cast<std::size_t>(count), device);
-            return true;
-        });
-        if (!decoded) return false;
-        if (topology_.devices.empty()) return fail(node, path, "is empty; it needs at least one device");
+    bool switch_of(JsonAt at, Topology& made) {
+        std::string name;
+        if (!text(name)(at)) return false;
+        if (name.empty()) return fail(at, "is an empty name");
+        const auto vertex = made.num_devices() + static_cast<std::int32_t>(made.switches.size());
+        if (!vertex_of_.emplace(name, vertex).second)
+            return fail(at, "names \"" + escaped(name) + "\" a second time");
+        made.switches.push_back(std::move(name));
         return true;
     }
 
-    bool switches(Index node, const JsonPath& path) {
-        if (!list(node, path, "a list of names", kMaxSwitches)) return false;
-        return each(node, path, [&](Index entry, const JsonPath& entry_path) {
-            std::string_view name;
-            if (!string(entry, entry_path, name)) return false;
-            if (name.empty()) return fail(entry, entry_path, "is an empty name");
-            const auto vertex =
-                topology_.num_devices() + static_cast<std::int32_t>(topology_.switches.size());
-            if (!vertex_of_.emplace(name, vertex).second) {
-                return fail(entry, entry_path, "names \"" + escaped(name) + "\" a second time");
-            }
-            topology_.switches.emplace_back(name);
-            return true;
-        });
-    }
-
-    bool links(Index node, const JsonPath& path) {
-        static constexpr std::array<JsonField, 6> kFields{{{"from", true},
-                                                           {"to", true},
-                                                           {"gbps", true},
-                                                           {"latency_us", false},
-                                                           {"contended", false},
-                                                           {"one_way", false}}};
-        if (!list(node, path, "a list of {\"from\", \"to\", \"gbps\"}", kMaxLinks)) return false;
-        return each(node, path, [&](Index entry, const JsonPath& entry_path) {
-            std::array<Index, kFields.size()> at;
-            if (!fields(entry, entry_path, kFields, at)) return false;
-            const auto [from, to, gbps, latency, contended, one_way_at] = at;
-            Link link;
-            bool one_way = false;
-            if (!vertex(from, {&entry_path, "from"}, link.from) ||
-                !vertex(to, {&entry_path, "to"}, link.to) ||
-                !bandwidth(gbps, {&entry_path, "gbps"}, link.gbps) ||
-                (has(latency) && !microseconds(latency, {&entry_path, "latency_us"}, link.latency_us)) ||
-                (has(contended) && !number(contended, {&entry_path, "contended"}, 0.01, 1, link.contended)) ||
-                (has(one_way_at) && !boolean(one_way_at, {&entry_path, "one_way"}, one_way))) {
-                return false;
-            }
-            if (link.from == link.to) return fail(entry, entry_path, "leads back to where it starts");
-            topology_.links.push_back(link);
-            if (!one_way) {
-                std::swap(link.from, link.to);
-                topology_.links.push_back(link);
-            }
-            return true;
-        });
+    bool link(JsonAt at, Topology& made) {
+        Link link;
+        bool one_way = false;
+        const auto end = [&](std::int32_t& out) {
+            return [this, &made, &out](JsonAt inner) { return vertex(inner, made, out); };
+        };
+        if (!object(
+                at, required("from", end(link.from)), required("to", end(link.to)),
+                required("gbps", bandwidth(link.gbps)), optional("latency_us", microseconds(link.latency_us)),
+                optional("contended", number(link.contended, 0.01, 1)), optional("one_way", flag(one_way))))
+            return false;
+        if (link.from == link.to) return fail(at, "leads back to where it starts");
+        made.links.push_back(link);
+        if (!one_way) {
+            std::swap(link.from, link.to);
+            made.links.push_back(link);
+        }
+        return true;
     }
 
     /// A device's number or a switch's name.
-    bool vertex(Index node, const JsonPath& path, std::int32_t& out) {
-        if (document_.type(node) == Type::string) {
-            const std::string_view name = document_.text(node);
-            const auto found = vertex_of_.find(name);
+    bool vertex(JsonAt at, const Topology& made, std::int32_t& out) {
+        if (document_.type(at.node) == Type::string) {
+            const std::string_view name = document_.text(at.node);
+            const auto found = vertex_of_.find(std::string(name));
             if (found == vertex_of_.end()) {
-                const std::string hint = did_you_mean(name, topology_.switches);
-                return fail(node, path,
-                            "names an unknown switch \"" + escaped(name) + "\"" +
-                                (hint.empty() ? fmt::format("; the switches are {}",
-                                                            fmt::join(topology_.switches, ", "))
-                                              : hint));
+                const std::string hint = did_you_mean(name, made.switches);
+                return fail(at, "names an unknown switch \"" + escaped(name) + "\"" +
+                                    (hint.empty() ? fmt::format("; the switches are {}",
+                                                                fmt::join(made.switches, ", "))
+                                                  : hint));
             }
             out = found->second;
             return true;
         }
-        if (document_.type(node) != Type::integer) {
-            return fail(node, path,
-                        "is " + document_.describe(node) + "; expected a device's number or a switch's name");
-        }
-        if (document_.integer(node) < 0 || document_.integer(node) >= topology_.num_devices()) {
-            return fail(node, path,
-                        fmt::format("is {}; the topology has devices 0 to {}", document_.integer(node),
-                                    topology_.num_devices() - 1));
-        }
-        out = static_cast<std::int32_t>(document_.integer(node));
+        if (document_.type(at.node) != Type::integer)
+            return fail(
+                at, "is " + document_.describe(at.node) + "; expected a device's number or a switch's name");
+        const std::int64_t number = document_.integer(at.node);
+        if (number < 0 || number >= made.num_devices())
+            return fail(
+                at, fmt::format("is {}; the topology has devices 0 to {}", number, made.num_devices() - 1));
+        out = static_cast<std::int32_t>(number);
         return true;
     }
 
-    bool engines(Index node, const JsonPath& path) {
-        static constexpr std::array<JsonField, 3> kFields{
-            {{"copy_engine", true}, {"sm", true}, {"network", false}}};
-        std::array<Index, kFields.size()> at;
-        return fields(node, path, kFields, at) &&
-               engine(at[0], {&path, "copy_engine"}, false, topology_.copy_engine) &&
-               engine(at[1], {&path, "sm"}, true, topology_.sm) &&
-               (!has(at[2]) || engine(at[2], {&path, "network"}, false, topology_.network.emplace()));
+    bool engines(JsonAt at, Topology& made) {
+        return object(
+            at, required("copy_engine", [&](JsonAt inner) { return engine(inner, false, made.copy_engine); }),
+            required("sm", [&](JsonAt inner) { return engine(inner, true, made.sm); }),
+            optional("network", [&](JsonAt inner) { return engine(inner, false, made.network.emplace()); }));
     }
 
-    bool engine(Index node, const JsonPath& path, bool of_blocks, Engine& out) {
-        static constexpr std::array<JsonField, 10> kFields{{{"lanes", false},
-                                                            {"per_peer", false},
-                                                            {"push_us", false},
-                                                            {"repeat_us", false},
-                                                            {"pull_us", false},
-                                                            {"post_us", false},
-                                                            {"wait_us", false},
-                                                            {"gbps", false},
-                                                            {"blocks", false},
-                                                            {"gbps_per_block", false}}};
-        std::array<Index, kFields.size()> at;
-        if (!fields(node, path, kFields, at)) return false;
-        const auto [lanes, per_peer, push, repeat, pull, post, wait, gbps, blocks, per_block] = at;
-        if (has(blocks) != has(per_block)) {
-            return fail(node, path, "has one of \"blocks\" and \"gbps_per_block\"; it needs both or none");
-        }
-        if (has(blocks) && !of_blocks) return fail(blocks, {&path, "blocks"}, "belongs to sm only");
-        return (!has(lanes) || integer(lanes, {&path, "lanes"}, 1, 1024, out.lanes)) &&
-               (!has(per_peer) || boolean(per_peer, {&path, "per_peer"}, out.per_peer)) &&
-               (!has(push) || microseconds(push, {&path, "push_us"}, out.push_us)) &&
-               (!has(repeat) || microseconds(repeat, {&path, "repeat_us"}, out.repeat_us.emplace())) &&
-               (!has(pull) || microseconds(pull, {&path, "pull_us"}, out.pull_us)) &&
-               (!has(post) || microseconds(post, {&path, "post_us"}, out.post_us)) &&
-               (!has(wait) || microseconds(wait, {&path, "wait_us"}, out.wait_us)) &&
-               (!has(gbps) || bandwidth(gbps, {&path, "gbps"}, out.gbps)) &&
-               (!has(blocks) || integer(blocks, {&path, "blocks"}, 1, 1 << 16, out.blocks)) &&
-               (!has(per_block) || bandwidth(per_block, {&path, "gbps_per_block"}, out.gbps_per_block));
+    bool engine(JsonAt at, bool of_blocks, Engine& out) {
+        const auto blocks = [&](JsonAt inner) {
+            return of_blocks ? integer(out.blocks, 1, 1 << 16)(inner) : fail(inner, "belongs to sm only");
+        };
+        return object(
+                   at, optional("lanes", integer(out.lanes, 1, 1024)),
+                   optional("per_peer", flag(out.per_peer)), optional("push_us", microseconds(out.push_us)),
+                   optional("repeat_us",
+                            [&](JsonAt inner) { return microseconds(out.repeat_us.emplace())(inner); }),
+                   optional("pull_us", microseconds(out.pull_us)),
+                   optional("post_us", microseconds(out.post_us)),
+                   optional("wait_us", microseconds(out.wait_us)), optional("gbps", bandwidth(out.gbps)),
+                   optional("blocks", blocks), optional("gbps_per_block", bandwidth(out.gbps_per_block))) &&
+               ((out.blocks > 0) == (out.gbps_per_block > 0) ||
+                fail(at, "has one of \"blocks\" and \"gbps_per_block\"; it needs both or none"));
     }
 
-    bool pair(Index node, const JsonPath& path, double& gbps, double& latency_us) {
-        static constexpr std::array<JsonField, 2> kFields{{{"gbps", false}, {"latency_us", true}}};
-        std::array<Index, kFields.size()> at;
-        return fields(node, path, kFields, at) && (!has(at[0]) || bandwidth(at[0], {&path, "gbps"}, gbps)) &&
-               microseconds(at[1], {&path, "latency_us"}, latency_us);
-    }
-
-    bool bandwidth(Index node, const JsonPath& path, double& out) {
-        return number(node, path, kSlowest, kLargest, out);
-    }
-    bool microseconds(Index node, const JsonPath& path, double& out) {
-        return number(node, path, 0, kLargest, out);
-    }
-
-    Topology topology_;
-    std::unordered_map<std::string_view, std::int32_t> vertex_of_;  ///< switches; names lie in document_
+    std::unordered_map<std::string, std::int32_t> vertex_of_;  ///< switches
 };
 
 /// ", "key": value", if it is not what reading takes for granted.
@@ -257,7 +178,11 @@ std::string engine_text(const Engine& engine) {
 Result<Topology> topology_from_json(std::string_view text, const std::string& file_name) {
     const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
     if (!document) return document.error();
-    return TopologyDecoder(*document, text, file_name, "the topology").decode();
+    TopologyReader reader(*document, text, file_name, "the topology");
+    const JsonPath root;
+    Topology made;
+    if (!reader.value({0, &root}, made)) return reader.error();
+    return made;
 }
 
 std::string to_json(const Topology& topology) {
