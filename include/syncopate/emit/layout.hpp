@@ -39,19 +39,19 @@
 //        to the word that is set
 //
 // A wait's lag [P4] is below 2^wait_count_shift; above that stands the number of posts of a call, less 1 [P5].
-// There is more than one where tiles wait for a chunk's
-// gate of copies, to which all tiles add: of one rank's stages that share nothing but tiles, whose gates
-// nobody sets back; where each block of another rank's chunk engine adds to a signal; and where the programs
-// of kernels that sum do.
+// A call posts a word several times in three cases. Each tile of a chunk adds to the chunk's gate of copies, and
+// tiles of a later stage of the same rank await that gate; nobody sets such a gate back. Each block of another
+// rank's chunk engine adds to the signal of what the blocks carry together. Each program of a kernel that sums
+// adds to the signal of the sum.
 //
-// makes_begin and makes_end: the first record and past the last one of the chunks of which the slot's tile is
-// its program's last; makes_end has the bit at_once where one of them wants that at once. A record, aligned
-// to 16 bytes, has 8 words: word of the chunk's counter in the control block, tiles that count in it, offsets
-// of its first post and past the last one, what each tile adds to its two gates (copies, sums; 0 or 1), and
-// whether posts are to be made (0: only those gates are waited for; calls that are recorded post all the
-// same). A counter has 8 words: {tiles counted in this call, 0, gate of copies, gate of sums, …}. Whoever
-// counts last sets the count back to 0 and the posts' words to the epoch; a stream waits until its gate has
-// reached the number of tiles, and sets it back to 0.
+// makes_begin and makes_end: the records of the chunks that count this slot's tile, from the first one to past
+// the last one. A program counts in a chunk once, at the last tile that it stores into the chunk. makes_end has
+// the bit at_once where one of the chunks is to be counted at once. A record, aligned to 16 bytes, has 8 words:
+// the word of the chunk's counter in the control block, tiles that count in it, offsets of its first post and
+// past the last one, what a tile adds to each of its two gates (copies, sums; 0 or 1), whether posts are made
+// (0: only the gates are awaited; recorded calls post all the same). A counter: {tiles counted in this call, 0,
+// gate of copies, gate of sums, …}, 8 words. The tile that counts last sets the count to 0 and the posts' words
+// to the epoch. A stream waits until its gate has reached the number of tiles, and sets the gate to 0.
 //
 // store: what is to be added where the slot's tile is stored (fuse/inline/inline.hpp), a number of 64 bits: rows of
 // a descriptor that begins with rank 0's heap, or elements from the kernel's own tensor. With several

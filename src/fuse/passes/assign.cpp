@@ -49,9 +49,9 @@ private:
 
 constexpr std::array kInline{Backend::tma_inline, Backend::ldst_inline};
 
-/// A copy within a rank costs nothing where the tile that makes it can be stored there in the first place, or
-/// the tiles that read it can read what the rank was given. One tensor's tiles only, as a kernel sends one
-/// inline and fetches one: the one that the plan itself names so, else the first.
+/// Copies within a rank that need not be made: the tile that makes the data stores it at the copy's place, or
+/// the tiles that read the copy read its source. A kernel stores tiles of one tensor so, and reads one tensor
+/// so: the tensor whose ops have an inline backend in the plan, else the first one of the plan.
 class LocalCopies {
 public:
     LocalCopies(const plan::Plan& plan, const InlineObjection& kernel, const InlineObjection& own,
