@@ -48,7 +48,6 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "python"))  # PYTHONPA
 import syncopate as sy  # noqa: E402
 from syncopate import _syncopate  # noqa: E402
 from syncopate.bench import shapes  # noqa: E402
-from syncopate.bench.rows import varied as varied_by  # noqa: E402
 from ways import strategy_of as strategy_of_way  # noqa: E402
 
 LOCAL_RANKS = 8
@@ -245,12 +244,14 @@ def strategy_of(case: Case, kind: Any) -> sy.Strategy | None:
         return strategy_of_way(value)
     if name == "cut":
         return parse_chunking(value)
-    asked = {kind.keys.get(name, name): value if name == "backend" else ast.literal_eval(value)}
     if case.operator == "ag_gemm" and value not in sy.plans.INLINE:  # how x is cut is chosen all the same
         s = case.shape
         problem = sy.strategy.Problem(kind.name, s.m, s.n, s.k, torch.bfloat16, case.ranks, MULTIPROCESSORS)
-        return dataclasses.replace(sy.strategy.choose(problem), **asked)
-    return varied_by(sy.Strategy(), asked)
+        return dataclasses.replace(
+            sy.strategy.choose(problem), **{name: value if name == "backend" else ast.literal_eval(value)}
+        )
+    path = "chunking.rows" if name == "rows" else name
+    return sy._syncopate.tune.varied(sy.Strategy(), [(path, value.lower())])
 
 
 def parts_of(case: Case) -> dict[str, Any]:

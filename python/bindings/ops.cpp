@@ -14,7 +14,9 @@
 #include "problem.hpp"
 #include "syncopate/fuse/model/json.hpp"
 #include "syncopate/ops/gluon_box.hpp"
+#include "syncopate/ops/operators.hpp"
 #include "syncopate/ops/program.hpp"
+#include "syncopate/ops/spec.hpp"
 #include "syncopate/ops/statements.hpp"
 
 namespace nb = nanobind;
@@ -86,6 +88,33 @@ nb::dict attention_statement(bool causal, bool windowed, bool documents, bool on
                                              .placed = placed}));
 }
 
+nb::dict dict_of(const std::vector<ops::Word>& words) {
+    nb::dict made;
+    for (const auto& [name, value] : words) made[name.c_str()] = value;
+    return made;
+}
+
+/// As the commands take it (ops/spec.hpp).
+nb::dict parse_spec(const std::string& text, std::int32_t ranks) {
+    const ops::Spec spec = unwrap(ops::parse_spec(text, ranks));
+    nb::dict made, extents;
+    for (const auto& [name, value] : spec.problem.extents) extents[name.c_str()] = value;
+    made["operator"] = spec.problem.op;
+    made["extents"] = extents;
+    made["words"] = dict_of(spec.problem.words);
+    made["dtype"] = std::string(plan::name_of(spec.problem.dtype));
+    made["out"] = std::string(plan::name_of(spec.problem.out));
+    made["scales"] = spec.problem.scales == ops::Scales::none
+                         ? std::string()
+                         : std::string(ops::kScalesNames[static_cast<std::size_t>(spec.problem.scales)]);
+    made["ranks"] = spec.problem.ranks;
+    made["sms"] = spec.problem.num_sms;
+    made["equal_blocks"] = ops::operator_row(spec.problem.op)->equal_blocks;
+    made["strategy"] = spec.strategy ? nb::cast(*spec.strategy) : nb::none();
+    made["call"] = dict_of(spec.call);
+    return made;
+}
+
 nb::tuple gluon_box(std::int32_t block_m, std::int32_t block_n, std::int32_t block_k, std::int64_t m,
                     std::size_t item, bool cut) {
     const ops::GluonBox box =
@@ -105,6 +134,7 @@ void bind_ops(nb::module_& module) {
         .def_ro("output", &ops::Outline::output);
     made.def("outline", outline, "problem"_a, "strategy"_a, "axis"_a = 0, "kept"_a = false);
     made.def("schedule", schedule, "problem"_a, "strategy"_a, "w_transposed"_a = false);
+    made.def("parse_spec", parse_spec, "text"_a, "ranks"_a = 1);
     made.def("matmul_statement", matmul_statement, "w_transposed"_a = false, "gated"_a = false,
              "scales"_a = "", "whole_bias"_a = false);
     made.def("attention_statement", attention_statement, "causal"_a = false, "windowed"_a = false,

@@ -1,5 +1,6 @@
 // Choosing a strategy.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
@@ -18,6 +19,7 @@
 #include "stages.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/io.hpp"
+#include "syncopate/ops/varied.hpp"
 #include "syncopate/tune/candidates/candidates.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
 #include "syncopate/tune/candidates/program.hpp"
@@ -27,6 +29,7 @@
 #include "syncopate/tune/machine/measured.hpp"
 #include "syncopate/tune/ops.hpp"
 #include "syncopate/tune/play/estimate.hpp"
+#include "syncopate/tune/search/contenders.hpp"
 #include "syncopate/tune/store/winners.hpp"
 
 namespace nb = nanobind;
@@ -163,22 +166,6 @@ std::string estimate_objection(const GivenProblem& given) {
     return tune::estimate_objection(problem_of(given));
 }
 
-nb::list rank(const GivenProblem& given, const std::string& machine, const std::string& device) {
-    const tune::Problem problem = problem_of(given);
-    if (const std::string objection = tune::estimate_objection(problem); !objection.empty())
-        unwrap(Status(Error{objection, {}, ErrorClass::usage}));
-    nb::list made;
-    for (const tune::Candidate& candidate :
-         tune::rank_candidates(problem, machine_of(machine, problem, device))) {
-        nb::dict entry = dict_of(candidate.estimate);
-        entry["name"] = candidate.name;
-        entry["strategy"] = candidate.strategy;
-        entry["pruned"] = candidate.pruned;
-        made.append(entry);
-    }
-    return made;
-}
-
 tune::TileConfig tiles(std::int64_t m, std::int64_t n, std::int64_t k, const std::string& dtype,
                        std::int32_t programs, bool exact_fp32, const std::string& device) {
     const plan::DType type = to_dtype(dtype);
@@ -202,6 +189,37 @@ std::vector<GluonTile> gluon_tiles(std::int64_t m, std::int64_t n, std::int64_t 
     for (const tune::TileConfig& tile : tiles) {
         made.emplace_back(tile.block_m, tile.block_n, tile.block_k, tile.stages, tile.split_k,
                           tune::gluon_product_us(on, {}, {m, n, k}, tile, programs));
+    }
+    return made;
+}
+
+/// (name, strategy, estimate in µs, whether it is a baseline)
+using ContenderTuple = std::tuple<std::string, std::string, double, bool>;
+
+std::vector<ContenderTuple> contenders(const GivenProblem& given, const std::vector<std::string>& vary,
+                                       const std::string& machine, const std::string& device, bool cuda,
+                                       bool exact_fp32, bool gluon) {
+    const tune::Problem problem = problem_of(given);
+    std::vector<ContenderTuple> made;
+    for (tune::Contender& one : unwrap(tune::contenders(problem, machine_of(machine, problem, device),
+                                                        options_of(cuda, true, exact_fp32, gluon), vary)))
+        made.emplace_back(std::move(one.name), std::move(one.strategy), one.estimate_us, one.baseline);
+    return made;
+}
+
+using NamedValues = std::vector<std::pair<std::string, std::string>>;
+
+tune::Strategy varied(const tune::Strategy& usual, const NamedValues& values) {
+    std::vector<tune::Word> words;
+    for (const auto& [name, value] : values) words.push_back({name, value});
+    return unwrap(ops::varied(usual, words));
+}
+
+std::vector<std::pair<std::string, NamedValues>> variations(const std::vector<std::string>& texts) {
+    std::vector<std::pair<std::string, NamedValues>> made;
+    for (const ops::Variation& one : unwrap(ops::variations(texts))) {
+        NamedValues& values = made.emplace_back(one.name, NamedValues{}).second;
+        for (const auto& [name, value] : one.values) values.emplace_back(name, value);
     }
     return made;
 }
@@ -240,12 +258,17 @@ void bind_tune(nb::module_& module) {
         "(block_m, block_n, block_k, stages, split_k, µs) of tiles for the Gluon GEMM, the quickest first.");
     tune.attr("MOST_GLUON_SPLIT_TILES") = tune::kMostGluonSplitTiles;
     tune.attr("GLUON_SHARED_BYTES") = tune::kGluonSharedBytes;
+    tune.def("contenders", &contenders, "problem"_a, "vary"_a = std::vector<std::string>(), "machine"_a = "",
+             "device"_a = "", "cuda"_a = true, "exact_fp32"_a = false, "gluon"_a = true,
+             "(name, strategy, estimate in µs, whether it is a baseline) of what a search tries.");
+    tune.def("variations", &variations, "texts"_a, "(name, values) of each combination of --vary's texts.");
+    tune.def("varied", &varied, "usual"_a, "values"_a, "The strategy with other values (ops/varied.hpp).");
+    tune.attr("SMALL") = ops::small_tile();
     tune.def("measured_machine_path", tune::measured_machine_path);
     tune.def("measured_machine", measured_machine, "device"_a, "devices"_a, "num_sms"_a, "measured"_a,
              "path"_a);
     tune.def("machine_message", machine_message, "device"_a, "ranks"_a, "num_sms"_a = 0);
     tune.def("estimate_objection", estimate_objection, "problem"_a);
-    tune.def("rank", rank, "problem"_a, "machine"_a = "", "device"_a = "");
     tune.def("rank_program", rank_program, "configurations"_a, "plan"_a, "device"_a, "num_sms"_a,
              "values"_a = std::vector<Values>(), "machine"_a = "", "device_name"_a = "",
              "All that fuse takes of a user's program, best first by the estimate; see "

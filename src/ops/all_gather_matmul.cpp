@@ -66,6 +66,8 @@ Result<Outline> outlined(const Problem& problem, const Strategy& strategy, const
 
 OperatorRow all_gather_matmul() {
     OperatorRow row = product_row("all_gather_matmul", OperatorRow::Kind::gathers);
+    row.keys = {
+        {"split", "chunking.rows"}, {"slices", "chunking.slices"}, {"pull", "pull"}, {"backend", "backend"}};
     row.outline = outlined;
     return row;
 }

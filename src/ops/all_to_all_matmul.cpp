@@ -44,6 +44,7 @@ Result<Outline> outlined(const Problem& problem, const Strategy& strategy, const
 
 OperatorRow all_to_all_matmul() {
     OperatorRow row = product_row("all_to_all_matmul", OperatorRow::Kind::exchanges);
+    row.keys = {{"split", "chunking.rows"}, {"backend", "backend"}};
     row.equal_blocks = true;
     row.outline = outlined;
     return row;

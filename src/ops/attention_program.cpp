@@ -119,6 +119,8 @@ OperatorRow attention() {
             .required = 1,
             .defaults = {1, 32, 8, 128, 1},
             .words = {"kind", "sharding"},
+            .keys = {{"backend", "backend"}},
+            .call = {"window", "inner", "split", "bounded", "cu_seqlens"},
             .outline = outlined,
             .program = programmed};
 }

@@ -46,6 +46,7 @@ OperatorRow feed_forward() {
             .extents = {"M", "K", "F", "N"},
             .required = 4,
             .words = {"activation"},
+            .keys = {{"rows", "chunking.rows"}, {"split", "split"}, {"pull", "pull"}, {"apart", "apart"}},
             .products = products,
             .outline = outlined,
             .program = product_program};

@@ -21,6 +21,7 @@ OperatorRow product_row(std::string_view name, OperatorRow::Kind kind) {
             .kind = kind,
             .extents = {"M", "N", "K"},
             .required = 3,
+            .keys = {{"split", "split"}, {"backend", "backend"}},
             .products = one_product,
             .program = product_program};
 }

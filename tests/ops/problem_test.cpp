@@ -46,7 +46,8 @@ TEST(Problem, OfAttentionSaysHowRowsAreSharded) {
     EXPECT_EQ(parse_problem("attention:S=64", 2, 4)->word("sharding"), "");
     const Result<Problem> unknown = parse_problem("attention:S=64,sharding=auto");
     ASSERT_FALSE(unknown);
-    EXPECT_EQ(unknown.error().message, "sharding: expected one of contiguous, zigzag, not \"auto\"");
+    EXPECT_EQ(unknown.error().message,
+              "sharding: expected one of contiguous, zigzag, documents, not \"auto\"");
 }
 
 TEST(Problem, OfFp8SaysWhatItBecomes) {
@@ -85,8 +86,10 @@ TEST(Problem, IsRefusedWithWhatIsWrong) {
               "M x K has more than 4398046511104 elements: 8 x 1099511627776");
     EXPECT_EQ(message("attention:S=1099511627776"),
               "S x H has more than 4398046511104 elements: 1099511627776 x 32");
-    EXPECT_EQ(message("all_gather_matmul:M=8,N=8,K=8,split=2"),
-              "all_gather_matmul has no \"split\"; there are M, N, K, dtype, ranks, sms, out, scales");
+    EXPECT_EQ(
+        message("all_gather_matmul:M=8,N=8,K=8,colour=2"),
+        "all_gather_matmul has no \"colour\"; there are M, N, K, split, slices, pull, backend, dtype, ranks, "
+        "sms, out, scales");
     EXPECT_EQ(message("all_gather_matmul:M"), "\"M\": expected NAME=VALUE");
     EXPECT_EQ(message("all_gather_matmul:M=8,N=9,K=8"),
               "N must be a multiple of 8 for bf16 (TMA takes rows of 16 bytes), got 9");
@@ -101,9 +104,9 @@ TEST(Problem, IsRefusedWithWhatIsWrong) {
               "scales: expected none, row, block, got \"tile\"");
     EXPECT_EQ(message("feed_forward:M=8,N=16,K=16,F=16,dtype=fp8e4m3"),
               "feed_forward takes no fp8: what its first product makes would have to be scaled anew");
-    EXPECT_EQ(
-        message("attention:S=64,out=fp16"),
-        "attention has no \"out\"; there are S, B, H, HKV, D, causal, kind, sharding, dtype, ranks, sms");
+    EXPECT_EQ(message("attention:S=64,out=fp16"),
+              "attention has no \"out\"; there are S, B, H, HKV, D, causal, kind, sharding, backend, "
+              "window, inner, split, bounded, cu_seqlens, dtype, ranks, sms");
     EXPECT_EQ(message("matmul_all_to_all:M=8,N=8,K=8"),
               "an all-to-all sends blocks of equal size: 8 rows are no multiple of 3 ranks");
 }

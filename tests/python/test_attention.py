@@ -148,10 +148,10 @@ def test_the_command_runs_documents_with_the_usual_extents_and_refuses_what_it_c
     outcome = command("attention:H=2,HKV=2,D=16,S=64,causal=1,kind=ring")
     assert outcome.code == 0 and "nothing orders" not in outcome.err, outcome.out + outcome.err
     for more, why in (
-        ("", "S is missing"),
-        (",S=96,cu_seqlens=0:x", "cu_seqlens must be whole numbers with : between them"),
+        ("", "attention needs S"),
+        (",S=96,cu_seqlens=0:x", "cu_seqlens: expected whole numbers with : between them"),
         (",S=96,cu_seqlens=0:37:90", "cu_seqlens: expected offsets that rise from 0 to 96, got [0, 37, 90]"),
-        (",S=96,sharding=auto", "there is no sharding 'auto': one of contiguous, zigzag, documents"),
+        (",S=96,sharding=auto", 'sharding: expected one of contiguous, zigzag, documents, not "auto"'),
         (",S=96,bounded=1", "attention: K and V of 1 rows at once are too few"),
         (",S=96,kind=ulysses_ring", "ulysses_ring needs inner, a number of ranks between 1 and 2"),
     ):

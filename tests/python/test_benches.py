@@ -210,7 +210,7 @@ def test_bench_of_fp8_finds_ours_right_by_exact_products(scales, syncopate, tmp_
         (["--json", "nowhere/x.json"], "--json nowhere/x.json: no such folder"),
         (["--local-ranks", "0"], "argument --local-ranks: 0: expected a whole number of at least 1"),
         (["--vary", "split"], "--vary split: expected KEY=VALUE"),
-        (["--vary", "spilt=2"], "--vary spilt=2: a strategy has no such value"),
+        (["--vary", "spilt=2"], "--vary spilt=2: the strategy has an unknown key"),
         (["--peer", "nowhere.py"], "--peer nowhere.py: no such Python file"),
     ],
 )

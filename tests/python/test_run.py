@@ -144,7 +144,7 @@ def test_a_chain_of_two_products_runs_on_one_rank_and_gives_the_bits_of_stream_o
     (rank,) = json.loads(outcome.stdout)["ranks"]
     assert (rank["calls"], rank["identical"]) == (2, True)
     assert "a chain is one GPU's" in syncopate("run", spec, "--ranks", 2, expect=2).stderr
-    assert "H is missing" in syncopate("run", "mlp_chain:M=64,F=40", expect=2).stderr
+    assert "mlp_chain needs H" in syncopate("run", "mlp_chain:M=64,F=40", expect=2).stderr
     assert "a chain is not tuned" in syncopate("tune", spec, expect=2).stderr
 
 

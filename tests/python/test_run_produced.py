@@ -123,14 +123,14 @@ def test_operators_run_by_name_and_are_checked(operator, m, tmp_path):
 def test_operators_refuse_what_they_cannot_do():
     for spec, message in (
         ("matmul_all_to_all:M=50,N=32,K=40", "50 rows are no multiple of 3 ranks"),
-        ("matmul_reduce_scatter:M=50,N=32,K=40,pull=1", "unknown key 'pull'"),
+        ("matmul_reduce_scatter:M=50,N=32,K=40,pull=1", 'matmul_reduce_scatter has no "pull"'),
         (
             "matmul_reduce_scatter:M=50,N=32,K=40,backend=warp",
-            "unknown backend 'warp'; expected one of auto, ",
+            'backend is "warp", not a known backend',
         ),
         ("matmul_reduce_scatter:M=50,N=33,K=40", "N must be a multiple of 8"),
-        ("matmul_reduce_scatter:M=50,N=32", "K is missing"),
-        ("matmul_reduce:M=50", "operators: all_gather_matmul, matmul_reduce_scatter"),
+        ("matmul_reduce_scatter:M=50,N=32", "matmul_reduce_scatter needs K"),
+        ("matmul_reduce:M=50", 'there is no operator "matmul_reduce"'),
     ):
         result = syncopate("run", spec, "--ranks", 3, expect=2)
         assert message in result.stderr, result.stderr

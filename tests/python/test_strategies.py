@@ -162,8 +162,8 @@ def test_a_search_begins_with_what_is_taken_untuned_on_this_device(monkeypatch, 
         monkeypatch.setattr(choose, "device_name", lambda name=device: name)
         default, pair, *others = tune_search.contenders_of(problem)
         named = tune_search.contenders_of(problem, machine=machine)
-        assert [c.entry for c in named] == [c.entry for c in (default, pair, *others)]
-        assert default.strategy == choose.untuned(problem)
+        assert named == [default, pair, *others]
+        assert Strategy.from_json(default.json) == choose.untuned(problem)
         assert default.baseline and pair.baseline and not any(c.baseline for c in others)
         least = min([c.estimate_us for c in others] + [pair.estimate_us])
         assert 0 < default.estimate_us <= 1.04 * least, "within what the estimate takes for equal"

@@ -133,10 +133,10 @@ def test_what_no_export_wrote_is_not_imported(text, wrong, syncopate, tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["matmul:M=1"], 2, "no such operator"),
-        (["matmul_all_reduce:M=64,N=64"], 2, "K is missing"),
+        (["matmul:M=1"], 2, "there is no operator"),
+        (["matmul_all_reduce:M=64,N=64"], 2, "matmul_all_reduce needs K"),
         (["matmul_all_reduce:M=65,N=64,K=64", "--ranks", "2"], 1, "M = 65 is no multiple of 2 ranks"),
-        ([SPEC, "--vary", "spilt=1"], 2, "a strategy has no such value"),
+        ([SPEC, "--vary", "spilt=1"], 2, 'unknown key "spilt"; did you mean "split"?'),
         (["--show", SPEC, "--list"], 2, "one of --list, --show"),
         (["--forget"], 2, "name a problem, an operator, or all"),
         (["--show"], 2, "--show: name a problem or an operator"),

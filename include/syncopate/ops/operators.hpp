@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "syncopate/ops/problem.hpp"
@@ -36,8 +37,11 @@ struct OperatorRow {
     std::size_t required = 0;               ///< so many of them
     std::vector<std::int64_t> defaults;     ///< of the others
     std::vector<std::string_view> words;    ///< options that are words
-    bool equal_blocks = false;              ///< M has to be a multiple of the ranks
-    Products products = nullptr;            ///< of one rank, one after another
+    /// What a SPEC may ask of the strategy: its name there, and the strategy's (varied.hpp).
+    std::vector<std::pair<std::string_view, std::string_view>> keys;
+    std::vector<std::string_view> call;  ///< what a SPEC may say of the call: whole numbers
+    bool equal_blocks = false;           ///< M has to be a multiple of the ranks
+    Products products = nullptr;         ///< of one rank, one after another
     Outlined outline = nullptr;
     Programmed program = nullptr;
 };

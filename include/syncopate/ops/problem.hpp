@@ -6,6 +6,7 @@
 //     …,dtype=fp8e4m3,out=bf16,scales=row,…                                 of fp8, what it is to become too
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -41,6 +42,7 @@ struct ProductShape {
 /// The fp32 factors of a product x [M, K] @ w [K, N] of fp8: none; one for each row of x and each column of
 /// w; or one for each 128 elements of a row of x, and each 128 x 128 of w.
 enum class Scales : std::uint8_t { none, row, block };
+inline constexpr std::array<std::string_view, 3> kScalesNames{"none", "row", "block"};
 /// Elements along K, and along N, that share a scale of a block.
 inline constexpr std::int64_t kScaled = 128;
 

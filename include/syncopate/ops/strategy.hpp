@@ -52,6 +52,11 @@ struct TileConfig {
     bool operator==(const TileConfig&) const = default;
 };
 
+/// With which a small problem has several tiles, for Triton's interpreter.
+[[nodiscard]] inline TileConfig small_tile() {
+    return {.block_m = 32, .block_n = 32, .block_k = 32, .stages = 2, .group_m = 2, .precision = "ieee"};
+}
+
 /// How a shard, or a block for another rank, is cut and sent, where transfers come before the product.
 struct Chunking {
     std::int32_t rows = 1;             ///< chunks along M

@@ -91,7 +91,7 @@ def finish(report: dict[str, Any], options: argparse.Namespace) -> int:
 
 def check(options: argparse.Namespace) -> None:
     """Raises ValueError for what is wrong on the command line, before any rank starts."""
-    from ..command.tune import check_variations
+    from .. import _syncopate
     from ..ops.scales import SCALES
     from .case import CASES
     from .fp8 import of_fp8
@@ -107,7 +107,7 @@ def check(options: argparse.Namespace) -> None:
         raise ValueError(f"--dtype {options.dtype}: expected fp8e4m3")
     if options.scales not in SCALES or (options.scales and not options.dtype):
         raise ValueError(f"--scales {options.scales}: expected row or block, of --dtype fp8e4m3")
-    check_variations(options.vary)
+    _syncopate.tune.variations(options.vary)
     if not all(m.isdecimal() and int(m) > 0 for m in options.tokens.split(",") if m):
         raise ValueError(f"--tokens {options.tokens}: expected whole numbers, comma-separated")
     widths(options.shapes)

@@ -4,7 +4,6 @@ it."""
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ class MlpChain:
     """One set of its arrays, called as an operator: op(x, w1, w2, y). `way` as of sy.fuse."""
 
     name = "mlp_chain"
-    extents, keys, flags = ("M", "H", "F"), MappingProxyType({}), ()  # in SPEC (`syncopate run`)
     input = output = ""
 
     def __init__(

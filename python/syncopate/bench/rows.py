@@ -13,11 +13,9 @@ KEY=VALUE, …                  ours by other strategies (--vary), as CUDA graph
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _syncopate
@@ -61,56 +59,6 @@ def graph_of(case: Case, name: str, call: Callable[[int], Any]) -> Candidate:
     return Candidate(name, case.graphs(call), visible=False, calls=case.in_a_row)
 
 
-def variations(text: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """From ["split=1,2", "backend=copy_engine"]: each combination's name and values."""
-    axes = []
-    for item in text:
-        key, equals, values = item.partition("=")
-        if not equals or not values:
-            raise ValueError(f"--vary {item}: expected KEY=VALUE,VALUE,…, such as split=1,2,4")
-        axes.append([(key, value) for value in values.split(",")])
-    for combination in itertools.product(*axes) if axes else ():
-        name = ",".join(f"{key}={value}" for key, value in combination)
-        yield name, {key: value_of(value) for key, value in combination}
-
-
-def value_of(text: str) -> Any:
-    if re.fullmatch(r"-?\d+", text):
-        return int(text)
-    return {"true": True, "false": False}.get(text, text)
-
-
-#: What is chosen anew where a value differs from the default's: programs leave the chunk engine its multiprocessors, and each
-#: kernel has tiles of its own.
-FOLLOWS: dict[str, dict[str, Any]] = {
-    "backend": {"engine_blocks": None, "programs": None},
-    "engine_blocks": {"programs": None},
-    "together": {"programs": None},
-    "kernel": {"tilings": ()},
-}
-
-
-def varied(usual: Strategy, values: dict[str, Any]) -> Strategy:
-    """`usual` with other values, fused; those of its chunking and of its tiles have names with a dot."""
-    changed = dataclasses.replace(usual, unfused=False, apart=False, parts=())
-    for key, value in values.items():
-        if key in FOLLOWS and value != getattr(usual, key):
-            changed = dataclasses.replace(changed, **FOLLOWS[key])
-    for key, value in values.items():
-        part, _, field = key.rpartition(".")
-        if part == "chunking":
-            changed = dataclasses.replace(
-                changed, chunking=dataclasses.replace(changed.chunking, **{field: value})
-            )
-        elif part == "tiles":
-            tiles = tuple(dataclasses.replace(tiling, **{field: value}) for tiling in changed.tilings)
-            changed = dataclasses.replace(changed, tilings=tiles)
-        else:
-            now = getattr(changed, key)
-            changed = dataclasses.replace(changed, **{key: bool(value) if isinstance(now, bool) else value})
-    return changed
-
-
 def require_backend(op: Any, backend: str) -> None:
     """Raises where the compiler takes another backend for some transfer between ranks."""
     schedule = op.prepare().schedule
@@ -140,13 +88,14 @@ def rows_of(case: Case, peers: Sequence[Peer], options: argparse.Namespace) -> l
         rows += made
         if made and peer.eager and not few:
             rows += optional(case, f"{peer.name}_eager", lambda peer=peer: peer.make(case), False)
-    for name, values in variations(options.vary):
+    for name, values in _syncopate.tune.variations(options.vary):
 
-        def other(name: str = name, values: dict[str, Any] = values) -> Callable[[int], Any]:
-            made = case.operators(len(usual), strategy=varied(usual[0].strategy, values))
+        def other(name: str = name, values: Any = values) -> Callable[[int], Any]:
+            strategy = _syncopate.tune.varied(usual[0].strategy, values)
+            made = case.operators(len(usual), strategy=strategy)
             case.strategies[name] = made[0].strategy
-            if "backend" in values:
-                require_backend(made[0], values["backend"])
+            if backend := dict(values).get("backend"):
+                require_backend(made[0], backend)
             return case.ours(made, elsewhere=back_to_back)
 
         rows += optional(case, name, other, graph=True)

@@ -186,22 +186,19 @@ class AheadOperator:
         self.key = part["problem"]
         self.w_transposed = bool(part.get("w_transposed", False))
         self.activation = part.get("activation", "")
-        name, _, rest = self.key.partition(":")
-        self.pairs = dict(item.split("=") for item in rest.split(","))
-        self.kind = OPERATORS[name]
-        self.group = Absent(0, int(self.pairs["ranks"]), None, "cuda")
-        self.group.sms = int(self.pairs.get("sms", 132))
+        self.read = _syncopate.ops.parse_spec(self.key)
+        self.kind = OPERATORS[self.read["operator"]]
+        self.group = Absent(0, self.read["ranks"], None, "cuda")
+        self.group.sms = self.read["sms"] or Absent.sms
 
     def made(self, rows: int, strategy: Strategy) -> Any:
-        extents = {e.lower(): int(self.pairs[e]) for e in self.kind.extents} | {"m": rows}
+        extents = {e.lower(): value for e, value in self.read["extents"].items()} | {"m": rows}
         options: dict[str, Any] = {"activation": self.activation} if self.activation else {}
-        if self.pairs.get("out"):
-            options["out_dtype"] = DTYPES[self.pairs["out"]]
-        if self.pairs.get("scales"):
-            options["scales"] = self.pairs["scales"]
+        if self.read["dtype"] != self.read["out"]:
+            options |= {"out_dtype": DTYPES[self.read["out"]], "scales": self.read["scales"]}
         operator = self.kind(
             **extents,
-            dtype=DTYPES[self.pairs["dtype"]],
+            dtype=DTYPES[self.read["dtype"]],
             group=self.group,
             strategy=strategy,
             w_transposed=self.w_transposed,
@@ -253,13 +250,10 @@ def rows_to_look_at(first: int, last: int, ranks: int, equal: bool) -> list[int]
     )
 
 
-EQUAL_BLOCKS = ("all_to_all_matmul", "matmul_all_to_all")
-
-
 def compile_operator(manifest: dict[str, Any], kernels: Kernels, sources: dict[str, bytes]) -> None:
     part = manifest["operator"]
     operator, first, before = AheadOperator(part), 1, 0
-    equal = operator.kind.name in EQUAL_BLOCKS
+    equal = operator.read["equal_blocks"]
     for bucket in part["buckets"]:
         strategy = Strategy.from_json(bucket["strategy"])
         if bucket["rows"] != before:  # else it takes what the one before it does not

@@ -27,19 +27,20 @@ TRACE_SUFFIXES = (".json", ".png")  # what --trace takes; trace.write draws wher
 def strategy_of(spec: Spec, device: str, problem: Any, traced: bool) -> Any:
     """As asked for; on the host small tiles, so that there are several; else the fastest known, but one whose kernel tells of
     its tiles where they are to be traced."""
-    from ..bench.rows import varied
     from ..strategy import SMALL, Strategy, recorded
 
     if device == "host":
-        return replace(varied(Strategy(), spec.chosen), tilings=(SMALL,))
-    if spec.chosen:
-        return varied(Strategy(), spec.chosen)
+        return replace(spec.strategy or Strategy(), tilings=(SMALL,))
+    if spec.strategy is not None:
+        return spec.strategy
     return recorded(problem) if traced else None
 
 
 def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
     """x is M x K on every rank, or M / ranks x K where it is gathered; the weights are every rank's own."""
-    spec = Spec(text)
+    one_gpu = text.partition(":")[0] == "mlp_chain"
+    ranks = 1 if one_gpu else rank_count(options)
+    spec = Spec(text, ranks)
     kind, extents = spec.kind, spec.extents
     if kind.name == "attention":
         from .run_attention import run_attention
@@ -51,17 +52,8 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
         return run_chain(spec, options)
     if options.trace and kind.stages > 1:
         raise UsageError(f"{text}: --trace records programs of one stage")
-    ranks = rank_count(options)
     from ..ops.operator import problem_of
-    from ..strategy import Problem, require
 
-    problem = Problem(
-        kind.name, dtype=spec.dtype, ranks=ranks, device=options.device, **extents, **spec.of_fp8
-    )
-    try:
-        require(problem)
-    except ValueError as error:
-        raise UsageError(f"{text}: {error}") from None
     require_memory(options, ranks, spec.bytes_of_a_rank())
 
     def work(place: Place) -> Result:
@@ -70,7 +62,7 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
         group = make_group(place, options)
         device = torch_device(place, options)
         here = problem_of(kind.name, dtype=spec.dtype, group=group, **extents, **spec.of_fp8)
-        made = {} if spec.out is None else {"out_dtype": spec.out}
+        made = {"out_dtype": spec.out, "scales": spec.scales} if here.is_fp8 else {}
         op = kind(
             **extents,
             dtype=spec.dtype,
@@ -79,8 +71,8 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
             deadline=options.deadline,
             host_delay=options.delay_ms * 1e-3,
             seed=options.seed + place.rank,
-            w_transposed=problem.is_fp8,
-            **spec.flags,
+            w_transposed=here.is_fp8,
+            **spec.words,
             **made,
         )
 
@@ -88,9 +80,7 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
             """As large as it is wide, so that products of products stay small."""
             number = options.seed + sum(n * 7919**i for i, n in enumerate(seed))
             made = torch.randn(*shape, generator=torch.Generator().manual_seed(number))
-            width = (
-                1 if problem.is_fp8 else max(1, shape[0])
-            )  # fp8 has few small numbers; a shard may be empty
+            width = 1 if here.is_fp8 else max(1, shape[0])  # fp8 has few small numbers; a shard may be empty
             return (made * width**-0.5).to(op.dtype_of(name)).to(device)
 
         def x_of(rank: int, index: int) -> torch.Tensor:

@@ -21,29 +21,17 @@ from .spec import Spec, UsageError, rank_count, require_memory
 
 def options_of(spec: Spec) -> dict[str, Any]:
     """What Attention is asked for besides its shape."""
-    from ..strategy import Strategy
-
-    made: dict[str, Any] = {}
-    for name in ("window", "inner", "split", "bounded"):
-        if name in spec.pairs:
-            made[name] = spec.number(name)
-    made["causal"] = "causal" not in spec.pairs or bool(spec.number("causal"))
-    if "cu_seqlens" in spec.pairs:
-        cuts = spec.pairs["cu_seqlens"].split(":")
-        if not all(cut.isdecimal() for cut in cuts):
-            raise UsageError(f"{spec.text}: cu_seqlens must be whole numbers with : between them")
-        made["cu_seqlens"] = [int(cut) for cut in cuts]
-    for name in ("kind", "sharding"):
-        if name in spec.pairs:
-            made[name] = spec.pairs[name]
-    if "backend" in spec.chosen:
-        made["strategy"] = Strategy(backend=spec.chosen["backend"])
-    return made
+    made: dict[str, Any] = {name: int(value) for name, value in spec.call.items() if name != "cu_seqlens"}
+    if "cu_seqlens" in spec.call:
+        made["cu_seqlens"] = [int(cut) for cut in spec.call["cu_seqlens"].split(":")]
+    if spec.strategy is not None:
+        made["strategy"] = spec.strategy
+    return made | spec.words | {"causal": bool(spec.extents["causal"])}
 
 
 def run_attention(spec: Spec, options: argparse.Namespace) -> list[Result]:
     """q, k and v are random; every rank makes the whole and takes its rows."""
-    shape = spec.extents
+    shape = {name: spec.extents[name] for name in ("b", "h", "hkv", "s", "d")}
     ranks = rank_count(options)
     elements = shape["b"] * shape["s"] * shape["d"] * (shape["h"] + shape["hkv"])
     require_memory(options, ranks, 6 * elements * spec.dtype.itemsize)

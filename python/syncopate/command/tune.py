@@ -6,9 +6,9 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
 from typing import Any
 
+from .. import _syncopate
 from .standard_output import answering, interruptible
 
 REST = {
@@ -25,14 +25,20 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     from ..ranks import run as run_ranks
     from .spec import Spec, UsageError, rank_count, require_memory
 
-    check_variations(options.vary)
-    spec = Spec(options.spec)
+    _syncopate.tune.variations(
+        options.vary
+    )  # raises, before any rank starts, for what is no value of a strategy
+    ranks = rank_count(options)
+    spec = Spec(options.spec, ranks)
     if spec.kind.name == "mlp_chain":
         raise UsageError(f"{options.spec}: a chain is not tuned; its first call measures its ways")
     if spec.kind.name not in CASES:
         raise UsageError(f"{options.spec}: {spec.kind.name} is not tuned; --explain ranks its kinds")
-    ranks = rank_count(options)
-    extents = {name: value for name, value in spec.extents.items()}
+    if spec.strategy is not None:
+        raise UsageError(
+            f"{options.spec}: it asks for a strategy, which tuning is to find; --vary KEY=V1,V2 says what to try"
+        )
+    extents = spec.extents
     require_memory(options, ranks, 2 * spec.bytes_of_a_rank())
     if options.device == "host":
         import torch  # noqa: F401 - imported once, before the ranks are forked
@@ -73,27 +79,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         raise RankError(
             f"{options.spec}: the search did not end within {limit:g} s; what was measured is kept{hint}"
         ) from None
-
-
-def check_variations(vary: Sequence[str]) -> None:
-    """Raises UsageError for what is no value of a strategy, before any rank starts."""
-    from .. import _syncopate
-    from ..bench.rows import variations, varied
-    from ..strategy import Strategy
-    from .spec import UsageError
-
-    try:
-        for name, values in variations(vary):
-            try:
-                Strategy.from_json(varied(Strategy(), values).to_json())
-            except AttributeError:
-                raise UsageError(f"--vary {name}: a strategy has no such value") from None
-            except TypeError as error:  # "split is …"
-                raise UsageError(f"--vary {name}: {error}") from None
-            except _syncopate.SyncopateError as error:  # "the strategy:1:433: split is …"
-                raise UsageError(f"--vary {name}: {str(error).split(': ', 1)[-1].splitlines()[0]}") from None
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def report(options: argparse.Namespace, found: dict[str, Any]) -> None:

@@ -9,8 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -18,59 +17,26 @@ import torch.distributed as dist
 from .. import _syncopate
 from ..bench.case import CASES, on_gpu, synchronize
 from ..bench.fp8 import of_fp8
-from ..bench.rows import variations, varied
 from ..bench.shapes import Shape
-from ..strategy import SMALL, Strategy, complete, ranked, untuned
+from ..strategy import Strategy
+from ..strategy.choose import here
 from ..strategy.failures import DEADLINE, SLEEP_CYCLES, reason_of
 from ..strategy.store_scope import scope
 
-UNFUSED = "unfused"
 
-
-@dataclass(frozen=True)
-class Contender:
+class Contender(NamedTuple):
     """A strategy that takes part."""
 
     name: str
-    strategy: Strategy
-    estimate_us: float = 0.0
-    baseline: bool = False
-
-    @property
-    def entry(self) -> tuple[str, str, float, bool]:
-        return self.name, self.strategy.to_json(), self.estimate_us, self.baseline
+    json: str
+    estimate_us: float
+    baseline: bool
 
 
 def contenders_of(problem: Any, vary: Sequence[str] = (), machine: str = "") -> list[Contender]:
-    """The default strategy, which is taken where nothing was tuned, and the unfused pair, then all others by the estimate; with
-    `vary` (as of `syncopate bench`) variations of the default instead. On the host all have small tiles, so that there are
-    several of them."""
-    host = problem.device == "host"
-
-    def whole(strategy: Strategy) -> Strategy:
-        return complete(problem, replace(strategy, tilings=(SMALL,)) if host else strategy)
-
-    usual = whole(Strategy() if host else untuned(problem, machine))
-    likely = [] if vary else [entry for entry in ranked(problem, machine) if not entry["pruned"]]
-    found = [(e["name"], whole(e["strategy"]), e["us"]) for e in likely]
-    estimates = {strategy: us for _, strategy, us in reversed(found)}
-    pair = next((us for name, _, us in found if name == UNFUSED), 0.0)
-    made = [
-        Contender("default", usual, estimates.get(usual, 0.0), baseline=True),
-        Contender(UNFUSED, Strategy(unfused=True), pair, baseline=True),
-    ]
-    seen = {contender.strategy for contender in made}
-    others: list[tuple[str, Strategy, float]] = []
-    if vary:
-        fused = whole(Strategy()) if usual.unfused else usual
-        others = [(name, whole(varied(fused, values)), 1.0) for name, values in variations(vary)]
-    else:
-        others = [entry for entry in found if entry[0] != UNFUSED]
-    for name, strategy, us in others:
-        if strategy not in seen:
-            seen.add(strategy)
-            made.append(Contender(name, strategy, us))
-    return made
+    """What is tried, and in which order (C++: tune/search/contenders.hpp)."""
+    found = _syncopate.tune.contenders(problem, list(vary), machine, **here(problem))
+    return [Contender(*entry) for entry in found]
 
 
 class Measurer:
@@ -98,7 +64,7 @@ class Measurer:
         case, contender = self.case, self.contenders[i]
         self.failed.discard(i)
         try:
-            self.made[i] = case.operators(strategy=contender.strategy, deadline=DEADLINE)
+            self.made[i] = case.operators(strategy=Strategy.from_json(contender.json), deadline=DEADLINE)
             call = case.ours(self.made[i])
             error = case.error(call)
             if not error <= case.tolerance:
@@ -191,7 +157,7 @@ def search(
     try:
         return _syncopate.tune.search(
             problem,
-            contenders=[contender.entry for contender in contenders],
+            contenders=contenders,
             unfused=1,
             budget=budget,
             again=again,

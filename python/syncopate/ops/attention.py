@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -58,18 +58,6 @@ class Attention:
     """
 
     name: ClassVar[str] = "attention"
-    extents: ClassVar[tuple[str, ...]] = ("B", "H", "HKV", "S", "D")
-    keys: ClassVar[Mapping[str, str]] = {"split": "split", "backend": "backend"}
-    flags: ClassVar[tuple[str, ...]] = (
-        "kind",
-        "causal",
-        "window",
-        "sharding",
-        "inner",
-        "cu_seqlens",
-        "bounded",
-    )
-    defaults: ClassVar[Mapping[str, int]] = {"B": 1, "H": 32, "HKV": 8, "D": 128}  # those of ops/problem.hpp
 
     def __init__(
         self,

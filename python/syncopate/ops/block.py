@@ -87,9 +87,6 @@ class FeedForward(Operator):
     """
 
     name = "feed_forward"
-    extents = ("M", "K", "F", "N")
-    keys = {"rows": "chunking.rows", "split": "split", "pull": "pull", "apart": "apart"}
-    flags = ("activation",)
     stages = 2
 
     def __init__(

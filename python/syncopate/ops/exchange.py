@@ -41,7 +41,6 @@ class AllToAllMatmul(Exchange):
     `copied`: calls give `copy` [M, K], a tensor that takes it."""
 
     name = "all_to_all_matmul"
-    keys = {"split": "chunking.rows", "backend": "backend"}
 
     def __init__(self, *args: Any, keep: bool = False, copied: bool = False, **options: Any) -> None:
         self.keep, self.copied = keep, copied

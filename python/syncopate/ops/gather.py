@@ -31,12 +31,6 @@ class AllGatherMatmul(OneProduct):
     """
 
     name = "all_gather_matmul"
-    keys = {
-        "split": "chunking.rows",
-        "slices": "chunking.slices",
-        "pull": "pull",
-        "backend": "backend",
-    }
 
     def __init__(
         self,

@@ -51,9 +51,6 @@ class Operator:
     """
 
     name: ClassVar[str]  # in SPEC (`syncopate run`), and of its problems
-    extents: ClassVar[tuple[str, ...]] = ("M", "N", "K")  # in SPEC
-    keys: ClassVar[Mapping[str, str]] = {"split": "split", "backend": "backend"}  # in SPEC → of the strategy
-    flags: ClassVar[tuple[str, ...]] = ()  # of the constructor, in SPEC
     stages: ClassVar[int] = 1  # kernels, one after the other
     # What some operators can do besides.
     bias: int = 0  # axes of what is added to the product

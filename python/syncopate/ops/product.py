@@ -28,7 +28,6 @@ class OneProduct(Operator):
     dtype float8_e4m3fn: y has `out_dtype`, bf16 or fp16, and w is given as [N, K]. `scales`: "row" or "block" (ops.scales):
     calls give the scales of x and of w as well, by which the fp32 product is multiplied."""
 
-    flags = ("scales",)
     shares_rows: ClassVar[bool] = False  # each rank gets some rows of y
 
     def __init__(

@@ -17,7 +17,7 @@ from .tiling import device_name, exact_fp32
 HOPPER = 9  # the compute capability's first figure
 
 #: Tiles with which a small problem has several of them, for Triton's interpreter.
-SMALL = Tiling(32, 32, 32, 2, -1, "ieee", 2)
+SMALL: Tiling = _syncopate.tune.SMALL
 
 
 def require(problem: Problem) -> None:
@@ -30,6 +30,16 @@ def require(problem: Problem) -> None:
 def runs_gluon(device: str) -> bool:
     """Whether the library's Gluon kernels run there: on Hopper."""
     return device == "cuda" and torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == HOPPER
+
+
+def here(problem: Problem) -> dict[str, Any]:
+    """What this process can run, as tune/ is told."""
+    return {
+        "device": device_name(),
+        "cuda": problem.device == "cuda",
+        "exact_fp32": exact_fp32(),
+        "gluon": runs_gluon(problem.device),
+    }
 
 
 @lru_cache
@@ -49,33 +59,19 @@ def estimate(
         _say_what_stands_in(device_name(), max(1, problem.ranks))
     chosen, us, measured, _ = _syncopate.tune.choose(
         problem,
-        device=device_name(),
-        cuda=problem.device == "cuda",
         unfused=unfused,
-        exact_fp32=exact_fp32(),
         kernel=found_with.get("kernel", ""),
         versions=found_with.get("versions", ""),
         kept=kept,
         copied=copied,
-        gluon=runs_gluon(problem.device),
+        **here(problem),
     )
     return chosen, us, measured
 
 
 def untuned(problem: Problem, machine: str = "") -> Strategy:
     """What is taken of a problem on CUDA that tuning has never seen. `machine`: whose rates; "": this one's."""
-    return _syncopate.tune.choose(
-        problem,
-        machine=machine,
-        device=device_name(),
-        exact_fp32=exact_fp32(),
-        gluon=runs_gluon(problem.device),
-    )[0]
-
-
-def ranked(problem: Problem, machine: str = "") -> list[dict[str, Any]]:
-    """All strategies of a problem, best first by the estimate on `machine`, or on this one."""
-    return _syncopate.tune.rank(problem, machine=machine, device=device_name())
+    return _syncopate.tune.choose(problem, machine=machine, **here(problem) | {"cuda": True})[0]
 
 
 def choose(
@@ -120,11 +116,4 @@ def recorded(problem: Problem) -> Strategy | None:
 
 def complete(problem: Problem, given: Strategy) -> Strategy:
     """`given` with everything that it leaves open."""
-    return _syncopate.tune.complete(
-        problem,
-        given,
-        device=device_name(),
-        cuda=problem.device == "cuda",
-        exact_fp32=exact_fp32(),
-        gluon=runs_gluon(problem.device),
-    )
+    return _syncopate.tune.complete(problem, given, **here(problem))

@@ -1,0 +1,72 @@
+#include "syncopate/tune/search/contenders.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "syncopate/ops/varied.hpp"
+#include "syncopate/tune/play/estimate.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+struct Named {
+    std::string name;
+    Strategy strategy;
+    double us = 0;
+};
+
+}  // namespace
+
+Result<std::vector<Contender>> contenders(const Problem& problem, const Machine& machine,
+                                          const ChooseOptions& options, std::span<const std::string> vary) {
+    const bool on_host = options.device == fuse::Device::host;
+    const auto whole = [&](Strategy strategy) {
+        if (on_host) {
+            strategy.tiles = {ops::small_tile()};
+            if (!strategy.kernel) strategy.kernel = ProductKernel::plain;
+        }
+        return complete(problem, machine, strategy, options);
+    };
+    const Strategy usual = on_host ? whole({}) : choose(problem, machine, nullptr, options).strategy;
+    std::vector<Named> others;
+    if (const auto texts = ops::variations(vary); !texts) {
+        return texts.error();
+    } else if (!texts->empty()) {
+        const Strategy fused =
+            usual.placement == Placement::unfused ? whole({.kernel = std::nullopt}) : usual;
+        for (const ops::Variation& one : *texts) {
+            const Result<Strategy> made = ops::varied(fused, one.values);
+            if (!made) return made.error();
+            others.push_back({one.name, whole(*made), 1});
+        }
+    } else {
+        if (const std::string objection = estimate_objection(problem); !objection.empty())
+            return Error{objection, {}, ErrorClass::usage};
+        for (Candidate& one : rank_candidates(problem, machine)) {
+            if (one.pruned.empty())
+                others.push_back({std::move(one.name), whole(std::move(one.strategy)), one.estimate.us});
+        }
+    }
+    const auto estimated = [&](const auto& is_it) {
+        const auto found = std::ranges::find_if(others, is_it);
+        return found == others.end() || !vary.empty() ? 0 : found->us;
+    };
+    const auto is_pair = [](const Named& one) { return one.strategy.placement == Placement::unfused; };
+    const Strategy pair{.placement = Placement::unfused, .kernel = std::nullopt};
+    std::vector<Strategy> seen{usual, pair};
+    std::vector<Contender> made{
+        {.name = "default",
+         .strategy = to_json(usual),
+         .estimate_us = estimated([&](const Named& one) { return one.strategy == usual; }),
+         .baseline = true},
+        {.name = "unfused", .strategy = to_json(pair), .estimate_us = estimated(is_pair), .baseline = true}};
+    for (Named& one : others) {
+        if (is_pair(one) || std::ranges::find(seen, one.strategy) != seen.end()) continue;
+        made.push_back(
+            {.name = std::move(one.name), .strategy = to_json(one.strategy), .estimate_us = one.us});
+        seen.push_back(std::move(one.strategy));
+    }
+    return made;
+}
+
+}  // namespace syncopate::tune

@@ -1,0 +1,62 @@
+#include "syncopate/tune/search/contenders.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "syncopate/tune/play/estimate.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+const Problem kProblem = parse_problem("matmul_all_reduce:M=192,N=14336,K=3584", 2, 132).value();
+
+Machine machine() { return find_machine("h200x2").value(); }
+
+TEST(Contenders, BeginWithWhatIsTakenUntunedAndTheUnfusedPair) {
+    const auto made = contenders(kProblem, machine(), {}).value();
+    ASSERT_GT(made.size(), 10U);
+    EXPECT_EQ(made[0].name, "default");
+    EXPECT_EQ(made[0].strategy, to_json(choose(kProblem, machine()).strategy));
+    EXPECT_EQ(made[1].name, "unfused");
+    std::set<std::string> seen;
+    for (std::size_t i = 0; i < made.size(); ++i) {
+        EXPECT_EQ(made[i].baseline, i < 2);
+        EXPECT_GT(made[i].estimate_us, 0) << made[i].name;
+        EXPECT_TRUE(seen.insert(made[i].strategy).second) << made[i].name << " is there twice";
+        if (i > 2) {
+            EXPECT_LE(made[i - 1].estimate_us, made[i].estimate_us);
+        }
+    }
+}
+
+TEST(Contenders, AreVariationsOfTheDefaultWhereTheseAreAskedFor) {
+    const auto made = contenders(kProblem, machine(), {}, std::vector<std::string>{"split=1,2,4"}).value();
+    ASSERT_GE(made.size(), 4U);
+    EXPECT_EQ(made.back().name, "split=4");
+    EXPECT_EQ(strategy_from_json(made.back().strategy)->split, 4);
+    EXPECT_EQ(contenders(kProblem, machine(), {}, std::vector<std::string>{"splt=1"}).error().error_class,
+              ErrorClass::usage);
+}
+
+TEST(Contenders, OnTheHostHaveSmallTiles) {
+    const auto made = contenders(kProblem, machine(), {.device = fuse::Device::host}).value();
+    for (const Contender& one : made) {
+        const Strategy strategy = strategy_from_json(one.strategy).value();
+        if (strategy.placement != Placement::fused) continue;
+        ASSERT_EQ(strategy.tiles.size(), 1U) << one.name;
+        EXPECT_EQ(strategy.tiles.front(), ops::small_tile());
+    }
+}
+
+TEST(Contenders, OfAProblemThatIsNotEstimatedAreRefused) {
+    Problem many = kProblem;
+    many.ranks = 512;
+    const std::string why = estimate_objection(many);
+    ASSERT_FALSE(why.empty());
+    EXPECT_EQ(contenders(many, machine(), {}).error().message, why);
+}
+
+}  // namespace
+}  // namespace syncopate::tune
