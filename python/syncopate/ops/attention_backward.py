@@ -1,0 +1,351 @@
+"""The backward of attention over a sequence that is sharded over ranks, fused (C++: ops/attention_backward.hpp): K and V come
+again while tiles run, and what a tile adds to their gradients leaves as it is complete."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from .. import _syncopate
+from ..call.arguments import DTYPE_NAMES
+from ..call.prepared import Prepared
+from ..call.stage_call import Call, Stage
+from ..face.fused import FusedKernel
+from ..host import interpreter
+from ..kernels import attention_backward as kernels
+from ..kernels.attention_backward_tables import backward_tables, seen_blocks
+from ..plans import Rows
+from .attention_kernel import HOPPER, AttentionProblem
+from .attention_passes import seen_rows
+from .attention_places import for_descriptor
+
+if TYPE_CHECKING:
+    from ..group import Group
+    from ..strategy import Strategy
+
+SPLIT = 4  # chunks of a run of rows on a GPU: the last one's way back is all that nothing hides
+
+
+class AttentionBackward:
+    """Gradients of q, k and v of one shape. `rows`: by rank. `kind`: the forward's; `self.kind` is the one that is carried
+    out, and `why_kind` says why it is another one. `deterministic`: dQ is made in a fixed order by a kernel of its own: two
+    products more for each five. `kept`: calls give K and V of the whole sequence, [B, HKV, S, D], as the forward has gathered
+    them, and only gradients move. `split`: chunks into which each run of rows is cut.
+
+    The heap has K, V (but with `kept`) and their gradients in fp32 of the whole sequence, and of the other ranks'
+    contributions as much again as a rank holds; where ranks exchange heads only this rank's rows and its share of the heads.
+
+    Collective: all ranks construct and call it alike. Raises ValueError for what cannot be done."""
+
+    def __init__(
+        self,
+        problem: AttentionProblem,
+        group: Group,
+        rows: Sequence[Rows],
+        kind: str,
+        inner: int = 0,
+        *,
+        deterministic: bool = False,
+        kept: bool = False,
+        split: int = 0,
+        plain: bool = False,
+        strategy: Strategy | None = None,
+        what: str = "",
+        **timing: Any,
+    ) -> None:
+        self.problem, self.group = problem, group
+        self.deterministic, self.kept = deterministic, kept
+        cuda = group.device == "cuda"
+        self.device = torch.device("cuda", group.ordinal) if cuda else torch.device("cpu")
+        self.kind, self.why_kind = _syncopate.ops.backward_kind(kind, group.size, problem.hkv)
+        hopper = cuda and torch.cuda.get_device_capability(group.ordinal)[0] == HOPPER and not plain
+        name, tile, self.why_plain = _syncopate.ops.attention_backward_kernel(
+            problem.d, DTYPE_NAMES[problem.dtype], cuda, hopper
+        )
+        self.is_gluon = name == "gluon"
+        self.block_m, self.block_n = tile["block_m"], tile["block_n"]
+        self._options = {"num_warps": tile["warps"], "num_stages": tile["stages"]}
+        self.rows = rows[group.rank]
+        self.num_rows = _count(self.rows)
+        self.most_rows = max(map(_count, rows))
+        made = _syncopate.ops.attention_backward(
+            problem.shape, DTYPE_NAMES[problem.dtype], list(rows), list(problem.documents), problem.causal, problem.window,
+            self.kind, inner, split or (SPLIT if cuda else 1), (self.block_m, self.block_n),
+            gluon=self.is_gluon, deterministic=deterministic, kept=kept,
+        )  # fmt: skip
+        self.plan, self.exchanges = made.plan, made.exchanges
+        self._shared_by = group.size if self.exchanges else 1  # that share the heads
+        self._make_tables()
+        self._make_scratch()
+        known = {"bounds_ptr": self._bounds.reshape(-1).tolist()} if self.exchanges else {}
+        stages = [Stage(self._function(), made.bindings[0], known)]
+        if self.exchanges:
+            second = kernels.attention_backward_q if deterministic else kernels.finish_tiles
+            known = {"blocks_ptr": self._blocks.reshape(-1).tolist()} if deterministic else {}
+            stages.append(Stage(second, made.bindings[1], known))
+        self.fused = FusedKernel(stages, self.plan, group, strategy, in_heap=True, what=what, **timing)
+        self.prepared: Prepared | None = None
+
+    def prepare(self) -> Prepared:
+        """Fuses and compiles on first use. Collective."""
+        if self.prepared is None:
+            stand_ins = {
+                name: torch.empty(shape, dtype=torch.float32 if dtype == "fp32" else self.problem.dtype, device=self.device)
+                for name, shape, dtype in self.plan.tensors
+            }  # fmt: skip
+            own = self._empty(self.problem.h, self.most_rows)
+            self.prepared = self.fused.prepare_calls(self._calls(stand_ins, own, own))
+        self.prepared.require_there()
+        return self.prepared
+
+    def __call__(
+        self,
+        grad: torch.Tensor,
+        grad_lse: torch.Tensor | None,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        o: torch.Tensor,
+        lse: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Gradients of q, k and v of this rank's rows, for `grad`, the one of o, and `grad_lse`, the one of lse (None: 0). q, o
+        [B, H, rows, D], k, v [B, HKV, rows, D] and lse [B, H, rows] as the forward had them. With `kept` k and v are whole."""
+        p = self.problem
+        grad, q, k, v, o = (for_descriptor(one) for one in (grad, q, k, v, o))
+        prepared = self.prepare()
+        self._prepare_rows(grad, grad_lse, o, lse.contiguous())
+        dk, dv = (self._empty(p.hkv, self.num_rows, self.plan_dtype) for _ in range(2))
+        dq = self._empty(p.h, self.num_rows)
+        self._give(prepared, q, grad, k, v, dq, dk, dv)
+        try:
+            prepared.launch(
+                self._key(q, grad), lambda: [call.arguments for call in self._calls(prepared.tensors, q, grad)]
+            )
+        except ValueError:
+            if self.fused.drops(prepared):
+                self.prepared = None
+                if prepared.op.had_been_told:
+                    return self(grad, grad_lse, q, k, v, o, lse)
+            raise
+        if not self.exchanges:
+            self._make_dq(prepared, q, grad, dq)
+        return dq, dk.to(p.dtype), dv.to(p.dtype)
+
+    @property
+    def plan_dtype(self) -> torch.dtype:
+        """Of dK and dV as they are made: whole, or contributions to a sum."""
+        return self.problem.dtype if self.exchanges else torch.float32
+
+    @property
+    def heap_bytes(self) -> int:
+        """Of each rank's memory that all ranks map. Collective, as prepare is."""
+        return self.prepare().artifact.heap_bytes
+
+    @property
+    def calls_differ(self) -> bool:
+        """Whether the ranks called different operators in a call of it: its next call sets it up anew."""
+        return self.fused.calls_differ
+
+    def check(self) -> None:
+        """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
+        self.fused.check()
+
+    def reset(self) -> None:
+        """After a call that failed on all ranks since one was late: calls go on. Collective."""
+        self.fused.reset()
+
+    def close(self) -> None:
+        """Frees the heap. Collective."""
+        self.prepared = None
+        self.fused.close()
+
+    def _function(self) -> Any:
+        if not self.is_gluon:
+            return kernels.attention_backward
+        from ..kernels.stated_attention import stated_attention_backward
+
+        return stated_attention_backward(self.problem.causal, self.exchanges)
+
+    def _make_tables(self) -> None:
+        """What each row of Q sees, of this rank's rows, or where heads are exchanged of all."""
+        p = self.problem
+        rows = [(0, p.s)] if self.exchanges else self.rows
+        self._sq = p.s if self.exchanges else self.most_rows  # rows of Q that the kernel walks
+        seen = torch.zeros(2, self._sq, dtype=torch.int64)
+        found = seen_rows(rows, p.s, p.causal, p.window, p.documents)
+        seen[:, : found.shape[1]] = found
+        bounds, looked_up = backward_tables(seen, p.s, self.block_m, self.block_n)
+        self._bounds, self._seen = bounds.to(self.device), looked_up.to(self.device)
+        self._blocks = seen_blocks(seen, self.block_m, self.block_n).to(self.device)
+
+    def _make_scratch(self) -> None:
+        """lse and delta of this rank's rows, and dQ's sums of the rows that the kernel walks."""
+        p = self.problem
+        self._padded = _padded(self.most_rows, self.block_m)
+        self._lse, self._delta = (
+            torch.empty(p.b, p.h, self._padded, dtype=torch.float32, device=self.device) for _ in range(2)
+        )
+        shape = (p.b, p.h // self._shared_by, _padded(self._sq, self.block_m), p.d)
+        self._sums = torch.empty(
+            (1, 1, 1, 1) if self.deterministic else shape, dtype=torch.float32, device=self.device
+        )
+
+    def _empty(self, heads: int, rows: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        p = self.problem
+        return torch.empty(p.b, heads, rows, p.d, dtype=dtype or p.dtype, device=self.device)
+
+    def _prepare_rows(
+        self, grad: torch.Tensor, grad_lse: torch.Tensor | None, o: torch.Tensor, lse: torch.Tensor
+    ) -> None:
+        p = self.problem
+        if not self.deterministic:
+            self._sums.zero_()
+        dlse = lse if grad_lse is None else grad_lse.contiguous()  # a stand-in that is not read
+        self._launch(
+            kernels.prepare_rows, (self._padded // self.block_m, p.b * p.h),
+            o, grad, lse, dlse, self._lse, self._delta, p.h, self.num_rows, self._padded, *o.stride()[:3], *grad.stride()[:3],
+            DLSE=grad_lse is not None, D=p.d, ROWS=self.block_m,
+        )  # fmt: skip
+
+    def _make_dq(self, prepared: Prepared, q: torch.Tensor, grad: torch.Tensor, dq: torch.Tensor) -> None:
+        """Of this rank's rows, which no other rank has a part in."""
+        p = self.problem
+        if not self.deterministic:
+            grid = (self._padded // self.block_m, p.b * p.h)
+            self._launch(
+                kernels.finish_rows, grid, self._sums, dq, self.num_rows, self._padded, p.scale, D=p.d, ROWS=self.block_m
+            )  # fmt: skip
+            return
+        given = self._walked(prepared.tensors, q, grad, gluon=False)
+        given |= {"dq_ptr": dq, "blocks_ptr": self._blocks, "SQ": self.num_rows}
+        given["seen_ptr"] = self._seen
+        tiles = math.ceil(self.num_rows / self.block_m)
+        self._launch(kernels.attention_backward_q, (tiles * p.h * p.b,), **given, **self._options)
+
+    def _launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **named: Any) -> None:
+        if self.group.device == "host":
+            interpreter.repair_bf16()
+        kernel[grid](*arguments, **named)
+
+    def _give(
+        self, prepared: Prepared, q: torch.Tensor, grad: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+        dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor,
+    ) -> None:  # fmt: skip
+        """Tells the op where this rank's rows of the plan's tensors are."""
+        op = prepared.op
+        if self.exchanges:
+            inputs = {"Q": q, "DO": grad, "K": k, "V": v, "LSE": self._lse, "DELTA": self._delta}
+            for give, given in ((op.set_input, inputs), (op.set_output, {"DQ": dq, "DK": dk, "DV": dv})):
+                for name, tensor in given.items():
+                    extents = [*tensor.shape[:2], self.num_rows, *tensor.shape[3:]]
+                    give(name, tensor.data_ptr(), list(tensor.stride()), [(0, n) for n in extents])
+            return
+        for name, tensor in (("K", k), ("V", v)):
+            self._give_runs(op.set_input, name, tensor, self._whole_runs() if self.kept else self.rows)
+        for name, tensor in (("DK", dk), ("DV", dv)):
+            self._give_runs(op.set_output, name, tensor, self.rows)
+
+    def _whole_runs(self) -> Rows:
+        """What a rank holds of K and V with `kept`, which is given whole."""
+        return self.plan_runs("K")
+
+    def plan_runs(self, tensor: str) -> Rows:
+        """Of what the plan says this rank has at first of a tensor, the rows."""
+        return [tuple(box[2]) for name, box in self.plan.initial(self.group.rank) if name == tensor]
+
+    def _give_runs(self, give: Any, name: str, tensor: torch.Tensor, runs: Rows) -> None:
+        whole = self.kept and name in "KV"
+        skipped = 0
+        for begin, end in runs:
+            at = begin if whole else skipped
+            address = tensor.data_ptr() + at * tensor.stride(2) * tensor.element_size()
+            box = [(0, tensor.shape[0]), (0, tensor.shape[1]), (begin, end), (0, self.problem.d)]
+            give(name, address, list(tensor.stride()), box)
+            skipped += end - begin
+
+    def _key(self, q: torch.Tensor, grad: torch.Tensor) -> Any:
+        if self.exchanges:
+            return "backward"  # the kernels read and write the heap alone
+        return tuple((tensor.data_ptr(), tensor.stride()) for tensor in (q, grad))
+
+    def _calls(self, heap: Mapping[str, torch.Tensor], q: torch.Tensor, grad: torch.Tensor) -> list[Call]:
+        p = self.problem
+        heads = ".heads" if self.exchanges else ""
+        given = self._walked(heap, q, grad, self.is_gluon)
+        given |= {"dk_ptr": heap["DK" + heads], "dv_ptr": heap["DV" + heads]}
+        given |= {"dq_ptr": self._sums, "bounds_ptr": self._bounds}
+        if self.is_gluon:
+            from ..kernels.gluon_attention_backward_call import OPTIONS, walked_arguments
+
+            given, options = walked_arguments(given, self.problem.b, add_dq=not self.deterministic), OPTIONS
+        else:
+            given["ADD_DQ"], options = not self.deterministic, self._options
+        tiles = math.ceil(p.s / self.block_n) * (p.hkv // self._shared_by) * p.b
+        calls = [Call((tiles, 1, 1), given, options)]
+        if not self.exchanges:
+            return calls
+        rows = math.ceil(p.s / self.block_m) * (p.h // self._shared_by) * p.b
+        if self.deterministic:
+            made = self._walked(heap, q, grad, gluon=False)
+            made |= {"dq_ptr": heap["DQ.heads"], "blocks_ptr": self._blocks}
+            calls.append(Call((rows, 1, 1), made, self._options))
+        else:
+            calls.append(
+                Call(
+                    (rows, 1, 1),
+                    {
+                        "sum_ptr": self._sums,
+                        "dq_ptr": heap["DQ.heads"],
+                        "S": p.s,
+                        "padded": _padded(p.s, self.block_m),
+                        "scale": p.scale,
+                        "D": p.d,
+                        "ROWS": self.block_m,
+                    },
+                    {"num_warps": 4},
+                )
+            )
+        return calls
+
+    def _walked(
+        self, heap: Mapping[str, torch.Tensor], q: torch.Tensor, grad: torch.Tensor, gluon: bool
+    ) -> dict[str, Any]:
+        """What the kernels have in common; the plain ones are given descriptors here."""
+        p = self.problem
+        k, v, lse, delta = heap.get("K"), heap.get("V"), self._lse, self._delta
+        if self.exchanges:
+            names = ("Q", "DO", "K", "V", "LSE", "DELTA")
+            q, grad, k, v, lse, delta = (heap[name + ".heads"] for name in names)
+
+        def blocks(tensor: torch.Tensor, rows: int) -> Any:
+            return tensor if gluon else TensorDescriptor.from_tensor(tensor, [1, 1, rows, p.d])
+
+        return {
+            "q_desc": blocks(q, self.block_m),
+            "do_desc": blocks(grad, self.block_m),
+            "k_desc": blocks(k, self.block_n),
+            "v_desc": blocks(v, self.block_n),
+            "lse_ptr": lse,
+            "delta_ptr": delta,
+            "seen_ptr": self._seen,
+            "scale": p.scale,
+            "H": p.h // self._shared_by,
+            "HKV": p.hkv // self._shared_by,
+            "SQ": self._sq,
+            "SK": p.s,
+            "D": p.d,
+            "BM": self.block_m,
+            "BN": self.block_n,
+        }
+
+
+def _count(rows: Rows) -> int:
+    return sum(end - begin for begin, end in rows)
+
+
+def _padded(rows: int, block: int) -> int:
+    return -(-rows // block) * block
