@@ -19,7 +19,6 @@ from host_attention import in_fp64, random, seen_by  # noqa: E402
 from host_script import expect, on_ranks  # noqa: E402
 from syncopate import ops, ranks  # noqa: E402
 from syncopate.group import of_folder  # noqa: E402
-from syncopate.ops.attention_backward import AttentionBackward  # noqa: E402
 
 D = 16
 #: B, H, HKV, S and what the operator is asked for. `d`: the head size; `lse`: log-sum-exps have a gradient, too.
@@ -54,8 +53,8 @@ def check_case(name: str, place: ranks.Place, group) -> None:
     d, lse_too = options.pop("d", D), options.pop("lse", False)
     given = {key: options.pop(key) for key in ("deterministic", "kept", "split") if key in options}
     forward = ops.Attention(b, h, hkv, s, d, torch.bfloat16, group, even=True, **options)
-    late = {"deadline": 30.0, "host_delay": 2e-3, "seed": place.rank}
-    op = AttentionBackward(forward.kernel.problem, group, forward.all_rows, forward.kind, forward.inner, **given, **late)
+    late = {"host_delay": 2e-3, "seed": place.rank}
+    op = ops.AttentionBackward(b, h, hkv, s, d, torch.bfloat16, group, even=True, **given, **late, **options)
     rows = torch.arange(s)
     seen = seen_by(rows, s, forward.causal, forward.window, forward.documents)
     for call in range(3):

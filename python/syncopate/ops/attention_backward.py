@@ -4,22 +4,23 @@ again while tiles run, and what a tile adds to their gradients leaves as it is c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import _syncopate
 from ..call.arguments import DTYPE_NAMES
-from ..call.prepared import Prepared
+from ..call.prepared import Prepared, timing
 from ..call.stage_call import Call, Stage
 from ..face.fused import FusedKernel
 from ..host import interpreter
 from ..kernels import attention_backward as kernels
 from ..kernels.attention_backward_tables import backward_tables, seen_blocks
 from ..plans import Rows
-from .attention_kernel import HOPPER, AttentionProblem
+from .attention import Attention
+from .attention_kernel import HOPPER
 from .attention_passes import seen_rows
 from .attention_places import for_descriptor
 
@@ -31,8 +32,8 @@ SPLIT = 4  # chunks of a run of rows on a GPU: the last one's way back is all th
 
 
 class AttentionBackward:
-    """Gradients of q, k and v of one shape. `rows`: by rank. `kind`: the forward's; `self.kind` is the one that is carried
-    out, and `why_kind` says why it is another one. `deterministic`: dQ is made in a fixed order by a kernel of its own: two
+    """Gradients of q, k and v for one shape; arguments as of Attention, of the forward. `kind` is the one that is carried out, and
+    `why_kind` says why it is not the forward's. `deterministic`: dQ is made in a fixed order by a kernel of its own: two
     products more for each five. `kept`: calls give K and V of the whole sequence, [B, HKV, S, D], as the forward has gathered
     them, and only gradients move. `split`: chunks into which each run of rows is cut.
 
@@ -41,44 +42,52 @@ class AttentionBackward:
 
     Collective: all ranks construct and call it alike. Raises ValueError for what cannot be done."""
 
+    name: ClassVar[str] = "attention_backward"
+
     def __init__(
         self,
-        problem: AttentionProblem,
-        group: Group,
-        rows: Sequence[Rows],
-        kind: str,
-        inner: int = 0,
+        b: int,
+        h: int,
+        hkv: int,
+        s: int,
+        d: int,
+        dtype: torch.dtype = torch.bfloat16,
+        group: Group | Any | None = None,
         *,
         deterministic: bool = False,
         kept: bool = False,
         split: int = 0,
         plain: bool = False,
         strategy: Strategy | None = None,
-        what: str = "",
-        **timing: Any,
+        deadline: float = 30.0,
+        host_delay: float = 0.0,
+        seed: int = 0,
+        **options: Any,
     ) -> None:
-        self.problem, self.group = problem, group
+        forward = Attention(b, h, hkv, s, d, dtype, group, strategy=strategy, **options)
+        problem, self.group, self.device = forward.kernel.problem, forward.group, forward.device
+        self.problem, self.d, self.forward_kind = problem, d, forward.kind
         self.deterministic, self.kept = deterministic, kept
-        cuda = group.device == "cuda"
-        self.device = torch.device("cuda", group.ordinal) if cuda else torch.device("cpu")
-        self.kind, self.why_kind = _syncopate.ops.backward_kind(kind, group.size, problem.hkv)
-        hopper = cuda and torch.cuda.get_device_capability(group.ordinal)[0] == HOPPER and not plain
+        self.kind, self.why_kind = _syncopate.ops.backward_kind(forward.kind, self.group.size, hkv)
+        cuda = self.group.device == "cuda"
+        hopper = cuda and torch.cuda.get_device_capability(self.group.ordinal)[0] == HOPPER and not plain
         name, tile, self.why_plain = _syncopate.ops.attention_backward_kernel(
             problem.d, DTYPE_NAMES[problem.dtype], cuda, hopper
         )
         self.is_gluon = name == "gluon"
         self.block_m, self.block_n = tile["block_m"], tile["block_n"]
         self._options = {"num_warps": tile["warps"], "num_stages": tile["stages"]}
-        self.rows = rows[group.rank]
+        self.all_rows, self.rows = forward.all_rows, forward.rows
         self.num_rows = _count(self.rows)
-        self.most_rows = max(map(_count, rows))
+        self.most_rows = max(map(_count, self.all_rows))
+        self._first_row = sum(map(_count, self.all_rows[: self.group.rank]))
         made = _syncopate.ops.attention_backward(
-            problem.shape, DTYPE_NAMES[problem.dtype], list(rows), list(problem.documents), problem.causal, problem.window,
-            self.kind, inner, split or (SPLIT if cuda else 1), (self.block_m, self.block_n),
+            problem.shape, DTYPE_NAMES[problem.dtype], self.all_rows, list(problem.documents), problem.causal, problem.window,
+            self.kind, forward.inner, split or (SPLIT if cuda else 1), (self.block_m, self.block_n),
             gluon=self.is_gluon, deterministic=deterministic, kept=kept,
         )  # fmt: skip
         self.plan, self.exchanges = made.plan, made.exchanges
-        self._shared_by = group.size if self.exchanges else 1  # that share the heads
+        self._shared_by = self.group.size if self.exchanges else 1  # that share the heads
         self._make_tables()
         self._make_scratch()
         known = {"bounds_ptr": self._bounds.reshape(-1).tolist()} if self.exchanges else {}
@@ -87,7 +96,11 @@ class AttentionBackward:
             second = kernels.attention_backward_q if deterministic else kernels.finish_tiles
             known = {"blocks_ptr": self._blocks.reshape(-1).tolist()} if deterministic else {}
             stages.append(Stage(second, made.bindings[1], known))
-        self.fused = FusedKernel(stages, self.plan, group, strategy, in_heap=True, what=what, **timing)
+        self.fused = FusedKernel(
+            stages, self.plan, self.group, strategy, in_heap=True,
+            what=f"{self.name} {[b, h, hkv, s, d]} {dtype} deterministic={deterministic} kept={kept} {options}",
+            **timing(deadline, host_delay, seed),
+        )  # fmt: skip
         self.prepared: Prepared | None = None
 
     def prepare(self) -> Prepared:
@@ -115,7 +128,7 @@ class AttentionBackward:
         """Gradients of q, k and v of this rank's rows, for `grad`, the one of o, and `grad_lse`, the one of lse (None: 0). q, o
         [B, H, rows, D], k, v [B, HKV, rows, D] and lse [B, H, rows] as the forward had them. With `kept` k and v are whole."""
         p = self.problem
-        grad, q, k, v, o = (for_descriptor(one) for one in (grad, q, k, v, o))
+        grad, q, k, v, o = (for_descriptor(self._padded_head(one)) for one in (grad, q, k, v, o))
         prepared = self.prepare()
         self._prepare_rows(grad, grad_lse, o, lse.contiguous())
         dk, dv = (self._empty(p.hkv, self.num_rows, self.plan_dtype) for _ in range(2))
@@ -133,12 +146,21 @@ class AttentionBackward:
             raise
         if not self.exchanges:
             self._make_dq(prepared, q, grad, dq)
-        return dq, dk.to(p.dtype), dv.to(p.dtype)
+        return dq[..., : self.d], dk[..., : self.d].to(p.dtype), dv[..., : self.d].to(p.dtype)
+
+    def _padded_head(self, operand: torch.Tensor) -> torch.Tensor:
+        """With heads of the kernel's size: columns of zeros change no score, and get zeros."""
+        more = self.problem.d - self.d
+        return torch.nn.functional.pad(operand, (0, more)) if more else operand
 
     @property
     def plan_dtype(self) -> torch.dtype:
         """Of dK and dV as they are made: whole, or contributions to a sum."""
         return self.problem.dtype if self.exchanges else torch.float32
+
+    def held_bytes(self) -> int:
+        """Bytes of the heap on this rank."""
+        return self.heap_bytes
 
     @property
     def heap_bytes(self) -> int:
@@ -238,11 +260,13 @@ class AttentionBackward:
         """Tells the op where this rank's rows of the plan's tensors are."""
         op = prepared.op
         if self.exchanges:
+            first = self._first_row
             inputs = {"Q": q, "DO": grad, "K": k, "V": v, "LSE": self._lse, "DELTA": self._delta}
             for give, given in ((op.set_input, inputs), (op.set_output, {"DQ": dq, "DK": dk, "DV": dv})):
                 for name, tensor in given.items():
-                    extents = [*tensor.shape[:2], self.num_rows, *tensor.shape[3:]]
-                    give(name, tensor.data_ptr(), list(tensor.stride()), [(0, n) for n in extents])
+                    box = [(0, n) for n in tensor.shape]
+                    box[2] = (first, first + self.num_rows)
+                    give(name, tensor.data_ptr(), list(tensor.stride()), box)
             return
         for name, tensor in (("K", k), ("V", v)):
             self._give_runs(op.set_input, name, tensor, self._whole_runs() if self.kept else self.rows)

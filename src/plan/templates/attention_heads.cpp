@@ -26,10 +26,10 @@ public:
           plan_(mesh),
           ranks_(mesh.num_ranks()),
           padded_(std::max(options.padded, shape.length)) {
+        std::int64_t held = 0;
         for (const Rows& own : options.moved.rows) {
-            std::int64_t held = 0;
+            first_.push_back(held);
             for (const Interval& run : own) held += run.size();
-            most_rows_ = std::max(most_rows_, held);
         }
     }
 
@@ -59,7 +59,7 @@ private:
         };
         const std::int64_t share = heads / ranks_;
         Pair made{.share = share};
-        made.rows = tensor(name, heads, most_rows_);
+        made.rows = tensor(name, heads, shape_.length);
         made.heads = tensor(name + ".heads", share, width > 0 ? shape_.length : padded_);
         return made;
     }
@@ -70,10 +70,10 @@ private:
         return {tensor, std::move(region)};
     }
 
-    /// Runs of a rank: where they lie among its rows, and in the sequence.
+    /// Runs of a rank: where they lie in the callers' tensors, one rank's behind another's, and in the sequence.
     [[nodiscard]] std::vector<std::pair<Interval, Interval>> runs_of(std::int32_t rank) const {
         std::vector<std::pair<Interval, Interval>> runs;
-        std::int64_t before = 0;
+        std::int64_t before = first_[static_cast<std::size_t>(rank)];
         for (const Interval& run : options_.moved.rows[static_cast<std::size_t>(rank)]) {
             for (const Interval& part : split_evenly(run.begin, run.end, options_.moved.split)) {
                 if (part.empty()) continue;
@@ -117,7 +117,7 @@ private:
     Builder plan_;
     std::int32_t ranks_;
     std::int64_t padded_;
-    std::int64_t most_rows_ = 0;
+    std::vector<std::int64_t> first_;  ///< by rank, where its rows begin
 };
 
 }  // namespace

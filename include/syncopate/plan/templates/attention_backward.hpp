@@ -14,10 +14,10 @@
 //       dK, dV            1  →  2  →  3  →  0
 //
 // Where ranks exchange heads (`ulysses`: all of them), each has some heads of all rows, and what it makes is
-// whole. Tensors are then each rank's own: what it holds at first, and gets in the end, Q, DO, DQ [B, H, R, D],
-// K, V, DK, DV [B, HKV, R, D], LSE, DELTA (fp32) [B, H, R], of at most R rows a rank, run after run; and, with
-// a share of the heads and all rows, Q.heads, … . LSE.heads and DELTA.heads have `padded` rows. Their kernel is
-// the same on all ranks.
+// whole. What a rank holds at first, and gets in the end, lies one rank behind another, run after run: Q, DO, DQ
+// [B, H, S, D], K, V, DK, DV [B, HKV, S, D], LSE, DELTA (fp32) [B, H, S]. With a share of the heads and all
+// rows, in the sequence's order, come Q.heads and so on, of which LSE.heads and DELTA.heads have `padded` rows.
+// So kernels are the same on all ranks.
 #pragma once
 
 #include "syncopate/plan/templates/attention.hpp"
