@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -47,8 +48,10 @@ def backward_arguments(
     offset: int | None = None,
     scale: float | None = None,
     tables: tuple[torch.Tensor, torch.Tensor] | None = None,
+    **flags: Any,
 ) -> dict[str, Any]:
-    """gluon_attention_backward's arguments, lse and delta as prepare_rows makes them. Raises ValueError for a D that it cannot do."""
+    """gluon_attention_backward's arguments, lse and delta as prepare_rows makes them. `flags`: the kernel's further constexprs. Raises
+    ValueError for a D that it cannot do."""
     sq, d = q.shape[2:]
     sk = k.shape[2]
     if d not in HEAD_SIZES:
@@ -67,12 +70,15 @@ def backward_arguments(
         "bounds_ptr": bounds,
         "seen_ptr": seen,
         "scale": float(d**-0.5 if scale is None else scale),
+        "B": q.shape[0],
         "H": q.shape[1],
         "HKV": k.shape[1],
         "SQ": sq,
         "SK": sk,
         "OFFSET": sk - sq if offset is None else offset,
         "WINDOW": window,
+        "sy_schedule": 0,
+        "sy_control": 0,
         "CAUSAL": causal,
         "WINDOWED": window > 0,
         "TABLES": tables is not None,
@@ -80,7 +86,18 @@ def backward_arguments(
         "BM": BLOCK_M,
         "BN": BLOCK_N,
         "STAGES": STAGES,
+        **flags,
     }
+
+
+def walked_arguments(given: Mapping[str, Any], add_dq: bool) -> dict[str, Any]:
+    """The same of the plain kernel's arguments (attention_backward), with tensors instead of descriptors, for a program."""
+    made = backward_arguments(
+        given["do_desc"], given["q_desc"], given["k_desc"], given["v_desc"], given["lse_ptr"], given["delta_ptr"],
+        given["dq_ptr"], given["dk_ptr"], given["dv_ptr"], causal=False, offset=0, scale=given["scale"],
+        tables=(given["bounds_ptr"], given["seen_ptr"]), ADD_DQ=add_dq,
+    )  # fmt: skip
+    return made | {"SQ": given["SQ"]}  # ranks with fewer rows walk as many
 
 
 #: Launch options. Consumers get 240 registers a thread: 168 for each of 12 warps are shared out.

@@ -305,7 +305,7 @@ class AttentionBackward:
         if self.is_gluon:
             from ..kernels.gluon_attention_backward_call import OPTIONS, walked_arguments
 
-            given, options = walked_arguments(given, self.problem.b, add_dq=not self.deterministic), OPTIONS
+            given, options = walked_arguments(given, add_dq=not self.deterministic), OPTIONS
         else:
             given["ADD_DQ"], options = not self.deterministic, self._options
         tiles = math.ceil(p.s / self.block_n) * (p.hkv // self._shared_by) * p.b
