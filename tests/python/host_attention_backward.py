@@ -25,17 +25,46 @@ D = 16
 CASES = {
     "causal": (1, 2, 1, 96, {"causal": True}),
     "full": (2, 2, 2, 64, {"split": 2}),
-    "ring": (1, 2, 1, 96, {"kind": "ring", "causal": True}),
-    "ring full": (1, 2, 2, 80, {"kind": "ring", "split": 2}),
-    "double_ring": (1, 2, 1, 128, {"kind": "double_ring", "inner": 2, "causal": True, "sharding": "zigzag"}),
-    "ulysses": (2, 4, 4, 64, {"kind": "ulysses", "causal": True}),
-    "deterministic": (1, 2, 1, 96, {"causal": True, "deterministic": True}),
-    "ulysses deterministic": (1, 4, 4, 96, {"kind": "ulysses", "deterministic": True, "lse": True}),
+    "ragged": (1, 2, 1, 90, {"causal": True, "lse": True}),
+    "ragged full": (1, 3, 1, 60, {"d": 24}),
     "zigzag": (1, 4, 2, 96, {"causal": True, "sharding": "zigzag", "lse": True}),
-    "ragged": (1, 2, 1, 94, {"causal": True}),
-    "ragged zigzag": (1, 2, 1, 60, {"causal": True, "sharding": "zigzag"}),
-    "window": (1, 2, 1, 128, {"causal": True, "window": 24}),
-    "documents": (1, 2, 1, 120, {"causal": True, "cu_seqlens": [0, 37, 38, 90, 120], "sharding": "documents"}),
+    "ragged zigzag": (1, 2, 1, 120, {"causal": True, "sharding": "zigzag"}),
+    "window": (1, 2, 1, 120, {"causal": True, "window": 24}),
+    "window full": (1, 2, 2, 60, {"window": 9, "kind": "ring"}),
+    "documents": (1, 2, 1, 120, {"causal": True, "cu_seqlens": [0, 37, 38, 90, 120]}),
+    "documents full": (1, 2, 1, 120, {"cu_seqlens": [0, 37, 37, 90, 120, 120], "kind": "ring"}),
+    "documents of one row": (1, 1, 1, 60, {"causal": True, "cu_seqlens": list(range(61))}),
+    "documents zigzag": (
+        1,
+        2,
+        1,
+        120,
+        {"causal": True, "cu_seqlens": [0, 37, 38, 90, 120], "sharding": "documents"},
+    ),
+    "deterministic": (1, 2, 1, 96, {"causal": True, "deterministic": True}),
+    "deterministic zigzag": (1, 2, 1, 120, {"causal": True, "sharding": "zigzag", "deterministic": True}),
+    "deterministic ring": (1, 2, 2, 60, {"kind": "ring", "split": 2, "deterministic": True}),
+    "deterministic documents": (
+        1,
+        2,
+        1,
+        120,
+        {"causal": True, "cu_seqlens": [0, 37, 38, 90, 120], "sharding": "documents", "deterministic": True},
+    ),
+    "ring": (1, 2, 1, 120, {"kind": "ring", "causal": True}),
+    "ring zigzag": (1, 2, 1, 120, {"kind": "ring", "causal": True, "sharding": "zigzag", "lse": True}),
+    "double_ring": (1, 2, 1, 128, {"kind": "double_ring", "inner": 2, "causal": True}),
+    "double_ring zigzag": (1, 1, 1, 128, {"kind": "double_ring", "inner": 2, "sharding": "zigzag"}),
+    "ulysses": (2, 12, 12, 60, {"kind": "ulysses", "causal": True}),
+    "ulysses by five": (1, 10, 5, 50, {"kind": "ulysses"}),
+    "ulysses zigzag": (1, 12, 12, 72, {"kind": "ulysses", "causal": True, "sharding": "zigzag"}),
+    "ulysses deterministic": (1, 4, 4, 64, {"kind": "ulysses", "deterministic": True, "lse": True}),
+    "ulysses of one head": (1, 12, 1, 60, {"kind": "ulysses", "causal": True}),
+    "heads of 40": (1, 2, 1, 60, {"causal": True, "d": 40}),
+    "heads of 96": (1, 1, 1, 60, {"d": 96}),
+    "few rows": (1, 2, 1, 10, {"causal": True, "lse": True}),
+    "kept": (1, 2, 1, 90, {"causal": True, "kept": True}),
+    "kept ring": (1, 2, 2, 60, {"kind": "ring", "kept": True, "sharding": "zigzag", "causal": True}),
 }
 
 
@@ -43,8 +72,33 @@ def right_gradients(q, k, v, grad, grad_lse, scale, seen):
     """Of whole tensors, in fp64."""
     q, k, v = (t.double().requires_grad_() for t in (q, k, v))
     o, lse = in_fp64(q, k, v, scale, seen)
-    outputs, grads = ((o,), (grad.double(),)) if grad_lse is None else ((o, lse), (grad.double(), grad_lse.double()))
+    outputs, grads = (
+        ((o,), (grad.double(),)) if grad_lse is None else ((o, lse), (grad.double(), grad_lse.double()))
+    )
     return torch.autograd.grad(outputs, (q, k, v), grads)
+
+
+def summed(place: ranks.Place, group, op, contributions):
+    """Of all ranks, in the order in which the kind adds them."""
+    folder = Path(place.folder)
+    torch.save(contributions, folder / f"contributions{place.rank}.pt")
+    op.fused.group.together("written", lambda: None)
+    by_rank = [torch.load(folder / f"contributions{rank}.pt") for rank in range(place.size)]
+    op.fused.group.together("read", lambda: None)
+    made = []
+    for which in range(2):
+        whole = torch.zeros_like(by_rank[0][which])
+        for owner, runs in enumerate(op.all_rows):
+            order = [(owner + 1 + step) % place.size for step in range(place.size)]
+            order = sorted(order) if op.kind == "all_gather" else order
+            for begin, end in runs:
+                parts = [by_rank[rank][which][:, :, begin:end] for rank in order]
+                total = parts[0].clone()
+                for part in parts[1:]:
+                    total += part
+                whole[:, :, begin:end] = total
+        made.append(whole)
+    return made
 
 
 def check_case(name: str, place: ranks.Place, group) -> None:
@@ -63,13 +117,24 @@ def check_case(name: str, place: ranks.Place, group) -> None:
         grad_lse = random((b, h, s), call, 5).float() if lse_too else None
         own = [forward.shard(t) for t in (q, k, v)]
         o, lse = forward(*own)
-        made = op(forward.shard(grad), None if grad_lse is None else forward.shard(grad_lse), *own, o, lse)
+        left = (forward.shard(grad), None if grad_lse is None else forward.shard(grad_lse))
+        made = op(*left, own[0], *((k, v) if op.kept else own[1:]), o, lse)
         op.check()
         right = right_gradients(q, k, v, grad, grad_lse, forward.scale, seen)
         for what, one, whole in zip(("dq", "dk", "dv"), made, right, strict=True):
             wanted = forward.shard(whole)
             error = float((one.double() - wanted).abs().max() / wanted.abs().max().clamp_min(1e-9))
             expect(error < 2e-2, f"{name}, call {call}, rank {place.rank}: {what} is {error} off")
+        if op.deterministic and not op.exchanges:
+            alone = op.unfused(*left, own[0], k, v, o, lse)
+            expect(
+                torch.equal(made[0], alone[0]), f"{name}, rank {place.rank}: dq has other bits than unfused"
+            )
+            for what, one, sums in zip(
+                ("dk", "dv"), made[1:], summed(place, group, op, alone[1:]), strict=True
+            ):
+                same = torch.equal(one, forward.shard(sums).to(one.dtype))
+                expect(same, f"{name}, rank {place.rank}: {what} has other bits than unfused")
     op.close()
     forward.close()
 

@@ -115,8 +115,8 @@ def attention_backward(
             do = do_desc.load([b, head, m * BM, 0]).reshape(BM, D)
             at = m * BM + tl.arange(0, BM)
             place = (b * H + head) * padded + at
-            lse = tl.load(lse_ptr + place)
-            delta = tl.load(delta_ptr + place)
+            lse = tl.load(lse_ptr + place, mask=at < SQ, other=float("inf"))
+            delta = tl.load(delta_ptr + place, mask=at < SQ, other=0.0)
             seen_from = tl.load(seen_ptr + at)
             seen_to = tl.load(seen_ptr + padded + at)
             seen = (row[:, None] >= seen_from[None, :]) & (row[:, None] < seen_to[None, :])
@@ -166,8 +166,8 @@ def attention_backward_q(
     do = do_desc.load([b, head, m * BM, 0]).reshape(BM, D)
     at = m * BM + tl.arange(0, BM)
     place = (b * H + head) * (tiles * BM) + at
-    lse = tl.load(lse_ptr + place)
-    delta = tl.load(delta_ptr + place)
+    lse = tl.load(lse_ptr + place, mask=at < SQ, other=float("inf"))
+    delta = tl.load(delta_ptr + place, mask=at < SQ, other=0.0)
     seen_from = tl.load(seen_ptr + at)
     seen_to = tl.load(seen_ptr + tiles * BM + at)
     scale_log2 = scale * LOG2E

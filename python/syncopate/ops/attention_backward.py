@@ -112,6 +112,9 @@ class AttentionBackward:
             }  # fmt: skip
             own = self._empty(self.problem.h, self.most_rows)
             self.prepared = self.fused.prepare_calls(self._calls(stand_ins, own, own))
+            if self.exchanges:  # rows that nobody sends, which a block of Q may have behind its last one
+                self.prepared.tensors["LSE.heads"][:, :, self.problem.s :] = math.inf
+                self.prepared.tensors["DELTA.heads"][:, :, self.problem.s :] = 0.0
         self.prepared.require_there()
         return self.prepared
 
@@ -136,7 +139,8 @@ class AttentionBackward:
         self._give(prepared, q, grad, k, v, dq, dk, dv)
         try:
             prepared.launch(
-                self._key(q, grad), lambda: [call.arguments for call in self._calls(prepared.tensors, q, grad)]
+                self._key(q, grad),
+                lambda: [call.arguments for call in self._calls(prepared.tensors, q, grad)],
             )
         except ValueError:
             if self.fused.drops(prepared):
@@ -145,13 +149,37 @@ class AttentionBackward:
                     return self(grad, grad_lse, q, k, v, o, lse)
             raise
         if not self.exchanges:
-            self._make_dq(prepared, q, grad, dq)
+            self._make_dq(prepared.tensors, q, grad, dq)
         return dq[..., : self.d], dk[..., : self.d].to(p.dtype), dv[..., : self.d].to(p.dtype)
 
     def _padded_head(self, operand: torch.Tensor) -> torch.Tensor:
         """With heads of the kernel's size: columns of zeros change no score, and get zeros."""
         more = self.problem.d - self.d
         return torch.nn.functional.pad(operand, (0, more)) if more else operand
+
+    def unfused(
+        self,
+        grad: torch.Tensor,
+        grad_lse: torch.Tensor | None,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        o: torch.Tensor,
+        lse: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The unmodified kernels alone, with k and v of the whole sequence: dq, and this rank's contributions to dk and dv,
+        [B, HKV, S, D] in fp32, which are to be summed over ranks."""
+        p = self.problem
+        if self.exchanges:
+            raise ValueError("unfused: where ranks exchange heads, none makes a contribution by itself")
+        grad, q, k, v, o = (for_descriptor(self._padded_head(one)) for one in (grad, q, k, v, o))
+        self._prepare_rows(grad, grad_lse, o, lse.contiguous())
+        heap = {"K": k, "V": v} | {name: self._empty(p.hkv, p.s, torch.float32) for name in ("DK", "DV")}
+        (call,) = self._calls(heap, q, grad)
+        self._launch(self._function(), call.grid, **call.arguments, **call.options)
+        dq = self._empty(p.h, self.num_rows)
+        self._make_dq(heap, q, grad, dq)
+        return dq[..., : self.d], *(heap[name][..., : self.d] for name in ("DK", "DV"))
 
     @property
     def plan_dtype(self) -> torch.dtype:
@@ -233,7 +261,9 @@ class AttentionBackward:
             DLSE=grad_lse is not None, D=p.d, ROWS=self.block_m,
         )  # fmt: skip
 
-    def _make_dq(self, prepared: Prepared, q: torch.Tensor, grad: torch.Tensor, dq: torch.Tensor) -> None:
+    def _make_dq(
+        self, heap: Mapping[str, torch.Tensor], q: torch.Tensor, grad: torch.Tensor, dq: torch.Tensor
+    ) -> None:
         """Of this rank's rows, which no other rank has a part in."""
         p = self.problem
         if not self.deterministic:
@@ -242,7 +272,7 @@ class AttentionBackward:
                 kernels.finish_rows, grid, self._sums, dq, self.num_rows, self._padded, p.scale, D=p.d, ROWS=self.block_m
             )  # fmt: skip
             return
-        given = self._walked(prepared.tensors, q, grad, gluon=False)
+        given = self._walked(heap, q, grad, gluon=False)
         given |= {"dq_ptr": dq, "blocks_ptr": self._blocks, "SQ": self.num_rows}
         given["seen_ptr"] = self._seen
         tiles = math.ceil(self.num_rows / self.block_m)
