@@ -30,8 +30,6 @@ from ..face.rows import require_sharding
 from ..group import the_process_group
 from . import report
 
-    functional.scaled_dot_product_attention
-)  # torch's own context_parallel replaces the name, and calls this
 _FUNCTION = "scaled_dot_product_attention"
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _ROWS = 2  # the axis of rows
