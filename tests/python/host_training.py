@@ -16,84 +16,22 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import syncopate as sy  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from context_parallel_model import D, Model, batch, losses, sharded, step  # noqa: E402
 from host_script import expect, on_ranks  # noqa: E402
 from syncopate import ranks  # noqa: E402
-from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor  # noqa: E402
 from torch.nn import functional  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 STEPS = int(os.environ.get("SYNCOPATE_STEPS", "4"))
 ROWS = 24  # of each rank
-D, HEADS, KV_HEADS, VOCAB = 16, 2, 1, 17
-
-
-class Model(nn.Module):
-    """One block of attention, by torch's function."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(VOCAB, 32), nn.Embedding(1 << 10, 32)
-        self.q, self.kv = nn.Linear(32, HEADS * D), nn.Linear(32, 2 * KV_HEADS * D)
-        self.o, self.out = nn.Linear(HEADS * D, 32), nn.Linear(32, VOCAB)
-        self.checkpointed = False
-
-    def attend(self, x: torch.Tensor) -> torch.Tensor:
-        q = self.q(x).view(*x.shape[:2], HEADS, D).transpose(1, 2)
-        k, v = self.kv(x).view(*x.shape[:2], 2 * KV_HEADS, D).transpose(1, 2).chunk(2, 1)
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return self.o(y.transpose(1, 2).flatten(2))
-
-    def forward(self, tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        x = self.tokens(tokens) + self.places(places)
-        attended = checkpoint(self.attend, x, use_reentrant=False) if self.checkpointed else self.attend(x)
-        return self.out(x + attended)
-
-
-def step(model, tokens, places, targets, ranks=1) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The mean loss over all ranks' rows, and its gradients."""
-    model.zero_grad()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        logits = model(tokens, places)
-    loss = functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()) / ranks
-    loss.backward()
-    grads = [one.grad for one in model.parameters()]
-    total = loss.detach().clone()
-    if ranks > 1:
-        for one in (total, *grads):
-            dist.all_reduce(one)
-    return total, [one.clone() for one in grads]
-
-
-def batch(seed: int, size: int) -> tuple[torch.Tensor, ...]:
-    drawn = torch.randint(VOCAB, (1, ROWS * size + 1), generator=torch.Generator().manual_seed(seed))
-    return drawn[:, :-1], torch.arange(ROWS * size)[None], drawn[:, 1:]
-
-
-def sharded(given, sharding: str):
-    return [sy.shard_rows(one, dim=1, sharding=sharding) for one in given]
 
 
 def check_losses(size: int) -> None:
     """Those of a model over some steps are torch's of the whole sequence."""
-    for sharding in ("zigzag",):
-        torch.manual_seed(0)
-        whole, own = Model(), Model()
-        own.load_state_dict(whole.state_dict())
-        updates = [torch.optim.AdamW(one.parameters(), lr=1e-2) for one in (whole, own)]
-        for turn in range(STEPS):
-            given = batch(turn % 3, size)
-            expected, _ = step(whole, *given)
-            with sy.context_parallel(sharding=sharding):
-                made, _ = step(own, *sharded(given, sharding), size)
-            apart = abs(float(made - expected))
-            expect(
-                apart < 2e-2,
-                f"{sharding}, step {turn}: a loss of {float(made)}, torch's is {float(expected)}",
-            )
-            for one in updates:
-                one.step()
+    whole, made = losses(STEPS, ROWS, size, "cpu", d=D)
+    apart = max(abs(a - b) for a, b in zip(whole, made, strict=True))
+    expect(apart < 2e-2, f"losses of {made}, torch's are {whole}")
     calls = sy.report().calls
     expect(calls[("attention_backward", "fused")] == STEPS, f"{calls}")
 
@@ -101,7 +39,7 @@ def check_losses(size: int) -> None:
 def check_options(size: int) -> None:
     """Checkpointed or compiled, the same call has the same gradients, bit for bit."""
     torch.manual_seed(1)
-    model, given = Model(), batch(7, size)
+    model, given = Model(), batch(7, ROWS * size)
     with sy.context_parallel():
         loss, plain = step(model, *sharded(given, "contiguous"), size)
         model.checkpointed = True
