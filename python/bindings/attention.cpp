@@ -180,13 +180,11 @@ nb::object attention_tiles(const std::string& kernel, std::int64_t head_dim, boo
     return tile ? nb::object(to_dict(*tile)) : nb::none();
 }
 
-ops::AttentionBackwardOutline backward_outline(const std::array<std::int64_t, 5>& shape,
-                                               const std::string& dtype, const std::vector<RowList>& rows,
-                                               const std::vector<std::int64_t>& documents, bool causal,
-                                               std::int64_t window, const std::string& kind,
-                                               std::int32_t inner, std::int32_t split,
-                                               const std::array<std::int32_t, 2>& tile, bool gluon,
-                                               bool deterministic, bool kept) {
+ops::AttentionBackwardOutline backward_outline(
+    const std::array<std::int64_t, 5>& shape, const std::string& dtype, const std::vector<RowList>& rows,
+    const std::vector<std::int64_t>& documents, bool causal, std::int64_t window, const std::string& kind,
+    std::int32_t inner, std::int32_t split, const std::array<std::int32_t, 2>& tile, bool gluon,
+    bool deterministic, bool kept, std::optional<std::int64_t> bounded) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     return unwrap(ops::attention_backward_outline(
         {.forward = {.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
@@ -196,7 +194,7 @@ ops::AttentionBackwardOutline backward_outline(const std::array<std::int64_t, 5>
                      .inner = inner,
                      .split = split,
                      .tile = {.block_m = tile[0], .block_n = tile[1]},
-                     .bounded = {}},
+                     .bounded = bounded},
          .gluon = gluon,
          .deterministic = deterministic,
          .kept = kept}));
@@ -209,11 +207,14 @@ void bind_backward(nb::module_& m) {
         .def_ro("plan", &ops::AttentionBackwardOutline::plan)
         .def_ro("bindings", &ops::AttentionBackwardOutline::bindings,
                 "Of each stage: parameter → tensor of the plan.")
-        .def_ro("exchanges", &ops::AttentionBackwardOutline::exchanges);
+        .def_ro("exchanges", &ops::AttentionBackwardOutline::exchanges)
+        .def_prop_ro(
+            "passes", [](const ops::AttentionBackwardOutline& made) { return to_passes(made.passes); },
+            "As of AttentionOutline.");
     m.def("attention_backward", &backward_outline, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
           nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("kind"), nb::arg("inner"),
           nb::arg("split"), nb::arg("tile"), nb::kw_only(), nb::arg("gluon") = false,
-          nb::arg("deterministic") = false, nb::arg("kept") = false);
+          nb::arg("deterministic") = false, nb::arg("kept") = false, nb::arg("bounded") = nb::none());
     m.def(
         "backward_kind",
         [](const std::string& forward, std::int32_t ranks, std::int64_t kv_heads) {

@@ -1,6 +1,7 @@
 #include "syncopate/ops/attention_backward.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -31,6 +32,29 @@ plan::AttentionBackwardOptions options_of(const AttentionBackwardTask& task) {
     const std::int64_t block = forward.tile.block_m;
     made.padded = (forward.shape.length + block - 1) / block * block;
     return made;
+}
+
+/// As few as leave at most so many rows at once, but as many as divide each rank's runs.
+Result<plan::AttentionPasses> passes_of(const AttentionTask& task) {
+    std::int64_t most = *task.bounded, common = 0;
+    for (const plan::Rows& rows : task.rows) {
+        std::int64_t held = 0;
+        for (const plan::Interval& run : rows) {
+            held += run.size();
+            common = std::gcd(common, run.size());
+        }
+        if (*task.bounded <= 0) most = std::max(most, 2 * held);
+    }
+    const Result<std::int32_t> least = plan::passes_within(task.rows, most);
+    if (!least) return least.error();
+    std::int64_t number = *least;
+    while (number <= common && common % number != 0) ++number;
+    if (number > common)
+        return usage(fmt::format(
+            "bounded: runs of rows are cut into equal slices in the backward, and {} rows at once ask for {} "
+            "slices of runs that have only a divisor of {}",
+            most, *least, common));
+    return plan::attention_passes(task.rows, static_cast<std::int32_t>(number));
 }
 
 std::vector<Bindings> bindings_of(const AttentionBackwardTask& task, bool exchanges) {
@@ -78,10 +102,26 @@ Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackw
     const bool exchanges = forward.kind == "ulysses" && ranks > 1;
     if (task.kept && exchanges)
         return usage("kept: where ranks exchange heads, K and V of the forward are of a rank's own heads");
-    Result<plan::Plan> plan = plan::attention_backward({{{"gpu", ranks}}}, forward.shape, options_of(task));
+    plan::AttentionBackwardOptions options = options_of(task);
+    plan::AttentionShape shape = forward.shape;
+    std::optional<plan::AttentionPasses> passes;
+    if (forward.bounded) {
+        if (exchanges || task.kept)
+            return usage(
+                "bounded: K and V come in passes where neither heads are exchanged nor they are kept");
+        Result<plan::AttentionPasses> made = passes_of(forward);
+        if (!made) return made.error();
+        passes = *std::move(made);
+        shape.length = passes->width;
+        options.moved.rows = passes->places;
+        options.moved.attended.clear();
+    }
+    Result<plan::Plan> plan = plan::attention_backward({{{"gpu", ranks}}}, shape, options);
     if (!plan) return plan.error();
-    return AttentionBackwardOutline{
-        .plan = *std::move(plan), .bindings = bindings_of(task, exchanges), .exchanges = exchanges};
+    return AttentionBackwardOutline{.plan = *std::move(plan),
+                                    .bindings = bindings_of(task, exchanges),
+                                    .exchanges = exchanges,
+                                    .passes = std::move(passes)};
 }
 
 std::optional<TileConfig> attention_backward_tiles(AttentionKernelName kernel, std::int64_t head_dim,

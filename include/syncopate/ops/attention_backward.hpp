@@ -37,11 +37,13 @@ struct AttentionBackwardTask {
 
 struct AttentionBackwardOutline {
     plan::Plan plan;
-    std::vector<Bindings> bindings;  ///< by stage
-    bool exchanges = false;          ///< heads: each rank has some, of all rows
+    std::vector<Bindings> bindings;               ///< by stage
+    bool exchanges = false;                       ///< heads: each rank has some, of all rows
+    std::optional<plan::AttentionPasses> passes;  ///< of `bounded`; none: K and V come at once
 };
 
-/// Fails as attention_outline does.
+/// Fails as attention_outline does. With `bounded`, passes are as many as divide all runs of rows, so that no row
+/// comes twice.
 [[nodiscard]] Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackwardTask& task);
 
 /// The tiles of a backward kernel for heads of one size, as attention_tiles.

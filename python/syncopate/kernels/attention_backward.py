@@ -145,6 +145,7 @@ def attention_backward_q(
     lse_ptr,
     delta_ptr,
     dq_ptr,  # [B, H, SQ, D]
+    sum_ptr,  # fp32 [B, H, blocks of SQ * BM, D]: where more rows of K come in other calls, what is carried from one to the next
     blocks_ptr,  # int32 [blocks of SQ, 2]: the blocks of K that some of its rows see, the first one and past the last
     seen_ptr,
     scale,
@@ -152,6 +153,8 @@ def attention_backward_q(
     HKV,
     SQ,
     SK,
+    FIRST: tl.constexpr,  # no rows of K came before
+    LAST: tl.constexpr,  # none come after
     D: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
@@ -171,7 +174,11 @@ def attention_backward_q(
     seen_from = tl.load(seen_ptr + at)
     seen_to = tl.load(seen_ptr + tiles * BM + at)
     scale_log2 = scale * LOG2E
+    column = tl.arange(0, D)
+    carried = place.to(tl.int64)[:, None] * D + column[None, :]
     dq = tl.zeros([BM, D], tl.float32)
+    if not FIRST:
+        dq = tl.load(sum_ptr + carried)
     low = tl.load(blocks_ptr + 2 * m)
     high = tl.load(blocks_ptr + 2 * m + 1)
     for n in tl.range(low, high):
@@ -186,6 +193,8 @@ def attention_backward_q(
         p = tl.where(seen, tl.math.exp2(scores - lse[:, None]), 0.0)
         ds = p * (tl.dot(do, v.T) - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq)
-    column = tl.arange(0, D)
-    places = ((b * H + head) * SQ + at[:, None]) * D + column[None, :]
-    tl.store(dq_ptr + places, (dq * scale).to(dq_ptr.dtype.element_ty), mask=(at < SQ)[:, None])
+    if LAST:
+        places = ((b * H + head) * SQ + at[:, None]) * D + column[None, :]
+        tl.store(dq_ptr + places, (dq * scale).to(dq_ptr.dtype.element_ty), mask=(at < SQ)[:, None])
+    else:
+        tl.store(sum_ptr + carried, dq)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -21,7 +22,7 @@ from ..kernels.attention_backward_tables import backward_tables, seen_blocks
 from ..plans import Rows
 from .attention import Attention
 from .attention_kernel import HOPPER
-from .attention_passes import seen_rows
+from .attention_passes import Slice, seen_rows
 from .attention_places import for_descriptor
 
 if TYPE_CHECKING:
@@ -31,8 +32,18 @@ if TYPE_CHECKING:
 SPLIT = 4  # chunks of a run of rows on a GPU: the last one's way back is all that nothing hides
 
 
+@dataclass(frozen=True)
+class Tables:
+    """What the kernels look up in a pass (kernels.attention_backward): bounds_ptr, seen_ptr, blocks_ptr."""
+
+    bounds: torch.Tensor
+    seen: torch.Tensor
+    blocks: torch.Tensor
+
+
 class AttentionBackward:
-    """Gradients of q, k and v for one shape; arguments as of Attention, of the forward. `kind` is the one that is carried out, and
+    """Gradients of q, k and v for one shape; arguments as of Attention, of the forward. With `bounded`, K and V come in passes, as
+    many as leave equal slices of each run of rows: ValueError where there are none. `kind` is the one that is carried out, and
     `why_kind` says why it is not the forward's. `deterministic`: dQ is made in a fixed order by a kernel of its own: two
     products more for each five. `kept`: calls give K and V of the whole sequence, [B, HKV, S, D], as the forward has gathered
     them, and only gradients move. `split`: chunks into which each run of rows is cut.
@@ -56,6 +67,7 @@ class AttentionBackward:
         *,
         deterministic: bool = False,
         kept: bool = False,
+        bounded: bool | int = False,
         split: int = 0,
         plain: bool = False,
         strategy: Strategy | None = None,
@@ -64,7 +76,7 @@ class AttentionBackward:
         seed: int = 0,
         **options: Any,
     ) -> None:
-        forward = Attention(b, h, hkv, s, d, dtype, group, strategy=strategy, **options)
+        forward = Attention(b, h, hkv, s, d, dtype, group, strategy=strategy, bounded=bounded, **options)
         problem, self.group, self.device = forward.kernel.problem, forward.group, forward.device
         self.problem, self.d, self.forward_kind = problem, d, forward.kind
         self.deterministic, self.kept = deterministic, kept
@@ -85,20 +97,22 @@ class AttentionBackward:
             problem.shape, DTYPE_NAMES[problem.dtype], self.all_rows, list(problem.documents), problem.causal, problem.window,
             self.kind, forward.inner, split or (SPLIT if cuda else 1), (self.block_m, self.block_n),
             gluon=self.is_gluon, deterministic=deterministic, kept=kept,
+            bounded=None if not bounded else 0 if bounded is True else int(bounded),
         )  # fmt: skip
         self.plan, self.exchanges = made.plan, made.exchanges
+        self._cut(made.passes)
         self._shared_by = self.group.size if self.exchanges else 1  # that share the heads
         self._make_tables()
         self._make_scratch()
-        known = {"bounds_ptr": self._bounds.reshape(-1).tolist()} if self.exchanges else {}
+        known = {"bounds_ptr": self._tables[0].bounds.reshape(-1).tolist()} if self.exchanges else {}
         stages = [Stage(self._function(), made.bindings[0], known)]
         if self.exchanges:
             second = kernels.attention_backward_q if deterministic else kernels.finish_tiles
-            known = {"blocks_ptr": self._blocks.reshape(-1).tolist()} if deterministic else {}
+            known = {"blocks_ptr": self._tables[0].blocks.reshape(-1).tolist()} if deterministic else {}
             stages.append(Stage(second, made.bindings[1], known))
         self.fused = FusedKernel(
             stages, self.plan, self.group, strategy, in_heap=True,
-            what=f"{self.name} {[b, h, hkv, s, d]} {dtype} deterministic={deterministic} kept={kept} {options}",
+            what=f"{self.name} {[b, h, hkv, s, d]} {dtype} deterministic={deterministic} kept={kept} bounded={bounded} {options}",
             **timing(deadline, host_delay, seed),
         )  # fmt: skip
         self.prepared: Prepared | None = None
@@ -136,20 +150,23 @@ class AttentionBackward:
         self._prepare_rows(grad, grad_lse, o, lse.contiguous())
         dk, dv = (self._empty(p.hkv, self.num_rows, self.plan_dtype) for _ in range(2))
         dq = self._empty(p.h, self.num_rows)
-        self._give(prepared, q, grad, k, v, dq, dk, dv)
         try:
-            prepared.launch(
-                self._key(q, grad),
-                lambda: [call.arguments for call in self._calls(prepared.tensors, q, grad)],
-            )
+            for turn in range(self.count):
+                self._give(prepared, turn, q, grad, k, v, dq, dk, dv)
+                prepared.launch(
+                    (turn, self._key(q, grad)),
+                    lambda turn=turn: [
+                        call.arguments for call in self._calls(prepared.tensors, q, grad, turn)
+                    ],
+                )
+                if not self.exchanges:
+                    self._make_dq(prepared.tensors, q, grad, dq, turn)
         except ValueError:
             if self.fused.drops(prepared):
                 self.prepared = None
                 if prepared.op.had_been_told:
                     return self(grad, grad_lse, q, k, v, o, lse)
             raise
-        if not self.exchanges:
-            self._make_dq(prepared.tensors, q, grad, dq)
         return dq[..., : self.d], dk[..., : self.d].to(p.dtype), dv[..., : self.d].to(p.dtype)
 
     def _padded_head(self, operand: torch.Tensor) -> torch.Tensor:
@@ -170,8 +187,10 @@ class AttentionBackward:
         """The unmodified kernels alone, with k and v of the whole sequence: dq, and this rank's contributions to dk and dv,
         [B, HKV, S, D] in fp32, which are to be summed over ranks."""
         p = self.problem
-        if self.exchanges:
-            raise ValueError("unfused: where ranks exchange heads, none makes a contribution by itself")
+        if self.exchanges or self.count > 1:
+            raise ValueError(
+                "unfused: in passes, or where ranks exchange heads, none makes a contribution by itself"
+            )
         grad, q, k, v, o = (for_descriptor(self._padded_head(one)) for one in (grad, q, k, v, o))
         self._prepare_rows(grad, grad_lse, o, lse.contiguous())
         heap = {"K": k, "V": v} | {name: self._empty(p.hkv, p.s, torch.float32) for name in ("DK", "DV")}
@@ -180,6 +199,11 @@ class AttentionBackward:
         dq = self._empty(p.h, self.num_rows)
         self._make_dq(heap, q, grad, dq)
         return dq[..., : self.d], *(heap[name][..., : self.d] for name in ("DK", "DV"))
+
+    @property
+    def count(self) -> int:
+        """Of passes."""
+        return len(self._slices)
 
     @property
     def plan_dtype(self) -> torch.dtype:
@@ -220,17 +244,43 @@ class AttentionBackward:
 
         return stated_attention_backward(self.problem.causal, self.exchanges)
 
+    def _cut(self, passes: Any) -> None:
+        """Passes: what this rank brings to each, and where the rows of K then stand in the sequence."""
+        if passes is None:
+            self.width, rows, local = self.problem.s, [], 0
+            for begin, end in self.rows:
+                rows.append(Slice(local, begin, end - begin))
+                local += end - begin
+            self._slices, self._positions = [rows], [torch.arange(self.width)]
+            return
+        self.width, places, slices = passes
+        self._slices, self._positions = [], []
+        for by_rank in slices:
+            at, own, local = torch.empty(self.width, dtype=torch.int64), [], 0
+            for rank, (of_rank, given) in enumerate(zip(places, by_rank, strict=True)):
+                for run, (place, _), ((begin, end), _) in zip(
+                    self.all_rows[rank], of_rank, given, strict=True
+                ):
+                    at[place : place + end - begin] = torch.arange(begin, end)
+                    if rank == self.group.rank:
+                        own.append(Slice(local + begin - run[0], place, end - begin))
+                        local += run[1] - run[0]
+            self._slices.append(own)
+            self._positions.append(at)
+
     def _make_tables(self) -> None:
-        """What each row of Q sees, of this rank's rows, or where heads are exchanged of all."""
+        """What each row of Q sees in a pass, of this rank's rows, or where heads are exchanged of all."""
         p = self.problem
         rows = [(0, p.s)] if self.exchanges else self.rows
         self._sq = p.s if self.exchanges else self.most_rows  # rows of Q that the kernel walks
-        seen = torch.zeros(2, self._sq, dtype=torch.int64)
         found = seen_rows(rows, p.s, p.causal, p.window, p.documents)
-        seen[:, : found.shape[1]] = found
-        bounds, looked_up = backward_tables(seen, p.s, self.block_m, self.block_n)
-        self._bounds, self._seen = bounds.to(self.device), looked_up.to(self.device)
-        self._blocks = seen_blocks(seen, self.block_m, self.block_n).to(self.device)
+        self._tables = []
+        for at in self._positions:  # which rise
+            seen = torch.zeros(2, self._sq, dtype=torch.int64)
+            seen[:, : found.shape[1]] = torch.searchsorted(at, found)
+            made = (*backward_tables(seen, self.width, self.block_m, self.block_n),)
+            made = (*made, seen_blocks(seen, self.block_m, self.block_n))
+            self._tables.append(Tables(*(table.to(self.device) for table in made)))
 
     def _make_scratch(self) -> None:
         """lse and delta of this rank's rows, and dQ's sums of the rows that the kernel walks."""
@@ -241,7 +291,9 @@ class AttentionBackward:
         )
         shape = (p.b, p.h // self._shared_by, _padded(self._sq, self.block_m), p.d)
         self._sums = torch.empty(
-            (1, 1, 1, 1) if self.deterministic else shape, dtype=torch.float32, device=self.device
+            (1, 1, 1, 1) if self.deterministic and self.count == 1 else shape,
+            dtype=torch.float32,
+            device=self.device,
         )
 
     def _empty(self, heads: int, rows: int, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -262,19 +314,25 @@ class AttentionBackward:
         )  # fmt: skip
 
     def _make_dq(
-        self, heap: Mapping[str, torch.Tensor], q: torch.Tensor, grad: torch.Tensor, dq: torch.Tensor
+        self,
+        heap: Mapping[str, torch.Tensor],
+        q: torch.Tensor,
+        grad: torch.Tensor,
+        dq: torch.Tensor,
+        turn: int = 0,
     ) -> None:
-        """Of this rank's rows, which no other rank has a part in."""
-        p = self.problem
+        """Of this rank's rows, which no other rank has a part in: after the last pass, or a part of it after each."""
+        p, last = self.problem, turn + 1 == self.count
         if not self.deterministic:
             grid = (self._padded // self.block_m, p.b * p.h)
-            self._launch(
-                kernels.finish_rows, grid, self._sums, dq, self.num_rows, self._padded, p.scale, D=p.d, ROWS=self.block_m
-            )  # fmt: skip
+            if last:
+                self._launch(
+                    kernels.finish_rows, grid, self._sums, dq, self.num_rows, self._padded, p.scale, D=p.d, ROWS=self.block_m
+                )  # fmt: skip
             return
-        given = self._walked(heap, q, grad, gluon=False)
-        given |= {"dq_ptr": dq, "blocks_ptr": self._blocks, "SQ": self.num_rows}
-        given["seen_ptr"] = self._seen
+        given = self._walked(heap, q, grad, False, turn)
+        given |= {"dq_ptr": dq, "sum_ptr": self._sums, "blocks_ptr": self._tables[turn].blocks}
+        given |= {"SQ": self.num_rows, "FIRST": turn == 0, "LAST": last}
         tiles = math.ceil(self.num_rows / self.block_m)
         self._launch(kernels.attention_backward_q, (tiles * p.h * p.b,), **given, **self._options)
 
@@ -284,7 +342,7 @@ class AttentionBackward:
         kernel[grid](*arguments, **named)
 
     def _give(
-        self, prepared: Prepared, q: torch.Tensor, grad: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+        self, prepared: Prepared, turn: int, q: torch.Tensor, grad: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
         dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor,
     ) -> None:  # fmt: skip
         """Tells the op where this rank's rows of the plan's tensors are."""
@@ -298,54 +356,55 @@ class AttentionBackward:
                     box[2] = (first, first + self.num_rows)
                     give(name, tensor.data_ptr(), list(tensor.stride()), box)
             return
-        for name, tensor in (("K", k), ("V", v)):
-            self._give_runs(op.set_input, name, tensor, self._whole_runs() if self.kept else self.rows)
-        for name, tensor in (("DK", dk), ("DV", dv)):
-            self._give_runs(op.set_output, name, tensor, self.rows)
+        own = self._slices[turn]
+        whole = [Slice(begin, begin, end - begin) for begin, end in self._first_held()] if self.kept else own
+        for give, given, slices in (
+            (op.set_input, {"K": k, "V": v}, whole),
+            (op.set_output, {"DK": dk, "DV": dv}, own),
+        ):
+            for name, tensor in given.items():
+                for part in slices:
+                    address = tensor.data_ptr() + part.begin * tensor.stride(2) * tensor.element_size()
+                    box = [(0, n) for n in tensor.shape]
+                    box[2] = (part.place, part.place + part.places)
+                    give(name, address, list(tensor.stride()), box)
 
-    def _whole_runs(self) -> Rows:
-        """What a rank holds of K and V with `kept`, which is given whole."""
-        return self.plan_runs("K")
-
-    def plan_runs(self, tensor: str) -> Rows:
-        """Of what the plan says this rank has at first of a tensor, the rows."""
-        return [tuple(box[2]) for name, box in self.plan.initial(self.group.rank) if name == tensor]
-
-    def _give_runs(self, give: Any, name: str, tensor: torch.Tensor, runs: Rows) -> None:
-        whole = self.kept and name in "KV"
-        skipped = 0
-        for begin, end in runs:
-            at = begin if whole else skipped
-            address = tensor.data_ptr() + at * tensor.stride(2) * tensor.element_size()
-            box = [(0, tensor.shape[0]), (0, tensor.shape[1]), (begin, end), (0, self.problem.d)]
-            give(name, address, list(tensor.stride()), box)
-            skipped += end - begin
+    def _first_held(self) -> Rows:
+        """The rows of K that the plan says this rank has at first."""
+        return [tuple(box[2]) for name, box in self.plan.initial(self.group.rank) if name == "K"]
 
     def _key(self, q: torch.Tensor, grad: torch.Tensor) -> Any:
         if self.exchanges:
             return "backward"  # the kernels read and write the heap alone
         return tuple((tensor.data_ptr(), tensor.stride()) for tensor in (q, grad))
 
-    def _calls(self, heap: Mapping[str, torch.Tensor], q: torch.Tensor, grad: torch.Tensor) -> list[Call]:
+    def _calls(
+        self, heap: Mapping[str, torch.Tensor], q: torch.Tensor, grad: torch.Tensor, turn: int = 0
+    ) -> list[Call]:
         p = self.problem
         heads = ".heads" if self.exchanges else ""
-        given = self._walked(heap, q, grad, self.is_gluon)
+        given = self._walked(heap, q, grad, self.is_gluon, turn)
         given |= {"dk_ptr": heap["DK" + heads], "dv_ptr": heap["DV" + heads]}
-        given |= {"dq_ptr": self._sums, "bounds_ptr": self._bounds}
+        given |= {"dq_ptr": self._sums, "bounds_ptr": self._tables[turn].bounds}
         if self.is_gluon:
             from ..kernels.gluon_attention_backward_call import OPTIONS, walked_arguments
 
             given, options = walked_arguments(given, add_dq=not self.deterministic), OPTIONS
         else:
             given["ADD_DQ"], options = not self.deterministic, self._options
-        tiles = math.ceil(p.s / self.block_n) * (p.hkv // self._shared_by) * p.b
+        tiles = math.ceil(self.width / self.block_n) * (p.hkv // self._shared_by) * p.b
         calls = [Call((tiles, 1, 1), given, options)]
         if not self.exchanges:
             return calls
         rows = math.ceil(p.s / self.block_m) * (p.h // self._shared_by) * p.b
         if self.deterministic:
-            made = self._walked(heap, q, grad, gluon=False)
-            made |= {"dq_ptr": heap["DQ.heads"], "blocks_ptr": self._blocks}
+            made = self._walked(heap, q, grad, False, turn)
+            made |= {
+                "dq_ptr": heap["DQ.heads"],
+                "sum_ptr": self._sums,
+                "blocks_ptr": self._tables[turn].blocks,
+            }
+            made |= {"FIRST": True, "LAST": True}
             calls.append(Call((rows, 1, 1), made, self._options))
         else:
             calls.append(
@@ -366,7 +425,7 @@ class AttentionBackward:
         return calls
 
     def _walked(
-        self, heap: Mapping[str, torch.Tensor], q: torch.Tensor, grad: torch.Tensor, gluon: bool
+        self, heap: Mapping[str, torch.Tensor], q: torch.Tensor, grad: torch.Tensor, gluon: bool, turn: int
     ) -> dict[str, Any]:
         """What the kernels have in common; the plain ones are given descriptors here."""
         p = self.problem
@@ -385,12 +444,12 @@ class AttentionBackward:
             "v_desc": blocks(v, self.block_n),
             "lse_ptr": lse,
             "delta_ptr": delta,
-            "seen_ptr": self._seen,
+            "seen_ptr": self._tables[turn].seen,
             "scale": p.scale,
             "H": p.h // self._shared_by,
             "HKV": p.hkv // self._shared_by,
             "SQ": self._sq,
-            "SK": p.s,
+            "SK": self.width,
             "D": p.d,
             "BM": self.block_m,
             "BN": self.block_n,

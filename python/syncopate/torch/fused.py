@@ -180,6 +180,8 @@ def attention_operator(name: str, q: torch.Tensor, k: torch.Tensor, group_name: 
     extents = (b, h, k.shape[1], rows * size_of(group_name), d)
     options["cu_seqlens"] = tuple(documents_of(options["cu_seqlens"], extents[3])) or None
     options["even"] = True  # the rows are those of sy.shard_rows
+    bounded = options["bounded"]  # 0: as many rows as two ranks hold
+    options["bounded"] = False if bounded is None else bounded or True
     operator, reason = calls.look_up(name, q, group_name, extents, **options)
     if operator is None:
         raise ValueError(f"{name}: {reason}")
