@@ -139,7 +139,7 @@ TEST(AttentionBackward, IsAProgramOfItsKernelOnAnyNumberOfRanks) {
     for (const std::int32_t ranks : {2, 3, 4}) {
         for (const char* kind : {"all_gather", "ring", "double_ring"}) {
             for (const char* sharding : {"contiguous", "zigzag"}) {
-                const auto problem = problem_from(
+                const auto problem = parse_problem(
                     fmt::format("attention_backward:S=3072,H=4,HKV=2,kind={},sharding={},ranks={}", kind,
                                 sharding, ranks));
                 ASSERT_TRUE(problem) << problem.error().to_string();
