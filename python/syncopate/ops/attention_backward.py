@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -18,9 +17,9 @@ from ..call.stage_call import Call, Stage
 from ..face.fused import FusedKernel
 from ..host import interpreter
 from ..kernels import attention_backward as kernels
-from ..kernels.attention_backward_tables import backward_tables, seen_blocks
 from ..plans import Rows
 from .attention import Attention
+from .attention_backward_tables import count_rows, cut_rows, padded, tables_of
 from .attention_kernel import HOPPER
 from .attention_passes import Slice, seen_rows
 from .attention_places import for_descriptor
@@ -30,15 +29,6 @@ if TYPE_CHECKING:
     from ..strategy import Strategy
 
 SPLIT = 4  # chunks of a run of rows on a GPU: the last one's way back is all that nothing hides
-
-
-@dataclass(frozen=True)
-class Tables:
-    """What the kernels look up in a pass (kernels.attention_backward): bounds_ptr, seen_ptr, blocks_ptr."""
-
-    bounds: torch.Tensor
-    seen: torch.Tensor
-    blocks: torch.Tensor
 
 
 class AttentionBackward:
@@ -90,9 +80,9 @@ class AttentionBackward:
         self.block_m, self.block_n = tile["block_m"], tile["block_n"]
         self._options = {"num_warps": tile["warps"], "num_stages": tile["stages"]}
         self.all_rows, self.rows = forward.all_rows, forward.rows
-        self.num_rows = _count(self.rows)
-        self.most_rows = max(map(_count, self.all_rows))
-        self._first_row = sum(map(_count, self.all_rows[: self.group.rank]))
+        self.num_rows = count_rows(self.rows)
+        self.most_rows = max(map(count_rows, self.all_rows))
+        self._first_row = sum(map(count_rows, self.all_rows[: self.group.rank]))
         made = _syncopate.ops.attention_backward(
             problem.shape, DTYPE_NAMES[problem.dtype], self.all_rows, list(problem.documents), problem.causal, problem.window,
             self.kind, forward.inner, split or (SPLIT if cuda else 1), (self.block_m, self.block_n),
@@ -100,9 +90,8 @@ class AttentionBackward:
             bounded=None if not bounded else 0 if bounded is True else int(bounded),
         )  # fmt: skip
         self.plan, self.exchanges = made.plan, made.exchanges
-        self._cut(made.passes)
         self._shared_by = self.group.size if self.exchanges else 1  # that share the heads
-        self._make_tables()
+        self._make_tables(made.passes)
         self._make_scratch()
         known = {"bounds_ptr": self._tables[0].bounds.reshape(-1).tolist()} if self.exchanges else {}
         stages = [Stage(self._function(), made.bindings[0], known)]
@@ -244,52 +233,24 @@ class AttentionBackward:
 
         return stated_attention_backward(self.problem.causal, self.exchanges)
 
-    def _cut(self, passes: Any) -> None:
-        """Passes: what this rank brings to each, and where the rows of K then stand in the sequence."""
-        if passes is None:
-            self.width, rows, local = self.problem.s, [], 0
-            for begin, end in self.rows:
-                rows.append(Slice(local, begin, end - begin))
-                local += end - begin
-            self._slices, self._positions = [rows], [torch.arange(self.width)]
-            return
-        self.width, places, slices = passes
-        self._slices, self._positions = [], []
-        for by_rank in slices:
-            at, own, local = torch.empty(self.width, dtype=torch.int64), [], 0
-            for rank, (of_rank, given) in enumerate(zip(places, by_rank, strict=True)):
-                for run, (place, _), ((begin, end), _) in zip(
-                    self.all_rows[rank], of_rank, given, strict=True
-                ):
-                    at[place : place + end - begin] = torch.arange(begin, end)
-                    if rank == self.group.rank:
-                        own.append(Slice(local + begin - run[0], place, end - begin))
-                        local += run[1] - run[0]
-            self._slices.append(own)
-            self._positions.append(at)
-
-    def _make_tables(self) -> None:
+    def _make_tables(self, passes: Any) -> None:
         """What each row of Q sees in a pass, of this rank's rows, or where heads are exchanged of all."""
         p = self.problem
         rows = [(0, p.s)] if self.exchanges else self.rows
         self._sq = p.s if self.exchanges else self.most_rows  # rows of Q that the kernel walks
-        found = seen_rows(rows, p.s, p.causal, p.window, p.documents)
-        self._tables = []
-        for at in self._positions:  # which rise
-            seen = torch.zeros(2, self._sq, dtype=torch.int64)
-            seen[:, : found.shape[1]] = torch.searchsorted(at, found)
-            made = (*backward_tables(seen, self.width, self.block_m, self.block_n),)
-            made = (*made, seen_blocks(seen, self.block_m, self.block_n))
-            self._tables.append(Tables(*(table.to(self.device) for table in made)))
+        self.width, self._slices, positions = cut_rows(passes, self.all_rows, self.group.rank)
+        seen = seen_rows(rows, p.s, p.causal, p.window, p.documents)
+        blocks = (self.block_m, self.block_n)
+        self._tables = [tables_of(seen, self._sq, at, blocks, self.device) for at in positions]
 
     def _make_scratch(self) -> None:
         """lse and delta of this rank's rows, and dQ's sums of the rows that the kernel walks."""
         p = self.problem
-        self._padded = _padded(self.most_rows, self.block_m)
+        self._padded = padded(self.most_rows, self.block_m)
         self._lse, self._delta = (
             torch.empty(p.b, p.h, self._padded, dtype=torch.float32, device=self.device) for _ in range(2)
         )
-        shape = (p.b, p.h // self._shared_by, _padded(self._sq, self.block_m), p.d)
+        shape = (p.b, p.h // self._shared_by, padded(self._sq, self.block_m), p.d)
         self._sums = torch.empty(
             (1, 1, 1, 1) if self.deterministic and self.count == 1 else shape,
             dtype=torch.float32,
@@ -414,7 +375,7 @@ class AttentionBackward:
                         "sum_ptr": self._sums,
                         "dq_ptr": heap["DQ.heads"],
                         "S": p.s,
-                        "padded": _padded(p.s, self.block_m),
+                        "padded": padded(p.s, self.block_m),
                         "scale": p.scale,
                         "D": p.d,
                         "ROWS": self.block_m,
@@ -454,11 +415,3 @@ class AttentionBackward:
             "BM": self.block_m,
             "BN": self.block_n,
         }
-
-
-def _count(rows: Rows) -> int:
-    return sum(end - begin for begin, end in rows)
-
-
-def _padded(rows: int, block: int) -> int:
-    return -(-rows // block) * block
