@@ -4,7 +4,11 @@
     styles     Syncopate's parallel styles, eager
     compiled   torch's styles, torch.compile with sy.inductor.enable()
 
+    context    with --context N: torch's styles on the rest of the mesh, and the sequence over N ranks of it, whose attention
+               is Syncopate's (sy.context_parallel); the others then have it whole on each of these
+
 On GPUs:     torchrun --nproc-per-node 2 examples/llama.py
+             torchrun --nproc-per-node 4 examples/llama.py --context 2 --how torch,context
 On the CPU:  TRITON_INTERPRET=1 torchrun --nproc-per-node 2 examples/llama.py --device cpu --small
 """
 
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -19,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import parallel as torch_styles
 
 
@@ -42,17 +47,22 @@ LLAMA_70B = Config(8192, 64, 8, 28672, 1)
 SMALL = Config(32, 4, 2, 48, 1, 32)
 
 
-def rotated(x: torch.Tensor, first: int = 0) -> torch.Tensor:
-    """x [B, S, heads, D] with rotary positions first, first + 1, …"""
+def rotated(x: torch.Tensor, first: int = 0, places: torch.Tensor | None = None) -> torch.Tensor:
+    """x [B, S, heads, D] with rotary positions first, first + 1, …, or these."""
     half = x.shape[-1] // 2
     rates = 10000.0 ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
-    angles = torch.outer(torch.arange(first, first + x.shape[1], device=x.device), rates)[None, :, None]
+    if places is None:
+        places = torch.arange(first, first + x.shape[1], device=x.device)
+    angles = torch.outer(places, rates)[None, :, None]
     a, b = x.float().split(half, -1)
     cos, sin = angles.cos(), angles.sin()
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1).type_as(x)
 
 
 class Attention(nn.Module):
+    places: torch.Tensor | None = None  # of the rows, where they are not one run
+    dtype: torch.dtype | None = None  # of the attention itself, where it is not that of the model
+
     def __init__(self, c: Config) -> None:
         super().__init__()
         self.head = c.head
@@ -68,11 +78,14 @@ class Attention(nn.Module):
         q, k, v = self.wq(x), self.wk(x), self.wv(x)
         q, k, v = (t.view(*t.shape[:2], -1, self.head) for t in (q, k, v))
         first = 0 if cache is None else cache[0].shape[2]
-        q, k, v = (t.transpose(1, 2) for t in (rotated(q, first), rotated(k, first), v))
+        q, k, v = (
+            t.transpose(1, 2) for t in (rotated(q, first, self.places), rotated(k, first, self.places), v)
+        )
         if cache is not None:
             k, v = torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2)
-        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=cache is None, enable_gqa=True)
-        return self.wo(y.transpose(1, 2).flatten(2))
+        narrow = [t if self.dtype is None else t.to(self.dtype) for t in (q, k, v)]
+        y = nn.functional.scaled_dot_product_attention(*narrow, is_causal=cache is None, enable_gqa=True)
+        return self.wo(y.type_as(x).transpose(1, 2).flatten(2))
 
 
 class FeedForward(nn.Module):
@@ -156,7 +169,14 @@ def parallelize(model: Llama, mesh: DeviceMesh, styles: ModuleType) -> Llama:
     return model
 
 
-def train(how: str, config: Config, mesh: DeviceMesh, steps: int, batch: tuple[int, int]) -> list[float]:
+def train(
+    how: str,
+    config: Config,
+    mesh: DeviceMesh,
+    steps: int,
+    batch: tuple[int, int],
+    context: DeviceMesh | None = None,
+) -> list[float]:
     """The losses of so many steps on random tokens, the same ones for every `how`."""
     import syncopate as sy
 
@@ -169,12 +189,32 @@ def train(how: str, config: Config, mesh: DeviceMesh, steps: int, batch: tuple[i
     run = torch.compile(model) if how == "compiled" else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     tokens = torch.randint(config.vocab, (batch[0], batch[1] + 1), device=device)
+    given, targets, share = tokens[:, :-1], tokens[:, 1:], 1.0
+    over = nullcontext()
+    if how == "context":
+        group, share = context.get_group(), 1 / context.size()
+        places = torch.arange(batch[1], device=device)
+        given, targets, places = (
+            sy.shard_rows(t, group, dim=-1, sharding="zigzag") for t in (given, targets, places)
+        )
+    for block in model.blocks:
+        block.attention.dtype = torch.bfloat16 if context is not None else None  # ours takes no fp32
+        block.attention.places = places if how == "context" else None
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()
-        logits = run(tokens[:, :-1])
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
-        loss.backward()
+        if how == "context":
+            over = sy.context_parallel(group, sharding="zigzag")
+        with over:
+            logits = run(given)
+            loss = share * nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+            loss.backward()
+        loss = loss.detach()
+        if how == "context":  # of the other ranks' rows
+            for parameter in model.parameters():
+                grad = parameter.grad
+                dist.all_reduce(grad.to_local() if isinstance(grad, DTensor) else grad, group=group)
+            dist.all_reduce(loss, group=group)
         optimizer.step()
         losses.append(loss.item())
     if how == "compiled":
@@ -182,7 +222,7 @@ def train(how: str, config: Config, mesh: DeviceMesh, steps: int, batch: tuple[i
     return losses
 
 
-def joined(device: str) -> DeviceMesh:
+def joined(device: str, context: int = 1) -> DeviceMesh:
     """The mesh of all ranks of torchrun, on a GPU each. Where there are fewer GPUs, ranks share them in turns, over gloo: NCCL
     takes no two ranks on one."""
     backend = "gloo"
@@ -197,7 +237,11 @@ def joined(device: str) -> DeviceMesh:
             gather_through_host()
     dist.init_process_group(backend)
     # Not init_device_mesh: with gloo it makes a group of NCCL's.
-    return DeviceMesh.from_group(dist.group.WORLD, device)
+    if context == 1:
+        return DeviceMesh.from_group(dist.group.WORLD, device)
+    return DeviceMesh(
+        device, torch.arange(dist.get_world_size()).view(context, -1), mesh_dim_names=("context", "tensor")
+    )
 
 
 def main() -> None:
@@ -207,15 +251,18 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--small", action="store_true", help="a model of a few rows, for the interpreter")
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--context", type=int, default=1, help="ranks that share a sequence")
     parser.add_argument("--how", default="torch,styles,compiled")
     options = parser.parse_args()
-    mesh = joined(options.device)
+    mesh, context = joined(options.device, options.context), None
+    if options.context > 1:
+        mesh, context = mesh["tensor"], mesh["context"]
     import syncopate as sy
 
     config, batch = (SMALL, (2, 8)) if options.small else (Config(), (2, 512))
     losses = {}
     for how in options.how.split(","):
-        losses[how] = train(how, config, mesh, options.steps, batch)
+        losses[how] = train(how, config, mesh, options.steps, batch, context)
         if dist.get_rank() == 0:
             print(
                 f"{how:9}",
@@ -223,7 +270,7 @@ def main() -> None:
                 flush=True,
             )
     first = next(iter(losses.values()))
-    noise = 1e-3 if options.device == "cpu" else 3e-2
+    noise = 1e-3 if options.device == "cpu" and context is None else 3e-2
     same = all(
         abs(a - b) <= noise * abs(a) for one in losses.values() for a, b in zip(first, one, strict=True)
     )

@@ -19,6 +19,7 @@
 #include "bindings.hpp"
 #include "plan_values.hpp"
 #include "syncopate/ops/attention.hpp"
+#include "syncopate/ops/attention_backward.hpp"
 #include "syncopate/plan/templates/attention.hpp"
 #include "syncopate/plan/templates/attention_passes.hpp"
 #include "syncopate/tune/machine/machine.hpp"
@@ -179,6 +180,60 @@ nb::object attention_tiles(const std::string& kernel, std::int64_t head_dim, boo
     return tile ? nb::object(to_dict(*tile)) : nb::none();
 }
 
+ops::AttentionBackwardOutline backward_outline(
+    const std::array<std::int64_t, 5>& shape, const std::string& dtype, const std::vector<RowList>& rows,
+    const std::vector<std::int64_t>& documents, bool causal, std::int64_t window, const std::string& kind,
+    std::int32_t inner, std::int32_t split, const std::array<std::int32_t, 2>& tile, bool gluon,
+    bool deterministic, bool kept, std::optional<std::int64_t> bounded) {
+    const auto& [batch, heads, kv_heads, length, head_dim] = shape;
+    return unwrap(ops::attention_backward_outline(
+        {.forward = {.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
+                     .sequence = to_sequence(length, documents, causal, window),
+                     .rows = to_rows_of_ranks(rows),
+                     .kind = kind,
+                     .inner = inner,
+                     .split = split,
+                     .tile = {.block_m = tile[0], .block_n = tile[1]},
+                     .bounded = bounded},
+         .gluon = gluon,
+         .deterministic = deterministic,
+         .kept = kept}));
+}
+
+void bind_backward(nb::module_& m) {
+    nb::class_<ops::AttentionBackwardOutline>(
+        m, "AttentionBackwardOutline",
+        "The backward of attention without its kernels (ops/attention_backward.hpp).")
+        .def_ro("plan", &ops::AttentionBackwardOutline::plan)
+        .def_ro("bindings", &ops::AttentionBackwardOutline::bindings,
+                "Of each stage: parameter → tensor of the plan.")
+        .def_ro("exchanges", &ops::AttentionBackwardOutline::exchanges)
+        .def_prop_ro(
+            "passes", [](const ops::AttentionBackwardOutline& made) { return to_passes(made.passes); },
+            "As of AttentionOutline.");
+    m.def("attention_backward", &backward_outline, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
+          nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("kind"), nb::arg("inner"),
+          nb::arg("split"), nb::arg("tile"), nb::kw_only(), nb::arg("gluon") = false,
+          nb::arg("deterministic") = false, nb::arg("kept") = false, nb::arg("bounded") = nb::none());
+    m.def(
+        "backward_kind",
+        [](const std::string& forward, std::int32_t ranks, std::int64_t kv_heads) {
+            const ops::BackwardKind made = ops::backward_kind(forward, ranks, kv_heads);
+            return nb::make_tuple(made.kind, made.why);
+        },
+        nb::arg("forward"), nb::arg("ranks"), nb::arg("kv_heads"),
+        "How the backward of a kind is carried out, and why not as the forward.");
+    m.def(
+        "attention_backward_kernel",
+        [](std::int64_t head_dim, const std::string& dtype, bool cuda, bool hopper) {
+            const ops::AttentionKernel made =
+                ops::choose_backward_kernel(head_dim, to_dtype(dtype), {.cuda = cuda, .hopper = hopper});
+            return nb::make_tuple(std::string(ops::name_of(made.name)), to_dict(made.tile), made.why);
+        },
+        nb::arg("head_dim"), nb::arg("dtype"), nb::arg("cuda"), nb::arg("hopper"),
+        "The kernel that runs, \"gluon\" or \"triton\", its tiles, and why it is not the Gluon one.");
+}
+
 void bind_outline(nb::module_& m) {
     nb::class_<ops::AttentionOutline>(m, "AttentionOutline",
                                       "Attention without its kernel (ops/attention.hpp).")
@@ -220,6 +275,7 @@ void bind_outline(nb::module_& m) {
 void bind_attention(nb::module_& m) {
     nb::module_ operators = nb::cast<nb::module_>(m.attr("ops"));
     bind_outline(operators);
+    bind_backward(operators);
     m.def(
         "attention", &make_plan, nb::arg("mesh"), nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
         nb::arg("attended") = nb::tuple(), nb::kw_only(), nb::arg("circulation") = "all_gather",

@@ -139,6 +139,12 @@ void bind_ops(nb::module_& module) {
              "scales"_a = "", "whole_bias"_a = false);
     made.def("attention_statement", attention_statement, "causal"_a = false, "windowed"_a = false,
              "documents"_a = false, "one_pass"_a = false, "placed"_a = false);
+    made.def(
+        "attention_backward_statement",
+        [](bool causal, bool exchanges) {
+            return dict_of(ops::attention_backward_statement({.causal = causal, .exchanges = exchanges}));
+        },
+        "causal"_a = false, "exchanges"_a = false);
     made.def("gluon_box", gluon_box, "block_m"_a, "block_n"_a, "block_k"_a, "m"_a, "item"_a, "cut"_a);
     made.attr("SCALED") = ops::kScaled;
 }

@@ -29,6 +29,7 @@ from .torch.report import current as report
 if TYPE_CHECKING:
     from . import gluon, ops, trace
     from .torch import inductor, parallel, symm_mem
+    from .torch.context_parallel import context_parallel
 
 __all__ = [
     "Call",
@@ -47,6 +48,7 @@ __all__ = [
     "UsageError",
     "check_statement",
     "close",
+    "context_parallel",
     "cuda_kernel",
     "deterministic",
     "fuse",
@@ -95,6 +97,10 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # for a type checker a name that is not there is an error
 
     def __getattr__(name: str) -> Any:
+        if name == "context_parallel":
+            from .torch.context_parallel import context_parallel
+
+            return context_parallel
         if name in _LAZY:
             import importlib
 

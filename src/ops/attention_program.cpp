@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/attention_task.hpp"
 #include "ops/product.hpp"
 #include "syncopate/ops/attention.hpp"
 #include "syncopate/ops/attention_kernel.hpp"
@@ -19,7 +20,9 @@ std::int32_t group_of(std::int32_t ranks) {
     return group;
 }
 
-Result<AttentionTask> task_of(const Problem& problem, const Strategy& strategy) {
+}  // namespace
+
+Result<AttentionTask> attention_task(const Problem& problem, const Strategy& strategy) {
     AttentionTask task;
     task.shape = {.batch = problem.extent("B"),
                   .heads = problem.extent("H"),
@@ -49,8 +52,10 @@ Result<AttentionTask> task_of(const Problem& problem, const Strategy& strategy) 
     return task;
 }
 
+namespace {
+
 Result<Outline> outlined(const Problem& problem, const Strategy& strategy, const Call& /*call*/) {
-    const Result<AttentionTask> task = task_of(problem, strategy);
+    const Result<AttentionTask> task = attention_task(problem, strategy);
     if (!task) return task.error();
     Result<AttentionOutline> made = attention_outline(*task);
     if (!made) return made.error();
@@ -96,7 +101,7 @@ kernel::Arguments called_with(const AttentionTask& task, const AttentionOutline&
 
 Result<fuse::StagedProgram> programmed(const Problem& problem, const Strategy& strategy,
                                        const Call& /*call*/) {
-    const Result<AttentionTask> task = task_of(problem, strategy);
+    const Result<AttentionTask> task = attention_task(problem, strategy);
     if (!task) return task.error();
     Result<AttentionOutline> outline = attention_outline(*task);
     if (!outline) return outline.error();

@@ -1,5 +1,5 @@
-// The statement of the attention kernel for Hopper. A tile's loop runs over the blocks of K that some of its
-// rows see; its ranges may come in any order.
+// The statements of the attention kernels for Hopper. Forward, a tile's loop runs over the blocks of K that some
+// of its rows see; its ranges may come in any order. Backward, a tile is a block of K.
 #include <string>
 
 #include <fmt/format.h>
@@ -43,6 +43,25 @@ Statement attention_statement(const AttentionForm& form) {
     }
     made.parameters = {"q_desc", "k_desc",     "v_desc",      "o_desc",
                        "l_ptr",  "bounds_ptr", "sy_schedule", "sy_control"};
+    return made;
+}
+
+Statement attention_backward_statement(const AttentionBackwardForm& form) {
+    Statement made{.kernel = "gluon_attention_backward", .file = "gluon_attention_backward.py"};
+    made.tiles = {{"b", "B"}, {"h", "HKV"}, {"n", "cdiv(SK, BN)"}};
+    if (form.causal) made.order = {"n", "b", "h"};  // the longest first
+    const std::vector<std::string> block{"b", "h", "n*BN : (n+1)*BN", ":"};
+    made.reads = {{"k_desc", block}, {"v_desc", block}};
+    made.writes = {{"dk_ptr", block}, {"dv_ptr", block}};
+    made.parameters = {"k_desc", "v_desc", "dk_ptr", "dv_ptr", "bounds_ptr", "sy_schedule", "sy_control"};
+    if (!form.exchanges) return made;
+    const std::vector<std::string> rows{"b", "h*(H // HKV) : (h+1)*(H // HKV)",
+                                        "bounds_ptr[4*n]*BM : min(bounds_ptr[4*n + 3]*BM, SQ)"};
+    std::vector<std::string> whole = rows;
+    whole.emplace_back(":");
+    for (const char* name : {"q_desc", "do_desc"}) made.reads.push_back({name, whole});
+    for (const char* name : {"lse_desc", "delta_desc"}) made.reads.push_back({name, rows});
+    made.parameters.insert(made.parameters.begin(), {"q_desc", "do_desc", "lse_desc", "delta_desc"});
     return made;
 }
 

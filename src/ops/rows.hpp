@@ -14,12 +14,13 @@ OperatorRow matmul_all_reduce();
 OperatorRow matmul_all_to_all();
 OperatorRow feed_forward();
 OperatorRow attention();
+OperatorRow attention_backward();
 OperatorRow mlp_chain();
 
 inline std::span<const OperatorRow> all_rows() {
-    static const std::array kRows{all_gather_matmul(), all_to_all_matmul(), matmul_reduce_scatter(),
-                                  matmul_all_reduce(), matmul_all_to_all(), feed_forward(),
-                                  attention(),         mlp_chain()};
+    static const std::array kRows{all_gather_matmul(), all_to_all_matmul(),  matmul_reduce_scatter(),
+                                  matmul_all_reduce(), matmul_all_to_all(),  feed_forward(),
+                                  attention(),         attention_backward(), mlp_chain()};
     return kRows;
 }
 

@@ -1,7 +1,12 @@
 """The backward of attention on Hopper GPUs against gradients in fp64.
 
 python tests/gpu/check_attention_backward.py kernel                      one GPU: heads, masks, documents, ragged lengths
+python tests/gpu/check_attention_backward.py plain                       one GPU: the plain kernels, of which dQ is deterministic
 torchrun --nproc-per-node N tests/gpu/check_attention_backward.py ranks  over ranks, by torch.ops.syncopate.attention
+torchrun … kinds        every kind, sharding, head size and mask; deterministic ones bit for bit as unfused; kept K and V
+torchrun … queued       1,000 forwards and backwards one behind another, each rank late in turns
+torchrun … captured     forward and backward in a CUDA graph
+torchrun … training     sy.context_parallel around a small model: losses over 50 steps, checkpointed, compiled
 """
 
 from __future__ import annotations
@@ -113,13 +118,195 @@ def check_kernel() -> None:
     case(1, 4, 2, 300, 300, 64, True, lse_too=True)
 
 
-def check_ranks() -> None:
+def check_plain() -> None:
+    """The kernels that other GPUs and other heads take, on a group of one rank."""
+    from syncopate.ops import AttentionBackward
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    torch.manual_seed(1)
+    for d in (64, 128, 256):
+        for deterministic in (False, True):
+            for causal, s in ((True, 500), (False, 333)):
+                given = {"causal": causal, "device": "cuda"}
+                op = AttentionBackward(1, 4, 2, s, d, plain=True, deterministic=deterministic, **given)
+                q, grad = torch.randn(2, 1, 4, s, d, device="cuda").bfloat16()
+                k, v = torch.randn(2, 1, 2, s, d, device="cuda").bfloat16()
+                o, lse, right = reference(q, k, v, grad, mask_of(s, s, causal, 0, 0, ()), d**-0.5)
+                made = op(grad, None, q, k, v, o.bfloat16(), lse.float().contiguous())
+                judge(
+                    f"plain d{d} causal={causal} deterministic={deterministic}",
+                    made,
+                    right,
+                    BOUND[torch.bfloat16],
+                )
+                if deterministic:
+                    again = op(grad, None, q, k, v, o.bfloat16(), lse.float().contiguous())
+                    if not all(map(torch.equal, made, again)):
+                        failures.append(f"plain d{d}: other bits in the second call")
+                op.close()
+    dist.destroy_process_group()
+
+
+def joined() -> None:
     import os
 
     local = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
     torch.cuda.set_device(local)
     several = torch.cuda.device_count() >= int(os.environ["WORLD_SIZE"])
     dist.init_process_group("nccl" if several else "gloo")
+
+
+def check_kinds() -> None:
+    joined()
+    import syncopate as sy
+
+    size, rows = dist.get_world_size(), 384
+    for kind, sharding, d, h, hkv, causal, cuts in (
+        ("all_gather", "contiguous", 128, 4, 4, True, ()), ("all_gather", "zigzag", 128, 8, 1, True, ()),
+        ("all_gather", "contiguous", 64, 4, 2, False, ()), ("all_gather", "documents", 128, 4, 2, True, (0, 1, 130, 700)),
+        ("ring", "zigzag", 128, 4, 2, True, ()), ("ring", "contiguous", 64, 4, 4, False, ()),
+        ("double_ring", "zigzag", 128, 4, 2, True, ()), ("ulysses", "contiguous", 128, 8, 8, True, ()),
+        ("ulysses", "zigzag", 64, 8, 8, True, ()), ("all_gather", "zigzag", 256, 2, 2, True, ()),
+        ("ring", "zigzag", 96, 4, 2, True, ()),
+    ):  # fmt: skip
+        s = rows * size
+        documents = [*cuts, s] if cuts else None
+        for deterministic in (False, True):
+            torch.manual_seed(5)
+            q, grad = torch.randn(2, 1, h, s, d, device="cuda").bfloat16()
+            k, v = torch.randn(2, 1, hkv, s, d, device="cuda").bfloat16()
+            mask = mask_of(s, s, causal, 0, 0, documents or ())
+            o, lse, right = reference(q, k, v, grad, mask, d**-0.5)
+            options = {
+                "causal": causal,
+                "kind": kind,
+                "sharding": sharding,
+                "cu_seqlens": documents,
+                "even": True,
+            }
+            op = sy.ops.AttentionBackward(1, h, hkv, s, d, deterministic=deterministic, **options)
+            own = torch.cat([torch.arange(*r, device="cuda") for r in op.rows])
+            mine = [t[:, :, own].contiguous() for t in (grad, q, k, v, o.bfloat16(), lse.float())]
+            given = (mine[0], None, *mine[1:])
+            made = op(*given)
+            op.check()
+            name = f"{size} ranks {kind} {sharding} d{d} {h}/{hkv} causal={causal} {documents} deterministic={deterministic}"
+            judge(
+                f"{name} {'gluon' if op.is_gluon else 'plain'}",
+                made,
+                [t[:, :, own] for t in right],
+                BOUND[torch.bfloat16],
+            )
+            if deterministic and not all(map(torch.equal, made, op(*given))):
+                failures.append(f"{name}: other bits in the second call")
+            if (
+                deterministic
+                and not op.exchanges
+                and not torch.equal(made[0], op.unfused(mine[0], None, mine[1], k, v, *mine[4:])[0])
+            ):
+                failures.append(f"{name}: dq has other bits than unfused")
+            op.close()
+            if op.exchanges:
+                continue
+            kept = sy.ops.AttentionBackward(
+                1, h, hkv, s, d, deterministic=deterministic, kept=True, **options
+            )
+            made = kept(mine[0], None, mine[1], k, v, *mine[4:])
+            judge(f"{name} kept", made, [t[:, :, own] for t in right], BOUND[torch.bfloat16])
+            kept.close()
+    dist.destroy_process_group()
+
+
+def check_queued() -> None:
+    joined()
+    import syncopate as sy
+
+    size, rank, rows, h, d = dist.get_world_size(), dist.get_rank(), 256, 4, 128
+    group = dist.group.WORLD.group_name
+    s = rows * size
+    torch.use_deterministic_algorithms(True)
+    for kind in ("all_gather", "ring", "ulysses"):
+        torch.manual_seed(3)
+        q, k, v, grad = torch.randn(4, 1, h * size, s, d, device="cuda").bfloat16()
+        own = [sy.shard_rows(t, dim=2, sharding="zigzag").contiguous() for t in (q, k, v, grad)]
+        # Three sets of data in turns: what is stale, or early, is of another one.
+        sets = [[t * factor for t in own] for factor in (1.0, 0.5, -1.0)]
+        first: list = [None] * 3
+        wrong = torch.zeros((), device="cuda", dtype=torch.int64)
+        for call in range(1000):
+            if call % (7 * size) == rank:
+                torch.cuda._sleep(2_000_000)
+            which = call % 3
+            given = [t.detach().requires_grad_() for t in sets[which][:3]]
+            o, _ = torch.ops.syncopate.attention(*given, group, causal=True, kind=kind, sharding="zigzag")
+            made = [o, *torch.autograd.grad(o, given, sets[which][3])]
+            if first[which] is None:
+                first[which] = made
+            else:
+                wrong += sum((a != b).any().long() for a, b in zip(made, first[which], strict=True))
+        if int(wrong):
+            failures.append(f"{kind}: {int(wrong)} results differ from the first ones")
+        print(f"{kind}: 1000 forwards and backwards, {int(wrong)} differ", flush=True)
+    sy.close()
+    dist.destroy_process_group()
+
+
+def check_captured() -> None:
+    joined()
+    import syncopate as sy
+
+    size, rows, h, d = dist.get_world_size(), 512, 8, 128
+    group = dist.group.WORLD.group_name
+    torch.use_deterministic_algorithms(True)
+    shapes = [(1, h, rows, d)] * 4
+    q, k, v, grad = (torch.randn(shape, device="cuda").bfloat16() for shape in shapes)
+    given = [t.requires_grad_() for t in (q, k, v)]
+
+    def call() -> list:
+        o, _ = torch.ops.syncopate.attention(*given, group, causal=True, sharding="zigzag")
+        return [o, *torch.autograd.grad(o, given, grad)]
+
+    right = [t.clone() for t in call()]
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        made = call()
+    for _ in range(20):
+        graph.replay()
+    torch.cuda.synchronize()
+    if not all(map(torch.equal, made, right)):
+        failures.append(f"{size} ranks: a replay differs")
+    sy.close()
+    dist.destroy_process_group()
+
+
+def check_training() -> None:
+    """Losses of sy.context_parallel are torch's on the whole sequence."""
+    joined()
+    import syncopate as sy
+
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python"))
+    from context_parallel_model import losses
+
+    size = dist.get_world_size()
+    for checkpointed, compiled in ((False, False), (True, False), (False, True)):
+        whole, made = losses(50, 256, size, "cuda", checkpointed, compiled)
+        apart = max(abs(a - b) for a, b in zip(whole, made, strict=True))
+        print(
+            f"checkpointed={checkpointed} compiled={compiled}: losses {whole[0]:.3f} … {whole[-1]:.3f}, {apart:.1e} apart"
+        )
+        if not apart < 2e-2:
+            failures.append(f"checkpointed={checkpointed} compiled={compiled}: {apart} apart")
+    print(sy.report())
+    sy.close()
+    dist.destroy_process_group()
+
+
+def check_ranks() -> None:
+    joined()
     import syncopate as sy
 
     size = dist.get_world_size()
@@ -148,7 +335,15 @@ def check_ranks() -> None:
 
 
 if __name__ == "__main__":
-    SECTIONS = {"kernel": check_kernel, "ranks": check_ranks}
+    SECTIONS = {
+        "kernel": check_kernel,
+        "plain": check_plain,
+        "ranks": check_ranks,
+        "kinds": check_kinds,
+        "queued": check_queued,
+        "captured": check_captured,
+        "training": check_training,
+    }
     for section in sys.argv[1:] or ["kernel"]:
         SECTIONS[section]()
         print(f"{section}: {'right' if not failures else f'WRONG: {failures}'}")

@@ -1,7 +1,9 @@
 #include "syncopate/ops/attention.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "syncopate/ops/attention_backward.hpp"
 #include "syncopate/ops/attention_kernel.hpp"
 #include "syncopate/plan/check/check.hpp"
 
@@ -131,6 +133,44 @@ TEST(AttentionOutline, IsRefusedWithWhatWouldDo) {
     bounded.bounded = 64;
     EXPECT_EQ(message(bounded),
               "bounded: kind 'ulysses' exchanges rows for heads; take one of all_gather, ring, double_ring");
+}
+
+TEST(AttentionBackward, IsAProgramOfItsKernelOnAnyNumberOfRanks) {
+    for (const std::int32_t ranks : {2, 3, 4}) {
+        for (const char* kind : {"all_gather", "ring", "double_ring"}) {
+            for (const char* sharding : {"contiguous", "zigzag"}) {
+                const auto problem = parse_problem(
+                    fmt::format("attention_backward:S=3072,H=4,HKV=2,kind={},sharding={},ranks={}", kind,
+                                sharding, ranks));
+                ASSERT_TRUE(problem) << problem.error().to_string();
+                const auto made = program(*problem, {});
+                ASSERT_TRUE(made) << made.error().to_string();
+                const auto schedule = fuse::fuse(*made, fuse_options({}, fuse::Device::cuda));
+                EXPECT_TRUE(schedule) << kind << ": " << schedule.error().to_string();
+            }
+        }
+    }
+}
+
+TEST(AttentionBackward, TakesAnotherKindWhereTheForwardsHasNone) {
+    EXPECT_EQ(backward_kind("ring", 4, 2).kind, "ring");
+    EXPECT_EQ(backward_kind("ring", 4, 2).why, "");
+    EXPECT_EQ(backward_kind("ulysses", 4, 8).kind, "ulysses");
+    EXPECT_EQ(backward_kind("ulysses", 4, 2).kind, "all_gather");
+    EXPECT_EQ(backward_kind("ulysses", 4, 2).why, "2 heads of K and V are not shared out over 4 ranks");
+    EXPECT_EQ(backward_kind("ulysses_ring", 4, 8).kind, "ring");
+}
+
+TEST(AttentionBackward, RunsTheGluonKernelWhereItCanAndSaysWhyNot) {
+    const AttentionTarget hopper{.cuda = true, .hopper = true};
+    EXPECT_EQ(choose_backward_kernel(128, plan::DType::bf16, hopper).name, AttentionKernelName::gluon);
+    EXPECT_EQ(choose_backward_kernel(256, plan::DType::bf16, hopper).why,
+              "the Gluon kernel has no tiles for D = 256");
+    EXPECT_EQ(choose_backward_kernel(256, plan::DType::bf16, hopper).tile.block_m, 32);
+    EXPECT_EQ(choose_backward_kernel(64, plan::DType::bf16, {.cuda = true, .hopper = false}).why,
+              "the Gluon kernel is for Hopper");
+    EXPECT_EQ(choose_backward_kernel(16, plan::DType::fp16, {.cuda = false, .hopper = false}).tile.block_n,
+              16);
 }
 
 }  // namespace

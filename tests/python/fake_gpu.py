@@ -28,7 +28,13 @@ from syncopate import group as groups  # noqa: E402
 from syncopate.call import cache, known, places, prepared  # noqa: E402
 from syncopate.device import jit  # noqa: E402
 from syncopate.face import fused as face  # noqa: E402
-from syncopate.ops import operator  # noqa: E402
+from syncopate.ops import (  # noqa: E402
+    attention_backward,
+    attention_kernel,
+    attention_passes,
+    attention_whole,
+    operator,
+)
 from syncopate.torch import calls  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
@@ -105,8 +111,23 @@ def zeros(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     return torch.zeros(*shape, dtype=dtype).as_subclass(GpuTensor)
 
 
+class Cuda:
+    """torch.cuda of a Hopper."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.cuda, name)
+
+    def get_device_capability(self, *_: Any) -> tuple[int, int]:
+        return 9, 0
+
+    def get_device_name(self, *_: Any) -> str:
+        return face.device_name()
+
+
 class Torch:
     """torch, whose GPU is the CPU."""
+
+    cuda = Cuda()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
@@ -159,7 +180,16 @@ take_dlpack, torch.utils.dlpack.from_dlpack = torch.utils.dlpack.from_dlpack, fr
 _syncopate.set_tensor_types(OnGpu, GpuTensor)
 places.DEVICE_TYPES["cuda"] = "cpu"
 places._check_place = lambda *_: None
-operator.torch = Torch()
+for module in (
+    operator,
+    sys.modules[sy.ops.Attention.__module__],
+    attention_kernel,
+    attention_whole,
+    attention_passes,
+    attention_backward,
+):
+    module.torch = Torch()
+attention_backward.AttentionBackward._launch = lambda *_, **__: None  # what no program is
 groups.Group.multiprocessors = lambda self, on_host=132: 132
 groups.require_device = lambda name: None
 face.device_name = lambda: "NVIDIA H100 80GB HBM3"
@@ -293,6 +323,21 @@ def check_what_set_ups_leave(_group: sy.Group) -> None:
     cache.close()
 
 
+def check_backward(group: sy.Group, plain: bool, **options: Any) -> None:
+    """The backward of attention by either kernel, of tensors elsewhere."""
+    b, h, hkv, rows, d = 1, 4, 2, 256, 64
+    op = sy.ops.AttentionBackward(
+        b, h, hkv, rows * group.size, d, torch.bfloat16, group, plain=plain, even=True, **options
+    )
+    assert op.is_gluon != plain, op.why_plain
+    for _ in range(3):
+        q, o, grad = (zeros(b, h, rows, d) for _ in range(3))
+        k, v = (zeros(b, hkv, rows, d) for _ in range(2))
+        made = op(grad, None, q, k, v, o, zeros(b, h, rows, dtype=torch.float32))
+        assert [one.shape for one in made] == [one.shape for one in (q, k, v)]
+    op.close()
+
+
 def cases() -> list[tuple[str, Callable[[sy.Group], None]]]:
     found: list[tuple[str, Callable[[sy.Group], None]]] = [
         ("a kernel of the user's", check_a_kernel_of_the_users),
@@ -315,6 +360,15 @@ def cases() -> list[tuple[str, Callable[[sy.Group], None]]]:
         for strategy in usual + (sums if "Reduce" in kind else []):
             name = f"{kind} {strategy.kernel} {strategy.backend}"
             found.append((name, lambda group, k=kind, s=strategy: check_operator(group, k, s)))
+    for plain in (False, True):
+        for options in (
+            {"causal": True, "kind": "all_gather"},
+            {"causal": True, "kind": "ring", "sharding": "zigzag", "deterministic": True},
+            {"kind": "ulysses"},
+            {"kind": "ulysses", "causal": True, "deterministic": True},
+        ):
+            name = f"AttentionBackward plain={plain} {options}"
+            found.append((name, lambda group, p=plain, o=options: check_backward(group, p, **o)))
     return found
 
 

@@ -222,6 +222,10 @@ def backwards():
     yield "d128 causal", 128, {"causal": True}
     yield "d128 tables", 128, {"tables": True}
     yield "d64 causal window", 64, {"causal": True, "window": 100}
+    fused = {"tables": True, "FUSED": True}
+    yield "d128 fused", 128, fused
+    yield "d64 fused", 64, fused
+    yield "d128 fused, dQ apart", 128, fused | {"ADD_DQ": False}
 
 
 def compile_backward(d, options):
@@ -237,6 +241,7 @@ def compile_backward(d, options):
     k, v = (torch.empty(1, 2, s, d, dtype=torch.bfloat16) for _ in range(2))
     rows, sums = torch.empty(4, s), torch.empty(4, s, d)
     arguments = backward_arguments(q, q, k, v, rows, rows, sums, k, v, **options)
+    arguments["sy_schedule"] = arguments["sy_control"] = 1 << 40  # addresses
     return gluon_attention_backward.warmup(
         *jit.in_order(gluon_attention_backward, arguments), grid=(16,), **OPTIONS
     )

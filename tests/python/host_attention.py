@@ -314,10 +314,6 @@ def check_function(place: ranks.Place, group) -> None:
             lambda: op(asked, *own[1:]),
             "q requires a gradient, and Attention makes none: call sy.ops.attention",
         ),
-        (
-            lambda: ops.attention(asked, *own[1:], group, **options),
-            "attention: q requires a gradient, and with",
-        ),
         (lambda: ops.attention(asked, *own[1:], group), "gradients take a torch process group"),
     ):
         try:

@@ -14,7 +14,7 @@ from conftest import ROOT
 
 #: What a user of the library names. A change of this list is a change of the API.
 PUBLIC = """Call Chunking FusedKernel Group InputError MachineError Mesh Plan StatedKernel Strategy SyncopateError Tensor Tiling
-UsageError check_statement close cuda_kernel deterministic fuse gluon inductor kernel ops parallel plans recover report set_deadline shard_rows strategy
+UsageError check_statement close context_parallel cuda_kernel deterministic fuse gluon inductor kernel ops parallel plans recover report set_deadline shard_rows strategy
 symm_mem trace unshard_rows""".split()
 
 

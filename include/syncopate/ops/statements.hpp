@@ -40,4 +40,13 @@ struct AttentionForm {
 /// Of kernels/gluon_attention.py; likewise.
 [[nodiscard]] kernel::stated::Statement attention_statement(const AttentionForm& form);
 
+struct AttentionBackwardForm {
+    bool causal = false;
+    /// Q and what goes with it come, too: elements of bounds_ptr say which blocks of it a tile reads.
+    bool exchanges = false;
+};
+
+/// Of kernels/gluon_attention_backward.py; likewise.
+[[nodiscard]] kernel::stated::Statement attention_backward_statement(const AttentionBackwardForm& form);
+
 }  // namespace syncopate::ops

@@ -323,7 +323,8 @@ def descriptor_of_own(op: Any, given: Any, pitch: int) -> Any:
 
 
 def descriptor_like(given: Any, base: torch.Tensor) -> Any:
-    """As the descriptor `given`, of another tensor."""
+    """As the descriptor `given`, of another tensor; one of a single axis is of all its elements."""
+    base = base.view(-1) if len(given.block_shape) == 1 else base
     return replace(given, base=base, shape=list(base.shape), strides=list(base.stride()))
 
 

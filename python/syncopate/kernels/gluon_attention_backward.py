@@ -17,6 +17,9 @@ gluon_attention_backward_call, in base 2, with rows up to a multiple of BM.
 
 A row of Q sees what CAUSAL and WINDOW leave of K, or what a table says (TABLES). Rows of Q beyond SQ are zeros, and add none.
 Heads of Q that share a head of K are one tile's work, so dK and dV are complete when it ends.
+
+FUSED: a program runs the tile of its slot, if it has one. The loader awaits the tile's rows of K and V, and posts what the
+consumers have stored of dK and dV. Without ADD_DQ, dQ is left to another kernel: then all is added in a fixed order.
 """
 
 import triton.experimental.gluon.language as gl
@@ -30,6 +33,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from ..gluon import sy_await, sy_finish, sy_num_slots, sy_post, sy_tile
 from .gluon_attention_softmax import NEVER
 from .gluon_attention_tiles import CONSUMER_ROWS
 from .gluon_members import set_members
@@ -62,9 +66,13 @@ class Call:
     SK: gl.tensor
     OFFSET: gl.tensor
     WINDOW: gl.tensor
+    sy_schedule: gl.tensor
+    sy_control: gl.tensor
     CAUSAL: gl.constexpr
     WINDOWED: gl.constexpr
     TABLES: gl.constexpr
+    ADD_DQ: gl.constexpr
+    FUSED: gl.constexpr
     D: gl.constexpr
     BM: gl.constexpr
     BN: gl.constexpr
@@ -83,6 +91,7 @@ class Call:
     do_full: gl.shared_memory_descriptor
     empty: gl.shared_memory_descriptor  # [STAGES], for the loader: Q and dO are read
     ds_full: gl.shared_memory_descriptor  # both consumers have written the block's dS
+    stored: gl.shared_memory_descriptor  # FUSED: both have stored their rows of dK and dV
 
     @gluon.constexpr_function
     def __init__(self, **values):
@@ -94,7 +103,11 @@ class Call:
         with the first rows of K."""
         tile = gl.program_id(0)
         blocks = gl.cdiv(self.SK, self.BN)
-        if self.CAUSAL or self.TABLES:
+        if self.FUSED:
+            tile = sy_tile(self.sy_schedule, tile)
+            n = tile % blocks
+            head = tile // blocks
+        elif self.CAUSAL or self.TABLES:
             heads = gl.num_programs(0) // blocks
             n = tile // heads
             head = tile % heads
@@ -138,8 +151,30 @@ class Call:
 
 
 @gluon.jit
+def _has_tile(call):
+    """Whether this program has one: ranks may have fewer than others."""
+    there = True
+    if call.FUSED:
+        there = gl.program_id(0) < sy_num_slots(call.sy_schedule)
+    return there
+
+
+@gluon.jit
 def _load(call):
     """The loader."""
+    if call.FUSED:
+        if _has_tile(call):
+            sy_await(call.sy_schedule, call.sy_control, gl.program_id(0))
+            _load_tile(call)
+            mbarrier.wait(call.stored, 0)
+            sy_post(call.sy_schedule, call.sy_control, gl.program_id(0))
+        sy_finish(call.sy_schedule, call.sy_control)
+    else:
+        _load_tile(call)
+
+
+@gluon.jit
+def _load_tile(call):
     BYTES: gl.constexpr = call.BM * call.D * 2 + call.BM * 4
     n, kv_head, b = call.coordinates()
     low, _, _, high = call.extent(n)
@@ -193,6 +228,17 @@ def _mask(call, scores, row, column, base):
 @gluon.jit
 def _differentiate(index: gl.constexpr, call):
     """Consumer `index`: rows [64 * index, 64 * index + 64) of the tile's K and V."""
+    if call.FUSED:
+        if _has_tile(call):
+            _differentiate_tile(index, call)
+            gl.thread_barrier()  # all threads have stored
+            mbarrier.arrive(call.stored)
+    else:
+        _differentiate_tile(index, call)
+
+
+@gluon.jit
+def _differentiate_tile(index: gl.constexpr, call):
     D: gl.constexpr = call.D
     BM: gl.constexpr = call.BM
     HALF: gl.constexpr = D // 2
@@ -255,11 +301,15 @@ def _differentiate(index: gl.constexpr, call):
         fence_async_shared()
         mbarrier.arrive(call.ds_full)
         mbarrier.wait(call.ds_full, block % 2)
-        dq = warpgroup_mma(ds_place.permute((1, 0)), k_half, zero_dq, use_acc=False, is_async=True)
-        dk = warpgroup_mma(own_ds, q, dk, is_async=True)
-        dq, dv = warpgroup_mma_wait(num_outstanding=1, deps=(dq, dv))
-        dq = gl.convert_layout(dq, WIDE)  # 16 bytes a thread, whole lines a warp
-        gl.atomic_add(call.dq_ptr + (head + m * BM) * D + dq_places, dq, sem="relaxed")
+        if call.ADD_DQ:
+            dq = warpgroup_mma(ds_place.permute((1, 0)), k_half, zero_dq, use_acc=False, is_async=True)
+            dk = warpgroup_mma(own_ds, q, dk, is_async=True)
+            dq, dv = warpgroup_mma_wait(num_outstanding=1, deps=(dq, dv))
+            dq = gl.convert_layout(dq, WIDE)  # 16 bytes a thread, whole lines a warp
+            gl.atomic_add(call.dq_ptr + (head + m * BM) * D + dq_places, dq, sem="relaxed")
+        else:
+            dk = warpgroup_mma(own_ds, q, dk, is_async=True)
+            dv = warpgroup_mma_wait(num_outstanding=1, deps=(dv,))
         m += 1
         if m == high:
             m = low
@@ -274,7 +324,7 @@ def _differentiate(index: gl.constexpr, call):
     gl.store(call.dk_ptr + places, (dk * call.scale).to(call.dk_ptr.dtype.element_ty), mask=inside)
 
 
-@gluon.jit(do_not_specialize=["H", "HKV", "SQ", "SK", "OFFSET", "WINDOW"])
+@gluon.jit(do_not_specialize=["B", "H", "HKV", "SQ", "SK", "OFFSET", "WINDOW"])
 def gluon_attention_backward(
     q_desc,  # [B, H, SQ, D], block [1, 1, BM, D]
     do_desc,  # as q_desc
@@ -288,12 +338,15 @@ def gluon_attention_backward(
     bounds_ptr,  # TABLES: int32 [blocks of SK, 4]: of each block of K low, whole, part and high (Call.extent), in blocks of Q
     seen_ptr,  # TABLES: int32 [2, blocks of SQ * BM], of each row of Q the first row of K that it sees and past the last one
     scale,
+    B,
     H,
     HKV,
     SQ,
     SK,
     OFFSET,  # row r of Q stands at row r + OFFSET of K
     WINDOW,  # WINDOWED: a row sees so many rows up to itself (CAUSAL), or to either side
+    sy_schedule,
+    sy_control,
     CAUSAL: gl.constexpr,
     WINDOWED: gl.constexpr,
     TABLES: gl.constexpr,
@@ -301,6 +354,8 @@ def gluon_attention_backward(
     BM: gl.constexpr,
     BN: gl.constexpr,  # 128: 64 for each consumer
     STAGES: gl.constexpr,
+    ADD_DQ: gl.constexpr = True,
+    FUSED: gl.constexpr = False,  # follows the schedule; else sy_schedule and sy_control are not looked at
 ):
     BLOCK: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BM, D], q_desc.dtype)
     TILE: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, D], q_desc.dtype)
@@ -318,13 +373,17 @@ def gluon_attention_backward(
     do_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
     ds_full = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
+    if FUSED:
+        stored = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
+    else:
+        stored = ds_full
     call = Call(
         q_desc=q_desc, do_desc=do_desc, k_desc=k_desc, v_desc=v_desc, lse_desc=lse_desc, delta_desc=delta_desc,
         dq_ptr=dq_ptr, dk_ptr=dk_ptr, dv_ptr=dv_ptr, bounds_ptr=bounds_ptr, seen_ptr=seen_ptr, scale=scale, H=H, HKV=HKV,
-        SQ=SQ, SK=SK, OFFSET=OFFSET, WINDOW=WINDOW, CAUSAL=CAUSAL, WINDOWED=WINDOWED, TABLES=TABLES, D=D, BM=BM, BN=BN,
-        STAGES=STAGES, k_tile=k_tile, v_tile=v_tile, q_ring=q_ring, do_ring=do_ring, ds_ring=ds_ring,
+        SQ=SQ, SK=SK, OFFSET=OFFSET, WINDOW=WINDOW, sy_schedule=sy_schedule, sy_control=sy_control, CAUSAL=CAUSAL, WINDOWED=WINDOWED, TABLES=TABLES,
+        D=D, BM=BM, BN=BN, STAGES=STAGES, ADD_DQ=ADD_DQ, FUSED=FUSED, k_tile=k_tile, v_tile=v_tile, q_ring=q_ring, do_ring=do_ring, ds_ring=ds_ring,
         lse_ring=lse_ring, delta_ring=delta_ring, kv_full=kv_full,
-        q_full=q_full, do_full=do_full, empty=empty, ds_full=ds_full,
+        q_full=q_full, do_full=do_full, empty=empty, ds_full=ds_full, stored=stored,
     )  # fmt: skip
     CONSUMERS: gl.constexpr = BN // CONSUMER_ROWS
     mbarrier.init(kv_full, count=1)
@@ -333,8 +392,16 @@ def gluon_attention_backward(
         mbarrier.init(do_full.index(stage), count=1)
         mbarrier.init(empty.index(stage), count=CONSUMERS)
     mbarrier.init(ds_full, count=CONSUMERS)
-    gl.warp_specialize(
-        [(_differentiate, (0, call)), (_differentiate, (1, call)), (_load, (call,))],
-        [4, 1],
-        [240, 24],
-    )
+    if FUSED:
+        mbarrier.init(stored, count=CONSUMERS)
+        gl.warp_specialize(
+            [(_differentiate, (0, call)), (_differentiate, (1, call)), (_load, (call,))],
+            [4, 1],
+            [232, 40],
+        )
+    else:
+        gl.warp_specialize(
+            [(_differentiate, (0, call)), (_differentiate, (1, call)), (_load, (call,))],
+            [4, 1],
+            [240, 24],
+        )

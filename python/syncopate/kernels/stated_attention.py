@@ -1,4 +1,4 @@
-"""The statement of kernels.gluon_attention (C++: ops/statements.hpp)."""
+"""The statements of kernels.gluon_attention and of its backward (C++: ops/statements.hpp)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 from .. import _syncopate
 from ..call.stated import StatedKernel
 from .gluon_attention import gluon_attention
+from .gluon_attention_backward import gluon_attention_backward
 
 
 @functools.cache
@@ -23,3 +24,12 @@ def stated_attention(
     (`placed`) says nothing of q_desc and o_desc, which are each rank's own affair: what a rank makes is said by l_ptr."""
     said = _syncopate.ops.attention_statement(causal, windowed, documents, one_pass, placed)
     return StatedKernel(gluon_attention, **said)
+
+
+@functools.cache
+def stated_attention_backward(causal: bool = False, exchanges: bool = False) -> StatedKernel:
+    """gluon_attention_backward by tables: a tile is a block of K. `exchanges`: Q and what goes with it come, too; then the
+    elements of bounds_ptr have to be known (`values`)."""
+    return StatedKernel(
+        gluon_attention_backward, **_syncopate.ops.attention_backward_statement(causal, exchanges)
+    )

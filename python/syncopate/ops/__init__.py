@@ -2,6 +2,7 @@
 
 from ..strategy import Chunking, Strategy, Tiling
 from .attention import Attention
+from .attention_backward import AttentionBackward
 from .attention_function import attention
 from .attention_rules import AttentionTiling
 from .block import FeedForward, feed_forward
@@ -29,6 +30,7 @@ __all__ = [
     "AllGatherMatmul",
     "AllToAllMatmul",
     "Attention",
+    "AttentionBackward",
     "AttentionTiling",
     "Chunking",
     "FeedForward",

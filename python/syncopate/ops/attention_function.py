@@ -46,7 +46,8 @@ def attention(
     the order of the ranks, or with "zigzag" or "documents" as they share work alike. Also where these are no whole tiles.
     Arguments: as of Attention.
 
-    Differentiable by q, k and v, but with `bounded`, or where ranks hold different numbers of rows: RuntimeError then.
+    Differentiable by q, k and v, but where ranks hold different numbers of rows: RuntimeError then. With `bounded` the backward
+    asks for runs of rows that it can cut into equal slices: ValueError else.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape, or with other documents,
     sets it up: new tables and a heap, but the same compiled kernel. The last MOST of them are kept.
@@ -67,12 +68,12 @@ def attention(
     if names := wanted({"q": q, "k": k, "v": v}):
         uneven = len({sum(end - begin for begin, end in own) for own in held()}) > 1
         refused = {
-            "with `bounded` there is none: all of K and V come together in the backward pass": bool(bounded),
             f"there is none where ranks hold different numbers of rows, as here of {s}": uneven,
         }
         return recorded(
             "attention", members, (q, k, v), names, refused, causal=causal, kind=kind, window=window, scale=scale,
             sharding=sharding, cu_seqlens=list(documents) or None,
+            bounded=None if not bounded else 0 if bounded is True else int(bounded),
         )  # fmt: skip
 
     def make() -> cache.Entry:

@@ -28,6 +28,9 @@ FAKE = "the group's backend is fake: its ranks do not exist"
 #: Set-ups of attention that are kept: packed sequences have other documents at each step.
 MOST_SEQUENCES = 16
 
+#: Those that have no unfused pair, and choose by themselves.
+SEQUENCES = ("attention", "attention_backward")
+
 
 class _Taken(threading.local):
     """What this thread has looked up last: its calls are then learnt (recipes.py)."""
@@ -69,7 +72,7 @@ def look_up(
         device == "cuda",
         call,
         lambda: _made(name, x, group_name, group, extents, options),
-        MOST_SEQUENCES if name == "attention" else None,
+        MOST_SEQUENCES if name in SEQUENCES else None,
     )
     report.count(name, entry.outcome)
     taken.entry = entry
@@ -98,17 +101,17 @@ def _made(
     given = {key: value for key, value in options.items() if key != "w_transposed"}  # that is each rank's own
     require_same_call(name, group, extents, f"{x.dtype} {given}")
     reason = refusal(x.device.type, group_name)
-    if reason and name != "attention":
+    if reason and name not in SEQUENCES:
         return cache.Entry(group, reason=reason)
-    from ..ops import OPERATORS
+    from ..ops import OPERATORS, AttentionBackward
 
-    kind = OPERATORS[name]
+    kind = AttentionBackward if name == AttentionBackward.name else OPERATORS[name]
     options = dict(options)
     copied = options.get("copied", False)
     kept = copied or options.get("keep", False)
     try:
         strategy, reason = None, ""
-        if name != "attention":
+        if name not in SEQUENCES:
             strategy, options["found"] = _chosen(name, extents, x.dtype, group, kept, copied)
             options["asked"] = False
             if strategy.unfused:
@@ -124,6 +127,8 @@ def _made(
         if group.rendezvous.calls_differ:
             raise
         return cache.Entry(group, reason=in_a_line(str(error)))
+    if name == AttentionBackward.name and operator.why_kind:
+        reason = f"fused, as {operator.kind}: {operator.why_kind}"
     return cache.Entry(group, operator, reason)
 
 

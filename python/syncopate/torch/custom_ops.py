@@ -10,7 +10,7 @@
     all_to_all_matmuls(x, [w, …], group_name, [bias, …], *, return_exchanged=False, module="")
                                                                                 → [all_to_all(x) @ w + bias, …(, all_to_all(x))]
     feed_forward(x, w1, w2, group_name, *, activation="", module="")    → reduce_scatter(act(all_gather(x) @ w1) @ w2)
-    attention(q, k, v, group_name, *, causal=False, kind="auto", window=0, scale=None, sharding="contiguous", cu_seqlens=None,
+    attention(q, k, v, group_name, *, causal=False, kind="auto", window=0, scale=None, sharding="contiguous", cu_seqlens=None, bounded=None,
               module="") → o, lse
 
 Shapes and activations are those of syncopate.ops ("gelu" is the one with tanh), rows of attention those of sy.shard_rows. matmul_reduce_scatter and matmul_all_reduce add each
@@ -347,8 +347,12 @@ ATTENTION = {
     "scale": None,
     "sharding": "contiguous",
     "cu_seqlens": None,
+    "bounded": None,
 }
-ATTENTION_SCHEMA = "bool causal=False, str kind='auto', int window=0, float? scale=None, str sharding='contiguous', int[]? cu_seqlens=None"
+ATTENTION_SCHEMA = (
+    "bool causal=False, str kind='auto', int window=0, float? scale=None, str sharding='contiguous', int[]? cu_seqlens=None, "
+    "int? bounded=None"
+)
 
 
 def _attended(q, k, v, group_name, **options):

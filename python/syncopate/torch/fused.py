@@ -10,8 +10,7 @@ import torch
 
 from ..call.cache import run
 from ..face.rows import documents_of
-from . import calls, recipes, report
-from .attention_backward import backward as attention_backward_of
+from . import buckets, calls, recipes, report
 from .unfused import product, scatter, size_of
 
 
@@ -174,22 +173,25 @@ def feed_forward(
     return y
 
 
-def attention_operator(q: torch.Tensor, k: torch.Tensor, group_name: str, **options: Any) -> Any:
-    """`options`: of ops.Attention. There is no unfused pair: ValueError says why it cannot be done."""
+def attention_operator(name: str, q: torch.Tensor, k: torch.Tensor, group_name: str, **options: Any) -> Any:
+    """`name`: "attention" or "attention_backward". `options`: of ops.Attention. There is no unfused pair: ValueError says why it
+    cannot be done."""
     b, h, rows, d = q.shape
     extents = (b, h, k.shape[1], rows * size_of(group_name), d)
     options["cu_seqlens"] = tuple(documents_of(options["cu_seqlens"], extents[3])) or None
     options["even"] = True  # the rows are those of sy.shard_rows
-    operator, reason = calls.look_up("attention", q, group_name, extents, **options)
+    bounded = options["bounded"]  # 0: as many rows as two ranks hold
+    options["bounded"] = False if bounded is None else bounded or True
+    operator, reason = calls.look_up(name, q, group_name, extents, **options)
     if operator is None:
-        raise ValueError(f"attention: {reason}")
+        raise ValueError(f"{name}: {reason}")
     return operator
 
 
 def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group_name: str, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    operator = attention_operator(q, k, group_name, **options)
+    operator = attention_operator("attention", q, k, group_name, **options)
     return run(operator, q.contiguous(), k.contiguous(), v.contiguous())
 
 
@@ -204,10 +206,7 @@ def attention_backward(
     group_name: str,
     **options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Of the call with these options. The operator says which rows a rank holds."""
-    operator = attention_operator(q, k, group_name, **options)
-    all_rows = tuple(tuple((begin, end) for begin, end in rows) for rows in operator.all_rows)
-    given = (operator.causal, operator.window, operator.scale, operator.documents)
-    return attention_backward_of(
-        grad, grad_lse, q, k, v, o, lse, group_name, operator.group.rank, all_rows, *given
-    )
+    """Of the call with these options."""
+    options["deterministic"] = torch.are_deterministic_algorithms_enabled() or bool(buckets.generation())
+    operator = attention_operator("attention_backward", q, k, group_name, **options)
+    return run(operator, grad, grad_lse, q.contiguous(), k.contiguous(), v.contiguous(), o, lse)

@@ -7,7 +7,7 @@
     matmul_all_reduce       x: all_gather(s) @ wᵀ             w: xᵀ @ the same gathered s; s: reduce_scatter(g), unfused. With
                             replicated_grad g is the sum already, and the products are plain ones
     feed_forward            by those of its two halves
-    attention               by what forward has left, unfused (attention_backward.py)
+    attention               by what forward has left, fused (ops/attention_backward.py)
 
 These are the adjoints that torch's functional collectives have. Where every rank computes the same loss from the whole y of an
 all-reduce (RowwiseParallel with a replicated output), g is not to be summed again: `replicated_grad`.
@@ -208,11 +208,10 @@ def feed_forward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
 
 def attention(ctx: Any, grad: torch.Tensor | None, grad_lse: torch.Tensor | None) -> tuple[Any, ...]:
     options = {name: value for name, value in ctx.options.items() if name != "module"}
-    *_, o, lse = ctx.saved_tensors
-    *_, o, _ = ctx.saved_tensors
-    given = torch.zeros_like(o) if grad is None else grad.contiguous()
+    saved = ctx.saved_tensors  # once: what is checkpointed is made anew for each asking
+    given = torch.zeros_like(saved[3]) if grad is None else grad.contiguous()
     of_lse = None if grad_lse is None else grad_lse.contiguous()
-    grads = ops.attention_backward(given, of_lse, *ctx.saved_tensors, ctx.group_name, **options)
+    grads = ops.attention_backward(given, of_lse, *saved, ctx.group_name, **options)
     return *grads, None
 
 

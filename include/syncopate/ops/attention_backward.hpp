@@ -1,0 +1,57 @@
+// The backward of attention over a sharded sequence: an operator like any other. How a kind is carried out, the
+// plan (plan/templates/attention_backward.hpp), and the kernels with their tiles.
+//
+//     one stage     a tile is a block of K and V: it makes the block's dK and dV, and adds to dQ, which stays
+//                   where it is
+//     two stages    ranks exchange heads: the second one makes dQ of its sums (or, deterministic, of Q), and
+//                   it leaves tile by tile
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "syncopate/ops/attention.hpp"
+#include "syncopate/ops/attention_kernel.hpp"
+#include "syncopate/ops/program.hpp"
+#include "syncopate/plan/templates/attention_backward.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::ops {
+
+/// How the backward of a kind of attention is carried out.
+struct BackwardKind {
+    std::string kind;
+    std::string why;  ///< not as the forward; "" where it is
+};
+[[nodiscard]] BackwardKind backward_kind(std::string_view forward, std::int32_t ranks, std::int64_t kv_heads);
+
+struct AttentionBackwardTask {
+    AttentionTask forward;       ///< its kind as backward_kind has it; block_m rows of Q, block_n of K and V
+    bool gluon = false;          ///< the kernel for Hopper; its parameters are called so
+    bool deterministic = false;  ///< dQ by a kernel of its own, after the call; K and V stay for it
+    bool kept = false;           ///< K and V are there, from the forward
+};
+
+struct AttentionBackwardOutline {
+    plan::Plan plan;
+    std::vector<Bindings> bindings;               ///< by stage
+    bool exchanges = false;                       ///< heads: each rank has some, of all rows
+    std::optional<plan::AttentionPasses> passes;  ///< of `bounded`; none: K and V come at once
+};
+
+/// Fails as attention_outline does. With `bounded`, passes are as many as divide all runs of rows, so that no row
+/// comes twice.
+[[nodiscard]] Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackwardTask& task);
+
+/// The tiles of a backward kernel for heads of one size, as attention_tiles.
+[[nodiscard]] std::optional<TileConfig> attention_backward_tiles(AttentionKernelName kernel,
+                                                                 std::int64_t head_dim, bool cuda = true);
+
+/// Which backward kernel runs, and why it is not the one for Hopper.
+[[nodiscard]] AttentionKernel choose_backward_kernel(std::int64_t head_dim, plan::DType dtype,
+                                                     const AttentionTarget& target);
+
+}  // namespace syncopate::ops

@@ -1,0 +1,43 @@
+// The backward of attention over a sharded sequence: what of K, V and their gradients moves where. A rank
+// differentiates its own rows of Q, which stay with it. It needs the rows of K and V that these attend to, and
+// makes what it adds to the gradients of those. Contributions leave tile by tile, as they are complete, and are
+// summed in fp32 where the rows of K and V are held.
+//
+// Tensors: K, V [B, HKV, S, D], DK, DV (fp32) alike.
+//
+//   all_gather    K and V come from their owners, and contributions go straight back: they are summed in the
+//                 order of ranks
+//   ring          K and V are passed on, and the sums travel behind them: each rank adds its own
+//   double_ring   … in the order in which K and V come to the ranks
+//
+//       K, V of rank 0 →  1  →  2  →  3         ring, 4 ranks
+//       dK, dV            1  →  2  →  3  →  0
+//
+// Where ranks exchange heads (`ulysses`: all of them), each has some heads of all rows, and what it makes is
+// whole. What a rank holds at first, and gets in the end, lies one rank behind another, run after run: Q, DO, DQ
+// [B, H, S, D], K, V, DK, DV [B, HKV, S, D], LSE, DELTA (fp32) [B, H, S]. With a share of the heads and all
+// rows, in the sequence's order, come Q.heads and so on, of which LSE.heads and DELTA.heads have `padded` rows.
+// So kernels are the same on all ranks.
+#pragma once
+
+#include "syncopate/plan/templates/attention.hpp"
+
+namespace syncopate::plan {
+
+struct AttentionBackwardOptions {
+    /// Q and O are no part of it, whatever `only_kv` and `q_o_stay` say.
+    AttentionOptions moved;
+    /// All that a rank attends to of K and V is there, from the forward: only gradients move.
+    bool kept = false;
+    /// K and V that came stay readable after the call, until the rank's next one.
+    bool stays = false;
+    /// ulysses: rows of LSE.heads and DELTA.heads; at least those of the sequence.
+    std::int64_t padded = 0;
+};
+
+/// Fails as attention() does; and where heads are exchanged, but not by all ranks, or the heads of K and V are
+/// no multiple of these.
+[[nodiscard]] Result<Plan> attention_backward(const Mesh& mesh, const AttentionShape& shape,
+                                              const AttentionBackwardOptions& options);
+
+}  // namespace syncopate::plan

@@ -1,0 +1,417 @@
+"""The backward of attention over a sequence that is sharded over ranks, fused (C++: ops/attention_backward.hpp): K and V come
+again while tiles run, and what a tile adds to their gradients leaves as it is complete."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from .. import _syncopate
+from ..call.arguments import DTYPE_NAMES
+from ..call.prepared import Prepared, timing
+from ..call.stage_call import Call, Stage
+from ..face.fused import FusedKernel
+from ..host import interpreter
+from ..kernels import attention_backward as kernels
+from ..plans import Rows
+from .attention import Attention
+from .attention_backward_tables import count_rows, cut_rows, padded, tables_of
+from .attention_kernel import HOPPER
+from .attention_passes import Slice, seen_rows
+from .attention_places import for_descriptor
+
+if TYPE_CHECKING:
+    from ..group import Group
+    from ..strategy import Strategy
+
+SPLIT = 4  # chunks of a run of rows on a GPU: the last one's way back is all that nothing hides
+
+
+class AttentionBackward:
+    """Gradients of q, k and v for one shape; arguments as of Attention, of the forward. With `bounded`, K and V come in passes, as
+    many as leave equal slices of each run of rows: ValueError where there are none. `kind` is the one that is carried out, and
+    `why_kind` says why it is not the forward's. `deterministic`: dQ is made in a fixed order by a kernel of its own: two
+    products more for each five. `kept`: calls give K and V of the whole sequence, [B, HKV, S, D], as the forward has gathered
+    them, and only gradients move. `split`: chunks into which each run of rows is cut.
+
+    The heap has K, V (but with `kept`) and their gradients in fp32 of the whole sequence, and of the other ranks'
+    contributions as much again as a rank holds; where ranks exchange heads only this rank's rows and its share of the heads.
+
+    Collective: all ranks construct and call it alike. Raises ValueError for what cannot be done."""
+
+    name: ClassVar[str] = "attention_backward"
+
+    def __init__(
+        self,
+        b: int,
+        h: int,
+        hkv: int,
+        s: int,
+        d: int,
+        dtype: torch.dtype = torch.bfloat16,
+        group: Group | Any | None = None,
+        *,
+        deterministic: bool = False,
+        kept: bool = False,
+        bounded: bool | int = False,
+        split: int = 0,
+        plain: bool = False,
+        strategy: Strategy | None = None,
+        deadline: float = 30.0,
+        host_delay: float = 0.0,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        forward = Attention(b, h, hkv, s, d, dtype, group, strategy=strategy, bounded=bounded, **options)
+        problem, self.group, self.device = forward.kernel.problem, forward.group, forward.device
+        self.problem, self.d, self.forward_kind = problem, d, forward.kind
+        self.deterministic, self.kept = deterministic, kept
+        self.kind, self.why_kind = _syncopate.ops.backward_kind(forward.kind, self.group.size, hkv)
+        cuda = self.group.device == "cuda"
+        hopper = cuda and torch.cuda.get_device_capability(self.group.ordinal)[0] == HOPPER and not plain
+        name, tile, self.why_plain = _syncopate.ops.attention_backward_kernel(
+            problem.d, DTYPE_NAMES[problem.dtype], cuda, hopper
+        )
+        self.is_gluon = name == "gluon"
+        self.block_m, self.block_n = tile["block_m"], tile["block_n"]
+        self._options = {"num_warps": tile["warps"], "num_stages": tile["stages"]}
+        self.all_rows, self.rows = forward.all_rows, forward.rows
+        self.num_rows = count_rows(self.rows)
+        self.most_rows = max(map(count_rows, self.all_rows))
+        self._first_row = sum(map(count_rows, self.all_rows[: self.group.rank]))
+        made = _syncopate.ops.attention_backward(
+            problem.shape, DTYPE_NAMES[problem.dtype], self.all_rows, list(problem.documents), problem.causal, problem.window,
+            self.kind, forward.inner, split or (SPLIT if cuda else 1), (self.block_m, self.block_n),
+            gluon=self.is_gluon, deterministic=deterministic, kept=kept,
+            bounded=None if not bounded else 0 if bounded is True else int(bounded),
+        )  # fmt: skip
+        self.plan, self.exchanges = made.plan, made.exchanges
+        self._shared_by = self.group.size if self.exchanges else 1  # that share the heads
+        self._make_tables(made.passes)
+        self._make_scratch()
+        known = {"bounds_ptr": self._tables[0].bounds.reshape(-1).tolist()} if self.exchanges else {}
+        stages = [Stage(self._function(), made.bindings[0], known)]
+        if self.exchanges:
+            second = kernels.attention_backward_q if deterministic else kernels.finish_tiles
+            known = {"blocks_ptr": self._tables[0].blocks.reshape(-1).tolist()} if deterministic else {}
+            stages.append(Stage(second, made.bindings[1], known))
+        self.fused = FusedKernel(
+            stages, self.plan, self.group, strategy, in_heap=True,
+            what=f"{self.name} {[b, h, hkv, s, d]} {dtype} deterministic={deterministic} kept={kept} bounded={bounded} {options}",
+            **timing(deadline, host_delay, seed),
+        )  # fmt: skip
+        self.prepared: Prepared | None = None
+
+    def prepare(self) -> Prepared:
+        """Fuses and compiles on first use. Collective."""
+        if self.prepared is None:
+            stand_ins = {
+                name: torch.empty(shape, dtype=torch.float32 if dtype == "fp32" else self.problem.dtype, device=self.device)
+                for name, shape, dtype in self.plan.tensors
+            }  # fmt: skip
+            own = self._empty(self.problem.h, self.most_rows)
+            self.prepared = self.fused.prepare_calls(self._calls(stand_ins, own, own))
+            if self.exchanges:  # rows that nobody sends, which a block of Q may have behind its last one
+                self.prepared.tensors["LSE.heads"][:, :, self.problem.s :] = math.inf
+                self.prepared.tensors["DELTA.heads"][:, :, self.problem.s :] = 0.0
+        self.prepared.require_there()
+        return self.prepared
+
+    def __call__(
+        self,
+        grad: torch.Tensor,
+        grad_lse: torch.Tensor | None,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        o: torch.Tensor,
+        lse: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Gradients of q, k and v of this rank's rows, for `grad`, the one of o, and `grad_lse`, the one of lse (None: 0). q, o
+        [B, H, rows, D], k, v [B, HKV, rows, D] and lse [B, H, rows] as the forward had them. With `kept` k and v are whole."""
+        p = self.problem
+        grad, q, k, v, o = (for_descriptor(self._padded_head(one)) for one in (grad, q, k, v, o))
+        prepared = self.prepare()
+        self._prepare_rows(grad, grad_lse, o, lse.contiguous())
+        dk, dv = (self._empty(p.hkv, self.num_rows, self.plan_dtype) for _ in range(2))
+        dq = self._empty(p.h, self.num_rows)
+        try:
+            for turn in range(self.count):
+                self._give(prepared, turn, q, grad, k, v, dq, dk, dv)
+                prepared.launch(
+                    (turn, self._key(q, grad)),
+                    lambda turn=turn: [
+                        call.arguments for call in self._calls(prepared.tensors, q, grad, turn)
+                    ],
+                )
+                if not self.exchanges:
+                    self._make_dq(prepared.tensors, q, grad, dq, turn)
+        except ValueError:
+            if self.fused.drops(prepared):
+                self.prepared = None
+                if prepared.op.had_been_told:
+                    return self(grad, grad_lse, q, k, v, o, lse)
+            raise
+        return dq[..., : self.d], dk[..., : self.d].to(p.dtype), dv[..., : self.d].to(p.dtype)
+
+    def _padded_head(self, operand: torch.Tensor) -> torch.Tensor:
+        """With heads of the kernel's size: columns of zeros change no score, and get zeros."""
+        more = self.problem.d - self.d
+        return torch.nn.functional.pad(operand, (0, more)) if more else operand
+
+    def unfused(
+        self,
+        grad: torch.Tensor,
+        grad_lse: torch.Tensor | None,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        o: torch.Tensor,
+        lse: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The unmodified kernels alone, with k and v of the whole sequence: dq, and this rank's contributions to dk and dv,
+        [B, HKV, S, D] in fp32, which are to be summed over ranks."""
+        p = self.problem
+        if self.exchanges or self.count > 1:
+            raise ValueError(
+                "unfused: in passes, or where ranks exchange heads, none makes a contribution by itself"
+            )
+        grad, q, k, v, o = (for_descriptor(self._padded_head(one)) for one in (grad, q, k, v, o))
+        self._prepare_rows(grad, grad_lse, o, lse.contiguous())
+        heap = {"K": k, "V": v} | {name: self._empty(p.hkv, p.s, torch.float32) for name in ("DK", "DV")}
+        (call,) = self._calls(heap, q, grad)
+        self._launch(self._function(), call.grid, **call.arguments, **call.options)
+        dq = self._empty(p.h, self.num_rows)
+        self._make_dq(heap, q, grad, dq)
+        return dq[..., : self.d], *(heap[name][..., : self.d] for name in ("DK", "DV"))
+
+    @property
+    def count(self) -> int:
+        """Of passes."""
+        return len(self._slices)
+
+    @property
+    def plan_dtype(self) -> torch.dtype:
+        """Of dK and dV as they are made: whole, or contributions to a sum."""
+        return self.problem.dtype if self.exchanges else torch.float32
+
+    def held_bytes(self) -> int:
+        """Bytes of the heap on this rank."""
+        return self.heap_bytes
+
+    @property
+    def heap_bytes(self) -> int:
+        """Of each rank's memory that all ranks map. Collective, as prepare is."""
+        return self.prepare().artifact.heap_bytes
+
+    @property
+    def calls_differ(self) -> bool:
+        """Whether the ranks called different operators in a call of it: its next call sets it up anew."""
+        return self.fused.calls_differ
+
+    def check(self) -> None:
+        """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
+        self.fused.check()
+
+    def reset(self) -> None:
+        """After a call that failed on all ranks since one was late: calls go on. Collective."""
+        self.fused.reset()
+
+    def close(self) -> None:
+        """Frees the heap. Collective."""
+        self.prepared = None
+        self.fused.close()
+
+    def _function(self) -> Any:
+        if not self.is_gluon:
+            return kernels.attention_backward
+        from ..kernels.stated_attention import stated_attention_backward
+
+        return stated_attention_backward(self.problem.causal, self.exchanges)
+
+    def _make_tables(self, passes: Any) -> None:
+        """What each row of Q sees in a pass, of this rank's rows, or where heads are exchanged of all."""
+        p = self.problem
+        rows = [(0, p.s)] if self.exchanges else self.rows
+        self._sq = p.s if self.exchanges else self.most_rows  # rows of Q that the kernel walks
+        self.width, self._slices, positions = cut_rows(passes, self.all_rows, self.group.rank)
+        seen = seen_rows(rows, p.s, p.causal, p.window, p.documents)
+        blocks = (self.block_m, self.block_n)
+        self._tables = [tables_of(seen, self._sq, at, blocks, self.device) for at in positions]
+
+    def _make_scratch(self) -> None:
+        """lse and delta of this rank's rows, and dQ's sums of the rows that the kernel walks."""
+        p = self.problem
+        self._padded = padded(self.most_rows, self.block_m)
+        self._lse, self._delta = (
+            torch.empty(p.b, p.h, self._padded, dtype=torch.float32, device=self.device) for _ in range(2)
+        )
+        shape = (p.b, p.h // self._shared_by, padded(self._sq, self.block_m), p.d)
+        self._sums = torch.empty(
+            (1, 1, 1, 1) if self.deterministic and self.count == 1 else shape,
+            dtype=torch.float32,
+            device=self.device,
+        )
+
+    def _empty(self, heads: int, rows: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        p = self.problem
+        return torch.empty(p.b, heads, rows, p.d, dtype=dtype or p.dtype, device=self.device)
+
+    def _prepare_rows(
+        self, grad: torch.Tensor, grad_lse: torch.Tensor | None, o: torch.Tensor, lse: torch.Tensor
+    ) -> None:
+        p = self.problem
+        if not self.deterministic:
+            self._sums.zero_()
+        dlse = lse if grad_lse is None else grad_lse.contiguous()  # a stand-in that is not read
+        self._launch(
+            kernels.prepare_rows, (self._padded // self.block_m, p.b * p.h),
+            o, grad, lse, dlse, self._lse, self._delta, p.h, self.num_rows, self._padded, *o.stride()[:3], *grad.stride()[:3],
+            DLSE=grad_lse is not None, D=p.d, ROWS=self.block_m,
+        )  # fmt: skip
+
+    def _make_dq(
+        self,
+        heap: Mapping[str, torch.Tensor],
+        q: torch.Tensor,
+        grad: torch.Tensor,
+        dq: torch.Tensor,
+        turn: int = 0,
+    ) -> None:
+        """Of this rank's rows, which no other rank has a part in: after the last pass, or a part of it after each."""
+        p, last = self.problem, turn + 1 == self.count
+        if not self.deterministic:
+            grid = (self._padded // self.block_m, p.b * p.h)
+            if last:
+                self._launch(
+                    kernels.finish_rows, grid, self._sums, dq, self.num_rows, self._padded, p.scale, D=p.d, ROWS=self.block_m
+                )  # fmt: skip
+            return
+        given = self._walked(heap, q, grad, False, turn)
+        given |= {"dq_ptr": dq, "sum_ptr": self._sums, "blocks_ptr": self._tables[turn].blocks}
+        given |= {"SQ": self.num_rows, "FIRST": turn == 0, "LAST": last}
+        tiles = math.ceil(self.num_rows / self.block_m)
+        self._launch(kernels.attention_backward_q, (tiles * p.h * p.b,), **given, **self._options)
+
+    def _launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **named: Any) -> None:
+        if self.group.device == "host":
+            interpreter.repair_bf16()
+        kernel[grid](*arguments, **named)
+
+    def _give(
+        self, prepared: Prepared, turn: int, q: torch.Tensor, grad: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+        dq: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor,
+    ) -> None:  # fmt: skip
+        """Tells the op where this rank's rows of the plan's tensors are."""
+        op = prepared.op
+        if self.exchanges:
+            first = self._first_row
+            inputs = {"Q": q, "DO": grad, "K": k, "V": v, "LSE": self._lse, "DELTA": self._delta}
+            for give, given in ((op.set_input, inputs), (op.set_output, {"DQ": dq, "DK": dk, "DV": dv})):
+                for name, tensor in given.items():
+                    box = [(0, n) for n in tensor.shape]
+                    box[2] = (first, first + self.num_rows)
+                    give(name, tensor.data_ptr(), list(tensor.stride()), box)
+            return
+        own = self._slices[turn]
+        whole = [Slice(begin, begin, end - begin) for begin, end in self._first_held()] if self.kept else own
+        for give, given, slices in (
+            (op.set_input, {"K": k, "V": v}, whole),
+            (op.set_output, {"DK": dk, "DV": dv}, own),
+        ):
+            for name, tensor in given.items():
+                for part in slices:
+                    address = tensor.data_ptr() + part.begin * tensor.stride(2) * tensor.element_size()
+                    box = [(0, n) for n in tensor.shape]
+                    box[2] = (part.place, part.place + part.places)
+                    give(name, address, list(tensor.stride()), box)
+
+    def _first_held(self) -> Rows:
+        """The rows of K that the plan says this rank has at first."""
+        return [tuple(box[2]) for name, box in self.plan.initial(self.group.rank) if name == "K"]
+
+    def _key(self, q: torch.Tensor, grad: torch.Tensor) -> Any:
+        if self.exchanges:
+            return "backward"  # the kernels read and write the heap alone
+        return tuple((tensor.data_ptr(), tensor.stride()) for tensor in (q, grad))
+
+    def _calls(
+        self, heap: Mapping[str, torch.Tensor], q: torch.Tensor, grad: torch.Tensor, turn: int = 0
+    ) -> list[Call]:
+        p = self.problem
+        heads = ".heads" if self.exchanges else ""
+        given = self._walked(heap, q, grad, self.is_gluon, turn)
+        given |= {"dk_ptr": heap["DK" + heads], "dv_ptr": heap["DV" + heads]}
+        given |= {"dq_ptr": self._sums, "bounds_ptr": self._tables[turn].bounds}
+        if self.is_gluon:
+            from ..kernels.gluon_attention_backward_call import OPTIONS, walked_arguments
+
+            given, options = walked_arguments(given, add_dq=not self.deterministic), OPTIONS
+        else:
+            given["ADD_DQ"], options = not self.deterministic, self._options
+        tiles = math.ceil(self.width / self.block_n) * (p.hkv // self._shared_by) * p.b
+        calls = [Call((tiles, 1, 1), given, options)]
+        if not self.exchanges:
+            return calls
+        rows = math.ceil(p.s / self.block_m) * (p.h // self._shared_by) * p.b
+        if self.deterministic:
+            made = self._walked(heap, q, grad, False, turn)
+            made |= {
+                "dq_ptr": heap["DQ.heads"],
+                "sum_ptr": self._sums,
+                "blocks_ptr": self._tables[turn].blocks,
+            }
+            made |= {"FIRST": True, "LAST": True}
+            calls.append(Call((rows, 1, 1), made, self._options))
+        else:
+            calls.append(
+                Call(
+                    (rows, 1, 1),
+                    {
+                        "sum_ptr": self._sums,
+                        "dq_ptr": heap["DQ.heads"],
+                        "S": p.s,
+                        "padded": padded(p.s, self.block_m),
+                        "scale": p.scale,
+                        "D": p.d,
+                        "ROWS": self.block_m,
+                    },
+                    {"num_warps": 4},
+                )
+            )
+        return calls
+
+    def _walked(
+        self, heap: Mapping[str, torch.Tensor], q: torch.Tensor, grad: torch.Tensor, gluon: bool, turn: int
+    ) -> dict[str, Any]:
+        """What the kernels have in common; the plain ones are given descriptors here."""
+        p = self.problem
+        k, v, lse, delta = heap.get("K"), heap.get("V"), self._lse, self._delta
+        if self.exchanges:
+            names = ("Q", "DO", "K", "V", "LSE", "DELTA")
+            q, grad, k, v, lse, delta = (heap[name + ".heads"] for name in names)
+
+        def blocks(tensor: torch.Tensor, rows: int) -> Any:
+            return tensor if gluon else TensorDescriptor.from_tensor(tensor, [1, 1, rows, p.d])
+
+        return {
+            "q_desc": blocks(q, self.block_m),
+            "do_desc": blocks(grad, self.block_m),
+            "k_desc": blocks(k, self.block_n),
+            "v_desc": blocks(v, self.block_n),
+            "lse_ptr": lse,
+            "delta_ptr": delta,
+            "seen_ptr": self._tables[turn].seen,
+            "scale": p.scale,
+            "H": p.h // self._shared_by,
+            "HKV": p.hkv // self._shared_by,
+            "SQ": self._sq,
+            "SK": self.width,
+            "D": p.d,
+            "BM": self.block_m,
+            "BN": self.block_n,
+        }

@@ -1,0 +1,134 @@
+"""Attention of models that call torch's scaled_dot_product_attention, over sequences that are sharded:
+
+    with sy.context_parallel(mesh["cp"], sharding="zigzag"):
+        loss = model(tokens)            # tokens and positions as sy.shard_rows gives them; o of all rows of the sequence
+
+Calls go to torch.ops.syncopate.attention, with its gradients. Operands are this rank's rows [B, H, rows, D]; or DTensors that
+are sharded so, Shard(2) over one axis of their mesh, and over the others by heads, by batch, or not at all. So it also takes
+the calls inside torch's own `context_parallel`, which makes such DTensors: the outer one is torch's, and `sharding` says how
+it has sharded ("zigzag" where it balances the load, as by default).
+
+What the op cannot do (a mask that is given, dropout, fp32) is left to torch where torch knows that the sequence is sharded, and
+sy.report() says why. Of plain tensors torch would take this rank's rows for the whole sequence: ValueError then.
+
+The function is replaced by its public name, as torch's context_parallel does: a mode of torch functions is not there while a
+checkpointed block runs again in the backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
+from torch.nn import functional
+
+from ..face.rows import require_sharding
+from ..group import the_process_group
+from . import report
+
+_FUNCTION = "scaled_dot_product_attention"
+_NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+_ROWS = 2  # the axis of rows
+
+
+@contextmanager
+def context_parallel(
+    group: DeviceMesh | Any | None = None,
+    *,
+    sharding: str = "contiguous",
+    cu_seqlens: Sequence[int] | torch.Tensor | None = None,
+    kind: str = "auto",
+    window: int = 0,
+) -> Iterator[None]:
+    """Within it, torch.nn.functional.scaled_dot_product_attention is that of the whole sequence, in all threads. `group`: a mesh of
+    one axis, or a process group, whose ranks hold the rows; default: the world. DTensors say it themselves. `sharding`,
+    `cu_seqlens` and `kind`: as of sy.ops.attention; `window` likewise, which torch's function has no word for."""
+    members = group.get_group() if isinstance(group, DeviceMesh) else group
+    listed = cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else cu_seqlens
+    options = {
+        "sharding": require_sharding(sharding),
+        "cu_seqlens": None if listed is None else [int(at) for at in listed],
+        "kind": kind,
+        "window": window,
+    }
+    before = getattr(functional, _FUNCTION)
+    setattr(functional, _FUNCTION, _Sharded(before, members, options))
+    try:
+        yield
+    finally:
+        setattr(functional, _FUNCTION, before)
+
+
+class _Sharded:
+    """scaled_dot_product_attention of a sharded sequence, and what it was `before`."""
+
+    def __init__(self, before: Any, group: Any, options: dict[str, Any]) -> None:
+        self.__name__, self.__module__ = _FUNCTION, functional.__name__
+        self._before, self._group, self._options = before, group, options
+
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        given = dict(zip(_NAMES, args, strict=False)) | kwargs
+        operands = [given[name] for name in _NAMES[:3]]
+        sharded = [isinstance(one, DTensor) for one in operands]
+        why = _objection(given, operands)
+        axis = _sharded_axis(operands) if all(sharded) else None
+        if any(sharded) and axis is None:
+            why = "the operands are no DTensors that are sharded alike, by rows over one axis of their mesh"
+        if why and not any(sharded):
+            raise ValueError(
+                f"context_parallel: {why}: a rank's rows by themselves would be another sequence"
+            )
+        if why:
+            report.count(_FUNCTION, why)
+            return self._before(*args, **kwargs)
+        if axis is None:
+            return self._attend(operands, the_process_group(self._group).group_name, given)
+        mesh, placements = operands[0].device_mesh, operands[0].placements
+        own = [one.to_local() for one in operands]
+        made = self._attend(own, mesh.get_group(axis).group_name, given)
+        return DTensor.from_local(made, mesh, placements, run_check=False)
+
+    def _attend(
+        self, operands: Sequence[torch.Tensor], group_name: str, given: dict[str, Any]
+    ) -> torch.Tensor:
+        attended = torch.ops.syncopate.attention(
+            *operands,
+            group_name,
+            causal=bool(given.get("is_causal")),
+            scale=given.get("scale"),
+            **self._options,
+        )
+        return attended[0]
+
+
+def _objection(given: dict[str, Any], operands: Sequence[torch.Tensor]) -> str:
+    """Why torch.ops.syncopate.attention does not do the call; "" where it does."""
+    q, k, v = operands
+    kind = q.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else q.dtype
+    if given.get("attn_mask") is not None:
+        return "a mask is given, of which the ranks see a part each: say is_causal, window or cu_seqlens"
+    if given.get("dropout_p"):
+        return "dropout of weights"
+    if dtype not in (torch.bfloat16, torch.float16):
+        return f"operands of {dtype}, not bf16 or fp16"
+    if q.dim() != 4 or k.shape != v.shape or q.shape[:1] + q.shape[2:] != k.shape[:1] + k.shape[2:]:
+        return f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} are not rows of one sequence"
+    if q.shape[1] != k.shape[1] and not given.get("enable_gqa"):
+        return f"{q.shape[1]} heads of q and {k.shape[1]} of k, without enable_gqa"
+    return ""
+
+
+def _sharded_axis(operands: Sequence[DTensor]) -> int | None:
+    """The axis of the operands' mesh over which all of them have their rows."""
+    mesh, placements = operands[0].device_mesh, operands[0].placements
+    if any(one.device_mesh != mesh or one.placements != placements for one in operands[1:]):
+        return None
+    axes = [axis for axis, one in enumerate(placements) if one == Shard(_ROWS)]
+    others = [one for axis, one in enumerate(placements) if axis not in axes]
+    fits = all(one.is_replicate() or one in (Shard(0), Shard(1)) for one in others)
+    return axes[0] if len(axes) == 1 and fits else None

@@ -1,0 +1,161 @@
+#include "syncopate/ops/attention_backward.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "ops/product.hpp"
+
+namespace syncopate::ops {
+namespace {
+
+constexpr std::int32_t kHostBlock = 16;
+
+plan::AttentionBackwardOptions options_of(const AttentionBackwardTask& task) {
+    const AttentionTask& forward = task.forward;
+    const auto ranks = static_cast<std::int32_t>(forward.rows.size());
+    plan::AttentionBackwardOptions made;
+    if (forward.kind == "ring") made.moved.circulation = plan::Circulation::ring;
+    if (forward.kind == "double_ring") {
+        made.moved.circulation = plan::Circulation::double_ring;
+        made.moved.inner = forward.inner;
+    }
+    if (forward.kind == "ulysses") made.moved.ulysses = ranks;
+    made.moved.split = forward.split;
+    made.moved.rows = forward.rows;
+    for (const plan::Rows& rows : forward.rows)
+        made.moved.attended.push_back(plan::attended_by(forward.sequence, rows, forward.tile.block_n));
+    made.kept = task.kept;
+    made.stays = task.deterministic && !task.kept;
+    const std::int64_t block = forward.tile.block_m;
+    made.padded = (forward.shape.length + block - 1) / block * block;
+    return made;
+}
+
+/// As few as leave at most so many rows at once, but as many as divide each rank's runs.
+Result<plan::AttentionPasses> passes_of(const AttentionTask& task) {
+    std::int64_t most = *task.bounded, common = 0;
+    for (const plan::Rows& rows : task.rows) {
+        std::int64_t held = 0;
+        for (const plan::Interval& run : rows) {
+            held += run.size();
+            common = std::gcd(common, run.size());
+        }
+        if (*task.bounded <= 0) most = std::max(most, 2 * held);
+    }
+    const Result<std::int32_t> least = plan::passes_within(task.rows, most);
+    if (!least) return least.error();
+    std::int64_t number = *least;
+    while (number <= common && common % number != 0) ++number;
+    if (number > common)
+        return usage(fmt::format(
+            "bounded: runs of rows are cut into equal slices in the backward, and {} rows at once ask for {} "
+            "slices of runs that have only a divisor of {}",
+            most, *least, common));
+    return plan::attention_passes(task.rows, static_cast<std::int32_t>(number));
+}
+
+std::vector<Bindings> bindings_of(const AttentionBackwardTask& task, bool exchanges) {
+    const std::string heads = exchanges ? ".heads" : "";
+    Bindings first{
+        {"k_desc", "K" + heads}, {"v_desc", "V" + heads}, {"dk_ptr", "DK" + heads}, {"dv_ptr", "DV" + heads}};
+    if (!exchanges) return {first};
+    const Bindings rows{{"q_desc", "Q.heads"},
+                        {"do_desc", "DO.heads"},
+                        {task.gluon ? "lse_desc" : "lse_ptr", "LSE.heads"},
+                        {task.gluon ? "delta_desc" : "delta_ptr", "DELTA.heads"}};
+    first.insert(rows.begin(), rows.end());
+    if (!task.deterministic) return {first, {{"dq_ptr", "DQ.heads"}}};
+    return {first,
+            {{"q_desc", "Q.heads"},
+             {"do_desc", "DO.heads"},
+             {"k_desc", "K.heads"},
+             {"v_desc", "V.heads"},
+             {"lse_ptr", "LSE.heads"},
+             {"delta_ptr", "DELTA.heads"},
+             {"dq_ptr", "DQ.heads"}}};
+}
+
+}  // namespace
+
+BackwardKind backward_kind(std::string_view forward, std::int32_t ranks, std::int64_t kv_heads) {
+    if (forward == "ulysses_ring")
+        return {"ring", "groups that exchange heads have no backward of their own: K and V go around"};
+    if (forward == "ulysses" && kv_heads % std::max(ranks, 1) != 0)
+        return {"all_gather",
+                fmt::format("{} heads of K and V are not shared out over {} ranks", kv_heads, ranks)};
+    return {std::string(forward), {}};
+}
+
+Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackwardTask& task) {
+    const AttentionTask& forward = task.forward;
+    const auto ranks = static_cast<std::int32_t>(forward.rows.size());
+    if (const std::string why = attention_objection(forward.kind, ranks, forward.shape.heads, forward.inner);
+        !why.empty())
+        return usage(fmt::format("kind '{}': {}", forward.kind, why));
+    if (const BackwardKind kind = backward_kind(forward.kind, ranks, forward.shape.kv_heads);
+        !kind.why.empty())
+        return usage(
+            fmt::format("kind '{}' of the backward: {}; take '{}'", forward.kind, kind.why, kind.kind));
+    const bool exchanges = forward.kind == "ulysses" && ranks > 1;
+    if (task.kept && exchanges)
+        return usage("kept: where ranks exchange heads, K and V of the forward are of a rank's own heads");
+    plan::AttentionBackwardOptions options = options_of(task);
+    plan::AttentionShape shape = forward.shape;
+    std::optional<plan::AttentionPasses> passes;
+    if (forward.bounded) {
+        if (exchanges || task.kept)
+            return usage(
+                "bounded: K and V come in passes where neither heads are exchanged nor they are kept");
+        Result<plan::AttentionPasses> made = passes_of(forward);
+        if (!made) return made.error();
+        passes = *std::move(made);
+        shape.length = passes->width;
+        options.moved.rows = passes->places;
+        options.moved.attended.clear();
+    }
+    Result<plan::Plan> plan = plan::attention_backward({{{"gpu", ranks}}}, shape, options);
+    if (!plan) return plan.error();
+    return AttentionBackwardOutline{.plan = *std::move(plan),
+                                    .bindings = bindings_of(task, exchanges),
+                                    .exchanges = exchanges,
+                                    .passes = std::move(passes)};
+}
+
+std::optional<TileConfig> attention_backward_tiles(AttentionKernelName kernel, std::int64_t head_dim,
+                                                   bool cuda) {
+    const auto shaped = [&](std::int32_t m, std::int32_t n, std::int32_t stages, std::int32_t warps) {
+        return TileConfig{.block_m = m,
+                          .block_n = n,
+                          .block_k = static_cast<std::int32_t>(head_dim),
+                          .stages = stages,
+                          .warps = warps};
+    };
+    if (kernel == AttentionKernelName::gluon) {
+        if (!cuda || (head_dim != 64 && head_dim != 128)) return std::nullopt;
+        return shaped(64, 128, 2, 4);
+    }
+    if (!cuda) return shaped(kHostBlock, kHostBlock, 1, 4);
+    if (head_dim != 64 && head_dim != 128 && head_dim != 256) return std::nullopt;
+    return head_dim == 256 ? shaped(32, 64, 1, 8) : shaped(64, 64, 2, 4);
+}
+
+AttentionKernel choose_backward_kernel(std::int64_t head_dim, plan::DType dtype,
+                                       const AttentionTarget& target) {
+    using enum AttentionKernelName;
+    const std::optional<TileConfig> tile = attention_backward_tiles(gluon, head_dim, target.cuda);
+    const auto why = [&]() -> std::string {
+        if (!target.cuda) return "host ranks run a kernel in Triton's interpreter, which reads no Gluon";
+        if (!target.hopper) return "the Gluon kernel is for Hopper";
+        if (dtype != plan::DType::bf16 && dtype != plan::DType::fp16)
+            return "the Gluon kernel takes bf16 and fp16";
+        if (!tile) return fmt::format("the Gluon kernel has no tiles for D = {}", head_dim);
+        return {};
+    }();
+    if (why.empty()) return {gluon, *tile, {}};
+    return {triton, attention_backward_tiles(triton, head_dim, target.cuda).value_or(TileConfig{}), why};
+}
+
+}  // namespace syncopate::ops

@@ -1,0 +1,162 @@
+#include "syncopate/plan/templates/attention_backward.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "plan/templates/attention_circulation.hpp"
+#include "plan/templates/attention_heads.hpp"
+#include "syncopate/plan/templates/template_options.hpp"
+
+namespace syncopate::plan {
+namespace {
+
+/// Rows whose contributions are sent and summed together.
+struct Segment {
+    Interval rows;
+    std::vector<std::int32_t> ranks;  ///< that contribute
+};
+
+class AttentionBackward : AttentionCirculation {
+public:
+    AttentionBackward(const Mesh& mesh, const AttentionShape& shape, const AttentionBackwardOptions& options)
+        : AttentionCirculation(mesh, shape, options.moved), kept_(options.kept), stays_(options.stays) {
+        const auto tensor = [&](const char* name, DType dtype) {
+            return plan_.tensor({name, {shape.batch, shape.kv_heads, shape.length, shape.head_dim}, dtype});
+        };
+        k_ = tensor("K", shape.dtype);
+        v_ = tensor("V", shape.dtype);
+        sums_ = {tensor("DK", DType::fp32), tensor("DV", DType::fp32)};
+        for (std::int32_t rank = 0; rank < ranks_; ++rank) segments_.push_back(segments_of(rank));
+    }
+
+    Result<Plan> run() {
+        hold();
+        if (!kept_) circulate();
+        if (options_.circulation == Circulation::all_gather)
+            send_back();
+        else
+            pass_back();
+        return plan_.take();
+    }
+
+private:
+    [[nodiscard]] const std::vector<Segment>& segments(std::int32_t rank) const {
+        return segments_[static_cast<std::size_t>(rank)];
+    }
+    [[nodiscard]] Chunk whole_heads(std::int32_t tensor, const Interval& rows) const {
+        return chunk(tensor, {0, shape_.kv_heads}, rows);
+    }
+
+    /// A rank's rows, cut so that the ranks that attend to a row of a part attend to all of it: what is summed
+    /// is cut alike by all.
+    [[nodiscard]] std::vector<Segment> segments_of(std::int32_t owner) const {
+        std::set<std::int64_t> cuts;
+        for (const Interval& run : rows_of(owner)) {
+            for (const Interval& part : split_evenly(run.begin, run.end, options_.split))
+                cuts.insert(part.begin);
+        }
+        for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+            for (const Interval& run : attended(rank)) cuts.insert({run.begin, run.end});
+        }
+        std::vector<Segment> made;
+        for (const Interval& run : rows_of(owner)) {
+            std::int64_t begin = run.begin;
+            for (auto cut = cuts.upper_bound(run.begin); begin < run.end; ++cut) {
+                const std::int64_t end = cut == cuts.end() ? run.end : std::min(*cut, run.end);
+                Segment& segment = made.emplace_back(Segment{{begin, end}, {}});
+                for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+                    if (!intersect({segment.rows}, attended(rank)).empty()) segment.ranks.push_back(rank);
+                }
+                begin = end;
+            }
+        }
+        return made;
+    }
+
+    void hold() {
+        for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+            const Rows seen = attended(rank);
+            for (const std::int32_t tensor : {k_, v_}) {
+                for (const Interval& run : kept_ ? seen : rows_of(rank))
+                    plan_.initial({rank, whole_heads(tensor, run)});
+                for (const Interval& run : stays_ ? seen : Rows{})
+                    plan_.final({rank, whole_heads(tensor, run)});
+            }
+            for (const std::int32_t tensor : sums_) {
+                for (const Interval& run : seen) plan_.produced({rank, whole_heads(tensor, run)}, true);
+                for (const Segment& segment : segments(rank))
+                    plan_.final_of({rank, whole_heads(tensor, segment.rows)}, segment.ranks);
+            }
+        }
+    }
+
+    /// To the owners, the next rank first.
+    void send_back() {
+        for (std::int32_t step = 1; step < ranks_; ++step) {
+            for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+                const std::int32_t to = (rank + step) % ranks_;
+                for (const Segment& segment : segments(to)) {
+                    if (!std::ranges::binary_search(segment.ranks, rank)) continue;
+                    for (const std::int32_t tensor : sums_) {
+                        const Chunk moved = whole_heads(tensor, segment.rows);
+                        (void)plan_.join({rank, moved}, {to, moved}, Reduce::sum);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The ranks in the order in which a rank's K and V come to them; itself last.
+    [[nodiscard]] std::vector<std::int32_t> visited(std::int32_t owner) const {
+        std::vector<std::int32_t> ranks;
+        const bool nested = options_.circulation == Circulation::double_ring;
+        const std::int32_t around = nested ? inner() : ranks_;
+        for (std::int32_t round = 0; round < ranks_ / around; ++round) {
+            const std::int32_t node = (owner / around + round) % (ranks_ / around);
+            for (std::int32_t step = 0; step < around; ++step)
+                ranks.push_back(node * around + (owner + step) % around);
+        }
+        std::ranges::rotate(ranks, ranks.begin() + 1);
+        return ranks;
+    }
+
+    /// From rank to rank behind K and V: each adds its own.
+    void pass_back() {
+        for (std::int32_t hop = 0; hop + 1 < ranks_; ++hop) {
+            for (std::int32_t owner = 0; owner < ranks_; ++owner) {
+                const std::vector<std::int32_t> order = visited(owner);
+                for (const Segment& segment : segments(owner)) {
+                    std::vector<std::int32_t> path;
+                    for (const std::int32_t rank : order) {
+                        if (rank == owner || std::ranges::binary_search(segment.ranks, rank))
+                            path.push_back(rank);
+                    }
+                    const auto at = static_cast<std::size_t>(hop);
+                    if (at + 1 >= path.size()) continue;
+                    for (const std::int32_t tensor : sums_) {
+                        const Chunk moved = whole_heads(tensor, segment.rows);
+                        (void)plan_.transfer({path[at], moved}, {path[at + 1], moved}, Reduce::sum);
+                    }
+                }
+            }
+        }
+    }
+
+    bool kept_, stays_;
+    std::array<std::int32_t, 2> sums_{};
+    std::vector<std::vector<Segment>> segments_;  ///< by owner
+};
+
+}  // namespace
+
+Result<Plan> attention_backward(const Mesh& mesh, const AttentionShape& shape,
+                                const AttentionBackwardOptions& options) {
+    if (Status status = check_attention(mesh, shape, options.moved); !status) return status.error();
+    if (options.moved.ulysses > 1) return attention_heads_backward(mesh, shape, options);
+    return AttentionBackward(mesh, shape, options).run();
+}
+
+}  // namespace syncopate::plan

@@ -1,0 +1,72 @@
+// What attention and its backward have in common: who holds which rows, which rows of K and V each group
+// attends to, and how those go from group to group.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "syncopate/plan/model/builder.hpp"
+#include "syncopate/plan/templates/attention.hpp"
+
+namespace syncopate::plan {
+
+[[nodiscard]] Rows intersect(const Rows& a, const Rows& b);
+
+/// Fails (ErrorClass::usage) as attention() does.
+[[nodiscard]] Status check_attention(const Mesh& mesh, const AttentionShape& shape,
+                                     const AttentionOptions& options);
+
+class AttentionCirculation {
+protected:
+    AttentionCirculation(const Mesh& mesh, const AttentionShape& shape, const AttentionOptions& options)
+        : shape_(shape),
+          options_(options),
+          plan_(mesh),
+          ranks_(mesh.num_ranks()),
+          group_(options.ulysses),
+          groups_(ranks_ / group_) {}
+
+    [[nodiscard]] const Rows& rows_of(std::int32_t rank) const {
+        return options_.rows[static_cast<std::size_t>(rank)];
+    }
+    /// The ranks of a group are neighbours.
+    [[nodiscard]] std::int32_t rank_of(std::int32_t group, std::int32_t member) const {
+        return group * group_ + member;
+    }
+    [[nodiscard]] Rows rows_of_group(std::int32_t group) const;
+    /// What rows of K and V a group's rows attend to.
+    [[nodiscard]] Rows attended(std::int32_t group) const;
+    [[nodiscard]] Interval heads_of(std::int32_t member) const {
+        const std::int64_t each = shape_.heads / group_;
+        return {member * each, (member + 1) * each};
+    }
+    /// Those of K and V that go with a member's heads of Q.
+    [[nodiscard]] Interval kv_heads_of(std::int32_t member) const {
+        const std::int64_t shared = shape_.heads / shape_.kv_heads;
+        const Interval heads = heads_of(member);
+        return {heads.begin / shared, (heads.end - 1) / shared + 1};
+    }
+    [[nodiscard]] Chunk chunk(std::int32_t tensor, const Interval& heads, const Interval& rows) const;
+    void move(std::int32_t from, std::int32_t to, std::int32_t tensor, const Interval& heads,
+              const Interval& rows);
+    /// K and V, from group to group.
+    void circulate();
+    /// Ranks of an inner ring.
+    [[nodiscard]] std::int32_t inner() const;
+
+    const AttentionShape& shape_;
+    const AttentionOptions& options_;
+    Builder plan_;
+    std::int32_t ranks_, group_, groups_;
+    std::int32_t k_ = -1, v_ = -1;
+
+private:
+    void pass(std::int32_t from, std::int32_t to, const Rows& rows);
+    void gather();
+    [[nodiscard]] Rows wanted(std::int32_t origin, const std::vector<std::int32_t>& takers) const;
+    void ring(std::int32_t first, std::int32_t count, std::int32_t apart);
+    void double_ring();
+};
+
+}  // namespace syncopate::plan

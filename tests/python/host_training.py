@@ -1,0 +1,125 @@
+"""Training on sequences that are sharded over host ranks of a gloo process group; run by test_attention_backward.py.
+
+    host_training.py RANKS CHECK...      losses, options, dtensors, torchs
+
+Exits 1 with the first thing that is wrong.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+
+import syncopate as sy  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from context_parallel_model import D, Model, batch, losses, sharded, step  # noqa: E402
+from host_script import expect, on_ranks  # noqa: E402
+from syncopate import ranks  # noqa: E402
+from torch.distributed.device_mesh import DeviceMesh  # noqa: E402
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+STEPS = int(os.environ.get("SYNCOPATE_STEPS", "4"))
+ROWS = 24  # of each rank
+
+
+def check_losses(size: int) -> None:
+    """Those of a model over some steps are torch's of the whole sequence."""
+    whole, made = losses(STEPS, ROWS, size, "cpu", d=D)
+    apart = max(abs(a - b) for a, b in zip(whole, made, strict=True))
+    expect(apart < 2e-2, f"losses of {made}, torch's are {whole}")
+    calls = sy.report().calls
+    expect(calls[("attention_backward", "fused")] == STEPS, f"{calls}")
+
+
+def check_options(size: int) -> None:
+    """Checkpointed or compiled, the same call has the same gradients, bit for bit."""
+    torch.manual_seed(1)
+    model, given = Model(), batch(7, ROWS * size)
+    with sy.context_parallel():
+        loss, plain = step(model, *sharded(given, "contiguous"), size)
+        model.checkpointed = True
+        again, made = step(model, *sharded(given, "contiguous"), size)
+        expect(torch.equal(loss, again) and all(map(torch.equal, plain, made)), "checkpointed: other bits")
+        model.checkpointed = False
+        compiled = torch.compile(model, backend="aot_eager")
+        again, made = step(compiled, *sharded(given, "contiguous"), size)
+        for one, other in zip(plain, made, strict=True):
+            torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-3)
+        q = torch.zeros(1, 2, ROWS, D, dtype=torch.bfloat16)
+        for options, why in (({"attn_mask": q[0, 0]}, "a mask is given"), ({"dropout_p": 0.5}, "dropout")):
+            try:
+                functional.scaled_dot_product_attention(q, q, q, **options)
+            except ValueError as error:
+                expect(why in str(error), str(error))
+            else:
+                expect(False, f"{why}: it is not refused")
+
+
+def in_fp64(whole, causal: bool):
+    q, k, v, grad = (one.double().requires_grad_() for one in whole)
+    o = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+    return o, torch.autograd.grad(o, (q, k, v), grad)
+
+
+def drawn(size: int, heads=(4, 2, 2, 4)):
+    made = torch.Generator().manual_seed(3)
+    return [torch.randn(1, n, ROWS * size, D, generator=made).bfloat16() for n in heads]
+
+
+def check_dtensors(size: int) -> None:
+    """On a mesh over one axis of which rows are sharded, and heads over the other."""
+    mesh = DeviceMesh("cpu", torch.arange(size).view(2, size // 2), mesh_dim_names=("cp", "tp"))
+    how = [Shard(2), Shard(1)]
+    whole = drawn(size)
+    expected, grads = in_fp64(whole, True)
+    q, k, v, grad = (distribute_tensor(one, mesh, how) for one in whole)
+    given = [one.detach().requires_grad_() for one in (q, k, v)]
+    with sy.context_parallel():
+        o = functional.scaled_dot_product_attention(*given, is_causal=True, enable_gqa=True)
+        expect(isinstance(o, DTensor) and o.placements == tuple(how), f"{o.placements}")
+        o.backward(grad)
+    for made, right in zip((o, *(one.grad for one in given)), (expected, *grads), strict=True):
+        own = distribute_tensor(right.detach(), mesh, how).to_local()
+        torch.testing.assert_close(made.to_local().double(), own, rtol=3e-2, atol=3e-2)
+
+
+def check_torchs(size: int) -> None:
+    """Inside torch's own context_parallel, whose buffers are zigzag."""
+    from torch.distributed.tensor.experimental import context_parallel
+
+    mesh = DeviceMesh.from_group(dist.group.WORLD, "cpu")
+    whole = drawn(size, (2, 2, 2, 2))
+    expected, grads = in_fp64(whole, True)
+    buffers = [one.clone() for one in whole]
+    with (
+        context_parallel(mesh, buffers=buffers, buffer_seq_dims=[2] * 4),
+        sy.context_parallel(sharding="zigzag"),
+    ):
+        given = [one.detach().clone().requires_grad_() for one in buffers[:3]]
+        o = functional.scaled_dot_product_attention(*given, is_causal=True)
+        o.backward(buffers[3].clone())
+    for made, right in zip((o, *(one.grad for one in given)), (expected, *grads), strict=True):
+        own = sy.shard_rows(right.detach(), dim=2, sharding="zigzag")
+        local = made.to_local() if isinstance(made, DTensor) else made
+        torch.testing.assert_close(local.double(), own, rtol=3e-2, atol=3e-2)
+
+
+def check(place: ranks.Place) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{place.folder}/store", rank=place.rank, world_size=place.size
+    )
+    for name in sys.argv[2:]:
+        globals()[f"check_{name}"](place.size)
+    sy.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    on_ranks(check)
+    print(f"ok: {len(sys.argv) - 2} checks", flush=True)
