@@ -51,6 +51,7 @@ struct Given {
     std::optional<plan::DType> out;
     std::optional<Scales> scales;
     std::optional<std::int32_t> ranks;
+    std::optional<std::int32_t> nodes;
     std::optional<std::int32_t> num_sms;
 };
 
@@ -102,11 +103,11 @@ Status take(const OperatorRow& row, std::string_view name, std::string_view valu
         given.scales = static_cast<Scales>(at - kScales.begin());
         return Done{};
     }
-    if (name == "ranks" || name == "sms") {
-        auto& place = name == "ranks" ? given.ranks : given.num_sms;
+    if (name == "ranks" || name == "nodes" || name == "sms") {
+        auto& place = name == "ranks" ? given.ranks : name == "nodes" ? given.nodes : given.num_sms;
         if (place) return twice();
-        const auto number = name == "ranks" ? positive(name, value, plan::kMaxRanks)
-                                            : positive(name, value, kMostSms, 0);  // 0: the machine's
+        const auto number = name == "sms" ? positive(name, value, kMostSms, 0)  // 0: the machine's
+                                          : positive(name, value, plan::kMaxRanks);
         if (!number) return number.error();
         place = static_cast<std::int32_t>(*number);
         return Done{};
@@ -130,7 +131,7 @@ Status take(const OperatorRow& row, std::string_view name, std::string_view valu
     }
     std::vector<std::string_view> known(row.extents);
     known.insert(known.end(), row.words.begin(), row.words.end());
-    known.insert(known.end(), {"dtype", "ranks", "sms"});
+    known.insert(known.end(), {"dtype", "ranks", "nodes", "sms"});
     if (multiplies) known.insert(known.end(), {"out", "scales"});
     const std::string hint = did_you_mean(name, known);
     return usage(fmt::format("{} has no \"{}\"{}", row.name, escaped(name),
@@ -200,7 +201,8 @@ std::string Problem::key() const {
     std::string text = op + ":";
     for (const Extent& known : extents) text += fmt::format("{}={},", known.name, known.value);
     for (const Word& known : words) text += fmt::format("{}={},", known.name, known.value);
-    return text + fmt::format("{},ranks={},sms={}", dtypes(), ranks, num_sms);
+    const std::string of_nodes = nodes > 1 ? fmt::format("nodes={},", nodes) : "";
+    return text + fmt::format("{},ranks={},{}sms={}", dtypes(), ranks, of_nodes, num_sms);
 }
 
 std::string Problem::dtypes() const {
@@ -240,6 +242,7 @@ Result<Problem> parse_problem(std::string_view text, std::int32_t ranks, std::in
                     .out = given.out.value_or(is_fp8 ? plan::DType::bf16 : dtype),
                     .scales = given.scales.value_or(Scales::none),
                     .ranks = given.ranks.value_or(ranks),
+                    .nodes = given.nodes.value_or(1),
                     .num_sms = given.num_sms.value_or(num_sms)};
     for (std::size_t i = 0; i < row->extents.size(); ++i) {
         const auto at = std::ranges::find(given.extents, row->extents[i], &Extent::name);
@@ -308,6 +311,10 @@ std::string problem_objection(const Problem& problem) {
     const OperatorRow* row = operator_row(problem.op);
     if (row == nullptr) return fmt::format("there is no operator \"{}\"", escaped(problem.op));
     if (std::string objection = size_objection(problem); !objection.empty()) return objection;
+    if (problem.nodes < 1 || problem.ranks % problem.nodes != 0)
+        return fmt::format("nodes: {} ranks are not alike on {} nodes", problem.ranks, problem.nodes);
+    if (problem.nodes > 1 && row->kind == OperatorRow::Kind::other)
+        return fmt::format("nodes: {} runs within one node", problem.op);
     if (row->kind == OperatorRow::Kind::other) return {};
     if (std::string objection = dtype_objection(problem, *row); !objection.empty()) return objection;
     const auto multiple = static_cast<std::int64_t>(16 / plan::size_of(problem.dtype));
