@@ -56,7 +56,13 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
     from ..strategy import Problem, require
 
     problem = Problem(
-        kind.name, dtype=spec.dtype, ranks=ranks, device=options.device, **extents, **spec.of_fp8
+        kind.name,
+        dtype=spec.dtype,
+        ranks=ranks,
+        device=options.device,
+        nodes=spec.nodes,
+        **extents,
+        **spec.of_fp8,
     )
     try:
         require(problem)
@@ -68,6 +74,7 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
         import torch
 
         group = make_group(place, options)
+        group.take_nodes(spec.nodes)
         device = torch_device(place, options)
         here = problem_of(kind.name, dtype=spec.dtype, group=group, **extents, **spec.of_fp8)
         made = {} if spec.out is None else {"out_dtype": spec.out}

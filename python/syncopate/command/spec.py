@@ -37,11 +37,12 @@ class Spec:
             if key in self.pairs:
                 raise UsageError(f"{text}: {key} is given twice")
             self.pairs[key] = value
-        known = {*self.kind.extents, "dtype", *self.kind.keys, *self.kind.flags}
+        known = {*self.kind.extents, "dtype", "nodes", *self.kind.keys, *self.kind.flags}
         known |= {"out"} if "scales" in self.kind.flags else set()
         for key in self.pairs:
             if key not in known:
                 raise UsageError(f"{text}: unknown key '{key}'; known: {', '.join(sorted(known))}")
+        self.nodes = self.number("nodes") if "nodes" in self.pairs else 1
         self.extents = {name.lower(): self.number(name) for name in self.kind.extents}
         self.pairs.setdefault("dtype", "bf16")
         self.dtype = self._dtype("dtype", "bf16, fp16, fp32 or fp8e4m3")
