@@ -463,7 +463,8 @@ Error FusedOp::error_of(const FaultRecord& record) const {
     std::uint32_t words[emit::control::header_words] = {};
     if (heap_->read(control_address(record.peer()), words, sizeof(words))) {
         FaultRecord theirs = FaultRecord::from_words(words);
-        if (theirs.of_peer()) theirs.epoch = record.epoch;  // it gave up, and may not have come to the call since
+        if (theirs.of_peer())
+            theirs.epoch = record.epoch;  // it gave up, and may not have come to the call since
         if (theirs.any() && (!theirs.of_peer() || theirs.peer() == record.peer())) {
             const Error cause = described(theirs, record.peer());
             error.message = cause.message + fmt::format("; so found on rank {}", record.peer());

@@ -383,11 +383,10 @@ private:
         while (nccl_ && deadline_ms_ != 0 && !lost_ && begun() != ended())
             std::this_thread::sleep_for(std::chrono::microseconds(50));
         if (!lost_) return Done{};
-        return Error{
-            fmt::format("what goes by nccl has not ended within {} ms: some rank has not joined it",
-                        2 * deadline_ms_),
-            {.rank = plan_.rank},
-            ErrorClass::machine};
+        return Error{fmt::format("what goes by nccl has not ended within {} ms: some rank has not joined it",
+                                 2 * deadline_ms_),
+                     {.rank = plan_.rank},
+                     ErrorClass::machine};
     }
 
     /// Writes into the control block whom the kernel itself is to tell of a fault.

@@ -25,7 +25,7 @@ public:
                 HostControl control, HostChannel* channel, std::int64_t max_delay_us, std::uint64_t seed);
 
     void start(std::uint32_t epoch) { workers_.start(epoch); }  ///< the call before must have been joined
-    void join() { workers_.join(); }                 ///< until all is done, or given up because of a fault
+    void join() { workers_.join(); }  ///< until all is done, or given up because of a fault
     /// What transfer `index` sums on a stream; null when it does not. Only between calls.
     [[nodiscard]] PreparedSum* sum_of(std::size_t index);
     /// Gives transfer `index` other copies; false when it is not done here. Only between calls.
