@@ -108,6 +108,7 @@ nb::dict parse_spec(const std::string& text, std::int32_t ranks) {
                          ? std::string()
                          : std::string(ops::kScalesNames[static_cast<std::size_t>(spec.problem.scales)]);
     made["ranks"] = spec.problem.ranks;
+    made["nodes"] = spec.problem.nodes;
     made["sms"] = spec.problem.num_sms;
     made["equal_blocks"] = ops::operator_row(spec.problem.op)->equal_blocks;
     made["strategy"] = spec.strategy ? nb::cast(*spec.strategy) : nb::none();

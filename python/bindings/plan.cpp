@@ -140,6 +140,19 @@ void bind_plan(nb::module_& m) {
         .def("__repr__", &described)
         .def_prop_ro("num_ranks", &plan::Plan::num_ranks, "How many ranks the mesh has.")
         .def_prop_ro("mesh", &mesh_of, "(name, size) of each axis.")
+        .def_prop_ro(
+            "num_nodes", [](const plan::Plan& plan) { return plan.mesh.num_nodes(); },
+            "Of how many nodes its ranks are, alike on each.")
+        .def(
+            "over_nodes",
+            [](plan::Plan plan) {
+                if (plan.mesh.axes.size() < 2)
+                    throw nb::value_error(
+                        "nodes are the first of at least two axes of the mesh, such as node=2, gpu=4");
+                plan.mesh.nodes = plan.mesh.axes.front().name;
+                return plan;
+            },
+            "The same, its ranks on several nodes: the first axis of its mesh is theirs.")
         .def_prop_ro("tensors", &tensors_of, "(name, shape, dtype) of each tensor.")
         .def("initial", &initial_of, nb::arg("rank"),
              "What `rank` holds before the first op: (tensor, box) pairs, a box a (begin, end) per axis.")

@@ -54,15 +54,16 @@ nb::object ProblemValue::out_dtype() const {
 
 std::string ProblemValue::key() const {
     const std::string made = name_of(out_dtype()), of = name_of(dtype);
-    return fmt::format("{}:M={},N={},K={}{},dtype={}{}{},ranks={},sms={}", op, m, n, k,
+    return fmt::format("{}:M={},N={},K={}{},dtype={}{}{},ranks={}{},sms={}", op, m, n, k,
                        f != 0 ? fmt::format(",F={}", f) : "", of, made != of ? ",out=" + made : "",
-                       scales.empty() ? "" : ",scales=" + scales, std::max(1, ranks), num_sms);
+                       scales.empty() ? "" : ",scales=" + scales, std::max(1, ranks),
+                       nodes > 1 ? fmt::format(",nodes={}", nodes) : "", num_sms);
 }
 
 bool ProblemValue::operator==(const ProblemValue& other) const {
     return op == other.op && m == other.m && n == other.n && k == other.k && f == other.f &&
            dtype.is(other.dtype) && out.is(other.out) && ranks == other.ranks && num_sms == other.num_sms &&
-           device == other.device && scales == other.scales;
+           device == other.device && scales == other.scales && nodes == other.nodes;
 }
 
 std::string key_of(const GivenProblem& given) {
@@ -75,7 +76,7 @@ ops::Problem problem_of(const GivenProblem& given) { return unwrap(ops::parse_pr
 void bind_problem(nb::module_& m) {
     nb::class_<ProblemValue> type(m, "Problem",
                                   "An operator (`ops.OPERATORS`), its extents, and what it runs on: `ranks` "
-                                  "devices of `num_sms` multiprocessors. "
+                                  "devices of `num_sms` multiprocessors, alike on `nodes`. "
                                   "`dtype`, `out`: torch's, or their names. `f`: the inner width of a "
                                   "feed-forward block on one rank. `out`: the "
                                   "dtype of what products of fp8 make; None: bf16 of these, else `dtype`. "
@@ -87,7 +88,7 @@ void bind_problem(nb::module_& m) {
          dtype("dtype", "torch.dtype", &ProblemValue::dtype), field("ranks", "int", &ProblemValue::ranks),
          field("num_sms", "int", &ProblemValue::num_sms), field("device", "str", &ProblemValue::device),
          field("f", "int", &ProblemValue::f), dtype("out", "torch.dtype | None", &ProblemValue::out),
-         field("scales", "str", &ProblemValue::scales)},
+         field("scales", "str", &ProblemValue::scales), field("nodes", "int", &ProblemValue::nodes)},
         6, ProblemValue{});
     type.def_prop_ro("key", &ProblemValue::key, "As the command line and stores have it (ops/problem.hpp).")
         .def_prop_ro("is_fp8", &is_fp8, "Whether its products are of float8_e4m3fn.")

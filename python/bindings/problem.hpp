@@ -22,6 +22,7 @@ struct ProblemValue {
     std::int64_t f = 0;
     nanobind::object out = nanobind::none();
     std::string scales;
+    std::int32_t nodes = 1;
 
     [[nodiscard]] nanobind::object out_dtype() const;
     /// As parse_problem reads it. TypeError for what is no dtype of torch's, ValueError for one that has no name.

@@ -172,6 +172,16 @@ void bind_rendezvous(nb::module_& module) {
         .def_prop_ro("rank", &Rendezvous::rank)
         .def_prop_ro("size", &Rendezvous::size)
         .def_prop_rw(
+            "ranks_of_node", &Rendezvous::ranks_of_node,
+            [](Rendezvous& of, int ranks) {
+                if (ranks < 1 || of.size() % ranks != 0)
+                    throw nb::value_error(
+                        fmt::format("{} ranks are not alike on nodes of {}", of.size(), ranks).c_str());
+                of.set_ranks_of_node(ranks);
+            },
+            "Ranks that map each other's memory: so many from a multiple of it on. Set before anything is "
+            "made.")
+        .def_prop_rw(
             "timeout", [](const Rendezvous& of) { return static_cast<double>(of.timeout().count()) / 1000; },
             [](Rendezvous& of, double value) { of.set_timeout(seconds(value)); },
             "Seconds that ranks wait for each other where they set up, meet and close.")

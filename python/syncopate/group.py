@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -47,10 +48,40 @@ class Group:
     keep: Any = field(default=None, repr=False)  # what must live as long as the rendezvous
     torch_group: Any = field(default=None, repr=False)  # weakly: the process group that it was made of
     deadline: float | None = None
+    hosts: Callable[[], list[str]] | None = field(
+        default=None, repr=False
+    )  # of all ranks, where these may be several
 
     def __post_init__(self) -> None:
         self.device = device_name(self.device) or default_device()
         require_device(self.device)
+
+    @functools.cached_property
+    def nodes(self) -> int:
+        """On how many hosts its ranks are, alike on each. Collective the first time, where they may be on several. Raises
+        MachineError where ranks of a host do not follow each other, or hosts have unequal numbers of them."""
+        if self.hosts is None or self.size == 1:
+            return 1
+        hosts = self.hosts()
+        counts = Counter(hosts)
+        each = self.size // len(counts)
+        if any(hosts[rank] != hosts[rank // each * each] for rank in range(self.size)) or any(
+            count != each for count in counts.values()
+        ):
+            where = ", ".join(f"{count} on {host}" for host, count in counts.items())
+            raise _syncopate.MachineError(
+                f"the group's ranks are {where}: each host needs as many, one after another"
+            )
+        self.rendezvous.ranks_of_node = each
+        return len(counts)
+
+    def take_nodes(self, nodes: int) -> None:
+        """Before memory is made: of a group in a folder, as many nodes as a plan says; of others, those that there are."""
+        if self.hosts is None and self.rendezvous.ranks_of_node == self.size and nodes > 1:
+            self.rendezvous.ranks_of_node = self.size // nodes
+            self.__dict__["nodes"] = nodes
+        if self.nodes != nodes:
+            raise ValueError(f"the plan is for {nodes} nodes, the group's ranks are on {self.nodes}")
 
     @property
     def meeting_seconds(self) -> float:
@@ -247,6 +278,12 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
         def put_first(name: str, value: bytes) -> bytes:
             return store.compare_set(name, "", value.decode())
 
+        put(f"host/{rank}", host_id().encode())
+
+        def hosts() -> list[str]:
+            wait = int(1000 * (setup_deadline or ANY_TIME))
+            return [get(f"host/{other}", wait).decode() for other in range(size)]
+
         rendezvous = _syncopate.CallbackRendezvous(rank, size, put, get, put_first)
         devices[device] = Group(
             rank,
@@ -256,8 +293,22 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
             ordinal,
             keep=(store, put, get, put_first),
             torch_group=ref(process_group),
+            hosts=hosts,
         )
     return devices[device]
+
+
+def host_id() -> str:
+    """The same on all ranks that map each other's memory: the machine's, or what SYNCOPATE_HOST_ID or NCCL_HOSTID say, by which
+    ranks of one machine stand for several."""
+    given = os.environ.get("SYNCOPATE_HOST_ID") or os.environ.get("NCCL_HOSTID")
+    if given:
+        return given
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{socket.gethostname()} {file.read().strip()}"
+    except OSError:
+        return socket.gethostname()
 
 
 def _await(store: Any, name: str, seconds: float) -> None:

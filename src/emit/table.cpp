@@ -122,12 +122,17 @@ void append_number(std::vector<std::int32_t>& words, std::int64_t number) {
 }
 
 /// Places in the heaps as a kernel's code takes them: in elements from its own place of a tensor, or in rows
-/// from where rank 0's heap begins.
+/// from where the heap of the first rank of the node begins.
 class Distances {
 public:
     Distances(const fuse::Schedule& schedule, std::int32_t tensor, bool by_row, std::int32_t rank,
               std::int64_t heap_stride, std::span<const std::uint64_t> offsets)
-        : tensor_(tensor), by_row_(by_row), rank_(rank), heap_stride_(heap_stride), offsets_(offsets) {
+        : tensor_(tensor),
+          by_row_(by_row),
+          rank_(rank),
+          first_(schedule.mesh.node_of(rank) * schedule.mesh.ranks_of_node()),
+          heap_stride_(heap_stride),
+          offsets_(offsets) {
         const plan::Tensor& own = schedule.tensors[static_cast<std::size_t>(tensor)];
         element_ = static_cast<std::int64_t>(plan::size_of(own.dtype));
         const bool has_rows = !own.shape.empty() && plan::num_elements(own.whole()) > 0;
@@ -139,7 +144,7 @@ public:
             return static_cast<std::int64_t>(offsets_[static_cast<std::size_t>(tensor)]);
         };
         if (by_row_) {
-            const std::int64_t bytes = place.rank * heap_stride_ + offset(place.tensor);
+            const std::int64_t bytes = (place.rank - first_) * heap_stride_ + offset(place.tensor);
             return bytes / (row_elements_ * element_) + place.rows;
         }
         const std::int64_t bytes =
@@ -152,6 +157,7 @@ private:
     std::int32_t tensor_;
     bool by_row_;
     std::int32_t rank_;
+    std::int32_t first_;
     std::int64_t heap_stride_;
     std::span<const std::uint64_t> offsets_;
     std::int64_t element_ = 1;

@@ -8,6 +8,7 @@
 #include "syncopate/fuse/inline/inline_reads.hpp"
 #include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/passes/build.hpp"
+#include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/fuse/passes/guard.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
@@ -59,6 +60,7 @@ Result<Schedule> fuse(const StagedProgram& program, const Options& options) {
     Schedule schedule =
         decide_engine(launch(make_schedule(*decisions)), options.device, options.engine_blocks);
     schedule = lay_out_heap(std::move(schedule));
+    if (std::string why = channel_objection(schedule); !why.empty()) return Error{std::move(why)};
     if (Status status = check_schedule(*decisions, schedule, options); !status) return status.error();
     return schedule;
 }

@@ -40,7 +40,8 @@ Result<Outline> outlined(const Problem& problem, const Strategy& strategy, const
     options.minor_axis = slices.axis;
     options.minor_split = slices.split;
     options.minor_sizes = slices.sizes;
-    options.peer_by_peer = slices.peer_by_peer;
+    options.peer_by_peer = slices.peer_by_peer && problem.nodes == 1;
+    if (problem.nodes > 1) options.algorithm = plan::Algorithm::hierarchical;
     const plan::Mesh mesh = mesh_of(problem);
     Result<plan::Plan> gathered =
         plan::all_gather(mesh, {"A", {problem.extent("M"), problem.extent("K")}, problem.dtype}, options);
@@ -52,6 +53,7 @@ Result<Outline> outlined(const Problem& problem, const Strategy& strategy, const
     }
     plan::TemplateOptions whole;
     whole.transient = true;
+    whole.algorithm = options.algorithm;
     Result<plan::Plan> scales =
         plan::all_gather(mesh, {"A_scale", x_scales_shape(problem), plan::DType::fp32}, whole);
     if (!scales) return scales.error();

@@ -23,6 +23,7 @@ Result<Outline> outlined(const Problem& problem, const Strategy& strategy, const
     options.split = strategy.chunking.rows;
     options.pull = strategy.pull;
     options.transient = !strategy.pull;
+    if (problem.nodes > 1) options.algorithm = plan::Algorithm::hierarchical;
     Result<plan::Plan> gathered =
         plan::all_gather(mesh, {"X", {m, problem.extent("K")}, problem.dtype}, options);
     if (!gathered) return gathered.error();

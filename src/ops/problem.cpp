@@ -79,7 +79,8 @@ std::string Problem::key() const {
     std::string text = op + ":";
     for (const Extent& known : extents) text += fmt::format("{}={},", known.name, known.value);
     for (const Word& known : words) text += fmt::format("{}={},", known.name, known.value);
-    return text + fmt::format("{},ranks={},sms={}", dtypes(), ranks, num_sms);
+    const std::string of_nodes = nodes > 1 ? fmt::format("nodes={},", nodes) : "";
+    return text + fmt::format("{},ranks={},{}sms={}", dtypes(), ranks, of_nodes, num_sms);
 }
 
 std::string Problem::dtypes() const {
@@ -136,6 +137,10 @@ std::string problem_objection(const Problem& problem) {
     const OperatorRow* row = operator_row(problem.op);
     if (row == nullptr) return fmt::format("there is no operator \"{}\"", escaped(problem.op));
     if (std::string objection = size_objection(problem); !objection.empty()) return objection;
+    if (problem.nodes < 1 || problem.ranks % problem.nodes != 0)
+        return fmt::format("nodes: {} ranks are not alike on {} nodes", problem.ranks, problem.nodes);
+    if (problem.nodes > 1 && row->kind == OperatorRow::Kind::other)
+        return fmt::format("nodes: {} runs within one node", problem.op);
     if (row->kind == OperatorRow::Kind::other) return {};
     if (std::string objection = dtype_objection(problem, *row); !objection.empty()) return objection;
     const auto multiple = static_cast<std::int64_t>(16 / plan::size_of(problem.dtype));

@@ -10,7 +10,10 @@ namespace syncopate::ops {
 
 Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
 
-plan::Mesh mesh_of(const Problem& problem) { return {{{"gpu", problem.ranks}}}; }
+plan::Mesh mesh_of(const Problem& problem) {
+    if (problem.nodes == 1) return {{{"gpu", problem.ranks}}};
+    return {{{"node", problem.nodes}, {"gpu", problem.ranks / problem.nodes}}, "node"};
+}
 
 std::vector<ProductShape> one_product(const Problem& problem) {
     return {{problem.extent("M"), problem.extent("N"), problem.extent("K")}};
@@ -42,6 +45,8 @@ std::string fetch_objection(const Problem& problem, const Strategy& strategy, co
     const std::string_view backend = plan::name_of(strategy.backend);
     if (problem.scales != Scales::none)
         return fmt::format("scales: tiles that fetch x themselves ({}) have none", backend);
+    if (problem.nodes > 1)
+        return fmt::format("nodes: tiles fetch x ({}) from ranks of their node alone", backend);
     if (call.kept) return fmt::format("keep: tiles that fetch x themselves ({}) keep nothing", backend);
     return {};
 }

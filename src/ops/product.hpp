@@ -12,7 +12,7 @@ namespace syncopate::ops {
 
 [[nodiscard]] Error usage(std::string message);
 
-/// All ranks on one axis.
+/// All ranks on one axis; of several nodes on two.
 [[nodiscard]] plan::Mesh mesh_of(const Problem& problem);
 
 /// One product x [M, K] @ w [K, N].

@@ -51,6 +51,7 @@ struct Given {
     std::optional<plan::DType> out;
     std::optional<Scales> scales;
     std::optional<std::int32_t> ranks;
+    std::optional<std::int32_t> nodes;
     std::optional<std::int32_t> num_sms;
     std::vector<Word> strategy;
     std::vector<Word> call;
@@ -117,11 +118,11 @@ Status take(const OperatorRow& row, std::string_view name, std::string_view valu
         given.scales = static_cast<Scales>(at - kScalesNames.begin());
         return Done{};
     }
-    if (name == "ranks" || name == "sms") {
-        auto& place = name == "ranks" ? given.ranks : given.num_sms;
+    if (name == "ranks" || name == "nodes" || name == "sms") {
+        auto& place = name == "ranks" ? given.ranks : name == "nodes" ? given.nodes : given.num_sms;
         if (place) return twice();
-        const auto number = name == "ranks" ? positive(name, value, plan::kMaxRanks)
-                                            : positive(name, value, kMostSms, 0);  // 0: the machine's
+        const auto number = name == "sms" ? positive(name, value, kMostSms, 0)  // 0: the machine's
+                                          : positive(name, value, plan::kMaxRanks);
         if (!number) return number.error();
         place = static_cast<std::int32_t>(*number);
         return Done{};
@@ -166,7 +167,7 @@ Status take(const OperatorRow& row, std::string_view name, std::string_view valu
     known.insert(known.end(), row.words.begin(), row.words.end());
     for (const auto& [key, path] : row.keys) known.push_back(key);
     known.insert(known.end(), row.call.begin(), row.call.end());
-    known.insert(known.end(), {"dtype", "ranks", "sms"});
+    known.insert(known.end(), {"dtype", "ranks", "nodes", "sms"});
     if (multiplies) known.insert(known.end(), {"out", "scales"});
     const std::string hint = did_you_mean(name, known);
     return usage(fmt::format("{} has no \"{}\"{}", row.name, escaped(name),
@@ -215,6 +216,7 @@ Result<Spec> parse_spec(std::string_view text, std::int32_t ranks, std::int32_t 
                     .out = given.out.value_or(is_fp8 ? plan::DType::bf16 : dtype),
                     .scales = given.scales.value_or(Scales::none),
                     .ranks = given.ranks.value_or(ranks),
+                    .nodes = given.nodes.value_or(1),
                     .num_sms = given.num_sms.value_or(num_sms)};
     for (std::size_t i = 0; i < row->extents.size(); ++i) {
         const auto at = std::ranges::find(given.extents, row->extents[i], &Extent::name);

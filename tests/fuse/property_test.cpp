@@ -54,6 +54,7 @@ Result<Schedule> settled(test::RandomProgram& drawn) {
 /// Draws, fuses and plays so many programs.
 void expect_right(test::RandomPrograms programs, int count) {
     int fused = 0;
+    std::string refused;
     for (int n = 0; n < count; ++n) {
         test::RandomProgram drawn = programs.next();
         SCOPED_TRACE("program " + std::to_string(n) + ": " + drawn.story);
@@ -61,6 +62,7 @@ void expect_right(test::RandomPrograms programs, int count) {
         const auto schedule = settled(drawn);
         if (!schedule) {
             ASSERT_FALSE(schedule.error().message.empty());
+            refused += drawn.story + ": " + schedule.error().to_string() + '\n';
             continue;
         }
         ++fused;
@@ -74,13 +76,19 @@ void expect_right(test::RandomPrograms programs, int count) {
                                             << plan::to_json(drawn.program.plan);
         }
     }
-    EXPECT_GT(fused, count * 3 / 4) << "too many programs are refused to test much";
+    EXPECT_GT(fused, count * 3 / 4) << "too many programs are refused to test much:\n" << refused;
 }
 
 class RandomlyFused : public ::testing::TestWithParam<Sample> {};
 
 TEST_P(RandomlyFused, ProgramsGiveWhatTheirPlansSayWhateverTheTiming) {
     expect_right(test::RandomPrograms(20261123 + GetParam().seed), GetParam().programs);
+}
+
+class RandomlyFusedOverNodes : public ::testing::TestWithParam<Sample> {};
+
+TEST_P(RandomlyFusedOverNodes, ProgramsGiveWhatTheirPlansSayAndEachSendMeetsItsReceive) {
+    expect_right(test::RandomPrograms(20261128 + GetParam().seed, true), GetParam().programs);
 }
 
 TEST(RandomlyFusedReference, IsWhatProgramsAreHeldAgainst) {
@@ -105,6 +113,8 @@ TEST(RandomlyFusedReference, IsWhatProgramsAreHeldAgainst) {
 
 INSTANTIATE_TEST_SUITE_P(OfSeed, RandomlyFused, ::testing::ValuesIn(samples(0, 4, 75)));
 INSTANTIATE_TEST_SUITE_P(Sweep, RandomlyFused, ::testing::ValuesIn(samples(100, 20, 250)));
+INSTANTIATE_TEST_SUITE_P(OfSeed, RandomlyFusedOverNodes, ::testing::ValuesIn(samples(0, 2, 60)));
+INSTANTIATE_TEST_SUITE_P(Sweep, RandomlyFusedOverNodes, ::testing::ValuesIn(samples(100, 20, 200)));
 
 }  // namespace
 }  // namespace syncopate::fuse

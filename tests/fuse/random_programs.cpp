@@ -155,7 +155,10 @@ void RandomPrograms::choose_backends(plan::Plan& plan, Device device) {
 
 RandomProgram RandomPrograms::next() {
     RandomProgram drawn;
-    ranks_ = static_cast<std::int32_t>(1 + below(4));
+    std::pair<std::int32_t, std::int32_t> of_nodes{1, 1};
+    if (nodes_)
+        of_nodes = one_of<std::pair<std::int32_t, std::int32_t>>({{2, 1}, {2, 2}, {3, 1}, {2, 3}, {3, 2}});
+    ranks_ = nodes_ ? of_nodes.first * of_nodes.second : static_cast<std::int32_t>(1 + below(4));
     const std::int64_t m = chance(50) ? ranks_ * (1 + below(3)) : 1 + below(3 * ranks_);
     const std::int64_t n = one_of<std::int64_t>({4, 6, 8}), k = one_of<std::int64_t>({4, 8});
     const bool reads = chance(65), makes = !reads || chance(40);
@@ -187,10 +190,11 @@ RandomProgram RandomPrograms::next() {
         program.stages.push_back(std::move(one));
     }
     drawn.options.most_sum_parts = one_of<std::int64_t>({1, 2, 8});
+    if (nodes_) program.plan.mesh = {{{"node", of_nodes.first}, {"gpu", of_nodes.second}}, "node"};
     choose_backends(program.plan, drawn.options.device);
     drawn.story =
-        fmt::format("{} ranks, {} rows on {}: {}{}{}, {} stages", ranks_, m, name_of(drawn.options.device),
-                    bringing, reads && makes ? " and " : "", making, stages);
+        fmt::format("{} ranks on {} nodes, {} rows on {}: {}{}{}, {} stages", ranks_, of_nodes.first, m,
+                    name_of(drawn.options.device), bringing, reads && makes ? " and " : "", making, stages);
     return drawn;
 }
 

@@ -23,7 +23,8 @@ struct RandomProgram {
 /// The same seed gives the same programs on every machine.
 class RandomPrograms {
 public:
-    explicit RandomPrograms(std::uint64_t seed) : random_(seed) {}
+    /// `nodes`: their ranks are of several.
+    explicit RandomPrograms(std::uint64_t seed, bool nodes = false) : random_(seed), nodes_(nodes) {}
 
     /// What is not fused: a kernel may read what its rank never gets, or an op's backend may not be legal.
     RandomProgram next();
@@ -44,6 +45,7 @@ private:
     void choose_backends(plan::Plan& plan, Device device);
 
     std::mt19937_64 random_;
+    bool nodes_;
     std::int32_t ranks_ = 1;
 };
 

@@ -131,6 +131,8 @@ private:
                 const std::string& who, std::optional<bool> summed = {}) {
         const Content& found = memory_[rank][tensor][element];
         if (!fault_.empty()) return;
+        // A word that a channel carries only tells that something is complete (channel.hpp).
+        if (schedule_.tensors[tensor].name.starts_with("words.channel")) return;
         const std::string what = who + " on rank " + std::to_string(rank) + " reads element " +
                                  std::to_string(element) + " of tensor " + std::to_string(tensor);
         if (found.call != call)
@@ -186,7 +188,16 @@ private:
         return {[this, rank, wait] { return signals_[rank][wait.signal] >= epoch_[rank] - wait.lag; }, [] {}};
     }
     Step post_step(std::int32_t rank, Post post) {
-        return {{}, [this, rank, post] { signals_[post.rank][post.signal] = epoch_[rank]; }};
+        return {{}, [this, rank, post] {
+                    reach(rank, post.rank);
+                    signals_[post.rank][post.signal] = epoch_[rank];
+                }};
+    }
+    /// A rank touches only memory of its own node.
+    void reach(std::int32_t rank, std::int32_t other) {
+        if (schedule_.mesh.node_of(rank) == schedule_.mesh.node_of(other) || !fault_.empty()) return;
+        fault_ = "rank " + std::to_string(rank) + " touches memory of rank " + std::to_string(other) +
+                 ", of another node";
     }
     void read_steps(std::vector<Step>& steps, std::int32_t rank, std::int32_t tensor, Region region,
                     const std::string& who, const std::optional<Place>& from = {}) {
@@ -195,6 +206,7 @@ private:
         const std::int64_t shift = from ? from->rows * schedule_.tensors[tensor].shape.back() : 0;
         for (const auto& half : halves(elements_of(schedule_.tensors[tensor], region))) {
             steps.push_back({{}, [=, this] {
+                                 reach(rank, where);
                                  for (const std::int64_t e : half) {
                                      expect(where, what, e + shift, epoch_[rank], who);
                                      expect_value(memory_[where][what][e + shift], rank, tensor, e, who);
@@ -261,9 +273,11 @@ private:
                 steps.push_back({{}, [=, this, &slot] {
                                      for (const std::int64_t e : half) {
                                          const float value = given(program_.plan.produced, rank, tensor, e);
-                                         for (const Element& to : stored_at(rank, slot, tensor, e))
+                                         for (const Element& to : stored_at(rank, slot, tensor, e)) {
+                                             reach(rank, to.rank);
                                              memory_[to.rank][to.tensor][to.index + turn(rank, to.tensor)] = {
                                                  epoch_[rank], false, value};
+                                         }
                                      }
                                  }});
             }
@@ -274,8 +288,10 @@ private:
                                  const MadeChunk& made = schedule_.ranks[rank].chunks[chunk];
                                  const auto count = static_cast<std::int64_t>(made.counting.size());
                                  if (++counters_[rank][chunk] != count * epoch_[rank]) return;
-                                 for (const Post& post : made.posts)
+                                 for (const Post& post : made.posts) {
+                                     reach(rank, post.rank);
                                      signals_[post.rank][post.signal] = epoch_[rank];
+                                 }
                              }});
         }
         return steps;
@@ -337,6 +353,41 @@ private:
             for (const Post& post : transfer.posts) steps.push_back(post_step(rank, post));
             return steps;
         }
+        move_steps(steps, rank, transfer);
+        for (const Post& post : transfer.posts) steps.push_back(post_step(rank, post));
+        return steps;
+    }
+
+    /// A round of a rank's sides: all begin, what comes is moved once its sender has begun, and all have ended when
+    /// what is sent has been received.
+    std::vector<Step> round_steps(std::int32_t rank, const std::vector<const Transfer*>& round) {
+        std::vector<Step> steps;
+        for (const Transfer* side : round) {
+            for (const Wait& wait : side->waits) steps.push_back(wait_step(rank, wait));
+        }
+        steps.push_back({{}, [this, rank, round] {
+                             for (const Transfer* side : round)
+                                 begun_[{rank, side->channel()->number}] = epoch_[rank];
+                         }});
+        for (const Transfer* side : round) {
+            const std::int32_t number = side->channel()->number;
+            const std::int32_t peer = side->channel()->sends ? side->dst_rank : side->src_rank;
+            if (side->channel()->sends) continue;
+            steps.push_back({[=, this] { return begun_[{peer, number}] >= epoch_[rank]; }, [] {}});
+            move_steps(steps, rank, *side);
+            steps.push_back({{}, [=, this] { received_[number] = epoch_[rank]; }});
+        }
+        for (const Transfer* side : round) {
+            const std::int32_t number = side->channel()->number;
+            if (side->channel()->sends)
+                steps.push_back({[=, this] { return received_[number] >= epoch_[rank]; }, [] {}});
+            for (const Post& post : side->posts) steps.push_back(post_step(rank, post));
+        }
+        return steps;
+    }
+
+    void move_steps(std::vector<Step>& steps, std::int32_t rank, const Transfer& transfer) {
+        const bool near = transfer.channel() == nullptr;
         const std::optional<bool> summed =
             reads_sum(transfer) ? std::optional<bool>(true) : std::optional<bool>();
         const auto from = elements_of(schedule_.tensors[transfer.src.tensor], transfer.src.region);
@@ -349,6 +400,8 @@ private:
         for (std::size_t half = 0; half < 2; ++half) {
             steps.push_back({{}, [=, this, &transfer] {
                                  buffer->clear();
+                                 if (near) reach(rank, transfer.src_rank);
+                                 if (near) reach(rank, transfer.dst_rank);
                                  for (const std::int64_t e : from_halves[half]) {
                                      expect(transfer.src_rank, transfer.src.tensor, e, epoch_[rank], who,
                                             summed);
@@ -362,8 +415,6 @@ private:
                                  }
                              }});
         }
-        for (const Post& post : transfer.posts) steps.push_back(post_step(rank, post));
-        return steps;
     }
 
     /// Every slot, and what the destination holds itself, must be this call's; then the sum takes its place.
@@ -390,6 +441,7 @@ private:
             for (const auto& [first, last] : halves_of(from.size())) {
                 steps.push_back({{}, [=, this] {
                                      const std::int32_t tensor = source.chunk.tensor;
+                                     reach(rank, source.rank);
                                      for (std::size_t at = first; at < last; ++at) {
                                          const std::int64_t element = from[at] + turn(rank, tensor);
                                          expect(source.rank, tensor, element, epoch_[rank], who, summed);
@@ -411,6 +463,7 @@ private:
                              }});
             for (const std::int32_t peer : sum.peers) {
                 steps.push_back({{}, [=, this, &transfer] {
+                                     reach(rank, peer);
                                      for (std::size_t at = first; at < last; ++at)
                                          memory_[peer][transfer.dst.tensor][to[at]] = {
                                              epoch_[rank], true, (*totals)[at].value_or(0)};
@@ -453,8 +506,17 @@ private:
         for (const Post& post : own.kernel_posts) posts.push_back(post_step(rank, post));
         workers_.push_back(std::move(posts));
         std::map<std::int32_t, std::vector<Step>> streams;  // of copies, by number
-        std::vector<Step> sums;
+        std::vector<Step> sums, channel;
+        std::vector<const Transfer*> round;
         for (const Transfer& transfer : own.transfers) {
+            if (const Channel* const side = transfer.channel()) {
+                round.push_back(&transfer);
+                const Transfer* const next = &transfer + 1;
+                const bool last = next == own.transfers.data() + own.transfers.size();
+                if (!last && next->channel() != nullptr && next->channel()->round == side->round) continue;
+                std::ranges::move(round_steps(rank, std::exchange(round, {})), std::back_inserter(channel));
+                continue;
+            }
             std::vector<Step> steps = transfer_steps(rank, transfer);
             if (transfer.backend == plan::Backend::copy_engine) {
                 std::vector<Step>& lane =
@@ -469,8 +531,10 @@ private:
             agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
             workers_.push_back(std::move(stream));
         }
-        agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
-        workers_.push_back(std::move(sums));
+        for (std::vector<Step>* lane : {&sums, &channel}) {
+            agents_.push_back({rank, Agent::Kind::transfer, {}, 0, 0});
+            workers_.push_back(std::move(*lane));
+        }
         const std::size_t end_worker = agents_.size();
         const std::size_t worker_shift = first_worker - (workers_.size() - (end_worker - first_worker));
 
@@ -532,6 +596,9 @@ private:
     std::vector<std::int64_t> turns_;  ///< by tensor: elements between its two places; 0: it has one
     std::vector<std::vector<std::int64_t>> counters_;  ///< by rank and made chunk
     std::vector<std::vector<std::int64_t>> signals_;
+    std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t>
+        begun_;                                      ///< by rank and pair of sides: the call
+    std::map<std::int32_t, std::int32_t> received_;  ///< by pair: the call
     std::vector<std::int32_t> epoch_;
     std::vector<std::vector<std::int64_t>> open_programs_;  ///< by rank and stage
     std::vector<std::int64_t> loading_;                     ///< by rank: programs of a stage alone

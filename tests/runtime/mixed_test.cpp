@@ -36,6 +36,7 @@ enum class Shape { ring_gather, gather, reduce_scatter, all_reduce, exchange };
 struct Mixture {
     Shape shape = Shape::gather;
     int size = 2;
+    int nodes = 1;
     fuse::Program program;
     std::int64_t rows = 0;
     [[nodiscard]] bool gathers() const { return shape == Shape::gather || shape == Shape::ring_gather; }
@@ -48,12 +49,15 @@ kernel::Kernel kernel_of(std::int64_t rows) {
     return kernel;
 }
 
-Mixture draw(std::mt19937& random) {
+/// `nodes` and `places`: of how many ranks each; 1 and 0: of one node, some.
+Mixture draw(std::mt19937& random, int nodes = 1, int places = 0) {
     const auto below = [&](unsigned bound) { return static_cast<std::int32_t>(random() % bound); };
     Mixture made;
     made.shape = static_cast<Shape>(below(5));
-    made.size = 2 + below(3);
-    const plan::Mesh mesh = fuse::sample::ranks(made.size);
+    made.size = places > 0 ? nodes * places : 2 + below(3);
+    made.nodes = nodes;
+    plan::Mesh mesh = fuse::sample::ranks(made.size);
+    if (nodes > 1) mesh = {{{"node", nodes}, {"gpu", places}}, "node"};
     // Shards of whole tiles, so that these may be stored inline, or uneven ones.
     const bool even = below(2) == 0 || made.shape == Shape::exchange;
     made.rows = even ? 8 * made.size : 7 * made.size + 2;
@@ -67,10 +71,14 @@ Mixture draw(std::mt19937& random) {
     switch (made.shape) {
         case Shape::ring_gather:
             program.plan = fuse::sample::ring_all_gather(made.size, a, below(2) == 0);
+            program.plan.mesh = mesh;
             break;
         case Shape::gather: {
             plan::AllGatherOptions options{.split = split, .pull = below(2) == 0};
             options.transient = options.pull && below(3) > 0;
+            if (nodes > 1)
+                options.algorithm = std::array{plan::Algorithm::hierarchical, plan::Algorithm::direct,
+                                               plan::Algorithm::double_ring}[random() % 3];
             program.plan = plan::all_gather(mesh, a, options).value();
             break;
         }
@@ -84,10 +92,12 @@ Mixture draw(std::mt19937& random) {
             break;
     }
     const bool direct = made.shape == Shape::reduce_scatter || made.shape == Shape::exchange;
-    if (direct && below(3) == 0) program.plan = fuse::sample::pulled(program.plan);
+    if (direct && (nodes == 1 || made.shape == Shape::exchange) && below(3) == 0)
+        program.plan = fuse::sample::pulled(program.plan);
     const bool fetches = made.shape == Shape::gather && below(2) == 0;  // all that a tile reads, or none
-    for (auto& list : program.plan.ranks) {
-        for (plan::Op& op : list) {
+    for (std::int32_t rank = 0; rank < made.size; ++rank) {
+        for (plan::Op& op : program.plan.ranks[static_cast<std::size_t>(rank)]) {
+            if (op.kind != plan::OpKind::local && mesh.node_of(rank) != mesh.node_of(op.peer)) continue;
             op.backend = Backend::ldst_inline;
             if (fetches) continue;
             op.backend = std::array{Backend::copy_engine, Backend::tma_dedicated, Backend::ldst_dedicated,
@@ -204,6 +214,31 @@ std::string describe(const Mixture& mixture) {
     return text;
 }
 
+/// Ten calls on all ranks, with delays and stragglers.
+void run(const Mixture& mixture, const fuse::Schedule& schedule, int n) {
+    const TemporaryDirectory directory;
+    SCOPED_TRACE(describe(mixture));
+    run_ranks(all_ranks(mixture.size), [&](int rank) {
+        auto heap = make_heap(directory, rank, mixture.size, 1 << 20, mixture.size / mixture.nodes);
+        RANK_CHECK(heap, heap.error().to_string());
+        auto op = FusedOp::create(*heap, schedule,
+                                  {.name = "mixed",
+                                   .deadline_ms = 600'000,
+                                   .max_delay_us = 200,
+                                   .seed = static_cast<std::uint64_t>(n)});
+        RANK_CHECK(op, op.error().to_string());
+        Call calls(mixture, **op, rank);
+        std::mt19937 stalls(static_cast<unsigned>(rank * 100 + n));
+        for (std::uint32_t call = 1; call <= kCalls; ++call) {
+            if (stalls() % 8 == 0)
+                std::this_thread::sleep_for(std::chrono::microseconds(stalls() % 2000));  // a straggler
+            const std::string wrong = calls.run(call);
+            RANK_CHECK(wrong.empty(), "call " + std::to_string(call) + ": " + wrong);
+        }
+        return bool((*op)->destroy());
+    });
+}
+
 class Mixed : public ::testing::TestWithParam<int> {};
 
 TEST_P(Mixed, EachTransferGoesByItsOwnBackendAndEveryCallIsRight) {
@@ -213,30 +248,44 @@ TEST_P(Mixed, EachTransferGoesByItsOwnBackendAndEveryCallIsRight) {
         Mixture mixture = draw(random);
         const auto schedule = settle(mixture.program, refused);
         ASSERT_TRUE(schedule) << schedule.error().to_string() << ": " << describe(mixture);
-        const TemporaryDirectory directory;
-        SCOPED_TRACE(describe(mixture));
-        run_ranks(all_ranks(mixture.size), [&](int rank) {
-            auto heap = make_heap(directory, rank, mixture.size);
-            RANK_CHECK(heap, heap.error().to_string());
-            auto op = FusedOp::create(*heap, *schedule,
-                                      {.name = "mixed",
-                                       .deadline_ms = 600'000,
-                                       .max_delay_us = 200,
-                                       .seed = static_cast<std::uint64_t>(n)});
-            RANK_CHECK(op, op.error().to_string());
-            Call calls(mixture, **op, rank);
-            std::mt19937 stalls(static_cast<unsigned>(rank * 100 + n));
-            for (std::uint32_t call = 1; call <= kCalls; ++call) {
-                if (stalls() % 8 == 0)
-                    std::this_thread::sleep_for(std::chrono::microseconds(stalls() % 2000));  // a straggler
-                const std::string wrong = calls.run(call);
-                RANK_CHECK(wrong.empty(), "call " + std::to_string(call) + ": " + wrong);
-            }
-            return bool((*op)->destroy());
-        });
+        run(mixture, *schedule, n);
         if (HasFatalFailure() || HasNonfatalFailure()) return;
     }
 }
+
+struct Nodes {
+    int nodes = 2;
+    int places = 2;
+    int seed = 0;
+};
+std::ostream& operator<<(std::ostream& out, const Nodes& nodes) {
+    return out << nodes.nodes << " nodes of " << nodes.places << ", seed " << nodes.seed;
+}
+
+class MixedOverNodes : public ::testing::TestWithParam<Nodes> {};
+
+TEST_P(MixedOverNodes, WhatCrossesGoesByTheChannelAndEveryCallIsRight) {
+    const Nodes nodes = GetParam();
+    std::mt19937 random(static_cast<unsigned>(nodes.seed));
+    int refused = 0;
+    for (int n = 0; n < 4; ++n) {
+        Mixture mixture = draw(random, nodes.nodes, nodes.places);
+        const auto schedule = settle(mixture.program, refused);
+        ASSERT_TRUE(schedule) << schedule.error().to_string() << ": " << describe(mixture);
+        run(mixture, *schedule, n);
+        if (HasFatalFailure() || HasNonfatalFailure()) return;
+    }
+}
+
+std::vector<Nodes> sweep() {
+    std::vector<Nodes> all;
+    for (int seed = 1; seed < 12; ++seed) all.push_back({2 + seed % 3, 1 + seed % 4, seed});
+    return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(OnHost, MixedOverNodes,
+                         ::testing::Values(Nodes{2, 2, 0}, Nodes{2, 3, 1}, Nodes{4, 4, 2}, Nodes{2, 1, 3}));
+INSTANTIATE_TEST_SUITE_P(Sweep, MixedOverNodes, ::testing::ValuesIn(sweep()));
 
 TEST(Mixtures, SomeHaveTilesThatReadAtOtherRanks) {
     std::mt19937 random(0);

@@ -19,9 +19,11 @@
 namespace syncopate::runtime::testing {
 
 inline Result<std::shared_ptr<SymmetricHeap>> make_heap(const TemporaryDirectory& directory, int rank,
-                                                        int size, std::uint64_t bytes = 1 << 20) {
+                                                        int size, std::uint64_t bytes = 1 << 20,
+                                                        int ranks_of_node = 0) {
     auto rendezvous = FileRendezvous::create(directory.path(), rank, size);
     if (!rendezvous) return rendezvous.error();
+    if (ranks_of_node > 0) (*rendezvous)->set_ranks_of_node(ranks_of_node);
     return SymmetricHeap::create({}, std::shared_ptr<Rendezvous>(std::move(rendezvous).value()), bytes);
 }
 

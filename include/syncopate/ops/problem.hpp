@@ -62,6 +62,7 @@ struct Problem {
     plan::DType out = plan::DType::bf16;  ///< of what products make; dtype, unless that is fp8e4m3
     Scales scales = Scales::none;         ///< by which products of fp8 are multiplied
     std::int32_t ranks = 1;
+    std::int32_t nodes = 1;    ///< of ranks / nodes ranks each, which do not map other nodes' memory
     std::int32_t num_sms = 0;  ///< multiprocessors of a rank's device; 0: those of the machine
 
     /// The extent of this name; 0 where the problem has none.

@@ -74,6 +74,7 @@ class Prepared:
         `in_place`: bound parameters keep the user's arrays."""
         self.artifact, self.schedule, self.in_place = artifact, artifact.schedule, in_place
         group.rendezvous.timeout = group.meeting_seconds
+        group.take_nodes(artifact.plan.num_nodes)
         heap = _syncopate.SymmetricHeap(group.device, group.ordinal, group.rendezvous, artifact.heap_bytes)
         self.op = _syncopate.FusedOp(
             heap,
@@ -101,6 +102,15 @@ class Prepared:
             stage.stated.flags(self.schedule, index) if stage.stated else {}
             for index, stage in enumerate(self.stages)
         ]
+        each = self.artifact.plan.num_ranks // self.artifact.plan.num_nodes
+        self._mapped = (
+            group.rank // each * each,
+            each,
+        )  # the ranks whose memory this one maps: the first, and how many
+        if self.artifact.plan.num_nodes > 1:
+            from ..torch import report
+
+            report.crosses(str(options.get("name", "op")), self._crossing(group))
         self.outputs: dict[str, OutputPlaces] = {}  # of tensors that the kernels make
         self.executables: weakref.WeakSet[Any] = weakref.WeakSet()  # that call its op
         self.recorder: Any = None  # trace.Recorder, once a call was recorded
@@ -109,6 +119,24 @@ class Prepared:
         self._by_row = set(self.schedule.tensors_by_row)
         self._sums = self.schedule.kernel_summands > 0
         _alive.add(self)
+
+    def _crossing(self, group: Group) -> str:
+        """What goes from this rank to other nodes, and comes from there, in a call."""
+        own = [t for t in self.schedule.transfers(group.rank) if t.backend == "channel"]
+        sent = [t for t in own if t.src_rank == group.rank]
+        sizes = {name: DTYPES[dtype].itemsize for name, _, dtype in self.schedule.tensors}
+
+        def mib(transfers: Sequence[Any]) -> float:
+            elements = (math.prod(e - b for b, e in t.src[1]) * sizes[t.src[0]] for t in transfers)
+            return sum(elements) / 2**20
+
+        came = [t for t in own if t.src_rank != group.rank]
+        peers = {t.dst_rank for t in sent} | {t.src_rank for t in came}
+        way = "NCCL" if group.device == "cuda" else "sockets"
+        return (
+            f"rank {group.rank} sends {mib(sent):.3g} MiB in {len(sent)} and receives {mib(came):.3g} MiB in {len(came)} "
+            f"chunks a call, with {len(peers)} ranks of other nodes, by {way}"
+        )
 
     @property
     def source(self) -> str:
@@ -201,7 +229,8 @@ class Prepared:
         """What the emitted kernels may touch beside their arguments: the heap's tensors on all ranks, where tiles store at
         peers or read there, and what this rank was given, where they read it in place."""
         reach = []
-        for rank in range(self.artifact.plan.num_ranks):
+        first, count = self._mapped
+        for rank in range(first, first + count):
             for name, *_ in self.schedule.tensors:
                 buffer = self.op.tensor(name, rank)
                 reach.append((name, buffer.data_ptr(), buffer.data_ptr() + buffer.numel()))

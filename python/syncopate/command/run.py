@@ -60,6 +60,7 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
         import torch
 
         group = make_group(place, options)
+        group.take_nodes(spec.nodes)
         device = torch_device(place, options)
         here = problem_of(kind.name, dtype=spec.dtype, group=group, **extents, **spec.of_fp8)
         made = {"out_dtype": spec.out, "scales": spec.scales} if here.is_fp8 else {}

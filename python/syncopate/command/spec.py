@@ -28,7 +28,7 @@ class Spec:
             raise UsageError(
                 f"{text}: SPEC is of {read['ranks']} ranks, and {ranks} run it: give --ranks {read['ranks']}"
             )
-        self.text = text
+        self.text, self.nodes = text, read["nodes"]
         self.kind = (OPERATORS | {MlpChain.name: MlpChain})[read["operator"]]
         self.extents = {name.lower(): value for name, value in read["extents"].items()}
         self.words, self.call = read["words"], read["call"]

@@ -583,7 +583,7 @@ def problem_of(
     scales: str = "",
 ) -> Problem:
     num_sms = group.multiprocessors(PROGRAMS_ON_HOST)
-    return Problem(name, m, n, k, dtype, group.size, num_sms, group.device, f, out, scales)
+    return Problem(name, m, n, k, dtype, group.size, num_sms, group.device, f, out, scales, group.nodes)
 
 
 def rows_of(m: int, size: int, rank: int) -> slice:

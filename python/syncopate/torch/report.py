@@ -45,6 +45,9 @@ class Report:
 
     rewrites: list[Rewrite] = field(default_factory=list)
     calls: dict[tuple[str, str], int] = field(default_factory=dict)
+    crossing: dict[str, str] = field(
+        default_factory=dict
+    )  # by operator over several nodes: what goes between them
     cached: int = (
         0  # graphs from Inductor's cache; their rows come when they first run, if anything was fused
     )
@@ -60,6 +63,9 @@ class Report:
         return [row for row in self.rewrites if not row.made]
 
     def __str__(self) -> str:
+        between = [f"between nodes, {name}: {what}" for name, what in self.crossing.items()]
+        if not self.rewrites and not self.calls and not self.cached and between:
+            return "\n".join(between)
         if not self.rewrites and not self.calls and not self.cached:
             return "nothing yet: neither a compiled graph nor torch.ops.syncopate has run in this process"
         lines = [f"{len(self.fused)} of {len(self.rewrites)} collectives next to products were fused"]
@@ -69,6 +75,7 @@ class Report:
                 f"{self.cached} graphs came from Inductor's cache: without rows here where nothing was fused"
             )
         lines += [f"{count:8} calls of {name}: {outcome}" for (name, outcome), count in self.calls.items()]
+        lines += between
         return "\n".join(lines)
 
 
@@ -76,6 +83,7 @@ _lock = threading.Lock()  # backward runs in threads of its own
 _rewrites: dict[Rewrite, int] = {}  # and how often: a graph that is compiled again adds no row
 _ran: set[str] = set()  # what ops of graphs have carried here
 _calls: Counter[tuple[str, str]] = Counter()
+_crossing: dict[str, str] = {}
 _listener = threading.local()
 #: Who counts beside this module, (operator, outcome, calls) of each, and how that is cleared.
 counted: list[Callable[[], Iterable[tuple[str, str, int]]]] = []
@@ -102,6 +110,12 @@ def ran(rows: str) -> None:
             _rewrites.setdefault(Rewrite(*values), 1)
 
 
+def crosses(name: str, what: str) -> None:
+    """What goes between nodes in a call of an operator that was made."""
+    with _lock:
+        _crossing[name] = what
+
+
 def count(name: str, outcome: str) -> None:
     with _lock:
         _calls[name, outcome] += 1
@@ -125,7 +139,7 @@ def current() -> Report:
         for counts in counted:
             for name, outcome, made in counts():
                 calls[name, outcome] += made
-        return Report(list(_rewrites), dict(calls))
+        return Report(list(_rewrites), dict(calls), dict(_crossing))
 
 
 def clear() -> None:
@@ -133,5 +147,6 @@ def clear() -> None:
         _rewrites.clear()
         _ran.clear()
         _calls.clear()
+        _crossing.clear()
         for clear_counts in cleared:
             clear_counts()

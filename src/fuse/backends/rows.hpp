@@ -10,5 +10,6 @@ namespace syncopate::fuse {
 [[nodiscard]] BackendTraits inline_row(plan::Backend access);
 [[nodiscard]] BackendTraits nccl_row();
 [[nodiscard]] BackendTraits host_row();
+[[nodiscard]] BackendTraits channel_row();
 
 }  // namespace syncopate::fuse

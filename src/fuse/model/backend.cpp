@@ -17,7 +17,8 @@ std::span<const BackendTraits> backend_rows() {
                                  inline_row(Backend::tma_inline),
                                  inline_row(Backend::ldst_inline),
                                  nccl_row(),
-                                 host_row()};
+                                 host_row(),
+                                 channel_row()};
     return rows;
 }
 

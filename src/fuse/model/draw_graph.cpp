@@ -13,8 +13,8 @@ namespace {
 using Kind = Node::Kind;
 
 std::string_view name_of(LaneKind kind) {
-    static constexpr std::array<std::string_view, 6> kNames{"copies",  "sums", "engine",
-                                                            "library", "host", "inline"};
+    static constexpr std::array<std::string_view, 7> kNames{"copies", "sums",    "engine", "library",
+                                                            "host",   "channel", "inline"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -87,16 +87,26 @@ public:
         : Json(std::forward<Arguments>(arguments)...), schedule_(schedule) {}
 
     bool schedule(JsonAt at) {
-        return this->object(at, required("mesh", all(schedule_.mesh.axes)),
-                            required("tensors", [this](JsonAt inner) { return tensors(inner); }),
-                            required("stages", [this](JsonAt inner) { return stages(inner); }),
-                            required("heap", of(schedule_.heap)),
-                            optional("engine_blocks", schedule_.engine_blocks != 8,
-                                     this->integer(schedule_.engine_blocks, 1, kMostEngineBlocks)),
-                            required("ranks", [this](JsonAt inner) { return ranks(inner); }));
+        return this->object(
+            at, required("mesh", all(schedule_.mesh.axes)),
+            optional("nodes", !schedule_.mesh.nodes.empty(), [this](JsonAt inner) { return nodes(inner); }),
+            required("tensors", [this](JsonAt inner) { return tensors(inner); }),
+            required("stages", [this](JsonAt inner) { return stages(inner); }),
+            required("heap", of(schedule_.heap)),
+            optional("engine_blocks", schedule_.engine_blocks != 8,
+                     this->integer(schedule_.engine_blocks, 1, kMostEngineBlocks)),
+            required("ranks", [this](JsonAt inner) { return ranks(inner); }));
     }
 
 private:
+    /// The mesh's axis of nodes.
+    bool nodes(JsonAt at) {
+        return this->text(schedule_.mesh.nodes)(at) &&
+               expect(
+                   at, [&] { return schedule_.mesh.axes.front().name == schedule_.mesh.nodes; },
+                   "is not the first axis of the mesh");
+    }
+
     // Walks of what a table of this class says.
 
     template <typename T>
@@ -237,7 +247,7 @@ private:
     /// Chunks and transfers that it names are checked once all are known (step_objection).
     bool value(JsonAt at, JsonOf<StreamStep> auto& step) {
         return this->object(at, required("launch", this->name(step.launch, "place to launch", kLaunches)),
-                            required("stream", this->integer(step.stream, 0, kMostCopyStreams)),
+                            required("stream", this->integer(step.stream, 0, kMostCopyStreams + 1)),
                             optional("gates", !step.gates.empty(), numbers(step.gates, 0, kMost)),
                             optional("after", !step.after.empty(), numbers(step.after, 0, kMost)),
                             optional("awaited", !step.awaited.empty(), all(step.awaited)),
@@ -261,6 +271,11 @@ private:
                             optional("peers", !sum.peers.empty(),
                                      numbers(sum.peers, 0, schedule_.mesh.num_ranks() - 1))) &&
                expect(at, [&] { return sum.reduce != plan::Reduce::none; }, "does not say how it reduces");
+    }
+    bool value(JsonAt at, JsonOf<Channel> auto& channel) {
+        return this->object(at, optional("sends", channel.sends, this->flag(channel.sends)),
+                            required("number", this->integer(channel.number, 0, kMost)),
+                            required("round", this->integer(channel.round, 0, kMost)));
     }
     /// What a transfer does; a copy unless it says otherwise.
     template <typename Work>
@@ -287,6 +302,7 @@ private:
                    optional("copy", copy != nullptr && copy->stream != 0, work<Copy>(transfer)),
                    optional("sum", transfer.sum() != nullptr, work<Sum>(transfer)),
                    optional("collective", transfer.collective() != nullptr, work<Collective>(transfer)),
+                   optional("channel", transfer.channel() != nullptr, work<Channel>(transfer)),
                    required("waits", all(transfer.waits)), required("posts", all(transfer.posts)),
                    optional("step", transfer.step.launch != Launch::none, of(transfer.step))) &&
                expect(at, decided, "leaves its backend open");

@@ -34,6 +34,14 @@ public:
         const auto [why, is_new] = why_.try_emplace(found->second.number);
         if (is_new) why->second = collective_objection(plan_, found->second);
         if (!why->second.empty()) return error_at(ref, why->second);
+        const auto& members = found->second.members;
+        const bool one_node = std::ranges::all_of(members, [&](const Collective::Member& member) {
+            return plan_.mesh.node_of(member.op.rank) == plan_.mesh.node_of(ref.rank);
+        });
+        if (device_ == Device::host && !one_node)
+            return error_at(ref,
+                            "its ranks are of several nodes, which no library joins on host: expand it by a "
+                            "template (plan lower)");
         if (device_ == Device::host) return named == Backend::nccl ? named : Backend::host;
         if (named == Backend::host)
             return error_at(ref, "backend host does not exist on device cuda: use \"auto\"");
@@ -104,8 +112,9 @@ private:
             for (std::int32_t index = 0; all && index < static_cast<std::int32_t>(list.size()); ++index) {
                 const plan::Op& op = list[static_cast<std::size_t>(index)];
                 const plan::OpRef ref{rank, index};
-                all = op.kind != plan::OpKind::local || op.reduce != plan::Reduce::none ||
-                      op.dst.tensor != tensor || !is_fetched(plan_, ref) || own_(ref, backend).empty();
+                all = op.backend == Backend::channel || op.kind != plan::OpKind::local ||
+                      op.reduce != plan::Reduce::none || op.dst.tensor != tensor || !is_fetched(plan_, ref) ||
+                      own_(ref, backend).empty();
             }
             if (all) return backend;
         }

@@ -25,15 +25,20 @@ Contributions assign_contributions(const plan::Plan& plan, std::int32_t rank, co
     };
     Contributions result;
     const plan::Backend first = backend_of(contributions.front());
+    const auto is_near = [&](plan::OpRef ref) {
+        const plan::Op& op = plan.op(ref);
+        return plan.mesh.node_of(op.source_rank(ref.rank)) == plan.mesh.node_of(rank);
+    };
     const bool by_engine = std::ranges::all_of(contributions, [&](plan::OpRef ref) {
-        return is_engine(backend_of(ref)) && engine_objection(plan, plan.op(ref).src, chunk, first).empty();
+        return is_near(ref) && is_engine(backend_of(ref)) &&
+               engine_objection(plan, plan.op(ref).src, chunk, first).empty();
     });
     if (by_engine) result.engine = first;
 
     // Pulls of the destination's rank, from boxes that lie in memory alike, and as staged ones do.
     std::vector<plan::OpRef> pulls;
     std::ranges::copy_if(contributions, std::back_inserter(pulls), [&](plan::OpRef ref) {
-        return plan.op(ref).kind == plan::OpKind::pull && ref.rank == rank &&
+        return plan.op(ref).kind == plan::OpKind::pull && ref.rank == rank && is_near(ref) &&
                (by_engine || backend_of(ref) == plan::Backend::ldst_inline);
     });
     const bool all = pulls.size() == contributions.size();

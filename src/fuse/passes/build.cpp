@@ -11,6 +11,7 @@
 #include "fuse/passes/start_order.hpp"
 #include "syncopate/fuse/inline/inline_reads.hpp"
 #include "syncopate/fuse/inline/sum_stores.hpp"
+#include "syncopate/fuse/passes/channel.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -91,6 +92,7 @@ Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const 
     }
     add_chain(program, lowered.plan, graph);
     if (Status status = order_starts(graph); !status) return status.error();  // now that tiles are known
+    if (Status status = order_channel(lowered, graph); !status) return status.error();
     add_boundaries(graph);
     return graph;
 }

@@ -30,6 +30,7 @@ public:
     }
 
     void run() {
+        const std::size_t channel = stream_of_channel();
         bool late = false;          // some copy before
         bool collect_late = false;  // some collective before
         for (std::size_t index = 0; index < schedule_.transfers.size(); ++index) {
@@ -37,13 +38,17 @@ public:
             StreamStep& step = step_of(index);
             step = {};
             const bool collective = transfer.backend == plan::Backend::nccl;
-            if (transfer.backend != plan::Backend::copy_engine && !collective) continue;
+            const bool between = transfer.backend == plan::Backend::channel;
+            if (transfer.backend != plan::Backend::copy_engine && !collective && !between) continue;
             const bool sums = transfer.sum() != nullptr;
             const bool now = std::ranges::all_of(
                 transfer.waits, [&](const Wait& wait) { return is_implied(wait, collective); });
             if (collective) {
                 collect_late = collect_late || !now;
                 step.launch = collect_late ? Launch::late : Launch::before;
+            } else if (between) {
+                step.launch = Launch::late;
+                step.stream = channel;
             } else {
                 late = late || (!sums && !now);
                 step.launch = sums ? Launch::sums : late ? Launch::late : Launch::early;
@@ -57,6 +62,16 @@ public:
     }
 
 private:
+    /// The one behind those of copies.
+    [[nodiscard]] std::size_t stream_of_channel() const {
+        std::size_t most = kSums;
+        for (const Transfer& transfer : schedule_.transfers) {
+            if (transfer.backend == plan::Backend::copy_engine && transfer.copy() != nullptr)
+                most = std::max(most, stream_of_copies(transfer.copy()->stream));
+        }
+        return most + 1;
+    }
+
     [[nodiscard]] StreamStep& step_of(std::size_t index) { return schedule_.transfers[index].step; }
     [[nodiscard]] const StreamStep& step_of(std::size_t index) const {
         return schedule_.transfers[index].step;
@@ -281,13 +296,15 @@ std::string step_objection(const RankSchedule& schedule, std::size_t index) {
     const bool sums = transfer.sum() != nullptr;
     const bool collects = transfer.backend == plan::Backend::nccl;
     const bool by_engine = transfer.backend == plan::Backend::copy_engine;
+    const bool between = transfer.backend == plan::Backend::channel;
+    if (between != (transfer.channel() != nullptr)) return "its backend and what it does do not go together";
     const auto fits = [&] {
         switch (step.launch) {
-            case Launch::none: return !by_engine && !collects;
+            case Launch::none: return !by_engine && !collects && !between;
             case Launch::local:
             case Launch::early: return by_engine && !sums;
             case Launch::before: return collects;
-            case Launch::late: return collects || (by_engine && !sums);
+            case Launch::late: return collects || between || (by_engine && !sums);
             case Launch::sums: return by_engine && sums;
         }
         return false;

@@ -11,6 +11,7 @@
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/fuse/model/strided.hpp"
 #include "syncopate/fuse/passes/assign.hpp"
+#include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/fuse/passes/collective.hpp"
 #include "syncopate/fuse/passes/sum_parts.hpp"
 #include "syncopate/plan/model/chunk_key.hpp"
@@ -411,7 +412,10 @@ bool can_reduce(plan::DType dtype) {
 
 Result<Lowered> lower(const plan::Plan& plan, const LowerOptions& options) {
     const plan::Plan ordered = with_participants(plan);
-    return Lowering(ordered, options).run();
+    Result<Lowered> lowered = Lowering(ordered, options).run();
+    if (!lowered) return lowered;
+    if (Status split = split_between_nodes(*lowered); !split) return split.error();
+    return lowered;
 }
 
 Result<Lowered> lower(const StagedProgram& program, const Options& options) {

@@ -85,10 +85,15 @@ public:
           posts_(static_cast<std::size_t>(graph_.num_ops())) {
         for (const auto& made : graph_.made) made_posts_.emplace_back(made.size());
         find_stored();
+        for (const auto& [ref, side] : in_.lowered.channel) {
+            const auto next = static_cast<std::int32_t>(numbers_.size());
+            if (side.sends) numbers_.emplace(graph_.op(ref), next);
+        }
     }
 
     Schedule run() {
         number_completions();
+        if (!in_.lowered.channel.empty()) number_sides();
         number_made();
         number_awaited();
         for (std::size_t rank = 0; rank < signals_.size(); ++rank) {
@@ -169,6 +174,16 @@ private:
         }
     }
 
+    /// A side of a channel has a word of its rank's, by which a fault names it.
+    void number_sides() {
+        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
+            const auto side = in_.lowered.channel.find(graph_.ref(op));
+            if (side == in_.lowered.channel.end()) continue;
+            const Kind kind = side->second.sends ? Kind::fetched : Kind::arrived;
+            signals_[static_cast<std::size_t>(graph_[op].rank)].add({kind, graph_.ref(op)});
+        }
+    }
+
     /// Who waits for which chunk. Where tiles carry out the op itself, who completes the chunk has sent it.
     void number_made() {
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
@@ -221,6 +236,7 @@ private:
         Schedule schedule;
         schedule.mesh = plan_.mesh;
         schedule.tensors = plan_.tensors;
+        schedule.tensors.resize(in_.lowered.num_tensors);
         schedule.stages.clear();
         std::int64_t first = 0;
         for (const StageOrder& order : in_.orders) {
@@ -331,6 +347,8 @@ private:
                 transfer.posts.insert(transfer.posts.end(), told.begin(), told.end());
             }
         }
+        if (const auto side = in_.lowered.channel.find(ref); side != in_.lowered.channel.end())
+            make_side(side->second, id, transfer);
         if (is_sum(op)) transfer.work = sum_of(id);
         if (const auto found = collectives_.find(ref); found != collectives_.end())
             transfer.work = found->second;
@@ -344,6 +362,13 @@ private:
             }
         }
         return transfer;
+    }
+
+    void make_side(const ChannelSide& side, NodeId id, Transfer& transfer) const {
+        const NodeId send = side.sends ? id : graph_.op(side.other);
+        transfer.work = Channel{side.sends, numbers_.at(send), graph_.round(id)};
+        (side.sends ? transfer.dst_rank : transfer.src_rank) = side.other.rank;
+        (side.sends ? transfer.dst : transfer.src) = side.chunk;
     }
 
     [[nodiscard]] Sum sum_of(NodeId id) const {
@@ -387,6 +412,7 @@ private:
     std::vector<std::vector<Post>> posts_;                    ///< by op
     std::vector<std::vector<std::vector<Post>>> made_posts_;  ///< by rank and chunk
     std::map<NodeId, std::vector<NodeId>> stored_;            ///< by sum
+    std::map<NodeId, std::int32_t> numbers_;                  ///< by send: of its pair
 };
 
 }  // namespace

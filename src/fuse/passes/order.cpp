@@ -29,7 +29,10 @@ Arrivals on_equal_links(const Graph& graph, const Lowered& lowered, const Placem
         const NodeId previous = direct ? kNoNode : placement.started_before[op];
         std::int64_t start = previous == kNoNode ? 0 : arrivals[previous];
         for (const NodeId other : placement.before[op]) start = std::max(start, arrivals[other]);
-        arrivals[op] = start + (direct ? 0 : lowered.plan.bytes(lowered.plan.op(graph.ref(op)).dst));
+        const auto side = lowered.channel.find(graph.ref(op));  // what is sent is there
+        const bool receives = side != lowered.channel.end() && !side->second.sends;
+        arrivals[op] =
+            start + (direct || receives ? 0 : lowered.plan.bytes(lowered.plan.op(graph.ref(op)).dst));
     }
     return arrivals;
 }
@@ -367,9 +370,10 @@ bool waits_in_loop(const StageWaits& waits) {
 
 Result<Arrivals> expect_arrivals(const Graph& graph, const Lowered& lowered, const Backends& backends,
                                  const Placement& placement, const Options& options) {
-    Result<Arrivals> arrivals = options.topology ? on_topology(graph, lowered, backends, *options.topology,
-                                                               bytes_per_us(options.costs))
-                                                 : on_equal_links(graph, lowered, placement);
+    const bool simulated = options.topology && lowered.channel.empty();
+    Result<Arrivals> arrivals =
+        simulated ? on_topology(graph, lowered, backends, *options.topology, bytes_per_us(options.costs))
+                  : on_equal_links(graph, lowered, placement);
     if (!arrivals) return arrivals;
     // What a rank's tiles load from its own memory is there.
     for (NodeId op = 0; op < graph.num_ops(); ++op) {

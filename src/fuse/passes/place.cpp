@@ -91,6 +91,18 @@ private:
         }
     }
 
+    /// A side begins when all of its rank's round before have ended (channel.hpp).
+    void follow_round(NodeId op) {
+        if (in_round_.empty() || graph_.round(in_round_.front()) != graph_.round(op) ||
+            graph_[in_round_.front()].rank != graph_[op].rank) {
+            before_round_ = std::exchange(in_round_, {});
+            if (!before_round_.empty() && graph_[before_round_.front()].rank != graph_[op].rank)
+                before_round_.clear();
+        }
+        in_round_.push_back(op);
+        result_.before[op].insert(result_.before[op].end(), before_round_.begin(), before_round_.end());
+    }
+
     /// Which op of the rank comes before which: in starting, and where a lane ends one before the next.
     void line_up(const std::vector<NodeId>& ops) {
         NodeId last_sent = kNoNode;  // of what follows no sum, by anything
@@ -100,6 +112,10 @@ private:
             const bool sent = graph_[op].kind != Node::Kind::sum && !follows_sums(plan_, graph_.ref(op));
             const NodeId before = sent ? std::exchange(last_sent, op) : kNoNode;
             const Lane lane = result_.lanes[op];
+            if (lane.kind == LaneKind::channel) {
+                follow_round(op);
+                continue;
+            }
             if (lane.kind == LaneKind::inlined) {
                 // By tiles, in no order, but best in the list's (order.cpp): else the tiles of all ranks
                 // would begin with the same peer, or before those of chunks that take longer on their way; or
@@ -122,6 +138,8 @@ private:
     const plan::Plan& plan_;
     const Backends& backends_;
     std::size_t count_;
+    std::vector<NodeId> in_round_;      ///< sides of the last rank and round
+    std::vector<NodeId> before_round_;  ///< those of the rank's round before
     Placement result_;
 };
 

@@ -8,7 +8,7 @@
 namespace syncopate::fuse {
 namespace {
 
-using Edges = std::vector<std::vector<NodeId>>;
+using Edges = OpsBefore;
 
 /// A topological order, taking ops of small index first; shorter than `before` if there is a cycle.
 std::vector<NodeId> sort_topologically(const Graph& graph, const Edges& before) {
@@ -32,14 +32,19 @@ void add_ops_before(const Graph& graph, NodeId node, std::vector<NodeId>& ops) {
 
 }  // namespace
 
+OpsBefore ops_before(const Graph& graph) {
+    OpsBefore before(static_cast<std::size_t>(graph.num_ops()));
+    for (std::size_t op = 0; op < before.size(); ++op) {
+        for (const Edge& edge : graph.in[op]) add_ops_before(graph, edge.from, before[op]);
+        std::ranges::sort(before[op]);
+        before[op].erase(std::unique(before[op].begin(), before[op].end()), before[op].end());
+    }
+    return before;
+}
+
 Status order_starts(Graph& graph) {
     const auto count = static_cast<std::size_t>(graph.num_ops());
-    Edges after(count);
-    for (std::size_t op = 0; op < count; ++op) {
-        for (const Edge& edge : graph.in[op]) add_ops_before(graph, edge.from, after[op]);
-        std::ranges::sort(after[op]);
-        after[op].erase(std::unique(after[op].begin(), after[op].end()), after[op].end());
-    }
+    const Edges after = ops_before(graph);
     graph.start_order.assign(graph.first_op.size() - 1, {});
     for (std::size_t op = 0; op < count; ++op)
         graph.start_order[graph.nodes[op].rank].push_back(static_cast<NodeId>(op));

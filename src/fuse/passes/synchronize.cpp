@@ -354,6 +354,10 @@ Synchronization synchronize(const Graph& graph, const Placement& placement,
     for (NodeId op = 0; op < graph.num_ops(); ++op) {
         std::vector<NodeId> last = last_of(placement, placement.before[op]);
         std::erase(last, placement.previous[op]);  // the lane's own order needs no wait
+        std::erase_if(last, [&](NodeId other) {    // nor does a receive after its send, or a later round
+            if (graph.round(op) < 0 || graph.round(other) < 0) return false;
+            return graph[other].rank == graph[op].rank || graph.round(other) == graph.round(op);
+        });
         result.transfers.push_back(std::move(last));
     }
     return result;

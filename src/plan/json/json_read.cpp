@@ -27,8 +27,9 @@ public:
 
 private:
     bool plan(Index node, const JsonPath& root) {
-        static constexpr std::array<JsonField, 7> kFields{{{"schema", true},
+        static constexpr std::array<JsonField, 8> kFields{{{"schema", true},
                                                            {"mesh", true},
+                                                           {"nodes", false},
                                                            {"tensors", true},
                                                            {"initial", true},
                                                            {"final", true},
@@ -36,7 +37,7 @@ private:
                                                            {"ranks", true}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, root, kFields, at)) return false;
-        const auto [schema, mesh_at, tensors_at, initial, final, produced, ranks_at] = at;
+        const auto [schema, mesh_at, nodes_at, tensors_at, initial, final, produced, ranks_at] = at;
         std::string_view name;
         const JsonPath schema_path{&root, "schema"};
         if (!string(schema, schema_path, name)) return false;
@@ -44,12 +45,26 @@ private:
             return fail(schema, schema_path,
                         "is \"" + escaped(name) + "\"; this version reads \"syncopate.plan/1\"");
         }
-        return mesh(mesh_at, {&root, "mesh"}) && tensors(tensors_at, {&root, "tensors"}) &&
+        return mesh(mesh_at, {&root, "mesh"}) && nodes(nodes_at, {&root, "nodes"}) &&
+               tensors(tensors_at, {&root, "tensors"}) &&
                holdings(initial, {&root, "initial"}, false, plan_.initial) &&
                holdings(final, {&root, "final"}, true, plan_.final) &&
                (produced == JsonDocument::kNone ||
                 holdings(produced, {&root, "produced"}, false, plan_.produced)) &&
                ranks(ranks_at, {&root, "ranks"});
+    }
+
+    /// The axis of nodes: the first, so that the ranks of a node follow each other.
+    bool nodes(Index node, const JsonPath& path) {
+        if (node == JsonDocument::kNone) return true;
+        std::string_view name;
+        if (!string(node, path, name)) return false;
+        if (name != plan_.mesh.axes.front().name)
+            return fail(node, path,
+                        fmt::format("is \"{}\"; the axis of nodes is the mesh's first one, \"{}\"",
+                                    escaped(name), escaped(plan_.mesh.axes.front().name)));
+        plan_.mesh.nodes = name;
+        return true;
     }
 
     bool mesh(Index node, const JsonPath& path) {

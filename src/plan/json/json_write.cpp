@@ -20,7 +20,9 @@ public:
         put("{{\"schema\": \"syncopate.plan/1\",\n \"mesh\": [");
         list(plan_.mesh.axes, ", ",
              [&](const Mesh::Axis& axis) { put("[{}, {}]", json_quoted(axis.name), axis.size); });
-        put("],\n \"tensors\": {{");
+        put("]");
+        if (!plan_.mesh.nodes.empty()) put(",\n \"nodes\": {}", json_quoted(plan_.mesh.nodes));
+        put(",\n \"tensors\": {{");
         for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
             const Tensor& tensor = plan_.tensors[i];
             put("{}{}: {{\"shape\": [", i == 0 ? "" : ",\n             ", tensor_names_[i]);

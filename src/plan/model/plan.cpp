@@ -35,7 +35,8 @@ constexpr std::array<std::string_view, kNumReduces> kReduces{"none", "sum", "max
 constexpr std::array<std::string_view, kNumCollectiveKinds> kCollectiveKinds{
     "all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "permute"};
 constexpr std::array<std::string_view, kNumBackends> kBackends{
-    "auto", "copy_engine", "tma_dedicated", "tma_inline", "ldst_dedicated", "ldst_inline", "nccl", "host"};
+    "auto",        "copy_engine", "tma_dedicated", "tma_inline", "ldst_dedicated",
+    "ldst_inline", "nccl",        "host",          "channel"};
 
 }  // namespace
 

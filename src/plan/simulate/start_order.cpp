@@ -45,6 +45,7 @@ EngineKind engine_of(const Plan& plan, const Topology& topology, OpRef ref) {
         case Backend::nccl: return EngineKind::sm;
         case Backend::automatic:
         case Backend::copy_engine:
+        case Backend::channel:
         case Backend::host: break;
     }
     return op.reduce == Reduce::none ? EngineKind::copy_engine : EngineKind::sm;

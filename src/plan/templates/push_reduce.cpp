@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "plan/model/cut.hpp"
+#include "plan/templates/push_reduce_nodes.hpp"
 #include "plan/templates/push_request.hpp"
 
 namespace syncopate::plan {
@@ -132,11 +133,15 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
     if (const Status valid = judge_push(mesh, tensor, options.axis, split_axis, options.split); !valid)
         return valid.error();
     if (options.reduce == Reduce::none) return usage("a reduction is sum or max");
-    const std::int32_t ranks = mesh.num_ranks();
-    return PushReduce(mesh, tensor, options,
-                      chunks_of_shards(tensor, ranks, static_cast<std::size_t>(options.axis),
-                                       static_cast<std::size_t>(split_axis), options.split))
-        .run();
+    std::vector<std::vector<Region>> chunks =
+        chunks_of_shards(tensor, mesh.num_ranks(), static_cast<std::size_t>(options.axis),
+                         static_cast<std::size_t>(split_axis), options.split);
+    if (mesh.num_nodes() == 1) return PushReduce(mesh, tensor, options, std::move(chunks)).run();
+    const bool open =
+        std::ranges::all_of(options.backends, [](Backend backend) { return backend == Backend::automatic; });
+    if (options.pull || !open)
+        return usage("over several nodes contributions are pushed, and none has a backend of its own");
+    return push_reduce_nodes(mesh, tensor, options, std::move(chunks));
 }
 
 Result<Plan> push_reduce_to_all(const Mesh& mesh, const Tensor& from, const std::string& to,

@@ -74,7 +74,7 @@ public:
 
 /// `table` must outlive the executor.
 Result<std::unique_ptr<CallExecutor>> make_host_calls(CallPlan plan, const std::vector<std::int32_t>& table,
-                                                      const fuse::RankSchedule& schedule,
+                                                      SymmetricHeap& heap, const fuse::Schedule& schedule,
                                                       const OpOptions& options);
 Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan plan, const std::vector<std::int32_t>& table,
                                                       SymmetricHeap& heap, const fuse::Schedule& schedule,

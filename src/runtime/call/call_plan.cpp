@@ -1,5 +1,6 @@
 #include "runtime/call/call_plan.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -18,7 +19,8 @@ public:
 
     Result<CallPlan> run() {
         plan_ = {.rank = heap_.rank(),
-                 .num_ranks = heap_.size(),
+                 .first_rank = heap_.first_mapped(),
+                 .num_ranks = heap_.num_mapped(),
                  .first_control = heap_.address(0, memory_.control_offset),
                  .heap_stride = heap_.stride(),
                  .begin_waits = mine_.begin_waits,
@@ -54,12 +56,42 @@ private:
             prepared.work = std::move(sum).value();
             return Done{};
         }
+        if (transfer.channel() != nullptr) {
+            Result<PreparedSide> side = side_of(transfer);
+            if (!side) return side.error();
+            prepared.work = std::move(side).value();
+            return Done{};
+        }
         Result<std::vector<StridedCopy>> copies =
             copies_between(box_of(transfer.src_rank, transfer.src), box_of(transfer.dst_rank, transfer.dst),
                            plan::size_of(dtype_of(transfer.src)));
         if (!copies) return copies.error();
         prepared.work = std::move(copies).value();
         return Done{};
+    }
+
+    [[nodiscard]] Result<PreparedSide> side_of(const fuse::Transfer& transfer) const {
+        const fuse::Channel& channel = *transfer.channel();
+        const BoxView box = box_of(heap_.rank(), channel.sends ? transfer.src : transfer.dst);
+        BoxView block{0, box.shape, std::vector<std::int64_t>(box.shape.size(), 1)};
+        for (std::size_t axis = box.shape.size(); axis-- > 1;)
+            block.strides[axis - 1] = block.strides[axis] * box.shape[axis];
+        const std::size_t item = plan::size_of(dtype_of(transfer.dst));
+        Result<std::vector<StridedCopy>> copies = copies_between(box, block, item);
+        if (!copies) return copies.error();
+        PreparedSide side{.sends = channel.sends,
+                          .peer = channel.sends ? transfer.dst_rank : transfer.src_rank,
+                          .number = channel.number,
+                          .round = channel.round,
+                          .copies = std::move(copies).value()};
+        for (const StridedCopy& copy : side.copies) side.bytes += copy.bytes();
+        const auto is_own = [&](const fuse::SignalMeaning& meaning) { return meaning.op == transfer.op; };
+        const auto signal = std::ranges::find_if(mine_.signals, is_own);
+        side.signal = static_cast<std::int32_t>(signal - mine_.signals.begin());
+        const fuse::Transfer* const next = &transfer + 1;
+        const bool last = next == mine_.transfers.data() + mine_.transfers.size();
+        side.ends_round = last || next->channel() == nullptr || next->channel()->round != channel.round;
+        return side;
     }
 
     [[nodiscard]] Result<PreparedSum> sum_of(const fuse::Transfer& transfer) const {

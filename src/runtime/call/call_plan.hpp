@@ -14,8 +14,9 @@ namespace syncopate::runtime {
 
 struct CallPlan {
     int rank = 0;
-    int num_ranks = 0;
-    std::uint64_t first_control = 0;  ///< address of rank 0's control block
+    int first_rank = 0;               ///< of those whose memory is mapped
+    int num_ranks = 0;                ///< so many from there on
+    std::uint64_t first_control = 0;  ///< address of rank 0's control block, or where it would be
     std::uint64_t heap_stride = 0;
     std::vector<std::uint64_t> begin_posts;  ///< addresses of the words
     std::vector<fuse::Wait> begin_waits;

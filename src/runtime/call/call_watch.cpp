@@ -82,7 +82,8 @@ void CallWatch::give_up_on_ended() {
         for (const WatchedOp* op : ops_) {
             const CallBoard& board = op->board;
             if (op->on_host && is_ahead(board.called(board.rank()), board.called(rank)))
-                op->executor->raise(emit::control::fault_of_peer | static_cast<std::uint32_t>(rank));
+                op->executor->raise(emit::control::fault_of_peer |
+                                    static_cast<std::uint32_t>(op->first_rank + rank));
         }
     }
 }

@@ -36,6 +36,7 @@ struct WatchedOp {
     CallBoard board;
     CallExecutor* executor = nullptr;
     bool on_host = false;  ///< all its calls are asked for, none is replayed
+    int first_rank = 0;    ///< of its board: ranks of one node
 };
 
 class CallWatch final : public MeetingWatch {

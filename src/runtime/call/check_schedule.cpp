@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "syncopate/fuse/passes/assign.hpp"
+#include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/fuse/passes/collective.hpp"
 #include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
@@ -176,6 +177,7 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
         }
     }
     if (const std::string why = fuse::heap_objection(schedule); !why.empty()) return Error{why};
+    if (const std::string why = fuse::channel_objection(schedule); !why.empty()) return Error{why};
     const fuse::RankSchedule& mine = schedule.ranks[static_cast<std::size_t>(rank)];
     const auto check_posts = [&](const std::vector<fuse::Post>& posts) -> Status {
         for (const fuse::Post& post : posts) {

@@ -104,7 +104,7 @@ Status FusedOp::allocate() {
     const fuse::Heap& heap = schedule_.heap;
     const std::uint64_t row = fuse::bytes_of_row(schedule_);
     if (row > 1 && (heap_->stride() % row != 0 ||
-                    heap_->stride() / row * static_cast<std::uint64_t>(heap_->size()) > kMostRows)) {
+                    heap_->stride() / row * static_cast<std::uint64_t>(heap_->num_mapped()) > kMostRows)) {
         return Error{fmt::format("op '{}': its kernel addresses rows of {} bytes in all ranks' heaps, which "
                                  "are {} bytes apart; "
                                  "create the heap with a multiple of {} bytes, and at most {} rows in all",
@@ -166,10 +166,9 @@ void FusedOp::make_tables() {
 }
 
 Status FusedOp::make_executor(CallPlan plan) {
-    const fuse::RankSchedule& mine = schedule_.ranks[static_cast<std::size_t>(rank())];
     Result<std::unique_ptr<CallExecutor>> executor =
         heap_->device().kind == Device::Kind::host
-            ? make_host_calls(std::move(plan), table_, mine, options_)
+            ? make_host_calls(std::move(plan), table_, *heap_, schedule_, options_)
             : make_cuda_calls(std::move(plan), table_, *heap_, schedule_, options_);
     if (!executor) return executor.error();
     executor_ = std::move(executor).value();
@@ -178,8 +177,8 @@ Status FusedOp::make_executor(CallPlan plan) {
 }
 
 Status FusedOp::watch() {
-    if (heap_->size() == 1) return Done{};
-    Rendezvous& rendezvous = heap_->rendezvous();
+    Rendezvous& rendezvous = heap_->rendezvous().within();
+    if (rendezvous.size() == 1) return Done{};
     watch_ = std::dynamic_pointer_cast<CallWatch>(rendezvous.watch());
     if (watch_ == nullptr) {
         Result<CallEvents> events = CallEvents::create(rendezvous, kOfGroup);
@@ -240,6 +239,13 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     std::unique_ptr<FusedOp> op(new FusedOp(heap, schedule, options));
     // From here on a failure is shared: every rank goes through the same exchanges.
     Status made = check_schedule(schedule, rank, heap->size());
+    const int together = schedule.mesh.num_nodes() > 1 ? schedule.mesh.ranks_of_node() : heap->size();
+    if (made && together != heap->num_mapped()) {
+        made = Error{fmt::format("the schedule is for nodes of {} ranks, those of this run have {}", together,
+                                 heap->num_mapped()),
+                     {.rank = rank},
+                     ErrorClass::usage};
+    }
     if (made) made = op->allocate();
     CallPlan plan;
     if (made) {
@@ -279,7 +285,8 @@ Status FusedOp::join(const Status& made, const std::function<Status()>& make_rea
     if (watched_) {
         watched_->executor = executor_.get();
         watched_->on_host = heap_->device().kind == Device::Kind::host;
-        rendezvous.set_watch(watch_);
+        watched_->first_rank = heap_->first_mapped();
+        rendezvous.within().set_watch(watch_);
         watch_->add(*watched_);
     }
     return Done{};
@@ -296,12 +303,14 @@ Result<std::uint64_t> FusedOp::tensor_address(std::string_view name, int of_rank
     Result<std::uint64_t> offset = tensor_offset(name);
     if (!offset) return offset;
     if (of_rank < 0 || of_rank >= heap_->size()) return Error{fmt::format("there is no rank {}", of_rank)};
+    if (!heap_->maps(of_rank))
+        return Error{fmt::format("rank {} is of another node: its memory is not mapped", of_rank)};
     return heap_->address(of_rank, *offset);
 }
 
 FusedOp::FlatView FusedOp::flat_view() const {
-    const std::uint64_t begin = heap_->address(0, 0);
-    return FlatView{begin, heap_->address(heap_->size() - 1, 0) + heap_->stride() - begin};
+    return FlatView{heap_->address(heap_->first_mapped(), 0),
+                    static_cast<std::uint64_t>(heap_->num_mapped()) * heap_->stride()};
 }
 
 Result<std::uint64_t> FusedOp::tensor_address(std::string_view name) const {
@@ -411,13 +420,14 @@ Error FusedOp::described(const FaultRecord& record, int of_rank) const {
     if (watched_ == nullptr || record.of_peer()) return error;
     std::vector<int> absent;
     std::vector<int> ended;
-    for (int other = 0; other < heap_->size(); ++other) {
-        std::uint32_t begun = watched_->board.begun(other);
+    for (int near = 0; near < heap_->num_mapped(); ++near) {
+        const int other = heap_->first_mapped() + near;
+        std::uint32_t begun = watched_->board.begun(near);
         const std::uint64_t epoch = control_address(other) + 4 * emit::control::epoch;
         if (heap_->device().kind == Device::Kind::host && !heap_->read(epoch, &begun, sizeof(begun)))
             continue;
         if (static_cast<std::int32_t>(begun - record.epoch) >= 0) continue;
-        (watch_->has_ended(other) ? ended : absent).push_back(other);
+        (watch_->has_ended(near) ? ended : absent).push_back(other);
     }
     if (!absent.empty())
         error.message +=
@@ -437,7 +447,8 @@ std::string FusedOp::called() const {
 }
 
 std::string FusedOp::of_ended(int peer, const std::string& message) const {
-    if (watched_ == nullptr || !watch_->has_ended(peer)) return message;
+    if (watched_ == nullptr || !heap_->maps(peer) || !watch_->has_ended(peer - heap_->first_mapped()))
+        return message;
     return fmt::format("{}: given up, as the process of rank {} has ended", called(), peer);
 }
 
@@ -445,13 +456,15 @@ Error FusedOp::error_of(const FaultRecord& record) const {
     if (watched_ != nullptr) {
         if (std::optional<Error> differs = watch_->tell(*watched_)) return *differs;
     }
-    if (!record.of_peer() || record.peer() >= heap_->size()) return described(record, rank());
+    if (!record.of_peer() || record.peer() >= heap_->size() || !heap_->maps(record.peer()))
+        return described(record, rank());
     // The other rank's control block says what it waited for.
     Error error = described(record, rank());
     std::uint32_t words[emit::control::header_words] = {};
     if (heap_->read(control_address(record.peer()), words, sizeof(words))) {
         FaultRecord theirs = FaultRecord::from_words(words);
-        if (theirs.of_peer()) theirs.epoch = record.epoch;  // it gave up, and may not have come to the call since
+        if (theirs.of_peer())
+            theirs.epoch = record.epoch;  // it gave up, and may not have come to the call since
         if (theirs.any() && (!theirs.of_peer() || theirs.peer() == record.peer())) {
             const Error cause = described(theirs, record.peer());
             error.message = cause.message + fmt::format("; so found on rank {}", record.peer());

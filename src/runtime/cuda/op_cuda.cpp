@@ -165,8 +165,9 @@ public:
 
     void raise(std::uint32_t word) override {
         const CurrentContext current(*context_);
-        for (int rank = 0; rank < plan_.num_ranks; ++rank) {
-            const std::uint64_t address = plan_.control_of(rank) + 4 * emit::control::fault;
+        for (int near = 0; near < plan_.num_ranks; ++near) {
+            const std::uint64_t address =
+                plan_.control_of(plan_.first_rank + near) + 4 * emit::control::fault;
             std::uint32_t seen = 0;
             // What fails here has failed before: then the peers' own deadlines tell them. A GPU's own fault that comes in
             // between is still known by its claim [P29].
@@ -377,21 +378,21 @@ private:
         return std::atomic_ref(mirror_->host()[device::kMirrorEnded]).load();
     }
 
-    /// Until the calls of the library that have begun have ended, or look() has given them up.
+    /// Until the calls of the library that have begun have ended, or look() has given them up [P25, P42].
     Status await_collectives() const {
         while (nccl_ && deadline_ms_ != 0 && !lost_ && begun() != ended())
             std::this_thread::sleep_for(std::chrono::microseconds(50));
         if (!lost_) return Done{};
-        return Error{
-            fmt::format("a collective by nccl has not ended within {} ms: some rank has not joined it",
-                        2 * deadline_ms_),
-            {.rank = plan_.rank},
-            ErrorClass::machine};
+        return Error{fmt::format("what goes by nccl has not ended within {} ms: some rank has not joined it",
+                                 2 * deadline_ms_),
+                     {.rank = plan_.rank},
+                     ErrorClass::machine};
     }
 
     /// Writes into the control block whom the kernel itself is to tell of a fault.
     Status tell_whom() {
-        const std::uint64_t words[] = {mirror_->device(), plan_.first_control - plan_.control(),
+        const std::uint64_t words[] = {mirror_->device(),
+                                       plan_.control_of(plan_.first_rank) - plan_.control(),
                                        plan_.heap_stride, static_cast<std::uint64_t>(plan_.num_ranks)};
         static_assert(emit::control::first_block == emit::control::mirror + 2 &&
                       emit::control::next_block == emit::control::mirror + 4 &&
@@ -509,7 +510,7 @@ private:
                                              .mirror = reinterpret_cast<std::uint32_t*>(mirror_->device()),
                                              .posts = boundary.posts.in(*lists_),
                                              .waits = boundary.waits.in(*lists_),
-                                             .first_control = plan_.first_control,
+                                             .first_control = plan_.control_of(plan_.first_rank),
                                              .heap_stride = plan_.heap_stride,
                                              .num_posts = static_cast<std::int32_t>(boundary.num_posts),
                                              .num_waits = static_cast<std::int32_t>(boundary.num_waits),

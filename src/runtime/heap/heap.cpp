@@ -21,8 +21,11 @@ Result<std::unique_ptr<HeapMemory>> make_memory(Device device) {
     return device.kind == Device::Kind::host ? make_host_memory() : make_cuda_memory(device.ordinal);
 }
 
-/// Of what the ranks have said of themselves: bytes, kind, identity, process, ordinal.
-HeapRanks ranks_of(const std::vector<Bytes>& all, int rank) {
+/// Of what the ranks have said of themselves, those of this node: bytes, kind, identity, process, ordinal.
+HeapRanks ranks_of(const std::vector<Bytes>& of_all, const Rendezvous& rendezvous) {
+    const auto first = of_all.begin() + rendezvous.first_of_node();
+    const std::vector<Bytes> all(first, first + rendezvous.ranks_of_node());
+    const int rank = rendezvous.rank() - rendezvous.first_of_node();
     HeapRanks ranks{.rank = rank};
     const auto field = [&](std::size_t of, std::size_t index) {
         std::vector<std::string_view> fields = fields_of(all[of]);
@@ -130,13 +133,17 @@ SymmetricHeap::SymmetricHeap(Device device, std::shared_ptr<Rendezvous> rendezvo
     : device_(device),
       rendezvous_(std::move(rendezvous)),
       memory_(std::move(memory)),
-      base_(memory_->base()),
+      base_(memory_->base() - static_cast<std::uint64_t>(rendezvous_->first_of_node()) * stride),
       stride_(stride) {}
 
 SymmetricHeap::~SymmetricHeap() = default;
 
 int SymmetricHeap::rank() const { return rendezvous_->rank(); }
 int SymmetricHeap::size() const { return rendezvous_->size(); }
+// [P39]
+bool SymmetricHeap::maps(int rank) const { return rendezvous_->is_near(rank); }
+int SymmetricHeap::first_mapped() const { return rendezvous_->first_of_node(); }
+int SymmetricHeap::num_mapped() const { return rendezvous_->ranks_of_node(); }
 const std::shared_ptr<CudaContext>& SymmetricHeap::cuda_context() const { return memory_->context; }
 
 Result<std::shared_ptr<SymmetricHeap>> SymmetricHeap::create(Device device,
@@ -163,8 +170,8 @@ Result<std::shared_ptr<SymmetricHeap>> SymmetricHeap::create(Device device,
     }();
     const Result<std::vector<Bytes>> all = agree_on_size(*rendezvous, mine, timeout);
     if (!all) return all.error();
-    HeapRanks ranks = ranks_of(*all, rendezvous->rank());
-    if (Status mapped = map_all(*rendezvous, **memory, ranks, bytes, {}, timeout); !mapped)
+    HeapRanks ranks = ranks_of(*all, *rendezvous);
+    if (Status mapped = map_all(rendezvous->within(), **memory, ranks, bytes, {}, timeout); !mapped)
         return mapped.error();
     std::shared_ptr<SymmetricHeap> heap(
         new SymmetricHeap(device, std::move(rendezvous), std::move(memory).value(), bytes));
@@ -202,8 +209,8 @@ Status SymmetricHeap::restore() {
         return Bytes();
     }();
     const auto all = agree(*rendezvous_, "restore", mine);
-    Status mapped =
-        all ? map_all(*rendezvous_, *memory_, *ranks_, stride_, aside_, kOfGroup) : Status(all.error());
+    Status mapped = all ? map_all(rendezvous_->within(), *memory_, *ranks_, stride_, aside_, kOfGroup)
+                        : Status(all.error());
     if (!mapped) {
         if (released_) memory_->unmap(*ranks_, aside_);
         return mapped;
@@ -225,8 +232,8 @@ Status SymmetricHeap::renew(std::shared_ptr<Rendezvous> to, Milliseconds timeout
     }();
     const Result<std::vector<Bytes>> all = agree_on_size(*rendezvous_, mine, timeout);
     if (!all) return all.error();
-    *ranks_ = ranks_of(*all, rendezvous_->rank());
-    if (Status mapped = map_all(*rendezvous_, *memory_, *ranks_, stride_, {}, timeout); !mapped) {
+    *ranks_ = ranks_of(*all, *rendezvous_);
+    if (Status mapped = map_all(rendezvous_->within(), *memory_, *ranks_, stride_, {}, timeout); !mapped) {
         memory_->unmap(*ranks_, {});
         return mapped;
     }

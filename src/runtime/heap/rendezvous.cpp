@@ -35,8 +35,46 @@ constexpr char kWithdrawn = 'w';  ///< all of it, once the rank has given the me
 
 }  // namespace
 
+namespace {
+
+/// The ranks of one node, among all.
+class NodeRendezvous final : public Rendezvous {
+public:
+    explicit NodeRendezvous(Rendezvous& all)
+        : Rendezvous(all.rank() - all.first_of_node(), all.ranks_of_node()),
+          all_(all),
+          prefix_(fmt::format("node{}.", all.first_of_node())) {}
+
+    Status put(const std::string& key, const Bytes& value) override { return all_.put(prefix_ + key, value); }
+    Result<Bytes> get(const std::string& key, Milliseconds timeout) override {
+        return all_.get(prefix_ + key, timeout);
+    }
+    Result<Bytes> put_first(const std::string& key, const Bytes& value) override {
+        return all_.put_first(prefix_ + key, value);
+    }
+    void erase(const std::string& key) override { all_.erase(prefix_ + key); }
+
+private:
+    Rendezvous& all_;
+    std::string prefix_;
+};
+
+}  // namespace
+
+Rendezvous& Rendezvous::within() {
+    if (ranks_of_node_ == size_) return *this;
+    if (within_ == nullptr) within_ = std::make_unique<NodeRendezvous>(*this);
+    within_->set_timeout(timeout_);
+    within_->set_caller(caller_);
+    return *within_;
+}
+
 Rendezvous::Rendezvous(int rank, int size)
-    : rank_(rank), size_(size), forks_(forks()), memory_(std::make_unique<GroupMemory>()) {}
+    : rank_(rank),
+      size_(size),
+      ranks_of_node_(std::max(size, 1)),
+      forks_(forks()),
+      memory_(std::make_unique<GroupMemory>()) {}
 
 Rendezvous::~Rendezvous() = default;
 

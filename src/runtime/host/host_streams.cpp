@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/host/host_channel.hpp"
 #include "syncopate/emit/table.hpp"
 
 namespace syncopate::runtime {
 
 HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::RankSchedule& schedule,
-                         HostControl control, std::int64_t max_delay_us, std::uint64_t seed)
+                         HostControl control, HostChannel* channel, std::int64_t max_delay_us,
+                         std::uint64_t seed)
     : transfers_(std::move(transfers)),
       control_(control),
+      channel_(channel),
       streams_(schedule.num_streams + 1),
       done_(transfers_.size()),
       done_words_(reinterpret_cast<std::uint64_t>(done_.data())) {
@@ -43,7 +46,8 @@ HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::Ra
         }
         if (planned.relay >= 0) step.gates.push_back({emit::relay_gate_of(schedule, planned.relay), 0, true});
     }
-    if (std::ranges::all_of(streams_, &std::vector<Step>::empty)) return;
+    std::erase_if(streams_, [](const std::vector<Step>& steps) { return steps.empty(); });
+    if (streams_.empty()) return;
     for (std::size_t stream = 0; stream < streams_.size(); ++stream)
         movers_.emplace_back(control, max_delay_us, seed * 31 + stream);
     workers_.make(streams_.size(), [this](std::size_t stream, std::uint32_t epoch) { run(stream, epoch); });
@@ -60,6 +64,7 @@ bool HostStreams::set_copies(std::size_t index, std::vector<StridedCopy> copies)
 }
 
 void HostStreams::run(std::size_t stream, std::uint32_t epoch) {
+    std::vector<HostChannel::Side> round;
     for (const Step& step : streams_[stream]) {
         const std::int32_t where = emit::control::at_transfer(static_cast<std::int64_t>(step.index));
         const bool free =
@@ -68,8 +73,18 @@ void HostStreams::run(std::size_t stream, std::uint32_t epoch) {
             std::ranges::all_of(step.awaited,
                                 [&](const fuse::Wait& wait) { return control_.wait(wait, epoch, where); });
         if (!free) return;
-        movers_[stream].perform(transfers_[step.index], epoch, where);
-        done_words_.store(static_cast<std::int32_t>(step.index), epoch);
+        if (const PreparedSide* const side = transfers_[step.index].side()) {
+            round.push_back({side, step.index});
+            if (!side->ends_round) continue;
+            movers_[stream].delay();
+            if (!channel_->exchange(round, epoch)) return;
+        } else {
+            round.push_back({nullptr, step.index});
+        }
+        for (const HostChannel::Side& done : std::exchange(round, {})) {
+            movers_[stream].perform(transfers_[done.index], epoch, where);
+            done_words_.store(static_cast<std::int32_t>(done.index), epoch);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "runtime/call/call_executor.hpp"
+#include "runtime/host/host_channel.hpp"
 #include "syncopate/runtime/host/host_engine.hpp"
 #include "syncopate/runtime/host/host_executor.hpp"
 #include "syncopate/runtime/host/host_streams.hpp"
@@ -10,14 +11,16 @@ namespace {
 
 class HostCalls final : public CallExecutor {
 public:
-    HostCalls(CallPlan plan, EngineTable engine, const std::vector<std::int32_t>& table,
-              const fuse::RankSchedule& schedule, const OpOptions& options)
+    HostCalls(CallPlan plan, EngineTable engine, std::unique_ptr<HostChannel> channel,
+              const std::vector<std::int32_t>& table, const fuse::RankSchedule& schedule,
+              const OpOptions& options)
         : plan_(std::move(plan)),
           table_(table),
           control_(plan_.control()),
+          channel_(std::move(channel)),
           executor_(plan_.transfers, control_, options.max_delay_us,
                     options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)),
-          streams_(plan_.transfers, schedule, control_, options.max_delay_us,
+          streams_(plan_.transfers, schedule, control_, channel_.get(), options.max_delay_us,
                    options.seed * 1'000'003 + static_cast<std::uint64_t>(plan_.rank)),
           engine_(
               std::move(engine), control_,
@@ -67,8 +70,8 @@ public:
     std::uint32_t begun() const override { return control_.load(emit::control::epoch); }
     bool is_faulty() const override { return control_.faulty(); }
     void raise(std::uint32_t word) override {
-        for (int rank = 0; rank < plan_.num_ranks; ++rank)
-            (void)HostControl(plan_.control_of(rank)).raise_word(word);
+        for (int near = 0; near < plan_.num_ranks; ++near)
+            (void)HostControl(plan_.control_of(plan_.first_rank + near)).raise_word(word);
     }
     Result<FaultRecord> read_fault() const override { return control_.fault(); }
     FaultRecord poll_fault() const override { return control_.fault(); }
@@ -76,10 +79,10 @@ public:
         join();
         return Done{};
     }
-    Status renew(Rendezvous&) override {
+    Status renew(Rendezvous& rendezvous) override {
         streams_.renew();
         engine_.renew();
-        return Done{};
+        return channel_ ? channel_->renew(rendezvous) : Status(Done{});
     }
     std::uint64_t table_address() const override { return reinterpret_cast<std::uint64_t>(table_.data()); }
 
@@ -109,8 +112,10 @@ private:
     /// Tells the other ranks [P31]. FusedOp says what it was.
     Status failed(std::uint32_t epoch) {
         control_.leave_call(epoch);
+        if (channel_) channel_->tell_fault();
         if (const FaultRecord record = control_.fault(); !record.of_peer()) {
-            for (int rank = 0; rank < plan_.num_ranks; ++rank) {
+            for (int near = 0; near < plan_.num_ranks; ++near) {
+                const int rank = plan_.first_rank + near;
                 if (rank != plan_.rank) HostControl(plan_.control_of(rank)).raise_peer(plan_.rank);
             }
         }
@@ -120,6 +125,7 @@ private:
     CallPlan plan_;
     const std::vector<std::int32_t>& table_;
     HostControl control_;
+    std::unique_ptr<HostChannel> channel_;  ///< null: nothing goes to other nodes
     HostExecutor executor_;
     HostStreams streams_;
     HostEngine engine_;
@@ -128,12 +134,16 @@ private:
 }  // namespace
 
 Result<std::unique_ptr<CallExecutor>> make_host_calls(CallPlan plan, const std::vector<std::int32_t>& table,
-                                                      const fuse::RankSchedule& schedule,
+                                                      SymmetricHeap& heap, const fuse::Schedule& schedules,
                                                       const OpOptions& options) {
+    const fuse::RankSchedule& schedule = schedules.ranks[static_cast<std::size_t>(plan.rank)];
     Result<EngineTable> engine = make_engine_table(schedule, plan.transfers, plan.control());
     if (!engine) return engine.error();
-    return std::unique_ptr<CallExecutor>(
-        new HostCalls(std::move(plan), std::move(engine).value(), table, schedule, options));
+    Result<std::unique_ptr<HostChannel>> channel =
+        HostChannel::create(heap.rendezvous(), schedules, options.name, HostControl(plan.control()));
+    if (!channel) return channel.error();
+    return std::unique_ptr<CallExecutor>(new HostCalls(std::move(plan), std::move(engine).value(),
+                                                       std::move(channel).value(), table, schedule, options));
 }
 
 }  // namespace syncopate::runtime

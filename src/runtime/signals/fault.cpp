@@ -28,7 +28,8 @@ const fuse::Transfer* find_transfer(const fuse::Schedule& schedule, plan::OpRef 
 
 /// "push, op 0 of rank 2"
 std::string name_of_op(const fuse::Transfer& transfer) {
-    const char* kind = transfer.sum() != nullptr                ? "sum"
+    const char* kind = transfer.sum() != nullptr       ? "sum"
+                       : transfer.channel() != nullptr ? transfer.channel()->sends ? "send" : "receive"
                        : transfer.src_rank == transfer.dst_rank ? "local"
                        : transfer.op.rank == transfer.src_rank  ? "push"
                                                                 : "pull";

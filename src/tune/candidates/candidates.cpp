@@ -90,7 +90,8 @@ private:
         const auto rows = fuse::backend_rows();
         for (auto at = rows.rbegin(); at != rows.rend(); ++at) {
             const fuse::BackendTraits& row = *at;
-            if (!row.on_cuda || row.lane == fuse::LaneKind::library) continue;  // that is unfused
+            if (!row.on_cuda || row.lane == fuse::LaneKind::library || row.lane == fuse::LaneKind::channel)
+                continue;  // that is unfused
             Strategy strategy{.backend = row.backend};
             if (row.lane != fuse::LaneKind::engine) {
                 visit(strategy);

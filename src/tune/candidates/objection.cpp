@@ -38,6 +38,8 @@ std::string backend_objection(const Question& asked) {
     const fuse::BackendTraits& row = fuse::traits_of(s.backend);
     const std::string name(plan::name_of(s.backend));
     if (!row.on_cuda) return name + " does not exist on device cuda";
+    if (row.lane == fuse::LaneKind::channel)
+        return name + " carries what goes between nodes, and nothing else";
     if (row.lane == fuse::LaneKind::library) return name + " carries out whole collectives: that is unfused";
     if (s.backend == Backend::ldst_inline && !(reduces(asked.kind) && s.pull))
         return "the kernels here store and load by descriptors, not by pointers";

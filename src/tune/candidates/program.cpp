@@ -60,7 +60,7 @@ std::vector<Strategy> program_strategies(const plan::Plan& plan, const Machine& 
     std::vector<Strategy> made{Strategy{}};
     if (has_sums(plan)) made.push_back({.sum_parts = 1});
     for (const fuse::BackendTraits& row : fuse::backend_rows()) {
-        if (!row.on(device)) continue;
+        if (!row.on(device) || row.lane == fuse::LaneKind::channel) continue;
         Strategy strategy{.backend = row.backend};
         if (row.lane != fuse::LaneKind::engine) {
             made.push_back(strategy);

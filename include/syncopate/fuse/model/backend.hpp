@@ -11,6 +11,7 @@
 //   ldst_inline     yes   yes   inlined  -         what no pointers, and no sum, store or load
 //   nccl            -     yes   library  yes       all but collectives
 //   host            yes   -     host     no        nothing
+//   channel         yes   yes   channel  yes       all but what goes from node to node
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,7 @@ enum class LaneKind : std::uint8_t {
     engine,   ///< the chunk engine
     library,  ///< collectives of a library
     host,     ///< threads of device host
+    channel,  ///< sends and receives between nodes, round by round (channel.hpp)
     inlined,  ///< no lane: somebody who reads or writes the data anyway goes to where it is
 };
 

@@ -111,7 +111,12 @@ struct Graph {
     /// small index first.
     std::vector<NodeId> sorted;
     std::vector<std::vector<NodeId>> start_order;  ///< by rank
+    /// By op: of a side of a channel its round (channel.hpp), else -1; empty: nothing goes between nodes.
+    std::vector<std::int32_t> rounds;
 
+    [[nodiscard]] std::int32_t round(NodeId op) const {
+        return rounds.empty() ? -1 : rounds[static_cast<std::size_t>(op)];
+    }
     [[nodiscard]] NodeId num_ops() const { return first_op.back(); }
     [[nodiscard]] bool is_op(NodeId node) const { return node < num_ops(); }
     [[nodiscard]] NodeId op(plan::OpRef ref) const {

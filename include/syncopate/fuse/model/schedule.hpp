@@ -183,8 +183,19 @@ struct Sum {
     bool operator==(const Sum&) const = default;
 };
 
-/// What a rank does beside its kernel: a copy, a sum, or its part in a collective, ready to run on the rank
-/// that executes it. Both ranks of a sum and of a collective are that one.
+/// One side of what goes from node to node: the source's rank sends, the destination's receives (passes/channel.hpp).
+/// Both sides are transfers, of one number.
+struct Channel {
+    bool sends = false;
+    std::int32_t number = 0;  ///< of the pair, over all ranks
+    /// A rank's sides of one round begin together, once all that they wait for is there, and end together. Rounds
+    /// follow each other in rising order, on all ranks.
+    std::int32_t round = 0;
+    bool operator==(const Channel&) const = default;
+};
+
+/// What a rank does beside its kernel: a copy, a sum, its part in a collective, or a side of a channel, ready to run on
+/// the rank that executes it. Both ranks of a sum and of a collective are that one.
 struct Transfer {
     plan::OpRef op;
     plan::Backend backend = plan::Backend::host;
@@ -192,7 +203,7 @@ struct Transfer {
     std::int32_t dst_rank = 0;
     plan::Chunk src;
     plan::Chunk dst;
-    std::variant<Copy, Sum, Collective> work{};
+    std::variant<Copy, Sum, Collective, Channel> work{};
     std::vector<Wait> waits{};  ///< signals of the executing rank
     std::vector<Post> posts{};  ///< after the data is visible at the destination
     StreamStep step{};          ///< as a stream carries it out
@@ -201,6 +212,7 @@ struct Transfer {
     [[nodiscard]] const Copy* copy() const { return std::get_if<Copy>(&work); }
     [[nodiscard]] const Sum* sum() const { return std::get_if<Sum>(&work); }
     [[nodiscard]] const Collective* collective() const { return std::get_if<Collective>(&work); }
+    [[nodiscard]] const Channel* channel() const { return std::get_if<Channel>(&work); }
 };
 
 /// Which of the chunk engine's kernels carries out what is its own on a rank (engine.hpp).

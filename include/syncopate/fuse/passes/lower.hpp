@@ -38,6 +38,13 @@
 
 namespace syncopate::fuse {
 
+/// An op that is one side of a transfer between nodes.
+struct ChannelSide {
+    bool sends = false;
+    plan::OpRef other;  ///< the other side, on the peer's rank
+    plan::Chunk chunk;  ///< there
+};
+
 struct Lowered {
     /// As the plan, but only its sums reduce; ops keep their indices, sums come after them. It has more
     /// tensors.
@@ -54,6 +61,9 @@ struct Lowered {
     /// By op, of sums and such pulls: the backend that follows from where contributions are; `assign` takes it
     /// for the one that the plan names.
     std::map<plan::OpRef, plan::Backend> done_by;
+    /// By send and by receive (channel.hpp).
+    std::map<plan::OpRef, ChannelSide> channel;
+    std::size_t num_tensors = 0;  ///< those in memory, which come first; behind them what channels carry
 };
 
 struct LowerOptions {

@@ -48,8 +48,16 @@ struct Mesh {
         bool operator==(const Axis&) const = default;
     };
     std::vector<Axis> axes;
+    /// The axis whose coordinate is a rank's node, the first one; "": all ranks are of one node. Ranks of a
+    /// node map each other's memory; between nodes a channel carries chunks.
+    std::string nodes{};
 
     [[nodiscard]] std::int32_t num_ranks() const;  ///< product of the axis sizes; 0 without axes
+    [[nodiscard]] std::int32_t num_nodes() const { return nodes.empty() ? 1 : axes.front().size; }
+    [[nodiscard]] std::int32_t ranks_of_node() const { return num_ranks() / num_nodes(); }
+    [[nodiscard]] std::int32_t node_of(std::int32_t rank) const {
+        return nodes.empty() ? 0 : rank / ranks_of_node();
+    }
     bool operator==(const Mesh&) const = default;
 };
 
@@ -92,13 +100,14 @@ enum class Backend : std::uint8_t {
     ldst_dedicated,
     ldst_inline,
     nccl,
-    host
+    host,
+    channel
 };
 
 inline constexpr std::size_t kNumOpKinds = 4;
 inline constexpr std::size_t kNumReduces = 3;
 inline constexpr std::size_t kNumCollectiveKinds = 6;
-inline constexpr std::size_t kNumBackends = 8;
+inline constexpr std::size_t kNumBackends = 9;
 
 /// The names used in JSON, in messages and on the command line.
 [[nodiscard]] std::string_view name_of(OpKind kind);

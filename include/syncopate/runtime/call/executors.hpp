@@ -7,6 +7,7 @@
 //   library    one call of NCCL in a stream                   the ranks together (host_collective)
 //   engine     a kernel that interprets a table (engine.cu)   threads that do (host_engine)
 //   kernel     the fused kernel itself: it is in the schedule's stores and loads, and no transfer
+//   channel    sends and receives of NCCL, in a stream        the same over sockets (host_channel)
 //   cpu        none                                           a thread that moves bytes (host_executor)
 #pragma once
 
@@ -20,7 +21,7 @@
 
 namespace syncopate::runtime {
 
-enum class Executor : std::uint8_t { streams, library, engine, kernel, cpu };
+enum class Executor : std::uint8_t { streams, library, engine, kernel, cpu, channel };
 
 struct ExecutorRow {
     plan::Backend backend;
@@ -35,6 +36,7 @@ inline constexpr std::array kExecutors{
     ExecutorRow{plan::Backend::tma_inline, Executor::kernel},
     ExecutorRow{plan::Backend::ldst_inline, Executor::kernel},
     ExecutorRow{plan::Backend::nccl, Executor::library},
+    ExecutorRow{plan::Backend::channel, Executor::channel},
     ExecutorRow{plan::Backend::host, Executor::cpu},
 };
 

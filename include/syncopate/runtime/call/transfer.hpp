@@ -14,10 +14,25 @@
 
 namespace syncopate::runtime {
 
+/// One side of what goes between nodes (fuse::Channel).
+struct PreparedSide {
+    bool sends = false;
+    int peer = 0;
+    std::int32_t number = 0;
+    std::int32_t round = 0;
+    bool ends_round = false;   ///< it is its rank's last of the round, in the order of the list
+    std::int32_t signal = -1;  ///< of this rank, by which a fault names it
+    std::uint64_t bytes = 0;
+    /// From this rank's memory to a block of so many bytes, at 0, in the order in which they go.
+    std::vector<StridedCopy> copies;
+
+    [[nodiscard]] bool is_contiguous() const { return copies.size() == 1 && copies.front().contiguous(); }
+};
+
 struct PreparedTransfer {
     using Copies = std::vector<StridedCopy>;  ///< of one box; none where it is empty
 
-    std::variant<Copies, PreparedSum, PreparedCollective> work{};
+    std::variant<Copies, PreparedSum, PreparedCollective, PreparedSide> work{};
     std::vector<fuse::Wait> waits{};          ///< on the executing rank's control block
     std::vector<std::uint64_t> post_words{};  ///< addresses of the words to set to the epoch
     Executor executor = Executor::cpu;
@@ -37,6 +52,7 @@ struct PreparedTransfer {
     [[nodiscard]] const PreparedCollective* collective() const {
         return std::get_if<PreparedCollective>(&work);
     }
+    [[nodiscard]] const PreparedSide* side() const { return std::get_if<PreparedSide>(&work); }
 };
 
 }  // namespace syncopate::runtime

@@ -65,7 +65,13 @@ public:
 
     [[nodiscard]] Device device() const { return device_; }
     [[nodiscard]] int rank() const;
-    [[nodiscard]] int size() const;
+    [[nodiscard]] int size() const;  ///< ranks of the group, whose numbers are used throughout
+    /// Whether that rank's memory is mapped: it is of this node.
+    [[nodiscard]] bool maps(int rank) const;
+    /// Those whose memory is: so many from the first one on.
+    [[nodiscard]] int first_mapped() const;
+    [[nodiscard]] int num_mapped() const;
+    /// Where rank 0's memory would be, which only its node maps.
     [[nodiscard]] std::uint64_t base() const { return base_; }
     [[nodiscard]] std::uint64_t stride() const { return stride_; }  ///< bytes; the capacity, rounded up
     [[nodiscard]] std::uint64_t address(int rank, std::uint64_t offset) const {

@@ -70,6 +70,17 @@ public:
     /// Whether this process is a child that was forked after it was made: the parent is the rank.
     [[nodiscard]] bool is_a_parents() const;
 
+    /// Ranks that share a heap: so many from one on that is a multiple of it. At first all; set on all ranks alike,
+    /// before anything is made of it. It divides the size.
+    [[nodiscard]] int ranks_of_node() const { return ranks_of_node_; }
+    void set_ranks_of_node(int ranks) { ranks_of_node_ = ranks; }
+    [[nodiscard]] int first_of_node() const { return rank_ / ranks_of_node_ * ranks_of_node_; }
+    [[nodiscard]] bool is_near(int rank) const {
+        return rank >= first_of_node() && rank < first_of_node() + ranks_of_node_;
+    }
+    /// The ranks of this node alone, numbered from 0: itself where there is one node.
+    [[nodiscard]] Rendezvous& within();
+
     /// How long ranks wait for each other where they set up and meet; at first kRendezvousTimeout. Of a host that was
     /// frozen meanwhile, the time counts for nobody.
     [[nodiscard]] Milliseconds timeout(Milliseconds asked = kOfGroup) const {
@@ -98,6 +109,8 @@ private:
     friend class Meeting;  // src/runtime/heap/rendezvous.cpp
     int rank_;
     int size_;
+    int ranks_of_node_;
+    std::unique_ptr<Rendezvous> within_;
     std::uint32_t forks_;        ///< of the process that made it: a forked child is no rank
     std::uint32_t told_ = 0;     ///< as of the watch, at the last meeting
     std::int64_t sequence_ = 0;  ///< meetings since

@@ -18,12 +18,12 @@ public:
 
     /// After a fault nothing is posted. `where`: for a fault of a collective.
     void perform(const PreparedTransfer& transfer, std::uint32_t epoch, std::int32_t where);
+    void delay();  ///< maybe pauses
     [[nodiscard]] bool delays() const { return max_delay_us_ > 0; }
     [[nodiscard]] std::uint64_t draw() { return random_(); }
 
 private:
     void copy(const PreparedTransfer::Copies& copies);
-    void delay();
 
     HostControl control_;
     std::int64_t max_delay_us_;

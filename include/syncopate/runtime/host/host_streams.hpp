@@ -15,12 +15,14 @@
 
 namespace syncopate::runtime {
 
+class HostChannel;  // src/runtime/host/host_channel.hpp
+
 class HostStreams {
 public:
     /// `transfers`: those of `schedule`, by the same index, of which those of streams and collectives are
-    /// done. `control`: of the rank whose schedule it is.
+    /// done. `control`: of the rank whose schedule it is; `channel`: to other nodes, or null.
     HostStreams(std::vector<PreparedTransfer> transfers, const fuse::RankSchedule& schedule,
-                HostControl control, std::int64_t max_delay_us, std::uint64_t seed);
+                HostControl control, HostChannel* channel, std::int64_t max_delay_us, std::uint64_t seed);
 
     void start(std::uint32_t epoch) { workers_.start(epoch); }  ///< the call before must have been joined
     void join() { workers_.join(); }  ///< until all is done, or given up because of a fault
@@ -52,7 +54,8 @@ private:
 
     std::vector<PreparedTransfer> transfers_;
     HostControl control_;
-    std::vector<std::vector<Step>> streams_;  ///< by number; then collectives by host
+    HostChannel* channel_;
+    std::vector<std::vector<Step>> streams_;  ///< by number; then collectives by host; none is empty
     std::vector<HostMover> movers_;           ///< by stream
     std::vector<std::uint32_t> done_;         ///< the last call in which it was, by transfer
     HostControl done_words_;                  ///< the same words

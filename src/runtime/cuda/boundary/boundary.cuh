@@ -111,9 +111,9 @@ __device__ void report_fault(const BoundaryArguments& a, std::uint32_t fault, st
     }
     if ((fault & word::fault_of_peer) != 0) return;
     for (std::int32_t rank = lane; rank < a.num_ranks; rank += 32) {
-        if (rank == a.rank) continue;
         auto* peer = reinterpret_cast<std::uint32_t*>(a.first_control +
                                                       static_cast<std::uint64_t>(rank) * a.heap_stride);
+        if (peer == a.control) continue;
         atomicCAS_system(peer + word::fault, 0u, word::fault_of_peer | static_cast<std::uint32_t>(a.rank));
     }
 }

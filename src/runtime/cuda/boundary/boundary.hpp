@@ -30,7 +30,7 @@ struct BoundaryArguments {
     std::uint32_t* mirror;
     const std::uint64_t* posts;  ///< addresses of the words to set
     const WaitEntry* waits;
-    std::uint64_t first_control;  ///< rank 0's control block
+    std::uint64_t first_control;  ///< of the first rank whose memory is mapped: its control block
     std::uint64_t heap_stride;    ///< from one rank's to the next one's
     std::int32_t num_posts;
     std::int32_t num_waits;

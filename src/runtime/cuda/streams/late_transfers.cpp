@@ -90,6 +90,9 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
         const PreparedTransfer& prepared = plan.transfers[i];
         if (const PreparedTransfer::Copies* copies = prepared.copies()) step.copies = *copies;
         if (const PreparedCollective* collective = prepared.collective()) step.collective = *collective;
+        if (const PreparedSide* side = prepared.side()) {
+            if (Status made = take_side(*side, step); !made) return made;
+        }
         for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
             const bool own = !step.sums && transfer.posts[p].rank == rank_;
             (step.sums ? step.sum.posts
@@ -137,6 +140,55 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
     if (ends_call_) {
         std::vector<std::uint64_t>& posts = steps_.back().sum.posts;
         posts.insert(posts.end(), plan.end_posts.begin(), plan.end_posts.end());
+    }
+    return Done{};
+}
+
+/// What lies apart in memory is sent, and received, by way of a block.
+Status LateTransfers::take_side(const PreparedSide& side, Step& step) {
+    std::uint64_t address = side.copies.empty() ? 0 : side.copies.front().src;
+    if (!side.is_contiguous() && side.bytes > 0) {
+        Result<std::unique_ptr<DeviceBuffer>> room = DeviceBuffer::create(context_, side.bytes);
+        if (!room) return room.error();
+        address = (*room)->address();
+        rooms_.push_back(std::move(room).value());
+        for (StridedCopy copy : side.copies) {
+            copy.dst += address;
+            if (side.sends) {
+                step.copies.push_back(copy);
+                continue;
+            }
+            std::swap(copy.src, copy.dst);
+            std::swap(copy.src_pitch, copy.dst_pitch);
+            std::swap(copy.src_plane, copy.dst_plane);
+            step.copies.push_back(copy);
+        }
+    }
+    step.side = Nccl::Block{side.sends, side.peer, address, side.bytes};
+    step.ends_round = side.ends_round;
+    return Done{};
+}
+
+/// The sides of a round, whose gates are open, go together.
+Status LateTransfers::enqueue_round(std::span<Step* const> round) {
+    const CUstream stream = lane_of(*round.front()).stream->get();
+    std::vector<Nccl::Block> blocks;
+    const auto copy = [&](bool sends) -> Status {
+        for (const Step* step : round) {
+            for (const StridedCopy& one : step->copies) {
+                if (step->side->sends != sends) break;
+                if (Status copied = enqueue_copy(api_, one, stream); !copied) return copied;
+            }
+        }
+        return Done{};
+    };
+    for (const Step* step : round) blocks.push_back(*step->side);
+    if (Status packed = copy(true); !packed) return packed;
+    if (Status exchanged = nccl_->exchange(blocks, stream); !exchanged) return exchanged;
+    if (Status placed = copy(false); !placed) return placed;
+    for (const Step* step : round) {
+        if (Status posted = enqueue_posts(*step); !posted) return posted;
+        if (step->done != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, step->done, stream);
     }
     return Done{};
 }
@@ -192,6 +244,7 @@ Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, const device:
         if (stream != fuse::kSums && copies_before != nullptr)
             SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane.stream->get(), copies_before, 0);
     }
+    std::vector<Step*> round;
     for (Step& step : steps_) {
         const CUstream stream = lane_of(step).stream->get();
         for (const std::size_t other : step.after)
@@ -203,6 +256,13 @@ Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, const device:
                            step.gates.data(), 0);
         }
         if (step.opened != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, step.opened, stream);
+        if (step.side) {
+            round.push_back(&step);
+            if (!step.ends_round) continue;
+            if (Status exchanged = enqueue_round(round); !exchanged) return exchanged;
+            round.clear();
+            continue;
+        }
         if (step.sums) {
             const bool ends = ends_call_ && &step == &steps_.back();
             if (Status awaited = enqueue_await(*module_, step.sum, control_, stream, ends ? &end : nullptr);
@@ -235,6 +295,11 @@ Status LateTransfers::enqueue_copies(const Step& step) {
     for (const StridedCopy& copy : step.copies) {
         if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
     }
+    return enqueue_posts(step);
+}
+
+Status LateTransfers::enqueue_posts(const Step& step) {
+    const CUstream stream = lane_of(step).stream->get();
     for (const std::uint64_t word : step.posts)
         SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, control_ + 4 * emit::control::published, 4, stream);
     // From the mirror [P21].

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,8 @@ private:
         std::vector<std::size_t> after;               ///< steps of other streams
         std::vector<StridedCopy> copies;
         std::optional<PreparedCollective> collective;  ///< instead of copies
+        std::optional<Nccl::Block> side;               ///< of a channel, that copies go before, or behind
+        bool ends_round = false;                       ///< it is the last of its round here
         std::vector<std::uint64_t> posts;              ///< addresses; of copies
         std::vector<std::uint64_t> own_posts;          ///< of this rank's control block
         StreamSum sum;
@@ -91,6 +94,9 @@ private:
     Status upload();
     [[nodiscard]] Lane& lane_of(const Step& step) { return lanes_[step.stream]; }
     Status enqueue_copies(const Step& step);
+    Status enqueue_posts(const Step& step);
+    Status take_side(const PreparedSide& side, Step& step);
+    Status enqueue_round(std::span<Step* const> round);
 
     std::shared_ptr<CudaContext> context_;
     const CudaApi& api_;
@@ -105,7 +111,8 @@ private:
     std::vector<Lane> lanes_;                     ///< by number of the stream
     DeviceLists written_;                         ///< what is in lists_ before the first call
     std::unique_ptr<DeviceBuffer> lists_;
-    unsigned processors_ = 0;  ///< of the GPU
+    std::vector<std::unique_ptr<DeviceBuffer>> rooms_;  ///< of sides that lie apart in memory
+    unsigned processors_ = 0;                           ///< of the GPU
     bool ends_call_ = false;
 };
 

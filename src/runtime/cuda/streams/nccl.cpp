@@ -7,14 +7,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "runtime/cuda/streams/device_lists.hpp"
 #include "syncopate/runtime/call/executors.hpp"
 
 namespace syncopate::runtime {
@@ -25,8 +28,20 @@ struct NcclApi {
         char bytes[128];
     };
     using Comm = void*;
+    /// ncclConfig_t as of 2.17, which later ones take by its size and version.
+    struct Config {
+        std::size_t size = sizeof(Config);
+        unsigned magic = 0xcafebeef;
+        unsigned version = 21700;
+        int blocking = 1;
+        int cga_cluster_size = INT_MIN;  // left open
+        int min_ctas = 1;
+        int max_ctas = kChannelBlocks;
+        const char* net_name = nullptr;
+    };
     int (*GetUniqueId)(UniqueId*) = nullptr;
     int (*CommInitRank)(Comm*, int, UniqueId, int) = nullptr;
+    int (*CommInitRankConfig)(Comm*, int, UniqueId, int, Config*) = nullptr;  ///< 2.17 and later; else null
     int (*CommDestroy)(Comm) = nullptr;
     int (*CommAbort)(Comm) = nullptr;
     const char* (*GetErrorString)(int) = nullptr;
@@ -88,6 +103,8 @@ Result<NcclApi> load_api() {
     };
     load("ncclGetUniqueId", api.GetUniqueId);
     load("ncclCommInitRank", api.CommInitRank);
+    api.CommInitRankConfig =
+        reinterpret_cast<decltype(api.CommInitRankConfig)>(dlsym(library, "ncclCommInitRankConfig"));
     load("ncclCommDestroy", api.CommDestroy);
     load("ncclCommAbort", api.CommAbort);
     load("ncclGetErrorString", api.GetErrorString);
@@ -125,34 +142,74 @@ DataType type_of(plan::DType dtype, bool reduces) {
     return {kUint8, plan::size_of(dtype)};
 }
 
+int place_of(const std::vector<std::int32_t>& list, std::int32_t rank) {
+    return static_cast<int>(std::ranges::find(list, rank) - list.begin());
+}
+
 constexpr std::chrono::seconds kFreeing{2};  // freeing communicators takes milliseconds
 
-/// Every list of participants, in an order that all ranks have.
-std::set<std::vector<std::int32_t>> lists_of(const fuse::Schedule& schedule) {
-    std::set<std::vector<std::int32_t>> lists;
+/// Every list of participants, in an order that all ranks have; that of the channel's comes last.
+std::set<Nccl::Participants> lists_of(const fuse::Schedule& schedule) {
+    std::set<Nccl::Participants> lists;
+    std::set<std::int32_t> between;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         for (const fuse::Transfer& transfer : rank.transfers) {
+            if (transfer.channel() != nullptr) between.insert({transfer.src_rank, transfer.dst_rank});
             const fuse::Collective* collective = transfer.collective();
             if (collective == nullptr || executor_of(transfer) != Executor::library) continue;
             std::vector<std::int32_t> ranks;
             for (const fuse::Collective::Member& member : collective->members)
                 ranks.push_back(member.op.rank);
-            lists.insert(std::move(ranks));
+            lists.insert({false, std::move(ranks)});
         }
     }
+    if (!between.empty()) lists.insert({true, {between.begin(), between.end()}});
     return lists;
 }
 
-/// A communicator of `size` ranks, of which this one is `place`. The library waits for all of them, without a
-/// deadline: so it does in a thread of its own, which is left alone once the time is over.
+/// Sends a word to each peer and back: connections are made with the first one, and would otherwise be while a
+/// kernel that waits for what they bring has the multiprocessors.
+int connect(const std::shared_ptr<CudaContext>& context, const NcclApi& api, void* communicator,
+            const std::vector<int>& peers) {
+    constexpr std::size_t kBytes = 256;
+    constexpr int kUint8 = 1, kFailed = 1;
+    const auto room = DeviceBuffer::create(context, 2 * kBytes * std::max<std::size_t>(peers.size(), 1));
+    const auto stream = OwnedStream::create(context, false);
+    if (!room || !stream) return kFailed;
+    std::uint64_t at = (*room)->address();
+    int code = api.GroupStart();
+    for (const int peer : peers) {
+        if (code == 0)
+            code = api.Send(reinterpret_cast<const void*>(at), kBytes, kUint8, peer, communicator,
+                            (*stream)->get());
+        at += kBytes;
+        if (code == 0)
+            code =
+                api.Recv(reinterpret_cast<void*>(at), kBytes, kUint8, peer, communicator, (*stream)->get());
+        at += kBytes;
+    }
+    const int ended = api.GroupEnd();
+    if (code == 0) code = ended;
+    if (code == 0 && context->api().cuStreamSynchronize((*stream)->get()) != CUDA_SUCCESS) code = kFailed;
+    return code;
+}
+
+/// A communicator of `size` ranks, of which this one is `place`; one of a channel is connected to `peers`. The
+/// library waits for all of them, without a deadline: so it does in a thread of its own, which is left alone once
+/// the time is over.
 Result<void*> join(const std::shared_ptr<CudaContext>& context, const NcclApi& api, int size,
-                   NcclApi::UniqueId id, int place, Milliseconds timeout) {
+                   NcclApi::UniqueId id, int place, const std::optional<std::vector<int>>& peers,
+                   Milliseconds timeout) {
     std::promise<std::pair<int, void*>> promise;
     std::future<std::pair<int, void*>> joined = promise.get_future();
-    std::thread([context, &api, size, id, place, promise = std::move(promise)]() mutable {
+    std::thread([context, &api, size, id, place, peers, promise = std::move(promise)]() mutable {
         const CurrentContext current(*context);
         void* communicator = nullptr;
-        const int code = api.CommInitRank(&communicator, size, id, place);
+        NcclApi::Config config;
+        int code = peers && api.CommInitRankConfig != nullptr
+                       ? api.CommInitRankConfig(&communicator, size, id, place, &config)
+                       : api.CommInitRank(&communicator, size, id, place);
+        if (code == 0 && peers) code = connect(context, api, communicator, *peers);
         promise.set_value({code, communicator});
     }).detach();
     if (joined.wait_for(timeout) != std::future_status::ready)
@@ -170,9 +227,16 @@ Result<void*> join(const std::shared_ptr<CudaContext>& context, const NcclApi& a
 Result<std::unique_ptr<Nccl>> Nccl::create(std::shared_ptr<CudaContext> context, Rendezvous& rendezvous,
                                            const fuse::Schedule& schedule, const std::string& name,
                                            Milliseconds timeout) {
-    const std::set<std::vector<std::int32_t>> lists = lists_of(schedule);
+    const std::set<Participants> lists = lists_of(schedule);
     if (lists.empty()) return std::unique_ptr<Nccl>();
     std::unique_ptr<Nccl> made(new Nccl(std::move(context), name, {lists.begin(), lists.end()}));
+    std::set<std::int32_t> peers;
+    for (const fuse::Transfer& transfer :
+         schedule.ranks[static_cast<std::size_t>(rendezvous.rank())].transfers) {
+        if (const fuse::Channel* const side = transfer.channel())
+            peers.insert(side->sends ? transfer.dst_rank : transfer.src_rank);
+    }
+    made->peers_ = {peers.begin(), peers.end()};
     if (Status joined = made->renew(rendezvous, timeout); !joined) return joined.error();
     return made;
 }
@@ -186,7 +250,7 @@ Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
     if (api) api_ = *api;
     // The first participant of each list makes its id; every rank hears of all of them.
     Result<Bytes> mine = api ? Result<Bytes>(Bytes()) : Result<Bytes>(api.error());
-    for (const std::vector<std::int32_t>& list : lists_) {
+    for (const auto& [of_channel, list] : lists_) {
         if (!mine || list.front() != rank) continue;
         NcclApi::UniqueId id{};
         if (const int code = api_->GetUniqueId(&id); code != 0) {
@@ -198,17 +262,23 @@ Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
     const Result<std::vector<Bytes>> all = agree(rendezvous, fmt::format("op-{}-nccl", name_), mine, timeout);
     if (!all) return all.error();
     std::map<std::int32_t, std::size_t> taken;  // bytes, by the rank that made them
-    for (const std::vector<std::int32_t>& list : lists_) {
+    for (const Participants& participants : lists_) {
+        const auto& [of_channel, list] = participants;
         std::size_t& at = taken[list.front()];
         NcclApi::UniqueId id{};
         std::memcpy(id.bytes, (*all)[static_cast<std::size_t>(list.front())].data() + at, sizeof(id.bytes));
         at += sizeof(id.bytes);
         const auto place = std::find(list.begin(), list.end(), rank);
         if (place == list.end()) continue;
+        std::optional<std::vector<int>> peers;
+        if (of_channel) {
+            peers.emplace();
+            for (const std::int32_t peer : peers_) peers->push_back(place_of(list, peer));
+        }
         const Result<void*> communicator = join(context_, *api_, static_cast<int>(list.size()), id,
-                                                static_cast<int>(place - list.begin()), timeout);
+                                                static_cast<int>(place - list.begin()), peers, timeout);
         if (!communicator) return communicator.error();
-        communicators_[list] = *communicator;
+        communicators_[participants] = *communicator;
     }
     return Done{};
 }
@@ -242,9 +312,30 @@ void Nccl::abort() {
     }
 }
 
+// [P40]
+Status Nccl::exchange(std::span<const Block> blocks, CUstream stream) const {
+    const std::lock_guard lock(calling_);
+    const auto found = communicators_.rbegin();  // the channel's comes last
+    if (found == communicators_.rend() || !found->first.first || found->second == nullptr)
+        return Error{"the communicator between nodes has been given up", {}, ErrorClass::machine};
+    constexpr int kUint8 = 1;
+    SYNCOPATE_NCCL(*api_, GroupStart);
+    int code = 0;
+    for (const Block& block : blocks) {
+        const int peer = place_of(found->first.second, block.peer);
+        if (code != 0) break;
+        code = block.sends ? api_->Send(reinterpret_cast<const void*>(block.address), block.bytes, kUint8,
+                                        peer, found->second, stream)
+                           : api_->Recv(reinterpret_cast<void*>(block.address), block.bytes, kUint8, peer,
+                                        found->second, stream);
+    }
+    SYNCOPATE_NCCL(*api_, GroupEnd);
+    return code == 0 ? Status(Done{}) : Status(api_->error("Send or ncclRecv", code));
+}
+
 Status Nccl::enqueue(const PreparedCollective& c, CUstream stream) const {
     const std::lock_guard lock(calling_);
-    const auto found = communicators_.find(c.ranks);
+    const auto found = communicators_.find({false, c.ranks});
     if (found == communicators_.end() || found->second == nullptr)
         return Error{"its communicator has been given up", {}, ErrorClass::machine};
     void* const communicator = found->second;

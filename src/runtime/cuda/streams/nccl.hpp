@@ -1,5 +1,6 @@
-// NCCL for collectives that a plan leaves direct: the library is loaded at run time, as the driver is, and a
-// communicator made for each list of ranks that has one.
+// NCCL for collectives that a plan leaves direct, and for what goes between nodes: the library is loaded at run time, as
+// the driver is, and a communicator made for each list of ranks that has one; the channel between nodes has its own,
+// on few multiprocessors.
 #pragma once
 
 #if SYNCOPATE_HAS_CUDA
@@ -8,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,9 +23,22 @@ namespace syncopate::runtime {
 
 struct NcclApi;
 
+/// Multiprocessors that the channel's kernels take, at most: the fused kernel's grid leaves them free.
+inline constexpr int kChannelBlocks = 2;
+
 class Nccl {
 public:
-    /// The communicators that collectives by nccl of `schedule` need; null where it has none. Collective over
+    /// Whether they are a channel's, and the ranks.
+    using Participants = std::pair<bool, std::vector<std::int32_t>>;
+    /// What a rank sends to another one, or receives.
+    struct Block {
+        bool sends = false;
+        int peer = 0;
+        std::uint64_t address = 0;
+        std::uint64_t bytes = 0;
+    };
+
+    /// The communicators that collectives by nccl of `schedule` and its channel need; null where it has none. Collective over
     /// all ranks of the rendezvous if some rank needs one. Fails (ErrorClass::machine) on all of them where
     /// one finds no library, naming what was looked for.
     static Result<std::unique_ptr<Nccl>> create(std::shared_ptr<CudaContext> context, Rendezvous& rendezvous,
@@ -38,19 +53,22 @@ public:
     Status renew(Rendezvous& rendezvous, Milliseconds timeout);
     /// One call of the library [P25].
     Status enqueue(const PreparedCollective& collective, CUstream stream) const;
+    /// A rank's sides of one round: one group of sends and receives, which begin and end together.
+    Status exchange(std::span<const Block> blocks, CUstream stream) const;
     /// Ends what is under way on this rank, which then has no result: a participant has not come. From any thread.
     void abort();
 
 private:
-    Nccl(std::shared_ptr<CudaContext> context, std::string name, std::vector<std::vector<std::int32_t>> lists)
+    Nccl(std::shared_ptr<CudaContext> context, std::string name, std::vector<Participants> lists)
         : context_(std::move(context)), name_(std::move(name)), lists_(std::move(lists)) {}
 
     std::shared_ptr<CudaContext> context_;
     const NcclApi* api_ = nullptr;
     std::string name_;
-    std::vector<std::vector<std::int32_t>> lists_;  ///< of participants, in an order that all ranks have
-    std::map<std::vector<std::int32_t>, void*> communicators_;  ///< by participants
-    mutable std::timed_mutex calling_;                          ///< while the library is called
+    std::vector<Participants> lists_;  ///< in an order that all ranks have
+    std::vector<std::int32_t> peers_;  ///< of this rank in the channel
+    std::map<Participants, void*> communicators_;
+    mutable std::timed_mutex calling_;  ///< while the library is called
 };
 
 }  // namespace syncopate::runtime

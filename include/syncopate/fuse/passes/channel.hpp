@@ -1,0 +1,45 @@
+// Channel: what goes from node to node, as its two ranks do it.
+//
+// Ranks of two nodes map no memory of each other's, so nobody can push or pull there, nor post. A transfer
+// between them becomes two ops, a send of the source's rank and a receive of the destination's, each within
+// its own rank as every later pass sees it. What is sent lies meanwhile in a tensor of the channel's, which
+// takes no memory:
+//
+//     rank 0 of node 0   push A[0:64] to rank 2     send     A[0:64]         ─► A.channel[0:64]
+//     rank 2 of node 1                              receive  A.channel[0:64] ─► A[0:64], after the send
+//
+// The one edge from node to node is that of a receive after its send, and the channel itself carries it. All
+// else an op is `after` it awaits inside its node: of a transfer between nodes the side that is there. Where
+// nothing of what it is after is in its node, a word is sent there.
+//
+// No rank waits for a send that cannot start. Sends and receives block: both sides of one begin before either
+// ends. So they all get one order, by rounds:
+//
+//   - a pair of sides is one node of a graph with the edges of both. Where that has a circle, some rank would
+//     wait for ever, and the plan is refused with the circle;
+//   - a pair comes in a later round than all that it follows, through whatever ops, tiles and ranks; in a
+//     round a rank sends once at most, and receives once;
+//   - one order of all ops follows the edges and has each round in one piece. Each lane of each rank follows
+//     that order, so the first op in it that has not ended can end.
+#pragma once
+
+#include "syncopate/fuse/model/graph.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
+#include "syncopate/fuse/passes/lower.hpp"
+#include "syncopate/result.hpp"
+
+namespace syncopate::fuse {
+
+/// Splits what goes between nodes of the plan's mesh. Fails, with rank and op, where the plan names a backend
+/// for such an op that only reaches memory of the same node.
+[[nodiscard]] Status split_between_nodes(Lowered& lowered);
+
+/// Gives sides their rounds, and all ops an order with it (Graph::rounds, sorted, start_order). Fails with the
+/// circle where sides would wait for each other. Changes nothing where nothing goes between nodes.
+[[nodiscard]] Status order_channel(const Lowered& lowered, Graph& graph);
+
+/// Why the sides of a schedule, which may have been made or changed elsewhere, would not meet, or who would
+/// wait for whom in a circle; empty if they all meet. `schedule`: of all ranks.
+[[nodiscard]] std::string channel_objection(const Schedule& schedule);
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,21 @@
+// channel: sends and receives of two ranks of different nodes (passes/channel.hpp), into which lower has made what
+// goes there. By NCCL on cuda, over sockets on host.
+#include "fuse/backends/rows.hpp"
+
+namespace syncopate::fuse {
+
+BackendTraits channel_row() {
+    return {.backend = plan::Backend::channel,
+            .on_host = true,
+            .on_cuda = true,
+            .lane = LaneKind::channel,
+            .in_order = true,
+            .objection = [](const Carrying& asked) -> std::string {
+                const plan::Op& op =
+                    asked.plan.op(asked.ref);  // lower names it for sides, and nothing else does
+                if (op.kind == plan::OpKind::local && op.backend == asked.backend) return {};
+                return "channel carries what goes from node to node, this op stays within one: use \"auto\"";
+            }};
+}
+
+}  // namespace syncopate::fuse

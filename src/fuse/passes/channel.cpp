@@ -1,0 +1,242 @@
+#include "syncopate/fuse/passes/channel.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "fuse/passes/circle.hpp"
+#include "fuse/passes/start_order.hpp"
+#include "syncopate/topological_order.hpp"
+
+namespace syncopate::fuse {
+namespace {
+
+/// Which rounds a rank sends and receives in.
+struct Taken {
+    std::vector<bool> sends, receives;
+    [[nodiscard]] static bool is(const std::vector<bool>& rounds, std::int32_t round) {
+        return static_cast<std::size_t>(round) < rounds.size() && rounds[static_cast<std::size_t>(round)];
+    }
+    static void take(std::vector<bool>& rounds, std::int32_t round) {
+        if (std::ssize(rounds) <= round) rounds.resize(static_cast<std::size_t>(round) + 1, false);
+        rounds[static_cast<std::size_t>(round)] = true;
+    }
+};
+
+class Ordering {
+public:
+    Ordering(const Lowered& lowered, Graph& graph)
+        : lowered_(lowered), graph_(graph), count_(graph.num_ops()), before_(ops_before(graph)) {
+        find_stages();
+    }
+
+    Status run() {
+        one_.resize(static_cast<std::size_t>(count_));
+        for (NodeId op = 0; op < count_; ++op) one_[static_cast<std::size_t>(op)] = op;
+        for (const auto& [ref, side] : lowered_.channel) {
+            if (!side.sends) one_[static_cast<std::size_t>(graph_.op(ref))] = graph_.op(side.other);
+        }
+        const Followers followers(static_cast<std::size_t>(count_) + ended_.size(),
+                                  [&](auto&& edge) { edges(edge, false); });
+        const std::vector<NodeId> pairs =
+            topological_order(followers, [&](NodeId a, NodeId b) { return key(a) < key(b); });
+        if (pairs.size() < followers.num_nodes()) return would_wait(circle_of(followers, pairs));
+        set_rounds(pairs);
+        if (!set_order(true)) (void)set_order(false);
+        return Done{};
+    }
+
+private:
+    /// That a stage of a rank has ended: all that its tiles wait for has come. The next one begins then.
+    struct Ended {
+        std::vector<NodeId> ops;
+        std::int32_t stage_before = -1;  ///< in ended_
+    };
+
+    void find_stages() {
+        stage_before_.assign(static_cast<std::size_t>(count_), -1);
+        if (graph_.stages.size() < 2) return;
+        const std::size_t ranks = graph_.start_order.size();
+        for (std::size_t stage = 0; stage + 1 < graph_.stages.size(); ++stage) {
+            const Graph::StageNodes& nodes = graph_.stages[stage];
+            for (std::size_t rank = 0; rank < ranks; ++rank) {
+                const auto before = static_cast<std::int32_t>(ended_.size() - ranks);
+                Ended& ended = ended_.emplace_back();
+                if (stage > 0) ended.stage_before = before;
+                for (std::int32_t c = 0; c < nodes.num_classes; ++c) {
+                    for (const Edge& edge : graph_.in[static_cast<std::size_t>(nodes.first[rank] + c)]) {
+                        if (graph_.is_op(edge.from)) ended.ops.push_back(edge.from);
+                    }
+                }
+            }
+        }
+        for (NodeId op = 0; op < count_; ++op) {
+            for (const Edge& edge : graph_.in[static_cast<std::size_t>(op)]) {
+                if (graph_.is_op(edge.from)) continue;
+                const Node& chunk = graph_[edge.from];
+                if (chunk.stage > 0)
+                    stage_before_[static_cast<std::size_t>(op)] =
+                        std::max(stage_before_[static_cast<std::size_t>(op)],
+                                 (chunk.stage - 1) * static_cast<std::int32_t>(ranks) + chunk.rank);
+            }
+        }
+    }
+
+    /// In the order of lists, and what is sent far first.
+    [[nodiscard]] std::tuple<std::int32_t, std::int32_t, std::int32_t> key(std::int32_t node) const {
+        if (node >= count_) return {-1, node, node};
+        return {graph_[node].index, graph_[node].rank, node};
+    }
+
+    /// Of pairs; `by_list`: and of what else each rank starts one after another.
+    template <typename EdgeFunction>
+    void edges(const EdgeFunction& edge, bool by_list) const {
+        const auto link = [&](NodeId from, NodeId to) {
+            if (node_of(from) != node_of(to)) edge(node_of(from), node_of(to));
+        };
+        for (NodeId op = 0; op < count_; ++op) {
+            for (const NodeId other : before_[static_cast<std::size_t>(op)]) link(other, op);
+            if (const std::int32_t stage = stage_before_[static_cast<std::size_t>(op)]; stage >= 0)
+                edge(end_of(stage), node_of(op));
+        }
+        for (std::size_t stage = 0; stage < ended_.size(); ++stage) {
+            const std::int32_t end = end_of(static_cast<std::int32_t>(stage));
+            for (const NodeId op : ended_[stage].ops) edge(node_of(op), end);
+            if (ended_[stage].stage_before >= 0) edge(end_of(ended_[stage].stage_before), end);
+        }
+        for (std::int32_t round = 0; round + 1 < num_rounds_; ++round)
+            edge(count_ + round, count_ + round + 1);
+        if (!by_list) return;
+        for (const std::vector<NodeId>& order : graph_.start_order) {
+            NodeId last = kNoNode;
+            for (const NodeId op : order) {
+                if (graph_.round(op) >= 0) continue;
+                if (last != kNoNode) link(last, op);
+                last = op;
+            }
+        }
+    }
+    /// A pair is one node, and once rounds are known a round is.
+    [[nodiscard]] std::int32_t node_of(NodeId op) const {
+        const std::int32_t round = graph_.round(op);
+        return round < 0 ? one_[static_cast<std::size_t>(op)] : count_ + round;
+    }
+
+    [[nodiscard]] std::int32_t end_of(std::int32_t stage) const { return count_ + num_rounds_ + stage; }
+
+    Status would_wait(const std::vector<NodeId>& circle) const {
+        std::string text;
+        NodeId first = kNoNode;
+        for (const NodeId node : circle) {
+            if (node >= count_) {
+                text += "a later stage -> ";
+                continue;
+            }
+            if (first == kNoNode) first = node;
+            text += fmt::format("{}:{} -> ", graph_[node].rank, graph_[node].index);
+        }
+        if (first == kNoNode) return Error{"sends between nodes wait for each other"};
+        return error_at(graph_.ref(first),
+                        fmt::format("no rank can send first: {}{}:{} (rank:op, what is sent between nodes "
+                                    "waits, with its receive, for the next)",
+                                    text, graph_[first].rank, graph_[first].index));
+    }
+
+    void set_rounds(const std::vector<NodeId>& pairs) {
+        // The latest round that an op follows, or is in; and the end of a stage.
+        std::vector<std::int32_t> last(static_cast<std::size_t>(count_) + ended_.size(), -1);
+        std::vector<Taken> taken(graph_.start_order.size());
+        std::vector<std::int32_t> rounds(static_cast<std::size_t>(count_), -1);
+        const auto after = [&](NodeId op) {
+            std::int32_t round = -1;
+            for (const NodeId other : before_[static_cast<std::size_t>(op)])
+                round =
+                    std::max(round, last[static_cast<std::size_t>(one_[static_cast<std::size_t>(other)])]);
+            if (const std::int32_t stage = stage_before_[static_cast<std::size_t>(op)]; stage >= 0)
+                round = std::max(round, last[static_cast<std::size_t>(count_ + stage)]);
+            return round;
+        };
+        for (const NodeId op : pairs) {
+            if (op >= count_) {
+                const Ended& ended = ended_[static_cast<std::size_t>(op - count_)];
+                std::int32_t& round = last[static_cast<std::size_t>(op)];
+                for (const NodeId other : ended.ops)
+                    round = std::max(round,
+                                     last[static_cast<std::size_t>(one_[static_cast<std::size_t>(other)])]);
+                if (ended.stage_before >= 0)
+                    round = std::max(round, last[static_cast<std::size_t>(count_ + ended.stage_before)]);
+                continue;
+            }
+            if (one_[static_cast<std::size_t>(op)] != op) continue;
+            std::int32_t& round = last[static_cast<std::size_t>(op)];
+            round = after(op);
+            const auto side = lowered_.channel.find(graph_.ref(op));
+            if (side == lowered_.channel.end()) continue;
+            const NodeId receive = graph_.op(side->second.other);
+            round = 1 + std::max(round, after(receive));
+            Taken& from = taken[static_cast<std::size_t>(graph_[op].rank)];
+            Taken& to = taken[static_cast<std::size_t>(graph_[receive].rank)];
+            while (Taken::is(from.sends, round) || Taken::is(to.receives, round)) ++round;
+            Taken::take(from.sends, round);
+            Taken::take(to.receives, round);
+            rounds[static_cast<std::size_t>(op)] = rounds[static_cast<std::size_t>(receive)] = round;
+        }
+        graph_.rounds = std::move(rounds);
+    }
+
+    /// False where lists would block rounds.
+    bool set_order(bool by_list) {
+        const std::int32_t rounds = num_rounds_ = 1 + std::ranges::max(graph_.rounds);
+        const Followers followers(static_cast<std::size_t>(count_ + rounds) + ended_.size(),
+                                  [&](auto&& edge) { edges(edge, by_list); });
+        std::vector<std::vector<NodeId>> members(static_cast<std::size_t>(rounds));
+        for (const bool sends : {true, false}) {
+            for (const auto& [ref, side] : lowered_.channel) {
+                const NodeId op = graph_.op(ref);
+                if (side.sends == sends) members[static_cast<std::size_t>(graph_.round(op))].push_back(op);
+            }
+        }
+        const std::vector<std::int32_t> order =
+            topological_order(followers, [&](std::int32_t a, std::int32_t b) { return key(a) < key(b); });
+        if (order.size() < followers.num_nodes()) return false;
+        graph_.sorted.clear();
+        for (const std::int32_t node : order) {
+            if (node >= count_ + rounds) continue;
+            if (node >= count_) {
+                const std::vector<NodeId>& round = members[static_cast<std::size_t>(node - count_)];
+                graph_.sorted.insert(graph_.sorted.end(), round.begin(), round.end());
+            } else if (graph_.round(node) < 0) {
+                graph_.sorted.push_back(node);
+            }
+        }
+        for (std::vector<NodeId>& list : graph_.start_order) list.clear();
+        for (const NodeId op : graph_.sorted)
+            graph_.start_order[static_cast<std::size_t>(graph_[op].rank)].push_back(op);
+        return true;
+    }
+
+    const Lowered& lowered_;
+    Graph& graph_;
+    NodeId count_;
+    OpsBefore before_;
+    std::vector<NodeId> one_;   ///< by op: of a receive its send, else itself
+    std::vector<Ended> ended_;  ///< by stage, but the last one, and rank
+    std::vector<std::int32_t>
+        stage_before_;  ///< by op that sends what a stage makes: the one before, in ended_; else -1
+    std::int32_t num_rounds_ = 0;
+};
+
+}  // namespace
+
+// [P40]
+Status order_channel(const Lowered& lowered, Graph& graph) {
+    if (lowered.channel.empty()) return Done{};
+    return Ordering(lowered, graph).run();
+}
+
+}  // namespace syncopate::fuse

@@ -1,0 +1,118 @@
+#include "plan/templates/push_reduce_nodes.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace syncopate::plan {
+namespace {
+
+class PushReduceNodes {
+public:
+    PushReduceNodes(const Mesh& mesh, const Tensor& tensor, const PushReduceOptions& options,
+                    std::vector<std::vector<Region>> chunks)
+        : options_(options),
+          ranks_(mesh.num_ranks()),
+          nodes_(mesh.num_nodes()),
+          places_(mesh.ranks_of_node()),
+          chunks_(std::move(chunks)),
+          summed_(static_cast<std::size_t>(ranks_)) {
+        plan_.mesh = mesh;
+        plan_.tensors = {tensor};
+        plan_.ranks.resize(chunks_.size());
+        for (auto& at : summed_) {
+            for (const std::vector<Region>& of_shard : chunks_) at.emplace_back(of_shard.size());
+        }
+    }
+
+    Plan run() {
+        for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+            const Region whole = plan_.tensors.front().whole();
+            plan_.produced.push_back({.rank = rank, .chunk = {0, whole}, .partial = true});
+            const std::vector<Region>& own = chunks_[index(rank)];
+            if (!options_.all && own.empty()) continue;
+            const Region kept = options_.all ? whole : bounding_box(own.front(), own.back());
+            plan_.final.push_back({.rank = rank, .chunk = {0, kept}, .of_all = true});
+        }
+        for (std::int32_t turn = 1; turn <= nodes_; ++turn) {
+            for (std::int32_t rank = 0; rank < ranks_; ++rank) collect(rank, turn % nodes_);
+            for (std::int32_t rank = 0; rank < ranks_ && turn < nodes_; ++rank) cross(rank, turn);
+        }
+        for (std::int32_t rank = 0; rank < ranks_ && options_.all; ++rank) hand_out(rank);
+        return std::move(plan_);
+    }
+
+private:
+    static std::size_t index(std::int32_t rank) { return static_cast<std::size_t>(rank); }
+    /// The rank of the same place `turn` nodes on.
+    [[nodiscard]] std::int32_t across(std::int32_t rank, std::int32_t turn) const {
+        return (rank + turn * places_) % ranks_;
+    }
+    [[nodiscard]] std::int32_t beside(std::int32_t rank, std::int32_t offset) const {
+        return rank / places_ * places_ + (rank + offset) % places_;
+    }
+
+    /// A push of a chunk of shard `shard` to the same place of `peer`.
+    OpRef push(std::int32_t rank, std::int32_t peer, const Region& chunk, Reduce reduce,
+               std::vector<OpRef> after) {
+        std::vector<Op>& list = plan_.ranks[index(rank)];
+        Op& op = list.emplace_back();
+        op.kind = OpKind::push;
+        op.peer = peer;
+        op.src = op.dst = {0, chunk};
+        op.reduce = reduce;
+        op.after = std::move(after);
+        return {rank, static_cast<std::int32_t>(list.size()) - 1};
+    }
+
+    /// What a rank adds, inside its node, to the shards of the node `turn` on.
+    void collect(std::int32_t rank, std::int32_t turn) {
+        for (std::int32_t offset = 1; offset < places_; ++offset) {
+            const std::int32_t via = beside(rank, offset);
+            const std::size_t shard = index(across(via, turn));
+            for (std::size_t chunk = 0; chunk < chunks_[shard].size(); ++chunk)
+                summed_[index(via)][shard][chunk].push_back(
+                    push(rank, via, chunks_[shard][chunk], options_.reduce, {}));
+        }
+    }
+
+    void cross(std::int32_t rank, std::int32_t turn) {
+        const std::int32_t owner = across(rank, turn);
+        const std::size_t shard = index(owner);
+        for (std::size_t chunk = 0; chunk < chunks_[shard].size(); ++chunk)
+            summed_[shard][shard][chunk].push_back(push(rank, owner, chunks_[shard][chunk], options_.reduce,
+                                                        summed_[index(rank)][shard][chunk]));
+    }
+
+    /// What a rank has summed of its own shard: to other nodes once, and inside each.
+    void hand_out(std::int32_t rank) {
+        for (std::size_t chunk = 0; chunk < chunks_[index(rank)].size(); ++chunk) {
+            const Region& region = chunks_[index(rank)][chunk];
+            const std::vector<OpRef>& sum = summed_[index(rank)][index(rank)][chunk];
+            for (std::int32_t turn = 1; turn <= nodes_; ++turn) {
+                const std::int32_t at = across(rank, turn % nodes_);
+                std::vector<OpRef> there = sum;
+                if (turn < nodes_) there = {push(rank, at, region, Reduce::none, sum)};
+                for (std::int32_t offset = 1; offset < places_; ++offset)
+                    push(at, beside(at, offset), region, Reduce::none, there);
+            }
+        }
+    }
+
+    const PushReduceOptions& options_;
+    std::int32_t ranks_;
+    std::int32_t nodes_;
+    std::int32_t places_;                      ///< ranks of a node
+    std::vector<std::vector<Region>> chunks_;  ///< by shard
+    Plan plan_;
+    /// By rank, shard and chunk: what is added to what that rank makes of it.
+    std::vector<std::vector<std::vector<std::vector<OpRef>>>> summed_;
+};
+
+}  // namespace
+
+Plan push_reduce_nodes(const Mesh& mesh, const Tensor& tensor, const PushReduceOptions& options,
+                       std::vector<std::vector<Region>> chunks) {
+    return PushReduceNodes(mesh, tensor, options, std::move(chunks)).run();
+}
+
+}  // namespace syncopate::plan

@@ -1,0 +1,58 @@
+// Sends and receives between ranks of different nodes on device host, where a GPU would call NCCL: over TCP, a
+// connection for each two ranks that have something for each other. It blocks as NCCL may: bytes leave when the
+// receiver has said that it is there.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/heap/file_descriptor.hpp"
+#include "syncopate/fuse/model/schedule.hpp"
+#include "syncopate/result.hpp"
+#include "syncopate/runtime/call/transfer.hpp"
+#include "syncopate/runtime/heap/rendezvous.hpp"
+#include "syncopate/runtime/signals/control.hpp"
+
+namespace syncopate::runtime {
+
+class HostChannel {
+public:
+    /// A side of a round, with its index in the schedule.
+    struct Side {
+        const PreparedSide* side = nullptr;
+        std::size_t index = 0;
+    };
+
+    /// Null where no rank of `schedule` has a side of a channel. Collective. `control`: of this rank.
+    static Result<std::unique_ptr<HostChannel>> create(Rendezvous& rendezvous, const fuse::Schedule& schedule,
+                                                       const std::string& name, HostControl control);
+    ~HostChannel();
+
+    /// Does a rank's sides of one round in call `epoch`: blocks until both ranks of each have done it. False
+    /// after a fault, which it raises itself where its control block's deadline passes, or a peer tells of one.
+    [[nodiscard]] bool exchange(std::span<const Side> round, std::uint32_t epoch);
+    /// Tells the peers of a fault here. Once; from any thread.
+    void tell_fault();
+    /// Connects anew, after a fault of which all ranks know. Collective.
+    Status renew(Rendezvous& rendezvous);
+
+private:
+    class Connection;
+    HostChannel(int rank, std::vector<int> peers, std::string name, HostControl control);
+    void raise(const Side& side, std::uint32_t epoch) const;
+
+    int rank_;
+    std::vector<int> peers_;
+    std::string name_;
+    HostControl control_;
+    std::mutex telling_;
+    bool told_ = false;
+    std::map<int, std::unique_ptr<Connection>> connections_;  ///< by peer
+};
+
+}  // namespace syncopate::runtime

@@ -1,0 +1,106 @@
+"""Operators over several nodes of host ranks, in Triton's interpreter; run by test_nodes.py.
+
+    host_nodes.py NODES PLACES [CALLS]                     forked ranks that meet in a folder
+    python -m torch.distributed.run … host_nodes.py NODES  ranks of a torch process group (gloo)
+
+Calls follow each other with fresh data; transfers are delayed at random. Results must be those of the products and sums in
+fp32. Exits 1 with the first thing that is wrong.
+"""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests"), str(ROOT / "tests" / "python")]
+if "RANK" in os.environ:  # ranks of this machine stand for hosts
+    places = int(os.environ["WORLD_SIZE"]) // int(sys.argv[1])
+    os.environ["SYNCOPATE_HOST_ID"] = f"host{int(os.environ['RANK']) // places}"
+
+import syncopate as sy  # noqa: E402
+import torch  # noqa: E402
+from host_script import expect  # noqa: E402
+from syncopate import ops, ranks  # noqa: E402
+from syncopate.group import of_folder  # noqa: E402
+from syncopate.strategy import SMALL, Strategy  # noqa: E402
+
+KINDS = {
+    ops.AllGatherMatmul: {},
+    ops.MatmulReduceScatter: {"split": 2},
+    ops.MatmulAllReduce: {},
+    ops.MatmulAllToAll: {},
+    ops.AllToAllMatmul: {},
+}
+
+
+def numbers(shape: tuple[int, ...], *seed: int) -> torch.Tensor:
+    """Small whole numbers: sums of products are exact."""
+    generator = torch.Generator().manual_seed(sum(n * 7919**i for i, n in enumerate(seed)))
+    return torch.randint(-2, 3, shape, generator=generator).float()
+
+
+def check(group: sy.Group, kind: type, calls: int, **chosen) -> None:
+    size = group.size
+    strategy = replace(Strategy(**chosen), tilings=(SMALL,))
+    op = kind(
+        16 * size,
+        32,
+        32,
+        dtype=torch.float32,
+        group=group,
+        strategy=strategy,
+        host_delay=1e-3,
+        seed=group.rank,
+        deadline=120.0,
+    )
+
+    def x_of(rank: int, index: int) -> torch.Tensor:
+        return numbers(op.shapes(rank)["x"], 3, index, rank)
+
+    def weights_of(rank: int) -> tuple[torch.Tensor, ...]:
+        return tuple(
+            numbers(shape, 5, i, rank) for i, (_, shape) in enumerate(list(op.shapes(rank).items())[1:])
+        )
+
+    for index in range(calls):
+        out = torch.full_like(op.empty(op.out_rows, op.n), float("nan"))
+        op.run(x_of(group.rank, index), weights_of(group.rank), out)
+        op.check()
+        wanted = op.reference(lambda rank, index=index: x_of(rank, index), weights_of)
+        expect(torch.equal(out, wanted), f"{kind.__name__}, call {index}: wrong")
+    op.close()
+
+
+def work(group: sy.Group, calls: int, nodes: int) -> None:
+    expect(group.nodes == nodes, f"the group is on {group.nodes} nodes")
+    for kind, chosen in KINDS.items():
+        check(group, kind, calls, **chosen)
+    text = str(sy.report())
+    expect("between nodes" in text and f"rank {group.rank} sends" in text, f"the report says: {text}")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    nodes = int(sys.argv[1])
+    if "RANK" in os.environ:
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        work(sy.group.of_process_group(None, "host"), 1, nodes)
+        dist.destroy_process_group()
+        return
+    places, calls = int(sys.argv[2]), int(sys.argv[3])
+
+    def of_rank(place: ranks.Place) -> None:
+        group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
+        group.take_nodes(nodes)
+        work(group, calls, nodes)
+
+    ranks.run(nodes * places, of_rank, timeout=600.0)
+    print(f"{nodes} nodes of {places}: {len(KINDS)} operators, {calls} calls, exact")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Ranks of several nodes: each node has a heap of its own, and what goes between them goes by the channel."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+SWEEP = bool(os.environ.get("SYNCOPATE_SWEEP"))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "places", "calls"), [(2, 2, 3), (2, 3, 2), (4, 4, 2)] if SWEEP else [(2, 2, 2)]
+)
+def test_operators_over_nodes_are_exact_on(nodes, places, calls, run):
+    outcome = run(sys.executable, HERE / "host_nodes.py", nodes, places, calls)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert f"{nodes} nodes of {places}: 5 operators, {calls} calls, exact" in outcome.out
+
+
+def test_a_torch_group_of_several_hosts_is_taken_as_its_nodes(run):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    outcome = run(*launch, HERE / "host_nodes.py", 2)
+    assert outcome.code == 0, outcome.out + outcome.err
+
+
+def test_run_takes_nodes_in_a_spec(run):
+    spec = "all_gather_matmul:M=64,N=32,K=32,dtype=fp32,nodes=2"
+    outcome = run("syncopate", "run", spec, "--device", "host", "--ranks", 4, "--check")
+    assert outcome.code == 0, outcome.out + outcome.err
+
+
+def test_nodes_that_do_not_divide_the_ranks_are_refused(run):
+    spec = "all_gather_matmul:M=64,N=32,K=32,dtype=fp32,nodes=3"
+    outcome = run("syncopate", "run", spec, "--device", "host", "--ranks", 4, "--check")
+    assert outcome.code in (1, 2)
+    assert "nodes" in outcome.err

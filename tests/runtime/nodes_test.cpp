@@ -1,0 +1,133 @@
+// Several nodes on one machine: each has a heap of its own, and what goes between them goes over sockets.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "fuse/sample.hpp"
+#include "runtime/fork.hpp"
+#include "runtime/played_kernel.hpp"
+#include "syncopate/fuse/fuse.hpp"
+
+namespace syncopate::runtime {
+namespace {
+
+using testing::all_ranks;
+using testing::make_heap;
+using testing::run_kernel;
+using testing::run_ranks;
+using testing::tag;
+using testing::TemporaryDirectory;
+
+constexpr std::int64_t kRows = 16, kColumns = 8;
+
+fuse::Schedule gather(std::int32_t nodes, std::int32_t places) {
+    kernel::Kernel kernel = fuse::sample::gemm({kRows, kColumns, kColumns, 4, 4, 4, 3});
+    kernel.arguments.tensors["a_ptr"].dtype = kernel.arguments.tensors["c_ptr"].dtype = plan::DType::int32;
+    plan::AllGatherOptions options;
+    options.algorithm = plan::Algorithm::hierarchical;
+    const plan::Mesh mesh{{{"node", nodes}, {"gpu", places}}, "node"};
+    const plan::Tensor a{"A", {kRows, kColumns}, plan::DType::int32};
+    return fuse::fuse({kernel, plan::all_gather(mesh, a, options).value(), {{"a_ptr", "A"}}},
+                      {.device = fuse::Device::cuda})
+        .value();
+}
+
+/// One call of the all-gather; its error.
+Status call(FusedOp& op, int rank, int size, std::uint32_t number) {
+    const std::int64_t part = kRows * kColumns / size;
+    auto* const a = reinterpret_cast<std::int32_t*>(op.tensor_address("A").value());
+    for (std::int64_t i = rank * part; i < (rank + 1) * part; ++i) a[i] = tag(0, number, i);
+    if (Status begun = op.begin_call(); !begun) return begun;
+    const bool good = run_kernel(op, [](int) { return true; });
+    if (Status ended = op.end_call(); !ended) return ended;
+    for (std::int64_t i = 0; i < kRows * kColumns; ++i) {
+        if (a[i] != tag(0, number, i)) return Error{"element " + std::to_string(i) + " is wrong"};
+    }
+    return good ? Status(Done{}) : Status(Error{"a tile waited in vain"});
+}
+
+TEST(Nodes, MapNoMemoryOfEachOther) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(4), [&](int rank) {
+        auto heap = make_heap(directory, rank, 4, 1 << 20, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        RANK_CHECK((*heap)->first_mapped() == rank / 2 * 2 && (*heap)->num_mapped() == 2, "a node of two");
+        for (int other = 0; other < 4; ++other)
+            RANK_CHECK((*heap)->maps(other) == (other / 2 == rank / 2), "maps another node's");
+        const std::uint32_t mine = 100u + static_cast<std::uint32_t>(rank);
+        RANK_CHECK((*heap)->write((*heap)->local(0), &mine, 4), "write");
+        RANK_CHECK(barrier((*heap)->rendezvous(), "written"), "barrier");
+        std::uint32_t beside = 0;
+        RANK_CHECK((*heap)->read((*heap)->address(rank ^ 1, 0), &beside, 4), "read");
+        RANK_CHECK(beside == 100u + static_cast<std::uint32_t>(rank ^ 1), "not the neighbour's");
+        return bool(barrier((*heap)->rendezvous(), "read"));
+    });
+}
+
+TEST(Nodes, AScheduleForOtherNodesIsRefused) {
+    const TemporaryDirectory directory;
+    const fuse::Schedule schedule = gather(2, 2);
+    run_ranks(all_ranks(4), [&](int rank) {
+        auto heap = make_heap(directory, rank, 4, 1 << 20, 4);
+        RANK_CHECK(heap, heap.error().to_string());
+        const auto op = FusedOp::create(*heap, schedule, {.name = "ag"});
+        RANK_CHECK(!op, "accepted");
+        RANK_CHECK(op.error().message.find("nodes of 2 ranks") != std::string::npos, op.error().message);
+        return true;
+    });
+}
+
+/// Who fails names what has not come, and its node and the others are told.
+TEST(Nodes, ARankThatDoesNotCallIsMissedOnAllNodesAndCallsGoOnAfterAReset) {
+    const TemporaryDirectory directory;
+    const fuse::Schedule schedule = gather(2, 2);
+    run_ranks(all_ranks(4), [&](int rank) {
+        auto heap = make_heap(directory, rank, 4, 1 << 20, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        auto op = FusedOp::create(*heap, schedule, {.name = "ag", .deadline_ms = 3000});
+        RANK_CHECK(op, op.error().to_string());
+        Status done = call(**op, rank, 4, 1);
+        RANK_CHECK(done, done.error().to_string());
+        if (rank != 3) {
+            done = call(**op, rank, 4, 2);
+            RANK_CHECK(!done, "nothing is missing");
+            const std::string& message = done.error().message;
+            // Rank 2 waits for rank 3 before it sends, so that rank 0 misses it, too.
+            const bool names = message.find("rank 3") != std::string::npos ||
+                               message.find("rank 2") != std::string::npos ||
+                               message.find("reported a fault") != std::string::npos;
+            RANK_CHECK(names, message);
+        }
+        RANK_CHECK(barrier((*heap)->rendezvous(), "missed"), "barrier");
+        done = (*op)->reset();
+        RANK_CHECK(done, done.error().to_string());
+        for (std::uint32_t number = 3; number < 6; ++number) {
+            done = call(**op, rank, 4, number);
+            RANK_CHECK(done, "after the reset: " + done.error().to_string());
+        }
+        return bool((*op)->destroy());
+    });
+}
+
+TEST(Nodes, ARankThatDiedIsMissedByItsRail) {
+    const TemporaryDirectory directory;
+    const fuse::Schedule schedule = gather(2, 1);
+    run_ranks(all_ranks(2), [&](int rank) {
+        auto heap = make_heap(directory, rank, 2, 1 << 20, 1);
+        RANK_CHECK(heap, heap.error().to_string());
+        auto op = FusedOp::create(*heap, schedule, {.name = "ag", .deadline_ms = 3000});
+        RANK_CHECK(op, op.error().to_string());
+        Status done = call(**op, rank, 2, 1);
+        RANK_CHECK(done, done.error().to_string());
+        if (rank == 1) _exit(0);
+        done = call(**op, rank, 2, 2);
+        RANK_CHECK(!done, "nobody is missed");
+        RANK_CHECK(done.error().message.find("rank 1") != std::string::npos, done.error().message);
+        return true;
+    });
+}
+
+}  // namespace
+}  // namespace syncopate::runtime
