@@ -59,7 +59,8 @@ Result<Schedule> fuse(const StagedProgram& program, const Options& options) {
     Schedule schedule =
         decide_engine(launch(make_schedule(*decisions)), options.device, options.engine_blocks);
     schedule = lay_out_heap(std::move(schedule));
-    if (Status status = check_schedule(*decisions, schedule, options); !status) return status.error();
+    if (Status status = check_schedule(program, *decisions, schedule, options); !status)
+        return status.error();
     return schedule;
 }
 

@@ -37,7 +37,9 @@ struct OperatorRow {
     std::vector<std::int64_t> defaults;     ///< of the others
     std::vector<std::string_view> words;    ///< options that are words
     bool equal_blocks = false;              ///< M has to be a multiple of the ranks
-    Products products = nullptr;            ///< of one rank, one after another
+    /// Why no program can do the problem; "" where one can.
+    std::string (*objection)(const Problem&) = nullptr;
+    Products products = nullptr;  ///< of one rank, one after another
     Outlined outline = nullptr;
     Programmed program = nullptr;
 };
