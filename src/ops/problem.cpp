@@ -19,6 +19,9 @@ namespace {
 constexpr std::array<std::string_view, 6> kAttentionKinds{"auto",        "all_gather", "ring",
                                                           "double_ring", "ulysses",    "ulysses_ring"};
 
+/// Of the operator moe: programs that are parts of it.
+constexpr std::array<std::string_view, 4> kMoeParts{"whole", "kept", "dispatch", "combine"};
+
 constexpr std::array<std::string_view, 2> kAttentionShardings{"contiguous", "zigzag"};
 
 constexpr std::int64_t kLargestExtent = std::int64_t{1} << 40;
@@ -80,6 +83,7 @@ bool has(const Values& values, std::string_view name) {
 std::span<const std::string_view> words_of(std::string_view name) {
     if (name == "kind") return kAttentionKinds;
     if (name == "sharding") return kAttentionShardings;
+    if (name == "part") return kMoeParts;
     return {};
 }
 
@@ -113,7 +117,9 @@ Status take(const OperatorRow& row, std::string_view name, std::string_view valu
     }
     if (std::ranges::find(row.extents, name) != row.extents.end()) {
         if (has(given.extents, name)) return twice();
-        const auto number = name == "causal" ? flag(name, value) : positive(name, value, kLargestExtent);
+        const bool open = name == "bound" && value == "0";  // as keys have it where there is none
+        const auto number =
+            name == "causal" || open ? flag(name, value) : positive(name, value, kLargestExtent);
         if (!number) return number.error();
         given.extents.push_back({std::string(name), *number});
         return Done{};
@@ -308,6 +314,9 @@ std::string problem_objection(const Problem& problem) {
     const OperatorRow* row = operator_row(problem.op);
     if (row == nullptr) return fmt::format("there is no operator \"{}\"", escaped(problem.op));
     if (std::string objection = size_objection(problem); !objection.empty()) return objection;
+    if (row->objection != nullptr) {
+        if (std::string objection = row->objection(problem); !objection.empty()) return objection;
+    }
     if (row->kind == OperatorRow::Kind::other) return {};
     if (std::string objection = dtype_objection(problem, *row); !objection.empty()) return objection;
     const auto multiple = static_cast<std::int64_t>(16 / plan::size_of(problem.dtype));
