@@ -67,10 +67,11 @@ def main():
             expect(torch.equal(run(*own), y.detach()), f"{way}: y without gradients has other bits")
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    operands = (x[rank], ids[rank], weights[rank], w1[mine], w2[mine])
     with FakeTensorMode() as mode:
-        given = [mode.from_tensor(one) for one in (x[rank], ids[rank], weights[rank], w1[mine], w2[mine])]
+        given = [mode.from_tensor(one) for one in operands]
         fakes = torch.ops.syncopate.moe_kept(*given, name)
-    made = torch.ops.syncopate.moe_kept(x[rank], ids[rank], weights[rank], w1[mine], w2[mine], name)
+    made = torch.ops.syncopate.moe_kept(*operands, name)
     for fake, real in zip(fakes, made, strict=True):
         expect(
             (fake.shape, fake.dtype) == (real.shape, real.dtype),
