@@ -27,7 +27,9 @@ class Spec:
         name, _, rest = text.partition(":")
         kinds = OPERATORS | {MlpChain.name: MlpChain}
         if name == "moe":
-            raise UsageError("moe: the commands do not run it yet; call sy.ops.moe, or `plan make --op` for its plan")
+            raise UsageError(
+                "moe: the commands do not run it yet; call sy.ops.moe, or `plan make --op` for its plan"
+            )
         if name not in kinds:
             raise UsageError(f"{name}: no such operator or folder; operators: {', '.join(kinds)}")
         self.kind = kinds[name]
