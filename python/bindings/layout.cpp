@@ -64,6 +64,10 @@ void bind_layout(nb::module_& module) {
     layout.attr("SLOT_PHASES") = table::slot_phases;
     layout.attr("SLOT_MAKES") = table::slot_makes;
     layout.attr("SLOT_STORE") = table::slot_store;
+    layout.attr("SLOT_GROUP") = table::slot_group;
+    layout.attr("SLOT_ROWS") = table::slot_rows;
+    layout.attr("GROUPS") = table::groups;
+    layout.attr("MADE_GROUPS") = table::made_groups;
     layout.attr("LOOPS") = table::loops;
     layout.attr("GRID") = table::grid;
     layout.attr("PHASE_WORDS") = table::phase_words;

@@ -12,12 +12,14 @@
 
 #include "bindings.hpp"
 #include "problem.hpp"
+#include "syncopate/emit/artifact.hpp"
 #include "syncopate/fuse/model/json.hpp"
 #include "syncopate/ops/gluon_box.hpp"
 #include "syncopate/ops/operators.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/ops/spec.hpp"
 #include "syncopate/ops/statements.hpp"
+#include "syncopate/plan/model/ragged.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -35,6 +37,16 @@ std::string schedule(const GivenProblem& problem, const ops::Strategy& strategy,
     const fuse::StagedProgram program =
         unwrap(ops::program(problem_of(problem), strategy, {.w_transposed = w_transposed}));
     return fuse::to_json(unwrap(fuse::fuse(program, ops::fuse_options(strategy, fuse::Device::cuda))));
+}
+
+/// The library's own kernels of the operator, fused; their texts are Python's.
+emit::Artifact artifact(const GivenProblem& problem, const ops::Strategy& strategy,
+                        const std::string& device) {
+    const fuse::Options options =
+        ops::fuse_options(strategy, device == "cuda" ? fuse::Device::cuda : fuse::Device::host);
+    const ops::Problem given = problem_of(problem);
+    nb::gil_scoped_release release;
+    return unwrap(emit::make_artifact(unwrap(ops::program(given, strategy)), options));
 }
 
 nb::dict dict_of(const std::vector<kernel::stated::Count>& counts) {
@@ -136,6 +148,7 @@ void bind_ops(nb::module_& module) {
     made.def("outline", outline, "problem"_a, "strategy"_a, "axis"_a = 0, "kept"_a = false);
     made.def("schedule", schedule, "problem"_a, "strategy"_a, "w_transposed"_a = false);
     made.def("parse_spec", parse_spec, "text"_a, "ranks"_a = 1);
+    made.def("artifact", artifact, "problem"_a, "strategy"_a, "device"_a);
     made.def("matmul_statement", matmul_statement, "w_transposed"_a = false, "gated"_a = false,
              "scales"_a = "", "whole_bias"_a = false);
     made.def("attention_statement", attention_statement, "causal"_a = false, "windowed"_a = false,
@@ -147,6 +160,7 @@ void bind_ops(nb::module_& module) {
         },
         "causal"_a = false, "exchanges"_a = false);
     made.def("gluon_box", gluon_box, "block_m"_a, "block_n"_a, "block_k"_a, "m"_a, "item"_a, "cut"_a);
+    made.def("rows_for", plan::rows_for, "bound"_a, "runs"_a, "align"_a);
     made.attr("SCALED") = ops::kScaled;
 }
 

@@ -49,8 +49,8 @@ std::vector<std::pair<std::string, std::int32_t>> mesh_of(const plan::Plan& plan
 std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::string>> tensors_of(
     const plan::Plan& plan) {
     std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::string>> result;
-    for (const plan::Tensor& t : plan.tensors)
-        result.emplace_back(t.name, t.shape, std::string(plan::name_of(t.dtype)));
+    for (const plan::Tensor& t : plan.tensors)  // as they lie in memory
+        result.emplace_back(t.name, t.memory_shape(), std::string(plan::name_of(t.dtype)));
     return result;
 }
 

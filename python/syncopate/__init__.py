@@ -23,6 +23,7 @@ from .plans import Mesh, Plan, Tensor
 from .strategy import Chunking, Strategy, Tiling, search_hook
 from .torch import custom_ops as _custom_ops  # noqa: F401 - torch.ops.syncopate
 from .torch import gradients as _gradients  # noqa: F401
+from .torch import moe as _moe  # noqa: F401
 from .torch.buckets import deterministic
 from .torch.report import current as report
 

@@ -23,6 +23,8 @@ __all__ = [
     "sy_acquire_phase",
     "sy_all_rows",
     "sy_finish",
+    "sy_group",
+    "sy_group_rows",
     "sy_first_phase",
     "sy_linear_2d",
     "sy_linear_3d",
@@ -65,6 +67,8 @@ else:
     _SLOT_TILE = tl.constexpr(layout.SLOT_TILE)
     _SLOT_PHASES = tl.constexpr(layout.SLOT_PHASES)
     _SLOT_STORE = tl.constexpr(layout.SLOT_STORE)
+    _SLOT_GROUP = tl.constexpr(layout.SLOT_GROUP)
+    _SLOT_ROWS = tl.constexpr(layout.SLOT_ROWS)
     _PAIR_WORDS = tl.constexpr(layout.PAIR_WORDS)
     _GRID = tl.constexpr(layout.GRID)
     _OWN_BASE = tl.constexpr(layout.OWN_BASE)
@@ -95,6 +99,16 @@ else:
     def sy_tile(schedule, slot):
         """The tile of `slot` (int32). No wait: for addresses of stores, of tiles that were acquired before."""
         return tl.load(_words(schedule) + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_TILE)
+
+    @triton.jit
+    def sy_group(schedule, slot):
+        """The group that the tile of `slot` is of, where the call makes the slots."""
+        return tl.load(_words(schedule) + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_GROUP)
+
+    @triton.jit
+    def sy_group_rows(schedule, slot):
+        """How many rows of its group the tile of `slot` has; 0: it only waits and posts."""
+        return tl.load(_words(schedule) + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_ROWS)
 
     @triton.jit
     def sy_acquire(schedule, control, slot):

@@ -260,6 +260,27 @@ void append_phases(std::vector<std::int32_t>& words, std::span<const fuse::Slot>
     }
 }
 
+/// The records of a stage's groups behind all else, and in those of what they make by how many it is made.
+/// The slots before are made from them in each call.
+void append_groups(std::vector<std::int32_t>& words, const fuse::StageSlots& stage, std::size_t num_groups) {
+    words.resize((words.size() + 3) / 4 * 4, 0);
+    words[table::groups] = static_cast<std::int32_t>(words.size());
+    words.insert(words.end(),
+                 {static_cast<std::int32_t>(num_groups), static_cast<std::int32_t>(stage.most_slots), 0, 0});
+    const auto begin = words.begin() + table::first_slot;
+    const std::vector<std::int32_t> records(
+        begin, begin + static_cast<std::ptrdiff_t>(table::slot_words * num_groups));
+    for (std::size_t group = 0; group < num_groups; ++group) {
+        const auto* const record = &records[table::slot_words * group];
+        for (std::int32_t made = record[table::slot_makes];
+             made < (record[table::slot_makes + 1] & ~table::at_once); made += table::made_words) {
+            const auto at = static_cast<std::size_t>(made);
+            words[at + table::made_groups] = words[at + table::made_tiles] == 1 ? 1 : 0;
+        }
+    }
+    words.insert(words.end(), records.begin(), records.end());
+}
+
 }  // namespace
 
 std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t rank,
@@ -271,7 +292,8 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
     const std::vector<fuse::Post> none;
     const std::vector<fuse::Post>& kernel_posts =
         stage + 1 == of_all.stages.size() ? schedule.kernel_posts : none;
-    std::vector<std::int32_t> words(table::first_slot + table::slot_words * num_slots, 0);
+    const std::size_t most = std::max(num_slots, static_cast<std::size_t>(of_all.stages[stage].most_slots));
+    std::vector<std::int32_t> words(table::first_slot + table::slot_words * most, 0);
     words[table::num_slots] = static_cast<std::int32_t>(num_slots);
     words[table::num_kernel_posts] = static_cast<std::int32_t>(kernel_posts.size());
     words[table::num_programs] = static_cast<std::int32_t>(num_programs);
@@ -320,6 +342,7 @@ std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t 
         append_stores(words, schedule, of_all.most_stores(stage), distances(*by));
     if (const auto& by = of_all.stages[stage].loads) append_loads(words, schedule, *by, distances(*by));
     append_sum(words, of_all, rank, offsets, counted);
+    if (of_all.stages[stage].most_slots > 0) append_groups(words, of_all.stages[stage], num_slots);
     return words;
 }
 

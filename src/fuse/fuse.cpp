@@ -61,7 +61,8 @@ Result<Schedule> fuse(const StagedProgram& program, const Options& options) {
         decide_engine(launch(make_schedule(*decisions)), options.device, options.engine_blocks);
     schedule = lay_out_heap(std::move(schedule));
     if (std::string why = channel_objection(schedule); !why.empty()) return Error{std::move(why)};
-    if (Status status = check_schedule(*decisions, schedule, options); !status) return status.error();
+    if (Status status = check_schedule(program, *decisions, schedule, options); !status)
+        return status.error();
     return schedule;
 }
 

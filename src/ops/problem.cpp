@@ -141,6 +141,9 @@ std::string problem_objection(const Problem& problem) {
         return fmt::format("nodes: {} ranks are not alike on {} nodes", problem.ranks, problem.nodes);
     if (problem.nodes > 1 && row->kind == OperatorRow::Kind::other)
         return fmt::format("nodes: {} runs within one node", problem.op);
+    if (row->objection != nullptr) {
+        if (std::string objection = row->objection(problem); !objection.empty()) return objection;
+    }
     if (row->kind == OperatorRow::Kind::other) return {};
     if (std::string objection = dtype_objection(problem, *row); !objection.empty()) return objection;
     const auto multiple = static_cast<std::int64_t>(16 / plan::size_of(problem.dtype));

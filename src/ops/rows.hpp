@@ -16,11 +16,19 @@ OperatorRow feed_forward();
 OperatorRow attention();
 OperatorRow attention_backward();
 OperatorRow mlp_chain();
+OperatorRow moe();
 
 inline std::span<const OperatorRow> all_rows() {
-    static const std::array kRows{all_gather_matmul(), all_to_all_matmul(),  matmul_reduce_scatter(),
-                                  matmul_all_reduce(), matmul_all_to_all(),  feed_forward(),
-                                  attention(),         attention_backward(), mlp_chain()};
+    static const std::array kRows{all_gather_matmul(),
+                                  all_to_all_matmul(),
+                                  matmul_reduce_scatter(),
+                                  matmul_all_reduce(),
+                                  matmul_all_to_all(),
+                                  feed_forward(),
+                                  attention(),
+                                  attention_backward(),
+                                  mlp_chain(),
+                                  moe()};
     return kRows;
 }
 

@@ -25,6 +25,9 @@ constexpr std::array<std::string_view, 6> kAttentionKinds{"auto",        "all_ga
 
 constexpr std::array<std::string_view, 3> kShardings{"contiguous", "zigzag", "documents"};
 
+/// Of the operator moe: programs that are parts of it.
+constexpr std::array<std::string_view, 4> kMoeParts{"whole", "kept", "dispatch", "combine"};
+
 constexpr std::array<std::string_view, 3> kActivations{"relu", "gelu", "silu"};
 
 constexpr std::int64_t kLargestExtent = std::int64_t{1} << 40;
@@ -96,6 +99,7 @@ std::span<const std::string_view> words_of(std::string_view name) {
     if (name == "kind") return kAttentionKinds;
     if (name == "sharding") return kShardings;
     if (name == "activation") return kActivations;
+    if (name == "part") return kMoeParts;
     return {};
 }
 
@@ -129,7 +133,9 @@ Status take(const OperatorRow& row, std::string_view name, std::string_view valu
     }
     if (std::ranges::find(row.extents, name) != row.extents.end()) {
         if (has(given.extents, name)) return twice();
-        const auto number = name == "causal" ? flag(name, value) : positive(name, value, kLargestExtent);
+        const bool open = name == "bound" && value == "0";  // as keys have it where there is none
+        const auto number =
+            name == "causal" || open ? flag(name, value) : positive(name, value, kLargestExtent);
         if (!number) return number.error();
         given.extents.push_back({std::string(name), *number});
         return Done{};

@@ -24,6 +24,8 @@
 //        calls of odd numbers (0: there is none)
 //   13 head_programs, head_rounds: of its first
 //        programs (fuse/passes/head_start.hpp)
+//   15 groups (offset in words; 0: slots are as they
+//        stand here)
 //   16 slot records, 8 words each:                      8  published: the last call that began without a
 //        tile, wait_begin, wait_end, phase_begin,           fault
 //        makes_begin, makes_end, store_lo, store_hi     9  loaded: the same as finished, of programs that
@@ -77,6 +79,13 @@
 // pair is one aligned 8-byte load and, as phases and records begin at multiples of 4 words, four words of
 // them are one 16-byte load if the table is aligned to 16 bytes.
 //
+// groups: of a stage whose slots a call makes on the device (python/syncopate/kernels/moe.py does). Words there: how
+// many groups; room for slots; 0; 0; then a slot's record for each group, with its waits and what it makes. The call's
+// slots are such records, each group's as often as its rows make tiles but once at least, with slot_tile of the
+// call's own, slot_group the group's number, and slot_rows how many rows the tile has (0: it only waits and
+// posts). The call also sets num_slots, and made_tiles to the slots of the groups that make the chunk: of one
+// group (made_groups 1) or of all of them (0).
+//
 // The trace, which only a traced kernel writes (python/syncopate/device/traced.py), has the table's shape,
 // 64 bits for each of its words: times in nanoseconds.
 //
@@ -107,6 +116,7 @@ inline constexpr std::int32_t loads = 10;
 inline constexpr std::int32_t sum = 11;
 inline constexpr std::int32_t other = 12;
 inline constexpr std::int32_t head_start = 13;  ///< its programs; its rounds follow
+inline constexpr std::int32_t groups = 15;
 inline constexpr std::int32_t first_slot = 16;
 inline constexpr std::int32_t pair_words = 2;  ///< of a wait, a post, a loop's phases, a number of 64 bits
 
@@ -117,6 +127,8 @@ inline constexpr std::int32_t slot_waits = 1;  ///< wait_begin; wait_end follows
 inline constexpr std::int32_t slot_phases = 3;
 inline constexpr std::int32_t slot_makes = 4;  ///< makes_begin; makes_end follows
 inline constexpr std::int32_t slot_store = 6;
+inline constexpr std::int32_t slot_group = 6;  ///< in a table that a call makes; slot_rows follows
+inline constexpr std::int32_t slot_rows = 7;
 
 // Words of a phase.
 inline constexpr std::int32_t phase_words = 4;
@@ -137,6 +149,7 @@ inline constexpr std::int32_t made_tiles = 1;
 inline constexpr std::int32_t made_posts = 2;  ///< the first post; past the last one follows
 inline constexpr std::int32_t made_gates = 4;  ///< of copies; of sums follows
 inline constexpr std::int32_t made_told = 6;
+inline constexpr std::int32_t made_groups = 7;    ///< of a table that a call makes: groups that make it
 inline constexpr std::int32_t at_once = 1 << 30;  ///< of makes_end
 
 // Words of the trace of a slot's record, and of a phase.

@@ -8,7 +8,7 @@ over ranks; candidates of a shape take turns, inputs rotate past the L2 cache, a
     syncopate bench matmul_all_reduce --vary split=1,2,4,8,16            one column a strategy
     syncopate bench --vary backend=copy_engine,tma_dedicated,tma_inline --few
     syncopate bench mlp_chain --shapes GPT-3 --tokens 256                 two products on one GPU
-    syncopate bench attention --help                  has shapes and options of its own
+    syncopate bench attention --help, moe --help      have shapes and options of their own
 """
 
 from __future__ import annotations
@@ -121,6 +121,10 @@ def main(arguments: list[str] | None = None) -> int:
         from .attention import main as attention
 
         return attention(given[1:])
+    if given[:1] == ["moe"]:
+        from .moe import main as moe
+
+        return moe(given[1:])
     options = parse(given)
     if options.operators == ["mlp_chain"]:
         options.ranks = options.ranks or 1  # it is one GPU's

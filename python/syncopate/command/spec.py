@@ -29,7 +29,12 @@ class Spec:
                 f"{text}: SPEC is of {read['ranks']} ranks, and {ranks} run it: give --ranks {read['ranks']}"
             )
         self.text, self.nodes = text, read["nodes"]
-        self.kind = (OPERATORS | {MlpChain.name: MlpChain})[read["operator"]]
+        kinds = OPERATORS | {MlpChain.name: MlpChain}
+        if read["operator"] not in kinds:
+            raise UsageError(
+                f"{read['operator']}: the commands do not run it; `plan make --op` prints its plan, and sy.ops calls it"
+            )
+        self.kind = kinds[read["operator"]]
         self.extents = {name.lower(): value for name, value in read["extents"].items()}
         self.words, self.call = read["words"], read["call"]
         self.dtype, self.out, self.scales = DTYPES[read["dtype"]], DTYPES[read["out"]], read["scales"]

@@ -106,6 +106,14 @@ def sy_tile(schedule, slot):
     return _scalar(_words(schedule)[_slot_record(slot) + layout.SLOT_TILE])
 
 
+def sy_group(schedule, slot):
+    return _scalar(_words(schedule)[_slot_record(slot) + layout.SLOT_GROUP])
+
+
+def sy_group_rows(schedule, slot):
+    return _scalar(_words(schedule)[_slot_record(slot) + layout.SLOT_ROWS])
+
+
 def sy_acquire(schedule, control, slot):
     table = _words(schedule)
     waits = _slot_record(slot) + layout.SLOT_WAITS

@@ -8,6 +8,7 @@ from .attention_rules import AttentionTiling
 from .block import FeedForward, feed_forward
 from .exchange import AllToAllMatmul, MatmulAllToAll, all_to_all_matmul, matmul_all_to_all
 from .gather import AllGatherMatmul, all_gather_matmul
+from .mixture import Moe, combine, dispatch, moe
 from .operator import Operator
 from .reduce import MatmulAllReduce, MatmulReduceScatter, matmul_all_reduce, matmul_reduce_scatter
 
@@ -37,14 +38,18 @@ __all__ = [
     "MatmulAllReduce",
     "MatmulAllToAll",
     "MatmulReduceScatter",
+    "Moe",
     "Operator",
     "Strategy",
     "Tiling",
     "all_gather_matmul",
     "all_to_all_matmul",
     "attention",
+    "combine",
+    "dispatch",
     "feed_forward",
     "matmul_all_reduce",
     "matmul_all_to_all",
     "matmul_reduce_scatter",
+    "moe",
 ]

@@ -67,16 +67,49 @@ std::string store_objection(const BoundKernel& program, plan::OpRef ref, plan::B
     return why.empty() ? why : name + ": " + why;
 }
 
+const kernel::Param* sender_of(const StagedProgram& program, const plan::Op& op) {
+    for (const Stage& stage : program.stages) {
+        const kernel::Param* param = writer_of(BoundKernel(stage, program.plan), op.src.tensor);
+        if (param != nullptr && param->sent) return param;
+    }
+    return nullptr;
+}
+
+std::string send_objection(const StagedProgram& program, const plan::Plan& plan, plan::OpRef ref) {
+    const plan::Op& op = plan.op(ref);
+    const std::string name = sender_of(program, op)->name;
+    if (op.kind != plan::OpKind::push || !is_made(plan, ref.rank, op.src, true))
+        return "what the kernel stores through " + name +
+               " it sends itself: as a push of the rank that makes it, and all of what is pushed";
+    if (!op.after.empty())
+        return "the kernel sends " + name + " when it is stored; this op waits for another one";
+    if (op.reduce != plan::Reduce::none) return "the kernel sends " + name + ", and does not reduce";
+    return {};
+}
+
 namespace {
 
 /// The places at which the tiles of each chunk store for ops, and the one way in which a kernel can store.
-Result<InlineStores> places_of(const plan::Plan& plan, const Graph& graph, const Backends& backends) {
+Result<InlineStores> places_of(const StagedProgram& program, const plan::Plan& plan, const Graph& graph,
+                               const Backends& backends) {
     InlineStores result;
-    for (const auto& made : graph.made) result.at.emplace_back(made.size());
+    for (const auto& made : graph.made) {
+        result.at.emplace_back(made.size());
+        result.sent.emplace_back(made.size());
+    }
     for (NodeId id = 0; id < graph.num_ops(); ++id) {
         if (graph.carrier(id) != Carrier::tile_stores) continue;
         const plan::OpRef ref = graph.ref(id);
         const plan::Op& op = plan.op(ref);
+        if (sender_of(program, op) != nullptr) {
+            for (const Edge& edge : graph.in[static_cast<std::size_t>(id)]) {
+                if (graph.is_op(edge.from)) continue;
+                const Node& chunk = graph[edge.from];
+                result.sent[static_cast<std::size_t>(chunk.rank)][static_cast<std::size_t>(chunk.index)]
+                    .push_back(op.destination_rank(ref.rank));
+            }
+            continue;
+        }
         const Backend backend =
             backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
         const Reach by{op.src.tensor, backend == Backend::tma_inline};
@@ -126,7 +159,7 @@ std::vector<std::vector<plan::Chunk>> kept_in_place(const Lowered& lowered, cons
 
 Result<InlineStores> store_inline(const StagedProgram& program, const Lowered& lowered, const Graph& graph,
                                   const Backends& backends) {
-    auto result = places_of(lowered.plan, graph, backends);
+    auto result = places_of(program, lowered.plan, graph, backends);
     if (!result || !result->by) return result;
     const std::vector<std::vector<plan::Chunk>> kept = kept_in_place(lowered, graph);
     for (std::size_t rank = 0; rank < result->at.size(); ++rank) {

@@ -18,6 +18,7 @@
 #include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/fuse/passes/launch.hpp"
 #include "syncopate/json_table.hpp"
+#include "syncopate/plan/model/ragged.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -135,6 +136,10 @@ private:
         });
     }
     template <typename T>
+    auto ranks_of(T& values) {
+        return this->list(values, [this](JsonAt at, auto& number) { return rank(number)(at); });
+    }
+    template <typename T>
     auto rank(T& number) {
         return this->integer(number, 0, static_cast<std::int64_t>(schedule_.mesh.num_ranks()) - 1);
     }
@@ -224,6 +229,23 @@ private:
         return this->object(at, required("tensor", tensor(reach.tensor)),
                             required("by", this->name(reach.by_row, "way", kBy)),
                             optional("own", reach.own, this->flag(reach.own)));
+    }
+    bool value(JsonAt at, JsonOf<plan::Ragged> auto& ragged) {
+        const auto names = [this](JsonAt inner, auto& name_of_group) {
+            return this->text(name_of_group)(inner);
+        };
+        return this->object(at, required("axis", this->integer(ragged.axis, 0, plan::kMaxAxes)),
+                            required("groups", this->list(ragged.groups, names)),
+                            required("rows", this->integer(ragged.rows, 1, plan::kMaxCoordinate)),
+                            required("bound", this->integer(ragged.bound, 1, plan::kMaxCoordinate))) &&
+               expect(
+                   at,
+                   [&] {
+                       return plan::ragged_objection({"", schedule_.tensors.back().shape,
+                                                      schedule_.tensors.back().dtype, ragged})
+                           .empty();
+                   },
+                   "is no ragged axis of its tensor");
     }
     bool value(JsonAt at, JsonOf<HeadStart> auto& head) {
         return this->object(at, required("programs", this->integer(head.programs, 1, kMost)),
@@ -342,23 +364,21 @@ private:
         if (!this->list(rows, row)(at)) return false;
         if constexpr (Json::kReads) {
             // Where ranks run some of the tiles each, a rank may have fewer.
-            const bool partial = schedule_.stages.front().is_partial();
+            const bool partial = schedule_.stages.size() == 1 && schedule_.stages.front().is_partial();
             const auto most = static_cast<std::size_t>(schedule_.num_slots());
             if (partial ? rows.size() > most : rows.size() != most)
                 return this->fail(at, fmt::format("has {} entries; the stages have {} slots", rows.size(),
                                                   schedule_.num_slots()));
-            // By tile, tiles numbered over all stages.
-            std::vector<bool> taken(
-                partial ? static_cast<std::size_t>(schedule_.stages.front().tiles) : rows.size(), false);
             for (const StageSlots& stage : schedule_.stages) {
+                std::vector<bool> taken(static_cast<std::size_t>(std::max(stage.tiles, stage.count)), false);
                 const std::int64_t end =
                     std::min(stage.first + stage.count, static_cast<std::int64_t>(rows.size()));
                 for (std::int64_t n = stage.first; n < end; ++n) {
                     auto slot = slot_of(rows[static_cast<std::size_t>(n)], stage, num_signals());
                     if (!slot) return this->fail(at, fmt::format("[{}] is no slot of its stage", n));
-                    if (taken[static_cast<std::size_t>(stage.first + slot->tile)])
+                    if (taken[static_cast<std::size_t>(slot->tile)])
                         return this->fail(at, fmt::format("[{}] has a tile that an earlier slot has", n));
-                    taken[static_cast<std::size_t>(stage.first + slot->tile)] = true;
+                    taken[static_cast<std::size_t>(slot->tile)] = true;
                     rank.slots.push_back(*std::move(slot));
                 }
             }
@@ -402,7 +422,8 @@ private:
                               required("slots", rising_slots(slots)),
                               optional("counting", apart, rising_slots(chunk.counting)),
                               optional("at_once", chunk.at_once, this->flag(chunk.at_once)),
-                              optional("stores", !chunk.stores.empty(), all(chunk.stores)))) {
+                              optional("stores", !chunk.stores.empty(), all(chunk.stores)),
+                              optional("sent", !chunk.sent.empty(), ranks_of(chunk.sent)))) {
                 return false;
             }
             if constexpr (Json::kReads) {
@@ -456,7 +477,8 @@ private:
             return this->object(
                 inner, required("shape", numbers(tensor.shape, 0, std::numeric_limits<std::int64_t>::max())),
                 required("dtype",
-                         this->name(tensor.dtype, "dtype", names_of<plan::DType, plan::kNumDTypes>())));
+                         this->name(tensor.dtype, "dtype", names_of<plan::DType, plan::kNumDTypes>())),
+                optional("ragged", tensor.ragged.has_value(), maybe(tensor.ragged)));
         };
         if constexpr (Json::kReads) {
             return this->entries(at, [&](std::string_view name, JsonAt inner) {
@@ -482,15 +504,17 @@ private:
         std::int64_t first = 0;
         const auto stage = [&](JsonAt inner, JsonOf<StageSlots> auto& slots) {
             if constexpr (Json::kReads) slots.first = first;
-            if (!this->object(inner, required("slots", this->integer(slots.count, 0, kMost - first)),
-                              required("phased", this->flag(slots.phased)),
-                              optional("overlaps", slots.overlaps, this->flag(slots.overlaps)),
-                              optional("loops", slots.loops != 1, this->integer(slots.loops, 1, 64)),
-                              optional("head_start", slots.head_start.rounds > 0, of(slots.head_start)),
-                              optional("tiles", slots.is_partial(), this->integer(slots.tiles, 1, kMost)),
-                              optional("own_grid", slots.program_a_slot(), numbers(slots.own_grid, 1, kMost)),
-                              optional("stores", slots.stores.has_value(), maybe(slots.stores)),
-                              optional("loads", slots.loads.has_value(), maybe(slots.loads)))) {
+            if (!this->object(
+                    inner, required("slots", this->integer(slots.count, 0, kMost - first)),
+                    required("phased", this->flag(slots.phased)),
+                    optional("overlaps", slots.overlaps, this->flag(slots.overlaps)),
+                    optional("loops", slots.loops != 1, this->integer(slots.loops, 1, 64)),
+                    optional("head_start", slots.head_start.rounds > 0, of(slots.head_start)),
+                    optional("tiles", slots.is_partial(), this->integer(slots.tiles, 1, kMost)),
+                    optional("own_grid", slots.program_a_slot(), numbers(slots.own_grid, 1, kMost)),
+                    optional("most_slots", slots.most_slots > 0, this->integer(slots.most_slots, 1, kMost)),
+                    optional("stores", slots.stores.has_value(), maybe(slots.stores)),
+                    optional("loads", slots.loads.has_value(), maybe(slots.loads)))) {
                 return false;
             }
             first += slots.count;
@@ -498,9 +522,7 @@ private:
                 inner, [&] { return slots.head_start.slots() <= slots.count; },
                 "has a head start of more slots than it has");
         };
-        const auto is_alone = [](const StageSlots& slots) {
-            return slots.is_partial() || slots.stores || slots.loads;
-        };
+        const auto is_alone = [](const StageSlots& slots) { return slots.stores || slots.loads; };
         return this->list(schedule_.stages, stage)(at) &&
                expect(
                    at, [&] { return !schedule_.stages.empty(); }, "is empty; expected at least one stage") &&
@@ -510,8 +532,7 @@ private:
                        return schedule_.stages.size() == 1 ||
                               std::ranges::none_of(schedule_.stages, is_alone);
                    },
-                   "has several stages, and only one alone may have \"tiles\", \"stores\" or "
-                   "\"loads\"");
+                   "has several stages, and only one alone may have \"stores\" or \"loads\"");
     }
 
     bool ranks(JsonAt at) {

@@ -200,12 +200,17 @@ private:
 class InlineObjections {
 public:
     InlineObjections(const StagedProgram& program, const Lowered& lowered, const Options& options)
-        : lowered_(lowered),
+        : program_(program),
+          lowered_(lowered),
           options_(options),
           staged_(program.stages.size() > 1),
           first_(program.stages.front(), lowered.plan) {}
 
     [[nodiscard]] std::string of_any(plan::OpRef ref, Backend backend) const {
+        if (sender_of(program_, lowered_.plan.op(ref)) != nullptr)
+            return backend == Backend::ldst_inline
+                       ? send_objection(program_, lowered_.plan, ref)
+                       : "the kernel sends it itself, by " + std::string(name_of(Backend::ldst_inline));
         if (is_sum(lowered_.plan.op(ref))) {
             if (backend != Backend::ldst_inline || staged_)
                 return "a sum of contributions is not done by " + std::string(name_of(backend));
@@ -228,6 +233,7 @@ public:
     }
 
 private:
+    const StagedProgram& program_;
     const Lowered& lowered_;
     const Options& options_;
     bool staged_;
@@ -242,6 +248,24 @@ Result<Backends> assign(const StagedProgram& program, const Lowered& lowered, co
     for (const auto& [ref, backend] : lowered.done_by)
         named.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)].backend =
             backend;
+    for (std::int32_t rank = 0; rank < named.num_ranks(); ++rank) {
+        for (plan::Op& op : named.ranks[static_cast<std::size_t>(rank)]) {
+            const auto ragged = [&](const plan::Chunk& chunk) {
+                return named.tensors[static_cast<std::size_t>(chunk.tensor)].ragged.has_value();
+            };
+            if (op.backend == Backend::automatic && op.kind != plan::OpKind::collective &&
+                sender_of(program, op) != nullptr) {
+                op.backend = Backend::ldst_inline;
+            } else if (ragged(op.src) && sender_of(program, op) == nullptr) {
+                const auto index =
+                    static_cast<std::int32_t>(&op - named.ranks[static_cast<std::size_t>(rank)].data());
+                return plan::error_at(
+                    {rank, index},
+                    "how many rows it moves only the call knows: a kernel that states that it "
+                    "sends them itself (`sends`) has to store them");
+            }
+        }
+    }
     auto backends = assign(
         named, options.device, options.preferred,
         [&](plan::OpRef ref, Backend backend) { return objections.of_any(ref, backend); },

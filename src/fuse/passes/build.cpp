@@ -90,7 +90,9 @@ Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const 
         if (Status status = add_chunks(one, stage, lowered, graph); !status) return status.error();
         add_written(one, written);
     }
-    add_chain(program, lowered.plan, graph);
+    // Tiles that only a call knows are counted by nobody before, so a stage of such waits for the one before.
+    if (std::ranges::none_of(program.stages, [](const Stage& stage) { return stage.kernel.most_slots > 0; }))
+        add_chain(program, lowered.plan, graph);
     if (Status status = order_starts(graph); !status) return status.error();  // now that tiles are known
     if (Status status = order_channel(lowered, graph); !status) return status.error();
     add_boundaries(graph);

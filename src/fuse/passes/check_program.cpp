@@ -7,6 +7,7 @@
 
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/model/ragged.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -112,7 +113,37 @@ Status check_stage_order(const StagedProgram& program, const Graph& graph, const
     return Done{};
 }
 
-Status check_schedule(const Decisions& decisions, const Schedule& schedule, const Options& options) {
+namespace {
+
+/// How many tiles make a chunk the call finds out for one group, or for all groups of a stage together.
+Status check_groups(const StagedProgram& program, const Schedule& schedule) {
+    for (std::size_t stage = 0; stage < schedule.stages.size(); ++stage) {
+        const StageSlots& slots = schedule.stages[stage];
+        for (std::size_t rank = 0; rank < schedule.ranks.size() && slots.most_slots > 0; ++rank) {
+            for (const MadeChunk& chunk : schedule.ranks[rank].chunks) {
+                const auto own = static_cast<std::int64_t>(chunk.counting.size());
+                if (own == 0 || chunk.counting.front() < slots.first ||
+                    chunk.counting.front() >= slots.first + slots.count || own == 1 || own == slots.count)
+                    continue;
+                return plan::error_at(
+                    {static_cast<std::int32_t>(rank), -1},
+                    "chunk " +
+                        plan::region_text(schedule.tensors[static_cast<std::size_t>(chunk.chunk.tensor)],
+                                          chunk.chunk.region) +
+                        " is made by " + std::to_string(own) + " of the " + std::to_string(slots.count) +
+                        " groups of " + program.stages[stage].kernel.name +
+                        ", whose tiles only a call knows: send what one group makes, or what all make");
+            }
+        }
+    }
+    return Done{};
+}
+
+}  // namespace
+
+Status check_schedule(const StagedProgram& program, const Decisions& decisions, const Schedule& schedule,
+                      const Options& options) {
+    if (Status status = check_groups(program, schedule); !status) return status;
     if (options.device != Device::cuda) return Done{};
     if (Status status = check_kernel_sums(schedule); !status) return status;
     return check_library(decisions, schedule);

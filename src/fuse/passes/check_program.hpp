@@ -22,6 +22,7 @@ Status check_stage_order(const StagedProgram& program, const Graph& graph, const
                          Device device);
 
 /// Fails where the schedule asks for what the device, or a kernel that is left as it is, cannot do.
-Status check_schedule(const Decisions& decisions, const Schedule& schedule, const Options& options);
+Status check_schedule(const StagedProgram& program, const Decisions& decisions, const Schedule& schedule,
+                      const Options& options);
 
 }  // namespace syncopate::fuse

@@ -68,6 +68,8 @@ void guard_places(const std::vector<std::int64_t>& program_of, RankSchedule& ran
         for (const std::int32_t chunk : rank.slots[slot].makes) {
             for (const Place& store : rank.chunks[static_cast<std::size_t>(chunk)].stores)
                 guard_place(slot, store);
+            for (const std::int32_t to : rank.chunks[static_cast<std::size_t>(chunk)].sent)
+                guard_place(slot, {to, rank.chunks[static_cast<std::size_t>(chunk)].chunk.tensor, 0});
         }
     }
     // Nobody is left to wait at the beginning.
@@ -255,6 +257,7 @@ private:
                 stage.tiles = tiles;
                 if (order.own_grid[0] > 0) stage.own_grid = {order.own_grid[0], order.own_grid[1]};
             }
+            stage.most_slots = order.most_slots;
             first += count;
         }
         schedule.stages.front().stores = in_.stores.by;
@@ -316,7 +319,8 @@ private:
                     static_cast<std::int32_t>(index));
             }
             out.chunks.push_back({made.chunk, last_of_programs(std::move(making), order.program_of, first),
-                                  made_posts_[rank][index], in_.stores.at[rank][index], at_once[index]});
+                                  made_posts_[rank][index], in_.stores.at[rank][index], at_once[index],
+                                  in_.stores.sent[rank][index]});
         }
     }
 
@@ -397,11 +401,18 @@ private:
                 schedule.ranks[rank].begin_waits.push_back({signal, edge.lag});
             }
         }
-        if (!schedule.stores() && !schedule.loads()) return;
-        std::vector<std::int64_t> program_of;
-        for (const StageOrder& order : in_.orders)
-            program_of.insert(program_of.end(), order.program_of.begin(), order.program_of.end());
-        for (RankSchedule& rank : schedule.ranks) guard_places(program_of, rank);
+        const bool sends = std::ranges::any_of(schedule.ranks, [](const RankSchedule& rank) {
+            return std::ranges::any_of(rank.chunks,
+                                       [](const MadeChunk& chunk) { return !chunk.sent.empty(); });
+        });
+        if (!schedule.stores() && !schedule.loads() && !sends) return;
+        for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+            std::vector<std::int64_t> program_of;  // by slot
+            for (const StageOrder& order : in_.orders)
+                program_of.insert(program_of.end(), order.program_of.begin(),
+                                  order.program_of.begin() + std::ssize(order.tiles[rank]));
+            guard_places(program_of, schedule.ranks[rank]);
+        }
     }
 
     const Decisions& in_;

@@ -56,6 +56,11 @@ Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel
     if (programs < 1) return Error{"a grid of " + std::to_string(programs) + " programs runs nothing"};
     std::vector<std::int64_t> result;
     result.reserve(kernel.tiles.size());
+    if (kernel.most_slots > 0) {  // whichever program runs a slot of a group waits for itself
+        for (std::size_t slot = 0; slot < kernel.tiles.size(); ++slot)
+            result.push_back(static_cast<std::int64_t>(slot));
+        return result;
+    }
     if (programs == own) {
         for (std::size_t slot = 0; slot < kernel.tiles.size(); ++slot)
             result.push_back(kernel.tiles[static_cast<std::size_t>(kernel.tile_at(slot))].program);
@@ -403,6 +408,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         const Ordering ordering(graph, lowered, placement, arrivals, stage, kernel, earlier, options);
         StageOrder& made = orders.emplace_back(
             StageOrder{.tiles = {}, .program_of = *std::move(program_of), .round = round});
+        made.most_slots = kernel.most_slots;
         if (!kernel.persistent) made.own_grid = {kernel.grid[0], kernel.grid[1]};
         if (head.rounds > 0) give_head_start(head, made);
         // Phases only where some tile would otherwise wait for a chunk before an iteration that does not read
@@ -427,7 +433,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         if (made.phased) continue;
         made.trips = 0;
         made.tiles = ordered(false);
-        if (kernel.persistent && !at_once) ordering.repack(made);
+        if (kernel.persistent && kernel.most_slots == 0 && !at_once) ordering.repack(made);
     }
     return orders;
 }

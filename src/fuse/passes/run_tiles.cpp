@@ -72,8 +72,10 @@ Status find_runs(const BoundKernel& program, std::size_t stage, Graph& graph) {
         }
     }
     if (!some_left_out) return Done{};
-    if (graph.stages.size() > 1) {
-        return Error{"ranks run different tiles of " + program.kernel.name +
+    const auto run_by = [&](std::size_t rank) { return std::ranges::count(runs[rank], true); };
+    for (std::size_t rank = 1; rank < num_ranks && graph.stages.size() > 1; ++rank) {
+        if (run_by(rank) == run_by(0)) continue;
+        return Error{"ranks run different numbers of tiles of " + program.kernel.name +
                      ", which only a program of one stage can do: make it a program of its own"};
     }
     for (std::size_t rank = 0; rank < num_ranks; ++rank) {

@@ -135,22 +135,31 @@ private:
         return Done{};
     }
 
-    /// Programs that share a tile.
-    [[nodiscard]] Result<std::int64_t> split() const {
-        const auto expression = Expression::parse(statement_.split, "split");
+    /// Programs that share a tile, or slots of a call.
+    [[nodiscard]] Result<std::int64_t> number_of(const std::string& text, const char* what) const {
+        const auto expression = Expression::parse(text, what);
         if (!expression) return about(expression.error());
         const auto number = expression->number(coordinates_.numbers);
         if (!number) return about(number.error());
         if (*number < 1 || *number > kMostTiles)
-            return about(Error{"split: `" + statement_.split + "` is " + std::to_string(*number)});
+            return about(Error{std::string(what) + ": `" + text + "` is " + std::to_string(*number)});
         return *number;
     }
 
     Status make_tiles() {
         std::int64_t count = 1;
         for (const TileAxis& axis : kernel_.axes) count *= axis.count;
-        const auto sharing = split();
+        const auto sharing = number_of(statement_.split, "split");
         if (!sharing) return sharing.error();
+        if (!statement_.ragged.empty()) {
+            const auto most = number_of(statement_.ragged, "ragged");
+            if (!most) return most.error();
+            if (*sharing > 1 || *most < count)
+                return about(Error{"ragged: " + std::to_string(*most) + " slots for " +
+                                   std::to_string(count) +
+                                   " groups: each has one at least, and no programs share one"});
+            kernel_.most_slots = *most;
+        }
         kernel_.grid = arguments_.grid.value_or(std::array<std::int64_t, 3>{count * *sharing, 1, 1});
         kernel_.persistent = true;
         const std::int64_t programs = kernel_.num_programs();
@@ -312,6 +321,7 @@ private:
             const auto is_it = [&](const Access& access) { return access.param == name; };
             param.read = std::ranges::any_of(statement_.reads, is_it);
             param.written = std::ranges::any_of(statement_.writes, is_it);
+            param.sent = has(statement_.sends, name);
             if (const auto tensor = arguments_.tensors.find(name); tensor != arguments_.tensors.end())
                 param.kind = tensor->second.block.empty() ? ParamKind::pointer : ParamKind::descriptor;
             else if (has(statement_.constants, name))

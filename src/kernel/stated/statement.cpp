@@ -27,7 +27,7 @@ public:
 
 private:
     bool whole() {
-        static constexpr std::array<JsonField, 16> kKeys{{{"schema", true},
+        static constexpr std::array<JsonField, 18> kKeys{{{"schema", true},
                                                           {"kernel", true},
                                                           {"file", true},
                                                           {"source", false},
@@ -42,7 +42,9 @@ private:
                                                           {"order", false},
                                                           {"any_order", false},
                                                           {"sums", false},
-                                                          {"head_start", false}}};
+                                                          {"head_start", false},
+                                                          {"sends", false},
+                                                          {"ragged", false}}};
         std::array<Index, kKeys.size()> at{};
         const JsonPath root;
         if (!fields(0, root, kKeys, at)) return false;
@@ -66,7 +68,9 @@ private:
                are_loops(at[13], {&root, "any_order"}) && text(at[14], {&root, "sums"}, made_.sums) &&
                (made_.sums.empty() || is_parameter(at[14], {&root, "sums"}, made_.sums)) &&
                text(at[15], {&root, "head_start"}, made_.head_start) &&
-               (made_.head_start.empty() || is_parameter(at[15], {&root, "head_start"}, made_.head_start));
+               (made_.head_start.empty() || is_parameter(at[15], {&root, "head_start"}, made_.head_start)) &&
+               names(at[16], {&root, "sends"}, made_.sends, true) &&
+               text(at[17], {&root, "ragged"}, made_.ragged);
     }
 
     /// Whether `any_order` names loops.

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "plan/check/check_passes.hpp"
+#include "syncopate/plan/model/ragged.hpp"
 
 namespace syncopate::plan {
 
@@ -33,7 +34,7 @@ std::string Finding::to_string() const {
 }
 
 std::string to_string(const Plan& plan, const Chunk& chunk) {
-    return plan.tensors[static_cast<std::size_t>(chunk.tensor)].name + to_string(chunk.region);
+    return region_text(plan.tensors[static_cast<std::size_t>(chunk.tensor)], chunk.region);
 }
 
 std::vector<std::size_t> key_axes(const Plan& plan) {

@@ -8,6 +8,7 @@
 
 #include "plan/check/check_passes.hpp"
 #include "plan/model/box_index.hpp"
+#include "syncopate/plan/model/ragged.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -140,6 +141,7 @@ private:
             add("src is {} and dst is {}; a transfer does not convert", name_of(source.dtype),
                 name_of(target.dtype));
         }
+        if (source.ragged || target.ragged) judge_groups(op, source, target);
         if (op.kind == OpKind::collective) return;
         const auto same_size = [](const Interval& a, const Interval& b) { return a.size() == b.size(); };
         if (!std::equal(op.src.region.begin(), op.src.region.end(), op.dst.region.begin(),
@@ -150,6 +152,32 @@ private:
                    overlaps(op.src.region, op.dst.region)) {
             add("src {} and dst {} overlap in one memory", to_string(plan_, op.src),
                 to_string(plan_, op.dst));
+        }
+    }
+
+    /// Only a call knows how many rows a group has, so a group can go nowhere but to itself.
+    void judge_groups(const Op& op, const Tensor& source, const Tensor& target) {
+        if (op.kind == OpKind::collective || op.reduce != Reduce::none) {
+            add("{} moves groups of rows: only a push, a pull or a local copy that does not reduce does",
+                op.kind == OpKind::collective ? name_of(op.collective) : name_of(op.reduce));
+            return;
+        }
+        if (!source.ragged || !target.ragged || source.ragged->axis != target.ragged->axis ||
+            source.ragged->groups != target.ragged->groups) {
+            add("src {} and dst {} are not grouped alike: how many rows they have may differ",
+                to_string(plan_, op.src), to_string(plan_, op.dst));
+            return;
+        }
+        if (target.ragged->bound < source.ragged->bound) {
+            add("dst {} has at most {} rows and src up to {}", to_string(plan_, op.dst), target.ragged->bound,
+                source.ragged->bound);
+        }
+        const auto first = static_cast<std::size_t>(source.ragged->axis);
+        for (std::size_t axis = first; axis < first + source.ragged->groups.size(); ++axis) {
+            if (op.src.region[axis] == op.dst.region[axis]) continue;
+            add("src {} and dst {} are different groups: how many rows they have may differ",
+                to_string(plan_, op.src), to_string(plan_, op.dst));
+            return;
         }
     }
 
@@ -215,6 +243,8 @@ std::vector<Finding> check_outline(const Plan& plan) {
             add(fmt::format("tensor {} has {} axes; expected 1 to {}", tensor.name, tensor.shape.size(),
                             kMaxAxes));
         }
+        if (const std::string why = ragged_objection(tensor); !why.empty())
+            add(fmt::format("tensor {}: {}", tensor.name, why));
         auto bytes = static_cast<std::int64_t>(size_of(tensor.dtype));
         for (const std::int64_t size : tensor.shape) {
             if (size < 1 || __builtin_mul_overflow(bytes, size, &bytes)) {

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "syncopate/plan/model/notation.hpp"
+#include "syncopate/plan/model/ragged.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -83,8 +84,18 @@ private:
         text_ += fmt::format(" ({}, {})\n", counted(plan_.ranks.size(), "rank"), counted(ops, "op"));
         for (const Tensor& tensor : plan_.tensors) {
             const Chunk whole{plan_.find_tensor(tensor.name).value_or(0), tensor.whole()};
-            text_ += fmt::format("tensor   {}  {} {}  {}\n", tensor.name, fmt::join(tensor.shape, "x"),
-                                 name_of(tensor.dtype), human_bytes(plan_.bytes(whole)));
+            text_ += fmt::format(
+                "tensor   {}  {} {}  {}\n", tensor.name, fmt::join(tensor.memory_shape(), "x"),
+                name_of(tensor.dtype),
+                human_bytes(tensor.ragged ? static_cast<std::int64_t>(tensor.bytes()) : plan_.bytes(whole)));
+            if (!tensor.ragged) continue;
+            const Ragged& of = *tensor.ragged;
+            text_ += fmt::format("           axis {} ragged: at most {} rows, of {}", of.axis, of.bound,
+                                 fmt::join(of.groups, " × "));
+            for (std::size_t i = 0; i < of.groups.size(); ++i)
+                text_ += fmt::format("{}{}", i == 0 ? " (" : " × ",
+                                     tensor.shape[static_cast<std::size_t>(of.axis) + i]);
+            text_ += ")\n";
         }
     }
 
@@ -93,12 +104,14 @@ private:
     }
 
     std::string chunk_text(const Chunk& chunk) const {
-        return (has_tensor(chunk) ? plan_.tensors[static_cast<std::size_t>(chunk.tensor)].name : "?") +
-               to_string(chunk.region);
+        if (!has_tensor(chunk)) return "?" + to_string(chunk.region);
+        return region_text(plan_.tensors[static_cast<std::size_t>(chunk.tensor)], chunk.region);
     }
 
     std::string bytes_text(const Chunk& chunk) const {
-        return has_tensor(chunk) ? human_bytes(plan_.bytes(chunk)) : "?";
+        if (!has_tensor(chunk)) return "?";
+        const bool most = plan_.tensors[static_cast<std::size_t>(chunk.tensor)].ragged.has_value();
+        return (most ? "≤ " : "") + human_bytes(plan_.bytes(chunk));
     }
 
     static std::string rank_name(const std::int32_t& rank) { return std::to_string(rank); }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <unordered_map>
@@ -6,10 +7,12 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "syncopate/json_decoder.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/plan/json/json.hpp"
+#include "syncopate/plan/model/ragged.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -113,7 +116,8 @@ private:
     }
 
     bool tensor(Index node, const JsonPath& path, std::string_view name) {
-        static constexpr std::array<JsonField, 2> kFields{{{"shape", true}, {"dtype", true}}};
+        static constexpr std::array<JsonField, 3> kFields{
+            {{"shape", true}, {"dtype", true}, {"ragged", false}}};
         std::array<Index, kFields.size()> at;
         if (!fields(node, path, kFields, at)) return false;
         const JsonPath shape_path{&path, "shape"};
@@ -133,8 +137,53 @@ private:
                 return fail(at[0], shape_path, "is too large: the tensor's bytes do not fit 64 bits");
             }
         }
+        if (has(at[2]) && !ragged(at[2], {&path, "ragged"}, tensor)) return false;
         plan_.tensors.push_back(std::move(tensor));
         return true;
+    }
+
+    bool ragged(Index node, const JsonPath& path, Tensor& tensor) {
+        static constexpr std::array<JsonField, 4> kFields{
+            {{"axis", true}, {"groups", true}, {"sizes", true}, {"bound", true}}};
+        std::array<Index, kFields.size()> at;
+        if (!fields(node, path, kFields, at)) return false;
+        Ragged made;
+        std::string_view groups;
+        std::vector<std::int64_t> sizes;
+        const JsonPath sizes_path{&path, "sizes"};
+        const auto axes = static_cast<std::int64_t>(tensor.shape.size());
+        if (!integer(at[0], {&path, "axis"}, 0, axes - 1, made.axis) ||
+            !string(at[1], {&path, "groups"}, groups) ||
+            !list(at[2], sizes_path, "a number of groups for each name", kMaxAxes) ||
+            !each(at[2], sizes_path, [&](Index size, const JsonPath& size_path) {
+                return integer(size, size_path, 1, kMaxCoordinate, sizes.emplace_back());
+            }))
+            return false;
+        const auto place = tensor.shape.begin() + made.axis;
+        made.rows = *place;
+        if (!integer(at[3], {&path, "bound"}, 1, made.rows, made.bound)) return false;
+        constexpr std::string_view kTimes = "×";
+        while (true) {
+            const std::size_t end = std::min(groups.find(kTimes), groups.size());
+            std::string_view name = groups.substr(0, end);
+            while (name.starts_with(' ')) name.remove_prefix(1);
+            while (name.ends_with(' ')) name.remove_suffix(1);
+            if (name.empty() || std::ranges::find(made.groups, name) != made.groups.end())
+                return fail(at[1], {&path, "groups"},
+                            "is \"" + escaped(groups) + "\"; expected names, each once, with × between them");
+            made.groups.emplace_back(name);
+            if (end == groups.size()) break;
+            groups.remove_prefix(end + kTimes.size());
+        }
+        if (sizes.size() != made.groups.size())
+            return fail(
+                at[2], sizes_path,
+                fmt::format("has {} numbers; the groups have {} names", sizes.size(), made.groups.size()));
+        if (axes - 1 + static_cast<std::int64_t>(sizes.size()) > kMaxAxes)
+            return fail(at[2], sizes_path, fmt::format("gives the tensor more than {} axes", kMaxAxes));
+        tensor.shape.insert(tensor.shape.erase(place), sizes.begin(), sizes.end());
+        tensor.ragged = std::move(made);
+        return ragged_objection(tensor).empty() || fail(node, path, ragged_objection(tensor));
     }
 
     bool holdings(Index node, const JsonPath& path, bool is_final, std::vector<Holding>& holdings) {
@@ -312,14 +361,45 @@ private:
         const JsonPath region_path{&parent, "region"};
         if (!list(region_at, region_path, "a list of [begin, end] pairs", kMaxAxes)) return false;
         chunk.region.reserve(document_.size(region_at));
+        const Tensor& tensor = plan_.tensors[static_cast<std::size_t>(chunk.tensor)];
         return each(region_at, region_path, [&](Index axis_at, const JsonPath& axis_path) {
-            if (!tuple(axis_at, axis_path, "[begin, end]")) return false;
-            const Index begin = document_.first(axis_at);
-            Interval& axis = chunk.region.emplace_back();
-            return integer(begin, {&axis_path, {}, 0}, -kMaxCoordinate, kMaxCoordinate, axis.begin) &&
-                   integer(document_.next(begin), {&axis_path, {}, 1}, -kMaxCoordinate, kMaxCoordinate,
-                           axis.end);
+            if (tensor.ragged && axis_path.index == tensor.ragged->axis)
+                return groups(axis_at, axis_path, tensor, chunk.region);
+            return interval(axis_at, axis_path, chunk.region.emplace_back());
         });
+    }
+
+    bool interval(Index node, const JsonPath& path, Interval& out) {
+        if (!tuple(node, path, "[begin, end]")) return false;
+        const Index begin = document_.first(node);
+        return integer(begin, {&path, {}, 0}, -kMaxCoordinate, kMaxCoordinate, out.begin) &&
+               integer(document_.next(begin), {&path, {}, 1}, -kMaxCoordinate, kMaxCoordinate, out.end);
+    }
+
+    /// {"rows_from_rank": 0, "expert": [0, 4]}: a name that is left out is all of its groups.
+    bool groups(Index node, const JsonPath& path, const Tensor& tensor, Region& region) {
+        const Ragged& of = *tensor.ragged;
+        if (!is(node, path, Type::object,
+                fmt::format("groups of rows, by name: {}", fmt::join(of.groups, ", "))))
+            return false;
+        std::vector<JsonField> known;
+        for (const std::string& name : of.groups) known.push_back({name, false});
+        std::vector<Index> at(known.size());
+        if (!fields(node, path, known, at)) return false;
+        for (std::size_t i = 0; i < at.size(); ++i) {
+            Interval& range = region.emplace_back();
+            const JsonPath group_path{&path, of.groups[i]};
+            if (!has(at[i])) {
+                range = {0, tensor.shape[static_cast<std::size_t>(of.axis) + i]};
+            } else if (document_.type(at[i]) == Type::array) {
+                if (!interval(at[i], group_path, range)) return false;
+            } else {
+                if (!integer(at[i], group_path, -kMaxCoordinate, kMaxCoordinate - 1, range.begin))
+                    return false;
+                range.end = range.begin + 1;
+            }
+        }
+        return true;
     }
 
     /// A rank, or an op's index: whether it exists is judged later, except by ranks().

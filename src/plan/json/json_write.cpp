@@ -3,12 +3,15 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "syncopate/json_text.hpp"
 #include "syncopate/plan/json/json.hpp"
 
 namespace syncopate::plan {
 namespace {
+
+constexpr std::string_view kTimes = " × ";  // between the names of groups
 
 class Writer {
 public:
@@ -26,8 +29,10 @@ public:
         for (std::size_t i = 0; i < plan_.tensors.size(); ++i) {
             const Tensor& tensor = plan_.tensors[i];
             put("{}{}: {{\"shape\": [", i == 0 ? "" : ",\n             ", tensor_names_[i]);
-            list(tensor.shape, ", ", [&](std::int64_t size) { put("{}", size); });
-            put("], \"dtype\": \"{}\"}}", name_of(tensor.dtype));
+            list(tensor.memory_shape(), ", ", [&](std::int64_t size) { put("{}", size); });
+            put("], \"dtype\": \"{}\"", name_of(tensor.dtype));
+            if (tensor.ragged) ragged(tensor);
+            out_ += '}';
         }
         put("}}");
         holdings("initial", plan_.initial);
@@ -64,8 +69,26 @@ private:
 
     void chunk_members(const Chunk& chunk) {
         put("\"tensor\": {}, \"region\": [", tensor_names_[static_cast<std::size_t>(chunk.tensor)]);
-        list(chunk.region, ",", [&](const Interval& axis) { put("[{},{}]", axis.begin, axis.end); });
+        const auto& of = plan_.tensors[static_cast<std::size_t>(chunk.tensor)].ragged;
+        const std::size_t first = of ? static_cast<std::size_t>(of->axis) : chunk.region.size();
+        const std::size_t last = of ? first + of->groups.size() : first;
+        for (std::size_t axis = 0; axis < chunk.region.size(); ++axis) {
+            if (axis > 0) out_ += axis > first && axis < last ? ", " : ",";
+            if (axis == first) out_ += '{';
+            if (axis >= first && axis < last) put("{}: ", json_quoted(of->groups[axis - first]));
+            put("[{},{}]", chunk.region[axis].begin, chunk.region[axis].end);
+            if (axis + 1 == last && of) out_ += '}';
+        }
         out_ += ']';
+    }
+
+    void ragged(const Tensor& tensor) {
+        const Ragged& of = *tensor.ragged;
+        put(", \"ragged\": {{\"axis\": {}, \"groups\": {}, \"sizes\": [", of.axis,
+            json_quoted(fmt::format("{}", fmt::join(of.groups, kTimes))));
+        for (std::size_t i = 0; i < of.groups.size(); ++i)
+            put("{}{}", i == 0 ? "" : ", ", tensor.shape[static_cast<std::size_t>(of.axis) + i]);
+        put("], \"bound\": {}}}", of.bound);
     }
 
     void holdings(std::string_view key, const std::vector<Holding>& entries) {

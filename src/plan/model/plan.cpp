@@ -80,8 +80,20 @@ Region Tensor::whole() const {
     return region;
 }
 
+std::vector<std::int64_t> Tensor::memory_shape() const {
+    if (!ragged) return shape;
+    std::vector<std::int64_t> made = shape;
+    const auto first = made.begin() + ragged->axis;
+    made.insert(made.erase(first, first + static_cast<std::ptrdiff_t>(ragged->groups.size())), ragged->rows);
+    return made;
+}
+
 std::uint64_t Tensor::bytes() const {
-    return static_cast<std::uint64_t>(num_elements(whole())) * size_of(dtype);
+    std::uint64_t elements = 1;
+    if (!ragged) elements = static_cast<std::uint64_t>(num_elements(whole()));
+    for (const std::int64_t size : ragged ? memory_shape() : std::vector<std::int64_t>{})
+        elements *= static_cast<std::uint64_t>(size);
+    return elements * size_of(dtype);
 }
 
 std::optional<std::int32_t> Plan::find_tensor(std::string_view name) const {
@@ -92,10 +104,19 @@ std::optional<std::int32_t> Plan::find_tensor(std::string_view name) const {
 }
 
 std::int64_t Plan::bytes(const Chunk& chunk) const {
-    const auto element =
-        static_cast<std::int64_t>(size_of(tensors[static_cast<std::size_t>(chunk.tensor)].dtype));
+    const Tensor& tensor = tensors[static_cast<std::size_t>(chunk.tensor)];
+    const auto element = static_cast<std::int64_t>(size_of(tensor.dtype));
     std::int64_t total = 0;
-    if (__builtin_mul_overflow(num_elements(chunk.region), element, &total)) {
+    std::int64_t elements = num_elements(chunk.region);
+    if (tensor.ragged) {
+        elements = tensor.ragged->bound;
+        for (std::size_t axis = 0; axis < chunk.region.size(); ++axis) {
+            const auto group = static_cast<std::int64_t>(axis) - tensor.ragged->axis;
+            if (group < 0 || group >= static_cast<std::int64_t>(tensor.ragged->groups.size()))
+                elements *= chunk.region[axis].size();
+        }
+    }
+    if (__builtin_mul_overflow(elements, element, &total)) {
         return std::numeric_limits<std::int64_t>::max();
     }
     return total;

@@ -319,6 +319,13 @@ Result<Simulation> simulate(const Plan& plan, const Topology& topology, const Si
         return Error{std::string(name_of(first.kind)) + ": " + first.message,
                      {"", 0, 0, first.rank, first.op}};
     }
+    for (const Tensor& tensor : plan.tensors) {
+        if (tensor.ragged)
+            return Error{fmt::format("tensor {} has a ragged axis: how many rows of it move only a call "
+                                     "knows, so there is nothing to simulate",
+                                     tensor.name),
+                         {.of_plan = true}};
+    }
     if (!options.timings.empty()) {
         bool fits = options.timings.size() == plan.ranks.size();
         for (std::size_t rank = 0; fits && rank < plan.ranks.size(); ++rank)

@@ -40,7 +40,17 @@ namespace syncopate::fuse {
 struct InlineStores {
     std::optional<Reach> by;                          ///< nullopt: no transfer is inline
     std::vector<std::vector<std::vector<Place>>> at;  ///< by rank and made chunk; empty: its own place only
+    /// By rank and made chunk, the ranks at which a kernel stores it that finds the places itself.
+    std::vector<std::vector<std::vector<std::int32_t>>> sent{};
 };
+
+/// The parameter through which some stage's kernel stores what the op sends, finding the places itself; null
+/// where none does.
+[[nodiscard]] const kernel::Param* sender_of(const StagedProgram& program, const plan::Op& op);
+
+/// Why that kernel cannot carry out op `ref` of the lowered plan; empty if it can.
+[[nodiscard]] std::string send_objection(const StagedProgram& program, const plan::Plan& plan,
+                                         plan::OpRef ref);
 
 /// Where the tiles of each made chunk are stored, for the ops that tiles carry out as they store. Fails, with
 /// rank and op, when the kernel makes two tensors that are sent inline, in two ways, or to too many places.

@@ -102,6 +102,8 @@ struct MadeChunk {
     /// They count as soon as they are stored, not when their program stores its next tile: the program stands
     /// still for its stores, but the chunk leaves a tile's time earlier.
     bool at_once = false;
+    /// Ranks at which its tiles store it by themselves (kernel::Param::sent), wherever that is.
+    std::vector<std::int32_t> sent{};
 
     [[nodiscard]] bool counts(std::int64_t slot) const { return std::ranges::binary_search(counting, slot); }
 };
@@ -279,6 +281,8 @@ struct StageSlots {
     /// Then, of a kernel that runs one tile a program: x and y of its own grid. It is launched with as many
     /// programs as the rank has slots, along x.
     std::vector<std::int64_t> own_grid{};
+    /// Not 0: the slots are groups of slots that a call makes, all together at most so many (emit/layout.hpp).
+    std::int64_t most_slots = 0;
     // These are of programs of one stage only.
     std::optional<Reach> stores{};  ///< of tiles whose chunks say where (inline.hpp); nullopt: of none
     std::optional<Reach> loads{};   ///< of tiles whose slots say where (inline_reads.hpp); nullopt: of none

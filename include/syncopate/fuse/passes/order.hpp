@@ -60,6 +60,7 @@ struct StageOrder {
     HeadStart head_start{};  ///< of its first programs
     bool phased = false;     ///< tiles walk their loops in phases, as what they need arrives
     std::int64_t trips = 0;  ///< iterations of the loop, where it is one, alike in all tiles; 0: not phased
+    std::int64_t most_slots = 0;             ///< as kernel::Kernel's
     std::array<std::int64_t, 2> own_grid{};  ///< of a kernel that runs one tile a program: x and y
     std::vector<kernel::Loop> loops{};       ///< where they are told range by range (StageNodes::ranged)
 };

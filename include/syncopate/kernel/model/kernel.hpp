@@ -32,6 +32,7 @@ struct Param {
     ParamKind kind = ParamKind::scalar;
     bool read = false;      ///< pointer, descriptor: some tile loads from it
     bool written = false;   ///< pointer, descriptor: some tile stores to it
+    bool sent = false;      ///< the kernel stores it by itself at the ranks that the plan sends it to
     Location where{};       ///< in the user's file, as far as it is known
     std::string excerpt{};  ///< of that line, as in Error
 };
@@ -144,6 +145,9 @@ struct Kernel {
     bool sums = false;  ///< its programs can add up contributions when they have made their tiles
     bool head_start =
         false;  ///< its first programs can run more tiles than the others (fuse/passes/head_start.hpp)
+    /// Not 0: each of `tiles` stands for as many as a call makes of it, with the same waits and posts; all
+    /// together at most so many. Where each is a call says, too.
+    std::int64_t most_slots = 0;
     /// "FILE:LINE: …": what its tiles surely do and is hardly meant, one line each. It is done all the same.
     std::vector<std::string> warnings;
     Arguments arguments;

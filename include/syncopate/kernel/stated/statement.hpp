@@ -23,7 +23,9 @@
 // tile's first one. A tensor in `placed` is loaded, or stored, where the slot says (sy_load_row, sy_row, …).
 // `sums` names a constant: not 0, the kernel's programs add up so many contributions to a reduction when they
 // have made their tiles (table::sums). `head_start` names one with which its first programs run more tiles
-// than the others (sy_head_start).
+// than the others (sy_head_start). What the kernel stores itself at the ranks that the plan sends it to is in
+// `sends`. `ragged` is of a kernel whose tiles a call makes: those stated are groups of tiles that wait and
+// post alike, and it gives the most tiles of a call (emit/layout.hpp).
 #pragma once
 
 #include <cstdint>
@@ -63,6 +65,8 @@ struct Statement {
     std::vector<std::string> order{};   ///< what tiles are sorted by when they run by themselves
     std::string sums{};                 ///< the parameter, or none: it sums nothing
     std::string head_start{};           ///< likewise
+    std::vector<std::string> sends{};   ///< parameters
+    std::string ragged{};               ///< the most slots of a call; none: the tiles are those stated
 };
 
 /// Tiles, boxes and iterations: some seconds.

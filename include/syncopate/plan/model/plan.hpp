@@ -61,14 +61,29 @@ struct Mesh {
     bool operator==(const Mesh&) const = default;
 };
 
+/// An axis of which only a call knows the extent: its rows come in groups, each of which may have any number
+/// of rows (ragged.hpp says where they lie).
+struct Ragged {
+    std::int32_t axis = 0;            ///< of the array in memory
+    std::vector<std::string> groups;  ///< by what they are told apart: "rows_from_rank", "expert"
+    std::int64_t rows = 0;            ///< for which there is memory
+    std::int64_t bound = 0;           ///< that all groups of a rank have together, at most
+    bool operator==(const Ragged&) const = default;
+};
+
 /// A logical global array. Sizes in elements.
 struct Tensor {
     std::string name;
+    /// In the place of a ragged axis stand as many axes as groups have names, with the number of groups along
+    /// each: a region names groups, and two regions share a row exactly if they share a group.
     std::vector<std::int64_t> shape;
     DType dtype = DType::bf16;
+    std::optional<Ragged> ragged{};
 
     [[nodiscard]] Region whole() const;
-    [[nodiscard]] std::uint64_t bytes() const;
+    [[nodiscard]] std::uint64_t bytes() const;  ///< of memory
+    /// Of the array in memory: `shape`, with rows in the place of groups.
+    [[nodiscard]] std::vector<std::int64_t> memory_shape() const;
     bool operator==(const Tensor&) const = default;
 };
 
@@ -172,7 +187,7 @@ struct Plan {
     [[nodiscard]] std::int32_t num_ranks() const { return static_cast<std::int32_t>(ranks.size()); }
     [[nodiscard]] const Op& op(OpRef ref) const { return ranks[ref.rank][ref.index]; }
     [[nodiscard]] std::optional<std::int32_t> find_tensor(std::string_view name) const;
-    /// Bytes of `chunk`, whose tensor must exist; INT64_MAX if they would be more.
+    /// Bytes of `chunk`, whose tensor must exist; INT64_MAX if they would be more. Of groups: at most.
     [[nodiscard]] std::int64_t bytes(const Chunk& chunk) const;
 };
 

@@ -1,0 +1,284 @@
+"""syncopate bench moe: a mixture of experts over models, tokens and routings, beside what can be installed today.
+
+One process a GPU. Times are those of a CUDA graph of one layer, forward; without a GPU extents are divided by 64, which checks
+the bench alone. `nccl` is the eager pair of all-to-alls with counts on the host, around torch's grouped product. `minimal_async_ep`
+is torchtitan's, if $PEER is a folder with distributed/minimal_async_ep of its wheel. Floors: the weights or the operations, and the
+rows over the link both ways.
+
+    syncopate bench moe --models Qwen3-30B-A3B --tokens 64,512 --routings balanced,random,zipf
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .launch import Parser, add_options, launch, parse_options
+
+#: Experts, topk, H and F.
+MODELS = {
+    "Qwen3-30B-A3B": (128, 8, 2048, 768),
+    "Mixtral-8x7B": (8, 2, 4096, 14336),
+    "DSV3/4": (64, 8, 7168, 2048),
+}
+ROUTINGS = ("balanced", "random", "zipf", "half")
+#: Of an H200, as the floors take them: elements of 16 bits.
+PRODUCT_TFLOPS, MEMORY_TBS, LINK_GBS = 620.0, 4.2, 345.0
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = Parser(
+        prog="syncopate bench moe", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", default=",".join(MODELS), help=f"default: {', '.join(MODELS)}")
+    parser.add_argument("--tokens", default="64,512,4096", help="of a rank, comma-separated")
+    parser.add_argument("--routings", default="random", help=f"of {', '.join(ROUTINGS)}, comma-separated")
+    add_options(parser, "tokens")
+    return parse_options(parser, arguments)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises ValueError for what is wrong on the command line."""
+    for name, known in (("models", MODELS), ("routings", ROUTINGS)):
+        for one in getattr(options, name).split(","):
+            if one not in known:
+                raise ValueError(f"--{name} {one}: expected {', '.join(known)}")
+    if not all(t.isdecimal() and int(t) > 0 for t in options.tokens.split(",")):
+        raise ValueError(f"--tokens {options.tokens}: expected whole numbers, comma-separated")
+
+
+def route(kind: str, tokens: int, experts: int, topk: int, rank: int) -> Any:
+    """topk_ids [tokens, topk]. "zipf": the e-th expert by 1 / (e + 1); "half": half of all tokens have expert 0."""
+    import torch
+
+    generator = torch.Generator().manual_seed(rank)
+    if kind == "balanced":
+        return (torch.arange(tokens * topk) + rank * topk).view(tokens, topk) % experts
+    scores = torch.rand(tokens, experts, generator=generator).log().neg().log().neg()
+    if kind == "zipf":
+        scores -= torch.arange(1, experts + 1).log()
+    if kind == "half":
+        scores[: tokens // 2, 0] = 1e9
+    return scores.topk(topk).indices
+
+
+class Case:
+    """One model, number of tokens and routing, on this rank."""
+
+    def __init__(self, model: str, tokens: int, routing: str) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self.gpu = torch.cuda.is_available()
+        scale = 1 if self.gpu else 64
+        self.experts, self.topk, hidden, inner = MODELS[model]
+        if not self.gpu:
+            self.experts, self.topk, tokens = 8, 2, max(4, tokens // 64)
+        self.hidden, self.inner, self.tokens = hidden // scale, inner // scale, tokens
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.own = self.experts // self.size
+        self.device = torch.device("cuda", torch.cuda.current_device()) if self.gpu else torch.device("cpu")
+        of = {"device": self.device, "dtype": torch.bfloat16 if self.gpu else torch.float32}
+        torch.manual_seed(self.rank)
+        self.x = torch.randn(tokens, self.hidden, **of)
+        self.w1 = torch.randn(self.own, self.hidden, 2 * self.inner, **of) * 0.02
+        self.w2 = torch.randn(self.own, self.inner, self.hidden, **of) * 0.02
+        self.ids = route(routing, tokens, self.experts, self.topk, self.rank).to(self.device)
+        self.weights = torch.rand(tokens, self.topk, device=self.device).softmax(-1)
+
+    def counts(self) -> Any:
+        """Rows of this rank for each expert."""
+        import torch
+
+        return torch.bincount(self.ids.flatten(), minlength=self.experts)
+
+    def ours(self) -> Callable[[], Any]:
+        from ..ops import moe
+
+        return lambda: moe(self.x, self.ids, self.weights, self.w1, self.w2, over="drop")
+
+    def products(self, rows: Any, counts: Any) -> Any:
+        """By torch's grouped product."""
+        import torch
+
+        if not self.gpu:
+            parts = rows.split(counts.tolist())
+            made = [self._layer(part, w1, w2) for part, w1, w2 in zip(parts, self.w1, self.w2, strict=True)]
+            return torch.cat(made)
+        offs = counts.cumsum(0).to(torch.int32)
+        gate, up = torch._grouped_mm(rows, self.w1, offs=offs).chunk(2, -1)
+        return torch._grouped_mm(torch.nn.functional.silu(gate) * up, self.w2, offs=offs)
+
+    def _layer(self, rows: Any, w1: Any, w2: Any) -> Any:
+        import torch
+
+        gate, up = (rows @ w1).chunk(2, -1)
+        return (torch.nn.functional.silu(gate) * up) @ w2
+
+    def nccl(self) -> Callable[[], Any]:
+        import torch
+        import torch.distributed as dist
+
+        def call() -> Any:
+            order = self.ids.flatten().argsort(stable=True)
+            counts = self.counts()
+            there = torch.empty(self.size * self.own, dtype=counts.dtype, device=self.device)
+            dist.all_to_all_single(there, counts)
+            send = counts.view(self.size, self.own).sum(1).tolist()
+            by_rank = there.view(self.size, self.own)
+            receive = by_rank.sum(1).tolist()
+            rows = self.x.new_empty(sum(receive), self.hidden)
+            dist.all_to_all_single(rows, self.x[order // self.topk], receive, send)
+            expert = torch.arange(self.own, device=self.device).repeat(self.size).repeat_interleave(there)
+            by_expert = expert.argsort(stable=True)
+            made = torch.empty_like(rows)
+            made[by_expert] = self.products(rows[by_expert], by_rank.sum(0))
+            back = torch.empty(len(order), self.hidden, dtype=self.x.dtype, device=self.device)
+            dist.all_to_all_single(back, made, send, receive)
+            routes = torch.empty_like(back)
+            routes[order] = back
+            return (
+                (routes.view(self.tokens, self.topk, -1).float() * self.weights[..., None])
+                .sum(1)
+                .to(self.x.dtype)
+            )
+
+        return call
+
+    def minimal_async_ep(self) -> Callable[[], Any]:
+        """torchtitan's MinimalAsyncEP, whose files lie in $PEER."""
+        import torch
+        import torch.distributed as dist
+
+        sys.path.insert(0, os.environ["PEER"])
+        import torchtitan.distributed.minimal_async_ep.api as ep
+
+        ep._buffer_key = ep._buffer_state = None
+        ep.init_buffer(
+            dist.group.WORLD, self.hidden, self.tokens, self.own, self.topk, self.x.dtype, self.device
+        )
+        room = self.tokens * self.size * min(self.topk, self.own)
+
+        def call() -> Any:
+            ones = torch.ones_like(self.ids.flatten())
+            counts = torch.zeros(self.experts, device=self.device, dtype=torch.int64)
+            d = ep.dispatch_op(
+                self.x, self.ids, counts.scatter_add_(0, self.ids.flatten(), ones), room, self.size
+            )
+            y = self.products(d[0], d[8])
+            flat = self.weights.flatten()
+            return ep.combine_op(y, d[1], d[2], d[3], d[4], d[5], d[7], d[6], flat, self.tokens, self.topk)[0]
+
+        return call
+
+    def floors(self) -> dict[str, float]:
+        """µs of the rank that has most to do."""
+        import torch
+        import torch.distributed as dist
+
+        counts = self.counts()
+        dist.all_reduce(counts)
+        of_ranks = counts.view(self.size, self.own)
+        rows, used = of_ranks.sum(1).max().item(), (of_ranks > 0).sum(1).max().item()
+        item, layer = self.x.element_size(), 3 * self.hidden * self.inner
+        sent = torch.tensor(float((self.ids // self.own != self.rank).sum().item()), device=self.device)
+        dist.all_reduce(sent, op=dist.ReduceOp.MAX)
+        return {
+            "product": max(2 * rows * layer / PRODUCT_TFLOPS / 1e6, used * layer * item / MEMORY_TBS / 1e6),
+            "link": 2 * sent.item() * self.hidden * item / LINK_GBS / 1e3,
+        }
+
+
+def run_case(model: str, tokens: int, routing: str, options: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    from ..call import cache
+    from .measure import Candidate, capture, measure
+
+    case = Case(model, tokens, routing)
+    rows: list[Candidate] = []
+    left_out: dict[str, str] = {}
+    ways = {"ours": (case.ours, True), "nccl": (case.nccl, False)}
+    if os.environ.get("PEER") and case.gpu:
+        ways["minimal_async_ep"] = (case.minimal_async_ep, True)
+    right = None
+    for name, (make, captured) in ways.items():
+        try:
+            call = make()
+            made = call()
+            right = made if right is None else right
+            torch.testing.assert_close(made, right, rtol=0.05, atol=0.05)
+            run = capture(call).replay if captured else call
+            rows.append(Candidate(name, lambda _, run=run: run(), visible=False))
+        except Exception as error:  # noqa: BLE001 - the others are still to be measured
+            if name == "ours":
+                raise
+            left_out[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    try:
+        entry: dict[str, Any] = {"rows": measure(rows, options.rounds), "floors": case.floors()}
+    finally:
+        cache.close()
+    times = {name: row["hidden_us"] for name, row in entry["rows"].items()}
+    others = {name: us for name, us in times.items() if name != "ours"}
+    if others:
+        entry["best"] = min(others, key=others.__getitem__)
+        entry["vs_best"] = others[entry["best"]] / times["ours"]
+    if left_out:
+        entry["left_out"] = left_out
+    return entry
+
+
+def run_all(options: argparse.Namespace) -> dict[str, Any]:
+    """On each rank: every model, number of tokens and routing. Returns the report."""
+    import torch.distributed as dist
+
+    from .session import Progress, summary
+
+    def said(entry: dict[str, Any]) -> str:
+        floors = entry["floors"]
+        return f"{summary(entry)} | floors: product {floors['product']:.0f}, link {floors['link']:.0f}"
+
+    progress = Progress(options)
+    for model in options.models.split(","):
+        for tokens in map(int, options.tokens.split(",")):
+            for routing in options.routings.split(","):
+                where = f"moe {model:14} T={tokens:5} {routing:8} |"
+                entry = {"operator": "moe", "model": model, "T": tokens, "routing": routing}
+                progress.shape(
+                    where, entry, functools.partial(run_case, model, tokens, routing, options), said
+                )
+    dist.destroy_process_group()
+    return progress.report
+
+
+def to_markdown(report: dict[str, Any]) -> str:
+    names = list(dict.fromkeys(name for entry in report["table"] for name in entry.get("rows", {})))
+    lines = [
+        f"| model | tokens | routing | {' | '.join(names)} | ours, times as fast | floors: product, link |"
+    ]
+    lines.append("|---" * (len(names) + 5) + "|")
+    for entry in report["table"]:
+        rows = entry.get("rows", {})
+        cells = [f"{rows[name]['hidden_us']:.0f}" if name in rows else "–" for name in names]
+        times = f"{entry['vs_best']:.2f}" if "vs_best" in entry else "–"
+        floors = ", ".join(f"{us:.0f}" for us in entry.get("floors", {}).values())
+        where = f"{entry['model']} | {entry['T']} | {entry['routing']}"
+        lines.append(f"| {where} | {' | '.join(cells)} | {times} | {floors} |")
+    return "\n".join([f"{report['machine']}, µs", "", *lines, ""])
+
+
+def finish(report: dict[str, Any], options: argparse.Namespace) -> int:
+    text = to_markdown(report)
+    if options.markdown:
+        Path(options.markdown).write_text(text)
+    print("\n" + text, end="")
+    return 1 if any("error" in entry for entry in report["table"]) else 0
+
+
+def main(arguments: list[str]) -> int:
+    return launch(parse(arguments), check, run_all, finish)

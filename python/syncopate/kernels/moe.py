@@ -1,0 +1,360 @@
+"""Mixture of experts: the kernels of ops/moe.cpp, in Triton, for GPUs and for the host's interpreter.
+
+How many rows go to an expert only the call knows. `moe_count` counts and tells every rank; `moe_layout` makes of the counts of
+all ranks where each group of rows (source rank, expert) lies, and the slots of the stages after it: their tables hold a record
+for each group, with what its tiles wait for and post, which is written once for each tile (include/syncopate/emit/layout.hpp,
+"groups"). It is C++'s lay_groups (plan/model/ragged.hpp), on the device. Nothing of it is read by the host.
+
+A rank's heap lies `stride` bytes after that of the rank before, so a peer's place is the own one plus a multiple of that.
+"""
+
+import triton
+import triton.language as tl
+
+from .._syncopate import layout
+from ..language import sy_acquire, sy_finish, sy_group, sy_group_rows, sy_num_slots, sy_post
+
+_NUM_SLOTS = tl.constexpr(layout.NUM_SLOTS)
+_FIRST_SLOT = tl.constexpr(layout.FIRST_SLOT)
+_SLOT_WORDS = tl.constexpr(layout.SLOT_WORDS)
+_SLOT_TILE = tl.constexpr(layout.SLOT_TILE)
+_SLOT_GROUP = tl.constexpr(layout.SLOT_GROUP)
+_SLOT_ROWS = tl.constexpr(layout.SLOT_ROWS)
+_SLOT_MAKES = tl.constexpr(layout.SLOT_MAKES)
+_GROUPS = tl.constexpr(layout.GROUPS)
+_GROUP_HEAD = tl.constexpr(4)  # words before the groups' records
+_MADE_WORDS = tl.constexpr(layout.MADE_WORDS)
+_MADE_TILES = tl.constexpr(layout.MADE_TILES)
+_MADE_GROUPS = tl.constexpr(layout.MADE_GROUPS)
+_AT_ONCE = tl.constexpr(layout.AT_ONCE)
+# Of the words of `status`: rows over the bound on some rank, and ids that name no expert.
+OVER, BAD = 0, 1
+_OVER = tl.constexpr(OVER)
+_BAD = tl.constexpr(BAD)
+
+
+@triton.jit
+def _at_rank(ptr, rank, own, stride):
+    """Where rank `rank` has what this rank, `own`, has at `ptr`; `stride` in elements."""
+    return ptr + (rank - own).to(tl.int64) * stride
+
+
+@triton.jit
+def moe_count(
+    ids_ptr, position_ptr, counts_ptr, rank, stride, sy_schedule, sy_control,
+    ROUTES: tl.constexpr, E: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Of each expert how many of the routes (a token's choice of one of its topk experts) name it, and of each route how many
+    before it name the same. Counts [R, E + 1] go to all ranks; the last column counts what names no expert."""
+    for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
+        expert = sy_acquire(sy_schedule, sy_control, slot) % (E + 1)
+        so_far = expert * 0
+        for begin in range(0, ROUTES, BLOCK):
+            route = begin + tl.arange(0, BLOCK)
+            ids = tl.load(ids_ptr + route, mask=route < ROUTES, other=0).to(tl.int64)
+            named = tl.where((ids < 0) | (ids >= E), E, ids) == expert
+            mine = (named & (route < ROUTES)).to(tl.int32)
+            tl.store(position_ptr + route, so_far + tl.cumsum(mine, 0) - mine, mask=mine != 0)
+            so_far += tl.sum(mine, 0)
+        for peer in range(R):
+            there = _at_rank(counts_ptr, peer, rank, stride)
+            tl.store(there + rank * (E + 1) + expert, so_far)
+        sy_post(sy_schedule, sy_control, slot)
+    sy_finish(sy_schedule, sy_control)
+
+
+@triton.jit
+def _places(counts_ptr, peer, E: tl.constexpr, EXPERTS: tl.constexpr, BOUND: tl.constexpr, ALIGN: tl.constexpr,
+            BE: tl.constexpr, BR: tl.constexpr, R: tl.constexpr):  # fmt: skip
+    """Of the groups of rank `peer`, by expert of it and source rank [BE, BR]: where each begins, how many of its rows come; by
+    expert where its run begins and how many rows it has; and how many rows do not come."""
+    e = tl.arange(0, BE)[:, None]
+    s = tl.arange(0, BR)[None, :]
+    count = tl.load(counts_ptr + s * (E + 1) + peer * EXPERTS + e, mask=(e < EXPERTS) & (s < R), other=0)
+    of_expert = tl.sum(count, 1)
+    before = (tl.cumsum(of_expert, 0) - of_expert)[:, None] + tl.cumsum(count, 1) - count
+    taken = tl.minimum(count, tl.maximum(BOUND - before, 0))
+    rows = tl.sum(taken, 1)
+    room = (rows + ALIGN - 1) // ALIGN * ALIGN
+    run = tl.cumsum(room, 0) - room
+    begin = run[:, None] + tl.cumsum(taken, 1) - taken
+    return begin, taken, run, rows, tl.sum(of_expert, 0) - tl.sum(rows, 0)
+
+
+@triton.jit
+def _pick(values, index, at):
+    """values[at], of a block that `index` numbers."""
+    return tl.sum(tl.where(index == at, values, 0), 0)
+
+
+@triton.jit
+def _make_slots(table_ptr, first, rows, run, index, GROUPS: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr,
+                BLOCK: tl.constexpr):  # fmt: skip
+    """The slots of a stage, from the records of its groups. `rows`, `run`: by group, `index` from 0 on: how many rows it has, and
+    the first one; the groups' own numbers begin with `first`. A slot's tile is its first row times COLUMNS, plus its column."""
+    tiles = tl.where(index < GROUPS, tl.maximum((rows + TILE - 1) // TILE * COLUMNS, 1), 0)
+    slots = tl.cumsum(tiles, 0) - tiles
+    total = tl.sum(tiles, 0)
+    if tl.program_id(0) == 0:
+        tl.store(table_ptr + _NUM_SLOTS, total)
+    records = table_ptr + tl.load(table_ptr + _GROUPS) + _GROUP_HEAD
+    word = tl.arange(0, _SLOT_WORDS)[None, :]
+    for record in range(tl.program_id(0), GROUPS, tl.num_programs(0)):
+        record_ptr = records + _SLOT_WORDS * record
+        group = (tl.load(record_ptr + _SLOT_TILE) - first) % GROUPS
+        many, slot, row, num = (
+            _pick(tiles, index, group), _pick(slots, index, group), _pick(run, index, group), _pick(rows, index, group)
+        )  # fmt: skip
+        copied = tl.load(record_ptr + word)
+        for begin in range(0, many, BLOCK):
+            n = begin + tl.arange(0, BLOCK)[:, None]
+            down = tl.maximum((num + TILE - 1) // TILE, 1)
+            at = n % down * TILE  # the rows of a column first: they share its weights
+            made = tl.where(word == _SLOT_TILE, (row + at) * COLUMNS + n // down, copied)
+            made = tl.where(word == _SLOT_GROUP, group, made)
+            made = tl.where(word == _SLOT_ROWS, tl.minimum(tl.maximum(num - at, 0), TILE), made)
+            tl.store(table_ptr + _FIRST_SLOT + _SLOT_WORDS * (slot + n) + word, made, mask=n < many)
+        end = tl.load(record_ptr + _SLOT_MAKES + 1) & ~_AT_ONCE
+        for chunk in range(tl.load(record_ptr + _SLOT_MAKES), end, _MADE_WORDS):
+            of_one = tl.load(table_ptr + chunk + _MADE_GROUPS) == 1
+            tl.store(table_ptr + chunk + _MADE_TILES, tl.where(of_one, many, total))
+
+
+@triton.jit
+def moe_layout(
+    ids_ptr, position_ptr, counts_ptr, sent_ptr, order_ptr, group_ptr, own_ptr, status_ptr,
+    dispatch_ptr, up_ptr, down_ptr, rank, sy_schedule, sy_control,
+    ROUTES: tl.constexpr, E: tl.constexpr, R: tl.constexpr, EXPERTS: tl.constexpr, BOUND: tl.constexpr,
+    TILE: tl.constexpr, UP: tl.constexpr, DOWN: tl.constexpr,
+    BE: tl.constexpr, BR: tl.constexpr, BALL: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr,
+    DISPATCHES: tl.constexpr,
+):  # fmt: skip
+    """Of the counts of all ranks:
+
+    sent_ptr [2, E]    of this rank's group for each expert: where it begins there, how many of its rows come
+    group_ptr [E]      where this rank's routes for each expert begin in `order`
+    order_ptr [ROUTES] this rank's routes, by expert
+    own_ptr [2, E / R] of each expert of this rank: where its rows begin, how many they are
+    status_ptr [2]     rows over the bound on all ranks together; ids of all ranks that name no expert
+    the tables of the stages that follow; UP, DOWN: how many columns of tiles they have (0: there is none)
+    """
+    for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
+        # A tile is not below 0, but only the device knows: no count is loaded before the wait is over.
+        counts_ptr += tl.minimum(sy_acquire(sy_schedule, sy_control, slot), 0)
+    experts = tl.arange(0, BE)
+    sources = tl.arange(0, BR)[None, :]
+    every = tl.arange(0, BALL)
+    count = tl.load(counts_ptr + rank * (E + 1) + every, mask=every < E, other=0)
+    group = tl.cumsum(count, 0) - count
+    tl.store(group_ptr + every, group, mask=every < E)
+    over = tl.sum(count, 0) * 0
+    for peer in range(R):
+        begin, taken, run, rows, left = _places(counts_ptr, peer, E, EXPERTS, BOUND, TILE, BE, BR, R)
+        over += left
+        place = peer * EXPERTS + experts
+        tl.store(sent_ptr + place, tl.sum(tl.where(sources == rank, begin, 0), 1), mask=experts < EXPERTS)
+        tl.store(sent_ptr + E + place, tl.sum(tl.where(sources == rank, taken, 0), 1), mask=experts < EXPERTS)
+    bad = tl.sum(tl.load(counts_ptr + tl.arange(0, BR) * (E + 1) + E, mask=tl.arange(0, BR) < R, other=0), 0)
+    tl.store(status_ptr + _OVER, over)
+    tl.store(status_ptr + _BAD, bad)
+    begin, taken, run, rows, left = _places(counts_ptr, rank, E, EXPERTS, BOUND, TILE, BE, BR, R)
+    tl.store(own_ptr + experts, run, mask=experts < EXPERTS)
+    tl.store(own_ptr + EXPERTS + experts, rows, mask=experts < EXPERTS)
+    if UP:
+        _make_slots(up_ptr, rank * EXPERTS, rows, run, experts, EXPERTS, TILE, UP, SLOTS)
+    if DOWN:
+        _make_slots(down_ptr, rank * EXPERTS, rows, run, experts, EXPERTS, TILE, DOWN, SLOTS)
+    tl.debug_barrier()
+    if DISPATCHES:
+        going = tl.load(sent_ptr + E + every, mask=every < E, other=0)
+        _make_slots(dispatch_ptr, 0, going, group, every, E, TILE, 1, SLOTS)
+        for first in range(tl.program_id(0) * BLOCK, ROUTES, tl.num_programs(0) * BLOCK):
+            route = first + tl.arange(0, BLOCK)
+            ids = tl.load(ids_ptr + route, mask=route < ROUTES, other=-1)
+            good = (ids >= 0) & (ids < E)
+            at = tl.load(group_ptr + ids, mask=good, other=0) + tl.load(
+                position_ptr + route, mask=good, other=0
+            )
+            tl.store(order_ptr + at, route, mask=good)
+    sy_finish(sy_schedule, sy_control)
+
+
+@triton.jit
+def moe_dispatch(
+    given_ptr, weights_ptr, order_ptr, group_ptr, sent_ptr, x_ptr, origin_ptr, rank, stride, stride_numbers,
+    sy_schedule, sy_control, ROUTES: tl.constexpr, EXPERTS: tl.constexpr, TOPK: tl.constexpr, H: tl.constexpr,
+    TILE: tl.constexpr, COLUMNS: tl.constexpr, WEIGHTED: tl.constexpr,
+):  # fmt: skip
+    """Rows of `given` [T, H] to where their experts are, one for each route, and beside each of them where it comes from:
+    rank * ROUTES + route. WEIGHTED: times the route's weight."""
+    lane = tl.arange(0, TILE)
+    for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
+        first = sy_acquire(sy_schedule, sy_control, slot)
+        expert, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
+        route = tl.load(order_ptr + first + lane, mask=lane < rows, other=0)
+        row = tl.load(sent_ptr + expert) + first - tl.load(group_ptr + expert) + lane
+        peer = expert // EXPERTS
+        there = _at_rank(x_ptr, peer, rank, stride)
+        tl.store(
+            _at_rank(origin_ptr, peer, rank, stride_numbers) + row, rank * ROUTES + route, mask=lane < rows
+        )
+        for begin in range(0, H, COLUMNS):
+            column = begin + tl.arange(0, COLUMNS)[None, :]
+            inside = (lane[:, None] < rows) & (column < H)
+            value = tl.load(
+                given_ptr + (route // TOPK).to(tl.int64)[:, None] * H + column, mask=inside, other=0.0
+            )
+            if WEIGHTED:
+                weight = tl.load(weights_ptr + route, mask=lane < rows, other=0.0).to(tl.float32)
+                value = (value.to(tl.float32) * weight[:, None]).to(x_ptr.dtype.element_ty)
+            tl.store(there + row.to(tl.int64)[:, None] * H + column, value, mask=inside)
+        sy_post(sy_schedule, sy_control, slot)
+    sy_finish(sy_schedule, sy_control)
+
+
+@triton.jit
+def _grouped_product(a_ptr, row, rows, w_ptr, first, second, n, N, K: tl.constexpr, STRIDE_K, STRIDE_N,
+                     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GATED: tl.constexpr,
+                     PRECISION: tl.constexpr):  # fmt: skip
+    """A tile of a group's product: rows [row, row + rows) of `a` [., K] times columns `n` of one matrix that begins `first`
+    elements behind w_ptr, and, GATED, of another one at `second`. fp32, in rising order of K."""
+    lane, column = tl.arange(0, BLOCK_M)[:, None], n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    a_row = a_ptr + (row + lane).to(tl.int64) * K
+    one = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    other = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for begin in range(0, K, BLOCK_K):
+        k = begin + tl.arange(0, BLOCK_K)
+        a = tl.load(a_row + k[None, :], mask=(lane < rows) & (k[None, :] < K), other=0.0)
+        inside = (k[:, None] < K) & (column < N)
+        at = k[:, None] * STRIDE_K + column * STRIDE_N
+        w = tl.load(w_ptr + first + at, mask=inside, other=0.0)
+        one = tl.dot(a, w, one, input_precision=PRECISION)
+        if GATED:
+            w = tl.load(w_ptr + second + at, mask=inside, other=0.0)
+            other = tl.dot(a, w, other, input_precision=PRECISION)
+    return one, other
+
+
+@triton.jit
+def _activated(gate, ACTIVATION: tl.constexpr):
+    if ACTIVATION == "silu":
+        gate = gate / (1.0 + tl.exp(-gate))
+    elif ACTIVATION == "relu":
+        gate = tl.maximum(gate, 0.0)
+    return gate
+
+
+@triton.jit
+def moe_up(
+    x_ptr, w_ptr, a_ptr, sy_schedule, sy_control,
+    H: tl.constexpr, F: tl.constexpr, COLUMNS: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """a [., F] = act(x @ w[:, :F]) * (x @ w[:, F:]), of each expert's rows of x [., H] and its w [H, 2 F]."""
+    for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
+        tile = sy_acquire(sy_schedule, sy_control, slot)
+        expert, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
+        row, n = tile // COLUMNS, tile % COLUMNS
+        w = expert.to(tl.int64) * (2 * H * F)
+        if rows > 0:
+            gate, up = _grouped_product(
+                x_ptr, row, rows, w_ptr, w, w + F, n, F, H, 2 * F, 1, BLOCK_M, BLOCK_N, BLOCK_K, True, PRECISION
+            )  # fmt: skip
+            lane, column = tl.arange(0, BLOCK_M)[:, None], n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+            made = (_activated(gate, ACTIVATION) * up).to(a_ptr.dtype.element_ty)
+            tl.store(a_ptr + (row + lane).to(tl.int64) * F + column, made, mask=(lane < rows) & (column < F))
+        sy_post(sy_schedule, sy_control, slot)
+    sy_finish(sy_schedule, sy_control)
+
+
+@triton.jit
+def _back(
+    y_ptr, origin_ptr, row, rows, rank, stride, ROUTES: tl.constexpr, H: tl.constexpr, BLOCK_M: tl.constexpr
+):
+    """By row of a tile, where its token's rank has place for it."""
+    lane = tl.arange(0, BLOCK_M)
+    origin = tl.load(origin_ptr + row + lane, mask=lane < rows, other=0)
+    return _at_rank(y_ptr, origin // ROUTES, rank, stride) + (origin % ROUTES).to(tl.int64) * H
+
+
+@triton.jit
+def moe_down(
+    a_ptr, w_ptr, origin_ptr, y_ptr, rank, stride, sy_schedule, sy_control,
+    ROUTES: tl.constexpr, H: tl.constexpr, F: tl.constexpr, COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """a @ w, of each expert's rows of a [., F] and its w [F, H]; stored at the ranks of their tokens, by route."""
+    for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
+        tile = sy_acquire(sy_schedule, sy_control, slot)
+        expert, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
+        row, n = tile // COLUMNS, tile % COLUMNS
+        w = expert.to(tl.int64) * (H * F)
+        if rows > 0:
+            made, _ = _grouped_product(
+                a_ptr, row, rows, w_ptr, w, w, n, H, F, H, 1, BLOCK_M, BLOCK_N, BLOCK_K, False, PRECISION
+            )  # fmt: skip
+            there = _back(y_ptr, origin_ptr, row, rows, rank, stride, ROUTES, H, BLOCK_M)
+            lane, column = tl.arange(0, BLOCK_M)[:, None], n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+            tl.store(
+                there[:, None] + column, made.to(y_ptr.dtype.element_ty), mask=(lane < rows) & (column < H)
+            )
+        sy_post(sy_schedule, sy_control, slot)
+    sy_finish(sy_schedule, sy_control)
+
+
+@triton.jit
+def moe_return(
+    rows_ptr, origin_ptr, y_ptr, rank, stride, sy_schedule, sy_control,
+    ROUTES: tl.constexpr, H: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Rows [., H] that lie as dispatch left them, to the ranks of their tokens, by route."""
+    lane = tl.arange(0, TILE)[:, None]
+    for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
+        row = sy_acquire(sy_schedule, sy_control, slot)
+        rows = sy_group_rows(sy_schedule, slot)
+        there = _back(y_ptr, origin_ptr, row, rows, rank, stride, ROUTES, H, TILE)[:, None]
+        for begin in range(0, H, COLUMNS):
+            column = begin + tl.arange(0, COLUMNS)[None, :]
+            inside = (lane < rows) & (column < H)
+            value = tl.load(rows_ptr + (row + lane).to(tl.int64) * H + column, mask=inside, other=0.0)
+            tl.store(there + column, value, mask=inside)
+        sy_post(sy_schedule, sy_control, slot)
+    sy_finish(sy_schedule, sy_control)
+
+
+@triton.jit
+def moe_combine(
+    y_ptr, ids_ptr, weights_ptr, position_ptr, sent_ptr, out_ptr, done_ptr, rank, sy_schedule, sy_control,
+    T: tl.constexpr, TOPK: tl.constexpr, E: tl.constexpr, H: tl.constexpr, BLOCKS: tl.constexpr,
+    TOKENS: tl.constexpr, COLUMNS: tl.constexpr, WEIGHTED: tl.constexpr,
+):  # fmt: skip
+    """out [T, H]: of each token the rows that came back, by their weights, in the order of its topk, in fp32. A route whose id is
+    no expert's, or that was over the bound, adds nothing."""
+    for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
+        block = sy_acquire(sy_schedule, sy_control, slot) % BLOCKS
+        token = block * TOKENS + tl.arange(0, TOKENS)
+        for begin in range(0, H, COLUMNS):
+            column = begin + tl.arange(0, COLUMNS)[None, :]
+            total = tl.zeros((TOKENS, COLUMNS), dtype=tl.float32)
+            for choice in range(TOPK):
+                route = token * TOPK + choice
+                ids = tl.load(ids_ptr + route, mask=token < T, other=-1)
+                good = (ids >= 0) & (ids < E)
+                taken = tl.load(sent_ptr + E + ids, mask=good, other=0)
+                good = good & (tl.load(position_ptr + route, mask=good, other=0) < taken)
+                inside = good[:, None] & (column < H)
+                value = tl.load(y_ptr + route.to(tl.int64)[:, None] * H + column, mask=inside, other=0.0).to(
+                    tl.float32
+                )
+                if WEIGHTED:
+                    value *= tl.load(weights_ptr + route, mask=good, other=0.0).to(tl.float32)[:, None]
+                total += value
+            inside = (token < T)[:, None] & (column < H)
+            tl.store(
+                out_ptr + token.to(tl.int64)[:, None] * H + column,
+                total.to(out_ptr.dtype.element_ty),
+                mask=inside,
+            )
+        tl.store(done_ptr + rank * BLOCKS + block, 1)
+        sy_post(sy_schedule, sy_control, slot)
+    sy_finish(sy_schedule, sy_control)

@@ -1,0 +1,493 @@
+"""Mixture of experts, expert parallel: rows of tokens go to the ranks of their experts, through two grouped products, and back.
+
+y = sy.ops.moe(x, topk_ids, topk_weights, w1, w2, group)
+
+rows, handle = sy.ops.dispatch(x, topk_ids, experts, group)     and by its parts: rows of this rank's experts, where
+y = sy.ops.combine(rows_made, topk_weights, handle)             handle.begins and handle.counts say
+
+How many rows an expert gets only the device knows: it counts, and makes the tables that the kernels follow (kernels/moe.py).
+The host reads none of it, so that a call can be captured, and replayed with other routings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+
+from .. import _syncopate
+from ..call import cache
+from ..call.arguments import DTYPE_NAMES
+from ..call.places import require_tensors
+from ..call.prepared import Prepared, timing
+from ..group import Group
+from ..kernels import moe as kernels
+from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
+from .differentiable import recorded, wanted
+from .operator import members_of
+
+ACTIVATIONS = ("silu", "relu", "")
+OVER = ("error", "drop")
+TOKENS = 16  # of a tile of `combine`: kTokens of ops/moe.cpp
+MOST = 16  # set-ups that are kept
+GPU_TILING, HOST_TILING = Tiling(128, 128, 64, 3, -1), Tiling(16, 32, 32, 1, -1)
+
+#: By part, its kernels, as ops/moe.cpp has them.
+_WHOLE = ["moe_count", "moe_layout", "moe_dispatch", "moe_up", "moe_down", "moe_combine"]
+STAGES = {
+    "whole": _WHOLE,
+    "kept": _WHOLE,
+    "dispatch": _WHOLE[:3],
+    "combine": ["moe_layout", "moe_return", "moe_combine"],
+}
+
+
+@dataclass
+class Handle:
+    """Where a dispatch has put the rows of this rank's experts, on the device: what combine, and a backward pass, need. `begins`
+    and `counts` [experts / ranks]: of each expert its first row, and how many they are; rows between are undefined."""
+
+    operator: Moe
+    ids: torch.Tensor
+    position: torch.Tensor  # [T, topk] of each route, how many of this rank before it go to the same expert
+    all_counts: torch.Tensor  # [ranks, experts + 1]
+    origin: torch.Tensor  # of each row, rank * T * topk + route
+    own: torch.Tensor
+    sent: torch.Tensor
+    status: torch.Tensor
+
+    @property
+    def begins(self) -> torch.Tensor:
+        return self.own[0]
+
+    @property
+    def counts(self) -> torch.Tensor:
+        return self.own[1]
+
+    @property
+    def taken(self) -> torch.Tensor:
+        """[T, topk]: of each route, whether its row has gone to its expert: not where that was over the bound."""
+        experts = self.operator.experts
+        known = (self.ids >= 0) & (self.ids < experts)
+        return known & (self.position < self.sent[1][self.ids.clamp(0, experts - 1).long()])
+
+    def check(self) -> None:
+        """Raises ValueError, on all ranks, where an id named no expert, or more rows than the bound came to a rank and over is
+        "error". Waits for the device."""
+        self.operator.judge(self.status)
+
+
+class Moe:
+    """One shape of it. Collective: all ranks make and call it alike. `part`: "whole", or "kept" for a backward pass, or
+    "dispatch" or "combine" alone. `bound`:
+    rows that come to a rank at most; None: all that could. `over`: what becomes of more: an "error" on all ranks, or their
+    routes add nothing ("drop"); nothing is ever written beyond. Of a GPU only `Handle.check` tells it. `tiling`: of the products."""
+
+    def __init__(
+        self,
+        tokens: int,
+        experts: int,
+        topk: int,
+        hidden: int,
+        inner: int,
+        dtype: torch.dtype,
+        group: Group,
+        *,
+        activation: str = "silu",
+        bound: int | None = None,
+        over: str = "error",
+        part: str = "whole",
+        weighted: bool = True,
+        tiling: Tiling | None = None,
+        programs: int | None = None,
+        deadline: float = 30.0,
+        host_delay: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"activation: expected one of {', '.join(map(repr, ACTIVATIONS))}, got {activation!r}"
+            )
+        if over not in OVER:
+            raise ValueError(f"over: expected {' or '.join(map(repr, OVER))}, got {over!r}")
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int) or bound < 1):
+            raise ValueError(f"bound: expected a number of rows, from 1 on, got {bound!r}")
+        if tokens < 1:
+            raise ValueError("x: expected at least one token on each rank")
+        if dtype not in DTYPE_NAMES:
+            raise ValueError(f"x: dtype {dtype} is none that is known")
+        self.tokens, self.experts, self.topk, self.hidden, self.inner = tokens, experts, topk, hidden, inner
+        self.dtype, self.group, self.part, self.over = dtype, group, part, over
+        self.activation, self.weighted = activation, weighted
+        most = group.size * tokens * min(topk, max(experts // group.size, 1))
+        self.bound = most if bound is None else min(bound, most)
+        cuda = group.device == "cuda"
+        self.device = torch.device("cuda", group.ordinal) if cuda else torch.device("cpu")
+        self.tiling = tiling or (GPU_TILING if cuda else HOST_TILING)
+        self.programs = programs or group.multiprocessors(PROGRAMS_ON_HOST)
+        limit = "" if bound is None else f",bound={bound}"
+        self.spec = (
+            f"moe:T={tokens},E={experts},topk={topk},H={hidden},F={inner}{limit},part={part},dtype={DTYPE_NAMES[dtype]},"
+            f"ranks={group.size}"
+        )
+        self.strategy = Strategy((self.tiling,), programs=self.programs)
+        artifact = _syncopate.ops.artifact(self.spec, self.strategy, group.device)
+        self._names = STAGES[part]
+        options = timing(deadline, host_delay, seed)
+        what = f"moe {self.spec.partition(':')[2]},activation={activation},over={over}"
+        with group.calling(what):
+            self.prepared = Prepared(
+                artifact, group, [getattr(kernels, name) for name in self._names], what=what, **options
+            )
+            self.heap = self.prepared.tensors
+            #: Rows for which there is memory: those of a bound, and what aligns each expert's.
+            self.rows = self.heap["X"].shape[0] if "X" in self.heap else 0
+            self._strides = {name: self._stride(name) for name in self.heap}
+            self.prepared.compile(
+                self._items(self._stand_ins()), [self._options(name) for name in self._names]
+            )
+
+    # What a call is made of.
+
+    @property
+    def routes(self) -> int:
+        return self.tokens * self.topk
+
+    @property
+    def own_experts(self) -> int:
+        return self.experts // self.group.size
+
+    def _stride(self, name: str) -> int:
+        """Elements from one rank's tensor to the next one's."""
+        return self.prepared.op.heap.stride // self.heap[name].element_size()
+
+    def _numbers(self, *shape: int) -> torch.Tensor:
+        return torch.empty(*shape, dtype=torch.int32, device=self.device)
+
+    def scratch(self) -> dict[str, torch.Tensor]:
+        """Of one call: what the kernels tell each other about its routing."""
+        return {
+            "position_ptr": self._numbers(self.tokens, self.topk),
+            "sent_ptr": self._numbers(2, self.experts),
+            "order_ptr": self._numbers(self.routes),
+            "group_ptr": self._numbers(self.experts),
+            "own_ptr": self._numbers(2, self.own_experts),
+            "status_ptr": self._numbers(2),
+        }
+
+    def _stand_ins(self) -> dict[str, torch.Tensor]:
+        """Operands of a call that is only compiled."""
+
+        def empty(*shape: int, dtype: torch.dtype = self.dtype) -> torch.Tensor:
+            return torch.empty(shape, dtype=dtype, device=self.device)
+
+        ids = empty(self.tokens, self.topk, dtype=torch.int64)
+        given = {
+            "ids_ptr": ids,
+            "weights_ptr": empty(self.tokens, self.topk, dtype=torch.float32),
+            **self.scratch(),
+        }
+        if self.part != "combine":
+            given["given_ptr"] = empty(self.tokens, self.hidden)
+        if self.part in ("whole", "kept"):
+            given |= {"w1": empty(self.own_experts, self.hidden, 2 * self.inner)}
+            given |= {"w2": empty(self.own_experts, self.inner, self.hidden)}
+        if self.part == "combine":
+            given |= {"counts_ptr": self._numbers(self.group.size, self.experts + 1)}
+            given |= {"rows_ptr": empty(1, self.hidden), "origin_ptr": self._numbers(1)}
+        if self.part != "dispatch":
+            given["out_ptr"] = empty(self.tokens, self.hidden)
+        return given
+
+    def _options(self, name: str) -> dict[str, int]:
+        products = name in ("moe_up", "moe_down")
+        return {"num_warps": 8 if products else 4, "num_stages": self.tiling.stages if products else 2}
+
+    def _items(self, given: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
+        """Of each stage's kernel, its arguments; what the plan moves lies in the heap."""
+        pow2 = triton.next_power_of_2
+        tiles, group = self.tiling, self.group
+        stage = {name: index for index, name in enumerate(self._names)}
+        tables = [self.prepared.op.table_tensor_of(index) for index in range(len(self._names))]
+        none = given["status_ptr"]
+        down = "moe_return" if self.part == "combine" else "moe_down"
+        known = {
+            **given,
+            **{f"{name.lower()}_ptr": tensor for name, tensor in self.heap.items()},
+            "rank": group.rank,
+            "dispatch_ptr": tables[stage["moe_dispatch"]] if "moe_dispatch" in stage else none,
+            "up_ptr": tables[stage["moe_up"]] if "moe_up" in stage else none,
+            "down_ptr": tables[stage[down]] if down in stage else none,
+            "stride_numbers": self._strides.get("origin", 0),
+            "ROUTES": self.routes, "T": self.tokens, "E": self.experts, "R": group.size, "EXPERTS": self.own_experts,
+            "TOPK": self.topk, "H": self.hidden, "F": self.inner,
+            "BOUND": self.bound, "TILE": tiles.block_m,
+            "UP": triton.cdiv(self.inner, tiles.block_n) if "moe_up" in stage else 0,
+            "DOWN": self._columns_down if down in stage else 0,
+            "BE": pow2(self.own_experts), "BR": pow2(group.size), "BALL": pow2(self.experts),
+            "SLOTS": 32, "DISPATCHES": "moe_dispatch" in stage, "WEIGHTED": self.weighted,
+            "BLOCKS": triton.cdiv(self.tokens, TOKENS), "TOKENS": TOKENS,
+            "BLOCK_M": tiles.block_m, "BLOCK_N": tiles.block_n, "BLOCK_K": tiles.block_k,
+            "ACTIVATION": self.activation, "PRECISION": "ieee" if self.dtype == torch.float32 else "tf32",
+        }  # fmt: skip
+        of_stage = {
+            "moe_count": {"BLOCK": min(1024, pow2(self.routes)), "stride": self._strides.get("counts", 0)},
+            "moe_layout": {"BLOCK": min(256, pow2(self.routes))},
+            "moe_dispatch": {"stride": self._strides.get("X", 0), "COLUMNS": min(128, pow2(self.hidden)),
+                             "WEIGHTED": self.weighted and self.part == "dispatch"},
+            "moe_up": {"w_ptr": given.get("w1"), "COLUMNS": known["UP"]},
+            "moe_down": {"w_ptr": given.get("w2"), "COLUMNS": known["DOWN"], "stride": self._strides.get("Y", 0)},
+            "moe_return": {"stride": self._strides.get("Y", 0), "COLUMNS": min(128, pow2(self.hidden))},
+            "moe_combine": {"COLUMNS": min(256, pow2(self.hidden))},
+        }  # fmt: skip
+        made = []
+        for name in self._names:
+            names = getattr(kernels, name).arg_names
+            every = known | of_stage[name]
+            made.append({one: every[one] for one in names if not one.startswith("sy_")})
+        return made
+
+    @property
+    def _columns_down(self) -> int:
+        return 1 if self.part == "combine" else triton.cdiv(self.hidden, self.tiling.block_n)
+
+    def launch(self, given: Mapping[str, torch.Tensor]) -> None:
+        key = tuple((name, one.data_ptr(), one.dtype) for name, one in given.items())
+        self.prepared.launch(key, lambda: self._items(given))
+
+    def judge(self, status: torch.Tensor) -> None:
+        """Raises ValueError for what the counts of all ranks say is wrong, on all of them alike. Waits for the device."""
+        over, bad = status.tolist()
+        if bad:
+            raise ValueError(
+                f"topk_ids: {bad} of all ranks' ids name no expert; there are experts 0 to {self.experts - 1}"
+            )
+        if over and self.over == "error":
+            raise ValueError(
+                f'bound: {over} rows more than {self.bound} on a rank: give a larger `bound`, or over="drop"'
+            )
+
+    def _done(self, status: torch.Tensor) -> None:
+        """On a GPU nothing is read, and Handle.check tells."""
+        if not self.prepared.is_on_gpu:
+            self.judge(status)
+
+    def _check(
+        self, operands: Mapping[str, tuple[torch.Tensor, tuple[int, ...], Sequence[torch.dtype]]]
+    ) -> None:
+        for name, (tensor, shape, dtypes) in operands.items():
+            if tuple(tensor.shape) != shape:
+                raise ValueError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
+            if tensor.dtype not in dtypes:
+                raise ValueError(
+                    f"{name}: expected dtype {' or '.join(map(str, dtypes))}, got {tensor.dtype}"
+                )
+            if tensor.device.type != self.device.type:
+                raise ValueError(f"{name}: expected it on {self.device.type}, it is on {tensor.device}")
+            if not tensor.is_contiguous():
+                raise ValueError(f"{name}: it must be contiguous")
+
+    def _routed(self, ids: torch.Tensor, weights: torch.Tensor | None = None) -> dict[str, tuple]:
+        shape = (self.tokens, self.topk)
+        made = {"topk_ids": (ids, shape, (torch.int32, torch.int64))}
+        if weights is not None:
+            made["topk_weights"] = (weights, shape, (torch.float32, self.dtype))
+        return made
+
+    def _handle(self, ids: torch.Tensor, made: Mapping[str, torch.Tensor]) -> Handle:
+        return Handle(
+            self,
+            ids,
+            made["position_ptr"],
+            self.heap["counts"].clone(),
+            self.heap["origin"].clone(),
+            made["own_ptr"],
+            made["sent_ptr"],
+            made["status_ptr"],
+        )
+
+    def run(
+        self,
+        x: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor,
+        w1: torch.Tensor,
+        w2: torch.Tensor,
+    ) -> tuple[torch.Tensor, Handle | None, tuple[torch.Tensor, ...]]:
+        """y [T, H]; of the part "kept" the handle, the rows that came [rows, H], and those that came back [T * topk, H]."""
+        own, f = self.own_experts, self.inner
+        self._check({
+            "x": (x, (self.tokens, self.hidden), (self.dtype,)), **self._routed(ids, weights),
+            "w1": (w1, (own, self.hidden, 2 * f), (self.dtype,)), "w2": (w2, (own, f, self.hidden), (self.dtype,)),
+        })  # fmt: skip
+        made, out = self.scratch(), torch.empty_like(x)
+        self.launch(
+            {
+                **made,
+                "given_ptr": x,
+                "ids_ptr": ids,
+                "weights_ptr": weights,
+                "w1": w1,
+                "w2": w2,
+                "out_ptr": out,
+            }
+        )
+        self._done(made["status_ptr"])
+        if self.part != "kept":
+            return out, None, ()
+        return out, self._handle(ids, made), (self.heap["X"].clone(), self.heap["Y"].clone())
+
+    def dispatch(
+        self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Handle]:
+        """Of the part "dispatch": the rows that came [rows, H], and where they lie. `weights`: of each route, its row's factor."""
+        self._check({"x": (x, (self.tokens, self.hidden), (self.dtype,)), **self._routed(ids, weights)})
+        made = self.scratch()
+        given = {
+            **made,
+            "given_ptr": x,
+            "ids_ptr": ids,
+            "weights_ptr": made["sent_ptr"] if weights is None else weights,
+        }
+        self.launch(given)
+        self._done(made["status_ptr"])
+        return self.heap["X"].clone(), self._handle(ids, made)
+
+    def combine(
+        self,
+        rows: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor | None,
+        position: torch.Tensor,
+        all_counts: torch.Tensor,
+        origin: torch.Tensor,
+    ) -> torch.Tensor:
+        """Of the part "combine": y [T, H]."""
+        self._check({"rows": (rows, (len(origin), self.hidden), (self.dtype,)), **self._routed(ids, weights)})
+        made = self.scratch() | {"position_ptr": position}
+        out = torch.empty(self.tokens, self.hidden, dtype=self.dtype, device=self.device)
+        weights = made["sent_ptr"] if weights is None else weights
+        self.launch({**made, "ids_ptr": ids, "weights_ptr": weights, "counts_ptr": all_counts, "rows_ptr": rows,
+                     "origin_ptr": origin, "out_ptr": out})  # fmt: skip
+        return out
+
+    # As of every operator that is kept.
+
+    def held_bytes(self) -> int:
+        """Bytes of the heap on this rank: known by bound, ranks and topk before any call."""
+        return self.prepared.artifact.heap_bytes
+
+    @property
+    def calls_differ(self) -> bool:
+        return self.prepared.op.calls_differ
+
+    def check(self) -> None:
+        """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
+        self.prepared.op.check()
+
+    def reset(self) -> None:
+        """After a call that failed on all ranks since one was late: calls go on. Collective."""
+        self.prepared.op.reset()
+
+    def close(self) -> None:
+        """Frees the heap. Collective."""
+        self.heap = {}
+        self.prepared.close()
+
+
+def kept(extents: tuple[int, ...], dtype: torch.dtype, group: Group, **options: Any) -> Moe:
+    """The operator of that shape for the current stream, made on first use. Collective then."""
+    call = (Moe, extents, dtype, id(group), *options.items())
+    options = {"deadline": cache.deadline, **options}
+    made = cache.find(
+        "ops.moe", group.device == "cuda", call, lambda: cache.Entry(group, Moe(*extents, dtype, group, **options)), MOST
+    )  # fmt: skip
+    return made.operator
+
+
+def extents_of(
+    x: torch.Tensor, ids: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, size: int
+) -> tuple[int, ...]:
+    """(T, E, topk, H, F)."""
+    if x.dim() != 2 or ids.dim() != 2 or w1.dim() != 3 or w2.dim() != 3:
+        raise ValueError(
+            "expected x [T, H], topk_ids [T, topk], w1 [E / ranks, H, 2 F] and w2 [E / ranks, F, H], got "
+            f"{list(x.shape)}, {list(ids.shape)}, {list(w1.shape)} and {list(w2.shape)}"
+        )
+    return x.shape[0], w1.shape[0] * size, ids.shape[1], x.shape[1], w2.shape[1]
+
+
+def moe(
+    x: torch.Tensor,
+    topk_ids: torch.Tensor,
+    topk_weights: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    group: Group | Any | None = None,
+    activation: str = "silu",
+    bound: int | None = None,
+    *,
+    over: str = "error",
+) -> torch.Tensor:
+    """y [T, H] of this rank's tokens x [T, H]: the sum over a token's topk experts, in that order and in fp32, of its weight times
+    (act(x @ w1[:, :F]) * (x @ w1[:, F:])) @ w2. topk_ids, topk_weights: [T, topk], ids of all experts; w1 [E / ranks, H, 2 F],
+    w2 [E / ranks, F, H]: of this rank's, rank r having those from r * E / ranks on. The same routing gives the same bits. T is
+    the same on all ranks. dtypes: bf16, fp16, fp32; ids int32 or int64; weights fp32, or x's.
+
+    `bound`: rows that come to a rank at most (default: all that could); memory is taken by it. `over`: with more, "error" raises
+    ValueError on all ranks ("drop": the last ones add nothing); on a GPU a call is not waited for, so there use `dispatch`,
+    whose handle tells. Nothing is ever written beyond.
+
+    Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
+    """
+    given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
+    require_tensors(topk_ids=topk_ids, **given)
+    members = members_of(group, "cuda" if x.is_cuda else "host")
+    extents = extents_of(x, topk_ids, w1, w2, members.size)
+    if names := wanted(given):
+        operands = (x, topk_ids, topk_weights, w1, w2)
+        return recorded(
+            "moe", members, operands, names, {}, activation=activation, bound=bound or 0, over=over
+        )
+    operator = kept(extents, x.dtype, members, activation=activation, bound=bound, over=over)
+    return cache.run(operator.run, x, topk_ids, topk_weights, w1, w2)[0]
+
+
+def dispatch(
+    x: torch.Tensor,
+    topk_ids: torch.Tensor,
+    experts: int,
+    group: Group | Any | None = None,
+    *,
+    bound: int | None = None,
+    over: str = "error",
+) -> tuple[torch.Tensor, Handle]:
+    """The rows of x [T, H], one for each of topk_ids [T, topk], at the ranks of their experts: rows [., H], expert by expert, and a
+    handle that says where (Handle.begins, Handle.counts), for `combine`. Arguments and errors as of `moe`."""
+    require_tensors(x=x, topk_ids=topk_ids)
+    members = members_of(group, "cuda" if x.is_cuda else "host")
+    if x.dim() != 2 or topk_ids.dim() != 2:
+        raise ValueError(
+            f"expected x [T, H] and topk_ids [T, topk], got {list(x.shape)} and {list(topk_ids.shape)}"
+        )
+    extents = (x.shape[0], experts, topk_ids.shape[1], x.shape[1], 1)
+    operator = kept(extents, x.dtype, members, bound=bound, over=over, part="dispatch", weighted=False)
+    return cache.run(operator.dispatch, x, topk_ids)
+
+
+def combine(rows: torch.Tensor, topk_weights: torch.Tensor | None, handle: Handle) -> torch.Tensor:
+    """y [T, H]: rows [., H] as `dispatch` left them, back at the ranks of their tokens, which add each token's in the order of its
+    topk in fp32, by topk_weights [T, topk]; None: as they are. Collective."""
+    require_tensors(rows=rows)
+    of = handle.operator
+    extents = (of.tokens, of.experts, of.topk, of.hidden, 1)
+    operator = kept(
+        extents, rows.dtype, of.group, bound=of.bound, over=of.over, part="combine", weighted=topk_weights is not None,
+        tiling=of.tiling,
+    )  # fmt: skip
+    return cache.run(
+        operator.combine, rows, handle.ids, topk_weights, handle.position, handle.all_counts, handle.origin
+    )

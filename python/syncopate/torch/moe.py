@@ -1,0 +1,137 @@
+"""torch.ops.syncopate.moe(x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error") → y: a mixture of
+experts as a custom op, with fakes, gradients of x, topk_weights, w1 and w2, and torch.compile. `bound` 0: all rows that could come.
+
+It is one of two others: moe_forward makes y alone; where a gradient is asked for, moe_kept leaves what moe_backward needs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .. import _syncopate
+from ..call import cache
+from ..group import Group, of_process_group
+from .custom_ops import TAGS, _implement, library
+
+_GIVEN = "Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor w1, Tensor w2, str group_name"
+_OPTIONS = "str activation='silu', int bound=0, str over='error'"
+#: Of moe_kept: y, and the rows that came and that came back, where experts' rows lie, and which routes were taken.
+_KEPT = 5
+library.define(f"moe({_GIVEN}, {_OPTIONS}) -> Tensor")
+library.define(f"moe_forward({_GIVEN}, {_OPTIONS}) -> Tensor", tags=TAGS)
+library.define(f"moe_kept({_GIVEN}, {_OPTIONS}) -> ({', '.join(['Tensor'] * _KEPT)})", tags=TAGS)
+library.define(
+    "moe_backward(Tensor grad, Tensor topk_ids, Tensor topk_weights, Tensor w1, Tensor w2, Tensor rows, Tensor back, Tensor own, "
+    "Tensor taken, str group_name, str activation, int bound) -> (Tensor, Tensor, Tensor, Tensor)",
+    tags=TAGS,
+)
+
+
+def _moe(
+    x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error"
+) -> torch.Tensor:
+    given = (x, topk_ids, topk_weights, w1, w2, group_name, activation, bound, over)
+    differentiable = (x, topk_weights, w1, w2)
+    if torch.is_grad_enabled() and any(one.requires_grad for one in differentiable):
+        return torch.ops.syncopate.moe_kept(*given)[0]
+    return torch.ops.syncopate.moe_forward(*given)
+
+
+library.impl("moe", _moe, "CompositeImplicitAutograd")
+
+
+def _group(group_name: str, x: torch.Tensor) -> Group:
+    process_group = dist.distributed_c10d._resolve_process_group(group_name)
+    return of_process_group(process_group, "cuda" if x.is_cuda else "host")
+
+
+def _run(part: str, x, ids, weights, w1, w2, group_name, activation, bound, over) -> tuple[Any, ...]:
+    from ..ops import mixture
+
+    given = [one.contiguous() for one in (x, ids, weights, w1, w2)]
+    group = _group(group_name, x)
+    extents = mixture.extents_of(x, ids, w1, w2, group.size)
+    options = {"activation": activation, "bound": bound or None, "over": over, "part": part}
+    return cache.run(mixture.kept(extents, x.dtype, group, **options).run, *given)
+
+
+@torch._disable_dynamo
+def _forward(
+    x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error"
+) -> torch.Tensor:
+    return _run("whole", x, topk_ids, topk_weights, w1, w2, group_name, activation, bound, over)[0]
+
+
+@torch._disable_dynamo
+def _kept(x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error") -> tuple:
+    y, handle, (rows, back) = _run(
+        "kept", x, topk_ids, topk_weights, w1, w2, group_name, activation, bound, over
+    )
+    return y, rows, back, handle.own, handle.taken
+
+
+@torch._disable_dynamo
+def _backward(
+    grad, topk_ids, topk_weights, w1, w2, rows, back, own, taken, group_name, activation, bound
+) -> tuple:
+    from ..ops.mixture_backward import backward
+
+    given = [one.contiguous() for one in (topk_ids, topk_weights, w1, w2)]
+    return backward(grad, *given, rows, back, own, taken, _group(group_name, grad), activation, bound)
+
+
+for _name, _run_of in (("moe_forward", _forward), ("moe_kept", _kept), ("moe_backward", _backward)):
+    _implement(_name, _run_of)
+
+
+@torch.library.register_fake("syncopate::moe_forward", lib=library)
+def _(x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error"):
+    return x.new_empty(x.shape)
+
+
+@torch.library.register_fake("syncopate::moe_kept", lib=library)
+def _(x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error"):
+    from ..ops import mixture
+
+    size = dist.distributed_c10d._resolve_process_group(group_name).size()
+    (tokens, hidden), topk, own = x.shape, topk_ids.shape[1], w1.shape[0]
+    most = size * tokens * min(topk, own)
+    tiling = mixture.GPU_TILING if x.device.type == "cuda" else mixture.HOST_TILING
+    rows = _syncopate.ops.rows_for(min(bound or most, most), own, tiling.block_m)
+    numbers = x.new_empty((2, own), dtype=torch.int32)
+    taken = x.new_empty((tokens, topk), dtype=torch.bool)
+    return (
+        x.new_empty(x.shape),
+        x.new_empty((rows, hidden)),
+        x.new_empty((tokens * topk, hidden)),
+        numbers,
+        taken,
+    )
+
+
+@torch.library.register_fake("syncopate::moe_backward", lib=library)
+def _(grad, topk_ids, topk_weights, w1, w2, rows, back, own, taken, group_name, activation, bound):
+    return tuple(
+        torch.empty_like(one, memory_format=torch.contiguous_format) for one in (grad, topk_weights, w1, w2)
+    )
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+    _, ids, weights, w1, w2, ctx.group_name, ctx.activation, ctx.bound, _ = inputs
+    ctx.save_for_backward(ids, weights, w1, w2, *output[1:])
+    ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
+
+
+def _gradients(ctx: Any, grad: torch.Tensor, *_: Any) -> tuple[Any, ...]:
+    made = torch.ops.syncopate.moe_backward(
+        grad, *ctx.saved_tensors, ctx.group_name, ctx.activation, ctx.bound
+    )
+    dx, dweights, dw1, dw2 = made
+    return dx, None, dweights, dw1, dw2, None, None, None, None
+
+
+torch.library.register_autograd("syncopate::moe_kept", _gradients, setup_context=_setup, lib=library)

@@ -1,0 +1,242 @@
+"""Mixture of experts on real GPUs, one process each: torchrun --nproc-per-node 2 tests/gpu/check_moe.py [SECTION …]
+
+Inputs are small integers, so that a row that is stale, early or in another's place changes the result. See SECTIONS at the end.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python"))
+sys.path.insert(0, str(ROOT / "tests"))
+
+import syncopate as sy  # noqa: E402
+from sections import expect, rank, run, size, straggle  # noqa: E402
+from syncopate import ops  # noqa: E402
+
+#: T, experts a rank, topk, H, F.
+SHAPES = [(5, 2, 2, 64, 64), (64, 16, 8, 512, 192), (300, 4, 2, 1024, 768), (512, 64, 8, 2048, 768)]
+
+
+def numbers(shape: tuple[int, ...], low: int, high: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator(device="cuda").manual_seed(seed)
+    return torch.randint(low, high + 1, shape, generator=generator, device="cuda")
+
+
+class Layer:
+    """Of all ranks. Few entries of the weights are not zero, so that all sums are exact in fp32, and products in bf16."""
+
+    def __init__(self, tokens: int, own: int, topk: int, hidden: int, inner: int, dtype: torch.dtype) -> None:
+        self.t, self.own, self.k, self.h, self.f, self.experts = (
+            tokens,
+            own,
+            topk,
+            hidden,
+            inner,
+            own * size(),
+        )
+        self.w1 = self._sparse(self.experts, hidden, 2 * inner, 1).to(dtype)
+        self.w2 = self._sparse(self.experts, inner, hidden, 2).to(dtype)
+        self.dtype, self.mine = dtype, slice(rank() * own, (rank() + 1) * own)
+        self.own_w1, self.own_w2 = self.w1[self.mine].contiguous(), self.w2[self.mine].contiguous()
+        self.weights = (numbers((size(), tokens, topk), 1, 3, 3).float() / 2).contiguous()
+
+    def _sparse(self, experts: int, rows: int, columns: int, seed: int) -> torch.Tensor:
+        """One row of each column is 1 or -1."""
+        made = torch.zeros(experts, rows, columns, device="cuda")
+        at = numbers((experts, 1, columns), 0, rows - 1, seed)
+        sign = numbers((experts, 1, columns), 0, 1, seed + 7).float() * 2 - 1
+        return made.scatter_(1, at, sign)
+
+    def x(self, call: int) -> torch.Tensor:
+        """Of all ranks [ranks, T, H]."""
+        return numbers((size(), self.t, self.h), -2, 2, 100 + call).to(self.dtype)
+
+    def ids(self, call: int, kind: str = "random") -> torch.Tensor:
+        """Of all ranks [ranks, T, topk]."""
+        if kind == "one":
+            return torch.zeros(size(), self.t, self.k, dtype=torch.int64, device="cuda")
+        generator = torch.Generator(device="cuda").manual_seed(call)
+        scores = torch.rand(size(), self.t, self.experts, generator=generator, device="cuda")
+        if kind == "skewed":
+            scores[..., : self.experts // 2] += 1
+        return scores.topk(min(self.k, self.experts)).indices
+
+    def right(self, x: torch.Tensor, ids: torch.Tensor, taken: torch.Tensor | None = None) -> torch.Tensor:
+        """Of this rank."""
+        total = torch.zeros(self.t, self.h, device="cuda")
+        for choice in range(self.k):
+            of = ids[rank(), :, choice]
+            for expert in of.unique().tolist():
+                where = of == expert
+                inner = x[rank(), where].float() @ self.w1[expert].float()
+                inner = (inner[:, : self.f].relu() * inner[:, self.f :]).to(self.dtype).float()
+                made = (inner @ self.w2[expert].float()).to(self.dtype).float()
+                weight = self.weights[rank(), where, choice, None]
+                if taken is not None:
+                    weight = weight * taken[rank(), where, choice, None]
+                total[where] += weight * made
+        return total
+
+    def taken(self, ids: torch.Tensor, bound: int) -> torch.Tensor:
+        made = torch.zeros(ids.shape, dtype=torch.bool, device="cuda")
+        flat = ids.flatten()
+        for first in range(0, self.experts, self.own):
+            here = ((flat >= first) & (flat < first + self.own)).nonzero().flatten()
+            order = here[flat[here].argsort(stable=True)]
+            made.view(-1)[order[:bound]] = True
+        return made
+
+
+def agrees(y: torch.Tensor, right: torch.Tensor, what: str) -> None:
+    rounded = right.to(y.dtype)
+    wrong = (y != rounded).sum().item()
+    expect(
+        wrong == 0,
+        f"{what}: {wrong} of {y.numel()} elements differ, by up to {(y.float() - right).abs().max()}",
+    )
+
+
+def shapes() -> None:
+    """Every shape and dtype, by routings of several kinds; twice the same routing gives the same bits."""
+    for shape in SHAPES:
+        for dtype in (torch.bfloat16, torch.float16, torch.float32):
+            layer = Layer(*shape, dtype)
+            for call, kind in enumerate(("random", "skewed", "one", "random")):
+                x, ids = layer.x(call), layer.ids(call, kind)
+                given = (
+                    x[rank()],
+                    ids[rank()].contiguous(),
+                    layer.weights[rank()],
+                    layer.own_w1,
+                    layer.own_w2,
+                )
+                y = ops.moe(*given, activation="relu")
+                agrees(y, layer.right(x, ids), f"{shape} {dtype} {kind}")
+                expect(
+                    torch.equal(ops.moe(*given, activation="relu"), y), f"{shape} {dtype} {kind}: other bits"
+                )
+            sy.close()
+
+
+def bounds() -> None:
+    """Rows over the bound add nothing; the handle of a dispatch tells of them, and of ids that name no expert."""
+    layer = Layer(64, 4, 2, 256, 128, torch.bfloat16)
+    for bound in (1, 33, 100, 64 * 2 * size()):
+        for kind in ("random", "one"):
+            x, ids = layer.x(bound), layer.ids(bound, kind)
+            given = (x[rank()], ids[rank()].contiguous(), layer.weights[rank()], layer.own_w1, layer.own_w2)
+            y = ops.moe(*given, activation="relu", bound=bound, over="drop")
+            agrees(y, layer.right(x, ids, layer.taken(ids, bound)), f"bound {bound} {kind}")
+    x, ids = layer.x(1), layer.ids(1, "one")
+    _, handle = ops.dispatch(x[rank()], ids[rank()], layer.experts, bound=7)
+    try:
+        handle.check()
+        expect(False, "more rows than the bound, and no error")
+    except ValueError as error:
+        expect("rows more than 7" in str(error), str(error))
+    sy.close()
+
+
+def many() -> None:
+    """10,000 queued calls with routings that change each call, and stragglers."""
+    layer = Layer(64, 4, 2, 256, 128, torch.bfloat16)
+    calls = []
+    for call in range(16):
+        x, ids = layer.x(call), layer.ids(call, ("random", "skewed", "one")[call % 3])
+        given = (
+            x[rank()].contiguous(),
+            ids[rank()].contiguous(),
+            layer.weights[rank()],
+            layer.own_w1,
+            layer.own_w2,
+        )
+        calls.append((given, layer.right(x, ids).to(layer.dtype)))
+    bad, rng = torch.zeros((), dtype=torch.int64, device="cuda"), random.Random(rank())
+    for turn in range(10_000):
+        given, right = calls[turn % len(calls)]
+        straggle(rng, 1e-3)
+        bad += (ops.moe(*given, activation="relu") != right).sum()
+    expect(bad.item() == 0, f"10,000 queued calls: {bad.item()} elements differ")
+    sy.close()
+
+
+def graph() -> None:
+    """One captured graph, replayed with 100 routings, and no synchronisation by the host in eager calls."""
+    layer = Layer(64, 4, 2, 256, 128, torch.bfloat16)
+    x, ids = layer.x(0)[rank()].clone(), layer.ids(0)[rank()].clone()
+    out = torch.empty_like(x)
+
+    def call() -> None:
+        out.copy_(ops.moe(x, ids, layer.weights[rank()], layer.own_w1, layer.own_w2, activation="relu"))
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.synchronize()
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured, stream=side):
+        call()
+    for routing in range(100):
+        every, all_ids = layer.x(routing), layer.ids(routing, ("random", "skewed", "one")[routing % 3])
+        x.copy_(every[rank()])
+        ids.copy_(all_ids[rank()])
+        captured.replay()
+        torch.cuda.synchronize()
+        agrees(out, layer.right(every, all_ids), f"replayed with routing {routing}")
+    call()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(1000):
+            call()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    del captured
+    sy.close()
+
+
+def gradients() -> None:
+    """Of x, the weights of the routes, w1 and w2, against torch in fp32."""
+    tokens, own, topk, hidden, inner = 48, 4, 2, 128, 192
+    experts, mine = own * size(), slice(rank() * own, (rank() + 1) * own)
+    generator = torch.Generator(device="cuda").manual_seed(3)
+
+    def values(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, device="cuda") / 4
+
+    x, grad = values(size(), tokens, hidden), values(size(), tokens, hidden)
+    w1, w2 = values(experts, hidden, 2 * inner), values(experts, inner, hidden)
+    scores = torch.rand(size(), tokens, experts, generator=generator, device="cuda")
+    weights, ids = scores.softmax(-1).topk(topk)
+    whole = [one.clone().requires_grad_() for one in (x, weights, w1, w2)]
+    for of in range(size()):
+        h = torch.einsum("th,tkhf->tkf", whole[0][of], whole[2][ids[of]])
+        made = torch.einsum(
+            "tkf,tkfh->tkh", torch.nn.functional.silu(h[..., :inner]) * h[..., inner:], whole[3][ids[of]]
+        )
+        (made * whole[1][of][..., None]).sum(1).backward(grad[of])
+    wanted = [whole[0].grad[rank()], whole[1].grad[rank()], whole[2].grad[mine], whole[3].grad[mine]]
+    for dtype, room in ((torch.float32, 1e-4), (torch.bfloat16, 0.05)):
+        given = (x[rank()].to(dtype), weights[rank()].contiguous(), w1[mine].to(dtype), w2[mine].to(dtype))
+        leaves = [one.clone().requires_grad_() for one in given]
+        name = dist.group.WORLD.group_name
+        y = torch.ops.syncopate.moe(leaves[0], ids[rank()].contiguous(), *leaves[1:], name)
+        y.backward(grad[rank()].to(dtype))
+        for leaf, of, what in zip(leaves, wanted, ("x", "topk_weights", "w1", "w2"), strict=True):
+            off = ((leaf.grad.float() - of).norm() / of.norm()).item()
+            expect(off < room, f"{dtype}: the gradient of {what} is off by {off:.2e} of its norm")
+    sy.close()
+
+
+SECTIONS = {"shapes": shapes, "bounds": bounds, "many": many, "graph": graph, "gradients": gradients}
+
+if __name__ == "__main__":
+    sys.exit(run(SECTIONS))

@@ -1,0 +1,163 @@
+// Mixture of experts: the plan that it makes holds whatever the counts are, and fuse makes groups of tiles of it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "syncopate/emit/table.hpp"
+#include "syncopate/fuse/fuse.hpp"
+#include "syncopate/fuse/model/json.hpp"
+#include "syncopate/ops/program.hpp"
+#include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/json/json.hpp"
+#include "syncopate/plan/model/ragged.hpp"
+
+namespace syncopate::ops {
+namespace {
+
+Problem problem_of(const std::string& spec) {
+    const Result<Problem> problem = parse_problem(spec);
+    EXPECT_TRUE(problem) << problem.error().to_string();
+    return *problem;
+}
+
+Strategy tiled() {
+    return *strategy_from_json(
+        R"({"tiles": [{"block_m": 16, "block_n": 32, "block_k": 32, "stages": 2}], "programs": 4})");
+}
+
+std::string spec(int ranks, const std::string& more = "") {
+    return fmt::format("moe:T=64,E=8,topk=2,H=48,F=80{},ranks={}", more, ranks);
+}
+
+TEST(Moe, ItsPlanHasNoFindings) {
+    for (const int ranks : {1, 2, 4, 8}) {
+        for (const std::string part : {"whole", "kept", "dispatch", "combine"}) {
+            const auto made = outline(problem_of(spec(ranks, ",part=" + part)), tiled());
+            ASSERT_TRUE(made) << made.error().to_string();
+            const auto findings = plan::check(made->plan);
+            EXPECT_TRUE(findings.empty()) << part << ": " << findings.front().to_string();
+            EXPECT_EQ(*plan::from_json(plan::to_json(made->plan)), made->plan);
+        }
+    }
+}
+
+TEST(Moe, MemoryIsByBoundRanksAndTopk) {
+    const auto rows = [](const std::string& of) {
+        const plan::Plan plan = outline(problem_of(of), tiled())->plan;
+        return plan.tensors[static_cast<std::size_t>(*plan.find_tensor("X"))].memory_shape()[0];
+    };
+    EXPECT_EQ(rows(spec(2)), 2 * 64 * 2 + 4 * 16);  // 4 experts a rank, each from a multiple of 16 on
+    EXPECT_EQ(rows(spec(8)), 8 * 64 * 1 + 1 * 16);  // one expert a rank: no token has two there
+    EXPECT_EQ(rows(spec(2, ",bound=100")), 160);
+    EXPECT_EQ(rows(spec(2, ",bound=1")), 16);
+    EXPECT_EQ(rows(spec(2, ",bound=9999")), rows(spec(2)));
+}
+
+TEST(Moe, WhatCannotBeIsRefused) {
+    const auto refusal = [](const std::string& of) {
+        const Result<Problem> problem = parse_problem(of);
+        return problem ? "none" : problem.error().message;
+    };
+    EXPECT_EQ(refusal("moe:T=4,E=8,topk=2,H=16,F=16,ranks=3"), "moe: E=8 experts are no multiple of 3 ranks");
+    EXPECT_EQ(refusal("moe:T=4,E=2,topk=3,H=16,F=16,ranks=2"), "moe: topk=3 of E=2 experts");
+    EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,ranks=2").find("needs F"), std::string::npos);
+    EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,F=16,bound=-1").find("bound"), std::string::npos);
+    EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,F=16,part=half").find("part"), std::string::npos);
+    EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,F=16,dtype=int8").find("int8"), std::string::npos);
+    EXPECT_NE(refusal("moe:T=1000000,E=8,topk=8,H=16,F=16,ranks=512").find("no multiple"), std::string::npos);
+    EXPECT_NE(refusal("moe:T=100000000,E=8,topk=8,H=16,F=16,ranks=8").find("number"), std::string::npos);
+}
+
+TEST(Moe, TilesOfAnExpertWaitForTheRowsOfEveryOtherRankAndForNoMore) {
+    for (const fuse::Device device : {fuse::Device::host, fuse::Device::cuda}) {
+        const auto program = ops::program(problem_of(spec(4)), tiled());
+        ASSERT_TRUE(program) << program.error().to_string();
+        const auto schedule = fuse::fuse(*program, fuse_options(tiled(), device));
+        ASSERT_TRUE(schedule) << schedule.error().to_string();
+        ASSERT_EQ(schedule->stages.size(), 6U);
+        EXPECT_EQ(schedule->stages[2].count, 8);
+        EXPECT_EQ(schedule->stages[3].count, 2);
+        EXPECT_GT(schedule->stages[3].most_slots, 2);
+        for (const fuse::RankSchedule& rank : schedule->ranks) {
+            EXPECT_TRUE(rank.transfers.empty()) << "the kernels send everything themselves";
+            for (const fuse::Slot& slot : schedule->slots_of(rank, 3)) {
+                EXPECT_EQ(slot.waits.size(), 3U);
+                for (const fuse::Wait& wait : slot.waits) {
+                    const auto& meaning = rank.signals[static_cast<std::size_t>(wait.signal)];
+                    EXPECT_EQ(meaning.kind, fuse::SignalMeaning::Kind::arrived);
+                    const plan::Op& op = program->plan.op(meaning.op);
+                    EXPECT_EQ(program->plan.tensors[static_cast<std::size_t>(op.dst.tensor)].name, "X");
+                    EXPECT_EQ(op.dst.region[1].begin, slot.tile) << "of the expert itself";
+                }
+            }
+            for (const fuse::Slot& slot : schedule->slots_of(rank, 5)) EXPECT_LE(slot.waits.size(), 3U);
+        }
+        const auto again = fuse::schedule_from_json(fuse::to_json(*schedule));
+        ASSERT_TRUE(again) << again.error().to_string();
+        EXPECT_EQ(fuse::to_json(*again), fuse::to_json(*schedule));
+    }
+}
+
+TEST(Moe, NothingIsStoredAtARankBeforeItHasReadWhatTheLastCallBrought) {
+    const auto program = ops::program(problem_of(spec(2)), tiled());
+    const auto schedule = fuse::fuse(*program, fuse_options(tiled(), fuse::Device::host));
+    ASSERT_TRUE(schedule) << schedule.error().to_string();
+    // Every program of the first stage stores counts there, and waits before; the other stages follow that one.
+    const auto programs = static_cast<std::size_t>(*tiled().programs);
+    for (const fuse::RankSchedule& rank : schedule->ranks) {
+        for (const fuse::MadeChunk& chunk : rank.chunks) EXPECT_EQ(chunk.sent.size(), 1U);
+        EXPECT_TRUE(rank.begin_waits.empty()) << "nobody is left to wait there";
+        for (std::size_t slot = 0; slot < programs; ++slot) {
+            EXPECT_TRUE(std::ranges::any_of(rank.slots[slot].waits, [&](const fuse::Wait& wait) {
+                const auto& meaning = rank.signals[static_cast<std::size_t>(wait.signal)];
+                return wait.lag == 1 && meaning.kind == fuse::SignalMeaning::Kind::consumed;
+            })) << slot;
+        }
+    }
+}
+
+TEST(Moe, TheTableOfAStageWhoseTilesACallMakesHasARecordForEachGroup) {
+    namespace table = emit::table;
+    const auto program = ops::program(problem_of(spec(2)), tiled());
+    const auto schedule = fuse::fuse(*program, fuse_options(tiled(), fuse::Device::host));
+    ASSERT_TRUE(schedule) << schedule.error().to_string();
+    const auto words = emit::make_table(*schedule, 1, 1 << 21, 24, {}, 2);
+    const auto at = static_cast<std::size_t>(words[table::groups]);
+    ASSERT_GT(at, 0U);
+    EXPECT_EQ(words[at], 8);
+    EXPECT_EQ(words[at + 1], schedule->stages[2].most_slots);
+    EXPECT_GE(static_cast<std::int64_t>(at),
+              table::first_slot + table::slot_words * schedule->stages[2].most_slots);
+    int sent = 0;
+    for (int group = 0; group < 8; ++group) {
+        const std::size_t record = at + 4 + static_cast<std::size_t>(group * table::slot_words);
+        EXPECT_EQ(words[record + table::slot_tile] / 8, 1) << "the tiles of rank 1";
+        for (auto made = words[record + table::slot_makes];
+             made < (words[record + table::slot_makes + 1] & ~table::at_once); made += table::made_words) {
+            EXPECT_EQ(words[static_cast<std::size_t>(made) + table::made_groups], 1);
+            ++sent;
+        }
+    }
+    EXPECT_EQ(sent, 4 * 2) << "of the other rank's four experts, X and where it comes from";
+    const auto down = emit::make_table(*schedule, 1, 1 << 21, 24, {}, 4);
+    const auto of_down = static_cast<std::size_t>(down[table::groups]) + 4;
+    const auto made = static_cast<std::size_t>(down[of_down + table::slot_makes]);
+    EXPECT_EQ(down[made + table::made_groups], 0)
+        << "all experts of a rank make what goes back to another one";
+    EXPECT_EQ(emit::make_table(*schedule, 1, 1 << 21, 24, {}, 0)[table::groups], 0);
+}
+
+TEST(Moe, AGroupThatNoKernelSendsByItselfIsRefused) {
+    auto program = *ops::program(problem_of(spec(2)), tiled());
+    for (kernel::Param& param : program.stages[2].kernel.params) param.sent = false;
+    const auto schedule = fuse::fuse(program, fuse_options(tiled(), fuse::Device::host));
+    ASSERT_FALSE(schedule);
+    EXPECT_NE(schedule.error().message.find("a kernel that states that it sends them itself"),
+              std::string::npos)
+        << schedule.error().message;
+}
+
+}  // namespace
+}  // namespace syncopate::ops

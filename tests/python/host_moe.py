@@ -1,0 +1,281 @@
+"""Mixture of experts on host ranks: exact, whatever the routing; run by test_moe.py.
+
+    host_moe.py RANKS [CALLS]
+
+Exits 1 with the first thing that is wrong.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ["TRITON_INTERPRET"] = "1"
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+
+import syncopate as sy  # noqa: E402
+import torch  # noqa: E402
+from host_script import expect, on_ranks  # noqa: E402
+from syncopate import ops  # noqa: E402
+from syncopate.group import of_folder  # noqa: E402
+from syncopate.ops import Moe  # noqa: E402
+
+T, K, H, F = 5, 2, 24, 20
+TILING = sy.Tiling(16, 16, 16, 1, -1)
+
+
+def numbers(shape, seed, dtype=torch.float32):
+    """Small integers, whose products and sums are exact in any order."""
+    made = torch.randint(-2, 3, shape, generator=torch.Generator().manual_seed(seed))
+    return made.to(dtype)
+
+
+class Layer:
+    """Of all ranks: what each knows of the others to say what is right."""
+
+    def __init__(self, size, experts, seed, dtype=torch.float32):
+        self.size, self.experts, self.own = size, experts, experts // size
+        self.x = numbers((size, T, H), seed, dtype)
+        self.w1, self.w2 = numbers((experts, H, 2 * F), 1, dtype), numbers((experts, F, H), 2, dtype)
+        self.weights = (numbers((size, T, K), seed + 3) + 3) / 2
+
+    def of(self, rank):
+        mine = slice(rank * self.own, (rank + 1) * self.own)
+        return self.x[rank], self.weights[rank], self.w1[mine], self.w2[mine]
+
+    def taken(self, ids, bound):
+        """Which routes are not over the bound: experts one after another, of each the ranks' rows in order."""
+        taken, over = torch.zeros(self.size, T, K, dtype=torch.bool), 0
+        for first in range(0, self.experts, self.own):
+            left = bound
+            for expert in range(first, first + self.own):
+                for place in (ids == expert).nonzero().tolist():
+                    taken[tuple(place)] = left > 0
+                    over += left <= 0
+                    left -= left > 0
+        return taken, over
+
+    def right(self, rank, ids, bound=1 << 30):
+        taken, _ = self.taken(ids, bound)
+        total = torch.zeros(T, H, dtype=torch.float64)
+        for choice in range(K):
+            for token in range(T):
+                if not taken[rank, token, choice]:
+                    continue
+                expert = int(ids[rank, token, choice])
+                inner = self.x[rank, token].double() @ self.w1[expert].double()
+                made = (inner[:F].clamp(min=0) * inner[F:]) @ self.w2[expert].double()
+                total[token] += self.weights[rank, token, choice].double() * made
+        return total
+
+
+def routings(size, experts, seed):
+    """Of all ranks, by name: [size, T, K]."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def random():
+        return torch.stack([torch.randperm(experts, generator=generator)[:K] for _ in range(size * T)]).view(
+            size, T, K
+        )
+
+    one = torch.zeros(size, T, K, dtype=torch.int64)
+    one[..., 1] = experts - 1
+    last = torch.full((size, T, K), experts - 1)
+    last[..., 0] = experts - 2
+    far = (torch.arange(size) * (experts // size)).roll(1)[:, None, None].expand(size, T, K) + torch.arange(
+        K
+    ) % (experts // size)
+    return {
+        "random": random(),
+        "two experts": one,
+        "last experts": last,
+        "none of the own": far,
+        "again": random(),
+    }
+
+
+def check_routings(rank, size, group, calls):
+    """Each call another routing, ranks late by turns; twice the same one gives the same bits."""
+    experts = 2 * size
+    op = Moe(T, experts, K, H, F, torch.float32, group, activation="relu", tiling=TILING)
+    seen = {}
+    for call in range(calls):
+        layer = Layer(size, experts, 10 + call)
+        x, weights, w1, w2 = layer.of(rank)
+        for name, ids in routings(size, experts, call).items():
+            time.sleep(0.02 * ((rank + call) % size))
+            y, _, _ = op.run(x, ids[rank].to(torch.int32 if call % 2 else torch.int64), weights, w1, w2)
+            expect(torch.equal(y.double(), layer.right(rank, ids)), f"call {call}, routing {name!r} differs")
+            seen[name] = y
+    again, _, _ = op.run(x, ids[rank], weights, w1, w2)
+    expect(torch.equal(again, seen[name]), "the same routing gives other bits")
+    expect(
+        op.held_bytes() == sy._syncopate.ops.artifact(op.spec, op.strategy, "host").heap_bytes,
+        "bytes told ahead",
+    )
+    op.close()
+
+
+def check_bounds(rank, size, group):
+    """Of too many rows the last ones add nothing, or all ranks say so; a bound that fits changes nothing."""
+    experts = 2 * size
+    layer = Layer(size, experts, 3)
+    x, weights, w1, w2 = layer.of(rank)
+    for bound in (1, 7):
+        op = Moe(
+            T,
+            experts,
+            K,
+            H,
+            F,
+            torch.float32,
+            group,
+            activation="relu",
+            tiling=TILING,
+            bound=bound,
+            over="drop",
+        )
+        every = routings(size, experts, bound)
+        for name in ("random", "two experts"):
+            ids = every[name]
+            y, _, _ = op.run(x, ids[rank], weights, w1, w2)
+            expect(
+                torch.equal(y.double(), layer.right(rank, ids, bound)),
+                f"bound {bound}, routing {name!r} differs",
+            )
+        op.close()
+    op = Moe(T, experts, K, H, F, torch.float32, group, activation="relu", tiling=TILING, bound=7)
+    ids = torch.zeros(size, T, K, dtype=torch.int64)
+    _, over = layer.taken(ids, 7)
+    try:
+        op.run(x, ids[rank], weights, w1, w2)
+        raise RuntimeError("more rows than the bound, and no error")
+    except ValueError as error:
+        expect(f"bound: {over} rows more than 7" in str(error), str(error))
+    ids = routings(size, experts, 5)["random"] if size > 1 else torch.arange(K).expand(1, T, K)
+    if layer.taken(ids, 7)[1] == 0:
+        y, _, _ = op.run(x, ids[rank], weights, w1, w2)
+        expect(torch.equal(y.double(), layer.right(rank, ids)), "a call after an error differs")
+    op.close()
+
+
+def check_parts(rank, size, group):
+    """dispatch puts an expert's rows together, those of rank 0 first; combine of them is the sum by weights."""
+    experts = 2 * size
+    layer = Layer(size, experts, 4)
+    x, weights, _, _ = layer.of(rank)
+    every = routings(size, experts, 8)
+    for name in ("random", "last experts"):
+        ids = every[name]
+        rows, handle = ops.dispatch(x, ids[rank], experts, group)
+        for own in range(layer.own):
+            expert = rank * layer.own + own
+            places = (ids == expert).nonzero()
+            begin, count = int(handle.begins[own]), int(handle.counts[own])
+            expect(count == len(places), f"{name!r}: expert {expert} has {count} rows of {len(places)}")
+            right = layer.x[places[:, 0], places[:, 1]]
+            expect(
+                torch.equal(rows[begin : begin + count], right), f"{name!r}: rows of expert {expert} differ"
+            )
+        y = ops.combine(rows, weights, handle)
+        right = (x[:, None] * weights[..., None]).sum(1)
+        expect(torch.equal(y, right), f"{name!r}: combine differs")
+        expect(
+            torch.equal(ops.combine(rows, None, handle), x * K), f"{name!r}: combine without weights differs"
+        )
+    sy.close(group)
+
+
+def check_refused(rank, size, group):
+    """What does not fit is refused by name, and what only all counts show on all ranks alike."""
+    experts = 2 * size
+    layer = Layer(size, experts, 5)
+    x, weights, w1, w2 = layer.of(rank)
+    ids = routings(size, experts, 1)["random"][rank]
+    y = ops.moe(x, ids, weights, w1, w2, group, "relu")
+    wrong = ids.clone()
+    if rank == size - 1:
+        wrong[0, 0], wrong[1, 1] = -1, experts
+    for given, message in (
+        ((x, wrong, weights, w1, w2), "topk_ids: 2 of all ranks' ids name no expert"),
+        ((x, ids.float(), weights, w1, w2), "topk_ids: expected dtype"),
+        ((x, ids, weights[:, :1], w1, w2), "topk_weights: expected shape"),
+        ((x, ids, weights.int(), w1, w2), "topk_weights: expected dtype"),
+        ((x, ids, weights, w1.half(), w2), "w1: expected dtype"),
+        ((x, ids, weights, w1[..., :-2], w2), "w1: expected shape"),
+        ((x.t().contiguous().t(), ids, weights, w1, w2), "x: it must be contiguous"),
+        ((x[0], ids, weights, w1, w2), "expected x [T, H]"),
+    ):
+        try:
+            ops.moe(*given, group, "relu")
+            raise RuntimeError(f"not refused: {message}")
+        except ValueError as error:
+            expect(message in str(error), f"expected {message!r}, got {error}")
+    for options, message in (
+        ({"activation": "tanh"}, "activation: expected one of"),
+        ({"bound": 0}, "bound: expected"),
+        ({"over": "wrap"}, "over: expected"),
+    ):
+        try:
+            ops.moe(x, ids, weights, w1, w2, group, **options)
+            raise RuntimeError(f"not refused: {message}")
+        except ValueError as error:
+            expect(message in str(error), f"expected {message!r}, got {error}")
+    if size > 1:
+        try:
+            Moe(T, 2 * size + 1, K, H, F, torch.float32, group)
+            raise RuntimeError("not refused: experts that ranks cannot share")
+        except (sy.UsageError, ValueError) as error:
+            expect(f"E={2 * size + 1} experts are no multiple of {size} ranks" in str(error), str(error))
+    expect(torch.equal(ops.moe(x, ids, weights, w1, w2, group, "relu"), y), "a call after errors differs")
+    sy.close(group)
+
+
+def check_differ(rank, size, group):
+    """Ranks that give different shapes are told so, all of them, and go on."""
+    layer = Layer(size, 2 * size, 7)
+    x, weights, w1, w2 = layer.of(rank)
+    ids = routings(size, 2 * size, 1)["random"]
+    fewer = T - 1 if rank == 0 else T
+    try:
+        ops.moe(x[:fewer], ids[rank][:fewer], weights[:fewer], w1, w2, group, "relu")
+        raise RuntimeError("ranks that differ in T were not told")
+    except (ValueError, sy.SyncopateError) as error:
+        expect("T=" in str(error) or "moe" in str(error), str(error))
+    y = ops.moe(x, ids[rank], weights, w1, w2, group, "relu")
+    expect(torch.equal(y.double(), layer.right(rank, ids)), "a call after one that differed differs")
+    sy.close(group)
+
+
+def check_dtypes(rank, size, group):
+    for dtype in (torch.bfloat16, torch.float16):
+        layer = Layer(size, size, 6, dtype) if K <= size else Layer(size, 2 * size, 6, dtype)
+        layer.x, layer.w1, layer.w2 = layer.x.clamp(0, 1), layer.w1.clamp(0, 1), layer.w2.clamp(-1, 0)
+        x, weights, w1, w2 = layer.of(rank)
+        ids = routings(size, layer.experts, 2)["random"]
+        op = Moe(T, layer.experts, K, H, F, dtype, group, activation="relu", tiling=TILING)
+        y, _, _ = op.run(x, ids[rank], weights, w1, w2)
+        right = layer.right(rank, ids)
+        expect(
+            torch.allclose(y.double(), right, rtol=0.05, atol=0.5),
+            f"{dtype} differs by {(y - right).abs().max()}",
+        )
+        op.close()
+
+
+def work(place):
+    group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
+    calls = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    check_routings(place.rank, place.size, group, calls)
+    check_bounds(place.rank, place.size, group)
+    check_parts(place.rank, place.size, group)
+    check_refused(place.rank, place.size, group)
+    check_dtypes(place.rank, place.size, group)
+    if place.size > 1:
+        check_differ(place.rank, place.size, group)
+
+
+if __name__ == "__main__":
+    on_ranks(work)
+    print(f"{sys.argv[1]} ranks: exact")
