@@ -172,8 +172,9 @@ TEST(Errors, HostileNestingIsRefusedAtOnce) {
     };
     const auto blocks = [&](const std::string& head) {
         std::string all;
-        for (int i = 0; i < 150; ++i) all += std::string(static_cast<std::size_t>(4 + i), ' ') + head + "\n";
-        return all + std::string(154, ' ') + "tl.store(y_ptr, 1)\n";
+        for (int i = 0; i < kDeep; ++i)
+            all += std::string(static_cast<std::size_t>(4 + i), ' ') + head + "\n";
+        return all + std::string(kDeep + 4, ' ') + "tl.store(y_ptr, 1)\n";
     };
     for (const std::string& body :
          {around("(", "1", ")"), around("-", "1", ""), around("not ", "1", ""), around("1 + ", "1", ""),

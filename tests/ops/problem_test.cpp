@@ -89,7 +89,7 @@ TEST(Problem, IsRefusedWithWhatIsWrong) {
     EXPECT_EQ(
         message("all_gather_matmul:M=8,N=8,K=8,colour=2"),
         "all_gather_matmul has no \"colour\"; there are M, N, K, split, slices, pull, backend, dtype, ranks, "
-        "sms, out, scales");
+        "nodes, sms, out, scales");
     EXPECT_EQ(message("all_gather_matmul:M"), "\"M\": expected NAME=VALUE");
     EXPECT_EQ(message("all_gather_matmul:M=8,N=9,K=8"),
               "N must be a multiple of 8 for bf16 (TMA takes rows of 16 bytes), got 9");
@@ -106,7 +106,7 @@ TEST(Problem, IsRefusedWithWhatIsWrong) {
               "feed_forward takes no fp8: what its first product makes would have to be scaled anew");
     EXPECT_EQ(message("attention:S=64,out=fp16"),
               "attention has no \"out\"; there are S, B, H, HKV, D, causal, kind, sharding, backend, "
-              "window, inner, split, bounded, cu_seqlens, dtype, ranks, sms");
+              "window, inner, split, bounded, cu_seqlens, dtype, ranks, nodes, sms");
     EXPECT_EQ(message("matmul_all_to_all:M=8,N=8,K=8"),
               "an all-to-all sends blocks of equal size: 8 rows are no multiple of 3 ranks");
 }

@@ -25,14 +25,14 @@ def test_a_torch_group_of_several_hosts_is_taken_as_its_nodes(run):
     assert outcome.code == 0, outcome.out + outcome.err
 
 
-def test_run_takes_nodes_in_a_spec(run):
+def test_run_takes_nodes_in_a_spec(syncopate):
     spec = "all_gather_matmul:M=64,N=32,K=32,dtype=fp32,nodes=2"
-    outcome = run("syncopate", "run", spec, "--device", "host", "--ranks", 4, "--check")
+    outcome = syncopate("run", spec, "--device", "host", "--ranks", 4, "--check")
     assert outcome.code == 0, outcome.out + outcome.err
 
 
-def test_nodes_that_do_not_divide_the_ranks_are_refused(run):
+def test_nodes_that_do_not_divide_the_ranks_are_refused(syncopate):
     spec = "all_gather_matmul:M=64,N=32,K=32,dtype=fp32,nodes=3"
-    outcome = run("syncopate", "run", spec, "--device", "host", "--ranks", 4, "--check")
+    outcome = syncopate("run", spec, "--device", "host", "--ranks", 4, "--check")
     assert outcome.code in (1, 2)
     assert "nodes" in outcome.err

@@ -429,14 +429,13 @@ Error FusedOp::described(const FaultRecord& record, int of_rank) const {
         if (static_cast<std::int32_t>(begun - record.epoch) >= 0) continue;
         (watch_->has_ended(near) ? ended : absent).push_back(other);
     }
-    if (!absent.empty())
-        error.message +=
-            fmt::format("; {} {} not begun this call", list_of(absent), absent.size() == 1 ? "has" : "have");
-    if (!ended.empty()) {
-        error.message +=
-            fmt::format("; {} ended, {} not begun this call", list_of(ended),
-                        ended.size() == 1 ? "whose process has, has" : "whose processes have, have");
-    }
+    const auto missing = [&](const std::vector<int>& ranks, const char* one, const char* several) {
+        if (ranks.empty()) return;
+        error.message += fmt::format("; {} {}", list_of(ranks), ranks.size() == 1 ? one : several);
+    };
+    missing(absent, "has not begun this call", "have not begun this call");
+    missing(ended, "has not begun this call, as its process has ended",
+            "have not begun this call, as their processes have ended");
     return error;
 }
 

@@ -67,7 +67,7 @@ TEST(JsonError, AnUnknownKeyIsReportedWithTheOneMeant) {
         error_after("\"after\"", "\"aftr\""),
         "p.json:12:116: rank 1 op 0: ranks[1].ops[0] has an unknown key \"aftr\"; did you mean \"after\"?");
     EXPECT_EQ(error_after("\"dtype\"", "\"colour\": 1, \"dtype\""),
-              "p.json:3:35: tensors.A has an unknown key \"colour\"; the keys here are shape, dtype");
+              "p.json:3:35: tensors.A has an unknown key \"colour\"; the keys here are shape, dtype, ragged");
     EXPECT_EQ(
         error_after("\"final\": [\n  {", "\"final\": [\n  {\"partial\": true, "),
         "p.json:7:4: final[0] has an unknown key \"partial\"; the keys here are rank, tensor, region, of");
