@@ -278,7 +278,9 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
         def put_first(name: str, value: bytes) -> bytes:
             return store.compare_set(name, "", value.decode())
 
-        put(f"host/{rank}", host_id().encode())
+        is_fake = dist.get_backend(process_group) == "fake"  # its other ranks do not exist, nor does its store
+        if not is_fake:
+            put(f"host/{rank}", host_id().encode())
 
         def hosts() -> list[str]:
             wait = int(1000 * (setup_deadline or ANY_TIME))
@@ -293,7 +295,7 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
             ordinal,
             keep=(store, put, get, put_first),
             torch_group=ref(process_group),
-            hosts=hosts,
+            hosts=None if is_fake else hosts,
         )
     return devices[device]
 

@@ -21,11 +21,19 @@ MOVED = {
     "SLOT_MAKES": 8, "SLOT_STORE": 12, "LOOPS": 16, "GRID": 18, "PHASE_WORDS": 8, "PHASE_BEGIN": 4, "PHASE_WAITS": 6, "MADE_WORDS": 16, "MADE_COUNTER": 4, "MADE_TILES": 5,
     "MADE_POSTS": 6, "MADE_GATES": 8, "MADE_TOLD": 10, "AT_ONCE": 1 << 29, "TRACE_WAIT": 2, "TRACE_START": 4,
     "TRACE_PLACE": 5, "WAIT_COUNT_SHIFT": 10, "OWN_BASE": 1 << 61,
+    "FAULT_CLAIM": 22, "PUBLISHED": 24, "CLAIMING": 1 << 30, "MOST_BETWEEN_NS": 250_000_000,
+    "GROUPS": 10, "SLOT_GROUP": 14, "SLOT_ROWS": 15, "MADE_GROUPS": 12,
 }  # fmt: skip
 
+#: C++ writes the words of a fault where its own layout has them: here that is done by the other one.
 USE_MOVED = f"""
-import types
-sys.modules["syncopate._syncopate"] = types.SimpleNamespace(layout=types.SimpleNamespace(**{MOVED!r}))
+import ctypes, types
+def raise_fault(block, signal, seen, want, where):
+    words = ctypes.POINTER(ctypes.c_int32).from_buffer(ctypes.c_void_p(block))
+    at = sys.modules["syncopate._syncopate"].layout
+    words[at.FAULT], words[at.FAULT_SEEN], words[at.FAULT_EPOCH], words[at.FAULT_WHERE] = signal + 1, seen, want, where
+sys.modules["syncopate._syncopate"] = types.SimpleNamespace(
+    layout=types.SimpleNamespace(**{MOVED!r}), raise_fault=raise_fault)
 """
 
 LANGUAGE = ROOT / "python" / "syncopate"
@@ -158,7 +166,7 @@ def numbers_of(file: str) -> dict[str, set[int]]:
         ("language.py", {}),
         (
             "host/language.py",
-            {"_signed": {2, 31, 32}, "_wait_all": {200}, "_post": {2}, "_long": {0xFFFFFFFF, 32}},
+            {"_signed": {2, 31, 32}, "_wait_all": {2, 32, 200}, "_post": {2}, "_long": {0xFFFFFFFF, 32}},
         ),
         ("device/traced.py", {"sy_clock": {8}, "_program": {2}}),
     ],

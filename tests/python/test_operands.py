@@ -59,7 +59,7 @@ MESH, A = sy.Mesh(gpu=2), sy.Tensor("A", (8, 8))
         (
             ValueError,
             'backend: expected one of "auto", "copy_engine", "tma_dedicated", "tma_inline", "ldst_dedicated", "ldst_inline", '
-            '"nccl", "host", got \'copyengine\'',
+            '"nccl", "host", "channel", got \'copyengine\'',
             lambda: sy.Strategy(backend="copyengine"),
         ),
         (

@@ -154,10 +154,12 @@ class Moe:
 
     @property
     def routes(self) -> int:
+        """Rows that this rank sends in a call: its tokens times topk."""
         return self.tokens * self.topk
 
     @property
     def own_experts(self) -> int:
+        """Experts whose weights this rank has: E / ranks."""
         return self.experts // self.group.size
 
     def _stride(self, name: str) -> int:
@@ -382,6 +384,7 @@ class Moe:
 
     @property
     def calls_differ(self) -> bool:
+        """Whether the ranks called different operators in a call of it: its next call sets it up anew."""
         return self.prepared.op.calls_differ
 
     def check(self) -> None:
