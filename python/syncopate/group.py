@@ -278,7 +278,9 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
         def put_first(name: str, value: bytes) -> bytes:
             return store.compare_set(name, "", value.decode())
 
-        is_fake = dist.get_backend(process_group) == "fake"  # its other ranks do not exist, nor does its store
+        is_fake = (
+            dist.get_backend(process_group) == "fake"
+        )  # its other ranks do not exist, nor does its store
         if not is_fake:
             put(f"host/{rank}", host_id().encode())
 

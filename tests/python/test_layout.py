@@ -70,7 +70,9 @@ NO_PLACE = [
         r"vote\.\S+ \w+, \w+, 0xffffffff;",
         r"nanosleep\.u32 100;",
         r"and\.b32 \w+, sy_polls, 63;",
-        r"mul\.wide\.u32 sy_limit, sy_t, 1000000;",
+        r"mul\.hi\.u32 sy_left, sy_t, 4096000000;",  # a deadline's milliseconds in units of 2^20 ns
+        r"shr\.u64 sy_now, sy_now, 20;",
+        r"sub\.s32 sy_t, sy_epoch, 2;",  # calls back [P30]
         r"prefetch\.global\.L1 \[\$\d\];",
         r"bar\.warp\.sync 0xffffffff;",
         r"@sy_p red\.relaxed\.sys\.global\.add\.u32 \[\$1\], 1;",

@@ -43,7 +43,10 @@ def test_run_checks_a_feed_forward_block_by_its_name(run):
     apart = run(*words[:3], f"{spec},apart=1", *words[4:], "--check")
     assert apart.code == 0 and apart.out.count("identical to the unfused kernel") == 3, apart.out + apart.err
     refused = run(*words[:3], spec.replace("gelu", "step"), "--ranks=2")
-    assert (refused.code, refused.out) == (2, "") and "expected one of relu, gelu, silu, not \"step\"" in refused.err
+    assert (refused.code, refused.out) == (
+        2,
+        "",
+    ) and 'expected one of relu, gelu, silu, not "step"' in refused.err
 
 
 @pytest.mark.parametrize("ranks", [2, 3] if SWEEP else [3])

@@ -257,6 +257,7 @@ class Moe:
         return 1 if self.part == "combine" else triton.cdiv(self.hidden, self.tiling.block_n)
 
     def launch(self, given: Mapping[str, torch.Tensor]) -> None:
+        """One call on tensors of the names that its kernels take, with what it makes among them (`scratch`)."""
         key = tuple((name, one.data_ptr(), one.dtype) for name, one in given.items())
         self.prepared.launch(key, lambda: self._items(given))
 
