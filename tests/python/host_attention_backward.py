@@ -126,7 +126,9 @@ def check_case(name: str, place: ranks.Place, group) -> None:
         right = right_gradients(q, k, v, grad, grad_lse, forward.scale, seen)
         for what, one, whole in zip(("dq", "dk", "dv"), made, right, strict=True):
             wanted = forward.shard(whole)
-            error = float((one.double() - wanted).abs().max() / wanted.abs().max().clamp_min(1e-9))
+            error = float(
+                (one.double() - wanted).abs().max() / wanted.abs().max().clamp_min(1e-3)
+            )  # a row alone has none of q and k
             expect(error < 2e-2, f"{name}, call {call}, rank {place.rank}: {what} is {error} off")
         if op.deterministic and not op.exchanges and op.count == 1:
             alone = op.unfused(*left, own[0], k, v, o, lse)

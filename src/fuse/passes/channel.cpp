@@ -187,6 +187,8 @@ private:
             rounds[static_cast<std::size_t>(op)] = rounds[static_cast<std::size_t>(receive)] = round;
         }
         graph_.rounds = std::move(rounds);
+        for (NodeId op = 0; op < count_; ++op)
+            graph_.follows.push_back(last[static_cast<std::size_t>(one_[static_cast<std::size_t>(op)])]);
     }
 
     /// False where lists would block rounds.

@@ -1,6 +1,7 @@
 // Whether the sides of a schedule meet: channel.hpp declares it.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -141,12 +142,17 @@ private:
             if (const auto [found, first] = last.try_emplace(transfer.step.stream, one); !first)
                 edges_.emplace_back(std::exchange(found->second, one), one);
         }
-        for (const Slot& slot : own.slots) {
-            for (const std::int32_t chunk : slot.makes) {
-                const std::int32_t made = chunks_[rank][static_cast<std::size_t>(chunk)];
-                await(rank, slot.waits, made);
-                for (const Phase& phase : slot.phases) await(rank, phase.waits, made);
-            }
+        // One program may run them all, one after another.
+        std::optional<std::int32_t> before;
+        for (std::size_t number = 0; number < own.slots.size(); ++number) {
+            const Slot& slot = own.slots[number];
+            const std::int32_t one = event(fmt::format("slot {} of rank {}'s kernel", number, rank));
+            if (before) edges_.emplace_back(*before, one);
+            before = one;
+            await(rank, slot.waits, one);
+            for (const Phase& phase : slot.phases) await(rank, phase.waits, one);
+            for (const std::int32_t chunk : slot.makes)
+                edges_.emplace_back(one, chunks_[rank][static_cast<std::size_t>(chunk)]);
         }
     }
 

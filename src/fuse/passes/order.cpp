@@ -371,6 +371,31 @@ bool waits_in_loop(const StageWaits& waits) {
     });
 }
 
+/// Of programs over nodes: a tile that waits for more rounds than another one runs behind it (channel.hpp).
+void follow_rounds(const Graph& graph, std::size_t stage, StageOrder& made) {
+    if (graph.rounds.empty()) return;
+    for (std::size_t rank = 0; rank < made.tiles.size(); ++rank) {
+        std::vector<std::int32_t> last;  // by class
+        for (std::int32_t c = 0; c < graph.stages[stage].num_classes; ++c) {
+            const NodeId node = graph.stages[stage].first[rank] + c;
+            std::int32_t& round = last.emplace_back(-1);
+            const auto take = [&](NodeId op) {
+                if (graph.is_op(op)) round = std::max(round, graph.follows[static_cast<std::size_t>(op)]);
+            };
+            for (const Edge& edge : graph.in[static_cast<std::size_t>(node)]) {
+                if (edge.lag == 0) take(edge.from);
+            }
+            if (graph.stages[stage].ranged) {
+                for (const Use& use : graph.uses_of(stage, node)) take(use.op);
+            }
+        }
+        std::ranges::stable_sort(made.tiles[rank], {}, [&](std::int64_t tile) {
+            return last[static_cast<std::size_t>(
+                graph.stages[stage].class_of[static_cast<std::size_t>(tile)])];
+        });
+    }
+}
+
 }  // namespace
 
 Result<Arrivals> expect_arrivals(const Graph& graph, const Lowered& lowered, const Backends& backends,
@@ -430,10 +455,12 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
             made.phased = true;
             made.phased = waits_in_loop(stage_waits(graph, placement, stage, made, arrivals));
         }
-        if (made.phased) continue;
-        made.trips = 0;
-        made.tiles = ordered(false);
-        if (kernel.persistent && kernel.most_slots == 0 && !at_once) ordering.repack(made);
+        if (!made.phased) {
+            made.trips = 0;
+            made.tiles = ordered(false);
+            if (kernel.persistent && kernel.most_slots == 0 && !at_once) ordering.repack(made);
+        }
+        follow_rounds(graph, stage, made);
     }
     return orders;
 }

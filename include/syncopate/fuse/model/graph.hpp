@@ -113,6 +113,8 @@ struct Graph {
     std::vector<std::vector<NodeId>> start_order;  ///< by rank
     /// By op: of a side of a channel its round (channel.hpp), else -1; empty: nothing goes between nodes.
     std::vector<std::int32_t> rounds;
+    /// By op likewise: the last round that it is in or comes after; -1: it needs none.
+    std::vector<std::int32_t> follows;
 
     [[nodiscard]] std::int32_t round(NodeId op) const {
         return rounds.empty() ? -1 : rounds[static_cast<std::size_t>(op)];

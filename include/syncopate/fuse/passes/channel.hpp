@@ -20,7 +20,8 @@
 //   - a pair comes in a later round than all that it follows, through whatever ops, tiles and ranks; in a
 //     round a rank sends once at most, and receives once;
 //   - one order of all ops follows the edges and has each round in one piece. Each lane of each rank follows
-//     that order, so the first op in it that has not ended can end.
+//     that order, so the first op in it that has not ended can end. Tiles run in the order of the last rounds
+//     that what they wait for comes after: none keeps a program from making what an earlier round sends.
 #pragma once
 
 #include "syncopate/fuse/model/graph.hpp"
@@ -34,7 +35,7 @@ namespace syncopate::fuse {
 /// for such an op that only reaches memory of the same node.
 [[nodiscard]] Status split_between_nodes(Lowered& lowered);
 
-/// Gives sides their rounds, and all ops an order with it (Graph::rounds, sorted, start_order). Fails with the
+/// Gives sides their rounds, and all ops an order with it (Graph::rounds, follows, sorted, start_order). Fails with the
 /// circle where sides would wait for each other. Changes nothing where nothing goes between nodes.
 [[nodiscard]] Status order_channel(const Lowered& lowered, Graph& graph);
 
