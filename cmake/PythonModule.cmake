@@ -24,6 +24,19 @@ if(TARGET nanobind-static)  # its sources as one: a fifth of the time
     set_target_properties(nanobind-static PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
 endif()
 target_link_libraries(_syncopate PRIVATE syncopate nlohmann_json)
+# What is called once for a plan or a kernel is optimised less, and for a wheel compiled a few sources at a time: most of what
+# one costs are nanobind's headers. Not so what runs at each call.
+syncopate_optimise_less(_syncopate)
+foreach(name IN ITEMS executable functions runtime tensor_view torch_ops)
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/python/bindings/${name}.cpp PROPERTIES
+        COMPILE_OPTIONS $<$<CONFIG:Release>:-O2> SKIP_PRECOMPILE_HEADERS ON)  # g++ 12 fails on those of another -O
+endforeach()
+if(SKBUILD)
+    set_target_properties(_syncopate PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 7)
+    foreach(name IN ITEMS ops tune)  # they have names that others have, too
+        set_property(SOURCE ${PROJECT_SOURCE_DIR}/python/bindings/${name}.cpp PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
+    endforeach()
+endif()
 # What is linked in stays inside: in the same process are PyTorch, its C++ library, and maybe its fmt.
 target_link_options(_syncopate PRIVATE -Wl,--exclude-libs,ALL)
 if(SYNCOPATE_PRECOMPILED)
