@@ -1,4 +1,5 @@
 // Rendezvous, heap, ops, and launching what Triton compiled.
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
