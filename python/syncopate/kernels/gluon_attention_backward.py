@@ -37,7 +37,7 @@ from ..gluon import sy_await, sy_finish, sy_num_slots, sy_post, sy_tile
 from .gluon_attention_softmax import NEVER
 from .gluon_attention_tiles import CONSUMER_ROWS
 from .gluon_members import set_members
-from .gluon_versions import aggregate, load_block
+from .gluon_versions import aggregate, load_block, threads_meet
 
 LOG2E = gl.constexpr(1.4426950408889634)
 
@@ -231,7 +231,7 @@ def _differentiate(index: gl.constexpr, call):
     if call.FUSED:
         if _has_tile(call):
             _differentiate_tile(index, call)
-            gl.thread_barrier()  # all threads have stored
+            threads_meet()  # all threads have stored
             mbarrier.arrive(call.stored)
     else:
         _differentiate_tile(index, call)

@@ -23,11 +23,15 @@ __all__ = [
     "load_block",
     "slabs",
     "store_block",
+    "threads_meet",
 ]
 
 # Until 3.7 async_copy_…, in 3.8 both, from 3.9 on these.
 load_block = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 store_block = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+
+#: All threads of the partition; each then sees what the others wrote. `barrier` in later versions.
+threads_meet = getattr(gl, "barrier", None) or gl.thread_barrier
 
 # Until 3.7 a view of shared memory may have any size. 3.8 wants it as large as what it is of, 3.9 no larger.
 VIEWS_HAVE_ANY_SIZE = triton_before(3, 8)
