@@ -48,7 +48,7 @@ class Group:
     keep: Any = field(default=None, repr=False)  # what must live as long as the rendezvous
     torch_group: Any = field(default=None, repr=False)  # weakly: the process group that it was made of
     deadline: float | None = None
-    hosts: Callable[[], list[str]] | None = field(
+    hosts: Callable[[float], list[str]] | None = field(
         default=None, repr=False
     )  # of all ranks, where these may be several
 
@@ -62,7 +62,7 @@ class Group:
         MachineError where ranks of a host do not follow each other, or hosts have unequal numbers of them."""
         if self.hosts is None or self.size == 1:
             return 1
-        hosts = self.hosts()
+        hosts = self.hosts(self.meeting_seconds)
         counts = Counter(hosts)
         each = self.size // len(counts)
         if any(hosts[rank] != hosts[rank // each * each] for rank in range(self.size)) or any(
@@ -284,9 +284,15 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
         if not is_fake:
             put(f"host/{rank}", host_id().encode())
 
-        def hosts() -> list[str]:
-            wait = int(1000 * (setup_deadline or ANY_TIME))
-            return [get(f"host/{other}", wait).decode() for other in range(size)]
+        def hosts(seconds: float) -> list[str]:
+            try:
+                return [get(f"host/{other}", int(1000 * seconds)).decode() for other in range(size)]
+            except TimeoutError:
+                absent = [other for other in range(size) if not store.check([f"host/{other}"])]
+                raise _syncopate.MachineError(
+                    f"rank{'s' * (len(absent) > 1)} {', '.join(map(str, absent))} of {size} did not come within {seconds:g} s: "
+                    f"no op has been called there in group '{process_group.group_name}'"
+                ) from None
 
         rendezvous = _syncopate.CallbackRendezvous(rank, size, put, get, put_first)
         devices[device] = Group(

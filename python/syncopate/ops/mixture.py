@@ -26,7 +26,7 @@ from ..call.prepared import Prepared, timing
 from ..group import Group
 from ..kernels import moe as kernels
 from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
-from .differentiable import recorded, wanted
+from .differentiable import recorded, refuse_gradients, wanted
 from .operator import members_of
 
 ACTIVATIONS = ("silu", "relu", "")
@@ -472,6 +472,7 @@ def dispatch(
     """The rows of x [T, H], one for each of topk_ids [T, topk], at the ranks of their experts: rows [., H], expert by expert, and a
     handle that says where (Handle.begins, Handle.counts), for `combine`. Arguments and errors as of `moe`."""
     require_tensors(x=x, topk_ids=topk_ids)
+    refuse_gradients("sy.ops.dispatch", "sy.ops.moe", ["x"], [x])
     members = members_of(group, "cuda" if x.is_cuda else "host")
     if x.dim() != 2 or topk_ids.dim() != 2:
         raise ValueError(
@@ -486,6 +487,8 @@ def combine(rows: torch.Tensor, topk_weights: torch.Tensor | None, handle: Handl
     """y [T, H]: rows [., H] as `dispatch` left them, back at the ranks of their tokens, which add each token's in the order of its
     topk in fp32, by topk_weights [T, topk]; None: as they are. Collective."""
     require_tensors(rows=rows)
+    weights = [] if topk_weights is None else [topk_weights]
+    refuse_gradients("sy.ops.combine", "sy.ops.moe", ["rows", "topk_weights"], [rows, *weights])
     of = handle.operator
     extents = (of.tokens, of.experts, of.topk, of.hidden, 1)
     operator = kept(

@@ -50,8 +50,8 @@ Result<std::vector<double>> largest(runtime::Rendezvous& rendezvous, const std::
 }
 
 Result<std::string> share(runtime::Rendezvous& rendezvous, const std::string& text) {
-    const Result<std::vector<runtime::Bytes>> all =
-        runtime::all_gather(rendezvous, "share", rendezvous.rank() == 0 ? text : std::string(), kPatience);
+    const Result<std::vector<runtime::Bytes>> all = runtime::all_gather(
+        rendezvous, "the choice of a strategy", rendezvous.rank() == 0 ? text : std::string());
     if (!all) return all.error();
     return all->front();
 }
