@@ -31,6 +31,14 @@ def test_run_takes_nodes_in_a_spec(syncopate):
     assert outcome.code == 0, outcome.out + outcome.err
 
 
+@pytest.mark.parametrize("op", ["matmul_reduce_scatter", "feed_forward"])
+def test_run_judges_sums_over_nodes_by_their_rounding(op, syncopate):
+    spec = f"{op}:M=64,N=32,K=32,nodes=2" + (",F=32" if op == "feed_forward" else "")
+    outcome = syncopate("run", spec, "--device", "host", "--ranks", 4, "--check")
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "each node's sum is rounded" in outcome.out
+
+
 def test_nodes_that_do_not_divide_the_ranks_are_refused(syncopate):
     spec = "all_gather_matmul:M=64,N=32,K=32,dtype=fp32,nodes=3"
     outcome = syncopate("run", spec, "--device", "host", "--ranks", 4, "--check")

@@ -53,6 +53,7 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
     if options.trace and kind.stages > 1:
         raise UsageError(f"{text}: --trace records programs of one stage")
     from ..ops.operator import problem_of
+    from .higher_precision import Loosened
 
     require_memory(options, ranks, spec.bytes_of_a_rank())
 
@@ -94,7 +95,16 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
         weights = weights_of(place.rank)
         times: list[float] = []
 
-        def call(index: int) -> tuple[list[torch.Tensor], list[torch.Tensor] | None]:
+        by_node = spec.nodes > 1 and kind.name in (
+            "matmul_reduce_scatter",
+            "matmul_all_reduce",
+            "feed_forward",
+        )
+        rounded_by_node = (
+            Loosened("each node's sum is rounded before nodes are added", None) if by_node else None
+        )
+
+        def call(index: int) -> tuple:
             x = x_of(place.rank, index)
             out = torch.full_like(op.empty(op.out_rows, op.n), float("nan"))
             started = stopwatch(device)
@@ -103,7 +113,7 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
             op.check()
             if not options.check:
                 return [out], None
-            return [out], [op.reference(lambda rank: x_of(rank, index), weights_of)]
+            return [out], [op.reference(lambda rank: x_of(rank, index), weights_of)], lambda: rounded_by_node
 
         result = judge(place.rank, options, call, times)
         if options.trace:
