@@ -160,7 +160,8 @@ class Operator:
         if _syncopate.tune.mode() == "auto" and search_hook.search is not None:
             search_hook.search(self.problem, group)
         rendezvous = group.rendezvous if group.size > 1 else None
-        group.rendezvous.timeout = group.meeting_seconds
+        if rendezvous is not None:
+            rendezvous.timeout = group.meeting_seconds
         pair = not self._unfused_objection(group)
         kept = self.keep  # tiles that fetch x keep nothing
         return choose_found(self.problem, unfused=pair, kept=kept, rendezvous=rendezvous)
