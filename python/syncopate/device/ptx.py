@@ -215,8 +215,12 @@ def _report(control: str) -> str:
         ld.global.b64 sy_addr, {_at(control, layout.MIRROR)};
         setp.eq.s64 sy_p, sy_addr, 0;
         @sy_p bra SY_FENCE;
+        ld.acquire.sys.global.b32 sy_seen, {_at(control, layout.FAULT_CLAIM)};
         {words}
         ld.relaxed.sys.global.b32 sy_word, {_at(control, layout.FAULT)};
+        setp.ne.b32 sy_p, sy_seen, 0;
+        setp.ne.and.b32 sy_p, sy_seen, {layout.CLAIMING:#x}, sy_p;
+        @sy_p mov.b32 sy_word, sy_seen;
         st.release.sys.global.b32 {_at("sy_addr", layout.MIRROR_FAULT)}, sy_word;
         setp.lt.s32 sy_p, sy_word, 0;
         @sy_p bra SY_FENCE;
@@ -228,7 +232,7 @@ def _report(control: str) -> str:
         add.s64 sy_addr, {control}, sy_start;
         mov.b32 sy_t, 0;
     SY_TELL:
-        setp.eq.s32 sy_p, sy_t, sy_word;
+        setp.eq.s64 sy_p, sy_addr, {control};
         @sy_p bra SY_TOLD;
         atom.relaxed.sys.global.cas.b32 sy_lag, {_at("sy_addr", layout.FAULT)}, 0, sy_seen;
     SY_TOLD:

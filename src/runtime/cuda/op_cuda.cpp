@@ -203,12 +203,13 @@ public:
     }
 
     /// Gives up the library's kernels when a call that has begun, eager or replayed, has not ended within twice the
-    /// waits' deadline, which have all ended by then [P25].
+    /// waits' deadline, which have all ended by then [P25]. Nor does one end that was enqueued behind a fault, and
+    /// tells of no begin. The watch's thread alone looks.
     void look() override {
         if (!nccl_ || deadline_ms_ == 0) return;
-        const std::lock_guard lock(looking_);
         const std::uint32_t now = begun();
-        if (now == ended() || now != looked_at_) {
+        const bool open = now != ended() || poll_fault().any();
+        if (!open || now != looked_at_) {
             looked_at_ = now;
             since_ = WaitingClock();
         } else if (!lost_ && since_.waited() > 2 * std::chrono::milliseconds(deadline_ms_)) {
@@ -552,7 +553,6 @@ private:
     std::unique_ptr<LateTransfers> late_;
     std::unique_ptr<Nccl> nccl_;
     std::int64_t deadline_ms_ = 0;
-    std::mutex looking_;
     std::uint32_t looked_at_ = 0;     ///< by look(): the call that it has seen begin
     WaitingClock since_;              ///< then
     std::atomic<bool> lost_ = false;  ///< collectives were given up

@@ -37,38 +37,30 @@ public:
 
     [[nodiscard]] int fd() const { return socket_.get(); }
     [[nodiscard]] bool is_closed() const { return closed_; }
-    /// Whether the peer has told of a fault, or broken off.
-    [[nodiscard]] bool has_fault() const { return fault_ || (closed_ && in_data_); }
+    /// Whether the peer has told of a fault, or has gone.
+    [[nodiscard]] bool has_fault() const { return fault_ || closed_; }
     [[nodiscard]] bool is_out_of_step() const { return out_of_step_; }
 
-    /// A frame, whole: it is small, and the peer reads.
+    /// A frame: what does not go at once goes by flush().
     void put(const Frame& frame) {
-        const std::lock_guard lock(writing_);
-        std::size_t done = 0;
-        while (done < sizeof(frame) && !closed_) {
-            const ssize_t count = ::send(fd(), reinterpret_cast<const char*>(&frame) + done,
-                                         sizeof(frame) - done, MSG_NOSIGNAL);
-            if (count > 0) done += static_cast<std::size_t>(count);
-            if (count < 0 && errno != EAGAIN && errno != EINTR) closed_ = true;
-            if (count < 0 && errno == EAGAIN) {
-                pollfd entry{fd(), POLLOUT, 0};
-                (void)poll(&entry, 1, kPollMs);
-            }
-        }
+        unsent_.append(reinterpret_cast<const char*>(&frame), sizeof(frame));
+        flush();
     }
-    /// As many of the bytes as go; how many.
+    /// Whether all frames have gone.
+    bool flush() {
+        if (!unsent_.empty()) unsent_.erase(0, some(unsent_.data(), unsent_.size()));
+        return unsent_.empty();
+    }
+    /// As many of the bytes behind the frames as go; how many.
     std::size_t put_some(const std::byte* from, std::size_t bytes) {
-        amid_ = true;
-        const ssize_t count = ::send(fd(), from, bytes, MSG_NOSIGNAL);
-        if (count < 0 && errno != EAGAIN && errno != EINTR) closed_ = true;
-        const std::size_t put = count > 0 ? static_cast<std::size_t>(count) : 0;
+        const std::size_t put = flush() ? some(from, bytes) : 0;
         amid_ = put < bytes;
         return put;
     }
-    /// Says that there is a fault here: amid bytes, by breaking off.
+    /// Says that there is a fault here: by breaking off, where no frame can go.
     void put_fault(int rank) {
-        if (amid_) (void)shutdown(fd(), SHUT_WR);
         if (!amid_) put({.kind = Frame::fault, .number = static_cast<std::uint32_t>(rank)});
+        if (amid_ || !unsent_.empty()) (void)shutdown(fd(), SHUT_WR);
     }
 
     /// What comes next goes there, once its frame of `number` and `epoch` has come.
@@ -109,6 +101,11 @@ public:
     }
 
 private:
+    std::size_t some(const void* from, std::size_t bytes) {
+        const ssize_t count = closed_ ? 0 : ::send(fd(), from, bytes, MSG_NOSIGNAL);
+        if (count < 0 && errno != EAGAIN && errno != EINTR) closed_ = true;
+        return count > 0 ? static_cast<std::size_t>(count) : 0;
+    }
     void take(const Frame& frame) {
         if (frame.kind == Frame::fault) fault_ = true;
         if (frame.kind == Frame::ready) ready_.emplace_back(frame.number, frame.epoch);
@@ -118,7 +115,7 @@ private:
     }
 
     FileDescriptor socket_;
-    std::mutex writing_;
+    std::string unsent_;    ///< of frames
     Frame frame_;           ///< that comes
     std::size_t held_ = 0;  ///< bytes of it
     std::deque<std::pair<std::uint32_t, std::uint32_t>> ready_;
@@ -166,7 +163,6 @@ Status HostChannel::renew(Rendezvous& rendezvous) {
 
 // [P42]
 void HostChannel::tell_fault() {
-    const std::lock_guard lock(telling_);
     if (std::exchange(told_, true)) return;
     for (auto& [peer, connection] : connections_) connection->put_fault(rank_);
 }
@@ -184,28 +180,20 @@ public:
     explicit SideBytes(const PreparedSide& side) : side_(side) {
         if (side.is_contiguous()) return;
         own_.resize(side.bytes);
-        if (side.sends) copy(true);
+        if (side.sends) copy();
     }
     [[nodiscard]] std::byte* data() {
         return side_.is_contiguous() ? reinterpret_cast<std::byte*>(side_.copies.front().src) : own_.data();
     }
     /// Puts what has come where it belongs.
     void place() {
-        if (!side_.is_contiguous()) copy(false);
+        if (!side_.is_contiguous()) copy();
     }
 
 private:
-    void copy(bool packs) {
-        const auto base = reinterpret_cast<std::uint64_t>(own_.data());
-        for (StridedCopy one : side_.copies) {
-            one.dst += base;
-            if (!packs) {
-                std::swap(one.src, one.dst);
-                std::swap(one.src_pitch, one.dst_pitch);
-                std::swap(one.src_plane, one.dst_plane);
-            }
+    void copy() {
+        for (const StridedCopy& one : side_.copies_by(reinterpret_cast<std::uint64_t>(own_.data())))
             copy_on_host(one);
-        }
     }
 
     const PreparedSide& side_;
@@ -245,6 +233,7 @@ bool HostChannel::exchange(std::span<const Side> round, std::uint32_t epoch) {
             const PreparedSide& side = *one.side.side;
             Connection& to = one.connection;
             to.read();
+            const bool flushed = to.flush();
             if (side.sends && !one.ready && to.take_ready(static_cast<std::uint32_t>(side.number), epoch)) {
                 one.ready = true;
                 to.put({.kind = Frame::data,
@@ -256,12 +245,11 @@ bool HostChannel::exchange(std::span<const Side> round, std::uint32_t epoch) {
                 one.sent += to.put_some(one.bytes.data() + one.sent, side.bytes - one.sent);
             one.done = side.sends ? one.ready && one.sent == side.bytes : to.has_come();
             if (one.done && !side.sends) one.bytes.place();
-            if (to.has_fault()) control_.raise_peer(side.peer);
-            const bool gone = to.is_closed() && deadline.count() == 0;
-            if (!one.done && (to.is_out_of_step() || gone)) raise(one.side, epoch);
             if (one.done) continue;
+            if (to.has_fault()) control_.raise_peer(side.peer);
+            if (to.is_out_of_step()) raise(one.side, epoch);
             all = false;
-            const short events = side.sends && one.ready ? POLLIN | POLLOUT : POLLIN;
+            const short events = !flushed || (side.sends && one.ready) ? POLLIN | POLLOUT : POLLIN;
             polled.push_back({to.is_closed() ? -1 : to.fd(), events, 0});
         }
         if (all) return true;

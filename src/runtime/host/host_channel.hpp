@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,7 +35,7 @@ public:
     /// Does a rank's sides of one round in call `epoch`: blocks until both ranks of each have done it. False
     /// after a fault, which it raises itself where its control block's deadline passes, or a peer tells of one.
     [[nodiscard]] bool exchange(std::span<const Side> round, std::uint32_t epoch);
-    /// Tells the peers of a fault here. Once; from any thread.
+    /// Tells the peers of a fault here. Once; with no exchange in progress on another thread.
     void tell_fault();
     /// Connects anew, after a fault of which all ranks know. Collective.
     Status renew(Rendezvous& rendezvous);
@@ -50,7 +49,6 @@ private:
     std::vector<int> peers_;
     std::string name_;
     HostControl control_;
-    std::mutex telling_;
     bool told_ = false;
     std::map<int, std::unique_ptr<Connection>> connections_;  ///< by peer
 };

@@ -27,6 +27,18 @@ struct PreparedSide {
     std::vector<StridedCopy> copies;
 
     [[nodiscard]] bool is_contiguous() const { return copies.size() == 1 && copies.front().contiguous(); }
+    /// Those by way of a block at that address: into it of what is sent, else out of it.
+    [[nodiscard]] std::vector<StridedCopy> copies_by(std::uint64_t block) const {
+        std::vector<StridedCopy> made = copies;
+        for (StridedCopy& copy : made) {
+            copy.dst += block;
+            if (sends) continue;
+            std::swap(copy.src, copy.dst);
+            std::swap(copy.src_pitch, copy.dst_pitch);
+            std::swap(copy.src_plane, copy.dst_plane);
+        }
+        return made;
+    }
 };
 
 struct PreparedTransfer {

@@ -152,17 +152,7 @@ Status LateTransfers::take_side(const PreparedSide& side, Step& step) {
         if (!room) return room.error();
         address = (*room)->address();
         rooms_.push_back(std::move(room).value());
-        for (StridedCopy copy : side.copies) {
-            copy.dst += address;
-            if (side.sends) {
-                step.copies.push_back(copy);
-                continue;
-            }
-            std::swap(copy.src, copy.dst);
-            std::swap(copy.src_pitch, copy.dst_pitch);
-            std::swap(copy.src_plane, copy.dst_plane);
-            step.copies.push_back(copy);
-        }
+        step.copies = side.copies_by(address);
     }
     step.side = Nccl::Block{side.sends, side.peer, address, side.bytes};
     step.ends_round = side.ends_round;

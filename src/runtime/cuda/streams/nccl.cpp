@@ -28,11 +28,12 @@ struct NcclApi {
         char bytes[128];
     };
     using Comm = void*;
+    static constexpr int kOldest = 21700;  ///< of the configuration
     /// ncclConfig_t as of 2.17, which later ones take by its size and version.
     struct Config {
         std::size_t size = sizeof(Config);
         unsigned magic = 0xcafebeef;
-        unsigned version = 21700;
+        unsigned version = kOldest;
         int blocking = 1;
         int cga_cluster_size = INT_MIN;  // left open
         int min_ctas = 1;
@@ -103,8 +104,12 @@ Result<NcclApi> load_api() {
     };
     load("ncclGetUniqueId", api.GetUniqueId);
     load("ncclCommInitRank", api.CommInitRank);
-    api.CommInitRankConfig =
-        reinterpret_cast<decltype(api.CommInitRankConfig)>(dlsym(library, "ncclCommInitRankConfig"));
+    // Older ones have it for a shorter configuration, without the number of blocks.
+    int version = 0;
+    const auto get_version = reinterpret_cast<int (*)(int*)>(dlsym(library, "ncclGetVersion"));
+    if (get_version != nullptr && get_version(&version) == 0 && version >= NcclApi::kOldest)
+        api.CommInitRankConfig =
+            reinterpret_cast<decltype(api.CommInitRankConfig)>(dlsym(library, "ncclCommInitRankConfig"));
     load("ncclCommDestroy", api.CommDestroy);
     load("ncclCommAbort", api.CommAbort);
     load("ncclGetErrorString", api.GetErrorString);
@@ -127,14 +132,16 @@ Result<const NcclApi*> nccl_api() {
     return &api.value();
 }
 
+constexpr int kUint8 = 1;  ///< of ncclDataType_t
+
 /// ncclDataType_t. What is only moved may be bytes.
 struct DataType {
-    int number = 1;
+    int number = kUint8;
     std::uint64_t elements = 1;  ///< of that type, in one of the tensor's
 };
 
 DataType type_of(plan::DType dtype, bool reduces) {
-    constexpr int kUint8 = 1, kInt32 = 2, kFloat16 = 6, kFloat32 = 7, kBfloat16 = 9;
+    constexpr int kInt32 = 2, kFloat16 = 6, kFloat32 = 7, kBfloat16 = 9;
     if (reduces && dtype == plan::DType::bf16) return {kBfloat16, 1};
     if (reduces && dtype == plan::DType::fp16) return {kFloat16, 1};
     if (reduces && dtype == plan::DType::fp32) return {kFloat32, 1};
@@ -172,7 +179,7 @@ std::set<Nccl::Participants> lists_of(const fuse::Schedule& schedule) {
 int connect(const std::shared_ptr<CudaContext>& context, const NcclApi& api, void* communicator,
             const std::vector<int>& peers) {
     constexpr std::size_t kBytes = 256;
-    constexpr int kUint8 = 1, kFailed = 1;
+    constexpr int kFailed = 1;
     const auto room = DeviceBuffer::create(context, 2 * kBytes * std::max<std::size_t>(peers.size(), 1));
     const auto stream = OwnedStream::create(context, false);
     if (!room || !stream) return kFailed;
@@ -218,8 +225,10 @@ Result<void*> join(const std::shared_ptr<CudaContext>& context, const NcclApi& a
                      {},
                      ErrorClass::machine};
     const auto [code, communicator] = joined.get();
-    if (code != 0) return api.error("CommInitRank", code);
-    return communicator;
+    if (code == 0) return communicator;
+    if (communicator != nullptr) (void)api.CommAbort(communicator);
+    return api.error(communicator == nullptr ? "CommInitRank" : "Send, to connect the ranks of the channel,",
+                     code);
 }
 
 }  // namespace
@@ -268,15 +277,15 @@ Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
         NcclApi::UniqueId id{};
         std::memcpy(id.bytes, (*all)[static_cast<std::size_t>(list.front())].data() + at, sizeof(id.bytes));
         at += sizeof(id.bytes);
-        const auto place = std::find(list.begin(), list.end(), rank);
-        if (place == list.end()) continue;
+        const int place = place_of(list, rank);
+        if (place == std::ssize(list)) continue;
         std::optional<std::vector<int>> peers;
         if (of_channel) {
             peers.emplace();
             for (const std::int32_t peer : peers_) peers->push_back(place_of(list, peer));
         }
-        const Result<void*> communicator = join(context_, *api_, static_cast<int>(list.size()), id,
-                                                static_cast<int>(place - list.begin()), peers, timeout);
+        const Result<void*> communicator =
+            join(context_, *api_, static_cast<int>(list.size()), id, place, peers, timeout);
         if (!communicator) return communicator.error();
         communicators_[participants] = *communicator;
     }
@@ -318,7 +327,6 @@ Status Nccl::exchange(std::span<const Block> blocks, CUstream stream) const {
     const auto found = communicators_.rbegin();  // the channel's comes last
     if (found == communicators_.rend() || !found->first.first || found->second == nullptr)
         return Error{"the communicator between nodes has been given up", {}, ErrorClass::machine};
-    constexpr int kUint8 = 1;
     SYNCOPATE_NCCL(*api_, GroupStart);
     int code = 0;
     for (const Block& block : blocks) {
