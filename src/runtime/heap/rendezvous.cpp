@@ -33,10 +33,6 @@ constexpr char kCame =
     'c';  ///< first byte of what a rank has put; then its label, caller and value, apart by 0
 constexpr char kWithdrawn = 'w';  ///< all of it, once the rank has given the meeting up
 
-}  // namespace
-
-namespace {
-
 /// The ranks of one node, among all.
 class NodeRendezvous final : public Rendezvous {
 public:

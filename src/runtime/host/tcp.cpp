@@ -13,8 +13,9 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <thread>
+#include <memory>
 
 #include "runtime/heap/fields.hpp"
 #include "runtime/heap/process.hpp"
@@ -31,12 +32,13 @@ Error socket_error(std::string_view what) {
     return Error{fmt::format("{}: {}", what, std::strerror(errno)), {}, ErrorClass::machine};
 }
 
-/// The same on all processes of a machine.
-std::string machine() {
+/// The same on all processes that reach each other by the loop-back: of one machine, and no containers apart.
+std::string network() {
     std::ifstream file("/proc/sys/kernel/random/boot_id");
     std::string id;
     std::getline(file, id);
-    return id.empty() ? "-" : id;
+    std::error_code none;
+    return id + '-' + std::filesystem::read_symlink("/proc/self/ns/net", none).string();
 }
 
 std::string host_name() {
@@ -119,6 +121,8 @@ Status accept_all(const FileDescriptor& listener, const std::string& token, std:
                          ErrorClass::machine};
         }
         FileDescriptor client(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!client && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+            return socket_error("accept");
         if (!client || !set_up(client.get())) continue;
         std::string hello;
         const auto patience = std::min(deadline, Clock::now() + Milliseconds{2'000});
@@ -142,13 +146,13 @@ Result<std::map<int, FileDescriptor>> connect_ranks(Rendezvous& rendezvous, cons
                                                     const std::vector<int>& peers) {
     const auto deadline = Clock::now() + rendezvous.timeout();
     const int rank = rendezvous.rank();
-    const Result<std::vector<Bytes>> machines =
-        agree(rendezvous, label + "-hosts", machine() + " " + host_name());
-    if (!machines) return machines.error();
-    const auto machine_of = [&](int of) { return fields_of((*machines)[static_cast<std::size_t>(of)])[0]; };
-    const bool one_machine =
-        std::ranges::all_of(peers, [&](int peer) { return machine_of(peer) == machine_of(rank); });
-    Result<Listener> listener = listen_here(one_machine, static_cast<int>(peers.size()));
+    const Result<std::vector<Bytes>> networks =
+        agree(rendezvous, label + "-hosts", network() + " " + host_name());
+    if (!networks) return networks.error();
+    const auto network_of = [&](int of) { return fields_of((*networks)[static_cast<std::size_t>(of)])[0]; };
+    const bool one_network =
+        std::ranges::all_of(peers, [&](int peer) { return network_of(peer) == network_of(rank); });
+    Result<Listener> listener = listen_here(one_network, static_cast<int>(peers.size()));
     const std::string token = random_hex(kToken / 2);
     const Result<std::vector<Bytes>> doors =
         agree(rendezvous, label + "-doors",
@@ -164,9 +168,9 @@ Result<std::map<int, FileDescriptor>> connect_ranks(Rendezvous& rendezvous, cons
             continue;
         }
         const auto door = fields_of((*doors)[static_cast<std::size_t>(peer)]);
-        const bool near = machine_of(peer) == machine_of(rank);
+        const bool near = network_of(peer) == network_of(rank);
         const auto host = near ? std::string("127.0.0.1")
-                               : std::string(fields_of((*machines)[static_cast<std::size_t>(peer)])[1]);
+                               : std::string(fields_of((*networks)[static_cast<std::size_t>(peer)])[1]);
         Result<FileDescriptor> one = connect_to(host, std::string(door[0]),
                                                 std::string(door[1]) + fmt::format("{:08x}", rank), deadline);
         if (!one) {
