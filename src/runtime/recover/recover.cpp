@@ -51,6 +51,7 @@ public:
             const auto part =
                 std::make_shared<PartOfGroup>(store_, round->number(), round->prefix(), round->ranks());
             part->set_timeout(deadline);
+            if (part->size() == group_->size()) part->set_ranks_of_node(group_->ranks_of_node());
             Result<bool> renewed = go_on(part);
             const bool all = round->conclude(static_cast<bool>(renewed));
             if (all && renewed) return finish(part, round->ranks(), *renewed);
@@ -78,7 +79,7 @@ private:
 
     /// Renews what all have, or retires everything: whether it was renewed.
     Result<bool> go_on(const std::shared_ptr<PartOfGroup>& part) {
-        std::string mine = fmt::format("{} {}", group_->rank(), group_->size());
+        std::string mine = fmt::format("{} {} {}", group_->rank(), group_->size(), group_->ranks_of_node());
         for (const GroupMemory::Numbered& heap : heaps_) {
             for (const auto& [user, what] : heap.second->users()) mine += ' ' + name_of(heap, user, *what);
         }
@@ -88,9 +89,10 @@ private:
         std::map<std::string, int, std::less<>> known;
         for (std::size_t rank = 0; rank < all->size(); ++rank) {
             const std::vector<std::string_view> words = fields_of((*all)[rank]);
-            alike = alike && words.size() >= 2 && number_from<std::size_t>(words[0]) == rank &&
-                    number_from<std::size_t>(words[1]) == all->size();
-            for (std::size_t i = 2; i < words.size(); ++i) ++known[std::string(words[i])];
+            alike = alike && words.size() >= 3 && number_from<std::size_t>(words[0]) == rank &&
+                    number_from<std::size_t>(words[1]) == all->size() &&
+                    number_from<int>(words[2]) == group_->ranks_of_node();
+            for (std::size_t i = 3; i < words.size(); ++i) ++known[std::string(words[i])];
         }
         if (!alike) {
             retire(fmt::format(
