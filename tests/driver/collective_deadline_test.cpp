@@ -55,6 +55,7 @@ public:
         if (last_->tells_end != 0)
             last_->mirror[device::kMirrorEnded] = last_->control[device::word::published];
     }
+    void fails() const { last_->mirror[device::kMirrorFault] = 1; }
     bool ends = true;
     bool captures = false;
 
@@ -64,6 +65,13 @@ private:
 
 void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(4 * kDeadline)); }
 
+/// Waits for it: the thread that looks may have to wait for its turn.
+bool is_aborted() {
+    for (int look = 0; look < 30'000 && fake_cuda::aborted() == 0; ++look)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return fake_cuda::aborted() == 1;
+}
+
 void on_both(const std::function<bool(PlayedCalls&, FusedOp&, CudaKernel&)>& work) {
     const TemporaryDirectory directory;
     run_ranks(all_ranks(2), [&](int rank) {
@@ -71,6 +79,7 @@ void on_both(const std::function<bool(PlayedCalls&, FusedOp&, CudaKernel&)>& wor
         const auto heap = make_gpu_heap(directory.path(), rank);
         RANK_CHECK(heap, heap.error().to_string());
         const auto kernel = make_kernel(**heap);
+        RANK_CHECK(kernel, kernel.error().to_string());
         const auto op =
             FusedOp::create(*heap, gathered_by_nccl(), {.name = "gather", .deadline_ms = kDeadline});
         RANK_CHECK(op, op.error().to_string());
@@ -104,6 +113,16 @@ TEST(CollectivesByNccl, AreGivenUpWhereACallDoesNotEnd) {
     });
 }
 
+/// A call that was enqueued behind a fault tells of no begin, and the others do not join it.
+TEST(CollectivesByNccl, AreGivenUpBehindAFault) {
+    on_both([](PlayedCalls& calls, FusedOp& op, CudaKernel& kernel) {
+        RANK_CHECK(op.call(kernel, {1, 1, 1}, 0, {}), "a call");
+        calls.fails();
+        RANK_CHECK(is_aborted(), "not aborted");
+        return true;
+    });
+}
+
 TEST(CollectivesByNccl, AreGivenUpWhereAReplayedGraphDoesNotEnd) {
     on_both([](PlayedCalls& calls, FusedOp& op, CudaKernel& kernel) {
         calls.captures = true;
@@ -118,8 +137,7 @@ TEST(CollectivesByNccl, AreGivenUpWhereAReplayedGraphDoesNotEnd) {
         }
         RANK_CHECK(op.check(), "a fault");
         calls.begin();
-        pause();  // nobody asks
-        RANK_CHECK(fake_cuda::aborted() == 1, "not aborted");
+        RANK_CHECK(is_aborted(), "not aborted");  // nobody asks
         RANK_CHECK(says_so(op.check()), "check() ends well");
         return true;
     });

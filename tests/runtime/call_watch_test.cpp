@@ -8,7 +8,9 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <iterator>
+#include <memory>
 #include <thread>
 
 #include "runtime/fork.hpp"
@@ -465,22 +467,9 @@ bool says_of_the_machine(const Status& status, std::initializer_list<const char*
         texts, [&](const char* text) { return status.error().message.find(text) != std::string::npos; });
 }
 
-TEST(RanksThatHaveEnded, AreNamedByWhoCallsOnceMoreThanThey) {
-    const TemporaryDirectory directory;
-    run_ranks(all_ranks(3), [&](int rank) {
-        const auto heap = make_heap(directory, rank, 3);
-        RANK_CHECK(heap, heap.error().to_string());
-        const Result<Op> known = make(*heap, "known", 8);
-        RANK_CHECK(known && call(**known), "calls that agree");
-        if (rank != 0) return true;
-        const Status late = call(**known);
-        RANK_CHECK(says_of_the_machine(late, {"op 'known': given up, as the process of rank ", " has ended"}),
-                   told(late));
-        return true;
-    });
-}
-
-TEST(RanksThatHaveEnded, AreNamedByWhoSetsUpWhatTheyDoNot) {
+/// On each of three ranks: an op that all have called once, then `work`. No meeting ends by its deadline.
+void after_a_call(
+    const std::function<bool(int rank, const std::shared_ptr<SymmetricHeap>& heap, FusedOp& known)>& work) {
     const TemporaryDirectory directory;
     run_ranks(all_ranks(3), [&](int rank) {
         const auto heap = make_heap(directory, rank, 3);
@@ -488,11 +477,41 @@ TEST(RanksThatHaveEnded, AreNamedByWhoSetsUpWhatTheyDoNot) {
         (*heap)->rendezvous().set_timeout(Milliseconds{kDeadlineMs});
         const Result<Op> known = make(*heap, "known", 8);
         RANK_CHECK(known && call(**known), "calls that agree");
+        RANK_CHECK(barrier((*heap)->rendezvous(), "called"), "barrier");  // a fault ends calls under way
+        return work(rank, *heap, **known);
+    });
+}
+
+TEST(RanksThatHaveEnded, AreNamedByWhoCallsOnceMoreThanThey) {
+    after_a_call([](int rank, const std::shared_ptr<SymmetricHeap>&, FusedOp& known) {
         if (rank != 0) return true;
-        const Result<Op> other = make(*heap, "other", 16);
+        const Status late = call(known);
+        RANK_CHECK(says_of_the_machine(late, {"op 'known': given up, as the process of rank ", " has ended"}),
+                   told(late));
+        return true;
+    });
+}
+
+TEST(RanksThatHaveEnded, AreKnownByWhatTheyHaveSaidBeforeOfTheirKernel) {
+    after_a_call([](int rank, const std::shared_ptr<SymmetricHeap>& heap, FusedOp& known) {
+        if (rank == 0) {  // its kernel fails, and its process ends
+            RANK_CHECK(known.begin_call(), "begins");
+            return !known.end_call(0, false);
+        }
+        while (!heap->rendezvous().watch()->has_ended(0)) std::this_thread::yield();
+        const Status given_up = call(known);
+        RANK_CHECK(says_of_the_machine(given_up, {"its kernel did not run to its end"}), told(given_up));
+        return true;
+    });
+}
+
+TEST(RanksThatHaveEnded, AreNamedByWhoSetsUpWhatTheyDoNot) {
+    after_a_call([](int rank, const std::shared_ptr<SymmetricHeap>& heap, FusedOp& known) {
+        if (rank != 0) return true;
+        const Result<Op> other = make(heap, "other", 16);
         const Status late = other ? Status(Done{}) : Status(other.error());
         RANK_CHECK(says_of_the_machine(late, {" of 3 cannot come to 'op-other", "ended"}), told(late));
-        const Status closed = (*known)->destroy();
+        const Status closed = known.destroy();
         RANK_CHECK(says_of_the_machine(closed, {" of 3 cannot come to 'close of op 'known'", "ended"}),
                    told(closed));
         return true;
@@ -500,15 +519,9 @@ TEST(RanksThatHaveEnded, AreNamedByWhoSetsUpWhatTheyDoNot) {
 }
 
 TEST(RanksThatHaveEnded, AreNamedInAMeetingThatOthersHaveComeTo) {
-    const TemporaryDirectory directory;
-    run_ranks(all_ranks(3), [&](int rank) {
-        const auto heap = make_heap(directory, rank, 3);
-        RANK_CHECK(heap, heap.error().to_string());
-        (*heap)->rendezvous().set_timeout(Milliseconds{kDeadlineMs});
-        const Result<Op> known = make(*heap, "known", 8);
-        RANK_CHECK(known && call(**known), "calls that agree");
+    after_a_call([](int rank, const std::shared_ptr<SymmetricHeap>& heap, FusedOp&) {
         if (rank == 1) return true;
-        const Status late = barrier((*heap)->rendezvous(), "together");
+        const Status late = barrier(heap->rendezvous(), "together");
         RANK_CHECK(
             says_of_the_machine(late, {"rank 1 of 3 cannot come to 'together': its process has ended"}),
             told(late));

@@ -1,14 +1,15 @@
 // Several nodes on one machine: each has a heap of its own, and what goes between them goes over sockets.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <memory>
 #include <string>
-#include <thread>
+#include <utility>
 
 #include "fuse/sample.hpp"
 #include "runtime/fork.hpp"
 #include "runtime/played_kernel.hpp"
 #include "syncopate/fuse/fuse.hpp"
+#include "syncopate/runtime/recover/recover.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -111,13 +112,41 @@ TEST(Nodes, ARankThatDoesNotCallIsMissedOnAllNodesAndCallsGoOnAfterAReset) {
     });
 }
 
+TEST(Nodes, GoOnAfterAFaultAsTheNodesThatTheyAre) {
+    const TemporaryDirectory directory;
+    const fuse::Schedule schedule = gather(2, 2);
+    run_ranks(all_ranks(4), [&](int rank) {
+        auto made = FileRendezvous::create(directory.path(), rank, 4);
+        RANK_CHECK(made, made.error().to_string());
+        const std::shared_ptr<Rendezvous> group = std::move(made).value();
+        group->set_ranks_of_node(2);
+        auto heap = SymmetricHeap::create({}, group, 1 << 20);
+        RANK_CHECK(heap, heap.error().to_string());
+        auto op = FusedOp::create(*heap, schedule, {.name = "ag", .deadline_ms = 1000});
+        RANK_CHECK(op, op.error().to_string());
+        const Status first = call(**op, rank, 4, 1);
+        RANK_CHECK(first, first.error().to_string());
+        RANK_CHECK(barrier(*group, "called"), "barrier");  // what goes on ends calls that are under way
+        if (rank != 3) RANK_CHECK(!call(**op, rank, 4, 2), "nothing is missing");
+        const auto went_on = recover(group, nullptr, Milliseconds{20'000});
+        RANK_CHECK(went_on, went_on.error().to_string());
+        RANK_CHECK(went_on->renewed && (*heap)->num_mapped() == 2, "made anew as one node");
+        for (std::uint32_t number = 3; number < 6; ++number) {
+            const Status done = call(**op, rank, 4, number);
+            RANK_CHECK(done, "after the recovery: " + done.error().to_string());
+        }
+        return bool((*op)->destroy());
+    });
+}
+
+/// Its socket closes: no deadline has to pass.
 TEST(Nodes, ARankThatDiedIsMissedByItsRail) {
     const TemporaryDirectory directory;
     const fuse::Schedule schedule = gather(2, 1);
     run_ranks(all_ranks(2), [&](int rank) {
         auto heap = make_heap(directory, rank, 2, 1 << 20, 1);
         RANK_CHECK(heap, heap.error().to_string());
-        auto op = FusedOp::create(*heap, schedule, {.name = "ag", .deadline_ms = 3000});
+        auto op = FusedOp::create(*heap, schedule, {.name = "ag", .deadline_ms = 3'000'000});
         RANK_CHECK(op, op.error().to_string());
         Status done = call(**op, rank, 2, 1);
         RANK_CHECK(done, done.error().to_string());

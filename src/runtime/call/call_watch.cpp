@@ -58,9 +58,11 @@ Status CallWatch::count_call(WatchedOp& op) {
     events_.settle();
     op.board.take_back_call();
     if (std::optional<Error> ended = tell(op)) return *ended;
-    const std::lock_guard lock(mutex_);
-    const std::optional<Error> event = unheard();
-    return event ? Status(*event) : Done{};
+    {
+        const std::lock_guard lock(mutex_);
+        if (const std::optional<Error> event = unheard()) return *event;
+    }
+    return count_call(op);  // another thread has been told meanwhile
 }
 
 void CallWatch::run(const std::stop_token& stop) {

@@ -93,7 +93,9 @@ FusedOp::~FusedOp() {
     }
     heap_->remove_user(*this);
     leave_call();
-    if (watched_) watch_->remove(*watched_);
+    if (!watched_) return;
+    if (executor_ != nullptr) (void)executor_->synchronize();  // the watch ends what would not
+    watch_->remove(*watched_);
 }
 
 void FusedOp::leave_call() {
@@ -178,7 +180,7 @@ Status FusedOp::make_executor(CallPlan plan) {
 
 Status FusedOp::watch() {
     Rendezvous& rendezvous = heap_->rendezvous().within();
-    if (rendezvous.size() == 1) return Done{};
+    if (heap_->size() == 1) return Done{};  // of a node of one rank it sees to what other nodes do not join
     watch_ = std::dynamic_pointer_cast<CallWatch>(rendezvous.watch());
     if (watch_ == nullptr) {
         Result<CallEvents> events = CallEvents::create(rendezvous, kOfGroup);
@@ -442,7 +444,7 @@ Error FusedOp::described(const FaultRecord& record, int of_rank) const {
 std::string FusedOp::called() const {
     const std::string name = fmt::format("op '{}'", options_.name);
     if (!options_.what.starts_with(name)) return options_.what.empty() ? name : options_.what;
-    return options_.what.substr(0, options_.what.find_first_of("(;"));
+    return options_.what.substr(0, options_.what.find_first_of("(;", name.size()));
 }
 
 std::string FusedOp::of_ended(int peer, const std::string& message) const {
@@ -469,7 +471,9 @@ Error FusedOp::error_of(const FaultRecord& record) const {
             error.message = cause.message + fmt::format("; so found on rank {}", record.peer());
             error.location = cause.location;
         }
-        if (!theirs.any() || theirs.of_peer()) error.message = of_ended(record.peer(), error.message);
+        const bool gave_up = theirs.of_peer() && theirs.peer() == record.peer();
+        if (!theirs.any() || (theirs.of_peer() && !gave_up))
+            error.message = of_ended(record.peer(), error.message);
     }
     return error;
 }
@@ -557,6 +561,7 @@ Status FusedOp::call_graph(CudaStream stream, bool counted, const std::function<
                                  destroyed_ ? "has been destroyed" : "is in the middle of a call"),
                      {.rank = rank()},
                      ErrorClass::usage};
+    if (watched_ != nullptr) had_been_told_ = watch_->has_told(*watched_);
     if (watched_ != nullptr && !counted) {
         if (Status known = watch_->count_call(*watched_); !known) return known;
     }

@@ -70,8 +70,12 @@ public:
     std::uint32_t begun() const override { return control_.load(emit::control::epoch); }
     bool is_faulty() const override { return control_.faulty(); }
     void raise(std::uint32_t word) override {
-        for (int near = 0; near < plan_.num_ranks; ++near)
-            (void)HostControl(plan_.control_of(plan_.first_rank + near)).raise_word(word);
+        for (int near = 0; near < plan_.num_ranks; ++near) {
+            const int rank = plan_.first_rank + near;
+            // What a rank's own word says of itself, it has said itself.
+            const bool of_itself = word == (emit::control::fault_of_peer | static_cast<std::uint32_t>(rank));
+            if (!of_itself || rank == plan_.rank) (void)HostControl(plan_.control_of(rank)).raise_word(word);
+        }
     }
     Result<FaultRecord> read_fault() const override { return control_.fault(); }
     FaultRecord poll_fault() const override { return control_.fault(); }
