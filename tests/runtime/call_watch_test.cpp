@@ -333,8 +333,10 @@ TEST(Ranks, ThatAreAbsentFromACallAreAllNamed) {
             RANK_CHECK(
                 late.error().message.find("; ranks 1, 3 have not begun this call") != std::string::npos,
                 told(late));
-        } else {
-            std::this_thread::sleep_for(std::chrono::seconds(2));  // there, but not in the call
+            tell(directory, "told-" + std::to_string(rank));
+        } else {  // there, but not in the call
+            await(directory, "told-0");
+            await(directory, "told-2");
         }
         return true;
     });
@@ -393,8 +395,8 @@ TEST(ClosingAnOp, WaitsAsLongAsItsCallsDo) {
     run_ranks(all_ranks(2), [&](int rank) {
         const auto heap = make_heap(directory, rank, 2);
         RANK_CHECK(heap, heap.error().to_string());
-        const auto op =
-            FusedOp::create(*heap, direct_all_gather(2, false, {16, 4}), {.name = "op", .deadline_ms = 300});
+        const auto op = FusedOp::create(*heap, direct_all_gather(2, false, {16, 4}),
+                                        {.name = "op", .deadline_ms = 2'000});
         RANK_CHECK(op && call(**op), "a call");
         if (rank == 1) {
             await(directory, "closed");
@@ -403,7 +405,7 @@ TEST(ClosingAnOp, WaitsAsLongAsItsCallsDo) {
         const Status closed = (*op)->destroy();
         tell(directory, "closed");
         RANK_CHECK(!closed, "the other one does not close it");
-        const std::string text = "did not come to 'close of op 'op'; A int32[16, 4]' within 300 ms";
+        const std::string text = "did not come to 'close of op 'op'; A int32[16, 4]' within 2000 ms";
         RANK_CHECK(closed.error().message.find(text) != std::string::npos, told(closed));
         return true;
     });
