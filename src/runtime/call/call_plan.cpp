@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/emit/table.hpp"
 
 namespace syncopate::runtime {
@@ -31,7 +32,10 @@ public:
         for (const fuse::Transfer& transfer : mine_.transfers) {
             PreparedTransfer prepared{.waits = transfer.waits,
                                       .post_words = words_of(transfer.posts),
-                                      .executor = executor_of(transfer)};
+                                      .executor = executor_of(transfer),
+                                      .index = plan_.transfers.size(),
+                                      .step = transfer.step,
+                                      .gates = gates_of(transfer.step)};
             if (Status filled = fill(prepared, transfer); !filled)
                 return error_at(transfer.op, filled.error().message);
             plan_.transfers.push_back(std::move(prepared));
@@ -111,6 +115,17 @@ private:
         for (const std::int32_t peer : work.peers)
             sum->copies.push_back(box_of(peer, transfer.dst).address - destination.address);
         return sum;
+    }
+
+    [[nodiscard]] std::vector<Gate> gates_of(const fuse::StreamStep& step) const {
+        const std::int32_t of_sums = step.launch == fuse::Launch::sums ? 1 : 0;
+        std::vector<Gate> gates;
+        for (const std::int32_t chunk : step.gates) {
+            const std::int32_t word = emit::counter_of(mine_, chunk) + emit::control::gate + of_sums;
+            gates.push_back({word, static_cast<std::uint32_t>(mine_.chunks[at(chunk)].counting.size())});
+        }
+        if (step.relay >= 0) gates.push_back({.word = emit::relay_gate_of(mine_, step.relay), .relay = true});
+        return gates;
     }
 
     [[nodiscard]] std::vector<std::uint64_t> words_of(const std::vector<fuse::Post>& posts) const {

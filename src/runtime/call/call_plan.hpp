@@ -29,6 +29,8 @@ struct CallPlan {
         return first_control + static_cast<std::uint64_t>(r) * heap_stride;
     }
     [[nodiscard]] std::uint64_t control() const { return control_of(rank); }
+    /// Whether the address is in this rank's control block; it is in some rank's.
+    [[nodiscard]] bool is_own(std::uint64_t word) const { return word - control() < heap_stride; }
 };
 
 /// Of the heap's own rank, for a schedule that check_schedule has accepted. Errors, at the op: boxes that

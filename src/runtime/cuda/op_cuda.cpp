@@ -36,23 +36,11 @@
 #include "runtime/cuda/streams/device_lists.hpp"
 #include "runtime/cuda/streams/late_transfers.hpp"
 #include "runtime/cuda/streams/nccl.hpp"
+#include "runtime/cuda/streams/stream_mover.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 
 namespace syncopate::runtime {
 namespace {
-
-/// One transfer as a stream does it.
-struct StreamTransfer {
-    std::size_t index = 0;  ///< in the schedule
-    std::vector<StridedCopy> copies{};
-    std::optional<PreparedCollective> collective{};  ///< instead of copies
-    std::vector<std::uint64_t> device_posts{};       ///< words that get `published` from this GPU's memory
-    std::vector<std::uint64_t> host_posts{};         ///< words that get it from host memory
-
-    [[nodiscard]] bool does_nothing() const {
-        return copies.empty() && !collective && device_posts.empty() && host_posts.empty();
-    }
-};
 
 /// Makes `made` the value of `kept`, unless it failed.
 template <typename Kept, typename Made>
@@ -131,11 +119,9 @@ public:
     PreparedSum* sum_of(std::size_t index) override { return late_ ? late_->sum_of(index) : nullptr; }
 
     bool set_copies(std::size_t index, std::vector<StridedCopy> copies) override {
-        for (std::vector<StreamTransfer>* list : {&before_kernel_, &on_copy_stream_}) {
-            const auto found = std::ranges::find(*list, index, &StreamTransfer::index);
-            if (found == list->end() || found->copies.empty()) continue;
-            found->copies = std::move(copies);
-            return true;
+        for (std::vector<PreparedTransfer>* list : {&before_kernel_, &on_copy_stream_}) {
+            const auto found = std::ranges::find(*list, index, &PreparedTransfer::index);
+            if (found != list->end()) return found->set_copies(std::move(copies));
         }
         return false;
     }
@@ -246,8 +232,9 @@ public:
     /// The kernel needs nothing that sy_begin or the engine does before it starts, only what local copies
     /// or collectives bring.
     bool kernel_may_start_early() const override {
-        const bool collects = std::ranges::any_of(
-            before_kernel_, [](const StreamTransfer& transfer) { return transfer.collective.has_value(); });
+        const bool collects = std::ranges::any_of(before_kernel_, [](const PreparedTransfer& transfer) {
+            return transfer.collective() != nullptr;
+        });
         if (kernel_sums_) return true;  // it awaits all that came before by itself
         return !collects && !begins_with_kernel() && (!engine_->empty() || before_kernel_.empty());
     }
@@ -270,8 +257,8 @@ public:
         if (nccl_) return 0;  // its library keeps more of a call than a graph has
         std::size_t calls = 3;
         for (const auto* list : {&before_kernel_, &on_copy_stream_}) {
-            for (const StreamTransfer& transfer : *list)
-                calls += transfer.copies.size() + transfer.device_posts.size() + transfer.host_posts.size();
+            for (const PreparedTransfer& transfer : *list)
+                calls += (transfer.copies() ? transfer.copies()->size() : 0) + transfer.post_words.size();
         }
         return calls + (copy_stream_ ? 4 : 0) + (late_ ? 12 : 0);
     }
@@ -287,8 +274,8 @@ private:
     Status enqueue_before_kernel(CUstream stream) {
         if (Status begun = launch_begin(stream); !begun) return begun;
         if (fork_ && fork_first_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
-        for (const StreamTransfer& transfer : before_kernel_) {
-            if (Status enqueued = enqueue(transfer, stream); !enqueued) return enqueued;
+        for (const PreparedTransfer& transfer : before_kernel_) {
+            if (Status enqueued = mover().enqueue(transfer, stream); !enqueued) return enqueued;
         }
         if (fork_ && !fork_first_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
         if (!engine_->empty()) {
@@ -297,8 +284,8 @@ private:
         if (!copy_stream_) return Done{};
         const CUstream lane = copy_stream_->stream();
         SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane, fork_->get(), 0);
-        for (const StreamTransfer& transfer : on_copy_stream_) {
-            if (Status enqueued = enqueue(transfer, lane); !enqueued) return enqueued;
+        for (const PreparedTransfer& transfer : on_copy_stream_) {
+            if (Status enqueued = mover().enqueue(transfer, lane); !enqueued) return enqueued;
         }
         SYNCOPATE_CUDA(api_, cuEventRecord, copy_stream_->join(), lane);
         return Done{};
@@ -405,9 +392,8 @@ private:
     Status take_late(const fuse::RankSchedule& schedule, const OpOptions& options) {
         const auto follows = [](const fuse::Transfer& transfer) { return transfer.step.follows_kernel(); };
         if (std::ranges::none_of(schedule.transfers, follows)) return Done{};
-        Result<std::unique_ptr<LateTransfers>> late =
-            LateTransfers::create(context_, heap_, plan_, schedule, *module_,
-                                  mirror_->host() + device::kMirrorPublished, nccl_.get(), options.name);
+        Result<std::unique_ptr<LateTransfers>> late = LateTransfers::create(
+            context_, heap_, plan_, schedule, *module_, mover(), nccl_.get(), options.name);
         if (!late) return late.error();
         late_ = std::move(late).value();
         return Done{};
@@ -416,15 +402,14 @@ private:
     /// Prepares the transfers that do not follow the kernel, and are not the engine's: local copies and
     /// collectives for the caller's stream, in this order, early copies for the copy stream.
     Status take_others(const fuse::RankSchedule& schedule, const std::string& name) {
-        std::vector<StreamTransfer> collectives;
-        for (std::size_t i = 0; i < schedule.transfers.size(); ++i) {
-            const fuse::Transfer& transfer = schedule.transfers[i];
-            switch (transfer.step.launch) {
-                case fuse::Launch::local: before_kernel_.push_back(prepared(transfer, i)); break;
-                case fuse::Launch::before: collectives.push_back(prepared(transfer, i)); break;
+        std::vector<PreparedTransfer> collectives;
+        for (PreparedTransfer& prepared : plan_.transfers) {
+            const fuse::Transfer& transfer = schedule.transfers[prepared.index];
+            switch (prepared.step.launch) {
+                case fuse::Launch::local: before_kernel_.push_back(std::move(prepared)); break;
+                case fuse::Launch::before: collectives.push_back(std::move(prepared)); break;
                 case fuse::Launch::early:
-                    if (StreamTransfer copy = prepared(transfer, i); !copy.does_nothing())
-                        on_copy_stream_.push_back(std::move(copy));
+                    if (!prepared.does_nothing()) on_copy_stream_.push_back(std::move(prepared));
                     break;
                 case fuse::Launch::none:
                     if (is_by_engine(transfer) || fuse::is_kernel_sum(transfer)) break;
@@ -442,16 +427,8 @@ private:
         return Done{};
     }
 
-    StreamTransfer prepared(const fuse::Transfer& transfer, std::size_t index) const {
-        const PreparedTransfer& planned = plan_.transfers[index];
-        StreamTransfer result{.index = index};
-        if (const PreparedCollective* collective = planned.collective()) result.collective = *collective;
-        if (const PreparedTransfer::Copies* copies = planned.copies()) result.copies = *copies;
-        for (std::size_t p = 0; p < transfer.posts.size(); ++p) {
-            const bool own = transfer.posts[p].rank == plan_.rank;
-            (own ? result.host_posts : result.device_posts).push_back(planned.post_words[p]);
-        }
-        return result;
+    [[nodiscard]] StreamMover mover() const {
+        return {api_, plan_, mirror_->host() + device::kMirrorPublished, nccl_.get()};
     }
 
     Status make_handles() {
@@ -459,22 +436,6 @@ private:
             if (Status made = keep(copy_stream_, Lane::create(context_)); !made) return made;
         }
         return copy_stream_ || late_ ? keep(fork_, OwnedEvent::create(context_)) : Status(Done{});
-    }
-
-    Status enqueue(const StreamTransfer& transfer, CUstream stream) {
-        for (const StridedCopy& copy : transfer.copies) {
-            if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
-        }
-        if (transfer.collective) {
-            if (Status called = nccl_->enqueue(*transfer.collective, stream); !called) return called;
-        }
-        const CUdeviceptr published = plan_.control() + 4 * emit::control::published;
-        for (const std::uint64_t word : transfer.device_posts)
-            SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, published, 4, stream);
-        for (const std::uint64_t word : transfer.host_posts)
-            SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, mirror_->host() + device::kMirrorPublished, 4,
-                           stream);
-        return Done{};
     }
 
     [[nodiscard]] std::vector<device::WaitEntry> entries_of(const std::vector<fuse::Wait>& waits) const {
@@ -522,8 +483,9 @@ private:
         begin_arguments_ = arguments(first);
         end_arguments_ = arguments(last);
         if (nccl_) end_arguments_.tells_end = 1;
-        const bool local = std::ranges::any_of(
-            before_kernel_, [](const StreamTransfer& transfer) { return !transfer.collective; });
+        const bool local = std::ranges::any_of(before_kernel_, [](const PreparedTransfer& transfer) {
+            return transfer.collective() == nullptr;
+        });
         engine_->place(*lists_, begin_arguments_, !fork_ && !local);
         return Done{};
     }
@@ -542,11 +504,11 @@ private:
     std::optional<ChunkEngine> engine_;
     bool kernel_sums_ = false;
     bool given_up_ = false;
-    bool captured_ = false;                      ///< some call was
-    std::shared_ptr<EngineTurn> turn_;           ///< of a call in which ranks' kernels wait for each other
-    EngineTurn::Held held_;                      ///< from a call's begin to its end
-    std::vector<StreamTransfer> before_kernel_;  ///< in the caller's stream
-    std::vector<StreamTransfer> on_copy_stream_;
+    bool captured_ = false;                        ///< some call was
+    std::shared_ptr<EngineTurn> turn_;             ///< of a call in which ranks' kernels wait for each other
+    EngineTurn::Held held_;                        ///< from a call's begin to its end
+    std::vector<PreparedTransfer> before_kernel_;  ///< in the caller's stream
+    std::vector<PreparedTransfer> on_copy_stream_;
     bool fork_first_ = false;  ///< the copy stream does not wait for those before the kernel
     std::optional<Lane> copy_stream_;
     std::unique_ptr<OwnedEvent> fork_;

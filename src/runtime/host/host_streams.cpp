@@ -17,36 +17,22 @@ HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::Ra
       streams_(schedule.num_streams + 1),
       done_(transfers_.size()),
       done_words_(reinterpret_cast<std::uint64_t>(done_.data())) {
-    const auto launch_of = [&](std::size_t index) { return schedule.transfers[index].step.launch; };
-    for (std::size_t index = 0; index < transfers_.size(); ++index) {
-        const fuse::StreamStep& planned = schedule.transfers[index].step;
-        if (planned.launch == fuse::Launch::none) {
-            if (transfers_[index].collective() != nullptr)
-                streams_.back().push_back({.index = index, .awaited = transfers_[index].waits});
+    const auto comes_later = [this](std::size_t other) {
+        return transfers_[other].step.launch != fuse::Launch::before;
+    };
+    for (const PreparedTransfer& transfer : transfers_) {
+        const fuse::Launch launch = transfer.step.launch;
+        if (launch == fuse::Launch::none) {
+            if (transfer.collective() != nullptr) streams_.back().push_back(transfer.index);
             continue;
         }
-        const bool sums = planned.launch == fuse::Launch::sums;
-        std::vector<Step>& stream = streams_[planned.stream];
+        std::vector<std::size_t>& stream = streams_[transfer.step.stream];
         // Those before the kernel come first, whatever copies stand before them in the list.
-        const auto place =
-            planned.launch == fuse::Launch::before
-                ? std::ranges::find_if(
-                      stream,
-                      [&](const Step& other) { return launch_of(other.index) != fuse::Launch::before; })
-                : stream.end();
-        Step& step = *stream.emplace(place);
-        step.index = index;
-        step.after = planned.after;
-        step.awaited = planned.awaited;
-        for (const std::int32_t chunk : planned.gates) {
-            const std::int32_t gate =
-                emit::counter_of(schedule, chunk) + emit::control::gate + (sums ? 1 : 0);
-            const std::size_t count = schedule.chunks[static_cast<std::size_t>(chunk)].counting.size();
-            step.gates.push_back({gate, static_cast<std::uint32_t>(count), false});
-        }
-        if (planned.relay >= 0) step.gates.push_back({emit::relay_gate_of(schedule, planned.relay), 0, true});
+        stream.insert(
+            launch == fuse::Launch::before ? std::ranges::find_if(stream, comes_later) : stream.end(),
+            transfer.index);
     }
-    std::erase_if(streams_, [](const std::vector<Step>& steps) { return steps.empty(); });
+    std::erase_if(streams_, [](const std::vector<std::size_t>& stream) { return stream.empty(); });
     if (streams_.empty()) return;
     for (std::size_t stream = 0; stream < streams_.size(); ++stream)
         movers_.emplace_back(control, max_delay_us, seed * 31 + stream);
@@ -65,27 +51,32 @@ bool HostStreams::set_copies(std::size_t index, std::vector<StridedCopy> copies)
 
 void HostStreams::run(std::size_t stream, std::uint32_t epoch) {
     std::vector<HostChannel::Side> round;
-    for (const Step& step : streams_[stream]) {
-        const std::int32_t where = emit::control::at_transfer(static_cast<std::int64_t>(step.index));
-        const bool free =
-            std::ranges::all_of(step.after, [&](std::size_t other) { return follow(other, epoch); }) &&
-            std::ranges::all_of(step.gates, [this](const Gate& gate) { return pass(gate); }) &&
-            std::ranges::all_of(step.awaited,
-                                [&](const fuse::Wait& wait) { return control_.wait(wait, epoch, where); });
-        if (!free) return;
-        if (const PreparedSide* const side = transfers_[step.index].side()) {
-            round.push_back({side, step.index});
+    for (const std::size_t index : streams_[stream]) {
+        const PreparedTransfer& transfer = transfers_[index];
+        if (!await(transfer, epoch)) return;
+        const PreparedSide* const side = transfer.side();
+        round.push_back({side, index});
+        if (side != nullptr) {
             if (!side->ends_round) continue;
             movers_[stream].delay();
             if (!channel_->exchange(round, epoch)) return;
-        } else {
-            round.push_back({nullptr, step.index});
         }
         for (const HostChannel::Side& done : std::exchange(round, {})) {
+            const std::int32_t where = emit::control::at_transfer(static_cast<std::int64_t>(done.index));
             movers_[stream].perform(transfers_[done.index], epoch, where);
             done_words_.store(static_cast<std::int32_t>(done.index), epoch);
         }
     }
+}
+
+bool HostStreams::await(const PreparedTransfer& transfer, std::uint32_t epoch) const {
+    const fuse::StreamStep& step = transfer.step;
+    const std::int32_t where = emit::control::at_transfer(static_cast<std::int64_t>(transfer.index));
+    const bool streams = step.launch != fuse::Launch::none;
+    return std::ranges::all_of(step.after, [&](std::size_t other) { return follow(other, epoch); }) &&
+           std::ranges::all_of(transfer.gates, [this](const Gate& gate) { return pass(gate); }) &&
+           std::ranges::all_of(streams ? step.awaited : transfer.waits,
+                               [&](const fuse::Wait& wait) { return control_.wait(wait, epoch, where); });
 }
 
 // [P22]

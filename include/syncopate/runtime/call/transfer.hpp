@@ -1,6 +1,8 @@
-// A transfer of the schedule with addresses instead of ranks, signals and regions: what its executor goes by.
+// A transfer of the schedule with addresses instead of ranks, signals and regions: the step of a call that an executor
+// carries out, whichever it is.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <variant>
@@ -41,6 +43,14 @@ struct PreparedSide {
     }
 };
 
+/// What a stream waits for before a step [P22]: a word that has reached `value`, or, of a relay, that is not 0. Whoever
+/// passes sets it back to 0.
+struct Gate {
+    std::int32_t word = 0;  ///< of this rank's control block
+    std::uint32_t value = 0;
+    bool relay = false;
+};
+
 struct PreparedTransfer {
     using Copies = std::vector<StridedCopy>;  ///< of one box; none where it is empty
 
@@ -48,6 +58,9 @@ struct PreparedTransfer {
     std::vector<fuse::Wait> waits{};          ///< on the executing rank's control block
     std::vector<std::uint64_t> post_words{};  ///< addresses of the words to set to the epoch
     Executor executor = Executor::cpu;
+    std::size_t index = 0;      ///< in the schedule
+    fuse::StreamStep step{};    ///< as a stream carries it out
+    std::vector<Gate> gates{};  ///< the step's
 
     /// Replaces what it copies; false where it copies nothing.
     [[nodiscard]] bool set_copies(Copies copies) {
@@ -55,6 +68,11 @@ struct PreparedTransfer {
         if (own == nullptr || own->empty()) return false;
         *own = std::move(copies);
         return true;
+    }
+
+    /// It moves nothing, and tells nobody.
+    [[nodiscard]] bool does_nothing() const {
+        return copies() != nullptr && copies()->empty() && post_words.empty();
     }
 
     /// What it does, if it is that; else null.

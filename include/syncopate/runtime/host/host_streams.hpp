@@ -34,32 +34,22 @@ public:
     void renew() { std::ranges::fill(done_, 0U); }
 
 private:
-    /// A gate of a step: open when its word has reached `value`, or for a relay when it is not 0.
-    struct Gate {
-        std::int32_t word = 0;
-        std::uint32_t value = 0;
-        bool relay = false;
-    };
-    struct Step {
-        std::size_t index = 0;
-        std::vector<Gate> gates;
-        std::vector<std::size_t> after;
-        std::vector<fuse::Wait> awaited;
-    };
-
-    /// The steps of a stream in order; returns early at a fault.
+    /// The transfers of a stream in order; returns early at a fault.
     void run(std::size_t stream, std::uint32_t epoch);
+    /// Until all is there that the transfer waits for; false after a fault.
+    [[nodiscard]] bool await(const PreparedTransfer& transfer, std::uint32_t epoch) const;
     [[nodiscard]] bool pass(const Gate& gate) const;
     [[nodiscard]] bool follow(std::size_t transfer, std::uint32_t epoch) const;
 
     std::vector<PreparedTransfer> transfers_;
     HostControl control_;
     HostChannel* channel_;
-    std::vector<std::vector<Step>> streams_;  ///< by number; then collectives by host; none is empty
-    std::vector<HostMover> movers_;           ///< by stream
-    std::vector<std::uint32_t> done_;         ///< the last call in which it was, by transfer
-    HostControl done_words_;                  ///< the same words
-    HostWorkers workers_;                     ///< one a stream; none where nothing goes by streams
+    std::vector<std::vector<std::size_t>>
+        streams_;                      ///< transfers, by number; then collectives by host; none is empty
+    std::vector<HostMover> movers_;    ///< by stream
+    std::vector<std::uint32_t> done_;  ///< the last call in which it was, by transfer
+    HostControl done_words_;           ///< the same words
+    HostWorkers workers_;              ///< one a stream; none where nothing goes by streams
 };
 
 }  // namespace syncopate::runtime

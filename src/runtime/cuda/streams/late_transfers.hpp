@@ -6,7 +6,7 @@
 //   copies                       └ wait for a gate, gate = 0, copy, post to the peer | …  ┘
 //   sums                         └ sy_await, wait for a gate, gate = 0, sy_reduce    | …  ┘
 //
-// What a step waits for is said by fuse/passes/launch.hpp. What other ranks send is awaited by sy_await (before
+// What each waits for is said by fuse/passes/launch.hpp. What other ranks send is awaited by sy_await (before
 // sums) or by the chunk engine (relays, before copies), never by a stream [P22]. No value that a stream
 // compares with depends on the call [P26]. Each stream has a gate of its own for each chunk.
 #pragma once
@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,21 +24,20 @@
 #include "runtime/cuda/driver/cuda_api.hpp"
 #include "runtime/cuda/streams/device_lists.hpp"
 #include "runtime/cuda/streams/nccl.hpp"
+#include "runtime/cuda/streams/stream_mover.hpp"
 #include "runtime/cuda/streams/stream_sum.hpp"
 
 namespace syncopate::runtime {
 
 class LateTransfers {
 public:
-    /// Takes over the late copies and the sums of `plan`, whose copies must be such as enqueue_copy takes.
-    /// `published`: the epoch in pinned host memory, from which this rank's own words are posted; `nccl`: for
-    /// collectives. These and `module` must outlive them.
+    /// Takes over the late copies and the sums of `plan`, whose copies must be such as enqueue_copy takes. `nccl`: for
+    /// what goes between nodes, or null. This and `module` must outlive them.
     static Result<std::unique_ptr<LateTransfers>> create(std::shared_ptr<CudaContext> context,
                                                          SymmetricHeap& heap, const CallPlan& plan,
                                                          const fuse::RankSchedule& schedule,
-                                                         const DeviceModule& module,
-                                                         const std::uint32_t* published, const Nccl* nccl,
-                                                         const std::string& name);
+                                                         const DeviceModule& module, const StreamMover& mover,
+                                                         const Nccl* nccl, const std::string& name);
     ~LateTransfers();
     LateTransfers(const LateTransfers&) = delete;
     LateTransfers& operator=(const LateTransfers&) = delete;
@@ -60,23 +58,19 @@ public:
     [[nodiscard]] PreparedSum* sum_of(std::size_t index);
 
 private:
-    /// One step of a lane: waits for gates, then copies and posts, or awaits and sums.
-    struct Step {
-        std::size_t index = 0;  ///< in the schedule
-        std::size_t stream = fuse::kCopies;
-        bool sums = false;
+    /// What a stream has of a transfer, that waits for gates, then copies and posts, or awaits and sums.
+    struct Late {
+        PreparedTransfer transfer;
         std::vector<CUstreamBatchMemOpParams> gates;  ///< wait, and set back
-        std::vector<std::size_t> after;               ///< steps of other streams
-        std::vector<StridedCopy> copies;
-        std::optional<PreparedCollective> collective;  ///< instead of copies
-        std::optional<Nccl::Block> side;               ///< of a channel, that copies go before, or behind
-        bool ends_round = false;                       ///< it is the last of its round here
-        std::vector<std::uint64_t> posts;              ///< addresses; of copies
-        std::vector<std::uint64_t> own_posts;          ///< of this rank's control block
+        std::vector<CUevent> follows;                 ///< of other streams
+        Nccl::Block block{};  ///< of a side of a channel, that its copies go before, or behind
+        std::vector<StridedCopy> packing;
         StreamSum sum;
-        CUevent done = nullptr;  ///< recorded after it, where a step of another stream waits for it
-        std::optional<std::size_t> await_after;  ///< of a sum: the copy whose gates open before sy_await
-        CUevent opened = nullptr;                ///< recorded after the gates, where a sum's sy_await waits
+        CUevent done = nullptr;    ///< recorded after it, where one of another stream waits for it
+        CUevent opened = nullptr;  ///< recorded after the gates, where a sum's sy_await waits
+
+        [[nodiscard]] const fuse::StreamStep& step() const { return transfer.step; }
+        [[nodiscard]] bool sums() const { return step().launch == fuse::Launch::sums; }
     };
     /// A stream, and the event that ends its part of a call.
     struct Lane {
@@ -84,32 +78,39 @@ private:
         CUevent join = nullptr;
     };
 
-    LateTransfers(std::shared_ptr<CudaContext> context, SymmetricHeap& heap, CUdeviceptr control)
-        : context_(std::move(context)), api_(context_->api()), heap_(heap), control_(control) {}
+    LateTransfers(std::shared_ptr<CudaContext> context, SymmetricHeap& heap, CUdeviceptr control,
+                  const DeviceModule& module, const StreamMover& mover, const Nccl* nccl)
+        : context_(std::move(context)),
+          api_(context_->api()),
+          heap_(heap),
+          control_(control),
+          module_(module),
+          mover_(mover),
+          nccl_(nccl) {}
 
     Status sort(const CallPlan& plan, const fuse::RankSchedule& schedule, const std::string& name);
-    /// Until `word` fulfils `condition`; then it is set back to 0.
-    void add_gate(Step& step, std::int32_t word, std::uint32_t value, unsigned condition) const;
+    Status take_sum(Late& late, const std::string& name) const;
+    void add_gate(Late& late, const Gate& gate) const;
+    /// Makes the events by which those before tell the one that they are done, or their gates open.
+    Status follow(Late& late);
     Status open(Lane& lane);
     Status upload();
-    [[nodiscard]] Lane& lane_of(const Step& step) { return lanes_[step.stream]; }
-    Status enqueue_copies(const Step& step);
-    Status enqueue_posts(const Step& step);
-    Status take_side(const PreparedSide& side, Step& step);
-    Status enqueue_round(std::span<Step* const> round);
+    [[nodiscard]] Lane& lane_of(const Late& late) { return lanes_[late.step().stream]; }
+    [[nodiscard]] Late& late_of(std::size_t index) { return late_[place_of_.at(index)]; }
+    Status take_side(const PreparedSide& side, Late& late);
+    Status enqueue_round(std::span<Late* const> round);
 
     std::shared_ptr<CudaContext> context_;
     const CudaApi& api_;
     SymmetricHeap& heap_;
     CUdeviceptr control_ = 0;
-    int rank_ = 0;
-    const DeviceModule* module_ = nullptr;
-    const std::uint32_t* published_ = nullptr;
-    const Nccl* nccl_ = nullptr;
-    std::vector<Step> steps_;
-    std::map<std::size_t, std::size_t> step_of_;  ///< by index in the schedule
-    std::vector<Lane> lanes_;                     ///< by number of the stream
-    DeviceLists written_;                         ///< what is in lists_ before the first call
+    const DeviceModule& module_;
+    StreamMover mover_;
+    const Nccl* nccl_;
+    std::vector<Late> late_;
+    std::map<std::size_t, std::size_t> place_of_;  ///< in late_, by index in the schedule
+    std::vector<Lane> lanes_;                      ///< by number of the stream
+    DeviceLists written_;                          ///< what is in lists_ before the first call
     std::unique_ptr<DeviceBuffer> lists_;
     std::vector<std::unique_ptr<DeviceBuffer>> rooms_;  ///< of sides that lie apart in memory
     unsigned processors_ = 0;                           ///< of the GPU

@@ -1,0 +1,36 @@
+#include "runtime/cuda/streams/stream_mover.hpp"
+
+#if SYNCOPATE_HAS_CUDA
+
+#include "runtime/cuda/streams/copy_stream.hpp"
+#include "syncopate/emit/table.hpp"
+
+namespace syncopate::runtime {
+
+Status StreamMover::enqueue(const PreparedTransfer& transfer, CUstream stream) const {
+    if (const PreparedTransfer::Copies* copies = transfer.copies()) {
+        for (const StridedCopy& copy : *copies) {
+            if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
+        }
+    }
+    if (const PreparedCollective* collective = transfer.collective()) {
+        if (Status called = nccl_->enqueue(*collective, stream); !called) return called;
+    }
+    return post(transfer, stream);
+}
+
+Status StreamMover::post(const PreparedTransfer& transfer, CUstream stream) const {
+    const CUdeviceptr published = plan_.control() + 4 * emit::control::published;
+    for (const std::uint64_t word : transfer.post_words) {
+        if (!plan_.is_own(word)) SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, published, 4, stream);
+    }
+    // From the mirror [P21].
+    for (const std::uint64_t word : transfer.post_words) {
+        if (plan_.is_own(word)) SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, published_, 4, stream);
+    }
+    return Done{};
+}
+
+}  // namespace syncopate::runtime
+
+#endif  // SYNCOPATE_HAS_CUDA
