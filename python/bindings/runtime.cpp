@@ -423,7 +423,7 @@ void bind_op(nb::module_& module) {
         .def(
             "call_stages",
             [](FusedOp& op, const std::vector<StageLaunch>& stages, CudaStream stream) {
-                std::vector<FusedOp::Launch> launches;
+                std::vector<FusedOp::StageLaunch> launches;
                 launches.reserve(stages.size());
                 for (const auto& [kernel, grid, arguments] : stages)
                     launches.push_back({kernel, grid_of(grid), arguments});

@@ -142,9 +142,9 @@ private:
         names_.push_back(builder_.tensor(tensor).name);
         return names_.back();
     }
-    plan::Place to_place(const PlaceTuple& place) const {
+    plan::RankChunk to_place(const PlaceTuple& place) const {
         const auto& [rank, tensor, box] = place;
-        plan::Place made{rank, {}};
+        plan::RankChunk made{rank, {}};
         for (std::size_t i = 0; i < names_.size(); ++i) {
             if (names_[i] == tensor) made.chunk.tensor = static_cast<std::int32_t>(i);
         }

@@ -253,7 +253,7 @@ Result<Lowered> lower(const OperatorPart& op, const Bucket& bucket, std::int64_t
     Lowered made;
     for (std::size_t stage = 0; stage < program->stages.size(); ++stage)
         made.traits.push_back(traits_of(*program, *schedule, stage));
-    made.launch = emit::launch_of(*program, *std::move(schedule), options);
+    made.launch = emit::schedule_file_of(*program, *std::move(schedule), options);
     const Result<ops::Outline> outline = ops::outline(problem, bucket.strategy, op.call);
     if (!outline) return outline.error();
     const std::pair<std::string, std::string> named[] = {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/digest.hpp"
 #include "syncopate/emit/emit.hpp"
 #include "syncopate/emit/language.hpp"
@@ -61,8 +62,8 @@ bool spares_its_input(const fuse::Stage& stage) {
 
 }  // namespace
 
-std::array<std::int64_t, 3> Launch::grid_of(std::size_t stage, std::int32_t rank) const {
-    const fuse::RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
+std::array<std::int64_t, 3> ScheduleFile::grid_of(std::size_t stage, std::int32_t rank) const {
+    const fuse::RankSchedule& own = schedule.ranks[at(rank)];
     if (schedule.stages[stage].program_a_slot()) {
         const auto slots = static_cast<std::int64_t>(schedule.slots_of(own, stage).size());
         return {slots * stages[stage].programs_per_tile, 1, 1};
@@ -70,7 +71,7 @@ std::array<std::int64_t, 3> Launch::grid_of(std::size_t stage, std::int32_t rank
     return stages[stage].arguments.grid.value_or(std::array<std::int64_t, 3>{1, 1, 1});
 }
 
-std::int64_t Launch::programs_of(std::int32_t rank) const {
+std::int64_t ScheduleFile::programs_of(std::int32_t rank) const {
     std::int64_t programs = 0;
     for (std::size_t stage = 0; stage < stages.size(); ++stage) {
         const std::array<std::int64_t, 3> grid = grid_of(stage, rank);
@@ -152,8 +153,9 @@ static std::vector<std::set<std::int64_t>> tiles_by_rank(const fuse::Schedule& s
     return tiles;
 }
 
-Launch launch_of(const fuse::StagedProgram& program, fuse::Schedule schedule, const fuse::Options& options) {
-    Launch launch;
+ScheduleFile schedule_file_of(const fuse::StagedProgram& program, fuse::Schedule schedule,
+                              const fuse::Options& options) {
+    ScheduleFile launch;
     for (const fuse::Stage& stage : program.stages)
         launch.stages.push_back(launch_of_stage(stage, program.plan, options));
     launch.device = options.device;
@@ -167,7 +169,7 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
     auto schedule = fuse::fuse(program, options);
     if (!schedule) return schedule.error();
     Artifact artifact;
-    Launch& launch = artifact.launch;
+    ScheduleFile& launch = artifact.launch;
     for (const fuse::Stage& stage : program.stages) {
         const auto language = language_of(stage.kernel);
         if (!language) return language.error();
@@ -184,7 +186,7 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
             if (param.written) written.push_back(param.name);
         }
     }
-    launch = launch_of(program, *std::move(schedule), options);
+    launch = schedule_file_of(program, *std::move(schedule), options);
     artifact.repeatable =
         std::ranges::all_of(program.stages, spares_its_input) &&
         std::ranges::all_of(launch.schedule.stages.begin() + 1, launch.schedule.stages.end(),

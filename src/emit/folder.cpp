@@ -112,7 +112,7 @@ Result<Artifact> read_artifact(const std::string& folder, const ReadFile& read, 
     if (!schedule) return schedule.error();
     Artifact artifact;
     artifact.schedule_json = *std::move(schedule);
-    Result<Launch> launch = launch_from_json(artifact.schedule_json, file);
+    Result<ScheduleFile> launch = schedule_file_from_json(artifact.schedule_json, file);
     if (!launch) return not_written_by_fuse(launch.error());
     artifact.launch = *std::move(launch);
     for (const KernelLaunch& stage : artifact.launch.stages) {

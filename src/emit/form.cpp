@@ -5,6 +5,8 @@
 #include <numeric>
 #include <vector>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::emit {
 namespace {
 
@@ -13,7 +15,7 @@ bool awaits_chunks(const fuse::Schedule& schedule, std::size_t stage) {
     using Kind = fuse::SignalMeaning::Kind;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         const auto of_op = [&](const fuse::Wait& wait) {
-            const Kind kind = rank.signals[static_cast<std::size_t>(wait.signal)].kind;
+            const Kind kind = rank.signals[at(wait.signal)].kind;
             return kind != Kind::ready && kind != Kind::consumed;
         };
         for (const fuse::Slot& slot : schedule.slots_of(rank, stage)) {
@@ -34,7 +36,7 @@ bool some_can_wait(const fuse::Schedule& schedule) {
 
 /// Whether rows of `tensor` are multiples of 16 elements, as heaps and tensors begin at such.
 bool rows_of_16(const fuse::Schedule& schedule, std::int32_t tensor) {
-    const std::vector<std::int64_t>& shape = schedule.tensors[static_cast<std::size_t>(tensor)].shape;
+    const std::vector<std::int64_t>& shape = schedule.tensors[at(tensor)].shape;
     const std::int64_t row =
         std::accumulate(shape.begin() + 1, shape.end(), std::int64_t{1}, std::multiplies<>());
     return row % 16 == 0;
@@ -45,9 +47,7 @@ std::string param_of(const fuse::BoundKernel& program, const fuse::Schedule& sch
                      bool kernel::Param::* accessed) {
     for (const auto& [param, name] : program.bindings) {
         const kernel::Param* found = program.kernel.find_param(param);
-        if (found != nullptr && found->*accessed &&
-            name == schedule.tensors[static_cast<std::size_t>(tensor)].name)
-            return param;
+        if (found != nullptr && found->*accessed && name == schedule.tensors[at(tensor)].name) return param;
     }
     return {};
 }

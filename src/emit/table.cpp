@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/fuse/passes/launch.hpp"
 
@@ -64,7 +65,7 @@ std::vector<Gates> gates_of(const fuse::RankSchedule& schedule, std::int32_t ran
     for (const fuse::Transfer& transfer : schedule.transfers) {
         const fuse::StreamStep& step = transfer.step;
         for (const std::int32_t chunk : step.gates) {
-            Gates& of_chunk = gates[static_cast<std::size_t>(chunk)];
+            Gates& of_chunk = gates[at(chunk)];
             (step.launch == fuse::Launch::sums ? of_chunk.sums : of_chunk.copies) = true;
         }
     }
@@ -88,7 +89,7 @@ void append_makes(std::vector<std::int32_t>& words, const fuse::RankSchedule& sc
     for (std::size_t slot = 0; slot < slots.size(); ++slot) {
         std::vector<std::int32_t> counted = slots[slot].makes;
         std::erase_if(counted, [&](std::int32_t chunk) {
-            return !schedule.chunks[static_cast<std::size_t>(chunk)].counts(first_slot + slot);
+            return !schedule.chunks[at(chunk)].counts(first_slot + slot);
         });
         const auto begin = static_cast<std::int32_t>(words.size());
         const auto end = begin + table::made_words * static_cast<std::int32_t>(counted.size());
@@ -110,7 +111,7 @@ void append_makes(std::vector<std::int32_t>& words, const fuse::RankSchedule& sc
         const std::size_t record = table::first_slot + table::slot_words * slot + table::slot_makes;
         words[record] = found->second.first;
         const bool hurry = std::any_of(counted.begin(), counted.end(), [&](std::int32_t chunk) {
-            return schedule.chunks[static_cast<std::size_t>(chunk)].at_once;
+            return schedule.chunks[at(chunk)].at_once;
         });
         words[record + 1] = found->second.second | (hurry ? table::at_once : 0);
     }
@@ -133,7 +134,7 @@ public:
           first_(schedule.mesh.node_of(rank) * schedule.mesh.ranks_of_node()),
           heap_stride_(heap_stride),
           offsets_(offsets) {
-        const plan::Tensor& own = schedule.tensors[static_cast<std::size_t>(tensor)];
+        const plan::Tensor& own = schedule.tensors[at(tensor)];
         element_ = static_cast<std::int64_t>(plan::size_of(own.dtype));
         const bool has_rows = !own.shape.empty() && plan::num_elements(own.whole()) > 0;
         row_elements_ = has_rows ? plan::num_elements(own.whole()) / own.shape[0] : 1;
@@ -141,7 +142,7 @@ public:
 
     [[nodiscard]] std::int64_t to(const fuse::Place& place) const {
         const auto offset = [&](std::int32_t tensor) {
-            return static_cast<std::int64_t>(offsets_[static_cast<std::size_t>(tensor)]);
+            return static_cast<std::int64_t>(offsets_[at(tensor)]);
         };
         if (by_row_) {
             const std::int64_t bytes = (place.rank - first_) * heap_stride_ + offset(place.tensor);
@@ -203,7 +204,7 @@ void append_loads(std::vector<std::int32_t>& words, const fuse::RankSchedule& sc
 /// What the kernel's programs sum.
 void append_sum(std::vector<std::int32_t>& words, const fuse::Schedule& schedule, std::int32_t rank,
                 std::span<const std::uint64_t> offsets, const CountedSignals& counted) {
-    const std::vector<fuse::Transfer>& transfers = schedule.ranks[static_cast<std::size_t>(rank)].transfers;
+    const std::vector<fuse::Transfer>& transfers = schedule.ranks[at(rank)].transfers;
     const auto transfer = std::ranges::find_if(transfers, fuse::is_kernel_sum);
     if (transfer == transfers.end()) return;
     const auto begin = static_cast<std::int32_t>(words.size());
@@ -224,10 +225,10 @@ void append_sum(std::vector<std::int32_t>& words, const fuse::Schedule& schedule
     words.insert(words.end(), {begin, end, elements, static_cast<std::int32_t>(summands.size())});
     // From the control block, whose offset is the last.
     const auto append_place = [&](const plan::Chunk& chunk) {
-        const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(chunk.tensor)];
+        const plan::Tensor& tensor = schedule.tensors[at(chunk.tensor)];
         const std::int64_t first = fuse::first_element(tensor, chunk.region);
         const auto item = static_cast<std::int64_t>(plan::size_of(tensor.dtype));
-        const auto offset = static_cast<std::int64_t>(offsets[static_cast<std::size_t>(chunk.tensor)]);
+        const auto offset = static_cast<std::int64_t>(offsets[at(chunk.tensor)]);
         append_number(words, offset + first * item - static_cast<std::int64_t>(offsets.back()));
     };
     for (const plan::Chunk& summand : summands) append_place(summand);
@@ -286,7 +287,7 @@ void append_groups(std::vector<std::int32_t>& words, const fuse::StageSlots& sta
 std::vector<std::int32_t> make_table(const fuse::Schedule& of_all, std::int32_t rank,
                                      std::int64_t heap_stride, std::int64_t num_programs,
                                      std::span<const std::uint64_t> offsets, std::size_t stage) {
-    const fuse::RankSchedule& schedule = of_all.ranks[static_cast<std::size_t>(rank)];
+    const fuse::RankSchedule& schedule = of_all.ranks[at(rank)];
     const std::span<const fuse::Slot> slots = of_all.slots_of(schedule, stage);
     const std::size_t num_slots = slots.size();
     const std::vector<fuse::Post> none;

@@ -89,7 +89,8 @@ std::optional<std::map<std::string, std::string>> written_before(const fs::path&
     std::map<std::string, std::string> digests;
     for (const fs::path& left : staging.left()) {
         const Result<std::string> text = read_file((left / kSchedule).string());
-        const Result<Launch> launch = text ? launch_from_json(*text) : Result<Launch>(text.error());
+        const Result<ScheduleFile> launch =
+            text ? schedule_file_from_json(*text) : Result<ScheduleFile>(text.error());
         if (launch) digests.insert(launch->files.begin(), launch->files.end());
     }
     return digests;

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/ingest/candidates/candidates.hpp"
 #include "syncopate/ingest/loops/loop_ir.hpp"
 #include "syncopate/ingest/msccl/msccl_xml.hpp"
@@ -221,8 +222,8 @@ namespace {
 
 const Origin* origin_of(const Import& import, std::int32_t rank, std::int32_t op) {
     if (rank < 0 || op < 0 || static_cast<std::size_t>(rank) >= import.origins.size()) return nullptr;
-    const auto& origins = import.origins[static_cast<std::size_t>(rank)];
-    return static_cast<std::size_t>(op) < origins.size() ? &origins[static_cast<std::size_t>(op)] : nullptr;
+    const auto& origins = import.origins[at(rank)];
+    return static_cast<std::size_t>(op) < origins.size() ? &origins[at(op)] : nullptr;
 }
 
 /// plan::check names ops as "op RANK:INDEX"; after each, where in the file it came from.

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "sync/validate.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/json_table.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/sync/chain.hpp"
@@ -127,7 +128,7 @@ private:
             {0, &root}, required("schema", schema("syncopate.chain/1")),
             required("tensors", [this](JsonAt at) { return tensors(at); }),
             required("stages", [this](JsonAt at) { return stages(at); }),
-            optional("launch", one_of_two("after_start", "any", chain_.launch, Chain::Launch::any)),
+            optional("launch", one_of_two("after_start", "any", chain_.launch, Chain::Start::any)),
             optional("calls", one_of_two("ordered", "overlapped", chain_.calls, Chain::Calls::overlapped)));
     }
 
@@ -299,13 +300,13 @@ private:
 std::string_view name_of(PolicyKind kind) {
     constexpr std::array<std::string_view, kPolicies.size()> kNames{
         "none", "tile", "row", "strided", "consecutive", "halo", "batched", "auto", "custom"};
-    return kNames[static_cast<std::size_t>(kind)];
+    return kNames[at(kind)];
 }
 
 std::string_view name_of(OrderKind kind) {
     constexpr std::array<std::string_view, kOrders.size()> kNames{"identity", "transposed", "grouped", "auto",
                                                                   "custom"};
-    return kNames[static_cast<std::size_t>(kind)];
+    return kNames[at(kind)];
 }
 
 bool ChainStage::is_early(const std::string& tensor) const {

@@ -11,6 +11,7 @@
 #include "sync/orders.hpp"
 #include "sync/overlaps.hpp"
 #include "sync/replay.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 
 namespace syncopate::sync {
@@ -97,8 +98,7 @@ private:
             const Subject subject{kind, later, earlier, tensor, reads, writes, calls};
             std::vector<std::int64_t> settled(shared.blocks.size(), -1);  // by class: a block that awaits all
             for (std::int64_t block = 0; block < chain_.stages[later].num_blocks(); ++block) {
-                std::int64_t& alike =
-                    settled[static_cast<std::size_t>(shared.class_of[static_cast<std::size_t>(block)])];
+                std::int64_t& alike = settled[at(shared.class_of[static_cast<std::size_t>(block)])];
                 if (alike >= 0 && awaits_alike(subject, alike, block)) continue;
                 bool all = true;
                 for (const std::int32_t other : shared.of(block)) {
@@ -117,8 +117,7 @@ private:
                 add_all(call, 0, [](std::int32_t, std::int64_t) { return true; });
             } else if (earlier == later && (reads || !writes || !chain_.stages[later].is_added_to(tensor))) {
                 add_all(call, 0, [&](std::int32_t other, std::int64_t block) {
-                    return places_[later][static_cast<std::size_t>(other)] <
-                           places_[later][static_cast<std::size_t>(block)];
+                    return places_[later][at(other)] < places_[later][at(block)];
                 });
             }
             if (call + 1 < calls_.num_calls())
@@ -154,11 +153,9 @@ private:
         for (std::size_t i = 0; i < links.size(); ++i) {
             const Link& link = links[i];
             if (!may_settle(link, subject)) continue;
-            const SemaphoreArray& array =
-                generated_.synchronization.arrays[static_cast<std::size_t>(link.array)];
-            const std::int32_t semaphore = array.of_block[static_cast<std::size_t>(earlier)];
-            if (semaphore >= 0 && counts_of(i, later)[static_cast<std::size_t>(semaphore)] >=
-                                      array.posts[static_cast<std::size_t>(semaphore)]) {
+            const SemaphoreArray& array = generated_.synchronization.arrays[at(link.array)];
+            const std::int32_t semaphore = array.of_block[at(earlier)];
+            if (semaphore >= 0 && counts_of(i, later)[at(semaphore)] >= array.posts[at(semaphore)]) {
                 return true;
             }
         }
@@ -173,8 +170,7 @@ private:
     /// Whether what one block awaits directly another one does, too.
     [[nodiscard]] bool awaits_alike(const Subject& subject, std::int64_t one, std::int64_t other) const {
         return std::ranges::all_of(generated_.synchronization.links, [&](const Link& link) {
-            return !may_settle(link, subject) ||
-                   link.waits[static_cast<std::size_t>(one)] == link.waits[static_cast<std::size_t>(other)];
+            return !may_settle(link, subject) || link.waits[at(one)] == link.waits[at(other)];
         });
     }
 
@@ -185,10 +181,9 @@ private:
         const Link& link = generated_.synchronization.links[link_number];
         Awaited& known = awaited_[link_number];
         if (known.block == block) return known.counts;
-        known.counts.resize(
-            generated_.synchronization.arrays[static_cast<std::size_t>(link.array)].posts.size(), -1);
+        known.counts.resize(generated_.synchronization.arrays[at(link.array)].posts.size(), -1);
         const auto set = [&](std::int64_t of, bool awaits) {
-            for (const Wait& wait : link.waits[static_cast<std::size_t>(of)]) {
+            for (const Wait& wait : link.waits[at(of)]) {
                 const auto semaphore = static_cast<std::size_t>(wait.semaphore);
                 if (semaphore >= known.counts.size()) continue;  // nobody posts it
                 known.counts[semaphore] = awaits ? std::max(known.counts[semaphore], wait.count) : -1;
@@ -203,8 +198,7 @@ private:
     void blame(const Subject& subject, std::int64_t later, std::int64_t earlier) {
         Found& found = found_[subject];
         const std::vector<std::int32_t>& places = places_[subject.stage];
-        const bool first = found.block < 0 || places[static_cast<std::size_t>(later)] <
-                                                  places[static_cast<std::size_t>(found.block)];
+        const bool first = found.block < 0 || places[at(later)] < places[at(found.block)];
         if (first) found.block = later, found.earlier = earlier;
         found.blocks.insert(later);
     }
@@ -221,20 +215,18 @@ private:
         std::int64_t steps = 0;
         for (const auto& [held, pairs] : open_) {
             const bool only_counts = std::ranges::all_of(pairs, [&](const Pair& pair) {
-                const auto found = found_.find(subjects_[static_cast<std::size_t>(pair.subject)]);
+                const auto found = found_.find(subjects_[at(pair.subject)]);
                 return found != found_.end() && found->second.block >= 0;
             });
             if (steps > (only_counts ? kStepsToCount : kMostSteps)) {
                 if (only_counts) continue;
-                for (const Pair& pair : pairs)
-                    found_[subjects_[static_cast<std::size_t>(pair.subject)]].unproved = true;
+                for (const Pair& pair : pairs) found_[subjects_[at(pair.subject)]].unproved = true;
                 continue;
             }
             steps += calls_.effort();
             const std::vector<bool> passes = calls_.passing(held);
             for (const Pair& pair : pairs) {
-                if (passes[static_cast<std::size_t>(pair.node)])
-                    blame(subjects_[static_cast<std::size_t>(pair.subject)], pair.later, pair.earlier);
+                if (passes[at(pair.node)]) blame(subjects_[at(pair.subject)], pair.later, pair.earlier);
             }
         }
         for (const auto& [subject, found] : found_) report(subject, found);
@@ -275,13 +267,12 @@ private:
                 link.from != static_cast<std::int32_t>(subject.from)) {
                 continue;
             }
-            const SemaphoreArray& array =
-                generated_.synchronization.arrays[static_cast<std::size_t>(link.array)];
-            const std::int32_t posted = array.of_block[static_cast<std::size_t>(found.earlier)];
-            const std::vector<Wait>& waits = link.waits[static_cast<std::size_t>(found.block)];
+            const SemaphoreArray& array = generated_.synchronization.arrays[at(link.array)];
+            const std::int32_t posted = array.of_block[at(found.earlier)];
+            const std::vector<Wait>& waits = link.waits[at(found.block)];
             for (const Wait& wait : waits) {
                 if (wait.semaphore == posted) {
-                    const std::int32_t posts = array.posts[static_cast<std::size_t>(posted)];
+                    const std::int32_t posts = array.posts[at(posted)];
                     const bool stands_in = wait.count >= posts && calls_.num_calls() > 1;
                     return fmt::format(
                         "it awaits {} of the {} posts on semaphore {}{}", wait.count, posts, posted,
@@ -352,7 +343,7 @@ private:
             std::string message = fmt::format(
                 "it awaits {} posts of a semaphore that {} while it holds its multiprocessor", wait.threshold,
                 how.posts == 0 ? std::string("may get none") : fmt::format("may get only {}", how.posts));
-            if (chain_.launch == Chain::Launch::any)
+            if (chain_.launch == Chain::Start::any)
                 message += ": nothing makes the stages before it start first (launch: any)";
             if (count > 1) message += fmt::format(" (and {} more blocks alike)", count - 1);
             add(Finding::Kind::deadlock, stage, first, std::move(message));
@@ -394,7 +385,7 @@ private:
 
 std::string_view name_of(Finding::Kind kind) {
     constexpr std::array<std::string_view, 4> kNames{"malformed", "early_read", "deadlock", "overwrite"};
-    return kNames[static_cast<std::size_t>(kind)];
+    return kNames[at(kind)];
 }
 
 std::string Finding::to_string() const {
@@ -409,7 +400,7 @@ Verdict check(const Chain& chain) {
     for (Malformed& malformed : generated.malformed) {
         Finding finding{Finding::Kind::malformed, "", {-1, -1, -1}, std::move(malformed.message)};
         if (malformed.stage >= 0) {
-            const ChainStage& stage = chain.stages[static_cast<std::size_t>(malformed.stage)];
+            const ChainStage& stage = chain.stages[at(malformed.stage)];
             finding.stage = stage.name;
             if (malformed.block >= 0) finding.block = stage.block(malformed.block);
         }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "sync/block_values.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/sync/chain.hpp"
 
 namespace syncopate::sync {

@@ -16,6 +16,7 @@
 #include "sync/orders.hpp"
 #include "sync/overlaps.hpp"
 #include "sync/validate.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::sync {
 namespace {
@@ -212,9 +213,9 @@ private:
         std::iota(made.class_of.begin(), made.class_of.end(), 0);
         made.blocks.resize(places.size());
         for (std::size_t tile = 0; tile < all.class_of.size() && made.listed <= kMostListed; ++tile) {
-            std::ranges::copy_if(
-                all.of(static_cast<std::int64_t>(tile)), std::back_inserter(made.blocks[tile]),
-                [&](std::int32_t other) { return places[static_cast<std::size_t>(other)] < places[tile]; });
+            std::ranges::copy_if(all.of(static_cast<std::int64_t>(tile)),
+                                 std::back_inserter(made.blocks[tile]),
+                                 [&](std::int32_t other) { return places[at(other)] < places[tile]; });
             made.listed += static_cast<std::int64_t>(made.blocks[tile].size());
         }
         if (made.listed > kMostListed)
@@ -273,8 +274,7 @@ private:
     /// A guard is judged here: the call before has made all its posts, or never will.
     bool within_posts(const Link& link) {
         if (link.lag == 0) return true;
-        const std::vector<std::int32_t>& posts =
-            made_.synchronization.arrays[static_cast<std::size_t>(link.array)].posts;
+        const std::vector<std::int32_t>& posts = made_.synchronization.arrays[at(link.array)].posts;
         for (std::size_t block = 0; block < link.waits.size(); ++block) {
             for (const Wait& wait : link.waits[block]) {
                 const auto semaphore = static_cast<std::size_t>(wait.semaphore);
@@ -300,7 +300,7 @@ private:
             if (semaphore < 0) continue;
             if (static_cast<std::size_t>(semaphore) >= made.posts.size())
                 made.posts.resize(static_cast<std::size_t>(semaphore) + 1, 0);
-            ++made.posts[static_cast<std::size_t>(semaphore)];
+            ++made.posts[at(semaphore)];
         }
         arrays.push_back(std::move(made));
         return static_cast<std::int32_t>(arrays.size()) - 1;
@@ -310,9 +310,9 @@ private:
     [[nodiscard]] std::int32_t count_of(const Policy& policy, const Link& link,
                                         std::int64_t semaphore) const {
         if (policy.count) return static_cast<std::int32_t>(*policy.count);
-        const SemaphoreArray& array = made_.synchronization.arrays[static_cast<std::size_t>(link.array)];
+        const SemaphoreArray& array = made_.synchronization.arrays[at(link.array)];
         if (semaphore >= static_cast<std::int64_t>(array.posts.size())) return 1;
-        return std::max(array.posts[static_cast<std::size_t>(semaphore)], 1);
+        return std::max(array.posts[at(semaphore)], 1);
     }
 
     /// So many waits more. False: the chain has too many.
@@ -324,22 +324,20 @@ private:
     }
 
     bool await_what_is_needed(const Policy& policy, const Overlaps& needs, Link& link) {
-        const std::vector<std::int32_t>& of_block =
-            made_.synchronization.arrays[static_cast<std::size_t>(link.array)].of_block;
+        const std::vector<std::int32_t>& of_block = made_.synchronization.arrays[at(link.array)].of_block;
         std::vector<std::vector<Wait>> by_class;
         for (const std::vector<std::int32_t>& blocks : needs.blocks) {
             std::set<std::int32_t> semaphores;
-            for (const std::int32_t block : blocks)
-                semaphores.insert(of_block[static_cast<std::size_t>(block)]);
+            for (const std::int32_t block : blocks) semaphores.insert(of_block[at(block)]);
             std::vector<Wait>& waits = by_class.emplace_back();
             for (const std::int32_t semaphore : semaphores)
                 waits.push_back({link.array, semaphore, count_of(policy, link, semaphore), link.lag});
         }
         for (const std::int32_t of : needs.class_of) {
-            if (!counted(link, by_class[static_cast<std::size_t>(of)].size())) return false;
+            if (!counted(link, by_class[at(of)].size())) return false;
         }
         for (std::size_t block = 0; block < link.waits.size(); ++block)
-            link.waits[block] = by_class[static_cast<std::size_t>(needs.class_of[block])];
+            link.waits[block] = by_class[at(needs.class_of[block])];
         return true;
     }
 
@@ -350,8 +348,7 @@ private:
             if (policy.awaited->begin) first.emplace(*policy.awaited->begin);
             if (policy.awaited->end) last.emplace(*policy.awaited->end);
         }
-        const auto all = static_cast<std::int64_t>(
-            made_.synchronization.arrays[static_cast<std::size_t>(link.array)].posts.size());
+        const auto all = static_cast<std::int64_t>(made_.synchronization.arrays[at(link.array)].posts.size());
         for (std::int64_t block = 0; block < chain_.stages[stage].num_blocks(); ++block) {
             const Block at = chain_.stages[stage].block(block);
             Result<std::int64_t> begin =
@@ -389,7 +386,7 @@ std::vector<Wait> Synchronization::waits_of(std::int32_t stage, std::int64_t blo
     std::vector<Wait> waits;
     for (const Link& link : links) {
         if (link.stage != stage) continue;
-        const std::vector<Wait>& of = link.waits[static_cast<std::size_t>(block)];
+        const std::vector<Wait>& of = link.waits[at(block)];
         waits.insert(waits.end(), of.begin(), of.end());
     }
     std::ranges::sort(waits);

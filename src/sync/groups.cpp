@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "sync/block_values.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::sync {
 namespace {
@@ -70,7 +71,7 @@ Groups groups_by_need(const Overlaps& needs, const ChainStage& producer) {
     std::vector<std::vector<std::int32_t>> needed_by(static_cast<std::size_t>(producer.num_blocks()));
     for (std::size_t of = 0; of < needs.blocks.size(); ++of) {
         for (const std::int32_t block : needs.blocks[of])
-            needed_by[static_cast<std::size_t>(block)].push_back(static_cast<std::int32_t>(of));
+            needed_by[at(block)].push_back(static_cast<std::int32_t>(of));
     }
     Groups groups(needed_by.size(), -1);
     std::map<std::vector<std::int32_t>, std::int32_t> numbers;

@@ -121,7 +121,7 @@ Result<std::unique_ptr<DeviceChain>> DeviceChain::make(std::shared_ptr<runtime::
     int major = 0;
     SYNCOPATE_CUDA(api, cuDeviceGet, &device, context->ordinal());
     SYNCOPATE_CUDA(api, cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
-    state->overlaps = major >= 9 && chain.launch == Chain::Launch::after_start;
+    state->overlaps = major >= 9 && chain.launch == Chain::Start::after_start;
     state->way = state->overlaps ? Way::tiles : Way::stream;
 
     if (state->overlaps && launching == Launching::start_events && chain.stages.size() > 1) {
@@ -323,7 +323,7 @@ bool DeviceChain::overlaps() const { return state_->overlaps; }
 
 std::string DeviceChain::message() const {
     if (state_->overlaps) return {};
-    if (state_->chain.launch == Chain::Launch::any)
+    if (state_->chain.launch == Chain::Start::any)
         return "nothing orders the starts of this chain's stages (launch: any): they run in stream order, "
                "without overlap";
     return state_->context->name() +

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::sync {
 
 std::vector<std::int32_t> tiles_in_order(const ChainStage& stage, const Order& order) {
@@ -30,7 +32,7 @@ std::vector<std::int32_t> tiles_in_order(const ChainStage& stage, const Order& o
 std::vector<std::int32_t> places_in(const std::vector<std::int32_t>& order) {
     std::vector<std::int32_t> places(order.size());
     for (std::size_t place = 0; place < order.size(); ++place)
-        places[static_cast<std::size_t>(order[place])] = static_cast<std::int32_t>(place);
+        places[at(order[place])] = static_cast<std::int32_t>(place);
     return places;
 }
 

@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::sync {
 namespace {
 
@@ -94,8 +96,7 @@ Overlaps overlaps(const BlockBoxes& mine, const BlockBoxes& others, std::int64_t
     const Classes other(others);
     std::vector<std::vector<std::int32_t>> blocks_of(other.representatives.size());
     for (std::size_t block = 0; block < others.size(); ++block) {
-        blocks_of[static_cast<std::size_t>(other.class_of[block])].push_back(
-            static_cast<std::int32_t>(block));
+        blocks_of[at(other.class_of[block])].push_back(static_cast<std::int32_t>(block));
     }
     const Sorted sorted(other);
     Overlaps made{.class_of = std::move(own.class_of), .blocks = {}};

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/plan/model/region.hpp"
 
 namespace syncopate::sync {
@@ -21,7 +22,7 @@ struct Overlaps {
     bool cut_off = false;                           ///< there are more
 
     [[nodiscard]] const std::vector<std::int32_t>& of(std::int64_t block) const {
-        return blocks[static_cast<std::size_t>(class_of[static_cast<std::size_t>(block)])];
+        return blocks[at(class_of[static_cast<std::size_t>(block)])];
     }
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::sync {
 
 Unrolled::Unrolled(const Chain& chain, const Synchronization& synchronization)
@@ -17,7 +19,7 @@ Unrolled::Unrolled(const Chain& chain, const Synchronization& synchronization)
     for (const Link& link : synchronization.links) {  // some may be awaited and never posted
         for (const std::vector<Wait>& waits : link.waits) {
             for (const Wait& wait : waits) {
-                std::int32_t& count = semaphores[static_cast<std::size_t>(wait.array)];
+                std::int32_t& count = semaphores[at(wait.array)];
                 count = std::max(count, wait.semaphore + 1);
             }
         }
@@ -44,7 +46,7 @@ void Unrolled::add_call(const Synchronization& synchronization, std::int32_t cal
             if (array.of_block[block] < 0) continue;
             const Node poster =
                 node(call, static_cast<std::size_t>(array.stage), static_cast<std::int64_t>(block));
-            posts_[static_cast<std::size_t>(poster)].push_back(first_semaphore_[i] + array.of_block[block]);
+            posts_[at(poster)].push_back(first_semaphore_[i] + array.of_block[block]);
         }
     }
     for (const Link& link : synchronization.links) {
@@ -55,14 +57,13 @@ void Unrolled::add_call(const Synchronization& synchronization, std::int32_t cal
                 const std::int32_t before = call - wait.lag;
                 // What the call before the first one had to do is done, and so it is where calls are ordered.
                 if (before < 0) continue;
-                const SemaphoreArray& array = synchronization.arrays[static_cast<std::size_t>(wait.array)];
+                const SemaphoreArray& array = synchronization.arrays[at(wait.array)];
                 const std::int64_t posts = static_cast<std::size_t>(wait.semaphore) < array.posts.size()
-                                               ? array.posts[static_cast<std::size_t>(wait.semaphore)]
+                                               ? array.posts[at(wait.semaphore)]
                                                : 0;
                 const std::int64_t threshold = before * posts + wait.count;
                 if (threshold <= 0) continue;
-                waits_[static_cast<std::size_t>(waiting)].push_back(
-                    {first_semaphore_[static_cast<std::size_t>(wait.array)] + wait.semaphore, threshold});
+                waits_[at(waiting)].push_back({first_semaphore_[at(wait.array)] + wait.semaphore, threshold});
             }
         }
     }
@@ -117,7 +118,7 @@ std::vector<Unrolled::Stuck> Unrolled::stuck() const {
         for (std::size_t stage = 0; stage < chain_.stages.size(); ++stage) {
             const std::vector<std::int32_t>& order = synchronization_.orders[stage];
             // Where nothing orders the stages, this one may be the only one that has started.
-            if (chain_.launch == Chain::Launch::any) std::ranges::fill(value, 0);
+            if (chain_.launch == Chain::Start::any) std::ranges::fill(value, 0);
             if (!chain_.stages[stage].tickets) {
                 for (const std::int32_t block : order) look(node(call, stage, block));
             }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/sync/chain.hpp"
 #include "syncopate/sync/generate.hpp"
 
@@ -27,9 +28,7 @@ public:
     }
     [[nodiscard]] std::int32_t num_calls() const { return calls_; }
     [[nodiscard]] Node num_nodes() const { return static_cast<Node>(waits_.size()); }
-    [[nodiscard]] const std::vector<NodeWait>& waits(Node node) const {
-        return waits_[static_cast<std::size_t>(node)];
-    }
+    [[nodiscard]] const std::vector<NodeWait>& waits(Node node) const { return waits_[at(node)]; }
     /// Steps of one replay.
     [[nodiscard]] std::int64_t effort() const { return effort_; }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::sync {
 namespace {
 
@@ -24,7 +26,7 @@ std::vector<std::string> inputs_of(const Synchronization& made, std::int32_t sta
 
 StageTable table_of(const Chain& chain, const Synchronization& made, std::int32_t number,
                     const std::vector<std::uint32_t>& first_semaphore) {
-    const ChainStage& stage = chain.stages[static_cast<std::size_t>(number)];
+    const ChainStage& stage = chain.stages[at(number)];
     const auto tiles = static_cast<std::size_t>(stage.num_blocks());
     StageTable table;
     table.inputs = inputs_of(made, number);
@@ -35,15 +37,12 @@ StageTable table_of(const Chain& chain, const Synchronization& made, std::int32_
             for (const Link& link : made.links) {
                 if (link.stage != number || name_of_input(link) != input) continue;
                 for (const Wait& wait : link.waits[tile]) {
-                    const std::vector<std::int32_t>& posts =
-                        made.arrays[static_cast<std::size_t>(wait.array)].posts;
-                    entries.insert(
-                        entries.end(),
-                        {first_semaphore[static_cast<std::size_t>(wait.array)] +
-                             word(static_cast<std::size_t>(wait.semaphore)),
-                         static_cast<std::uint32_t>(wait.count),
-                         static_cast<std::uint32_t>(posts[static_cast<std::size_t>(wait.semaphore)]),
-                         static_cast<std::uint32_t>(wait.lag)});
+                    const std::vector<std::int32_t>& posts = made.arrays[at(wait.array)].posts;
+                    entries.insert(entries.end(), {first_semaphore[at(wait.array)] +
+                                                       word(static_cast<std::size_t>(wait.semaphore)),
+                                                   static_cast<std::uint32_t>(wait.count),
+                                                   static_cast<std::uint32_t>(posts[at(wait.semaphore)]),
+                                                   static_cast<std::uint32_t>(wait.lag)});
                 }
             }
         }
@@ -71,7 +70,7 @@ StageTable table_of(const Chain& chain, const Synchronization& made, std::int32_
         table.words.insert(table.words.end(), words.begin(), words.end());
         return at;
     };
-    const std::vector<std::int32_t>& order = made.orders[static_cast<std::size_t>(number)];
+    const std::vector<std::int32_t>& order = made.orders[at(number)];
     append({order.begin(), order.end()});
     to.waits_at = append(begins);
     to.posts_at = append(post_begins);

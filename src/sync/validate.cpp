@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::sync {
 namespace {
 
@@ -43,8 +45,8 @@ Complaint of_order(const ChainStage& stage) {
     for (const std::int32_t tile : order.tiles) {
         if (!is_within(tile, 0, blocks - 1))
             return fmt::format("its order has tile {}; there are 0 to {}", tile, blocks - 1);
-        if (seen[static_cast<std::size_t>(tile)]) return fmt::format("its order has tile {} twice", tile);
-        seen[static_cast<std::size_t>(tile)] = true;
+        if (seen[at(tile)]) return fmt::format("its order has tile {} twice", tile);
+        seen[at(tile)] = true;
     }
     if (order.tiles.size() != seen.size())
         return fmt::format("its order has {} of {} tiles", order.tiles.size(), blocks);

@@ -8,6 +8,7 @@
 #if SYNCOPATE_HAS_CUDA
 #include "runtime/cuda/driver/cuda_api.hpp"
 #include "runtime/cuda/driver/cuda_handles.hpp"
+#include "syncopate/at.hpp"
 #endif
 
 namespace syncopate::sync {
@@ -29,7 +30,7 @@ double median(std::vector<double> values) {
 std::string_view name_of(Way way) {
     static constexpr std::array<std::string_view, kNumWays> kNames{"tiles", "single", "programmatic",
                                                                    "stream"};
-    return kNames[static_cast<std::size_t>(way)];
+    return kNames[at(way)];
 }
 
 Way fastest(const TimesByWay& times) {

@@ -149,13 +149,13 @@ TEST_F(Folder, KeepsEveryNumberThatAKernelIsCalledWith) {
                                       kernel::NoneValue{},
                                       std::string("inf"),
                                       std::string("1e-06")};
-    Launch launch = artifact_.launch;
+    ScheduleFile launch = artifact_.launch;
     launch.stages[0].parameters.emplace_back("extra", launch.stages[0].parameters[2].second);
     const auto read_again = [&](const Scalar& number) {
         launch.stages[0].arguments.scalars["extra"] = number;
         const std::string text = to_json(launch);
         EXPECT_TRUE(nlohmann::json::accept(text)) << text;
-        const auto read = launch_from_json(text);
+        const auto read = schedule_file_from_json(text);
         EXPECT_TRUE(read.ok()) << (read.ok() ? "" : read.error().to_string());
         return read.ok() ? read->stages[0].arguments.scalars.at("extra") : Scalar("nothing");
     };

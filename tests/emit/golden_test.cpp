@@ -141,7 +141,7 @@ TEST(Golden, AnArtifactReadsBackFromItsJson) {
         for (const Form form : {Form::phased, Form::fetched, Form::own, Form::scattered, Form::stored}) {
             const auto artifact = fused(example, form);
             ASSERT_TRUE(artifact.ok()) << artifact.error().to_string();
-            const auto launch = launch_from_json(artifact->schedule_json);
+            const auto launch = schedule_file_from_json(artifact->schedule_json);
             ASSERT_TRUE(launch.ok()) << launch.error().to_string();
             EXPECT_EQ(to_json(*launch), artifact->schedule_json);
             EXPECT_EQ(launch->plan, artifact->launch.plan);
@@ -316,7 +316,7 @@ TEST(Difference, ShowsHunksWithTwoLinesAroundEachChange) {
 
 TEST(ScheduleFile, NestedWithoutEndIsRefused) {
     const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
-    const auto launch = launch_from_json("{\"plan\": " + deep + "}", "schedule.json");
+    const auto launch = schedule_file_from_json("{\"plan\": " + deep + "}", "schedule.json");
     EXPECT_EQ(launch.error().to_string(), "schedule.json:1:41: nested more than 32 deep");
 }
 

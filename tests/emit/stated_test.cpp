@@ -106,7 +106,7 @@ TEST(StatedKernel, RunsInItsOwnOrderWhereNothingElseDecides) {
     EXPECT_EQ(artifact->launch.stages[0].num_programs(), 3) << "six, of which two share each tile";
     EXPECT_EQ(artifact->launch.grid_of(0, 1), (std::array<std::int64_t, 3>{6, 1, 1}));
     EXPECT_EQ(artifact->launch.programs_of(1), 3);
-    const auto again = launch_from_json(artifact->schedule_json);
+    const auto again = schedule_file_from_json(artifact->schedule_json);
     ASSERT_TRUE(again.ok()) << again.error().to_string();
     EXPECT_EQ(to_json(*again), artifact->schedule_json);
 }

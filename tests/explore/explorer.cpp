@@ -45,13 +45,13 @@ private:
     std::size_t count_ = 0;
 };
 
-using Place = std::pair<std::uint16_t, std::uint16_t>;  ///< agent, step
+using AgentStep = std::pair<std::uint16_t, std::uint16_t>;  ///< agent, step
 
 class Exploring {
 public:
     Exploring(const Model& model, const ExploreOptions& options) : model_(model), options_(options) {
         conflicts_.resize(model.record.size() + 1);
-        std::vector<std::pair<Place, const Step*>> visible;
+        std::vector<std::pair<AgentStep, const Step*>> visible;
         for (const auto& [agent, step] : model.record) {
             const Step& of = model.agents[agent].steps[step];
             if (!of.left_out && is_visible(of))
@@ -174,8 +174,8 @@ private:
 
     /// Whether no other agent can come to a step that conflicts with the agent's next one before that is done.
     [[nodiscard]] bool is_alone(const State& state, std::size_t agent) const {
-        const std::vector<Place>& conflicts = conflicts_[next(state.at, agent)->number];
-        const auto is_open = [&](const Place& place) { return place.second >= state.at[place.first]; };
+        const std::vector<AgentStep>& conflicts = conflicts_[next(state.at, agent)->number];
+        const auto is_open = [&](const AgentStep& place) { return place.second >= state.at[place.first]; };
         if (std::ranges::none_of(conflicts, is_open)) return true;
         std::vector<std::uint16_t> at = state.at;
         std::vector<std::uint32_t> words = state.words;
@@ -190,8 +190,9 @@ private:
                 }
             }
         }
-        return std::ranges::none_of(
-            conflicts, [&](const Place& place) { return is_open(place) && place.second < at[place.first]; });
+        return std::ranges::none_of(conflicts, [&](const AgentStep& place) {
+            return is_open(place) && place.second < at[place.first];
+        });
     }
 
     /// False: what it found is wrong.
@@ -245,8 +246,8 @@ private:
 
     const Model& model_;
     ExploreOptions options_;
-    std::vector<std::vector<Place>> conflicts_;  ///< by step's number
-    Numbers seen_;                               ///< hashes of states
+    std::vector<std::vector<AgentStep>> conflicts_;  ///< by step's number
+    Numbers seen_;                                   ///< hashes of states
     Explored result_;
 };
 

@@ -123,7 +123,7 @@ bool conflict(const Step& a, const Step& b) {
 
 }  // namespace
 
-std::string implied_by(const Model& model, const std::vector<Place>& left_out) {
+std::string implied_by(const Model& model, const std::vector<AgentStep>& left_out) {
     const Order order(model);
     const auto before = order.before();
     std::set<std::string> ways;

@@ -29,11 +29,11 @@ struct Tally {
 };
 
 /// The step, and the same one of the same agents of other calls; of a count, of all that count there.
-std::vector<Place> same_steps(const Model& model, std::size_t agent, std::size_t step) {
+std::vector<AgentStep> same_steps(const Model& model, std::size_t agent, std::size_t step) {
     const Step& first = model.agents[agent].steps[step];
-    std::vector<Place> all;
+    std::vector<AgentStep> all;
     if (first.kind == Step::Kind::count) {
-        for (const Place& place : model.record) {
+        for (const AgentStep& place : model.record) {
             if (model.at(place).kind == Step::Kind::count && model.at(place).word == first.word)
                 all.push_back(place);
         }
@@ -48,7 +48,7 @@ std::vector<Place> same_steps(const Model& model, std::size_t agent, std::size_t
 /// By how much a wait, or a target, must be less to be over earlier.
 std::uint32_t least_added(const Model& model, const Step& step) {
     std::uint32_t least = 0;
-    for (const Place& place : model.record) {
+    for (const AgentStep& place : model.record) {
         const Step& other = model.at(place);
         const bool adds = other.kind == Step::Kind::add && other.word == step.word;
         if (adds && (least == 0 || other.value < least)) least = other.value;
@@ -57,7 +57,7 @@ std::uint32_t least_added(const Model& model, const Step& step) {
 }
 
 void try_one(Model& model, std::size_t agent, std::size_t at, Mutation mutation, Tally& tally) {
-    const std::vector<Place> places = same_steps(model, agent, at);
+    const std::vector<AgentStep> places = same_steps(model, agent, at);
     std::vector<Step> kept;
     for (const auto& [other, step] : places) {
         Step& of = model.agents[other].steps[step];

@@ -799,7 +799,7 @@ TEST_F(OneRankOp, KeepsTheGridsSizeInItsTable) {
 }
 
 TEST_F(OneRankOp, CountsProgramsThatShareTilesOnce) {
-    emit::Launch launch{.stages = std::vector<emit::KernelLaunch>(1)};
+    emit::ScheduleFile launch{.stages = std::vector<emit::KernelLaunch>(1)};
     launch.schedule = schedule();
     launch.stages[0].arguments.grid = {6, 1, 1};
     launch.stages[0].programs_per_tile = 2;
@@ -810,7 +810,7 @@ TEST_F(OneRankOp, CountsProgramsThatShareTilesOnce) {
 
 TEST_F(OneRankOp, CopiesNoInputThatItsKernelReadsWhereItIs) {
     for (const bool in_place : {false, true}) {
-        emit::Launch launch{.stages = std::vector<emit::KernelLaunch>(1)};
+        emit::ScheduleFile launch{.stages = std::vector<emit::KernelLaunch>(1)};
         launch.schedule = schedule();
         launch.stages[0].arguments.grid = {1, 1, 1};
         launch.stages[0].bindings = {{"a_ptr", "A"}};

@@ -125,7 +125,7 @@ private:
         if (a.call != b.call && chain_.calls == Chain::Calls::ordered) {
             b.ended_before |= bit;
         } else if (same_stage ? chain_.stages[static_cast<std::size_t>(b.stage)].tickets
-                              : chain_.launch == Chain::Launch::after_start) {
+                              : chain_.launch == Chain::Start::after_start) {
             b.before |= bit;
         }
         if ((a.touched.writes & b.touched.reads) != 0) b.writers |= bit;

@@ -21,7 +21,7 @@
 namespace syncopate::bundle {
 
 struct Planned {
-    emit::Launch launch;
+    emit::ScheduleFile launch;
     std::vector<std::int32_t> kernels;  ///< of the bundle, by stage; none on host
     /// What tiles touch.
     fuse::StagedProgram program;
@@ -48,7 +48,7 @@ struct Planned {
 /// kernel, which is compiled for it.
 struct Lowered {
     fuse::StagedProgram program;
-    emit::Launch launch;
+    emit::ScheduleFile launch;
     std::vector<Traits> traits;
     std::map<std::string, std::string> moved;  ///< as of Planned
 };

@@ -61,7 +61,7 @@ struct KernelLaunch {
 };
 
 /// What a schedule file says.
-struct Launch {
+struct ScheduleFile {
     std::vector<KernelLaunch> stages;  ///< at least one
     fuse::Device device = fuse::Device::host;
     std::map<std::string, std::string> files{};  ///< digest by name of each other file of the folder
@@ -75,10 +75,11 @@ struct Launch {
     [[nodiscard]] std::int64_t programs_of(std::int32_t rank) const;
 };
 
-[[nodiscard]] std::string to_json(const Launch& launch);
+[[nodiscard]] std::string to_json(const ScheduleFile& launch);
 
 /// Strict, as schedule_from_json is. `file_name` is for messages.
-[[nodiscard]] Result<Launch> launch_from_json(std::string_view text, const std::string& file_name = {});
+[[nodiscard]] Result<ScheduleFile> schedule_file_from_json(std::string_view text,
+                                                           const std::string& file_name = {});
 
 /// A stage's files.
 struct StageSource {
@@ -90,7 +91,7 @@ struct StageSource {
 struct Artifact {
     std::vector<StageSource> sources;  ///< by stage
     std::string schedule_json;         ///< schedule.json
-    Launch launch;                     ///< the same as schedule_json
+    ScheduleFile launch;               ///< the same as schedule_json
     std::vector<std::pair<std::string, std::string>>
         imports{};  ///< what the kernels import, by name: add_import
     /// A call made again, with the same input, leaves the same: no stage writes what it or an earlier one
@@ -123,8 +124,8 @@ using BoxesOfParameters = std::map<std::string, std::vector<plan::Region>>;
                                                                                std::int32_t rank);
 
 /// What a program is launched with by the schedule that fuse made of it; of no files.
-[[nodiscard]] Launch launch_of(const fuse::StagedProgram& program, fuse::Schedule schedule,
-                               const fuse::Options& options);
+[[nodiscard]] ScheduleFile schedule_file_of(const fuse::StagedProgram& program, fuse::Schedule schedule,
+                                            const fuse::Options& options);
 
 /// Fuses the stages of a program that have been analysed. `values_of`: the rank whose elements of integer tensors they were
 /// analysed with, where each has its own; then warnings are of the tiles of that one alone.

@@ -103,7 +103,7 @@ struct ChainStage {
 };
 
 struct Chain {
-    enum class Launch : std::uint8_t {
+    enum class Start : std::uint8_t {
         after_start,  ///< a stage starts after every block of the one before has started
         any,          ///< nothing orders them: streams side by side
     };
@@ -114,7 +114,7 @@ struct Chain {
     };
     std::map<std::string, std::vector<std::int64_t>> tensors{};  ///< extents
     std::vector<ChainStage> stages{};                            ///< in launch order
-    Launch launch = Launch::after_start;
+    Start launch = Start::after_start;
     Calls calls = Calls::ordered;
 };
 

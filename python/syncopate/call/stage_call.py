@@ -31,7 +31,7 @@ class Call:
 
 
 @dataclass
-class Launch:
+class TakenCall:
     """A stage's call as the front end takes it: a kernel's tensors, scalars and grid, by parameter."""
 
     grid: tuple[int, int, int]
@@ -55,7 +55,7 @@ class Launch:
         )
 
 
-def launch_of(stage: Stage, call: Call) -> Launch:
+def launch_of(stage: Stage, call: Call) -> TakenCall:
     """The stage's call. Raises ValueError where it does not pass the stage's `values`, on a GPU without looking at them."""
     return _launch_of(_standing_in(stage.kernel, call), stage.values)
 
@@ -71,7 +71,7 @@ def _standing_in(kernel: Any, call: Call) -> Call:
     return Call(*kernel.on_host(grid, arguments), call.options)
 
 
-def _launch_of(call: Call, values: dict[str, list[int]]) -> Launch:
+def _launch_of(call: Call, values: dict[str, list[int]]) -> TakenCall:
     items = flat(call.arguments)
     scalars = {name: scalar(value) for name, value in items.items() if not is_tensor(value)}
     grid = grid_of(call.grid, items)
@@ -79,14 +79,14 @@ def _launch_of(call: Call, values: dict[str, list[int]]) -> Launch:
     for name in values:
         if name not in tensors:
             raise ValueError(f"values: {name} is no tensor of this launch")
-    made = Launch(grid, items, scalars, tensors, call.options, {n: list(v) for n, v in values.items()})
+    made = TakenCall(grid, items, scalars, tensors, call.options, {n: list(v) for n, v in values.items()})
     for name in values:
         if not base_of(items[name]).is_cuda:
             require_values(name, made)
     return made
 
 
-def require_values(name: str, one: Launch) -> None:
+def require_values(name: str, one: TakenCall) -> None:
     """Whether a launch passes the elements that the kernel was compiled for."""
     given, known = elements_of(one.items[name]), one.values[name]
     if given != known:

@@ -18,7 +18,7 @@ from typing import Any
 from .. import _syncopate
 from ..call.arguments import base_of, is_tensor, launch_key
 from ..call.prepared import MOST_PACKED, Prepared
-from ..call.stage_call import Call, Launch, Stage
+from ..call.stage_call import Call, Stage, TakenCall
 from ..call.stated import StatedKernel
 from ..group import Group, alone
 from ..strategy import Strategy
@@ -244,7 +244,7 @@ class ChainKernel(FusedKernel):
                         f"{where} and {other_where} share memory: bind both to one name, so that tiles wait for it"
                     )
 
-    def _prepare(self, taken: Sequence[Launch]) -> Prepared:
+    def _prepare(self, taken: Sequence[TakenCall]) -> Prepared:
         tensors: dict[str, tuple[list[int], str]] = {}
         for index, (stage, one) in enumerate(zip(self.stages, taken, strict=True)):
             for parameter, name in stage.bind.items():
@@ -269,5 +269,5 @@ class ChainKernel(FusedKernel):
             self.group = alone("cuda" if cuda else "host")
         return super()._prepare(taken)
 
-    def _bind_to_plan(self, index: int, one: Launch, group: Group, device: str) -> None:
+    def _bind_to_plan(self, index: int, one: TakenCall, group: Group, device: str) -> None:
         """Arrays are taken as they are."""

@@ -36,7 +36,7 @@ from ..call.arguments import (
 from ..call.executable import Executable, Operand
 from ..call.places import OutputPlaces, box_view, check_output, check_shard, final_box, shard_view
 from ..call.prepared import Prepared, timing
-from ..call.stage_call import Call, Launch, Stage, launch_of, require_values
+from ..call.stage_call import Call, Stage, TakenCall, launch_of, require_values
 from ..call.stated import StatedKernel, grid_of, without_filled
 from ..device import jit
 from ..group import FailedTogether, Group, of_process_group
@@ -324,7 +324,7 @@ class FusedKernel:
         tensors = ", ".join(f"{name} {dtype}{list(shape)}" for name, shape, dtype in self.plan.tensors)
         return self._what or f"{kernels} with {tensors}"
 
-    def _prepare(self, taken: Sequence[Launch]) -> Prepared:
+    def _prepare(self, taken: Sequence[TakenCall]) -> Prepared:
         cuda = any(base_of(one.items[name]).is_cuda for one in taken for name in one.tensors)
         device = "cuda" if cuda else "host"
         group = self.group if isinstance(self.group, Group) else of_process_group(self.group, device)
@@ -337,7 +337,7 @@ class FusedKernel:
         with group.calling(self._called):
             return self._set_up(taken, group, device)
 
-    def _set_up(self, taken: Sequence[Launch], group: Group, device: str) -> Prepared:
+    def _set_up(self, taken: Sequence[TakenCall], group: Group, device: str) -> Prepared:
         texts = self._texts_on(device)
 
         def fused() -> tuple[_syncopate.Artifact, list[Any]]:
@@ -368,7 +368,7 @@ class FusedKernel:
             raise
         return prepared
 
-    def _bind_to_plan(self, index: int, one: Launch, group: Group, device: str) -> None:
+    def _bind_to_plan(self, index: int, one: TakenCall, group: Group, device: str) -> None:
         """Checks what a stage is given for the plan's tensors, and describes it as these, which the kernel gets."""
         whole = {name: (list(shape), dtype) for name, shape, dtype in self.plan.tensors}
         for parameter, tensor in self.stages[index].bind.items():
@@ -395,7 +395,7 @@ class FusedKernel:
 
     def _fuse(
         self,
-        taken: Sequence[Launch],
+        taken: Sequence[TakenCall],
         texts: Sequence[_Text],
         device: str,
         num_sms: int,
@@ -419,7 +419,7 @@ class FusedKernel:
             warnings.warn(f"syncopate: {warning}", stacklevel=7)
         return artifact
 
-    def _require_whole_sums(self, artifact: _syncopate.Artifact, taken: Sequence[Launch]) -> None:
+    def _require_whole_sums(self, artifact: _syncopate.Artifact, taken: Sequence[TakenCall]) -> None:
         whole = {name: list(shape) for name, shape, _ in self.plan.tensors}
         for stage, one in zip(artifact.stages, taken, strict=True):
             for parameter in stage.accumulates:

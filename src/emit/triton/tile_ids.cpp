@@ -3,6 +3,8 @@
 
 #include "emit/triton/steps.hpp"
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::emit::triton {
 namespace {
 
@@ -79,7 +81,7 @@ private:
         for (const std::string& line : lines(site, ids, text_.indent_at(site.anchor.begin)))
             edits_.add_line_before(site.anchor.begin, line);
         for (const kernel::triton::ProgramId& id : site.program_ids)
-            edits_.replace(span_of(id.call), site.variables[static_cast<std::size_t>(id.axis)]);
+            edits_.replace(span_of(id.call), site.variables[at(id.axis)]);
         return Done{};
     }
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/ingest/candidates/candidates.hpp"
 #include "syncopate/ingest/hlo/hlo.hpp"
 #include "syncopate/ingest/stablehlo/stablehlo.hpp"
@@ -88,7 +89,7 @@ Result<Import> import_candidate(std::string_view text, const std::string& file_n
     const auto count = static_cast<std::int32_t>(found.size());
     const std::int32_t number = options.pick < 0 && count == 1 ? 0 : options.pick;
     if (number < 0 || number >= count) return choose_one(found, program->modules, file_name, options.pick);
-    const Candidate& candidate = found[static_cast<std::size_t>(number)];
+    const Candidate& candidate = found[at(number)];
     Result<plan::Plan> plan = plan_of(candidate);
     if (!plan) return plan.error();
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "ingest/candidates/devices.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/ingest/candidates/candidates.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/plan/model/region.hpp"
@@ -25,7 +26,7 @@ using Group = std::vector<std::int32_t>;
 constexpr std::int64_t kMaxEntries = std::int64_t{1} << 24;
 
 Region part(Region whole, std::int64_t axis, std::int64_t index, std::int64_t parts) {
-    plan::Interval& range = whole[static_cast<std::size_t>(axis)];
+    plan::Interval& range = whole[at(axis)];
     const std::int64_t size = range.size() / parts;
     range = {range.begin + index * size, range.begin + (index + 1) * size};
     return whole;
@@ -74,8 +75,7 @@ private:
         tensor.shape = kind == "all-gather" ? exchange.after.dims : exchange.before.dims;
         if (kind == "all-to-all" && !own_axis) {
             // Each rank has a part along the axis of joining, before.
-            tensor.shape[static_cast<std::size_t>(exchange.concat_axis)] =
-                exchange.after.dims[static_cast<std::size_t>(exchange.concat_axis)];
+            tensor.shape[at(exchange.concat_axis)] = exchange.after.dims[at(exchange.concat_axis)];
         }
         if (own_axis) {
             const auto owners = kind == "all-to-all" ? static_cast<std::int64_t>(candidate_.groups[0].size())
@@ -107,7 +107,7 @@ private:
         const std::string& kind = candidate_.kind;
         const auto parts = static_cast<std::int64_t>(group.size());
         for (std::int64_t i = 0; i < parts; ++i) {
-            const std::int32_t rank = group[static_cast<std::size_t>(i)];
+            const std::int32_t rank = group[at(i)];
             Op op;
             op.kind = OpKind::collective;
             op.ranks = group;
@@ -132,7 +132,7 @@ private:
             op.dst = {tensor_, after};
             hold(rank, before);
             want(rank, after, group);
-            if (parts > 1) plan_.ranks[static_cast<std::size_t>(rank)].push_back(std::move(op));
+            if (parts > 1) plan_.ranks[at(rank)].push_back(std::move(op));
         }
     }
 
@@ -141,7 +141,7 @@ private:
         op.kind = OpKind::push;
         op.peer = target;
         op.src = op.dst = {tensor_, region};
-        plan_.ranks[static_cast<std::size_t>(source)].push_back(std::move(op));
+        plan_.ranks[at(source)].push_back(std::move(op));
     }
 
     void broadcast(const Group& group, const Region& whole) {
@@ -174,7 +174,7 @@ private:
         for (const auto& [source, target] : candidate_.pairs) previous[target] = source;
         const auto parts = static_cast<std::int64_t>(group.size());
         std::map<std::int32_t, std::int64_t> index;
-        for (std::int64_t i = 0; i < parts; ++i) index[group[static_cast<std::size_t>(i)]] = i;
+        for (std::int64_t i = 0; i < parts; ++i) index[group[at(i)]] = i;
         const bool reduces = candidate_.reduce != plan::Reduce::none;
         for (const std::int32_t rank : group) {
             const Region own = part(whole, axis, index.at(rank), parts);
@@ -184,7 +184,7 @@ private:
             // after the steps that remain, at its owner.
             std::int32_t whose = rank;
             for (std::int64_t step = 0; reduces && step + 1 < parts; ++step) whose = next.at(whose);
-            auto& ops = plan_.ranks[static_cast<std::size_t>(rank)];
+            auto& ops = plan_.ranks[at(rank)];
             const auto first = static_cast<std::int32_t>(ops.size());
             for (std::int32_t step = 0; step + 1 < parts; ++step) {
                 Op op;

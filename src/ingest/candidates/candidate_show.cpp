@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "syncopate/at.hpp"
 #include "syncopate/ingest/candidates/candidates.hpp"
 #include "syncopate/names.hpp"
 
@@ -18,18 +19,18 @@ using Json = nlohmann::ordered_json;
 
 std::string_view name_of(DotUse::Side side) {
     static constexpr std::array<std::string_view, 3> kNames{"lhs", "rhs", "result"};
-    return kNames[static_cast<std::size_t>(side)];
+    return kNames[at(side)];
 }
 
 std::string_view name_of(DotUse::Role role) {
     static constexpr std::array<std::string_view, 5> kNames{"unknown", "batch", "rows", "columns",
                                                             "contracted"};
-    return kNames[static_cast<std::size_t>(role)];
+    return kNames[at(role)];
 }
 
 std::string_view dimension_of(DotUse::Role role) {
     static constexpr std::array<std::string_view, 5> kNames{"", "batch", "M", "N", "K"};
-    return kNames[static_cast<std::size_t>(role)];
+    return kNames[at(role)];
 }
 
 /// ", at model.py:31"

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::ingest {
 namespace {
 
@@ -100,9 +102,8 @@ Result<Participants> participants(const TensorProgram& program, const std::strin
             for (const Computation& computation : program.computations) {
                 const Instruction* const first = computation.instructions.data();
                 if (&collective < first || &collective >= first + computation.instructions.size()) continue;
-                by_shape = ranks_by_shape(
-                    kind, collective,
-                    &computation.instructions[static_cast<std::size_t>(collective.operands[0])].shape);
+                by_shape = ranks_by_shape(kind, collective,
+                                          &computation.instructions[at(collective.operands[0])].shape);
             }
         }
         const std::int64_t count = program.devices > 0 ? program.devices
@@ -137,13 +138,13 @@ Result<Participants> participants(const TensorProgram& program, const std::strin
         std::vector<bool> sends(static_cast<std::size_t>(ids));
         std::vector<bool> receives(static_cast<std::size_t>(ids));
         for (const auto& [source, target] : collective.pairs) {
-            if (sends[static_cast<std::size_t>(source)]) {
+            if (sends[at(source)]) {
                 return Error{fmt::format("names {} {} as a source twice", ids_name(*mode), source)};
             }
-            if (receives[static_cast<std::size_t>(target)]) {
+            if (receives[at(target)]) {
                 return Error{fmt::format("names {} {} as a target twice", ids_name(*mode), target)};
             }
-            sends[static_cast<std::size_t>(source)] = receives[static_cast<std::size_t>(target)] = true;
+            sends[at(source)] = receives[at(target)] = true;
             for (std::int64_t other = 0; other < others; ++other) {
                 const Group pair = ranks_of({source, target}, *mode, counts, other);
                 found.pairs.emplace_back(pair[0], pair[1]);
@@ -159,10 +160,10 @@ Result<Participants> participants(const TensorProgram& program, const std::strin
     std::vector<bool> seen(static_cast<std::size_t>(ids));
     for (const Group& group : groups) {
         for (const std::int32_t id : group) {
-            if (seen[static_cast<std::size_t>(id)]) {
+            if (seen[at(id)]) {
                 return Error{fmt::format("has {} {} in replica_groups twice", ids_name(*mode), id)};
             }
-            seen[static_cast<std::size_t>(id)] = true;
+            seen[at(id)] = true;
         }
         if (group.size() != groups[0].size() && kind != "all-reduce" && kind != "collective-broadcast") {
             return Error{

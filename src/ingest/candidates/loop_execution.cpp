@@ -9,6 +9,7 @@
 
 #include "ingest/candidates/neighbours.hpp"
 #include "ingest/candidates/whole_numbers.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -166,7 +167,7 @@ private:
         if (!wraps) return on_each_rank(site, by, operands);
         std::vector<const Ranks*> arguments;
         for (const Ranks& operand : operands) arguments.push_back(&operand);
-        const auto& body = program_.computations[static_cast<std::size_t>(by.called[0])].instructions;
+        const auto& body = program_.computations[at(by.called[0])].instructions;
         constexpr std::size_t kMost = 512;  // a whole model is not executed for an index
         auto called = body.size() <= kMost ? call(by.called[0], arguments, 1) : std::nullopt;
         return called ? *std::move(called) : Ranks(num_ranks_, unknown(site));
@@ -185,17 +186,15 @@ private:
     /// The computation's result on each rank, for its arguments; nullopt when that takes too long.
     std::optional<Ranks> call(std::int32_t computation, const std::vector<const Ranks*>& arguments,
                               int depth) {
-        const Computation& body = program_.computations[static_cast<std::size_t>(computation)];
+        const Computation& body = program_.computations[at(computation)];
         std::vector<Ranks> values(body.instructions.size());
         for (std::size_t i = 0; i < body.instructions.size(); ++i) {
             const Site site{computation, static_cast<std::int32_t>(i)};
             const Instruction& by = body.instructions[i];
             Ranks& result = values[i];
-            const auto operand = [&](std::size_t k) -> const Ranks& {
-                return values[static_cast<std::size_t>(by.operands[k])];
-            };
+            const auto operand = [&](std::size_t k) -> const Ranks& { return values[at(by.operands[k])]; };
             if (by.opcode == "parameter" && by.index < static_cast<std::int64_t>(arguments.size())) {
-                result = *arguments[static_cast<std::size_t>(by.index)];
+                result = *arguments[at(by.index)];
             } else if (by.opcode == "captured") {
                 const auto from = flow_.passed(site);
                 result = from ? outside(*from, 0) : Ranks(num_ranks_, unknown(site));
@@ -219,7 +218,7 @@ private:
             for (const LoopValue& value : result) budget_ -= weight(value);
             if (budget_ < 0) return std::nullopt;
         }
-        return std::move(values[static_cast<std::size_t>(body.root)]);
+        return std::move(values[at(body.root)]);
     }
 
     Ranks permute(Site site, const Instruction& by, const Ranks& from) {

@@ -12,6 +12,7 @@
 #include "ingest/hlo/replica_groups.hpp"
 #include "ingest/hlo/source_lines.hpp"
 #include "ingest/program/text_cursor.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
@@ -231,9 +232,9 @@ private:
     /// Only get-tuple-element can be told without knowing what each opcode computes.
     static void infer_shape(const Computation& owner, Instruction& made) {
         if (made.opcode != "get-tuple-element" || made.operands.size() != 1) return;
-        const Shape& tuple = owner.instructions[static_cast<std::size_t>(made.operands[0])].shape;
+        const Shape& tuple = owner.instructions[at(made.operands[0])].shape;
         if (tuple.tuple && made.index >= 0 && static_cast<std::size_t>(made.index) < tuple.elements.size()) {
-            made.shape = tuple.elements[static_cast<std::size_t>(made.index)];
+            made.shape = tuple.elements[at(made.index)];
         }
     }
 

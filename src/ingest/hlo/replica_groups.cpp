@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
@@ -158,7 +159,7 @@ std::vector<std::vector<std::int32_t>> groups_over(const std::vector<std::int64_
     }
     for (const std::int64_t axis : over) {
         transpose.push_back(axis);
-        size *= sizes[static_cast<std::size_t>(axis)];
+        size *= sizes[at(axis)];
     }
     return iota_groups(product(sizes) / size, size, sizes, transpose);
 }

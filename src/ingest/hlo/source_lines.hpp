@@ -30,11 +30,11 @@ public:
     [[nodiscard]] std::string line_of(std::string_view metadata) const;
 
 private:
-    struct Place {
+    struct FileLine {
         std::int64_t file = 0, line = 0;
     };
     std::unordered_map<std::int64_t, std::string> files_;    // by file_name_id
-    std::unordered_map<std::int64_t, Place> locations_;      // by file_location_id
+    std::unordered_map<std::int64_t, FileLine> locations_;   // by file_location_id
     std::unordered_map<std::int64_t, std::int64_t> frames_;  // by stack_frame_id: file_location_id
 };
 

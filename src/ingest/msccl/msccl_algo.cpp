@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "ingest/msccl/xml_element.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
@@ -213,7 +214,7 @@ private:
 
 }  // namespace
 
-std::string_view name_of(MscclType type) { return kTypes[static_cast<std::size_t>(type)]; }
+std::string_view name_of(MscclType type) { return kTypes[at(type)]; }
 
 MscclEffect effect_of(MscclType type) {
     switch (type) {

@@ -13,6 +13,7 @@
 #include "ingest/steps/placement.hpp"
 #include "ingest/steps/schedule.hpp"
 #include "ingest/steps/weave.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
@@ -51,7 +52,7 @@ public:
 
 private:
     /// A step, found by its number.
-    struct Place {
+    struct StepAt {
         std::int32_t rank;
         std::int32_t tb;
         std::int32_t index;
@@ -62,20 +63,18 @@ private:
         return false;
     }
     bool fail_at(std::int32_t step, const std::string& problem) {
-        const Step& place = schedule_.steps[static_cast<std::size_t>(step)];
+        const Step& place = schedule_.steps[at(step)];
         return fail(place.origin.line, describe(place) + ": " + problem);
     }
 
-    [[nodiscard]] const MscclGpu& gpu(std::int32_t rank) const {
-        return algo_.gpus[static_cast<std::size_t>(rank)];
-    }
+    [[nodiscard]] const MscclGpu& gpu(std::int32_t rank) const { return algo_.gpus[at(rank)]; }
     [[nodiscard]] const MscclThreadblock& tb(std::int32_t rank, std::int32_t index) const {
-        return gpu(rank).threadblocks[static_cast<std::size_t>(index)];
+        return gpu(rank).threadblocks[at(index)];
     }
     [[nodiscard]] const MscclStep& step_of(std::int32_t step) const {
-        const Place& place = places_[static_cast<std::size_t>(step)];
+        const StepAt& place = places_[at(step)];
         static const MscclStep kCopy{};
-        return place.tb < 0 ? kCopy : tb(place.rank, place.tb).steps[static_cast<std::size_t>(place.index)];
+        return place.tb < 0 ? kCopy : tb(place.rank, place.tb).steps[at(place.index)];
     }
 
     void claim() {
@@ -182,7 +181,7 @@ private:
         // from, to, channel.
         std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, Connection> connections;
         for (std::int32_t step = 0; static_cast<std::size_t>(step) < places_.size(); ++step) {
-            const Place& place = places_[static_cast<std::size_t>(step)];
+            const StepAt& place = places_[at(step)];
             if (place.tb < 0) continue;
             const MscclThreadblock& block = tb(place.rank, place.tb);
             const MscclEffect effect = effect_of(step_of(step).type);
@@ -227,10 +226,9 @@ private:
                 if (step_of(send).count != step_of(receive).count)
                     return fail_at(receive,
                                    fmt::format("receives {} chunks, and {} sends {}", step_of(receive).count,
-                                               describe(schedule_.steps[static_cast<std::size_t>(send)]),
-                                               step_of(send).count));
-                sent_by_[static_cast<std::size_t>(receive)] = send;
-                fifo_[static_cast<std::size_t>(receive)] = number;
+                                               describe(schedule_.steps[at(send)]), step_of(send).count));
+                sent_by_[at(receive)] = send;
+                fifo_[at(receive)] = number;
                 schedule_.edges.push_back({send, receive, Edge::Kind::message});
                 // The slot of an earlier message is free once that has been received. How many slots there
                 // are is up to the runtime, so this order is no reason to believe that data has arrived.
@@ -245,7 +243,7 @@ private:
 
     bool depend() {
         for (std::int32_t step = 0; static_cast<std::size_t>(step) < places_.size(); ++step) {
-            const Place& place = places_[static_cast<std::size_t>(step)];
+            const StepAt& place = places_[at(step)];
             const MscclStep& mine = step_of(step);
             if (place.tb < 0 || mine.dependence_tb < 0) continue;
             const auto& blocks = gpu(place.rank).threadblocks;
@@ -254,21 +252,20 @@ private:
                 static_cast<std::size_t>(mine.dependence_step) >= blocks[target_tb].steps.size())
                 return fail_at(step, fmt::format("depends on tb {} step {}, which does not exist",
                                                  mine.dependence_tb, mine.dependence_step));
-            if (!blocks[target_tb].steps[static_cast<std::size_t>(mine.dependence_step)].has_dependent)
+            if (!blocks[target_tb].steps[at(mine.dependence_step)].has_dependent)
                 return fail_at(
                     step,
                     fmt::format(
                         "depends on tb {} step {}, which has hasdep=\"0\" and so never tells that it is done",
                         mine.dependence_tb, mine.dependence_step));
-            schedule_.edges.push_back(
-                {first_step_[static_cast<std::size_t>(place.rank)][target_tb] + mine.dependence_step, step});
+            schedule_.edges.push_back({first_step_[at(place.rank)][target_tb] + mine.dependence_step, step});
         }
         return true;
     }
 
     bool operand(std::int32_t step, std::string_view what, const MscclOperand& operand, std::int64_t count,
                  Span& out) {
-        const std::int32_t rank = places_[static_cast<std::size_t>(step)].rank;
+        const std::int32_t rank = places_[at(step)].rank;
         const std::int64_t size =
             operand.buffer == Buffer::scratch ? gpu(rank).scratch_chunks : buffers_->chunks(operand.buffer);
         if (operand.index + count > size)
@@ -295,19 +292,19 @@ private:
         std::vector<std::int32_t> receives;
         for (std::int32_t step = 0; static_cast<std::size_t>(step) < places_.size(); ++step) {
             if (!move_locally(step)) return false;
-            if (sent_by_[static_cast<std::size_t>(step)] >= 0) receives.push_back(step);
+            if (sent_by_[at(step)] >= 0) receives.push_back(step);
         }
         // What a step passes on is known by now.
         for (const std::int32_t step : receives) {
-            const std::int32_t send = sent_by_[static_cast<std::size_t>(step)];
+            const std::int32_t send = sent_by_[at(step)];
             const MscclType type = step_of(step).type;
             schedule_.moves.push_back({plan::OpKind::push,
-                                       result_[static_cast<std::size_t>(send)],
-                                       result_[static_cast<std::size_t>(step)],
+                                       result_[at(send)],
+                                       result_[at(step)],
                                        {send, kPassOn},
                                        {step, kArrive},
                                        reduces(type) ? algo_.reduce : plan::Reduce::none,
-                                       fifo_[static_cast<std::size_t>(step)]});
+                                       fifo_[at(step)]});
         }
         if (const std::int64_t most = *std::max_element(sum_rows_.begin(), sum_rows_.end()); most > 0) {
             plan::Tensor sums = import_.plan.tensors.front();
@@ -320,12 +317,12 @@ private:
 
     /// What a step does in its own rank's memory; result_ is what it sends or where it receives.
     bool move_locally(std::int32_t step) {
-        const Place& place = places_[static_cast<std::size_t>(step)];
-        Span& result = result_[static_cast<std::size_t>(step)];
+        const StepAt& place = places_[at(step)];
+        Span& result = result_[at(step)];
         Span src;
         Span dst;
         if (place.tb < 0) {
-            const MscclCopy& copy = gpu(place.rank).copies[static_cast<std::size_t>(place.index)];
+            const MscclCopy& copy = gpu(place.rank).copies[at(place.index)];
             if (!operand(step, "i_off", {Buffer::input, copy.input}, 1, src) ||
                 !operand(step, "o_off", {Buffer::output, copy.output}, 1, dst))
                 return false;
@@ -352,7 +349,7 @@ private:
                 local(step, kPrepare, src, dst, algo_.reduce);
                 break;
             case MscclType::rrs: {
-                std::int64_t& used = sum_rows_[static_cast<std::size_t>(place.rank)];
+                std::int64_t& used = sum_rows_[at(place.rank)];
                 result = {place.rank, sums_tensor_, {used, used + src.rows.size()}};
                 used = result.rows.end;
                 local(step, kPrepare, src, result, plan::Reduce::none);
@@ -375,7 +372,7 @@ private:
     Import import_;
     std::optional<Buffers> buffers_;
     Schedule schedule_;
-    std::vector<Place> places_;                          ///< by step
+    std::vector<StepAt> places_;                         ///< by step
     std::vector<std::vector<std::int32_t>> first_step_;  ///< by rank and tb
     std::vector<std::int32_t> sent_by_;                  ///< by receiving step: the send that it meets
     std::vector<std::int32_t> fifo_;                     ///< by receiving step: its connection

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::ingest {
 namespace {
 
@@ -43,7 +45,7 @@ public:
 
 private:
     bool fail(std::int32_t step, const std::string& problem) {
-        const Step& place = schedule_.steps[static_cast<std::size_t>(step)];
+        const Step& place = schedule_.steps[at(step)];
         error_ = Error{describe(place) + ": " + problem, {file_name_, place.origin.line}};
         return false;
     }
@@ -51,18 +53,17 @@ private:
     bool number_ops() {
         std::int32_t worker = 0;
         for (std::int32_t rank = 0; static_cast<std::size_t>(rank) < plan_.gpus.size(); ++rank) {
-            for (const auto& ops : plan_.gpus[static_cast<std::size_t>(rank)].threadblocks) {
+            for (const auto& ops : plan_.gpus[at(rank)].threadblocks) {
                 for (const MscclppOp& op : ops) {
                     const auto step = static_cast<std::int32_t>(schedule_.steps.size());
                     schedule_.steps.push_back({rank, worker, op.origin});
                     ops_.push_back(&op);
                     for (const std::int32_t counter : op.counters)
-                        (op.verb->waits ? waits_ : signals_)[static_cast<std::size_t>(counter)].push_back(
-                            {step, op.verb->relaxed});
+                        (op.verb->waits ? waits_ : signals_)[at(counter)].push_back({step, op.verb->relaxed});
                     for (const std::int32_t counter : op.acquired)
-                        waits_[static_cast<std::size_t>(counter)].push_back({step, false});
+                        waits_[at(counter)].push_back({step, false});
                     for (const std::int32_t counter : op.released)
-                        signals_[static_cast<std::size_t>(counter)].push_back({step, false});
+                        signals_[at(counter)].push_back({step, false});
                 }
                 ++worker;
             }
@@ -71,9 +72,7 @@ private:
         return true;
     }
 
-    [[nodiscard]] std::int32_t worker(std::int32_t step) const {
-        return schedule_.steps[static_cast<std::size_t>(step)].worker;
-    }
+    [[nodiscard]] std::int32_t worker(std::int32_t step) const { return schedule_.steps[at(step)].worker; }
 
     // ---- signals and semaphores
     // ----------------------------------------------------------------------------------
@@ -88,7 +87,7 @@ private:
             const auto total = static_cast<std::int64_t>(signals.size());
             const std::int64_t initial = plan_.counters[counter].initial;
             if (static_cast<std::int64_t>(waits.size()) > total + initial) {
-                const Use& starved = waits[static_cast<std::size_t>(total + initial)];
+                const Use& starved = waits[at(total + initial)];
                 return fail(starved.step,
                             fmt::format("waits for ever: {} is awaited {} times and signalled {}",
                                         plan_.counters[counter].what, waits.size(), total + initial));
@@ -137,9 +136,8 @@ private:
             const std::int64_t sure = std::min(count, seen - (total - count));
             if (!count_work(wait.step)) return false;
             if (sure <= 0) continue;
-            const std::int32_t last = run.steps[static_cast<std::size_t>(sure - 1)];
-            const std::int32_t publishing =
-                wait.relaxed ? -1 : run.publishing[static_cast<std::size_t>(sure - 1)];
+            const std::int32_t last = run.steps[at(sure - 1)];
+            const std::int32_t publishing = wait.relaxed ? -1 : run.publishing[at(sure - 1)];
             if (publishing >= 0) schedule_.edges.push_back({publishing, wait.step, Edge::Kind::data});
             if (publishing != last) schedule_.edges.push_back({last, wait.step, Edge::Kind::order});
         }
@@ -163,14 +161,14 @@ private:
         std::map<std::tuple<std::int32_t, std::int32_t>, std::int32_t> rounds;  // worker, id
         const auto count = static_cast<std::int32_t>(ops_.size());
         for (std::int32_t step = 0; step < count; ++step) {
-            const MscclppOp& op = *ops_[static_cast<std::size_t>(step)];
+            const MscclppOp& op = *ops_[at(step)];
             if (op.barrier < 0) continue;
-            const std::int32_t rank = schedule_.steps[static_cast<std::size_t>(step)].rank;
+            const std::int32_t rank = schedule_.steps[at(step)].rank;
             meetings[{rank, op.barrier, rounds[{worker(step), op.barrier}]++}].push_back(step);
         }
         for (const auto& [key, steps] : meetings) {
             for (const std::int32_t step : steps) {
-                const std::int32_t parties = ops_[static_cast<std::size_t>(step)]->barrier_parties;
+                const std::int32_t parties = ops_[at(step)]->barrier_parties;
                 const auto coming = static_cast<std::int32_t>(steps.size());
                 if (parties == coming) continue;
                 return fail(step, fmt::format("{}: barrier {} is for {} threadblocks, and {} come to it",
@@ -180,7 +178,7 @@ private:
                                               std::get<1>(key), parties, coming));
             }
             const auto hub = static_cast<std::int32_t>(schedule_.steps.size());
-            Step meeting = schedule_.steps[static_cast<std::size_t>(steps.front())];
+            Step meeting = schedule_.steps[at(steps.front())];
             meeting.worker = workers_++;
             schedule_.steps.push_back(std::move(meeting));
             for (const std::int32_t step : steps) {
@@ -196,9 +194,8 @@ private:
 
     bool span(std::int32_t step, const MscclppRef& ref, std::int32_t rank, const MscclppSlice& slice,
               Span& out) {
-        const std::int64_t size = ref.buffer == Buffer::scratch
-                                      ? plan_.gpus[static_cast<std::size_t>(rank)].scratch
-                                      : buffers_.chunks(ref.buffer);
+        const std::int64_t size =
+            ref.buffer == Buffer::scratch ? plan_.gpus[at(rank)].scratch : buffers_.chunks(ref.buffer);
         if (ref.index + ref.count > size)
             return fail(step, fmt::format("chunks {} to {} of the {} of rank {}, which has {}", ref.index,
                                           ref.index + ref.count - 1, name_of(ref.buffer), rank, size));
@@ -212,7 +209,7 @@ private:
     }
 
     bool add(std::int32_t step, std::int32_t phase, const Span& src, const Span& dst, plan::Reduce reduce) {
-        const std::int32_t rank = schedule_.steps[static_cast<std::size_t>(step)].rank;
+        const std::int32_t rank = schedule_.steps[at(step)].rank;
         if (src.rows.size() != dst.rows.size())
             return fail(step, "its source and its destination have different numbers of chunks");
         if (src.rank != rank && dst.rank != rank) return fail(step, "moves data between two other ranks");
@@ -247,7 +244,7 @@ private:
     }
 
     bool spans(std::int32_t step, const MscclppOp& op, std::vector<Span>& src, std::vector<Span>& dst) {
-        const std::int32_t rank = schedule_.steps[static_cast<std::size_t>(step)].rank;
+        const std::int32_t rank = schedule_.steps[at(step)].rank;
         for (const auto& [refs, out] : {std::pair{&op.src, &src}, std::pair{&op.dst, &dst}}) {
             for (const MscclppRef& ref : *refs) {
                 if (ref.group >= 0)
@@ -307,12 +304,12 @@ private:
 
     /// The ranks of the multicast group that both refs name, and that the op's rank is in.
     const std::vector<std::int32_t>* group(std::int32_t step, const MscclppRef& ref) {
-        const std::int32_t rank = schedule_.steps[static_cast<std::size_t>(step)].rank;
+        const std::int32_t rank = schedule_.steps[at(step)].rank;
         if (ref.group < 0) {
             fail(step, "needs a multicast channel (\"switch_channel_id\")");
             return nullptr;
         }
-        const auto& ranks = plan_.groups[static_cast<std::size_t>(ref.group)];
+        const auto& ranks = plan_.groups[at(ref.group)];
         if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) {
             fail(step, "uses a multicast channel to a group that its rank is not in");
             return nullptr;
@@ -321,7 +318,7 @@ private:
     }
 
     bool move_multicast_reduction(std::int32_t step, const MscclppOp& op) {
-        const std::int32_t rank = schedule_.steps[static_cast<std::size_t>(step)].rank;
+        const std::int32_t rank = schedule_.steps[at(step)].rank;
         if (op.src.size() != 1 || op.dst.size() != 1)
             return fail(step, "needs one source and one destination");
         const bool loads = op.verb->data == MscclppData::multicast_load;
@@ -346,7 +343,7 @@ private:
     }
 
     bool move_multicast(std::int32_t step, const MscclppOp& op) {
-        const std::int32_t rank = schedule_.steps[static_cast<std::size_t>(step)].rank;
+        const std::int32_t rank = schedule_.steps[at(step)].rank;
         if (op.src.size() != 1 || op.dst.size() != 1)
             return fail(step, "needs one source and one destination");
         if (op.src[0].group >= 0) return fail(step, "needs a local source");

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
@@ -133,12 +134,12 @@ bool MeshDecoder::shard(Index node, const JsonPath& path, const plan::Mesh& mesh
     return each(node, path, [&](Index over, const JsonPath& over_path) {
         if (!mesh_axes(over, over_path, mesh, out.emplace_back())) return false;
         for (const std::int32_t axis : out.back()) {
-            if (used[static_cast<std::size_t>(axis)]) {
+            if (used[at(axis)]) {
                 return fail(over, over_path,
                             fmt::format("cuts along mesh axis \"{}\", along which another axis is cut",
-                                        mesh.axes[static_cast<std::size_t>(axis)].name));
+                                        mesh.axes[at(axis)].name));
             }
-            used[static_cast<std::size_t>(axis)] = true;
+            used[at(axis)] = true;
         }
         return true;
     });

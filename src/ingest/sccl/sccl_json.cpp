@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "ingest/steps/schedule.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/json_decoder.hpp"
 #include "syncopate/json_document.hpp"
 #include "syncopate/names.hpp"
@@ -240,7 +241,7 @@ void write_ops(std::vector<Send> sends, std::int64_t rows, const Algorithm& algo
     std::map<std::pair<std::int32_t, std::int32_t>, plan::OpRef> on_link;  // by source and destination
     std::size_t needless = 0;
     for (const Send& send : sends) {
-        const auto& held = algorithm.held[static_cast<std::size_t>(send.to)];
+        const auto& held = algorithm.held[at(send.to)];
         if (arrived.contains({send.to, send.address}) ||
             std::binary_search(held.begin(), held.end(), send.address)) {
             ++needless;
@@ -257,7 +258,7 @@ void write_ops(std::vector<Send> sends, std::int64_t rows, const Algorithm& algo
         if (from != arrived.end() &&
             std::tie(from->second.step, from->second.time) < std::tie(send.step, send.time))
             op.after.push_back(from->second.op);
-        auto& ops = import.plan.ranks[static_cast<std::size_t>(send.from)];
+        auto& ops = import.plan.ranks[at(send.from)];
         const plan::OpRef ref{send.from, static_cast<std::int32_t>(ops.size())};
         const auto [link, is_first] = on_link.try_emplace({send.from, send.to}, ref);
         if (!is_first && std::find(op.after.begin(), op.after.end(), link->second) == op.after.end())
@@ -265,7 +266,7 @@ void write_ops(std::vector<Send> sends, std::int64_t rows, const Algorithm& algo
         link->second = ref;
         arrived[{send.to, send.address}] = {ref, send.step, send.time};
         ops.push_back(std::move(op));
-        import.origins[static_cast<std::size_t>(send.from)].push_back(send.origin);
+        import.origins[at(send.from)].push_back(send.origin);
     }
     if (needless > 0)
         import.warnings.push_back(
@@ -312,8 +313,8 @@ Result<Import> read_sccl_json(std::string_view text, const std::string& file_nam
     import.plan.ranks.resize(static_cast<std::size_t>(algorithm.ranks));
     import.origins.resize(import.plan.ranks.size());
     for (std::int32_t rank = 0; rank < algorithm.ranks; ++rank) {
-        hold(algorithm.held[static_cast<std::size_t>(rank)], rank, rows, tensor, import.plan.initial);
-        hold(algorithm.wanted[static_cast<std::size_t>(rank)], rank, rows, tensor, import.plan.final);
+        hold(algorithm.held[at(rank)], rank, rows, tensor, import.plan.initial);
+        hold(algorithm.wanted[at(rank)], rank, rows, tensor, import.plan.final);
     }
     write_ops(std::move(algorithm.sends), rows, algorithm, import);
     return import;

@@ -13,6 +13,7 @@
 
 #include "ingest/stablehlo/mlir_mesh.hpp"
 #include "ingest/stablehlo/mlir_text.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
@@ -209,7 +210,7 @@ private:
         return index;
     }
 
-    Computation& here() { return program_.computations[static_cast<std::size_t>(current_)]; }
+    Computation& here() { return program_.computations[at(current_)]; }
 
     Instruction instruction(std::string opcode, std::string name, std::size_t offset) {
         Instruction made;
@@ -234,19 +235,17 @@ private:
                             fmt::format("{} has {} results", escaped(use.name), found->second.size()));
                 return -1;
             }
-            const std::int32_t from = found->second[static_cast<std::size_t>(use.result)];
+            const std::int32_t from = found->second[at(use.result)];
             if (from < 0) continue;  // another result of the same operation was captured
             if (depth + 1 == scopes_.size()) return from;
             // From outside of the region: an instruction that stands for it here.
             Instruction captured = instruction("captured", std::string(use.name), use.offset);
             captured.outer = {owners_[depth], from};
-            captured.shape = program_.computations[static_cast<std::size_t>(owners_[depth])]
-                                 .instructions[static_cast<std::size_t>(from)]
-                                 .shape;
+            captured.shape = program_.computations[at(owners_[depth])].instructions[at(from)].shape;
             const std::size_t results = found->second.size();
             std::vector<std::int32_t>& kept = scopes_.back()[use.name];
             kept.resize(results, -1);
-            return kept[static_cast<std::size_t>(use.result)] = add(std::move(captured));
+            return kept[at(use.result)] = add(std::move(captured));
         }
         at_.fail_at(use.offset, fmt::format("reads {}, which nothing above defines", escaped(use.name)));
         return -1;
@@ -327,7 +326,7 @@ private:
                 part.operands = {index};
                 part.index = element;
                 if (static_cast<std::size_t>(element) < op.result_types.size()) {
-                    part.shape = op.result_types[static_cast<std::size_t>(element)];
+                    part.shape = op.result_types[at(element)];
                 }
                 values.push_back(add(std::move(part)));
             }
@@ -348,7 +347,7 @@ private:
         Instruction tuple = instruction("tuple", std::move(name), offset);
         tuple.shape.tuple = true;
         for (const std::int32_t from : values) {
-            tuple.shape.elements.push_back(here().instructions[static_cast<std::size_t>(from)].shape);
+            tuple.shape.elements.push_back(here().instructions[at(from)].shape);
         }
         tuple.operands = std::move(values);
         return add(std::move(tuple));
@@ -359,7 +358,7 @@ private:
         if (op.regions.size() != 2) return at_.fail_at(op.offset, "a while without a condition and a body");
         const std::int32_t tuple = tuple_of(made.operands, made.name + ".init", op.offset);
         made.operands = {tuple};
-        made.shape = here().instructions[static_cast<std::size_t>(tuple)].shape;
+        made.shape = here().instructions[at(tuple)].shape;
         const std::vector<Shape> types = made.shape.elements;
         for (std::size_t i = 0; i < 2; ++i) {
             const auto called =
@@ -368,7 +367,7 @@ private:
             made.called.push_back(*called);
         }
         // A body with one result returns it as it is.
-        Computation& body = program_.computations[static_cast<std::size_t>(made.called[1])];
+        Computation& body = program_.computations[at(made.called[1])];
         if (types.size() == 1) {
             Instruction wrapped;
             wrapped.opcode = "tuple";
@@ -397,7 +396,7 @@ private:
             DotAxes& dot = made.dot.emplace();
             if (made.operands.size() < 2) return at_.fail_at(op.offset, "a dot needs two operands");
             if (op.name.ends_with(".dot")) {  // the last axis of the left with the first of the right
-                const Shape& lhs = here().instructions[static_cast<std::size_t>(made.operands[0])].shape;
+                const Shape& lhs = here().instructions[at(made.operands[0])].shape;
                 dot.lhs_contracting = {static_cast<std::int64_t>(lhs.dims.size()) - 1};
                 dot.rhs_contracting = {0};
             }
@@ -563,9 +562,8 @@ private:
             // Of several functions of one name (split files) none is followed.
             const auto [first, last] = functions_.equal_range(call.name);
             if (first == last || std::next(first) != last) continue;
-            program_.computations[static_cast<std::size_t>(call.computation)]
-                .instructions[static_cast<std::size_t>(call.instruction)]
-                .called.push_back(first->second);
+            program_.computations[at(call.computation)].instructions[at(call.instruction)].called.push_back(
+                first->second);
         }
         const auto [first, last] = functions_.equal_range("main");
         for (auto main = first; main != last; ++main) mains_.push_back(main->second);

@@ -5,13 +5,15 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::ingest {
 namespace {
 
 constexpr std::int64_t kDefaultRows = 1024;
 
 plan::Chunk chunk_of(const plan::Plan& plan, const Span& span) {
-    plan::Chunk chunk{span.tensor, plan.tensors[static_cast<std::size_t>(span.tensor)].whole()};
+    plan::Chunk chunk{span.tensor, plan.tensors[at(span.tensor)].whole()};
     chunk.region.front() = span.rows;
     return chunk;
 }

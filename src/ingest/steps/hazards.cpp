@@ -5,6 +5,8 @@
 #include <optional>
 #include <tuple>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::ingest {
 namespace {
 
@@ -122,7 +124,7 @@ Result<std::vector<std::pair<std::int32_t, std::int32_t>>> hazards(const Schedul
                                                                    StepOrder& order) {
     std::vector<std::int32_t> place(schedule.steps.size(), 0);
     for (std::size_t i = 0; i < order.topological().size(); ++i)
-        place[static_cast<std::size_t>(order.topological()[i])] = static_cast<std::int32_t>(i);
+        place[at(order.topological()[i])] = static_cast<std::int32_t>(i);
 
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Touch>> touches;  // by rank and tensor
     for (std::size_t i = 0; i < schedule.moves.size(); ++i) {
@@ -135,8 +137,8 @@ Result<std::vector<std::pair<std::int32_t, std::int32_t>>> hazards(const Schedul
     Search search{order};
     for (auto& [where, list] : touches) {
         std::stable_sort(list.begin(), list.end(), [&](const Touch& a, const Touch& b) {
-            return std::tuple(place[static_cast<std::size_t>(a.when.step)], a.when.phase) <
-                   std::tuple(place[static_cast<std::size_t>(b.when.step)], b.when.phase);
+            return std::tuple(place[at(a.when.step)], a.when.phase) <
+                   std::tuple(place[at(b.when.step)], b.when.phase);
         });
         Memory memory(search);
         for (const Touch& touch : list) {

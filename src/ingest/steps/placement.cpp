@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::ingest {
 namespace {
 
@@ -66,22 +68,19 @@ std::vector<plan::OpRef> in_order(const plan::Plan& plan) {
     for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank)
         followers[rank].resize(plan.ranks[rank].size());
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
-        const auto& ops = plan.ranks[static_cast<std::size_t>(rank)];
+        const auto& ops = plan.ranks[at(rank)];
         for (std::int32_t i = 0; static_cast<std::size_t>(i) < ops.size(); ++i) {
-            const plan::Op& op = ops[static_cast<std::size_t>(i)];
-            missing[static_cast<std::size_t>(rank)].push_back(op.after.size());
+            const plan::Op& op = ops[at(i)];
+            missing[at(rank)].push_back(op.after.size());
             if (op.after.empty()) order.push_back({rank, i});
             for (const plan::OpRef earlier : op.after)
-                followers[static_cast<std::size_t>(earlier.rank)][static_cast<std::size_t>(earlier.index)]
-                    .push_back({rank, i});
+                followers[at(earlier.rank)][at(earlier.index)].push_back({rank, i});
         }
     }
     for (std::size_t next = 0; next < order.size(); ++next) {
         const plan::OpRef op = order[next];
-        for (const plan::OpRef later :
-             followers[static_cast<std::size_t>(op.rank)][static_cast<std::size_t>(op.index)]) {
-            if (--missing[static_cast<std::size_t>(later.rank)][static_cast<std::size_t>(later.index)] == 0)
-                order.push_back(later);
+        for (const plan::OpRef later : followers[at(op.rank)][at(op.index)]) {
+            if (--missing[at(later.rank)][at(later.index)] == 0) order.push_back(later);
         }
     }
     return order;
@@ -131,8 +130,7 @@ private:
     [[nodiscard]] std::string chunk_at(std::int32_t tensor, std::int64_t row) const {
         const std::int64_t rows = buffers_.rows_per_chunk();
         const std::string from = row % rows == 0 ? "" : fmt::format(" (from its row {} on)", row % rows);
-        return fmt::format("chunk {}{} of {}", row / rows, from,
-                           import_.plan.tensors[static_cast<std::size_t>(tensor)].name);
+        return fmt::format("chunk {}{} of {}", row / rows, from, import_.plan.tensors[at(tensor)].name);
     }
 
     void judge_reduction(plan::OpRef ref, const Memory::Runs& arriving, const Memory::Runs& held) {
@@ -156,8 +154,7 @@ private:
             return;
         }
         import_.findings.push_back(
-            {{kind, op.rank, op.index, std::move(message)},
-             import_.origins[static_cast<std::size_t>(op.rank)][static_cast<std::size_t>(op.index)]});
+            {{kind, op.rank, op.index, std::move(message)}, import_.origins[at(op.rank)][at(op.index)]});
     }
 
     const Buffers& buffers_;

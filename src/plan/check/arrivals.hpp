@@ -7,6 +7,7 @@
 
 #include "plan/check/check_passes.hpp"
 #include "plan/model/box_index.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::plan {
 
@@ -49,7 +50,7 @@ private:
     std::int64_t key(std::int32_t rank, std::int32_t tensor) const { return rank * num_tensors_ + tensor; }
 
     void add(std::int32_t rank, const Chunk& chunk, std::int32_t event, Reduce reduce) {
-        const std::size_t axis = axes_[static_cast<std::size_t>(chunk.tensor)];
+        const std::size_t axis = axes_[at(chunk.tensor)];
         memories_.try_emplace(key(rank, chunk.tensor), axis, budget_)
             .first->second.insert(chunk.region, {event, reduce});
     }

@@ -71,7 +71,7 @@ std::int32_t Cells::place(std::int32_t rank, std::int32_t tensor) {
     return found->second;
 }
 
-Cells::Use Cells::use(Place& place, const Region& box, std::int32_t event, bool writes) const {
+Cells::Use Cells::use(Memory& place, const Region& box, std::int32_t event, bool writes) const {
     if (place.first_box == nullptr) place.first_box = &box;
     for (std::size_t axis = 0; axis < box.size() && place.differ_along_axis_only; ++axis)
         place.differ_along_axis_only = axis == place.axis || box[axis] == (*place.first_box)[axis];
@@ -79,7 +79,7 @@ Cells::Use Cells::use(Place& place, const Region& box, std::int32_t event, bool 
 }
 
 /// The first axis along which the boxes differ, the key axis first; -1 if they are equal.
-std::ptrdiff_t Cells::first_difference(const Place& place, const Use& a, const Use& b) {
+std::ptrdiff_t Cells::first_difference(const Memory& place, const Use& a, const Use& b) {
     if (!(a.key == b.key)) return static_cast<std::ptrdiff_t>(place.axis);
     if (place.differ_along_axis_only || a.box == b.box) return -1;
     for (std::size_t axis = 0; axis < a.box->size(); ++axis) {
@@ -91,23 +91,21 @@ std::ptrdiff_t Cells::first_difference(const Place& place, const Use& a, const U
 /// Gives each different box of a place a cell, unless some of them overlap. In this order, boxes that differ
 /// along an axis first stand together with all that are like them up to there; so where neighbours do not
 /// overlap, none do.
-void Cells::number(Place& place, std::span<Use> uses) {
+void Cells::number(Memory& place, std::span<Use> uses) {
     if (!place.even) return;
     std::sort(uses.begin(), uses.end(), [&](const Use& a, const Use& b) {
         if (a.key.begin != b.key.begin) return a.key.begin < b.key.begin;
         const std::ptrdiff_t axis = first_difference(place, a, b);
         if (axis < 0) return false;
-        const Interval& left = (*a.box)[static_cast<std::size_t>(axis)];
-        const Interval& right = (*b.box)[static_cast<std::size_t>(axis)];
+        const Interval& left = (*a.box)[at(axis)];
+        const Interval& right = (*b.box)[at(axis)];
         return left.begin != right.begin ? left.begin < right.begin : left.end < right.end;
     });
     place.cells.first = static_cast<Cell>(boxes_.size());
     const Use* last = nullptr;
     for (const Use& use : uses) {
         const std::ptrdiff_t axis = last == nullptr ? 0 : first_difference(place, *last, use);
-        if (last != nullptr && axis >= 0 &&
-            (*use.box)[static_cast<std::size_t>(axis)].begin <
-                (*last->box)[static_cast<std::size_t>(axis)].end) {
+        if (last != nullptr && axis >= 0 && (*use.box)[at(axis)].begin < (*last->box)[at(axis)].end) {
             place.even = false;
             boxes_.resize(at(place.cells.first));
             place.cells = {};
@@ -126,7 +124,7 @@ void Cells::look_at_holdings(const std::vector<Holding>& holdings, Budget& budge
         if (budget.exhausted()) return;
         const auto found = place_of_.find(key(holding.rank, holding.chunk.tensor));
         if (found == place_of_.end()) continue;
-        Place& place = places_[at(found->second)];
+        Memory& place = places_[at(found->second)];
         const Range cells = near(place.cells, holding.chunk.tensor, holding.chunk.region);
         for (Cell cell = cells.first; cell < cells.last && place.even; ++cell) {
             budget.spend();
@@ -158,7 +156,7 @@ void Cells::spread_unevenness(std::span<const std::int32_t> sources,
         uneven.pop_back();
         places_[place].cells = {};
         for (std::size_t i = begin[place]; i < begin[place + 1]; ++i) {
-            Place& next = places_[at(reached[i])];
+            Memory& next = places_[at(reached[i])];
             if (std::exchange(next.even, false)) uneven.push_back(reached[i]);
         }
     }

@@ -8,6 +8,7 @@
 
 #include "plan/check/event_graph.hpp"
 #include "plan/model/budget.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::plan {
@@ -40,11 +41,9 @@ public:
     Cells(const Plan& plan, const EventGraph& graph, const std::vector<std::size_t>& key_axes,
           Budget& budget);
 
-    [[nodiscard]] const Transfer& transfer(std::int32_t event) const {
-        return transfers_[static_cast<std::size_t>(event)];
-    }
+    [[nodiscard]] const Transfer& transfer(std::int32_t event) const { return transfers_[at(event)]; }
     [[nodiscard]] std::size_t size() const { return boxes_.size(); }
-    [[nodiscard]] const Region& box(Cell cell) const { return *boxes_[static_cast<std::size_t>(cell)]; }
+    [[nodiscard]] const Region& box(Cell cell) const { return *boxes_[at(cell)]; }
 
     /// The cells of one memory, [first, last), rising along the key axis; none if it is not even.
     struct Range {
@@ -63,7 +62,7 @@ private:
         std::int32_t event;
         bool writes;
     };
-    struct Place {  ///< the memory of one rank for one tensor
+    struct Memory {  ///< the memory of one rank for one tensor
         Range cells;
         std::size_t axis = 0;
         bool even = true;
@@ -74,9 +73,9 @@ private:
         return rank * static_cast<std::int64_t>(axes_.size()) + tensor;
     }
     std::int32_t place(std::int32_t rank, std::int32_t tensor);
-    [[nodiscard]] Use use(Place& place, const Region& box, std::int32_t event, bool writes) const;
-    [[nodiscard]] static std::ptrdiff_t first_difference(const Place& place, const Use& a, const Use& b);
-    void number(Place& place, std::span<Use> uses);
+    [[nodiscard]] Use use(Memory& place, const Region& box, std::int32_t event, bool writes) const;
+    [[nodiscard]] static std::ptrdiff_t first_difference(const Memory& place, const Use& a, const Use& b);
+    void number(Memory& place, std::span<Use> uses);
     void look_at_holdings(const std::vector<Holding>& holdings, Budget& budget);
     void spread_unevenness(std::span<const std::int32_t> sources, std::span<const std::int32_t> destinations);
 
@@ -84,7 +83,7 @@ private:
     std::vector<Transfer> transfers_;   ///< by event
     std::vector<const Region*> boxes_;  ///< by cell
     std::unordered_map<std::int64_t, std::int32_t> place_of_;
-    std::vector<Place> places_;
+    std::vector<Memory> places_;
 };
 
 }  // namespace syncopate::plan

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "plan/check/check_passes.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/plan/model/ragged.hpp"
 
 namespace syncopate::plan {
@@ -22,7 +23,7 @@ std::string_view name_of(Finding::Kind kind) {
                                                             "duplicate_contribution",
                                                             "missing_contribution",
                                                             "final_not_reached"};
-    return kNames[static_cast<std::size_t>(kind)];
+    return kNames[at(kind)];
 }
 
 std::string Finding::to_string() const {
@@ -34,14 +35,14 @@ std::string Finding::to_string() const {
 }
 
 std::string to_string(const Plan& plan, const Chunk& chunk) {
-    return region_text(plan.tensors[static_cast<std::size_t>(chunk.tensor)], chunk.region);
+    return region_text(plan.tensors[at(chunk.tensor)], chunk.region);
 }
 
 std::vector<std::size_t> key_axes(const Plan& plan) {
     std::vector<std::vector<std::unordered_set<std::int64_t>>> begins;  // by tensor, by axis
     for (const Tensor& tensor : plan.tensors) begins.emplace_back(tensor.shape.size());
     const auto add = [&](const Chunk& chunk) {
-        auto& by_axis = begins[static_cast<std::size_t>(chunk.tensor)];
+        auto& by_axis = begins[at(chunk.tensor)];
         for (std::size_t axis = 0; axis < by_axis.size(); ++axis)
             by_axis[axis].insert(chunk.region[axis].begin);
     };

@@ -110,18 +110,18 @@ std::vector<std::int32_t> shortest_cycle(const EventGraph& graph, const std::vec
                 last = event;
                 break;
             }
-            if (came_from[static_cast<std::size_t>(earlier)] >= 0 || !member(earlier)) continue;
-            came_from[static_cast<std::size_t>(earlier)] = event;
+            if (came_from[at(earlier)] >= 0 || !member(earlier)) continue;
+            came_from[at(earlier)] = event;
             queue.push_back(earlier);
         }
     }
     std::vector<std::int32_t> cycle;
-    for (std::int32_t event = last; event != start; event = came_from[static_cast<std::size_t>(event)]) {
+    for (std::int32_t event = last; event != start; event = came_from[at(event)]) {
         cycle.push_back(event);
     }
     cycle.push_back(start);
     std::reverse(cycle.begin(), cycle.end());
-    for (const std::int32_t event : queue) came_from[static_cast<std::size_t>(event)] = -1;
+    for (const std::int32_t event : queue) came_from[at(event)] = -1;
     return cycle;
 }
 
@@ -143,7 +143,7 @@ std::vector<Finding> check_cycles(const Plan& plan, const EventGraph& graph,
                                   std::span<const std::int32_t> topological) {
     if (topological.size() == static_cast<std::size_t>(graph.num_events())) return {};
     std::vector<bool> suspects(static_cast<std::size_t>(graph.num_events()), true);
-    for (const std::int32_t event : topological) suspects[static_cast<std::size_t>(event)] = false;
+    for (const std::int32_t event : topological) suspects[at(event)] = false;
 
     std::vector<Finding> findings;
     std::vector<std::int32_t> came_from(suspects.size(), -1);

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 
 FinalCheck::FinalCheck(const Plan& plan, Memory& memory, const ContentPool& pool,
@@ -17,7 +19,7 @@ FinalCheck::FinalCheck(const Plan& plan, Memory& memory, const ContentPool& pool
     }
     for (const auto* holdings : {&plan.initial, &plan.produced}) {
         for (const Holding& holding : *holdings) {
-            BoxIndex<bool>& boxes = held_at_start_[static_cast<std::size_t>(holding.chunk.tensor)];
+            BoxIndex<bool>& boxes = held_at_start_[at(holding.chunk.tensor)];
             if (boxes.find(holding.chunk.region) == nullptr) boxes.insert(holding.chunk.region, true);
         }
     }

@@ -8,6 +8,7 @@
 
 #include "plan/check/check_passes.hpp"
 #include "plan/model/box_index.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/plan/model/ragged.hpp"
 
 namespace syncopate::plan {
@@ -63,7 +64,7 @@ private:
             add("{} names tensor number {}; the plan has {}", what, chunk.tensor, plan_.tensors.size());
             return false;
         }
-        const Tensor& tensor = plan_.tensors[static_cast<std::size_t>(chunk.tensor)];
+        const Tensor& tensor = plan_.tensors[at(chunk.tensor)];
         if (chunk.region.size() != tensor.shape.size()) {
             add("{} region {} has {} axes; tensor {} has {}", what, to_string(chunk.region),
                 chunk.region.size(), tensor.name, tensor.shape.size());
@@ -114,7 +115,7 @@ private:
             add("after names rank {}; the plan has ranks 0 to {}", ref.rank, plan_.num_ranks() - 1);
             return;
         }
-        const std::size_t ops = plan_.ranks[static_cast<std::size_t>(ref.rank)].size();
+        const std::size_t ops = plan_.ranks[at(ref.rank)].size();
         if (ref.index < 0 || static_cast<std::size_t>(ref.index) >= ops) {
             add("after names op {} of rank {}, which has {}", ref.index, ref.rank, ops);
         }
@@ -135,8 +136,8 @@ private:
 
     /// Sizes and dtypes of source and destination. Collectives change sizes: layout_of judges them.
     void judge_fit(const Op& op) {
-        const Tensor& source = plan_.tensors[static_cast<std::size_t>(op.src.tensor)];
-        const Tensor& target = plan_.tensors[static_cast<std::size_t>(op.dst.tensor)];
+        const Tensor& source = plan_.tensors[at(op.src.tensor)];
+        const Tensor& target = plan_.tensors[at(op.dst.tensor)];
         if (source.dtype != target.dtype) {
             add("src is {} and dst is {}; a transfer does not convert", name_of(source.dtype),
                 name_of(target.dtype));
@@ -200,7 +201,7 @@ void check_holdings(const Plan& plan, std::string_view list, const std::vector<H
         const Holding& holding = holdings[i];
         const Chunk& chunk = holding.chunk;
         const std::int64_t key = holding.rank * static_cast<std::int64_t>(axes.size()) + chunk.tensor;
-        const std::size_t axis = axes[static_cast<std::size_t>(chunk.tensor)];
+        const std::size_t axis = axes[at(chunk.tensor)];
         auto& [values, partials] = seen.try_emplace(key, Both{BoxIndex<std::size_t>(axis, budget),
                                                               BoxIndex<std::size_t>(axis, budget)})
                                        .first->second;
@@ -266,7 +267,7 @@ std::vector<Finding> check_malformed(const Plan& plan, const CollectiveMatch& co
         judge.judge_holding("produced", i, plan.produced[i], false);
     for (std::size_t i = 0; i < plan.final.size(); ++i) judge.judge_holding("final", i, plan.final[i], true);
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
-        const std::vector<Op>& ops = plan.ranks[static_cast<std::size_t>(rank)];
+        const std::vector<Op>& ops = plan.ranks[at(rank)];
         for (std::size_t i = 0; i < ops.size(); ++i)
             judge.judge_op(rank, static_cast<std::int32_t>(i), ops[i]);
     }

@@ -21,6 +21,7 @@
 #include "plan/check/cells.hpp"
 #include "plan/check/event_sets.hpp"
 #include "plan/model/coalesce.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -130,7 +131,7 @@ private:
         const Cells::Range cells = cells_.near(all, holding.chunk.tensor, region);
         for (Cells::Cell cell = cells.first; cell < cells.last && !budget_.exhausted(); ++cell) {
             budget_.spend();
-            if (overlaps(cells_.box(cell), region)) histories_[static_cast<std::size_t>(cell)] = history;
+            if (overlaps(cells_.box(cell), region)) histories_[at(cell)] = history;
         }
     }
 
@@ -292,12 +293,12 @@ private:
 
     Shadow& memory(std::int32_t rank, std::int32_t tensor) {
         const std::int64_t key = rank * static_cast<std::int64_t>(plan_.tensors.size()) + tensor;
-        return shadows_.try_emplace(key, axes_[static_cast<std::size_t>(tensor)], budget_).first->second;
+        return shadows_.try_emplace(key, axes_[at(tensor)], budget_).first->second;
     }
 
     /// Of an access to even memory, that of its cell; null elsewhere.
     History* own_history(const Access& access) {
-        return access.cell == Cells::kNone ? nullptr : &histories_[static_cast<std::size_t>(access.cell)];
+        return access.cell == Cells::kNone ? nullptr : &histories_[at(access.cell)];
     }
 
     /// Calls visit(part, history) for each part of the access that something has been written to, having

@@ -8,6 +8,7 @@
 
 #include "plan/check/check_final.hpp"
 #include "plan/check/memory.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -108,7 +109,7 @@ private:
             join(ref, op.reduce, rank, op.dst.tensor, result.front(), arriving.front().value);
             return result;
         }
-        BoxIndex<Content> held(axes_[static_cast<std::size_t>(op.dst.tensor)], budget_);
+        BoxIndex<Content> held(axes_[at(op.dst.tensor)], budget_);
         for (Piece& piece : result) held.insert(std::move(piece.box), piece.value);
         for (const Piece& piece : arriving) reduce_into(held, ref, op.reduce, rank, op.dst.tensor, piece);
         return held.extract_overlapping(op.dst.region);
@@ -184,7 +185,7 @@ private:
         const Result<CollectiveLayout> layout = layout_of(plan_, members);
         if (!layout) return;  // check_malformed has said so
         // All sources are read before any destination is written: a collective may work in place.
-        const std::size_t axis = axes_[static_cast<std::size_t>(layout->targets.front().chunk.tensor)];
+        const std::size_t axis = axes_[at(layout->targets.front().chunk.tensor)];
         BoxIndex<Content> frame(axis, budget_);
         targets_ = &layout->targets;
         for (const CollectivePart& part : layout->sources) {

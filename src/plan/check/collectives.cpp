@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -67,9 +69,7 @@ private:
     }
     const Chunk& src(OpRef member) const { return plan_.op(member).src; }
     const Chunk& dst(OpRef member) const { return plan_.op(member).dst; }
-    DType dtype(OpRef member) const {
-        return plan_.tensors[static_cast<std::size_t>(src(member).tensor)].dtype;
-    }
+    DType dtype(OpRef member) const { return plan_.tensors[at(src(member).tensor)].dtype; }
     static Error error(OpRef member, std::string message) {
         return Error{std::move(message), {"", 0, 0, member.rank, member.index}};
     }
@@ -234,7 +234,7 @@ CollectiveMatch match_collectives(const Plan& plan) {
     // For each kind and list of ranks: per participant, its ops in order.
     std::map<Key, std::map<std::int32_t, std::vector<std::int32_t>>> calls;
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
-        const std::vector<Op>& ops = plan.ranks[static_cast<std::size_t>(rank)];
+        const std::vector<Op>& ops = plan.ranks[at(rank)];
         for (std::size_t i = 0; i < ops.size(); ++i) {
             if (ops[i].kind == OpKind::collective && well_formed(plan, rank, ops[i])) {
                 calls[{ops[i].collective, ops[i].ranks}][rank].push_back(static_cast<std::int32_t>(i));

@@ -4,6 +4,8 @@
 #include <tuple>
 #include <utility>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -83,7 +85,7 @@ Content ContentPool::moved(Content content, const std::vector<std::int64_t>& dis
 }
 
 std::int32_t ContentPool::shift_by(std::int32_t shift, const std::vector<std::int64_t>& displacement) {
-    std::vector<std::int64_t> sum = shifts_[static_cast<std::size_t>(shift)];
+    std::vector<std::int64_t> sum = shifts_[at(shift)];
     sum.resize(displacement.size(), 0);
     bool any = false;
     for (std::size_t axis = 0; axis < sum.size(); ++axis) {

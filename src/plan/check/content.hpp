@@ -11,6 +11,7 @@
 
 #include "plan/check/contributors.hpp"
 #include "plan/model/budget.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::plan {
@@ -59,7 +60,7 @@ public:
     [[nodiscard]] Content joined(Content a, Content b, Reduce reduce);
 
     [[nodiscard]] const std::vector<std::int64_t>& shift(const Origin& origin) const {
-        return shifts_[static_cast<std::size_t>(origin.shift)];
+        return shifts_[at(origin.shift)];
     }
 
 private:

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/plan/check/collectives.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/topological_order.hpp"
@@ -30,7 +31,7 @@ public:
         return between(waits_, wait_begin_, event);
     }
     [[nodiscard]] std::int32_t event(OpRef ref) const {
-        return event_of_[first_op_[static_cast<std::size_t>(ref.rank)] + static_cast<std::size_t>(ref.index)];
+        return event_of_[first_op_[at(ref.rank)] + static_cast<std::size_t>(ref.index)];
     }
 
 private:

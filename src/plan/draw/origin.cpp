@@ -3,6 +3,7 @@
 #include <set>
 
 #include "plan/check/check_passes.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -35,20 +36,19 @@ Origins::Origins(const Plan& plan) : plan_(plan) {
     for (const auto* holdings : {&plan.initial, &plan.produced}) {
         for (const Holding& holding : *holdings) {
             if (holding.partial || is_empty(holding.chunk.region)) continue;
-            held_[static_cast<std::size_t>(holding.chunk.tensor)].insert(holding.chunk.region, holding.rank);
+            held_[at(holding.chunk.tensor)].insert(holding.chunk.region, holding.rank);
         }
     }
     std::set<std::vector<std::int64_t>> passed_on;  // rank, tensor and region of reducing ops' sources
     for (const bool sources : {true, false}) {
         for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
-            for (const Op& op : plan.ranks[static_cast<std::size_t>(rank)]) {
+            for (const Op& op : plan.ranks[at(rank)]) {
                 if (op.reduce == Reduce::none || op.kind == OpKind::collective || is_empty(op.dst.region))
                     continue;
                 if (sources) {
                     passed_on.insert(place(op.source_rank(rank), op.src));
                 } else if (passed_on.insert(place(op.destination_rank(rank), op.dst)).second) {
-                    sums_[static_cast<std::size_t>(op.dst.tensor)].insert(op.dst.region,
-                                                                          op.destination_rank(rank));
+                    sums_[at(op.dst.tensor)].insert(op.dst.region, op.destination_rank(rank));
                 }
             }
         }

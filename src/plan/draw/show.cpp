@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/plan/model/notation.hpp"
 #include "syncopate/plan/model/ragged.hpp"
 
@@ -105,12 +106,12 @@ private:
 
     std::string chunk_text(const Chunk& chunk) const {
         if (!has_tensor(chunk)) return "?" + to_string(chunk.region);
-        return region_text(plan_.tensors[static_cast<std::size_t>(chunk.tensor)], chunk.region);
+        return region_text(plan_.tensors[at(chunk.tensor)], chunk.region);
     }
 
     std::string bytes_text(const Chunk& chunk) const {
         if (!has_tensor(chunk)) return "?";
-        const bool most = plan_.tensors[static_cast<std::size_t>(chunk.tensor)].ragged.has_value();
+        const bool most = plan_.tensors[at(chunk.tensor)].ragged.has_value();
         return (most ? "≤ " : "") + human_bytes(plan_.bytes(chunk));
     }
 

@@ -16,6 +16,7 @@
 #include "plan/check/check_passes.hpp"
 #include "plan/draw/origin.hpp"
 #include "plan/simulate/start_order.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/plan/model/notation.hpp"
 
@@ -52,8 +53,7 @@ std::string colour_of(std::int32_t origin, std::int32_t count) {
     static constexpr std::array<std::string_view, 10> kFew{"#4e79a7", "#f28e2b", "#59a14f", "#e15759",
                                                            "#76b7b2", "#edc948", "#b07aa1", "#ff9da7",
                                                            "#9c755f", "#86bcb6"};
-    if (count <= static_cast<std::int32_t>(kFew.size()))
-        return std::string(kFew[static_cast<std::size_t>(origin)]);
+    if (count <= static_cast<std::int32_t>(kFew.size())) return std::string(kFew[at(origin)]);
     return hex_of(static_cast<double>(origin) / count, origin % 2 == 0 ? 0.6 : 0.45,
                   origin % 2 == 0 ? 0.55 : 0.7);
 }
@@ -141,9 +141,7 @@ private:
         put("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"{}\" {}>{}</text>\n", x, y, fill, extra, escaped(text));
     }
 
-    const OpTime& time(OpRef ref) const {
-        return simulation_.ops[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-    }
+    const OpTime& time(OpRef ref) const { return simulation_.ops[at(ref.rank)][at(ref.index)]; }
 
     double x_of(double us) const { return kLeft + us / span_ * kWidth; }
 
@@ -151,7 +149,7 @@ private:
     void lay_out() {
         for (std::int32_t rank = 0; rank < ranks_; ++rank) {
             std::map<std::tuple<EngineKind, std::int32_t, std::int32_t>, Row> rows;
-            const auto count = static_cast<std::int32_t>(plan_.ranks[static_cast<std::size_t>(rank)].size());
+            const auto count = static_cast<std::int32_t>(plan_.ranks[at(rank)].size());
             for (std::int32_t index = 0; index < count; ++index) {
                 const OpTime& at = time({rank, index});
                 const Op& op = plan_.op({rank, index});
@@ -208,15 +206,14 @@ private:
         // Legend: only origins that occur.
         std::vector<char> occurs(plan_.ranks.size(), 0);
         for (const Row& row : rows_) {
-            for (const std::int32_t index : row.ops)
-                occurs[static_cast<std::size_t>(origins_.of({row.rank, index}))] = 1;
+            for (const std::int32_t index : row.ops) occurs[at(origins_.of({row.rank, index}))] = 1;
         }
         double x = 16;
         std::int32_t shown = 0;
         label(x, 70, "chunks of rank", "", kFaint);
         x += 96;
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
-            if (occurs[static_cast<std::size_t>(rank)] == 0) continue;
+            if (occurs[at(rank)] == 0) continue;
             if (++shown > kMaxLegend) {
                 label(x, 70, "…", "", kFaint);
                 break;

@@ -15,6 +15,7 @@
 
 #include "plan/check/check_passes.hpp"
 #include "plan/draw/origin.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/json_text.hpp"
 #include "syncopate/plan/model/notation.hpp"
 
@@ -57,12 +58,12 @@ public:
     std::string write() {
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) names(rank);
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
-            const auto count = static_cast<std::int32_t>(plan_.ranks[static_cast<std::size_t>(rank)].size());
+            const auto count = static_cast<std::int32_t>(plan_.ranks[at(rank)].size());
             for (std::int32_t index = 0; index < count; ++index) op({rank, index});
         }
         // An arrow binds to a slice that has been read before it, if both are of one moment.
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
-            const auto count = static_cast<std::int32_t>(plan_.ranks[static_cast<std::size_t>(rank)].size());
+            const auto count = static_cast<std::int32_t>(plan_.ranks[at(rank)].size());
             for (std::int32_t index = 0; index < count; ++index) arrows({rank, index});
         }
         text_ += "\n]}\n";
@@ -80,18 +81,14 @@ private:
         first_ = false;
     }
 
-    const OpTime& time(OpRef ref) const {
-        return simulation_.ops[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-    }
+    const OpTime& time(OpRef ref) const { return simulation_.ops[at(ref.rank)][at(ref.index)]; }
 
     using Lane = std::pair<EngineKind, std::int32_t>;
     Lane lane(OpRef ref) const { return {time(ref).engine, time(ref).lane}; }
 
     /// Perfetto takes a thread whose number is 0 or its process's for the process's main thread, so that two
     /// would become one. Processes are numbered by rank; numbers of threads follow.
-    std::int32_t thread(OpRef ref) const {
-        return plan_.num_ranks() + threads_[static_cast<std::size_t>(ref.rank)].at(lane(ref));
-    }
+    std::int32_t thread(OpRef ref) const { return plan_.num_ranks() + threads_[at(ref.rank)].at(lane(ref)); }
 
     /// What is drawn of an op, in ns: a chunk that has left its lane may still be on its way when the next
     /// one starts there, but slices of one track must not overlap. So it is drawn until then, and its arrival
@@ -103,7 +100,7 @@ private:
 
     void find_slices() {
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
-            const auto count = static_cast<std::int32_t>(plan_.ranks[static_cast<std::size_t>(rank)].size());
+            const auto count = static_cast<std::int32_t>(plan_.ranks[at(rank)].size());
             std::vector<Slice>& slices = slices_.emplace_back();
             std::map<Lane, std::vector<std::pair<std::int64_t, std::int32_t>>> tracks;  // begin, index
             for (std::int32_t index = 0; index < count; ++index) {
@@ -116,16 +113,14 @@ private:
                 threads.emplace(id, static_cast<std::int32_t>(threads.size()));
                 std::sort(track.begin(), track.end());
                 for (std::size_t i = 0; i + 1 < track.size(); ++i) {
-                    std::int64_t& end = slices[static_cast<std::size_t>(track[i].second)].end;
+                    std::int64_t& end = slices[at(track[i].second)].end;
                     end = std::min(end, track[i + 1].first);
                 }
             }
         }
     }
 
-    Slice slice(OpRef ref) const {
-        return slices_[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-    }
+    Slice slice(OpRef ref) const { return slices_[at(ref.rank)][at(ref.index)]; }
     /// In µs, to the ns.
     static std::string us(std::int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
 
@@ -137,7 +132,7 @@ private:
         put("\n"
             R"({{"ph":"M","pid":{0},"name":"process_sort_index","args":{{"sort_index":{0}}}}})",
             rank);
-        for (const auto& [known, id] : threads_[static_cast<std::size_t>(rank)]) {
+        for (const auto& [known, id] : threads_[at(rank)]) {
             next_event();
             put(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":"{}{}"}}}})", rank,
                 plan_.num_ranks() + id, name_of(known.first),

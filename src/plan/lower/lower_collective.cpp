@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "plan/templates/algorithms.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::plan {
@@ -77,7 +78,7 @@ private:
 
     std::int32_t n() const { return team_.size(); }
     CollectiveKind kind() const { return op(0).collective; }
-    const Op& op(std::int32_t member) const { return plan_.op(members_[static_cast<std::size_t>(member)]); }
+    const Op& op(std::int32_t member) const { return plan_.op(members_[at(member)]); }
     Reduce reduction(std::int32_t member) const {
         return op(member).reduce == Reduce::none ? Reduce::sum : op(member).reduce;
     }
@@ -86,7 +87,7 @@ private:
     /// transfers do not. So no piece may come in over another one, or over what its member sends.
     Status judge() const {
         const auto refuse = [&](std::int32_t member, const std::string& what) {
-            const OpRef ref = members_[static_cast<std::size_t>(member)];
+            const OpRef ref = members_[at(member)];
             return Error{what + "; leave it direct", {"", 0, 0, ref.rank, ref.index}};
         };
         const bool reduces = kind() == CollectiveKind::all_reduce || kind() == CollectiveKind::reduce_scatter;
@@ -136,7 +137,7 @@ private:
 
     /// Staging space for `count` pieces as large as the largest of `pieces`.
     Slots slots(const Script& script, const std::vector<Region>& pieces, std::int64_t count) const {
-        Tensor model = plan_.tensors[static_cast<std::size_t>(op(0).src.tensor)];
+        Tensor model = plan_.tensors[at(op(0).src.tensor)];
         model.name += ".staging";
         model.shape.assign(pieces.front().size(), 0);
         for (const Region& piece : pieces) {
@@ -224,9 +225,8 @@ private:
         };
         const Reduction data{part,
                              [&](std::int32_t member, std::int32_t piece) {
-                                 return member == piece
-                                            ? op(member).dst
-                                            : partial.at(piece, pieces[static_cast<std::size_t>(piece)]);
+                                 return member == piece ? op(member).dst
+                                                        : partial.at(piece, pieces[at(piece)]);
                              },
                              reduction(0)};
         return reduce(script, data, pieces);
@@ -239,10 +239,9 @@ private:
         script.paced = true;
         const auto part = [&](const Chunk& chunk, std::int32_t piece) {
             if (one_shot) return chunk;
-            const Interval range = chunk.region[static_cast<std::size_t>(script.cut.axis)];
+            const Interval range = chunk.region[at(script.cut.axis)];
             const std::vector<Interval> parts = split_evenly(range.begin, range.end, n());
-            return Chunk{chunk.tensor,
-                         with_axis(chunk.region, script.cut.axis, parts[static_cast<std::size_t>(piece)])};
+            return Chunk{chunk.tensor, with_axis(chunk.region, script.cut.axis, parts[at(piece)])};
         };
         const Reduction data{
             [&](std::int32_t member, std::int32_t piece) { return part(op(member).src, piece); },

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "plan/lower/lower_collective.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::plan {
@@ -57,7 +58,7 @@ std::optional<OpRef> op_from(std::string_view text) {
 
 }  // namespace
 
-std::string_view name_of(Lowering lowering) { return kLowerings[static_cast<std::size_t>(lowering)]; }
+std::string_view name_of(Lowering lowering) { return kLowerings[at(lowering)]; }
 
 std::optional<Lowering> lowering_from(std::string_view name) {
     const auto* const found = std::find(kLowerings.begin(), kLowerings.end(), name);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "plan/templates/template_setup.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/plan/lower/lower.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 
@@ -23,9 +24,8 @@ Ends ends_of(const Setup& setup, CollectiveKind kind, std::int32_t member, std::
         case CollectiveKind::reduce_scatter: return {setup.whole(), setup.shard(member)};
         case CollectiveKind::all_to_all: {
             const std::vector<Interval> columns =
-                split_evenly(0, setup.tensor.shape[static_cast<std::size_t>(to_axis)], setup.size());
-            return {setup.shard(member),
-                    {0, with_axis(setup.whole().region, to_axis, columns[static_cast<std::size_t>(member)])}};
+                split_evenly(0, setup.tensor.shape[at(to_axis)], setup.size());
+            return {setup.shard(member), {0, with_axis(setup.whole().region, to_axis, columns[at(member)])}};
         }
         default: return {setup.whole(), setup.whole()};
     }
@@ -94,7 +94,7 @@ Result<Plan> make_collective(std::string_view name, const Mesh& mesh, const Tens
         std::rotate(ranks.begin(), ranks.begin() + root, ranks.end());
         for (std::int32_t member = 0; member < setup.size(); ++member) {
             Ends ends = ends_of(setup, kind, member, to_axis);
-            Op& op = plan->ranks[static_cast<std::size_t>(team.rank(member))].emplace_back();
+            Op& op = plan->ranks[at(team.rank(member))].emplace_back();
             op.kind = OpKind::collective;
             op.collective = kind;
             op.src = std::move(ends.src);

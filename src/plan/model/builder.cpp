@@ -37,21 +37,21 @@ void Builder::hold(std::vector<Holding>& list, Holding holding) {
     list.push_back(std::move(holding));
 }
 
-void Builder::initial(Place place, bool partial) {
+void Builder::initial(RankChunk place, bool partial) {
     hold(plan_.initial, {place.rank, std::move(place.chunk), partial});
 }
 
-void Builder::produced(Place place, bool partial) {
+void Builder::produced(RankChunk place, bool partial) {
     hold(plan_.produced, {place.rank, std::move(place.chunk), partial});
 }
 
-void Builder::final(Place place) { hold(plan_.final, {place.rank, std::move(place.chunk)}); }
+void Builder::final(RankChunk place) { hold(plan_.final, {place.rank, std::move(place.chunk)}); }
 
-void Builder::final_of_all(Place place) {
+void Builder::final_of_all(RankChunk place) {
     hold(plan_.final, {.rank = place.rank, .chunk = std::move(place.chunk), .of_all = true});
 }
 
-void Builder::final_of(Place place, std::vector<std::int32_t> ranks) {
+void Builder::final_of(RankChunk place, std::vector<std::int32_t> ranks) {
     hold(plan_.final, {.rank = place.rank, .chunk = std::move(place.chunk), .of = std::move(ranks)});
 }
 
@@ -74,7 +74,7 @@ void Builder::judge(std::int32_t rank, const Chunk& chunk) {
     }
 }
 
-OpRef Builder::transfer(const Place& from, const Place& to, Reduce reduce, std::vector<OpRef> after) {
+OpRef Builder::transfer(const RankChunk& from, const RankChunk& to, Reduce reduce, std::vector<OpRef> after) {
     const bool local = from.rank == to.rank;
     Op op;
     op.kind = local ? OpKind::local : pull_ ? OpKind::pull : OpKind::push;
@@ -86,7 +86,7 @@ OpRef Builder::transfer(const Place& from, const Place& to, Reduce reduce, std::
     return append(pull_ ? to.rank : from.rank, std::move(op));
 }
 
-OpRef Builder::join(const Place& from, const Place& to, Reduce reduce, std::vector<OpRef> after) {
+OpRef Builder::join(const RankChunk& from, const RankChunk& to, Reduce reduce, std::vector<OpRef> after) {
     if (problem_.empty() && reduce == Reduce::none)
         problem_ = fmt::format("transfer {}: a join needs a reduction, sum or max", program_.size());
     const OpRef ref = transfer(from, to, reduce, std::move(after));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -31,7 +33,7 @@ double FlowNetwork::capacity_of_device(std::int32_t device) const {
         if (link.from == device) out += link.gbps;
         if (link.to == device) in += link.gbps;
     }
-    const Device& limits = topology_.devices[static_cast<std::size_t>(device)];
+    const Device& limits = topology_.devices[at(device)];
     return std::min({out, in, limits.egress_gbps, limits.ingress_gbps});
 }
 
@@ -65,18 +67,17 @@ void FlowNetwork::leave(std::int32_t pipe, std::int32_t flow) {
 
 void FlowNetwork::set_path(std::int32_t flow, std::int32_t source, std::int32_t target,
                            const std::vector<std::int32_t>& links) {
-    Flow& state = flows_[static_cast<std::size_t>(flow)];
+    Flow& state = flows_[at(flow)];
     state.path = paths_.size();
     paths_.insert(paths_.end(), links.begin(), links.end());
-    for (const std::int32_t limit :
-         {egress_pipe_[static_cast<std::size_t>(source)], ingress_pipe_[static_cast<std::size_t>(target)]}) {
+    for (const std::int32_t limit : {egress_pipe_[at(source)], ingress_pipe_[at(target)]}) {
         if (limit >= 0) paths_.push_back(limit);
     }
     state.num_pipes = static_cast<std::uint32_t>(paths_.size() - state.path);
 }
 
 void FlowNetwork::begin(std::int32_t flow, double now, double bytes, double rate) {
-    Flow& state = flows_[static_cast<std::size_t>(flow)];
+    Flow& state = flows_[at(flow)];
     state.left = bytes;
     state.most = rate;
     const auto pipes = pipes_of(flow);
@@ -87,9 +88,7 @@ void FlowNetwork::begin(std::int32_t flow, double now, double bytes, double rate
 }
 
 std::int32_t FlowNetwork::full_pipe(const Waiting& next) const {
-    const auto full = [&](std::int32_t pipe) {
-        return num_sharers_[static_cast<std::size_t>(pipe)] >= kMaxSharers;
-    };
+    const auto full = [&](std::int32_t pipe) { return num_sharers_[at(pipe)] >= kMaxSharers; };
     for (const std::int32_t pipe : next.first) {
         if (full(pipe)) return pipe;
     }
@@ -100,10 +99,10 @@ std::int32_t FlowNetwork::full_pipe(const Waiting& next) const {
 
 bool FlowNetwork::admit(const Waiting& next, double now) {
     if (const std::int32_t full = full_pipe(next); full >= 0) {
-        pipes_[static_cast<std::size_t>(full)].waiting.push_back(next);
+        pipes_[at(full)].waiting.push_back(next);
         return false;
     }
-    Flow& state = flows_[static_cast<std::size_t>(next.flow)];
+    Flow& state = flows_[at(next.flow)];
     state.since = now;
     state.rate = 0;
     for (const std::int32_t pipe : pipes_of(next.flow)) join(pipe, next.flow);
@@ -111,7 +110,7 @@ bool FlowNetwork::admit(const Waiting& next, double now) {
 }
 
 void FlowNetwork::end(std::int32_t flow, double now) {
-    Flow& state = flows_[static_cast<std::size_t>(flow)];
+    Flow& state = flows_[at(flow)];
     ++state.version;
     const auto own = pipes_of(flow);
     std::vector<std::int32_t> touched(own.begin(), own.end());
@@ -149,19 +148,17 @@ void FlowNetwork::refresh(std::span<const std::int32_t> pipes, double now) {
         const auto pipe = static_cast<std::size_t>(id);
         const double before = std::exchange(told_[pipe], share_[pipe]);
         for (const std::int32_t flow : flows_on(id)) {
-            const double rate = flows_[static_cast<std::size_t>(flow)].rate;
+            const double rate = flows_[at(flow)].rate;
             const bool held_back = rate == before && before != share_[pipe];
-            if (rate == 0 || share_[pipe] < rate || held_back)
-                is_affected_[static_cast<std::size_t>(flow)] = 1;
+            if (rate == 0 || share_[pipe] < rate || held_back) is_affected_[at(flow)] = 1;
         }
     }
     for (const std::int32_t id : pipes) {
         for (const std::int32_t flow : flows_on(id)) {
-            if (std::exchange(is_affected_[static_cast<std::size_t>(flow)], 0) == 0) continue;
-            Flow& state = flows_[static_cast<std::size_t>(flow)];
+            if (std::exchange(is_affected_[at(flow)], 0) == 0) continue;
+            Flow& state = flows_[at(flow)];
             double rate = state.most;
-            for (const std::int32_t pipe : pipes_of(flow))
-                rate = std::min(rate, share_[static_cast<std::size_t>(pipe)]);
+            for (const std::int32_t pipe : pipes_of(flow)) rate = std::min(rate, share_[at(pipe)]);
             if (rate == state.rate) continue;
             state.left = std::max(0.0, state.left - (now - state.since) * state.rate);
             state.since = now;

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
 #include "syncopate/plan/topology/topology.hpp"
 
@@ -39,9 +40,7 @@ public:
     /// Flows whose end has moved since clear_changes().
     [[nodiscard]] const std::vector<Change>& changes() const { return changes_; }
     void clear_changes() { changes_.clear(); }
-    [[nodiscard]] std::uint32_t version(std::int32_t flow) const {
-        return flows_[static_cast<std::size_t>(flow)].version;
-    }
+    [[nodiscard]] std::uint32_t version(std::int32_t flow) const { return flows_[at(flow)].version; }
 
     /// GB/s into or out of a device, whichever is less: its links together, and its own limit.
     [[nodiscard]] double capacity_of_device(std::int32_t device) const;
@@ -70,7 +69,7 @@ private:
     };
 
     [[nodiscard]] std::span<const std::int32_t> pipes_of(std::int32_t flow) const {
-        const Flow& state = flows_[static_cast<std::size_t>(flow)];
+        const Flow& state = flows_[at(flow)];
         return std::span(paths_).subspan(state.path, state.num_pipes);
     }
     /// The flows on a pipe, in the order in which they came.

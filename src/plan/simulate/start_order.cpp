@@ -3,6 +3,8 @@
 #include <map>
 #include <utility>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -15,7 +17,7 @@ bool starts_in_line(const Plan& plan, const Topology& topology, const EventGraph
         }
         for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
             std::map<std::int64_t, std::int32_t> last;
-            const auto ops = static_cast<std::int32_t>(plan.ranks[static_cast<std::size_t>(rank)].size());
+            const auto ops = static_cast<std::int32_t>(plan.ranks[at(rank)].size());
             for (std::int32_t index = 0; index < ops; ++index) {
                 const OpRef ref{rank, index};
                 const std::int32_t event = graph.event(ref);
@@ -33,8 +35,7 @@ EngineKind engine_of(const Plan& plan, const Topology& topology, OpRef ref) {
     const Op& op = plan.op(ref);
     if (op.kind == OpKind::collective) return EngineKind::library;
     if (topology.network && op.kind != OpKind::local &&
-        topology.devices[static_cast<std::size_t>(ref.rank)].node !=
-            topology.devices[static_cast<std::size_t>(op.peer)].node) {
+        topology.devices[at(ref.rank)].node != topology.devices[at(op.peer)].node) {
         return EngineKind::network;
     }
     switch (op.backend) {
@@ -70,9 +71,8 @@ Result<StartOrder> start_order(const Plan& plan, const Topology& topology, const
     const auto count = static_cast<std::size_t>(graph.num_events());
     if (starts_in_line(plan, topology, graph)) {
         for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
-            const auto ops = static_cast<std::int32_t>(plan.ranks[static_cast<std::size_t>(rank)].size());
-            for (std::int32_t index = 0; index < ops; ++index)
-                order.ranks[static_cast<std::size_t>(rank)].push_back({rank, index});
+            const auto ops = static_cast<std::int32_t>(plan.ranks[at(rank)].size());
+            for (std::int32_t index = 0; index < ops; ++index) order.ranks[at(rank)].push_back({rank, index});
         }
         return order;
     }
@@ -81,8 +81,7 @@ Result<StartOrder> start_order(const Plan& plan, const Topology& topology, const
         return Error{"ops wait for each other in a circle: `syncopate plan check` prints it"};
     }
     for (const std::int32_t event : sorted) {
-        for (const OpRef ref : graph.members(event))
-            order.ranks[static_cast<std::size_t>(ref.rank)].push_back(ref);
+        for (const OpRef ref : graph.members(event)) order.ranks[at(ref.rank)].push_back(ref);
     }
     return order;
 }

@@ -6,6 +6,8 @@
 
 #include "plan/templates/algorithms.hpp"
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -33,7 +35,7 @@ public:
         : script_(script), data_(data), last_(script.team.ranks.size()) {}
 
     void pass(std::int32_t from, std::int32_t to, std::int32_t piece, std::int32_t slice) {
-        std::optional<OpRef>& last = last_[static_cast<std::size_t>(script_.builder.pull() ? from : to)];
+        std::optional<OpRef>& last = last_[at(script_.builder.pull() ? from : to)];
         std::vector<OpRef> after;
         if (script_.paced && last) after.push_back(*last);
         const std::optional<OpRef> moved =
@@ -161,9 +163,8 @@ void broadcast(const Script& script, const Gather& data, std::int32_t root, Hops
             places.push_back(script.cut.chunks(held(data, (root + hop) % n, root), slice));
         for (std::size_t i = 0; i < places.front().size(); ++i) {
             hops([&](std::int32_t from, std::int32_t to) {
-                script.builder.transfer(
-                    {team.rank((root + from) % n), places[static_cast<std::size_t>(from)][i]},
-                    {team.rank((root + to) % n), places[static_cast<std::size_t>(to)][i]});
+                script.builder.transfer({team.rank((root + from) % n), places[at(from)][i]},
+                                        {team.rank((root + to) % n), places[at(to)][i]});
             });
         }
     }

@@ -8,6 +8,7 @@
 
 #include "plan/templates/attention_circulation.hpp"
 #include "plan/templates/attention_heads.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/plan/templates/template_options.hpp"
 
 namespace syncopate::plan {
@@ -44,7 +45,7 @@ public:
 
 private:
     [[nodiscard]] const std::vector<Segment>& segments(std::int32_t rank) const {
-        return segments_[static_cast<std::size_t>(rank)];
+        return segments_[at(rank)];
     }
     [[nodiscard]] Chunk whole_heads(std::int32_t tensor, const Interval& rows) const {
         return chunk(tensor, {0, shape_.kv_heads}, rows);

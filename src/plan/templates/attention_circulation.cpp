@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/plan/templates/template_options.hpp"
 
 namespace syncopate::plan {
@@ -78,7 +79,7 @@ Rows AttentionCirculation::attended(std::int32_t group) const {
     if (options_.attended.empty()) return {{0, shape_.length}};
     Rows all;
     for (std::int32_t member = 0; member < group_; ++member) {
-        const Rows& own = options_.attended[static_cast<std::size_t>(rank_of(group, member))];
+        const Rows& own = options_.attended[at(rank_of(group, member))];
         all.insert(all.end(), own.begin(), own.end());
     }
     std::ranges::sort(all, {}, &Interval::begin);

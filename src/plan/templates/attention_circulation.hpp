@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/plan/model/builder.hpp"
 #include "syncopate/plan/templates/attention.hpp"
 
@@ -27,9 +28,7 @@ protected:
           group_(options.ulysses),
           groups_(ranks_ / group_) {}
 
-    [[nodiscard]] const Rows& rows_of(std::int32_t rank) const {
-        return options_.rows[static_cast<std::size_t>(rank)];
-    }
+    [[nodiscard]] const Rows& rows_of(std::int32_t rank) const { return options_.rows[at(rank)]; }
     /// The ranks of a group are neighbours.
     [[nodiscard]] std::int32_t rank_of(std::int32_t group, std::int32_t member) const {
         return group * group_ + member;

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/plan/model/builder.hpp"
 #include "syncopate/plan/templates/template_options.hpp"
 
@@ -73,8 +74,8 @@ private:
     /// Runs of a rank: where they lie in the callers' tensors, one rank's behind another's, and in the sequence.
     [[nodiscard]] std::vector<std::pair<Interval, Interval>> runs_of(std::int32_t rank) const {
         std::vector<std::pair<Interval, Interval>> runs;
-        std::int64_t before = first_[static_cast<std::size_t>(rank)];
-        for (const Interval& run : options_.moved.rows[static_cast<std::size_t>(rank)]) {
+        std::int64_t before = first_[at(rank)];
+        for (const Interval& run : options_.moved.rows[at(rank)]) {
             for (const Interval& part : split_evenly(run.begin, run.end, options_.moved.split)) {
                 if (part.empty()) continue;
                 runs.push_back({{before, before + part.size()}, part});
@@ -104,8 +105,8 @@ private:
                 const std::int32_t maker = comes ? other : rank;  // of the heads
                 const Interval heads{maker * one.share, (maker + 1) * one.share};
                 for (const auto& [local, rows] : runs_of(owner)) {
-                    const Place place{owner, chunk(one.rows, heads, local)};
-                    const Place share{maker, chunk(one.heads, {0, one.share}, rows)};
+                    const RankChunk place{owner, chunk(one.rows, heads, local)};
+                    const RankChunk share{maker, chunk(one.heads, {0, one.share}, rows)};
                     (void)(comes ? plan_.transfer(place, share) : plan_.transfer(share, place));
                 }
             }

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -39,13 +41,12 @@ Error refused(std::string why) { return Error{"attention: " + std::move(why), {}
 
 std::vector<std::int64_t> AttentionPasses::positions(std::int32_t pass) const {
     std::vector<std::int64_t> made(static_cast<std::size_t>(width), -1);
-    const auto& by_rank = slices[static_cast<std::size_t>(pass)];
+    const auto& by_rank = slices[at(pass)];
     for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
         for (std::size_t i = 0; i < by_rank[rank].size(); ++i) {
             const PassSlice& slice = by_rank[rank][i];
             const std::int64_t first = places[rank][i].begin - slice.rows.begin;
-            for (std::int64_t row = slice.fresh; row < slice.rows.end; ++row)
-                made[static_cast<std::size_t>(first + row)] = row;
+            for (std::int64_t row = slice.fresh; row < slice.rows.end; ++row) made[at(first + row)] = row;
         }
     }
     return made;
@@ -63,7 +64,7 @@ Result<AttentionPasses> attention_passes(const std::vector<Rows>& rows, std::int
         for (std::int64_t pass = 0; pass < passes; ++pass) {
             const std::int64_t fresh = std::min(run.rows.begin + pass * size, run.rows.end);
             const std::int64_t begin = std::min(fresh, run.rows.end - size);
-            made.slices[static_cast<std::size_t>(pass)][run.rank].push_back({{begin, begin + size}, fresh});
+            made.slices[at(pass)][run.rank].push_back({{begin, begin + size}, fresh});
         }
     }
     return made;

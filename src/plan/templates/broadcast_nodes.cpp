@@ -66,7 +66,7 @@ std::vector<NodeStep> broadcast_nodes(const TwoNodes& nodes, std::int32_t pairs)
     std::vector<NodeStep> steps;
     std::vector<std::array<std::int32_t, 2>> last(2 * at(cards), {-1, -1});  ///< by receiver and half
     const auto add = [&](std::int32_t pair, Half half, std::int32_t from, std::int32_t to) {
-        std::int32_t& before = last[at(to)][static_cast<std::size_t>(half)];
+        std::int32_t& before = last[at(to)][at(half)];
         const bool yields = before >= 0 && steps[at(before)].from != from;
         steps.push_back({pair, half, from, to, yields ? before : -1});
         before = static_cast<std::int32_t>(steps.size()) - 1;

@@ -6,6 +6,7 @@
 
 #include "plan/model/cut.hpp"
 #include "plan/templates/push_request.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::plan {
 
@@ -25,8 +26,7 @@ Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::stri
     const auto block_of = [&](std::int32_t rank) {
         return with_axis(from.whole(), 0, {rank * block, (rank + 1) * block});
     };
-    const std::int32_t slices =
-        cut.minor_axis < 0 ? 1 : cut.num_slices(from.shape[static_cast<std::size_t>(cut.minor_axis)]);
+    const std::int32_t slices = cut.minor_axis < 0 ? 1 : cut.num_slices(from.shape[at(cut.minor_axis)]);
     if (cut.num_chunks(block_of(0)) > kMaxOps / ranks / ranks)
         return usage(fmt::format("the plan would have more than {} ops; use a smaller split", kMaxOps));
     Plan plan;
@@ -39,7 +39,7 @@ Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::stri
         const bool kept = !options.transient && !options.for_kernel;
         for (std::int32_t source = 0; source < ranks && kept; ++source)
             plan.final.push_back({.rank = rank, .chunk = {1, block_of(source)}, .of = {source}});
-        std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
+        std::vector<Op>& list = plan.ranks[at(rank)];
         const auto exchange = [&](std::int32_t peer, const Cut& by, std::int32_t slice) {
             const std::int32_t to_rank = options.transient ? rank : peer;
             const std::int32_t of_rank = options.transient ? peer : rank;

@@ -9,6 +9,7 @@
 #include "plan/model/cut.hpp"
 #include "plan/templates/push_reduce_nodes.hpp"
 #include "plan/templates/push_request.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -162,10 +163,10 @@ Result<Plan> push_reduce_to_all(const Mesh& mesh, const Tensor& from, const std:
     const std::vector<Interval> shares = split_evenly(0, rows, ranks);
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
         plan.produced.push_back({.rank = rank, .chunk = {0, from.whole()}, .partial = true});
-        const Interval share = options.all ? Interval{0, rows} : shares[static_cast<std::size_t>(rank)];
+        const Interval share = options.all ? Interval{0, rows} : shares[at(rank)];
         const Region kept = with_axis(from.whole(), 0, share);
         if (!share.empty()) plan.final.push_back({.rank = rank, .chunk = {1, kept}, .of_all = true});
-        std::vector<Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
+        std::vector<Op>& list = plan.ranks[at(rank)];
         for (const Interval& part : split_nonempty(from.whole()[axis], options.split)) {
             const Region chunk = with_axis(from.whole(), axis, part);
             const auto own = static_cast<std::int32_t>(list.size());  // at all ranks alike

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "plan/model/cut.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::plan {
 
@@ -27,7 +28,7 @@ Status judge_push(const Mesh& mesh, const Tensor& tensor, std::int32_t axis, std
                                  tensor.name, axes - 1));
     }
     if (split < 1) return usage(fmt::format("split is {}; expected at least 1", split));
-    const std::int64_t extent = tensor.shape[static_cast<std::size_t>(split_axis)];
+    const std::int64_t extent = tensor.shape[at(split_axis)];
     const std::int64_t chunks = axis == split_axis
                                     ? std::min<std::int64_t>(extent, std::int64_t{ranks} * split)
                                     : ranks * std::min<std::int64_t>(extent, split);

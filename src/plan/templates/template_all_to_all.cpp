@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "plan/templates/template_setup.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::plan {
 
@@ -15,10 +16,9 @@ Result<Plan> all_to_all(const Mesh& mesh, const Tensor& tensor, const TemplateOp
     const Result<std::int32_t> to_axis = all_to_all_axis(tensor, options);
     if (!to_axis) return to_axis.error();
     const std::int32_t n = setup.size();
-    const std::vector<Interval> columns =
-        split_evenly(0, tensor.shape[static_cast<std::size_t>(*to_axis)], n);
+    const std::vector<Interval> columns = split_evenly(0, tensor.shape[at(*to_axis)], n);
     const auto column = [&](const Chunk& rows, std::int32_t position) {
-        return Chunk{0, with_axis(rows.region, *to_axis, columns[static_cast<std::size_t>(position)])};
+        return Chunk{0, with_axis(rows.region, *to_axis, columns[at(position)])};
     };
     std::vector<Region> pieces;
     for (std::int32_t from = 0; from < n; ++from) pieces.push_back(column(setup.shard(from), 0).region);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/plan/templates/templates.hpp"
 
 namespace syncopate::plan {
@@ -82,17 +83,16 @@ Result<Setup> prepare(std::string_view name, const Mesh& mesh, const Tensor& ten
                 .shards = {}};
     setup.options.algorithm = *algorithm;
     setup.builder.tensor(tensor);
-    setup.shards = split_evenly(0, tensor.shape[static_cast<std::size_t>(options.axis)], setup.size());
+    setup.shards = split_evenly(0, tensor.shape[at(options.axis)], setup.size());
     return setup;
 }
 
 Chunk Setup::shard(std::int32_t position) const {
-    return {0, with_axis(tensor.whole(), options.axis, shards[static_cast<std::size_t>(position)])};
+    return {0, with_axis(tensor.whole(), options.axis, shards[at(position)])};
 }
 
 Script Setup::script(const Team& team) {
-    const std::int32_t slices =
-        cut.minor_axis < 0 ? 1 : cut.num_slices(tensor.shape[static_cast<std::size_t>(cut.minor_axis)]);
+    const std::int32_t slices = cut.minor_axis < 0 ? 1 : cut.num_slices(tensor.shape[at(cut.minor_axis)]);
     return {builder, team, cut, slices};
 }
 
@@ -121,7 +121,7 @@ void Setup::end_reduced(const Team& team, std::int32_t rank, Chunk chunk) {
 Slots Setup::shard_slots(std::int64_t count, std::string_view suffix) {
     Tensor model = tensor;
     model.name += suffix;
-    model.shape[static_cast<std::size_t>(options.axis)] = shards.front().size();  // none is longer
+    model.shape[at(options.axis)] = shards.front().size();  // none is longer
     return {builder, std::move(model), options.axis, count};
 }
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 
 namespace syncopate::plan {
@@ -18,7 +19,7 @@ constexpr std::array<std::string_view, kNumAlgorithms> kAlgorithms{
 
 }  // namespace
 
-std::string_view name_of(Algorithm algorithm) { return kAlgorithms[static_cast<std::size_t>(algorithm)]; }
+std::string_view name_of(Algorithm algorithm) { return kAlgorithms[at(algorithm)]; }
 
 std::optional<Algorithm> algorithm_from(std::string_view name) {
     const auto* const found = std::find(kAlgorithms.begin(), kAlgorithms.end(), name);

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -62,8 +64,7 @@ std::int32_t Topology::num_nodes() const {
 }
 
 std::string Topology::vertex_name(std::int32_t vertex) const {
-    return vertex < num_devices() ? std::to_string(vertex)
-                                  : switches[static_cast<std::size_t>(vertex - num_devices())];
+    return vertex < num_devices() ? std::to_string(vertex) : switches[at(vertex - num_devices())];
 }
 
 std::string Topology::link_name(std::size_t link) const {
@@ -95,8 +96,7 @@ Routes::Routes(const Topology& topology)
       leaving_(static_cast<std::size_t>(topology.num_vertices())),
       arriving_(topology.devices.size()) {
     for (std::size_t link = 0; link < topology.links.size(); ++link) {
-        leaving_[static_cast<std::size_t>(topology.links[link].from)].push_back(
-            static_cast<std::int32_t>(link));
+        leaving_[at(topology.links[link].from)].push_back(static_cast<std::int32_t>(link));
     }
 }
 
@@ -104,37 +104,37 @@ void Routes::search(std::int32_t from) {
     using Distance = std::tuple<double, std::int32_t>;  // latency, links
     constexpr Distance kFar{kUnlimited, 0};
     std::vector<Distance> distance(leaving_.size(), kFar);
-    std::vector<std::int32_t>& arriving = arriving_[static_cast<std::size_t>(from)];
+    std::vector<std::int32_t>& arriving = arriving_[at(from)];
     arriving.assign(leaving_.size(), -1);
     using Entry = std::tuple<Distance, std::int32_t>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
-    distance[static_cast<std::size_t>(from)] = {0, 0};
+    distance[at(from)] = {0, 0};
     open.emplace(Distance{0, 0}, from);
     while (!open.empty()) {
         const auto [so_far, vertex] = open.top();
         open.pop();
-        if (so_far != distance[static_cast<std::size_t>(vertex)]) continue;
+        if (so_far != distance[at(vertex)]) continue;
         if (vertex != from && vertex < topology_.num_devices() && !topology_.forwarding) continue;
-        for (const std::int32_t id : leaving_[static_cast<std::size_t>(vertex)]) {
-            const Link& link = topology_.links[static_cast<std::size_t>(id)];
+        for (const std::int32_t id : leaving_[at(vertex)]) {
+            const Link& link = topology_.links[at(id)];
             const Distance further{std::get<0>(so_far) + link.latency_us, std::get<1>(so_far) + 1};
-            Distance& known = distance[static_cast<std::size_t>(link.to)];
+            Distance& known = distance[at(link.to)];
             if (further >= known) continue;
             known = further;
-            arriving[static_cast<std::size_t>(link.to)] = id;
+            arriving[at(link.to)] = id;
             open.emplace(further, link.to);
         }
     }
 }
 
 bool Routes::append_path(std::int32_t from, std::int32_t to, std::vector<std::int32_t>& links) {
-    if (arriving_[static_cast<std::size_t>(from)].empty()) search(from);
-    const std::vector<std::int32_t>& arriving = arriving_[static_cast<std::size_t>(from)];
-    if (from != to && arriving[static_cast<std::size_t>(to)] < 0) return false;
+    if (arriving_[at(from)].empty()) search(from);
+    const std::vector<std::int32_t>& arriving = arriving_[at(from)];
+    if (from != to && arriving[at(to)] < 0) return false;
     while (to != from) {
-        const std::int32_t link = arriving[static_cast<std::size_t>(to)];
+        const std::int32_t link = arriving[at(to)];
         links.push_back(link);
-        to = topology_.links[static_cast<std::size_t>(link)].from;
+        to = topology_.links[at(link)].from;
     }
     return true;
 }

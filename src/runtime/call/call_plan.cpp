@@ -13,10 +13,7 @@ namespace {
 class CallPlanning {
 public:
     CallPlanning(const SymmetricHeap& heap, const fuse::Schedule& schedule, const OpMemory& memory)
-        : heap_(heap),
-          schedule_(schedule),
-          mine_(schedule.ranks[static_cast<std::size_t>(heap.rank())]),
-          memory_(memory) {}
+        : heap_(heap), schedule_(schedule), mine_(schedule.ranks[at(heap.rank())]), memory_(memory) {}
 
     Result<CallPlan> run() {
         plan_ = {.rank = heap_.rank(),
@@ -142,7 +139,7 @@ private:
     }
 
     [[nodiscard]] plan::DType dtype_of(const plan::Chunk& chunk) const {
-        return schedule_.tensors[static_cast<std::size_t>(chunk.tensor)].dtype;
+        return schedule_.tensors[at(chunk.tensor)].dtype;
     }
 
     const SymmetricHeap& heap_;

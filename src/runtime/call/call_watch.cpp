@@ -7,6 +7,7 @@
 #include "runtime/heap/process.hpp"
 #include "runtime/signals/turns.hpp"
 #include "runtime/waiting_clock.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/runtime/signals/fault.hpp"
 
 namespace syncopate::runtime {
@@ -210,7 +211,7 @@ std::vector<std::string> CallWatch::calls_ahead() {
         std::vector<std::string> all(static_cast<std::size_t>(events_.size()));
         publish();
         for (int rank = 0; rank < events_.size(); ++rank) {
-            if (is_ahead_of_this(rank)) all[static_cast<std::size_t>(rank)] = doing(rank);
+            if (is_ahead_of_this(rank)) all[at(rank)] = doing(rank);
         }
         return all;
     };

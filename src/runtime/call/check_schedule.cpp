@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/passes/assign.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/fuse/passes/collective.hpp"
@@ -24,7 +25,7 @@ Status check_chunk(const fuse::Schedule& schedule, plan::OpRef op, const plan::C
     if (chunk.tensor < 0 || static_cast<std::size_t>(chunk.tensor) >= schedule.tensors.size()) {
         return error_at(op, fmt::format("there is no tensor {}", chunk.tensor));
     }
-    const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(chunk.tensor)];
+    const plan::Tensor& tensor = schedule.tensors[at(chunk.tensor)];
     if (chunk.region.size() != tensor.shape.size() || !plan::contains(tensor.whole(), chunk.region)) {
         return error_at(
             op, fmt::format("region {} is not in tensor {}", plan::to_string(chunk.region), tensor.name));
@@ -57,8 +58,8 @@ Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& transfer,
             if (read.rank < 0 || read.rank >= size)
                 return error_at(transfer.op, fmt::format("there is no rank {}", read.rank));
             if (Status good = check_chunk(schedule, transfer.op, read.chunk); !good) return good;
-            if (schedule.tensors[static_cast<std::size_t>(read.chunk.tensor)].dtype !=
-                schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype)
+            if (schedule.tensors[at(read.chunk.tensor)].dtype !=
+                schedule.tensors[at(transfer.dst.tensor)].dtype)
                 return error_at(transfer.op, "its sources and the destination differ in dtype");
             const plan::Region& region = read.chunk.region;
             const std::size_t axes = transfer.dst.region.size();
@@ -83,9 +84,8 @@ Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& transfer,
 /// A kernel may store only within the tensors of the op.
 Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& rank) {
     const auto rows_of = [&](std::int32_t tensor) {
-        const std::vector<std::int64_t>& shape = schedule.tensors[static_cast<std::size_t>(tensor)].shape;
-        const std::vector<std::int64_t>& own =
-            schedule.tensors[static_cast<std::size_t>(schedule.stores()->tensor)].shape;
+        const std::vector<std::int64_t>& shape = schedule.tensors[at(tensor)].shape;
+        const std::vector<std::int64_t>& own = schedule.tensors[at(schedule.stores()->tensor)].shape;
         std::int64_t rows = 1;
         for (std::size_t axis = 0; axis + own.size() < shape.size() + 1; ++axis) rows *= shape[axis];
         return rows;
@@ -95,8 +95,7 @@ Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& ra
             const plan::Interval rows =
                 chunk.chunk.region.empty() ? plan::Interval{0, 1} : chunk.chunk.region[0];
             if (!schedule.stores() || chunk.chunk.tensor != schedule.stores()->tensor ||
-                schedule.tensors[static_cast<std::size_t>(store.tensor)].dtype !=
-                    schedule.tensors[static_cast<std::size_t>(chunk.chunk.tensor)].dtype ||
+                schedule.tensors[at(store.tensor)].dtype != schedule.tensors[at(chunk.chunk.tensor)].dtype ||
                 rows.begin + store.rows < 0 || rows.end + store.rows > rows_of(store.tensor)) {
                 return Error{fmt::format("the stores of chunk {} do not lie in the schedule's tensors",
                                          plan::to_string(chunk.chunk.region))};
@@ -108,7 +107,7 @@ Status check_stores(const fuse::Schedule& schedule, const fuse::RankSchedule& ra
 
 /// A kernel may load only from tensors of the op that are like its own.
 Status check_loads(const fuse::Schedule& schedule, int rank) {
-    for (const fuse::Slot& slot : schedule.ranks[static_cast<std::size_t>(rank)].slots) {
+    for (const fuse::Slot& slot : schedule.ranks[at(rank)].slots) {
         if (!slot.from) continue;
         if (schedule.loads()->own && slot.from->rank != rank) {
             return Error{fmt::format(
@@ -116,8 +115,8 @@ Status check_loads(const fuse::Schedule& schedule, int rank) {
                 "rank was",
                 slot.tile, slot.from->rank)};
         }
-        const plan::Tensor& own = schedule.tensors[static_cast<std::size_t>(schedule.loads()->tensor)];
-        const plan::Tensor& there = schedule.tensors[static_cast<std::size_t>(slot.from->tensor)];
+        const plan::Tensor& own = schedule.tensors[at(schedule.loads()->tensor)];
+        const plan::Tensor& there = schedule.tensors[at(slot.from->tensor)];
         const bool alike = own.dtype == there.dtype && !own.shape.empty() &&
                            own.shape.size() == there.shape.size() &&
                            std::equal(own.shape.begin() + 1, own.shape.end(), there.shape.begin() + 1);
@@ -140,8 +139,7 @@ Status check_collective(const fuse::Schedule& schedule, const fuse::Transfer& tr
         takes_part = takes_part || member.op == transfer.op;
         for (const plan::Chunk* chunk : {&member.src, &member.dst}) {
             if (Status good = check_chunk(schedule, transfer.op, *chunk); !good) return good;
-            if (fuse::is_contiguous(schedule.tensors[static_cast<std::size_t>(chunk->tensor)], chunk->region))
-                continue;
+            if (fuse::is_contiguous(schedule.tensors[at(chunk->tensor)], chunk->region)) continue;
             return error_at(transfer.op, fmt::format("a collective moves contiguous regions, not {}",
                                                      plan::to_string(chunk->region)));
         }
@@ -178,12 +176,11 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
     }
     if (const std::string why = fuse::heap_objection(schedule); !why.empty()) return Error{why};
     if (const std::string why = fuse::channel_objection(schedule); !why.empty()) return Error{why};
-    const fuse::RankSchedule& mine = schedule.ranks[static_cast<std::size_t>(rank)];
+    const fuse::RankSchedule& mine = schedule.ranks[at(rank)];
     const auto check_posts = [&](const std::vector<fuse::Post>& posts) -> Status {
         for (const fuse::Post& post : posts) {
             if (post.rank < 0 || post.rank >= size || post.signal < 0 ||
-                static_cast<std::size_t>(post.signal) >=
-                    schedule.ranks[static_cast<std::size_t>(post.rank)].signals.size()) {
+                static_cast<std::size_t>(post.signal) >= schedule.ranks[at(post.rank)].signals.size()) {
                 return Error{fmt::format("a post to signal {} of rank {}, which has none such", post.signal,
                                          post.rank),
                              {.rank = rank}};
@@ -225,8 +222,8 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
         for (const plan::Chunk* chunk : {&transfer.src, &transfer.dst}) {
             if (Status good = check_chunk(schedule, transfer.op, *chunk); !good) return good;
         }
-        if (schedule.tensors[static_cast<std::size_t>(transfer.src.tensor)].dtype !=
-            schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype) {
+        if (schedule.tensors[at(transfer.src.tensor)].dtype !=
+            schedule.tensors[at(transfer.dst.tensor)].dtype) {
             return error_at(transfer.op, "the source and the destination differ in dtype");
         }
         const auto index = static_cast<std::size_t>(&transfer - mine.transfers.data());

@@ -1,5 +1,6 @@
 #include "syncopate/runtime/call/collective.hpp"
 
+#include "syncopate/at.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/runtime/call/strided_copy.hpp"
 
@@ -16,13 +17,13 @@ PreparedCollective prepare_collective(const fuse::Collective& collective, const 
             .address;
     };
     const auto word_of = [&](std::int32_t where, std::int32_t from) {
-        const fuse::RankSchedule& block = schedule.ranks[static_cast<std::size_t>(where)];
+        const fuse::RankSchedule& block = schedule.ranks[at(where)];
         return emit::joined_word(block, collective.number, size, from);
     };
     const plan::Chunk& first = collective.members.front().src;
     PreparedCollective made{.kind = collective.kind,
                             .reduce = collective.reduce,
-                            .dtype = schedule.tensors[static_cast<std::size_t>(first.tensor)].dtype};
+                            .dtype = schedule.tensors[at(first.tensor)].dtype};
     for (const fuse::Collective::Member& member : collective.members) {
         const std::int32_t where = member.op.rank;
         if (where == rank) {

@@ -15,6 +15,7 @@
 #include "runtime/call/op_content.hpp"
 #include "runtime/call/op_memory.hpp"
 #include "runtime/call/user_buffers.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/digest.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
@@ -200,10 +201,10 @@ void FusedOp::free_memory() {
 }
 
 Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> heap,
-                                                 const emit::Launch& launch, Options options) {
+                                                 const emit::ScheduleFile& launch, Options options) {
     if (heap == nullptr) return Error{"an op needs a heap", {}, ErrorClass::usage};
     const auto name_of = [&](const plan::Chunk& chunk) -> const std::string& {
-        return launch.plan.tensors[static_cast<std::size_t>(chunk.tensor)].name;
+        return launch.plan.tensors[at(chunk.tensor)].name;
     };
     if (options.what.empty()) {
         options.what = what_is_called(options.name, launch.stages, launch.schedule);
@@ -518,11 +519,11 @@ Status FusedOp::begin_call(CudaStream stream) {
 }
 
 Status FusedOp::call(CudaKernel& kernel, Grid grid, CudaStream stream, const KernelArguments& arguments) {
-    const Launch only{&kernel, grid, &arguments};
+    const StageLaunch only{&kernel, grid, &arguments};
     return call(std::span(&only, 1), stream);
 }
 
-Status FusedOp::call(std::span<const Launch> stages, CudaStream stream) {
+Status FusedOp::call(std::span<const StageLaunch> stages, CudaStream stream) {
     if (stages.size() != schedule_.stages.size()) {
         return Error{fmt::format("op '{}': it has {} stages, {} kernels were given", options_.name,
                                  schedule_.stages.size(), stages.size()),
@@ -530,7 +531,7 @@ Status FusedOp::call(std::span<const Launch> stages, CudaStream stream) {
                      ErrorClass::usage};
     }
     if (Status own = require_own(); !own) return own;
-    for (const Launch& stage : stages) {  // what may fail does so before the call begins
+    for (const StageLaunch& stage : stages) {  // what may fail does so before the call begins
         if (Status ready = stage.kernel->prepare(stage.grid); !ready) return ready;
         if (!executor_->programs_wait_for_each_other() || stage.kernel->runs_at_once(stage.grid)) continue;
         return Error{fmt::format("op '{}': its programs sum, which takes all of them to run at once; "
@@ -541,7 +542,7 @@ Status FusedOp::call(std::span<const Launch> stages, CudaStream stream) {
     }
     if (Status begun = begin_call(stream); !begun) return begun;
     Status launched = Done{};
-    for (const Launch& stage : stages) {
+    for (const StageLaunch& stage : stages) {
         // A later stage reads what the one before it wrote, so it starts when that one has ended, unless it
         // waits for that one's tiles itself.
         const auto number = static_cast<std::size_t>(&stage - stages.data());

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/signals/turns.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -158,7 +159,7 @@ void PreparedSum::bring_home() {
 }
 
 StridedCopy slot_of(const PreparedSum& sum, std::size_t part, std::int32_t slot) {
-    if (!sum.places.empty()) return sum.places[static_cast<std::size_t>(slot)][part];
+    if (!sum.places.empty()) return sum.places[at(slot)][part];
     StridedCopy box = sum.parts[part].slot;
     box.src += static_cast<std::uint64_t>(slot) * sum.slot_distance;
     return box;
@@ -196,7 +197,7 @@ void sum_on_host(const PreparedSum& sum) {
                 for (std::int32_t slot = 0; slot <= sum.num_slots; ++slot) {
                     if (slot == sum.own) sources.push_back(reinterpret_cast<const std::byte*>(to));
                     if (slot == sum.num_slots) break;
-                    const StridedCopy& from = slots[static_cast<std::size_t>(slot)];
+                    const StridedCopy& from = slots[at(slot)];
                     sources.push_back(reinterpret_cast<const std::byte*>(from.src + plane * from.src_plane +
                                                                          row * from.src_pitch));
                 }

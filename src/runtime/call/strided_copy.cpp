@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "runtime/signals/turns.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -49,8 +50,7 @@ Result<std::vector<StridedCopy>> copies_between(const BoxView& src, const BoxVie
     const std::vector<std::int64_t> dst_axes = long_axes(dst.shape);
     bool same = src_axes.size() == dst_axes.size();
     for (std::size_t i = 0; same && i < src_axes.size(); ++i) {
-        same = src.shape[static_cast<std::size_t>(src_axes[i])] ==
-               dst.shape[static_cast<std::size_t>(dst_axes[i])];
+        same = src.shape[at(src_axes[i])] == dst.shape[at(dst_axes[i])];
     }
     if (!same) {
         return Error{fmt::format("a box of [{}] cannot be copied to one of [{}]", fmt::join(src.shape, ", "),

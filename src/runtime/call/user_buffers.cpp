@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/runtime/call/executors.hpp"
 
@@ -65,15 +66,14 @@ UserBuffers::UserBuffers(const SymmetricHeap& heap, const fuse::Schedule& schedu
     fetched_by_tiles_.assign(schedule_.tensors.size(), false);
     if (schedule_.loads() && schedule_.loads()->own) {
         own_ = fuse::Place{rank(), schedule_.loads()->tensor, 0};  // any, unless some tile reads there
-        for (const fuse::Slot& slot : schedule_.ranks[static_cast<std::size_t>(rank())].slots) {
+        for (const fuse::Slot& slot : schedule_.ranks[at(rank())].slots) {
             if (slot.from) own_ = slot.from;
         }
         return;
     }
     for (const fuse::RankSchedule& other : schedule_.ranks) {
         for (const fuse::Slot& slot : other.slots) {
-            if (slot.from && slot.from->rank == rank())
-                fetched_by_tiles_[static_cast<std::size_t>(slot.from->tensor)] = true;
+            if (slot.from && slot.from->rank == rank()) fetched_by_tiles_[at(slot.from->tensor)] = true;
         }
     }
 }
@@ -105,9 +105,9 @@ bool UserBuffers::is_read_in_place(const Key& key, const Buffer& buffer) const {
            (!buffer.engine_reads || engine_from_ == key);
 }
 
-Result<UserBuffers::Place> UserBuffers::place_of(std::string_view name, const plan::Region& region,
-                                                 std::span<const std::int64_t> strides,
-                                                 const char* what) const {
+Result<UserBuffers::HeapBox> UserBuffers::place_of(std::string_view name, const plan::Region& region,
+                                                   std::span<const std::int64_t> strides,
+                                                   const char* what) const {
     const auto tensor = std::ranges::find(schedule_.tensors, name, &plan::Tensor::name);
     if (tensor == schedule_.tensors.end())
         return Error{fmt::format("op '{}' has no tensor {}", options_.name, name)};
@@ -124,7 +124,7 @@ Result<UserBuffers::Place> UserBuffers::place_of(std::string_view name, const pl
             "op '{}', {} {}: its last stride is {}, not 1; make it contiguous along its last axis",
             options_.name, what, name, strides.back())};
     }
-    Place place{.tensor = &*tensor};
+    HeapBox place{.tensor = &*tensor};
     place.key = key_of(static_cast<std::int32_t>(tensor - schedule_.tensors.begin()), region);
     place.box = in_heap({place.key.first, region});
     return place;
@@ -132,7 +132,7 @@ Result<UserBuffers::Place> UserBuffers::place_of(std::string_view name, const pl
 
 Status UserBuffers::set_input(std::string_view name, const plan::Region& region, std::uint64_t address,
                               std::span<const std::int64_t> strides) {
-    Result<Place> place = place_of(name, region, strides, "input");
+    Result<HeapBox> place = place_of(name, region, strides, "input");
     if (!place) return place.error();
     Buffer& input = inputs_[place->key];
     if (input.address == address && std::ranges::equal(input.strides, strides)) return Done{};
@@ -167,8 +167,8 @@ Status UserBuffers::set_input(std::string_view name, const plan::Region& region,
 Result<std::vector<StridedCopy>> UserBuffers::border_copies(std::int32_t tensor, const plan::Region& region,
                                                             const BoxView& from) const {
     std::vector<StridedCopy> made;
-    const std::size_t element = plan::size_of(schedule_.tensors[static_cast<std::size_t>(tensor)].dtype);
-    for (const plan::Chunk& border : schedule_.ranks[static_cast<std::size_t>(rank())].borders) {
+    const std::size_t element = plan::size_of(schedule_.tensors[at(tensor)].dtype);
+    for (const plan::Chunk& border : schedule_.ranks[at(rank())].borders) {
         if (border.tensor != tensor || !plan::contains(region, border.region)) continue;
         auto copies = copies_between(part_of(from, region, border.region, element), in_heap(border), element);
         if (!copies) return copies;
@@ -187,7 +187,7 @@ std::optional<plan::Region> UserBuffers::initial_box(std::int32_t tensor) const 
     return box;
 }
 
-bool UserBuffers::serves_tiles(const Place& place, const plan::Region& region, const BoxView& from) const {
+bool UserBuffers::serves_tiles(const HeapBox& place, const plan::Region& region, const BoxView& from) const {
     if (region != initial_box(place.key.first).value_or(place.tensor->whole())) return false;
     const auto element = static_cast<std::int64_t>(plan::size_of(place.tensor->dtype));
     constexpr std::int64_t kUnit = 16;  // bytes, of which a descriptor wants multiples; elements, as the
@@ -196,22 +196,20 @@ bool UserBuffers::serves_tiles(const Place& place, const plan::Region& region, c
         return from.address % kUnit == 0 && from.strides.front() > 0 &&
                from.strides.front() * element % kUnit == 0;
     }
-    const std::uint64_t heap = heap_.local(memory_.tensor_offsets[static_cast<std::size_t>(own_->tensor)]);
+    const std::uint64_t heap = heap_.local(memory_.tensor_offsets[at(own_->tensor)]);
     return (from.address - heap) % static_cast<std::uint64_t>(kUnit * element) == 0 &&
            from.strides == in_heap({own_->tensor, place.tensor->whole()}).strides;
 }
 
 std::optional<FusedOp::OwnPlace> UserBuffers::own_place() const {
     if (!own_) return std::nullopt;
-    const auto element =
-        plan::size_of(schedule_.tensors[static_cast<std::size_t>(schedule_.loads()->tensor)].dtype);
-    const BoxView from = own_from_.value_or(
-        in_heap({own_->tensor, schedule_.tensors[static_cast<std::size_t>(own_->tensor)].whole()}));
+    const auto element = plan::size_of(schedule_.tensors[at(schedule_.loads()->tensor)].dtype);
+    const BoxView from =
+        own_from_.value_or(in_heap({own_->tensor, schedule_.tensors[at(own_->tensor)].whole()}));
     FusedOp::OwnPlace place;
     place.pitch = static_cast<std::uint64_t>(from.strides.front()) * element;
     place.address = from.address + static_cast<std::uint64_t>(own_->rows) * place.pitch;
-    const std::uint64_t heap =
-        heap_.local(memory_.tensor_offsets[static_cast<std::size_t>(schedule_.loads()->tensor)]);
+    const std::uint64_t heap = heap_.local(memory_.tensor_offsets[at(schedule_.loads()->tensor)]);
     place.elements = static_cast<std::int64_t>(place.address - heap) / static_cast<std::int64_t>(element);
     return place;
 }
@@ -221,9 +219,8 @@ bool UserBuffers::redirect_sources(std::int32_t tensor, const plan::Region& regi
     // tiles that read it where it is (fuse::load_given).
     const bool own_part =
         has_own_readers(tensor) && schedule_.loads()->tensor == tensor && region == initial_box(tensor);
-    bool all = options_.kept_tensors && !fetched_by_tiles_[static_cast<std::size_t>(tensor)] &&
-               (own_part || std::ranges::find(*options_.kept_tensors,
-                                              schedule_.tensors[static_cast<std::size_t>(tensor)].name) ==
+    bool all = options_.kept_tensors && !fetched_by_tiles_[at(tensor)] &&
+               (own_part || std::ranges::find(*options_.kept_tensors, schedule_.tensors[at(tensor)].name) ==
                                 options_.kept_tensors->end());
     const auto reads = [&](const fuse::Transfer& transfer) {
         return transfer.src_rank == rank() && transfer.src.tensor == tensor &&
@@ -234,7 +231,7 @@ bool UserBuffers::redirect_sources(std::int32_t tensor, const plan::Region& regi
         all = all && std::ranges::none_of(schedule_.ranks[other].transfers, reads);
     }
     const std::vector<fuse::Transfer>& transfers = this->transfers();
-    const std::size_t element = plan::size_of(schedule_.tensors[static_cast<std::size_t>(tensor)].dtype);
+    const std::size_t element = plan::size_of(schedule_.tensors[at(tensor)].dtype);
     std::optional<bool> engine;  // whether it reads the array
     for (std::size_t index = 0; index < transfers.size(); ++index) {
         const fuse::Transfer& transfer = transfers[index];
@@ -303,7 +300,7 @@ bool UserBuffers::is_written(std::int32_t tensor, const plan::Region& region) co
     const auto meets = [&](const plan::Chunk& chunk) {
         return chunk.tensor == tensor && plan::overlaps(chunk.region, region);
     };
-    const auto& chunks = schedule_.ranks[static_cast<std::size_t>(rank())].chunks;
+    const auto& chunks = schedule_.ranks[at(rank())].chunks;
     if (std::ranges::any_of(chunks, [&](const fuse::MadeChunk& made) { return meets(made.chunk); }))
         return true;
     for (const fuse::RankSchedule& other : schedule_.ranks) {
@@ -333,7 +330,7 @@ Status UserBuffers::set_input(std::string_view name, std::uint64_t address,
 
 Status UserBuffers::set_output(std::string_view name, const plan::Region& region, std::uint64_t address,
                                std::span<const std::int64_t> strides) {
-    Result<Place> place = place_of(name, region, strides, "output");
+    Result<HeapBox> place = place_of(name, region, strides, "output");
     if (!place) return place.error();
     Buffer& output = outputs_[place->key];
     if (output.address == address && std::ranges::equal(output.strides, strides)) return Done{};
@@ -389,7 +386,7 @@ std::optional<std::uint64_t> UserBuffers::sum_place() const {
 bool UserBuffers::redirect_sums(std::int32_t tensor, const plan::Region& region, const BoxView& to,
                                 bool in_place) {
     const std::vector<fuse::Transfer>& transfers = this->transfers();
-    const std::size_t element = plan::size_of(schedule_.tensors[static_cast<std::size_t>(tensor)].dtype);
+    const std::size_t element = plan::size_of(schedule_.tensors[at(tensor)].dtype);
     std::vector<plan::Region> missing{region};
     bool all = true;
     for (std::size_t index = 0; index < transfers.size(); ++index) {

@@ -13,6 +13,7 @@
 
 #include "runtime/call/call_executor.hpp"
 #include "runtime/call/op_memory.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/call/op.hpp"
@@ -64,7 +65,7 @@ private:
     };
     using Key = std::pair<std::int32_t, std::vector<std::int64_t>>;  ///< tensor and region
     using Buffers = std::map<Key, Buffer>;
-    struct Place {
+    struct HeapBox {
         Key key;
         const plan::Tensor* tensor = nullptr;
         BoxView box;  ///< in this rank's heap
@@ -75,8 +76,8 @@ private:
     [[nodiscard]] bool is_read_in_place(const Key& key, const Buffer& buffer) const;
     /// Whether this rank's tiles read what it was given of the tensor (by sy_own).
     [[nodiscard]] bool has_own_readers(std::int32_t tensor) const { return own_ && own_->tensor == tensor; }
-    [[nodiscard]] Result<Place> place_of(std::string_view name, const plan::Region& region,
-                                         std::span<const std::int64_t> strides, const char* what) const;
+    [[nodiscard]] Result<HeapBox> place_of(std::string_view name, const plan::Region& region,
+                                           std::span<const std::int64_t> strides, const char* what) const;
     /// The copies of what tiles at the borders of `region` read in the heap; `from`: where the user has it.
     [[nodiscard]] Result<std::vector<StridedCopy>> border_copies(std::int32_t tensor,
                                                                  const plan::Region& region,
@@ -95,7 +96,7 @@ private:
     [[nodiscard]] std::optional<plan::Region> initial_box(std::int32_t tensor) const;
     /// Whether this rank's tiles can read what they fetch from it in the user's array of `region`; `from`:
     /// where all of the tensor would be.
-    [[nodiscard]] bool serves_tiles(const Place& place, const plan::Region& region,
+    [[nodiscard]] bool serves_tiles(const HeapBox& place, const plan::Region& region,
                                     const BoxView& from) const;
     /// Lets transfer `index` of this rank read `source`; false where it cannot.
     bool send_from(std::size_t index, const BoxView& source);
@@ -109,7 +110,7 @@ private:
     [[nodiscard]] bool is_used_besides(const fuse::Transfer& sum) const;
     [[nodiscard]] int rank() const { return heap_.rank(); }
     [[nodiscard]] const std::vector<fuse::Transfer>& transfers() const {
-        return schedule_.ranks[static_cast<std::size_t>(rank())].transfers;
+        return schedule_.ranks[at(rank())].transfers;
     }
     [[nodiscard]] BoxView in_heap(const plan::Chunk& chunk) const {
         return memory_.box_of(heap_, schedule_, rank(), chunk);

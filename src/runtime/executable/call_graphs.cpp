@@ -41,7 +41,7 @@ bool CallGraphs::worth(GraphUse use) const {
 }
 
 Result<bool> CallGraphs::call(std::span<const CallTensor> tensors, std::size_t form,
-                              std::span<const FusedOp::Launch> launches, CudaStream stream) {
+                              std::span<const FusedOp::StageLaunch> launches, CudaStream stream) {
     key_.assign(1, form);
     for (const CallTensor& tensor : tensors) {
         key_.push_back(tensor.address);
@@ -71,7 +71,7 @@ Result<bool> CallGraphs::launch(Graph& graph, bool counted, CudaStream stream) {
     return launched ? Result<bool>(true) : launched.error();
 }
 
-Status CallGraphs::capture(Graph& graph, std::span<const FusedOp::Launch> launches) {
+Status CallGraphs::capture(Graph& graph, std::span<const FusedOp::StageLaunch> launches) {
     const CudaApi& api = graph.context->api();
     const CurrentContext current(*graph.context);
     Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(graph.context, false);
@@ -95,7 +95,7 @@ struct CallGraphs::Graph {};
 CallGraphs::CallGraphs(FusedOp& op) : op_(op) {}
 CallGraphs::~CallGraphs() = default;
 bool CallGraphs::worth(GraphUse) const { return false; }
-Result<bool> CallGraphs::call(std::span<const CallTensor>, std::size_t, std::span<const FusedOp::Launch>,
+Result<bool> CallGraphs::call(std::span<const CallTensor>, std::size_t, std::span<const FusedOp::StageLaunch>,
                               CudaStream) {
     return false;
 }

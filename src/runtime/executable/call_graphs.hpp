@@ -24,12 +24,12 @@ public:
     [[nodiscard]] bool worth(GraphUse use) const;
     /// One call with these tensors, whose places the op has been told. Whether it was a graph.
     Result<bool> call(std::span<const CallTensor> tensors, std::size_t form,
-                      std::span<const FusedOp::Launch> launches, CudaStream stream);
+                      std::span<const FusedOp::StageLaunch> launches, CudaStream stream);
 
 private:
     struct Graph;
     Result<bool> launch(Graph& graph, bool counted, CudaStream stream);
-    Status capture(Graph& graph, std::span<const FusedOp::Launch> launches);
+    Status capture(Graph& graph, std::span<const FusedOp::StageLaunch> launches);
 
     FusedOp& op_;
     std::list<Graph> graphs_;  ///< used last first

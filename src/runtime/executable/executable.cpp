@@ -69,7 +69,7 @@ Executable::Executable() = default;
 Executable::~Executable() = default;
 
 Result<std::unique_ptr<Executable>> Executable::make(std::shared_ptr<SymmetricHeap> heap,
-                                                     const emit::Launch& launch, const Program& program,
+                                                     const emit::ScheduleFile& launch, const Program& program,
                                                      OpOptions options, HostKernels host) {
     Result<std::unique_ptr<FusedOp>> op = FusedOp::create(std::move(heap), launch, std::move(options));
     if (!op) return op.error();

@@ -22,7 +22,7 @@ public:
     LoadedForm& operator=(const LoadedForm&) = delete;
 
     [[nodiscard]] const Form& form() const { return form_; }
-    [[nodiscard]] std::span<const FusedOp::Launch> launches() const { return launches_; }
+    [[nodiscard]] std::span<const FusedOp::StageLaunch> launches() const { return launches_; }
     /// Writes the arguments for these tensors, and for where the op's inputs and outputs are now.
     Status take(std::span<const CallTensor> tensors);
 
@@ -52,7 +52,7 @@ private:
     Form form_;
     std::vector<std::shared_ptr<CudaKernel>> kernels_;
     std::vector<KernelArguments> arguments_;  ///< by stage
-    std::vector<FusedOp::Launch> launches_;
+    std::vector<FusedOp::StageLaunch> launches_;
     std::vector<Changing> changing_;
     std::vector<std::pair<std::uint64_t, std::shared_ptr<void>>> workspaces_;  ///< address, owner
 };

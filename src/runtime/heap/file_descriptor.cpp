@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "runtime/heap/process.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -174,12 +175,12 @@ Result<std::vector<FileDescriptor>> exchange_descriptors(Rendezvous& rendezvous,
     Status got = Done{};
     for (int step = 1; step < size && got; ++step) {
         const int rank = (rendezvous.rank() + step) % size;
-        const Bytes& door = (*doors)[static_cast<std::size_t>(rank)];
+        const Bytes& door = (*doors)[at(rank)];
         const std::size_t space = door.find(' ');
         Result<FileDescriptor> fd =
             take(door.substr(0, space), door.substr(std::min(space, door.size() - 1) + 1), deadline);
         if (fd) {
-            taken[static_cast<std::size_t>(rank)] = std::move(fd).value();
+            taken[at(rank)] = std::move(fd).value();
         } else {
             got = Error{fmt::format("rank {} did not hand over its memory: {}", rank, fd.error().message),
                         {.rank = rendezvous.rank()},

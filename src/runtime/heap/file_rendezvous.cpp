@@ -19,6 +19,7 @@
 #include "runtime/heap/fields.hpp"
 #include "runtime/heap/process.hpp"
 #include "runtime/waiting_clock.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 
 namespace syncopate::runtime {
@@ -151,7 +152,7 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
     const auto missing = [&] {
         std::string ranks;
         for (int r = 0; r < size; ++r) {
-            std::string& nonce = seen[static_cast<std::size_t>(r)];
+            std::string& nonce = seen[at(r)];
             Bytes bytes;
             Hello theirs;
             if (nonce.empty() && read_file(hello_path(r), bytes) && Hello::unpack(bytes, theirs) &&

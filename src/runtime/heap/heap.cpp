@@ -12,6 +12,7 @@
 #include "runtime/heap/fields.hpp"
 #include "runtime/heap/heap_memory.hpp"
 #include "runtime/heap/process.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/runtime/heap/group_memory.hpp"
 
 namespace syncopate::runtime {
@@ -90,8 +91,7 @@ Status map_all(Rendezvous& rendezvous, HeapMemory& memory, const HeapRanks& rank
     }();
     const Result<std::vector<Bytes>> exported = agree(rendezvous, "export", mine, timeout);
     if (!exported) return exported.error();
-    if (reserves && !ranks.leads())
-        memory.share(offered_range((*exported)[static_cast<std::size_t>(ranks.here.front())]));
+    if (reserves && !ranks.leads()) memory.share(offered_range((*exported)[at(ranks.here.front())]));
 
     Result<std::vector<FileDescriptor>> peers = exchange_descriptors(rendezvous, *own, timeout);
     if (!peers) return peers.error();

@@ -10,6 +10,7 @@
 #include "runtime/heap/process.hpp"
 #include "runtime/signals/turns.hpp"
 #include "runtime/waiting_clock.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/runtime/heap/group_memory.hpp"
 
 namespace syncopate::runtime {
@@ -135,7 +136,7 @@ private:
         return fmt::format("{}.{}.{}", rendezvous_.told_, rendezvous_.sequence_, rank);
     }
 
-    [[nodiscard]] Rank& of(int rank) { return all_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] Rank& of(int rank) { return all_[at(rank)]; }
 
     /// Whether what the rank has put says that it is there.
     bool take(int rank, const Bytes& bytes) {

@@ -12,6 +12,7 @@
 
 #include "runtime/host/tcp.hpp"
 #include "runtime/waiting_clock.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -136,7 +137,7 @@ Result<std::unique_ptr<HostChannel>> HostChannel::create(Rendezvous& rendezvous,
     bool any = false;
     std::vector<int> peers;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
-        const bool own = &rank == &schedule.ranks[static_cast<std::size_t>(rendezvous.rank())];
+        const bool own = &rank == &schedule.ranks[at(rendezvous.rank())];
         for (const fuse::Transfer& transfer : rank.transfers) {
             if (transfer.channel() == nullptr) continue;
             any = true;

@@ -2,6 +2,7 @@
 
 #include "runtime/call/call_executor.hpp"
 #include "runtime/host/host_channel.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/runtime/host/host_engine.hpp"
 #include "syncopate/runtime/host/host_executor.hpp"
 #include "syncopate/runtime/host/host_streams.hpp"
@@ -140,7 +141,7 @@ private:
 Result<std::unique_ptr<CallExecutor>> make_host_calls(CallPlan plan, const std::vector<std::int32_t>& table,
                                                       SymmetricHeap& heap, const fuse::Schedule& schedules,
                                                       const OpOptions& options) {
-    const fuse::RankSchedule& schedule = schedules.ranks[static_cast<std::size_t>(plan.rank)];
+    const fuse::RankSchedule& schedule = schedules.ranks[at(plan.rank)];
     Result<EngineTable> engine = make_engine_table(schedule, plan.transfers, plan.control());
     if (!engine) return engine.error();
     Result<std::unique_ptr<HostChannel>> channel =

@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "syncopate/at.hpp"
 #include "syncopate/emit/layout.hpp"
 #include "syncopate/runtime/signals/control.hpp"
 
@@ -31,7 +32,7 @@ std::vector<std::int64_t> offsets_of(const FusedOp& op, std::size_t stage, std::
     const std::span<const std::int32_t> words = op.table(stage);
     const std::int32_t record = table::first_slot + table::slot_words * slot + table::slot_store;
     const std::int32_t copies = op.schedule().most_stores(stage);
-    std::int32_t word = copies > 1 ? words[static_cast<std::size_t>(record)] : record;
+    std::int32_t word = copies > 1 ? words[at(record)] : record;
     std::vector<std::int64_t> offsets;
     for (std::int32_t copy = 0; copy < copies; ++copy, word += table::pair_words)
         offsets.push_back(long_at(words, word));
@@ -41,7 +42,7 @@ std::vector<std::int64_t> offsets_of(const FusedOp& op, std::size_t stage, std::
 std::int64_t load_number_of(const FusedOp& op, std::size_t stage, std::int32_t slot) {
     if (!op.schedule().loads()) return 0;
     const std::span<const std::int32_t> words = op.table(stage);
-    return long_at(words, words[static_cast<std::size_t>(table::loads)] + table::pair_words * slot);
+    return long_at(words, words[at(table::loads)] + table::pair_words * slot);
 }
 
 void post_slot(const FusedOp& op, std::size_t stage, std::int32_t slot) {
@@ -68,8 +69,7 @@ void post_slot(const FusedOp& op, std::size_t stage, std::int32_t slot) {
 Status play_table(const FusedOp& op, std::size_t stage,
                   const std::function<Status(std::int64_t tile, std::int32_t slot)>& make) {
     const fuse::Schedule& schedule = op.schedule();
-    const std::span<const fuse::Slot> slots =
-        schedule.slots_of(schedule.ranks[static_cast<std::size_t>(op.rank())], stage);
+    const std::span<const fuse::Slot> slots = schedule.slots_of(schedule.ranks[at(op.rank())], stage);
     const std::span<const std::int32_t> words = op.table(stage);
     const HostControl control(op.control_address());
     const std::uint32_t epoch = control.load(emit::control::epoch);

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/emit/table.hpp"
 
 namespace syncopate::runtime {
@@ -13,8 +14,7 @@ namespace word = emit::control;
 
 std::string name_of_chunk(const fuse::Schedule& schedule, const plan::Chunk& chunk) {
     const bool known = chunk.tensor >= 0 && static_cast<std::size_t>(chunk.tensor) < schedule.tensors.size();
-    return (known ? schedule.tensors[static_cast<std::size_t>(chunk.tensor)].name : "?") +
-           plan::to_string(chunk.region);
+    return (known ? schedule.tensors[at(chunk.tensor)].name : "?") + plan::to_string(chunk.region);
 }
 
 const fuse::Transfer* find_transfer(const fuse::Schedule& schedule, plan::OpRef op) {
@@ -42,7 +42,7 @@ bool is_staged(const fuse::Transfer& transfer) {
 
 /// Of a word after those of signals, chunks and relays: emit::joined_word.
 std::string describe_joining(const fuse::Schedule& schedule, int rank, int signal) {
-    const fuse::RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
+    const fuse::RankSchedule& own = schedule.ranks[at(rank)];
     const auto size = static_cast<int>(schedule.ranks.size());
     const int place = (word::word_of(signal) - emit::joined_word(own, 0, size, 0)) / word::signal_stride;
     for (const fuse::Transfer& transfer : own.transfers) {
@@ -57,7 +57,7 @@ std::string describe_joining(const fuse::Schedule& schedule, int rank, int signa
 
 /// What the tiles of `op`'s rank store here themselves, by the signal that they post.
 std::string describe_stored(const fuse::Schedule& schedule, int rank, int signal, plan::OpRef op) {
-    for (const fuse::MadeChunk& chunk : schedule.ranks[static_cast<std::size_t>(op.rank)].chunks) {
+    for (const fuse::MadeChunk& chunk : schedule.ranks[at(op.rank)].chunks) {
         if (std::ranges::find(chunk.posts, fuse::Post{rank, signal}) == chunk.posts.end()) continue;
         return fmt::format("chunk {} from rank {}'s kernel (op {}) has not arrived",
                            name_of_chunk(schedule, chunk.chunk), op.rank, op.index);
@@ -82,9 +82,9 @@ FaultRecord FaultRecord::from_words(const std::uint32_t* words) {
 std::string describe_missing(const fuse::Schedule& schedule, int rank, int signal) {
     if (rank < 0 || static_cast<std::size_t>(rank) >= schedule.ranks.size())
         return fmt::format("signal {}", signal);
-    const std::vector<fuse::SignalMeaning>& signals = schedule.ranks[static_cast<std::size_t>(rank)].signals;
+    const std::vector<fuse::SignalMeaning>& signals = schedule.ranks[at(rank)].signals;
     if (signal < 0) return fmt::format("signal {} is unknown", signal);
-    const std::vector<fuse::MadeChunk>& chunks = schedule.ranks[static_cast<std::size_t>(rank)].chunks;
+    const std::vector<fuse::MadeChunk>& chunks = schedule.ranks[at(rank)].chunks;
     const std::size_t beyond =
         static_cast<std::size_t>(signal) - std::min<std::size_t>(signal, signals.size());
     // The counter of a chunk, for which tiles wait themselves.
@@ -92,7 +92,7 @@ std::string describe_missing(const fuse::Schedule& schedule, int rank, int signa
         return fmt::format("chunk {} has not been made by rank {}'s kernel",
                            name_of_chunk(schedule, chunks[beyond].chunk), rank);
     if (static_cast<std::size_t>(signal) >= signals.size()) return describe_joining(schedule, rank, signal);
-    const fuse::SignalMeaning& meaning = signals[static_cast<std::size_t>(signal)];
+    const fuse::SignalMeaning& meaning = signals[at(signal)];
     const fuse::Transfer* transfer = meaning.op.index >= 0 ? find_transfer(schedule, meaning.op) : nullptr;
     using Kind = fuse::SignalMeaning::Kind;
     switch (meaning.kind) {
@@ -141,9 +141,9 @@ Error fault_error(const fuse::Schedule& schedule, int rank, const std::string& c
                                     record.epoch, record.peer());
         return error;
     }
-    const auto& signals = schedule.ranks[static_cast<std::size_t>(rank)].signals;
+    const auto& signals = schedule.ranks[at(rank)].signals;
     if (static_cast<std::size_t>(record.signal()) < signals.size()) {
-        const fuse::SignalMeaning& meaning = signals[static_cast<std::size_t>(record.signal())];
+        const fuse::SignalMeaning& meaning = signals[at(record.signal())];
         const bool of_own_op = meaning.op.rank == rank && meaning.kind != fuse::SignalMeaning::Kind::made;
         error.location.op = of_own_op ? meaning.op.index : -1;
     }

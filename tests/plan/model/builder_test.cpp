@@ -25,7 +25,7 @@ Builder builder(bool pull = false) {
     return made;
 }
 
-Place place(std::int32_t rank, std::int64_t begin, std::int64_t end, std::int32_t tensor = 0) {
+RankChunk place(std::int32_t rank, std::int64_t begin, std::int64_t end, std::int32_t tensor = 0) {
     return {rank, box({{begin, end}}, tensor)};
 }
 
@@ -167,8 +167,8 @@ TEST(Builder, EveryOrderOfExecutionGivesWhatTheProgramGives) {
             const std::int64_t to = below(static_cast<std::uint32_t>(13 - size));
             const auto source = static_cast<std::int32_t>(below(4));
             const auto target = static_cast<std::int32_t>(below(4));
-            const Place read = place(source, from, from + size, 0);
-            const Place write =
+            const RankChunk read = place(source, from, from + size, 0);
+            const RankChunk write =
                 place(target, to, to + size, source == target ? 1 : static_cast<std::int32_t>(below(2)));
             const Reduce reduce = below(3) == 0 ? Reduce::max : Reduce::none;
             plan.transfer(read, write, reduce);

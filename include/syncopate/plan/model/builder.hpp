@@ -28,10 +28,10 @@
 namespace syncopate::plan {
 
 /// A chunk in the memory of one rank.
-struct Place {
+struct RankChunk {
     std::int32_t rank = 0;
     Chunk chunk;
-    bool operator==(const Place&) const = default;
+    bool operator==(const RankChunk&) const = default;
 };
 
 class Builder {
@@ -50,28 +50,28 @@ public:
     std::int32_t scratch(Tensor tensor);
 
     /// What a rank holds before the first op: the value, or with `partial` its contribution to a reduction.
-    void initial(Place place, bool partial = false);
+    void initial(RankChunk place, bool partial = false);
     /// What the kernel will write there.
-    void produced(Place place, bool partial = false);
+    void produced(RankChunk place, bool partial = false);
     /// What a rank must hold at the end: the value, or the reduction over all ranks, or over those of
     /// `ranks`.
-    void final(Place place);
-    void final_of_all(Place place);
-    void final_of(Place place, std::vector<std::int32_t> ranks);
+    void final(RankChunk place);
+    void final_of_all(RankChunk place);
+    void final_of(RankChunk place, std::vector<std::int32_t> ranks);
 
     /// Moves `from` to `to`, which must have equal extents and dtypes (check() judges that): a local op where
     /// both are on one rank, else a push or a pull. With `reduce` it is joined to what `to` holds. Appended
     /// to the list of the rank that owns it: a rank starts its ops in that order, as far as their dependences
     /// allow. `after`: ops that it is to wait for besides those that its data demands. Returns its name, with
     /// index -1 if the builder has met something wrong, which take() then reports.
-    OpRef transfer(const Place& from, const Place& to, Reduce reduce = Reduce::none,
+    OpRef transfer(const RankChunk& from, const RankChunk& to, Reduce reduce = Reduce::none,
                    std::vector<OpRef> after = {});
 
     /// The same for one of several contributions to a reduction, which may come in any order: it waits for
     /// what has written `to`, and for those that read `to` before, but not for other joins of the same kind.
     /// So sums may differ in their last bits from run to run, unless who executes them sorts them, as `fuse`
     /// does.
-    OpRef join(const Place& from, const Place& to, Reduce reduce, std::vector<OpRef> after = {});
+    OpRef join(const RankChunk& from, const RankChunk& to, Reduce reduce, std::vector<OpRef> after = {});
 
     /// Appends one collective: a rank and its op for each that takes part.
     std::vector<OpRef> collective(std::vector<std::pair<std::int32_t, Op>> members);

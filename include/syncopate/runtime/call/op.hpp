@@ -78,7 +78,7 @@ public:
                                                    const Options& options = {});
     /// The same of what fuse made: Options::initial, kept_tensors and num_programs are the launch's.
     static Result<std::unique_ptr<FusedOp>> create(std::shared_ptr<SymmetricHeap> heap,
-                                                   const emit::Launch& launch, Options options = {});
+                                                   const emit::ScheduleFile& launch, Options options = {});
     /// An op is its process's: in a child that is forked later every call fails, and touches nothing of what the
     /// ranks share.
     ///
@@ -156,12 +156,12 @@ public:
     /// result.
     Status call(CudaKernel& kernel, Grid grid, CudaStream stream, const KernelArguments& arguments);
     /// The same for the kernels of several stages, which run one after another.
-    struct Launch {
+    struct StageLaunch {
         CudaKernel* kernel = nullptr;
         Grid grid;
         const KernelArguments* arguments = nullptr;
     };
-    Status call(std::span<const Launch> stages, CudaStream stream);
+    Status call(std::span<const StageLaunch> stages, CudaStream stream);
 
     /// A call that `launch` makes by a graph in which call() was captured. `counted`: that capture's call is this one.
     Status call_graph(CudaStream stream, bool counted, const std::function<Status()>& launch);

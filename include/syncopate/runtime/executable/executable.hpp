@@ -154,7 +154,7 @@ public:
 
     /// Collective, as FusedOp::create. Loads the code, and allocates all that calls need.
     static Result<std::unique_ptr<Executable>> make(std::shared_ptr<SymmetricHeap> heap,
-                                                    const emit::Launch& launch, const Program& program,
+                                                    const emit::ScheduleFile& launch, const Program& program,
                                                     OpOptions options = {}, HostKernels host = {});
     /// The same of an op that is there. Not collective.
     static Result<std::unique_ptr<Executable>> make(std::shared_ptr<FusedOp> op, const Program& program,

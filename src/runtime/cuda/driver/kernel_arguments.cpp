@@ -13,13 +13,13 @@ std::size_t KernelArguments::append(const void* value, std::size_t size) {
     used_ = offset + size;
     blocks_.resize((used_ + sizeof(Block) - 1) / sizeof(Block));
     std::memcpy(bytes() + offset, value, size);
-    places_.push_back({offset, size});
-    return places_.size() - 1;
+    fields_.push_back({offset, size});
+    return fields_.size() - 1;
 }
 
 void KernelArguments::replace(std::size_t index, const void* value, std::size_t size) {
-    assert(places_[index].bytes == size);
-    std::memcpy(bytes() + places_[index].offset, value, size);
+    assert(fields_[index].bytes == size);
+    std::memcpy(bytes() + fields_[index].offset, value, size);
 }
 
 std::size_t KernelArguments::add_descriptor(const TensorMap& map, std::span<const std::int64_t> shape,

@@ -59,12 +59,12 @@ public:
     /// Does every `step`-th piece of the table from piece `first` on; ends at once after a fault.
     __device__ void run(std::uint32_t first, std::uint32_t step) {
         fence_proxy_async();
-        Place here = place(first, 0);
+        OpPiece here = place(first, 0);
         if (here.op == a_.count || !enter(here)) return;
         start(here, 0);
         for (std::uint32_t stage = 0, piece = first + step;; piece += step) {
             // While this piece is on its way, what the next one is; and that one sets out, too, if it may.
-            const Place next = place(piece, here.op);
+            const OpPiece next = place(piece, here.op);
             const std::uint32_t after = (stage + 1) % kEngineStages;
             const bool early = !kThreads && kEngineStages > 1 && next.op < a_.count &&
                                (next.op == here.op || table_[next.op].num_waits == 0);
@@ -82,20 +82,20 @@ public:
 
 private:
     /// A piece of the table, and the op that it is of; a_.count past the last one.
-    struct Place {
+    struct OpPiece {
         std::uint32_t op;
         EnginePiece part;
     };
 
     /// Where piece `piece` is, which is none of an op before `op`.
-    __device__ Place place(std::uint32_t piece, std::uint32_t op) const {
+    __device__ OpPiece place(std::uint32_t piece, std::uint32_t op) const {
         while (op < a_.count && piece >= table_[op].last_piece) ++op;
         return {op, op < a_.count ? piece_of(table_[op], piece) : EnginePiece{}};
     }
 
     /// Waits for the op's signals. False after a fault; else what the posters did before is visible to all
     /// that the warp does next, in bulk or not.
-    __device__ bool enter(const Place& at) {
+    __device__ bool enter(const OpPiece& at) {
         const EngineOp& op = table_[at.op];
         if (op.num_waits == 0) return true;
         bool over = true;
@@ -112,7 +112,7 @@ private:
     }
 
     /// Lets what goes in bulk set out for the stage, once no store reads it.
-    __device__ void start(const Place& at, std::uint32_t stage) {
+    __device__ void start(const OpPiece& at, std::uint32_t stage) {
         const EngineOp& op = table_[at.op];
         if (op.method != EngineMethod::bulk) return;
         const EnginePiece& part = at.part;
@@ -172,7 +172,7 @@ private:
     }
 
     /// Stores the piece, and counts it with those of its op that are done and not yet told.
-    __device__ void finish(const Place& at, std::uint32_t stage) {
+    __device__ void finish(const OpPiece& at, std::uint32_t stage) {
         const EngineOp& op = table_[at.op];
         if (op.counter != table_[newest_.op].counter) {
             count_before();

@@ -66,12 +66,12 @@ public:
         replace(index, &value, sizeof(T));
     }
 
-    [[nodiscard]] std::size_t size() const { return places_.size(); }
-    [[nodiscard]] const void* data(std::size_t index) const { return bytes() + places_[index].offset; }
-    [[nodiscard]] std::size_t bytes_of(std::size_t index) const { return places_[index].bytes; }
+    [[nodiscard]] std::size_t size() const { return fields_.size(); }
+    [[nodiscard]] const void* data(std::size_t index) const { return bytes() + fields_[index].offset; }
+    [[nodiscard]] std::size_t bytes_of(std::size_t index) const { return fields_[index].bytes; }
 
 private:
-    struct Place {
+    struct Field {
         std::size_t offset;
         std::size_t bytes;
     };
@@ -86,7 +86,7 @@ private:
     }
 
     std::vector<Block> blocks_;
-    std::vector<Place> places_;
+    std::vector<Field> fields_;
     std::size_t used_ = 0;
 };
 

@@ -30,32 +30,32 @@ constexpr std::array<double, 3> kNoNumbers{std::numeric_limits<double>::infinity
                                            -std::numeric_limits<double>::infinity(),
                                            std::numeric_limits<double>::quiet_NaN()};
 
-/// The members of a launch. `Json`: JsonReader or JsonWriter.
+/// The members of a schedule file. `Json`: JsonReader or JsonWriter.
 template <typename Json>
-class LaunchTable : public Json {
+class ScheduleFileTable : public Json {
 public:
     using Json::Json;
 
-    bool launch(JsonAt at, JsonOf<Launch> auto& launch) {
-        std::int32_t num_sms = launch.stages.empty() ? 1 : launch.stages.front().arguments.num_sms;
+    bool file(JsonAt at, JsonOf<ScheduleFile> auto& file) {
+        std::int32_t num_sms = file.stages.empty() ? 1 : file.stages.front().arguments.num_sms;
         const auto stage = [this](JsonAt inner, auto& element) { return kernel(inner, element); };
         const auto word = [this](JsonAt inner, auto& text) { return this->text(text)(inner); };
         if (!this->object(
                 at, required("schema", this->schema(kSchema)),
-                required("stages", this->lines(launch.stages, stage)),
+                required("stages", this->lines(file.stages, stage)),
                 required("num_sms", this->integer(num_sms, 1, kMost)),
-                required("device", this->name(launch.device, "device", kDevices)),
-                optional("files", !launch.files.empty(), this->map(launch.files, word)),
-                required("plan", [&](JsonAt inner) { return plan(inner, launch.plan); }),
-                required("schedule", [&](JsonAt inner) { return schedule(inner, launch.schedule); }))) {
+                required("device", this->name(file.device, "device", kDevices)),
+                optional("files", !file.files.empty(), this->map(file.files, word)),
+                required("plan", [&](JsonAt inner) { return plan(inner, file.plan); }),
+                required("schedule", [&](JsonAt inner) { return schedule(inner, file.schedule); }))) {
             return false;
         }
         if constexpr (Json::kReads) {
-            const std::size_t stages = launch.schedule.stages.size();
-            if (launch.stages.size() != stages)
+            const std::size_t stages = file.schedule.stages.size();
+            if (file.stages.size() != stages)
                 return this->fail(at, fmt::format("has {} kernels, and its schedule {} stages",
-                                                  launch.stages.size(), stages));
-            for (KernelLaunch& kernel : launch.stages) kernel.arguments.num_sms = num_sms;
+                                                  file.stages.size(), stages));
+            for (KernelLaunch& kernel : file.stages) kernel.arguments.num_sms = num_sms;
         }
         return true;
     }
@@ -164,20 +164,20 @@ private:
 
 }  // namespace
 
-std::string to_json(const Launch& launch) {
-    LaunchTable<JsonWriter> table;
-    (void)table.launch({}, launch);
+std::string to_json(const ScheduleFile& file) {
+    ScheduleFileTable<JsonWriter> table;
+    (void)table.file({}, file);
     return table.take() + "\n";
 }
 
-Result<Launch> launch_from_json(std::string_view text, const std::string& file_name) {
+Result<ScheduleFile> schedule_file_from_json(std::string_view text, const std::string& file_name) {
     const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
     if (!document) return document.error();
     const JsonPath root;
-    LaunchTable<JsonReader> table(*document, text, file_name, "the file");
-    Launch launch;
-    if (!table.launch({0, &root}, launch)) return table.error();
-    return launch;
+    ScheduleFileTable<JsonReader> table(*document, text, file_name, "the file");
+    ScheduleFile file;
+    if (!table.file({0, &root}, file)) return table.error();
+    return file;
 }
 
 }  // namespace syncopate::emit
