@@ -15,13 +15,13 @@
 // Tiles read this rank's own shard from the user's tensor, through one more parameter of the kernel, sy_own:
 // a descriptor like the kernel's own, or the distance from the heap.
 //
-// The same goes for the part of a gathered tensor that a rank holds from the start, and that the end of the
-// call does not ask for: its tiles need no copy of it in the heap.
+// Of a gathered tensor, too, tiles read this rank's own part there, if the end of the call does not ask for it:
+// that part then needs no copy in the heap.
 //
-// Nothing is left behind: the tile waits for what the pull would have waited for, reads, and when the kernel
-// ends it tells the source's rank that this was fetched. So it is for what nobody else on the rank asks for,
-// neither another op nor the end of the call. Each tile fetches for itself; what many tiles read travels as
-// often as they read it.
+// The tile waits for what the pull would have waited for, and reads; when the kernel ends it tells the source's
+// rank that this was fetched. Nothing is left in this rank's memory. So a pull goes inline only where neither
+// another op of the rank nor the end of the call asks for its data. Each tile fetches for itself: what many
+// tiles read travels as often as they read it.
 #pragma once
 
 #include <optional>

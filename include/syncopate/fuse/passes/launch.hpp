@@ -27,12 +27,12 @@
 // Copies within a rank that wait for nothing and touch nothing that earlier transfers touch are local: they
 // go first, in the kernel's own stream.
 //
-// Contributions most often come before the own part of a sum is made, so the kernel that awaits them need not
-// start only then: that of the first sum starts when this rank's last contribution that is made before the
-// own part leaves. Not earlier, since its warp polls; nor after a copy that itself waits for a sum. Where no
-// copy leaves (all goes inline, which is for short kernels) it starts with the kernel. It waits for the own
-// part's gate as well, as do those after it in the stream: a kernel follows a kernel within 1.5 us, but a
-// wait of the stream in 5.
+// A sum has an own part, which this rank's kernel makes, and contributions, which most often come earlier. The
+// kernel that awaits the contributions of the first sum therefore starts before the own part is made: when the
+// last of this rank's copies leaves whose tiles are made before the own part's. It does not start earlier, since
+// its warp polls, nor after a copy that itself waits for a sum. Where no copy leaves (all goes inline, which is
+// for short kernels) it starts with the fused kernel. It also waits for the own part's gate, and so do the
+// awaiting kernels of later sums: a kernel follows a kernel within 1.5 us, but a wait of the stream in 5.
 //
 // No deadlock: a step waits only for ops that come before it in Graph::sorted, and for chunks. No hang: gates
 // open also after a fault, so that copies go on [P30].

@@ -9,19 +9,19 @@
 //      rank 2 ── push ─► staging[1] ─┼─► sum: C = own + staging[0] + staging[1], in rank order
 //      rank 0's kernel ─► C (own)  ──┘
 //
-// A sum begins when its own contributions have come, whatever else is under way: there is no barrier. Whoever
-// was `after` a reducing op is after the sum; and a contribution that was `after` a copy to where it is
-// summed need not wait for that, only the sum. What the destination itself holds (produced, initial, or
-// copied there by an op that a contribution is after) takes its place in the order of ranks.
+// A sum begins when its own contributions have come, whatever else is under way: there is no barrier. An op that
+// was `after` a reducing op is after the sum. Where a contribution was `after` a copy to the place that is summed,
+// the sum waits for that copy, and the contribution does not. What the destination itself holds (produced, initial,
+// or copied there by an op that a contribution is after) takes its place in the order of ranks.
 //
 // Where a plan adds to one place in rounds (a contribution is after another one to the same place), each
 // round is a sum of its own, rounded to the tensor's type: plans that want the best sum leave the order to
 // the runtime.
 //
-// What the destination's rank itself pulls by ldst_inline is not staged: the sum reads it where it is, and
-// the pull is a part of it (`direct`). Such a sum is a kernel of its own, as those of staged contributions
-// are, and may read some of each. The same goes for contributions that the chunk engine pulls, all of them:
-// then it sums, too.
+// A contribution that the destination's rank itself pulls by ldst_inline is not staged: the sum reads it where it
+// is, and the pull is a part of the sum (`direct`). Such a sum is a kernel of its own, as a sum of staged
+// contributions is, and may read some of each. Where the chunk engine pulls all contributions of a sum, none is
+// staged either, and the engine sums them.
 //
 // The staging tensor of T is [slots, …extents]: the extents are those of the largest box around what one rank
 // sums of T, so a reduce-scatter stages a shard from each other rank, not the whole tensor.

@@ -2,30 +2,31 @@
 // front end would have found. Its JSON, schema `syncopate.kernel/1`:
 //
 //   {"schema": "syncopate.kernel/1", "kernel": "gluon_matmul", "file": "gluon_matmul.py",
-//    "parameters": ["a_desc", "b_desc", "c_desc", "M", "N", "K", "sy_schedule", "sy_control", "BM", "BN",
-//    "BK"], "constants": ["BM", "BN", "BK"],                  optional: those known when it is compiled
-//    "tiles": {"m": "cdiv(M, BM)", "n": "cdiv(N, BN)"},
-//    "loops": {"k": "cdiv(K, BK)"},                    optional
-//    "any_order": [],                                  optional: loops of which ranges may run in any order
-//    "reads":  {"a_desc": ["m*BM : (m+1)*BM", "k*BK : (k+1)*BK"], "b_desc": ["k*BK : (k+1)*BK", "n*BN :
-//    (n+1)*BN"]}, "writes": {"c_desc": ["m*BM : (m+1)*BM", "n*BN : (n+1)*BN"]}, "placed": ["a_desc",
-//    "c_desc"],                   optional "source": "…"}                                    optional: the
-//    text of `file`, else it is read
+//    "parameters": ["a_desc", "b_desc", "c_desc", "M", "N", "K", "sy_schedule", "sy_control", "BM", "BN", "BK"],
+//    "tiles":  {"m": "cdiv(M, BM)", "n": "cdiv(N, BN)"},
+//    "reads":  {"a_desc": ["m*BM : (m+1)*BM", "k*BK : (k+1)*BK"], "b_desc": ["k*BK : (k+1)*BK", "n*BN : (n+1)*BN"]},
+//    "writes": {"c_desc": ["m*BM : (m+1)*BM", "n*BN : (n+1)*BN"]},
+//    "constants": ["BM", "BN", "BK"],   optional: those known when it is compiled
+//    "loops": {"k": "cdiv(K, BK)"},     optional
+//    "any_order": [],                   optional: loops of which ranges may run in any order
+//    "placed": ["a_desc", "c_desc"],    optional
+//    "source": "…"}                     optional: the text of `file`, else it is read
 //
 // Expressions are those of affine.hpp, over the kernel's whole-number arguments, the tiles' coordinates and,
 // in ranges, the loops' iterations; table[4*m] is an element of an integer tensor whose values the host
-// knows. Tiles are numbered row-major over the axes in the order stated, the last
-// one fastest. A range is clipped to its tensor. A tensor that is accessed in several boxes has a list of
-// lists.
+// knows. Tiles are numbered row-major over the axes in the order stated, the last one fastest. A range is clipped
+// to its tensor. A tensor that is accessed in several boxes has a list of lists.
 //
 // A loop that is stated is one that the kernel begins before all its data is there: it awaits the phases of
 // its slot. Its count may differ from tile to tile (causal attention); phases count iterations from the
 // tile's first one. A tensor in `placed` is loaded, or stored, where the slot says (sy_load_row, sy_row, …).
-// `sums` names a constant: not 0, the kernel's programs add up so many contributions to a reduction when they
-// have made their tiles (table::sums). `head_start` names one with which its first programs run more tiles
-// than the others (sy_head_start). What the kernel stores itself at the ranks that the plan sends it to is in
-// `sends`. `ragged` is of a kernel whose tiles a call makes: those stated are groups of tiles that wait and
-// post alike, and it gives the most tiles of a call (emit/layout.hpp).
+//
+// `sums` names a constant. Where it is not 0, the kernel's programs add up so many contributions to a reduction
+// once they have made their tiles (table::sums). `head_start` names a constant with which the kernel's first
+// programs run more tiles than the others (sy_head_start). `sends` has the parameters that the kernel itself
+// stores at the ranks to which the plan sends them. `ragged` is of a kernel whose tiles a call makes: the tiles
+// stated are groups of tiles that wait and post alike, and `ragged` gives the most tiles of a call
+// (emit/layout.hpp).
 #pragma once
 
 #include <cstdint>

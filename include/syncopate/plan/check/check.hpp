@@ -29,10 +29,10 @@
 // Contents. An element holds nothing, or the value of one element of a tensor, or contributions of ranks to
 // one, by sum or by max; transfers carry this to wherever they go. A sum that meets the same contribution
 // twice, or a value, is wrong wherever it happens. At the end an element must hold its own value, or exactly
-// the contributions asked for, by sum or by max but not both. Elements that no rank holds at the start (of a
-// tensor that only receives) have no value of their own: there anything will do that is the same wherever
-// `final` asks for it, since a tensor is one global array; but for what is "of" one rank, its own
-// contribution, which may be another thing everywhere (an all-to-all of buffers).
+// the contributions asked for, by sum or by max but not both. An element that no rank holds at the start (of a
+// tensor that only receives) has no value of its own. A tensor is one global array, so such an element may end as
+// anything that is the same wherever `final` asks for it. Only where `final` asks for what is "of" one rank, its
+// own contribution, may it differ from place to place (an all-to-all of buffers).
 //
 // The kinds of findings:
 //

@@ -13,11 +13,11 @@
 //       K, V of rank 0 →  1  →  2  →  3         ring, 4 ranks
 //       dK, dV            1  →  2  →  3  →  0
 //
-// Where ranks exchange heads (`ulysses`: all of them), each has some heads of all rows, and what it makes is
-// whole. What a rank holds at first, and gets in the end, lies one rank behind another, run after run: Q, DO, DQ
-// [B, H, S, D], K, V, DK, DV [B, HKV, S, D], LSE, DELTA (fp32) [B, H, S]. With a share of the heads and all
-// rows, in the sequence's order, come Q.heads and so on, of which LSE.heads and DELTA.heads have `padded` rows.
-// So kernels are the same on all ranks.
+// Where ranks exchange heads (`ulysses`: all of them), each rank computes some heads of all rows, so what it makes
+// is whole and is summed nowhere. Two sets of tensors stand for the two cuts. By rows, as a rank holds them at first
+// and gets them in the end, a rank's rows behind those of the rank before it: Q, DO, DQ [B, H, S, D], K, V, DK, DV
+// [B, HKV, S, D], LSE, DELTA (fp32) [B, H, S]. By heads, a rank's share of the heads with all rows in the sequence's
+// order: Q.heads and so on, so that kernels are the same on all ranks. LSE.heads and DELTA.heads have `padded` rows.
 #pragma once
 
 #include "syncopate/plan/templates/attention.hpp"
