@@ -7,12 +7,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "driver/two_gpus.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "runtime/cuda/boundary/boundary.hpp"
 #include "runtime/fork.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/plan/lower/lower.hpp"
 #include "syncopate/runtime/call/op.hpp"
 
@@ -72,16 +74,16 @@ bool is_aborted() {
     return fake_cuda::aborted() == 1;
 }
 
-void on_both(const std::function<bool(PlayedCalls&, FusedOp&, CudaKernel&)>& work) {
+void on_both(const std::function<bool(PlayedCalls&, FusedOp&, CudaKernel&)>& work,
+             const std::function<fuse::Schedule()>& schedule = gathered_by_nccl, int ranks_of_node = 0) {
     const TemporaryDirectory directory;
     run_ranks(all_ranks(2), [&](int rank) {
         PlayedCalls calls;
-        const auto heap = make_gpu_heap(directory.path(), rank);
+        const auto heap = make_gpu_heap(directory.path(), rank, ranks_of_node);
         RANK_CHECK(heap, heap.error().to_string());
         const auto kernel = make_kernel(**heap);
         RANK_CHECK(kernel, kernel.error().to_string());
-        const auto op =
-            FusedOp::create(*heap, gathered_by_nccl(), {.name = "gather", .deadline_ms = kDeadline});
+        const auto op = FusedOp::create(*heap, schedule(), {.name = "gather", .deadline_ms = kDeadline});
         RANK_CHECK(op, op.error().to_string());
         return work(calls, **op, **kernel);
     });
@@ -141,6 +143,46 @@ TEST(CollectivesByNccl, AreGivenUpWhereAReplayedGraphDoesNotEnd) {
         RANK_CHECK(says_so(op.check()), "check() ends well");
         return true;
     });
+}
+
+fuse::Schedule gathered_between_nodes() {
+    plan::AllGatherOptions options;
+    options.algorithm = plan::Algorithm::hierarchical;
+    const plan::Plan plan = plan::all_gather({{{"node", 2}, {"gpu", 1}}, "node"},
+                                             fuse::sample::a_of({8, 4, 4, 2, 2, 2}), options)
+                                .value();
+    return fuse::fuse({fuse::sample::gemm({8, 4, 4, 2, 2, 2}), plan, {{"a_ptr", "A"}}},
+                      {.device = fuse::Device::cuda})
+        .value();
+}
+
+/// What has come for this rank's tiles, by its signals.
+std::set<std::uint32_t> arrived(const FusedOp& op, const SymmetricHeap& heap) {
+    std::set<std::uint32_t> words;
+    const auto& signals = op.schedule().ranks[at(op.rank())].signals;
+    for (std::size_t i = 0; i < signals.size(); ++i) {
+        if (signals[i].kind != fuse::SignalMeaning::Kind::arrived) continue;
+        const auto word = static_cast<std::uint64_t>(device::word::word_of(static_cast<std::int32_t>(i)));
+        std::uint32_t value = ~0u;
+        (void)heap.read(op.control_address() + 4 * word, &value, sizeof(value));
+        words.insert(value);
+    }
+    return words;
+}
+
+/// A sender that has left a wait has published an older call [P30], and what it sends still is no arrival.
+TEST(SidesByNccl, ArriveAsTheirSenderHasPublished) {
+    on_both(
+        [](PlayedCalls&, FusedOp& op, CudaKernel& kernel) {
+            fake_cuda::receive(1);
+            RANK_CHECK(op.call(kernel, {1, 1, 1}, 0, {}), "a call");
+            RANK_CHECK(arrived(op, *op.heap()) == std::set<std::uint32_t>{1}, "nothing arrived");
+            fake_cuda::receive(0);
+            RANK_CHECK(op.call(kernel, {1, 1, 1}, 0, {}), "another");
+            RANK_CHECK(arrived(op, *op.heap()) == std::set<std::uint32_t>{0}, "it arrived");
+            return true;
+        },
+        gathered_between_nodes, 1);
 }
 
 }  // namespace

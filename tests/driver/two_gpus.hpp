@@ -61,10 +61,11 @@ inline std::vector<Case> cases() {
 }
 
 inline Result<std::shared_ptr<SymmetricHeap>> make_gpu_heap(const std::filesystem::path& directory,
-                                                            int rank) {
+                                                            int rank, int ranks_of_node = 0) {
     std::filesystem::create_directories(directory);
     auto rendezvous = FileRendezvous::create(directory, rank, 2);
     if (!rendezvous) return rendezvous.error();
+    if (ranks_of_node > 0) (*rendezvous)->set_ranks_of_node(ranks_of_node);
     return SymmetricHeap::create({Device::Kind::cuda, rank},
                                  std::shared_ptr<Rendezvous>(std::move(rendezvous).value()), kGpuHeapBytes);
 }

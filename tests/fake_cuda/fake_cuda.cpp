@@ -439,12 +439,14 @@ void capture(bool on) { state().captures = on; }
 
 namespace {
 std::atomic<int> aborts{0};
+std::atomic<std::uint32_t> received{0};
 }  // namespace
 int aborted() { return aborts; }
+void receive(std::uint32_t word) { received = word; }
 
 }  // namespace fake_cuda
 
-// NCCL, as far as it is called: collectives do nothing.
+// NCCL, as far as it is called: collectives do nothing, and only words are received.
 extern "C" {
 int ncclGetUniqueId(void*) { return 0; }
 struct NcclUniqueId {
@@ -466,7 +468,11 @@ int ncclReduceScatter(const void*, void*, std::size_t, int, int, void*, void*) {
 int ncclAllReduce(const void*, void*, std::size_t, int, int, void*, void*) { return 0; }
 int ncclBroadcast(const void*, void*, std::size_t, int, int, void*, void*) { return 0; }
 int ncclSend(const void*, std::size_t, int, int, void*, void*) { return 0; }
-int ncclRecv(void*, std::size_t, int, int, void*, void*) { return 0; }
+int ncclRecv(void* to, std::size_t bytes, int, int, void*, void*) {
+    const std::uint32_t word = fake_cuda::received;
+    if (bytes == sizeof(word)) std::memcpy(to, &word, bytes);
+    return 0;
+}
 int ncclGroupStart() { return 0; }
 int ncclGroupEnd() { return 0; }
 }

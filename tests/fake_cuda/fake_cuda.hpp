@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -34,6 +35,9 @@ void on_launch(std::function<void(const std::string& name, void** parameters)> p
 
 /// How many communicators of the stand-in for NCCL, which is in the same library, were aborted.
 int aborted();
+
+/// What a receive by it of four bytes brings from now on.
+void receive(std::uint32_t word);
 
 /// From now on every stream is, or is not, being captured into a graph.
 void capture(bool on);

@@ -140,10 +140,22 @@ Status LateTransfers::take_side(const PreparedSide& side, Late& late) {
         late.packing = side.copies_by(address);
     }
     late.block = {side.sends, side.peer, address, side.bytes};
+    if (side.sends) {
+        late.told = control_ + 4 * emit::control::published;
+        return Done{};
+    }
+    Result<std::unique_ptr<DeviceBuffer>> told = DeviceBuffer::create(context_, sizeof(std::uint32_t));
+    if (!told) return told.error();
+    late.told = (*told)->address();
+    rooms_.push_back(std::move(told).value());
+    Result<std::unique_ptr<PinnedWords>> mirrored = PinnedWords::create(context_, 1);
+    if (!mirrored) return mirrored.error();
+    late.told_here = (*mirrored)->host();
+    words_.push_back(std::move(mirrored).value());
     return Done{};
 }
 
-/// The sides of a round, whose gates are open, go together.
+/// The sides of a round, whose gates are open, go together, each with the sender's `published`, which the receiver posts [P42].
 Status LateTransfers::enqueue_round(std::span<Late* const> round) {
     const CUstream stream = lane_of(*round.front()).stream->get();
     std::vector<Nccl::Block> blocks;
@@ -156,12 +168,20 @@ Status LateTransfers::enqueue_round(std::span<Late* const> round) {
         }
         return Done{};
     };
-    for (const Late* late : round) blocks.push_back(late->block);
+    for (const Late* late : round) {
+        blocks.push_back(late->block);
+        blocks.push_back({late->block.sends, late->block.peer, late->told, sizeof(std::uint32_t)});
+    }
     if (Status packed = copy(true); !packed) return packed;
     if (Status exchanged = nccl_->exchange(blocks, stream); !exchanged) return exchanged;
     if (Status placed = copy(false); !placed) return placed;
     for (const Late* late : round) {
-        if (Status posted = mover_.post(late->transfer, stream); !posted) return posted;
+        if (late->told_here != nullptr)
+            SYNCOPATE_CUDA(api_, cuMemcpyDtoHAsync, late->told_here, late->told, 4, stream);
+        const Status posted = late->told_here == nullptr
+                                  ? mover_.post(late->transfer, stream)
+                                  : mover_.post(late->transfer, stream, late->told, late->told_here);
+        if (!posted) return posted;
         if (late->done != nullptr) SYNCOPATE_CUDA(api_, cuEventRecord, late->done, stream);
     }
     return Done{};

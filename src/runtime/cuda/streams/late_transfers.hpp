@@ -22,6 +22,7 @@
 
 #include "runtime/call/call_executor.hpp"
 #include "runtime/cuda/driver/cuda_api.hpp"
+#include "runtime/cuda/driver/cuda_handles.hpp"
 #include "runtime/cuda/streams/device_lists.hpp"
 #include "runtime/cuda/streams/nccl.hpp"
 #include "runtime/cuda/streams/stream_mover.hpp"
@@ -65,6 +66,8 @@ private:
         std::vector<CUevent> follows;                 ///< of other streams
         Nccl::Block block{};  ///< of a side of a channel, that its copies go before, or behind
         std::vector<StridedCopy> packing;
+        CUdeviceptr told = 0;                ///< of a side: the sender's `published`, there or as it came
+        std::uint32_t* told_here = nullptr;  ///< what came, in pinned memory
         StreamSum sum;
         CUevent done = nullptr;    ///< recorded after it, where one of another stream waits for it
         CUevent opened = nullptr;  ///< recorded after the gates, where a sum's sy_await waits
@@ -112,7 +115,8 @@ private:
     std::vector<Lane> lanes_;                      ///< by number of the stream
     DeviceLists written_;                          ///< what is in lists_ before the first call
     std::unique_ptr<DeviceBuffer> lists_;
-    std::vector<std::unique_ptr<DeviceBuffer>> rooms_;  ///< of sides that lie apart in memory
+    std::vector<std::unique_ptr<DeviceBuffer>> rooms_;  ///< of sides
+    std::vector<std::unique_ptr<PinnedWords>> words_;   ///< of sides that receive
     unsigned processors_ = 0;                           ///< of the GPU
     bool ends_call_ = false;
 };

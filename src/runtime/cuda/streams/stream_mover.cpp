@@ -20,13 +20,17 @@ Status StreamMover::enqueue(const PreparedTransfer& transfer, CUstream stream) c
 }
 
 Status StreamMover::post(const PreparedTransfer& transfer, CUstream stream) const {
-    const CUdeviceptr published = plan_.control() + 4 * emit::control::published;
+    return post(transfer, stream, plan_.control() + 4 * emit::control::published, published_);
+}
+
+Status StreamMover::post(const PreparedTransfer& transfer, CUstream stream, CUdeviceptr published,
+                         const std::uint32_t* mirrored) const {
     for (const std::uint64_t word : transfer.post_words) {
         if (!plan_.is_own(word)) SYNCOPATE_CUDA(api_, cuMemcpyDtoDAsync, word, published, 4, stream);
     }
     // From the mirror [P21].
     for (const std::uint64_t word : transfer.post_words) {
-        if (plan_.is_own(word)) SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, published_, 4, stream);
+        if (plan_.is_own(word)) SYNCOPATE_CUDA(api_, cuMemcpyHtoDAsync, word, mirrored, 4, stream);
     }
     return Done{};
 }

@@ -22,6 +22,9 @@ public:
     /// The transfer's data, of copies or a collective, and its posts.
     Status enqueue(const PreparedTransfer& transfer, CUstream stream) const;
     Status post(const PreparedTransfer& transfer, CUstream stream) const;
+    /// The same of another rank's call: its `published`, in this GPU's memory and in pinned memory.
+    Status post(const PreparedTransfer& transfer, CUstream stream, CUdeviceptr published,
+                const std::uint32_t* mirrored) const;
 
 private:
     const CudaApi& api_;
