@@ -292,33 +292,35 @@ Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
     return Done{};
 }
 
-/// The library waits until no captured graph holds a call of the communicator. A graph that the caller still
-/// has must not hold him up: a thread of its own frees the communicators, if need be when the last graph is
-/// gone.
-Nccl::~Nccl() {
+/// The library frees a communicator, and returns from aborting it, when no captured graph holds a call of it. A graph
+/// that the caller still has must hold nobody up: a thread of its own does it, if need be when the last graph is gone.
+/// What is aborted ends at once.
+void Nccl::part(int (*how)(void*)) {
     std::vector<void*> left;
-    for (const auto& [ranks, communicator] : communicators_) {
-        if (communicator != nullptr) left.push_back(communicator);
+    {
+        // A call that hangs in the library itself ends by this.
+        const std::unique_lock lock(calling_, kFreeing);
+        for (auto& [ranks, communicator] : communicators_) {
+            if (communicator != nullptr) left.push_back(std::exchange(communicator, nullptr));
+        }
     }
     if (left.empty()) return;
-    std::promise<void> freed;
-    std::future<void> all = freed.get_future();
-    std::thread([context = context_, &api = *api_, left = std::move(left),
-                 freed = std::move(freed)]() mutable {
+    std::promise<void> parted;
+    std::future<void> all = parted.get_future();
+    std::thread([context = context_, how, left = std::move(left), parted = std::move(parted)]() mutable {
         const CurrentContext current(*context);
-        for (void* communicator : left) (void)api.CommDestroy(communicator);
-        freed.set_value();
+        for (void* communicator : left) (void)how(communicator);
+        parted.set_value();
     }).detach();
     (void)all.wait_for(kFreeing);
 }
 
+Nccl::~Nccl() {
+    if (api_ != nullptr) part(api_->CommDestroy);
+}
+
 void Nccl::abort() {
-    const CurrentContext current(*context_);
-    // A call that hangs in the library itself ends by this.
-    const std::unique_lock lock(calling_, kFreeing);
-    for (auto& [ranks, communicator] : communicators_) {
-        if (communicator != nullptr) (void)api_->CommAbort(std::exchange(communicator, nullptr));
-    }
+    if (api_ != nullptr) part(api_->CommAbort);
 }
 
 // [P40]

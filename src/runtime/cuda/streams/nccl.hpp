@@ -62,6 +62,8 @@ private:
     Nccl(std::shared_ptr<CudaContext> context, std::string name, std::vector<Participants> lists)
         : context_(std::move(context)), name_(std::move(name)), lists_(std::move(lists)) {}
 
+    void part(int (*how)(void*));
+
     std::shared_ptr<CudaContext> context_;
     const NcclApi* api_ = nullptr;
     std::string name_;
