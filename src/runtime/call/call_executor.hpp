@@ -59,7 +59,9 @@ public:
     [[nodiscard]] virtual std::size_t driver_calls() const { return 0; }
     /// Waits for everything that was started.
     virtual Status synchronize() = 0;
-    /// The same after a fault of this rank's, whatever other ranks no longer do [P35].
+    /// Ends what waits for other ranks by a library, after a fault of this rank's [P35]. Waits for nothing.
+    virtual void interrupt() {}
+    /// The same as synchronize() behind that, whatever other ranks no longer do.
     virtual Status drain() { return synchronize(); }
     /// What counts calls is as before the first one, and what ranks share beside the heap is made anew [P36].
     /// The control block has been written. Collective over the ranks of `rendezvous`.

@@ -368,10 +368,15 @@ std::optional<std::uint64_t> FusedOp::sum_place() const { return buffers_->sum_p
 std::string FusedOp::identity() const { return digest(fmt::format("{} {}", options_.name, options_.what)); }
 
 // [P35]
-Status FusedOp::drain() {
-    if (destroyed_ || executor_ == nullptr) return Done{};
+void FusedOp::interrupt() {
+    if (destroyed_ || executor_ == nullptr) return;
     give_up();
     if (calling_) (void)end_call(stream_, false);
+    executor_->interrupt();
+}
+
+Status FusedOp::drain() {
+    if (destroyed_ || executor_ == nullptr) return Done{};
     Status drained = executor_->drain();
     // The watch of those who go on is another one.
     if (watched_) watch_->remove(*watched_);
@@ -402,6 +407,7 @@ Status FusedOp::reset() {
     if (Status there = require_not_retired(); !there) return there;
     if (destroyed_)
         return Error{fmt::format("op '{}' has been destroyed", options_.name), {}, ErrorClass::usage};
+    interrupt();
     const Status drained = drain();
     const Result<std::vector<Bytes>> all =
         agree(heap_->rendezvous(), fmt::format("op-{}-reset", options_.name),
@@ -562,6 +568,8 @@ Status FusedOp::call_graph(CudaStream stream, bool counted, const std::function<
                                  destroyed_ ? "has been destroyed" : "is in the middle of a call"),
                      {.rank = rank()},
                      ErrorClass::usage};
+    if (Status there = require_not_retired(); !there) return there;
+    if (Status there = heap_->require_there(); !there) return there;
     if (watched_ != nullptr) had_been_told_ = watch_->has_told(*watched_);
     if (watched_ != nullptr && !counted) {
         if (Status known = watch_->count_call(*watched_); !known) return known;

@@ -133,10 +133,12 @@ public:
     bool shift_sums(std::uint64_t distance) override { return engine_->shift_sums(distance); }
 
     Result<FaultRecord> read_fault() const override {
-        if (Status ended = await_collectives(); !ended) return ended.error();
+        const Status ended = await_collectives();
         std::uint32_t words[emit::control::header_words] = {};
         if (Status read = heap_.read(plan_.control(), words, sizeof(words)); !read) return read.error();
-        return FaultRecord::from_words(words);
+        const FaultRecord record = FaultRecord::from_words(words);
+        if (!ended && !record.any()) return ended.error();  // a wait's fault says more
+        return record;
     }
 
     std::uint32_t begun() const override {
@@ -205,10 +207,12 @@ public:
     }
 
     /// What kernels wait for, they have been told not to [P35].
-    Status drain() override {
-        if (nccl_) nccl_->abort();
-        return context_->synchronize();
+    void interrupt() override {
+        if (!nccl_) return;
+        lost_ = true;  // nobody looks any more
+        nccl_->abort();
     }
+    Status drain() override { return context_->synchronize(); }
 
     /// Captured graphs hold the addresses of all that is written here [P36].
     Status renew(Rendezvous& rendezvous) override {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -69,11 +70,15 @@ private:
     // [P35]
     Status drain() {
         Status drained = Done{};
-        for (const auto& [number, heap] : heaps_) {
-            for (const auto& [user, what] : heap->users()) {
-                if (Status ended = what->drain(); !ended) drained = ended;
+        const auto on_all = [&](const std::function<void(HeapUser&)>& what) {
+            for (const auto& [number, heap] : heaps_) {
+                for (const auto& [user, of_heap] : heap->users()) what(*of_heap);
             }
-        }
+        };
+        on_all([](HeapUser& user) { user.interrupt(); });
+        on_all([&](HeapUser& user) {  // which may wait for a whole device, and so for the others
+            if (Status ended = user.drain(); !ended) drained = ended;
+        });
         return drained;
     }
 

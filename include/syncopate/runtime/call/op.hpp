@@ -195,6 +195,7 @@ public:
     // Of a group that goes on after a fault (runtime/recover/recover.hpp).
     [[nodiscard]] std::string identity() const override;
     [[nodiscard]] bool was_captured() const override;
+    void interrupt() override;
     Status drain() override;
     Status renew() override;
     void retire(const std::string& why) override;

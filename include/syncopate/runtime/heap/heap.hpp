@@ -41,7 +41,9 @@ public:
     [[nodiscard]] virtual std::string identity() const = 0;
     /// Whether a captured graph may still run it.
     [[nodiscard]] virtual bool was_captured() const = 0;
-    /// Ends what is in flight, here at once, and tells the others [P35]. No call follows before renew().
+    /// Tells what is in flight, here and on the others, to end [P35]. No call follows before renew().
+    virtual void interrupt() = 0;
+    /// Waits until it has ended, and what else its device was given: all that it may wait for has been interrupted.
     virtual Status drain() = 0;
     /// As made anew, on the heap's ranks as they are now [P36]. Collective, as making it is.
     virtual Status renew() = 0;
