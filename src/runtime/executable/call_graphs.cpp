@@ -82,10 +82,11 @@ Status CallGraphs::capture(Graph& graph, std::span<const FusedOp::StageLaunch> l
     const Status called = op_.call(launches, reinterpret_cast<CudaStream>(from));
     CUgraph made = nullptr;
     const CUresult ended = api.cuStreamEndCapture(from, &made);
+    CUresult ready = ended;
+    if (called && ended == CUDA_SUCCESS) ready = api.cuGraphInstantiateWithFlags(&graph.exec, made, 0);
+    if (made != nullptr) api.cuGraphDestroy(made);
     if (!called) return called;
     if (ended != CUDA_SUCCESS) return api.error("cuStreamEndCapture", ended);
-    const CUresult ready = api.cuGraphInstantiateWithFlags(&graph.exec, made, 0);
-    api.cuGraphDestroy(made);
     return ready == CUDA_SUCCESS ? Status(Done{}) : api.error("cuGraphInstantiate", ready);
 }
 
