@@ -80,6 +80,16 @@ def test_arguments_that_need_another_compilation_are_told(changed, named):
     assert found.misfit({"x": 4096, "n": 32, "first": 1, "B": 32} | changed) == named
 
 
+def test_tensors_of_another_dtype_need_another_compilation():
+    import torch
+
+    found = compiled_with(dtypes={(0,): torch.int64})
+    given = {"n": 32, "first": 1, "B": 32}
+    assert found.misfit(given | {"x": torch.zeros(2, dtype=torch.int64)}) == ""
+    assert found.misfit(given | {"x": torch.zeros(2, dtype=torch.int32)}) == "x"
+    assert found.misfit(given | {"x": 4096}) == ""  # an address
+
+
 def test_items_of_tuples_are_looked_at_one_by_one():
     from syncopate.device import jit
 

@@ -182,6 +182,8 @@ class Compiled:
     constants: dict[tuple[int, ...], Any] = field(default_factory=dict)
     #: Places of addresses and numbers that are taken to be multiples of 16.
     multiples: frozenset[tuple[int, ...]] = frozenset()
+    #: By place the dtype of what was a tensor.
+    dtypes: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
     def misfit(self, arguments: Mapping[str, Any]) -> str:
         """The parameter for which these arguments need another compilation, as in Triton's own launches; "" where none does."""
@@ -192,6 +194,8 @@ class Compiled:
             elif kind == "i32" and not -(2**31) <= int(value) < 2**31:
                 return name
             elif place in self.multiples and _number_of(value) % 16:
+                return name
+            elif place in self.dtypes and getattr(value, "dtype", self.dtypes[place]) != self.dtypes[place]:
                 return name
         return ""
 
@@ -215,7 +219,7 @@ class Compiled:
 
 class Variants:
     """A kernel with its grid and options, compiled anew for arguments that its compilations so far do not fit: where a number
-    was 1 and is not, or an address was a multiple of 16 and is not."""
+    was 1 and is not, an address was a multiple of 16 and is not, or a tensor has another dtype."""
 
     def __init__(self, compile_for: Callable[[dict[str, Any]], Compiled], arguments: dict[str, Any]) -> None:
         self._compile_for = compile_for
@@ -329,7 +333,8 @@ def compile_kernel(
     """Compiles the JITFunction for these arguments (as a launch with them would) without launching it. `beside`: it runs
     beside kernels that take all of a multiprocessor's shared memory (runtime/cuda/driver/launch.hpp). `cooperative`:
     its programs start all at once, or the launch fails."""
-    binary = function.warmup(*in_order(function, arguments), grid=grid, **options)
+    given = in_order(function, arguments)
+    binary = function.warmup(*given, grid=grid, **options)
     metadata = binary.metadata
     signature = dict(binary.src.signature)
     kernel = _syncopate.CudaKernel(
@@ -351,4 +356,9 @@ def compile_kernel(
         extra={"shared": int(metadata.shared), "num_warps": int(metadata.num_warps)},
         constants=dict(binary.src.constants),
         multiples=frozenset(place for place, found in attributes.items() if ["tt.divisibility", 16] in found),
+        dtypes={
+            place: value.dtype
+            for place, _, _, value in items_of(signature, dict(zip(function.arg_names, given, strict=True)))
+            if hasattr(value, "data_ptr")
+        },
     )
