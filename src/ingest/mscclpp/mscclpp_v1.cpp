@@ -233,8 +233,8 @@ private:
         ChannelType type = kMemory;
         if (!op_channel_type(keys[kType], {&path, "ctype"}, type)) return false;
         const bool ok = op.verb->signals && op.verb->data == MscclppData::none
-                            ? read_signals(node, path, keys, scope, type, plan, op)
-                        : op.verb->waits ? read_waits(node, path, keys, scope, type, plan, op)
+                            ? read_counters(node, path, keys, scope, type, true, plan, op)
+                        : op.verb->waits ? read_counters(node, path, keys, scope, type, false, plan, op)
                         : op.verb->name == "barrier"
                             ? read_barrier(node, path, keys[kBarrier], keys[kParties], "nthread_blocks", op)
                         : op.verb->data == MscclppData::multicast_reduce
@@ -340,26 +340,24 @@ private:
                });
     }
 
-    bool read_signals(Index node, const JsonPath& path, const Keys& keys, const Scope& scope,
-                      ChannelType type, MscclppPlan& plan, MscclppOp& op) {
-        if (!has(keys[kOutBuffers]) || !has(keys[kOut]))
-            return fail(node, path, R"(needs "o_buff" and "o_cids")");
-        if (type == kSwitch) return fail(node, path, "signals on a switch channel, which carries no signals");
-        return read_channels(keys[kOutBuffers], keys[kOut], path, "o_buff", "o_cids", scope, type,
+    /// The channels that an op signals on, or waits on.
+    bool read_counters(Index node, const JsonPath& path, const Keys& keys, const Scope& scope,
+                       ChannelType type, bool signals, MscclppPlan& plan, MscclppOp& op) {
+        const auto buffers = signals ? kOutBuffers : kInBuffers;
+        const auto ids = signals ? kOut : kIn;
+        const std::string_view buffers_key = signals ? "o_buff" : "i_buff";
+        const std::string_view ids_key = signals ? "o_cids" : "i_cids";
+        if (!has(keys[buffers]) || !has(keys[ids]))
+            return fail(node, path, fmt::format(R"(needs "{}" and "{}")", buffers_key, ids_key));
+        if (type == kSwitch)
+            return fail(node, path,
+                        fmt::format("{} on a switch channel, which carries no signals",
+                                    signals ? "signals" : "waits"));
+        return read_channels(keys[buffers], keys[ids], path, buffers_key, ids_key, scope, type,
                              [&](std::size_t channel, std::int64_t, Index) {
-                                 op.counters.push_back(signal_counter(plan, scope.rank, type, channel));
-                                 return true;
-                             });
-    }
-
-    bool read_waits(Index node, const JsonPath& path, const Keys& keys, const Scope& scope, ChannelType type,
-                    MscclppPlan& plan, MscclppOp& op) {
-        if (!has(keys[kInBuffers]) || !has(keys[kIn]))
-            return fail(node, path, R"(needs "i_buff" and "i_cids")");
-        if (type == kSwitch) return fail(node, path, "waits on a switch channel, which carries no signals");
-        return read_channels(keys[kInBuffers], keys[kIn], path, "i_buff", "i_cids", scope, type,
-                             [&](std::size_t channel, std::int64_t, Index) {
-                                 op.counters.push_back(wait_counter(plan, scope.rank, type, channel));
+                                 op.counters.push_back(signals
+                                                           ? signal_counter(plan, scope.rank, type, channel)
+                                                           : wait_counter(plan, scope.rank, type, channel));
                                  return true;
                              });
     }
@@ -445,7 +443,7 @@ private:
             if (!has(keys[kOut])) return fail(node, path, "lacks \"o_cids\"");
             if (!remote_out()) return false;
             if (!op.verb->signals) return true;
-            return read_signals(node, path, keys, scope, type, plan, op);
+            return read_counters(node, path, keys, scope, type, true, plan, op);
         }
         if (op.verb->remote_src) {
             if (!has(keys[kIn])) return fail(node, path, "lacks \"i_cids\"");

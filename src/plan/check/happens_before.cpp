@@ -80,35 +80,20 @@ HappensBefore::Guess HappensBefore::guess(std::int32_t first, std::int32_t secon
     return yes ? Guess::yes : Guess::open;
 }
 
-HappensBefore::Step HappensBefore::advance_backward(std::int32_t first) {
-    auto& [event, next] = backward_.stack.back();
-    const auto waits = graph_.waits(event);
-    if (next == waits.size()) {
-        backward_.stack.pop_back();
-        return backward_.stack.empty() ? Step::exhausted : Step::going;
+HappensBefore::Step HappensBefore::advance(Side& side, std::int32_t goal) {
+    const bool back = &side == &backward_;
+    auto& [event, next] = side.stack.back();
+    const std::span<const std::int32_t> neighbours = back ? graph_.waits(event) : followers_(event);
+    if (next == neighbours.size()) {
+        side.stack.pop_back();
+        return side.stack.empty() ? Step::exhausted : Step::going;
     }
-    const std::int32_t earlier = waits[next++];
-    if (earlier == first) return Step::found;
-    if (backward_.visited[at(earlier)] == search_) return Step::going;
-    backward_.visited[at(earlier)] = search_;
-    const Guess guessed = guess(first, earlier);
-    if (guessed == Guess::open) backward_.stack.push_back({earlier, 0});
-    return guessed == Guess::yes ? Step::found : Step::going;
-}
-
-HappensBefore::Step HappensBefore::advance_forward(std::int32_t second) {
-    auto& [event, next] = forward_.stack.back();
-    const auto followers = followers_(event);
-    if (next == followers.size()) {
-        forward_.stack.pop_back();
-        return forward_.stack.empty() ? Step::exhausted : Step::going;
-    }
-    const std::int32_t later = followers[next++];
-    if (later == second) return Step::found;
-    if (forward_.visited[at(later)] == search_) return Step::going;
-    forward_.visited[at(later)] = search_;
-    const Guess guessed = guess(later, second);
-    if (guessed == Guess::open) forward_.stack.push_back({later, 0});
+    const std::int32_t here = neighbours[next++];
+    if (here == goal) return Step::found;
+    if (side.visited[at(here)] == search_) return Step::going;
+    side.visited[at(here)] = search_;
+    const Guess guessed = back ? guess(goal, here) : guess(here, goal);
+    if (guessed == Guess::open) side.stack.push_back({here, 0});
     return guessed == Guess::yes ? Step::found : Step::going;
 }
 
@@ -134,7 +119,7 @@ bool HappensBefore::search(std::int32_t first, std::int32_t second) {
     forward_.stack.assign(1, {first, 0});
     for (std::int64_t edges = 0; !budget_.exhausted(); ++edges) {
         budget_.spend(2);
-        for (const Step step : {advance_backward(first), advance_forward(second)}) {
+        for (const Step step : {advance(backward_, first), advance(forward_, second)}) {
             if (step != Step::going) return step == Step::found;
         }
         if (edges != kLongSearch || ++long_searches_ < kManySearches) continue;

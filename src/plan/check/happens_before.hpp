@@ -71,8 +71,7 @@ private:
     std::optional<bool> ask_clocks(std::int32_t first, std::int32_t second);
     void label(std::span<const std::int32_t> topological, std::size_t search);
     [[nodiscard]] Guess guess(std::int32_t first, std::int32_t second) const;
-    Step advance_backward(std::int32_t first);
-    Step advance_forward(std::int32_t second);
+    Step advance(Side& side, std::int32_t goal);
 
     const EventGraph& graph_;
     const Followers& followers_;
