@@ -247,6 +247,18 @@ def all_gather_matmuls(x, ws, group_name, biases=None, *, return_gathered=False,
     return unfused.all_gather_matmuls(x, ws, group_name, return_gathered, axis, biases)
 
 
+def _pair(name, x, w, group_name, bias, shared=False):
+    """A product and a collective: by the operator, or one after the other where none takes them. `shared`: ranks share rows."""
+    require_product(x, w, bias)
+    if shared:
+        require_shares(x, group_name)
+    y = fused.sent(name, x, w, group_name, bias)
+    if y is not None:
+        return y
+    _learn_pair(name, group_name, biased=bias is not None)
+    return getattr(unfused, name)(x, w, group_name, bias)
+
+
 def _scatter(x, w, group_name, bias=None):
     require_product(x, w, bias)
     return x.new_empty(x.shape[0] // unfused.size_of(group_name), w.shape[1])
@@ -254,13 +266,7 @@ def _scatter(x, w, group_name, bias=None):
 
 @op_in_cpp(_scatter)
 def matmul_reduce_scatter(x, w, group_name, bias=None):
-    require_product(x, w, bias)
-    require_shares(x, group_name)
-    y = fused.sent("matmul_reduce_scatter", x, w, group_name, bias)
-    if y is not None:
-        return y
-    _learn_pair("matmul_reduce_scatter", group_name, biased=bias is not None)
-    return unfused.matmul_reduce_scatter(x, w, group_name, bias)
+    return _pair("matmul_reduce_scatter", x, w, group_name, bias, shared=True)
 
 
 def _whole(x, w, group_name, bias=None, *, replicated_grad=False):
@@ -270,34 +276,17 @@ def _whole(x, w, group_name, bias=None, *, replicated_grad=False):
 
 @op_in_cpp(_whole)
 def matmul_all_reduce(x, w, group_name, bias=None, *, replicated_grad=False):
-    require_product(x, w, bias)
-    y = fused.sent("matmul_all_reduce", x, w, group_name, bias)
-    if y is not None:
-        return y
-    _learn_pair("matmul_all_reduce", group_name, biased=bias is not None)
-    return unfused.matmul_all_reduce(x, w, group_name, bias)
+    return _pair("matmul_all_reduce", x, w, group_name, bias)
 
 
 @op_in_cpp(_whole)
 def matmul_all_to_all(x, w, group_name, bias=None):
-    require_product(x, w, bias)
-    require_shares(x, group_name)
-    y = fused.sent("matmul_all_to_all", x, w, group_name, bias)
-    if y is not None:
-        return y
-    _learn_pair("matmul_all_to_all", group_name, biased=bias is not None)
-    return unfused.matmul_all_to_all(x, w, group_name, bias)
+    return _pair("matmul_all_to_all", x, w, group_name, bias, shared=True)
 
 
 @op_in_cpp(_whole)
 def all_to_all_matmul(x, w, group_name, bias=None):
-    require_product(x, w, bias)
-    require_shares(x, group_name)
-    y = fused.sent("all_to_all_matmul", x, w, group_name, bias)
-    if y is not None:
-        return y
-    _learn_pair("all_to_all_matmul", group_name, biased=bias is not None)
-    return unfused.all_to_all_matmul(x, w, group_name, bias)
+    return _pair("all_to_all_matmul", x, w, group_name, bias, shared=True)
 
 
 def _exchanges(x, ws, group_name, biases=None, *, return_exchanged=False):
