@@ -47,6 +47,8 @@ class Calls:
         mesh, tensor = sy.plans.mesh_of(size), sy.Tensor("A", (ROWS * size, 16), "fp32")
         self.example = CALLS["matmul_pointers"]
         self.fused = self.example.fuse(sy.plans.all_gather(mesh, tensor))
+        self.routed = [data(4, 16, seed=9), torch.arange(4).view(4, 1) % size, torch.ones(4, 1)]
+        self.experts = [data(1, 16, 16, seed=10), data(1, 8, 16, seed=11)]
         self.shard, self.square = self.x[:, :16].contiguous(), numbers((16, 16), 2, torch.float32)
 
     def object(self) -> None:
@@ -70,8 +72,31 @@ class Calls:
     def attention(self) -> None:
         sy.ops.attention(*self.qkv, causal=True)
 
+    def moe(self) -> None:
+        y = sy.ops.moe(*self.routed, *self.experts, activation="relu")
+        size = dist.get_world_size()
+        ups, downs = (unfused.gather(one[0], self.group).chunk(size) for one in self.experts)
+        made = [self.routed[0] @ up for up in ups]
+        rows = [(up[:, :8].clamp(min=0) * up[:, 8:]) @ down for up, down in zip(made, downs, strict=True)]
+        right = torch.stack([rows[int(expert)][row] for row, expert in enumerate(self.routed[1])])
+        expect(torch.equal(y, right), "moe")
+
+    def parts(self) -> None:
+        x, ids, weights = self.routed
+        rows, handle = sy.ops.dispatch(x, ids, dist.get_world_size())
+        expect(torch.equal(sy.ops.combine(rows, weights, handle), x), "the parts of moe")
+
     def all(self) -> list[Call]:
-        return [self.object, self.scattered, self.function, self.op, self.kernel, self.attention]
+        return [
+            self.object,
+            self.scattered,
+            self.function,
+            self.op,
+            self.kernel,
+            self.attention,
+            self.moe,
+            self.parts,
+        ]
 
 
 def said_by(call: Call) -> str:
@@ -98,6 +123,24 @@ def check_calls_that_differ(calls: Calls) -> None:
         differ(first, second)
         second()
         first()
+
+
+def check_parts_of_a_mixture_that_differ(calls: Calls) -> None:
+    """Any of its parts against anything else, either way round, with rows that are dispatched and not yet combined."""
+    x, ids, weights = calls.routed
+    rows, handle = sy.ops.dispatch(x, ids, dist.get_world_size())
+
+    def combined() -> None:
+        expect(torch.equal(sy.ops.combine(rows, weights, handle), x), "combine")
+
+    for one in (calls.moe, combined, lambda: sy.ops.dispatch(x, ids, dist.get_world_size())):
+        for other in (calls.scattered, calls.attention):
+            differ(one, other)
+            one()
+            differ(other, one)
+            other()
+            combined()
+            calls.moe()
 
 
 def check_set_up_against_a_call(calls: Calls) -> None:

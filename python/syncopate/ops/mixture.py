@@ -134,21 +134,43 @@ class Moe:
             f"ranks={group.size}"
         )
         self.strategy = Strategy((self.tiling,), programs=self.programs)
-        artifact = _syncopate.ops.artifact(self.spec, self.strategy, group.device)
         self._names = STAGES[part]
-        options = timing(deadline, host_delay, seed)
-        what = f"moe {self.spec.partition(':')[2]},activation={activation},over={over}"
-        with group.calling(what):
-            self.prepared = Prepared(
-                artifact, group, [getattr(kernels, name) for name in self._names], what=what, **options
+        self._timing = timing(deadline, host_delay, seed)
+        self._what = f"moe {self.spec.partition(':')[2]},activation={activation},over={over}"
+        self.artifact = _syncopate.ops.artifact(self.spec, self.strategy, group.device)
+        self._ended: list[Prepared] = []  # graphs may replay them, which then end at once
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Collective."""
+        if self.group.size != self.artifact.plan.num_ranks:
+            raise ValueError(
+                f"moe: made for {self.artifact.plan.num_ranks} ranks, the group has {self.group.size}: make it anew"
             )
-            self.heap = self.prepared.tensors
+        self.prepared: Prepared | None = None
+        with self.group.calling(self._what):
+            prepared = Prepared(
+                self.artifact,
+                self.group,
+                [getattr(kernels, name) for name in self._names],
+                what=self._what,
+                **self._timing,
+            )
+            self.prepared, self.heap = prepared, prepared.tensors
             #: Rows for which there is memory: those of a bound, and what aligns each expert's.
             self.rows = self.heap["X"].shape[0] if "X" in self.heap else 0
             self._strides = {name: self._stride(name) for name in self.heap}
-            self.prepared.compile(
-                self._items(self._stand_ins()), [self._options(name) for name in self._names]
-            )
+            prepared.compile(self._items(self._stand_ins()), [self._options(name) for name in self._names])
+
+    def _drops(self) -> bool:
+        """After a ValueError of its call: whether the ranks' calls differ, so that its next call sets it up anew."""
+        prepared = self.prepared
+        if not prepared.op.calls_differ:
+            return False
+        self.prepared, self.heap = None, {}
+        if prepared.is_on_gpu:
+            self._ended.append(prepared)
+        return True
 
     # What a call is made of.
 
@@ -258,8 +280,17 @@ class Moe:
 
     def launch(self, given: Mapping[str, torch.Tensor]) -> None:
         """One call on tensors of the names that its kernels take, with what it makes among them (`scratch`)."""
+        if self.prepared is None:
+            self._set_up()
+        prepared = self.prepared
+        prepared.require_there()
         key = tuple((name, one.data_ptr(), one.dtype) for name, one in given.items())
-        self.prepared.launch(key, lambda: self._items(given))
+        try:
+            prepared.launch(key, lambda: self._items(given))
+        except ValueError:
+            if not self._drops() or not prepared.op.had_been_told:
+                raise
+            self.launch(given)  # what ended it was no news to this rank
 
     def judge(self, status: torch.Tensor) -> None:
         """Raises ValueError for what the counts of all ranks say is wrong, on all of them alike. Waits for the device."""
@@ -381,25 +412,29 @@ class Moe:
 
     def held_bytes(self) -> int:
         """Bytes of the heap on this rank: known by bound, ranks and topk before any call."""
-        return self.prepared.artifact.heap_bytes
+        return self.artifact.heap_bytes
 
     @property
     def calls_differ(self) -> bool:
         """Whether the ranks called different operators in a call of it: its next call sets it up anew."""
-        return self.prepared.op.calls_differ
+        return self.prepared is not None and self.prepared.op.calls_differ
 
     def check(self) -> None:
         """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
-        self.prepared.op.check()
+        if self.prepared is not None and not self.prepared.op.is_told:
+            self.prepared.op.check()
 
     def reset(self) -> None:
         """After a call that failed on all ranks since one was late: calls go on. Collective."""
-        self.prepared.op.reset()
+        if self.prepared is not None:
+            self.prepared.op.reset()
 
     def close(self) -> None:
         """Frees the heap. Collective."""
-        self.heap = {}
-        self.prepared.close()
+        prepared, self.prepared, self.heap = self.prepared, None, {}
+        if prepared is not None and not prepared.op.calls_differ:  # such a one some ranks have dropped
+            prepared.close()
+        self._ended.clear()
 
 
 def kept(extents: tuple[int, ...], dtype: torch.dtype, group: Group, **options: Any) -> Moe:
