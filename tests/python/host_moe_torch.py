@@ -77,6 +77,8 @@ def main():
             (fake.shape, fake.dtype) == (real.shape, real.dtype),
             f"a fake is {fake}, not {real.shape} {real.dtype}",
         )
+    counts = {name: count for (name, outcome), count in sy.report().calls.items() if outcome == "fused"}
+    expect(counts == {"moe": 6, "moe_backward": 3}, f"the report counts {counts}")
     sy.close()
     dist.barrier()
     dist.destroy_process_group()

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from .. import _syncopate
 from ..call import cache
 from ..group import Group, of_process_group
+from . import report
 from .custom_ops import TAGS, _implement, library
 
 _GIVEN = "Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor w1, Tensor w2, str group_name"
@@ -55,7 +56,9 @@ def _run(part: str, x, ids, weights, w1, w2, group_name, activation, bound, over
     group = _group(group_name, x)
     extents = mixture.extents_of(x, ids, w1, w2, group.size)
     options = {"activation": activation, "bound": bound or None, "over": over, "part": part}
-    return cache.run(mixture.kept(extents, x.dtype, group, **options).run, *given)
+    operator = mixture.kept(extents, x.dtype, group, **options)
+    report.count("moe", report.FUSED)
+    return cache.run(operator.run, *given)
 
 
 @torch._disable_dynamo
@@ -80,6 +83,7 @@ def _backward(
     from ..ops.mixture_backward import backward
 
     given = [one.contiguous() for one in (topk_ids, topk_weights, w1, w2)]
+    report.count("moe_backward", report.FUSED)
     return backward(grad, *given, rows, back, own, taken, _group(group_name, grad), activation, bound)
 
 
