@@ -45,16 +45,18 @@ class Layer:
         return self.x[rank], self.weights[rank], self.w1[mine], self.w2[mine]
 
     def taken(self, ids, bound):
-        """Which routes are not over the bound: experts one after another, of each the ranks' rows in order."""
-        taken, over = torch.zeros(self.size, T, K, dtype=torch.bool), 0
+        """Which routes are not over the bound: experts one after another, of each the ranks' rows in order; and how many rows
+        more come to the rank to which most do."""
+        taken, most = torch.zeros(self.size, T, K, dtype=torch.bool), 0
         for first in range(0, self.experts, self.own):
-            left = bound
+            left, over = bound, 0
             for expert in range(first, first + self.own):
                 for place in (ids == expert).nonzero().tolist():
                     taken[tuple(place)] = left > 0
                     over += left <= 0
                     left -= left > 0
-        return taken, over
+            most = max(most, over)
+        return taken, most
 
     def right(self, rank, ids, bound=1 << 30):
         taken, _ = self.taken(ids, bound)
@@ -152,12 +154,63 @@ def check_bounds(rank, size, group):
         op.run(x, ids[rank], weights, w1, w2)
         raise RuntimeError("more rows than the bound, and no error")
     except ValueError as error:
-        expect(f"bound: {over} rows more than 7" in str(error), str(error))
+        expect(
+            f"bound: as many as {over} rows more than 7 come to a rank: give bound={7 + over}" in str(error),
+            str(error),
+        )
     ids = routings(size, experts, 5)["random"] if size > 1 else torch.arange(K).expand(1, T, K)
     if layer.taken(ids, 7)[1] == 0:
         y, _, _ = op.run(x, ids[rank], weights, w1, w2)
         expect(torch.equal(y.double(), layer.right(rank, ids)), "a call after an error differs")
     op.close()
+
+
+def check_told_later(rank, size, group):
+    """Of calls that are not waited for, as on a GPU, `check` says once what was wrong, and how much at most: more rows than the
+    bound come to every rank, but not as many to each."""
+    layer = Layer(size, 2 * size, 3)
+    x, weights, w1, w2 = layer.of(rank)
+    bound = 2
+    every = [*routings(size, layer.experts, 5).values(), torch.zeros(size, T, K, dtype=torch.int64)]
+    for over in ("error", "drop"):
+        op = Moe(
+            T,
+            layer.experts,
+            K,
+            H,
+            F,
+            torch.float32,
+            group,
+            activation="relu",
+            tiling=TILING,
+            bound=bound,
+            over=over,
+        )
+        op.check()
+        op._done = op._note
+        most = 0
+        for ids in every:
+            op.run(x, ids[rank], weights, w1, w2)
+            most = max(most, layer.taken(ids, bound)[1])
+        expect(most > 0, "no routing has more rows than the bound")
+        wanted = f"as many as {most} rows more than {bound} come to a rank" if over == "error" else ""
+        heard = told_by(op.check)
+        expect(wanted in heard and bool(heard) == bool(wanted), f"expected {wanted!r}, got {heard!r}")
+        expect(not told_by(op.check), "check says it twice")
+        ids = every[0].clone()
+        ids[:, 0, 0] = layer.experts
+        for _ in range(2):
+            op.run(x, ids[rank], weights, w1, w2)
+        expect(f"{2 * size} of all ranks' ids name no expert" in told_by(op.check), f"{over}: ids")
+        op.close()
+
+
+def told_by(check):
+    try:
+        check()
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def check_parts(rank, size, group):
@@ -269,6 +322,7 @@ def work(place):
     calls = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     check_routings(place.rank, place.size, group, calls)
     check_bounds(place.rank, place.size, group)
+    check_told_later(place.rank, place.size, group)
     check_parts(place.rank, place.size, group)
     check_refused(place.rank, place.size, group)
     check_dtypes(place.rank, place.size, group)

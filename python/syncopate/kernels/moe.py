@@ -27,7 +27,7 @@ _MADE_WORDS = tl.constexpr(layout.MADE_WORDS)
 _MADE_TILES = tl.constexpr(layout.MADE_TILES)
 _MADE_GROUPS = tl.constexpr(layout.MADE_GROUPS)
 _AT_ONCE = tl.constexpr(layout.AT_ONCE)
-# Of the words of `status`: rows over the bound on some rank, and ids that name no expert.
+# Of the words of `status`: rows over the bound, of the rank to which most come, and ids of all ranks that name no expert.
 OVER, BAD = 0, 1
 _OVER = tl.constexpr(OVER)
 _BAD = tl.constexpr(BAD)
@@ -135,7 +135,7 @@ def moe_layout(
     group_ptr [E]      where this rank's routes for each expert begin in `order`
     order_ptr [ROUTES] this rank's routes, by expert
     own_ptr [2, E / R] of each expert of this rank: where its rows begin, how many they are
-    status_ptr [2]     rows over the bound on all ranks together; ids of all ranks that name no expert
+    status_ptr [2]     rows over the bound, of the rank to which most come; ids of all ranks that name no expert
     the tables of the stages that follow; UP, DOWN: how many columns of tiles they have (0: there is none)
     """
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
@@ -150,7 +150,7 @@ def moe_layout(
     over = tl.sum(count, 0) * 0
     for peer in range(R):
         begin, taken, run, rows, left = _places(counts_ptr, peer, E, EXPERTS, BOUND, TILE, BE, BR, R)
-        over += left
+        over = tl.maximum(over, left)
         place = peer * EXPERTS + experts
         tl.store(sent_ptr + place, tl.sum(tl.where(sources == rank, begin, 0), 1), mask=experts < EXPERTS)
         tl.store(sent_ptr + E + place, tl.sum(tl.where(sources == rank, taken, 0), 1), mask=experts < EXPERTS)

@@ -84,7 +84,8 @@ class Moe:
     """One shape of it. Collective: all ranks make and call it alike. `part`: "whole", or "kept" for a backward pass, or
     "dispatch" or "combine" alone. `bound`:
     rows that come to a rank at most; None: all that could. `over`: what becomes of more: an "error" on all ranks, or their
-    routes add nothing ("drop"); nothing is ever written beyond. Of a GPU only `Handle.check` tells it. `tiling`: of the products."""
+    routes add nothing ("drop"); nothing is ever written beyond. Of a GPU `check` tells it, of all calls, and `Handle.check` of one.
+    `tiling`: of the products."""
 
     def __init__(
         self,
@@ -138,6 +139,8 @@ class Moe:
         self._timing = timing(deadline, host_delay, seed)
         self._what = f"moe {self.spec.partition(':')[2]},activation={activation},over={over}"
         self.artifact = _syncopate.ops.artifact(self.spec, self.strategy, group.device)
+        with torch.inference_mode(False):  # calls in and out of it add to this
+            self._seen = torch.zeros(2, dtype=torch.int32, device=self.device)
         self._ended: list[Prepared] = []  # graphs may replay them, which then end at once
         self._set_up()
 
@@ -301,13 +304,22 @@ class Moe:
             )
         if over and self.over == "error":
             raise ValueError(
-                f'bound: {over} rows more than {self.bound} on a rank: give a larger `bound`, or over="drop"'
+                f"bound: as many as {over} rows more than {self.bound} come to a rank: give bound={self.bound + over}, "
+                'or over="drop"'
             )
 
     def _done(self, status: torch.Tensor) -> None:
-        """On a GPU nothing is read, and Handle.check tells."""
-        if not self.prepared.is_on_gpu:
+        """On a GPU nothing is read: what the calls have said until then `check` tells."""
+        if self.prepared.is_on_gpu:
+            self._note(status)
+        else:
             self.judge(status)
+
+    def _note(self, status: torch.Tensor) -> None:
+        """On the device, also in a graph that is replayed."""
+        (over, bad), (more, others) = self._seen.unbind(), status.unbind()
+        torch.maximum(over, more, out=over)
+        bad.add_(others)
 
     def _check(
         self, operands: Mapping[str, tuple[torch.Tensor, tuple[int, ...], Sequence[torch.dtype]]]
@@ -420,9 +432,13 @@ class Moe:
         return self.prepared is not None and self.prepared.op.calls_differ
 
     def check(self) -> None:
-        """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
+        """Raises SyncopateError if a wait of an earlier call expired, and ValueError, on all ranks, where in calls since the last
+        check an id named no expert, or over is "error" and more rows than the bound came. Synchronises the device."""
         if self.prepared is not None and not self.prepared.op.is_told:
             self.prepared.op.check()
+        seen = self._seen.clone()
+        self._seen.zero_()
+        self.judge(seen)
 
     def reset(self) -> None:
         """After a call that failed on all ranks since one was late: calls go on. Collective."""
@@ -438,7 +454,9 @@ class Moe:
 
 
 def kept(extents: tuple[int, ...], dtype: torch.dtype, group: Group, **options: Any) -> Moe:
-    """The operator of that shape for the current stream, made on first use. Collective then."""
+    """The operator of that shape, (T, E, topk, H) and of the whole F, for the current stream, made on first use. Collective then."""
+    if options.get("part") in ("dispatch", "combine"):
+        extents = (*extents[:4], 1)  # no product
     call = (Moe, extents, dtype, id(group), *options.items())
     options = {"deadline": cache.deadline, **options}
     made = cache.find(
@@ -477,8 +495,9 @@ def moe(
     the same on all ranks. dtypes: bf16, fp16, fp32; ids int32 or int64; weights fp32, or x's.
 
     `bound`: rows that come to a rank at most (default: all that could); memory is taken by it. `over`: with more, "error" raises
-    ValueError on all ranks ("drop": the last ones add nothing); on a GPU a call is not waited for, so there use `dispatch`,
-    whose handle tells. Nothing is ever written beyond.
+    ValueError on all ranks ("drop": the last ones add nothing). So does an id that names no expert. Nothing is ever written
+    beyond. On a GPU a call is not waited for: use an operator, whose `check()` tells it of all calls (sy.ops.Moe), or
+    `dispatch`, whose handle's tells it of one.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """
@@ -513,7 +532,7 @@ def dispatch(
         raise ValueError(
             f"expected x [T, H] and topk_ids [T, topk], got {list(x.shape)} and {list(topk_ids.shape)}"
         )
-    extents = (x.shape[0], experts, topk_ids.shape[1], x.shape[1], 1)
+    extents = (x.shape[0], experts, topk_ids.shape[1], x.shape[1])
     operator = kept(extents, x.dtype, members, bound=bound, over=over, part="dispatch", weighted=False)
     return cache.run(operator.dispatch, x, topk_ids)
 
@@ -525,7 +544,7 @@ def combine(rows: torch.Tensor, topk_weights: torch.Tensor | None, handle: Handl
     weights = [] if topk_weights is None else [topk_weights]
     refuse_gradients("sy.ops.combine", "sy.ops.moe", ["rows", "topk_weights"], [rows, *weights])
     of = handle.operator
-    extents = (of.tokens, of.experts, of.topk, of.hidden, 1)
+    extents = (of.tokens, of.experts, of.topk, of.hidden)
     operator = kept(
         extents, rows.dtype, of.group, bound=of.bound, over=of.over, part="combine", weighted=topk_weights is not None,
         tiling=of.tiling,

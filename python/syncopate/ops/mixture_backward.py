@@ -28,8 +28,8 @@ def backward(
     bound: int,
 ) -> tuple[torch.Tensor, ...]:
     """Gradients of x, the weights of the routes, w1 and w2; `rows` to `taken` are what the forward kept. Collective."""
-    tokens, experts, topk, hidden, inner = extents_of(grad, ids, w1, w2, group.size)
-    extents = (tokens, experts, topk, hidden, 1)
+    extents = extents_of(grad, ids, w1, w2, group.size)
+    tokens, _, topk, hidden, inner = extents
     options = {"bound": bound or None, "over": "drop"}
     sender = kept(extents, grad.dtype, group, part="dispatch", weighted=True, **options)
     dy, handle = cache.run(sender.dispatch, grad.contiguous(), ids, weights)
