@@ -88,6 +88,35 @@ TEST(Missing, ALoopWhoseBoundIsDataNamesTheLoadAndWhatItTouches) {
     EXPECT_EQ(k.tiles[0].writes.at("y_ptr"), (plan::Region{{0, 4}}));
 }
 
+/// A loop that starts from the program's id and stores looks like one over tiles, until it hands `acc` on: then all is run anew.
+TEST(Missing, WhatAnAttemptDoesNotFollowIsToldByTheNextOne) {
+    const auto body = [](const std::string& stated, const std::string& loop) {
+        return stated +
+               "    p = tl.program_id(0)\n    n = tl.load(n_ptr + p)\n    acc = 0.0\n"
+               "    for head in range(2 * p, 2 * p + 2):\n" +
+               loop +
+               "            acc += tl.load(x_ptr + n + m)\n"
+               "            tl.atomic_add(d_ptr + n + m, acc)\n"
+               "    tl.store(y_ptr + p, acc)\n";
+    };
+    const std::string stated =
+        "    # @sy.reads x_ptr[0:5]\n    # @sy.reads d_ptr[:]\n    # @sy.writes d_ptr[:]\n";
+    const std::string touched = "`# @sy.reads x_ptr[…]`";
+    for (const std::string loop : {"        for m in range(n):\n", "        for m in range(3):\n"}) {
+        for (const int tiles : {1, 2, 3, 4, 8}) {
+            const std::string size = std::to_string(tiles);
+            Arguments args = arguments(
+                "", {"n_ptr=" + size + ":int32", "x_ptr=8:fp32", "d_ptr=8:fp32", "y_ptr=" + size + ":fp32"});
+            args.grid = {tiles, 1, 1};
+            const std::string params = "n_ptr, x_ptr, d_ptr, y_ptr";
+            const std::string message = error_of(source(params, body("", loop)), args);
+            EXPECT_NE(message.find(touched), std::string::npos) << tiles << loop << message;
+            const Kernel k = analysed(source(params, body(stated, loop)), args);
+            EXPECT_EQ(k.tiles.at(0).reads.at("x_ptr"), (plan::Region{{0, 5}})) << tiles << loop;
+        }
+    }
+}
+
 TEST(Missing, ABlockPointerWithALoadedBaseIsStatedAlsoWhereItAdvances) {
     const std::string body =
         "    e = tl.load(e_ptr)\n"

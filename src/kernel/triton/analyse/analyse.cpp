@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "kernel/triton/analyse/analysis.hpp"
 #include "kernel/triton/footprints/tiles.hpp"
@@ -19,6 +20,7 @@ Result<Kernel> Analysis::run() {
     Result<Kernel> kernel = with_tiles();
     if (kernel || !evaluator_.no_tiles) return kernel;
     // The loop that looked like one over tiles is none: start over, each program one tile.
+    why_no_tiles_ = std::exchange(evaluator_.no_tiles, std::nullopt);
     const Findings before = std::move(evaluator_.found);
     evaluator_.found = Findings{};
     evaluator_.by_program = true;

@@ -20,9 +20,9 @@ std::vector<Note> Analysis::notes(const Kernel& kernel) {
              "each round of this loop is one tile: it starts from the program's id, and its rounds hand "
              "nothing on "
              "to each other but ids");
-    } else if (evaluator_.no_tiles) {
-        note(evaluator_.no_tiles->where,
-             "no loop over tiles: " + evaluator_.no_tiles->why + "; so what a program does is one tile");
+    } else if (why_no_tiles_) {
+        note(why_no_tiles_->where,
+             "no loop over tiles: " + why_no_tiles_->why + "; so what a program does is one tile");
     } else {
         note(sites.name, "no loop runs over tiles: what a program does is one tile");
     }

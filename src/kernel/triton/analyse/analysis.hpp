@@ -151,6 +151,7 @@ private:
     std::set<std::int32_t> functions_;
     Effort effort_;
     Evaluator evaluator_;
+    std::optional<Evaluator::NoTiles> why_no_tiles_;  // the loop that looked like one over tiles is none
     std::array<std::int64_t, 3> grid_{1, 1, 1};
     bool persistent_ = false;
     std::array<bool, 3> leapt_{};            // the grid's extent along an axis was found in leaps

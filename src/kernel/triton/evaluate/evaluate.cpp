@@ -56,6 +56,15 @@ void Evaluator::restart() {
     found.boxes.clear();
     latest_store_ = latest_load_ = {};  // what is found now is noted anew
     latest_form_ = {};
+    // An access that an attempt could not follow is not stated because of it.
+    missing_.clear();
+    override_read_.assign(override_read_.size(), false);
+    override_write_.assign(override_write_.size(), false);
+    for (std::size_t i = 0; i < stated_.size(); ++i) {
+        if (stated_[i] < 0) continue;
+        auto& stated = directives_[i].kind == DirectiveKind::reads ? override_read_ : override_write_;
+        stated[static_cast<std::size_t>(stated_[i])] = true;
+    }
 }
 
 /// What was evaluated before: values lie in the arena.
