@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,9 +48,9 @@ class Group:
     keep: Any = field(default=None, repr=False)  # what must live as long as the rendezvous
     torch_group: Any = field(default=None, repr=False)  # weakly: the process group that it was made of
     deadline: float | None = None
-    hosts: Callable[[float], list[str]] | None = field(
-        default=None, repr=False
-    )  # of all ranks, where these may be several
+    #: Of ranks of its store, where these may be on several; and which these ranks are there, where they are not all.
+    hosts: Callable[[Sequence[int], float], list[str]] | None = field(default=None, repr=False)
+    in_store: Sequence[int] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.device = device_name(self.device) or default_device()
@@ -62,7 +62,7 @@ class Group:
         MachineError where ranks of a host do not follow each other, or hosts have unequal numbers of them."""
         if self.hosts is None or self.size == 1:
             return 1
-        hosts = self.hosts(self.meeting_seconds)
+        hosts = self.hosts(self.in_store or range(self.size), self.meeting_seconds)
         counts = Counter(hosts)
         each = self.size // len(counts)
         if any(hosts[rank] != hosts[rank // each * each] for rank in range(self.size)) or any(
@@ -74,6 +74,16 @@ class Group:
             )
         self.rendezvous.ranks_of_node = each
         return len(counts)
+
+    def goes_on(self, rendezvous: _syncopate.Rendezvous, in_store: Sequence[int], new: Group | None) -> None:
+        """With the ranks of a rendezvous; `in_store`: which they are in its store, this group's or `new`'s."""
+        if new is not None:
+            self.hosts = new.hosts
+        self.rendezvous, self.in_store = rendezvous, in_store
+        self.rank, self.size = rendezvous.rank, rendezvous.size
+        self.keep = self.keep, None if new is None else new.keep
+        if self.hosts is not None or rendezvous.ranks_of_node == self.size:
+            self.__dict__.pop("nodes", None)  # ranks may have come back on other hosts
 
     def take_nodes(self, nodes: int) -> None:
         """Before memory is made: of a group in a folder, as many nodes as a plan says; of others, those that there are."""
@@ -284,11 +294,11 @@ def of_process_group(process_group: Any, device: Any = "") -> Group:
         if not is_fake:
             put(f"host/{rank}", host_id().encode())
 
-        def hosts(seconds: float) -> list[str]:
+        def hosts(ranks: Sequence[int], seconds: float) -> list[str]:
             try:
-                return [get(f"host/{other}", int(1000 * seconds)).decode() for other in range(size)]
+                return [get(f"host/{other}", int(1000 * seconds)).decode() for other in ranks]
             except TimeoutError:
-                absent = [other for other in range(size) if not store.check([f"host/{other}"])]
+                absent = [other for other in ranks if not store.check([f"host/{other}"])]
                 raise _syncopate.MachineError(
                     f"rank{'s' * (len(absent) > 1)} {', '.join(map(str, absent))} of {size} did not come within {seconds:g} s: "
                     f"no op has been called there in group '{process_group.group_name}'"

@@ -114,9 +114,11 @@ assert [row[0].item() for row in y[::16]] == [1, 2, 3]
         ended(rank)
 
 
-def test_a_late_rank_costs_one_failed_call(tmp_path):
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_late_rank_costs_one_failed_call(tmp_path, nodes):
     code = """
 group = of_folder(folder, rank, size, "run", "host")
+group.take_nodes(NODES)
 op = make(group, deadline=1.5)
 assert right(op, group, range(2))
 for go_on in (op.reset, lambda: sy.recover(group, deadline=60), op.reset):
@@ -125,8 +127,9 @@ for go_on in (op.reset, lambda: sy.recover(group, deadline=60), op.reset):
         time.sleep(3)
     print(until_fault(lambda: right(op, group, range(2))))
     go_on()
-    assert right(op, group, range(2))
+    assert group.nodes == NODES and right(op, group, range(2)) and right(make(group), group, range(2))
 """
+    code = code.replace("NODES", str(nodes))
     for rank in [rank_of(code, rank, 2, tmp_path) for rank in range(2)]:
         ended(rank)
 
@@ -158,3 +161,33 @@ os._exit(0)
     died(ranks[0])
     for rank in ranks[1:]:
         ended(rank)
+
+
+def test_a_smaller_group_knows_on_which_nodes_its_ranks_are(tmp_path):
+    code = """
+import torch.distributed as dist
+os.environ["SYNCOPATE_HOST_ID"] = f"host{rank // 2}"
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
+sy.set_deadline(3.0)
+group = sy.group.of_process_group(None, "host")
+def call():
+    y = ops.all_gather_matmul(torch.full((16, 32), float(rank + 1)), torch.eye(32), group)
+    return [row[0].item() for row in y[::16]]
+assert call() == [1, 2, 3, 4] and group.nodes == 2
+if rank == 3:
+    os.kill(os.getpid(), signal.SIGKILL)
+until_fault(call)
+sy.recover(group, deadline=6)
+assert group.size == 3
+print(until_fault(call))
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+sy.recover(group, deadline=6)
+assert call() == [1, 3] and call() == [1, 3] and group.nodes == 2
+os._exit((sys.stdout.flush(), 0)[1])
+"""
+    ranks = [rank_of(code, rank, 4, tmp_path) for rank in range(4)]
+    died(ranks[3])
+    died(ranks[1])
+    for rank in (ranks[0], ranks[2]):
+        assert "the group's ranks are 2 on host0, 1 on host1" in ended(rank)

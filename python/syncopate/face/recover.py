@@ -42,11 +42,10 @@ def recover(
 def _go_on(group: Group, to: Group | Any | None, seconds: float) -> Group:
     new = to if to is None or isinstance(to, Group) else of_process_group(to, group.device)
     before = group.size, group.process_group
-    group.rendezvous, _, renewed = _syncopate.recover(
+    rendezvous, ranks, renewed = _syncopate.recover(
         group.rendezvous, None if new is None else new.rendezvous, seconds
     )
-    group.rank, group.size = group.rendezvous.rank, group.rendezvous.size
-    group.keep = group.keep, None if new is None else new.keep
+    group.goes_on(rendezvous, ranks, new)
     if new is not None:
         takes_place(group, new.process_group, new)
     elif before[1] is not None and group.size != before[0]:
