@@ -110,7 +110,7 @@ class Prepared:
         if self.artifact.plan.num_nodes > 1:
             from ..torch import report
 
-            report.crosses(str(options.get("name", "op")), self._crossing(group))
+            report.crosses(group.rendezvous.caller or "a program", self._crossing(group))
         self.outputs: dict[str, OutputPlaces] = {}  # of tensors that the kernels make
         self.executables: weakref.WeakSet[Any] = weakref.WeakSet()  # that call its op
         self.recorder: Any = None  # trace.Recorder, once a call was recorded
