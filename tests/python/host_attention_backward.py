@@ -62,6 +62,7 @@ CASES = {
     "ulysses of one head": (1, 12, 1, 60, {"kind": "ulysses", "causal": True}),
     "heads of 40": (1, 2, 1, 60, {"causal": True, "d": 40}),
     "heads of 96": (1, 1, 1, 60, {"d": 96}),
+    "heads of 12": (1, 2, 2, 32, {"kind": "all_gather", "d": 12, "deterministic": True}),
     "few rows": (1, 2, 1, 10, {"causal": True, "lse": True}),
     "bounded": (1, 2, 1, 96, {"causal": True, "bounded": 32, "lse": True}),
     "bounded ring": (1, 2, 1, 96, {"kind": "ring", "causal": True, "sharding": "zigzag", "bounded": True}),

@@ -33,10 +33,9 @@ def prepare_rows(
     h = (head % H).to(tl.int64)
     column = tl.arange(0, D)
     there = row < S
-    o = tl.load(o_ptr + b * sb + h * sh + row[:, None] * ss + column[None, :], mask=there[:, None], other=0.0)
-    do = tl.load(
-        do_ptr + b * gb + h * gh + row[:, None] * gs + column[None, :], mask=there[:, None], other=0.0
-    )
+    at = row.to(tl.int64)[:, None]
+    o = tl.load(o_ptr + b * sb + h * sh + at * ss + column[None, :], mask=there[:, None], other=0.0)
+    do = tl.load(do_ptr + b * gb + h * gh + at * gs + column[None, :], mask=there[:, None], other=0.0)
     lse = tl.load(lse_ptr + head.to(tl.int64) * S + row, mask=there, other=float("-inf"))
     to = head.to(tl.int64) * padded + row
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
@@ -48,24 +47,13 @@ def prepare_rows(
 
 @triton.jit
 def finish_rows(sum_ptr, dq_ptr, S, padded, scale, D: tl.constexpr, ROWS: tl.constexpr):
-    """dQ of its sum in fp32, both contiguous."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    head = tl.program_id(1).to(tl.int64)
-    column = tl.arange(0, D)
-    total = tl.load(sum_ptr + (head * padded + row[:, None]) * D + column[None, :])
-    made = (total * scale).to(dq_ptr.dtype.element_ty)
-    tl.store(dq_ptr + (head * S + row[:, None]) * D + column[None, :], made, mask=(row < S)[:, None])
-
-
-@triton.jit
-def finish_tiles(sum_ptr, dq_ptr, S, padded, scale, D: tl.constexpr, ROWS: tl.constexpr):
-    """The same, a block of rows a tile: [heads, padded, D] to [1, heads, S, D]."""
+    """dQ of its sum in fp32, a block of rows a tile: [heads, padded, D] to [1, heads, S, D], both contiguous."""
     tile = tl.program_id(0)
     blocks = tl.cdiv(S, ROWS)
     row = tile % blocks * ROWS + tl.arange(0, ROWS)
-    head = tile // blocks
+    head = (tile // blocks).to(tl.int64)
     column = tl.arange(0, D)
-    total = tl.load(sum_ptr + (head.to(tl.int64) * padded + row[:, None]) * D + column[None, :])
+    total = tl.load(sum_ptr + (head * padded + row[:, None]) * D + column[None, :])
     made = (total * scale).to(dq_ptr.dtype.element_ty)
     tl.store(dq_ptr + (head * S + row[:, None]) * D + column[None, :], made, mask=(row < S)[:, None])
 
@@ -130,7 +118,7 @@ def attention_backward(
                 dq = tl.dot(ds.T, k)
                 to = place.to(tl.int64)[:, None] * D + column[None, :]
                 tl.atomic_add(dq_ptr + to, dq, sem="relaxed")
-    places = ((b * HKV + kv_head) * SK + row[:, None]) * D + column[None, :]
+    places = ((b * HKV + kv_head).to(tl.int64) * SK + row[:, None]) * D + column[None, :]
     inside = (row < SK)[:, None]
     tl.store(dv_ptr + places, dv.to(dv_ptr.dtype.element_ty), mask=inside)
     tl.store(dk_ptr + places, (dk * scale).to(dk_ptr.dtype.element_ty), mask=inside)
@@ -194,7 +182,7 @@ def attention_backward_q(
         ds = p * (tl.dot(do, v.T) - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq)
     if LAST:
-        places = ((b * H + head) * SQ + at[:, None]) * D + column[None, :]
+        places = ((b * H + head).to(tl.int64) * SQ + at[:, None]) * D + column[None, :]
         tl.store(dq_ptr + places, (dq * scale).to(dq_ptr.dtype.element_ty), mask=(at < SQ)[:, None])
     else:
         tl.store(sum_ptr + carried, dq)

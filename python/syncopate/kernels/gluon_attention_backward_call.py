@@ -135,5 +135,5 @@ def attend_backward(
     )
     gluon_attention_backward[(-(-sk // BLOCK_N) * hkv * b,)](**arguments, **OPTIONS)
     dq = torch.empty(b, h, sq, d, dtype=q.dtype, device=q.device)
-    finish_rows[grid](sums, dq, sq, padded, arguments["scale"], D=d, ROWS=BLOCK_M)
+    finish_rows[(-(-sq // BLOCK_M) * b * h,)](sums, dq, sq, padded, arguments["scale"], D=d, ROWS=BLOCK_M)
     return dq, dk, dv

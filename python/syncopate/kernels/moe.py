@@ -245,6 +245,12 @@ def _activated(gate, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
+def _tile_of_group(sy_schedule, slot, tile, COLUMNS: tl.constexpr):
+    """Its expert; its first row, and how many it has; its column of tiles."""
+    return sy_group(sy_schedule, slot), tile // COLUMNS, sy_group_rows(sy_schedule, slot), tile % COLUMNS
+
+
+@triton.jit
 def moe_up(
     x_ptr, w_ptr, a_ptr, sy_schedule, sy_control,
     H: tl.constexpr, F: tl.constexpr, COLUMNS: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
@@ -253,8 +259,7 @@ def moe_up(
     """a [., F] = act(x @ w[:, :F]) * (x @ w[:, F:]), of each expert's rows of x [., H] and its w [H, 2 F]."""
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         tile = sy_acquire(sy_schedule, sy_control, slot)
-        expert, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
-        row, n = tile // COLUMNS, tile % COLUMNS
+        expert, row, rows, n = _tile_of_group(sy_schedule, slot, tile, COLUMNS)
         w = expert.to(tl.int64) * (2 * H * F)
         if rows > 0:
             gate, up = _grouped_product(
@@ -286,8 +291,7 @@ def moe_down(
     """a @ w, of each expert's rows of a [., F] and its w [F, H]; stored at the ranks of their tokens, by route."""
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         tile = sy_acquire(sy_schedule, sy_control, slot)
-        expert, rows = sy_group(sy_schedule, slot), sy_group_rows(sy_schedule, slot)
-        row, n = tile // COLUMNS, tile % COLUMNS
+        expert, row, rows, n = _tile_of_group(sy_schedule, slot, tile, COLUMNS)
         w = expert.to(tl.int64) * (H * F)
         if rows > 0:
             made, _ = _grouped_product(

@@ -12,6 +12,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import _syncopate
 from ..call.arguments import DTYPE_NAMES
+from ..call.places import check_operand, require_tensors
 from ..call.prepared import Prepared, timing
 from ..call.stage_call import Call, Stage
 from ..face.fused import FusedKernel
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
     from ..group import Group
     from ..strategy import Strategy
 
-SPLIT = 4  # chunks of a run of rows on a GPU: the last one's way back is all that nothing hides
+#: grad, grad_lse, q, k, v, o, lse.
+Operands = tuple[
+    torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor
+]
+SPLIT = 4  # chunks of a run of rows on a GPU, unless `split` says: the last one's way back is all that nothing hides
 
 
 class AttentionBackward:
@@ -36,7 +41,7 @@ class AttentionBackward:
     many as leave equal slices of each run of rows: ValueError where there are none. `kind` is the one that is carried out, and
     `why_kind` says why it is not the forward's. `deterministic`: dQ is made in a fixed order by a kernel of its own: two
     products more for each five. `kept`: calls give K and V of the whole sequence, [B, HKV, S, D], as the forward has gathered
-    them, and only gradients move. `split`: chunks into which each run of rows is cut.
+    them, and only gradients move.
 
     The heap has K, V (but with `kept`) and their gradients in fp32 of the whole sequence, and of the other ranks'
     contributions as much again as a rank holds; where ranks exchange heads only this rank's rows and its share of the heads.
@@ -58,8 +63,6 @@ class AttentionBackward:
         deterministic: bool = False,
         kept: bool = False,
         bounded: bool | int = False,
-        split: int = 0,
-        plain: bool = False,
         strategy: Strategy | None = None,
         deadline: float = 30.0,
         host_delay: float = 0.0,
@@ -72,7 +75,7 @@ class AttentionBackward:
         self.deterministic, self.kept = deterministic, kept
         self.kind, self.why_kind = _syncopate.ops.backward_kind(forward.kind, self.group.size, hkv)
         cuda = self.group.device == "cuda"
-        hopper = cuda and torch.cuda.get_device_capability(self.group.ordinal)[0] == HOPPER and not plain
+        hopper = cuda and torch.cuda.get_device_capability(self.group.ordinal)[0] == HOPPER
         name, tile, self.why_plain = _syncopate.ops.attention_backward_kernel(
             problem.d, DTYPE_NAMES[problem.dtype], cuda, hopper
         )
@@ -85,7 +88,7 @@ class AttentionBackward:
         self._first_row = sum(map(count_rows, self.all_rows[: self.group.rank]))
         made = _syncopate.ops.attention_backward(
             problem.shape, DTYPE_NAMES[problem.dtype], self.all_rows, list(problem.documents), problem.causal, problem.window,
-            self.kind, forward.inner, split or (SPLIT if cuda else 1), (self.block_m, self.block_n),
+            self.kind, forward.inner, options.get("split") or (SPLIT if cuda else 1), (self.block_m, self.block_n),
             gluon=self.is_gluon, deterministic=deterministic, kept=kept,
             bounded=None if not bounded else 0 if bounded is True else int(bounded),
         )  # fmt: skip
@@ -93,12 +96,12 @@ class AttentionBackward:
         self._shared_by = self.group.size if self.exchanges else 1  # that share the heads
         self._make_tables(made.passes)
         self._make_scratch()
-        known = {"bounds_ptr": self._tables[0].bounds.reshape(-1).tolist()} if self.exchanges else {}
+        # The plain kernel's loops are as long as the bounds say; where K and V come in passes, no tensor of the plan is in them.
+        known = {} if self.is_gluon and not self.exchanges else self._known("bounds")
         stages = [Stage(self._function(), made.bindings[0], known)]
         if self.exchanges:
-            second = kernels.attention_backward_q if deterministic else kernels.finish_tiles
-            known = {"blocks_ptr": self._tables[0].blocks.reshape(-1).tolist()} if deterministic else {}
-            stages.append(Stage(second, made.bindings[1], known))
+            second = kernels.attention_backward_q if deterministic else kernels.finish_rows
+            stages.append(Stage(second, made.bindings[1], self._known("blocks") if deterministic else {}))
         self.fused = FusedKernel(
             stages, self.plan, self.group, strategy, in_heap=True,
             what=f"{self.name} {[b, h, hkv, s, d]} {dtype} deterministic={deterministic} kept={kept} bounded={bounded} {options}",
@@ -133,37 +136,19 @@ class AttentionBackward:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Gradients of q, k and v of this rank's rows, for `grad`, the one of o, and `grad_lse`, the one of lse (None: 0). q, o
         [B, H, rows, D], k, v [B, HKV, rows, D] and lse [B, H, rows] as the forward had them. With `kept` k and v are whole."""
-        p = self.problem
-        grad, q, k, v, o = (for_descriptor(self._padded_head(one)) for one in (grad, q, k, v, o))
-        prepared = self.prepare()
-        self._prepare_rows(grad, grad_lse, o, lse.contiguous())
-        dk, dv = (self._empty(p.hkv, self.num_rows, self.plan_dtype) for _ in range(2))
-        dq = self._empty(p.h, self.num_rows)
-        try:
-            for turn in range(self.count):
-                self._give(prepared, turn, q, grad, k, v, dq, dk, dv)
-                prepared.launch(
-                    (turn, self._key(q, grad)),
-                    lambda turn=turn: [
-                        call.arguments for call in self._calls(prepared.tensors, q, grad, turn)
-                    ],
-                )
-                if not self.exchanges:
-                    self._make_dq(prepared.tensors, q, grad, dq, turn)
-        except ValueError:
-            if self.fused.drops(prepared):
+        given = self._taken(grad, grad_lse, q, k, v, o, lse)
+        while True:
+            prepared = self.prepare()
+            try:
+                return self._made(prepared, *given)
+            except ValueError:
+                if not self.fused.drops(prepared):
+                    raise
                 self.prepared = None
-                if prepared.op.had_been_told:
-                    return self(grad, grad_lse, q, k, v, o, lse)
-            raise
-        return dq[..., : self.d], dk[..., : self.d].to(p.dtype), dv[..., : self.d].to(p.dtype)
+                if not prepared.op.had_been_told:
+                    raise  # else what ended it was no news to this rank
 
-    def _padded_head(self, operand: torch.Tensor) -> torch.Tensor:
-        """With heads of the kernel's size: columns of zeros change no score, and get zeros."""
-        more = self.problem.d - self.d
-        return torch.nn.functional.pad(operand, (0, more)) if more else operand
-
-    def unfused(
+    def _taken(
         self,
         grad: torch.Tensor,
         grad_lse: torch.Tensor | None,
@@ -172,16 +157,61 @@ class AttentionBackward:
         v: torch.Tensor,
         o: torch.Tensor,
         lse: torch.Tensor,
+        whole: bool = False,
+    ) -> Operands:
+        """The operands of a call as the kernels take them. Raises ValueError, naming it, for one that does not fit."""
+        p = self.problem
+        of_q, of_k = (p.b, p.h, self.num_rows), (p.b, p.hkv, p.s if whole or self.kept else self.num_rows)
+        operands = {"grad": grad, "q": q, "k": k, "v": v, "o": o}
+        require_tensors(**operands, lse=lse)
+        for name, one in operands.items():
+            shape = (*(of_k if name in ("k", "v") else of_q), self.d)
+            check_operand(name, one, shape, p.dtype, self.group.device)
+        for name, one in {"grad_lse": grad_lse, "lse": lse}.items():
+            if one is not None:
+                check_operand(name, one, of_q, torch.float32, self.group.device)
+        grad, q, k, v, o = (for_descriptor(self._padded_head(one)) for one in operands.values())
+        return grad, None if grad_lse is None else grad_lse.contiguous(), q, k, v, o, lse.contiguous()
+
+    def _made(
+        self,
+        prepared: Prepared,
+        grad: torch.Tensor,
+        grad_lse: torch.Tensor | None,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *forward: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The unmodified kernels alone, with k and v of the whole sequence: dq, and this rank's contributions to dk and dv,
-        [B, HKV, S, D] in fp32, which are to be summed over ranks."""
+        p = self.problem
+        self._prepare_rows(grad, grad_lse, *forward)
+        dk, dv = (self._empty(p.hkv, self.num_rows, self.plan_dtype) for _ in range(2))
+        dq = self._empty(p.h, self.num_rows)
+        for turn in range(self.count):
+            self._give(prepared, turn, q, grad, k, v, dq, dk, dv)
+            prepared.launch(
+                (turn, self._key(q, grad)),
+                lambda turn=turn: [call.arguments for call in self._calls(prepared.tensors, q, grad, turn)],
+            )
+            if not self.exchanges:
+                self._make_dq(prepared.tensors, q, grad, dq, turn)
+        return dq[..., : self.d], dk[..., : self.d].to(p.dtype), dv[..., : self.d].to(p.dtype)
+
+    def _padded_head(self, operand: torch.Tensor) -> torch.Tensor:
+        """With heads of the kernel's size: columns of zeros change no score, and get zeros."""
+        more = self.problem.d - self.d
+        return torch.nn.functional.pad(operand, (0, more)) if more else operand
+
+    def unfused(self, *operands: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The unmodified kernels alone, with a call's operands, but k and v of the whole sequence: dq, and this rank's
+        contributions to dk and dv, [B, HKV, S, D] in fp32, which are to be summed over ranks."""
         p = self.problem
         if self.exchanges or self.count > 1:
             raise ValueError(
                 "unfused: in passes, or where ranks exchange heads, none makes a contribution by itself"
             )
-        grad, q, k, v, o = (for_descriptor(self._padded_head(one)) for one in (grad, q, k, v, o))
-        self._prepare_rows(grad, grad_lse, o, lse.contiguous())
+        grad, grad_lse, q, k, v, o, lse = self._taken(*operands, whole=True)
+        self._prepare_rows(grad, grad_lse, o, lse)
         heap = {"K": k, "V": v} | {name: self._empty(p.hkv, p.s, torch.float32) for name in ("DK", "DV")}
         (call,) = self._calls(heap, q, grad)
         self._launch(self._function(), call.grid, **call.arguments, **call.options)
@@ -226,6 +256,9 @@ class AttentionBackward:
         self.prepared = None
         self.fused.close()
 
+    def _known(self, table: str) -> dict[str, list[int]]:
+        return {f"{table}_ptr": getattr(self._tables[0], table).reshape(-1).tolist()}
+
     def _function(self) -> Any:
         if not self.is_gluon:
             return kernels.attention_backward
@@ -267,7 +300,7 @@ class AttentionBackward:
         p = self.problem
         if not self.deterministic:
             self._sums.zero_()
-        dlse = lse if grad_lse is None else grad_lse.contiguous()  # a stand-in that is not read
+        dlse = lse if grad_lse is None else grad_lse  # a stand-in that is not read
         self._launch(
             kernels.prepare_rows, (self._padded // self.block_m, p.b * p.h),
             o, grad, lse, dlse, self._lse, self._delta, p.h, self.num_rows, self._padded, *o.stride()[:3], *grad.stride()[:3],
@@ -284,18 +317,17 @@ class AttentionBackward:
     ) -> None:
         """Of this rank's rows, which no other rank has a part in: after the last pass, or a part of it after each."""
         p, last = self.problem, turn + 1 == self.count
+        tiles = math.ceil(self.num_rows / self.block_m) * p.h * p.b
         if not self.deterministic:
-            grid = (self._padded // self.block_m, p.b * p.h)
             if last:
                 self._launch(
-                    kernels.finish_rows, grid, self._sums, dq, self.num_rows, self._padded, p.scale, D=p.d, ROWS=self.block_m
+                    kernels.finish_rows, (tiles,), self._sums, dq, self.num_rows, self._padded, p.scale, D=p.d, ROWS=self.block_m
                 )  # fmt: skip
             return
         given = self._walked(heap, q, grad, False, turn)
         given |= {"dq_ptr": dq, "sum_ptr": self._sums, "blocks_ptr": self._tables[turn].blocks}
         given |= {"SQ": self.num_rows, "FIRST": turn == 0, "LAST": last}
-        tiles = math.ceil(self.num_rows / self.block_m)
-        self._launch(kernels.attention_backward_q, (tiles * p.h * p.b,), **given, **self._options)
+        self._launch(kernels.attention_backward_q, (tiles,), **given, **self._options)
 
     def _launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **named: Any) -> None:
         if self.group.device == "host":

@@ -26,7 +26,8 @@ def place_table(rows: Rows, s: int, block: int) -> torch.Tensor:
 def fits_descriptor(tensor: torch.Tensor) -> bool:
     size = tensor.element_size()
     steps = [size * stride for stride in tensor.stride()[:-1]]
-    return tensor.data_ptr() % ALIGNMENT == 0 and all(step > 0 and step % ALIGNMENT == 0 for step in steps)
+    aligned = tensor.data_ptr() % ALIGNMENT == 0 and all(step > 0 and step % ALIGNMENT == 0 for step in steps)
+    return aligned and tensor.stride(-1) == 1
 
 
 def for_descriptor(tensor: torch.Tensor) -> torch.Tensor:
