@@ -1,6 +1,6 @@
 """Training on sequences that are sharded over host ranks of a gloo process group; run by test_attention_backward.py.
 
-    host_training.py RANKS CHECK...      losses, options, dtensors, torchs
+    host_training.py RANKS CHECK...      losses, options, unequal, dtensors, torchs
 
 Exits 1 with the first thing that is wrong.
 """
@@ -38,11 +38,16 @@ def check_losses(size: int) -> None:
 
 
 def check_options(size: int) -> None:
-    """Checkpointed or compiled, the same call has the same gradients, bit for bit."""
+    """The loss and its gradients are torch's of the whole sequence; checkpointed or compiled, the same call has the same ones, bit
+    for bit."""
     torch.manual_seed(1)
     model, given = Model(), batch(7, ROWS * size)
+    right_loss, right = step(model, *given)
     with sy.context_parallel():
         loss, plain = step(model, *sharded(given, "contiguous"), size)
+        off = [float((one - wanted).norm() / wanted.norm()) for one, wanted in zip(plain, right, strict=True)]
+        expect(max(off) < 2e-2, f"gradients are {off} off")
+        expect(abs(float(loss - right_loss)) < 1e-3, f"a loss of {loss}, torch's is {right_loss}")
         model.checkpointed = True
         again, made = step(model, *sharded(given, "contiguous"), size)
         expect(torch.equal(loss, again) and all(map(torch.equal, plain, made)), "checkpointed: other bits")
@@ -70,6 +75,33 @@ def in_fp64(whole, causal: bool):
 def drawn(size: int, heads=(4, 2, 2, 4)):
     made = torch.Generator().manual_seed(3)
     return [torch.randn(1, n, ROWS * size, D, generator=made).bfloat16() for n in heads]
+
+
+def check_unequal(size: int) -> None:
+    """Ranks with different numbers of rows say how many there are of all, and are told so."""
+    s = ROWS * size - 1
+    whole = [one[:, :, :s] for one in drawn(size)]
+    for sharding, causal in (("contiguous", True), ("zigzag", False)):
+        expected, grads = in_fp64(whole, causal)
+        *given, grad = (sy.shard_rows(one, dim=2, sharding=sharding) for one in whole)
+        given = [one.requires_grad_() for one in given]
+        how = {"sharding": sharding, "length": s}
+        if causal:
+            with sy.context_parallel(**how):
+                o = functional.scaled_dot_product_attention(*given, is_causal=True, enable_gqa=True)
+        else:
+            o, _ = sy.ops.attention(*given, **how)
+        o.backward(grad)
+        for made, right in zip((o, *(one.grad for one in given)), (expected, *grads), strict=True):
+            own = sy.shard_rows(right.detach(), dim=2, sharding=sharding)
+            torch.testing.assert_close(made.double(), own, rtol=3e-2, atol=3e-2)
+    for one in (given, [one.detach() for one in given]):
+        try:
+            sy.ops.attention(*one)
+        except ValueError as error:
+            expect("different numbers of rows say `length`" in str(error), str(error))
+        else:
+            expect(False, "rows of two sequences are taken for those of one")
 
 
 def check_dtensors(size: int) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+sy = pytest.importorskip("syncopate")
 pytest.importorskip("triton")
 pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
 HERE = Path(__file__).resolve().parent
@@ -17,13 +18,15 @@ CASES = {
 IN_SWEEP = {
     2: [
         "causal", "full", "window", "documents", "ulysses", "documents of one row", "heads of 40", "heads of 96", "kept",
-        "deterministic documents", "bounded ring", "bounded deterministic",
+        "deterministic documents", "bounded ring", "bounded deterministic", "heads of 12", "unequal", "unequal ring",
+        "unequal documents", "unequal ulysses", "unequal ulysses deterministic", "unequal kept",
     ],
     3: [
         "ring zigzag", "ragged full", "zigzag", "window full", "documents full", "deterministic", "deterministic ring",
-        "ulysses zigzag", "ulysses of one head", "bounded",
+        "ulysses zigzag", "ulysses of one head", "bounded", "unequal zigzag",
     ],
-    4: ["ring", "double_ring zigzag", "ulysses", "ragged zigzag", "deterministic zigzag", "documents of one row", "bounded ring"],
+    4: ["ring", "double_ring zigzag", "ulysses", "ragged zigzag", "deterministic zigzag", "documents of one row", "bounded ring",
+        "unequal double_ring", "unequal"],
     5: ["few rows", "ring", "ulysses by five", "documents", "window", "ring zigzag", "deterministic ring"],
 }  # fmt: skip
 
@@ -42,6 +45,54 @@ def test_gradients_of_every_kind_are_on(ranks, run):
     assert outcome.code == 0, outcome.out + outcome.err
 
 
+def taken(name, operand):
+    """What the backward says of operands of which one is something else."""
+    from syncopate.group import alone
+
+    torch = pytest.importorskip("torch")
+    op = sy.ops.AttentionBackward(1, 4, 2, 32, 16, torch.bfloat16, alone("host"))
+    of_q, of_k = (torch.zeros(1, heads, 32, 16, dtype=torch.bfloat16) for heads in (4, 2))
+    rows = torch.zeros(1, 4, 32)
+    given = {"grad": of_q, "grad_lse": rows, "q": of_q, "k": of_k, "v": of_k, "o": of_q, "lse": rows}
+    assert len(op._taken(**given)) == 7 and op._taken(**given | {"grad_lse": None})[1] is None
+    with pytest.raises((ValueError, TypeError)) as refused:
+        op(**given | {name: operand(given[name])})
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["grad", "grad_lse", "q", "k", "v", "o", "lse"])
+def test_an_operand_that_does_not_fit_is_named(name):
+    assert taken(name, lambda one: one[:, :1]).startswith(f"{name}: expected shape [1, ")
+    assert taken(name, lambda one: one[:, :, :-1]).startswith(f"{name}: expected shape [1, ")
+    assert taken(name, lambda one: one.half()).startswith(f"{name}: expected dtype torch.")
+    assert taken(name, lambda one: one.to("meta")) == f"{name}: expected a tensor on host, got one on meta"
+    if name != "grad_lse":
+        assert taken(name, lambda one: None) == f"{name}: expected a torch.Tensor, got NoneType"
+
+
+def test_operands_of_any_strides_are_read_as_they_are():
+    torch = pytest.importorskip("torch")
+    from syncopate.ops.attention_places import fits_descriptor, for_descriptor
+
+    whole = torch.arange(2 * 4 * 16 * 128).view(2, 4, 16, 128).bfloat16()
+    for one in (
+        whole[..., ::8],
+        whole.transpose(2, 3),
+        whole[:1, :1, :1, :1].expand(2, 4, 16, 128),
+        whole[..., 1:65],
+    ):
+        assert not fits_descriptor(one)
+        assert fits_descriptor(for_descriptor(one)) and torch.equal(for_descriptor(one), one)
+    assert for_descriptor(whole[:, ::2, 3:, :64]).data_ptr() == whole[:, :, 3:].data_ptr()
+
+
+def test_ranks_without_rows_have_no_backward():
+    torch = pytest.importorskip("torch")
+    group = sy.Group(0, 4, None, "host")
+    with pytest.raises(ValueError, match="takes rows on every rank; of 3 the ranks hold 0, 1, 1, 1"):
+        sy.ops.AttentionBackward(1, 4, 2, 3, 16, torch.bfloat16, group, kind="ring", even=True)
+
+
 def train(run, ranks: int, *checks: str, steps: int = 3) -> None:
     outcome = run(sys.executable, HERE / "host_training.py", ranks, *checks, SYNCOPATE_STEPS=str(steps))
     assert outcome.code == 0, outcome.out + outcome.err
@@ -49,7 +100,7 @@ def train(run, ranks: int, *checks: str, steps: int = 3) -> None:
 
 
 def test_a_model_of_torchs_attention_trains_on_sharded_sequences(run):
-    train(run, 2, "losses", "options")
+    train(run, 2, "losses", "options", "unequal")
 
 
 @pytest.mark.sweep

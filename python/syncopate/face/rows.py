@@ -15,7 +15,8 @@ with "contiguous" the last of W ranks has (2 W - 1) / W times the mean, and the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -103,6 +104,19 @@ def documents_of(cu_seqlens: Sequence[int] | torch.Tensor | None, s: int) -> lis
         raise ValueError(f"cu_seqlens: expected offsets that rise from 0 to {s}, got {values}")
     made = sorted(set(values))
     return made if len(made) > 2 else []
+
+
+@contextmanager
+def unequal_rows(length: int | None) -> Iterator[None]:
+    """Around a call that takes its own rows for as many as each rank has, unless `length` is said: where calls differ, it may be."""
+    try:
+        yield
+    except ValueError as error:
+        if length is None and "calls differ" in str(error):
+            raise ValueError(
+                f"{error}; ranks that hold different numbers of rows say `length`, the rows of the whole sequence"
+            ) from error
+        raise
 
 
 def _axis(x: torch.Tensor, dim: int) -> int:

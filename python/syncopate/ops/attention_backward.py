@@ -84,6 +84,11 @@ class AttentionBackward:
         self._options = {"num_warps": tile["warps"], "num_stages": tile["stages"]}
         self.all_rows, self.rows = forward.all_rows, forward.rows
         self.num_rows = count_rows(self.rows)
+        if not all(map(count_rows, self.all_rows)):
+            counts = ", ".join(str(count_rows(rows)) for rows in self.all_rows)
+            raise ValueError(
+                f"the backward of attention takes rows on every rank; of {s} the ranks hold {counts}"
+            )
         self.most_rows = max(map(count_rows, self.all_rows))
         self._first_row = sum(map(count_rows, self.all_rows[: self.group.rank]))
         made = _syncopate.ops.attention_backward(

@@ -15,7 +15,7 @@ import torch
 
 from ..call import cache
 from ..call.places import require_tensors
-from ..face.rows import documents_of, rows_of_ranks
+from ..face.rows import documents_of, rows_of_ranks, unequal_rows
 from ..group import Group
 from ..plans import Rows
 from .attention import Attention
@@ -46,8 +46,8 @@ def attention(
     the order of the ranks, or with "zigzag" or "documents" as they share work alike. Also where these are no whole tiles.
     Arguments: as of Attention.
 
-    Differentiable by q, k and v, but where ranks hold different numbers of rows: RuntimeError then. With `bounded` the backward
-    asks for runs of rows that it can cut into equal slices: ValueError else.
+    Differentiable by q, k and v. With `bounded` the backward asks for runs of rows that it can cut into equal slices:
+    ValueError else.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape, or with other documents,
     sets it up: new tables and a heap, but the same compiled kernel. The last MOST of them are kept.
@@ -66,14 +66,10 @@ def attention(
         return rows_of_ranks(s, members.size, sharding, documents or None)
 
     if names := wanted({"q": q, "k": k, "v": v}):
-        uneven = len({sum(end - begin for begin, end in own) for own in held()}) > 1
-        refused = {
-            f"there is none where ranks hold different numbers of rows, as here of {s}": uneven,
-        }
         return recorded(
-            "attention", members, (q, k, v), names, refused, causal=causal, kind=kind, window=window, scale=scale,
+            "attention", members, (q, k, v), names, {}, causal=causal, kind=kind, window=window, scale=scale,
             sharding=sharding, cu_seqlens=list(documents) or None,
-            bounded=None if not bounded else 0 if bounded is True else int(bounded),
+            bounded=None if not bounded else 0 if bounded is True else int(bounded), length=length,
         )  # fmt: skip
 
     def make() -> cache.Entry:
@@ -101,5 +97,6 @@ def attention(
     }
     shape = (b, h, k.shape[1], s, d, q.dtype, documents)
     call = (Attention, *shape, id(members), *options.items())
-    made = cache.find("ops.attention", q.is_cuda, call, make, MOST)
-    return cache.run(made.operator, q, k, v)
+    with unequal_rows(length):
+        made = cache.find("ops.attention", q.is_cuda, call, make, MOST)
+        return cache.run(made.operator, q, k, v)

@@ -43,10 +43,11 @@ def context_parallel(
     cu_seqlens: Sequence[int] | torch.Tensor | None = None,
     kind: str = "auto",
     window: int = 0,
+    length: int | None = None,
 ) -> Iterator[None]:
     """Within it, torch.nn.functional.scaled_dot_product_attention is that of the whole sequence, in all threads. `group`: a mesh of
     one axis, or a process group, whose ranks hold the rows; default: the world. DTensors say it themselves. `sharding`,
-    `cu_seqlens` and `kind`: as of sy.ops.attention; `window` likewise, which torch's function has no word for."""
+    `cu_seqlens`, `kind` and `length`: as of sy.ops.attention; `window` likewise, which torch's function has no word for."""
     members = group.get_group() if isinstance(group, DeviceMesh) else group
     listed = cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else cu_seqlens
     options = {
@@ -54,6 +55,7 @@ def context_parallel(
         "cu_seqlens": None if listed is None else [int(at) for at in listed],
         "kind": kind,
         "window": window,
+        "length": length,
     }
     before = getattr(functional, _FUNCTION)
     setattr(functional, _FUNCTION, _Sharded(before, members, options))

@@ -11,7 +11,7 @@
                                                                                 → [all_to_all(x) @ w + bias, …(, all_to_all(x))]
     feed_forward(x, w1, w2, group_name, *, activation="", module="")    → reduce_scatter(act(all_gather(x) @ w1) @ w2)
     attention(q, k, v, group_name, *, causal=False, kind="auto", window=0, scale=None, sharding="contiguous", cu_seqlens=None, bounded=None,
-              module="") → o, lse
+              length=None, module="") → o, lse
 
 Shapes and activations are those of syncopate.ops ("gelu" is the one with tanh), rows of attention those of sy.shard_rows. matmul_reduce_scatter and matmul_all_reduce add each
 rank's bias to its product, so that the sum has as many biases as ranks: give bias / ranks on each, or zeros on all ranks but
@@ -337,10 +337,11 @@ ATTENTION = {
     "sharding": "contiguous",
     "cu_seqlens": None,
     "bounded": None,
+    "length": None,
 }
 ATTENTION_SCHEMA = (
     "bool causal=False, str kind='auto', int window=0, float? scale=None, str sharding='contiguous', int[]? cu_seqlens=None, "
-    "int? bounded=None"
+    "int? bounded=None, int? length=None"
 )
 
 

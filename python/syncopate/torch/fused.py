@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..call.cache import run
-from ..face.rows import documents_of
+from ..face.rows import documents_of, unequal_rows
 from . import buckets, calls, recipes, report
 from .unfused import product, scatter, size_of
 
@@ -177,12 +177,14 @@ def attention_operator(name: str, q: torch.Tensor, k: torch.Tensor, group_name: 
     """`name`: "attention" or "attention_backward". `options`: of ops.Attention. There is no unfused pair: ValueError says why it
     cannot be done."""
     b, h, rows, d = q.shape
-    extents = (b, h, k.shape[1], rows * size_of(group_name), d)
+    length = options.pop("length")
+    extents = (b, h, k.shape[1], rows * size_of(group_name) if length is None else length, d)
     options["cu_seqlens"] = tuple(documents_of(options["cu_seqlens"], extents[3])) or None
     options["even"] = True  # the rows are those of sy.shard_rows
     bounded = options["bounded"]  # 0: as many rows as two ranks hold
     options["bounded"] = False if bounded is None else bounded or True
-    operator, reason = calls.look_up(name, q, group_name, extents, **options)
+    with unequal_rows(length):
+        operator, reason = calls.look_up(name, q, group_name, extents, **options)
     if operator is None:
         raise ValueError(f"{name}: {reason}")
     return operator
