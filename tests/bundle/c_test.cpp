@@ -81,6 +81,13 @@ sy_comm_config config_of(int rank, int size, const sy_store& store) {
 
 #define OK(call) ASSERT_EQ(call, SY_OK) << sy_last_error()
 
+sy_code prepare(sy_comm* comm, sy_bundle* opened, int64_t rows, sy_op** op) {
+    sy_prepare_config config{};
+    config.size = sizeof(config);
+    config.rows = rows;
+    return sy_prepare(comm, opened, &config, op);
+}
+
 /// y = all_gather(x) @ w with x[m, k] = m + k of its global row, w[k, n] = k - n.
 void gather_once(sy_op* op, int rank, int64_t rows) {
     ASSERT_EQ(sy_num_operands(op), 3);
@@ -127,11 +134,8 @@ TEST(C, RunsAnOperatorOnThreadsForSeveralNumbersOfRows) {
         OK(sy_bundle_open(written.file.c_str(), &opened));
         std::vector<sy_op*> ops;
         for (const int64_t rows : {16, 64, 37}) {
-            sy_prepare_config prepare{};
-            prepare.size = sizeof(prepare);
-            prepare.rows = rows;
             sy_op*& op = ops.emplace_back(nullptr);
-            OK(sy_prepare(comm, opened, &prepare, &op));
+            OK(prepare(comm, opened, rows, &op));
             gather_once(op, rank, rows);
             gather_once(op, rank, rows);
         }
@@ -153,10 +157,7 @@ TEST(C, GivesMemoryBackAndGoesOnAfterwards) {
         sy_op* op = nullptr;
         OK(sy_comm_create(&config, &comm));
         OK(sy_bundle_open(written.file.c_str(), &opened));
-        sy_prepare_config prepare{};
-        prepare.size = sizeof(prepare);
-        prepare.rows = 64;
-        OK(sy_prepare(comm, opened, &prepare, &op));
+        OK(prepare(comm, opened, 64, &op));
         for (int round = 0; round < 3; ++round) {
             gather_once(op, rank, 64);
             OK(sy_release(comm));
@@ -194,17 +195,14 @@ TEST(C, SaysWhatItWillTakeAndKeepsToABudget) {
         config.budget = workspace.mapped;
         sy_comm* comm = nullptr;
         OK(sy_comm_create(&config, &comm));
-        sy_prepare_config prepare{};
-        prepare.size = sizeof(prepare);
-        prepare.rows = 64;
         sy_op* op = nullptr;
         sy_op* more = nullptr;
-        OK(sy_prepare(comm, opened, &prepare, &op));
+        OK(prepare(comm, opened, 64, &op));
         sy_memory memory{};
         memory.size = sizeof(memory);
         OK(sy_comm_memory(comm, &memory));
         EXPECT_EQ(memory.bytes, workspace.mapped);
-        EXPECT_EQ(sy_prepare(comm, opened, &prepare, &more), SY_MACHINE);
+        EXPECT_EQ(prepare(comm, opened, 64, &more), SY_MACHINE);
         EXPECT_NE(std::string(sy_last_error()).find("does not fit the group's budget"), std::string::npos)
             << sy_last_error();
         gather_once(op, rank, 64);
@@ -225,11 +223,8 @@ TEST(C, WhatOneRankCannotSetUpFailsOnAll) {
         sy_bundle* opened = nullptr;
         OK(sy_comm_create(&config, &comm));
         OK(sy_bundle_open(written.file.c_str(), &opened));
-        sy_prepare_config prepare{};
-        prepare.size = sizeof(prepare);
-        prepare.rows = rank == 0 ? 64 : 65;  // which the bundle has not
         sy_op* op = nullptr;
-        if (sy_prepare(comm, opened, &prepare, &op) != SY_OK) ++failures;
+        if (prepare(comm, opened, rank == 0 ? 64 : 65, &op) != SY_OK) ++failures;  // the bundle has no 65
         EXPECT_EQ(op, nullptr);
         sy_bundle_close(opened);
         sy_comm_destroy(comm);
@@ -288,10 +283,7 @@ TEST(C, AHundredOpsMadeAndDroppedLeaveNoMemoryNoFilesAndNoThreads) {
                 sy_op* op = nullptr;
                 OK(sy_comm_create(&config, &comm));
                 OK(sy_bundle_open(written.file.c_str(), &opened));
-                sy_prepare_config prepare{};
-                prepare.size = sizeof(prepare);
-                prepare.rows = 16;
-                OK(sy_prepare(comm, opened, &prepare, &op));
+                OK(prepare(comm, opened, 16, &op));
                 gather_once(op, rank, 16);
                 OK(sy_op_destroy(op));
                 sy_bundle_close(opened);
@@ -322,10 +314,7 @@ TEST(C, GroupsOfOneProcessCallSideBySide) {
         OK(sy_bundle_open(written.file.c_str(), &opened));
         std::vector<sy_op*> ops;
         for (const int64_t rows : {16, 37}) {
-            sy_prepare_config prepare{};
-            prepare.size = sizeof(prepare);
-            prepare.rows = rows;
-            OK(sy_prepare(comm, opened, &prepare, &ops.emplace_back(nullptr)));
+            OK(prepare(comm, opened, rows, &ops.emplace_back(nullptr)));
         }
         for (int round = 0; round < 20; ++round) gather_once(ops[round % 2], rank, round % 2 == 0 ? 16 : 37);
         for (sy_op* op : ops) OK(sy_op_destroy(op));
@@ -344,10 +333,7 @@ TEST(C, NamesTheTensorThatDoesNotFit) {
     sy_op* op = nullptr;
     OK(sy_comm_create(&config, &comm));
     OK(sy_bundle_open(written.file.c_str(), &opened));
-    sy_prepare_config prepare{};
-    prepare.size = sizeof(prepare);
-    prepare.rows = 16;
-    OK(sy_prepare(comm, opened, &prepare, &op));
+    OK(prepare(comm, opened, 16, &op));
     Floats x({16, 32}), w({32, 48}), y({16, 48});
     const sy_tensor* tensors[] = {&x.tensor, &w.tensor, &y.tensor};
     const auto expect = [&](const char* text) {

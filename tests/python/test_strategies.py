@@ -163,7 +163,8 @@ def test_a_search_begins_with_what_is_taken_untuned_on_this_device(monkeypatch, 
         default, pair, *others = tune_search.contenders_of(problem)
         named = tune_search.contenders_of(problem, machine=machine)
         assert named == [default, pair, *others]
-        assert Strategy.from_json(default.json) == choose.untuned(problem)
+        unseen = choose._syncopate.tune.choose(problem, **choose.here(problem) | {"cuda": True})[0]
+        assert Strategy.from_json(default.json) == unseen
         assert default.baseline and pair.baseline and not any(c.baseline for c in others)
         least = min([c.estimate_us for c in others] + [pair.estimate_us])
         assert 0 < default.estimate_us <= 1.04 * least, "within what the estimate takes for equal"

@@ -13,7 +13,6 @@ from .choose import (
     estimate,
     recorded,
     require,
-    untuned,
 )
 from .tiling import choose_tiling, device_name, gemm_tiles
 
@@ -40,5 +39,4 @@ __all__ = [
     "recorded",
     "require",
     "to_json",
-    "untuned",
 ]

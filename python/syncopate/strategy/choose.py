@@ -69,11 +69,6 @@ def estimate(
     return chosen, us, measured
 
 
-def untuned(problem: Problem, machine: str = "") -> Strategy:
-    """What is taken of a problem on CUDA that tuning has never seen. `machine`: whose rates; "": this one's."""
-    return _syncopate.tune.choose(problem, machine=machine, **here(problem) | {"cuda": True})[0]
-
-
 def choose(
     problem: Problem,
     *,
