@@ -361,7 +361,7 @@ def check_refusals(group) -> None:
             (1, 4, 1, 64, D),
             {"kind": "ulysses_ring", "inner": size},
         ),
-        ("there is no kind 'rings'", (1, 4, 1, 64, D), {"kind": "rings"}),
+        ("there is no kind 'rings': one of auto, all_gather, ring", (1, 4, 1, 64, D), {"kind": "rings"}),
         ("there is no sharding 'stripes'", (1, 4, 1, 64, D), {"sharding": "stripes"}),
         (
             "there is no sharding 'auto': one of contiguous, zigzag, documents",

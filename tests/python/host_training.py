@@ -57,9 +57,13 @@ def check_options(size: int) -> None:
         for one, other in zip(plain, made, strict=True):
             torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-3)
         q = torch.zeros(1, 2, ROWS, D, dtype=torch.bfloat16)
-        for options, why in (({"attn_mask": q[0, 0]}, "a mask is given"), ({"dropout_p": 0.5}, "dropout")):
+        for given, options, why in (
+            (q, {"attn_mask": q[0, 0]}, "a mask is given"),
+            (q, {"dropout_p": 0.5}, "dropout"),
+            (q[0], {}, "it takes [B, heads, rows, D], not q [2, "),
+        ):
             try:
-                functional.scaled_dot_product_attention(q, q, q, **options)
+                functional.scaled_dot_product_attention(given, given, given, **options)
             except ValueError as error:
                 expect(why in str(error), str(error))
             else:

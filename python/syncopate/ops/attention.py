@@ -21,7 +21,7 @@ from .attention_passes import AttentionPasses
 from .attention_rules import CIRCULATIONS, KINDS, AttentionTiling, attention_tiling, padded_head
 from .attention_whole import AttentionAtOnce
 from .differentiable import refuse_gradients
-from .operator import members_of
+from .operator import members_of, require_one_node
 
 if TYPE_CHECKING:
     from ..kernels.gluon_attention_call import GluonAttentionTiling
@@ -88,6 +88,7 @@ class Attention:
         seed: int = 0,
     ) -> None:
         self.group = members_of(group, device)
+        require_one_node(self.name, self.group)
         self.dtype, self.causal, self.window = torch_dtype(dtype), causal, window
         self.b, self.h, self.hkv, self.s, self.d = b, h, hkv, s, d
         self.scale = d**-0.5 if scale is None else scale
@@ -125,6 +126,8 @@ class Attention:
             raise ValueError(f"H must be a multiple of HKV, got {h} and {hkv}")
         if self.window < 0:
             raise ValueError(f"window: expected 0 or more rows, got {self.window}")
+        if self.kind not in ("auto", *KINDS):
+            raise ValueError(f"there is no kind {self.kind!r}: one of auto, {', '.join(KINDS)}")
         if self.kind != "auto" and (
             why := _syncopate.ops.attention_objection(self.kind, self.group.size, h, inner)
         ):

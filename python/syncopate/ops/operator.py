@@ -52,6 +52,7 @@ class Operator:
 
     name: ClassVar[str]  # in SPEC (`syncopate run`), and of its problems
     stages: ClassVar[int] = 1  # kernels, one after the other
+    adds_over_ranks: ClassVar[bool] = False  # y is a sum of what ranks make
     # What some operators can do besides.
     bias: int = 0  # axes of what is added to the product
     axis: int = 0  # of x, along which it is gathered
@@ -571,6 +572,14 @@ def members_of(group: Group | Any | None, device: Any = None) -> Group:
     if device_name(device) not in ("", group.device):
         raise ValueError(f"device: the group's is {group.device}, not {device}")
     return group
+
+
+def require_one_node(name: str, group: Group) -> None:
+    """Raises ValueError for what moves between the ranks of one node alone."""
+    if group.nodes > 1:
+        raise ValueError(
+            f"{name}: its ranks are those of one node, and the group's are on {group.nodes}: give a group for each node"
+        )
 
 
 def problem_of(

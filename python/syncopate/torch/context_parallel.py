@@ -118,8 +118,11 @@ def _objection(given: dict[str, Any], operands: Sequence[torch.Tensor]) -> str:
         return "dropout of weights"
     if dtype not in (torch.bfloat16, torch.float16):
         return f"operands of {dtype}, not bf16 or fp16"
-    if q.dim() != 4 or k.shape != v.shape or q.shape[:1] + q.shape[2:] != k.shape[:1] + k.shape[2:]:
-        return f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} are not rows of one sequence"
+    shapes = f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)}"
+    if not q.dim() == k.dim() == v.dim() == 4:
+        return f"it takes [B, heads, rows, D], not {shapes}"
+    if k.shape != v.shape or q.shape[:1] + q.shape[2:] != k.shape[:1] + k.shape[2:]:
+        return f"{shapes} are not rows of one sequence"
     if q.shape[1] != k.shape[1] and not given.get("enable_gqa"):
         return f"{q.shape[1]} heads of q and {k.shape[1]} of k, without enable_gqa"
     return ""
