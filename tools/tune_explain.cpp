@@ -100,7 +100,7 @@ void explain(const std::string& spec, int ranks, const std::string& machine_name
         fail(Error{"tune: --explain: " + objection, {}, ErrorClass::usage});
     if (!attention && problem.products().empty())
         fail(Error{
-            fmt::format("{}: the estimate is of operators around products; tune by measuring", problem.op)});
+            fmt::format("{}: the estimate is of attention and of operators around products", problem.op)});
     const tune::Machine machine = machine_of(machine_name, problem);
     const Ranked ranked = attention ? ranked_attention(problem, machine)
                                     : Ranked{tune::rank_candidates(problem, machine), std::nullopt};

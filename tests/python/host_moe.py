@@ -205,6 +205,23 @@ def check_told_later(rank, size, group):
         op.close()
 
 
+def check_bytes_ahead(rank, size, group):
+    """What an operator takes is known before it is made, of every part, and grows with the bound alone."""
+    shape = (T, 2 * size, K, H, F, torch.float32)
+    for part in ("whole", "kept", "dispatch", "combine"):
+        told = []
+        for bound in (1, 8, None):
+            options = {"bound": bound, "part": part, "tiling": TILING}
+            told.append(Moe.bytes_ahead(*shape, size, device="host", **options))
+            if bound != 1:
+                op = Moe(*shape, group, **options)
+                expect(op.held_bytes() == told[-1], f"{part}, bound={bound}: {op.held_bytes()}, told {told}")
+                op.close()
+        expect(told == sorted(told), f"{part}: {told}")
+    wide = [Moe.bytes_ahead(512, 128, 8, 2048, 768, torch.bfloat16, 2, bound=bound) for bound in (4096, None)]
+    expect(wide[0] < wide[1], f"{wide}")
+
+
 def told_by(check):
     try:
         check()
@@ -323,6 +340,7 @@ def work(place):
     check_routings(place.rank, place.size, group, calls)
     check_bounds(place.rank, place.size, group)
     check_told_later(place.rank, place.size, group)
+    check_bytes_ahead(place.rank, place.size, group)
     check_parts(place.rank, place.size, group)
     check_refused(place.rank, place.size, group)
     check_dtypes(place.rank, place.size, group)

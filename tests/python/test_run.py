@@ -104,6 +104,17 @@ def test_an_operator_runs_by_its_name():
     assert answer["ok"] and len(answer["ranks"]) == 3
 
 
+def test_a_mixture_of_experts_runs_by_its_name_and_what_it_cannot_do_is_refused():
+    spec = "moe:T=5,E=4,topk=2,H=24,F=20,dtype=fp32"
+    answer = json.loads(syncopate("run", spec, "--ranks", 2, "--check", "--calls", 2, "--json").stdout)
+    assert answer["ok"] and all(0 < rank["error"] < 1e-5 for rank in answer["ranks"])
+    told = syncopate("run", f"{spec},bound=1", "--ranks", 2, expect=1).stderr
+    assert "rows more than 1 come to a rank: give bound=" in told
+    told = syncopate("run", f"{spec},part=dispatch", "--ranks", 2, expect=2).stderr
+    assert "it is run as a whole: leave out part=" in told
+    assert "moe is not tuned" in syncopate("tune", spec, "--device", "host", "--ranks", 2, expect=2).stderr
+
+
 def run_into(stdout, *words: str) -> subprocess.Popen:
     spec = "all_gather_matmul:M=50,N=48,K=64,dtype=bf16"
     return subprocess.Popen(

@@ -38,8 +38,7 @@ def strategy_of(spec: Spec, device: str, problem: Any, traced: bool) -> Any:
 
 def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
     """x is M x K on every rank, or M / ranks x K where it is gathered; the weights are every rank's own."""
-    one_gpu = text.partition(":")[0] == "mlp_chain"
-    ranks = 1 if one_gpu else rank_count(options)
+    ranks = rank_count(options)
     spec = Spec(text, ranks)
     kind, extents = spec.kind, spec.extents
     if kind.name == "attention":
@@ -50,6 +49,10 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
         from .run_chain import run_chain
 
         return run_chain(spec, options)
+    if kind.name == "moe":
+        from .run_moe import run_moe
+
+        return run_moe(spec, options)
     if options.trace and kind.stages > 1:
         raise UsageError(f"{text}: --trace records programs of one stage")
     from ..ops.operator import problem_of
@@ -95,14 +98,9 @@ def run_operator(text: str, options: argparse.Namespace) -> list[Result]:
         weights = weights_of(place.rank)
         times: list[float] = []
 
-        by_node = spec.nodes > 1 and kind.name in (
-            "matmul_reduce_scatter",
-            "matmul_all_reduce",
-            "feed_forward",
-        )
-        rounded_by_node = (
-            Loosened("each node's sum is rounded before nodes are added", None) if by_node else None
-        )
+        rounded_by_node = None
+        if spec.nodes > 1 and op.adds_over_ranks:
+            rounded_by_node = Loosened("each node's sum is rounded before nodes are added", None)
 
         def call(index: int) -> tuple:
             x = x_of(place.rank, index)

@@ -21,15 +21,16 @@ class Spec:
     def __init__(self, text: str, ranks: int) -> None:
         from ..bench.mlp_chain import MlpChain
         from ..call.arguments import DTYPES
-        from ..ops import OPERATORS
+        from ..ops import OPERATORS, Moe
 
         read = _syncopate.ops.parse_spec(text, ranks)
-        if read["ranks"] != ranks:
+        of_one = read["operator"] == MlpChain.name
+        if read["ranks"] not in (ranks, 1 if of_one else ranks):
             raise UsageError(
                 f"{text}: SPEC is of {read['ranks']} ranks, and {ranks} run it: give --ranks {read['ranks']}"
             )
         self.text, self.nodes = text, read["nodes"]
-        kinds = OPERATORS | {MlpChain.name: MlpChain}
+        kinds = OPERATORS | {MlpChain.name: MlpChain, Moe.name: Moe}
         if read["operator"] not in kinds:
             raise UsageError(
                 f"{read['operator']}: the commands do not run it; `plan make --op` prints its plan, and sy.ops calls it"

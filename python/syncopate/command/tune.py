@@ -33,7 +33,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     if spec.kind.name == "mlp_chain":
         raise UsageError(f"{options.spec}: a chain is not tuned; its first call measures its ways")
     if spec.kind.name not in CASES:
-        raise UsageError(f"{options.spec}: {spec.kind.name} is not tuned; --explain ranks its kinds")
+        instead = "; --explain ranks its kinds" if spec.kind.name == "attention" else ""
+        raise UsageError(f"{options.spec}: {spec.kind.name} is not tuned{instead}")
     if spec.strategy is not None:
         raise UsageError(
             f"{options.spec}: it asks for a strategy, which tuning is to find; --vary KEY=V1,V2 says what to try"

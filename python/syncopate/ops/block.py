@@ -88,6 +88,7 @@ class FeedForward(Operator):
 
     name = "feed_forward"
     stages = 2
+    adds_over_ranks = True
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import triton
@@ -27,7 +27,7 @@ from ..group import Group
 from ..kernels import moe as kernels
 from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
 from .differentiable import recorded, refuse_gradients, wanted
-from .operator import members_of
+from .operator import members_of, require_one_node
 
 ACTIVATIONS = ("silu", "relu", "")
 OVER = ("error", "drop")
@@ -87,6 +87,8 @@ class Moe:
     routes add nothing ("drop"); nothing is ever written beyond. Of a GPU `check` tells it, of all calls, and `Handle.check` of one.
     `tiling`: of the products."""
 
+    name: ClassVar[str] = "moe"
+
     def __init__(
         self,
         tokens: int,
@@ -120,20 +122,16 @@ class Moe:
             raise ValueError("x: expected at least one token on each rank")
         if dtype not in DTYPE_NAMES:
             raise ValueError(f"x: dtype {dtype} is none that is known")
+        require_one_node(self.name, group)
         self.tokens, self.experts, self.topk, self.hidden, self.inner = tokens, experts, topk, hidden, inner
         self.dtype, self.group, self.part, self.over = dtype, group, part, over
         self.activation, self.weighted = activation, weighted
         most = group.size * tokens * min(topk, max(experts // group.size, 1))
         self.bound = most if bound is None else min(bound, most)
-        cuda = group.device == "cuda"
-        self.device = torch.device("cuda", group.ordinal) if cuda else torch.device("cpu")
-        self.tiling = tiling or (GPU_TILING if cuda else HOST_TILING)
+        self.device = torch.device("cuda", group.ordinal) if group.device == "cuda" else torch.device("cpu")
+        self.tiling = tiling or tiling_on(group.device)
         self.programs = programs or group.multiprocessors(PROGRAMS_ON_HOST)
-        limit = "" if bound is None else f",bound={bound}"
-        self.spec = (
-            f"moe:T={tokens},E={experts},topk={topk},H={hidden},F={inner}{limit},part={part},dtype={DTYPE_NAMES[dtype]},"
-            f"ranks={group.size}"
-        )
+        self.spec = spec_of(tokens, experts, topk, hidden, inner, dtype, group.size, bound, part)
         self.strategy = Strategy((self.tiling,), programs=self.programs)
         self._names = STAGES[part]
         self._timing = timing(deadline, host_delay, seed)
@@ -423,8 +421,29 @@ class Moe:
     # As of every operator that is kept.
 
     def held_bytes(self) -> int:
-        """Bytes of the heap on this rank: known by bound, ranks and topk before any call."""
+        """Bytes of the heap on this rank."""
         return self.artifact.heap_bytes
+
+    @staticmethod
+    def bytes_ahead(
+        tokens: int,
+        experts: int,
+        topk: int,
+        hidden: int,
+        inner: int,
+        dtype: torch.dtype,
+        ranks: int,
+        *,
+        bound: int | None = None,
+        part: str = "whole",
+        device: str = "cuda",
+        tiling: Tiling | None = None,
+    ) -> int:
+        """Those that such an operator will take on each of `ranks` ranks, known with neither a group nor a GPU, and whatever the
+        routing: rows that come, what the first product makes of them, and rows that come back, for as many as `bound` says."""
+        spec = spec_of(tokens, experts, topk, hidden, inner, dtype, ranks, bound, part)
+        strategy = Strategy((tiling or tiling_on(device),), programs=PROGRAMS_ON_HOST)
+        return _syncopate.ops.artifact(spec, strategy, device).heap_bytes
 
     @property
     def calls_differ(self) -> bool:
@@ -451,6 +470,20 @@ class Moe:
         if prepared is not None and not prepared.op.calls_differ:  # such a one some ranks have dropped
             prepared.close()
         self._ended.clear()
+
+
+def tiling_on(device: str) -> Tiling:
+    """Of the products, by default."""
+    return GPU_TILING if device == "cuda" else HOST_TILING
+
+
+def spec_of(
+    tokens: int, experts: int, topk: int, hidden: int, inner: int, dtype: torch.dtype, ranks: int, bound: int | None, part: str
+) -> str:  # fmt: skip
+    """SPEC of the program (C++: ops/moe.cpp)."""
+    limit = "" if bound is None else f",bound={bound}"
+    extents = f"T={tokens},E={experts},topk={topk},H={hidden},F={inner}{limit}"
+    return f"moe:{extents},part={part},dtype={DTYPE_NAMES[dtype]},ranks={ranks}"
 
 
 def kept(extents: tuple[int, ...], dtype: torch.dtype, group: Group, **options: Any) -> Moe:

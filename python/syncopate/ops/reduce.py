@@ -30,6 +30,7 @@ class Reduction(OneProduct):
     each gives its bias / ranks, as sy.parallel.RowwiseParallel does."""
 
     everywhere = False  # all ranks get all sums
+    adds_over_ranks = True
 
     def reference(self, x, weights):
         total = summed(self.product_of(x(rank), weights(rank)) for rank in range(self.group.size))
