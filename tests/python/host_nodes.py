@@ -77,6 +77,19 @@ def work(group: sy.Group, calls: int, nodes: int) -> None:
     expect(group.nodes == nodes, f"the group is on {group.nodes} nodes")
     for kind, chosen in KINDS.items():
         check(group, kind, calls, **chosen)
+    for name, make in {
+        "attention": lambda: ops.Attention(1, 4, 4, 16 * group.size, 16, torch.bfloat16, group),
+        "moe": lambda: ops.Moe(4, 8 * group.size, 2, 16, 16, torch.float32, group),
+    }.items():
+        try:
+            make()
+        except ValueError as error:
+            expect(
+                f"{name}: its ranks are those of one node, and the group's are on {nodes}" in str(error),
+                str(error),
+            )
+        else:
+            expect(False, f"{name} is taken over nodes")
     text = str(sy.report())
     for kind in KINDS:
         rows = [row for row in text.splitlines() if f"between nodes, {kind.name} " in row]
