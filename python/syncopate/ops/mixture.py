@@ -524,12 +524,13 @@ def moe(
 ) -> torch.Tensor:
     """y [T, H] of this rank's tokens x [T, H]: the sum over a token's topk experts, in that order and in fp32, of its weight times
     (act(x @ w1[:, :F]) * (x @ w1[:, F:])) @ w2. topk_ids, topk_weights: [T, topk], ids of all experts; w1 [E / ranks, H, 2 F],
-    w2 [E / ranks, F, H]: of this rank's, rank r having those from r * E / ranks on. The same routing gives the same bits. T is
-    the same on all ranks. dtypes: bf16, fp16, fp32; ids int32 or int64; weights fp32, or x's.
+    w2 [E / ranks, F, H]: of this rank's, rank r having those from r * E / ranks on. `activation`: "silu", "relu" or "" (none). The
+    same routing gives the same bits. T is the same on all ranks: fill up with tokens of any experts whose weights are 0. E is a
+    multiple of the ranks. dtypes: bf16, fp16, fp32; ids int32 or int64; weights fp32, or x's.
 
     `bound`: rows that come to a rank at most (default: all that could); memory is taken by it. `over`: with more, "error" raises
     ValueError on all ranks ("drop": the last ones add nothing). So does an id that names no expert. Nothing is ever written
-    beyond. On a GPU a call is not waited for: use an operator, whose `check()` tells it of all calls (sy.ops.Moe), or
+    beyond. Each expert's rows begin at a multiple of a tile's, so that there is memory for as many more (Moe.bytes_ahead). On a GPU a call is not waited for: use an operator, whose `check()` tells it of all calls (sy.ops.Moe), or
     `dispatch`, whose handle's tells it of one.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
@@ -557,7 +558,8 @@ def dispatch(
     over: str = "error",
 ) -> tuple[torch.Tensor, Handle]:
     """The rows of x [T, H], one for each of topk_ids [T, topk], at the ranks of their experts: rows [., H], expert by expert, and a
-    handle that says where (Handle.begins, Handle.counts), for `combine`. Arguments and errors as of `moe`."""
+    handle that says where (Handle.begins, Handle.counts), for `combine`. What lies between two experts' rows, as each begins at
+    a multiple of a tile's, is undefined, and not read. Arguments and errors as of `moe`."""
     require_tensors(x=x, topk_ids=topk_ids)
     refuse_gradients("sy.ops.dispatch", "sy.ops.moe", ["x"], [x])
     members = members_of(group, "cuda" if x.is_cuda else "host")
