@@ -153,18 +153,9 @@ class AttentionBackward:
                 if not prepared.op.had_been_told:
                     raise  # else what ended it was no news to this rank
 
-    def _taken(
-        self,
-        grad: torch.Tensor,
-        grad_lse: torch.Tensor | None,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        o: torch.Tensor,
-        lse: torch.Tensor,
-        whole: bool = False,
-    ) -> Operands:
+    def _taken(self, *given: torch.Tensor | None, whole: bool = False) -> Operands:
         """The operands of a call as the kernels take them. Raises ValueError, naming it, for one that does not fit."""
+        grad, grad_lse, q, k, v, o, lse = given
         p = self.problem
         of_q, of_k = (p.b, p.h, self.num_rows), (p.b, p.hkv, p.s if whole or self.kept else self.num_rows)
         operands = {"grad": grad, "q": q, "k": k, "v": v, "o": o}
