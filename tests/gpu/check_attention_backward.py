@@ -4,6 +4,7 @@ python tests/gpu/check_attention_backward.py kernel                      one GPU
 python tests/gpu/check_attention_backward.py plain                       one GPU: the plain kernels, of which dQ is deterministic
 torchrun --nproc-per-node N tests/gpu/check_attention_backward.py ranks  over ranks, by torch.ops.syncopate.attention
 torchrun … kinds        every kind, sharding, head size and mask; deterministic ones bit for bit as unfused; kept K and V
+torchrun … unequal      ranks that hold different numbers of rows, by sy.ops.attention
 torchrun … queued       1,000 forwards and backwards one behind another, each rank late in turns
 torchrun … captured     forward and backward in a CUDA graph
 torchrun … training     sy.context_parallel around a small model: losses over 50 steps, checkpointed, compiled
@@ -218,6 +219,29 @@ def check_kinds() -> None:
     dist.destroy_process_group()
 
 
+def check_unequal() -> None:
+    joined()
+    import syncopate as sy
+
+    size, h, hkv, d = dist.get_world_size(), 4, 2, 128
+    for rows in (128, 300):
+        for kind, sharding, causal in (("all_gather", "zigzag", True), ("ring", "contiguous", False)):
+            s = rows * size - 1
+            torch.manual_seed(9)
+            q, grad = torch.randn(2, 1, h, s, d, device="cuda").bfloat16()
+            k, v = torch.randn(2, 1, hkv, s, d, device="cuda").bfloat16()
+            _, _, right = reference(q, k, v, grad, mask_of(s, s, causal, 0, 0, ()), d**-0.5)
+            *given, of_o = (sy.shard_rows(t, dim=2, sharding=sharding) for t in (q, k, v, grad))
+            leaves = [one.contiguous().requires_grad_() for one in given]
+            o, _ = sy.ops.attention(*leaves, causal=causal, kind=kind, sharding=sharding, length=s)
+            o.backward(of_o)
+            wanted = [sy.shard_rows(one, dim=2, sharding=sharding) for one in right]
+            made = [one.grad for one in leaves]
+            judge(f"{size} ranks, {s} rows, {kind} {sharding}", made, wanted, BOUND[torch.bfloat16])
+    sy.close()
+    dist.destroy_process_group()
+
+
 def check_queued() -> None:
     joined()
     import syncopate as sy
@@ -341,6 +365,7 @@ if __name__ == "__main__":
         "plain": check_plain,
         "ranks": check_ranks,
         "kinds": check_kinds,
+        "unequal": check_unequal,
         "queued": check_queued,
         "captured": check_captured,
         "training": check_training,

@@ -126,7 +126,7 @@ def shapes() -> None:
 
 
 def bounds() -> None:
-    """Rows over the bound add nothing; the handle of a dispatch tells of them, and of ids that name no expert."""
+    """Rows over the bound add nothing; the handle of a dispatch tells of them, and an operator of those of all its calls, once."""
     layer = Layer(64, 4, 2, 256, 128, torch.bfloat16)
     for bound in (1, 33, 100, 64 * 2 * size()):
         for kind in ("random", "one"):
@@ -141,6 +141,17 @@ def bounds() -> None:
         expect(False, "more rows than the bound, and no error")
     except ValueError as error:
         expect("rows more than 7" in str(error), str(error))
+    operator = ops.Moe(64, layer.experts, 2, 256, 128, layer.dtype, sy.group.of_process_group(None), bound=7)
+    for call, kind in enumerate(("random", "one", "random")):
+        x, ids = layer.x(call), layer.ids(call, kind)
+        operator.run(x[rank()], ids[rank()].contiguous(), layer.weights[rank()], layer.own_w1, layer.own_w2)
+    try:
+        operator.check()
+        expect(False, "more rows than the bound in earlier calls, and no error")
+    except ValueError as error:
+        expect("rows more than 7 come to a rank" in str(error), str(error))
+    operator.check()
+    operator.close()
     sy.close()
 
 
