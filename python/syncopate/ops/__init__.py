@@ -8,7 +8,8 @@ from .attention_rules import AttentionTiling
 from .block import FeedForward, feed_forward
 from .exchange import AllToAllMatmul, MatmulAllToAll, all_to_all_matmul, matmul_all_to_all
 from .gather import AllGatherMatmul, all_gather_matmul
-from .mixture import Moe, combine, dispatch, moe
+from .mixture import Moe
+from .mixture_function import combine, dispatch, moe
 from .operator import Operator
 from .reduce import MatmulAllReduce, MatmulReduceScatter, matmul_all_reduce, matmul_reduce_scatter
 

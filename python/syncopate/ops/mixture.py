@@ -1,9 +1,4 @@
-"""Mixture of experts, expert parallel: rows of tokens go to the ranks of their experts, through two grouped products, and back.
-
-y = sy.ops.moe(x, topk_ids, topk_weights, w1, w2, group)
-
-rows, handle = sy.ops.dispatch(x, topk_ids, experts, group)     and by its parts: rows of this rank's experts, where
-y = sy.ops.combine(rows_made, topk_weights, handle)             handle.begins and handle.counts say
+"""A mixture of experts, expert parallel, for one shape (mixture_function.py calls it).
 
 How many rows an expert gets only the device knows: it counts, and makes the tables that the kernels follow (kernels/moe.py).
 The host reads none of it, so that a call can be captured, and replayed with other routings.
@@ -19,20 +14,16 @@ import torch
 import triton
 
 from .. import _syncopate
-from ..call import cache
 from ..call.arguments import DTYPE_NAMES
-from ..call.places import require_tensors
 from ..call.prepared import Prepared, timing
 from ..group import Group
 from ..kernels import moe as kernels
 from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
-from .differentiable import recorded, refuse_gradients, wanted
-from .operator import members_of, require_one_node
+from .operator import require_one_node
 
 ACTIVATIONS = ("silu", "relu", "")
 OVER = ("error", "drop")
 TOKENS = 16  # of a tile of `combine`: kTokens of ops/moe.cpp
-MOST = 16  # set-ups that are kept
 GPU_TILING, HOST_TILING = Tiling(128, 128, 64, 3, -1), Tiling(16, 32, 32, 1, -1)
 
 #: By part, its kernels, as ops/moe.cpp has them.
@@ -484,106 +475,3 @@ def spec_of(
     limit = "" if bound is None else f",bound={bound}"
     extents = f"T={tokens},E={experts},topk={topk},H={hidden},F={inner}{limit}"
     return f"moe:{extents},part={part},dtype={DTYPE_NAMES[dtype]},ranks={ranks}"
-
-
-def kept(extents: tuple[int, ...], dtype: torch.dtype, group: Group, **options: Any) -> Moe:
-    """The operator of that shape, (T, E, topk, H) and of the whole F, for the current stream, made on first use. Collective then."""
-    if options.get("part") in ("dispatch", "combine"):
-        extents = (*extents[:4], 1)  # no product
-    call = (Moe, extents, dtype, id(group), *options.items())
-    options = {"deadline": cache.deadline, **options}
-    made = cache.find(
-        "ops.moe", group.device == "cuda", call, lambda: cache.Entry(group, Moe(*extents, dtype, group, **options)), MOST
-    )  # fmt: skip
-    return made.operator
-
-
-def extents_of(
-    x: torch.Tensor, ids: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, size: int
-) -> tuple[int, ...]:
-    """(T, E, topk, H, F)."""
-    if x.dim() != 2 or ids.dim() != 2 or w1.dim() != 3 or w2.dim() != 3:
-        raise ValueError(
-            "expected x [T, H], topk_ids [T, topk], w1 [E / ranks, H, 2 F] and w2 [E / ranks, F, H], got "
-            f"{list(x.shape)}, {list(ids.shape)}, {list(w1.shape)} and {list(w2.shape)}"
-        )
-    return x.shape[0], w1.shape[0] * size, ids.shape[1], x.shape[1], w2.shape[1]
-
-
-def moe(
-    x: torch.Tensor,
-    topk_ids: torch.Tensor,
-    topk_weights: torch.Tensor,
-    w1: torch.Tensor,
-    w2: torch.Tensor,
-    group: Group | Any | None = None,
-    activation: str = "silu",
-    bound: int | None = None,
-    *,
-    over: str = "error",
-) -> torch.Tensor:
-    """y [T, H] of this rank's tokens x [T, H]: the sum over a token's topk experts, in that order and in fp32, of its weight times
-    (act(x @ w1[:, :F]) * (x @ w1[:, F:])) @ w2. topk_ids, topk_weights: [T, topk], ids of all experts; w1 [E / ranks, H, 2 F],
-    w2 [E / ranks, F, H]: of this rank's, rank r having those from r * E / ranks on. `activation`: "silu", "relu" or "" (none). The
-    same routing gives the same bits. T is the same on all ranks: fill up with tokens of any experts whose weights are 0. E is a
-    multiple of the ranks. dtypes: bf16, fp16, fp32; ids int32 or int64; weights fp32, or x's.
-
-    `bound`: rows that come to a rank at most (default: all that could); memory is taken by it. `over`: with more, "error" raises
-    ValueError on all ranks ("drop": the last ones add nothing). So does an id that names no expert. Nothing is ever written
-    beyond. Each expert's rows begin at a multiple of a tile's, so that there is memory for as many more (Moe.bytes_ahead). On a GPU a call is not waited for: use an operator, whose `check()` tells it of all calls (sy.ops.Moe), or
-    `dispatch`, whose handle's tells it of one.
-
-    Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
-    """
-    given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
-    require_tensors(topk_ids=topk_ids, **given)
-    members = members_of(group, "cuda" if x.is_cuda else "host")
-    extents = extents_of(x, topk_ids, w1, w2, members.size)
-    if names := wanted(given):
-        operands = (x, topk_ids, topk_weights, w1, w2)
-        return recorded(
-            "moe", members, operands, names, {}, activation=activation, bound=bound or 0, over=over
-        )
-    operator = kept(extents, x.dtype, members, activation=activation, bound=bound, over=over)
-    return cache.run(operator.run, x, topk_ids, topk_weights, w1, w2)[0]
-
-
-def dispatch(
-    x: torch.Tensor,
-    topk_ids: torch.Tensor,
-    experts: int,
-    group: Group | Any | None = None,
-    *,
-    bound: int | None = None,
-    over: str = "error",
-) -> tuple[torch.Tensor, Handle]:
-    """The rows of x [T, H], one for each of topk_ids [T, topk], at the ranks of their experts: rows [., H], expert by expert, and a
-    handle that says where (Handle.begins, Handle.counts), for `combine`. What lies between two experts' rows, as each begins at
-    a multiple of a tile's, is undefined, and not read. Arguments and errors as of `moe`."""
-    require_tensors(x=x, topk_ids=topk_ids)
-    refuse_gradients("sy.ops.dispatch", "sy.ops.moe", ["x"], [x])
-    members = members_of(group, "cuda" if x.is_cuda else "host")
-    if x.dim() != 2 or topk_ids.dim() != 2:
-        raise ValueError(
-            f"expected x [T, H] and topk_ids [T, topk], got {list(x.shape)} and {list(topk_ids.shape)}"
-        )
-    extents = (x.shape[0], experts, topk_ids.shape[1], x.shape[1])
-    operator = kept(extents, x.dtype, members, bound=bound, over=over, part="dispatch", weighted=False)
-    return cache.run(operator.dispatch, x, topk_ids)
-
-
-def combine(rows: torch.Tensor, topk_weights: torch.Tensor | None, handle: Handle) -> torch.Tensor:
-    """y [T, H]: rows [., H] as `dispatch` left them, back at the ranks of their tokens, which add each token's in the order of its
-    topk in fp32, by topk_weights [T, topk]; None: as they are. Collective."""
-    require_tensors(rows=rows)
-    weights = [] if topk_weights is None else [topk_weights]
-    refuse_gradients("sy.ops.combine", "sy.ops.moe", ["rows", "topk_weights"], [rows, *weights])
-    of = handle.operator
-    extents = (of.tokens, of.experts, of.topk, of.hidden)
-    operator = kept(
-        extents, rows.dtype, of.group, bound=of.bound, over=of.over, part="combine", weighted=topk_weights is not None,
-        tiling=of.tiling,
-    )  # fmt: skip
-    return cache.run(
-        operator.combine, rows, handle.ids, topk_weights, handle.position, handle.all_counts, handle.origin
-    )

@@ -10,7 +10,8 @@ from ..call import cache
 from ..group import Group
 from ..host import interpreter
 from ..kernels import moe_backward as kernels
-from .mixture import Moe, extents_of, kept
+from .mixture import Moe
+from .mixture_function import extents_of, kept
 
 
 def backward(

@@ -50,13 +50,13 @@ def _group(group_name: str, x: torch.Tensor) -> Group:
 
 
 def _run(part: str, x, ids, weights, w1, w2, group_name, activation, bound, over) -> tuple[Any, ...]:
-    from ..ops import mixture
+    from ..ops import mixture_function
 
     given = [one.contiguous() for one in (x, ids, weights, w1, w2)]
     group = _group(group_name, x)
-    extents = mixture.extents_of(x, ids, w1, w2, group.size)
+    extents = mixture_function.extents_of(x, ids, w1, w2, group.size)
     options = {"activation": activation, "bound": bound or None, "over": over, "part": part}
-    operator = mixture.kept(extents, x.dtype, group, **options)
+    operator = mixture_function.kept(extents, x.dtype, group, **options)
     report.count("moe", report.FUSED)
     return cache.run(operator.run, *given)
 
@@ -103,7 +103,7 @@ def _(x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0,
     size = dist.distributed_c10d._resolve_process_group(group_name).size()
     (tokens, hidden), topk, own = x.shape, topk_ids.shape[1], w1.shape[0]
     most = size * tokens * min(topk, own)
-    tiling = mixture.GPU_TILING if x.device.type == "cuda" else mixture.HOST_TILING
+    tiling = mixture.tiling_on(x.device.type)
     rows = _syncopate.ops.rows_for(min(bound or most, most), own, tiling.block_m)
     numbers = x.new_empty((2, own), dtype=torch.int32)
     taken = x.new_empty((tokens, topk), dtype=torch.bool)
