@@ -358,55 +358,92 @@ private:
         return steps;
     }
 
-    /// A round of a rank's sides: all begin, what comes is moved once its sender has begun, and all have ended when
-    /// what is sent has been received.
+    /// A round of a rank's sides: all begin; what is sent leaves, and what comes is received. A send is over, as it
+    /// happens, once its bytes have left, which the receiver may not even wait for yet, or once they were received.
     std::vector<Step> round_steps(std::int32_t rank, const std::vector<const Transfer*>& round) {
         std::vector<Step> steps;
         for (const Transfer* side : round) {
             for (const Wait& wait : side->waits) steps.push_back(wait_step(rank, wait));
         }
         steps.push_back({{}, [this, rank, round] {
-                             for (const Transfer* side : round)
+                             for (const Transfer* side : round) {
                                  begun_[{rank, side->channel()->number}] = epoch_[rank];
+                                 if (side->channel()->sends)
+                                     leaves_[side->channel()->number] = random_() % 2 == 0;
+                             }
                          }});
-        for (const Transfer* side : round) {
-            const std::int32_t number = side->channel()->number;
-            const std::int32_t peer = side->channel()->sends ? side->dst_rank : side->src_rank;
-            if (side->channel()->sends) continue;
-            steps.push_back({[=, this] { return begun_[{peer, number}] >= epoch_[rank]; }, [] {}});
-            move_steps(steps, rank, *side);
-            steps.push_back({{}, [=, this] { received_[number] = epoch_[rank]; }});
+        for (const bool sends : {true, false}) {
+            for (const Transfer* side : round) {
+                if (side->channel()->sends == sends) side_steps(steps, rank, *side);
+            }
         }
         for (const Transfer* side : round) {
             const std::int32_t number = side->channel()->number;
             if (side->channel()->sends)
-                steps.push_back({[=, this] { return received_[number] >= epoch_[rank]; }, [] {}});
+                steps.push_back(
+                    {[=, this] { return leaves_[number] || received_[number] >= epoch_[rank]; }, [] {}});
             for (const Post& post : side->posts) steps.push_back(post_step(rank, post));
         }
         return steps;
     }
 
-    void move_steps(std::vector<Step>& steps, std::int32_t rank, const Transfer& transfer) {
-        const bool near = transfer.channel() == nullptr;
-        const std::optional<bool> summed =
-            reads_sum(transfer) ? std::optional<bool>(true) : std::optional<bool>();
-        const auto from = elements_of(schedule_.tensors[transfer.src.tensor], transfer.src.region);
-        const auto to = elements_of(schedule_.tensors[transfer.dst.tensor], transfer.dst.region);
-        const auto from_halves = halves(from);
-        const auto to_halves = halves(to);
-        auto buffer = std::make_shared<std::vector<Content>>();
+    /// Of a send what it reads; of a receive what it writes.
+    void side_steps(std::vector<Step>& steps, std::int32_t rank, const Transfer& side) {
+        const std::int32_t number = side.channel()->number;
+        if (side.channel()->sends) {
+            const std::int32_t peer = side.dst_rank;
+            steps.push_back(
+                {[=, this] { return leaves_[number] || begun_[{peer, number}] >= epoch_[rank]; }, [] {}});
+            for (const auto& half :
+                 halves(elements_of(schedule_.tensors[side.src.tensor], side.src.region))) {
+                steps.push_back({{}, [=, this, &side] {
+                                     std::vector<Content>& sent = sent_[{number, epoch_[rank]}];
+                                     take(sent, side, half, rank);
+                                 }});
+            }
+            steps.push_back({{}, [=, this] { left_[number] = epoch_[rank]; }});
+            return;
+        }
+        steps.push_back({[=, this] { return left_[number] >= epoch_[rank]; }, [] {}});
+        const auto to = elements_of(schedule_.tensors[side.dst.tensor], side.dst.region);
+        for (const auto& [first, last] : halves_of(to.size())) {
+            steps.push_back({{}, [=, this, &side] {
+                                 const std::vector<Content>& sent = sent_[{number, epoch_[rank]}];
+                                 for (std::size_t at = first; at < last; ++at)
+                                     memory_[rank][side.dst.tensor][to[at]] = sent[at];
+                             }});
+        }
+        steps.push_back({{}, [=, this] {
+                             received_[number] = epoch_[rank];
+                             sent_.erase({number, epoch_[rank]});
+                         }});
+    }
+
+    /// Appends the elements that a transfer reads.
+    void take(std::vector<Content>& taken, const Transfer& transfer,
+              const std::vector<std::int64_t>& elements, std::int32_t rank) {
         const std::string who =
             "op " + std::to_string(transfer.op.index) + " of rank " + std::to_string(transfer.op.rank);
+        const std::optional<bool> summed =
+            reads_sum(transfer) ? std::optional<bool>(true) : std::optional<bool>();
+        for (const std::int64_t e : elements) {
+            expect(transfer.src_rank, transfer.src.tensor, e, epoch_[rank], who, summed);
+            taken.push_back(memory_[transfer.src_rank][transfer.src.tensor][e]);
+        }
+    }
+
+    void move_steps(std::vector<Step>& steps, std::int32_t rank, const Transfer& transfer) {
+        const auto from_halves =
+            halves(elements_of(schedule_.tensors[transfer.src.tensor], transfer.src.region));
+        const auto to_halves =
+            halves(elements_of(schedule_.tensors[transfer.dst.tensor], transfer.dst.region));
+        auto buffer = std::make_shared<std::vector<Content>>();
         for (std::size_t half = 0; half < 2; ++half) {
             steps.push_back({{}, [=, this, &transfer] {
                                  buffer->clear();
-                                 if (near) reach(rank, transfer.src_rank);
-                                 if (near) reach(rank, transfer.dst_rank);
-                                 for (const std::int64_t e : from_halves[half]) {
-                                     expect(transfer.src_rank, transfer.src.tensor, e, epoch_[rank], who,
-                                            summed);
-                                     buffer->push_back(memory_[transfer.src_rank][transfer.src.tensor][e]);
-                                 }
+                                 reach(rank, transfer.src_rank);
+                                 reach(rank, transfer.dst_rank);
+                                 take(*buffer, transfer, from_halves[half], rank);
                              }});
             steps.push_back({{}, [=, this, &transfer] {
                                  for (std::size_t at = 0; at < buffer->size(); ++at) {
@@ -597,8 +634,10 @@ private:
     std::vector<std::vector<std::int64_t>> counters_;  ///< by rank and made chunk
     std::vector<std::vector<std::int64_t>> signals_;
     std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t>
-        begun_;                                      ///< by rank and pair of sides: the call
-    std::map<std::int32_t, std::int32_t> received_;  ///< by pair: the call
+        begun_;                                             ///< by rank and pair of sides: the call
+    std::map<std::int32_t, std::int32_t> left_, received_;  ///< by pair: the call
+    std::map<std::int32_t, bool> leaves_;                   ///< by pair: its send awaits no receive
+    std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Content>> sent_;  ///< by pair and call
     std::vector<std::int32_t> epoch_;
     std::vector<std::vector<std::int64_t>> open_programs_;  ///< by rank and stage
     std::vector<std::int64_t> loading_;                     ///< by rank: programs of a stage alone

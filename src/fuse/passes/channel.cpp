@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -59,7 +60,7 @@ private:
     };
 
     void find_stages() {
-        stage_before_.assign(static_cast<std::size_t>(count_), -1);
+        stages_before_.resize(static_cast<std::size_t>(count_));
         if (graph_.stages.size() < 2) return;
         const std::size_t ranks = graph_.start_order.size();
         for (std::size_t stage = 0; stage + 1 < graph_.stages.size(); ++stage) {
@@ -76,14 +77,14 @@ private:
             }
         }
         for (NodeId op = 0; op < count_; ++op) {
+            std::set<std::int32_t> before;
             for (const Edge& edge : graph_.in[static_cast<std::size_t>(op)]) {
                 if (graph_.is_op(edge.from)) continue;
                 const Node& chunk = graph_[edge.from];
                 if (chunk.stage > 0)
-                    stage_before_[static_cast<std::size_t>(op)] =
-                        std::max(stage_before_[static_cast<std::size_t>(op)],
-                                 (chunk.stage - 1) * static_cast<std::int32_t>(ranks) + chunk.rank);
+                    before.insert((chunk.stage - 1) * static_cast<std::int32_t>(ranks) + chunk.rank);
             }
+            stages_before_[static_cast<std::size_t>(op)].assign(before.begin(), before.end());
         }
     }
 
@@ -101,7 +102,7 @@ private:
         };
         for (NodeId op = 0; op < count_; ++op) {
             for (const NodeId other : before_[static_cast<std::size_t>(op)]) link(other, op);
-            if (const std::int32_t stage = stage_before_[static_cast<std::size_t>(op)]; stage >= 0)
+            for (const std::int32_t stage : stages_before_[static_cast<std::size_t>(op)])
                 edge(end_of(stage), node_of(op));
         }
         for (std::size_t stage = 0; stage < ended_.size(); ++stage) {
@@ -157,7 +158,7 @@ private:
             for (const NodeId other : before_[static_cast<std::size_t>(op)])
                 round =
                     std::max(round, last[static_cast<std::size_t>(one_[static_cast<std::size_t>(other)])]);
-            if (const std::int32_t stage = stage_before_[static_cast<std::size_t>(op)]; stage >= 0)
+            for (const std::int32_t stage : stages_before_[static_cast<std::size_t>(op)])
                 round = std::max(round, last[static_cast<std::size_t>(count_ + stage)]);
             return round;
         };
@@ -228,8 +229,8 @@ private:
     OpsBefore before_;
     std::vector<NodeId> one_;   ///< by op: of a receive its send, else itself
     std::vector<Ended> ended_;  ///< by stage, but the last one, and rank
-    std::vector<std::int32_t>
-        stage_before_;  ///< by op that sends what a stage makes: the one before, in ended_; else -1
+    /// By op that sends what stages make, each rank's its own: the ones before these, in ended_.
+    std::vector<std::vector<std::int32_t>> stages_before_;
     std::int32_t num_rounds_ = 0;
 };
 

@@ -22,8 +22,7 @@ public:
     Status run() {
         if (Status status = collect(); !status) return status;
         if (sides_.empty() && !crosses_after()) return Done{};
-        words_ = static_cast<std::int32_t>(plan_.tensors.size());
-        for (const auto& [ref, sides] : sides_) replace(ref, sides);
+        for (const auto& [ref, sides] : sides_) add_pair(sides, given_.op(ref).src, given_.op(ref).dst);
         for (const OpRef ref : in_order()) set_after(ref);
         return Done{};
     }
@@ -83,11 +82,6 @@ private:
         return false;
     }
 
-    void replace(OpRef ref, const Sides& sides) {
-        const plan::Op op = given_.op(ref);
-        add_pair(sides, op.src, op.dst);
-    }
-
     void add_pair(const Sides& sides, const plan::Chunk& src, const plan::Chunk& dst) {
         for (const OpRef side : {sides.send, sides.receive}) {
             auto& list = plan_.ranks[static_cast<std::size_t>(side.rank)];
@@ -125,8 +119,8 @@ private:
         return sorted;
     }
 
-    /// The op by which ranks of `node` see that `ref` is complete; nullopt: they do not.
-    [[nodiscard]] std::optional<OpRef> seen_at(OpRef ref, std::int32_t node) const {
+    /// What of `ref` is in `node`: the op, or the side that is there.
+    [[nodiscard]] std::optional<OpRef> part_in(OpRef ref, std::int32_t node) const {
         const Sides* sides = sides_of(ref);
         if (sides == nullptr) return node_of(ref.rank) == node ? std::optional(ref) : std::nullopt;
         if (node_of(sides->send.rank) == node) return sides->send;
@@ -134,41 +128,46 @@ private:
         return std::nullopt;
     }
 
-    void set_after(OpRef ref) {
-        const plan::Op& given = given_.op(ref);
-        const Sides* sides = sides_of(ref);
-        if (sides != nullptr) return set_after_both(ref, *sides);
-        if (given.kind == plan::OpKind::collective)
-            return;  // a library meets over nodes, and its ranks are told
-        std::vector<OpRef> after;
-        for (const OpRef before : given.after) {
-            const auto seen = seen_at(before, node_of(ref.rank));
-            const Sides* crossed = sides_of(before);
-            const bool all =
-                seen && !(crossed != nullptr && *seen == crossed->send && late_.contains(before));
-            after.push_back(all ? *seen : told(before, ref.rank));
+    /// Ops in `node` after which all is complete there that `ref` is, or comes after by way of whatever nodes.
+    [[nodiscard]] std::vector<OpRef> last_in(OpRef ref, std::int32_t node) const {
+        if (const auto part = part_in(ref, node)) return {*part};
+        const auto found = last_.find({ref, node});
+        return found == last_.end() ? std::vector<OpRef>{} : found->second;
+    }
+    [[nodiscard]] std::vector<OpRef> last_before(OpRef ref, std::int32_t node) const {
+        std::vector<OpRef> last;
+        for (const OpRef before : given_.op(ref).after) {
+            for (const OpRef op : last_in(before, node))
+                if (std::ranges::find(last, op) == last.end()) last.push_back(op);
         }
-        op_of(ref).after = std::move(after);
+        return last;
     }
 
-    /// A receive need not be told what its send is. What only it awaits, nobody at the send's node knows of: who
-    /// is after this op there is told (`late_`).
-    void set_after_both(OpRef ref, const Sides& sides) {
-        const std::int32_t from = node_of(sides.send.rank);
-        const std::int32_t to = node_of(sides.receive.rank);
-        std::vector<OpRef> send, receive{sides.send};
-        for (const OpRef before : given_.op(ref).after) {
-            const auto near = seen_at(before, from);
-            const auto far = seen_at(before, to);
-            const Sides* crossed = sides_of(before);
-            const bool half = near && crossed != nullptr && *near == crossed->send && late_.contains(before);
-            if (far) receive.push_back(*far);
-            if (near) send.push_back(*near);
-            if ((half || !near) && far) late_[ref] = true;
-            if ((half || !near) && !far) send.push_back(told(before, sides.send.rank));
+    /// Each op, or side, awaits all that it comes after in its own node; a word tells of what has no part there
+    /// that would.
+    void set_after(OpRef ref) {
+        const plan::Op& given = given_.op(ref);
+        for (std::int32_t node = 0; node < given_.mesh.num_nodes(); ++node) {
+            if (part_in(ref, node)) continue;
+            if (std::vector<OpRef> last = last_before(ref, node); !last.empty())
+                last_[{ref, node}] = std::move(last);
         }
-        op_of(sides.send).after = std::move(send);
-        op_of(sides.receive).after = std::move(receive);
+        const Sides* const sides = sides_of(ref);
+        const OpRef first = sides != nullptr ? sides->send : ref;
+        std::vector<OpRef> after = last_before(ref, node_of(first.rank));
+        for (const OpRef before : given.after) {
+            if (part_in(before, node_of(first.rank))) continue;
+            // A receive need not be told what its send is, nor a send what its receive awaits.
+            if (sides != nullptr && part_in(before, node_of(sides->receive.rank))) continue;
+            // A library meets over nodes, and its ranks are told.
+            const bool meets = given.kind == plan::OpKind::collective && sides_of(before) == nullptr;
+            after.push_back(meets ? before : told(before, first.rank));
+        }
+        op_of(first).after = std::move(after);
+        if (sides == nullptr) return;
+        std::vector<OpRef> received = last_before(ref, node_of(sides->receive.rank));
+        received.insert(received.begin(), sides->send);
+        op_of(sides->receive).after = std::move(received);
     }
 
     /// The receive, in the node of `rank`, of a word that is sent once `ref` is complete.
@@ -177,12 +176,14 @@ private:
         if (!is_new) return found->second;
         const Sides* crossed = sides_of(ref);
         const OpRef seen = crossed != nullptr ? crossed->receive : ref;
-        if (!has_words_) plan_.tensors.push_back({words_name(), {kWordElements}, plan::DType::int32});
-        has_words_ = true;
+        if (!words_) {
+            words_ = static_cast<std::int32_t>(plan_.tensors.size());
+            plan_.tensors.push_back({words_name(), {kWordElements}, plan::DType::int32});
+        }
         const Sides sides{
             {seen.rank, static_cast<std::int32_t>(next_[static_cast<std::size_t>(seen.rank)]++)},
             {rank, static_cast<std::int32_t>(next_[static_cast<std::size_t>(rank)]++)}};
-        const plan::Chunk word{words_, {{0, kWordElements}}};
+        const plan::Chunk word{*words_, {{0, kWordElements}}};
         add_pair(sides, word, word);
         op_of(sides.send).after = {seen};
         return found->second = sides.receive;
@@ -199,10 +200,10 @@ private:
     const plan::Plan given_;
     std::map<OpRef, Sides> sides_;      ///< by op of the given plan
     std::vector<std::ptrdiff_t> next_;  ///< by rank: where its list goes on
-    std::map<OpRef, bool> late_;
+    std::map<std::pair<OpRef, std::int32_t>, std::vector<OpRef>>
+        last_;                                              ///< by op and node without a part of it
     std::map<std::pair<OpRef, std::int32_t>, OpRef> told_;  ///< by op and node
-    std::int32_t words_ = 0;
-    bool has_words_ = false;
+    std::optional<std::int32_t> words_;                     ///< the tensor
 };
 
 /// The channel's own tensors, behind those in memory.

@@ -9,8 +9,17 @@
 //     rank 2 of node 1                              receive  A.channel[0:64] ─► A[0:64], after the send
 //
 // The one edge from node to node is that of a receive after its send, and the channel itself carries it. All
-// else an op is `after` it awaits inside its node: of a transfer between nodes the side that is there. Where
-// nothing of what it is after is in its node, a word is sent there.
+// else an op is `after` it awaits inside its node: of a transfer between nodes the side that is there. A send is
+// over once its bytes have left, so it says nothing of its receive. What an op comes after by way of another node
+// it therefore awaits itself, where that is:
+//
+//     node 0                                 node 1
+//     rank 0   send A ───────────────────►   rank 2   receive A ──┐
+//              send B, after send A          rank 3   pull A, after B's push: awaits receive A
+//     rank 1   (B comes by memory)
+//
+// So in each node all keep the order that the plan gives them, and no memory is of two nodes. Where an op is after
+// one that has no part in its node, a word is sent there.
 //
 // No rank waits for a send that cannot start. Sends and receives block: both sides of one begin before either
 // ends. So they all get one order, by rounds:
