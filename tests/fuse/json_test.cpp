@@ -126,6 +126,41 @@ TEST(ScheduleJson, SaysWhichBordersAreInTheHeap) {
     EXPECT_EQ(schedule->ranks[1].borders[0].region, (plan::Region{{3, 4}, {0, 4}}));
 }
 
+TEST(ScheduleJson, AMeshThatHasNoSuchNodesIsRefusedWithItsPlace) {
+    const plan::Mesh mesh{{{"node", 2}, {"gpu", 2}}, "node"};
+    plan::AllGatherOptions options;
+    options.algorithm = plan::Algorithm::hierarchical;
+    const Program program{sample::gemm({8, 4, 4, 2, 2, 2}),
+                          plan::all_gather(mesh, {"A", {8, 4}, plan::DType::bf16}, options).value(),
+                          {{"a_ptr", "A"}}};
+    const std::string text = to_json(fuse(program, {}).value());
+    const std::size_t begin = text.find("\"mesh\"");
+    const std::size_t end = text.find("\"tensors\"");
+    ASSERT_NE(begin, std::string::npos);
+    ASSERT_NE(end, std::string::npos);
+    const std::string between = text.substr(begin, end - begin);
+    ASSERT_TRUE(schedule_from_json(text).ok()) << between;
+    for (const char* said :
+         {R"("mesh":[],"nodes":"node")", R"("mesh":[],"nodes":"")", R"("mesh":[])", R"("nodes":"node")",
+          R"("mesh":null,"nodes":"node")", R"("mesh":{},"nodes":"node")", R"("mesh":[[]],"nodes":"node")",
+          R"("mesh":[["node"]],"nodes":"node")", R"("mesh":[["node",0],["gpu",2]],"nodes":"node")",
+          R"("mesh":[["node",-2],["gpu",2]],"nodes":"node")", R"("mesh":[["node",2]],"nodes":"node")",
+          R"("mesh":[["node",65536],["gpu",65536]],"nodes":"node")",
+          R"("mesh":[["node",2],["gpu",2]],"nodes":"gpu")",
+          R"("mesh":[["node",2],["gpu",2]],"nodes":"nodes")", R"("mesh":[["node",2],["gpu",2]],"nodes":2)",
+          R"("mesh":[["node",2],["gpu",2]],"nodes":null)",
+          R"("mesh":[["node",2],["gpu",2]],"nodes":["node"])"}) {
+        const auto schedule = schedule_from_json(replaced(text, between, std::string(said) + ","), "s.json");
+        ASSERT_FALSE(schedule.ok()) << said;
+        EXPECT_TRUE(schedule.error().to_string().starts_with("s.json:1:")) << schedule.error().to_string();
+    }
+    EXPECT_NE(schedule_from_json(replaced(text, between, R"("mesh":[],"nodes":"node",)"), "s.json")
+                  .error()
+                  .to_string()
+                  .find("mesh is empty"),
+              std::string::npos);
+}
+
 TEST(ScheduleJson, ATextNestedWithoutEndIsRefused) {
     const std::string nested = std::string(1'000'000, '[') + std::string(1'000'000, ']');
     EXPECT_EQ(schedule_from_json(nested, "s.json").error().to_string(),

@@ -89,7 +89,7 @@ public:
 
     bool schedule(JsonAt at) {
         return this->object(
-            at, required("mesh", all(schedule_.mesh.axes)),
+            at, required("mesh", [this](JsonAt inner) { return mesh(inner); }),
             optional("nodes", !schedule_.mesh.nodes.empty(), [this](JsonAt inner) { return nodes(inner); }),
             required("tensors", [this](JsonAt inner) { return tensors(inner); }),
             required("stages", [this](JsonAt inner) { return stages(inner); }),
@@ -100,6 +100,12 @@ public:
     }
 
 private:
+    bool mesh(JsonAt at) {
+        return all(schedule_.mesh.axes)(at) &&
+               expect(
+                   at, [&] { return !schedule_.mesh.axes.empty(); }, "is empty; expected at least one axis");
+    }
+
     /// The mesh's axis of nodes.
     bool nodes(JsonAt at) {
         return this->text(schedule_.mesh.nodes)(at) &&
