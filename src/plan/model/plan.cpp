@@ -89,11 +89,9 @@ std::vector<std::int64_t> Tensor::memory_shape() const {
 }
 
 std::uint64_t Tensor::bytes() const {
-    std::uint64_t elements = 1;
-    if (!ragged) elements = static_cast<std::uint64_t>(num_elements(whole()));
-    for (const std::int64_t size : ragged ? memory_shape() : std::vector<std::int64_t>{})
-        elements *= static_cast<std::uint64_t>(size);
-    return elements * size_of(dtype);
+    Region memory;
+    for (const std::int64_t size : memory_shape()) memory.push_back({0, size});
+    return static_cast<std::uint64_t>(num_elements(memory)) * size_of(dtype);
 }
 
 std::optional<std::int32_t> Plan::find_tensor(std::string_view name) const {
@@ -107,16 +105,14 @@ std::int64_t Plan::bytes(const Chunk& chunk) const {
     const Tensor& tensor = tensors[static_cast<std::size_t>(chunk.tensor)];
     const auto element = static_cast<std::int64_t>(size_of(tensor.dtype));
     std::int64_t total = 0;
-    std::int64_t elements = num_elements(chunk.region);
-    if (tensor.ragged) {
-        elements = tensor.ragged->bound;
-        for (std::size_t axis = 0; axis < chunk.region.size(); ++axis) {
-            const auto group = static_cast<std::int64_t>(axis) - tensor.ragged->axis;
-            if (group < 0 || group >= static_cast<std::int64_t>(tensor.ragged->groups.size()))
-                elements *= chunk.region[axis].size();
-        }
+    Region held = chunk.region;
+    if (tensor.ragged && held.size() == tensor.shape.size() &&
+        !is_empty(held)) {  // what is shown may be unsound
+        for (std::size_t group = 0; group < tensor.ragged->groups.size(); ++group)
+            held[static_cast<std::size_t>(tensor.ragged->axis) + group] = {0, 1};
+        held[static_cast<std::size_t>(tensor.ragged->axis)] = {0, tensor.ragged->bound};
     }
-    if (__builtin_mul_overflow(elements, element, &total)) {
+    if (__builtin_mul_overflow(num_elements(held), element, &total)) {
         return std::numeric_limits<std::int64_t>::max();
     }
     return total;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 #include "syncopate/plan/check/check.hpp"
@@ -136,6 +137,20 @@ TEST(Ragged, APlanOfGroupsIsWrittenAsItWasRead) {
     EXPECT_EQ(x.bytes(), 128U);
     EXPECT_EQ(plan->bytes(plan->ranks[0][0].src), 96);  // at most
     EXPECT_TRUE(check(*plan).empty());
+}
+
+TEST(Ragged, BytesOfAnyRegionAreCountedWithoutOverflow) {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+    Plan plan = *from_json(kMoved);
+    Tensor& x = plan.tensors[0];
+    EXPECT_EQ(plan.bytes({0, {{0, 2}, {0, 4}, {0, 3}}}), 12 * 3 * 2);
+    EXPECT_EQ(plan.bytes({0, {{1, 1}, {0, 4}, {0, 3}}}), 0);
+    EXPECT_EQ(plan.bytes({0, {{0, 1}, {0, 4}, {0, kMost}}}), kMost);
+    EXPECT_EQ(plan.bytes({0, {{0, 1}}}), 2) << "a region of fewer axes is only shown";
+    EXPECT_EQ(plan.bytes({0, {}}), plan.bytes({0, Region{}}));
+    x.ragged->bound = x.ragged->rows = kMost;
+    EXPECT_EQ(plan.bytes({0, {{0, 1}, {0, 4}, {0, 3}}}), kMost);
+    EXPECT_EQ(x.bytes(), 2 * static_cast<std::uint64_t>(kMost));
 }
 
 TEST(Ragged, AGroupMayBeANumberAndANameThatIsLeftOutIsAllOfItsGroups) {
