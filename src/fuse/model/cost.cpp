@@ -21,14 +21,12 @@ double tile_time(const kernel::Tile& tile, const Costs& costs) {
             columns = inner;
         }
     }
-    // The two largest operands are rows x K and K x columns, which may be in several boxes.
+    // The largest operand is rows x K or K x columns, and may be in several boxes.
     double largest = 0;
-    double second = 0;
     for (const auto& [param, whole] : tile.reads) {
         double volume = 0;
         for (const plan::Region& box : kernel::boxes_read(tile, param))
             volume += static_cast<double>(plan::num_elements(box));
-        second = std::max(second, std::min(largest, volume));
         largest = std::max(largest, volume);
     }
     const double depth = tile.reads.size() < 2 ? 16 : largest * std::min(rows, columns) / (rows * columns);
