@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/fuse/model/decisions.hpp"
 #include "syncopate/fuse/model/draw_graph.hpp"
+#include "syncopate/fuse/passes/order.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/kernel/model/unwritten.hpp"
 #include "syncopate/ops/program.hpp"
@@ -194,6 +196,18 @@ void show_graph(const FuseOptions& options, const fuse::StagedProgram& program,
         fail(written.error());
 }
 
+void warn(const std::vector<std::string>& warnings) {
+    for (const std::string& warning : warnings) std::cerr << "warning: " << warning << '\n';
+}
+
+/// The machine of --topology, with a warning where it orders nothing.
+std::optional<plan::Topology> topology_of(const FuseOptions& options, const plan::Plan& plan) {
+    if (options.topology.empty()) return std::nullopt;
+    if (const std::string why = fuse::topology_objection(plan); !why.empty())
+        warn({"--topology orders no tiles of this plan: " + why});
+    return or_fail(plan::find_topology(options.topology));
+}
+
 /// An operator of the library: its work graph, as the kernels state themselves.
 void show_operator(const FuseOptions& options) {
     if (options.stages.size() > 1)
@@ -203,12 +217,9 @@ void show_operator(const FuseOptions& options) {
     const OperatorTask task = task_of(options.op);
     fuse::Options fuse_options = tune::options_of(
         task.strategy, options.device == "host" ? fuse::Device::host : fuse::Device::cuda, task.machine);
-    if (!options.topology.empty()) fuse_options.topology = or_fail(plan::find_topology(options.topology));
-    show_graph(options, or_fail(ops::program(task.problem, task.strategy)), fuse_options);
-}
-
-void warn(const std::vector<std::string>& warnings) {
-    for (const std::string& warning : warnings) std::cerr << "warning: " << warning << '\n';
+    const fuse::StagedProgram program = or_fail(ops::program(task.problem, task.strategy));
+    fuse_options.topology = topology_of(options, program.plan);
+    show_graph(options, program, fuse_options);
 }
 
 /// `run` fills all tensors that a kernel takes.
@@ -245,9 +256,9 @@ void run_fuse(const FuseOptions& options) {
     fuse_options.together = options.together;
     fuse_options.most_sum_parts = options.sum_parts;
     if (options.programs > 0) fuse_options.num_programs = options.programs;
-    if (!options.topology.empty()) fuse_options.topology = or_fail(plan::find_topology(options.topology));
 
     plan::Plan plan = read_plan(options, stages);
+    fuse_options.topology = topology_of(options, plan);
     require_binding(plan, stages);
     for (emit::StageText& stage : stages) stage.source = or_fail(read_file(stage.file));
     std::vector<std::pair<std::string, std::vector<kernel::ImportedFile>>> imported;

@@ -73,6 +73,27 @@ TEST(Order, ASlowLinksChunkComesLast) {
     EXPECT_EQ(tiles_of(schedule.ranks[2]), (std::vector<std::int64_t>{4, 5, 0, 1, 6, 7, 2, 3}));
 }
 
+TEST(Order, OverNodesAndOfRaggedAxesAMachineOrdersNothing) {
+    const plan::Mesh mesh{{{"node", 2}, {"gpu", 2}}, "node"};
+    const Program over{sample::gemm({8, 4, 4, 2, 2, 2}),
+                       plan::all_gather(mesh, {"A", {8, 4}, plan::DType::bf16}).value(),
+                       {{"a_ptr", "A"}}};
+    EXPECT_NE(topology_objection(over.plan), "");
+    const auto equal_links = fuse(over).value();
+    const auto measured = fuse(over, {.topology = plan::default_topology(4)}).value();
+    for (std::size_t rank = 0; rank < 4; ++rank)
+        EXPECT_EQ(tiles_of(measured.ranks[rank]), tiles_of(equal_links.ranks[rank]));
+
+    Program ragged = sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4);
+    EXPECT_EQ(topology_objection(ragged.plan), "");
+    plan::Tensor x{"X", {4, 4}, plan::DType::bf16};
+    x.ragged = plan::Ragged{0, {"expert"}, 16, 12};
+    ragged.plan.tensors.push_back(x);
+    EXPECT_NE(topology_objection(ragged.plan).find("rows of X"), std::string::npos);
+    const auto schedule = fuse(ragged, {.topology = plan::default_topology(4)});
+    EXPECT_TRUE(schedule) << schedule.error().to_string();
+}
+
 TEST(Order, AMachineThatIsTooSmallIsAnError) {
     const auto schedule =
         fuse(sample::all_gather_gemm({8, 4, 4, 2, 2, 2}, 4), {.topology = plan::switch_topology(2)});

@@ -42,7 +42,7 @@ struct Options {
     bool together = false;
     /// Into how many parts a sum of what the kernel makes is cut at most (sum_parts.hpp).
     std::int64_t most_sum_parts = 8;
-    /// The machine on which arrivals are simulated, for the order of tiles; without: equal links.
+    /// Where arrivals are simulated, for the order of tiles; without, or by topology_objection: equal links.
     std::optional<plan::Topology> topology{};
     /// Figures of the machine by which passes choose. All ranks must be given the same.
     Costs costs = usual_costs();

@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <string>
 #include <tuple>
 
 #include "fuse/passes/handover.hpp"
@@ -398,9 +399,17 @@ void follow_rounds(const Graph& graph, std::size_t stage, StageOrder& made) {
 
 }  // namespace
 
+std::string topology_objection(const plan::Plan& plan) {
+    if (plan.mesh.num_nodes() > 1) return "it goes over nodes, which a topology says nothing of";
+    const auto ragged =
+        std::ranges::find_if(plan.tensors, [](const plan::Tensor& t) { return t.ragged.has_value(); });
+    if (ragged != plan.tensors.end()) return "only a call knows how many rows of " + ragged->name + " move";
+    return {};
+}
+
 Result<Arrivals> expect_arrivals(const Graph& graph, const Lowered& lowered, const Backends& backends,
                                  const Placement& placement, const Options& options) {
-    const bool simulated = options.topology && lowered.channel.empty();
+    const bool simulated = options.topology && topology_objection(lowered.plan).empty();
     Result<Arrivals> arrivals =
         simulated ? on_topology(graph, lowered, backends, *options.topology, bytes_per_us(options.costs))
                   : on_equal_links(graph, lowered, placement);

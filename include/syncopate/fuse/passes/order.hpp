@@ -2,7 +2,7 @@
 //
 // Without a topology, arrival is simulated with equal links: each rank starts its ops of one lane one
 // after another, an op starts when those that it is `after` have ended, and lasts as long as its bytes. With
-// one, plan::simulate tells. What a rank holds from the start arrives at 0.
+// one, plan::simulate tells, but of several nodes and of ragged axes. What a rank holds from the start arrives at 0.
 //
 // A tile runs when the last chunk that it needs is expected; among equals the kernel's own traversal decides,
 // so that its locality in the cache is kept. With phases a
@@ -31,6 +31,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "syncopate/fuse/fuse.hpp"
@@ -50,6 +51,8 @@ using Arrivals = std::vector<std::int64_t>;
 [[nodiscard]] Result<Arrivals> expect_arrivals(const Graph& graph, const Lowered& lowered,
                                                const Backends& backends, const Placement& placement,
                                                const Options& options);
+/// Why arrivals of a plan are not simulated whatever the topology, but expected on equal links; "" where they are.
+[[nodiscard]] std::string topology_objection(const plan::Plan& plan);
 
 /// The order of one stage.
 struct StageOrder {
