@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "ops/attention_task.hpp"
 #include "ops/product.hpp"
 #include "syncopate/ops/attention_kernel.hpp"
 
@@ -51,19 +52,6 @@ plan::Mesh mesh_of(const AttentionTask& task) {
     return {{{"gpu", static_cast<std::int32_t>(task.rows.size())}}};
 }
 
-plan::AttentionOptions options_of(const AttentionTask& task) {
-    plan::AttentionOptions options;
-    if (task.kind == "ring" || task.kind == "ulysses_ring") options.circulation = plan::Circulation::ring;
-    if (task.kind == "double_ring") {
-        options.circulation = plan::Circulation::double_ring;
-        options.inner = task.inner;
-    }
-    if (task.kind == "ulysses") options.ulysses = static_cast<std::int32_t>(task.rows.size());
-    if (task.kind == "ulysses_ring") options.ulysses = task.inner;
-    options.split = task.split;
-    return options;
-}
-
 std::string passes_objection(const AttentionTask& task) {
     if (circulates(task.kind)) return {};
     const std::string what =
@@ -79,14 +67,13 @@ Result<AttentionOutline> in_passes(const AttentionTask& task) {
     if (const std::string why = passes_objection(task); !why.empty()) return usage(why);
     std::int32_t number = 1;
     if (task.bounded) {
-        const std::int64_t most = *task.bounded > 0 ? *task.bounded : 2 * most_held(task.rows);
-        const Result<std::int32_t> within = plan::passes_within(task.rows, most);
+        const Result<std::int32_t> within = least_passes(task);
         if (!within) return within.error();
         number = *within;
     }
     Result<plan::AttentionPasses> passes = plan::attention_passes(task.rows, number);
     if (!passes) return passes.error();
-    plan::AttentionOptions options = options_of(task);
+    plan::AttentionOptions options = moved_by(task);
     options.rows = passes->places;
     options.only_kv = true;
     plan::AttentionShape shape = task.shape;
@@ -100,7 +87,7 @@ Result<AttentionOutline> in_passes(const AttentionTask& task) {
 }
 
 Result<AttentionOutline> at_once(const AttentionTask& task) {
-    plan::AttentionOptions options = options_of(task);
+    plan::AttentionOptions options = moved_by(task);
     options.rows = task.rows;
     for (const plan::Rows& rows : task.rows)
         options.attended.push_back(plan::attended_by(task.sequence, rows, task.tile.block_n));
@@ -116,6 +103,27 @@ Result<AttentionOutline> at_once(const AttentionTask& task) {
 }
 
 }  // namespace
+
+plan::AttentionOptions moved_by(const AttentionTask& task) {
+    plan::AttentionOptions options;
+    if (task.kind == "ring" || task.kind == "ulysses_ring") options.circulation = plan::Circulation::ring;
+    if (task.kind == "double_ring") {
+        options.circulation = plan::Circulation::double_ring;
+        options.inner = task.inner;
+    }
+    if (task.kind == "ulysses") options.ulysses = static_cast<std::int32_t>(task.rows.size());
+    if (task.kind == "ulysses_ring") options.ulysses = task.inner;
+    options.split = task.split;
+    return options;
+}
+
+std::int64_t most_at_once(const AttentionTask& task) {
+    return *task.bounded > 0 ? *task.bounded : 2 * most_held(task.rows);
+}
+
+Result<std::int32_t> least_passes(const AttentionTask& task) {
+    return plan::passes_within(task.rows, most_at_once(task));
+}
 
 std::string attention_objection(std::string_view kind, std::int32_t ranks, std::int64_t heads,
                                 std::int32_t inner) {

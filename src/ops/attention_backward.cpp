@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "ops/attention_task.hpp"
 #include "ops/product.hpp"
+#include "syncopate/round_up.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -15,37 +17,24 @@ constexpr std::int32_t kHostBlock = 16;
 
 plan::AttentionBackwardOptions options_of(const AttentionBackwardTask& task) {
     const AttentionTask& forward = task.forward;
-    const auto ranks = static_cast<std::int32_t>(forward.rows.size());
-    plan::AttentionBackwardOptions made;
-    if (forward.kind == "ring") made.moved.circulation = plan::Circulation::ring;
-    if (forward.kind == "double_ring") {
-        made.moved.circulation = plan::Circulation::double_ring;
-        made.moved.inner = forward.inner;
-    }
-    if (forward.kind == "ulysses") made.moved.ulysses = ranks;
-    made.moved.split = forward.split;
+    plan::AttentionBackwardOptions made{.moved = moved_by(forward)};
     made.moved.rows = forward.rows;
     for (const plan::Rows& rows : forward.rows)
         made.moved.attended.push_back(plan::attended_by(forward.sequence, rows, forward.tile.block_n));
     made.kept = task.kept;
     made.stays = task.deterministic && !task.kept;
-    const std::int64_t block = forward.tile.block_m;
-    made.padded = (forward.shape.length + block - 1) / block * block;
+    made.padded = static_cast<std::int64_t>(round_up(static_cast<std::uint64_t>(forward.shape.length),
+                                                     static_cast<std::uint64_t>(forward.tile.block_m)));
     return made;
 }
 
 /// As few as leave at most so many rows at once, but as many as divide each rank's runs.
 Result<plan::AttentionPasses> passes_of(const AttentionTask& task) {
-    std::int64_t most = *task.bounded, common = 0;
+    std::int64_t common = 0;
     for (const plan::Rows& rows : task.rows) {
-        std::int64_t held = 0;
-        for (const plan::Interval& run : rows) {
-            held += run.size();
-            common = std::gcd(common, run.size());
-        }
-        if (*task.bounded <= 0) most = std::max(most, 2 * held);
+        for (const plan::Interval& run : rows) common = std::gcd(common, run.size());
     }
-    const Result<std::int32_t> least = plan::passes_within(task.rows, most);
+    const Result<std::int32_t> least = least_passes(task);
     if (!least) return least.error();
     std::int64_t number = *least;
     while (number <= common && common % number != 0) ++number;
@@ -53,7 +42,7 @@ Result<plan::AttentionPasses> passes_of(const AttentionTask& task) {
         return usage(fmt::format(
             "bounded: runs of rows are cut into equal slices in the backward, and {} rows at once ask for {} "
             "slices of runs that have only a divisor of {}",
-            most, *least, common));
+            most_at_once(task), *least, common));
     return plan::attention_passes(task.rows, static_cast<std::int32_t>(number));
 }
 

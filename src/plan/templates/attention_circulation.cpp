@@ -93,10 +93,15 @@ Rows AttentionCirculation::attended(std::int32_t group) const {
     return joined;
 }
 
-Chunk AttentionCirculation::chunk(std::int32_t tensor, const Interval& heads, const Interval& rows) const {
-    Region region{{0, shape_.batch}, heads, rows};
-    if (plan_.tensor(tensor).shape.size() == 4) region.push_back({0, shape_.head_dim});
+Chunk heads_chunk(const Builder& plan, std::int32_t tensor, const Interval& heads, const Interval& rows) {
+    const std::vector<std::int64_t>& extents = plan.tensor(tensor).shape;
+    Region region{{0, extents.front()}, heads, rows};
+    if (extents.size() == 4) region.push_back({0, extents.back()});
     return {tensor, std::move(region)};
+}
+
+Chunk AttentionCirculation::chunk(std::int32_t tensor, const Interval& heads, const Interval& rows) const {
+    return heads_chunk(plan_, tensor, heads, rows);
 }
 
 void AttentionCirculation::move(std::int32_t from, std::int32_t to, std::int32_t tensor,

@@ -14,6 +14,10 @@ namespace syncopate::plan {
 
 [[nodiscard]] Rows intersect(const Rows& a, const Rows& b);
 
+/// Rows of some heads of [batch, heads, rows] or [batch, heads, rows, width].
+[[nodiscard]] Chunk heads_chunk(const Builder& plan, std::int32_t tensor, const Interval& heads,
+                                const Interval& rows);
+
 /// Fails (ErrorClass::usage) as attention() does.
 [[nodiscard]] Status check_attention(const Mesh& mesh, const AttentionShape& shape,
                                      const AttentionOptions& options);

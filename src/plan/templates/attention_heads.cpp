@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "plan/templates/attention_circulation.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/plan/model/builder.hpp"
 #include "syncopate/plan/templates/template_options.hpp"
@@ -66,9 +67,7 @@ private:
     }
 
     [[nodiscard]] Chunk chunk(std::int32_t tensor, const Interval& heads, const Interval& rows) const {
-        Region region{{0, shape_.batch}, heads, rows};
-        if (plan_.tensor(tensor).shape.size() == 4) region.push_back({0, shape_.head_dim});
-        return {tensor, std::move(region)};
+        return heads_chunk(plan_, tensor, heads, rows);
     }
 
     /// Runs of a rank: where they lie in the callers' tensors, one rank's behind another's, and in the sequence.
