@@ -29,7 +29,7 @@ using plan::Chunk;
 using plan::Interval;
 
 constexpr std::int64_t kTokens = 16;     // of a tile of `combine`
-constexpr std::int64_t kPrograms = 132;  // of a grid, where the strategy says nothing
+constexpr std::int32_t kPrograms = 132;  // of a grid, where neither strategy nor problem says a number
 
 struct Sizes {
     explicit Sizes(const Problem& problem, const Strategy& strategy)
@@ -40,7 +40,7 @@ struct Sizes {
           hidden(problem.extent("H")),
           inner(problem.extent("F")),
           tile(strategy.tiles.empty() ? TileConfig{} : strategy.tiles.front()),
-          programs(strategy.programs.value_or(kPrograms)) {
+          programs(strategy.programs.value_or(problem.num_sms > 0 ? problem.num_sms : kPrograms)) {
         bound = problem.extent("bound");
         const std::int64_t most = ranks * tokens * std::min(topk, own());
         if (bound == 0 || bound > most) bound = most;

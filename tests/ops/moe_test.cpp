@@ -43,6 +43,22 @@ TEST(Moe, ItsPlanHasNoFindings) {
     }
 }
 
+TEST(Moe, GridsHaveAsManyProgramsAsTheDeviceHasMultiprocessors) {
+    Strategy open = tiled();
+    open.programs.reset();
+    const auto most = [&](const std::string& of, const Strategy& strategy) {
+        const auto made = program(problem_of(of), strategy);
+        EXPECT_TRUE(made) << made.error().to_string();
+        std::int64_t programs = 0;
+        for (const fuse::Stage& stage : made->stages)
+            programs = std::max(programs, stage.kernel.num_programs());
+        return programs;
+    };
+    EXPECT_EQ(most(spec(2), open), 132);
+    EXPECT_EQ(most(spec(2, ",sms=7"), open), 7);
+    EXPECT_EQ(most(spec(2, ",sms=7"), tiled()), 4);
+}
+
 TEST(Moe, MemoryIsByBoundRanksAndTopk) {
     const auto rows = [](const std::string& of) {
         const plan::Plan plan = outline(problem_of(of), tiled())->plan;
