@@ -60,7 +60,7 @@ struct Given {
     std::vector<Word> call;
 };
 
-/// Whether a text is a whole number of at most 18 digits, or with `several` some with : between.
+/// Whether a text is a whole number that 64 bits hold, or with `several` some with : between.
 bool are_numbers(std::string_view text, bool several) {
     for (std::size_t begin = 0; begin != std::string_view::npos;) {
         const std::size_t end = several ? text.find(':', begin) : std::string_view::npos;

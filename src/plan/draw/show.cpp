@@ -92,9 +92,9 @@ private:
             if (!tensor.ragged) continue;
             const Ragged& of = *tensor.ragged;
             text_ += fmt::format("           axis {} ragged: at most {} rows, of {}", of.axis, of.bound,
-                                 fmt::join(of.groups, " × "));
+                                 fmt::join(of.groups, kGroupsTimes));
             for (std::size_t i = 0; i < of.groups.size(); ++i)
-                text_ += fmt::format("{}{}", i == 0 ? " (" : " × ",
+                text_ += fmt::format("{}{}", i == 0 ? " (" : kGroupsTimes,
                                      tensor.shape[static_cast<std::size_t>(of.axis) + i]);
             text_ += ")\n";
         }

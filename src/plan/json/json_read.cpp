@@ -162,7 +162,8 @@ private:
         const auto place = tensor.shape.begin() + made.axis;
         made.rows = *place;
         if (!integer(at[3], {&path, "bound"}, 1, made.rows, made.bound)) return false;
-        constexpr std::string_view kTimes = "×";
+        constexpr std::string_view kTimes =
+            kGroupsTimes.substr(1, kGroupsTimes.size() - 2);  // blanks or none
         while (true) {
             const std::size_t end = std::min(groups.find(kTimes), groups.size());
             std::string_view name = groups.substr(0, end);
@@ -170,7 +171,8 @@ private:
             while (name.ends_with(' ')) name.remove_suffix(1);
             if (name.empty() || std::ranges::find(made.groups, name) != made.groups.end())
                 return fail(at[1], {&path, "groups"},
-                            "is \"" + escaped(groups) + "\"; expected names, each once, with × between them");
+                            fmt::format("is \"{}\"; expected names, each once, with {} between them",
+                                        escaped(groups), kTimes));
             made.groups.emplace_back(name);
             if (end == groups.size()) break;
             groups.remove_prefix(end + kTimes.size());

@@ -7,11 +7,10 @@
 
 #include "syncopate/json_text.hpp"
 #include "syncopate/plan/json/json.hpp"
+#include "syncopate/plan/model/ragged.hpp"
 
 namespace syncopate::plan {
 namespace {
-
-constexpr std::string_view kTimes = " × ";  // between the names of groups
 
 class Writer {
 public:
@@ -85,7 +84,7 @@ private:
     void ragged(const Tensor& tensor) {
         const Ragged& of = *tensor.ragged;
         put(", \"ragged\": {{\"axis\": {}, \"groups\": {}, \"sizes\": [", of.axis,
-            json_quoted(fmt::format("{}", fmt::join(of.groups, kTimes))));
+            json_quoted(fmt::format("{}", fmt::join(of.groups, kGroupsTimes))));
         for (std::size_t i = 0; i < of.groups.size(); ++i)
             put("{}{}", i == 0 ? "" : ", ", tensor.shape[static_cast<std::size_t>(of.axis) + i]);
         put("], \"bound\": {}}}", of.bound);

@@ -51,7 +51,7 @@ private:
         return rank / places_ * places_ + (rank + offset) % places_;
     }
 
-    /// A push of a chunk of shard `shard` to the same place of `peer`.
+    /// A push of a chunk to where it lies at `peer`, too.
     OpRef push(std::int32_t rank, std::int32_t peer, const Region& chunk, Reduce reduce,
                std::vector<OpRef> after) {
         std::vector<Op>& list = plan_.ranks[index(rank)];

@@ -12,11 +12,15 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "syncopate/plan/model/plan.hpp"
 
 namespace syncopate::plan {
+
+/// What stands between the names of groups in a plan.
+inline constexpr std::string_view kGroupsTimes = " × ";
 
 /// How the groups of a rank lie.
 struct GroupLayout {
