@@ -40,13 +40,27 @@ Slicing slicing_of(const Chunking& chunking) {
     return {1, chunking.num_slices, chunking.slices, chunking.peer_by_peer};
 }
 
+std::string nodes_objection(const Problem& problem, const Strategy& strategy) {
+    const OperatorRow* const row = operator_row(problem.op);
+    if (problem.nodes == 1 || row == nullptr) return {};
+    using Kind = OperatorRow::Kind;
+    const bool fetches = row->kind == Kind::gathers || row->kind == Kind::exchanges;
+    if (fetches && fuse::is_inline(strategy.backend))
+        return fmt::format("nodes: tiles fetch x ({}) from ranks of their node alone",
+                           plan::name_of(strategy.backend));
+    const bool sums = row->kind == Kind::scatters || row->kind == Kind::reduces;
+    if (sums && (strategy.pull || strategy.stored > 0 || strategy.one_step || strategy.kernel_sums))
+        return "nodes: each node sums before nodes are added: leave out pull, stored, one_step and "
+               "kernel_sums";
+    return {};
+}
+
 std::string fetch_objection(const Problem& problem, const Strategy& strategy, const Call& call) {
+    if (std::string why = nodes_objection(problem, strategy); !why.empty()) return why;
     if (!fuse::is_inline(strategy.backend)) return {};
     const std::string_view backend = plan::name_of(strategy.backend);
     if (problem.scales != Scales::none)
         return fmt::format("scales: tiles that fetch x themselves ({}) have none", backend);
-    if (problem.nodes > 1)
-        return fmt::format("nodes: tiles fetch x ({}) from ranks of their node alone", backend);
     if (call.kept) return fmt::format("keep: tiles that fetch x themselves ({}) keep nothing", backend);
     return {};
 }

@@ -17,10 +17,7 @@ std::string objection(const Problem& problem, const Strategy& strategy) {
         return fmt::format("stored: expected 0 to {} of the contributions, got {}", problem.ranks - 1,
                            stored);
     if (stored > 0 && strategy.pull) return "stored: with pull every contribution is read where it is";
-    if (problem.nodes > 1 && (strategy.pull || stored > 0 || strategy.one_step || strategy.kernel_sums))
-        return "nodes: contributions to other nodes are summed inside each first: without pull, stored, "
-               "one_step or "
-               "kernel_sums";
+    if (std::string why = nodes_objection(problem, strategy); !why.empty()) return why;
     if (strategy.one_step && (strategy.pull || stored > 0))
         return "one_step: every contribution is sent, by the kernel or beside it";
     return {};

@@ -13,12 +13,16 @@ namespace syncopate::tune {
 
 std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& machine) {
     std::vector<Candidate> ranked;
+    const bool estimated = problem.nodes == 1;
     for (Strategy& strategy : candidates(problem, machine)) {
         Candidate& made = ranked.emplace_back();
         made.name = name_of(strategy);
         made.strategy = std::move(strategy);
         made.pruned = strategy_objection(problem, made.strategy);
-        if (made.pruned.empty()) made.estimate = estimate(problem, machine, made.strategy);
+        if (!made.pruned.empty() || !estimated) continue;
+        made.estimate = estimate(problem, machine, made.strategy);
+        if (made.estimate.us >= kUnknownUs)
+            made.pruned = fmt::format("{} has no figure, or no link, for what it moves", machine.name);
     }
     std::ranges::stable_sort(ranked, [](const Candidate& a, const Candidate& b) {
         if (a.pruned.empty() != b.pruned.empty()) return a.pruned.empty();

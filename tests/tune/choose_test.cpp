@@ -8,6 +8,9 @@
 #include <fmt/format.h>
 
 #include "cpu_time.hpp"
+#include "syncopate/fuse/passes/channel.hpp"
+#include "syncopate/fuse/passes/lower.hpp"
+#include "syncopate/ops/program.hpp"
 #include "syncopate/tune/candidates/candidates.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
 #include "syncopate/tune/play/estimate.hpp"
@@ -119,6 +122,97 @@ TEST(Estimate, HasPartsThatAddUpForEveryLegalStrategy) {
             }
         }
     }
+}
+
+/// Of `specs`, on nodes: what an all-to-all sends has to be whole blocks.
+std::vector<Problem> problems_on(std::int32_t ranks, std::int32_t nodes) {
+    std::vector<Problem> made;
+    for (const std::string& spec : specs()) {
+        const Result<Problem> problem = parse_problem(fmt::format("{},nodes={}", spec, nodes), ranks, 132);
+        if (problem) made.push_back(*problem);
+    }
+    return made;
+}
+
+TEST(Choose, OverNodesTakesADefaultThatRunsThere) {
+    const Machine machine = machine_of(8);
+    for (const auto& [ranks, nodes] :
+         {std::pair{2, 2}, {4, 2}, {6, 2}, {6, 3}, {16, 4}, {64, 8}, {1024, 128}}) {
+        const std::vector<Problem> problems = problems_on(ranks, nodes);
+        EXPECT_GT(problems.size(), 5U);
+        for (const Problem& problem : problems) {
+            for (const fuse::Device device : {fuse::Device::cuda, fuse::Device::host}) {
+                const Choice choice = choose(problem, machine, nullptr, {.device = device});
+                EXPECT_EQ(strategy_objection(problem, choice.strategy), "") << problem.key();
+                EXPECT_EQ(choice.strategy.placement, Placement::fused) << problem.key();
+                EXPECT_FALSE(fuse::is_inline(choice.strategy.backend)) << problem.key();
+                if (device == fuse::Device::host) continue;
+                EXPECT_NE(choice.note.find("of one node"), std::string::npos) << choice.note;
+                EXPECT_EQ(choice.us, 0) << "nothing is said of what is not known";
+                EXPECT_EQ(choice.strategy.programs, 132 - fuse::kChannelBlocks) << "NCCL runs beside";
+            }
+        }
+    }
+}
+
+TEST(Candidates, OverNodesThatAreNotPrunedMakePlansThatCanBeSplit) {
+    const Machine machine = machine_of(8);
+    for (const Problem& problem : problems_on(4, 2)) {
+        std::size_t made = 0;
+        for (const Candidate& candidate : rank_candidates(problem, machine)) {
+            EXPECT_EQ(candidate.estimate.us, 0);
+            if (!candidate.pruned.empty() || candidate.strategy.placement != Placement::fused) continue;
+            const auto outlined = ops::outline(problem, candidate.strategy);
+            ASSERT_TRUE(outlined) << candidate.name << ": " << outlined.error().to_string();
+            const auto lowered = fuse::lower(outlined->plan, {.preferred = candidate.strategy.backend});
+            ASSERT_TRUE(lowered) << candidate.name << ": " << lowered.error().to_string();
+            EXPECT_FALSE(lowered->channel.empty()) << candidate.name;
+            ++made;
+        }
+        EXPECT_GT(made, 2U) << problem.key();
+    }
+}
+
+TEST(Objection, SaysOfEachStrategyWhatNodesCannotDo) {
+    const auto said = [](const char* spec, const Strategy& strategy, std::int32_t nodes) {
+        Problem problem = problem_of(spec, 4);
+        problem.nodes = nodes;
+        return strategy_objection(problem, complete(problem, machine_of(4), strategy));
+    };
+    const char* const sum = "matmul_reduce_scatter:M=1024,N=8192,K=3584";
+    const char* const everywhere = "matmul_all_reduce:M=1024,N=8192,K=3584";
+    for (const char* spec : {sum, everywhere}) {
+        for (const Strategy& strategy : {Strategy{.pull = true}, Strategy{.stored = 1}, Strategy{.stored = 3},
+                                         Strategy{.pull = true, .backend = plan::Backend::ldst_dedicated},
+                                         Strategy{.pull = true, .backend = plan::Backend::ldst_inline}}) {
+            EXPECT_NE(said(spec, strategy, 2).find("nodes: each node sums"), std::string::npos);
+            EXPECT_NE(said(spec, strategy, 4).find("nodes: each node sums"), std::string::npos);
+            EXPECT_EQ(said(spec, strategy, 1), "");
+        }
+        EXPECT_EQ(said(spec, {.split = 2}, 2), "");
+        EXPECT_EQ(said(spec, {.backend = plan::Backend::tma_dedicated}, 2), "");
+        EXPECT_EQ(said(spec, {.placement = Placement::unfused}, 2), "");
+    }
+    for (const char* spec :
+         {"all_gather_matmul:M=1024,N=3584,K=8192", "all_to_all_matmul:M=1024,N=3584,K=8192"}) {
+        EXPECT_NE(said(spec, {.backend = plan::Backend::tma_inline}, 2).find("nodes: tiles fetch x"),
+                  std::string::npos);
+        EXPECT_EQ(said(spec, {.backend = plan::Backend::tma_inline}, 1), "");
+        EXPECT_EQ(said(spec, {.chunking = {.rows = 2}}, 2), "");
+    }
+}
+
+TEST(Estimate, OfWhatAMachineHasNoFigureForIsNoTimeButAReason) {
+    const Problem problem = problem_of("matmul_reduce_scatter:M=1024,N=8192,K=3584", 4);
+    Machine machine = machine_of(4);
+    machine.rates.read_gbps = 0;  // of contributions that sums read where they are
+    std::size_t without = 0;
+    for (const Candidate& candidate : rank_candidates(problem, machine)) {
+        EXPECT_LT(candidate.estimate.us * (candidate.pruned.empty() ? 1 : 0), kUnknownUs) << candidate.name;
+        without += candidate.pruned.find("has no figure") != std::string::npos ? 1 : 0;
+    }
+    EXPECT_GT(without, 0U);
+    EXPECT_LT(choose(problem, machine).us, kUnknownUs);
 }
 
 TEST(Candidates, OfABlockAreItsTwoOperatorsToo) {

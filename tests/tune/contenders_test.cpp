@@ -58,5 +58,20 @@ TEST(Contenders, OfAProblemThatIsNotEstimatedAreRefused) {
     EXPECT_EQ(contenders(many, machine(), {}).error().message, why);
 }
 
+TEST(Contenders, OverNodesAreWhatRunsThereWithoutAnEstimate) {
+    Problem over = kProblem;
+    over.ranks = 4;
+    over.nodes = 2;
+    for (const fuse::Device device : {fuse::Device::cuda, fuse::Device::host}) {
+        const auto made = contenders(over, machine(), {.device = device});
+        ASSERT_TRUE(made) << made.error().to_string();
+        EXPECT_GT(made->size(), 2U);
+        for (const Contender& one : *made) {
+            EXPECT_EQ(one.estimate_us, 0) << one.name;
+            EXPECT_EQ(strategy_objection(over, strategy_from_json(one.strategy).value()), "") << one.name;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace syncopate::tune

@@ -53,6 +53,9 @@ struct Outline {
 [[nodiscard]] Result<fuse::StagedProgram> program(const Problem& problem, const Strategy& strategy,
                                                   const Call& call = {});
 
+/// What of a strategy several nodes cannot do, as "nodes: …"; "" where they can, and on one node.
+[[nodiscard]] std::string nodes_objection(const Problem& problem, const Strategy& strategy);
+
 /// What fuse is told of a strategy; costs are the usual ones.
 [[nodiscard]] fuse::Options fuse_options(const Strategy& strategy, fuse::Device device);
 

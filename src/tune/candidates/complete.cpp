@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "syncopate/fuse/model/backend.hpp"
+#include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
 #include "syncopate/tune/candidates/tiles.hpp"
 #include "syncopate/tune/choose.hpp"
@@ -108,6 +109,13 @@ Strategy by_plain_kernel(Strategy made, bool cuda) {
     return made;
 }
 
+/// The same products by the ranks of one node: of several nothing is estimated.
+Problem within_a_node(Problem problem) {
+    problem.ranks /= std::max(1, problem.nodes);
+    problem.nodes = 1;
+    return problem;
+}
+
 /// By which kernel it is, where that is open: the quicker one, each with what it leaves open as by default.
 /// Tiles are those of the plain kernel.
 ProductKernel quicker_kernel(const Problem& problem, const Machine& machine, const Strategy& given,
@@ -174,7 +182,8 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     Strategy made = given;
     const bool known = row != nullptr && !shapes.empty();
     if (!made.kernel)
-        made.kernel = known ? quicker_kernel(problem, machine, made, options) : ProductKernel::plain;
+        made.kernel =
+            known ? quicker_kernel(within_a_node(problem), machine, made, options) : ProductKernel::plain;
     if (!known) return made;
     const bool cuda = options.device == fuse::Device::cuda;
     const bool runs_gluon = cuda && options.gluon && gluon_multiplies(problem.dtype);
@@ -190,7 +199,8 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     const std::int32_t sms = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
     // Programs that all wait for the engine find its multiprocessors free when they start to work.
     const bool beside = cuda && fuse::is_engine(made.backend) && !made.together;
-    if (!made.programs) made.programs = std::max(1, sms - (beside ? *made.engine_blocks : 0));
+    const std::int32_t channel = cuda && problem.nodes > 1 ? fuse::kChannelBlocks : 0;
+    if (!made.programs) made.programs = std::max(1, sms - channel - (beside ? *made.engine_blocks : 0));
     const bool sends = reduces(row->kind) || row->kind == Kind::sends;
     const bool open = made.tiles.empty();
     if (open) {
@@ -198,7 +208,7 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     } else if (made.tiles.size() == 1 && shapes.size() > 1) {
         made.tiles.resize(shapes.size(), made.tiles.front());
     }
-    if (cuda && sends && problem.ranks > 1 && made.backend == Backend::automatic &&
+    if (cuda && sends && problem.ranks > 1 && problem.nodes == 1 && made.backend == Backend::automatic &&
         made.placement == Placement::fused)
         made = with_departure(problem, machine, row->kind, made, open ? &options : nullptr);
     if (!made.split) made.split = 1;

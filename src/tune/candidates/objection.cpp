@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "syncopate/fuse/model/backend.hpp"
+#include "syncopate/ops/program.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
 #include "syncopate/tune/choose.hpp"
 #include "tune/play/transfers.hpp"
@@ -197,6 +198,7 @@ std::string strategy_objection(const Problem& problem, const Strategy& strategy)
     if (strategy.placement == Placement::unfused || row->kind == Kind::other) return {};
     if (strategy.placement == Placement::apart) return parts_objection(problem, strategy);
     if (!strategy.parts.empty()) return "one operator has no parts";
+    if (std::string text = ops::nodes_objection(problem, strategy); !text.empty()) return text;
     const std::vector<ProductShape> shapes = problem.products();
     const Question asked{problem, strategy, row->kind, shapes.front(), shapes.back()};
     for (const auto objection : {backend_objection, reduction_objection, store_objection, together_objection,

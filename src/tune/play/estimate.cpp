@@ -27,7 +27,6 @@ constexpr double kFound = 0.4;  // of the cache: what was read before and is sur
 /// How sharply a product changes from what multiplying bounds to what reading weights again bounds: the
 /// exponent of their norm. Of 4, 6, 8 and 12 the one that fits recorded calls best.
 constexpr double kBounds = 8;
-constexpr double kUnknown = 1e12;  // µs: of what cannot be simulated
 
 /// One product with what comes before or after it.
 class Part {
@@ -112,7 +111,7 @@ private:
     [[nodiscard]] double moved_bytes() const { return step_bytes_ * (kind_ == Kind::reduces ? 2 : 1); }
 
     static double over(double bytes, double gbps) {
-        return gbps <= 0 ? kUnknown : bytes / (gbps * kBytesPerUs);
+        return gbps <= 0 ? kUnknownUs : bytes / (gbps * kBytesPerUs);
     }
 
     /// The call's time with all its parts, where transfers and product end at `end` after a start of half the
@@ -173,7 +172,7 @@ private:
     [[nodiscard]] Estimate reads(Estimate made) const {
         const Result<std::vector<Arriving>> arriving =
             arrivals(problem_, shape_, machine_, strategy_, kind_ == Kind::gathers);
-        if (!arriving) return whole(made, kUnknown);
+        if (!arriving) return whole(made, kUnknownUs);
         for (const Arriving& chunk : *arriving) {
             for (const double time : chunk.slices) made.communicate = std::max(made.communicate, time);
         }
@@ -223,7 +222,7 @@ private:
     /// µs to read weights that the cache does not hold once for each group of rows that begins at a time of
     /// its own. `lag`: µs by which the others begin later, at the most; where all of them go side by side,
     /// and the cache holds what was read meanwhile, they find it there.
-    [[nodiscard]] double weights_us(double groups, double lag = kUnknown) const {
+    [[nodiscard]] double weights_us(double groups, double lag = kUnknownUs) const {
         const bool found = rounds_of_tiles() <= 1 &&
                            lag * rates_.again_gbps * kBytesPerUs <= kFound * rates_.cache_mib * kMib;
         const double times = found ? 1 : std::min(groups, static_cast<double>(grid_.rows));
@@ -245,7 +244,7 @@ private:
             return departures(problem, shape_, machine_, strategy, order, times);
         };
         const Result<double> alone = sent(at_once);
-        if (!alone) return whole(made, kUnknown);
+        if (!alone) return whole(made, kUnknownUs);
         made.communicate = *alone;
         double beside = slower(made.communicate, made.compute);
         const double stored_bytes = step_bytes_ * strategy_.stored / (problem_.ranks - 1);
@@ -263,7 +262,7 @@ private:
         beside *= weights_again(row_groups(), made.compute);
         const std::vector<double> times = play_makes(grid_, played(0, beside), order.chunks);
         const Result<double> end = sent(times);
-        if (!end) return whole(made, kUnknown);
+        if (!end) return whole(made, kUnknownUs);
         double last = std::max(*end, times.back());
         if (strategy_.stored > 0) {
             // What tiles store at peers begins with the first round, at the rate at which all of them can.
@@ -421,6 +420,9 @@ Estimate in_parts(const Problem& problem, const Machine& machine, const Strategy
 
 std::string estimate_objection(const Problem& problem) {
     constexpr std::int32_t kMostRanks = 64;
+    if (problem.nodes > 1)
+        return fmt::format("estimates are of one node, got {}: its figures say nothing of a network",
+                           problem.nodes);
     if (problem.ranks <= kMostRanks) return {};
     return fmt::format("estimates are of at most {} ranks, got {}", kMostRanks, problem.ranks);
 }

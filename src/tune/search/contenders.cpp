@@ -40,8 +40,8 @@ Result<std::vector<Contender>> contenders(const Problem& problem, const Machine&
             others.push_back({one.name, whole(*made), 1});
         }
     } else {
-        if (const std::string objection = estimate_objection(problem); !objection.empty())
-            return Error{objection, {}, ErrorClass::usage};
+        const std::string objection = estimate_objection(problem);
+        if (!objection.empty() && problem.nodes == 1) return Error{objection, {}, ErrorClass::usage};
         for (Candidate& one : rank_candidates(problem, machine)) {
             if (one.pruned.empty())
                 others.push_back({std::move(one.name), whole(std::move(one.strategy)), one.estimate.us});

@@ -33,12 +33,18 @@
 //     that what they wait for comes after: none keeps a program from making what an earlier round sends.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "syncopate/fuse/model/graph.hpp"
 #include "syncopate/fuse/model/schedule.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
 #include "syncopate/result.hpp"
 
 namespace syncopate::fuse {
+
+/// Multiprocessors of cuda that carry it beside a kernel that waits for it: the grid leaves them free.
+inline constexpr std::int32_t kChannelBlocks = 2;
 
 /// Splits what goes between nodes of the plan's mesh. Fails, with rank and op, where the plan names a backend
 /// for such an op that only reaches memory of the same node.

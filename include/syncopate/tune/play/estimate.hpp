@@ -29,8 +29,11 @@ struct Estimate {
 /// products is estimated at 0.
 [[nodiscard]] Estimate estimate(const Problem& problem, const Machine& machine, const Strategy& strategy);
 
-/// Why a problem is not estimated: its ranks are too many for simulating all of their transfers for each
-/// strategy. "" where it is.
+/// In place of a time: the machine's figures cannot tell it. A rate is 0, or links lead nowhere.
+inline constexpr double kUnknownUs = 1e12;
+
+/// Why a problem is not estimated: figures are of one node, or its ranks are too many for simulating all of
+/// their transfers for each strategy. "" where it is.
 [[nodiscard]] std::string estimate_objection(const Problem& problem);
 
 /// A strategy among others for one problem.
@@ -42,7 +45,8 @@ struct Candidate {
 };
 
 /// All strategies that are legal for the problem, best first, then those that are pruned. One of them is
-/// unfused, and one is the default strategy, completed. What estimate_objection names takes minutes.
+/// unfused, and one is the default strategy, completed. Of several nodes none is estimated, and the order is that
+/// of candidates(); what else estimate_objection names takes minutes.
 [[nodiscard]] std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& machine);
 
 }  // namespace syncopate::tune

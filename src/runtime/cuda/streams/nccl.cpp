@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "runtime/cuda/streams/device_lists.hpp"
+#include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/runtime/call/executors.hpp"
 
 namespace syncopate::runtime {
@@ -37,7 +38,7 @@ struct NcclApi {
         int blocking = 1;
         int cga_cluster_size = INT_MIN;  // left open
         int min_ctas = 1;
-        int max_ctas = kChannelBlocks;
+        int max_ctas = fuse::kChannelBlocks;
         const char* net_name = nullptr;
     };
     int (*GetUniqueId)(UniqueId*) = nullptr;

@@ -23,9 +23,6 @@ namespace syncopate::runtime {
 
 struct NcclApi;
 
-/// Multiprocessors that the channel's kernels take, at most: the fused kernel's grid leaves them free.
-inline constexpr int kChannelBlocks = 2;
-
 class Nccl {
 public:
     /// Whether they are a channel's, and the ranks.
