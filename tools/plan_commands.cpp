@@ -1,5 +1,6 @@
 // `syncopate plan check|show`; make and lower are in plan_make_commands.cpp. A plan file of "-" is standard
 // input, an output of "-" standard output.
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "syncopate/io.hpp"
 #include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/check/rounds.hpp"
 #include "syncopate/plan/draw/show.hpp"
 #include "syncopate/plan/draw/svg.hpp"
 #include "syncopate/plan/json/json.hpp"
@@ -45,6 +47,20 @@ void report(const std::string& path, const std::vector<plan::Finding>& findings,
     if (!findings.empty()) throw Exit{static_cast<int>(ErrorClass::input)};
 }
 
+/// Of a plan over nodes, how what goes between them meets.
+std::string meetings(const plan::Plan& plan) {
+    if (plan.mesh.num_nodes() == 1) return {};
+    std::size_t sends = 0;
+    std::int32_t rounds = 0;
+    for (const std::vector<std::int32_t>& list : plan::rounds_between_nodes(plan)) {
+        for (const std::int32_t round : list) {
+            sends += round >= 0 ? 1 : 0;
+            rounds = std::max(rounds, round + 1);
+        }
+    }
+    return fmt::format("{} sends between {} nodes meet in {} rounds, ", sends, plan.mesh.num_nodes(), rounds);
+}
+
 void check(const std::string& path, bool as_json) {
     const std::string text = take(read_file(path));
     const Result<plan::Plan> loaded = plan::from_json(text, path);
@@ -64,8 +80,8 @@ void check(const std::string& path, bool as_json) {
     if (as_json) return;
     std::size_t ops = 0;
     for (const auto& list : loaded->ranks) ops += list.size();
-    std::cout << fmt::format("ok: {}: {} ranks, {} ops, {} tensors, no findings\n", path,
-                             loaded->ranks.size(), ops, loaded->tensors.size());
+    std::cout << fmt::format("ok: {}: {} ranks, {} ops, {} tensors, {}no findings\n", path,
+                             loaded->ranks.size(), ops, loaded->tensors.size(), meetings(*loaded));
 }
 
 void register_check(CLI::App& group) {

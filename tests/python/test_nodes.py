@@ -25,6 +25,19 @@ def test_a_torch_group_of_several_hosts_is_taken_as_its_nodes(run):
     assert outcome.code == 0, outcome.out + outcome.err
 
 
+def test_plan_check_says_in_how_many_rounds_sends_between_nodes_meet(syncopate, tmp_path):
+    plan = tmp_path / "plan.json"
+    spec = "matmul_all_reduce:M=64,N=32,K=32,ranks=4,nodes=2"
+    assert syncopate("plan", "make", "--op", spec, "-o", plan).code == 0
+    outcome = syncopate("plan", "check", plan)
+    assert outcome.code == 0, outcome.err
+    assert "8 sends between 2 nodes meet in 2 rounds, no findings" in outcome.out
+    plan.write_text(plan.read_text().replace('"peer": 2', '"peer": 2, "backend": "copy_engine"', 1))
+    outcome = syncopate("plan", "check", plan)
+    assert outcome.code == 1
+    assert "copy_engine reaches only what ranks of one node map: use channel or auto" in outcome.err
+
+
 def test_run_takes_nodes_in_a_spec(syncopate):
     spec = "all_gather_matmul:M=64,N=32,K=32,dtype=fp32,nodes=2"
     outcome = syncopate("run", spec, "--device", "host", "--ranks", 4, "--check")

@@ -14,7 +14,7 @@ BackendTraits channel_row() {
                 const plan::Op& op =
                     asked.plan.op(asked.ref);  // lower names it for sides, and nothing else does
                 if (op.kind == plan::OpKind::local && op.backend == asked.backend) return {};
-                return "lower alone names it";  // of others it has said so (split_nodes.cpp)
+                return "lower alone names it";  // of others plan::check has said so
             }};
 }
 

@@ -19,12 +19,11 @@ class Splitting {
 public:
     explicit Splitting(Lowered& lowered) : lowered_(lowered), plan_(lowered.plan), given_(lowered.plan) {}
 
-    Status run() {
-        if (Status status = collect(); !status) return status;
-        if (sides_.empty() && !crosses_after()) return Done{};
+    void run() {
+        collect();
+        if (sides_.empty() && !crosses_after()) return;
         for (const auto& [ref, sides] : sides_) add_pair(sides, given_.op(ref).src, given_.op(ref).dst);
         for (const OpRef ref : in_order()) set_after(ref);
-        return Done{};
     }
 
 private:
@@ -43,7 +42,7 @@ private:
     }
 
     /// The ops between nodes, with the place of each side in its rank's list: one keeps the op's own.
-    Status collect() {
+    void collect() {
         for (std::int32_t rank = 0; rank < given_.num_ranks(); ++rank)
             next_.push_back(std::ssize(list_of(rank)));
         for (std::int32_t rank = 0; rank < given_.num_ranks(); ++rank) {
@@ -52,18 +51,11 @@ private:
                 const plan::Op& op = given_.op(ref);
                 if (op.kind != plan::OpKind::push && op.kind != plan::OpKind::pull) continue;
                 if (node_of(rank) == node_of(op.peer)) continue;
-                if (op.backend != plan::Backend::automatic && op.backend != plan::Backend::channel)
-                    return plan::error_at(
-                        ref, "it goes from node " + std::to_string(node_of(op.source_rank(rank))) +
-                                 " to node " + std::to_string(node_of(op.destination_rank(rank))) + ", and " +
-                                 std::string(plan::name_of(op.backend)) +
-                                 " reaches only what ranks of one node map: use \"channel\" or \"auto\"");
                 const OpRef other{op.peer,
                                   static_cast<std::int32_t>(next_[static_cast<std::size_t>(op.peer)]++)};
                 sides_[ref] = op.kind == plan::OpKind::push ? Sides{ref, other} : Sides{other, ref};
             }
         }
-        return Done{};
     }
 
     [[nodiscard]] const std::vector<plan::Op>& list_of(std::int32_t rank) const {
@@ -230,27 +222,10 @@ void add_carried(Lowered& lowered) {
 }  // namespace
 
 // [P39, P41]
-Status split_between_nodes(Lowered& lowered) {
-    for (std::int32_t rank = 0; rank < lowered.plan.num_ranks(); ++rank) {
-        for (const plan::Op& op : lowered.plan.ranks[static_cast<std::size_t>(rank)]) {
-            if (op.backend != plan::Backend::channel) continue;
-            const plan::Mesh& mesh = lowered.plan.mesh;
-            const bool crosses = op.kind != plan::OpKind::local && op.kind != plan::OpKind::collective &&
-                                 mesh.node_of(rank) != mesh.node_of(op.peer);
-            if (crosses) continue;
-            const auto& list = lowered.plan.ranks[static_cast<std::size_t>(rank)];
-            return plan::error_at(
-                {rank, static_cast<std::int32_t>(&op - list.data())},
-                "channel carries what goes from node to node, this op stays within one: use "
-                "\"auto\"");
-        }
-    }
-    if (lowered.plan.mesh.num_nodes() > 1) {
-        if (Status status = Splitting(lowered).run(); !status) return status;
-    }
+void split_between_nodes(Lowered& lowered) {
+    if (lowered.plan.mesh.num_nodes() > 1) Splitting(lowered).run();
     lowered.num_tensors = lowered.plan.tensors.size();
     add_carried(lowered);
-    return Done{};
 }
 
 }  // namespace syncopate::fuse

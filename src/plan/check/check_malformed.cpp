@@ -121,9 +121,19 @@ private:
         }
     }
 
-    /// Only what no machine could do: which backend reaches which peer is known to fuse, not to a plan. Any
-    /// backend may bring a contribution to a reduction: fuse stages it, and sums.
+    /// Only what no machine could do: which backend reaches which peer of a node is known to fuse, not to a plan.
+    /// Any backend may bring a contribution to a reduction: fuse stages it, and sums.
     void judge_backend(const Op& op) {
+        const bool moves = (op.kind == OpKind::push || op.kind == OpKind::pull) && is_rank(op.peer);
+        const std::int32_t from = moves ? plan_.mesh.node_of(op.source_rank(rank_)) : 0;
+        const std::int32_t to = moves ? plan_.mesh.node_of(op.destination_rank(rank_)) : 0;
+        if (from != to && op.backend != Backend::automatic && op.backend != Backend::channel) {
+            add("goes from node {} to node {}, and {} reaches only what ranks of one node map: use channel "
+                "or auto",
+                from, to, name_of(op.backend));
+        }
+        if (from == to && op.backend == Backend::channel)
+            add("channel carries what goes from node to node, this op stays within one: use auto");
         if (op.kind == OpKind::collective && op.backend != Backend::automatic &&
             op.backend != Backend::nccl && op.backend != Backend::host) {
             add("backend {} moves between two ranks and cannot run a collective; use nccl, host or auto",

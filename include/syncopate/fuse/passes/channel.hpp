@@ -46,9 +46,8 @@ namespace syncopate::fuse {
 /// Multiprocessors of cuda that carry it beside a kernel that waits for it: the grid leaves them free.
 inline constexpr std::int32_t kChannelBlocks = 2;
 
-/// Splits what goes between nodes of the plan's mesh. Fails, with rank and op, where the plan names a backend
-/// for such an op that only reaches memory of the same node.
-[[nodiscard]] Status split_between_nodes(Lowered& lowered);
+/// Splits what goes between nodes of the plan's mesh, by whichever backend: plan::check judges those.
+void split_between_nodes(Lowered& lowered);
 
 /// Gives sides their rounds, and all ops an order with it (Graph::rounds, follows, sorted, start_order). Fails with the
 /// circle where sides would wait for each other. Changes nothing where nothing goes between nodes.
