@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/topological_order.hpp"
@@ -21,9 +23,18 @@ public:
 
     void run() {
         collect();
-        if (sides_.empty() && !crosses_after()) return;
-        for (const auto& [ref, sides] : sides_) add_pair(sides, given_.op(ref).src, given_.op(ref).dst);
-        for (const OpRef ref : in_order()) set_after(ref);
+        if (pairs_.empty() && !crosses_after()) return;
+        for (const OpRef ref : refs_) {
+            if (const Sides* sides = sides_of(ref)) add_pair(*sides, given_.op(ref).src, given_.op(ref).dst);
+        }
+        const Followers followers(refs_.size(), [&](auto&& edge) {
+            for (const OpRef ref : refs_) {
+                for (const OpRef before : given_.op(ref).after) edge(number(before), number(ref));
+            }
+        });
+        last_.resize(refs_.size());
+        for (const std::int32_t op : topological_order(followers))
+            set_after(refs_[static_cast<std::size_t>(op)], !followers(op).empty());
     }
 
 private:
@@ -31,47 +42,56 @@ private:
         OpRef send;
         OpRef receive;
     };
+    /// Ops, each with its node.
+    using InNodes = std::vector<std::pair<std::int32_t, OpRef>>;
 
     [[nodiscard]] std::int32_t node_of(std::int32_t rank) const { return plan_.mesh.node_of(rank); }
     [[nodiscard]] plan::Op& op_of(OpRef ref) {
         return plan_.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
     }
+    [[nodiscard]] std::int32_t number(OpRef ref) const {
+        return first_[static_cast<std::size_t>(ref.rank)] + ref.index;
+    }
     [[nodiscard]] const Sides* sides_of(OpRef ref) const {
-        const auto found = sides_.find(ref);
-        return found == sides_.end() ? nullptr : &found->second;
+        const std::int32_t pair = pair_of_[static_cast<std::size_t>(number(ref))];
+        return pair < 0 ? nullptr : &pairs_[static_cast<std::size_t>(pair)];
     }
 
-    /// The ops between nodes, with the place of each side in its rank's list: one keeps the op's own.
+    /// All ops, and of those between nodes the place of each side in its rank's list: one keeps the op's own.
     void collect() {
-        for (std::int32_t rank = 0; rank < given_.num_ranks(); ++rank)
-            next_.push_back(std::ssize(list_of(rank)));
         for (std::int32_t rank = 0; rank < given_.num_ranks(); ++rank) {
-            for (std::int32_t index = 0; index < std::ssize(list_of(rank)); ++index) {
-                const OpRef ref{rank, index};
-                const plan::Op& op = given_.op(ref);
-                if (op.kind != plan::OpKind::push && op.kind != plan::OpKind::pull) continue;
-                if (node_of(rank) == node_of(op.peer)) continue;
-                const OpRef other{op.peer,
-                                  static_cast<std::int32_t>(next_[static_cast<std::size_t>(op.peer)]++)};
-                sides_[ref] = op.kind == plan::OpKind::push ? Sides{ref, other} : Sides{other, ref};
-            }
+            const std::ptrdiff_t count = std::ssize(list_of(rank));
+            first_.push_back(static_cast<std::int32_t>(refs_.size()));
+            next_.push_back(count);
+            for (std::int32_t index = 0; index < count; ++index) refs_.push_back({rank, index});
+        }
+        for (const OpRef ref : refs_) {
+            const plan::Op& op = given_.op(ref);
+            pair_of_.push_back(-1);
+            if (op.kind != plan::OpKind::push && op.kind != plan::OpKind::pull) continue;
+            if (node_of(ref.rank) == node_of(op.peer)) continue;
+            const OpRef other = next_of(op.peer);
+            pair_of_.back() = static_cast<std::int32_t>(pairs_.size());
+            pairs_.push_back(op.kind == plan::OpKind::push ? Sides{ref, other} : Sides{other, ref});
         }
     }
 
     [[nodiscard]] const std::vector<plan::Op>& list_of(std::int32_t rank) const {
         return given_.ranks[static_cast<std::size_t>(rank)];
     }
+    /// A place behind all that a rank's list has.
+    OpRef next_of(std::int32_t rank) {
+        return {rank, static_cast<std::int32_t>(next_[static_cast<std::size_t>(rank)]++)};
+    }
 
     /// Whether an op is after one of another node.
     [[nodiscard]] bool crosses_after() const {
-        for (std::int32_t rank = 0; rank < given_.num_ranks(); ++rank) {
-            for (const plan::Op& op : list_of(rank)) {
-                for (const OpRef before : op.after)
-                    if (op.kind != plan::OpKind::collective && node_of(before.rank) != node_of(rank))
-                        return true;
-            }
-        }
-        return false;
+        return std::ranges::any_of(refs_, [&](OpRef ref) {
+            const plan::Op& op = given_.op(ref);
+            return op.kind != plan::OpKind::collective && std::ranges::any_of(op.after, [&](OpRef before) {
+                       return node_of(before.rank) != node_of(ref.rank);
+                   });
+        });
     }
 
     void add_pair(const Sides& sides, const plan::Chunk& src, const plan::Chunk& dst) {
@@ -90,76 +110,58 @@ private:
         lowered_.channel[sides.receive] = {false, sides.send, src};
     }
 
-    /// All ops of the given plan, each behind those that it is after.
-    [[nodiscard]] std::vector<OpRef> in_order() const {
-        std::vector<OpRef> ops;
-        std::vector<std::int32_t> first{0};
-        for (std::int32_t rank = 0; rank < given_.num_ranks(); ++rank) {
-            for (std::int32_t index = 0; index < std::ssize(list_of(rank)); ++index)
-                ops.push_back({rank, index});
-            first.push_back(static_cast<std::int32_t>(ops.size()));
-        }
-        const auto number = [&](OpRef ref) { return first[static_cast<std::size_t>(ref.rank)] + ref.index; };
-        const Followers followers(ops.size(), [&](auto&& edge) {
-            for (const OpRef ref : ops) {
-                for (const OpRef before : given_.op(ref).after) edge(number(before), number(ref));
-            }
-        });
-        std::vector<OpRef> sorted;
-        for (const std::int32_t op : topological_order(followers))
-            sorted.push_back(ops[static_cast<std::size_t>(op)]);
-        return sorted;
-    }
-
-    /// What of `ref` is in `node`: the op, or the side that is there.
-    [[nodiscard]] std::optional<OpRef> part_in(OpRef ref, std::int32_t node) const {
+    /// Whether the op, or a side of it, is in `node`.
+    [[nodiscard]] bool is_in(OpRef ref, std::int32_t node) const {
         const Sides* sides = sides_of(ref);
-        if (sides == nullptr) return node_of(ref.rank) == node ? std::optional(ref) : std::nullopt;
-        if (node_of(sides->send.rank) == node) return sides->send;
-        if (node_of(sides->receive.rank) == node) return sides->receive;
-        return std::nullopt;
+        if (sides == nullptr) return node_of(ref.rank) == node;
+        return node_of(sides->send.rank) == node || node_of(sides->receive.rank) == node;
     }
 
-    /// Ops in `node` after which all is complete there that `ref` is, or comes after by way of whatever nodes.
-    [[nodiscard]] std::vector<OpRef> last_in(OpRef ref, std::int32_t node) const {
-        if (const auto part = part_in(ref, node)) return {*part};
-        const auto found = last_.find({ref, node});
-        return found == last_.end() ? std::vector<OpRef>{} : found->second;
-    }
-    [[nodiscard]] std::vector<OpRef> last_before(OpRef ref, std::int32_t node) const {
-        std::vector<OpRef> last;
+    /// Of each node, the ops there after which all is complete that the op's `after` are, or come after by way of
+    /// whatever nodes: of one that has a part there that part.
+    [[nodiscard]] InNodes last_before(OpRef ref) const {
+        InNodes all;
+        std::set<OpRef> seen;
+        const auto add = [&](std::int32_t node, OpRef op) {
+            if (seen.insert(op).second) all.emplace_back(node, op);
+        };
         for (const OpRef before : given_.op(ref).after) {
-            for (const OpRef op : last_in(before, node))
-                if (std::ranges::find(last, op) == last.end()) last.push_back(op);
+            const Sides* const sides = sides_of(before);
+            add(node_of(sides != nullptr ? sides->send.rank : before.rank),
+                sides != nullptr ? sides->send : before);
+            if (sides != nullptr) add(node_of(sides->receive.rank), sides->receive);
+            for (const auto& [node, op] : last_[static_cast<std::size_t>(number(before))]) add(node, op);
         }
-        return last;
+        return all;
     }
 
     /// Each op, or side, awaits all that it comes after in its own node; a word tells of what has no part there
-    /// that would.
-    void set_after(OpRef ref) {
+    /// that would. `is_followed`: some op is after it.
+    void set_after(OpRef ref, bool is_followed) {
         const plan::Op& given = given_.op(ref);
-        for (std::int32_t node = 0; node < given_.mesh.num_nodes(); ++node) {
-            if (part_in(ref, node)) continue;
-            if (std::vector<OpRef> last = last_before(ref, node); !last.empty())
-                last_[{ref, node}] = std::move(last);
-        }
         const Sides* const sides = sides_of(ref);
         const OpRef first = sides != nullptr ? sides->send : ref;
-        std::vector<OpRef> after = last_before(ref, node_of(first.rank));
+        std::vector<OpRef> after, received;
+        InNodes& last = last_[static_cast<std::size_t>(number(ref))];
+        if (sides != nullptr) received.push_back(sides->send);
+        for (const auto& [node, op] : last_before(ref)) {
+            if (node == node_of(first.rank))
+                after.push_back(op);
+            else if (sides != nullptr && node == node_of(sides->receive.rank))
+                received.push_back(op);
+            else if (is_followed)
+                last.emplace_back(node, op);
+        }
         for (const OpRef before : given.after) {
-            if (part_in(before, node_of(first.rank))) continue;
+            if (is_in(before, node_of(first.rank))) continue;
             // A receive need not be told what its send is, nor a send what its receive awaits.
-            if (sides != nullptr && part_in(before, node_of(sides->receive.rank))) continue;
+            if (sides != nullptr && is_in(before, node_of(sides->receive.rank))) continue;
             // A library meets over nodes, and its ranks are told.
             const bool meets = given.kind == plan::OpKind::collective && sides_of(before) == nullptr;
             after.push_back(meets ? before : told(before, first.rank));
         }
         op_of(first).after = std::move(after);
-        if (sides == nullptr) return;
-        std::vector<OpRef> received = last_before(ref, node_of(sides->receive.rank));
-        received.insert(received.begin(), sides->send);
-        op_of(sides->receive).after = std::move(received);
+        if (sides != nullptr) op_of(sides->receive).after = std::move(received);
     }
 
     /// The receive, in the node of `rank`, of a word that is sent once `ref` is complete.
@@ -172,9 +174,8 @@ private:
             words_ = static_cast<std::int32_t>(plan_.tensors.size());
             plan_.tensors.push_back({words_name(), {kWordElements}, plan::DType::int32});
         }
-        const Sides sides{
-            {seen.rank, static_cast<std::int32_t>(next_[static_cast<std::size_t>(seen.rank)]++)},
-            {rank, static_cast<std::int32_t>(next_[static_cast<std::size_t>(rank)]++)}};
+        const OpRef send = next_of(seen.rank);
+        const Sides sides{send, next_of(rank)};
         const plan::Chunk word{*words_, {{0, kWordElements}}};
         add_pair(sides, word, word);
         op_of(sides.send).after = {seen};
@@ -190,10 +191,12 @@ private:
     Lowered& lowered_;
     plan::Plan& plan_;
     const plan::Plan given_;
-    std::map<OpRef, Sides> sides_;      ///< by op of the given plan
+    std::vector<OpRef> refs_;            ///< all ops of the given plan
+    std::vector<std::int32_t> first_;    ///< by rank: its first op in refs_
+    std::vector<std::int32_t> pair_of_;  ///< by op: in pairs_; -1
+    std::vector<Sides> pairs_;
     std::vector<std::ptrdiff_t> next_;  ///< by rank: where its list goes on
-    std::map<std::pair<OpRef, std::int32_t>, std::vector<OpRef>>
-        last_;                                              ///< by op and node without a part of it
+    std::vector<InNodes> last_;         ///< by op that others are after: in nodes without a part of it
     std::map<std::pair<OpRef, std::int32_t>, OpRef> told_;  ///< by op and node
     std::optional<std::int32_t> words_;                     ///< the tensor
 };
