@@ -121,6 +121,7 @@ public:
             rank_, bundle_->ranks(),
             [this](const std::string& key, const Bytes& value) { store_.put(key, value); },
             [this](const std::string& key, Milliseconds timeout) { return store_.get(key, timeout); });
+        if (bundle_->op) rendezvous->set_ranks_of_node(bundle_->ranks() / bundle_->op->problem.nodes);
         auto loaded = bundle::Loaded::open(bundle_, device, rendezvous);
         if (!loaded) return loaded.error();
         for (const std::int64_t count : rows) {
