@@ -91,7 +91,10 @@ class Group:
             self.rendezvous.ranks_of_node = self.size // nodes
             self.__dict__["nodes"] = nodes
         if self.nodes != nodes:
-            raise ValueError(f"the plan is for {nodes} nodes, the group's ranks are on {self.nodes}")
+            raise ValueError(
+                f"the group's ranks are on {self.nodes} nodes, and the plan's mesh is of {nodes}: make it for as many, "
+                "or give it a group of one node's ranks"
+            )
 
     @property
     def meeting_seconds(self) -> float:

@@ -73,23 +73,35 @@ def check(group: sy.Group, kind: type, calls: int, **chosen) -> None:
     op.close()
 
 
+def refused(group: sy.Group, nodes: int) -> None:
+    """What does not go over nodes yet says so in its own words, on all ranks."""
+    x, ids = torch.ones(4, 32), torch.zeros(4, 2, dtype=torch.int32)
+    w1, w2 = torch.ones(1, 32, 64), torch.ones(1, 32, 32)
+    heads = torch.ones(1, group.size, 16, 32)
+    for what, call in {
+        "attention": lambda: ops.Attention(
+            1, group.size, group.size, 16 * group.size, 32, torch.float32, group
+        ),
+        "attention ": lambda: ops.attention(heads, heads, heads, group),
+        "moe": lambda: ops.moe(x, ids, torch.ones(4, 2), w1, w2, group),
+        "moe ": lambda: ops.dispatch(x, ids, group.size, group),
+    }.items():
+        try:
+            call()
+        except ValueError as error:
+            wanted = (
+                f"{what.strip()} does not go over several nodes yet, and the group's ranks are on {nodes}"
+            )
+            expect(wanted in str(error), f"{what}: {error}")
+        else:
+            raise AssertionError(f"{what} is not refused")
+
+
 def work(group: sy.Group, calls: int, nodes: int) -> None:
     expect(group.nodes == nodes, f"the group is on {group.nodes} nodes")
     for kind, chosen in KINDS.items():
         check(group, kind, calls, **chosen)
-    for name, make in {
-        "attention": lambda: ops.Attention(1, 4, 4, 16 * group.size, 16, torch.bfloat16, group),
-        "moe": lambda: ops.Moe(4, 8 * group.size, 2, 16, 16, torch.float32, group),
-    }.items():
-        try:
-            make()
-        except ValueError as error:
-            expect(
-                f"{name}: its ranks are those of one node, and the group's are on {nodes}" in str(error),
-                str(error),
-            )
-        else:
-            expect(False, f"{name} is taken over nodes")
+    refused(group, nodes)
     text = str(sy.report())
     for kind in KINDS:
         rows = [row for row in text.splitlines() if f"between nodes, {kind.name} " in row]

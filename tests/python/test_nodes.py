@@ -52,6 +52,31 @@ def test_run_judges_sums_over_nodes_by_their_rounding(op, syncopate):
     assert "each node's sum is rounded" in outcome.out
 
 
+@pytest.mark.parametrize("op", ["all_gather_matmul", "matmul_all_reduce"])
+def test_a_bundle_of_several_nodes_runs_on_host(op, syncopate, tmp_path):
+    spec, bundle = f"{op}:N=32,K=32,dtype=fp32,ranks=4,nodes=2", tmp_path / "nodes.bundle"
+    made = syncopate("compile", spec, "--rows", 48, "--arch", "host", "-o", bundle)
+    assert made.code == 0, made.err
+    outcome = syncopate("bundle", "run", bundle, "--check")
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert outcome.out.count("right") == 2
+
+
+@pytest.mark.parametrize(
+    "spec", ["attention:S=256", "attention_backward:S=256", "moe:T=64,E=8,topk=2,H=48,F=80"]
+)
+def test_what_does_not_go_over_nodes_yet_says_so(spec, syncopate):
+    outcome = syncopate("run", f"{spec},nodes=2", "--device", "host", "--ranks", 4)
+    assert outcome.code in (1, 2)
+    assert f"{spec.split(':')[0]} does not go over several nodes yet" in outcome.err
+
+
+def test_no_times_are_made_up_for_nodes(syncopate):
+    outcome = syncopate("tune", "matmul_reduce_scatter:M=64,N=32,K=32,ranks=4,nodes=2", "--explain")
+    assert outcome.code == 2
+    assert "estimates are of one node, got 2" in outcome.err
+
+
 def test_nodes_that_do_not_divide_the_ranks_are_refused(syncopate):
     spec = "all_gather_matmul:M=64,N=32,K=32,dtype=fp32,nodes=3"
     outcome = syncopate("run", spec, "--device", "host", "--ranks", 4, "--check")

@@ -578,7 +578,8 @@ def require_one_node(name: str, group: Group) -> None:
     """Raises ValueError for what moves between the ranks of one node alone."""
     if group.nodes > 1:
         raise ValueError(
-            f"{name}: its ranks are those of one node, and the group's are on {group.nodes}: give a group for each node"
+            f"{name} does not go over several nodes yet, and the group's ranks are on {group.nodes}: give a group of one "
+            "node's ranks"
         )
 
 
