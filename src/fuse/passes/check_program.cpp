@@ -85,28 +85,25 @@ Status check_stage_order(const StagedProgram& program, const Graph& graph, const
     for (std::size_t stage = 0; stage < graph.stages.size(); ++stage) {
         const Graph::StageNodes& nodes = graph.stages[stage];
         const std::string& kernel = program.stages[stage].kernel.name;
-        std::set<NodeId> needed;
+        std::vector<NodeId> needed;
         for (const NodeId first : nodes.first) {
             for (std::int32_t c = 0; c < nodes.num_classes; ++c) {
-                for (const Edge& edge : graph.in[first + c]) needed.insert(edge.from);
+                for (const Edge& edge : graph.in[first + c]) needed.push_back(edge.from);
             }
         }
-        for (const NodeId id : needed) {
-            const std::vector<bool> earlier = completed_with(placement, {id});
-            for (NodeId other = 0; other < graph.num_ops(); ++other) {
-                if (!earlier[other]) continue;
-                const plan::OpRef ref = graph.ref(other);
-                if (made_by[other] > static_cast<std::int32_t>(stage)) {
-                    return error_at(ref,
-                                    "the op sends what " + program.stages[made_by[other]].kernel.name +
-                                        " makes, and a tile of " + kernel +
-                                        ", an earlier stage, would wait for it: that stage would never end");
-                }
-                if (device == Device::cuda && graph[other].kind == Node::Kind::sum) {
-                    return error_at(ref, "a tile of " + kernel +
-                                             " would wait for a sum, which needs multiprocessors that the "
-                                             "waiting kernel holds: make it a program of its own");
-                }
+        const std::vector<bool> earlier = completed_with(placement, needed);
+        for (NodeId op = 0; op < graph.num_ops(); ++op) {
+            if (!earlier[op]) continue;
+            const plan::OpRef ref = graph.ref(op);
+            if (made_by[op] > static_cast<std::int32_t>(stage)) {
+                return error_at(ref, "the op sends what " + program.stages[made_by[op]].kernel.name +
+                                         " makes, and a tile of " + kernel +
+                                         ", an earlier stage, would wait for it: that stage would never end");
+            }
+            if (device == Device::cuda && graph[op].kind == Node::Kind::sum) {
+                return error_at(ref, "a tile of " + kernel +
+                                         " would wait for a sum, which needs multiprocessors that the "
+                                         "waiting kernel holds: make it a program of its own");
             }
         }
     }

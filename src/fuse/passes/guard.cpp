@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "syncopate/fuse/passes/precedence.hpp"
+
 namespace syncopate::fuse {
 namespace {
 
@@ -66,7 +68,7 @@ public:
     }
 
     [[nodiscard]] std::vector<NodeId> before_end(std::int32_t rank, const Placement& placement,
-                                                 std::vector<NodeId> seen) const {
+                                                 Precedence& precedence, std::vector<NodeId> seen) const {
         for (NodeId op = graph_.first_op[rank]; op < graph_.first_op[rank + 1]; ++op) seen.push_back(op);
         const std::vector<bool> completed = completed_with(placement, seen);
         std::vector<NodeId> open;
@@ -75,7 +77,7 @@ public:
                 if (!completed[op]) open.push_back(op);
             }
         }
-        open = last_of(placement, std::move(open));
+        open = precedence.last_of(std::move(open));
         // What one rank's tiles load here they have all loaded when its kernel ends.
         std::set<std::int32_t> loading;
         std::erase_if(open, [&](NodeId op) {
@@ -128,8 +130,10 @@ Guards guard(const Graph& graph, const plan::Plan& plan, const Placement& placem
              const Synchronization& synchronization) {
     const Guarding guarding(graph, plan);
     Guards guards{guarding.before_start(), {}};
+    Precedence precedence(graph, placement);
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank)
-        guards.end.push_back(guarding.before_end(rank, placement, synchronization.seen_by_kernel[rank]));
+        guards.end.push_back(
+            guarding.before_end(rank, placement, precedence, synchronization.seen_by_kernel[rank]));
     return guards;
 }
 

@@ -244,28 +244,4 @@ std::vector<bool> completed_with(const Placement& placement, const std::vector<N
     return completed;
 }
 
-std::vector<NodeId> last_of(const Placement& placement, std::vector<NodeId> ops) {
-    std::sort(ops.begin(), ops.end());
-    ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
-    if (ops.size() < 2) return ops;
-    std::int32_t earliest = std::numeric_limits<std::int32_t>::max();
-    std::vector<NodeId> strictly_before;
-    for (const NodeId op : ops) {
-        earliest = std::min(earliest, placement.position[op]);
-        strictly_before.insert(strictly_before.end(), placement.before[op].begin(),
-                               placement.before[op].end());
-    }
-    std::vector<bool> implied(placement.before.size(), false);
-    while (!strictly_before.empty()) {
-        const NodeId op = strictly_before.back();
-        strictly_before.pop_back();
-        if (implied[op] || placement.position[op] < earliest) continue;
-        implied[op] = true;
-        strictly_before.insert(strictly_before.end(), placement.before[op].begin(),
-                               placement.before[op].end());
-    }
-    std::erase_if(ops, [&](NodeId op) { return implied[op]; });
-    return ops;
-}
-
 }  // namespace syncopate::fuse

@@ -4,8 +4,9 @@
 #include <iterator>
 #include <set>
 #include <span>
-#include <unordered_map>
 #include <utility>
+
+#include "syncopate/fuse/passes/precedence.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -17,7 +18,7 @@ struct Step {
     std::vector<NodeId> ops;
 };
 
-std::vector<Step> steps_of(const Placement& placement, const std::vector<Edge>& needs, bool phases) {
+std::vector<Step> steps_of(Precedence& precedence, const std::vector<Edge>& needs, bool phases) {
     std::vector<Step> steps;
     std::vector<NodeId> so_far;
     for (std::size_t at = 0; at < needs.size();) {
@@ -26,7 +27,7 @@ std::vector<Step> steps_of(const Placement& placement, const std::vector<Edge>& 
         for (; at < needs.size() && (!phases || needs[at].iteration == iteration); ++at)
             added.push_back(needs[at].from);
         so_far.insert(so_far.end(), added.begin(), added.end());
-        const std::vector<NodeId> last = last_of(placement, so_far);
+        const std::vector<NodeId> last = precedence.last_of(so_far);
         std::sort(added.begin(), added.end());
         Step step{iteration, {}};
         std::set_intersection(added.begin(), added.end(), last.begin(), last.end(),
@@ -39,34 +40,35 @@ std::vector<Step> steps_of(const Placement& placement, const std::vector<Edge>& 
 /// What the programs of one stage on one rank know to be complete.
 class Knowledge {
 public:
-    Knowledge(const Placement& placement, std::vector<NodeId> needed, const StageOrder& order)
+    Knowledge(Precedence& precedence, std::vector<NodeId> needed, const StageOrder& order)
         : order_(order), needed_(std::move(needed)) {
         std::sort(needed_.begin(), needed_.end());
         needed_.erase(std::unique(needed_.begin(), needed_.end()), needed_.end());
-        for (const NodeId op : needed_) {
-            const std::vector<bool> completed = completed_with(placement, {op});
-            for (std::size_t at = 0; at < needed_.size(); ++at) {
-                if (completed[needed_[at]]) shows_[op].push_back(at);
-            }
-        }
+        shows_ = precedence.shown_by(needed_);
         const std::int64_t num_programs =
             order.program_of.empty() ? 0 : 1 + *std::ranges::max_element(order.program_of);
-        seen_.assign(static_cast<std::size_t>(num_programs), std::vector<bool>(needed_.size(), false));
+        seen_.assign(static_cast<std::size_t>(num_programs), Bits(shows_.empty() ? 0 : shows_[0].size(), 0));
     }
 
     void enter(std::size_t slot) { known_ = &seen_[order_.program_of[slot]]; }
-    [[nodiscard]] bool knows(NodeId op) const { return (*known_)[index_of(op)]; }
+    [[nodiscard]] bool knows(NodeId op) const {
+        const std::size_t index = index_of(op);
+        return ((*known_)[index / kBits] >> (index % kBits) & 1) != 0;
+    }
     /// Those of `ops` that the slot's program has not seen; from here on it has.
     [[nodiscard]] std::vector<NodeId> wait_for(const std::vector<NodeId>& ops) {
         std::vector<NodeId> unseen;
         std::ranges::copy_if(ops, std::back_inserter(unseen), [&](NodeId op) { return !knows(op); });
         for (const NodeId op : unseen) {
-            for (const std::size_t at : shows_[op]) (*known_)[at] = true;
+            const Bits& shown = shows_[index_of(op)];
+            for (std::size_t word = 0; word < shown.size(); ++word) (*known_)[word] |= shown[word];
         }
         return unseen;
     }
 
 private:
+    static constexpr std::size_t kBits = 64;
+
     [[nodiscard]] std::size_t index_of(NodeId op) const {
         return static_cast<std::size_t>(std::lower_bound(needed_.begin(), needed_.end(), op) -
                                         needed_.begin());
@@ -74,22 +76,21 @@ private:
 
     const StageOrder& order_;
     std::vector<NodeId> needed_;
-    /// What waiting for an op shows: itself and those of `needed_` that precede it, as indices into
-    /// `needed_`.
-    std::unordered_map<NodeId, std::vector<std::size_t>> shows_;
-    std::vector<std::vector<bool>> seen_;  ///< by program and index into `needed_`
-    std::vector<bool>* known_ = nullptr;   ///< of the slot's program
+    /// By index into `needed_`: what waiting for that op shows, as indices into `needed_`.
+    std::vector<Bits> shows_;
+    std::vector<Bits> seen_;  ///< by program, as indices into `needed_`
+    Bits* known_ = nullptr;   ///< of the slot's program
 };
 
 /// What the programs of one stage on one rank have to wait for, where tiles have one loop, alike.
 class Waiting {
 public:
-    Waiting(const Graph& graph, const Placement& placement, std::size_t stage, const StageOrder& order,
+    Waiting(const Graph& graph, Precedence& precedence, std::size_t stage, const StageOrder& order,
             std::int32_t rank)
         : order_(order),
           class_of_(graph.stages[stage].class_of),
-          steps_(steps(graph, placement, stage, order, rank)),
-          knowledge_(placement, needed(steps_), order) {}
+          steps_(steps(graph, precedence, stage, order, rank)),
+          knowledge_(precedence, needed(steps_), order) {}
 
     SlotWaits take(std::size_t slot, std::int64_t tile) {
         knowledge_.enter(slot);
@@ -110,12 +111,12 @@ public:
 
 private:
     using Steps = std::vector<std::vector<Step>>;
-    static Steps steps(const Graph& graph, const Placement& placement, std::size_t stage,
-                       const StageOrder& order, std::int32_t rank) {
+    static Steps steps(const Graph& graph, Precedence& precedence, std::size_t stage, const StageOrder& order,
+                       std::int32_t rank) {
         Steps all;
         const NodeId first = graph.stages[stage].first[rank];
         for (std::int32_t c = 0; c < graph.stages[stage].num_classes; ++c)
-            all.push_back(steps_of(placement, graph.in[first + c], order.trips > 0));
+            all.push_back(steps_of(precedence, graph.in[first + c], order.trips > 0));
         return all;
     }
     static std::vector<NodeId> needed(const Steps& steps) {
@@ -143,12 +144,12 @@ struct Range {
 /// The same where tiles differ in their loops, or a loop's ranges may come in any order.
 class RangedWaiting {
 public:
-    RangedWaiting(const Graph& graph, const Placement& placement, std::size_t stage, const StageOrder& order,
+    RangedWaiting(const Graph& graph, Precedence& precedence, std::size_t stage, const StageOrder& order,
                   const Arrivals& arrivals, std::int32_t rank)
         : order_(order),
           nodes_(graph.stages[stage]),
-          classes_(classes(graph, placement, stage, order, arrivals, rank)),
-          knowledge_(placement, needed(classes_), order) {}
+          classes_(classes(graph, precedence, stage, order, arrivals, rank)),
+          knowledge_(precedence, needed(classes_), order) {}
 
     SlotWaits take(std::size_t slot, std::int64_t tile) {
         const auto of = static_cast<std::size_t>(nodes_.class_of[static_cast<std::size_t>(tile)]);
@@ -230,7 +231,7 @@ private:
     }
 
     /// A loop's iterations, cut where what they need changes.
-    static std::vector<Range> ranges_of(const Placement& placement, const Arrivals& arrivals,
+    static std::vector<Range> ranges_of(Precedence& precedence, const Arrivals& arrivals,
                                         std::span<const Use> uses, std::int64_t trips) {
         std::vector<std::int64_t> cuts{0, trips};
         for (const Use& use : uses) cuts.insert(cuts.end(), {use.begin, use.end});
@@ -244,13 +245,13 @@ private:
             }
             for (const NodeId op : range.ops)
                 range.expected = std::max(range.expected, arrivals[static_cast<std::size_t>(op)]);
-            if (range.ops.size() > 1) range.ops = last_of(placement, range.ops);
+            if (range.ops.size() > 1) range.ops = precedence.last_of(range.ops);
             ranges.push_back(std::move(range));
         }
         return ranges;
     }
 
-    static std::vector<Class> classes(const Graph& graph, const Placement& placement, std::size_t stage,
+    static std::vector<Class> classes(const Graph& graph, Precedence& precedence, std::size_t stage,
                                       const StageOrder& order, const Arrivals& arrivals, std::int32_t rank) {
         const Graph::StageNodes& nodes = graph.stages[stage];
         std::vector<Class> all;
@@ -261,7 +262,7 @@ private:
             for (const Edge& edge : graph.in[static_cast<std::size_t>(node)]) {
                 if (edge.iteration == 0 || !order.phased) entry.push_back(edge.from);
             }
-            made.entry = last_of(placement, entry);
+            made.entry = precedence.last_of(entry);
             if (!order.phased) continue;
             const std::span<const Use> uses = graph.uses_of(stage, node);
             for (std::size_t loop = 0; loop < order.loops.size(); ++loop) {
@@ -271,7 +272,7 @@ private:
                 made.ranges.push_back(
                     trips == 0
                         ? std::vector<Range>{}
-                        : ranges_of(placement, arrivals, std::span(of_loop.begin(), of_loop.end()), trips));
+                        : ranges_of(precedence, arrivals, std::span(of_loop.begin(), of_loop.end()), trips));
             }
         }
         return all;
@@ -320,12 +321,13 @@ std::vector<SlotWaits> take_all(Waits waits, const std::vector<std::int64_t>& ti
 StageWaits stage_waits(const Graph& graph, const Placement& placement, std::size_t stage,
                        const StageOrder& order, const Arrivals& arrivals) {
     StageWaits waits;
+    Precedence precedence(graph, placement);
     for (std::size_t index = 0; index < order.tiles.size(); ++index) {
         const auto rank = static_cast<std::int32_t>(index);
         waits.push_back(
             graph.stages[stage].ranged
-                ? take_all(RangedWaiting(graph, placement, stage, order, arrivals, rank), order.tiles[index])
-                : take_all(Waiting(graph, placement, stage, order, rank), order.tiles[index]));
+                ? take_all(RangedWaiting(graph, precedence, stage, order, arrivals, rank), order.tiles[index])
+                : take_all(Waiting(graph, precedence, stage, order, rank), order.tiles[index]));
         add_chunks(graph, stage, order, index, waits.back());
     }
     return waits;
@@ -351,8 +353,9 @@ Synchronization synchronize(const Graph& graph, const Placement& placement,
         std::sort(seen.begin(), seen.end());
         seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
     }
+    Precedence precedence(graph, placement);
     for (NodeId op = 0; op < graph.num_ops(); ++op) {
-        std::vector<NodeId> last = last_of(placement, placement.before[op]);
+        std::vector<NodeId> last = precedence.last_of(placement.before[op]);
         std::erase(last, placement.previous[op]);  // the lane's own order needs no wait
         std::erase_if(last, [&](NodeId other) {    // nor does a receive after its send, or a later round
             if (graph.round(op) < 0 || graph.round(other) < 0) return false;

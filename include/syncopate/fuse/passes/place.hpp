@@ -55,8 +55,4 @@ struct Placement {
 /// For each op whether it is one of `ops`, or precedes one of them.
 [[nodiscard]] std::vector<bool> completed_with(const Placement& placement, const std::vector<NodeId>& ops);
 
-/// `ops` without those that precede another one of them: having seen the rest, one has seen all. Sorted, each
-/// once.
-[[nodiscard]] std::vector<NodeId> last_of(const Placement& placement, std::vector<NodeId> ops);
-
 }  // namespace syncopate::fuse

@@ -1,0 +1,46 @@
+// Precedence: which ops precede which, for passes that ask of every op. What a search has met it marks in tables that
+// are made once: of a plan over many ranks each is as long as all ranks' ops.
+//
+// A receive follows its send, and so what the other node did before. That way is not gone: it would lead through the ops
+// of all nodes for each of a node's waits, to save few of them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "syncopate/fuse/model/graph.hpp"
+#include "syncopate/fuse/passes/place.hpp"
+
+namespace syncopate::fuse {
+
+/// A set of numbers from 0, as bits.
+using Bits = std::vector<std::uint64_t>;
+
+class Precedence {
+public:
+    /// Both outlive it.
+    Precedence(const Graph& graph, const Placement& placement);
+
+    /// `ops` without those that precede another one of them: having seen the rest, one has seen all. Sorted, each
+    /// once.
+    [[nodiscard]] std::vector<NodeId> last_of(std::vector<NodeId> ops);
+
+    /// Of each of `ops`, which are sorted, each once: which of them, by their place there, are complete when it is.
+    /// O(ops between them · ops / 64).
+    [[nodiscard]] std::vector<Bits> shown_by(const std::vector<NodeId>& ops);
+
+private:
+    template <typename Visit>
+    void each_before(NodeId op, const Visit& visit) const;
+    [[nodiscard]] std::int32_t earliest(const std::vector<NodeId>& ops) const;
+    /// True the first time in a search.
+    bool mark(NodeId op);
+
+    const Graph& graph_;
+    const Placement& placement_;
+    std::vector<std::uint32_t> marked_;  ///< by op: the last search that met it
+    std::vector<std::int32_t> place_;    ///< by op that the last search met: among those
+    std::uint32_t search_ = 0;
+};
+
+}  // namespace syncopate::fuse
