@@ -109,7 +109,7 @@ TEST(CollectivesByNccl, AreGivenUpWhereACallDoesNotEnd) {
         calls.ends = false;
         RANK_CHECK(op.call(kernel, {1, 1, 1}, 0, {}), "another");
         RANK_CHECK(says_so(op.check()), "check() ends well");
-        RANK_CHECK(fake_cuda::aborted() == 1, "not aborted");
+        RANK_CHECK(is_aborted(), "not aborted");
         RANK_CHECK(says_so(op.synchronize()), "synchronize() ends well");
         return true;
     });
