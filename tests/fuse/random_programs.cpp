@@ -145,10 +145,13 @@ void RandomPrograms::choose_backends(plan::Plan& plan, Device device) {
                                    Backend::ldst_inline};
     const std::optional<Backend> one = chance(40) ? std::optional(one_of(all)) : std::nullopt;
     const bool each = !one && chance(60);
-    for (auto& list : plan.ranks) {
-        for (plan::Op& op : list) {
+    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
+        for (plan::Op& op : plan.ranks[static_cast<std::size_t>(rank)]) {
             if (one) op.backend = *one;
             if (each && chance(60)) op.backend = one_of(all);
+            const bool moves = op.kind == plan::OpKind::push || op.kind == plan::OpKind::pull;
+            if (moves && plan.mesh.node_of(rank) != plan.mesh.node_of(op.peer))
+                op.backend = Backend::automatic;  // none of these reaches another node
         }
     }
 }
