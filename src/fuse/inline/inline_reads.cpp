@@ -130,15 +130,28 @@ std::string objection_to_own(const BoundKernel& program, std::int32_t tensor, Ba
     return {};
 }
 
+using Chunks = std::vector<const plan::Chunk*>;
+
+/// By rank: what ops write there.
+std::vector<Chunks> written_at(const plan::Plan& plan) {
+    std::vector<Chunks> written(plan.ranks.size());
+    for (std::int32_t from = 0; from < plan.num_ranks(); ++from) {
+        for (const plan::Op& op : plan.ranks[static_cast<std::size_t>(from)])
+            written[static_cast<std::size_t>(op.destination_rank(from))].push_back(&op.dst);
+    }
+    return written;
+}
+
 /// What rank `rank` holds of `tensor` from the start, if nobody else has to do with it there but to read it;
-/// nullopt if somebody has, or the end of the call asks for it.
-std::optional<std::vector<Region>> given_only(const plan::Plan& plan, std::int32_t rank,
-                                              std::int32_t tensor) {
+/// nullopt if somebody has, or the end of the call asks for it. `written`: there.
+std::optional<std::vector<Region>> given_only(const plan::Plan& plan, std::int32_t rank, std::int32_t tensor,
+                                              const Chunks& written) {
     std::vector<Region> given;
     for (const plan::Holding& held : plan.initial) {
         if (held.rank != rank || held.chunk.tensor != tensor) continue;
-        if (is_asked_for(plan, rank, held.chunk) || is_overwritten(plan, rank, held.chunk))
-            return std::nullopt;
+        const bool overwritten = std::ranges::any_of(
+            written, [&](const plan::Chunk* chunk) { return overlaps(*chunk, held.chunk); });
+        if (overwritten || is_asked_for(plan, rank, held.chunk)) return std::nullopt;
         given.push_back(held.chunk.region);
     }
     return given;
@@ -193,8 +206,9 @@ std::optional<InlineLoads> load_given(const BoundKernel& program, std::int32_t t
     if (!by_row && !fits(Backend::ldst_inline)) return std::nullopt;
     InlineLoads loads{.by = Reach{tensor, by_row, true}};
     bool any = false;
+    const std::vector<Chunks> written = written_at(program.plan);
     for (std::int32_t rank = 0; rank < program.plan.num_ranks(); ++rank) {
-        const auto given = given_only(program.plan, rank, tensor);
+        const auto given = given_only(program.plan, rank, tensor, written[static_cast<std::size_t>(rank)]);
         if (!given) return std::nullopt;
         GivenReaders readers = readers_of(program.kernel, *param, *given);
         auto& at = loads.at.emplace_back(program.kernel.tiles.size());

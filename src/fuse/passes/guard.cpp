@@ -67,17 +67,12 @@ public:
         return edges;
     }
 
-    [[nodiscard]] std::vector<NodeId> before_end(std::int32_t rank, const Placement& placement,
-                                                 Precedence& precedence, std::vector<NodeId> seen) const {
+    [[nodiscard]] std::vector<NodeId> before_end(std::int32_t rank, Precedence& precedence,
+                                                 std::vector<NodeId> seen) const {
         for (NodeId op = graph_.first_op[rank]; op < graph_.first_op[rank + 1]; ++op) seen.push_back(op);
-        const std::vector<bool> completed = completed_with(placement, seen);
-        std::vector<NodeId> open;
-        for (const auto* ops : {&touching_[rank].reading, &touching_[rank].writing}) {
-            for (const NodeId op : *ops) {
-                if (!completed[op]) open.push_back(op);
-            }
-        }
-        open = precedence.last_of(std::move(open));
+        std::vector<NodeId> open = touching_[rank].reading;
+        open.insert(open.end(), touching_[rank].writing.begin(), touching_[rank].writing.end());
+        open = precedence.last_of(precedence.not_seen(std::move(open), seen));
         // What one rank's tiles load here they have all loaded when its kernel ends.
         std::set<std::int32_t> loading;
         std::erase_if(open, [&](NodeId op) {
@@ -132,8 +127,7 @@ Guards guard(const Graph& graph, const plan::Plan& plan, const Placement& placem
     Guards guards{guarding.before_start(), {}};
     Precedence precedence(graph, placement);
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank)
-        guards.end.push_back(
-            guarding.before_end(rank, placement, precedence, synchronization.seen_by_kernel[rank]));
+        guards.end.push_back(guarding.before_end(rank, precedence, synchronization.seen_by_kernel[rank]));
     return guards;
 }
 

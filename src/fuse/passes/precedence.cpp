@@ -54,6 +54,23 @@ std::vector<NodeId> Precedence::last_of(std::vector<NodeId> ops) {
     return ops;
 }
 
+std::vector<NodeId> Precedence::not_seen(std::vector<NodeId> ops, const std::vector<NodeId>& seen) {
+    ++search_;
+    const std::int32_t first = earliest(ops);
+    std::vector<NodeId> open;
+    const auto visit = [&](NodeId op) {
+        if (placement_.position[at(op)] >= first && mark(op)) open.push_back(op);
+    };
+    for (const NodeId op : seen) visit(op);
+    while (!open.empty()) {
+        const NodeId op = open.back();
+        open.pop_back();
+        each_before(op, visit);
+    }
+    std::erase_if(ops, [&](NodeId op) { return marked_[at(op)] == search_; });
+    return ops;
+}
+
 std::vector<Bits> Precedence::shown_by(const std::vector<NodeId>& ops) {
     ++search_;
     const std::int32_t first = earliest(ops);

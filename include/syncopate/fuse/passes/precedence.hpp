@@ -25,6 +25,9 @@ public:
     /// once.
     [[nodiscard]] std::vector<NodeId> last_of(std::vector<NodeId> ops);
 
+    /// `ops` without those that are one of `seen`, or precede one.
+    [[nodiscard]] std::vector<NodeId> not_seen(std::vector<NodeId> ops, const std::vector<NodeId>& seen);
+
     /// Of each of `ops`, which are sorted, each once: which of them, by their place there, are complete when it is.
     /// O(ops between them · ops / 64).
     [[nodiscard]] std::vector<Bits> shown_by(const std::vector<NodeId>& ops);
