@@ -308,6 +308,75 @@ TEST(Lines, GivesLinesOfProgramsTheSameTiles) {
 }
 
 // Conditions that tiles of a line differ in, and a first program that has no line.
+/// A convolution of `taps` x `taps` by `stride` as a product, NHWC or NCHW, its padding masked.
+std::string convolution(const std::string& x, const std::string& y) {
+    return source(
+        "x_ptr, y_ptr, N, H, W, C, OH, OW, S: tl.constexpr, P: tl.constexpr, D: tl.constexpr, "
+        "R: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr",
+        "    p = tl.program_id(0) * BM + tl.arange(0, BM)\n    o = tl.arange(0, BK)\n"
+        "    n, rest = p // (OH * OW), p % (OH * OW)\n    row, col = rest // OW, rest % OW\n"
+        "    acc = tl.zeros((BM, BK), tl.float32)\n    for tap in range(R * R):\n"
+        "        r, c = row * S + tap // R * D - P, col * S + tap % R * D - P\n"
+        "        inside = (p < N * OH * OW) & (r >= 0) & (r < H) & (c >= 0) & (c < W)\n"
+        "        for k in range(0, C, BK):\n            ch = k + tl.arange(0, BK)\n"
+        "            acc += tl.load(x_ptr + " +
+            x + ", mask=inside[:, None])\n    tl.store(y_ptr + " + y +
+            ", acc, mask=(p < N * OH * OW)[:, None])\n");
+}
+
+const std::array<std::string, 2> kRowsLast{
+    convolution("((n * H + r) * W + c)[:, None] * C + ch[None, :]", "p[:, None] * BK + o[None, :]"),
+    convolution("n[:, None] * (C * H * W) + ch[None, :] * (H * W) + (r * W + c)[:, None]",
+                "n[:, None] * (BK * OH * OW) + o[None, :] * (OH * OW) + rest[:, None]")};
+
+/// Its launch; `nchw`: the channels in front.
+Arguments convolved(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c, std::int64_t stride,
+                    std::int64_t padding, std::int64_t dilation, std::int64_t taps, std::int64_t block,
+                    bool nchw) {
+    const auto out = [&](std::int64_t extent) {
+        return (extent + 2 * padding - dilation * (taps - 1) - 1) / stride + 1;
+    };
+    const auto text = [](std::int64_t number) { return std::to_string(number); };
+    const std::string oh = text(out(h)), ow = text(out(w));
+    const auto shape = [&](const std::string& rows, const std::string& columns, const std::string& channels) {
+        return text(n) + "x" + (nchw ? channels + "x" : "") + rows + "x" + columns +
+               (nchw ? "" : "x" + channels) + ":fp16";
+    };
+    Arguments made =
+        arguments("N=" + text(n) + ",H=" + text(h) + ",W=" + text(w) + ",C=" + text(c) + ",OH=" + oh +
+                      ",OW=" + ow + ",S=" + text(stride) + ",P=" + text(padding) + ",D=" + text(dilation) +
+                      ",R=" + text(taps) + ",BM=" + text(block) + ",BK=4",
+                  {"x_ptr=" + shape(text(h), text(w), text(c)), "y_ptr=" + shape(oh, ow, "4")});
+    made.grid = {(n * out(h) * out(w) + block - 1) / block, 1, 1};
+    return made;
+}
+
+TEST(Lines, GivesConvolutionsTheSameTiles) {
+    for (const bool nchw : {false, true}) {
+        const std::string& text = kRowsLast[nchw ? 1 : 0];
+        expect_same(text, convolved(24, 6, 8, 8, 1, 1, 1, 3, 16, nchw));  // 6 blocks in 2 images
+        expect_same(text, convolved(16, 7, 9, 4, 1, 1, 1, 3, 8, nchw));   // 63 blocks in 8
+        expect_same(text, convolved(9, 12, 10, 8, 2, 1, 1, 3, 4, nchw));
+        expect_same(text, convolved(9, 9, 9, 4, 1, 2, 2, 3, 8, nchw));
+        expect_same(text, convolved(10, 8, 8, 4, 1, 2, 1, 5, 32, nchw));
+        expect_same(text, convolved(10, 8, 6, 8, 1, 0, 1, 1, 16, nchw));
+        expect_same(text, convolved(1, 40, 41, 4, 1, 1, 1, 3, 8, nchw));  // a row is 5 blocks and 1 pixel
+        expect_same(text, convolved(5, 10, 10, 4, 3, 1, 1, 2, 2, nchw));
+    }
+}
+
+// By lines of programs whole images apart, and each access of a tap one for all channels: so many steps do for 1,568
+// programs alone otherwise.
+TEST(Lines, TakesFewStepsForManyTilesOfAConvolution) {
+    for (const bool nchw : {false, true}) {
+        const Result<Kernel> kernel = analyse(kRowsLast[nchw ? 1 : 0], "kernel.py", "",
+                                              convolved(512, 56, 56, 64, 1, 1, 1, 3, 128, nchw),
+                                              Effort{.steps = 4'000'000, .steps_a_program = 0});
+        ASSERT_TRUE(kernel.ok()) << kernel.error().to_string();
+        EXPECT_EQ(kernel->tiles.size(), 12'544U);
+    }
+}
+
 TEST(Lines, GivesTilesOnBelowAndAboveADiagonalTheSame) {
     const auto copy = [](const std::string& ids, const std::string& condition) {
         return source(

@@ -478,8 +478,9 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
                           "given with --args and --tensor those of a launch?");
         return;
     }
-    if (on_line() && moves(block, mask)) {
-        const Advance advance = touch_moving(block, mask, direct, read, write);
+    const std::span<const Mask> masks(mask, mask != nullptr ? 1 : 0);
+    if (on_line() && moves(block, masks)) {
+        const Advance advance = touch_moving(block, masks, direct, read, write);
         if (read && !override_read_[param] && symbol_loops_.back() >= 0)
             advances_.push_back({symbol_loops_.back(), {block.param, advance}});
         return;

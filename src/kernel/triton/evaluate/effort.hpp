@@ -8,7 +8,7 @@ namespace syncopate::kernel::triton {
 
 struct Effort {
     std::int64_t steps = 40'000'000;        ///< expressions and statements evaluated, and as many more …
-    std::int64_t steps_a_program = 2048;    ///< … for each program of a launch,
+    std::int64_t steps_a_program = 4096;    ///< … for each program of a launch,
     std::int64_t most_steps = 320'000'000;  ///< up to so many
     std::int64_t programs = std::int64_t{1} << 20;  ///< of a launch
     std::size_t boxes = 16'000'000;                 ///< touched by all programs together

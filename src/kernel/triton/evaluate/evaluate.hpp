@@ -248,7 +248,7 @@ private:
         bool solid = true;      ///< its mask lets through what it says
         bool complete = false;  ///< all instances are made
         Block block;
-        const Mask* mask = nullptr;
+        std::span<const Mask> masks;  ///< what one or the other lets through; none: everything
         std::vector<std::int64_t> trips;
         std::int32_t loop = -1;    ///< the tile's, as in Walk
         std::int32_t symbol = -1;  ///< … of it
@@ -260,7 +260,7 @@ private:
             std::int32_t walk = -1;  ///< as in Touch
         };
         std::vector<Instance> instances;  ///< by program of the line
-        // Or, instead of block and mask, the addresses of the first program.
+        // Or, instead of block and masks, the addresses of the first program.
         bool by_elements = false;
         std::vector<std::int64_t> offsets;
         std::int64_t shift = 0;  ///< from one program to the next
@@ -296,8 +296,9 @@ private:
     Flow line_of_rounds(const Stmt& statement, Frame& frame, const TileIds& ids, std::int32_t id_slot);
 
     // evaluate_moving.cpp
-    [[nodiscard]] static bool moves(const Block& block, const Mask* mask);
-    Advance touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write);
+    [[nodiscard]] static bool moves(const Mask& mask);
+    [[nodiscard]] static bool moves(const Block& block, std::span<const Mask> masks);
+    Advance touch_moving(const Block& block, std::span<const Mask> masks, bool direct, bool read, bool write);
     MovingAccess& note_moving(std::int32_t param, bool read, bool write, bool solid);
     void touch_moving_elements(std::int32_t param, std::vector<std::int64_t> offsets, std::int64_t shift,
                                bool read, bool write);

@@ -28,6 +28,15 @@ Affine at(Affine value, std::int64_t i) {
     return value;
 }
 
+Mask at(Mask mask, std::int64_t i) {
+    for (std::int32_t j = 0; j < mask.rank; ++j) {
+        MaskAxis& axis = mask.axes[j];
+        for (std::int32_t b = 0; b < axis.lower_count; ++b) axis.lower[b] = at(axis.lower[b], i);
+        for (std::int32_t b = 0; b < axis.upper_count; ++b) axis.upper[b] = at(axis.upper[b], i);
+    }
+    return mask;
+}
+
 bool moving(const Affine& a) { return a.slope[kLine] != 0; }
 
 /// How far an axis moves from one program to the next; nullopt: not all of it alike.
@@ -53,20 +62,24 @@ bool is_nested(const TensorView& tensor) {
 
 }  // namespace
 
-bool Evaluator::moves(const Block& block, const Mask* mask) {
-    if (moving(block.base)) return true;
-    for (std::int32_t j = 0; j < block.rank; ++j) {
-        for (std::int32_t p = 0; p < block.axes[j].count; ++p)
-            if (moving(block.axes[j].pieces[p].base)) return true;
-    }
-    for (std::int32_t j = 0; mask != nullptr && j < mask->rank; ++j) {
-        const MaskAxis& axis = mask->axes[j];
+bool Evaluator::moves(const Mask& mask) {
+    for (std::int32_t j = 0; j < mask.rank; ++j) {
+        const MaskAxis& axis = mask.axes[j];
         for (std::int32_t b = 0; b < axis.lower_count; ++b)
             if (moving(axis.lower[b])) return true;
         for (std::int32_t b = 0; b < axis.upper_count; ++b)
             if (moving(axis.upper[b])) return true;
     }
     return false;
+}
+
+bool Evaluator::moves(const Block& block, std::span<const Mask> masks) {
+    if (moving(block.base)) return true;
+    for (std::int32_t j = 0; j < block.rank; ++j) {
+        for (std::int32_t p = 0; p < block.axes[j].count; ++p)
+            if (moving(block.axes[j].pieces[p].base)) return true;
+    }
+    return std::ranges::any_of(masks, [](const Mask& mask) { return moves(mask); });
 }
 
 /// Works out what the access touches in program i of the line: the boxes of the same access without the
@@ -98,27 +111,21 @@ Advance Evaluator::work_out(MovingAccess& access, std::int64_t i) {
         }
         axis.pieces = own;
     }
-    Mask mask;
-    if (access.mask != nullptr) {
-        mask = *access.mask;
-        for (std::int32_t j = 0; j < mask.rank; ++j) {
-            MaskAxis& axis = mask.axes[j];
-            for (std::int32_t b = 0; b < axis.lower_count; ++b) axis.lower[b] = at(axis.lower[b], i);
-            for (std::int32_t b = 0; b < axis.upper_count; ++b) axis.upper[b] = at(axis.upper[b], i);
-        }
-    }
     boxes_.clear();
-    const Access one{
-        .tensor = &tensors[static_cast<std::size_t>(access.param)],
-        .pointer = &block,
-        .mask = access.mask != nullptr ? &mask : nullptr,
-        .direct = access.direct,
-        .trips = access.trips,
-        .innermost = access.trips.size() > 1 ? static_cast<std::int32_t>(access.trips.size()) - 1 : -1,
-        .walked = access.symbol};
+    Access one{.tensor = &tensors[static_cast<std::size_t>(access.param)],
+               .pointer = &block,
+               .direct = access.direct,
+               .trips = access.trips,
+               .innermost = access.trips.size() > 1 ? static_cast<std::int32_t>(access.trips.size()) - 1 : -1,
+               .walked = access.symbol};
     bool exact = true, leaves = false;
-    Advance walk;
-    const Advance advance = footprint(one, boxes_, exact, leaves, walk);
+    Advance walk, advance;
+    if (access.masks.empty()) advance = footprint(one, boxes_, exact, leaves, walk);
+    for (const Mask& part : access.masks) {
+        const Mask mask = at(part, i);
+        one.mask = &mask;
+        add_part(one, &part == access.masks.data(), boxes_, exact, leaves, advance, walk);
+    }
     arena_.release(mark);
     const bool is_new = !made.made;
     keep_instance(made, exact, leaves);
@@ -169,14 +176,15 @@ std::optional<std::int64_t> Evaluator::shift_between(const MovingAccess& access,
         }
         return result;
     };
-    for (std::int32_t j = 0; access.mask != nullptr && j < access.mask->rank; ++j) {
-        const MaskAxis& bounds = access.mask->axes[j];
+    const auto may_bound = [&](const MaskAxis& bounds) {
         for (std::int32_t b = 0; b < bounds.lower_count; ++b)
-            if (moving(bounds.lower[b]) && extreme(bounds.lower[b], true) > 0) return std::nullopt;
+            if (moving(bounds.lower[b]) && extreme(bounds.lower[b], true) > 0) return true;
         for (std::int32_t b = 0; b < bounds.upper_count; ++b)
-            if (moving(bounds.upper[b]) && extreme(bounds.upper[b], false) < bounds.extent)
-                return std::nullopt;
-    }
+            if (moving(bounds.upper[b]) && extreme(bounds.upper[b], false) < bounds.extent) return true;
+        return false;
+    };
+    for (const Mask& mask : access.masks)
+        if (std::any_of(mask.axes.begin(), mask.axes.begin() + mask.rank, may_bound)) return std::nullopt;
     return shift;
 }
 
@@ -251,15 +259,15 @@ Evaluator::MovingAccess& Evaluator::note_moving(std::int32_t param, bool read, b
 
 /// … and how it advances with the innermost loop around: if in all programs alike, then in the first and the
 /// last.
-Advance Evaluator::touch_moving(const Block& block, const Mask* mask, bool direct, bool read, bool write) {
-    MovingAccess& access = note_moving(block.param, read, write, mask == nullptr || mask->exact);
+Advance Evaluator::touch_moving(const Block& block, std::span<const Mask> masks, bool direct, bool read,
+                                bool write) {
+    const bool solid = std::ranges::all_of(masks, &Mask::exact);
+    MovingAccess& access = note_moving(block.param, read, write, solid);
     access.direct = direct;
     access.block = block;
-    if (mask != nullptr) {
-        Mask* kept = arena_.make<Mask>();
-        *kept = *mask;
-        access.mask = kept;
-    }
+    Mask* kept = arena_.make<Mask>(masks.size());
+    std::ranges::copy(masks, kept);
+    access.masks = {kept, masks.size()};
     Advance first;
     if (!read || trips_.size() < 2) return first;
     first = work_out(access, 0);

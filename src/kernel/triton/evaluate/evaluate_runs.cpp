@@ -158,7 +158,7 @@ bool Evaluator::touch_runs(const Expr& e, const Block& block, const Value& condi
     const auto count = static_cast<std::int64_t>(parts.size());
     if (trips_.empty() && count * kElementsARun > made.shape.size()) return false;
     for (const Mask& part : parts)
-        if (!fits(block, &part, trips_) || (on_line() && moves(block, &part))) return false;
+        if (!fits(block, &part, trips_)) return false;
     if (!step(e.where, count)) return true;
     touch_parts(block, parts, read, write);
     return true;
@@ -167,10 +167,17 @@ bool Evaluator::touch_runs(const Expr& e, const Block& block, const Value& condi
 /// What an access touches under the one or the other of some masks.
 void Evaluator::touch_parts(const Block& block, std::span<const Mask> parts, bool read, bool write) {
     const auto param = static_cast<std::size_t>(block.param);
+    const bool advances =
+        read && !override_read_[param] && !symbol_loops_.empty() && symbol_loops_.back() >= 0;
+    Advance advance, walk;
+    if (on_line() && !parts.empty() && moves(block, parts)) {
+        advance = touch_moving(block, parts, false, read, write);
+        if (advances) advances_.push_back({symbol_loops_.back(), {block.param, advance}});
+        return;
+    }
     boxes_.clear();
     bool exact = true;
     bool leaves = false;
-    Advance advance, walk;
     const std::int32_t symbol = walk_symbol();
     for (const Mask& part : parts) {
         const Access access{.tensor = &tensors[param],
@@ -179,14 +186,9 @@ void Evaluator::touch_parts(const Block& block, std::span<const Mask> parts, boo
                             .trips = trips_,
                             .innermost = static_cast<std::int32_t>(trips_.size()) - 1,
                             .walked = symbol};
-        Advance own_walk;
-        const Advance own = footprint(access, boxes_, exact, leaves, own_walk);
-        const bool first = &part == parts.data();
-        advance = first || own == advance ? own : Advance{};
-        walk = first || own_walk == walk ? own_walk : Advance{};
+        add_part(access, &part == parts.data(), boxes_, exact, leaves, advance, walk);
     }
-    if (read && !override_read_[param] && !symbol_loops_.empty() && symbol_loops_.back() >= 0)
-        advances_.push_back({symbol_loops_.back(), {block.param, advance}});
+    if (advances) advances_.push_back({symbol_loops_.back(), {block.param, advance}});
     note_boxes(block.param, read, write, exact, leaves, note_walk(walked_, symbol, walk));
 }
 

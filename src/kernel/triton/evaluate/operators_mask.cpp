@@ -107,7 +107,10 @@ Value Evaluator::compare(const Expr& e, Operator op, const Value& left, const Va
         *mask = mask_of(*d);
         Value made = with(ValueKind::mask, a, b);
         made.mask = mask;
-        if (set_mask(e, op, *d, *mask)) return made;
+        if (set_mask(e, op, *d, *mask)) {
+            if (on_line() && moves(*mask) && lets_all_through(*mask)) *mask = mask_of(*d);
+            return made;
+        }
         if (stopped()) return {};
         if (const std::optional<bool> known = decided_by_range(op, *d)) {
             *mask = mask_of(*d);

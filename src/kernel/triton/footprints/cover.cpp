@@ -16,7 +16,8 @@ Weave find_weave(std::int64_t first, std::int64_t end, const RunLine& run) {
     for (int attempt = 0; attempt < kMostCuts && weave.count >= kShortestLine; ++attempt) {
         LineHint hint;
         if (run(first, weave.stride, weave.count, hint)) return weave;
-        const std::int64_t apart = hint.every > 1 ? weave.count / hint.every : 0;
+        const std::int64_t most = (end - first) / weave.stride;
+        const std::int64_t apart = hint.every > 1 ? std::min(most / hint.every, kLongestLine) : 0;
         if (apart > hint.fewer)
             weave = {weave.stride * hint.every, apart};
         else

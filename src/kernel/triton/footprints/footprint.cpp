@@ -148,7 +148,9 @@ private:
             }
             const std::int64_t unit = access_.direct ? 1 : stride(d);
             if (divides(unit, piece.base)) {
-                ranges.axes[d].start = ranges.axes[d].start + quotient(piece.base, unit);
+                const std::int64_t around = access_.direct ? 0 : steps_around(piece, term, d);
+                ranges.axes[d].start = ranges.axes[d].start + quotient(piece.base + -around, unit);
+                rest = rest + around;
             } else {
                 rest = rest + piece.base;
             }
@@ -174,6 +176,19 @@ private:
         note_advance(ranges.axes);
         note_walk(ranges.axes);
         if (!boxes_of(tensor_, access_.direct, access_.trips, ranges, boxes, leaves_)) exact_ = false;
+    }
+
+    /// How far from the start a piece along axis d begins in whole steps of the axis around it: the third row's pixels
+    /// are those of row 2 from column 0 on, not of row 0 from column 2 W on.
+    std::int64_t steps_around(const Piece& piece, const Term& term, std::int32_t d) const {
+        const auto at = std::ranges::find(tensor_.by_stride, d);
+        if (at == tensor_.by_stride.begin()) return 0;
+        const std::int64_t size = stride(*(at - 1));
+        if (size <= stride(d) || size % stride(d) != 0) return 0;
+        std::int64_t first = piece.begin;
+        for (std::int32_t b = 0; b < term.lower_count; ++b)
+            if (term.lower[b].is_constant()) first = std::max(first, term.lower[b].constant);
+        return floor_div(wrap_add(piece.base.constant, wrap_multiply(piece.step, first)), size) * size;
     }
 
     static bool divides(std::int64_t unit, const Affine& value) {
@@ -404,6 +419,16 @@ Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact, bo
     leaves = false;
     if (const std::optional<Advance> advance = box_of_descriptor(access, boxes, walk)) return *advance;
     return Footprint(access, exact, leaves).run(boxes, walk);
+}
+
+void add_part(const Access& access, bool first, std::vector<Box>& boxes, bool& exact, bool& leaves,
+              Advance& advance, Advance& walk) {
+    Advance own_walk;
+    bool own_leaves = false;
+    const Advance own = footprint(access, boxes, exact, own_leaves, own_walk);
+    leaves = leaves || own_leaves;
+    advance = first || own == advance ? own : Advance{};
+    walk = first || own_walk == walk ? own_walk : Advance{};
 }
 
 }  // namespace syncopate::kernel::triton

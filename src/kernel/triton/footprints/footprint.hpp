@@ -58,4 +58,8 @@ struct Access {
 [[nodiscard]] Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact, bool& leaves,
                                 Advance& walk);
 
+/// … of an access in parts, each under a mask of its own: how it moves where all parts move alike. `first`: of them.
+void add_part(const Access& access, bool first, std::vector<Box>& boxes, bool& exact, bool& leaves,
+              Advance& advance, Advance& walk);
+
 }  // namespace syncopate::kernel::triton

@@ -291,38 +291,56 @@ private:
         return last;
     }
 
+    /// The outermost axis that what spills into rows reaches, as an entry of by_stride: with the axes within it a box
+    /// stays between two steps of the one around it.
+    std::size_t reached_axis(const Box& box, std::size_t last) const {
+        std::array<Wide, kRank> low{}, high{};
+        Wide least = 0, most = 0;
+        for (std::size_t i = tensor_.by_stride.size(); i-- > 0;) {
+            const std::int32_t d = tensor_.by_stride[i];
+            low[i] = least += static_cast<Wide>(box[d].begin) * stride(d);
+            high[i] = most += static_cast<Wide>(box[d].end - 1) * stride(d);
+        }
+        std::size_t reached = 0;
+        while (reached < last && low[reached + 1] >= 0 &&
+               high[reached + 1] < stride(tensor_.by_stride[reached]))
+            ++reached;
+        return reached;
+    }
+
     /// The box as ranges of linear offsets, each mapped back: first row, whole rows, last row. Axes within the one
-    /// that spills stay as they are.
+    /// that spills stay as they are, and those around the ones that it reaches.
     void linear(const Box& box) {
         if (rank_ < 2) return push(box);
         const std::size_t last = spilling_axis(box), innermost = tensor_.by_stride.size() - 1;
+        const std::size_t reached = reached_axis(box, last);
         const std::int32_t inner = tensor_.by_stride[last];
         std::int64_t rows = 1, all = 1;
         bool near = true;
         for (std::size_t i = 0; i <= innermost; ++i) {
             const std::int32_t d = tensor_.by_stride[i];
             near = near && box[d].begin > -kFarthest && box[d].end < kFarthest;
-            if (i < last && near)
+            if (i >= reached && i < last && near)
                 rows = std::min(rows * std::min(box[d].size(), kMostBoxes + 1), kMostBoxes + 1);
             if (near) all = std::min(all * std::min(box[d].size(), kMostElements + 1), kMostElements + 1);
         }
         if ((stride(inner) == 1 || last < innermost) && rows <= kMostBoxes && near) {
             plan::Interval run;  // rows that follow each other are one range
             const std::int64_t size = wrap_multiply(box[inner].size(), stride(inner));
-            each_row(box, last, rows, [&](std::int64_t offset) {
+            each_row(box, reached, last, rows, [&](std::int64_t offset) {
                 if (offset != run.end) {
-                    linear_range(run.begin, run.end, 0, last, box);
+                    linear_range(run.begin, run.end, reached, last, box);
                     run.begin = offset;
                 }
                 run.end = wrap_add(offset, size);
             });
-            linear_range(run.begin, run.end, 0, last, box);
+            linear_range(run.begin, run.end, reached, last, box);
             return;
         }
         if (near && all <= kMostElements) {
             const std::int32_t lowest = tensor_.by_stride[innermost];
             std::vector<std::int64_t> list;
-            each_row(box, innermost, all / box[lowest].size(), [&](std::int64_t offset) {
+            each_row(box, 0, innermost, all / box[lowest].size(), [&](std::int64_t offset) {
                 for (std::int64_t i = 0; i < box[lowest].size(); ++i)
                     list.push_back(wrap_add(offset, wrap_multiply(i, stride(lowest))));
             });
@@ -335,13 +353,14 @@ private:
     }
 
     /// Calls `row` with the offset of the first element of each run along the axis by_stride[last], the axes around it
-    /// in the order of memory.
+    /// from by_stride[first] on in the order of memory.
     template <typename Row>
-    void each_row(const Box& box, std::size_t last, std::int64_t rows, const Row& row) const {
+    void each_row(const Box& box, std::size_t first, std::size_t last, std::int64_t rows,
+                  const Row& row) const {
         const std::int32_t inner = tensor_.by_stride[last];
         for (std::int64_t r = 0; r < rows; ++r) {
             std::int64_t rest = r, offset = wrap_multiply(box[inner].begin, stride(inner));
-            for (std::size_t i = last; i-- > 0;) {
+            for (std::size_t i = last; i-- > first;) {
                 const std::int32_t d = tensor_.by_stride[i];
                 const std::int64_t at = box[d].begin + rest % box[d].size();
                 rest /= box[d].size();

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kMostCells = std::size_t{1} << 26;
 constexpr std::size_t kMostOwnedCells = std::size_t{1} << 22;
+constexpr std::size_t kFewCuts = 1024;
 
 /// The tensor cut wherever a box begins or ends: along each axis the places, in order.
 using Cuts = std::vector<std::vector<std::int64_t>>;
@@ -38,16 +39,23 @@ std::pair<Cuts, std::size_t> cut(const std::vector<std::int64_t>& shape, const E
                                  std::size_t most) {
     Cuts cuts(shape.size());
     for (std::size_t d = 0; d < shape.size(); ++d) cuts[d] = {0, shape[d]};
+    const auto sort = [](std::vector<std::int64_t>& along) {
+        std::sort(along.begin(), along.end());
+        along.erase(std::unique(along.begin(), along.end()), along.end());
+    };
+    std::vector<std::size_t> full(shape.size(), kFewCuts);  // most boxes begin where others do
     each_box([&](const plan::Region& box) {
         for (std::size_t d = 0; d < shape.size(); ++d) {
             cuts[d].push_back(box[d].begin);
             cuts[d].push_back(box[d].end);
+            if (cuts[d].size() < full[d]) continue;
+            sort(cuts[d]);
+            full[d] = std::max(kFewCuts, 2 * cuts[d].size());
         }
     });
     std::size_t cells = 1;
     for (std::vector<std::int64_t>& along : cuts) {
-        std::sort(along.begin(), along.end());
-        along.erase(std::unique(along.begin(), along.end()), along.end());
+        sort(along);
         cells = cells > most ? most + 1 : cells * (along.size() - 1);
     }
     return {std::move(cuts), std::min(cells, most + 1)};
