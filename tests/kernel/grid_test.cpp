@@ -122,6 +122,47 @@ TEST(Grid, OfTwoAxesThatMoveAlikeIsAskedForByTheirNames) {
         << message;
 }
 
+TEST(Grid, OfMoreProgramsThanStoreAnythingIsTakenAndSaysSo) {
+    const std::string text = source(
+        "x_ptr, y_ptr, M, N, B: tl.constexpr",
+        "    r = tl.program_id(0) * 2 + tl.arange(0, 2)\n    c = tl.program_id(1) * B + tl.arange(0, B)\n"
+        "    ok = (r < M)[:, None] & (c < N)[None, :]\n    at = r[:, None] * N + c[None, :]\n"
+        "    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=ok), mask=ok)\n");
+    const auto said = [&](const Grid& grid) {
+        Arguments args = arguments("M=8,N=12,B=4", {"x_ptr=8x12:fp32", "y_ptr=8x12:fp32"});
+        args.grid = grid;
+        const Result<Explained> made = analyse_and_explain(text, "kernel.py", "", args);
+        std::string all;
+        for (const Note& note : made.ok() ? made->notes : std::vector<Note>{})
+            if (note.text.find("store nothing") != std::string::npos) all += note.text + "; ";
+        EXPECT_TRUE(made.ok() && made->kernel.warnings.empty());
+        return all;
+    };
+    EXPECT_EQ(said({4, 3, 1}), "");
+    EXPECT_EQ(said({5, 3, 1}), "programs from 4 on along axis x of the grid store nothing: 4 would do; ");
+    EXPECT_EQ(said({4, 4, 1}), "programs from 3 on along axis y of the grid store nothing: 3 would do; ");
+    EXPECT_EQ(said({7, 9, 1}),
+              "programs from 4 on along axis x of the grid store nothing: 4 would do; "
+              "programs from 3 on along axis y of the grid store nothing: 3 would do; ");
+    EXPECT_EQ(said({4, 3, 2}), "") << "it asks for no z: each program along it does the same";
+}
+
+// Rows of blocks end at their mask; columns run on into the next row, and nothing says where they end.
+TEST(Grid, OfWhichOneAxisRunsOnNamesThatAxisAlone) {
+    const auto message = [](const std::string& p, const std::string& o) {
+        return error_of(
+            source("y_ptr, M, N: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr",
+                   "    p = " + p + " * BM + tl.arange(0, BM)\n    o = " + o +
+                       " * BN + tl.arange(0, BN)\n"
+                       "    tl.store(y_ptr + p[:, None] * N + o[None, :], 1.0, mask=(p < M)[:, None])\n"),
+            arguments("M=32,N=8,BM=8,BN=4", {"y_ptr=2x4x4x8:fp32"}));
+    };
+    const std::string x = "tl.program_id(0)", y = "tl.program_id(1)", z = "tl.program_id(2)";
+    EXPECT_NE(message(x, y).find("along axis y is not known"), std::string::npos) << message(x, y);
+    EXPECT_NE(message(y, x).find("along axis x is not known"), std::string::npos) << message(y, x);
+    EXPECT_NE(message(x, z).find("along axis z is not known"), std::string::npos) << message(x, z);
+}
+
 TEST(Grid, ThatStoresDependOnLoadedIntegersForNamesTheirValues) {
     const std::string body =
         "    pid = tl.program_id(0)\n"

@@ -45,6 +45,32 @@ TEST(Warnings, TellOfAnInputOfAnotherStrideOrHalfTheSize) {
     EXPECT_EQ(of_copy("sx=8,sy=8", "64", "8x8"), Lines{}) << "the same memory";
 }
 
+// A stride that keeps all rows inside the tensor: one that is called so, and is none of it.
+TEST(Warnings, TellOfAStrideByWhichRowsStayInside) {
+    const auto lines = [](const std::string& name, const std::string& given, const std::string& x) {
+        std::string body = kCopy;
+        for (std::size_t at = body.find("sx"); at != std::string::npos;
+             at = body.find("sx", at + name.size()))
+            body.replace(at, 2, name);
+        return on("x_ptr, y_ptr, " + name + ", sy", body,
+                  arguments(name + "=" + given + ",sy=8", {"x_ptr=" + x + ":fp32", "y_ptr=8x8:fp32"}),
+                  {4, 1, 1})
+            .warnings;
+    };
+    EXPECT_EQ(
+        lines("stride_xm", "7", "8x8"),
+        Lines{
+            "kernel.py:9: the rows of a block lie `stride_xm=7` elements apart, which is no stride of x_ptr "
+            "(shape 8x8, strides 8,1): give the shape and strides that it has in a launch"});
+    EXPECT_EQ(lines("x_stride", "4", "8x8").size(), 1U);
+    EXPECT_EQ(lines("stride", "12", "8x16").size(), 1U);
+    EXPECT_EQ(lines("stride_xm", "8", "8x8"), Lines{});
+    EXPECT_EQ(lines("stride_xm", "16", "16x8"), Lines{}) << "every second row";
+    EXPECT_EQ(lines("stride_xm", "8", "64"), Lines{}) << "flat memory";
+    EXPECT_EQ(lines("step", "7", "8x8"), Lines{}) << "a band, for all that is known";
+    EXPECT_EQ(lines("stride_xm", "0", "1x8"), Lines{});
+}
+
 TEST(Warnings, TellOfAnOutputThatIsLeftOrStoredTwice) {
     EXPECT_EQ(
         of_copy("sx=8,sy=16", "8x8", "8x8"),

@@ -13,10 +13,12 @@
 namespace syncopate::kernel::triton {
 
 Error Analysis::needs_grid(const std::string& why) const {
-    return module_.error(function_.name_range,
-                         "the launch grid of `" + function_.name + "` does not follow from the kernel (" +
-                             strides_hint() + why +
-                             "): give --grid X[,Y[,Z]], or mark the number of tiles with `# @sy.num_tiles`");
+    const std::string hint = strides_hint();
+    return module_.error(
+        function_.name_range,
+        (hint.empty() ? std::string() : hint + ": give the shape and strides of a launch. So ") +
+            "the launch grid of `" + function_.name + "` does not follow from the kernel (" + why +
+            "): give --grid X[,Y[,Z]], or mark the number of tiles with `# @sy.num_tiles`");
 }
 
 /// What speaks for strides that are not those of the tensors: a scalar that is called one, or the distance of
@@ -31,11 +33,11 @@ std::string Analysis::strides_hint() const {
     for (const auto& [name, scalar] : arguments_.scalars) {
         const auto* value = std::get_if<std::int64_t>(&scalar);
         if (name.find("stride") != std::string::npos && value != nullptr && *value > 1 && !is_one(*value))
-            return "`" + name + "=" + std::to_string(*value) + "` is the stride of no tensor that is given; ";
+            return "`" + name + "=" + std::to_string(*value) + "` is the stride of no tensor that is given";
     }
     for (const auto& [memory, step] : evaluator_.odd_steps)
         return "the rows of a block that it stores lie " + std::to_string(step) +
-               " elements apart, which is no stride of " + tensor_text(memory) + "; ";
+               " elements apart, which is no stride of " + tensor_text(memory);
     return {};
 }
 
@@ -199,14 +201,26 @@ bool Analysis::numbers_none(std::int64_t id) {
     return none;
 }
 
-/// Of a program that is beyond the first on several axes, and beyond the last on one of them: which these are.
-std::string Analysis::unknown_axes(std::size_t tile) const {
-    const std::array<std::int64_t, 3> at = program_of(tile);
+/// Of programs that store outside of a tensor: the axes of the grid of which fewer programs would not, if they are
+/// several, or the first of these programs is not the first along others.
+std::string Analysis::unknown_axes(const std::vector<std::size_t>& tiles) const {
+    const std::array<std::int64_t, 3> first = program_of(tiles.front());
+    std::array<std::int64_t, 3> least = first;
+    for (const std::size_t tile : tiles) {
+        const std::array<std::int64_t, 3> at = program_of(tile);
+        for (std::size_t axis = 0; axis < 3; ++axis) least[axis] = std::min(least[axis], at[axis]);
+    }
+    const bool one_will_do = least != std::array<std::int64_t, 3>{};
     std::string axes;
-    for (std::size_t axis = 0; axis < 3; ++axis)
-        if (at[axis] > 0) axes += (axes.empty() ? "" : " and ") + std::string(1, "xyz"[axis]);
-    if (persistent_ || axes.size() < 2) return {};
-    return ", so how many programs there are along axes " + axes + " is not known";
+    std::size_t beyond = 0;
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+        beyond += first[axis] > 0 ? 1 : 0;
+        if ((one_will_do ? least : first)[axis] > 0)
+            axes += (axes.empty() ? "" : " and ") + std::string(1, "xyz"[axis]);
+    }
+    if (persistent_ || beyond < 2) return {};
+    return ", so how many programs there are along " + std::string(axes.size() > 1 ? "axes " : "axis ") +
+           axes + " is not known";
 }
 
 /// ": programs (0, 4, 0) and (0, 0, 1) do, so how many there are along axes y and z is not known"
@@ -258,7 +272,7 @@ std::optional<std::string> Analysis::doubt(Kernel& kernel, Way way) {
                                                      evaluator_.memory_names.begin());
         if (const auto all = leaving(static_cast<std::int32_t>(memory), true); !all.empty())
             return tile_text(all.front()) + " " + of + " stores to memory outside of " +
-                   tensor_text(static_cast<std::int32_t>(memory)) + unknown_axes(all.front());
+                   tensor_text(static_cast<std::int32_t>(memory)) + unknown_axes(all);
         const Partition found = partition_of(tensor->second.shape, kernel.tiles, param.name);
         if (!found.known) return "where the tiles " + of + " store to " + param.name + " is too scattered";
         if (found.gap)

@@ -1,6 +1,8 @@
 // The reasons for what the analysis found, in words.
 #include <algorithm>
+#include <array>
 #include <set>
+#include <span>
 #include <string>
 
 #include "kernel/triton/analyse/analysis.hpp"
@@ -43,12 +45,36 @@ std::vector<Note> Analysis::notes(const Kernel& kernel) {
                                          "` is the tile's id once more, counted apart: " + follow +
                                          " from it");
     }
+    note_idle_programs(kernel, all);
     note_axes_found(kernel, all);
     note_loops(kernel, all);
     if (sites.last_store.line > 0)
         note(sites.last_store, kernel.persistent ? "the last store of a round: a tile is complete after it"
                                                  : "the last store of a program");
     return all;
+}
+
+/// Programs at the end of an axis of the grid that is given, which store nothing.
+void Analysis::note_idle_programs(const Kernel& kernel, std::vector<Note>& all) const {
+    const Findings& found = evaluator_.found;
+    if (!arguments_.grid || kernel.persistent) return;
+    std::array<std::int64_t, 3> busy{};
+    for (std::size_t tile = 0; tile < found.tiles.size(); ++tile) {
+        const auto touched =
+            std::span(found.touched)
+                .subspan(found.tiles[tile].begin, found.tiles[tile].end - found.tiles[tile].begin);
+        if (std::ranges::none_of(touched,
+                                 [](const Touch& t) { return t.write && (t.begin < t.end || t.leaves); }))
+            continue;
+        const std::array<std::int64_t, 3> at = program_of(tile);
+        for (std::size_t axis = 0; axis < 3; ++axis) busy[axis] = std::max(busy[axis], at[axis] + 1);
+    }
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+        if (busy[axis] == 0 || busy[axis] >= grid_[axis]) continue;
+        all.push_back({text_of(kernel).sites.name.line,
+                       "programs from " + std::to_string(busy[axis]) + " on along axis " + "xyz"[axis] +
+                           " of the grid store nothing: " + std::to_string(busy[axis]) + " would do"});
+    }
 }
 
 void Analysis::note_axes_found(const Kernel& kernel, std::vector<Note>& all) {

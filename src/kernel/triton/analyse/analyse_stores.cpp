@@ -172,6 +172,21 @@ void Analysis::add_warnings(Kernel& kernel, Text& made) const {
         return at;
     };
     const auto count = static_cast<std::int32_t>(evaluator_.tensors.size());
+    // Inside the tensor all the same.
+    for (const auto& [memory, step] : evaluator_.odd_rows) {
+        const auto is_it = [step = step](const auto& scalar) {
+            const auto* value = std::get_if<std::int64_t>(&scalar.second);
+            return value != nullptr && *value == step && scalar.first.find("stride") != std::string::npos;
+        };
+        const auto scalar = std::ranges::find_if(arguments_.scalars, is_it);
+        if (scalar == arguments_.scalars.end() || !leaving(memory, false).empty() ||
+            !leaving(memory, true).empty())
+            continue;
+        warn(memory, !evaluator_.param_read[static_cast<std::size_t>(memory)],
+             "the rows of a block lie `" + scalar->first + "=" + std::to_string(step) +
+                 "` elements apart, which is no stride of " + tensor_text(memory) +
+                 ": give the shape and strides that it has in a launch");
+    }
     for (std::int32_t memory = 0; memory < count; ++memory) {
         for (const bool write : {false, true}) {
             std::vector<std::size_t> tiles = leaving(memory, write);

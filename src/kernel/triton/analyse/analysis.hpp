@@ -102,7 +102,7 @@ private:
     Error needs_grid(const std::string& why) const;
     std::string values_hint() const;
     std::string strides_hint() const;
-    std::string unknown_axes(std::size_t tile) const;
+    std::string unknown_axes(const std::vector<std::size_t>& tiles) const;
     std::string who_store_twice(std::size_t memory, const plan::Region& region) const;
 
     // analyse_stores.cpp
@@ -130,6 +130,7 @@ private:
     std::string axis_names() const;
 
     // analyse_notes.cpp
+    void note_idle_programs(const Kernel& kernel, std::vector<Note>& all) const;
     void note_axes_found(const Kernel& kernel, std::vector<Note>& all);
     void note_loops(const Kernel& kernel, std::vector<Note>& all);
 

@@ -462,7 +462,7 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
                             std::uint64_t taint, bool read, bool write) {
     if (!note_access(e, block.param, direct, taint, read, write)) return;
     const auto param = static_cast<std::size_t>(block.param);
-    if (write && !direct) note_odd_step(block);
+    if (!direct) note_odd_step(block, write);
     Wide pieces = 1;  // a footprint has a part for each choice of one piece an axis
     for (std::int32_t j = 0; j < block.rank; ++j) pieces *= std::max(1, block.axes[j].count);
     if (pieces > kMostPieces) {
@@ -503,13 +503,21 @@ void Evaluator::touch_block(const Expr& e, const Block& block, const Mask* mask,
     note_boxes(block.param, read, write, exact, leaves, note_walk(walked_, access.walked, walk));
 }
 
-void Evaluator::note_odd_step(const Block& block) {
+void Evaluator::note_odd_step(const Block& block, bool write) {
     const std::vector<std::int64_t>& strides = tensors[static_cast<std::size_t>(block.param)].strides;
+    const auto step_along = [&](std::int32_t j) -> std::int64_t {
+        const BlockAxis& axis = block.axes[j];
+        return axis.count == 0 || axis.extent < 2 ? 0 : std::llabs(axis.pieces[0].step);
+    };
+    bool is_of_rows = false;
+    for (std::int32_t j = 0; j < block.rank; ++j) is_of_rows = is_of_rows || step_along(j) == 1;
     for (std::int32_t j = 0; j < block.rank; ++j) {
-        if (block.axes[j].count == 0 || block.axes[j].extent < 2) continue;
-        const std::int64_t step = std::llabs(block.axes[j].pieces[0].step);
-        if (step > 1 && std::ranges::find(strides, step) == strides.end())
-            odd_steps.try_emplace(block.param, step);
+        const std::int64_t step = step_along(j);
+        if (step < 2 || std::ranges::find(strides, step) != strides.end()) continue;
+        if (write) odd_steps.try_emplace(block.param, step);
+        const auto skips_rows = [&](std::int64_t stride) { return stride > 1 && step % stride == 0; };
+        if (is_of_rows && strides.size() > 1 && std::ranges::none_of(strides, skips_rows))
+            odd_rows.try_emplace(block.param, step);
     }
 }
 

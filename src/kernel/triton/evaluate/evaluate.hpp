@@ -206,6 +206,8 @@ public:
     /// By memory: how far apart rows lie of a block that is stored through pointers, where that is no stride of
     /// the tensor.
     std::map<std::int32_t, std::int64_t> odd_steps;
+    /// By memory: how far apart rows are that are loaded or stored, where that is no whole number of a stride of its tensor.
+    std::map<std::int32_t, std::int64_t> odd_rows;
     [[nodiscard]] bool may_have_values(std::int32_t memory) const;
 
     [[nodiscard]] std::string hint_of_reals() const;
@@ -449,7 +451,7 @@ private:
     // look_up.cpp: elements that the launch gives
     [[nodiscard]] const std::vector<std::int64_t>* table_of(std::int32_t memory) const;
     [[nodiscard]] std::string values_hint(const Expr* why) const;
-    void note_odd_step(const Block& block);
+    void note_odd_step(const Block& block, bool write);
     [[nodiscard]] std::string called_from(const Expr* call) const;
     [[nodiscard]] IntegerType type_of_tensor(std::int32_t memory) const;
     std::optional<Value> looked_up(const Expr& e, const Value& pointer, const Value& mask,
