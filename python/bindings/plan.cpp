@@ -135,6 +135,9 @@ plan::Backend to_backend(const std::string& name) {
 }
 
 void bind_plan(nb::module_& m) {
+    m.def(
+        "dtype_name", [](const std::string& name) { return std::string(plan::name_of(to_dtype(name))); },
+        nb::arg("name"), "Our name of a dtype, of any that is usual for it. ValueError for others.");
     nb::class_<plan::Plan>(m, "Plan",
                            "A communication plan: for each rank a list of ops (schema syncopate.plan/1).")
         .def("__repr__", &described)

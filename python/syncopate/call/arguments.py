@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from .. import _syncopate
+
 DTYPE_NAMES = {
     torch.bfloat16: "bf16",
     torch.float16: "fp16",
@@ -31,16 +33,15 @@ DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
 
 def dtype_name(dtype: Any) -> str:
-    """A dtype's name in plans: of torch's dtypes, and of the names themselves ("bf16", "fp32", …) and torch's ("bfloat16").
+    """A dtype's name in plans: of torch's dtypes, and of the names that are usual ("bf16", "bfloat16", "torch.float32", "F32", …).
     TypeError for what is neither, ValueError for others."""
     if not isinstance(dtype, (str, torch.dtype)):
         raise TypeError(f'dtype: expected a torch.dtype, or its name, such as "bf16", got {dtype!r}')
-    if dtype in DTYPES:
-        return dtype
-    named = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
-    if named not in DTYPE_NAMES:
+    if isinstance(dtype, str):
+        return _syncopate.dtype_name(dtype)
+    if dtype not in DTYPE_NAMES:
         raise ValueError(f'there is no dtype "{dtype}"; there are {", ".join(DTYPES)}')
-    return DTYPE_NAMES[named]
+    return DTYPE_NAMES[dtype]
 
 
 def torch_dtype(dtype: Any) -> torch.dtype:

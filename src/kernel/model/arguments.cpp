@@ -94,43 +94,6 @@ std::optional<double> without_digits(std::string_view text) {
     return std::nullopt;
 }
 
-/// An element type by our name for it, or by Triton's or PyTorch's.
-std::optional<plan::DType> dtype_from(const std::string& given) {
-    static const std::map<std::string, std::string, std::less<>> others{
-        {"float16", "fp16"},
-        {"half", "fp16"},
-        {"bfloat16", "bf16"},
-        {"float32", "fp32"},
-        {"float64", "fp64"},
-        {"int1", "bool"},
-        {"i1", "bool"},
-        {"i8", "int8"},
-        {"i16", "int16"},
-        {"i32", "int32"},
-        {"i64", "int64"},
-        {"u8", "uint8"},
-        {"u16", "uint16"},
-        {"u32", "uint32"},
-        {"u64", "uint64"},
-        {"float8e4nv", "fp8e4m3"},
-        {"fp8e4nv", "fp8e4m3"},
-        {"float8_e4m3fn", "fp8e4m3"},
-        {"fp8e4m3fn", "fp8e4m3"},
-        {"float8e5", "fp8e5m2"},
-        {"fp8e5", "fp8e5m2"},
-        {"float8_e5m2", "fp8e5m2"},
-        {"float8e4b8", "fp8e4m3fnuz"},
-        {"fp8e4b8", "fp8e4m3fnuz"},
-        {"float8_e4m3fnuz", "fp8e4m3fnuz"},
-        {"float8e5b16", "fp8e5m2fnuz"},
-        {"fp8e5b16", "fp8e5m2fnuz"},
-        {"float8_e5m2fnuz", "fp8e5m2fnuz"},
-    };
-    const std::string name = without_module(given);
-    const auto other = others.find(name);
-    return plan::dtype_from(other == others.end() ? name : other->second);
-}
-
 }  // namespace
 
 Result<std::map<std::string, Scalar>> parse_scalars(const std::string& text) {
@@ -196,7 +159,7 @@ Result<std::pair<std::string, TensorArgument>> parse_tensor(const std::string& t
     const auto shape = integers(parts[0], 'x', 0, text);
     if (!shape) return shape.error();
     tensor.shape = *shape;
-    const auto dtype = dtype_from(parts[1]);
+    const auto dtype = plan::dtype_from(parts[1]);
     if (!dtype)
         return usage("`" + parts[1] + "` in `" + text +
                      "` is not an element type such as bf16, fp16 or fp32");

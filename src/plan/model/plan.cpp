@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <limits>
+#include <string>
 
 namespace syncopate::plan {
 namespace {
@@ -30,6 +32,60 @@ constexpr std::array<DTypeRow, kNumDTypes> kDTypes{{{"bf16", 2},
                                                     {"bool", 1},
                                                     {"fp8e4m3fnuz", 1},
                                                     {"fp8e5m2fnuz", 1}}};
+/// As Triton, PyTorch, NumPy, JAX, HLO and LLVM spell them, in small letters.
+struct OtherName {
+    std::string_view name, ours;
+};
+constexpr std::array kOtherNames = std::to_array<OtherName>({
+    {"bfloat16", "bf16"},
+    {"float16", "fp16"},
+    {"half", "fp16"},
+    {"f16", "fp16"},
+    {"float32", "fp32"},
+    {"float", "fp32"},
+    {"f32", "fp32"},
+    {"float64", "fp64"},
+    {"double", "fp64"},
+    {"f64", "fp64"},
+    {"float8_e4m3fn", "fp8e4m3"},
+    {"fp8e4m3fn", "fp8e4m3"},
+    {"f8e4m3fn", "fp8e4m3"},
+    {"float8e4nv", "fp8e4m3"},
+    {"fp8e4nv", "fp8e4m3"},
+    {"float8_e5m2", "fp8e5m2"},
+    {"f8e5m2", "fp8e5m2"},
+    {"float8e5", "fp8e5m2"},
+    {"fp8e5", "fp8e5m2"},
+    {"float8_e4m3fnuz", "fp8e4m3fnuz"},
+    {"f8e4m3fnuz", "fp8e4m3fnuz"},
+    {"float8e4b8", "fp8e4m3fnuz"},
+    {"fp8e4b8", "fp8e4m3fnuz"},
+    {"float8_e5m2fnuz", "fp8e5m2fnuz"},
+    {"f8e5m2fnuz", "fp8e5m2fnuz"},
+    {"float8e5b16", "fp8e5m2fnuz"},
+    {"fp8e5b16", "fp8e5m2fnuz"},
+    {"i8", "int8"},
+    {"s8", "int8"},
+    {"i16", "int16"},
+    {"s16", "int16"},
+    {"short", "int16"},
+    {"i32", "int32"},
+    {"s32", "int32"},
+    {"int", "int32"},
+    {"i64", "int64"},
+    {"s64", "int64"},
+    {"long", "int64"},
+    {"u8", "uint8"},
+    {"u16", "uint16"},
+    {"u32", "uint32"},
+    {"u64", "uint64"},
+    {"int1", "bool"},
+    {"i1", "bool"},
+    {"bool_", "bool"},
+    {"pred", "bool"},
+});
+constexpr std::array<std::string_view, 8> kModules{"torch.", "tl.",  "triton.language.", "np.",
+                                                   "numpy.", "jnp.", "jax.numpy.",       "ml_dtypes."};
 constexpr std::array<std::string_view, kNumOpKinds> kOpKinds{"push", "pull", "local", "collective"};
 constexpr std::array<std::string_view, kNumReduces> kReduces{"none", "sum", "max"};
 constexpr std::array<std::string_view, kNumCollectiveKinds> kCollectiveKinds{
@@ -48,10 +104,17 @@ std::string_view name_of(CollectiveKind kind) { return kCollectiveKinds[static_c
 std::string_view name_of(Backend backend) { return kBackends[static_cast<std::size_t>(backend)]; }
 
 std::optional<DType> dtype_from(std::string_view name) {
-    for (std::size_t i = 0; i < kDTypes.size(); ++i) {
-        if (kDTypes[i].name == name) return static_cast<DType>(i);
-    }
-    return std::nullopt;
+    const std::size_t dot = name.find_last_of('.');
+    const std::size_t begin = dot == std::string_view::npos ? 0 : dot + 1;
+    if (begin > 0 && std::ranges::find(kModules, name.substr(0, begin)) == kModules.end())
+        return std::nullopt;
+    std::string word(name.substr(begin));
+    for (char& letter : word) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    const auto* const other = std::ranges::find(kOtherNames, std::string_view(word), &OtherName::name);
+    const std::string_view ours = other == kOtherNames.end() ? std::string_view(word) : other->ours;
+    const auto* const row = std::ranges::find(kDTypes, ours, &DTypeRow::name);
+    if (row == kDTypes.end()) return std::nullopt;
+    return static_cast<DType>(row - kDTypes.begin());
 }
 
 std::optional<Backend> backend_from(std::string_view name) {

@@ -201,8 +201,8 @@ bool Analysis::numbers_none(std::int64_t id) {
     return none;
 }
 
-/// Of programs that store outside of a tensor: the axes of the grid of which fewer programs would not, if they are
-/// several, or the first of these programs is not the first along others.
+/// Of programs that store outside of a tensor, where a grid has several axes: those of which fewer programs would not; where it
+/// takes fewer of several, those along which the first of these programs is not the first.
 std::string Analysis::unknown_axes(const std::vector<std::size_t>& tiles) const {
     const std::array<std::int64_t, 3> first = program_of(tiles.front());
     std::array<std::int64_t, 3> least = first;
@@ -214,7 +214,7 @@ std::string Analysis::unknown_axes(const std::vector<std::size_t>& tiles) const 
     std::string axes;
     std::size_t beyond = 0;
     for (std::size_t axis = 0; axis < 3; ++axis) {
-        beyond += first[axis] > 0 ? 1 : 0;
+        beyond += (one_will_do ? grid_[axis] > 1 : first[axis] > 0) ? 1 : 0;
         if ((one_will_do ? least : first)[axis] > 0)
             axes += (axes.empty() ? "" : " and ") + std::string(1, "xyz"[axis]);
     }
