@@ -348,6 +348,13 @@ Result<Form> Expression::bind(const Names& names, const Lists& lists) const {
     return std::move(forms.back());
 }
 
+bool Expression::mentions(std::string_view name) const {
+    return std::ranges::any_of(nodes_, [&](const Node& node) {
+        return node.kind == Kind::name &&
+               std::string_view(text_).substr(node.begin, node.end - node.begin) == name;
+    });
+}
+
 Result<std::int64_t> Expression::number(const Names& names, const Lists& lists) const {
     const Result<Form> form = bind(names, lists);
     if (!form) return form.error();

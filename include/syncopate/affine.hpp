@@ -68,6 +68,8 @@ public:
     [[nodiscard]] Result<std::int64_t> number(const Names& names, const Lists& lists = {}) const;
 
     [[nodiscard]] const std::string& text() const { return text_; }
+    /// Whether `name` stands in it, not as a list.
+    [[nodiscard]] bool mentions(std::string_view name) const;
     /// Whether nothing was read into it.
     [[nodiscard]] bool is_empty() const { return nodes_.empty(); }
 

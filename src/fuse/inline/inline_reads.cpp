@@ -74,6 +74,7 @@ std::string objection_to_others(const plan::Plan& plan, plan::OpRef ref) {
 
 /// What of `box` is in none of `regions`.
 std::vector<Region> outside(const Region& box, const std::vector<Region>& regions) {
+    if (std::ranges::any_of(regions, [&](const Region& region) { return contains(region, box); })) return {};
     std::vector<Region> left{box};
     for (const Region& region : regions) take(left, region);
     return left;
@@ -176,20 +177,25 @@ void add_common(std::vector<Region>& to, const Region& box, const std::vector<Re
 GivenReaders readers_of(const kernel::Kernel& kernel, const kernel::Param& param,
                         const std::vector<Region>& given) {
     GivenReaders readers;
+    std::span<const Region> last;  // of the tile before, which mostly reads the same
+    bool reads = false, only = false;
     for (const kernel::Tile& tile : kernel.tiles) {
         const std::span<const Region> boxes = kernel::boxes_read(tile, param.name);
-        const bool reads = std::ranges::any_of(boxes, [&](const Region& box) {
-            return std::ranges::any_of(given, [&](const Region& region) { return overlaps(region, box); });
-        });
-        if (!reads) continue;
-        const bool only = std::ranges::all_of(boxes, [&](const Region& box) {
-            return outside(box, given).empty() &&
-                   objection_to_rows(kernel, tile, param, box, Access::load).empty();
-        });
-        if (only) readers.tiles.push_back(tile.id);
-        for (const Region& box : boxes) {
-            if (!only) add_common(readers.borders, box, given);
+        if (boxes.data() != last.data() || boxes.size() != last.size()) {
+            last = boxes;
+            reads = std::ranges::any_of(boxes, [&](const Region& box) {
+                return std::ranges::any_of(given,
+                                           [&](const Region& region) { return overlaps(region, box); });
+            });
+            only = reads && std::ranges::all_of(boxes, [&](const Region& box) {
+                       return outside(box, given).empty() &&
+                              objection_to_rows(kernel, tile, param, box, Access::load).empty();
+                   });
+            for (const Region& box : boxes) {
+                if (reads && !only) add_common(readers.borders, box, given);
+            }
         }
+        if (only) readers.tiles.push_back(tile.id);
     }
     return readers;
 }

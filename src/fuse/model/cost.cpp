@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
-#include "syncopate/kernel/model/tile_boxes.hpp"
 #include "syncopate/plan/model/region.hpp"
 
 namespace syncopate::fuse {
@@ -23,10 +23,17 @@ double tile_time(const kernel::Tile& tile, const Costs& costs) {
     }
     // The largest operand is rows x K or K x columns, and may be in several boxes.
     double largest = 0;
+    auto exact =
+        tile.read_boxes.begin();  // both are in the order of names: no look-up for each of many tiles
     for (const auto& [param, whole] : tile.reads) {
         double volume = 0;
-        for (const plan::Region& box : kernel::boxes_read(tile, param))
-            volume += static_cast<double>(plan::num_elements(box));
+        while (exact != tile.read_boxes.end() && exact->first < param) ++exact;
+        const bool known = exact != tile.read_boxes.end() && exact->first == param && !exact->second.empty();
+        for (const plan::Region& box :
+             known
+                 ? std::span<const plan::Region>(static_cast<const std::vector<plan::Region>&>(exact->second))
+                 : std::span<const plan::Region>(&whole, 1))
+            volume += plan::is_empty(box) ? 0 : static_cast<double>(plan::num_elements(box));
         largest = std::max(largest, volume);
     }
     const double depth = tile.reads.size() < 2 ? 16 : largest * std::min(rows, columns) / (rows * columns);

@@ -186,12 +186,25 @@ private:
         std::vector<std::int32_t>& class_of = graph_.stages[stage_].class_of;
         class_of.reserve(kernel_.tiles.size());
         std::vector<std::int64_t> key;
+        std::vector<std::span<const Region>> boxes, last;  // of this tile and of the one before
+        const auto same = [](std::span<const Region> a, std::span<const Region> b) {
+            return a.data() == b.data() && a.size() == b.size();
+        };
         for (const kernel::Tile& tile : kernel_.tiles) {
+            if (!ranged_) {
+                boxes.clear();
+                for (const BoundParam& param : params_) boxes.push_back(kernel::boxes_read(tile, param.name));
+                const bool as_before = !class_of.empty() && std::ranges::equal(boxes, last, same);
+                std::swap(boxes, last);
+                if (as_before) {
+                    class_of.push_back(class_of.back());
+                    continue;
+                }
+            }
             key.clear();
-            std::vector<std::span<const Region>> boxes;
+            boxes.clear();
             std::vector<std::shared_ptr<const std::vector<kernel::LoopRead>>> reads;
             std::vector<std::int64_t> trips;
-            boxes.reserve(params_.size());
             for (std::size_t loop = 0; ranged_ && loop < kernel_.loops.size(); ++loop)
                 trips.push_back(kernel_.trips_of(tile, loop));
             key.insert(key.end(), trips.begin(), trips.end());

@@ -42,11 +42,13 @@ private:
 std::vector<std::int32_t> last_of_programs(std::vector<std::int64_t> slots,
                                            const std::vector<std::int64_t>& program_of, std::int64_t first) {
     std::sort(slots.begin(), slots.end(), std::greater<>());
-    std::set<std::int64_t> seen;  // programs
+    std::vector<bool> seen;  // by program
     std::vector<std::int32_t> last;
     for (const std::int64_t slot : slots) {
-        if (seen.insert(program_of[static_cast<std::size_t>(slot - first)]).second)
-            last.push_back(static_cast<std::int32_t>(slot));
+        const auto program = static_cast<std::size_t>(program_of[static_cast<std::size_t>(slot - first)]);
+        if (program >= seen.size()) seen.resize(program + 1, false);
+        if (!seen[program]) last.push_back(static_cast<std::int32_t>(slot));
+        seen[program] = true;
     }
     std::reverse(last.begin(), last.end());
     return last;
@@ -55,9 +57,14 @@ std::vector<std::int32_t> last_of_programs(std::vector<std::int64_t> slots,
 /// A kernel may start before its call's begin waits are over, so before a program first stores into another
 /// rank's memory, or loads from there, it waits for what that rank says of it.
 void guard_places(const std::vector<std::int64_t>& program_of, RankSchedule& rank) {
-    std::set<std::pair<std::int64_t, std::int32_t>> guarded;  // program, rank
+    std::vector<std::vector<bool>> guarded;  // by rank and program
     const auto guard_place = [&](std::size_t slot, const Place& place) {
-        if (!guarded.insert({program_of[slot], place.rank}).second) return;
+        const auto to = static_cast<std::size_t>(place.rank),
+                   program = static_cast<std::size_t>(program_of[slot]);
+        if (to >= guarded.size()) guarded.resize(to + 1);
+        if (program >= guarded[to].size()) guarded[to].resize(program + 1, false);
+        if (guarded[to][program]) return;
+        guarded[to][program] = true;
         for (const Wait& wait : rank.begin_waits) {
             if (rank.signals[static_cast<std::size_t>(wait.signal)].op.rank == place.rank)
                 rank.slots[slot].waits.push_back(wait);
@@ -277,6 +284,9 @@ private:
     RankSchedule of_rank(std::size_t rank) const {
         RankSchedule out;
         out.signals = signals_[rank].signals();
+        std::size_t slots = 0;
+        for (const StageOrder& order : in_.orders) slots += order.tiles[rank].size();
+        out.slots.reserve(slots);
         for (std::size_t stage = 0; stage < in_.orders.size(); ++stage) add_slots(rank, stage, out);
         for (const NodeId op : graph_.start_order[rank]) {
             if (carrier(op) == Carrier::tile_loads) {

@@ -128,6 +128,7 @@ public:
           stage_(stage),
           nodes_(graph.stages[stage]),
           deadlines_(deadlines()) {
+        traversal_.reserve(kernel.tiles.size());
         for (std::size_t position = 0; position < kernel.tiles.size(); ++position)
             traversal_.push_back(kernel.tile_at(position));
         if (stores_all()) take_turns();
@@ -137,14 +138,13 @@ public:
     [[nodiscard]] std::vector<std::vector<std::int64_t>> by_arrival(bool phases) const {
         std::vector<std::vector<std::int64_t>> tiles = in_traversal();
         for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
-            const std::vector<Times> times = times_of(rank, phases);
-            const bool by_length = phases && lengths_differ();
+            const std::vector<std::size_t> places = places_of(rank, phases);
+            tiles[rank] = by_place(tiles[rank], places);
+            if (deadlines_.empty()) continue;
             const auto key = [&](std::int64_t tile) {
-                const Times& time = times[nodes_.class_of[tile]];
-                const std::int64_t last = by_length ? -length_of(nodes_.class_of[tile]) : time.last;
-                return std::tuple(time.first, last, deadlines_.empty() ? 0 : deadlines_[rank][tile]);
+                return std::pair(places[nodes_.class_of[tile]], deadlines_[rank][tile]);
             };
-            std::ranges::stable_sort(tiles[rank], {}, key);
+            if (!std::ranges::is_sorted(tiles[rank], {}, key)) std::ranges::stable_sort(tiles[rank], {}, key);
         }
         return tiles;
     }
@@ -153,6 +153,7 @@ public:
     [[nodiscard]] std::vector<std::vector<std::int64_t>> in_traversal() const {
         std::vector<std::vector<std::int64_t>> tiles(nodes_.first.size());
         for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
+            tiles[rank].reserve(traversal_.size());
             std::ranges::copy_if(traversal_, std::back_inserter(tiles[rank]), [&](std::int64_t tile) {
                 return graph_.runs(stage_, static_cast<std::int32_t>(rank), tile);
             });
@@ -190,6 +191,35 @@ private:
         std::int64_t last = 0;    ///< the last iteration
         std::int64_t needed = 0;  ///< `last`, but for what they load from its source
     };
+
+    /// By class: how many classes can run before it, of those that differ in when they can.
+    [[nodiscard]] std::vector<std::size_t> places_of(std::size_t rank, bool phases) const {
+        const std::vector<Times> times = times_of(rank, phases);
+        const bool by_length = phases && lengths_differ();
+        std::vector<std::pair<std::int64_t, std::int64_t>> keys;
+        for (std::int32_t c = 0; c < nodes_.num_classes; ++c)
+            keys.emplace_back(times[c].first, by_length ? -length_of(c) : times[c].last);
+        std::vector<std::pair<std::int64_t, std::int64_t>> sorted = keys;
+        std::ranges::sort(sorted);
+        const auto rest = std::ranges::unique(sorted);
+        sorted.erase(rest.begin(), rest.end());
+        std::vector<std::size_t> places;
+        for (const auto& key : keys)
+            places.push_back(
+                static_cast<std::size_t>(std::ranges::lower_bound(sorted, key) - sorted.begin()));
+        return places;
+    }
+
+    /// The tiles of one place behind those of the places before it, else in their order.
+    [[nodiscard]] std::vector<std::int64_t> by_place(const std::vector<std::int64_t>& tiles,
+                                                     const std::vector<std::size_t>& places) const {
+        std::vector<std::size_t> next(places.size() + 1, 0);  // by place, where its next tile goes
+        for (const std::int64_t tile : tiles) ++next[places[nodes_.class_of[tile]] + 1];
+        std::partial_sum(next.begin(), next.end(), next.begin());
+        std::vector<std::int64_t> sorted(tiles.size());
+        for (const std::int64_t tile : tiles) sorted[next[places[nodes_.class_of[tile]]]++] = tile;
+        return sorted;
+    }
 
     [[nodiscard]] std::vector<Times> times_of(std::size_t rank, bool phases) const {
         std::vector<Times> times;
@@ -362,16 +392,6 @@ void give_head_start(const HeadStart& head, StageOrder& order) {
     }
 }
 
-/// Whether some tile waits in its loop.
-bool waits_in_loop(const StageWaits& waits) {
-    return std::ranges::any_of(waits, [](const auto& slots) {
-        return std::ranges::any_of(slots, [](const SlotWaits& slot) {
-            return std::ranges::any_of(slot.phases,
-                                       [](const SlotWaits::Phase& phase) { return !phase.ops.empty(); });
-        });
-    });
-}
-
 /// Of programs over nodes: a tile that waits for more rounds than another one runs behind it (channel.hpp).
 void follow_rounds(const Graph& graph, std::size_t stage, StageOrder& made) {
     if (graph.rounds.empty()) return;
@@ -462,7 +482,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
             made.tiles = ordered(true);
             made.trips = divisible->trips;
             made.phased = true;
-            made.phased = waits_in_loop(stage_waits(graph, placement, stage, made, arrivals));
+            made.phased = waits_in_loops(graph, placement, stage, made, arrivals);
         }
         if (!made.phased) {
             made.trips = 0;

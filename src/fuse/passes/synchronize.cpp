@@ -312,11 +312,21 @@ void add_chunks(const Graph& graph, std::size_t stage, const StageOrder& order, 
 template <typename Waits>
 std::vector<SlotWaits> take_all(Waits waits, const std::vector<std::int64_t>& tiles) {
     std::vector<SlotWaits> all;
+    all.reserve(tiles.size());
     for (std::size_t slot = 0; slot < tiles.size(); ++slot) all.push_back(waits.take(slot, tiles[slot]));
     return all;
 }
 
-}  // namespace
+template <typename Waits>
+bool some_in_loop(Waits waits, const std::vector<std::int64_t>& tiles) {
+    for (std::size_t slot = 0; slot < tiles.size(); ++slot) {
+        const SlotWaits taken = waits.take(slot, tiles[slot]);
+        if (std::ranges::any_of(taken.phases,
+                                [](const SlotWaits::Phase& phase) { return !phase.ops.empty(); }))
+            return true;
+    }
+    return false;
+}
 
 StageWaits stage_waits(const Graph& graph, const Placement& placement, std::size_t stage,
                        const StageOrder& order, const Arrivals& arrivals) {
@@ -331,6 +341,23 @@ StageWaits stage_waits(const Graph& graph, const Placement& placement, std::size
         add_chunks(graph, stage, order, index, waits.back());
     }
     return waits;
+}
+
+}  // namespace
+
+bool waits_in_loops(const Graph& graph, const Placement& placement, std::size_t stage,
+                    const StageOrder& order, const Arrivals& arrivals) {
+    Precedence precedence(graph, placement);
+    for (std::size_t index = 0; index < order.tiles.size(); ++index) {
+        const auto rank = static_cast<std::int32_t>(index);
+        const bool some =
+            graph.stages[stage].ranged
+                ? some_in_loop(RangedWaiting(graph, precedence, stage, order, arrivals, rank),
+                               order.tiles[index])
+                : some_in_loop(Waiting(graph, precedence, stage, order, rank), order.tiles[index]);
+        if (some) return true;
+    }
+    return false;
 }
 
 Synchronization synchronize(const Graph& graph, const Placement& placement,

@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <ranges>
 #include <utility>
 #include <variant>
 
@@ -25,6 +27,22 @@ constexpr std::int64_t kMostTrips = std::int64_t{1} << 31;
 
 bool has(const std::vector<std::string>& names, const std::string& name) {
     return std::ranges::find(names, name) != names.end();
+}
+
+/// By key; what has the same stays in its order. `keys`: by number.
+void sort_stably(const std::vector<std::int64_t>& keys, std::vector<std::int64_t>& numbers) {
+    const auto key = [&](std::int64_t number) { return keys[static_cast<std::size_t>(number)]; };
+    const auto [least, most] = std::ranges::minmax(keys);
+    if (most - least >= std::ssize(keys)) {
+        std::ranges::stable_sort(numbers, {}, key);
+        return;
+    }
+    std::vector<std::size_t> next(static_cast<std::size_t>(most - least) + 2, 0);  // where one of a key goes
+    for (const std::int64_t number : numbers) ++next[static_cast<std::size_t>(key(number) - least) + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    const std::vector<std::int64_t> before = numbers;
+    for (const std::int64_t number : before)
+        numbers[next[static_cast<std::size_t>(key(number) - least)]++] = number;
 }
 
 /// One launch of a stated kernel.
@@ -231,35 +249,48 @@ private:
         return Done{};
     }
 
+    /// What tiles are sorted by first, second, …: by tile.
+    Result<std::vector<std::int64_t>> sort_keys(const std::string& text) const {
+        const auto expression = Expression::parse(text, "order");
+        if (!expression) return about(expression.error());
+        Coordinates of_tiles = coordinates_;
+        of_tiles.names.resize(of_tiles.tiles);
+        const auto number = Number::make(*expression, of_tiles);
+        if (!number) return about(number.error());
+        std::vector<std::size_t> axes;  // that it follows from
+        for (std::size_t axis = 0; axis < of_tiles.tiles; ++axis) {
+            if (expression->mentions(of_tiles.names[axis])) axes.push_back(axis);
+        }
+        const bool alone = axes.size() == 1;
+        std::vector<std::optional<std::int64_t>> known(
+            alone ? static_cast<std::size_t>(kernel_.axes[axes.front()].count) : 0);
+        affine::Names names = of_tiles.forms_at(std::vector<std::int64_t>(of_tiles.tiles, 0));
+        std::vector<std::int64_t> keys;
+        keys.reserve(kernel_.tiles.size());
+        for (const Tile& tile : kernel_.tiles) {
+            std::optional<std::int64_t> own;
+            std::optional<std::int64_t>& key =
+                alone ? known[static_cast<std::size_t>(tile.coord[axes.front()])] : own;
+            if (!key) {
+                const auto at = number->at(of_tiles, tile.coord, names);
+                if (!at) return about(at.error());
+                key = *at;
+            }
+            keys.push_back(*key);
+        }
+        return keys;
+    }
+
     /// Which tile runs when, and so in which program.
     Status order_tiles() {
-        const std::size_t width = statement_.order.size();
-        std::vector<std::int64_t> keys(kernel_.tiles.size() * width);  // `width` for each tile
-        std::size_t column = 0;
-        for (const std::string& text : statement_.order) {
-            const auto expression = Expression::parse(text, "order");
-            if (!expression) return about(expression.error());
-            Coordinates of_tiles = coordinates_;
-            of_tiles.names.resize(of_tiles.tiles);
-            const auto number = Number::make(*expression, of_tiles);
-            if (!number) return about(number.error());
-            affine::Names names = of_tiles.forms_at(std::vector<std::int64_t>(of_tiles.tiles, 0));
-            for (std::size_t tile = 0; tile < kernel_.tiles.size(); ++tile) {
-                const auto at = number->at(of_tiles, kernel_.tiles[tile].coord, names);
-                if (!at) return about(at.error());
-                keys[tile * width + column] = *at;
-            }
-            ++column;
-        }
         if (!statement_.order.empty()) {
             kernel_.traversal.resize(kernel_.tiles.size());
             std::iota(kernel_.traversal.begin(), kernel_.traversal.end(), 0);
-            const auto keys_of = [&](std::int64_t tile) {
-                return std::span(keys).subspan(static_cast<std::size_t>(tile) * width, width);
-            };
-            std::ranges::stable_sort(kernel_.traversal, [&](std::int64_t a, std::int64_t b) {
-                return std::ranges::lexicographical_compare(keys_of(a), keys_of(b));
-            });
+        }
+        for (const std::string& text : std::views::reverse(statement_.order)) {
+            const auto keys = sort_keys(text);
+            if (!keys) return keys.error();
+            sort_stably(*keys, kernel_.traversal);
         }
         for (std::size_t position = 0; position < kernel_.tiles.size(); ++position) {
             kernel_.tiles[static_cast<std::size_t>(kernel_.tile_at(position))].program =

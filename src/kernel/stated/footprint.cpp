@@ -143,21 +143,25 @@ Result<Footprint> Footprint::make(const Access& access, const std::string& kind,
 void Footprint::note_coordinates(const Coordinates& coordinates) {
     constexpr std::size_t kMostPacked = 2;
     std::vector<std::size_t> places;
-    bool walked = false;
-    for (const Axis& axis : axes_) {
+    std::vector<bool> walks(coordinates.loops(), false);
+    bool single = true;
+    for (Axis& axis : axes_) {
         if (!axis.bound) return;
         for (std::size_t place = 0; place < coordinates.names.size(); ++place) {
             const bool moves =
                 axis.bound->begin.coefficient(place) != 0 || axis.bound->end.coefficient(place) != 0;
             if (!moves) continue;
             if (place >= coordinates.tiles) {
-                walked = true;
+                const std::size_t loop = place - coordinates.tiles;
+                single = single && !walks[loop] && axis.loop < 0;
+                walks[loop] = true;
+                axis.loop = static_cast<std::ptrdiff_t>(loop);
             } else if (std::ranges::find(places, place) == places.end()) {
                 places.push_back(place);
             }
         }
     }
-    walked_ = walked;
+    single_loops_ = single;
     if (places.size() <= kMostPacked) depends_on_ = std::move(places);
 }
 
@@ -352,28 +356,55 @@ Touched Footprint::touch(const std::vector<Line>& lines, std::span<const std::in
     return touched;
 }
 
+std::optional<Region> Footprint::one_box(std::span<const std::int64_t> tile,
+                                         std::span<const std::int64_t> trips,
+                                         std::vector<std::int64_t>& origin) const {
+    std::ranges::copy(tile, origin.begin());
+    Region box;
+    for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
+        const auto& [first, last] = *axes_[axis].bound;
+        std::int64_t begin = first.at(origin), end = last.at(origin);
+        if (axes_[axis].loop >= 0) {
+            const auto loop = static_cast<std::size_t>(axes_[axis].loop);
+            std::int64_t& at = origin[tile.size() + loop];
+            const std::int64_t step = first.coefficient(tile.size() + loop);
+            const bool gapless =
+                step == last.coefficient(tile.size() + loop) && end - begin >= std::abs(step);
+            if (trips[loop] <= 0 || !gapless) return std::nullopt;
+            at = trips[loop] - 1;
+            begin = std::min(begin, first.at(origin));
+            end = std::max(end, last.at(origin));
+            at = 0;
+        }
+        box.push_back(clipped(begin, end, axis));
+    }
+    return box;
+}
+
 Result<Touched> Footprint::touched_at(const Coordinates& coordinates, std::span<const std::int64_t> tile,
                                       std::span<const std::int64_t> trips, std::int64_t& work) const {
-    if (walked_) {
-        const Result<std::vector<Line>> lines = lines_at(coordinates, tile);
-        if (!lines) return lines.error();
-        return touch(*lines, trips, work);
+    std::vector<std::int64_t> origin(coordinates.names.size(), 0);
+    if (std::optional<Region> box = single_loops_ ? one_box(tile, trips, origin) : std::nullopt) {
+        Touched touched;
+        ++work;
+        touched.around = *std::move(box);
+        if (!plan::is_empty(touched.around)) touched.boxes = SharedBoxes(std::vector<Region>{touched.around});
+        return touched;
     }
-    std::vector<std::int64_t> origin(tile.begin(), tile.end());
-    origin.resize(coordinates.names.size(), 0);
-    Touched touched;
-    for (std::size_t axis = 0; axis < axes_.size(); ++axis) {
-        const auto& [begin, end] = *axes_[axis].bound;
-        touched.around.push_back(clipped(begin.at(origin), end.at(origin), axis));
-    }
-    ++work;
-    if (!plan::is_empty(touched.around)) touched.boxes = SharedBoxes(std::vector<Region>{touched.around});
-    return touched;
+    const Result<std::vector<Line>> lines = lines_at(coordinates, tile);
+    if (!lines) return lines.error();
+    return touch(*lines, trips, work);
 }
 
 Result<const Touched*> Footprint::at(const Coordinates& coordinates, std::span<const std::int64_t> tile,
                                      std::span<const std::int64_t> trips, std::int64_t& work) {
     work += 1 + static_cast<std::int64_t>(axes_.size());
+    if (depends_on_ && depends_on_->size() == coordinates.tiles) {  // no other tile touches the same
+        Result<Touched> touched = touched_at(coordinates, tile, trips, work);
+        if (!touched) return touched.error();
+        last_ = *std::move(touched);
+        return &last_;
+    }
     if (depends_on_) {
         if (!std::ranges::equal(trips, trips_)) {
             by_coordinates_.clear();

@@ -85,6 +85,7 @@ private:
     struct Axis {
         affine::Range range;
         std::optional<affine::BoundRange> bound;  ///< where both are affine
+        std::ptrdiff_t loop = -1;                 ///< that walks it; of those of single_loops_
     };
     /// The same in one tile: by iteration of each loop.
     struct Line {
@@ -111,16 +112,21 @@ private:
     [[nodiscard]] Result<Touched> touched_at(const Coordinates& coordinates,
                                              std::span<const std::int64_t> tile,
                                              std::span<const std::int64_t> trips, std::int64_t& work) const;
+    /// The one box that is touched, where loops leave no gaps; nullopt where that is not seen at once.
+    [[nodiscard]] std::optional<plan::Region> one_box(std::span<const std::int64_t> tile,
+                                                      std::span<const std::int64_t> trips,
+                                                      std::vector<std::int64_t>& origin) const;
 
     std::string param_;
     std::vector<std::int64_t> shape_;
     std::vector<Axis> axes_;
     std::map<std::pair<std::vector<Line>, std::vector<std::int64_t>>, Touched> known_;
     std::optional<std::vector<std::size_t>>
-        depends_on_;      ///< coordinates of the tile; nullopt: on something else
-    bool walked_ = true;  ///< by some loop
+        depends_on_;             ///< coordinates of the tile; nullopt: on something else
+    bool single_loops_ = false;  ///< each axis is walked by one loop at most, and each loop walks one at most
     std::unordered_map<std::uint64_t, Touched> by_coordinates_;
     std::vector<std::int64_t> trips_;  ///< of those
+    Touched last_;                     ///< where each tile has its own
 };
 
 }  // namespace syncopate::kernel::stated

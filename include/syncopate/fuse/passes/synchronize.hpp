@@ -42,8 +42,10 @@ struct SlotWaits {
 
 /// By rank and slot of one stage.
 using StageWaits = std::vector<std::vector<SlotWaits>>;
-[[nodiscard]] StageWaits stage_waits(const Graph& graph, const Placement& placement, std::size_t stage,
-                                     const StageOrder& order, const Arrivals& arrivals);
+
+/// Whether some tile of the stage, in this order, waits inside a loop.
+[[nodiscard]] bool waits_in_loops(const Graph& graph, const Placement& placement, std::size_t stage,
+                                  const StageOrder& order, const Arrivals& arrivals);
 
 struct Synchronization {
     std::vector<StageWaits> stages;
