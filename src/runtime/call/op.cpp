@@ -362,6 +362,13 @@ Status FusedOp::set_output(std::string_view name, const plan::Region& region, st
 
 bool FusedOp::was_captured() const { return executor_->was_captured(); }
 
+Status FusedOp::require_idle() const {
+    if (!calling_) return Done{};
+    return Error{fmt::format("op '{}' is in the middle of a call", options_.name),
+                 {.rank = rank()},
+                 ErrorClass::usage};
+}
+
 std::optional<FusedOp::OwnPlace> FusedOp::own_place() const { return buffers_->own_place(); }
 std::optional<std::uint64_t> FusedOp::sum_place() const { return buffers_->sum_place(); }
 
@@ -511,13 +518,14 @@ Status FusedOp::begin_call(CudaStream stream) {
         had_been_told_ = watch_->has_told(*watched_);
         if (Status counted = watch_->count_call(*watched_); !counted) return counted;
     }
+    calling_ = true;
     const UserBuffers::CopyList copies = buffers_->copies_in();
     const Status begun = executor_->begin(stream, copies.all());
     if (begun) {
-        calling_ = true;
         stream_ = stream;
         return begun;
     }
+    calling_ = false;
     const FaultRecord record = executor_->poll_fault();
     if (record.any()) return error_of(record);
     if (watched_ != nullptr) watched_->board.take_back_call();
@@ -591,9 +599,9 @@ Status FusedOp::end_call(CudaStream stream, bool ran) {
                      {.rank = rank()},
                      ErrorClass::usage};
     }
-    calling_ = false;
     const UserBuffers::CopyList copies = buffers_->copies_out();
     const Status ended = executor_->end(stream, copies.all(), ran);
+    calling_ = false;
     if (ended) return alongside();
     const FaultRecord record = executor_->poll_fault();
     return record.any() ? Status(error_of(record)) : ended;

@@ -44,6 +44,8 @@ std::uint64_t GroupMemory::bytes_released() const {
 }
 
 Status GroupMemory::require(std::uint64_t bytes) const {
+    if (bytes_released() > 0)
+        return Error{"the group's memory has been released: restore it first", {}, ErrorClass::usage};
     const std::uint64_t used = this->bytes();
     const std::uint64_t most = budget();
     if (most == 0 || (used <= most && bytes <= most - used)) return Done{};
@@ -80,9 +82,20 @@ Result<std::uint64_t> release(Rendezvous& rendezvous) {
     const auto heaps = rendezvous.memory().alive_everywhere(rendezvous);
     if (!heaps) return heaps.error();
     std::uint64_t bytes = 0;
+    std::vector<SymmetricHeap*> released;  // now
     for (const auto& [number, heap] : *heaps) {
         if (heap->is_released()) continue;
-        if (Status done = heap->release(); !done) return done.error();
+        if (Status done = heap->release(); !done) {
+            for (SymmetricHeap* const before : released) {  // all ranks have come as far
+                const Status back = before->restore();
+                if (back) continue;
+                Error both = done.error();
+                both.message += "; and what had been released before stays so: " + back.error().message;
+                return both;
+            }
+            return done.error();
+        }
+        released.push_back(heap.get());
         bytes += heap->stride();
     }
     return bytes;

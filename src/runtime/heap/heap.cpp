@@ -186,6 +186,9 @@ Status SymmetricHeap::release() {
     KeptBytes aside;
     const Result<Bytes> mine = [&]() -> Result<Bytes> {
         if (released_) return Error{"the heap has been released", {}, ErrorClass::usage};
+        for (const auto& [number, user] : users_) {
+            if (Status idle = user->require_idle(); !idle) return idle.error();
+        }
         if (Status idle = memory_->synchronize(); !idle) return idle.error();
         for (const auto& [offset, bytes] : kept_) {
             std::string& content = aside.emplace_back(offset, std::string(bytes, '\0')).second;

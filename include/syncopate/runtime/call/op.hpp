@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -195,6 +196,7 @@ public:
     // Of a group that goes on after a fault (runtime/recover/recover.hpp).
     [[nodiscard]] std::string identity() const override;
     [[nodiscard]] bool was_captured() const override;
+    [[nodiscard]] Status require_idle() const override;
     void interrupt() override;
     Status drain() override;
     Status renew() override;
@@ -241,7 +243,7 @@ private:
     std::unique_ptr<UserBuffers> buffers_;
     std::shared_ptr<CallWatch> watch_;    ///< null of one rank alone
     std::unique_ptr<WatchedOp> watched_;  ///< the same
-    bool calling_ = false;
+    std::atomic<bool> calling_ = false;  ///< release() looks at it from another thread
     std::string retired_;
     bool had_been_told_ = false;
     CudaStream stream_ = 0;  ///< of the call in progress

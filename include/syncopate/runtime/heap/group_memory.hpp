@@ -28,7 +28,7 @@ public:
     /// Of those, what has been given back.
     [[nodiscard]] std::uint64_t bytes_released() const;
 
-    /// Whether a heap of so many bytes more fits the budget.
+    /// Whether a heap of so many bytes more fits the budget; none does while some are released.
     [[nodiscard]] Status require(std::uint64_t bytes) const;
     /// A heap that all ranks have made: they count it alike.
     void add(const std::shared_ptr<SymmetricHeap>& heap);

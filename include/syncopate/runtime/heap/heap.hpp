@@ -41,6 +41,8 @@ public:
     [[nodiscard]] virtual std::string identity() const = 0;
     /// Whether a captured graph may still run it.
     [[nodiscard]] virtual bool was_captured() const = 0;
+    /// Fails in the middle of a call.
+    [[nodiscard]] virtual Status require_idle() const = 0;
     /// Tells what is in flight, here and on the others, to end [P35]. No call follows before renew().
     virtual void interrupt() = 0;
     /// Waits until it has ended, and what else its device was given: all that it may wait for has been interrupted.
