@@ -12,6 +12,8 @@ namespace syncopate::bundle {
 using runtime::Bytes;
 using runtime::Device;
 
+std::string prepare_label(std::int64_t rows) { return fmt::format("prepare {} rows", rows); }
+
 Prepared::~Prepared() = default;
 
 Status Prepared::destroy() { return executable_->op().destroy(); }
@@ -86,7 +88,7 @@ Result<std::unique_ptr<Prepared>> Loaded::prepare(std::int64_t rows, const Prepa
     made->bundle_ = bundle_;
     Result<Planned> planned = plan_rows(*bundle_, rows);
     const Result<Bytes> mine = planned ? Result<Bytes>(Bytes()) : Result<Bytes>(planned.error());
-    if (auto all = agree(*rendezvous_, fmt::format("prepare {} rows", rows), mine); !all) return all.error();
+    if (auto all = agree(*rendezvous_, prepare_label(rows), mine); !all) return all.error();
     made->planned_ = std::make_shared<const Planned>(*std::move(planned));
     made->needs_ = needs_of(*bundle_, *made->planned_, rendezvous_->rank());
     auto heap = runtime::SymmetricHeap::create(device_, rendezvous_, made->needs_.heap);

@@ -35,6 +35,7 @@ public:
     [[nodiscard]] const Planned& planned() const { return *planned_; }
     [[nodiscard]] const Needs& needs() const { return needs_; }
     [[nodiscard]] runtime::FusedOp& op() { return executable_->op(); }
+    [[nodiscard]] runtime::Executable& executable() { return *executable_; }
     /// One call; all ranks make it alike. `tensors`: in the order of operands(), with their shapes.
     Status run(std::span<const runtime::CallTensor> tensors, runtime::CudaStream stream) {
         return executable_->run(tensors, stream);
@@ -50,6 +51,9 @@ private:
     Needs needs_;
     std::unique_ptr<runtime::Executable> executable_;
 };
+
+/// Of the meeting at which ranks begin to prepare so many rows: who cannot go on comes there to say so.
+[[nodiscard]] std::string prepare_label(std::int64_t rows);
 
 class Loaded {
 public:

@@ -7,9 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <exception>
 #include <memory>
-#include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -17,6 +15,7 @@
 #include <vector>
 
 #include "bundle/c/dtypes.hpp"
+#include "bundle/c/handles.hpp"
 #include "syncopate/bundle/bundle.hpp"
 #include "syncopate/bundle/loaded.hpp"
 #include "syncopate/runtime/cuda/driver/capture.hpp"
@@ -32,52 +31,14 @@ using syncopate::Status;
 namespace bundle = syncopate::bundle;
 namespace runtime = syncopate::runtime;
 namespace plan = syncopate::plan;
-
-struct sy_comm {
-    runtime::Device device;
-    std::shared_ptr<runtime::Rendezvous> rendezvous;
-    std::vector<std::pair<std::shared_ptr<const bundle::Bundle>, std::unique_ptr<bundle::Loaded>>> loaded;
-    std::vector<std::int32_t> ranks{};  ///< after sy_recover: which they were in the store
-};
-
-struct sy_bundle {
-    std::shared_ptr<const bundle::Bundle> bundle;
-};
-
-struct sy_op {
-    runtime::Device device;
-    std::unique_ptr<bundle::Prepared> prepared;
-    std::vector<runtime::CallTensor> call;             ///< of the call at hand
-    std::vector<std::vector<std::int64_t>> row_major;  ///< by operand
-};
+using bundle::c::guarded;
+using bundle::c::handles;
+using bundle::c::InCall;
+using bundle::c::require;
+using bundle::c::require_free;
+using bundle::c::usage;
 
 namespace {
-
-thread_local std::string last_error;
-
-Error usage(std::string message) { return Error{std::move(message), {}, ErrorClass::usage}; }
-
-sy_code failed(const Error& error) {
-    last_error = error.to_string();
-    return static_cast<sy_code>(error.error_class);
-}
-
-/// Runs `work`, which returns a Status.
-template <typename Work>
-sy_code guarded(Work work) noexcept {
-    try {
-        const Status done = work();
-        if (done) return SY_OK;
-        return failed(done.error());
-    } catch (const std::bad_alloc&) {
-        return SY_MACHINE;
-    } catch (const std::exception& error) {
-        last_error = error.what();
-    } catch (...) {
-        last_error = "an exception that is none of C++'s";
-    }
-    return SY_BUG;
-}
 
 /// A struct of the caller's, whose `size` says which version of it: of members that it lacks, zeros.
 template <typename T>
@@ -96,10 +57,18 @@ Result<T> read_struct(const T* given, const char* name) {
     return made;
 }
 
+/// Whether what is asked for can be written there.
+template <typename T>
+Status require_place(const T* place, const char* name) {
+    if (place == nullptr) return usage(fmt::format("{}: it is NULL", name));
+    if (place->size < sizeof(std::size_t) || place->size > 4096)
+        return usage(fmt::format("{}.size is {}: set it to sizeof({})", name, place->size, name));
+    return Done{};
+}
+
 template <typename T>
 Status write_struct(T* place, T value, const char* name) {
-    if (place == nullptr || place->size < sizeof(std::size_t) || place->size > 4096)
-        return usage(fmt::format("{}.size has to be sizeof({})", name, name));
+    if (Status there = require_place(place, name); !there) return there;
     value.size = place->size;
     std::memcpy(place, &value, std::min(place->size, sizeof(T)));
     return Done{};
@@ -178,6 +147,21 @@ Result<runtime::Recovered> go_on(sy_comm& comm, const sy_recover_config& config)
     return recovered;
 }
 
+/// Of what is no matter of the store.
+Status require_sense(const sy_comm_config& config) {
+    if (config.device != SY_ON_HOST && config.device != SY_ON_CUDA)
+        return usage(fmt::format("sy_comm_config.device is {}: it is SY_ON_HOST or SY_ON_CUDA",
+                                 static_cast<int>(config.device)));
+    if (config.device == SY_ON_CUDA && config.ordinal < 0)
+        return usage(fmt::format("sy_comm_config.ordinal is {}: GPUs are numbered from 0", config.ordinal));
+    if (config.timeout_ms < 0)
+        return usage(fmt::format("sy_comm_config.timeout_ms is {}: give milliseconds, or 0 for a minute",
+                                 config.timeout_ms));
+    if (config.joins != 0 && config.store == nullptr)
+        return usage("sy_comm_config.joins: a rank that was started again needs a store");
+    return Done{};
+}
+
 Result<bundle::Loaded*> loaded_of(sy_comm& comm, const sy_bundle& given) {
     for (const auto& [known, loaded] : comm.loaded) {
         if (known == given.bundle) return loaded.get();
@@ -186,6 +170,27 @@ Result<bundle::Loaded*> loaded_of(sy_comm& comm, const sy_bundle& given) {
     if (!made) return made.error();
     comm.loaded.emplace_back(given.bundle, *std::move(made));
     return comm.loaded.back().second.get();
+}
+
+/// What sy_prepare is given, if that makes sense on this rank.
+struct PrepareArguments {
+    sy_prepare_config config;
+    bundle::Loaded* loaded = nullptr;
+};
+
+Result<PrepareArguments> arguments_of(sy_comm& comm, const sy_bundle* of, const sy_prepare_config* config,
+                                      sy_op* const* op) {
+    if (Status there = require(of, "bundle"); !there) return there.error();
+    if (op == nullptr) return usage("op: it is NULL");
+    const Result<sy_prepare_config> given = read_struct(config, "sy_prepare_config");
+    if (!given) return given.error();
+    const bool capturing =
+        comm.device.kind == runtime::Device::Kind::cuda &&
+        runtime::is_capturing(comm.device.ordinal, reinterpret_cast<runtime::CudaStream>(given->stream));
+    if (capturing) return usage("sy_prepare: the stream is being captured into a graph: prepare before");
+    const Result<bundle::Loaded*> loaded = loaded_of(comm, *of);
+    if (!loaded) return loaded.error();
+    return PrepareArguments{*given, *loaded};
 }
 
 /// A user's tile kernel as the bundle takes it.
@@ -216,6 +221,7 @@ bundle::TileKernel tiles_of(const sy_prepare_config& config) {
         }
         const sy_tile given{sizeof(sy_tile), tile.stage, static_cast<std::int32_t>(boxes.size()), tile.tile,
                             boxes.data()};
+        const InCall inside;
         if (const int code = kernel(context, &given); code != 0)
             return Error{fmt::format("the tile kernel returned {} for tile {} of stage {}", code, tile.tile,
                                      tile.stage)};
@@ -237,6 +243,7 @@ Result<runtime::CallTensor> tensor_of(const sy_op& op, std::size_t index, const 
                                  plan::name_of(operand.dtype)));
     if (static_cast<std::size_t>(tensor.ndim) != operand.shape.size())
         return wrong(fmt::format("it has {} axes, not {}", tensor.ndim, operand.shape.size()));
+    if (tensor.shape == nullptr && tensor.ndim > 0) return wrong("its shape is NULL");
     for (std::size_t axis = 0; axis < operand.shape.size(); ++axis) {
         if (tensor.shape[axis] != operand.shape[axis])
             return wrong(fmt::format("axis {} has {} elements, not {}", axis, tensor.shape[axis],
@@ -246,6 +253,8 @@ Result<runtime::CallTensor> tensor_of(const sy_op& op, std::size_t index, const 
     if (tensor.device_type != (host ? 1 : 2) || (!host && tensor.ordinal != op.device.ordinal))
         return wrong(fmt::format("it lies on device ({}, {}), not on {}", tensor.device_type, tensor.ordinal,
                                  op.device.to_string()));
+    const bool empty = std::ranges::find(operand.shape, 0) != operand.shape.end();
+    if (tensor.data == nullptr && !empty) return wrong("its data is NULL");
     const std::size_t axes = operand.shape.size();
     const std::span<const std::int64_t> strides = tensor.strides == nullptr
                                                       ? std::span<const std::int64_t>(op.row_major[index])
@@ -258,7 +267,7 @@ Result<runtime::CallTensor> tensor_of(const sy_op& op, std::size_t index, const 
 
 extern "C" {
 
-const char* sy_last_error(void) { return last_error.c_str(); }
+const char* sy_last_error(void) { return bundle::c::last_error.c_str(); }
 uint32_t sy_version(void) { return SY_VERSION; }
 
 sy_code sy_comm_create(const sy_comm_config* config, sy_comm** comm) {
@@ -269,31 +278,30 @@ sy_code sy_comm_create(const sy_comm_config* config, sy_comm** comm) {
         if (given->num_ranks < 1 || given->num_ranks > plan::kMaxRanks || given->rank < 0 ||
             given->rank >= given->num_ranks)
             return usage(fmt::format("rank {} of {} makes no sense", given->rank, given->num_ranks));
+        if (Status sense = require_sense(*given); !sense) return sense;
         auto rendezvous = rendezvous_of(*given);
         if (!rendezvous) return rendezvous.error();
         auto made = std::make_unique<sy_comm>();
         made->rendezvous = *std::move(rendezvous);
-        if (given->joins != 0 && given->store == nullptr)
-            return usage("sy_comm_config.joins: a rank that was started again needs a store");
         made->rendezvous->set_late_comer(given->joins != 0);
         if (given->timeout_ms > 0) made->rendezvous->set_timeout(runtime::Milliseconds(given->timeout_ms));
         made->rendezvous->memory().set_budget(given->budget);
         if (given->device == SY_ON_CUDA) made->device = {runtime::Device::Kind::cuda, given->ordinal};
-        *comm = made.release();
+        *comm = handles<sy_comm>().add(std::move(made));
         return Done{};
     });
 }
 
 void sy_comm_destroy(sy_comm* comm) {
     (void)guarded([&]() -> Status {
-        delete comm;
+        if (handles<sy_comm>().drop(comm)) delete comm;
         return Done{};
     });
 }
 
 sy_code sy_comm_memory(sy_comm* comm, sy_memory* memory) {
     return guarded([&]() -> Status {
-        if (comm == nullptr) return usage("comm: it is NULL");
+        if (Status there = require(comm, "comm"); !there) return there;
         const runtime::GroupMemory& of = comm->rendezvous->memory();
         return write_struct(memory, {0, of.bytes(), of.bytes_released(), of.budget()}, "sy_memory");
     });
@@ -301,7 +309,7 @@ sy_code sy_comm_memory(sy_comm* comm, sy_memory* memory) {
 
 sy_code sy_release(sy_comm* comm) {
     return guarded([&]() -> Status {
-        if (comm == nullptr) return usage("comm: it is NULL");
+        if (Status free = require_free(comm, "comm", "sy_release"); !free) return free;
         const auto released = runtime::release(*comm->rendezvous);
         return released ? Status(Done{}) : Status(released.error());
     });
@@ -309,7 +317,7 @@ sy_code sy_release(sy_comm* comm) {
 
 sy_code sy_restore(sy_comm* comm) {
     return guarded([&]() -> Status {
-        if (comm == nullptr) return usage("comm: it is NULL");
+        if (Status free = require_free(comm, "comm", "sy_restore"); !free) return free;
         const auto restored = runtime::restore(*comm->rendezvous);
         return restored ? Status(Done{}) : Status(restored.error());
     });
@@ -317,12 +325,20 @@ sy_code sy_restore(sy_comm* comm) {
 
 sy_code sy_recover(sy_comm* comm, const sy_recover_config* config, sy_group* group) {
     return guarded([&]() -> Status {
-        if (comm == nullptr) return usage("comm: it is NULL");
+        if (Status free = require_free(comm, "comm", "sy_recover"); !free) return free;
+        if (group != nullptr) {  // before anything is changed
+            if (Status place = require_place(group, "sy_group"); !place) return place;
+        }
         sy_recover_config chosen{};
         if (config != nullptr) {
             Result<sy_recover_config> given = read_struct(config, "sy_recover_config");
             if (!given) return given.error();
             chosen = *given;
+            if (chosen.deadline_ms < 0)
+                return usage(
+                    fmt::format("sy_recover_config.deadline_ms is {}: give milliseconds, or 0 for the "
+                                "communicator's timeout",
+                                chosen.deadline_ms));
         }
         const Result<runtime::Recovered> recovered = go_on(*comm, chosen);
         if (!recovered) return recovered.error();
@@ -340,16 +356,23 @@ sy_code sy_bundle_open(const char* file, sy_bundle** made) {
         if (file == nullptr || made == nullptr) return usage("file, bundle: one is NULL");
         Result<bundle::Bundle> read = bundle::read_bundle(file);
         if (!read) return read.error();
-        *made = new sy_bundle{std::make_shared<const bundle::Bundle>(*std::move(read))};
+        auto opened = std::make_unique<sy_bundle>();
+        opened->bundle = std::make_shared<const bundle::Bundle>(*std::move(read));
+        *made = handles<sy_bundle>().add(std::move(opened));
         return Done{};
     });
 }
 
-void sy_bundle_close(sy_bundle* made) { delete made; }
+void sy_bundle_close(sy_bundle* made) {
+    (void)guarded([&]() -> Status {
+        if (handles<sy_bundle>().drop(made)) delete made;
+        return Done{};
+    });
+}
 
 sy_code sy_bundle_describe(const sy_bundle* made, sy_bundle_info* info) {
     return guarded([&]() -> Status {
-        if (made == nullptr) return usage("bundle: it is NULL");
+        if (Status there = require(made, "bundle"); !there) return there;
         const bundle::Bundle& of = *made->bundle;
         return write_struct(
             info, {0, of.name.c_str(), of.arch.c_str(), of.ranks(), of.op ? of.op->buckets.back().rows : 0},
@@ -359,7 +382,7 @@ sy_code sy_bundle_describe(const sy_bundle* made, sy_bundle_info* info) {
 
 sy_code sy_workspace_size(const sy_bundle* made, int64_t rows, sy_workspace* workspace) {
     return guarded([&]() -> Status {
-        if (made == nullptr) return usage("bundle: it is NULL");
+        if (Status there = require(made, "bundle"); !there) return there;
         const Result<bundle::Planned> planned = bundle::plan_rows(*made->bundle, rows);
         if (!planned) return planned.error();
         const bundle::Needs needs = bundle::needs_of(*made->bundle, *planned, 0);
@@ -370,18 +393,19 @@ sy_code sy_workspace_size(const sy_bundle* made, int64_t rows, sy_workspace* wor
 
 sy_code sy_prepare(sy_comm* comm, const sy_bundle* of, const sy_prepare_config* config, sy_op** op) {
     return guarded([&]() -> Status {
-        if (comm == nullptr || of == nullptr || op == nullptr) return usage("comm, bundle, op: one is NULL");
-        const Result<sy_prepare_config> given = read_struct(config, "sy_prepare_config");
-        if (!given) return given.error();
-        const bool capturing =
-            comm->device.kind == runtime::Device::Kind::cuda &&
-            runtime::is_capturing(comm->device.ordinal, reinterpret_cast<runtime::CudaStream>(given->stream));
-        if (capturing) return usage("sy_prepare: the stream is being captured into a graph: prepare before");
-        Result<bundle::Loaded*> loaded = loaded_of(*comm, *of);
-        if (!loaded) return loaded.error();
-        bundle::PrepareOptions options{.tiles = tiles_of(*given)};
-        if (given->deadline_ms != 0) options.deadline_ms = std::max<std::int64_t>(given->deadline_ms, 0);
-        auto prepared = (*loaded)->prepare(given->rows, options);
+        if (Status free = require_free(comm, "comm", "sy_prepare"); !free) return free;
+        const Result<PrepareArguments> given = arguments_of(*comm, of, config, op);
+        if (!given) {  // the others need not wait for it
+            const bool known =
+                config != nullptr && config->size >= sizeof(config->size) + sizeof(config->rows);
+            (void)agree(*comm->rendezvous, bundle::prepare_label(known ? config->rows : 0),
+                        Result<runtime::Bytes>(given.error()));
+            return given.error();
+        }
+        bundle::PrepareOptions options{.tiles = tiles_of(given->config)};
+        if (given->config.deadline_ms != 0)
+            options.deadline_ms = std::max<std::int64_t>(given->config.deadline_ms, 0);
+        auto prepared = given->loaded->prepare(given->config.rows, options);
         if (!prepared) return prepared.error();
         auto made = std::make_unique<sy_op>();
         made->device = comm->device;
@@ -389,19 +413,20 @@ sy_code sy_prepare(sy_comm* comm, const sy_bundle* of, const sy_prepare_config* 
         for (const runtime::Operand& operand : made->prepared->operands())
             made->row_major.push_back(bundle::row_major(operand.shape));
         made->call.resize(made->row_major.size());
-        *op = made.release();
+        *op = handles<sy_op>().add(std::move(made));
         return Done{};
     });
 }
 
 int32_t sy_num_operands(const sy_op* op) {
-    return op == nullptr ? 0 : static_cast<int32_t>(op->row_major.size());
+    return handles<sy_op>().has(op) ? static_cast<int32_t>(op->row_major.size()) : 0;
 }
 
 sy_code sy_operand_at(const sy_op* op, int32_t index, sy_operand* operand) {
     return guarded([&]() -> Status {
-        if (op == nullptr || index < 0 || index >= sy_num_operands(op))
-            return usage(fmt::format("there is no operand {}", index));
+        if (Status there = require(op, "op"); !there) return there;
+        if (index < 0 || index >= sy_num_operands(op))
+            return usage(fmt::format("there is no operand {}: it has {}", index, sy_num_operands(op)));
         const runtime::Operand& of = op->prepared->operands()[static_cast<std::size_t>(index)];
         const auto dtype = bundle::c::dtype_of(of.dtype);
         const bool writes = !of.outputs.empty() || op->prepared->planned().writes(of.name);
@@ -414,7 +439,8 @@ sy_code sy_operand_at(const sy_op* op, int32_t index, sy_operand* operand) {
 
 sy_code sy_run(sy_op* op, const sy_tensor* const* tensors, int32_t num_tensors, void* stream) {
     return guarded([&]() -> Status {
-        if (op == nullptr || tensors == nullptr) return usage("op, tensors: one is NULL");
+        if (Status free = require_free(op, "op", "sy_run"); !free) return free;
+        if (tensors == nullptr) return usage("tensors: it is NULL");
         if (static_cast<std::size_t>(num_tensors) != op->call.size())
             return usage(
                 fmt::format("{} tensors are given, and a call takes {}", num_tensors, op->call.size()));
@@ -429,7 +455,7 @@ sy_code sy_run(sy_op* op, const sy_tensor* const* tensors, int32_t num_tensors, 
 
 sy_code sy_status(sy_op* op) {
     return guarded([&]() -> Status {
-        if (op == nullptr) return usage("op: it is NULL");
+        if (Status there = require(op, "op"); !there) return there;
         if (Status idle = op->prepared->op().synchronize(); !idle) return idle;
         return op->prepared->op().check();
     });
@@ -437,26 +463,30 @@ sy_code sy_status(sy_op* op) {
 
 sy_code sy_poll(sy_op* op) {
     return guarded([&]() -> Status {
-        return op == nullptr ? Status(usage("op: it is NULL")) : op->prepared->op().poll();
+        const Status there = require(op, "op");
+        return there ? op->prepared->op().poll() : there;
     });
 }
 
 void sy_abort(sy_op* op) {
     (void)guarded([&]() -> Status {
-        if (op != nullptr) op->prepared->op().give_up();
+        if (handles<sy_op>().has(op)) op->prepared->op().give_up();
         return Done{};
     });
 }
 
 sy_code sy_op_reset(sy_op* op) {
     return guarded([&]() -> Status {
-        return op == nullptr ? Status(usage("op: it is NULL")) : op->prepared->op().reset();
+        const Status free = require_free(op, "op", "sy_op_reset");
+        return free ? op->prepared->op().reset() : free;
     });
 }
 
 sy_code sy_op_destroy(sy_op* op) {
     return guarded([&]() -> Status {
         if (op == nullptr) return Done{};
+        if (Status free = require_free(op, "op", "sy_op_destroy"); !free) return free;
+        handles<sy_op>().drop(op);
         const std::unique_ptr<sy_op> owned(op);
         return op->prepared->destroy();
     });
