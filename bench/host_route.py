@@ -98,6 +98,28 @@ def routes(name: str, group: Any) -> dict[str, Callable[[], Any]]:
     }
 
 
+def attention_routes(group: Any) -> dict[str, Callable[[], Any]]:
+    rows, d, causal = 128, 64, {"causal": True}
+    q, k, v = (fake_gpu.zeros(1, heads, rows, d) for heads in (4, 2, 2))
+    leaf = q.clone().as_subclass(fake_gpu.GpuTensor).requires_grad_()
+    object_ = sy.ops.Attention(1, 4, 2, rows * group.size, d, torch.bfloat16, group, even=True, **causal)
+    op, name = torch.ops.syncopate.attention, dist.group.WORLD.group_name
+    outputs = object_(q, k, v)
+
+    def without() -> Any:
+        with torch.no_grad():
+            return op(q, k, v, name, **causal)
+
+    return {
+        "custom op, no grad": without,
+        "custom op, grad mode": lambda: op(q, k, v, name, **causal),
+        "custom op, recorded": lambda: op(leaf, k, v, name, **causal),
+        "function": lambda: sy.ops.attention(q, k, v, group, **causal),
+        "object": lambda: object_(q, k, v),
+        "object, out=": lambda: object_(q, k, v, outputs),
+    }
+
+
 def on_rank(place: ranks.Place) -> None:
     fake_gpu.ordinal[0] = place.rank
     store = dist.FileStore(f"{place.folder}/store", place.size)
@@ -105,9 +127,9 @@ def on_rank(place: ranks.Place) -> None:
     fake_gpu.with_custom_ops()
     group = sy.group.of_process_group(dist.group.WORLD, "cuda")
     rounds = int(sys.argv[1]) if sys.argv[1:] else 15
-    for name in SHAPES:
+    for name in [*SHAPES, "attention"]:
         base = None
-        for title, call in routes(name, group).items():
+        for title, call in (routes(name, group) if name in SHAPES else attention_routes(group)).items():
             for _ in range(3):
                 call()
             dist.barrier()

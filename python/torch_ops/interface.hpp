@@ -26,6 +26,26 @@ struct TensorArgument {
 using RunExecutable = bool (*)(void* executable, const TensorArgument* tensors, std::size_t count,
                                std::uint64_t stream, const std::string& module);
 
+/// A tensor of a call that has no recipe yet. Numbers are torch's.
+struct AskedTensor {
+    bool given = false;  ///< else an optional one that is left out
+    std::vector<std::int64_t> sizes{};
+    std::vector<std::int64_t> strides{};  ///< elements
+    std::int32_t dtype = 0;
+};
+
+/// Such a call, as far as programs that were compiled ahead can make it.
+struct AskedCall {
+    std::string op;
+    std::string group;                   ///< its name
+    std::vector<AskedTensor> tensors{};  ///< in the order of the schema
+    std::string activation{};
+    bool plain = true;  ///< its other options are the defaults
+};
+
+/// Gives the call its recipe by Interface::add. Throws what a caller of the op is to see.
+using Resolve = void (*)(const AskedCall& call);
+
 struct StepArgument {
     enum class Kind : std::uint8_t { variable, integer, truth, text, integers, nothing };
     Kind kind = Kind::nothing;
@@ -102,6 +122,9 @@ struct Interface {
     /// Whether this thread is inside an op's first name, which raises what set-up ops and gradients leave (connect).
     bool (*is_nested)() = nullptr;
     void (*connect)(RunExecutable run, void (*raise_pending)()) = nullptr;
+    /// In a process without Syncopate's Python: calls without a recipe ask `resolve`. Defines the ops where nobody has. False: Python
+    /// sets calls up.
+    bool (*serve)(RunExecutable run, Resolve resolve) = nullptr;
 };
 
 }  // namespace syncopate::torch_ops

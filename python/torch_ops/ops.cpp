@@ -9,6 +9,7 @@
 // the calls inside the first name come out of torch's C interface as a number only; so they wait in the thread
 // for the outermost one, which throws them.
 #include <array>
+#include <bit>
 #include <cstring>
 #include <exception>
 #include <mutex>
@@ -33,49 +34,64 @@ struct Op {
     const char* letters;  ///< of the arguments (values.hpp)
     int module;           ///< place of the user's module, which only errors look at
     int rows;             ///< place of the graph's report
+    int group;            ///< place of the group's name
+    int activation;       ///< likewise; -1: it has none
 };
 
 constexpr const char* kTensor = "Tensor";
 constexpr const char* kTensors = "Tensor[]";
+constexpr const char* kPair = "(Tensor, Tensor)";
 
-constexpr std::array<Op, 8> kOps{{
+constexpr std::array<Op, 9> kOps{{
     {"all_gather_matmul",
      "Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str activation='', int axis=0, str "
      "module='', str rows=''",
-     kTensor, "TTstsiss", 6, 7},
+     kTensor, "TTstsiss", 6, 7, 2, 4},
     {"all_gather_matmuls",
      "Tensor x, Tensor[] ws, str group_name, Tensor[]? biases=None, *, bool return_gathered=False, int "
      "axis=0, "
      "str module='', str rows=''",
-     kTensors, "TLslbiss", 6, 7},
+     kTensors, "TLslbiss", 6, 7, 2, -1},
     {"matmul_reduce_scatter",
      "Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str module='', str rows=''", kTensor,
-     "TTstss", 4, 5},
+     "TTstss", 4, 5, 2, -1},
     {"matmul_all_reduce",
      "Tensor x, Tensor w, str group_name, Tensor? bias=None, *, bool replicated_grad=False, str module='', "
      "str rows=''",
-     kTensor, "TTstbss", 5, 6},
+     kTensor, "TTstbss", 5, 6, 2, -1},
     {"matmul_all_to_all",
      "Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str module='', str rows=''", kTensor,
-     "TTstss", 4, 5},
+     "TTstss", 4, 5, 2, -1},
     {"all_to_all_matmul",
      "Tensor x, Tensor w, str group_name, Tensor? bias=None, *, str module='', str rows=''", kTensor,
-     "TTstss", 4, 5},
+     "TTstss", 4, 5, 2, -1},
     {"all_to_all_matmuls",
      "Tensor x, Tensor[] ws, str group_name, Tensor[]? biases=None, *, bool return_exchanged=False, str "
      "module='', str rows=''",
-     kTensors, "TLslbss", 5, 6},
+     kTensors, "TLslbss", 5, 6, 2, -1},
     {"feed_forward",
      "Tensor x, Tensor w1, Tensor w2, str group_name, *, str activation='', str module='', str rows=''",
-     kTensor, "TTTssss", 5, 6},
+     kTensor, "TTTssss", 5, 6, 3, 4},
+    {"attention",
+     "Tensor q, Tensor k, Tensor v, str group_name, *, bool causal=False, str kind='auto', int window=0, "
+     "float? "
+     "scale=None, str sharding='contiguous', int[]? cu_seqlens=None, int? bounded=None, str module='', str "
+     "rows=''",
+     kPair, "TTTsbsifsnjss", 11, 12, 3, -1},
 }};
-constexpr std::size_t kMostArguments = 8;
+constexpr std::size_t kMostArguments = 13;
 
 std::string full_name(const Op& op, const char* suffix) {
     return std::string("syncopate::") + op.name + suffix;
 }
 
 bool returns_list(const Op& op) { return op.result == kTensors; }
+
+/// Of a call that failed all the same.
+void drop_results(const Op& op, const StableIValue* stack) {
+    (void)take(returns_list(op) ? 'L' : 'T', stack[0]);
+    if (op.result == kPair) (void)take('T', stack[1]);
+}
 
 // What a thread is in the middle of.
 thread_local int nested = 0;                 ///< calls of a first name
@@ -85,6 +101,8 @@ thread_local const std::string* setting_up;  ///< the key of the call that a set
 std::atomic<std::int64_t> generation{0};
 std::atomic<int> bypassed{0};
 std::atomic<void (*)()> raise_pending{nullptr};
+std::atomic<Resolve> resolve_ahead{
+    nullptr};  ///< of programs that were compiled ahead, where there is no Python
 
 std::shared_mutex rows_mutex;
 std::set<std::string>& known_rows() {
@@ -108,6 +126,24 @@ public:
     [[nodiscard]] std::span<const Tensor* const> tensors() const { return tensors_; }
     [[nodiscard]] const std::string& module() const { return text(op_.module); }
     [[nodiscard]] const std::string& rows() const { return text(op_.rows); }
+    [[nodiscard]] AskedCall asked() const {
+        AskedCall call{op_.name, text(op_.group)};
+        for (const Tensor* tensor : tensors_) {
+            AskedTensor& added = call.tensors.emplace_back();
+            if (tensor == nullptr) continue;
+            const auto sizes = tensor->sizes(), strides = tensor->strides();
+            added = {true, {sizes.begin(), sizes.end()}, {strides.begin(), strides.end()}, tensor->dtype()};
+        }
+        if (op_.activation >= 0) call.activation = text(op_.activation);
+        for (std::size_t i = 0; i < count_; ++i) {
+            const auto* number = std::get_if<std::int64_t>(&values_[i]);
+            const auto* truth = std::get_if<bool>(&values_[i]);
+            const bool of_gradients = std::string_view(op_.name) == "matmul_all_reduce";  // replicated_grad
+            call.plain = call.plain && (number == nullptr || *number == 0) &&
+                         (truth == nullptr || !*truth || of_gradients);
+        }
+        return call;
+    }
     [[nodiscard]] std::size_t size() const { return count_; }
     void give_all(StableIValue* stack) const {
         for (std::size_t i = 0; i < count_; ++i) stack[i] = give(op_.letters[i], values_[i]);
@@ -128,11 +164,20 @@ public:
                 put(static_cast<std::int64_t>(one->size()));
                 key += *one;
             } else if (const auto* integer = std::get_if<std::int64_t>(&values_[i])) {
+                put(1);
                 put(*integer);
             } else if (const auto* truth = std::get_if<bool>(&values_[i])) {
                 put(*truth ? 1 : 0);
             } else if (const auto* list = std::get_if<std::vector<Tensor>>(&values_[i])) {
                 put(static_cast<std::int64_t>(list->size()));
+            } else if (const auto* real = std::get_if<double>(&values_[i])) {
+                put(1);
+                put(std::bit_cast<std::int64_t>(*real));
+            } else if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&values_[i])) {
+                put(static_cast<std::int64_t>(integers->size()));
+                for (const std::int64_t number_in : *integers) put(number_in);
+            } else if (std::holds_alternative<std::monostate>(values_[i])) {
+                put(-1);
             }
         }
         for (const Tensor* tensor : tensors_) {
@@ -181,7 +226,8 @@ std::uint64_t stream_of(const Tensor& tensor) {
 
 void put_results(const Op& op, std::vector<Tensor> results, StableIValue* stack) {
     if (!returns_list(op)) {
-        stack[0] = reinterpret_cast<StableIValue>(results.front().release());
+        for (std::size_t i = 0; i < results.size(); ++i)
+            stack[i] = reinterpret_cast<StableIValue>(results[i].release());
         return;
     }
     StableListHandle list = nullptr;
@@ -197,12 +243,35 @@ void throw_pending() {
     if (const auto raise = raise_pending.load(); raise != nullptr) raise();
 }
 
-void set_up(const Op& op, const Arguments& arguments, const std::string& key, StableIValue* stack) {
-    if (raise_pending.load() == nullptr)
+/// Where there is no Python: by a program that was compiled ahead, or not at all.
+void set_up_ahead(const Op& op, const Arguments& arguments, const std::string& key, std::uint64_t stream,
+                  StableIValue* stack) {
+    const Resolve resolve = resolve_ahead.load();
+    if (resolve == nullptr)
         throw std::runtime_error(full_name(op, "") +
                                  ": nothing is set up for a call of these shapes, and without Python nothing "
-                                 "can be; load a bundle "
-                                 "that has them");
+                                 "can be; serve a bundle that has them (sy_torch_serve)");
+    const std::string* before = std::exchange(setting_up, &key);
+    try {
+        resolve(arguments.asked());
+    } catch (...) {
+        setting_up = before;
+        throw;
+    }
+    setting_up = before;
+    const std::shared_ptr<Known> known = find(key);
+    auto results =
+        known == nullptr ? std::nullopt : carry_out(*known, arguments.tensors(), stream, arguments.module());
+    if (!results)
+        throw std::runtime_error(full_name(op, "") +
+                                 ": the program of the bundle does not take tensors that lie like these");
+    count(*known);
+    put_results(op, std::move(*results), stack);
+}
+
+void set_up(const Op& op, const Arguments& arguments, const std::string& key, std::uint64_t stream,
+            StableIValue* stack) {
+    if (raise_pending.load() == nullptr) return set_up_ahead(op, arguments, key, stream, stack);
     arguments.give_all(stack);
     const std::string* before = std::exchange(setting_up, &key);
     const AOTITorchError failed =
@@ -212,7 +281,7 @@ void set_up(const Op& op, const Arguments& arguments, const std::string& key, St
         try {
             throw_pending();
         } catch (...) {
-            (void)take(returns_list(op) ? 'L' : 'T', stack[0]);  // what stands for a result
+            drop_results(op, stack);  // what stands for them
             throw;
         }
         return;
@@ -236,14 +305,15 @@ void run_raw(const Op& op, std::size_t number, StableIValue* stack) {
         }
     }
     const std::string own = key;  // the set-up may make calls of its own
-    set_up(op, arguments, own, stack);
+    set_up(op, arguments, own, stream, stack);
 }
 
 /// What a result is where an error waits for the outermost call.
 void put_nothing(const Op& op, StableIValue* stack) {
     constexpr std::int64_t kNone[] = {0};
     std::vector<Tensor> results;
-    results.push_back(empty(kNone, 6, 0, 0));  // fp32 on the CPU: nobody looks at it
+    for (int i = 0; i < (op.result == kPair ? 2 : 1); ++i)
+        results.push_back(empty(kNone, 6, 0, 0));  // fp32 on the CPU: nobody looks at it
     put_results(op, std::move(results), stack);
 }
 
@@ -272,7 +342,7 @@ void first(std::size_t number, StableIValue* stack) {
     const AOTITorchError failed = torch_api().torch_call_dispatcher(name.c_str(), "", stack, kTorchVersion);
     --nested;
     if (waiting != nullptr) {
-        if (failed == 0) (void)take(returns_list(op) ? 'L' : 'T', stack[0]);
+        if (failed == 0) drop_results(op, stack);
         if (nested > 0) {
             put_nothing(op, stack);
             return;
@@ -282,7 +352,7 @@ void first(std::size_t number, StableIValue* stack) {
     try {
         throw_pending();  // of Python's kernels around the raw one
     } catch (...) {
-        if (failed == 0) (void)take(returns_list(op) ? 'L' : 'T', stack[0]);
+        if (failed == 0) drop_results(op, stack);
         throw;
     }
     require(failed, name.c_str());
@@ -313,9 +383,11 @@ void hold(StableIValue*, std::uint64_t, std::uint64_t) {
 /// The arguments of the second and the third name, whose integers graphs always give: where one is left out, AOTInductor calls an
 /// op that returns a list with it all the same, and the call fails ("Mismatch between ints consumed and num_ints"; torch 2.13).
 std::string without_default_integers(std::string arguments) {
-    constexpr std::string_view kAxis = "int axis=0";
-    if (const std::size_t at = arguments.find(kAxis); at != std::string::npos)
-        arguments.replace(at, kAxis.size(), "int axis");
+    for (const std::string name : {"int axis", "int window"}) {
+        const std::string given = name + "=0";
+        if (const std::size_t at = arguments.find(given); at != std::string::npos)
+            arguments.replace(at, given.size(), name);
+    }
     return arguments;
 }
 
@@ -399,6 +471,14 @@ const Interface kInterface{
         [](RunExecutable run, void (*raise)()) {
             run_executable.store(run);
             raise_pending.store(raise);
+        },
+    .serve =
+        [](RunExecutable run, Resolve resolve) {
+            if (raise_pending.load() != nullptr) return false;
+            run_executable.store(run);
+            resolve_ahead.store(resolve);
+            start(false);
+            return true;
         },
 };
 

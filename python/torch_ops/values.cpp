@@ -1,6 +1,6 @@
 #include "values.hpp"
 
-#include <cstring>
+#include <bit>
 #include <stdexcept>
 
 namespace syncopate::torch_ops {
@@ -22,20 +22,28 @@ std::optional<StableIValue> held(StableIValue given) {
     return value;
 }
 
-std::vector<Tensor> list_in(StableIValue given) {
+/// `read` makes an element.
+template <typename Read>
+auto list_in(StableIValue given, Read read) {
     const TorchApi& api = torch_api();
     auto* list = reinterpret_cast<StableListHandle>(given);
     std::size_t size = 0;
     require(api.torch_list_size(list, &size), "reading a list");
-    std::vector<Tensor> tensors;
+    std::vector<decltype(read(given))> elements;
     for (std::size_t i = 0; i < size; ++i) {
         StableIValue element = 0;
         require(api.torch_list_get_item(list, i, &element), "reading a list");
-        tensors.emplace_back(tensor_in(element));
+        elements.push_back(read(element));
     }
     require(api.torch_delete_list(list), "freeing a list");
-    return tensors;
+    return elements;
 }
+
+std::vector<Tensor> tensors_in(StableIValue given) {
+    return list_in(given, [](StableIValue element) { return Tensor(tensor_in(element)); });
+}
+
+std::int64_t integer_in(StableIValue given) { return static_cast<std::int64_t>(given); }
 
 std::string text_in(StableIValue given) {
     const TorchApi& api = torch_api();
@@ -49,14 +57,19 @@ std::string text_in(StableIValue given) {
     return made;
 }
 
-StableIValue give_list(const std::vector<Tensor>& tensors) {
+/// `give` makes an element.
+template <typename Elements, typename Give>
+StableIValue give_list(const Elements& elements, Give give) {
     const TorchApi& api = torch_api();
     StableListHandle list = nullptr;
-    require(api.torch_new_list_reserve_size(tensors.size(), &list), "making a list");
-    for (const Tensor& tensor : tensors)
-        require(api.torch_list_push_back(list, give_tensor(tensor)), "making a list");
+    require(api.torch_new_list_reserve_size(elements.size(), &list), "making a list");
+    for (const auto& element : elements)
+        require(api.torch_list_push_back(list, give(element)), "making a list");
     return as_value(list);
 }
+
+/// Of an argument that may be none.
+StableIValue boxed(StableIValue value) { return as_value(new StableIValue(value)); }
 
 }  // namespace
 
@@ -125,20 +138,21 @@ Tensor empty(std::span<const std::int64_t> sizes, std::int32_t dtype, std::int32
 }
 
 Value take(char kind, StableIValue given) {
+    const auto maybe = [&](auto read) {
+        const std::optional<StableIValue> value = held(given);
+        return value ? Value(read(*value)) : Value();
+    };
     switch (kind) {
         case 'T': return Tensor(tensor_in(given));
-        case 't': {
-            const std::optional<StableIValue> value = held(given);
-            return value ? Value(Tensor(tensor_in(*value))) : Value();
-        }
-        case 'L': return list_in(given);
-        case 'l': {
-            const std::optional<StableIValue> value = held(given);
-            return value ? Value(list_in(*value)) : Value();
-        }
+        case 't': return maybe([](StableIValue value) { return Tensor(tensor_in(value)); });
+        case 'L': return tensors_in(given);
+        case 'l': return maybe(tensors_in);
         case 's': return text_in(given);
         case 'b': return (given & 1) != 0;
-        default: return static_cast<std::int64_t>(given);
+        case 'j': return maybe(integer_in);
+        case 'n': return maybe([](StableIValue value) { return list_in(value, integer_in); });
+        case 'f': return maybe([](StableIValue value) { return std::bit_cast<double>(value); });
+        default: return integer_in(given);
     }
 }
 
@@ -151,19 +165,19 @@ StableIValue give_text(const std::string& text) {
 }
 
 StableIValue give(char kind, const Value& value) {
+    if (std::holds_alternative<std::monostate>(value)) return 0;
     switch (kind) {
         case 'T': return give_tensor(std::get<Tensor>(value));
-        case 't':
-            if (const auto* tensor = std::get_if<Tensor>(&value); tensor != nullptr)
-                return as_value(new StableIValue(give_tensor(*tensor)));
-            return 0;
-        case 'L': return give_list(std::get<std::vector<Tensor>>(value));
-        case 'l':
-            if (const auto* list = std::get_if<std::vector<Tensor>>(&value); list != nullptr)
-                return as_value(new StableIValue(give_list(*list)));
-            return 0;
+        case 't': return boxed(give_tensor(std::get<Tensor>(value)));
+        case 'L': return give_list(std::get<std::vector<Tensor>>(value), give_tensor);
+        case 'l': return boxed(give_list(std::get<std::vector<Tensor>>(value), give_tensor));
         case 's': return give_text(std::get<std::string>(value));
         case 'b': return std::get<bool>(value) ? 1 : 0;
+        case 'j': return boxed(static_cast<StableIValue>(std::get<std::int64_t>(value)));
+        case 'n':
+            return boxed(give_list(std::get<std::vector<std::int64_t>>(value),
+                                   [](std::int64_t one) { return static_cast<StableIValue>(one); }));
+        case 'f': return boxed(std::bit_cast<StableIValue>(std::get<double>(value)));
         default: return static_cast<StableIValue>(std::get<std::int64_t>(value));
     }
 }

@@ -48,10 +48,11 @@ Tensor empty(std::span<const std::int64_t> sizes, std::int32_t dtype, std::int32
              std::int32_t device_index);
 
 /// What an argument of a schema may be here.
-using Value = std::variant<std::monostate, Tensor, std::vector<Tensor>, std::int64_t, bool, std::string>;
+using Value = std::variant<std::monostate, Tensor, std::vector<Tensor>, std::int64_t, bool, std::string,
+                           double, std::vector<std::int64_t>>;
 
 /// Kinds of a schema's arguments, a letter each: T a tensor, t maybe one, L tensors, l maybe some, s a text, i an integer,
-/// b a truth value.
+/// j maybe one, n maybe integers, f maybe a float, b a truth value.
 Value take(char kind, StableIValue given);
 /// The same way back, for a call: a new reference of each.
 StableIValue give(char kind, const Value& value);

@@ -36,6 +36,7 @@ from syncopate.ops import (  # noqa: E402
     attention_whole,
     operator,
 )
+from syncopate.ops.attention_rules import attention_tiling  # noqa: E402
 from syncopate.torch import calls  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
@@ -324,6 +325,45 @@ def check_what_set_ups_leave(_group: sy.Group) -> None:
     cache.close()
 
 
+def check_attention(group: sy.Group, plain: bool, **options: Any) -> None:
+    """Calls of one form, of tensors elsewhere; one of rows that lie apart has another where the kernel reads them in place."""
+    b, h, hkv, rows, d = 1, 4, 2, 256, 64
+    tiling = attention_tiling(d, "cuda") if plain else None
+    op = sy.ops.Attention(
+        b, h, hkv, rows * group.size, d, torch.bfloat16, group, tiling=tiling, even=True, **options
+    )
+    assert op.is_gluon != plain, op.why_plain
+    for turn in range(5):
+        q, k, v = (zeros(b, heads, rows, d) for heads in (h, hkv, hkv))
+        if turn == 4:
+            q, k, v = (
+                zeros(b, rows, one.shape[1], d).transpose(1, 2).as_subclass(GpuTensor) for one in (q, k, v)
+            )
+        o, lse = op(q, k, v)
+        assert (o.shape, lse.shape) == (q.shape, q.shape[:3])
+    assert op._executable.native.calls == 5, op._executable.native.calls
+    op.close()
+
+
+def check_attention_op(_group: sy.Group) -> None:
+    """torch's op: Python is entered for the first call of a kind."""
+    before = dict(calls.DEVICES)
+    with_custom_ops()
+    name, rows = dist.group.WORLD.group_name, 256
+    for options in ({}, {"causal": True}, {"causal": True, "scale": 0.5}, {"cu_seqlens": [0, 128, 512]}):
+        entries = set(cache.entries)
+        for _ in range(4):
+            q, k, v = (zeros(1, heads, rows, 64) for heads in (4, 2, 2))
+            with torch.no_grad():
+                torch.ops.syncopate.attention(q, k, v, name, **options)
+        (new,) = set(cache.entries) - entries
+        assert cache.entries[new].operator._executable.native.calls == 4, options
+    by_cpp = {op: count for op, _, count in _syncopate.recipe_counts()}
+    assert by_cpp.get("attention") == 12, by_cpp
+    calls.DEVICES.update(before)
+    cache.close()
+
+
 def check_backward(group: sy.Group, plain: bool, **options: Any) -> None:
     """The backward of attention by either kernel, of tensors elsewhere."""
     b, h, hkv, rows, d = 1, 4, 2, 256, 64
@@ -345,6 +385,7 @@ def cases() -> list[tuple[str, Callable[[sy.Group], None]]]:
         ("a kernel of the user's", check_a_kernel_of_the_users),
         ("functions", check_functions),
         ("set-ups", check_what_set_ups_leave),
+        ("torch's attention", check_attention_op),
     ]
     usual = [
         sy.Strategy(kernel="plain"),
@@ -369,6 +410,9 @@ def cases() -> list[tuple[str, Callable[[sy.Group], None]]]:
             {"kind": "ulysses"},
             {"kind": "ulysses", "causal": True, "deterministic": True},
         ):
+            ahead = {key: value for key, value in options.items() if key != "deterministic"}
+            name = f"Attention plain={plain} {ahead}"
+            found.append((name, lambda group, p=plain, o=ahead: check_attention(group, p, **o)))
             name = f"AttentionBackward plain={plain} {options}"
             found.append((name, lambda group, p=plain, o=options: check_backward(group, p, **o)))
     return found

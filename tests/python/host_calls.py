@@ -124,6 +124,51 @@ def check_layouts(group: str, size: int) -> None:
             )
 
 
+def check_attention(group: str, size: int) -> None:
+    """Python is entered for the first call of a kind, also where options differ that are no tensors, or one is none and one 0; and
+    always where it takes several calls of a kernel, or heads that are padded."""
+    rows, zigzag = 32, {"sharding": "zigzag", "causal": True}
+    kinds = [
+        ({}, 16), ({"causal": True}, 16), ({"causal": True, "window": 24}, 16), ({"scale": 0.0}, 16), ({"scale": 0.5}, 16),
+        (zigzag, 16), ({"kind": "ring"}, 16), ({"kind": "ulysses"}, 16), ({"cu_seqlens": [0, rows * size]}, 16),
+        ({"cu_seqlens": [0, rows, rows, rows * size]}, 16), ({"module": "layers.3"}, 32), ({"causal": True}, 24),
+        ({"bounded": 0}, 16),
+    ]  # fmt: skip
+    apart = {"layout": "rows and heads the other way round"}
+    with torch.no_grad():
+        for given, d in [*kinds, (apart, 16)]:
+            options = {} if given is apart else given
+            exact = None
+            for turn in range(3):
+                q, k, v = (
+                    data(1, heads, rows, d, seed=80 + heads + number).half()
+                    for number, heads in enumerate((4, 2, 2))
+                )
+                if given is apart:
+                    q, k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in (q, k, v))
+                before = by_cpp()
+                made = ops.attention(q, k, v, group, **options)
+                alone = by_cpp() - before
+                exact = made if exact is None else exact
+                expect(all(map(torch.equal, made, exact)), f"{given}, head of {d}, call {turn}")
+                expect(made[0].is_contiguous(), f"{given}: {made[0].stride()}")
+                several = d == 24 or "bounded" in given
+                wanted = turn > 0 and not several
+                expect(alone == wanted, f"{given}, head of {d}, call {turn}: {alone} by C++ alone")
+    q, k, v = (data(1, heads, rows, 16, seed=90 + heads).half() for heads in (4, 2, 2))
+    asked = q.clone().requires_grad_()
+    for _ in range(2):
+        o, lse = ops.attention(asked, k, v, group, causal=True)
+        expect(o.requires_grad and lse.requires_grad, "gradients are recorded")
+    for turn in range(2):
+        try:
+            ops.attention(q, k, v[:, :, :8], group, module="layers.9")
+        except ValueError as error:
+            expect("expected q [B, H, rows, D] and k, v" in str(error), f"call {turn}: {error}")
+        else:
+            expect(False, "k and v that differ are refused")
+
+
 def check_errors(group: str, size: int) -> None:
     """What is wrong is told with its own type, by the first call and by those after it, and later ones work."""
     x, w = data(8, 16, seed=1), data(16, 12, seed=2)

@@ -77,6 +77,10 @@ class Calls:
     def attention(self) -> None:
         sy.ops.attention(*self.qkv, causal=True)
 
+    def attention_op(self) -> None:
+        with torch.no_grad():
+            torch_ops.attention(*self.qkv, self.group, causal=True, scale=0.5)
+
     def gradients(self) -> None:
         """Of heads that the kernel pads, by a call that is made before: no rank ends in the forward."""
         o, lse = self.attended
@@ -108,6 +112,7 @@ class Calls:
             self.op,
             self.kernel,
             self.attention,
+            self.attention_op,
             self.gradients,
             self.moe,
             self.parts,

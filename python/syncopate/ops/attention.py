@@ -24,6 +24,7 @@ from .differentiable import refuse_gradients
 from .operator import members_of, require_one_node
 
 if TYPE_CHECKING:
+    from ..call.executable import Executable
     from ..kernels.gluon_attention_call import GluonAttentionTiling
 
 
@@ -215,6 +216,16 @@ class Attention:
     def prepared(self) -> Prepared | None:
         """What is set up; None before the first call, and after close()."""
         return self._way.prepared
+
+    @property
+    def _executable(self) -> Executable | None:
+        """By which C++ makes a whole call alone; None before the first call, and where it takes several."""
+        return self._way.executable if isinstance(self._way, AttentionAtOnce) else None
+
+    def drops(self) -> bool:
+        """After a ValueError of a call that C++ made alone: whether the ranks' calls differ, so that its next call prepares it
+        anew."""
+        return isinstance(self._way, AttentionAtOnce) and self._way.drops()
 
     @property
     def rows(self) -> Rows:

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import _syncopate
+from ..call.executable import ROWS, Executable, Operand, Part
 from ..call.prepared import Prepared
 from ..call.stage_call import Stage
 from ..face.fused import FusedKernel
@@ -46,7 +47,7 @@ class AttentionAtOnce:
             **timing,
         )
         self.prepared: Prepared | None = None
-        self._given: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self.executable: Executable | None = None
 
     def prepare(self) -> Prepared:
         """Fuses and compiles on first use. Collective."""
@@ -60,6 +61,7 @@ class AttentionAtOnce:
             }  # fmt: skip
             own = self._own(self._most_rows) if self.kernel.is_placed else []
             self.prepared = self.fused.prepare_calls([self.kernel.call(self._tensors(stand_ins, own))])
+            self.executable = Executable(self.prepared, self._operands(), self._arguments)
         self.prepared.require_there()
         return self.prepared
 
@@ -68,24 +70,31 @@ class AttentionAtOnce:
     ) -> None:
         """q, o [B, H, rows, D], k, v [B, HKV, rows, D] and lse [B, H, rows] of this rank's rows."""
         operands = self._fitting(q, k, v, o, lse)
-        prepared = self._place(operands)
+        prepared = self.prepare()
         try:
-            prepared.launch(self._key(operands), lambda: [self._arguments(prepared, operands)])
+            if not self.executable.run(operands):
+                raise RuntimeError("attention: its kernel does not take these tensors")  # which were checked
         except ValueError:
-            if self.fused.drops(prepared):
-                self.prepared, self._given = None, {}
-                if prepared.op.had_been_told:
-                    return self(q, k, v, o, lse)
+            if self.drops() and prepared.op.had_been_told:
+                return self(q, k, v, o, lse)
             raise
         if operands[3] is not o:
             o.copy_(operands[3])
 
+    def drops(self) -> bool:
+        """After a ValueError of its call: whether the ranks' calls differ, so that its next call prepares it anew."""
+        if self.prepared is None or not self.fused.drops(self.prepared):
+            return False
+        self.prepared = self.executable = None
+        return True
+
     def record(self, *operands: torch.Tensor) -> Trace:
         """One more call, recorded; q, k, v, o and lse."""
         fitting = self._fitting(*operands)
-        prepared = self._place(fitting)
+        prepared = self.prepare()
+        self.executable.native.place(fitting)
         recorder = recorder_of(prepared, self.kernel.options)
-        return recorder.call(prepared.arguments(0, self._arguments(prepared, fitting)))
+        return recorder.call(prepared.arguments(0, self._arguments(fitting)[0]))
 
     def run_local(self) -> None:
         """The fused kernel alone, on what a call has left in the heap (for benchmarks): nobody waits."""
@@ -94,7 +103,7 @@ class AttentionAtOnce:
         def full() -> dict[str, Any]:
             rows = sum(end - begin for begin, end in self._rows)
             own = self._own(rows, torch.randn) if self.kernel.is_placed else []
-            return prepared.arguments(0, self._arguments(prepared, own)) | {
+            return prepared.arguments(0, self._arguments(own)[0]) | {
                 "sy_control": prepared.op.control_tensor.clone(),
                 "sy_schedule": without_signals(prepared.op.table_tensor),
             }
@@ -108,7 +117,7 @@ class AttentionAtOnce:
 
     def close(self) -> None:
         """Frees the heap. Collective."""
-        self.prepared = None
+        self.prepared = self.executable = None
         self.fused.close()
 
     def _own(self, rows: int, make: Callable[..., torch.Tensor] = torch.empty) -> list[torch.Tensor]:
@@ -125,8 +134,8 @@ class AttentionAtOnce:
         room = o if fits_descriptor(o) else torch.empty(o.shape, dtype=o.dtype, device=o.device)
         return [*(for_descriptor(tensor) for tensor in (q, k, v)), room, lse]
 
-    def _arguments(self, prepared: Prepared, operands: Sequence[torch.Tensor]) -> dict[str, Any]:
-        return self.kernel.arguments(self._tensors(prepared.tensors, operands))
+    def _arguments(self, operands: Sequence[torch.Tensor]) -> list[dict[str, Any]]:
+        return [self.kernel.arguments(self._tensors(self.prepared.tensors, operands))]
 
     def _tensors(
         self, heap: Mapping[str, torch.Tensor], operands: Sequence[torch.Tensor]
@@ -137,31 +146,23 @@ class AttentionAtOnce:
         q, k, v, o, *_ = operands
         return dict(heap) | {"Q": q, "O": o, "own K": k, "own V": v}
 
-    def _key(self, operands: Sequence[torch.Tensor]) -> Hashable:
-        if not self.kernel.is_placed:
-            return "attention"  # the kernel reads and writes the heap alone
-        own = operands[:4] if self.kernel.is_gluon else (operands[0], operands[3])
-        return tuple((tensor.data_ptr(), tensor.stride()) for tensor in own)
+    def _operands(self) -> list[Operand]:
+        """q, k, v, o and lse, as every call gives them."""
+        p, made = self.kernel.problem, []
+        rows = sum(end - begin for begin, end in self._rows)
+        for name in "QKVOL":
+            heads, row = p.hkv if name in "KV" else p.h, () if name == "L" else (p.d,)
+            moved = self._parts(p.b, heads, row, name) if name in self.prepared.tensors else []
+            dtype = torch.float32 if name == "L" else p.dtype
+            ways = {"outputs" if name in "OL" else "inputs": moved}
+            made.append(Operand(name.lower(), dtype, (p.b, heads, rows, *row), ROWS, **ways))
+        return made
 
-    def _place(self, operands: Sequence[torch.Tensor]) -> Prepared:
-        """Tells the op where q, k, v, o and lse are, as far as they move."""
-        prepared = self.prepare()
-        for name, tensor in zip("QKVOL", operands, strict=True):
-            if name in prepared.tensors:
-                self._set(prepared, name, tensor)
-        return prepared
-
-    def _set(self, prepared: Prepared, name: str, tensor: torch.Tensor) -> None:
-        place = (tensor.data_ptr(), tensor.stride())
-        if self._given.get(name) == place:
-            return
-        give: Callable[..., None] = prepared.op.set_output if name in "OL" else prepared.op.set_input
-        skipped = 0
+    def _parts(self, batch: int, heads: int, row: tuple[int, ...], name: str) -> list[Part]:
+        """Run by run, where the plan has this rank's rows of a tensor, and where they are in the rank's own."""
+        parts, before = [], 0
         for begin, end in self._rows:
-            box = [(0, tensor.shape[0]), (0, tensor.shape[1]), (begin, end)]
-            if name != "L":
-                box.append((0, self.kernel.problem.d))
-            address = tensor.data_ptr() + skipped * tensor.stride(2) * tensor.element_size()
-            give(name, address, list(tensor.stride()), box)
-            skipped += end - begin
-        self._given[name] = place
+            box = [(0, batch), (0, heads), (begin, end), *((0, columns) for columns in row)]
+            parts.append((name, box, [0, 0, before, *(0 for _ in row)]))
+            before += end - begin
+        return parts

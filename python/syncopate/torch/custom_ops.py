@@ -24,6 +24,7 @@ collective and the product one after the other, and counted (report.py).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -90,6 +91,7 @@ def _fake(name: str, fake: Callable[..., Any]) -> None:
 def _told(implementation: Callable[..., Any]) -> Callable[..., Any]:
     """It reports the rows of its graph, and its errors say in which module."""
 
+    @functools.wraps(implementation)
     @torch._disable_dynamo  # behind a graph break it would compile what runs here, kernels in the interpreter included
     def run(*args: Any, rows: str = "", module: str = "", **options: Any) -> Any:
         if rows:
@@ -116,10 +118,17 @@ def _left_for_cpp(call: Callable[..., Any], stands_in: bool = True) -> Callable[
             _syncopate.set_pending(error)
             if not stands_in:
                 raise
-            nothing = torch.empty(0)
-            return [nothing] if any(isinstance(one, (list, tuple)) for one in args) else nothing
+            return nothing_of(getattr(call, "__name__", ""))
 
     return run
+
+
+def nothing_of(op: str) -> Any:
+    """What stands for the result of an op in C++ whose error waits; `op`: its name, or what follows the first one."""
+    nothing = torch.empty(0)
+    if "matmuls" in op:
+        return [nothing]
+    return (nothing, nothing) if "attention" in op else nothing
 
 
 def require(fits: bool, expected: str, *given: torch.Tensor) -> None:
@@ -349,10 +358,7 @@ def _attended(q, k, v, group_name, **options):
     return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@custom_op(
-    f"attention(Tensor q, Tensor k, Tensor v, str group_name, *, {ATTENTION_SCHEMA}, str module='') -> (Tensor, Tensor)",
-    _attended,
-)
+@op_in_cpp(_attended)
 def attention(q, k, v, group_name, **options):
     fits = q.dim() == k.dim() == 4 and k.shape == v.shape
     require(fits, "q [B, H, rows, D] and k, v [B, HKV, rows, D]", q, k, v)

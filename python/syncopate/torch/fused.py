@@ -194,7 +194,9 @@ def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group_name: str, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     operator = attention_operator("attention", q, k, group_name, **options)
-    return run(operator, q.contiguous(), k.contiguous(), v.contiguous())
+    made = run(operator, q.contiguous(), k.contiguous(), v.contiguous())
+    recipes.learn_attention(group_name, calls.taken.entry)
+    return made
 
 
 def attention_backward(

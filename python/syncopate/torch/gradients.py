@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_map_only
 
 from .. import _syncopate
 from . import unfused
-from .custom_ops import library
+from .custom_ops import library, nothing_of
 
 ops = torch.ops.syncopate
 
@@ -247,8 +247,6 @@ class _Telling:
 
     @staticmethod
     def impl(name: str, kernel: Callable[..., Any], *keys: Any, **options: Any) -> None:
-        several = name.endswith("matmuls_recorded")
-
         @wraps(kernel)
         def run(*args: Any, **given: Any) -> Any:
             try:
@@ -257,14 +255,16 @@ class _Telling:
                 if not _syncopate.is_nested():
                     raise
                 _syncopate.set_pending(error)
-                nothing = torch.empty(0)
-                return [nothing] if several else nothing
+                return nothing_of(name)
 
         library.impl(name, run, *keys, **options)
 
 
 torch.library.register_autograd(
-    "syncopate::attention", _once("attention", attention), setup_context=_remember_attention, lib=library
+    "syncopate::attention_recorded",
+    _once("attention", attention),
+    setup_context=_remember_attention,
+    lib=_Telling,
 )
 torch.library.register_autograd(  # by ops that have gradients again
     "syncopate::all_gather_matmul_recorded", all_gather_matmul, setup_context=_remember, lib=_Telling

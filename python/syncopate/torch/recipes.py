@@ -21,6 +21,8 @@ from . import buckets, report
 if TYPE_CHECKING:  # ops import Triton, before its interpreter can be asked for
     from ..ops.unfused import Unfused
 
+FP32 = 6  # torch's number of the dtype
+
 LIBRARY = Path(_syncopate.__file__).with_name("libsyncopate_torch.so")
 
 
@@ -222,6 +224,20 @@ def learn_block(group_name: str, entry: cache.Entry) -> None:
     out = recipe.operator(entry.operator, {"x": 0, "w1": 1, "w2": 2}, 0)
     if out is not None:
         recipe.learn(out)
+
+
+def learn_attention(group_name: str, entry: cache.Entry) -> None:
+    """Of attention in one call, with heads as wide as the kernel's."""
+    operator = entry.operator
+    if operator._executable is None or operator.padded_d != operator.d:
+        return
+    recipe = Recipe("attention", group_name, 3, entry.outcome, entry.token)
+    for given in (0, 1, 2):
+        recipe.made.contiguous(given)
+    rows = [operator.b, operator.h, operator.num_rows]
+    out, lse = recipe.made.empty([*rows, operator.d], 0), recipe.made.empty(rows, 0, FP32)
+    recipe.made.run(operator._executable.native, [0, 1, 2, out, lse])
+    recipe.learn(out, lse)
 
 
 def learn_several(
