@@ -249,6 +249,15 @@ SY_API sy_code sy_op_reset(sy_op* op);
 /* Collective; waits for the device. Frees the handle in any case. */
 SY_API sy_code sy_op_destroy(sy_op* op);
 
+/* --- torch's ops without Python ------------------------------------------------------------------------------------------------ */
+
+/* From now on torch.ops.syncopate.* over the torch process group of this name is made by the bundle's operator, where a call is of its
+ * kind: so exported programs (AOTInductor) run in a process without Python. libsyncopate_torch.so, which has the ops, is loaded before,
+ * with RTLD_GLOBAL. The first call of a shape sets its program up: collective, as sy_prepare. Several bundles may serve a group. A call
+ * that none of them makes fails, and says why. `bundle` NULL: ends what the group is served; collective. `comm` and `bundle` may be
+ * destroyed and closed meanwhile. Options other than the defaults, fp8, ops of several products and attention are Python's. */
+SY_API sy_code sy_torch_serve(sy_comm* comm, const char* group_name, const sy_bundle* bundle);
+
 #ifdef __cplusplus
 }
 #endif

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import BINARY
+from conftest import BINARY, HUNG
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -191,4 +191,53 @@ def test_the_c_header_is_plain_c_and_its_tensor_is_dlpacks(tmp_path):
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_group_gives_its_memory_back_and_goes_on_at_the_same_addresses(ranks, run):
     outcome = run(sys.executable, HERE / "host_release.py", ranks)
+    assert outcome.code == 0, outcome.out + outcome.err
+
+
+WHOLE = ROOT / "build" / "libsyncopate.so"
+TORCH_OPS = ROOT / "python" / "syncopate" / "libsyncopate_torch.so"
+
+
+def serve(compiled, folder, *words):
+    """Two ranks of torch_served.py; what they print."""
+    files = [
+        compiled("all_gather_matmul:N=24,K=32,dtype=fp32"),
+        compiled("matmul_reduce_scatter:N=32,K=24,dtype=fp32"),
+    ]
+    usual = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(20_000 + os.getpid() % 20_000)}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, HERE / "torch_served.py", WHOLE, TORCH_OPS, *files, *words],
+            env={**os.environ, **usual, "RANK": str(rank), "PYTHONPATH": "", "TMPDIR": str(folder)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        return [(rank.communicate(timeout=HUNG)[0], rank.returncode) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+
+
+@pytest.mark.skipif(not WHOLE.exists(), reason="the target `tests` is not built")
+def test_torchs_ops_are_made_by_bundles_in_a_process_without_syncopates_python(compiled, tmp_path):
+    for printed, code in serve(compiled, tmp_path):
+        assert code == 0 and "ok: rank" in printed, printed
+
+
+@pytest.mark.sweep  # it compiles C++
+@pytest.mark.skipif(not WHOLE.exists(), reason="the target `tests` is not built")
+def test_a_program_compiled_ahead_by_aotinductor_runs_without_syncopates_python(compiled, run, tmp_path):
+    package = tmp_path / "layer.pt2"
+    outcome = run(sys.executable, HERE / "torch_package.py", package)
+    assert outcome.code == 0, outcome.out + outcome.err
+    for printed, code in serve(compiled, tmp_path, package):
+        assert code == 0 and "ok: rank" in printed, printed
+
+
+@pytest.mark.skipif(not WHOLE.exists(), reason="the target `tests` is not built")
+def test_a_tile_kernel_that_calls_the_c_api_is_refused_by_name(syncopate, run, tmp_path):
+    user = fused(syncopate, tmp_path, 1)  # ranks that meet by the environment keep a folder of theirs
+    outcome = run(sys.executable, HERE / "c_inside.py", WHOLE, user, TMPDIR=str(tmp_path))
     assert outcome.code == 0, outcome.out + outcome.err
