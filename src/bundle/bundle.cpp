@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "syncopate/digest.hpp"
@@ -92,6 +94,10 @@ Result<Bundle> from_bytes(std::string_view bytes, const std::string& file) {
 }
 
 Result<Bundle> read_bundle(const std::string& file) {
+    std::error_code none;
+    const std::filesystem::file_status found = std::filesystem::status(file, none);
+    if (std::filesystem::is_other(found))  // a device or a pipe may never end
+        return Error{"is no file on a disk, as a bundle is", {.file = file}};
     const Result<std::string> bytes = read_file(file);
     if (!bytes) return bytes.error();
     return from_bytes(*bytes, file);

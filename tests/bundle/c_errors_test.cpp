@@ -171,6 +171,15 @@ TEST(CErrors, RefusesACommunicatorThatMakesNoSense) {
     refused([&](auto& config) { config.store = &lacking; }, "sy_store.size is 0");
 }
 
+TEST(CErrors, OpensNothingThatIsNoFile) {
+    sy_bundle* opened = nullptr;
+    for (const char* file : {"/dev/zero", "/dev/null"})
+        expect(sy_bundle_open(file, &opened), SY_INPUT, std::string(file) + ": is no file on a disk");
+    expect(sy_bundle_open("/tmp", &opened), SY_INPUT, "/tmp: is a directory");
+    expect(sy_bundle_open("", &opened), SY_INPUT, "the name of a file is empty");
+    EXPECT_EQ(opened, nullptr);
+}
+
 TEST(CErrors, RefusesWhatWasDestroyed) {
     Alone it;
     sy_op* const op = it.op;
