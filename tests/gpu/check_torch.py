@@ -431,6 +431,61 @@ def without_python() -> None:
     expect(by_cpp >= len(SHAPES) * 3 * 6, f"{by_cpp} calls of {made} were C++'s")
 
 
+def attention() -> None:
+    """Calls after the first of their kind are C++'s: on tensors elsewhere, in a graph of the user's, with heads the other way
+    round, against torch's attention of the whole sequence."""
+    rows, heads, d = 1024, (8, 8, 8), 128
+    for options in (
+        {"causal": True},
+        {},
+        {"causal": True, "kind": "ulysses"},
+        {"causal": True, "cu_seqlens": [0, 640, rows * size()]},
+    ):
+        whole = [
+            torch.cat([t.view(1, h, rows, d) for t in of_all(h * rows, d, seed=200 + i)], 2)
+            for i, h in enumerate(heads)
+        ]
+        place = torch.arange(rows * size(), device="cuda")
+        seen = (
+            place[:, None] >= place
+            if options.get("causal")
+            else torch.ones(len(place), len(place), device="cuda").bool()
+        )
+        for cut in options.get("cu_seqlens", []):
+            seen &= (place[:, None] >= cut) == (place >= cut)
+        exact = torch.nn.functional.scaled_dot_product_attention(
+            *(t.float().repeat_interleave(heads[0] // t.shape[1], 1) for t in whole), attn_mask=seen
+        )
+        exact = exact.chunk(size(), 2)[rank()]
+        given = [t.chunk(size(), 2)[rank()].to(DTYPE).contiguous() for t in whole]
+
+        def check(made: tuple[torch.Tensor, torch.Tensor], what: str, exact=exact, options=options) -> None:
+            torch.testing.assert_close(made[0].float(), exact, rtol=2e-2, atol=2e-2, msg=f"{options}, {what}")
+
+        with torch.no_grad():
+            before = sum(count for *_, count in sy._syncopate.recipe_counts())
+            for turn in range(4):
+                held = [torch.empty(4096 * (turn + 1), device="cuda")]  # so that results lie elsewhere
+                check(ops.attention(*(t.clone() for t in given), name(), **options), f"call {turn}")
+                del held
+            by_cpp = sum(count for *_, count in sy._syncopate.recipe_counts()) - before
+            expect(by_cpp == 3, f"{by_cpp} calls of 4 were C++'s")
+            turned = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in given]
+            check(ops.attention(*turned, name(), **options), "heads the other way round")
+            side = torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                check(ops.attention(*given, name(), **options), "on another stream")
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=side):
+                made = ops.attention(*given, name(), **options)
+            for turn in range(3):
+                made[0].fill_(float("nan"))
+                graph.replay()
+                check(made, f"replay {turn}")
+            torch.cuda.synchronize()
+
+
 def captured() -> None:
     """Fused calls and the pairs in their place, in one graph of the user's, among eager calls."""
     with torch.no_grad():
@@ -509,6 +564,7 @@ def trees() -> None:
 
 SECTIONS = {
     "without_python": without_python,
+    "attention": attention,
     "captured": captured,
     "trees": trees,
     "pairs": pairs,
