@@ -37,11 +37,10 @@ def dtype_name(dtype: Any) -> str:
     TypeError for what is neither, ValueError for others."""
     if not isinstance(dtype, (str, torch.dtype)):
         raise TypeError(f'dtype: expected a torch.dtype, or its name, such as "bf16", got {dtype!r}')
-    if isinstance(dtype, str):
-        return _syncopate.dtype_name(dtype)
-    if dtype not in DTYPE_NAMES:
-        raise ValueError(f'there is no dtype "{dtype}"; there are {", ".join(DTYPES)}')
-    return DTYPE_NAMES[dtype]
+    try:
+        return _syncopate.dtype_name(dtype) if isinstance(dtype, str) else DTYPE_NAMES[dtype]
+    except (KeyError, ValueError):
+        raise ValueError(f'there is no dtype "{dtype}"; there are {", ".join(DTYPES)}') from None
 
 
 def torch_dtype(dtype: Any) -> torch.dtype:
