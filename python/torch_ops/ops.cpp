@@ -75,11 +75,11 @@ constexpr std::array<Op, 9> kOps{{
     {"attention",
      "Tensor q, Tensor k, Tensor v, str group_name, *, bool causal=False, str kind='auto', int window=0, "
      "float? "
-     "scale=None, str sharding='contiguous', int[]? cu_seqlens=None, int? bounded=None, str module='', str "
-     "rows=''",
-     kPair, "TTTsbsifsnjss", 11, 12, 3, -1},
+     "scale=None, str sharding='contiguous', int[]? cu_seqlens=None, int? bounded=None, int? length=None, "
+     "str module='', str rows=''",
+     kPair, "TTTsbsifsnjjss", 12, 13, 3, -1},
 }};
-constexpr std::size_t kMostArguments = 13;
+constexpr std::size_t kMostArguments = 14;
 
 std::string full_name(const Op& op, const char* suffix) {
     return std::string("syncopate::") + op.name + suffix;
@@ -132,7 +132,12 @@ public:
             AskedTensor& added = call.tensors.emplace_back();
             if (tensor == nullptr) continue;
             const auto sizes = tensor->sizes(), strides = tensor->strides();
-            added = {true, {sizes.begin(), sizes.end()}, {strides.begin(), strides.end()}, tensor->dtype()};
+            added = {true,
+                     {sizes.begin(), sizes.end()},
+                     {strides.begin(), strides.end()},
+                     tensor->dtype(),
+                     tensor->device_type(),
+                     tensor->device_index()};
         }
         if (op_.activation >= 0) call.activation = text(op_.activation);
         for (std::size_t i = 0; i < count_; ++i) {

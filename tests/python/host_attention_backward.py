@@ -27,6 +27,7 @@ CASES = {
     "full": (2, 2, 2, 64, {"split": 2}),
     "ragged": (1, 2, 1, 90, {"causal": True, "lse": True}),
     "ragged full": (1, 3, 1, 60, {"d": 24}),
+    "unequal split": (1, 2, 1, 125, {"causal": True, "split": 4}),  # as on GPUs
     "zigzag": (1, 4, 2, 96, {"causal": True, "sharding": "zigzag", "lse": True}),
     "ragged zigzag": (1, 2, 1, 120, {"causal": True, "sharding": "zigzag"}),
     "window": (1, 2, 1, 120, {"causal": True, "window": 24}),
@@ -72,6 +73,7 @@ CASES = {
         53,
         {"causal": True, "cu_seqlens": [0, 7, 30, 53], "sharding": "documents"},
     ),
+    "unequal ring split": (1, 2, 2, 127, {"kind": "ring", "split": 4}),
     "unequal ulysses": (1, 2, 2, 33, {"kind": "ulysses"}),
     "unequal ulysses deterministic": (
         1,

@@ -49,3 +49,11 @@ def test_each_function_that_is_declared_is_looked_up_and_torch_has_it():
     symbols = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True).stdout
     for name in names - optional:
         assert re.search(rf"\b{name}\b", symbols), name
+
+
+def test_attention_takes_the_same_options_in_cpp_and_in_python():
+    from syncopate.torch import custom_ops
+
+    schema = torch.ops.syncopate.attention.default._schema
+    given = {argument.name: argument.default_value for argument in schema.arguments if argument.kwarg_only}
+    assert {name: given[name] for name in given if name not in ("module", "rows")} == custom_ops.ATTENTION

@@ -46,7 +46,7 @@ def attention(
     the order of the ranks, or with "zigzag" or "documents" as they share work alike. Also where these are no whole tiles.
     Arguments: as of Attention.
 
-    Differentiable by q, k and v. With `bounded` the backward asks for runs of rows that it can cut into equal slices:
+    Differentiable by q, k and v, where every rank holds rows: RuntimeError else. With `bounded` the backward asks for runs of rows that it can cut into equal slices:
     ValueError else.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape, or with other documents,
@@ -66,8 +66,10 @@ def attention(
         return rows_of_ranks(s, members.size, sharding, documents or None)
 
     if names := wanted({"q": q, "k": k, "v": v}):
+        counts = [sum(end - begin for begin, end in own) for own in held()]
+        refused = {f"there is none where a rank holds no rows, as here of {s}": 0 in counts}
         return recorded(
-            "attention", members, (q, k, v), names, {}, causal=causal, kind=kind, window=window, scale=scale,
+            "attention", members, (q, k, v), names, refused, causal=causal, kind=kind, window=window, scale=scale,
             sharding=sharding, cu_seqlens=list(documents) or None,
             bounded=None if not bounded else 0 if bounded is True else int(bounded), length=length,
         )  # fmt: skip

@@ -80,6 +80,14 @@ class _Sharded:
         axis = _sharded_axis(operands) if all(sharded) else None
         if any(sharded) and axis is None:
             why = "the operands are no DTensors that are sharded alike, by rows over one axis of their mesh"
+        if axis is not None:
+            ranks, s = operands[0].device_mesh.size(axis), operands[0].shape[_ROWS]
+            if self._options["length"] not in (None, s):
+                raise ValueError(
+                    f"context_parallel: length={self._options['length']}, and the DTensors have {s} rows"
+                )
+            if s % ranks:
+                why = why or f"{s} rows over {ranks} ranks, which DTensors cut otherwise than sy.shard_rows"
         if why and not any(sharded):
             raise ValueError(
                 f"context_parallel: {why}: a rank's rows by themselves would be another sequence"

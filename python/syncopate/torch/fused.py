@@ -194,7 +194,8 @@ def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, group_name: str, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     operator = attention_operator("attention", q, k, group_name, **options)
-    made = run(operator, q.contiguous(), k.contiguous(), v.contiguous())
+    with unequal_rows(options["length"]):
+        made = run(operator, q.contiguous(), k.contiguous(), v.contiguous())
     recipes.learn_attention(group_name, calls.taken.entry)
     return made
 
