@@ -253,7 +253,7 @@ void bind_torch_ops(nb::module_& module) {
             if (library == nullptr) throw Raised(Error{dlerror(), {}, ErrorClass::machine});
             const auto table =
                 reinterpret_cast<const Interface* (*)()>(dlsym(library, "syncopate_torch_ops"));
-            if (table == nullptr || table()->version != 1)
+            if (table == nullptr || table()->version != kInterfaceVersion)
                 throw Raised(Error{path + " is of another version of syncopate", {}, ErrorClass::machine});
             ops = table();
             failed_callback = shared_callable(std::move(failed));

@@ -32,6 +32,8 @@ struct AskedTensor {
     std::vector<std::int64_t> sizes{};
     std::vector<std::int64_t> strides{};  ///< elements
     std::int32_t dtype = 0;
+    std::int32_t device_type = 0;
+    std::int32_t device_index = 0;
 };
 
 /// Such a call, as far as programs that were compiled ahead can make it.
@@ -97,8 +99,11 @@ struct Count {
     std::uint64_t calls = 0;
 };
 
+/// Rises with each change of what stands here.
+inline constexpr std::uint32_t kInterfaceVersion = 2;
+
 struct Interface {
-    std::uint32_t version = 1;
+    std::uint32_t version = kInterfaceVersion;
     /// Gives the call that this thread's set-up op is in the middle of its recipe.
     void (*add)(Recipe recipe) = nullptr;
     void (*drop)(std::uint64_t token) = nullptr;

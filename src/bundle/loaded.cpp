@@ -84,6 +84,10 @@ Status Loaded::make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp>
 }
 
 Result<std::unique_ptr<Prepared>> Loaded::prepare(std::int64_t rows, const PrepareOptions& options) {
+    if (rendezvous_ == nullptr)
+        return Error{"its group has gone on with another number of ranks: open it for these",
+                     {.file = bundle_->file},
+                     ErrorClass::usage};
     std::unique_ptr<Prepared> made(new Prepared);
     made->bundle_ = bundle_;
     Result<Planned> planned = plan_rows(*bundle_, rows);

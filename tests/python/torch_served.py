@@ -92,6 +92,12 @@ def main() -> None:
         refused(lambda: ops.all_gather_matmul(x, w, GROUP, activation="relu"), "with relu")
         refused(lambda: ops.all_gather_matmul(x, w, GROUP, w[0]), "it adds no bias")
         refused(lambda: ops.all_gather_matmul(x.double(), w.double(), GROUP), "it is of fp32")
+        refused(lambda: ops.all_gather_matmul(x, w.half(), GROUP), "it is of fp32")
+        for shape in ((), (K,), (8, K + 1), (2, 4, K)):
+            refused(
+                lambda shape=shape: ops.all_gather_matmul(torch.zeros(shape), w, GROUP),
+                "its x has 32 columns",
+            )
         refused(lambda: ops.all_gather_matmul(x, w, "1"), "no bundle is served for group '1'")
         refused(lambda: ops.matmul_all_reduce(x, w, GROUP), "it is of all_gather_matmul")
         refused(lambda: ops.all_gather_matmul(data(RANK, 4096, K, seed=3), w, GROUP), "rows")

@@ -63,7 +63,10 @@ public:
                                                 std::shared_ptr<runtime::Rendezvous> rendezvous);
 
     [[nodiscard]] const Bundle& bundle() const { return *bundle_; }
-    /// From now on programs are set up with those who meet here, as many as before (runtime/recover/recover.hpp).
+    [[nodiscard]] runtime::Device device() const { return device_; }
+    /// Who meets to set programs up; null: a group that has gone on with fewer ranks, and none are.
+    [[nodiscard]] const std::shared_ptr<runtime::Rendezvous>& group() const { return rendezvous_; }
+    /// From now on programs are set up with those who meet here, as many as before (runtime/recover/recover.hpp), or not at all.
     void set_group(std::shared_ptr<runtime::Rendezvous> rendezvous) { rendezvous_ = std::move(rendezvous); }
 
     /// Sets a program up for so many rows (plan_rows). Collective: all ranks ask for the same, and a failure on one

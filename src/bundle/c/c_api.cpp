@@ -142,8 +142,8 @@ Result<runtime::Recovered> go_on(sy_comm& comm, const sy_recover_config& config)
     if (!recovered) return recovered.error();
     const bool as_many = recovered->group->size() == comm.rendezvous->size();
     comm.rendezvous = recovered->group;
+    for (const auto& [known, loaded] : comm.loaded) loaded->set_group(as_many ? comm.rendezvous : nullptr);
     if (!as_many) comm.loaded.clear();
-    for (const auto& [known, loaded] : comm.loaded) loaded->set_group(comm.rendezvous);
     return recovered;
 }
 
@@ -162,16 +162,6 @@ Status require_sense(const sy_comm_config& config) {
     return Done{};
 }
 
-Result<bundle::Loaded*> loaded_of(sy_comm& comm, const sy_bundle& given) {
-    for (const auto& [known, loaded] : comm.loaded) {
-        if (known == given.bundle) return loaded.get();
-    }
-    auto made = bundle::Loaded::open(given.bundle, comm.device, comm.rendezvous);
-    if (!made) return made.error();
-    comm.loaded.emplace_back(given.bundle, *std::move(made));
-    return comm.loaded.back().second.get();
-}
-
 /// What sy_prepare is given, if that makes sense on this rank.
 struct PrepareArguments {
     sy_prepare_config config;
@@ -188,9 +178,9 @@ Result<PrepareArguments> arguments_of(sy_comm& comm, const sy_bundle* of, const 
         comm.device.kind == runtime::Device::Kind::cuda &&
         runtime::is_capturing(comm.device.ordinal, reinterpret_cast<runtime::CudaStream>(given->stream));
     if (capturing) return usage("sy_prepare: the stream is being captured into a graph: prepare before");
-    const Result<bundle::Loaded*> loaded = loaded_of(comm, *of);
+    const auto loaded = bundle::c::loaded_of(comm, *of);
     if (!loaded) return loaded.error();
-    return PrepareArguments{*given, *loaded};
+    return PrepareArguments{*given, loaded->get()};
 }
 
 /// A user's tile kernel as the bundle takes it.

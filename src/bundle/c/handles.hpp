@@ -25,8 +25,8 @@ struct sy_comm {
     syncopate::runtime::Device device;
     std::shared_ptr<syncopate::runtime::Rendezvous> rendezvous;
     std::vector<std::pair<std::shared_ptr<const syncopate::bundle::Bundle>,
-                          std::unique_ptr<syncopate::bundle::Loaded>>>
-        loaded;
+                          std::shared_ptr<syncopate::bundle::Loaded>>>
+        loaded;                         ///< also what torch's ops are served
     std::vector<std::int32_t> ranks{};  ///< after sy_recover: which they were in the store
 };
 
@@ -132,6 +132,16 @@ template <typename T>
 Status require_free(const T* handle, const char* name, const char* function) {
     if (Status there = require(handle, name); !there) return there;
     return require_no_call(function);
+}
+
+/// The bundle as the communicator's ranks set it up: one for all that asks for it, so that it goes on with them.
+inline Result<std::shared_ptr<Loaded>> loaded_of(sy_comm& comm, const sy_bundle& given) {
+    for (const auto& [known, loaded] : comm.loaded) {
+        if (known == given.bundle) return loaded;
+    }
+    Result<std::unique_ptr<Loaded>> made = Loaded::open(given.bundle, comm.device, comm.rendezvous);
+    if (!made) return made.error();
+    return comm.loaded.emplace_back(given.bundle, *std::move(made)).second;
 }
 
 }  // namespace syncopate::bundle::c

@@ -28,13 +28,26 @@ using torch_ops::Step;
 
 /// A bundle for the calls over one group.
 struct Served {
-    std::unique_ptr<Loaded> loaded;
-    std::map<std::int64_t, std::unique_ptr<Prepared>> programs;  ///< by rows
+    std::shared_ptr<Loaded> loaded;
+    std::map<std::int64_t, std::shared_ptr<Prepared>> programs;  ///< by rows
+};
+
+/// What a group is served; its mutex is held while its ranks meet.
+struct OfGroup {
+    std::mutex mutex;
+    std::vector<Served> served;
+    bool ended = false;
 };
 
 struct Groups {
     std::mutex mutex;
-    std::map<std::string, std::vector<Served>> served;  ///< by name
+    std::map<std::string, std::shared_ptr<OfGroup>> known;  ///< by name
+
+    std::shared_ptr<OfGroup> find(const std::string& name) {
+        const std::lock_guard lock(mutex);
+        const auto found = known.find(name);
+        return found == known.end() ? nullptr : found->second;
+    }
 };
 
 Groups& groups() {
@@ -45,7 +58,8 @@ Groups& groups() {
 const torch_ops::Interface* find_ops() {
     using Table = const torch_ops::Interface* (*)();
     const auto table = reinterpret_cast<Table>(dlsym(RTLD_DEFAULT, "syncopate_torch_ops"));
-    return table == nullptr ? nullptr : table();
+    const torch_ops::Interface* const ops = table == nullptr ? nullptr : table();
+    return ops != nullptr && ops->version == torch_ops::kInterfaceVersion ? ops : nullptr;
 }
 
 /// torch's number of it; -1: the ops take none such.
@@ -82,8 +96,21 @@ std::string shown(const AskedCall& call) {
                        call.activation.empty() ? "" : " with " + call.activation);
 }
 
+/// torch's numbers of a kind of device.
+constexpr std::int32_t kTorchCpu = 0, kTorchCuda = 1;
+
+/// Why a program on `device` of `dtype` does not take the tensor; "" where it does.
+std::string objection(const AskedTensor& tensor, runtime::Device device, plan::DType dtype) {
+    const bool on_host = device.kind == runtime::Device::Kind::host;
+    if (tensor.device_type != (on_host ? kTorchCpu : kTorchCuda) ||
+        (!on_host && tensor.device_index != device.ordinal))
+        return on_host ? "it is on host" : fmt::format("it is on cuda:{}", device.ordinal);
+    return tensor.dtype == torch_number(dtype) ? "" : fmt::format("it is of {}", plan::name_of(dtype));
+}
+
 /// Why the bundle's operator is not the one that is asked for; "" where it is.
-std::string objection(const Bundle& bundle, const AskedCall& call) {
+std::string objection(const Loaded& loaded, const AskedCall& call) {
+    const Bundle& bundle = loaded.bundle();
     if (!bundle.op) return "it is a user's program";
     const OperatorPart& op = *bundle.op;
     if (op.problem.op != call.op) return "it is of " + op.problem.op;
@@ -96,8 +123,13 @@ std::string objection(const Bundle& bundle, const AskedCall& call) {
         if (i + 1 >= call.tensors.size() || call.tensors[i + 1].sizes != wanted)
             return fmt::format("its weights are [{}]", fmt::join(wanted, ", "));
     }
-    if (call.tensors.front().dtype != torch_number(op.problem.dtype))
-        return fmt::format("it is of {}", plan::name_of(op.problem.dtype));
+    const std::vector<std::int64_t>& x = call.tensors.front().sizes;
+    if (x.size() != 2 || x[1] != products.front().k)
+        return fmt::format("its x has {} columns", products.front().k);
+    for (const AskedTensor& tensor : call.tensors) {
+        if (!tensor.given) continue;
+        if (std::string one = objection(tensor, loaded.device(), op.problem.dtype); !one.empty()) return one;
+    }
     const AskedTensor* const bias = products.size() == 1 ? &call.tensors.back() : nullptr;
     const std::size_t axes = bias != nullptr && bias->given ? bias->sizes.size() : 0;
     if (axes != static_cast<std::size_t>(op.call.bias))
@@ -116,11 +148,12 @@ std::int64_t rows_of(const Bundle& bundle, const AskedCall& call) {
 }
 
 /// The call's tensors are variables 0, 1, …
-Recipe recipe_of(const AskedCall& call, const Bundle& bundle, Prepared& program) {
+Recipe recipe_of(const AskedCall& call, const Bundle& bundle, const std::shared_ptr<Prepared>& program) {
     Recipe made{.op = call.op,
                 .outcome = bundle.file,
                 .group = call.group,
-                .executable = &program.executable(),
+                .executable = &program->executable(),
+                .keep = [program] {},
                 .inputs = static_cast<int>(call.tensors.size()),
                 .variables = static_cast<int>(call.tensors.size())};
     Step run{.kind = Step::Kind::run};
@@ -134,7 +167,7 @@ Recipe recipe_of(const AskedCall& call, const Bundle& bundle, Prepared& program)
         made.steps.push_back({.kind = in_rows ? Step::Kind::rows : Step::Kind::contiguous, .of = variable});
         run.operands.push_back(turned ? -1 - variable : variable);
     }
-    const runtime::Operand& y = program.operands().back();
+    const runtime::Operand& y = program->operands().back();
     const int result = made.variables++;
     made.steps.push_back({.kind = Step::Kind::empty, .of = 0, .result = result, .sizes = y.shape});
     run.operands.push_back(result);
@@ -144,62 +177,73 @@ Recipe recipe_of(const AskedCall& call, const Bundle& bundle, Prepared& program)
 }
 
 void resolve(const AskedCall& call) {
-    Groups& all = groups();
-    const std::lock_guard lock(all.mutex);
-    const auto found = all.served.find(call.group);
-    if (found == all.served.end())
+    const std::shared_ptr<OfGroup> group = groups().find(call.group);
+    std::unique_lock<std::mutex> lock;
+    if (group != nullptr) lock = std::unique_lock(group->mutex);
+    if (group == nullptr || group->ended)
         throw std::runtime_error(fmt::format(
             "syncopate.{}: no bundle is served for group '{}' (sy_torch_serve)", call.op, call.group));
     std::string why;
-    for (Served& served : found->second) {
+    for (Served& served : group->served) {
         const Bundle& bundle = served.loaded->bundle();
-        if (const std::string one = objection(bundle, call); !one.empty()) {
+        if (const std::string one = objection(*served.loaded, call); !one.empty()) {
             why += fmt::format("; {}: {}", bundle.file, one);
             continue;
         }
         const std::int64_t rows = rows_of(bundle, call);
-        std::unique_ptr<Prepared>& program = served.programs[rows];
+        std::shared_ptr<Prepared>& program = served.programs[rows];
         if (program == nullptr) {
             Result<std::unique_ptr<Prepared>> made = served.loaded->prepare(rows);
             if (!made)
                 throw std::runtime_error(fmt::format("syncopate.{}: {}", call.op, made.error().to_string()));
             program = *std::move(made);
         }
-        return find_ops()->add(recipe_of(call, bundle, *program));
+        return find_ops()->add(recipe_of(call, bundle, program));
     }
     throw std::runtime_error(fmt::format("syncopate.{}: no bundle that group '{}' is served has {}{}",
                                          call.op, call.group, shown(call), why));
 }
 
-Status serve(const std::string& group, std::unique_ptr<Loaded> loaded) {
+Status serve(const std::string& name, std::shared_ptr<Loaded> loaded) {
     const torch_ops::Interface* const ops = find_ops();
     if (ops == nullptr)
         return usage(
-            "sy_torch_serve: load libsyncopate_torch.so before, so that all see its symbols (RTLD_GLOBAL)");
+            "sy_torch_serve: load libsyncopate_torch.so of this version before, so that all see its symbols "
+            "(RTLD_GLOBAL)");
     if (const Bundle& bundle = loaded->bundle(); !bundle.op)
         return usage(fmt::format("{}: a user's program is no op of torch's", bundle.file));
     if (!ops->serve(&run_executable, &resolve))
         return usage("sy_torch_serve: in this process Syncopate's Python sets calls up");
-    Groups& all = groups();
-    const std::lock_guard lock(all.mutex);
-    all.served[group].push_back({.loaded = std::move(loaded)});
+    std::shared_ptr<OfGroup> group;
+    {
+        const std::lock_guard lock(groups().mutex);
+        std::shared_ptr<OfGroup>& known = groups().known[name];
+        if (known == nullptr) known = std::make_shared<OfGroup>();
+        group = known;
+    }
+    const std::lock_guard lock(group->mutex);
+    if (!group->served.empty() && group->served.front().loaded->group() != loaded->group())
+        return usage(fmt::format(
+            "sy_torch_serve: group '{}' is served by another communicator in this process: end that before "
+            "(bundle NULL)",
+            name));
+    group->served.push_back({.loaded = std::move(loaded)});
     return Done{};
 }
 
 /// Collective: all that the group is served.
-Status end(const std::string& group) {
-    if (const torch_ops::Interface* const ops = find_ops(); ops != nullptr) ops->drop_group(group.c_str());
-    std::vector<Served> gone;
+Status end(const std::string& name) {
+    std::shared_ptr<OfGroup> group;
     {
-        Groups& all = groups();
-        const std::lock_guard lock(all.mutex);
-        if (const auto found = all.served.find(group); found != all.served.end()) {
-            gone = std::move(found->second);
-            all.served.erase(found);
-        }
+        const std::lock_guard lock(groups().mutex);
+        if (auto found = groups().known.extract(name); !found.empty()) group = std::move(found.mapped());
     }
+    if (group == nullptr) return Done{};
+    const std::lock_guard lock(group->mutex);
+    group->ended = true;  // a call that has found it before adds no recipe any more
+    if (const torch_ops::Interface* const ops = find_ops(); ops != nullptr) ops->drop_group(name.c_str());
     Status done = Done{};
-    for (Served& served : gone) {
+    for (Served& served : group->served) {
         for (auto& [rows, program] : served.programs) {
             if (program == nullptr) continue;
             if (Status destroyed = program->destroy(); !destroyed && done) done = destroyed;
@@ -219,7 +263,7 @@ extern "C" sy_code sy_torch_serve(sy_comm* comm, const char* group_name, const s
         if (group_name == nullptr) return usage("group_name: it is NULL");
         if (bundle == nullptr) return end(group_name);
         if (Status there = require(bundle, "bundle"); !there) return there;
-        auto loaded = bundle::Loaded::open(bundle->bundle, comm->device, comm->rendezvous);
+        auto loaded = loaded_of(*comm, *bundle);
         if (!loaded) return loaded.error();
         return serve(group_name, *std::move(loaded));
     });
