@@ -12,22 +12,11 @@
 
 #include "fuse/passes/circle.hpp"
 #include "fuse/passes/start_order.hpp"
+#include "syncopate/plan/check/taken_rounds.hpp"
 #include "syncopate/topological_order.hpp"
 
 namespace syncopate::fuse {
 namespace {
-
-/// Which rounds a rank sends and receives in.
-struct Taken {
-    std::vector<bool> sends, receives;
-    [[nodiscard]] static bool is(const std::vector<bool>& rounds, std::int32_t round) {
-        return static_cast<std::size_t>(round) < rounds.size() && rounds[static_cast<std::size_t>(round)];
-    }
-    static void take(std::vector<bool>& rounds, std::int32_t round) {
-        if (std::ssize(rounds) <= round) rounds.resize(static_cast<std::size_t>(round) + 1, false);
-        rounds[static_cast<std::size_t>(round)] = true;
-    }
-};
 
 class Ordering {
 public:
@@ -151,7 +140,8 @@ private:
     void set_rounds(const std::vector<NodeId>& pairs) {
         // The latest round that an op follows, or is in; and the end of a stage.
         std::vector<std::int32_t> last(static_cast<std::size_t>(count_) + ended_.size(), -1);
-        std::vector<Taken> taken(graph_.start_order.size());
+        const std::size_t ranks = graph_.start_order.size();
+        std::vector<plan::TakenRounds> sends(ranks), receives(ranks);
         std::vector<std::int32_t> rounds(static_cast<std::size_t>(count_), -1);
         const auto after = [&](NodeId op) {
             std::int32_t round = -1;
@@ -180,11 +170,8 @@ private:
             if (side == lowered_.channel.end()) continue;
             const NodeId receive = graph_.op(side->second.other);
             round = 1 + std::max(round, after(receive));
-            Taken& from = taken[static_cast<std::size_t>(graph_[op].rank)];
-            Taken& to = taken[static_cast<std::size_t>(graph_[receive].rank)];
-            while (Taken::is(from.sends, round) || Taken::is(to.receives, round)) ++round;
-            Taken::take(from.sends, round);
-            Taken::take(to.receives, round);
+            round = plan::take_first(sends[static_cast<std::size_t>(graph_[op].rank)],
+                                     receives[static_cast<std::size_t>(graph_[receive].rank)], round);
             rounds[static_cast<std::size_t>(op)] = rounds[static_cast<std::size_t>(receive)] = round;
         }
         graph_.rounds = std::move(rounds);

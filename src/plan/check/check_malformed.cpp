@@ -132,7 +132,7 @@ private:
                 "or auto",
                 from, to, name_of(op.backend));
         }
-        if (from == to && op.backend == Backend::channel)
+        if (from == to && op.backend == Backend::channel && (moves || op.kind == OpKind::local))
             add("channel carries what goes from node to node, this op stays within one: use auto");
         if (op.kind == OpKind::collective && op.backend != Backend::automatic &&
             op.backend != Backend::nccl && op.backend != Backend::host) {

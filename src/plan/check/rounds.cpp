@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <set>
-#include <utility>
 
 #include "plan/check/event_graph.hpp"
 #include "syncopate/at.hpp"
+#include "syncopate/plan/check/taken_rounds.hpp"
 
 namespace syncopate::plan {
 
@@ -15,7 +14,7 @@ std::vector<std::vector<std::int32_t>> rounds_between_nodes(const Plan& plan) {
     for (const std::vector<Op>& list : plan.ranks) rounds.emplace_back(list.size(), -1);
     const EventGraph graph(plan, match_collectives(plan).groups);
     std::vector<std::int32_t> last(static_cast<std::size_t>(graph.num_events()), -1);
-    std::set<std::pair<std::int32_t, std::int32_t>> sends, receives;  // round, rank
+    std::vector<TakenRounds> sends(plan.ranks.size()), receives(plan.ranks.size());  // by rank
     for (const std::int32_t event : topological_order(followers_of(graph))) {
         std::int32_t& round = last[at(event)];
         for (const std::int32_t before : graph.waits(event)) round = std::max(round, last[at(before)]);
@@ -25,10 +24,7 @@ std::vector<std::vector<std::int32_t>> rounds_between_nodes(const Plan& plan) {
         const std::int32_t from = op.source_rank(ref.rank);
         const std::int32_t to = op.destination_rank(ref.rank);
         if (plan.mesh.node_of(from) == plan.mesh.node_of(to)) continue;
-        ++round;
-        while (sends.contains({round, from}) || receives.contains({round, to})) ++round;
-        sends.insert({round, from});
-        receives.insert({round, to});
+        round = take_first(sends[at(from)], receives[at(to)], round + 1);
         rounds[at(ref.rank)][at(ref.index)] = round;
     }
     return rounds;

@@ -110,6 +110,10 @@ std::optional<DType> dtype_from(std::string_view name) {
         return std::nullopt;
     std::string word(name.substr(begin));
     for (char& letter : word) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    // There float and int are Python's: of 64 bits, or of as many as the machine says.
+    const std::string_view module = name.substr(0, begin);
+    const bool pythons = module.starts_with("n") || module.starts_with("j");
+    if (pythons && (word == "float" || word == "int")) return std::nullopt;
     const auto* const other = std::ranges::find(kOtherNames, std::string_view(word), &OtherName::name);
     const std::string_view ours = other == kOtherNames.end() ? std::string_view(word) : other->ours;
     const auto* const row = std::ranges::find(kDTypes, ours, &DTypeRow::name);

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/check/taken_rounds.hpp"
 #include "syncopate/plan/templates/all_gather.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 
@@ -153,6 +154,21 @@ TEST(Rounds, AnyOpsThatWaitInNoCircleMeetAndOthersAreFoundByCheck) {
     }
     EXPECT_GT(circles, 50);
     EXPECT_GT(sound, 50);
+}
+
+TEST(TakenRounds, GiveTheFirstThatIsFreeForBoth) {
+    std::mt19937 random(7);
+    std::vector<TakenRounds> ranks(4);
+    std::vector<std::set<std::int32_t>> taken(4);
+    for (int i = 0; i < 2'000; ++i) {
+        const std::size_t from = random() % 2, to = 2 + random() % 2;
+        const auto least = static_cast<std::int32_t>(random() % 900);
+        std::int32_t first = least;
+        while (taken[from].contains(first) || taken[to].contains(first)) ++first;
+        EXPECT_EQ(take_first(ranks[from], ranks[to], least), first);
+        taken[from].insert(first);
+        taken[to].insert(first);
+    }
 }
 
 TEST(Rounds, ACircleByWayOfTwoNodesIsFoundWithItsOps) {

@@ -26,8 +26,8 @@ TEST(Notation, TakesDtypesByTheNamesThatOthersHaveForThem) {
     expect(DType::int32, {"i32", "s32", "int", "torch.int32"});
     expect(DType::int64, {"i64", "long", "torch.long", "S64"});
     expect(DType::boolean, {"bool", "torch.bool", "i1", "np.bool_", "pred"});
-    for (const char* name :
-         {"", "float33", "torch.", "math.float32", "torch.nn.float32", "fp32 ", ".fp32", "float32.torch"})
+    for (const char* name : {"", "float33", "torch.", "math.float32", "torch.nn.float32", "fp32 ", ".fp32",
+                             "float32.torch", "np.float", "numpy.int", "jnp.float", "jax.numpy.int"})
         EXPECT_EQ(dtype_from(name), std::nullopt) << name;
 }
 
