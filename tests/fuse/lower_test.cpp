@@ -4,6 +4,7 @@
 
 #include "fuse/sample.hpp"
 #include "syncopate/plan/check/check.hpp"
+#include "syncopate/plan/lower/lower.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 
@@ -45,6 +46,22 @@ TEST(Lower, StagesEachContributionAndSumsInRankOrder) {
     EXPECT_EQ(sum.dst, (plan::Chunk{0, {{4, 6}, {0, 4}}}));
     EXPECT_EQ(sum.after.size(), 3U);
     EXPECT_EQ(lowered.own.at({2, 3}), 2) << "after ranks 0 and 1, before rank 3";
+}
+
+TEST(Lower, ACollectiveAwaitsWhatAnotherParticipantAwaitsOfItsMemory) {
+    plan::Plan plan =
+        plan::make_collective("all_gather", sample::ranks(3), {"A", {6, 4}, plan::DType::bf16}).value();
+    const plan::Chunk shard{0, {{2, 4}, {0, 4}}};  // of rank 1, which rank 0 has and brings
+    for (plan::Holding& held : plan.initial) {
+        if (held.rank == 1) held.rank = 0;
+    }
+    const auto brought = static_cast<std::int32_t>(plan.ranks[0].size());
+    plan.ranks[0].push_back({.kind = plan::OpKind::push, .peer = 1, .src = shard, .dst = shard});
+    plan.ranks[0][0].after = {{0, brought}};
+    ASSERT_TRUE(plan::check(plan).empty()) << plan::check(plan).front().message;
+    const Lowered lowered = lower(plan).value();
+    EXPECT_EQ(lowered.plan.ranks[1][0].after, (std::vector<plan::OpRef>{{0, brought}}));
+    EXPECT_TRUE(lowered.plan.ranks[2][0].after.empty());
 }
 
 TEST(Lower, WhoWaitedForAContributionWaitsForItsSum) {

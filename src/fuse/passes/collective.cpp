@@ -150,13 +150,19 @@ plan::Plan with_participants(const plan::Plan& plan) {
         std::sort(refs.begin(), refs.end());
         refs.erase(std::unique(refs.begin(), refs.end()), refs.end());
     };
+    const auto touches = [&](OpRef ref, std::int32_t rank) {
+        const plan::Op& op = plan.op(ref);
+        return op.kind != plan::OpKind::collective &&
+               (op.source_rank(ref.rank) == rank || op.destination_rank(ref.rank) == rank);
+    };
     for (const auto& [ref, collective] : collectives) {
-        if (collective.kind != CollectiveKind::broadcast) continue;
         std::vector<OpRef>& after =
             result.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)].after;
         for (const Collective::Member& member : collective.members) {
-            const std::vector<OpRef>& theirs = plan.op(member.op).after;
-            after.insert(after.end(), theirs.begin(), theirs.end());
+            for (const OpRef theirs : plan.op(member.op).after) {
+                if (collective.kind == CollectiveKind::broadcast || touches(theirs, ref.rank))
+                    after.push_back(theirs);
+            }
         }
     }
     for (std::int32_t rank = 0; rank < result.num_ranks(); ++rank) {

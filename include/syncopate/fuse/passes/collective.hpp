@@ -33,8 +33,8 @@ using Collectives = std::map<plan::OpRef, Collective>;
 [[nodiscard]] std::string collective_objection(const plan::Plan& plan, const Collective& collective);
 
 /// The plan with each `after` that names a collective naming the participants instead on whose memory the op
-/// works. All participants of a broadcast come after what any of them comes after, as its root does not wait
-/// for the others.
+/// works. A participant also comes after what another one comes after, where that works on the participant's memory. All
+/// participants of a broadcast come after what any of them comes after, as its root does not wait for the others.
 [[nodiscard]] plan::Plan with_participants(const plan::Plan& plan);
 
 /// Fails, naming an op, where ranks would come to collectives in orders that block each other.
