@@ -307,7 +307,6 @@ TEST(Lines, GivesLinesOfProgramsTheSameTiles) {
         args);
 }
 
-// Conditions that tiles of a line differ in, and a first program that has no line.
 /// A convolution of `taps` x `taps` by `stride` as a product, NHWC or NCHW, its padding masked.
 std::string convolution(const std::string& x, const std::string& y) {
     return source(
@@ -377,6 +376,7 @@ TEST(Lines, TakesFewStepsForManyTilesOfAConvolution) {
     }
 }
 
+// Conditions that tiles of a line differ in, and a first program that has no line.
 TEST(Lines, GivesTilesOnBelowAndAboveADiagonalTheSame) {
     const auto copy = [](const std::string& ids, const std::string& condition) {
         return source(

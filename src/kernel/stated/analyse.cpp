@@ -33,11 +33,12 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
 void sort_stably(const std::vector<std::int64_t>& keys, std::vector<std::int64_t>& numbers) {
     const auto key = [&](std::int64_t number) { return keys[static_cast<std::size_t>(number)]; };
     const auto [least, most] = std::ranges::minmax(keys);
-    if (most - least >= std::ssize(keys)) {
+    const std::uint64_t apart = static_cast<std::uint64_t>(most) - static_cast<std::uint64_t>(least);
+    if (apart >= keys.size()) {
         std::ranges::stable_sort(numbers, {}, key);
         return;
     }
-    std::vector<std::size_t> next(static_cast<std::size_t>(most - least) + 2, 0);  // where one of a key goes
+    std::vector<std::size_t> next(apart + 2, 0);  // where one of a key goes
     for (const std::int64_t number : numbers) ++next[static_cast<std::size_t>(key(number) - least) + 1];
     std::partial_sum(next.begin(), next.end(), next.begin());
     const std::vector<std::int64_t> before = numbers;

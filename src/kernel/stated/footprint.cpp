@@ -400,9 +400,14 @@ Result<const Touched*> Footprint::at(const Coordinates& coordinates, std::span<c
                                      std::span<const std::int64_t> trips, std::int64_t& work) {
     work += 1 + static_cast<std::int64_t>(axes_.size());
     if (depends_on_ && depends_on_->size() == coordinates.tiles) {  // no other tile touches the same
+        if (has_last_ && std::ranges::equal(tile, last_tile_) && std::ranges::equal(trips, trips_))
+            return &last_;
         Result<Touched> touched = touched_at(coordinates, tile, trips, work);
         if (!touched) return touched.error();
         last_ = *std::move(touched);
+        last_tile_.assign(tile.begin(), tile.end());
+        trips_.assign(trips.begin(), trips.end());
+        has_last_ = true;
         return &last_;
     }
     if (depends_on_) {

@@ -126,7 +126,9 @@ private:
     bool single_loops_ = false;  ///< each axis is walked by one loop at most, and each loop walks one at most
     std::unordered_map<std::uint64_t, Touched> by_coordinates_;
     std::vector<std::int64_t> trips_;  ///< of those
-    Touched last_;                     ///< where each tile has its own
+    Touched last_;                     ///< where each tile has its own; of this one, with those trips
+    std::vector<std::int64_t> last_tile_;
+    bool has_last_ = false;
 };
 
 }  // namespace syncopate::kernel::stated
