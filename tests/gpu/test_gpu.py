@@ -32,8 +32,9 @@ SECTIONS = {
     "check_nccl.py": ["gathered", "made", "graphs", "absent"],
     "check_torch.py": [
         "without_python", "captured", "trees", "gradients", "functions", "streams", "graphs", "rows", "compiled", "override",
-        "returned", "added", "two_shots", "differing",
+        "returned", "added", "two_shots", "differing", "attention",
     ],
+    "check_moe.py": ["shapes", "bounds", "many", "graph", "gradients"],
     "check_tune.py": ["searched", "fused", "links"],
     "check_attention.py": [
         "documents_compile_once", "tagged", "random", "function", "gluon", "gluon_again", "queued", "graphs",
@@ -99,6 +100,7 @@ def test_the_backward_of_attention_on_one_gpu():
     for command in (
         [sys.executable, script, "kernel"],
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", script, "ranks"],
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", script, "unequal"],
     ):
         result = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]

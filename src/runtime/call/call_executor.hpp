@@ -59,7 +59,7 @@ public:
     [[nodiscard]] virtual std::size_t driver_calls() const { return 0; }
     /// Waits for everything that was started.
     virtual Status synchronize() = 0;
-    /// Ends what waits for other ranks by a library, after a fault of this rank's [P35]. Waits for nothing.
+    /// Ends what waits for other ranks by a library, after a fault of this rank's [P35]. Waits for no rank.
     virtual void interrupt() {}
     /// The same as synchronize() behind that, whatever other ranks no longer do.
     virtual Status drain() { return synchronize(); }
