@@ -75,7 +75,8 @@ bool is_aborted() {
 }
 
 void on_both(const std::function<bool(PlayedCalls&, FusedOp&, CudaKernel&)>& work,
-             const std::function<fuse::Schedule()>& schedule = gathered_by_nccl, int ranks_of_node = 0) {
+             const std::function<fuse::Schedule()>& schedule = gathered_by_nccl, int ranks_of_node = 0,
+             std::int64_t deadline_ms = kDeadline) {
     const TemporaryDirectory directory;
     run_ranks(all_ranks(2), [&](int rank) {
         PlayedCalls calls;
@@ -83,7 +84,7 @@ void on_both(const std::function<bool(PlayedCalls&, FusedOp&, CudaKernel&)>& wor
         RANK_CHECK(heap, heap.error().to_string());
         const auto kernel = make_kernel(**heap);
         RANK_CHECK(kernel, kernel.error().to_string());
-        const auto op = FusedOp::create(*heap, schedule(), {.name = "gather", .deadline_ms = kDeadline});
+        const auto op = FusedOp::create(*heap, schedule(), {.name = "gather", .deadline_ms = deadline_ms});
         RANK_CHECK(op, op.error().to_string());
         return work(calls, **op, **kernel);
     });
@@ -148,9 +149,9 @@ TEST(CollectivesByNccl, AreGivenUpWhereAReplayedGraphDoesNotEnd) {
 fuse::Schedule gathered_between_nodes() {
     plan::AllGatherOptions options;
     options.algorithm = plan::Algorithm::hierarchical;
-    const plan::Plan plan = plan::all_gather({{{"node", 2}, {"gpu", 1}}, "node"},
-                                             fuse::sample::a_of({8, 4, 4, 2, 2, 2}), options)
-                                .value();
+    const plan::Plan plan =
+        plan::all_gather({{{"node", 2}, {"gpu", 1}}, "node"}, fuse::sample::a_of({8, 4, 4, 2, 2, 2}), options)
+            .value();
     return fuse::fuse({fuse::sample::gemm({8, 4, 4, 2, 2, 2}), plan, {{"a_ptr", "A"}}},
                       {.device = fuse::Device::cuda})
         .value();
@@ -182,7 +183,7 @@ TEST(SidesByNccl, ArriveAsTheirSenderHasPublished) {
             RANK_CHECK(arrived(op, *op.heap()) == std::set<std::uint32_t>{0}, "it arrived");
             return true;
         },
-        gathered_between_nodes, 1);
+        gathered_between_nodes, 1, 600'000);
 }
 
 }  // namespace
