@@ -8,6 +8,7 @@ Exits 1 with the first thing that is wrong.
 import os
 import sys
 from pathlib import Path
+from unittest import mock
 
 os.environ["TRITON_INTERPRET"] = "1"
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,6 +124,18 @@ def check_dtensors(size: int) -> None:
     for made, right in zip((o, *(one.grad for one in given)), (expected, *grads), strict=True):
         own = distribute_tensor(right.detach(), mesh, how).to_local()
         torch.testing.assert_close(made.to_local().double(), own, rtol=3e-2, atol=3e-2)
+    odd = [distribute_tensor(one[:, :, :-1], mesh, how) for one in whole[:3]]
+    name = "scaled_dot_product_attention"
+    with mock.patch.object(functional, name, lambda q, *_: q), sy.context_parallel():
+        made = functional.scaled_dot_product_attention(*odd)
+        expect(made is odd[0], "rows that DTensors cut otherwise are torch's")
+    with sy.context_parallel(length=3):
+        try:
+            functional.scaled_dot_product_attention(*given, is_causal=True, enable_gqa=True)
+        except ValueError as error:
+            expect("length=3, and the DTensors have" in str(error), str(error))
+        else:
+            raise AssertionError("another length than the DTensors'")
 
 
 def check_torchs(size: int) -> None:
