@@ -60,8 +60,8 @@ inline std::vector<Case> cases() {
             {"sums_in_the_kernel", summed_by_the_kernel}};
 }
 
-inline Result<std::shared_ptr<SymmetricHeap>> make_gpu_heap(const std::filesystem::path& directory,
-                                                            int rank, int ranks_of_node = 0) {
+inline Result<std::shared_ptr<SymmetricHeap>> make_gpu_heap(const std::filesystem::path& directory, int rank,
+                                                            int ranks_of_node = 0) {
     std::filesystem::create_directories(directory);
     auto rendezvous = FileRendezvous::create(directory, rank, 2);
     if (!rendezvous) return rendezvous.error();

@@ -243,7 +243,7 @@ private:
     std::unique_ptr<UserBuffers> buffers_;
     std::shared_ptr<CallWatch> watch_;    ///< null of one rank alone
     std::unique_ptr<WatchedOp> watched_;  ///< the same
-    std::atomic<bool> calling_ = false;  ///< release() looks at it from another thread
+    std::atomic<bool> calling_ = false;   ///< release() looks at it from another thread
     std::string retired_;
     bool had_been_told_ = false;
     CudaStream stream_ = 0;  ///< of the call in progress
