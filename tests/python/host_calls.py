@@ -132,7 +132,7 @@ def check_attention(group: str, size: int) -> None:
         ({}, 16), ({"causal": True}, 16), ({"causal": True, "window": 24}, 16), ({"scale": 0.0}, 16), ({"scale": 0.5}, 16),
         (zigzag, 16), ({"kind": "ring"}, 16), ({"kind": "ulysses"}, 16), ({"cu_seqlens": [0, rows * size]}, 16),
         ({"cu_seqlens": [0, rows, rows, rows * size]}, 16), ({"module": "layers.3"}, 32), ({"causal": True}, 24),
-        ({"bounded": 0}, 16),
+        ({"bounded": 0}, 16), ({"length": rows * size}, 16),
     ]  # fmt: skip
     apart = {"layout": "rows and heads the other way round"}
     with torch.no_grad():
@@ -142,7 +142,7 @@ def check_attention(group: str, size: int) -> None:
             for turn in range(3):
                 q, k, v = (
                     data(1, heads, rows, d, seed=80 + heads + number).half()
-                    for number, heads in enumerate((4, 2, 2))
+                    for number, heads in enumerate((2 * size, size, size))
                 )
                 if given is apart:
                     q, k, v = (t.transpose(1, 2).contiguous().transpose(1, 2) for t in (q, k, v))
