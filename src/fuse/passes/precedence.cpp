@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "syncopate/at.hpp"
 
@@ -34,17 +35,15 @@ bool Precedence::mark(NodeId op) {
     return true;
 }
 
-std::vector<NodeId> Precedence::last_of(std::vector<NodeId> ops) {
-    std::ranges::sort(ops);
-    ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
-    if (ops.size() < 2) return ops;
+template <typename Begin>
+std::vector<NodeId> Precedence::without_met(std::vector<NodeId> ops, const Begin& begin) {
     ++search_;
     const std::int32_t first = earliest(ops);
     std::vector<NodeId> open;
     const auto visit = [&](NodeId op) {
         if (placement_.position[at(op)] >= first && mark(op)) open.push_back(op);
     };
-    for (const NodeId op : ops) each_before(op, visit);
+    begin(ops, visit);
     while (!open.empty()) {
         const NodeId op = open.back();
         open.pop_back();
@@ -54,21 +53,19 @@ std::vector<NodeId> Precedence::last_of(std::vector<NodeId> ops) {
     return ops;
 }
 
+std::vector<NodeId> Precedence::last_of(std::vector<NodeId> ops) {
+    std::ranges::sort(ops);
+    ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
+    if (ops.size() < 2) return ops;
+    return without_met(std::move(ops), [&](const std::vector<NodeId>& all, const auto& visit) {
+        for (const NodeId op : all) each_before(op, visit);
+    });
+}
+
 std::vector<NodeId> Precedence::not_seen(std::vector<NodeId> ops, const std::vector<NodeId>& seen) {
-    ++search_;
-    const std::int32_t first = earliest(ops);
-    std::vector<NodeId> open;
-    const auto visit = [&](NodeId op) {
-        if (placement_.position[at(op)] >= first && mark(op)) open.push_back(op);
-    };
-    for (const NodeId op : seen) visit(op);
-    while (!open.empty()) {
-        const NodeId op = open.back();
-        open.pop_back();
-        each_before(op, visit);
-    }
-    std::erase_if(ops, [&](NodeId op) { return marked_[at(op)] == search_; });
-    return ops;
+    return without_met(std::move(ops), [&](const std::vector<NodeId>&, const auto& visit) {
+        for (const NodeId op : seen) visit(op);
+    });
 }
 
 std::vector<Bits> Precedence::shown_by(const std::vector<NodeId>& ops) {

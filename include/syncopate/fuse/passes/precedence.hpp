@@ -35,6 +35,9 @@ public:
 private:
     template <typename Visit>
     void each_before(NodeId op, const Visit& visit) const;
+    /// `ops` without those that a search backwards meets, from what `begin` visits.
+    template <typename Begin>
+    std::vector<NodeId> without_met(std::vector<NodeId> ops, const Begin& begin);
     [[nodiscard]] std::int32_t earliest(const std::vector<NodeId>& ops) const;
     /// True the first time in a search.
     bool mark(NodeId op);
