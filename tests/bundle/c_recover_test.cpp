@@ -11,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "bundle/c_samples.hpp"
 #include "bundle/samples.hpp"
 #include "runtime/fork.hpp"
 #include "syncopate/c.h"
@@ -83,12 +84,7 @@ sy_store store_of(Folder& folder) {
 class Rank {
 public:
     Rank(Folder& folder, int rank, int size, bool joins = false) : store_(store_of(folder)) {
-        sy_comm_config config{};
-        config.size = sizeof(config);
-        config.rank = rank;
-        config.num_ranks = size;
-        config.store = &store_;
-        config.timeout_ms = 30'000;
+        sy_comm_config config = testing::config_of(rank, size, store_);
         config.joins = joins ? 1 : 0;
         EXPECT_EQ(sy_comm_create(&config, &comm_), SY_OK) << sy_last_error();
         group_.size = sizeof(group_);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -43,7 +44,7 @@ struct Written {
         EXPECT_TRUE(write_bundle(made, file));
     }
     ~Written() { std::filesystem::remove(file); }
-    static inline int count = 0;
+    static inline std::atomic<int> count = 0;  // ranks are threads
     std::string file;
 };
 

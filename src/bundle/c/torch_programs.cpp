@@ -123,6 +123,7 @@ std::string objection(const Loaded& loaded, const AskedCall& call) {
         if (i + 1 >= call.tensors.size() || call.tensors[i + 1].sizes != wanted)
             return fmt::format("its weights are [{}]", fmt::join(wanted, ", "));
     }
+    if (products.empty()) return "it multiplies nothing";
     const std::vector<std::int64_t>& x = call.tensors.front().sizes;
     if (x.size() != 2 || x[1] != products.front().k)
         return fmt::format("its x has {} columns", products.front().k);
