@@ -446,6 +446,8 @@ class Moe:
         check an id named no expert, or over is "error" and more rows than the bound came. Synchronises the device."""
         if self.prepared is not None and not self.prepared.op.is_told:
             self.prepared.op.check()
+        elif self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # calls of other streams have added to it
         seen = self._seen.clone()
         self._seen.zero_()
         self.judge(seen)
