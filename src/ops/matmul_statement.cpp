@@ -31,8 +31,8 @@ std::string name_of(MatmulKernel kernel) {
     return "gluon_matmul";
 }
 
-/// Of the plain kernels: GROUP_M rows of tiles share the same columns of w while these are in the L2 cache.
-/// In the last group, of fewer rows, the kernel begins where its tile's number leaves it.
+/// Of the plain kernels, which number their tiles so: GROUP_M rows of tiles share the same columns of w while
+/// these are in the L2 cache. In the last group, of fewer rows, the kernel begins where its tile's number leaves it.
 void set_plain_order(bool mixed, Statement& statement) {
     const std::string narrow = "min(max(n - num_wide + 1, 0), 1)";  // 1: of narrow tiles
     const std::string columns = mixed ? fmt::format(
@@ -41,6 +41,7 @@ void set_plain_order(bool mixed, Statement& statement) {
                                             narrow)
                                       : std::string("cdiv(N, BLOCK_N)");
     const std::string first = "(m // GROUP_M)*GROUP_M";
+    statement.numbered_by_order = true;
     if (mixed) statement.order.push_back(narrow);
     statement.order.insert(
         statement.order.end(),

@@ -298,10 +298,11 @@ def check_captured() -> None:
         o, _ = torch.ops.syncopate.attention(*given, group, causal=True, sharding="zigzag")
         return [o, *torch.autograd.grad(o, given, grad)]
 
-    right = [t.clone() for t in call()]
+    # Leaves know the stream of their first backward for as long as a graph of torch's holds them.
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        call()
+        right = [t.detach().clone() for t in call()]
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):

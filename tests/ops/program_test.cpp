@@ -107,12 +107,12 @@ TEST(OperatorProgram, OfAStrategyThatFusesNothingIsRefused) {
     }
 }
 
-/// What a kernel's tiles touch, in the order in which they run by themselves.
+/// What a kernel's tiles touch, in the order in which they run by themselves, and by which number it knows them.
 std::string walked(const kernel::Kernel& kernel) {
     std::string text;
     for (std::size_t at = 0; at < kernel.tiles.size(); ++at) {
         const kernel::Tile& tile = kernel.tiles[static_cast<std::size_t>(kernel.tile_at(at))];
-        text += fmt::format("program {}:", tile.program);
+        text += fmt::format("program {} tile {}:", tile.program, tile.id);
         for (const char* param : {"a_desc", "c_desc", "scale_a_ptr"}) {
             const auto& boxes = std::string_view(param) == "c_desc" ? tile.write_boxes : tile.read_boxes;
             if (!boxes.contains(param)) continue;

@@ -367,7 +367,7 @@ std::string run_call(FusedOp& op, const Memory& before, const Memory& expected) 
     if (Status begun = op.begin_call(); !begun) return begun.error().to_string();
     // What the fused kernel does at its end.
     if (heap.device().kind == Device::Kind::cuda) {
-        if (Status over = op.synchronize(); !over) return over.error().to_string();
+        if (Status over = heap.cuda_context()->synchronize(); !over) return over.error().to_string();
         std::uint32_t epoch = 0;
         const std::uint64_t word = op.control_address() + 4 * emit::control::epoch;
         if (Status got = heap.read(word, &epoch, sizeof(epoch)); !got) return got.error().to_string();

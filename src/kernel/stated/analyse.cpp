@@ -297,7 +297,20 @@ private:
             kernel_.tiles[static_cast<std::size_t>(kernel_.tile_at(position))].program =
                 static_cast<std::int64_t>(position) % kernel_.num_programs();
         }
+        if (statement_.numbered_by_order) renumber();
         return Done{};
+    }
+
+    /// Tiles by their place in the traversal.
+    void renumber() {
+        std::vector<Tile> tiles;
+        tiles.reserve(kernel_.tiles.size());
+        for (const std::int64_t id : kernel_.traversal) {
+            tiles.push_back(std::move(kernel_.tiles[static_cast<std::size_t>(id)]));
+            tiles.back().id = static_cast<std::int64_t>(tiles.size()) - 1;
+        }
+        kernel_.tiles = std::move(tiles);
+        kernel_.traversal.clear();
     }
 
     Status touch(std::vector<Footprint>& footprints, std::span<const std::int64_t> trips, const Tile& tile,

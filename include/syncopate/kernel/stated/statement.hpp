@@ -64,10 +64,13 @@ struct Statement {
     std::vector<std::string> placed{};  ///< parameters
     std::string split = "1";            ///< programs that share a tile
     std::vector<std::string> order{};   ///< what tiles are sorted by when they run by themselves
-    std::string sums{};                 ///< the parameter, or none: it sums nothing
-    std::string head_start{};           ///< likewise
-    std::vector<std::string> sends{};   ///< parameters
-    std::string ragged{};               ///< the most slots of a call; none: the tiles are those stated
+    /// The kernel's own numbers are places in `order`, not row-major ones. The JSON cannot say it: of kernels that
+    /// the front end reads as well (ops/statements.hpp).
+    bool numbered_by_order = false;
+    std::string sums{};                ///< the parameter, or none: it sums nothing
+    std::string head_start{};          ///< likewise
+    std::vector<std::string> sends{};  ///< parameters
+    std::string ragged{};              ///< the most slots of a call; none: the tiles are those stated
 };
 
 /// Tiles, boxes and iterations: some seconds.
