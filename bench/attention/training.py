@@ -119,10 +119,12 @@ def attend_rows(case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -
     for begin, end in case.runs:
         own, done = q[:, :, done : done + end - begin], done + end - begin
         keys, values = (k[:, :, :end], v[:, :, :end]) if case.causal else (k, v)
-        mask = causal_lower_right(end - begin, end) if case.causal else None
+        from_first = case.causal and begin == 0  # a square, of which torch needs no mask
+        mask = causal_lower_right(end - begin, end) if case.causal and not from_first else None
         if mask is not None and not q.is_cuda:
             mask = torch.arange(end)[None, :] <= torch.arange(begin, end)[:, None]
-        parts.append(scaled_dot_product_attention(own, keys, values, attn_mask=mask, enable_gqa=True))
+        how = {"attn_mask": mask, "is_causal": from_first, "enable_gqa": q.shape[1] != k.shape[1]}
+        parts.append(scaled_dot_product_attention(own, keys, values, **how))
     return torch.cat(parts, 2)
 
 
