@@ -394,14 +394,8 @@ def gluon_attention_backward(
     mbarrier.init(ds_full, count=CONSUMERS)
     if FUSED:
         mbarrier.init(stored, count=CONSUMERS)
-        gl.warp_specialize(
-            [(_differentiate, (0, call)), (_differentiate, (1, call)), (_load, (call,))],
-            [4, 1],
-            [232, 40],
-        )
-    else:
-        gl.warp_specialize(
-            [(_differentiate, (0, call)), (_differentiate, (1, call)), (_load, (call,))],
-            [4, 1],
-            [240, 24],
-        )
+    gl.warp_specialize(
+        [(_differentiate, (0, call)), (_differentiate, (1, call)), (_load, (call,))],
+        [4, 1],
+        [240, 24],
+    )
