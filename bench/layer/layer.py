@@ -43,13 +43,9 @@ BEHIND = 1024  # tokens in the caches of a decode
 TOLERANCE = 2e-2  # of the largest value: bf16, and other orders of additions
 
 
-def compiled(block: torch.nn.Module, way: str, group_name: str) -> Callable[..., torch.Tensor]:
+def compiled(block: torch.nn.Module, way: str) -> Callable[..., torch.Tensor]:
     """By options, not by torch's global configuration: Dynamo takes the same graph for blocks that are compiled alike."""
     if way == "async-tp":
-        from torch.distributed._symmetric_memory import enable_symm_mem_for_group
-
-        if torch.cuda.is_available():
-            enable_symm_mem_for_group(group_name)
         return torch.compile(block, options={"_micro_pipeline_tp": True})
     if way == "ours":
         return torch.compile(block, options=sy.inductor.options())
@@ -88,7 +84,7 @@ class Way:
         styles = sy.parallel if way == "styles" else torch_styles
         # All ranks have made the same weights: nothing is sent.
         torch_styles.parallelize_module(self.block, mesh, block_plan(styles, sequence), src_data_rank=None)
-        self.run = compiled(self.block, way, mesh.get_group().group_name)
+        self.run = compiled(self.block, way)
 
     def forward(self, *inputs: torch.Tensor) -> Callable[[], torch.Tensor]:
         def call() -> torch.Tensor:

@@ -40,12 +40,6 @@ def start(rank: int, size: int, store: str) -> None:
     dist.init_process_group(
         "nccl", device_id=torch.device("cuda", local), timeout=datetime.timedelta(seconds=LIMIT), **init
     )
-    try:
-        import torch.distributed._symmetric_memory as symmetric_memory
-
-        symmetric_memory.enable_symm_mem_for_group(dist.group.WORLD.group_name)
-    except (AttributeError, ImportError, RuntimeError):
-        pass  # its peers say so themselves
 
 
 def command_name() -> str:
