@@ -17,7 +17,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(__file__).with_suffix(".csv")
-FIELDS = ("kernel", "registers", "spilled_bytes", "stack_bytes", "shared_bytes", "address_loops")
+FIELDS = (
+    "kernel",
+    "registers",
+    "spilled_bytes",
+    "stack_bytes",
+    "shared_bytes",
+    "address_loops",
+    "spills_in_loops",
+)
 sys.path[:0] = [str(ROOT / "python")]
 
 import torch  # noqa: E402
@@ -250,7 +258,8 @@ def compile_backward(d, options):
 def resources(binary) -> dict[str, int]:
     """`address_loops`: where the assembler does not see that an address is the same in a whole warp, it asks for it in a loop,
     which a loader has no time for: a product by tiles of 128x128 then takes a fifth longer. What decides is not in our
-    hands but for the order of the partitions, so it has to be looked at."""
+    hands but for the order of the partitions, so it has to be looked at. `spills_in_loops`: what the innermost loops around
+    the tensor cores' instructions keep in memory, for want of registers."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary.asm["cubin"])
         file.flush()
@@ -263,7 +272,20 @@ def resources(binary) -> dict[str, int]:
         "stack_bytes": int(found["STACK"]),
         "shared_bytes": int(binary.metadata.shared),
         "address_loops": len(re.findall(r"\bBRA\.U\.ANY\b", printed)),
+        "spills_in_loops": spills_in_loops(printed),
     }
+
+
+def spills_in_loops(sass: str) -> int:
+    code = [(int(at, 16), text) for at, text in re.findall(r"/\*([0-9a-f]{4,5})\*/\s+(.*?);", sass)]
+    back = ((at, re.search(r"\bBRA\b.*0x([0-9a-f]+)", text)) for at, text in code)
+    loops = [(int(to.group(1), 16), at) for at, to in back if to and int(to.group(1), 16) < at]
+    inner = set()
+    for at in (at for at, text in code if "HGMMA" in text):
+        around = [loop for loop in loops if loop[0] <= at <= loop[1]]
+        inner |= {min(around, key=lambda loop: loop[1] - loop[0])} if around else set()
+    kept = [at for at, text in code if re.search(r"\b(STL|LDL)\b", text)]
+    return sum(any(begin <= at <= end for begin, end in inner) for at in kept)
 
 
 def kernels():

@@ -269,7 +269,7 @@ def _differentiate_tile(index: gl.constexpr, call):
     )
     shared_by = call.H // call.HKV
     blocks = shared_by * (high - low)
-    head = (b * call.H + kv_head * shared_by).to(gl.int64) * padded
+    head = (b * call.H + kv_head * shared_by) * padded
     m = low
     mbarrier.wait(call.kv_full, 0)
     dk = warpgroup_mma_init(dk)
@@ -306,7 +306,7 @@ def _differentiate_tile(index: gl.constexpr, call):
             dk = warpgroup_mma(own_ds, q, dk, is_async=True)
             dq, dv = warpgroup_mma_wait(num_outstanding=1, deps=(dq, dv))
             dq = gl.convert_layout(dq, WIDE)  # 16 bytes a thread, whole lines a warp
-            gl.atomic_add(call.dq_ptr + (head + m * BM) * D + dq_places, dq, sem="relaxed")
+            gl.atomic_add(call.dq_ptr + (head + m * BM).to(gl.int64) * D + dq_places, dq, sem="relaxed")
         else:
             dk = warpgroup_mma(own_ds, q, dk, is_async=True)
             dv = warpgroup_mma_wait(num_outstanding=1, deps=(dv,))
