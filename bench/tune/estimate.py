@@ -43,6 +43,7 @@ OPERATORS = {
 }
 WIDE = {"block_m": 128, "block_n": 256, "block_k": 64, "stages": 4}
 NARROW = {"block_m": 128, "block_n": 128, "block_k": 64, "stages": 6}
+TURNS = "2026-11-26"  # since when chunks that tiles store take turns
 FEWEST = 3  # strategies of a line, for a regret: more than ours and the pair
 LEAST = 4  # likewise, for a correlation
 
@@ -109,7 +110,13 @@ def way_of(name: str, operator: str) -> Json | None:
 
 
 def strategy_of(name: str, operator: str) -> Json | None:
-    """What a row of the table measured; None: what is no strategy of today."""
+    """What a row of the table measured that has only a name: all of these are older than the Gluon kernel. None: what is no
+    strategy of today."""
+    made = named_strategy(name, operator)
+    return made if made is None else made | {"kernel": "plain"}
+
+
+def named_strategy(name: str, operator: str) -> Json | None:
     if operator in ("gemm_rs", "gemm_ar"):
         way = way_of(name, operator)
         if way is not None:
@@ -147,11 +154,10 @@ class Line:
 
     def again(self, machine: str) -> None:
         """Estimates all on another machine."""
-        for name, (us, _) in self.times.items():
-            self.times[name] = (
-                us,
-                _syncopate.tune.estimate(self.problem, self.strategies[name], machine)["us"],
-            )
+        self.times = {
+            name: (us, _syncopate.tune.estimate(self.problem, self.strategies[name], machine)["us"])
+            for name, (us, _) in self.times.items()
+        }
 
     @property
     def chosen(self) -> str:
@@ -183,6 +189,13 @@ class Line:
         )
 
 
+def of_other_order(row: dict[str, str], strategy: Json) -> bool:
+    """Whether a line is older than today's order of its tiles: those that store all that leaves a rank take turns
+    (fuse/passes/order.hpp)."""
+    stores = strategy.get("backend") == "tma_inline" and strategy.get("split", 1) == 1
+    return stores and row["date"] < TURNS and row["operator"] in ("gemm_rs", "gemm_ar", "gemm_a2a")
+
+
 def measured_in(row: dict[str, str]) -> Iterator[tuple[str, float, Json]]:
     """(name, µs, strategy) of each row of a line of measured.csv that is a strategy of today."""
     reduces = row["operator"] == "gemm_ar"  # today's pair takes torch's two-shot, which old lines lack
@@ -195,7 +208,9 @@ def measured_in(row: dict[str, str]) -> Iterator[tuple[str, float, Json]]:
     for name, us in unpacked(row["other"]).items():
         if name in named:
             yield name, us, named[name]
-        elif (strategy := strategy_of(name, row["operator"])) is not None:
+        elif (strategy := strategy_of(name, row["operator"])) is not None and not of_other_order(
+            row, strategy
+        ):
             yield name, us, strategy
 
 

@@ -29,7 +29,7 @@ FIGURES = (
     "phase_us gluon_phase_us long_plain beside_sums gluon_beside_sums sum_gbps gluon_sum_gbps sum_us store_gbps store_stall_gbps "
     "store_us stored_contended crossing_gbps "
     "read_gbps read_us pulled_us pulled_last_gbps copied_part_us engine_us engine_walk_us engine_ldst engine_sum_ldst part_us "
-    "last_us after_us after_gbps engine_sum_gbps"
+    "last_us engine_sum_gbps"
 ).split()
 #: Of these, what is more than 1. One that is 1 stays.
 FROM_ONE = ("long_plain", "beside_sums", "gluon_beside_sums")

@@ -4,6 +4,7 @@ predicted. No GPU.
 
     python bench/tune/holdout.py                     all families: about ten minutes on one core
     python bench/tune/holdout.py --families 8B,70B
+    python bench/tune/holdout.py --folds 3           in three groups of families, each held out in turn: quicker, and harder
 
 What is fitted: FITTED, each one factor on the figures of all machine files, from a random start within 0.7 to 1.4 of what these
 say, by coordinate descent on the mean error of a time; and the collectives' times, whose curves are drawn through the other
@@ -14,6 +15,7 @@ in sight, so this holds out shapes, not the idea of the model.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import random
@@ -41,7 +43,6 @@ FITTED = (
     "store_stall_gbps",
     "beside_sums",
     "sum_us",
-    "after_us",
     "part_us",
     "pulled_us",
     "pulled_last_gbps",
@@ -121,25 +122,30 @@ def fitted(lines: Sequence[estimate.Line], machines: Machines, seed: int) -> tup
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--families", default="")
+    parser.add_argument("--folds", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     rows = [row for row in results.read() if row["gpu"] == "H200"]
     lines = [line for line in estimate.tabled() if line.row["gpu"] == "H200"]
     families = sorted({line.row["model"] for line in lines})
     chosen = options.families.split(",") if options.families else families
+    folds = [chosen[at :: options.folds] for at in range(options.folds)] or [[family] for family in chosen]
     predicted: list[estimate.Line] = []
     with tempfile.TemporaryDirectory() as folder:
-        for family in chosen:
-            others = [line for line in lines if line.row["model"] != family]
-            machines = Machines(Path(folder), [row for row in rows if row["model"] != family])
+        for fold in folds:
+            others = [line for line in lines if line.row["model"] not in fold]
+            machines = Machines(Path(folder), [row for row in rows if row["model"] not in fold])
             factors, begin, end = fitted(others, machines, options.seed)
             machines.write(factors)
-            held = [line for line in lines if line.row["model"] == family]
+            held = [line for line in lines if line.row["model"] in fold]
             for line in held:
                 line.again(machines.of(int(line.row["ranks"])))
-            predicted += held
-            print(f"# {family}: error {begin:.3f} -> {end:.3f} on the others", file=sys.stderr, flush=True)
-            print(estimate.summary(f"{family} held out", held), flush=True)
+            predicted += [copy.copy(line) for line in held]  # as one of the others it is estimated again
+            families_of = ",".join(fold)
+            print(
+                f"# {families_of}: error {begin:.3f} -> {end:.3f} on the others", file=sys.stderr, flush=True
+            )
+            print(estimate.summary(f"{families_of[:24]} held out", held), flush=True)
     print(f"{'':34} lines, problems, strategies; regret: mean, worst; correlation; error (median)")
     print(estimate.summary("all, each held out", predicted))
     for operator in estimate.OPERATORS:

@@ -86,6 +86,9 @@ class Calls:
         self.other = torch.zeros(int(CACHE_BYTES) // 4, dtype=torch.int32, device="cuda")
 
     def us(self, call: Callable[[], Any]) -> float:
+        return self.replayed(self.captured(call))
+
+    def captured(self, call: Callable[[], Any]) -> torch.cuda.CUDAGraph:
         for _ in range(2):
             call()
         torch.cuda.synchronize()
@@ -93,14 +96,20 @@ class Calls:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             call()
+        return graph
+
+    def replayed(self, graph: torch.cuda.CUDAGraph) -> float:
         return self.ranks.time(graph.replay, before=self.other.max)
 
     def of(self, made: Any) -> float:
+        return self.us(self.call_of(made))
+
+    def call_of(self, made: Any) -> Callable[[], Any]:
         x, w = random(*made.shapes(made.group.rank)["x"]), random(made.k, made.n)
         if made.name == "all_gather_matmul":
             x = made.shard().copy_(x)
         y = torch.empty(made.out_rows, made.n, dtype=x.dtype, device="cuda")
-        return self.us(lambda: made(x, w, y))
+        return lambda: made(x, w, y)
 
     def timed(self, run: CallRun) -> list[Any]:
         """As C++ reads it (measured.hpp)."""
