@@ -9,6 +9,11 @@
 namespace syncopate::fuse {
 namespace {
 
+/// Of Hopper's multiprocessors, in a cycle: 512 dense multiply-adds of 16 bits in each of four tensor cores; to and
+/// from shared memory.
+constexpr double kCycleFlop = 4096;
+constexpr double kCycleBytes = 128;
+
 double tile_time(const kernel::Tile& tile, const Costs& costs) {
     double rows = 1;
     double columns = 1;
@@ -37,9 +42,8 @@ double tile_time(const kernel::Tile& tile, const Costs& costs) {
         largest = std::max(largest, volume);
     }
     const double depth = tile.reads.size() < 2 ? 16 : largest * std::min(rows, columns) / (rows * columns);
-    const double multiply = rows * columns * 32 / costs.sm_cycle_flop;
-    const double shared =
-        ((rows + columns) * 32 + std::ceil(rows / 64) * (64 + columns) * 32) / costs.sm_cycle_bytes;
+    const double multiply = rows * columns * 32 / kCycleFlop;
+    const double shared = ((rows + columns) * 32 + std::ceil(rows / 64) * (64 + columns) * 32) / kCycleBytes;
     return costs.packed_tile_us + depth / 16 * std::max(multiply, shared) / costs.sm_mhz;
 }
 

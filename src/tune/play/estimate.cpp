@@ -377,7 +377,7 @@ private:
 
     /// Sums, kernels beside the product's, read contributions where they are.
     [[nodiscard]] Estimate pulled_by_sums(Estimate made) const {
-        made.communicate = over(moved_bytes(), rates_.after_gbps);
+        made.communicate = over(moved_bytes(), rates_.read_gbps);
         const double us = rates_.pulled_us + over(moved_bytes() / parts(), rates_.read_gbps);
         const double read = moved_bytes() * (parts() - 1) / parts();
         const double beside = sums_beside(strategy_) ? over(read, rates_.pulled_slow_gbps) : 0;

@@ -21,8 +21,6 @@ namespace syncopate::fuse {
 struct Costs {
     double copy_stream_gbps = 0;  ///< what one copy stream moves to a peer
     double sm_mhz = 0;
-    double sm_cycle_flop = 0;   ///< of one multiprocessor in a cycle, 16-bit products
-    double sm_cycle_bytes = 0;  ///< to and from its shared memory
     double packed_tile_us = 0;  ///< a tile's pipeline fill and epilogue
     double two_streams_mib =
         0;  ///< larger chunks lose more by sharing the link than starting them costs (place.hpp)

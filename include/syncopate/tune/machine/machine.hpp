@@ -86,11 +86,6 @@ struct Rates : fuse::Costs {
     double engine_walk_us = 0;
     double engine_ldst = 0;
     double engine_sum_ldst = 0;
-    double after_us = 0;
-    double after_gbps = 0;
-    double after_unit_bytes = 0;
-    double after_blocks = 0;
-    double after_full_blocks = 0;
     double pulled_us = 0;
     double pulled_slow_gbps = 0;
     double crossing_gbps = 0;
