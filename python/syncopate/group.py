@@ -243,7 +243,12 @@ def the_process_group(process_group: Any) -> Any:
         raise RuntimeError(
             "torch.distributed is not initialised: call init_process_group, or pass a syncopate Group"
         )
-    return process_group or dist.group.WORLD
+    process_group = process_group or dist.group.WORLD
+    if not isinstance(process_group, dist.ProcessGroup):
+        raise TypeError(
+            f"group: expected a syncopate Group or a torch process group, got {type(process_group).__name__}: {process_group!r}"
+        )
+    return process_group
 
 
 def rank_and_size(group: Any) -> tuple[int, int]:

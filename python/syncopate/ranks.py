@@ -36,6 +36,10 @@ class RankError(RuntimeError):
         self.exit_code = exit_code
 
 
+class RankTraceback(Exception):
+    """Where a rank's error was raised, as text: the cause of a RankError."""
+
+
 class LateError(RankError):
     """No rank failed, and some did not end in time."""
 
@@ -63,9 +67,9 @@ def _child(place: Place, function: Callable[[Place], Any], pipe: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     try:
-        outcome: tuple[str, Any, int] = ("value", function(place), 0)
+        outcome: tuple[str, Any, int, str] = ("value", function(place), 0, "")
     except Unanswered as end:
-        outcome = ("unanswered", None, int(end.code or 0))
+        outcome = ("unanswered", None, int(end.code or 0), "")
     except BaseException as error:  # noqa: BLE001 - whatever happened goes to the parent
         code = int(getattr(error, "exit_code", 1) or 1)
         text = str(error) or type(error).__name__
@@ -79,12 +83,13 @@ def _child(place: Place, function: Callable[[Place], Any], pipe: int) -> None:
             error, (ValueError, RuntimeError, TypeError, MemoryError)
         ):
             text = "".join(traceback.format_exception(error))
-        outcome = ("kernel" if isinstance(error, KernelError) else "error", text, code)
+        where = f"rank {place.rank}:\n" + "".join(traceback.format_exception(error))
+        outcome = ("kernel" if isinstance(error, KernelError) else "error", text, code, where)
     with os.fdopen(pipe, "wb") as stream:
         try:
             pickle.dump(outcome, stream)
         except Exception as error:  # noqa: BLE001
-            pickle.dump(("error", f"the result cannot be sent: {error}", 1), stream)
+            pickle.dump(("error", f"the result cannot be sent: {error}", 1, ""), stream)
     flush()
     os._exit(0)
 
@@ -94,7 +99,7 @@ def run(
 ) -> list[Any]:
     """`function(place)` on `size` forked ranks; their results by rank.
 
-    Raises RankError naming every rank that failed or did not end in time (seconds; None: any); LateError if none failed. After the first failure the others
+    Raises RankError naming every rank that failed or did not end in time (seconds; None: any), caused by the first one's traceback; LateError if none failed. After the first failure the others
     have `grace` seconds to report theirs, and are ended. Where a rank cannot print, all end at once (Unanswered). The
     caller must not have initialised CUDA or started threads that hold locks.
     """
@@ -148,6 +153,7 @@ def _collect(
 ) -> list[Any]:
     results: list[Any] = [None] * size
     errors: dict[int, tuple[str, int]] = {}
+    traces: dict[int, str] = {}
     received: dict[int, bytes] = {pipe: b"" for pipe in children}
     by_kernel: set[int] = set()  # ranks whose kernel went wrong: what the others say follows from that
     waiting = set(children)
@@ -169,7 +175,7 @@ def _collect(
             if not received[pipe]:
                 errors[rank] = ("the process ended without a result (killed, or it crashed)", 1)
             else:
-                kind, value, code = pickle.loads(received[pipe])
+                kind, value, code, traces[rank] = pickle.loads(received[pipe])
                 if kind == "unanswered":
                     raise Unanswered(code)
                 if kind == "value":
@@ -191,7 +197,9 @@ def _collect(
         lines = [f"rank {rank}: {text}" for rank, (text, _) in sorted(errors.items())]
         if len(first) == 1 and len(errors) == size:
             lines = [f"all ranks: {first.pop()}"]
-        raise kind_of_error("\n".join(lines), max(code for _, code in errors.values()))
+        traced = next((traces[rank] for rank in sorted(errors) if traces.get(rank)), None)
+        cause = RankTraceback(traced) if traced else None
+        raise kind_of_error("\n".join(lines), max(code for _, code in errors.values())) from cause
     return results
 
 

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 sy = pytest.importorskip("syncopate")
 
-from syncopate import group  # noqa: E402
+from syncopate import group, ranks  # noqa: E402
 from syncopate.call import arguments, places  # noqa: E402
 from syncopate.ops import scales  # noqa: E402
 
@@ -134,3 +134,46 @@ def test_a_dtype_is_torchs_or_its_name_wherever_one_is_taken(dtype):
     assert sy.strategy.Problem("matmul_all_reduce", 8, 8, 8, dtype, 2).dtype == torch.float16
     builder = sy.plans.Builder(MESH)
     assert builder.tensor(sy.Tensor("S", (4,), dtype)) == "S"
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "said"),
+    [
+        ({}, ValueError, "bind: no parameter is bound to a tensor of the plan (A): say which one is"),
+        ({"bind": {}}, ValueError, "bind: no parameter is bound"),
+        ({"bind": [("a_ptr", "A")]}, TypeError, "bind: expected a mapping from parameters, got tuple"),
+        ({"bind": {"a_ptr": "A"}, "plan": "all_gather"}, TypeError, "plan: expected a Plan (sy.plans), got str"),
+        ({"bind": {"a_ptr": "A"}, "strategy": sy.Strategy(split=2)}, ValueError, "strategy: split: of operators alone"),
+        ({"bind": {"a_ptr": "A"}, "strategy": sy.Strategy(pull=True, programs=2)}, ValueError, "strategy: programs, pull:"),
+        ({"bind": {"a_ptr": "A"}, "strategy": 3}, TypeError, "strategy: expected a Strategy, got int"),
+    ],
+)  # fmt: skip
+def test_what_fuse_would_not_obey_is_refused(given, kind, said):
+    plan = sy.plans.all_gather(sy.Mesh(gpu=2), sy.Tensor("A", (64, 64), "fp32"))
+    with pytest.raises(kind) as raised:
+        sy.fuse(lambda a_ptr: None, **({"plan": plan} | given))
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("given", ["world", 3])
+def test_a_group_of_another_kind_is_named(given, tmp_path):
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    try:
+        with pytest.raises(
+            TypeError, match="group: expected a syncopate Group or a torch process group, got"
+        ):
+            group.of_process_group(given)
+    finally:
+        dist.destroy_process_group()
+
+
+def test_an_error_of_a_rank_has_its_traceback_as_its_cause():
+    def fails(place):
+        return place.rank()
+
+    with pytest.raises(ranks.RankError, match="not callable") as raised:
+        ranks.run(2, fails)
+    assert "rank 0:" in str(raised.value.__cause__)
+    assert "in fails" in str(raised.value.__cause__)

@@ -18,6 +18,9 @@ from .fused import FusedKernel
 def _one_each(name: str, given: Any, kernels: int) -> list[Mapping[str, Any]]:
     """A mapping for each kernel; empty ones where nothing is given."""
     mappings = [given] if isinstance(given, Mapping) else list(given or [{}] * kernels)
+    for one in mappings:
+        if not isinstance(one, Mapping):
+            raise TypeError(f"{name}: expected a mapping from parameters, got {type(one).__name__}: {one!r}")
     if len(mappings) != kernels:
         raise ValueError(f"{name}: give one mapping for each of the {kernels} kernels, got {len(mappings)}")
     return mappings
@@ -59,6 +62,8 @@ def fuse(
         Stage(one, dict(names), {name: elements_of(of) for name, of in elements.items()})
         for one, names, elements in zip(kernels, binds, known, strict=True)
     ]
+    if plan is not None:
+        _require_plan_and_bound(plan, stages)
     if plan is None:
         if strategy is not None:
             raise ValueError(f"strategy: kernels without a plan have a way instead, not {strategy!r}")
@@ -71,4 +76,38 @@ def fuse(
         return AutoKernel(stages, plan, group, deadline=deadline, host_delay=host_delay, seed=seed)
     if isinstance(strategy, str):
         raise ValueError(f'strategy: expected a Strategy, "auto" or None, got "{strategy}"')
+    _require_own_fields(strategy)
     return FusedKernel(stages, plan, group, strategy, deadline=deadline, host_delay=host_delay, seed=seed)
+
+
+def _require_plan_and_bound(plan: Any, stages: Sequence[Stage]) -> None:
+    """Without a bound parameter a kernel would run alone, beside a plan that moves what it does not see."""
+    if not isinstance(plan, _syncopate.Plan):
+        raise TypeError(f"plan: expected a Plan (sy.plans), got {type(plan).__name__}")
+    if any(stage.bind for stage in stages):
+        return
+    names = ", ".join(name for name, *_ in plan.tensors)
+    raise ValueError(
+        f"bind: no parameter is bound to a tensor of the plan ({names}): say which one is, as in bind={{'a_ptr': '{plan.tensors[0][0]}'}}"
+    )
+
+
+#: Of a strategy, what is left to choose for a user's own kernel and plan.
+OWN_FIELDS = ("kernel_sums", "together", "backend", "engine_blocks", "sum_parts")
+
+
+def _require_own_fields(strategy: Any) -> None:
+    if strategy is None:
+        return
+    if not isinstance(strategy, Strategy):
+        raise TypeError(f"strategy: expected a Strategy, got {type(strategy).__name__}")
+    usual = Strategy()
+    others = [
+        name
+        for name in Strategy.__dataclass_fields__
+        if name not in OWN_FIELDS and getattr(strategy, name) != getattr(usual, name)
+    ]
+    if others:
+        raise ValueError(
+            f"strategy: {', '.join(others)}: of operators alone; of a kernel and a plan of yours {', '.join(OWN_FIELDS)} are left to choose"
+        )

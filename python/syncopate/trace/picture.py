@@ -44,7 +44,7 @@ def require_matplotlib() -> None:
     except ImportError:
         raise PictureError(
             "a picture needs matplotlib, which this Python lacks: pip install 'syncopate[plot]', or give "
-            "--trace a name that ends in .json"
+            "a name that ends in .json"
         ) from None
 
 
