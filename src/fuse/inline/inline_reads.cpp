@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fuse/inline/kernel_accesses.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
 #include "syncopate/kernel/model/tile_boxes.hpp"
@@ -31,45 +32,43 @@ std::optional<Place> place_of(const plan::Plan& plan, plan::OpRef ref) {
 }
 
 /// Whether the end of the call asks for some of the rank's chunk.
-bool is_asked_for(const plan::Plan& plan, std::int32_t rank, const plan::Chunk& chunk) {
-    return std::ranges::any_of(plan.final, [&](const plan::Holding& held) {
-        return held.rank == rank && overlaps(held.chunk, chunk);
-    });
+bool is_asked_for(const MemoryUses& uses, std::int32_t rank, const plan::Chunk& chunk) {
+    return std::ranges::any_of(uses.asked[at(rank)],
+                               [&](const plan::Chunk* asked) { return overlaps(*asked, chunk); });
 }
 
 /// Whether some op writes into the rank's chunk.
-bool is_overwritten(const plan::Plan& plan, std::int32_t rank, const plan::Chunk& chunk) {
-    for (std::int32_t from = 0; from < plan.num_ranks(); ++from) {
-        for (const plan::Op& op : plan.ranks[static_cast<std::size_t>(from)]) {
-            if (op.destination_rank(from) == rank && overlaps(op.dst, chunk)) return true;
-        }
-    }
-    return false;
+bool is_overwritten(const plan::Plan& plan, const MemoryUses& uses, std::int32_t rank,
+                    const plan::Chunk& chunk) {
+    return std::ranges::any_of(uses.writing[at(rank)],
+                               [&](plan::OpRef op) { return overlaps(plan.op(op).dst, chunk); });
 }
 
 /// What else has to do with the destination of the op, so that it has to be there; empty if nothing has.
-std::string objection_to_others(const plan::Plan& plan, plan::OpRef ref) {
+std::string objection_to_others(const plan::Plan& plan, const MemoryUses& uses, plan::OpRef ref) {
     const plan::Op& op = plan.op(ref);
-    if (is_asked_for(plan, ref.rank, op.dst)) {
+    if (is_asked_for(uses, ref.rank, op.dst)) {
         return "the plan asks for " + plan.tensors[static_cast<std::size_t>(op.dst.tensor)].name +
                to_string(op.dst.region) +
                " at the end, and what tiles fetch stays nowhere: make it transient";
     }
-    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
-        const std::vector<plan::Op>& list = plan.ranks[static_cast<std::size_t>(rank)];
-        for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.size()); ++index) {
-            const plan::OpRef other_ref{rank, index};
-            if (other_ref == ref) continue;
-            const plan::Op& other = list[static_cast<std::size_t>(index)];
-            if (std::ranges::find(other.after, ref) != other.after.end())
-                return op_name(other_ref) + " waits for it, and tiles fetch whenever they read";
-            if (other.source_rank(rank) == ref.rank && overlaps(other.src, op.dst))
-                return op_name(other_ref) + " sends it on, and what tiles fetch stays nowhere";
-            if (other.destination_rank(rank) == ref.rank && overlaps(other.dst, op.dst))
-                return op_name(other_ref) + " writes there, too";
-        }
+    std::optional<plan::OpRef> first;
+    std::string why;
+    const auto object = [&](plan::OpRef other, const char* what) {
+        if (other == ref || (first && *first <= other)) return;
+        first = other;
+        why = op_name(other) + what;
+    };
+    if (const auto& other = uses.first_after[at(ref.rank)][at(ref.index)])
+        object(*other, " waits for it, and tiles fetch whenever they read");
+    for (const plan::OpRef other : uses.reading[at(ref.rank)]) {
+        if (overlaps(plan.op(other).src, op.dst))
+            object(other, " sends it on, and what tiles fetch stays nowhere");
     }
-    return {};
+    for (const plan::OpRef other : uses.writing[at(ref.rank)]) {
+        if (overlaps(plan.op(other).dst, op.dst)) object(other, " writes there, too");
+    }
+    return why;
 }
 
 /// What of `box` is in none of `regions`.
@@ -131,29 +130,15 @@ std::string objection_to_own(const BoundKernel& program, std::int32_t tensor, Ba
     return {};
 }
 
-using Chunks = std::vector<const plan::Chunk*>;
-
-/// By rank: what ops write there.
-std::vector<Chunks> written_at(const plan::Plan& plan) {
-    std::vector<Chunks> written(plan.ranks.size());
-    for (std::int32_t from = 0; from < plan.num_ranks(); ++from) {
-        for (const plan::Op& op : plan.ranks[static_cast<std::size_t>(from)])
-            written[static_cast<std::size_t>(op.destination_rank(from))].push_back(&op.dst);
-    }
-    return written;
-}
-
 /// What rank `rank` holds of `tensor` from the start, if nobody else has to do with it there but to read it;
-/// nullopt if somebody has, or the end of the call asks for it. `written`: there.
-std::optional<std::vector<Region>> given_only(const plan::Plan& plan, std::int32_t rank, std::int32_t tensor,
-                                              const Chunks& written) {
+/// nullopt if somebody has, or the end of the call asks for it.
+std::optional<std::vector<Region>> given_only(const plan::Plan& plan, const MemoryUses& uses,
+                                              std::int32_t rank, std::int32_t tensor) {
     std::vector<Region> given;
-    for (const plan::Holding& held : plan.initial) {
-        if (held.rank != rank || held.chunk.tensor != tensor) continue;
-        const bool overwritten = std::ranges::any_of(
-            written, [&](const plan::Chunk* chunk) { return overlaps(*chunk, held.chunk); });
-        if (overwritten || is_asked_for(plan, rank, held.chunk)) return std::nullopt;
-        given.push_back(held.chunk.region);
+    for (const plan::Chunk* held : uses.given[at(rank)]) {
+        if (held->tensor != tensor) continue;
+        if (is_overwritten(plan, uses, rank, *held) || is_asked_for(uses, rank, *held)) return std::nullopt;
+        given.push_back(held->region);
     }
     return given;
 }
@@ -201,7 +186,8 @@ GivenReaders readers_of(const kernel::Kernel& kernel, const kernel::Param& param
 }
 
 /// What tiles can read of one tensor where the user has it; nullopt if they cannot.
-std::optional<InlineLoads> load_given(const BoundKernel& program, std::int32_t tensor) {
+std::optional<InlineLoads> load_given(const BoundKernel& program, const MemoryUses& uses,
+                                      std::int32_t tensor) {
     const kernel::Param* param = only_param(program, tensor);
     if (param == nullptr || !param->read || param->written) return std::nullopt;
     const auto fits = [&](Backend backend) {
@@ -212,9 +198,8 @@ std::optional<InlineLoads> load_given(const BoundKernel& program, std::int32_t t
     if (!by_row && !fits(Backend::ldst_inline)) return std::nullopt;
     InlineLoads loads{.by = Reach{tensor, by_row, true}};
     bool any = false;
-    const std::vector<Chunks> written = written_at(program.plan);
     for (std::int32_t rank = 0; rank < program.plan.num_ranks(); ++rank) {
-        const auto given = given_only(program.plan, rank, tensor, written[static_cast<std::size_t>(rank)]);
+        const auto given = given_only(program.plan, uses, rank, tensor);
         if (!given) return std::nullopt;
         GivenReaders readers = readers_of(program.kernel, *param, *given);
         auto& at = loads.at.emplace_back(program.kernel.tiles.size());
@@ -235,7 +220,33 @@ bool is_fetched(const plan::Plan& plan, plan::OpRef ref) {
            (op.kind == plan::OpKind::local && !is_made(plan, ref.rank, op.src, false));
 }
 
-std::string load_objection(const BoundKernel& program, plan::OpRef ref, Backend backend) {
+MemoryUses::MemoryUses(const plan::Plan& plan)
+    : reading(plan.ranks.size()),
+      writing(plan.ranks.size()),
+      first_after(plan.ranks.size()),
+      given(plan.ranks.size()),
+      asked(plan.ranks.size()) {
+    for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank)
+        first_after[rank].resize(plan.ranks[rank].size());
+    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
+        const std::vector<plan::Op>& list = plan.ranks[at(rank)];
+        for (std::int32_t index = 0; index < std::ssize(list); ++index) {
+            const plan::OpRef ref{rank, index};
+            const plan::Op& op = list[at(index)];
+            reading[at(op.source_rank(rank))].push_back(ref);
+            writing[at(op.destination_rank(rank))].push_back(ref);
+            for (const plan::OpRef before : op.after) {
+                std::optional<plan::OpRef>& first = first_after[at(before.rank)][at(before.index)];
+                if (!first) first = ref;
+            }
+        }
+    }
+    for (const plan::Holding& held : plan.initial) given[at(held.rank)].push_back(&held.chunk);
+    for (const plan::Holding& held : plan.final) asked[at(held.rank)].push_back(&held.chunk);
+}
+
+std::string load_objection(const BoundKernel& program, const MemoryUses& uses, plan::OpRef ref,
+                           Backend backend) {
     const plan::Plan& plan = program.plan;
     const plan::Op& op = plan.op(ref);
     const std::string name = std::string(plan::name_of(backend)) + ": ";
@@ -247,7 +258,7 @@ std::string load_objection(const BoundKernel& program, plan::OpRef ref, Backend 
     if (op.reduce != plan::Reduce::none) return name + "a load does not reduce";
     if (is_made(plan, op.source_rank(ref.rank), op.src, false))
         return name + "a kernel makes what is fetched: push it from there";
-    if (std::string why = objection_to_others(plan, ref); !why.empty()) return name + why;
+    if (std::string why = objection_to_others(plan, uses, ref); !why.empty()) return name + why;
     if (!place_of(plan, ref)) {
         return name + "source and destination need rows of the same length at the same columns, not " +
                to_string(op.src.region) + " and " + to_string(op.dst.region);
@@ -257,18 +268,18 @@ std::string load_objection(const BoundKernel& program, plan::OpRef ref, Backend 
     return why.empty() ? why : name + why;
 }
 
-std::string own_load_objection(const BoundKernel& program, plan::OpRef ref, Backend backend) {
+std::string own_load_objection(const BoundKernel& program, const MemoryUses& uses, plan::OpRef ref,
+                               Backend backend) {
     const plan::Plan& plan = program.plan;
     const plan::Op& op = plan.op(ref);
     const std::string name = std::string(plan::name_of(backend)) + ": ";
     if (op.kind != plan::OpKind::local) return name + "it is not from the rank itself";
-    const bool held = std::ranges::any_of(plan.initial, [&](const plan::Holding& holding) {
-        return holding.rank == ref.rank && holding.chunk.tensor == op.src.tensor &&
-               contains(holding.chunk.region, op.src.region);
+    const bool held = std::ranges::any_of(uses.given[at(ref.rank)], [&](const plan::Chunk* given) {
+        return given->tensor == op.src.tensor && contains(given->region, op.src.region);
     });
     if (!held) return name + "the rank does not hold all of " + to_string(op.src.region) + " initially";
-    if (is_overwritten(plan, ref.rank, op.src)) return name + "another op writes what it reads";
-    if (std::string why = load_objection(program, ref, backend); !why.empty()) return why;
+    if (is_overwritten(plan, uses, ref.rank, op.src)) return name + "another op writes what it reads";
+    if (std::string why = load_objection(program, uses, ref, backend); !why.empty()) return why;
     std::string why = objection_to_own(program, op.dst.tensor, backend);
     return why.empty() ? why : name + why;
 }
@@ -276,7 +287,8 @@ std::string own_load_objection(const BoundKernel& program, plan::OpRef ref, Back
 namespace {
 
 /// Where each tile loads for the ops that it carries out.
-Result<InlineLoads> load_ops(const BoundKernel& program, const Graph& graph, const Backends& backends) {
+Result<InlineLoads> load_ops(const BoundKernel& program, const MemoryUses& uses, const Graph& graph,
+                             const Backends& backends) {
     const plan::Plan& plan = program.plan;
     InlineLoads result;
     result.at.resize(plan.ranks.size());
@@ -317,7 +329,7 @@ Result<InlineLoads> load_ops(const BoundKernel& program, const Graph& graph, con
         std::map<std::int32_t, Place> places;  // by rank: one parameter leads to one
         result.by->own = std::ranges::all_of(ops, [&](plan::OpRef ref) {
             const std::optional<Place> place = place_of(plan, ref);
-            return own_load_objection(program, ref, backend_of(ref)).empty() &&
+            return own_load_objection(program, uses, ref, backend_of(ref)).empty() &&
                    places.try_emplace(ref.rank, *place).first->second == *place;
         });
     }
@@ -330,10 +342,11 @@ Result<InlineLoads> load_inline(const StagedProgram& program, const Lowered& low
                                 const Backends& backends) {
     const Stage& first = program.stages.front();
     const BoundKernel one(first, lowered.plan);
-    auto loads = load_ops(one, graph, backends);
+    const MemoryUses uses(lowered.plan);
+    auto loads = load_ops(one, uses, graph, backends);
     if (!loads || loads->by || program.stages.size() > 1) return loads;
     for (std::size_t tensor = 0; tensor < lowered.plan.tensors.size(); ++tensor) {
-        if (auto given = load_given(one, static_cast<std::int32_t>(tensor))) return *std::move(given);
+        if (auto given = load_given(one, uses, static_cast<std::int32_t>(tensor))) return *std::move(given);
     }
     return loads;
 }

@@ -5,7 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
+
+#include "syncopate/at.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -88,8 +93,13 @@ private:
     }
 
     /// "tiles 0, 1, 4 … 7 of matmul"
-    [[nodiscard]] std::string tiles(NodeId id) const {
+    [[nodiscard]] const std::string& tiles(NodeId id) const {
         const Node& node = graph_[id];
+        const auto [found, is_new] = tiles_.try_emplace({node.stage, node.index});
+        if (is_new) found->second = tiles_of(node);
+        return found->second;
+    }
+    [[nodiscard]] std::string tiles_of(const Node& node) const {
         const auto stage = static_cast<std::size_t>(node.stage);
         const std::vector<std::int32_t>& class_of = graph_.stages[stage].class_of;
         std::vector<std::string> runs;
@@ -111,6 +121,7 @@ private:
     const Decisions& decisions_;
     const Graph& graph_;
     const plan::Plan& plan_;
+    mutable std::map<std::pair<std::int32_t, std::int32_t>, std::string> tiles_;  ///< by stage and class
 };
 
 std::string edge_text(const Edge& edge) {
@@ -164,12 +175,13 @@ std::string_view colour_of(Kind kind) {
 
 std::string graph_text(const StagedProgram& program, const Decisions& decisions) {
     const Drawing drawing(program, decisions);
+    std::vector<std::vector<NodeId>> of_rank(decisions.lowered.plan.ranks.size());
+    for (NodeId node = 0; node < std::ssize(decisions.graph.nodes); ++node)
+        of_rank[at(decisions.graph[node].rank)].push_back(node);
     std::string text;
-    for (std::int32_t rank = 0; rank < decisions.lowered.plan.num_ranks(); ++rank) {
+    for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
         text += fmt::format("rank {}\n", rank);
-        for (std::size_t at = 0; at < decisions.graph.nodes.size(); ++at) {
-            const auto node = static_cast<NodeId>(at);
-            if (decisions.graph[node].rank != rank) continue;
+        for (const NodeId node : of_rank[rank]) {
             text += fmt::format("  n{:<4} {}", node, drawing.what(node));
             if (const std::string where = drawing.where(node); !where.empty()) text += "  [" + where + "]";
             std::vector<std::string> edges;

@@ -204,7 +204,8 @@ public:
           lowered_(lowered),
           options_(options),
           staged_(program.stages.size() > 1),
-          first_(program.stages.front(), lowered.plan) {}
+          first_(program.stages.front(), lowered.plan),
+          uses_(lowered.plan) {}
 
     [[nodiscard]] std::string of_any(plan::OpRef ref, Backend backend) const {
         if (sender_of(program_, lowered_.plan.op(ref)) != nullptr)
@@ -223,13 +224,13 @@ public:
                    " is for what tiles make, this op sends a sum: use ldst_inline";
         }
         if (staged_) return "a program of several stages sends nothing inline yet";
-        return is_fetched(lowered_.plan, ref) ? load_objection(first_, ref, backend)
+        return is_fetched(lowered_.plan, ref) ? load_objection(first_, uses_, ref, backend)
                                               : store_objection(first_, ref, backend);
     }
     /// The same for what tiles may read where the rank was given it.
     [[nodiscard]] std::string of_given(plan::OpRef ref, Backend backend) const {
         if (staged_) return "a program of several stages fetches nothing inline yet";
-        return own_load_objection(first_, ref, backend);
+        return own_load_objection(first_, uses_, ref, backend);
     }
 
 private:
@@ -238,6 +239,7 @@ private:
     const Options& options_;
     bool staged_;
     BoundKernel first_;
+    MemoryUses uses_;
 };
 
 }  // namespace

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "fuse/passes/memory_index.hpp"
 #include "syncopate/kernel/model/tile_boxes.hpp"
 
 namespace syncopate::fuse {
@@ -16,52 +16,9 @@ namespace {
 using plan::Interval;
 using plan::Region;
 
-/// Something that puts data into a region of a rank's memory: an op, or what comes before all ops.
-struct Supply {
-    Region region;
-    NodeId op = kNoNode;  ///< none: initial, or written by an earlier stage
-};
-
-/// The supplies of one tensor on one rank, to be searched by region: sorted by where they begin along the
-/// axis that tells them apart best, with the furthest end so far beside each.
-class SupplyIndex {
-public:
-    explicit SupplyIndex(std::vector<Supply> supplies) : supplies_(std::move(supplies)) {
-        std::size_t best = 0;
-        const std::size_t axes = supplies_.empty() ? 0 : supplies_.front().region.size();
-        for (std::size_t axis = 0; axis < axes; ++axis) {
-            std::set<std::int64_t> begins;
-            for (const Supply& supply : supplies_) begins.insert(supply.region[axis].begin);
-            if (begins.size() > best) {
-                best = begins.size();
-                axis_ = axis;
-            }
-        }
-        std::stable_sort(supplies_.begin(), supplies_.end(), [this](const Supply& a, const Supply& b) {
-            return a.region[axis_].begin < b.region[axis_].begin;
-        });
-        furthest_end_.reserve(supplies_.size());
-        for (const Supply& supply : supplies_) {
-            const std::int64_t end = supply.region[axis_].end;
-            furthest_end_.push_back(furthest_end_.empty() ? end : std::max(furthest_end_.back(), end));
-        }
-    }
-
-    template <typename Visit>
-    void for_each_overlap(const Region& box, Visit visit) const {
-        if (supplies_.empty()) return;
-        const auto first = std::upper_bound(furthest_end_.begin(), furthest_end_.end(), box[axis_].begin);
-        for (auto at = static_cast<std::size_t>(first - furthest_end_.begin()); at < supplies_.size(); ++at) {
-            if (supplies_[at].region[axis_].begin >= box[axis_].end) break;
-            if (overlaps(supplies_[at].region, box)) visit(supplies_[at]);
-        }
-    }
-
-private:
-    std::vector<Supply> supplies_;
-    std::vector<std::int64_t> furthest_end_;
-    std::size_t axis_ = 0;
-};
+/// Something that puts data into a region of a rank's memory: an op, or what comes before all ops, which is initial or
+/// written by an earlier stage.
+using Supply = MemoryIndex::Entry;
 
 /// A parameter that is bound and read.
 struct BoundParam {
@@ -147,7 +104,7 @@ public:
 
     Status run(const Written& written) {
         classify();
-        const std::vector<std::vector<std::vector<Supply>>> supplies = find_supplies(written);
+        std::vector<std::vector<Supply>> supplies = find_supplies(written);
         Graph::StageNodes& nodes = graph_.stages[stage_];
         nodes.num_classes = static_cast<std::int32_t>(classes_.size());
         nodes.ranged = ranged_;
@@ -165,8 +122,8 @@ public:
                 nodes.awaits.emplace_back();
                 if (ranged_) nodes.uses.emplace_back();
             }
+            const MemoryIndex index(std::move(supplies[rank]));
             for (const BoundParam& param : params_) {
-                const SupplyIndex index(supplies[rank][param.tensor]);
                 if (Status status = connect(rank, param, index, run); !status) return status;
             }
             if (ranged_) {
@@ -285,30 +242,31 @@ private:
         return run;
     }
 
-    /// What is where: by rank and tensor.
-    [[nodiscard]] std::vector<std::vector<std::vector<Supply>>> find_supplies(const Written& written) const {
-        std::vector<std::vector<std::vector<Supply>>> supplies(
-            plan_.ranks.size(), std::vector<std::vector<Supply>>(plan_.tensors.size()));
-        for (const plan::Holding& holding : plan_.initial) {
-            if (is_empty(holding.chunk.region)) continue;
-            supplies[holding.rank][holding.chunk.tensor].push_back({holding.chunk.region, kNoNode});
-        }
+    /// By rank, what is where of the tensors that the kernel reads.
+    [[nodiscard]] std::vector<std::vector<Supply>> find_supplies(const Written& written) const {
+        std::vector<std::vector<Supply>> supplies(plan_.ranks.size());
+        std::vector<bool> read(plan_.tensors.size(), false);
+        for (const BoundParam& param : params_) read[param.tensor] = true;
+        const auto add = [&](std::int32_t rank, std::int32_t tensor, const Region& region, NodeId op) {
+            if (read[tensor] && !is_empty(region)) supplies[rank].push_back({tensor, op, &region});
+        };
+        for (const plan::Holding& holding : plan_.initial)
+            add(holding.rank, holding.chunk.tensor, holding.chunk.region, kNoNode);
         for (const auto& [tensor, regions] : written) {
-            for (auto& on_rank : supplies) {
-                for (const Region& region : regions) on_rank[tensor].push_back({region, kNoNode});
+            for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
+                for (const Region& region : regions) add(rank, tensor, region, kNoNode);
             }
         }
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
             const plan::OpRef ref = graph_.ref(op);
             const plan::Op& moved = plan_.op(ref);
-            if (is_empty(moved.dst.region)) continue;
-            supplies[moved.destination_rank(ref.rank)][moved.dst.tensor].push_back({moved.dst.region, op});
+            add(moved.destination_rank(ref.rank), moved.dst.tensor, moved.dst.region, op);
         }
         return supplies;
     }
 
     /// Edges to all tiles of the rank from the ops that deliver what they read through `param`.
-    Status connect(std::int32_t rank, const BoundParam& param, const SupplyIndex& index,
+    Status connect(std::int32_t rank, const BoundParam& param, const MemoryIndex& index,
                    const std::vector<std::vector<bool>>& run) {
         const auto number = static_cast<std::size_t>(&param - params_.data());
         for (std::size_t c = 0; c < classes_.size(); ++c) {
@@ -316,13 +274,14 @@ private:
             const NodeId node = graph_.stages[stage_].first.back() + static_cast<NodeId>(c);
             for (const Region& box : classes_[c].boxes[number]) {
                 std::vector<Region> missing{box};
-                index.for_each_overlap(box, [&](const Supply& supply) {
-                    take(missing, supply.region);
-                    if (supply.op == kNoNode) return;
+                index.any_overlap(param.tensor, box, [&](const Supply& supply) {
+                    take(missing, *supply.region);
+                    if (supply.op == kNoNode) return false;
                     if (ranged_)
                         need_in_loops(node, classes_[c], number, box, supply);
                     else
-                        need(node, supply.op, first_iteration(param, box, supply.region, trips_));
+                        need(node, supply.op, first_iteration(param, box, *supply.region, trips_));
+                    return false;
                 });
                 if (missing.empty()) continue;
                 const kernel::Tile& tile = kernel_.tiles[static_cast<std::size_t>(classes_[c].first_tile)];
@@ -360,7 +319,7 @@ private:
             return need(tiles, supply.op, 0);
         Graph::StageNodes& nodes = graph_.stages[stage_];
         std::vector<Use>& uses = nodes.uses[static_cast<std::size_t>(tiles - nodes.first.front())];
-        const auto part = intersect(box, supply.region);
+        const auto part = intersect(box, *supply.region);
         for (const kernel::LoopRead& read : *reads) {
             for (const Region& read_box : read.boxes) {
                 const auto needed = intersect(read_box, *part);

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "fuse/passes/memory_index.hpp"
 #include "syncopate/fuse/passes/precedence.hpp"
 
 namespace syncopate::fuse {
@@ -30,12 +31,14 @@ public:
             touching_[source_of(op)].reading.push_back(op);
             touching_[destination_of(op)].writing.push_back(op);
         }
-        read_by_kernel_.resize(num_ranks_);
+        read_by_kernel_.resize(graph.num_ops(), false);
         for (const Graph::StageNodes& stage : graph.stages) {
             for (std::int32_t rank = 0; rank < num_ranks_; ++rank) {
                 for (std::int32_t c = 0; c < stage.num_classes; ++c) {
-                    for (const Edge& edge : graph.in[stage.first[rank] + c])
-                        read_by_kernel_[rank].insert(edge.from);
+                    for (const Edge& edge : graph.in[stage.first[rank] + c]) {
+                        if (graph.is_op(edge.from) && destination_of(edge.from) == rank)
+                            read_by_kernel_[edge.from] = true;
+                    }
                 }
             }
         }
@@ -44,18 +47,18 @@ public:
     [[nodiscard]] std::vector<std::vector<Edge>> before_start() const {
         std::set<Pair> ready;
         std::map<Pair, bool> consumed;  // at the end of the call, not of the kernel
+        const std::vector<bool> touched = touched_by_others();
         for (NodeId id = 0; id < graph_.num_ops(); ++id) {
             const plan::Op& op = op_of(id);
             const std::int32_t executor = graph_[id].rank;
             const std::int32_t source = source_of(id);
             const std::int32_t destination = destination_of(id);
-            if (source != executor && holds(initial_[source], op.src)) ready.insert({executor, source});
+            if (source != executor && initial_[source].any_overlap(op.src)) ready.insert({executor, source});
             if (destination == executor || alternating_.contains(op.dst.tensor)) continue;
-            if (holds(initial_[destination], op.dst)) ready.insert({executor, destination});
-            const bool read_by_kernel = read_by_kernel_[destination].contains(id);
             // What the call leaves there is the user's until the next call, whoever else reads it.
-            if (holds(final_[destination], op.dst)) ready.insert({executor, destination});
-            consumed[{executor, destination}] |= !read_by_kernel || is_touched_by_others(id);
+            if (initial_[destination].any_overlap(op.dst) || final_[destination].any_overlap(op.dst))
+                ready.insert({executor, destination});
+            consumed[{executor, destination}] |= !read_by_kernel_[id] || touched[id];
         }
         std::vector<std::vector<Edge>> edges(num_ranks_);
         for (const auto& [to, from] : ready) edges[to].push_back({0, graph_.begin[from]});
@@ -88,35 +91,44 @@ private:
         return op_of(op).destination_rank(graph_[op].rank);
     }
 
-    using Chunks = std::vector<const plan::Chunk*>;
-    [[nodiscard]] std::vector<Chunks> by_rank(const std::vector<plan::Holding>& holdings) const {
-        std::vector<Chunks> chunks(num_ranks_);
-        for (const plan::Holding& held : holdings) chunks[held.rank].push_back(&held.chunk);
-        return chunks;
-    }
-    [[nodiscard]] static bool holds(const Chunks& held, const plan::Chunk& chunk) {
-        return std::ranges::any_of(held, [&](const plan::Chunk* one) { return overlaps(*one, chunk); });
+    [[nodiscard]] std::vector<MemoryIndex> by_rank(const std::vector<plan::Holding>& holdings) const {
+        std::vector<std::vector<MemoryIndex::Entry>> held(num_ranks_);
+        for (const plan::Holding& one : holdings)
+            held[one.rank].push_back({one.chunk.tensor, kNoNode, &one.chunk.region});
+        std::vector<MemoryIndex> indices;
+        for (std::vector<MemoryIndex::Entry>& of_rank : held) indices.emplace_back(std::move(of_rank));
+        return indices;
     }
 
-    /// Whether an op reads at its rank what op `id` writes there, or an op of another rank writes there, too.
-    [[nodiscard]] bool is_touched_by_others(NodeId id) const {
-        const plan::Chunk& written = op_of(id).dst;
-        const Touching& there = touching_[destination_of(id)];
-        return std::ranges::any_of(there.reading,
-                                   [&](NodeId other) { return overlaps(op_of(other).src, written); }) ||
-               std::ranges::any_of(there.writing, [&](NodeId other) {
-                   return graph_[other].rank != graph_[id].rank && overlaps(op_of(other).dst, written);
-               });
+    /// By op, whether an op reads at its rank what it writes there, or an op of another rank writes there, too.
+    [[nodiscard]] std::vector<bool> touched_by_others() const {
+        std::vector<bool> touched(graph_.num_ops(), false);
+        for (const Touching& there : touching_) {
+            std::vector<MemoryIndex::Entry> read, written;
+            for (const NodeId op : there.reading)
+                read.push_back({op_of(op).src.tensor, op, &op_of(op).src.region});
+            for (const NodeId op : there.writing)
+                written.push_back({op_of(op).dst.tensor, op, &op_of(op).dst.region});
+            const MemoryIndex reads(std::move(read)), writes(std::move(written));
+            for (const NodeId op : there.writing) {
+                const plan::Chunk& chunk = op_of(op).dst;
+                touched[op] = reads.any_overlap(chunk) ||
+                              writes.any_overlap(chunk.tensor, chunk.region, [&](const auto& other) {
+                                  return graph_[other.op].rank != graph_[op].rank;
+                              });
+            }
+        }
+        return touched;
     }
 
     const Graph& graph_;
     const plan::Plan& plan_;
     std::int32_t num_ranks_;
-    std::set<std::int32_t> alternating_;            ///< tensors that need no guard (kernel_sums.hpp)
-    std::vector<Touching> touching_;                ///< by rank
-    std::vector<Chunks> initial_;                   ///< by rank
-    std::vector<Chunks> final_;                     ///< by rank
-    std::vector<std::set<NodeId>> read_by_kernel_;  ///< by rank
+    std::set<std::int32_t> alternating_;  ///< tensors that need no guard (kernel_sums.hpp)
+    std::vector<Touching> touching_;      ///< by rank
+    std::vector<MemoryIndex> initial_;    ///< by rank
+    std::vector<MemoryIndex> final_;      ///< by rank
+    std::vector<bool> read_by_kernel_;    ///< by op: the kernel at its destination waits for it
 };
 
 }  // namespace

@@ -58,6 +58,10 @@ public:
         if (Status status = collect(); !status) return status.error();
         result_.plan = plan_;
         if (groups_.empty()) return std::move(result_);
+        for (const auto* holdings : {&plan_.initial, &plan_.produced}) {
+            for (const plan::Holding& holding : *holdings)
+                held_[{holding.rank, holding.chunk.tensor}].push_back(&holding.chunk.region);
+        }
         for (Group& group : groups_) {
             if (Status status = complete(group); !status) return status.error();
             auto [engine, direct] =
@@ -170,14 +174,10 @@ private:
         std::vector<Region> missing{group.chunk.region};
         bool any = group.round > 0;
         if (any) missing.clear();  // the rounds before have filled it
-        for (const auto* holdings : {&plan_.initial, &plan_.produced}) {
-            for (const plan::Holding& holding : *holdings) {
-                if (holding.rank != group.rank || holding.chunk.tensor != group.chunk.tensor ||
-                    !overlaps(holding.chunk.region, group.chunk.region))
-                    continue;
-                any = true;
-                take(missing, holding.chunk.region);
-            }
+        for (const Region* region : held_[{group.rank, group.chunk.tensor}]) {
+            if (!overlaps(*region, group.chunk.region)) continue;
+            any = true;
+            take(missing, *region);
         }
         for (const OpRef writer : group.writers) {
             any = true;
@@ -342,6 +342,8 @@ private:
     std::vector<Group> groups_;
     std::map<OpRef, std::size_t> group_of_;
     std::map<OpRef, std::int32_t> rounds_;
+    /// By rank and tensor: what the rank holds from the start, and what its kernel makes.
+    std::map<std::pair<std::int32_t, std::int32_t>, std::vector<const Region*>> held_;
     std::map<std::pair<std::int32_t, std::int32_t>, Region> boxes_;  ///< by tensor and rank
     std::map<std::int32_t, std::int32_t> staging_;                   ///< by tensor
     Lowered result_;
@@ -421,9 +423,12 @@ Result<Lowered> lower(const plan::Plan& plan, const LowerOptions& options) {
 Result<Lowered> lower(const StagedProgram& program, const Options& options) {
     const std::set<plan::ChunkKey> sent = sent_on(program.plan);
     const bool in_kernel = options.kernel_sums && options.device == Device::cuda;
+    std::map<plan::ChunkKey, std::vector<plan::Region>> known;  // all tiles are asked of each chunk
     const auto parts_of = [&](std::int32_t rank, const plan::Chunk& chunk) {
-        return in_kernel ? std::vector{asked_of_sum(program.plan, rank, chunk)}
-                         : parts_of_sum(program, sent, chunk, options);
+        if (in_kernel) return std::vector{asked_of_sum(program.plan, rank, chunk)};
+        const auto [found, is_new] = known.try_emplace(plan::key_of(chunk));
+        if (is_new) found->second = parts_of_sum(program, sent, chunk, options);
+        return found->second;
     };
     return lower(program.plan,
                  {.preferred = options.preferred, .kernel_sums = in_kernel, .parts_of = parts_of});

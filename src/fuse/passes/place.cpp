@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fuse/inline/kernel_accesses.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/inline/sum_stores.hpp"
 #include "syncopate/fuse/passes/collective.hpp"
 #include "syncopate/plan/model/chunk_key.hpp"
@@ -143,34 +144,67 @@ private:
     Placement result_;
 };
 
-/// An op that overwrites what the destination's kernel makes must come after something that waited for it.
-Status check_overwritten(const Graph& graph, const plan::Plan& plan, const Placement& placement, NodeId id) {
-    if (graph.carrier(id) == Carrier::sum_loads) return Done{};  // it is its sum that writes
-    const plan::OpRef ref = graph.ref(id);
-    const plan::Op& op = plan.op(ref);
-    const std::int32_t rank = op.destination_rank(ref.rank);
-    if (!graph.written[op.dst.tensor]) return Done{};
-    std::vector<plan::Region> missing;
-    for (const plan::Holding& made : plan.produced) {
-        if (made.rank != rank || made.chunk.tensor != op.dst.tensor) continue;
-        if (auto part = intersect(made.chunk.region, op.dst.region)) missing.push_back(std::move(*part));
+/// Whether each op that overwrites what the destination's kernel makes comes after something that waited for it.
+class OverwriteCheck {
+public:
+    OverwriteCheck(const Graph& graph, const plan::Plan& plan, const Placement& placement)
+        : graph_(graph), plan_(plan), placement_(placement), met_(at(graph.num_ops()), kNoNode) {
+        for (const plan::Holding& made : plan.produced)
+            produced_[{made.rank, made.chunk.tensor}].push_back(&made.chunk.region);
     }
-    if (missing.empty()) return Done{};
-    const std::vector<bool> earlier = completed_with(placement, {id});
-    for (NodeId other = 0; other < graph.num_ops(); ++other) {
-        if (!earlier[other]) continue;
-        for (const Edge& edge : graph.in[other]) {
-            if (graph.is_op(edge.from) || graph[edge.from].rank != rank) continue;
-            const plan::Chunk& chunk = graph.made_at(edge.from).chunk;
-            if (chunk.tensor == op.dst.tensor) take(missing, chunk.region);
+
+    Status check(NodeId id) {
+        if (graph_.carrier(id) == Carrier::sum_loads) return Done{};  // it is its sum that writes
+        const plan::OpRef ref = graph_.ref(id);
+        const plan::Op& op = plan_.op(ref);
+        if (!graph_.written[at(op.dst.tensor)]) return Done{};
+        const std::int32_t rank = op.destination_rank(ref.rank);
+        const auto produced = produced_.find({rank, op.dst.tensor});
+        if (produced == produced_.end()) return Done{};
+        std::vector<plan::Region> missing;
+        for (const plan::Region* region : produced->second) {
+            if (auto part = intersect(*region, op.dst.region)) missing.push_back(std::move(*part));
         }
+        if (known_from_near(id, rank, missing)) return Done{};
+        return error_at(
+            ref, "the op writes " + plan_.tensors[at(op.dst.tensor)].name + to_string(missing.front()) +
+                     " on rank " + std::to_string(rank) +
+                     ", where that rank's kernel writes too, and waits for nothing that would tell "
+                     "when it has: write elsewhere, or after an op that reads it");
     }
-    if (missing.empty()) return Done{};
-    return error_at(ref, "the op writes " + plan.tensors[op.dst.tensor].name + to_string(missing.front()) +
-                             " on rank " + std::to_string(rank) +
-                             ", where that rank's kernel writes too, and waits for nothing that would tell "
-                             "when it has: write elsewhere, or after an op that reads it");
-}
+
+private:
+    /// Takes out of `missing` what ops have waited for of the rank's kernel, of those that op `id` comes after: the
+    /// nearest first, until nothing is left.
+    bool known_from_near(NodeId id, std::int32_t rank, std::vector<plan::Region>& missing) {
+        if (missing.empty()) return true;
+        const std::int32_t tensor = plan_.op(graph_.ref(id)).dst.tensor;
+        std::vector<NodeId> open;
+        const auto visit = [&](NodeId op) {
+            if (std::exchange(met_[at(op)], id) != id) open.push_back(op);
+        };
+        visit(id);
+        for (std::size_t next = 0; next < open.size(); ++next) {
+            const NodeId op = open[next];
+            for (const Edge& edge : graph_.in[at(op)]) {
+                if (graph_.is_op(edge.from) || graph_[edge.from].rank != rank) continue;
+                const plan::Chunk& chunk = graph_.made_at(edge.from).chunk;
+                if (chunk.tensor != tensor) continue;
+                take(missing, chunk.region);
+                if (missing.empty()) return true;
+            }
+            for (const NodeId before : placement_.before[at(op)]) visit(before);
+        }
+        return false;
+    }
+
+    const Graph& graph_;
+    const plan::Plan& plan_;
+    const Placement& placement_;
+    std::map<std::pair<std::int32_t, std::int32_t>, std::vector<const plan::Region*>>
+        produced_;             ///< by rank and tensor
+    std::vector<NodeId> met_;  ///< by op: the last one that was checked and comes after it
+};
 
 /// An op need not wait for tiles that one of the same rank before it has waited for.
 void drop_what_is_known(const Graph& graph, Placement& placement) {
@@ -216,9 +250,9 @@ void drop_what_is_known(const Graph& graph, Placement& placement) {
 Result<Placement> place(const Graph& graph, const Lowered& lowered, const Backends& backends,
                         const Costs& costs) {
     Placement placement = Placing(graph, lowered, backends, costs).run();
+    OverwriteCheck overwrites(graph, lowered.plan, placement);
     for (NodeId op = 0; op < graph.num_ops(); ++op) {
-        if (Status status = check_overwritten(graph, lowered.plan, placement, op); !status)
-            return status.error();
+        if (Status status = overwrites.check(op); !status) return status.error();
     }
     if (Status status = check_collective_order(lowered.plan, graph, placement); !status)
         return status.error();

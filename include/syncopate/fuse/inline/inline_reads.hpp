@@ -40,18 +40,31 @@ namespace syncopate::fuse {
 /// pull, or a local copy of what the rank's kernel does not make.
 [[nodiscard]] bool is_fetched(const plan::Plan& plan, plan::OpRef ref);
 
-/// Why the tiles of `program` (its plan lowered) cannot carry out op `ref` by `backend`, tma_inline or
+/// Who has to do with each rank's memory, by rank: found once, as it is asked of every op that could be fetched.
+struct MemoryUses {
+    /// The plan outlives it.
+    explicit MemoryUses(const plan::Plan& plan);
+
+    std::vector<std::vector<plan::OpRef>> reading, writing;  ///< ops, rising
+    std::vector<std::vector<std::optional<plan::OpRef>>>
+        first_after;                                     ///< by index: the first op after that one
+    std::vector<std::vector<const plan::Chunk*>> given;  ///< what the rank holds from the start
+    std::vector<std::vector<const plan::Chunk*>> asked;  ///< what it is to hold at the end
+};
+
+/// Why the tiles of `program` (its plan lowered, and `uses` of that) cannot carry out op `ref` by `backend`, tma_inline or
 /// ldst_inline, as they load; empty if they can. They can if the kernel reads the destination through one
 /// parameter, every load of which is written out in the kernel itself; if no kernel makes the source; if
 /// nothing else touches the destination, nor asks for it at the end; if source and destination have rows of
 /// the same length; and if every tile that reads there reads all of that parameter from one place.
-[[nodiscard]] std::string load_objection(const BoundKernel& program, plan::OpRef ref, plan::Backend backend);
+[[nodiscard]] std::string load_objection(const BoundKernel& program, const MemoryUses& uses, plan::OpRef ref,
+                                         plan::Backend backend);
 
 /// Why a kernel could not read what local op `ref` would copy through a parameter for what the rank itself
 /// was given, as `backend` does; empty if it can. As load_objection, if the rank held the source from the
 /// start, nobody overwrites it, and the kernel is given the descriptor, of two axes, that it loads through.
-[[nodiscard]] std::string own_load_objection(const BoundKernel& program, plan::OpRef ref,
-                                             plan::Backend backend);
+[[nodiscard]] std::string own_load_objection(const BoundKernel& program, const MemoryUses& uses,
+                                             plan::OpRef ref, plan::Backend backend);
 
 struct Options;
 
