@@ -1,6 +1,7 @@
 #include "syncopate/fuse/inline/inline.hpp"
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -131,12 +132,17 @@ Result<InlineStores> places_of(const StagedProgram& program, const plan::Plan& p
 std::vector<std::vector<plan::Chunk>> kept_in_place(const Lowered& lowered, const Graph& graph) {
     const plan::Plan& plan = lowered.plan;
     std::vector<std::vector<plan::Chunk>> kept(plan.ranks.size());
+    std::map<std::pair<std::int32_t, std::int32_t>, std::vector<const Region*>>
+        brought;  // by rank and tensor
+    for (NodeId id = 0; id < graph.num_ops(); ++id) {
+        const plan::Op& op = plan.op(graph.ref(id));
+        brought[{op.destination_rank(graph[id].rank), op.dst.tensor}].push_back(&op.dst.region);
+    }
     for (const plan::Holding& holding : plan.final) {
         std::vector<Region> left{holding.chunk.region};
-        for (NodeId id = 0; id < graph.num_ops(); ++id) {
-            const plan::Op& op = plan.op(graph.ref(id));
-            if (op.destination_rank(graph[id].rank) == holding.rank && op.dst.tensor == holding.chunk.tensor)
-                take(left, op.dst.region);
+        const auto found = brought.find({holding.rank, holding.chunk.tensor});
+        if (found != brought.end()) {
+            for (const Region* region : found->second) take(left, *region);
         }
         for (Region& part : left)
             kept[static_cast<std::size_t>(holding.rank)].push_back({holding.chunk.tensor, std::move(part)});

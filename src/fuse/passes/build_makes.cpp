@@ -170,15 +170,14 @@ private:
         }
         std::vector<Made>& made = graph_.made[static_cast<std::size_t>(rank)];
         const auto stage = static_cast<std::int32_t>(stage_);
-        auto known = std::ranges::find_if(
-            made, [&](const Made& other) { return other.stage == stage && other.chunk == chunk; });
-        if (known == made.end()) {
-            const auto node = static_cast<NodeId>(graph_.nodes.size());
+        const auto [known, is_new] =
+            nodes_.try_emplace({rank, plan::key_of(chunk)}, static_cast<NodeId>(graph_.nodes.size()));
+        if (is_new) {
             graph_.nodes.push_back({Node::Kind::chunk, rank, stage, static_cast<std::int32_t>(made.size())});
-            known = made.insert(made.end(), {node, stage, chunk, makers.tiles});
+            made.push_back({known->second, stage, chunk, makers.tiles});
             graph_.in.push_back(edges_from_tiles(rank, makers.tiles));
         }
-        graph_.in[static_cast<std::size_t>(op)].push_back({0, known->node});
+        graph_.in[static_cast<std::size_t>(op)].push_back({0, known->second});
         return Done{};
     }
 
@@ -199,7 +198,8 @@ private:
     std::size_t stage_;
     std::map<std::int32_t, std::string> params_;  ///< by tensor: the parameter through which it is written
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Region>> produced_;  ///< by rank and tensor
-    std::map<std::pair<std::int32_t, std::vector<std::int64_t>>, Makers> makers_;
+    std::map<std::pair<std::int32_t, plan::ChunkKey>, Makers> makers_;
+    std::map<std::pair<std::int32_t, plan::ChunkKey>, NodeId> nodes_;  ///< of this stage's chunks, by rank
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/fuse/model/strided.hpp"
@@ -48,16 +49,22 @@ std::string name_of_chunk(const plan::Plan& plan, const plan::Chunk& chunk) {
 
 class Lowering {
 public:
-    Lowering(const plan::Plan& plan, const LowerOptions& options)
-        : plan_(plan),
+    Lowering(plan::Plan plan, const LowerOptions& options)
+        : plan_(std::move(plan)),
           preferred_(options.preferred),
           kernel_sums_(options.kernel_sums),
-          parts_of_(options.parts_of) {}
+          parts_of_(options.parts_of) {
+        for (const std::vector<plan::Op>& list : plan_.ranks) group_of_.emplace_back(list.size(), -1);
+        rounds_ = group_of_;
+    }
 
     Result<Lowered> run() {
         if (Status status = collect(); !status) return status.error();
+        if (groups_.empty()) {
+            result_.plan = std::move(plan_);
+            return std::move(result_);
+        }
         result_.plan = plan_;
-        if (groups_.empty()) return std::move(result_);
         for (const auto* holdings : {&plan_.initial, &plan_.produced}) {
             for (const plan::Holding& holding : *holdings)
                 held_[{holding.rank, holding.chunk.tensor}].push_back(&holding.chunk.region);
@@ -107,7 +114,7 @@ private:
                                              std::string(name_of(group.reduce)));
                 }
                 group.contributions.push_back(ref);
-                group_of_[ref] = found->second;
+                group_of_[at(rank)][at(index)] = static_cast<std::int32_t>(found->second);
             }
         }
         for (auto& [place, members] : of_tensor) {
@@ -119,7 +126,8 @@ private:
     /// How many contributions to the same place come one after another before this one: those of one round
     /// are summed together, after the rounds before.
     std::int32_t round_of(OpRef ref) {
-        if (const auto known = rounds_.find(ref); known != rounds_.end()) return known->second;
+        std::int32_t& known = rounds_[at(ref.rank)][at(ref.index)];
+        if (known >= 0) return known;
         const plan::Op& op = plan_.op(ref);
         std::int32_t round = 0;
         for (const OpRef before : op.after) {
@@ -128,8 +136,10 @@ private:
             if (other.destination_rank(before.rank) == op.destination_rank(ref.rank) && other.dst == op.dst)
                 round = std::max(round, round_of(before) + 1);
         }
-        return rounds_[ref] = round;
+        return known = round;
     }
+
+    [[nodiscard]] std::int32_t group_of(OpRef ref) const { return group_of_[at(ref.rank)][at(ref.index)]; }
 
     Status check_disjoint(std::vector<std::size_t>& members) const {
         const auto begin_of = [&](std::size_t g) {
@@ -160,9 +170,8 @@ private:
                   [&](OpRef a, OpRef b) { return std::pair(source_of(a), a) < std::pair(source_of(b), b); });
         for (const OpRef ref : group.contributions) {
             for (const OpRef before : plan_.op(ref).after) {
-                const auto other = group_of_.find(before);
                 const plan::Op& op = plan_.op(before);
-                if (other == group_of_.end() && op.destination_rank(before.rank) == group.rank &&
+                if (group_of(before) < 0 && op.destination_rank(before.rank) == group.rank &&
                     overlaps(op.dst, group.chunk)) {
                     group.writers.push_back(before);
                 }
@@ -320,11 +329,11 @@ private:
                 std::vector<OpRef>& after = result_.plan.ranks[rank][index].after;
                 std::vector<OpRef> redirected;
                 for (const OpRef ref : after) {
-                    const auto reduced = group_of_.find(ref);
-                    if (reduced == group_of_.end()) {
+                    const std::int32_t reduced = group_of(ref);
+                    if (reduced < 0) {
                         redirected.push_back(ref);
                     } else {
-                        const std::vector<OpRef>& sums = groups_[reduced->second].sums;
+                        const std::vector<OpRef>& sums = groups_[at(reduced)].sums;
                         redirected.insert(redirected.end(), sums.begin(), sums.end());
                     }
                 }
@@ -335,13 +344,13 @@ private:
         }
     }
 
-    const plan::Plan& plan_;
+    plan::Plan plan_;
     plan::Backend preferred_;
     bool kernel_sums_;
     const std::function<std::vector<Region>(std::int32_t, const plan::Chunk&)>& parts_of_;
     std::vector<Group> groups_;
-    std::map<OpRef, std::size_t> group_of_;
-    std::map<OpRef, std::int32_t> rounds_;
+    std::vector<std::vector<std::int32_t>> group_of_;  ///< by rank and index; -1: the op reduces nothing
+    std::vector<std::vector<std::int32_t>> rounds_;    ///< by rank and index; -1: not known yet
     /// By rank and tensor: what the rank holds from the start, and what its kernel makes.
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<const Region*>> held_;
     std::map<std::pair<std::int32_t, std::int32_t>, Region> boxes_;  ///< by tensor and rank
@@ -413,8 +422,7 @@ bool can_reduce(plan::DType dtype) {
 }
 
 Result<Lowered> lower(const plan::Plan& plan, const LowerOptions& options) {
-    const plan::Plan ordered = with_participants(plan);
-    Result<Lowered> lowered = Lowering(ordered, options).run();
+    Result<Lowered> lowered = Lowering(with_participants(plan), options).run();
     if (!lowered) return lowered;
     split_between_nodes(*lowered);
     return lowered;

@@ -207,42 +207,65 @@ private:
 };
 
 /// An op need not wait for tiles that one of the same rank before it has waited for.
-void drop_what_is_known(const Graph& graph, Placement& placement) {
-    using Tiles = std::vector<bool>;
-    std::vector<Tiles> known(placement.before.size() *
-                             graph.stages.size());  // by op and stage: tiles of its rank
-    const auto tiles_of = [&](NodeId op, std::size_t stage) -> Tiles& {
-        return known[static_cast<std::size_t>(op) * graph.stages.size() + stage];
-    };
-    const auto use = [&](Tiles& tiles, std::size_t stage) {
-        if (tiles.empty()) tiles.resize(graph.stages[stage].class_of.size(), false);
-    };
-    for (const NodeId op : graph.sorted) {
-        const std::int32_t rank = graph[op].rank;
-        for (const NodeId before : placement.before[op]) {
-            if (graph[before].rank != rank) continue;
-            for (std::size_t stage = 0; stage < graph.stages.size(); ++stage) {
-                const Tiles& theirs = tiles_of(before, stage);
-                if (theirs.empty()) continue;
-                Tiles& tiles = tiles_of(op, stage);
-                use(tiles, stage);
-                for (std::size_t tile = 0; tile < tiles.size(); ++tile)
-                    tiles[tile] = tiles[tile] || theirs[tile];
+class KnownTiles {
+public:
+    KnownTiles(const Graph& graph, Placement& placement)
+        : graph_(graph), placement_(placement), stages_(graph.stages.size()) {}
+
+    /// `ops`: of one rank, each after those before it. Tables are of one rank at a time: they are its ops by its tiles.
+    void drop(const std::vector<NodeId>& ops) {
+        if (std::ranges::all_of(ops, [&](NodeId op) { return placement_.awaits[at(op)].empty(); })) return;
+        const std::int32_t rank = graph_[ops.front()].rank;
+        const NodeId first = graph_.first_op[at(rank)];
+        known_.assign(at(graph_.first_op[at(rank) + 1] - first) * stages_, {});
+        for (const NodeId op : ops) {
+            for (const NodeId before : placement_.before[at(op)]) {
+                if (graph_[before].rank != rank) continue;
+                for (std::size_t stage = 0; stage < stages_; ++stage)
+                    add(known_[at(before - first) * stages_ + stage],
+                        known_[at(op - first) * stages_ + stage]);
             }
+            std::erase_if(placement_.awaits[at(op)], [&](NodeId chunk) {
+                if (graph_[chunk].rank != rank) return false;
+                const Made& made = graph_.made_at(chunk);
+                const auto stage = at(made.stage);
+                return !add_makers(made, stage, known_[at(op - first) * stages_ + stage]);
+            });
         }
-        std::erase_if(placement.awaits[op], [&](NodeId chunk) {
-            if (graph[chunk].rank != rank) return false;
-            const Made& made = graph.made_at(chunk);
-            Tiles& tiles = tiles_of(op, static_cast<std::size_t>(made.stage));
-            use(tiles, static_cast<std::size_t>(made.stage));
-            bool all = true;
-            for (const std::int64_t tile : made.makers) {
-                all = all && tiles[tile];
-                tiles[tile] = true;
-            }
-            return all;
-        });
     }
+
+private:
+    using Tiles = std::vector<std::uint64_t>;  ///< as bits; empty: none
+    static constexpr std::size_t kBits = 64;
+
+    static void add(const Tiles& theirs, Tiles& tiles) {
+        if (tiles.empty()) tiles.resize(theirs.size(), 0);
+        for (std::size_t word = 0; word < theirs.size(); ++word) tiles[word] |= theirs[word];
+    }
+    /// Whether some of the chunk's were not known.
+    [[nodiscard]] bool add_makers(const Made& made, std::size_t stage, Tiles& tiles) const {
+        if (tiles.empty()) tiles.resize((graph_.stages[stage].class_of.size() + kBits - 1) / kBits, 0);
+        bool some = false;
+        for (const std::int64_t tile : made.makers) {
+            std::uint64_t& word = tiles[at(tile) / kBits];
+            const std::uint64_t bit = std::uint64_t{1} << (at(tile) % kBits);
+            some = some || (word & bit) == 0;
+            word |= bit;
+        }
+        return some;
+    }
+
+    const Graph& graph_;
+    Placement& placement_;
+    std::size_t stages_;
+    std::vector<Tiles> known_;  ///< by op of the rank and stage: tiles of the rank
+};
+
+void drop_what_is_known(const Graph& graph, Placement& placement) {
+    std::vector<std::vector<NodeId>> of_rank(graph.start_order.size());
+    for (const NodeId op : graph.sorted) of_rank[at(graph[op].rank)].push_back(op);
+    KnownTiles known(graph, placement);
+    for (const std::vector<NodeId>& ops : of_rank) known.drop(ops);
 }
 
 }  // namespace
