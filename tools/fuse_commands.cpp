@@ -189,7 +189,7 @@ void show_graph(const FuseOptions& options, const fuse::StagedProgram& program,
         return;
     }
     const fuse::Decisions work = or_fail_of_plan(fuse::decide(program, fuse_options), options);
-    if (!options.show.empty()) std::cout << fuse::graph_text(program, work);
+    if (!options.show.empty()) fuse::write_graph(std::cout, program, work);
     if (options.svg.empty()) return;
     if (Status written = write_file_atomically(options.svg, or_fail(fuse::graph_svg(program, work)));
         !written)

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <ostream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -173,14 +175,14 @@ std::string_view colour_of(Kind kind) {
 
 }  // namespace
 
-std::string graph_text(const StagedProgram& program, const Decisions& decisions) {
+void write_graph(std::ostream& out, const StagedProgram& program, const Decisions& decisions) {
     const Drawing drawing(program, decisions);
     std::vector<std::vector<NodeId>> of_rank(decisions.lowered.plan.ranks.size());
     for (NodeId node = 0; node < std::ssize(decisions.graph.nodes); ++node)
         of_rank[at(decisions.graph[node].rank)].push_back(node);
-    std::string text;
+    std::string text;  // of one rank
     for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
-        text += fmt::format("rank {}\n", rank);
+        text = fmt::format("rank {}\n", rank);
         for (const NodeId node : of_rank[rank]) {
             text += fmt::format("  n{:<4} {}", node, drawing.what(node));
             if (const std::string where = drawing.where(node); !where.empty()) text += "  [" + where + "]";
@@ -189,8 +191,14 @@ std::string graph_text(const StagedProgram& program, const Decisions& decisions)
             if (!edges.empty()) text += fmt::format("  after {}", fmt::join(edges, ", "));
             text += "\n";
         }
+        out << text;
     }
-    return text;
+}
+
+std::string graph_text(const StagedProgram& program, const Decisions& decisions) {
+    std::ostringstream text;
+    write_graph(text, program, decisions);
+    return std::move(text).str();
 }
 
 Result<std::string> graph_svg(const StagedProgram& program, const Decisions& decisions) {
