@@ -26,9 +26,15 @@ std::string_view name_of(LaneKind kind) {
 }
 
 std::string_view name_of(Carrier carrier) {
-    static constexpr std::array<std::string_view, 5> kNames{"own", "stored by tiles", "loaded by tiles",
-                                                            "loaded by a sum", "stored by a sum"};
-    return kNames[static_cast<std::size_t>(carrier)];
+    switch (carrier) {
+        case Carrier::own: return "own";
+        case Carrier::programs: return "summed by programs";
+        case Carrier::tile_stores: return "stored by tiles";
+        case Carrier::tile_loads: return "loaded by tiles";
+        case Carrier::sum_loads: return "loaded by a sum";
+        case Carrier::sum_stores: return "stored by a sum";
+    }
+    return "";
 }
 
 class Drawing {
