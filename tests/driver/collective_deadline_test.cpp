@@ -116,6 +116,19 @@ TEST(CollectivesByNccl, AreGivenUpWhereACallDoesNotEnd) {
     });
 }
 
+/// Where a group goes on, all its ops' communicators are given up before any is waited for.
+TEST(CollectivesByNccl, AreGivenUpOfAllOpsAtATime) {
+    on_both([](PlayedCalls&, FusedOp& op, CudaKernel&) {
+        const auto other =
+            FusedOp::create(op.heap(), gathered_by_nccl(), {.name = "other", .deadline_ms = kDeadline});
+        RANK_CHECK(other, other.error().to_string());
+        for (FusedOp* const one : {&op, other->get()}) one->interrupt();
+        for (FusedOp* const one : {&op, other->get()}) RANK_CHECK(one->drain(), "not drained");
+        RANK_CHECK(fake_cuda::aborted() == 2, "not waited for");
+        return true;
+    });
+}
+
 /// A call that was enqueued behind a fault tells of no begin, and the others do not join it.
 TEST(CollectivesByNccl, AreGivenUpBehindAFault) {
     on_both([](PlayedCalls& calls, FusedOp& op, CudaKernel& kernel) {

@@ -210,9 +210,13 @@ public:
     void interrupt() override {
         if (!nccl_) return;
         lost_ = true;  // nobody looks any more
-        nccl_->abort();
+        nccl_->begin_abort();
     }
-    Status drain() override { return context_->synchronize(); }
+    /// All ops of a group have been interrupted by then: what captured graphs hold of NCCL is waited for once.
+    Status drain() override {
+        if (nccl_) nccl_->await_abort();
+        return context_->synchronize();
+    }
 
     /// Captured graphs hold the addresses of all that is written here [P36].
     Status renew(Rendezvous& rendezvous) override {

@@ -307,21 +307,39 @@ void Nccl::part(int (*how)(void*)) {
     }
     if (left.empty()) return;
     std::promise<void> parted;
-    std::future<void> all = parted.get_future();
+    {
+        const std::lock_guard lock(parting_);
+        parted_ = parted.get_future().share();
+        freed_by_ = std::chrono::steady_clock::now() + kFreeing;
+    }
     std::thread([context = context_, how, left = std::move(left), parted = std::move(parted)]() mutable {
         const CurrentContext current(*context);
         for (void* communicator : left) (void)how(communicator);
         parted.set_value();
     }).detach();
-    (void)all.wait_for(kFreeing);
+}
+
+void Nccl::await_abort() {
+    std::unique_lock lock(parting_);
+    const std::shared_future<void> parted = parted_;
+    const auto freed_by = freed_by_;
+    lock.unlock();
+    if (parted.valid()) (void)parted.wait_until(freed_by);
 }
 
 Nccl::~Nccl() {
-    if (api_ != nullptr) part(api_->CommDestroy);
+    if (api_ == nullptr) return;
+    part(api_->CommDestroy);
+    await_abort();
+}
+
+void Nccl::begin_abort() {
+    if (api_ != nullptr) part(api_->CommAbort);
 }
 
 void Nccl::abort() {
-    if (api_ != nullptr) part(api_->CommAbort);
+    begin_abort();
+    await_abort();
 }
 
 // [P40]

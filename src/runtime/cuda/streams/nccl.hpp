@@ -5,7 +5,9 @@
 
 #if SYNCOPATE_HAS_CUDA
 
+#include <chrono>
 #include <cstdint>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -54,6 +56,9 @@ public:
     Status exchange(std::span<const Block> blocks, CUstream stream) const;
     /// Ends what is under way on this rank, which then has no result: a participant has not come. From any thread.
     void abort();
+    /// The same, of several ops at a time: begins, and then waits until it is done, or has had the time for it.
+    void begin_abort();
+    void await_abort();
 
 private:
     Nccl(std::shared_ptr<CudaContext> context, std::string name, std::vector<Participants> lists)
@@ -68,6 +73,9 @@ private:
     std::vector<std::int32_t> peers_;  ///< of this rank in the channel
     std::map<Participants, void*> communicators_;
     mutable std::timed_mutex calling_;  ///< while the library is called
+    std::mutex parting_;                ///< of what follows
+    std::shared_future<void> parted_;   ///< the communicators given up last; none: nothing was
+    std::chrono::steady_clock::time_point freed_by_{};
 };
 
 }  // namespace syncopate::runtime
