@@ -39,11 +39,15 @@ std::uint64_t GroupMemory::bytes() const {
 
 std::uint64_t GroupMemory::bytes_released() const {
     std::uint64_t sum = 0;
-    for (const auto& [number, heap] : alive()) sum += heap->is_released() ? heap->stride() : 0;
+    for (const auto& [number, heap] : alive())
+        sum += heap->is_released() && !heap->is_retired() ? heap->stride() : 0;
     return sum;
 }
 
 Status GroupMemory::require(std::uint64_t bytes) const {
+    for (const auto& [number, heap] : alive()) {
+        if (heap->is_retired()) return heap->require_there();
+    }
     if (bytes_released() > 0)
         return Error{"the group's memory has been released: restore it first", {}, ErrorClass::usage};
     const std::uint64_t used = this->bytes();
@@ -84,7 +88,7 @@ Result<std::uint64_t> release(Rendezvous& rendezvous) {
     std::uint64_t bytes = 0;
     std::vector<SymmetricHeap*> released;  // now
     for (const auto& [number, heap] : *heaps) {
-        if (heap->is_released()) continue;
+        if (heap->is_released() && !heap->is_retired()) continue;
         if (Status done = heap->release(); !done) {
             for (SymmetricHeap* const before : released) {  // all ranks have come as far
                 const Status back = before->restore();
@@ -106,7 +110,7 @@ Result<std::uint64_t> restore(Rendezvous& rendezvous) {
     if (!heaps) return heaps.error();
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < heaps->size(); ++i) {
-        if (!(*heaps)[i].second->is_released()) continue;
+        if (!(*heaps)[i].second->is_released() && !(*heaps)[i].second->is_retired()) continue;
         const Status done = (*heaps)[i].second->restore();
         if (done) {
             bytes += (*heaps)[i].second->stride();

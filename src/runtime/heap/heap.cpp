@@ -185,6 +185,7 @@ void SymmetricHeap::keep(std::uint64_t offset, std::uint64_t bytes) { kept_[offs
 Status SymmetricHeap::release() {
     KeptBytes aside;
     const Result<Bytes> mine = [&]() -> Result<Bytes> {
+        if (is_retired()) return is_away().error();
         if (released_) return Error{"the heap has been released", {}, ErrorClass::usage};
         for (const auto& [number, user] : users_) {
             if (Status idle = user->require_idle(); !idle) return idle.error();
@@ -207,6 +208,7 @@ Status SymmetricHeap::release() {
 
 Status SymmetricHeap::restore() {
     const Result<Bytes> mine = [&]() -> Result<Bytes> {
+        if (is_retired()) return is_away().error();
         if (!released_) return Error{"the heap has not been released", {}, ErrorClass::usage};
         if (Status made = memory_->create(stride_); !made) return made.error();
         return Bytes();
@@ -227,6 +229,7 @@ Status SymmetricHeap::restore() {
 Status SymmetricHeap::renew(std::shared_ptr<Rendezvous> to, Milliseconds timeout) {
     memory_->unmap(*ranks_, {});
     released_ = true;
+    retired_ = "was lost where its group went on after a fault";
     aside_.clear();
     rendezvous_ = std::move(to);
     const Result<Bytes> mine = [&]() -> Result<Bytes> {
@@ -241,12 +244,15 @@ Status SymmetricHeap::renew(std::shared_ptr<Rendezvous> to, Milliseconds timeout
         return mapped;
     }
     released_ = false;
+    retired_.clear();
     return Done{};
 }
 
-Status SymmetricHeap::retire(bool stands_in) {
+Status SymmetricHeap::retire(bool stands_in, const std::string& why) {
     memory_->unmap(*ranks_, {});
     released_ = true;
+    retired_ = why;
+    aside_.clear();
     if (!stands_in) return Done{};
     if (Status made = memory_->create(stride_); !made) return made;
     if (Status mapped = memory_->map_alone(*ranks_); !mapped) return mapped;
@@ -265,7 +271,7 @@ const char* SymmetricHeap::put_aside(std::uint64_t address, std::uint64_t bytes)
 
 Result<std::uint64_t> SymmetricHeap::allocate(std::uint64_t bytes, std::uint64_t alignment) {
     if (alignment == 0) return Error{"an alignment of 0 bytes makes no sense", {}, ErrorClass::usage};
-    if (released_) return is_away().error();
+    if (Status there = require_there(); !there) return there.error();
     // First fit: the lowest gap that is large enough, so that the offset depends on the order of calls alone.
     const std::uint64_t size = std::max<std::uint64_t>(bytes, 1);
     std::uint64_t offset = 0;
@@ -325,8 +331,12 @@ Status SymmetricHeap::zero(std::uint64_t address, std::uint64_t bytes) {
     return memory_->zero(address, bytes);
 }
 Status SymmetricHeap::is_away() const {
-    return Error{
-        "the group's memory has been released: restore it first", {.rank = rank()}, ErrorClass::usage};
+    if (!is_retired())
+        return Error{
+            "the group's memory has been released: restore it first", {.rank = rank()}, ErrorClass::usage};
+    return Error{fmt::format("the heap of {} bytes cannot be restored, as it {}", stride_, retired_),
+                 {.rank = rank()},
+                 ErrorClass::usage};
 }
 
 }  // namespace syncopate::runtime

@@ -57,7 +57,7 @@ public:
             const bool all = round->conclude(static_cast<bool>(renewed));
             if (all && renewed) return finish(part, round->ranks(), *renewed);
             if (all || attempt == store_->size() + 1) {
-                retire("was of a group that could not go on");
+                retire("was of a group that could not go on: recover again, or make a group anew");
                 if (!renewed) return renewed.error();
                 return Error{"the ranks that came to go on were lost again and again",
                              {.rank = store_->rank()},
@@ -130,7 +130,7 @@ private:
 
     /// Where the others have gone on, this rank joins them from now on, and does not decide.
     Error leave(const Error& error, bool left_out) {
-        retire("was of a group that has not gone on with this rank");
+        retire("was of a group that has not gone on with this rank: recover again, or make a group anew");
         if (left_out) base_->set_late_comer(true);
         return error;
     }
@@ -149,7 +149,7 @@ private:
     static void retire_heap(SymmetricHeap& heap, const std::string& why) {
         const auto is_captured = [](const auto& user) { return user.second->was_captured(); };
         // Without memory to stand in, a replayed graph faults the GPU: no worse than what was asked for.
-        (void)heap.retire(std::ranges::any_of(heap.users(), is_captured));
+        (void)heap.retire(std::ranges::any_of(heap.users(), is_captured), why);
         for (const auto& [number, user] : heap.users()) user->retire(why);
     }
 

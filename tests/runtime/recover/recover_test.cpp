@@ -10,6 +10,7 @@
 #include <string>
 
 #include "runtime/recover/gathering_rank.hpp"
+#include "syncopate/runtime/heap/group_memory.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -68,6 +69,22 @@ bool fails(GatheringRank& rank) {
         if (!rank.call(0)) return true;
     }
     return false;
+}
+
+/// A heap whose group has not gone on: nobody is told to restore it, as nobody can.
+bool is_lost(SymmetricHeap& heap) {
+    std::int32_t word = 0;
+    const Result<std::uint64_t> room = heap.allocate(4);
+    const Status all[] = {heap.require_there(), heap.read(heap.local(0), &word, 4),
+                          heap.write(heap.local(0), &word, 4), room ? Status(Done{}) : Status(room.error()),
+                          heap.rendezvous().memory().require(4)};
+    for (const Status& asked : all) {
+        RANK_CHECK(!asked && says(asked.error(), "cannot be restored, as it was of a group that"),
+                   asked ? "there" : asked.error().message);
+        RANK_CHECK(!says(asked.error(), "restore it first"), "told to restore it");
+    }
+    RANK_CHECK(heap.rendezvous().memory().bytes_released() == 0, "counts as released");
+    return true;
 }
 
 class Recover : public ::testing::TestWithParam<int> {};
@@ -298,7 +315,7 @@ TEST(Recovery, TakesAllRanksOfAStoreThatCannotDecideOrFailsOnAll) {
         RANK_CHECK(fails(rank), "a call without a rank");
         const Status alone = rank.recover(Milliseconds{500});
         RANK_CHECK(!alone && says(alone.error(), "bring a group of those that are there"), "went on alone");
-        return true;
+        return is_lost(rank.heap());
     });
 }
 
@@ -314,7 +331,7 @@ TEST(Recovery, LetsARetiredHeapTouchNobodyElsesMemory) {
         RANK_CHECK((*heap)->write((*heap)->local(64), &mine, 4) && barrier((*heap)->rendezvous(), "written"),
                    "write");
         if (number == 0) {
-            RANK_CHECK((*heap)->retire(true) && (*heap)->base() == base, "retired elsewhere");
+            RANK_CHECK((*heap)->retire(true, "was given up") && (*heap)->base() == base, "retired elsewhere");
             const std::int32_t replayed = 99;
             RANK_CHECK((*heap)->write((*heap)->address(1, 64), &replayed, 4), "no memory stands in");
             RANK_CHECK((*heap)->read((*heap)->local(64), &seen, 4) && seen == replayed,

@@ -102,21 +102,24 @@ public:
     Status release();
     Status restore();
     [[nodiscard]] bool is_released() const { return released_; }
+    [[nodiscard]] bool is_retired() const { return !retired_.empty(); }
 
     /// Gives the memory back and takes new one, zeroed, at the same addresses, with the ranks of `to`: as many as before, of
     /// which this one has the same number [P36]. Collective. Where it fails there is none until it is renewed.
     Status renew(std::shared_ptr<Rendezvous> to, Milliseconds timeout = kOfGroup);
     /// Gives the memory back for good. `stands_in`: this rank's takes all ranks' addresses, so that a graph which is
-    /// replayed touches nobody else's. Of this rank alone.
-    Status retire(bool stands_in);
+    /// replayed touches nobody else's. Of this rank alone. `why`: what is said of it from then on, "was …".
+    Status retire(bool stands_in, const std::string& why);
     /// Those that go on with it, in the order of their making, which all ranks have alike; each has a number.
     [[nodiscard]] const std::map<std::uint64_t, HeapUser*>& users() const { return users_; }
     void add_user(HeapUser& user) { users_[next_user_++] = &user; }
     void remove_user(const HeapUser& user) {
         std::erase_if(users_, [&](const auto& one) { return one.second == &user; });
     }
-    /// Fails while it is released.
-    [[nodiscard]] Status require_there() const { return released_ ? is_away() : Status(Done{}); }
+    /// Fails while it is released, and once it is retired.
+    [[nodiscard]] Status require_there() const {
+        return released_ || !retired_.empty() ? is_away() : Status(Done{});
+    }
 
     [[nodiscard]] Rendezvous& rendezvous() { return *rendezvous_; }
     /// The primary context of this rank's GPU; null on host.
@@ -125,7 +128,7 @@ public:
 private:
     SymmetricHeap(Device device, std::shared_ptr<Rendezvous> rendezvous, std::unique_ptr<HeapMemory> memory,
                   std::uint64_t stride);
-    [[nodiscard]] Status is_away() const;  ///< the error while it is released
+    [[nodiscard]] Status is_away() const;  ///< the error while it is released, or retired
     /// Of what release has put aside; null where that has none of it.
     [[nodiscard]] const char* put_aside(std::uint64_t address, std::uint64_t bytes) const;
 
@@ -140,6 +143,7 @@ private:
     std::unique_ptr<HeapRanks> ranks_;
     std::map<std::uint64_t, HeapUser*> users_;
     std::uint64_t next_user_ = 0;
+    std::string retired_;  ///< why it is for good, or until it is renewed
     bool released_ = false;
 };
 
