@@ -152,6 +152,45 @@ TEST(Mutations, AreCaughtWithTheReductionWhereTheyAreWithout) {
     EXPECT_GT(compared, 500);
 }
 
+/// Which signals are counted, and how often in a call, all ranks must have alike [P6]: one that takes a counted signal for a
+/// plain one, where it posts or where it waits, is caught.
+TEST(Mutations, OfWhatIsDecidedBeforeAreCaught) {
+    int posts = 0, waits = 0;
+    for (const Case& one : plan_cases(2)) {
+        const Result<Model> right = record(one);
+        ASSERT_TRUE(right) << one.name << ": " << right.error().to_string();
+        std::set<std::uint32_t> counted;
+        for (const AgentStep& place : right->record) {
+            const Step& step = right->at(place);
+            if (step.kind == Step::Kind::wait && step.own && !step.any && right->monotonic[step.word] &&
+                step.value > static_cast<std::uint32_t>(right->agents[place.first].call))
+                counted.insert(step.word);
+        }
+        for (const std::uint32_t word : counted) {
+            for (const auto kind : {Step::Kind::add, Step::Kind::wait}) {
+                Model model = *right;
+                int changed = 0;
+                for (Agent& agent : model.agents) {
+                    for (Step& step : agent.steps) {
+                        if (step.word != word || step.kind != kind) continue;
+                        if (kind == Step::Kind::add) step.kind = Step::Kind::store;
+                        step.value = static_cast<std::uint32_t>(agent.call);
+                        ++changed;
+                    }
+                }
+                if (changed == 0) continue;
+                ++(kind == Step::Kind::add ? posts : waits);
+                EXPECT_NE(explore(model).violation, "")
+                    << one.name << ": " << (kind == Step::Kind::add ? "posts to " : "waits for ")
+                    << model.word_names[word];
+            }
+        }
+    }
+    std::printf("%d posts, %d waits\n", posts, waits);
+    EXPECT_GT(posts, 3);
+    EXPECT_GT(waits, 3);
+}
+
 TEST(Mutations, OfSmallPlansAreCaughtOrImplied) { expect_caught(plan_cases(2)); }
 TEST(Mutations, OfOperatorsAreCaughtOrImplied) { expect_caught(operator_cases(2)); }
 TEST(MutationsSweep, OfSmallPlansOfThreeRanksAreCaughtOrImplied) { expect_caught(plan_cases(3)); }

@@ -50,14 +50,14 @@ std::vector<std::pair<std::int64_t, std::int64_t>> plan_runs(const plan::Tensor&
 }  // namespace
 
 void Store::put(const std::string& key, const runtime::Bytes& value) {
-    turn();
+    tell(key);
     const std::lock_guard lock(mutex_);
     values_[key] = value;
     changed_.notify_all();
 }
 
 runtime::Bytes Store::put_first(const std::string& key, const runtime::Bytes& value) {
-    turn();
+    tell(key);
     const std::lock_guard lock(mutex_);
     return values_.try_emplace(key, value).first->second;
 }
@@ -76,7 +76,20 @@ runtime::Bytes Store::get(const std::string& key, runtime::Milliseconds timeout)
         }
     }
     if (!come()) throw std::runtime_error(key + " has not come");
+    if (runtime::Turns* const turns = runtime::Turns::of_thread()) turns->awaited(&words_[key], 1, false);
     return values_.at(key);
+}
+
+/// For who records: a key is a word that is 1 once its value is there.
+void Store::tell(const std::string& key) {
+    runtime::Turns* const turns = runtime::Turns::of_thread();
+    if (turns == nullptr) return;
+    turn();
+    const std::uint32_t* const word = [&] {
+        const std::lock_guard lock(mutex_);
+        return &words_[key];
+    }();
+    turns->store(word, 1);
 }
 
 /// Of ranks that run by turns, another one may go on before each step.
@@ -172,13 +185,19 @@ Result<runtime::Recovered> PlayedOp::recover(int rank, runtime::Milliseconds dea
     auto recovered = runtime::recover(groups_[index], nullptr, deadline);
     if (!recovered) return recovered.error();
     groups_[index] = recovered->group;
-    loaded_[index] = 0;
+    forget_loaded(index);
     return recovered;
 }
 
 Status PlayedOp::reset(int rank) {
-    loaded_[static_cast<std::size_t>(rank)] = 0;
-    return op(rank).reset();
+    const Status reset = op(rank).reset();
+    forget_loaded(static_cast<std::size_t>(rank));
+    return reset;
+}
+
+void PlayedOp::forget_loaded(std::size_t rank) {
+    if (runtime::Turns* const turns = runtime::Turns::of_thread()) turns->store(&loaded_[rank], 0);
+    loaded_[rank] = 0;
 }
 
 std::uint64_t PlayedOp::in_first_mapping(std::uint64_t address) const {

@@ -48,10 +48,12 @@ private:
     runtime::Bytes put_first(const std::string& key, const runtime::Bytes& value);
     runtime::Bytes get(const std::string& key, runtime::Milliseconds timeout);
     static void turn();
+    void tell(const std::string& key);
 
     std::mutex mutex_;
     std::condition_variable changed_;
     std::map<std::string, runtime::Bytes> values_;
+    std::map<std::string, std::uint32_t> words_;  ///< by key: what records know it by
 };
 
 class PlayedOp {
@@ -85,6 +87,7 @@ private:
     class Program;
     PlayedOp(const Case& played, fuse::Schedule schedule);
     Status create(const Timing& timing);
+    void forget_loaded(std::size_t rank);
     void run_kernel(SimulatedRanks& ranks, int rank, std::uint32_t call, std::size_t stage);
     [[nodiscard]] float given(const std::vector<plan::Holding>& holdings, int rank, std::int32_t tensor,
                               std::int64_t element, std::uint32_t call) const;

@@ -87,6 +87,7 @@ private:
 
     /// For a word to which several add [P5].
     [[nodiscard]] bool wait_counted(std::int32_t word, std::uint32_t target, std::int32_t where) const {
+        if (control_.faulty()) return false;
         runtime::WaitingClock clock;
         const std::chrono::milliseconds deadline(control_.load(emit::control::deadline_ms));
         while (static_cast<std::int32_t>(control_.load(word) - target) < 0) {

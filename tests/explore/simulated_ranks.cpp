@@ -169,6 +169,19 @@ void SimulatedRanks::awaited(const std::uint32_t* word, std::uint32_t value, boo
           .any = any});
 }
 
+bool SimulatedRanks::finds_fault(std::uint32_t* fault, bool awaits) {
+    current_->touching = false;
+    Event event{.kind = Event::Kind::look,
+                .fiber = current_->id,
+                .address = reinterpret_cast<std::uint64_t>(fault),
+                .any = awaits};
+    const std::uint32_t struck = strikes ? strikes(event) : 0;
+    tell(std::move(event));
+    if (struck == 0) return false;
+    *fault = struck;
+    return true;
+}
+
 void SimulatedRanks::apart() {
     current_->touching = false;
     tell({.kind = Event::Kind::apart});

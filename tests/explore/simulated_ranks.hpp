@@ -19,12 +19,13 @@ namespace syncopate::explore {
 
 /// What one fiber does that others can notice, in the order in which it happens.
 struct Event {
-    enum class Kind : std::uint8_t { start, join, awaited, apart, store, add, count, read, write };
+    enum class Kind : std::uint8_t { start, join, awaited, apart, look, store, add, count, read, write };
     Kind kind = Kind::store;
     int fiber = 0;
     std::uint64_t address = 0;  ///< of a word, or of bytes; of start: the other fiber; of join: the owner
     std::uint64_t value = 0;    ///< of a word, or how many bytes; of count: the target; of start: the owner
-    bool any = false;  ///< awaited: not 0 is enough; count: who reaches the target sets the word to 0
+    bool any =
+        false;  ///< awaited: not 0 is enough; count: who reaches the target sets the word to 0; look: awaits
     std::vector<std::uint64_t> posts{};  ///< count: words that are then set to `epoch`
     std::uint32_t epoch = 0;
 };
@@ -65,6 +66,8 @@ public:
     std::function<void()> each_turn{};
     /// Told of all that happens.
     std::function<void(const Event&)> observer{};
+    /// Asked at each look at a rank's fault: the fault that it is to find, or 0.
+    std::function<std::uint32_t(const Event&)> strikes{};
 
     /// Adds 1 to a word; who reaches `target` may set it back to 0, and posts. In one go.
     void count(std::uint32_t* word, std::uint32_t target, bool reset, const std::vector<std::uint64_t>& posts,
@@ -76,6 +79,7 @@ public:
     void sleep(std::chrono::microseconds time) override;
     Clock::time_point now() override { return now_; }
     void awaited(const std::uint32_t* word, std::uint32_t value, bool any) override;
+    bool finds_fault(std::uint32_t* fault, bool awaits) override;
     void apart() override;
     void store(const std::uint32_t* word, std::uint32_t value) override;
     void add(const std::uint32_t* word, std::uint32_t value) override;

@@ -71,6 +71,7 @@ void HostExecutor::execute(std::uint32_t epoch) {
         if (Turns* const turns =
                 Turns::of_thread()) {  // the order in which it takes them is nobody's promise
             turns->apart();
+            if (control_.faulty()) return;
             for (const fuse::Wait& wait : transfers_[chosen].waits) (void)control_.passed(wait, epoch);
         }
         mover_.perform(transfers_[chosen], epoch,

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "runtime/heap/heap_memory.hpp"
+#include "runtime/signals/turns.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 
 namespace syncopate::runtime {
@@ -119,6 +120,7 @@ public:
     }
 
     Status write(std::uint64_t address, const void* data, std::uint64_t bytes) override {
+        if (Turns* const turns = Turns::of_thread()) turns->write(address, bytes);
         std::memcpy(reinterpret_cast<void*>(address), data, bytes);
         return Done{};
     }
@@ -131,6 +133,7 @@ public:
             fresh_ = false;
             return Done{};
         }
+        if (Turns* const turns = Turns::of_thread()) turns->write(address, bytes);
         std::memset(reinterpret_cast<void*>(address), 0, bytes);
         return Done{};
     }

@@ -35,6 +35,12 @@ std::uint32_t HostControl::add(std::int32_t word, std::uint32_t value) const {
     return std::atomic_ref<std::uint32_t>(words_[word]).fetch_add(value, std::memory_order_acq_rel);
 }
 
+bool HostControl::faulty() const {
+    if (Turns* const turns = Turns::of_thread(); turns && turns->finds_fault(words_ + word::fault, false))
+        return true;
+    return has_fault();
+}
+
 bool HostControl::reached(const fuse::Wait& wait, std::uint32_t epoch) const {
     return at_least(load(word::word_of(wait.signal)), epoch - static_cast<std::uint32_t>(wait.lag));
 }
@@ -47,7 +53,7 @@ bool HostControl::wait(const fuse::Wait& wait, std::uint32_t epoch, std::int32_t
     const std::chrono::milliseconds deadline(load(word::deadline_ms));
     Backoff backoff;
     while (!reached(wait, epoch)) {
-        if (faulty()) return false;
+        if (has_fault()) return false;
         if (deadline.count() != 0 && clock.waited() >= deadline) {
             raise(wait, epoch, where);
             return false;
@@ -65,14 +71,16 @@ bool HostControl::passed(const fuse::Wait& wait, std::uint32_t epoch) const {
 }
 
 bool HostControl::until(const HostControl& of, std::int32_t word, std::uint32_t value, bool any) const {
+    Turns* const turns = Turns::of_thread();
+    if (turns != nullptr && turns->finds_fault(words_ + word::fault, true)) return false;
     Backoff backoff;
     for (;;) {
         const std::uint32_t seen = of.load(word);
         if (any ? seen != 0 : at_least(seen, value)) break;
-        if (faulty()) return false;
+        if (has_fault()) return false;
         backoff.pause();
     }
-    if (Turns* const turns = Turns::of_thread()) turns->awaited(of.words_ + word, value, any);
+    if (turns != nullptr) turns->awaited(of.words_ + word, value, any);
     return true;
 }
 
@@ -100,6 +108,7 @@ void HostControl::raise_peer(int rank) const {
 }
 
 bool HostControl::raise_word(std::uint32_t value) const {
+    if (Turns* const turns = Turns::of_thread()) turns->store(words_ + word::fault, value);
     std::uint32_t none = 0;
     return std::atomic_ref<std::uint32_t>(words_[word::fault])
         .compare_exchange_strong(none, value, std::memory_order_acq_rel);

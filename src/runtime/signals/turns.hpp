@@ -30,6 +30,9 @@ public:
 
     /// The word has reached `value`, or, of `any`, is not 0: a wait is over.
     virtual void awaited(const std::uint32_t* word, std::uint32_t value, bool any) = 0;
+    /// Before it looks whether its rank has a fault, or (`awaits`) waits for what only that ends early: whether it is to
+    /// find that it has. `fault`: the rank's word for it.
+    virtual bool finds_fault(std::uint32_t* fault, bool awaits) = 0;
     /// What follows awaits nothing of what this one has done before.
     virtual void apart() = 0;
     /// Before it is done: a word is set, or added to; bytes are read or written, all that follows in one go with them.

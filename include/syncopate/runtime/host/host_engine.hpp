@@ -2,7 +2,7 @@
 // thread where that one has a warp, and one more that posts [P27]: what is wrong with a table shows here too.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -35,7 +35,10 @@ public:
     void join() { workers_.join(); }
 
     /// The next call is the first one again [P36].
-    void renew() { std::ranges::fill(finished_, 0U); }
+    void renew() {
+        for (std::size_t word = 0; word < finished_.size(); ++word)
+            counts_.store(static_cast<std::int32_t>(word), 0);
+    }
 
 private:
     void move(std::uint32_t warp, std::uint32_t epoch);

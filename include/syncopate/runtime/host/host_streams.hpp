@@ -4,7 +4,7 @@
 // go by `host`, one after another: it waits for signals.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -31,7 +31,10 @@ public:
     /// Gives transfer `index` other copies; false when it is not done here. Only between calls.
     bool set_copies(std::size_t index, std::vector<StridedCopy> copies);
     /// The next call is the first one again [P36].
-    void renew() { std::ranges::fill(done_, 0U); }
+    void renew() {
+        for (std::size_t word = 0; word < done_.size(); ++word)
+            done_words_.store(static_cast<std::int32_t>(word), 0);
+    }
 
 private:
     /// The transfers of a stream in order; returns early at a fault.

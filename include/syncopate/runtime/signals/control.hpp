@@ -50,10 +50,12 @@ public:
     bool raise_word(std::uint32_t word) const;
     /// After a fault: call `epoch` is the first that has failed, unless there was one.
     void leave_call(std::uint32_t epoch) const;
-    [[nodiscard]] bool faulty() const { return load(emit::control::fault) != 0; }
+    [[nodiscard]] bool faulty() const;
     [[nodiscard]] FaultRecord fault() const;
 
 private:
+    [[nodiscard]] bool has_fault() const { return load(emit::control::fault) != 0; }
+
     std::uint32_t* words_ = nullptr;
 };
 

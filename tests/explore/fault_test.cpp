@@ -1,0 +1,223 @@
+// No order around a fault is wrong (fault_explorer.hpp): small schedules of every operator, backend and kind of guard, each
+// wait of which gives up, and each rank of which stops. What the ranks must do for that is taken away in turn.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "explore/cases.hpp"
+#include "explore/fault_explorer.hpp"
+
+namespace syncopate::explore {
+namespace {
+
+using AgentStep = std::pair<std::uint32_t, std::uint32_t>;
+using Kind = Step::Kind;
+
+constexpr int kCalls = 2;  // before the reset: a wait of lag 1 awaits the call before
+
+/// Waits of call `call` that may give up.
+std::vector<AgentStep> waits_of(const Model& model, int call) {
+    std::vector<AgentStep> waits;
+    for (const AgentStep& place : model.record) {
+        if (model.can_fail(model.at(place)) && model.agents[place.first].call == call) waits.push_back(place);
+    }
+    return waits;
+}
+
+/// How far to look. `all`: none may have more states than are looked at.
+struct Extent {
+    int first_call = kCalls;  ///< in which waits give up, to the last before the reset
+    std::uint64_t most_states = 40'000;
+    bool all = true;
+};
+
+void expect_right(const Model& model, const Extent& extent) {
+    std::uint64_t states = 0, waits = 0;
+    const auto look = [&](const Fault& fault, const std::string& what) {
+        const Explored found = explore_fault(model, fault, extent.most_states);
+        EXPECT_EQ(found.violation, "") << model.name << ", " << what;
+        EXPECT_TRUE(found.complete || !extent.all)
+            << model.name << ", " << what << ": more than " << found.states << " states";
+        states += found.states;
+    };
+    for (int call = extent.first_call; call <= kCalls; ++call) {
+        for (const AgentStep& wait : waits_of(model, call)) {
+            look({.late = wait}, model.describe(wait.first, wait.second) + " gives up");
+            ++waits;
+        }
+    }
+    for (std::size_t rank = 0; rank < model.fault_words.size(); ++rank)
+        look({.stopped = static_cast<int>(rank)}, "rank " + std::to_string(rank) + " stops");
+    std::printf("%8llu states, %3llu waits: %s\n", static_cast<unsigned long long>(states),
+                static_cast<unsigned long long>(waits), model.name.c_str());
+    EXPECT_GT(waits, 0U) << model.name;
+}
+
+/// Resets and recoveries by turns.
+void expect_right(const std::vector<Case>& cases, const Extent& extent = {}) {
+    GoesOn how = GoesOn::recover;
+    for (const Case& one : cases) {
+        how = how == GoesOn::reset ? GoesOn::recover : GoesOn::reset;
+        const Result<Model> model = record_with_faults(one, kCalls, how);
+        ASSERT_TRUE(model) << model.error().to_string();
+        expect_right(*model, extent);
+    }
+}
+
+std::vector<Case> those(std::vector<Case> cases, const std::function<bool(std::string_view)>& which) {
+    std::erase_if(cases, [&](const Case& one) { return !which(one.name); });
+    return cases;
+}
+
+bool has(std::string_view name, std::string_view part) { return name.find(part) != std::string_view::npos; }
+
+/// Those that have the fewest orders; others like them are left to the sweep.
+bool is_small(std::string_view name) {
+    for (const char* part : {"in two", "from arrays", "in the kernel", "by ldst_dedicated"}) {
+        if (has(name, part)) return false;
+    }
+    return !(has(name, "reduce of") && has(name, "copy_engine")) && !has(name, "scatter of 2 by copy_engine");
+}
+
+TEST(Faults, OfSmallPlansLeaveNothingWrong) { expect_right(those(plan_cases(2), is_small)); }
+
+TEST(Faults, OfOperatorsLeaveNothingWrongAsFarAsItLooks) {
+    expect_right(operator_cases(2), {.most_states = 100, .all = false});
+}
+TEST(Faults, OfThreeRanksLeaveNothingWrongAsFarAsItLooks) {
+    expect_right(those(plan_cases(3),
+                       [](std::string_view name) { return is_small(name) && name.starts_with("push"); }),
+                 {.most_states = 2'000, .all = false});
+}
+TEST(FaultsSweep, OfSmallPlansLeaveNothingWrong) {
+    expect_right(plan_cases(2), {.first_call = 1, .most_states = 200'000, .all = false});
+}
+TEST(FaultsSweep, OfOperatorsLeaveNothingWrongAsFarAsItLooks) {
+    expect_right(operator_cases(2), {.most_states = 10'000, .all = false});
+}
+TEST(FaultsSweep, OfThreeRanksLeaveNothingWrongAsFarAsItLooks) {
+    expect_right(plan_cases(3), {.most_states = 10'000, .all = false});
+    expect_right(operator_cases(3), {.most_states = 1'000, .all = false});
+}
+
+struct Mutation {
+    const char* name;
+    std::function<void(Model&)> make;
+    Fault fault{};
+    double least = 1;  ///< of all waits: the share that must be noticed
+};
+
+/// A fault word of a rank that is not the agent's.
+bool tells_another(const Model& model, std::size_t agent, const Step& step) {
+    for (std::size_t rank = 0; rank < model.fault_words.size(); ++rank) {
+        if (step.kind == Kind::store && step.word == model.fault_words[rank] &&
+            model.agents[agent].rank != static_cast<int>(rank))
+            return true;
+    }
+    return false;
+}
+
+void each_step(Model& model, const std::function<void(std::size_t agent, Step&)>& visit) {
+    for (std::size_t agent = 0; agent < model.agents.size(); ++agent) {
+        for (Step& step : model.agents[agent].steps) {
+            visit(agent, step);
+            for (Detour* detour : {&step.found_fault, &step.told_fault}) {
+                for (Step& after : detour->steps) visit(agent, after);
+            }
+        }
+    }
+}
+
+/// Waits of resets before their words are cleared, or behind that.
+void leave_out_meetings(Model& model, bool before) {
+    for (Agent& agent : model.agents) {
+        if (agent.call != model.calls + 1) continue;
+        bool cleared = false;
+        for (Step& step : agent.steps) {
+            cleared = cleared || step.kind == Kind::clear;
+            if (step.kind == Kind::wait && cleared != before &&
+                model.word_names[step.word].starts_with("word"))
+                step.left_out = true;
+        }
+    }
+}
+
+const std::vector<Mutation>& mutations() {
+    static const std::vector<Mutation> all{
+        {"nobody is told of a fault",
+         [](Model& model) {
+             each_step(model, [&](std::size_t agent, Step& step) {
+                 step.left_out = step.left_out || tells_another(model, agent, step);
+             });
+         }},
+        {"nobody is told of a fault, and nobody resets",
+         [](Model& model) {
+             each_step(model, [&](std::size_t agent, Step& step) {
+                 step.left_out = step.left_out || tells_another(model, agent, step);
+             });
+         },
+         {.goes_on = false},
+         0.01},
+        {"signals are not cleared",
+         [](Model& model) {
+             each_step(model,
+                       [](std::size_t, Step& step) { step.any = step.any || step.kind == Kind::clear; });
+         }},
+        {"the fault is not cleared",
+         [](Model& model) {
+             each_step(model, [](std::size_t, Step& step) {
+                 step.left_out = step.left_out || step.kind == Kind::clear;
+             });
+         }},
+        {"a call that fails does not wait for its threads",
+         [](Model& model) {
+             each_step(model, [&](std::size_t agent, Step& step) {
+                 const bool joins = step.kind == Kind::wait && !step.own &&
+                                    model.agents[agent].call <= model.calls &&
+                                    model.word_names[step.word].starts_with("end of");
+                 const bool is_first = &step == &model.agents[agent].steps.front();
+                 step.left_out = step.left_out || (joins && !is_first);
+             });
+         }},
+        {"words are cleared before all have come", [](Model& model) { leave_out_meetings(model, true); }},
+        {"calls begin before all have cleared", [](Model& model) { leave_out_meetings(model, false); }},
+    };
+    return all;
+}
+
+TEST(Faults, AreNoticedWhereRanksDoNotDoWhatTheyMust) {
+    const std::vector<Case> few = those(plan_cases(2), [](std::string_view name) {
+        return is_small(name) &&
+               (name.starts_with("push along") || name.starts_with("fetched") ||
+                name.starts_with("direct all_gather") || has(name, "made of 2 by ldst_inline"));
+    });
+    EXPECT_GE(few.size(), 6U);
+    GoesOn how = GoesOn::recover;
+    for (const Case& one : few) {
+        for (const Mutation& mutation : mutations()) {
+            how = how == GoesOn::reset ? GoesOn::recover : GoesOn::reset;
+            Result<Model> model = record_with_faults(one, kCalls, how);
+            ASSERT_TRUE(model) << model.error().to_string();
+            mutation.make(*model);
+            int caught = 0, waits = 0;
+            for (const AgentStep& wait : waits_of(*model, kCalls)) {
+                Fault fault = mutation.fault;
+                fault.late = wait;
+                ++waits;
+                caught += explore_fault(*model, fault).violation.empty() ? 0 : 1;
+            }
+            EXPECT_GE(caught, mutation.least * waits)
+                << one.name << ": " << mutation.name << ", of " << waits;
+            std::printf("%d of %d: %s, %s\n", caught, waits, one.name.c_str(), mutation.name);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace syncopate::explore
