@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "tune/play/play.hpp"
-#include "tune/play/tiles_play.hpp"
 
 namespace syncopate::tune {
 namespace {
@@ -71,20 +70,6 @@ TEST(Play, TellsWhenEachChunkIsComplete) {
     const std::vector<double> ragged =
         play_makes(grid, programs, {{{200, 512}, {0, 256}}, {{0, 200}, {0, 256}}});
     EXPECT_EQ(ragged, (std::vector<double>{21, 21, 21}));
-}
-
-// As pack.hpp gives two programs a long tile and a short one each, in another order.
-TEST(Play, LetsEachProgramOfAPersistentKernelRunItsOwnSlots) {
-    const Slot wide{.phases = {{}}, .us = 10};
-    const Slot narrow{.phases = {{}}, .us = 5};
-    const std::vector<Slot> slots{wide, narrow, narrow, wide};
-    const StagePrograms two{.count = 2};
-    const auto ends = [&](std::span<const std::int64_t> program_of) {
-        Memory memory(0, 1, 1, false);
-        return play_tiles(slots, two, memory, program_of).ends;
-    };
-    EXPECT_EQ(ends(std::vector<std::int64_t>{0, 1, 0, 1}), (std::vector<double>{10, 5, 15, 15}));
-    EXPECT_EQ(ends({}), (std::vector<double>{10, 5, 10, 20})) << "whoever is free takes the next one";
 }
 
 }  // namespace

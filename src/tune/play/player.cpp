@@ -357,10 +357,7 @@ private:
                                      .store_gbps = store_gbps(rank),
                                      .stall_gbps = rates_.store_stall_gbps};
         Memory memory(blocks_[stage].count, of.memory_gbps, rates_.cache_mib * fuse::kMib, order.phased);
-        const bool persistent = program_.stages[stage].kernel.persistent;  // a program's slots are known
-        const TilesPlayed played =
-            play_tiles(slots, programs, memory,
-                       std::span(order.program_of).first(persistent ? order.program_of.size() : 0));
+        const TilesPlayed played = play_tiles(slots, programs, memory);
         std::vector<double> ends(of.us.size(), begin), stored(of.us.size(), 0);
         for (std::size_t slot = 0; slot < tiles.size(); ++slot) {
             ends[static_cast<std::size_t>(tiles[slot])] = played.ends[slot];

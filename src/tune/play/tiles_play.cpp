@@ -10,38 +10,22 @@ namespace {
 
 class Playing {
 public:
-    Playing(std::span<const Slot> slots, const StagePrograms& programs, Memory& memory,
-            std::span<const std::int64_t> program_of)
+    Playing(std::span<const Slot> slots, const StagePrograms& programs, Memory& memory)
         : slots_(slots), programs_(programs), memory_(memory) {
         played_.ends.assign(slots.size(), programs.begin);
         played_.stored.assign(slots.size(), 0);
-        if (program_of.empty()) return;
-        const auto none = slots.size();
-        std::vector<std::size_t> last(static_cast<std::size_t>(1 + std::ranges::max(program_of)), none);
-        after_.assign(slots.size(), none);
-        for (std::size_t slot = 0; slot < slots.size(); ++slot) {
-            std::size_t& before = last[static_cast<std::size_t>(program_of[slot])];
-            (before < none ? after_[before] : first_.emplace_back()) = slot;
-            before = slot;
-        }
     }
 
     TilesPlayed run() {
-        const double begin = programs_.begin + programs_.poll_us;
-        for (const std::size_t slot : first_) push(begin, slot, 0);
-        for (std::int64_t program = 0; after_.empty() && program < programs_.count; ++program)
-            begin_next(begin);
+        for (std::int64_t program = 0; program < programs_.count; ++program)
+            begin_next(programs_.begin + programs_.poll_us);
         while (!steps_.empty()) {
             const Step step = steps_.top();
             steps_.pop();
             const Slot& slot = slots_[step.slot];
             if (step.phase == slot.phases.size()) {
                 end(step);
-                if (after_.empty()) {
-                    begin_next(step.time);
-                } else if (after_[step.slot] < slots_.size()) {
-                    push(step.time, after_[step.slot], 0);
-                }
+                begin_next(step.time);
             } else if (const double ready = slot.phases[step.phase].ready; ready > step.time) {
                 push(ready, step.slot, step.phase);
             } else {
@@ -101,9 +85,6 @@ private:
     std::span<const Slot> slots_;
     const StagePrograms& programs_;
     Memory& memory_;
-    std::vector<std::size_t> first_;  ///< of each program
-    std::vector<std::size_t>
-        after_;  ///< by slot: its program's next one; empty: whoever is free takes the next slot
     TilesPlayed played_;
     std::priority_queue<Step, std::vector<Step>, std::greater<>> steps_;
     std::size_t next_ = 0;  ///< slot that nobody has begun
@@ -114,9 +95,8 @@ private:
 
 }  // namespace
 
-TilesPlayed play_tiles(std::span<const Slot> slots, const StagePrograms& programs, Memory& memory,
-                       std::span<const std::int64_t> program_of) {
-    return Playing(slots, programs, memory, program_of).run();
+TilesPlayed play_tiles(std::span<const Slot> slots, const StagePrograms& programs, Memory& memory) {
+    return Playing(slots, programs, memory).run();
 }
 
 }  // namespace syncopate::tune

@@ -1,4 +1,4 @@
-// The tiles of one stage on one rank, event by event: each program takes its next slot when it has ended one,
+// The tiles of one stage on one rank, event by event: each program takes the next slot when it has ended one,
 // and goes through its phases, each when what it needs is there and memory has brought what it reads.
 #pragma once
 
@@ -43,8 +43,7 @@ struct TilesPlayed {
     std::vector<double> stored;  ///< when what it stores at peers has left; 0: it stores nothing there
 };
 
-/// `program_of`: by slot, the program that runs it; empty: one that is free takes the next slot.
 [[nodiscard]] TilesPlayed play_tiles(std::span<const Slot> slots, const StagePrograms& programs,
-                                     Memory& memory, std::span<const std::int64_t> program_of = {});
+                                     Memory& memory);
 
 }  // namespace syncopate::tune
