@@ -81,10 +81,12 @@ def main() -> None:
 
     def timed(name: str, extents: tuple[int, int, int], strategies: Sequence[str]) -> Sequence[float]:
         with ExitStack() as made:
-            graphs = []
+            graphs: list[Any] = []
+            held: list[Any] = []
             for text in strategies:
                 op = made.enter_context(operator(ranks.group, name, extents, Strategy.from_json(text)))
-                graphs.append(calls.captured(calls.call_of(op)))
+                held.append(calls.call_of(op))  # what the graph reads
+                graphs.append(calls.captured(held[-1]))
             return in_turns([lambda graph=graph: calls.replayed(graph) for graph in graphs])
 
     def together(*pair: Any) -> Sequence[float]:

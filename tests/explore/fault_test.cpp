@@ -212,6 +212,7 @@ TEST(Faults, AreNoticedWhereRanksDoNotDoWhatTheyMust) {
                 ++waits;
                 caught += explore_fault(*model, fault).violation.empty() ? 0 : 1;
             }
+            EXPECT_GT(waits, 0) << one.name;
             EXPECT_GE(caught, mutation.least * waits)
                 << one.name << ": " << mutation.name << ", of " << waits;
             std::printf("%d of %d: %s, %s\n", caught, waits, one.name.c_str(), mutation.name);

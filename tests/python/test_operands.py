@@ -155,6 +155,13 @@ def test_what_fuse_would_not_obey_is_refused(given, kind, said):
     assert said in str(raised.value)
 
 
+def test_fuse_takes_back_what_it_chose():
+    from autotuned_kernel import product
+
+    plan = sy.plans.all_gather(sy.Mesh(gpu=2), sy.Tensor("A", (64, 64), "fp32"))
+    sy.fuse(product, plan, {"a_ptr": "A"}, strategy=sy.Strategy(kernel="plain", backend="copy_engine"))
+
+
 @pytest.mark.parametrize("given", ["world", 3])
 def test_a_group_of_another_kind_is_named(given, tmp_path):
     import torch.distributed as dist

@@ -101,7 +101,7 @@ def _require_own_fields(strategy: Any) -> None:
         return
     if not isinstance(strategy, Strategy):
         raise TypeError(f"strategy: expected a Strategy, got {type(strategy).__name__}")
-    usual = Strategy()
+    usual = Strategy(kernel="plain" if strategy.kernel == "plain" else "")  # as candidates of a program say
     others = [
         name
         for name in Strategy.__dataclass_fields__
