@@ -47,7 +47,9 @@ bool gathers(GatheringRank& rank, const std::vector<int>& ranks, int count = 3) 
         const auto said = rank.call(kUsual + 1000 * call + ranks[own]);
         RANK_CHECK(said, said.error().to_string());
         for (std::size_t of = 0; of < ranks.size(); ++of)
-            RANK_CHECK((*said)[of] == kUsual + 1000 * call + ranks[of], "wrong data");
+            RANK_CHECK((*said)[of] == kUsual + 1000 * call + ranks[of],
+                       "wrong data in call " + std::to_string(call) + " of rank " + std::to_string(of) +
+                           ": " + std::to_string((*said)[of] - kUsual));
     }
     return true;
 }
@@ -256,6 +258,9 @@ TEST(Recovery, LeavesOutARankThatComesTooLateWhichSaysSoAndMayJoinLater) {
             RANK_CHECK(recovered, recovered.error().to_string());
             if (Status made = rank.make(); !made) return failed(made);
             if (!gathers(rank, {1, 2})) return false;
+            // Who goes on ends what the other one is still in.
+            tell(directory, "gathered " + std::to_string(number));
+            for (const char* both : {"gathered 1", "gathered 2"}) await(directory, both);
             tell(directory, "gone on");
             await(directory, "told");
         }
