@@ -116,7 +116,8 @@ TEST(CollectivesByNccl, AreGivenUpWhereACallDoesNotEnd) {
     });
 }
 
-/// Where a group goes on, all its ops' communicators are given up before any is waited for.
+/// Where a group goes on, all its ops are interrupted first; once they are drained, all communicators are given up. That
+/// the waits are one is not seen here, as the stand-in's abort takes no time.
 TEST(CollectivesByNccl, AreGivenUpOfAllOpsAtATime) {
     on_both([](PlayedCalls&, FusedOp& op, CudaKernel&) {
         const auto other =

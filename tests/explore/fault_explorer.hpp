@@ -4,7 +4,8 @@
 //
 // Wrong is, in any of these orders:
 //   a rank without a fault finds what is not of its call, or its user does after a call that reported success;
-//   words are cleared while a call of before has not ended somewhere, or one of after has begun;
+//   words are cleared while a call of before still moves data or waits somewhere, or one of after has begun (a post
+//   follows the look before it at once here, so a late one behind a clear is not seen);
 //   somebody waits for ever: who is not told of another rank's fault (where ranks live), or has no deadline (where one died);
 //   the call after the reset is not made right on all ranks.
 #pragma once

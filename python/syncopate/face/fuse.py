@@ -62,12 +62,11 @@ def fuse(
         Stage(one, dict(names), {name: elements_of(of) for name, of in elements.items()})
         for one, names, elements in zip(kernels, binds, known, strict=True)
     ]
-    if plan is not None:
-        _require_plan_and_bound(plan, stages)
     if plan is None:
         if strategy is not None:
             raise ValueError(f"strategy: kernels without a plan have a way instead, not {strategy!r}")
         return ChainKernel(stages, group, way=way, deadline=deadline, host_delay=host_delay, seed=seed)
+    _require_plan_and_bound(plan, stages)
     if way is not None:
         raise ValueError(
             "way: only chains have one, kernels without a plan; a plan's kernels have a strategy"

@@ -305,9 +305,9 @@ private:
     void renumber() {
         std::vector<Tile> tiles;
         tiles.reserve(kernel_.tiles.size());
-        for (const std::int64_t id : kernel_.traversal) {
-            tiles.push_back(std::move(kernel_.tiles[static_cast<std::size_t>(id)]));
-            tiles.back().id = static_cast<std::int64_t>(tiles.size()) - 1;
+        for (std::size_t position = 0; position < kernel_.tiles.size(); ++position) {
+            tiles.push_back(std::move(kernel_.tiles[static_cast<std::size_t>(kernel_.tile_at(position))]));
+            tiles.back().id = static_cast<std::int64_t>(position);
         }
         kernel_.tiles = std::move(tiles);
         kernel_.traversal.clear();
