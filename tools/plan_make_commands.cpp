@@ -59,14 +59,6 @@ plan::Mesh mesh_of(const MakeArguments& arguments) {
     return mesh;
 }
 
-plan::Algorithm algorithm_of(const std::string& name) {
-    if (const auto algorithm = plan::algorithm_from(name)) return *algorithm;
-    std::vector<std::string_view> names;
-    for (std::size_t i = 0; i < plan::kNumAlgorithms; ++i)
-        names.push_back(plan::name_of(static_cast<plan::Algorithm>(i)));
-    fail_usage(fmt::format("there is no algorithm \"{}\"; there are: {}", name, fmt::join(names, ", ")));
-}
-
 Result<plan::Plan> made(const std::string& name, const plan::Mesh& mesh, const plan::Tensor& tensor,
                         plan::TemplateOptions options, plan::LowerOptions lowering) {
     if (lowering.with == plan::Lowering::templated && !lowering.topology && lowering.seed == 0)
@@ -89,7 +81,7 @@ void make(const MakeArguments& arguments) {
     if (!arguments.op.spec.empty()) return make_operator(arguments);
     if (arguments.name.empty()) fail_usage("name a template, or an operator by --op SPEC");
     plan::TemplateOptions options = arguments.options;
-    options.algorithm = algorithm_of(arguments.algorithm);
+    options.algorithm = take(plan::parse_algorithm(arguments.algorithm, arguments.name));
     if (arguments.reduce == "max") {
         options.reduce = plan::Reduce::max;
     } else if (arguments.reduce != "sum") {
@@ -109,7 +101,7 @@ void make(const MakeArguments& arguments) {
 
 void lower(const LowerArguments& arguments) {
     plan::LowerOptions options = take(to_options(arguments.lowering, arguments.options));
-    options.algorithm = algorithm_of(arguments.algorithm);
+    options.algorithm = take(plan::parse_algorithm(arguments.algorithm));
     const plan::Plan loaded = take(plan::from_json(take(read_file(arguments.path)), arguments.path));
     Result<plan::Plan> lowered = plan::lower_collectives(loaded, options);
     if (!lowered) {

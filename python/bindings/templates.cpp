@@ -33,11 +33,6 @@ namespace {
 using PlaceTuple = std::tuple<std::int32_t, std::string, Box>;  // rank, tensor, (begin, end) per axis
 using Ref = std::pair<std::int32_t, std::int32_t>;
 
-plan::Algorithm to_algorithm(const std::string& name) {
-    return named(plan::algorithm_from(name), "algorithm", name,
-                 names_of<plan::Algorithm>(plan::kNumAlgorithms));
-}
-
 plan::Reduce to_reduce(const std::optional<std::string>& name) {
     if (!name) return plan::Reduce::none;
     if (*name == "sum") return plan::Reduce::sum;
@@ -46,7 +41,8 @@ plan::Reduce to_reduce(const std::optional<std::string>& name) {
                  std::array<std::string_view, 2>{"sum", "max"});
 }
 
-void set_option(plan::TemplateOptions& options, const std::string& name, nb::handle value) {
+void set_option(std::string_view self, plan::TemplateOptions& options, const std::string& name,
+                nb::handle value) {
     if (name == "axis") {
         options.axis = nb::cast<std::int32_t>(value);
     } else if (name == "split") {
@@ -62,7 +58,7 @@ void set_option(plan::TemplateOptions& options, const std::string& name, nb::han
     } else if (name == "peer_by_peer") {
         options.peer_by_peer = nb::cast<bool>(value);
     } else if (name == "algorithm") {
-        options.algorithm = to_algorithm(nb::cast<std::string>(value));
+        options.algorithm = unwrap(plan::parse_algorithm(nb::cast<std::string>(value), self));
     } else if (name == "over") {
         options.over = nb::cast<std::vector<std::string>>(value);
     } else if (name == "group") {
@@ -91,12 +87,12 @@ void set_option(plan::TemplateOptions& options, const std::string& name, nb::han
 }
 
 /// Every keyword is the option of that name; what is left out keeps its default.
-plan::TemplateOptions to_options(const nb::kwargs& keywords) {
+plan::TemplateOptions to_options(std::string_view self, const nb::kwargs& keywords) {
     plan::TemplateOptions options;
     for (auto [key, value] : keywords) {
         const auto name = nb::cast<std::string>(key);
         try {
-            set_option(options, name, value);
+            set_option(self, options, name, value);
         } catch (const nb::cast_error&) {
             throw nb::type_error(("option '" + name + "' has a value of the wrong type").c_str());
         }
@@ -246,7 +242,7 @@ void bind_templates(nb::module_& m) {
         "make_plan",
         [](const std::string& name, const plan::Mesh& mesh, const plan::Tensor& tensor, bool direct,
            const nb::kwargs& keywords) {
-            const plan::TemplateOptions options = to_options(keywords);
+            const plan::TemplateOptions options = to_options(name, keywords);
             nb::gil_scoped_release release;
             return unwrap(direct ? plan::make_collective(name, mesh, tensor, options)
                                  : plan::make_plan(name, mesh, tensor, options));
@@ -257,7 +253,7 @@ void bind_templates(nb::module_& m) {
         "lower",
         [](const plan::Plan& plan, const nb::object& to, const std::string& algorithm, std::int32_t split,
            bool pull, std::int32_t inner, const std::optional<std::string>& topology, std::uint64_t seed) {
-            plan::LowerOptions options{.algorithm = to_algorithm(algorithm),
+            plan::LowerOptions options{.algorithm = unwrap(plan::parse_algorithm(algorithm)),
                                        .split = split,
                                        .pull = pull,
                                        .inner = inner,

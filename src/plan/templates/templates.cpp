@@ -88,6 +88,20 @@ const Template* find_template(CollectiveKind kind) {
     return found == templates().end() ? nullptr : &*found;
 }
 
+Result<Algorithm> parse_algorithm(std::string_view name, std::string_view of) {
+    if (const std::optional<Algorithm> found = algorithm_from(name)) return *found;
+    std::vector<std::string_view> known{name_of(Algorithm::automatic)};
+    if (const Template* self = find_template(of)) {
+        for (const Algorithm algorithm : self->algorithms) known.push_back(name_of(algorithm));
+    } else {
+        for (std::size_t i = 1; i < kNumAlgorithms; ++i) known.push_back(name_of(static_cast<Algorithm>(i)));
+    }
+    return Error{fmt::format("there is no algorithm \"{}\"; there are {}{}", escaped(name),
+                             fmt::join(known, ", "), did_you_mean(name, known)),
+                 {},
+                 ErrorClass::usage};
+}
+
 Result<Plan> make_plan(std::string_view name, const Mesh& mesh, const Tensor& tensor,
                        const TemplateOptions& options) {
     if (const Template* found = find_template(name)) return found->make(mesh, tensor, options);

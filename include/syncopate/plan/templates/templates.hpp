@@ -41,6 +41,10 @@ struct Template {
 /// The one that carries out `kind`, or null.
 [[nodiscard]] const Template* find_template(CollectiveKind kind);
 
+/// The algorithm called `name`. Fails (ErrorClass::usage) where there is none: the message says which there are, of the
+/// template called `of` if there is such a one.
+[[nodiscard]] Result<Algorithm> parse_algorithm(std::string_view name, std::string_view of = {});
+
 /// Calls the template called `name`. Fails (ErrorClass::usage) if there is none, and as the template does.
 [[nodiscard]] Result<Plan> make_plan(std::string_view name, const Mesh& mesh, const Tensor& tensor,
                                      const TemplateOptions& options = {});
