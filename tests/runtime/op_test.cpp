@@ -585,6 +585,14 @@ TEST(FusedOp, IsRefusedWhereRanksSliceItInAnotherWay) {
                            std::string::npos &&
                        text.error().message.find("has x = relu(y)") != std::string::npos,
                    text ? "it is made" : text.error().to_string());
+        emit::ScheduleFile launch;
+        launch.schedule =
+            direct_all_gather(2, rank == 0, {4, 8});  // what another plan is fused to differs, too
+        launch.plan.mesh = {{{"gpu", rank == 0 ? 2 : 4}}};
+        const auto planned = FusedOp::create(*heap, launch, {.name = "ag"});
+        RANK_CHECK(
+            !planned && planned.error().message.find("they differ first in the plan: ") != std::string::npos,
+            planned ? "it is made" : planned.error().to_string());
         return bool((*op)->destroy());
     });
 }

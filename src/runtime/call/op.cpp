@@ -20,6 +20,7 @@
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
+#include "syncopate/plan/json/json.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -213,6 +214,7 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     } else {
         options.content.emplace_back("call", options.what);  // who says this knows what ranks have alike
     }
+    options.content.emplace(options.content.begin(), "plan", plan::to_json(launch.plan));
     options.num_programs = launch.programs_of(heap->rank());
     options.kept_tensors.emplace();
     for (const emit::KernelLaunch& stage : launch.stages) {
