@@ -18,7 +18,7 @@ from typing import Any
 from ..measure.stopwatch import stopwatch
 from ..ranks import Place, RankError
 from .run_calls import Result, judge, make_group, record_last, start, torch_device
-from .spec import Spec, UsageError, rank_count, require_memory
+from .spec import Spec, UsageError, kinds, rank_count, require_memory
 from .standard_output import answering, interruptible
 
 TRACE_SUFFIXES = (".json", ".png")  # what --trace takes; trace.write draws where the name ends in .png
@@ -237,6 +237,10 @@ def main(arguments: list[str] | None = None) -> int:
             from ..trace.picture import require_matplotlib
 
             require_matplotlib()
+        if not folder.is_dir() and ":" not in options.spec and options.spec not in kinds():
+            raise UsageError(
+                f"{options.spec}: there is no such folder, nor an operator of this name; there are {', '.join(kinds())}"
+            )
         results = run_folder(folder, options) if folder.is_dir() else run_operator(options.spec, options)
     except OSError as error:
         print(f"error: {error.filename or options.spec}: {error.strerror}", file=sys.stderr)

@@ -15,13 +15,20 @@ class UsageError(RuntimeError):
     exit_code = 2
 
 
+def kinds() -> dict[str, Any]:
+    """The operators that the commands run, by name."""
+    from ..bench.mlp_chain import MlpChain
+    from ..ops import OPERATORS, Moe
+
+    return OPERATORS | {MlpChain.name: MlpChain, Moe.name: Moe}
+
+
 class Spec:
     """An operator with its extents, and what else SPEC asks for (C++: ops/spec.hpp). `ranks`: that run it."""
 
     def __init__(self, text: str, ranks: int) -> None:
         from ..bench.mlp_chain import MlpChain
         from ..call.arguments import DTYPES
-        from ..ops import OPERATORS, Moe
 
         read = _syncopate.ops.parse_spec(text, ranks)
         of_one = read["operator"] == MlpChain.name
@@ -30,12 +37,11 @@ class Spec:
                 f"{text}: SPEC is of {read['ranks']} ranks, and {ranks} run it: give --ranks {read['ranks']}"
             )
         self.text, self.nodes = text, read["nodes"]
-        kinds = OPERATORS | {MlpChain.name: MlpChain, Moe.name: Moe}
-        if read["operator"] not in kinds:
+        if read["operator"] not in kinds():
             raise UsageError(
                 f"{read['operator']}: the commands do not run it; `plan make --op` prints its plan, and sy.ops calls it"
             )
-        self.kind = kinds[read["operator"]]
+        self.kind = kinds()[read["operator"]]
         self.extents = {name.lower(): value for name, value in read["extents"].items()}
         self.words, self.call = read["words"], read["call"]
         self.dtype, self.out, self.scales = DTYPES[read["dtype"]], DTYPES[read["out"]], read["scales"]
