@@ -336,7 +336,10 @@ def test_a_machine_without_gpus_says_what_to_do(syncopate, plan_3, tmp_path):
 @pytest.mark.parametrize(
     ("operator", "part"),
     [
-        ("no/such/folder", 'there is no operator "no/such/folder"; there are all_gather_matmul'),
+        (
+            "no/such/folder",
+            "no/such/folder: there is no such folder, nor an operator of this name; there are all_gather_matmul",
+        ),
         ("all_gather_matmul", "all_gather_matmul needs M"),
         ("all_gather_matmul:M=64,N=64", "all_gather_matmul needs K"),
         ("all_gather_matmul:M=64,N=64,K", '"K": expected NAME=VALUE'),
