@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/bundle/program.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/names.hpp"
@@ -59,7 +60,7 @@ public:
 
 private:
     [[nodiscard]] const CompiledKernel& kernel_of(std::size_t stage) const {
-        return bundle_.kernels[static_cast<std::size_t>(planned_.kernels[stage])];
+        return bundle_.kernels[at(planned_.kernels[stage])];
     }
     [[nodiscard]] const fuse::Schedule& schedule() const { return planned_.launch.schedule; }
 
@@ -178,7 +179,7 @@ private:
         if (!schedule().loads())
             return unknown(stage, parameter, "reads what its rank has, and no tile does");
         if (!parameter.kind.starts_with("tensordesc")) return Argument(runtime::OwnDistanceArgument{});
-        const plan::Tensor& tensor = schedule().tensors[static_cast<std::size_t>(schedule().loads()->tensor)];
+        const plan::Tensor& tensor = schedule().tensors[at(schedule().loads()->tensor)];
         return descriptor(stage, parameter, {{Memory::Of::own}, tensor.shape, row_major(tensor.shape)});
     }
 

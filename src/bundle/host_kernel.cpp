@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/kernel/model/tile_boxes.hpp"
 #include "syncopate/runtime/call/reduction.hpp"

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 
 namespace syncopate::bundle {
@@ -36,7 +37,7 @@ Result<std::unique_ptr<Loaded>> Loaded::open(std::shared_ptr<const Bundle> bundl
 
 Result<std::shared_ptr<runtime::CudaKernel>> Loaded::kernel(std::int32_t index) {
     if (const auto found = kernels_.find(index); found != kernels_.end()) return found->second;
-    const CompiledKernel& compiled = bundle_->kernels[static_cast<std::size_t>(index)];
+    const CompiledKernel& compiled = bundle_->kernels[at(index)];
     Result<std::shared_ptr<runtime::CudaContext>> context = runtime::CudaContext::retain(device_.ordinal);
     if (!context) return context.error();
     const std::string& code = bundle_->sections.at(compiled.section);

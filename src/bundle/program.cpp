@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/bundle/traits.hpp"
 #include "syncopate/digest.hpp"
 #include "syncopate/emit/folder.hpp"
@@ -37,7 +38,7 @@ const Variant* variant_for(const Bundle& bundle, const Bucket& bucket, const Low
     const auto fits = [&](const Variant& variant) {
         if (variant.traits != lowered.traits) return false;
         for (std::size_t stage = 0; stage < variant.kernels.size(); ++stage) {
-            const CompiledKernel& kernel = bundle.kernels[static_cast<std::size_t>(variant.kernels[stage])];
+            const CompiledKernel& kernel = bundle.kernels[at(variant.kernels[stage])];
             const auto& tensors = lowered.launch.stages[stage].arguments.tensors;
             for (const CompiledParameter& parameter : kernel.parameters) {
                 const auto given = tensors.find(parameter.name);
@@ -191,7 +192,7 @@ private:
     void add_moved(const std::string& name, const std::string& tensor, bool adds) {
         const plan::Plan& plan = planned_.launch.plan;
         const auto number = static_cast<std::int32_t>(*plan.find_tensor(tensor));
-        const plan::Tensor& whole_one = plan.tensors[static_cast<std::size_t>(number)];
+        const plan::Tensor& whole_one = plan.tensors[at(number)];
         runtime::Operand made{.name = name, .dtype = whole_one.dtype};
         const auto of_tensor = [&](const plan::Holding& holding) { return holding.chunk.tensor == number; };
         const bool given = std::ranges::any_of(plan.initial, of_tensor);
@@ -282,8 +283,7 @@ bool Planned::writes(const std::string& operand) const {
 
 Needs needs_of(const Bundle& bundle, const Planned& planned, std::int32_t rank) {
     Needs needs{.heap = fuse::heap_bytes(planned.launch.schedule)};
-    for (const std::int32_t kernel : planned.kernels)
-        needs.workspace += bundle.kernels[static_cast<std::size_t>(kernel)].workspace;
+    for (const std::int32_t kernel : planned.kernels) needs.workspace += bundle.kernels[at(kernel)].workspace;
     if (bundle.on_host()) return needs;
     const fuse::Schedule& schedule = planned.launch.schedule;
     std::vector<std::uint64_t> offsets = schedule.heap.tensors;

@@ -18,6 +18,7 @@
 #include <fmt/format.h>
 
 #include "ops/product.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/kernel/stated/statement.hpp"
 #include "syncopate/plan/model/ragged.hpp"
 
@@ -101,8 +102,7 @@ public:
             kernel::Arguments arguments;
             arguments.scalars = scalars();
             for (const auto& [param, name] : outline.bindings[i]) {
-                const plan::Tensor& tensor =
-                    made.plan.tensors[static_cast<std::size_t>(*made.plan.find_tensor(name))];
+                const plan::Tensor& tensor = made.plan.tensors[at(*made.plan.find_tensor(name))];
                 arguments.tensors[param] =
                     kernel::TensorArgument{.shape = tensor.shape, .dtype = tensor.dtype};
             }
@@ -142,7 +142,7 @@ private:
         op.peer = static_cast<std::int32_t>(to);
         op.src = chunk;
         op.dst = chunk;
-        plan_.ranks[static_cast<std::size_t>(from)].push_back(std::move(op));
+        plan_.ranks[at(from)].push_back(std::move(op));
     }
 
     template <typename Each>

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "ops/rows.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 
 namespace syncopate::ops {
@@ -86,8 +87,7 @@ std::string Problem::key() const {
 std::string Problem::dtypes() const {
     std::string text = fmt::format("dtype={}", plan::name_of(dtype));
     if (dtype == plan::DType::fp8e4m3) text += fmt::format(",out={}", plan::name_of(out));
-    if (scales != Scales::none)
-        text += fmt::format(",scales={}", kScalesNames[static_cast<std::size_t>(scales)]);
+    if (scales != Scales::none) text += fmt::format(",scales={}", kScalesNames[at(scales)]);
     return text;
 }
 

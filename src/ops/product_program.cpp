@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "ops/product.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/ops/gluon_box.hpp"
 #include "syncopate/ops/statements.hpp"
 
@@ -38,7 +39,7 @@ public:
             const auto tensor = plan.find_tensor(name);
             const auto given = arguments.tensors.find(param);
             if (!tensor || given == arguments.tensors.end()) continue;
-            given->second.shape = plan.tensors[static_cast<std::size_t>(*tensor)].shape;
+            given->second.shape = plan.tensors[at(*tensor)].shape;
         }
         Result<kernel::Kernel> kernel = kernel::stated::analyse(matmul_statement(form_), arguments);
         if (!kernel) return kernel.error();

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::ops {
 namespace {
 
@@ -29,12 +31,12 @@ std::string words_of(plan::Backend backend, std::optional<std::int32_t> blocks) 
 
 std::string_view name_of(Placement placement) {
     static constexpr std::array<std::string_view, kNumPlacements> kNames{"fused", "unfused", "apart"};
-    return kNames[static_cast<std::size_t>(placement)];
+    return kNames[at(placement)];
 }
 
 std::string_view name_of(ProductKernel kernel) {
     static constexpr std::array<std::string_view, 2> kNames{"plain", "gluon"};
-    return kNames[static_cast<std::size_t>(kernel)];
+    return kNames[at(kernel)];
 }
 
 std::string name_of(const Strategy& strategy) {

@@ -98,7 +98,7 @@ private:
             const Subject subject{kind, later, earlier, tensor, reads, writes, calls};
             std::vector<std::int64_t> settled(shared.blocks.size(), -1);  // by class: a block that awaits all
             for (std::int64_t block = 0; block < chain_.stages[later].num_blocks(); ++block) {
-                std::int64_t& alike = settled[at(shared.class_of[static_cast<std::size_t>(block)])];
+                std::int64_t& alike = settled[at(shared.class_of[at(block)])];
                 if (alike >= 0 && awaits_alike(subject, alike, block)) continue;
                 bool all = true;
                 for (const std::int32_t other : shared.of(block)) {

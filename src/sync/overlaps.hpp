@@ -22,7 +22,7 @@ struct Overlaps {
     bool cut_off = false;                           ///< there are more
 
     [[nodiscard]] const std::vector<std::int32_t>& of(std::int64_t block) const {
-        return blocks[at(class_of[static_cast<std::size_t>(block)])];
+        return blocks[at(class_of[at(block)])];
     }
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fuse/inline/kernel_accesses.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/inline/inline_reads.hpp"
 #include "syncopate/fuse/inline/sum_stores.hpp"
 #include "syncopate/kernel/model/tile_boxes.hpp"
@@ -103,24 +104,22 @@ Result<InlineStores> places_of(const StagedProgram& program, const plan::Plan& p
         const plan::OpRef ref = graph.ref(id);
         const plan::Op& op = plan.op(ref);
         if (sender_of(program, op) != nullptr) {
-            for (const Edge& edge : graph.in[static_cast<std::size_t>(id)]) {
+            for (const Edge& edge : graph.in[at(id)]) {
                 if (graph.is_op(edge.from)) continue;
                 const Node& chunk = graph[edge.from];
-                result.sent[static_cast<std::size_t>(chunk.rank)][static_cast<std::size_t>(chunk.index)]
-                    .push_back(op.destination_rank(ref.rank));
+                result.sent[at(chunk.rank)][at(chunk.index)].push_back(op.destination_rank(ref.rank));
             }
             continue;
         }
-        const Backend backend =
-            backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+        const Backend backend = backends[at(ref.rank)][at(ref.index)];
         const Reach by{op.src.tensor, backend == Backend::tma_inline};
         if (result.by && *result.by != by)
             return error_at(ref, "one kernel sends one tensor inline, in one way");
         result.by = by;
-        for (const Edge& edge : graph.in[static_cast<std::size_t>(id)]) {
+        for (const Edge& edge : graph.in[at(id)]) {
             if (graph.is_op(edge.from)) continue;
             const Node& chunk = graph[edge.from];
-            result.at[static_cast<std::size_t>(chunk.rank)][static_cast<std::size_t>(chunk.index)].push_back(
+            result.at[at(chunk.rank)][at(chunk.index)].push_back(
                 {op.destination_rank(ref.rank), op.dst.tensor, *rows_between(plan, op.src, op.dst)});
         }
     }
@@ -144,8 +143,7 @@ std::vector<std::vector<plan::Chunk>> kept_in_place(const Lowered& lowered, cons
         if (found != brought.end()) {
             for (const Region* region : found->second) take(left, *region);
         }
-        for (Region& part : left)
-            kept[static_cast<std::size_t>(holding.rank)].push_back({holding.chunk.tensor, std::move(part)});
+        for (Region& part : left) kept[at(holding.rank)].push_back({holding.chunk.tensor, std::move(part)});
     }
     for (NodeId id = 0; id < graph.num_ops(); ++id) {
         const Carrier carrier = graph.carrier(id);
@@ -153,10 +151,9 @@ std::vector<std::vector<plan::Chunk>> kept_in_place(const Lowered& lowered, cons
             continue;
         const plan::OpRef ref = graph.ref(id);
         const plan::Op& op = plan.op(ref);
-        kept[static_cast<std::size_t>(op.source_rank(ref.rank))].push_back(op.src);
+        kept[at(op.source_rank(ref.rank))].push_back(op.src);
         const auto own = lowered.own.find(ref);
-        if (own != lowered.own.end() && own->second >= 0)
-            kept[static_cast<std::size_t>(ref.rank)].push_back(op.dst);
+        if (own != lowered.own.end() && own->second >= 0) kept[at(ref.rank)].push_back(op.dst);
     }
     return kept;
 }
@@ -177,8 +174,7 @@ Result<InlineStores> store_inline(const StagedProgram& program, const Lowered& l
                     return overlaps(other, made.chunk);
                 }))
                 stores.insert(stores.begin(), {static_cast<std::int32_t>(rank), made.chunk.tensor, 0});
-            for (const std::int64_t tile : made.makers)
-                add_stores(of_tile[static_cast<std::size_t>(tile)], stores);
+            for (const std::int64_t tile : made.makers) add_stores(of_tile[at(tile)], stores);
         }
         for (std::size_t tile = 0; tile < of_tile.size(); ++tile) {
             const std::size_t places = of_tile[tile].size();

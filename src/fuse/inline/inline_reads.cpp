@@ -25,8 +25,7 @@ std::string op_name(plan::OpRef ref) {
 std::optional<Place> place_of(const plan::Plan& plan, plan::OpRef ref) {
     const plan::Op& op = plan.op(ref);
     const auto rows = rows_between(plan, op.dst, op.src);
-    if (!rows || plan.tensors[static_cast<std::size_t>(op.src.tensor)].shape.size() !=
-                     plan.tensors[static_cast<std::size_t>(op.dst.tensor)].shape.size())
+    if (!rows || plan.tensors[at(op.src.tensor)].shape.size() != plan.tensors[at(op.dst.tensor)].shape.size())
         return std::nullopt;
     return Place{op.source_rank(ref.rank), op.src.tensor, *rows};
 }
@@ -48,8 +47,7 @@ bool is_overwritten(const plan::Plan& plan, const MemoryUses& uses, std::int32_t
 std::string objection_to_others(const plan::Plan& plan, const MemoryUses& uses, plan::OpRef ref) {
     const plan::Op& op = plan.op(ref);
     if (is_asked_for(uses, ref.rank, op.dst)) {
-        return "the plan asks for " + plan.tensors[static_cast<std::size_t>(op.dst.tensor)].name +
-               to_string(op.dst.region) +
+        return "the plan asks for " + plan.tensors[at(op.dst.tensor)].name + to_string(op.dst.region) +
                " at the end, and what tiles fetch stays nowhere: make it transient";
     }
     std::optional<plan::OpRef> first;
@@ -94,7 +92,7 @@ std::string objection_to_tiles(const BoundKernel& program, const kernel::Param& 
     const plan::Op& op = plan.op(ref);
     const std::optional<Place> place = place_of(plan, ref);
     std::vector<Region> alike;  // what this op and others bring from the same place
-    const std::vector<plan::Op>& list = plan.ranks[static_cast<std::size_t>(ref.rank)];
+    const std::vector<plan::Op>& list = plan.ranks[at(ref.rank)];
     for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.size()); ++index) {
         const plan::OpRef other{ref.rank, index};
         if (is_fetched(plan, other) && plan.op(other).dst.tensor == op.dst.tensor &&
@@ -125,8 +123,7 @@ std::string objection_to_own(const BoundKernel& program, std::int32_t tensor, Ba
             return "the kernel is not given the descriptor through which it loads " + param.name;
     }
     if (backend == Backend::ldst_inline) return {};
-    if (program.plan.tensors[static_cast<std::size_t>(tensor)].shape.size() != 2)
-        return "the descriptor does not have two axes";
+    if (program.plan.tensors[at(tensor)].shape.size() != 2) return "the descriptor does not have two axes";
     return {};
 }
 
@@ -250,7 +247,7 @@ std::string load_objection(const BoundKernel& program, const MemoryUses& uses, p
     const plan::Plan& plan = program.plan;
     const plan::Op& op = plan.op(ref);
     const std::string name = std::string(plan::name_of(backend)) + ": ";
-    const std::string& tensor = plan.tensors[static_cast<std::size_t>(op.dst.tensor)].name;
+    const std::string& tensor = plan.tensors[at(op.dst.tensor)].name;
     const kernel::Param* param = only_param(program, op.dst.tensor);
     if (param == nullptr || !param->read)
         return name + "tiles fetch what they read, through one parameter, and none reads " + tensor;
@@ -296,9 +293,7 @@ Result<InlineLoads> load_ops(const BoundKernel& program, const MemoryUses& uses,
     for (NodeId op = 0; op < graph.num_ops(); ++op) {
         if (graph.carrier(op) == Carrier::tile_loads) ops.push_back(graph.ref(op));
     }
-    const auto backend_of = [&](plan::OpRef ref) {
-        return backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-    };
+    const auto backend_of = [&](plan::OpRef ref) { return backends[at(ref.rank)][at(ref.index)]; };
     const auto fail = [&](plan::OpRef ref, const std::string& why) {
         return error_at(ref, std::string(plan::name_of(backend_of(ref))) + ": " + why);
     };
@@ -307,7 +302,7 @@ Result<InlineLoads> load_ops(const BoundKernel& program, const MemoryUses& uses,
         const Reach by{plan.op(ref).dst.tensor, backend_of(ref) == Backend::tma_inline};
         if (result.by && result.by != by) return fail(ref, "one kernel fetches one tensor, in one way");
         result.by = by;
-        fetched[static_cast<std::size_t>(ref.rank)].push_back(plan.op(ref).dst.region);
+        fetched[at(ref.rank)].push_back(plan.op(ref).dst.region);
     }
     for (const plan::OpRef ref : ops) {
         const kernel::Param& param = *only_param(program, result.by->tensor);

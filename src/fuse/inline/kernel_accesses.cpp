@@ -4,6 +4,8 @@
 #include <ranges>
 #include <string>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::fuse {
 
 using kernel::ParamAccess;
@@ -70,8 +72,8 @@ std::string objection_to_rows(const kernel::Kernel& kernel, const kernel::Tile& 
 
 std::optional<std::int64_t> rows_between(const plan::Plan& plan, const plan::Chunk& from,
                                          const plan::Chunk& to) {
-    const std::vector<std::int64_t>& source = plan.tensors[static_cast<std::size_t>(from.tensor)].shape;
-    const std::vector<std::int64_t>& target = plan.tensors[static_cast<std::size_t>(to.tensor)].shape;
+    const std::vector<std::int64_t>& source = plan.tensors[at(from.tensor)].shape;
+    const std::vector<std::int64_t>& target = plan.tensors[at(to.tensor)].shape;
     const std::size_t extra =
         target.size() - source.size();  // a staging tensor has its slots before the rest
     if (source.empty() || target.size() < source.size() || extra > 1) return std::nullopt;

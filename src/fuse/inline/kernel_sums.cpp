@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/fuse/passes/collective.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
@@ -57,7 +58,7 @@ std::string kernel_sum_objection(const BoundKernel& program, const Lowered& lowe
     slot.region.front() = {0, 1};
     if (plan::is_empty(sum.dst.region)) return kAllSum;
     const auto tensor_of = [&](const plan::Chunk& chunk) -> const plan::Tensor& {
-        return plan.tensors[static_cast<std::size_t>(chunk.tensor)];
+        return plan.tensors[at(chunk.tensor)];
     };
     for (const plan::Chunk& chunk : {slot, sum.dst}) {
         if (!is_contiguous(tensor_of(chunk), chunk.region))
@@ -90,10 +91,10 @@ Status check_kernel_sums(const plan::Plan& lowered, const Backends& backends) {
     std::int32_t without = -1;  // a rank
     for (std::int32_t rank = 0; rank < lowered.num_ranks(); ++rank) {
         std::int32_t sums = 0;
-        const auto& chosen = backends[static_cast<std::size_t>(rank)];
+        const auto& chosen = backends[at(rank)];
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(chosen.size()); ++index) {
             const plan::OpRef ref{rank, index};
-            if (!is_sum(lowered.op(ref)) || !is_inline(chosen[static_cast<std::size_t>(index)])) continue;
+            if (!is_sum(lowered.op(ref)) || !is_inline(chosen[at(index)])) continue;
             any = true;
             if (++sums > 1) return error_at(ref, "the kernel adds up once, and this rank has two sums");
             std::set<std::int32_t> others;
@@ -110,13 +111,13 @@ Status check_kernel_sums(const plan::Plan& lowered, const Backends& backends) {
         return Error{
             fmt::format("kernels sum for {} ranks at most, not {}", kMostSummingRanks, lowered.num_ranks())};
     for (std::int32_t rank = 0; rank < lowered.num_ranks(); ++rank) {
-        const auto& chosen = backends[static_cast<std::size_t>(rank)];
+        const auto& chosen = backends[at(rank)];
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(chosen.size()); ++index) {
-            if (is_inline(chosen[static_cast<std::size_t>(index)])) continue;
+            if (is_inline(chosen[at(index)])) continue;
             return plan::error_at(
                 {rank, index},
                 "where the kernel sums its tiles store all contributions, and this op goes by " +
-                    std::string(name_of(chosen[static_cast<std::size_t>(index)])));
+                    std::string(name_of(chosen[at(index)])));
         }
     }
     return Done{};
@@ -124,7 +125,7 @@ Status check_kernel_sums(const plan::Plan& lowered, const Backends& backends) {
 
 Status check_kernel_sums(const Schedule& schedule) {
     for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(schedule.ranks.size()); ++rank) {
-        const RankSchedule& own = schedule.ranks[static_cast<std::size_t>(rank)];
+        const RankSchedule& own = schedule.ranks[at(rank)];
         if (!sums_in_kernel(own) ||
             (own.kernel_posts.empty() && own.begin_waits.empty() && own.end_waits.empty()))
             continue;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::fuse {
 
 bool follows_sums(const plan::Plan& lowered, plan::OpRef ref) {
@@ -32,10 +34,10 @@ std::string sum_store_objection(const plan::Plan& lowered, plan::OpRef ref) {
 Status check_sum_stores(const plan::Plan& lowered, const Backends& backends) {
     std::map<plan::OpRef, std::int32_t> stores;  // by sum
     for (std::int32_t rank = 0; rank < lowered.num_ranks(); ++rank) {
-        const auto& chosen = backends[static_cast<std::size_t>(rank)];
+        const auto& chosen = backends[at(rank)];
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(chosen.size()); ++index) {
             const plan::OpRef ref{rank, index};
-            if (!is_inline(chosen[static_cast<std::size_t>(index)]) || !follows_sums(lowered, ref)) continue;
+            if (!is_inline(chosen[at(index)]) || !follows_sums(lowered, ref)) continue;
             if (++stores[lowered.op(ref).after.front()] <= kMostSumStores) continue;
             return error_at(ref, "ldst_inline: one sum stores its result at no more than " +
                                      std::to_string(kMostSumStores) + " peers: send it by copy_engine");

@@ -22,7 +22,7 @@ using Kind = Node::Kind;
 std::string_view name_of(LaneKind kind) {
     static constexpr std::array<std::string_view, 7> kNames{"copies", "sums",    "engine", "library",
                                                             "host",   "channel", "inline"};
-    return kNames[static_cast<std::size_t>(kind)];
+    return kNames[at(kind)];
 }
 
 std::string_view name_of(Carrier carrier) {
@@ -44,7 +44,7 @@ public:
 
     /// What must be complete before the node, guards included.
     [[nodiscard]] std::vector<Edge> before(NodeId id) const {
-        std::vector<Edge> edges = graph_.in[static_cast<std::size_t>(id)];
+        std::vector<Edge> edges = graph_.in[at(id)];
         const Node& node = graph_[id];
         const auto rank = static_cast<std::size_t>(node.rank);
         if (node.kind == Kind::start)
@@ -77,14 +77,14 @@ public:
     [[nodiscard]] std::string where(NodeId id) const {
         if (!graph_.is_op(id)) return {};
         if (graph_.carrier(id) != Carrier::own) return std::string(name_of(graph_.carrier(id)));
-        const Lane lane = decisions_.placement.lanes[static_cast<std::size_t>(id)];
+        const Lane lane = decisions_.placement.lanes[at(id)];
         const std::string kind(name_of(lane.kind));
         return lane.kind == LaneKind::copies ? fmt::format("{} {}", kind, lane.stream) : kind;
     }
 
 private:
     [[nodiscard]] std::string name_of_chunk(const plan::Chunk& chunk) const {
-        return plan_.tensors[static_cast<std::size_t>(chunk.tensor)].name + to_string(chunk.region);
+        return plan_.tensors[at(chunk.tensor)].name + to_string(chunk.region);
     }
 
     [[nodiscard]] std::string op(NodeId id) const {
@@ -142,13 +142,13 @@ std::string edge_text(const Edge& edge) {
 std::vector<int> depths_of(const Drawing& drawing, std::size_t count) {
     std::vector<int> depths(count, -1);
     const auto visit = [&](const auto& self, NodeId node) -> int {
-        int& depth = depths[static_cast<std::size_t>(node)];
+        int& depth = depths[at(node)];
         if (depth >= 0) return depth;
         int longest = 0;
         for (const Edge& edge : drawing.before(node)) {
             if (edge.lag == 0) longest = std::max(longest, self(self, edge.from) + 1);
         }
-        return depths[static_cast<std::size_t>(node)] = longest;
+        return depths[at(node)] = longest;
     };
     for (std::size_t node = 0; node < count; ++node) visit(visit, static_cast<NodeId>(node));
     return depths;
@@ -229,7 +229,7 @@ Result<std::string> graph_svg(const StagedProgram& program, const Decisions& dec
         std::vector<int> used(static_cast<std::size_t>(columns), 0);
         for (std::size_t node = 0; node < count; ++node) {
             if (decisions.graph.nodes[node].rank != rank) continue;
-            int& row = used[static_cast<std::size_t>(depths[node])];
+            int& row = used[at(depths[node])];
             places[node] = {10 + depths[node] * (kWidth + kGap), top + 22 + row * (kHeight + 8)};
             ++row;
             const auto [x, y] = places[node];
@@ -246,7 +246,7 @@ Result<std::string> graph_svg(const StagedProgram& program, const Decisions& dec
     std::string edges;
     for (std::size_t node = 0; node < count; ++node) {
         for (const Edge& edge : drawing.before(static_cast<NodeId>(node))) {
-            const auto [from_x, from_y] = places[static_cast<std::size_t>(edge.from)];
+            const auto [from_x, from_y] = places[at(edge.from)];
             const auto [to_x, to_y] = places[node];
             edges += fmt::format("<path d=\"M{} {} C{} {} {} {} {} {}\" fill=\"none\" stroke=\"{}\"{}/>\n",
                                  from_x + kWidth, from_y + kHeight / 2, from_x + kWidth + kGap / 2,

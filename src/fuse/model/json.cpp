@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/fuse/passes/launch.hpp"
 #include "syncopate/json_table.hpp"
@@ -576,7 +577,7 @@ private:
 
 }  // namespace
 
-std::string_view name_of(SignalMeaning::Kind kind) { return kSignalKinds[static_cast<std::size_t>(kind)]; }
+std::string_view name_of(SignalMeaning::Kind kind) { return kSignalKinds[at(kind)]; }
 
 std::string to_json(const Schedule& schedule) {
     ScheduleTable<JsonWriter, const Schedule> table(schedule);

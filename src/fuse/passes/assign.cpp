@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/inline/inline.hpp"
 #include "syncopate/fuse/inline/inline_reads.hpp"
@@ -106,11 +107,11 @@ private:
     }
     /// How tiles read all that the rank has of the tensor itself: some tile may read of several copies.
     [[nodiscard]] std::optional<Backend> reads_all(std::int32_t rank, std::int32_t tensor) const {
-        const std::vector<plan::Op>& list = plan_.ranks[static_cast<std::size_t>(rank)];
+        const std::vector<plan::Op>& list = plan_.ranks[at(rank)];
         for (const Backend backend : kInline) {
             bool all = true;
             for (std::int32_t index = 0; all && index < static_cast<std::int32_t>(list.size()); ++index) {
-                const plan::Op& op = list[static_cast<std::size_t>(index)];
+                const plan::Op& op = list[at(index)];
                 const plan::OpRef ref{rank, index};
                 all = op.backend == Backend::channel || op.kind != plan::OpKind::local ||
                       op.reduce != plan::Reduce::none || op.dst.tensor != tensor || !is_fetched(plan_, ref) ||
@@ -248,19 +249,17 @@ Result<Backends> assign(const StagedProgram& program, const Lowered& lowered, co
     const InlineObjections objections(program, lowered, options);
     plan::Plan named = lowered.plan;
     for (const auto& [ref, backend] : lowered.done_by)
-        named.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)].backend =
-            backend;
+        named.ranks[at(ref.rank)][at(ref.index)].backend = backend;
     for (std::int32_t rank = 0; rank < named.num_ranks(); ++rank) {
-        for (plan::Op& op : named.ranks[static_cast<std::size_t>(rank)]) {
+        for (plan::Op& op : named.ranks[at(rank)]) {
             const auto ragged = [&](const plan::Chunk& chunk) {
-                return named.tensors[static_cast<std::size_t>(chunk.tensor)].ragged.has_value();
+                return named.tensors[at(chunk.tensor)].ragged.has_value();
             };
             if (op.backend == Backend::automatic && op.kind != plan::OpKind::collective &&
                 sender_of(program, op) != nullptr) {
                 op.backend = Backend::ldst_inline;
             } else if (ragged(op.src) && sender_of(program, op) == nullptr) {
-                const auto index =
-                    static_cast<std::int32_t>(&op - named.ranks[static_cast<std::size_t>(rank)].data());
+                const auto index = static_cast<std::int32_t>(&op - named.ranks[at(rank)].data());
                 return plan::error_at(
                     {rank, index},
                     "how many rows it moves only the call knows: a kernel that states that it "

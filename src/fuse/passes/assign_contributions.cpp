@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/strided.hpp"
 #include "syncopate/fuse/passes/assign.hpp"
 
@@ -10,8 +11,7 @@ namespace {
 
 /// Whether the two boxes have the same extents in tensors of the same shape.
 bool lie_alike(const plan::Plan& plan, const plan::Chunk& a, const plan::Chunk& b) {
-    return plan.tensors[static_cast<std::size_t>(a.tensor)].shape ==
-               plan.tensors[static_cast<std::size_t>(b.tensor)].shape &&
+    return plan.tensors[at(a.tensor)].shape == plan.tensors[at(b.tensor)].shape &&
            std::ranges::equal(a.region, b.region, {}, &plan::Interval::size, &plan::Interval::size);
 }
 

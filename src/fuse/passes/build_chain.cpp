@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/kernel/model/tile_boxes.hpp"
 
 namespace syncopate::fuse {
@@ -55,7 +56,7 @@ private:
         for (const kernel::Tile& tile : stage.kernel.tiles) {
             for (const Region& box :
                  read ? kernel::boxes_read(tile, param) : kernel::boxes_written(tile, param))
-                boxes[static_cast<std::size_t>(tile.id)].push_back(box);
+                boxes[at(tile.id)].push_back(box);
         }
     }
 
@@ -135,7 +136,7 @@ private:
 
     void add_chunk(std::int32_t rank, std::size_t stage, const Needs& needs,
                    const std::vector<std::int64_t>& tiles) {
-        std::vector<Made>& made = graph_.made[static_cast<std::size_t>(rank)];
+        std::vector<Made>& made = graph_.made[at(rank)];
         const auto node = static_cast<NodeId>(graph_.nodes.size());
         graph_.nodes.push_back({Node::Kind::chunk, rank, static_cast<std::int32_t>(stage),
                                 static_cast<std::int32_t>(made.size())});
@@ -147,8 +148,8 @@ private:
         made.push_back({node, static_cast<std::int32_t>(stage), chunk_of(stage, tiles), tiles});
         for (const auto& [later, c] : needs) {
             Graph::StageNodes& nodes = graph_.stages[later];
-            const NodeId waiting = nodes.first[static_cast<std::size_t>(rank)] + c;
-            nodes.awaits[static_cast<std::size_t>(waiting - nodes.first.front())].push_back(node);
+            const NodeId waiting = nodes.first[at(rank)] + c;
+            nodes.awaits[at(waiting - nodes.first.front())].push_back(node);
         }
     }
 
@@ -160,7 +161,7 @@ private:
                 std::ranges::any_of(reads_, [&](const auto& of) { return of.contains(tensor); });
             std::optional<Region> whole;
             for (const std::int64_t tile : tiles) {
-                for (const Region& box : boxes[static_cast<std::size_t>(tile)])
+                for (const Region& box : boxes[at(tile)])
                     whole = whole ? plan::bounding_box(*whole, box) : box;
             }
             if (read && whole) return {tensor, *whole};

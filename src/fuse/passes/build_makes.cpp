@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/kernel/model/tile_boxes.hpp"
 #include "syncopate/plan/model/chunk_key.hpp"
 
@@ -34,7 +35,7 @@ public:
             }
         }
         if (params_.empty()) return Done{};
-        for (const auto& [tensor, param] : params_) graph_.written[static_cast<std::size_t>(tensor)] = true;
+        for (const auto& [tensor, param] : params_) graph_.written[at(tensor)] = true;
         for (const plan::Holding& holding : plan_.produced)
             produced_[{holding.rank, holding.chunk.tensor}].push_back(holding.chunk.region);
         for (const auto& [tensor, param] : params_) {
@@ -50,7 +51,7 @@ public:
 
 private:
     [[nodiscard]] std::string name_of_chunk(std::int32_t tensor, const Region& region) const {
-        return plan_.tensors[static_cast<std::size_t>(tensor)].name + to_string(region);
+        return plan_.tensors[at(tensor)].name + to_string(region);
     }
 
     /// Whoever moves a tensor that the kernel writes must say that it is made.
@@ -62,8 +63,7 @@ private:
             const plan::OpRef ref = graph_.ref(node);
             const plan::Op& op = plan_.op(ref);
             if (op.src.tensor != tensor && op.dst.tensor != tensor) continue;
-            return error_at(ref, "the op moves tensor " +
-                                     plan_.tensors[static_cast<std::size_t>(tensor)].name +
+            return error_at(ref, "the op moves tensor " + plan_.tensors[at(tensor)].name +
                                      ", which the kernel writes through " + param +
                                      ", but the plan does not say that it is made: list it in \"produced\"");
         }
@@ -109,8 +109,7 @@ private:
                         ref, "the op writes " + name_of_chunk(tensor, op.dst.region) + " on rank " + here +
                                  ", where tile " + std::to_string(tile.id) + " of " + program_.kernel.name +
                                  " writes, too, through " + param + ": the plan lists nothing of " +
-                                 plan_.tensors[static_cast<std::size_t>(tensor)].name +
-                                 " as produced on rank " + here +
+                                 plan_.tensors[at(tensor)].name + " as produced on rank " + here +
                                  "; cut it so that every rank makes a part, or over fewer ranks");
                 }
             }
@@ -168,7 +167,7 @@ private:
                                                     std::to_string(rank));
             }
         }
-        std::vector<Made>& made = graph_.made[static_cast<std::size_t>(rank)];
+        std::vector<Made>& made = graph_.made[at(rank)];
         const auto stage = static_cast<std::int32_t>(stage_);
         const auto [known, is_new] =
             nodes_.try_emplace({rank, plan::key_of(chunk)}, static_cast<NodeId>(graph_.nodes.size()));
@@ -177,7 +176,7 @@ private:
             made.push_back({known->second, stage, chunk, makers.tiles});
             graph_.in.push_back(edges_from_tiles(rank, makers.tiles));
         }
-        graph_.in[static_cast<std::size_t>(op)].push_back({0, known->second});
+        graph_.in[at(op)].push_back({0, known->second});
         return Done{};
     }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fuse/passes/memory_index.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/kernel/model/tile_boxes.hpp"
 
 namespace syncopate::fuse {
@@ -236,7 +237,7 @@ private:
         std::vector<std::vector<bool>> run(nodes.runs.size(), std::vector<bool>(classes_.size(), false));
         for (std::size_t rank = 0; rank < run.size(); ++rank) {
             for (std::size_t tile = 0; tile < nodes.class_of.size(); ++tile) {
-                if (nodes.runs[rank][tile]) run[rank][static_cast<std::size_t>(nodes.class_of[tile])] = true;
+                if (nodes.runs[rank][tile]) run[rank][at(nodes.class_of[tile])] = true;
             }
         }
         return run;
@@ -270,7 +271,7 @@ private:
                    const std::vector<std::vector<bool>>& run) {
         const auto number = static_cast<std::size_t>(&param - params_.data());
         for (std::size_t c = 0; c < classes_.size(); ++c) {
-            if (!run.empty() && !run[static_cast<std::size_t>(rank)][c]) continue;
+            if (!run.empty() && !run[at(rank)][c]) continue;
             const NodeId node = graph_.stages[stage_].first.back() + static_cast<NodeId>(c);
             for (const Region& box : classes_[c].boxes[number]) {
                 std::vector<Region> missing{box};
@@ -284,7 +285,7 @@ private:
                     return false;
                 });
                 if (missing.empty()) continue;
-                const kernel::Tile& tile = kernel_.tiles[static_cast<std::size_t>(classes_[c].first_tile)];
+                const kernel::Tile& tile = kernel_.tiles[at(classes_[c].first_tile)];
                 const bool sure = !tile.inexact_reads.contains(param.name);
                 return plan::error_at(
                     {rank, -1}, "tile " + std::to_string(tile.id) + " of " + kernel_.name +
@@ -318,17 +319,17 @@ private:
         if (reads == nullptr || graph_.carrier(supply.op) == Carrier::tile_loads)
             return need(tiles, supply.op, 0);
         Graph::StageNodes& nodes = graph_.stages[stage_];
-        std::vector<Use>& uses = nodes.uses[static_cast<std::size_t>(tiles - nodes.first.front())];
+        std::vector<Use>& uses = nodes.uses[at(tiles - nodes.first.front())];
         const auto part = intersect(box, *supply.region);
         for (const kernel::LoopRead& read : *reads) {
             for (const Region& read_box : read.boxes) {
                 const auto needed = intersect(read_box, *part);
                 if (!needed) continue;
-                if (read.loop < 0 || !kernel_.loops[static_cast<std::size_t>(read.loop)].divisible) {
+                if (read.loop < 0 || !kernel_.loops[at(read.loop)].divisible) {
                     need(tiles, supply.op, 0);
                     continue;
                 }
-                const std::int64_t trips = of.trips[static_cast<std::size_t>(read.loop)];
+                const std::int64_t trips = of.trips[at(read.loop)];
                 const Interval iterations = iterations_of(read, *needed, trips);
                 if (iterations.empty())
                     need(tiles, supply.op, 0);  // it is read, whatever the loop's form says
@@ -351,8 +352,8 @@ private:
             nodes.trips[number % static_cast<std::size_t>(nodes.num_classes)];
         const auto first = std::ranges::find_if(trips, [](std::int64_t n) { return n > 0; }) - trips.begin();
         for (const Use& use : uses) {
-            const bool at_once = use.loop == first && use.begin == 0 &&
-                                 !kernel_.loops[static_cast<std::size_t>(use.loop)].any_order;
+            const bool at_once =
+                use.loop == first && use.begin == 0 && !kernel_.loops[at(use.loop)].any_order;
             graph_.in[tiles].push_back({at_once ? 0 : std::max<std::int64_t>(use.begin, 1), use.op});
         }
     }

@@ -12,6 +12,7 @@
 
 #include "fuse/passes/circle.hpp"
 #include "fuse/passes/start_order.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/plan/check/taken_rounds.hpp"
 #include "syncopate/topological_order.hpp"
 
@@ -27,9 +28,9 @@ public:
 
     Status run() {
         one_.resize(static_cast<std::size_t>(count_));
-        for (NodeId op = 0; op < count_; ++op) one_[static_cast<std::size_t>(op)] = op;
+        for (NodeId op = 0; op < count_; ++op) one_[at(op)] = op;
         for (const auto& [ref, side] : lowered_.channel) {
-            if (!side.sends) one_[static_cast<std::size_t>(graph_.op(ref))] = graph_.op(side.other);
+            if (!side.sends) one_[at(graph_.op(ref))] = graph_.op(side.other);
         }
         const Followers followers(static_cast<std::size_t>(count_) + ended_.size(),
                                   [&](auto&& edge) { edges(edge, false); });
@@ -59,7 +60,7 @@ private:
                 Ended& ended = ended_.emplace_back();
                 if (stage > 0) ended.stage_before = before;
                 for (std::int32_t c = 0; c < nodes.num_classes; ++c) {
-                    for (const Edge& edge : graph_.in[static_cast<std::size_t>(nodes.first[rank] + c)]) {
+                    for (const Edge& edge : graph_.in[at(nodes.first[rank] + c)]) {
                         if (graph_.is_op(edge.from)) ended.ops.push_back(edge.from);
                     }
                 }
@@ -67,13 +68,13 @@ private:
         }
         for (NodeId op = 0; op < count_; ++op) {
             std::set<std::int32_t> before;
-            for (const Edge& edge : graph_.in[static_cast<std::size_t>(op)]) {
+            for (const Edge& edge : graph_.in[at(op)]) {
                 if (graph_.is_op(edge.from)) continue;
                 const Node& chunk = graph_[edge.from];
                 if (chunk.stage > 0)
                     before.insert((chunk.stage - 1) * static_cast<std::int32_t>(ranks) + chunk.rank);
             }
-            stages_before_[static_cast<std::size_t>(op)].assign(before.begin(), before.end());
+            stages_before_[at(op)].assign(before.begin(), before.end());
         }
     }
 
@@ -90,9 +91,8 @@ private:
             if (node_of(from) != node_of(to)) edge(node_of(from), node_of(to));
         };
         for (NodeId op = 0; op < count_; ++op) {
-            for (const NodeId other : before_[static_cast<std::size_t>(op)]) link(other, op);
-            for (const std::int32_t stage : stages_before_[static_cast<std::size_t>(op)])
-                edge(end_of(stage), node_of(op));
+            for (const NodeId other : before_[at(op)]) link(other, op);
+            for (const std::int32_t stage : stages_before_[at(op)]) edge(end_of(stage), node_of(op));
         }
         for (std::size_t stage = 0; stage < ended_.size(); ++stage) {
             const std::int32_t end = end_of(static_cast<std::int32_t>(stage));
@@ -114,7 +114,7 @@ private:
     /// A pair is one node, and once rounds are known a round is.
     [[nodiscard]] std::int32_t node_of(NodeId op) const {
         const std::int32_t round = graph_.round(op);
-        return round < 0 ? one_[static_cast<std::size_t>(op)] : count_ + round;
+        return round < 0 ? one_[at(op)] : count_ + round;
     }
 
     [[nodiscard]] std::int32_t end_of(std::int32_t stage) const { return count_ + num_rounds_ + stage; }
@@ -145,38 +145,34 @@ private:
         std::vector<std::int32_t> rounds(static_cast<std::size_t>(count_), -1);
         const auto after = [&](NodeId op) {
             std::int32_t round = -1;
-            for (const NodeId other : before_[static_cast<std::size_t>(op)])
-                round =
-                    std::max(round, last[static_cast<std::size_t>(one_[static_cast<std::size_t>(other)])]);
-            for (const std::int32_t stage : stages_before_[static_cast<std::size_t>(op)])
-                round = std::max(round, last[static_cast<std::size_t>(count_ + stage)]);
+            for (const NodeId other : before_[at(op)])
+                round = std::max(round, last[at(one_[static_cast<std::size_t>(other)])]);
+            for (const std::int32_t stage : stages_before_[at(op)])
+                round = std::max(round, last[at(count_ + stage)]);
             return round;
         };
         for (const NodeId op : pairs) {
             if (op >= count_) {
-                const Ended& ended = ended_[static_cast<std::size_t>(op - count_)];
-                std::int32_t& round = last[static_cast<std::size_t>(op)];
+                const Ended& ended = ended_[at(op - count_)];
+                std::int32_t& round = last[at(op)];
                 for (const NodeId other : ended.ops)
-                    round = std::max(round,
-                                     last[static_cast<std::size_t>(one_[static_cast<std::size_t>(other)])]);
-                if (ended.stage_before >= 0)
-                    round = std::max(round, last[static_cast<std::size_t>(count_ + ended.stage_before)]);
+                    round = std::max(round, last[at(one_[static_cast<std::size_t>(other)])]);
+                if (ended.stage_before >= 0) round = std::max(round, last[at(count_ + ended.stage_before)]);
                 continue;
             }
-            if (one_[static_cast<std::size_t>(op)] != op) continue;
-            std::int32_t& round = last[static_cast<std::size_t>(op)];
+            if (one_[at(op)] != op) continue;
+            std::int32_t& round = last[at(op)];
             round = after(op);
             const auto side = lowered_.channel.find(graph_.ref(op));
             if (side == lowered_.channel.end()) continue;
             const NodeId receive = graph_.op(side->second.other);
             round = 1 + std::max(round, after(receive));
-            round = plan::take_first(sends[static_cast<std::size_t>(graph_[op].rank)],
-                                     receives[static_cast<std::size_t>(graph_[receive].rank)], round);
-            rounds[static_cast<std::size_t>(op)] = rounds[static_cast<std::size_t>(receive)] = round;
+            round = plan::take_first(sends[at(graph_[op].rank)], receives[at(graph_[receive].rank)], round);
+            rounds[at(op)] = rounds[at(receive)] = round;
         }
         graph_.rounds = std::move(rounds);
         for (NodeId op = 0; op < count_; ++op)
-            graph_.follows.push_back(last[static_cast<std::size_t>(one_[static_cast<std::size_t>(op)])]);
+            graph_.follows.push_back(last[at(one_[static_cast<std::size_t>(op)])]);
     }
 
     /// False where lists would block rounds.
@@ -188,7 +184,7 @@ private:
         for (const bool sends : {true, false}) {
             for (const auto& [ref, side] : lowered_.channel) {
                 const NodeId op = graph_.op(ref);
-                if (side.sends == sends) members[static_cast<std::size_t>(graph_.round(op))].push_back(op);
+                if (side.sends == sends) members[at(graph_.round(op))].push_back(op);
             }
         }
         const std::vector<std::int32_t> order =
@@ -198,15 +194,14 @@ private:
         for (const std::int32_t node : order) {
             if (node >= count_ + rounds) continue;
             if (node >= count_) {
-                const std::vector<NodeId>& round = members[static_cast<std::size_t>(node - count_)];
+                const std::vector<NodeId>& round = members[at(node - count_)];
                 graph_.sorted.insert(graph_.sorted.end(), round.begin(), round.end());
             } else if (graph_.round(node) < 0) {
                 graph_.sorted.push_back(node);
             }
         }
         for (std::vector<NodeId>& list : graph_.start_order) list.clear();
-        for (const NodeId op : graph_.sorted)
-            graph_.start_order[static_cast<std::size_t>(graph_[op].rank)].push_back(op);
+        for (const NodeId op : graph_.sorted) graph_.start_order[at(graph_[op].rank)].push_back(op);
         return true;
     }
 

@@ -11,6 +11,8 @@
 #include "fuse/passes/circle.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::fuse {
 namespace {
 
@@ -82,8 +84,8 @@ public:
         if (sorted.size() == names_.size()) return {};
         std::string text = "a send would never start: ";
         const std::vector<std::int32_t> circle = circle_of(followers, sorted);
-        for (const std::int32_t event : circle) text += names_[static_cast<std::size_t>(event)] + " awaits ";
-        return text + names_[static_cast<std::size_t>(circle.front())];
+        for (const std::int32_t event : circle) text += names_[at(event)] + " awaits ";
+        return text + names_[at(circle.front())];
     }
 
 private:
@@ -151,8 +153,7 @@ private:
             before = one;
             await(rank, slot.waits, one);
             for (const Phase& phase : slot.phases) await(rank, phase.waits, one);
-            for (const std::int32_t chunk : slot.makes)
-                edges_.emplace_back(one, chunks_[rank][static_cast<std::size_t>(chunk)]);
+            for (const std::int32_t chunk : slot.makes) edges_.emplace_back(one, chunks_[rank][at(chunk)]);
         }
     }
 

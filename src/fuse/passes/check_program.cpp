@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/plan/check/check.hpp"
 #include "syncopate/plan/model/ragged.hpp"
@@ -25,7 +26,7 @@ Status check_library(const Decisions& decisions, const Schedule& schedule) {
         const std::vector<bool> awaited =
             completed_with(decisions.placement, decisions.synchronization.seen_by_kernel[rank]);
         for (const plan::OpRef ref : late) {
-            if (!awaited[static_cast<std::size_t>(decisions.graph.op(ref))]) continue;
+            if (!awaited[at(decisions.graph.op(ref))]) continue;
             return error_at(
                 ref, "the kernel of rank " + std::to_string(rank) + " would wait for " +
                          std::string(plan::name_of(decisions.lowered.plan.op(ref).collective)) +
@@ -125,8 +126,7 @@ Status check_groups(const StagedProgram& program, const Schedule& schedule) {
                 return plan::error_at(
                     {static_cast<std::int32_t>(rank), -1},
                     "chunk " +
-                        plan::region_text(schedule.tensors[static_cast<std::size_t>(chunk.chunk.tensor)],
-                                          chunk.chunk.region) +
+                        plan::region_text(schedule.tensors[at(chunk.chunk.tensor)], chunk.chunk.region) +
                         " is made by " + std::to_string(own) + " of the " + std::to_string(slots.count) +
                         " groups of " + program.stages[stage].kernel.name +
                         ", whose tiles only a call knows: send what one group makes, or what all make");

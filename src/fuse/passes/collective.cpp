@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/graph.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
 #include "syncopate/fuse/passes/place.hpp"
@@ -89,7 +90,7 @@ std::string collective_objection(const plan::Plan& plan, const Collective& colle
     const auto layout = plan::layout_of(plan, group);
     if (!layout) return layout.error().message;
     const auto tensor = [&](const plan::Chunk& chunk) -> const plan::Tensor& {
-        return plan.tensors[static_cast<std::size_t>(chunk.tensor)];
+        return plan.tensors[at(chunk.tensor)];
     };
     const plan::DType dtype = tensor(collective.members.front().src).dtype;
     if (layout->reduce != plan::Reduce::none && !can_reduce(dtype)) {
@@ -118,9 +119,8 @@ std::string collective_objection(const plan::Plan& plan, const Collective& colle
         for (const plan::CollectivePart& target : layout->targets) {
             const auto common = intersect(source.at, target.at);
             if (!common) continue;
-            const Collective::Member& from =
-                collective.members[static_cast<std::size_t>(position[source.op])];
-            const Collective::Member& to = collective.members[static_cast<std::size_t>(position[target.op])];
+            const Collective::Member& from = collective.members[at(position[source.op])];
+            const Collective::Member& to = collective.members[at(position[target.op])];
             const auto read = run_in(from.src.region, moved(*common, source.at, source.chunk.region));
             const auto written = run_in(to.dst.region, moved(*common, target.at, target.chunk.region));
             Piece piece{-1, -1, num_elements(*common)};
@@ -135,8 +135,8 @@ std::string collective_objection(const plan::Plan& plan, const Collective& colle
             const auto& members = collective.members;
             return name +
                    " takes shards of one size, one after another in the order of its ranks, and what rank " +
-                   std::to_string(members[static_cast<std::size_t>(from)].op.rank) + " gives to rank " +
-                   std::to_string(members[static_cast<std::size_t>(to)].op.rank) + " is not" + instead;
+                   std::to_string(members[at(from)].op.rank) + " gives to rank " +
+                   std::to_string(members[at(to)].op.rank) + " is not" + instead;
         }
     }
     return {};
@@ -156,8 +156,7 @@ plan::Plan with_participants(const plan::Plan& plan) {
                (op.source_rank(ref.rank) == rank || op.destination_rank(ref.rank) == rank);
     };
     for (const auto& [ref, collective] : collectives) {
-        std::vector<OpRef>& after =
-            result.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)].after;
+        std::vector<OpRef>& after = result.ranks[at(ref.rank)][at(ref.index)].after;
         for (const Collective::Member& member : collective.members) {
             for (const OpRef theirs : plan.op(member.op).after) {
                 if (collective.kind == CollectiveKind::broadcast || touches(theirs, ref.rank))
@@ -166,7 +165,7 @@ plan::Plan with_participants(const plan::Plan& plan) {
         }
     }
     for (std::int32_t rank = 0; rank < result.num_ranks(); ++rank) {
-        for (plan::Op& op : result.ranks[static_cast<std::size_t>(rank)]) {
+        for (plan::Op& op : result.ranks[at(rank)]) {
             std::vector<OpRef> after;
             for (const OpRef ref : op.after) {
                 const auto found = collectives.find(ref);
@@ -197,24 +196,22 @@ Status check_collective_order(const plan::Plan& plan, const Graph& graph, const 
     std::vector<NodeId> event(placement.lanes.size());
     std::iota(event.begin(), event.end(), 0);
     for (const auto& [ref, collective] : collectives)
-        event[static_cast<std::size_t>(graph.op(ref))] = graph.op(collective.members.front().op);
+        event[at(graph.op(ref))] = graph.op(collective.members.front().op);
     const Followers followers(event.size(), [&](auto&& edge) {
         const auto add = [&](NodeId before, NodeId after) {
-            const NodeId from = event[static_cast<std::size_t>(before)];
-            const NodeId to = event[static_cast<std::size_t>(after)];
+            const NodeId from = event[at(before)];
+            const NodeId to = event[at(after)];
             if (from != to) edge(from, to);
         };
         for (NodeId op = 0; op < graph.num_ops(); ++op) {
-            for (const NodeId before : placement.before[static_cast<std::size_t>(op)]) add(before, op);
-            if (const NodeId before = placement.started_before[static_cast<std::size_t>(op)];
-                before != kNoNode)
-                add(before, op);
+            for (const NodeId before : placement.before[at(op)]) add(before, op);
+            if (const NodeId before = placement.started_before[at(op)]; before != kNoNode) add(before, op);
         }
     });
     std::vector<bool> runs(event.size(), false);
-    for (const NodeId id : topological_order(followers)) runs[static_cast<std::size_t>(id)] = true;
+    for (const NodeId id : topological_order(followers)) runs[at(id)] = true;
     for (const auto& [ref, collective] : collectives) {
-        if (runs[static_cast<std::size_t>(event[static_cast<std::size_t>(graph.op(ref))])]) continue;
+        if (runs[at(event[static_cast<std::size_t>(graph.op(ref))])]) continue;
         return error_at(ref, std::string(plan::name_of(collective.kind)) +
                                  ": its ranks come to it and to other ops in orders that block each other; "
                                  "list collectives in one order on all ranks");

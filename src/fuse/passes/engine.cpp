@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 
 namespace syncopate::fuse {
@@ -17,15 +18,14 @@ bool goes_by_engine(const Transfer& transfer) { return is_engine(transfer.backen
 
 std::int64_t bytes_of(const Schedule& schedule, const plan::Chunk& chunk) {
     return plan::num_elements(chunk.region) *
-           static_cast<std::int64_t>(
-               plan::size_of(schedule.tensors[static_cast<std::size_t>(chunk.tensor)].dtype));
+           static_cast<std::int64_t>(plan::size_of(schedule.tensors[at(chunk.tensor)].dtype));
 }
 
 bool sums_alike(const Schedule& schedule, const std::vector<const Transfer*>& own) {
     constexpr std::int64_t kMostBytes = std::int64_t{1} << 35;  // 2^31 units of 16
     const Transfer& like = *own.front();
     const auto dtype_of = [&](const Transfer& transfer) {
-        return schedule.tensors[static_cast<std::size_t>(transfer.dst.tensor)].dtype;
+        return schedule.tensors[at(transfer.dst.tensor)].dtype;
     };
     return std::ranges::all_of(own, [&](const Transfer* one) {
         const std::int64_t bytes = bytes_of(schedule, one->dst);
@@ -75,7 +75,7 @@ Counts counted_by_block(const Schedule& schedule, std::int32_t blocks) {
         }
     }
     for (std::int32_t number = 0; number < static_cast<std::int32_t>(schedule.ranks.size()); ++number) {
-        const RankSchedule& rank = schedule.ranks[static_cast<std::size_t>(number)];
+        const RankSchedule& rank = schedule.ranks[at(number)];
         const auto meet = [&](const std::vector<Wait>& waits) {
             return std::ranges::any_of(
                 waits, [&](const Wait& wait) { return counts.contains({number, wait.signal}); });
@@ -118,7 +118,7 @@ Schedule decide_engine(Schedule schedule, Device device, std::int32_t blocks) {
             if (!counts.empty()) rank.engine = EngineKernel::counted;
     }
     for (const auto& [signal, posts] : counts)
-        schedule.ranks[static_cast<std::size_t>(signal.first)].counted.push_back({signal.second, posts});
+        schedule.ranks[at(signal.first)].counted.push_back({signal.second, posts});
     return schedule;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/cost.hpp"
 
 namespace syncopate::fuse {
@@ -20,9 +21,9 @@ Rounds rounds_of(const kernel::Kernel& kernel, std::size_t round, const Costs& c
 
 bool is_complete_early(const Made& made, const std::vector<std::int64_t>& tiles, std::size_t round) {
     std::vector<bool> makes(tiles.size(), false);
-    for (const std::int64_t tile : made.makers) makes[static_cast<std::size_t>(tile)] = true;
+    for (const std::int64_t tile : made.makers) makes[at(tile)] = true;
     for (std::size_t place = (tiles.size() - 1) / round * round; place < tiles.size(); ++place) {
-        if (makes[static_cast<std::size_t>(tiles[place])]) return false;
+        if (makes[at(tiles[place])]) return false;
     }
     return true;
 }
@@ -48,20 +49,19 @@ std::vector<std::int64_t> Handover::chunks_last() const {
     std::vector<const Made*> chunk_of(order_.size(), nullptr);  // by tile; null: nobody waits for it
     for (const Made& made : graph_.made.front()) {
         if (!is_before(made)) continue;
-        for (const std::int64_t tile : made.makers) chunk_of[static_cast<std::size_t>(tile)] = &made;
+        for (const std::int64_t tile : made.makers) chunk_of[at(tile)] = &made;
     }
     std::vector<const Made*> last{nullptr};
     std::int64_t tiles = std::ranges::count(chunk_of, nullptr);
     for (auto place = order_.rbegin(); place != order_.rend() && tiles < before_.in_last(); ++place) {
-        const Made* const chunk = chunk_of[static_cast<std::size_t>(*place)];
+        const Made* const chunk = chunk_of[at(*place)];
         if (std::ranges::find(last, chunk) != last.end()) continue;
         last.push_back(chunk);
         tiles += static_cast<std::int64_t>(chunk->makers.size());
     }
     std::vector<std::int64_t> order = order_;
-    std::ranges::stable_partition(order, [&](std::int64_t tile) {
-        return std::ranges::find(last, chunk_of[static_cast<std::size_t>(tile)]) == last.end();
-    });
+    std::ranges::stable_partition(
+        order, [&](std::int64_t tile) { return std::ranges::find(last, chunk_of[at(tile)]) == last.end(); });
     return order;
 }
 
@@ -76,8 +76,7 @@ std::int64_t Handover::ready(const std::vector<std::int64_t>& order) const {
                        !is_complete_early(made, order, static_cast<std::size_t>(before_.programs));
             }));
     }
-    return std::ranges::count_if(nodes.class_of,
-                                 [&](std::int32_t c) { return !late[static_cast<std::size_t>(c)]; });
+    return std::ranges::count_if(nodes.class_of, [&](std::int32_t c) { return !late[at(c)]; });
 }
 
 }  // namespace syncopate::fuse

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/fuse/model/control_block.hpp"
 #include "syncopate/round_up.hpp"
@@ -71,7 +72,7 @@ std::vector<std::int32_t> tensors_by_row(const Schedule& schedule) {
 std::uint64_t bytes_of_row(const Schedule& schedule) {
     std::uint64_t row = 1;
     for (const std::int32_t index : tensors_by_row(schedule)) {
-        const plan::Tensor& tensor = schedule.tensors[static_cast<std::size_t>(index)];
+        const plan::Tensor& tensor = schedule.tensors[at(index)];
         if (tensor.bytes() > 0)
             row = std::lcm(row, tensor.bytes() / static_cast<std::uint64_t>(tensor.shape.front()));
     }

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/backend.hpp"
 
 namespace syncopate::fuse {
@@ -79,7 +80,7 @@ private:
 
     /// The transfer by which a stream of this rank posts the signal; nullopt where none does.
     [[nodiscard]] std::optional<std::size_t> own_step(const Wait& wait) const {
-        const SignalMeaning& meaning = schedule_.signals[static_cast<std::size_t>(wait.signal)];
+        const SignalMeaning& meaning = schedule_.signals[at(wait.signal)];
         if (meaning.kind != Kind::arrived && meaning.kind != Kind::fetched) return std::nullopt;
         const auto found = own_.find(meaning.op);
         if (found == own_.end() || step_of(found->second).launch == Launch::none) return std::nullopt;
@@ -135,7 +136,7 @@ private:
     }
 
     [[nodiscard]] bool is_made(std::int32_t signal) const {
-        return schedule_.signals[static_cast<std::size_t>(signal)].kind == Kind::made;
+        return schedule_.signals[at(signal)].kind == Kind::made;
     }
 
     RankSchedule& schedule_;
@@ -210,13 +211,12 @@ std::vector<std::int64_t> last_slots(const RankSchedule& schedule) {
     std::vector<std::int64_t> of_chunk(schedule.chunks.size(), -1);
     for (std::size_t slot = 0; slot < schedule.slots.size(); ++slot) {
         for (const std::int32_t chunk : schedule.slots[slot].makes)
-            of_chunk[static_cast<std::size_t>(chunk)] = static_cast<std::int64_t>(slot);
+            of_chunk[at(chunk)] = static_cast<std::int64_t>(slot);
     }
     std::vector<std::int64_t> of_transfer;
     for (const Transfer& transfer : schedule.transfers) {
         std::int64_t last = -1;
-        for (const std::int32_t chunk : transfer.step.gates)
-            last = std::max(last, of_chunk[static_cast<std::size_t>(chunk)]);
+        for (const std::int32_t chunk : transfer.step.gates) last = std::max(last, of_chunk[at(chunk)]);
         of_transfer.push_back(last);
     }
     return of_transfer;
@@ -249,9 +249,7 @@ void await_early(RankSchedule& schedule) {
 /// kernel.
 bool ends_with_sum(const RankSchedule& schedule, std::int32_t rank) {
     if (!schedule.end_waits.empty() || schedule.end_posts.empty() || schedule.transfers.empty()) return false;
-    const auto kind_of = [&](const Wait& wait) {
-        return schedule.signals[static_cast<std::size_t>(wait.signal)].kind;
-    };
+    const auto kind_of = [&](const Wait& wait) { return schedule.signals[at(wait.signal)].kind; };
     const auto sends_what_is_made = [&](const Transfer& transfer) {
         return transfer.src_rank == rank && !transfer.collective() && !transfer.waits.empty() &&
                std::ranges::all_of(transfer.waits,

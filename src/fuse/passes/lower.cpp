@@ -44,7 +44,7 @@ struct Group {
 };
 
 std::string name_of_chunk(const plan::Plan& plan, const plan::Chunk& chunk) {
-    return plan.tensors[static_cast<std::size_t>(chunk.tensor)].name + to_string(chunk.region);
+    return plan.tensors[at(chunk.tensor)].name + to_string(chunk.region);
 }
 
 class Lowering {
@@ -88,13 +88,13 @@ private:
         std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::size_t>> of_tensor;  // rank, tensor
         std::map<std::tuple<std::int32_t, std::int32_t, plan::ChunkKey>, std::size_t> known;
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
-            const std::vector<plan::Op>& list = plan_.ranks[static_cast<std::size_t>(rank)];
+            const std::vector<plan::Op>& list = plan_.ranks[at(rank)];
             for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.size()); ++index) {
                 const OpRef ref{rank, index};
                 const plan::Op& op = plan_.op(ref);
                 if (op.reduce == plan::Reduce::none || op.kind == plan::OpKind::collective) continue;
                 const std::int32_t destination = op.destination_rank(rank);
-                const plan::DType dtype = plan_.tensors[static_cast<std::size_t>(op.dst.tensor)].dtype;
+                const plan::DType dtype = plan_.tensors[at(op.dst.tensor)].dtype;
                 if (!can_reduce(dtype)) {
                     return error_at(ref, "elements of type " + std::string(name_of(dtype)) +
                                              " are not reduced: use bf16, fp16, fp32 or int32");
@@ -216,7 +216,7 @@ private:
             most = std::max(most, group.num_slots());
         }
         for (const auto& [tensor, count] : slots) {
-            const plan::Tensor& reduced = plan_.tensors[static_cast<std::size_t>(tensor)];
+            const plan::Tensor& reduced = plan_.tensors[at(tensor)];
             plan::Tensor staging{reduced.name + ".staging", {count}, reduced.dtype};
             while (plan_.find_tensor(staging.name)) staging.name += "'";
             staging.shape.resize(1 + reduced.shape.size(), 0);
@@ -251,7 +251,7 @@ private:
     void add_sums() {
         for (Group& group : groups_) {
             const std::int64_t slots = group.num_slots();
-            std::vector<plan::Op>& list = result_.plan.ranks[static_cast<std::size_t>(group.rank)];
+            std::vector<plan::Op>& list = result_.plan.ranks[at(group.rank)];
             for (const Region& part : parts_of(group)) {
                 const OpRef ref{group.rank, static_cast<std::int32_t>(list.size())};
                 group.sums.push_back(ref);
@@ -306,9 +306,7 @@ private:
         result_.done_with[ref] = group.sums.front();
     }
 
-    [[nodiscard]] plan::Op& op_of(OpRef ref) {
-        return result_.plan.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-    }
+    [[nodiscard]] plan::Op& op_of(OpRef ref) { return result_.plan.ranks[at(ref.rank)][at(ref.index)]; }
 
     /// A contribution as it is sent: to its slot.
     void send_to_slot(const Group& group, OpRef ref, std::int64_t slot) {
@@ -376,7 +374,7 @@ std::set<plan::ChunkKey> sent_on(const plan::Plan& given) {
 /// stays as it is: one sum can store it at the peers.
 std::vector<plan::Region> parts_of_sum(const StagedProgram& program, const std::set<plan::ChunkKey>& sent,
                                        const plan::Chunk& chunk, const Options& options) {
-    const std::string& tensor = program.plan.tensors[static_cast<std::size_t>(chunk.tensor)].name;
+    const std::string& tensor = program.plan.tensors[at(chunk.tensor)].name;
     const std::int64_t most = options.most_sum_parts;
     for (const Stage& stage : program.stages) {
         const std::int64_t programs = options.num_programs.value_or(stage.kernel.num_programs());

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/fuse/inline/sum_stores.hpp"
 #include "syncopate/fuse/passes/collective.hpp"
@@ -45,7 +46,7 @@ std::vector<std::int32_t> last_of_programs(std::vector<std::int64_t> slots,
     std::vector<bool> seen;  // by program
     std::vector<std::int32_t> last;
     for (const std::int64_t slot : slots) {
-        const auto program = static_cast<std::size_t>(program_of[static_cast<std::size_t>(slot - first)]);
+        const auto program = static_cast<std::size_t>(program_of[at(slot - first)]);
         if (program >= seen.size()) seen.resize(program + 1, false);
         if (!seen[program]) last.push_back(static_cast<std::int32_t>(slot));
         seen[program] = true;
@@ -66,17 +67,15 @@ void guard_places(const std::vector<std::int64_t>& program_of, RankSchedule& ran
         if (guarded[to][program]) return;
         guarded[to][program] = true;
         for (const Wait& wait : rank.begin_waits) {
-            if (rank.signals[static_cast<std::size_t>(wait.signal)].op.rank == place.rank)
-                rank.slots[slot].waits.push_back(wait);
+            if (rank.signals[at(wait.signal)].op.rank == place.rank) rank.slots[slot].waits.push_back(wait);
         }
     };
     for (std::size_t slot = 0; slot < rank.slots.size(); ++slot) {
         if (rank.slots[slot].from) guard_place(slot, *rank.slots[slot].from);
         for (const std::int32_t chunk : rank.slots[slot].makes) {
-            for (const Place& store : rank.chunks[static_cast<std::size_t>(chunk)].stores)
-                guard_place(slot, store);
-            for (const std::int32_t to : rank.chunks[static_cast<std::size_t>(chunk)].sent)
-                guard_place(slot, {to, rank.chunks[static_cast<std::size_t>(chunk)].chunk.tensor, 0});
+            for (const Place& store : rank.chunks[at(chunk)].stores) guard_place(slot, store);
+            for (const std::int32_t to : rank.chunks[at(chunk)].sent)
+                guard_place(slot, {to, rank.chunks[at(chunk)].chunk.tensor, 0});
         }
     }
     // Nobody is left to wait at the beginning.
@@ -142,7 +141,7 @@ private:
     [[nodiscard]] std::vector<NodeId> awaited_by(NodeId op) const {
         std::vector<NodeId> awaited;
         for (const NodeId part : parts_of(op)) {
-            for (const NodeId other : in_.synchronization.transfers[static_cast<std::size_t>(part)]) {
+            for (const NodeId other : in_.synchronization.transfers[at(part)]) {
                 const auto sum = in_.lowered.done_with.find(graph_.ref(other));
                 if (sum == in_.lowered.done_with.end() || graph_.op(sum->second) != op)
                     awaited.push_back(other);
@@ -162,15 +161,13 @@ private:
         }
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
             if (!is_transfer(op) && carrier(op) != Carrier::tile_stores) continue;
-            std::vector<NodeId>& here = observed[static_cast<std::size_t>(graph_[op].rank)];
+            std::vector<NodeId>& here = observed[at(graph_[op].rank)];
             const std::vector<NodeId> awaited = awaited_by(op);
             here.insert(here.end(), awaited.begin(), awaited.end());
         }
         for (std::size_t rank = 0; rank < observed.size(); ++rank) {
             std::vector<NodeId>& ops = observed[rank];
-            std::ranges::sort(ops, {}, [&](NodeId op) {
-                return std::pair(in_.arrivals[static_cast<std::size_t>(op)], op);
-            });
+            std::ranges::sort(ops, {}, [&](NodeId op) { return std::pair(in_.arrivals[at(op)], op); });
             ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
             for (const NodeId id : ops) {
                 const plan::Op& op = op_of(id);
@@ -178,7 +175,7 @@ private:
                     op.kind == plan::OpKind::pull && op.peer == static_cast<std::int32_t>(rank);
                 const std::int32_t signal =
                     signals_[rank].add({fetched ? Kind::fetched : Kind::arrived, graph_.ref(id)});
-                posts_[static_cast<std::size_t>(id)].push_back({static_cast<std::int32_t>(rank), signal});
+                posts_[at(id)].push_back({static_cast<std::int32_t>(rank), signal});
             }
         }
     }
@@ -189,7 +186,7 @@ private:
             const auto side = in_.lowered.channel.find(graph_.ref(op));
             if (side == in_.lowered.channel.end()) continue;
             const Kind kind = side->second.sends ? Kind::fetched : Kind::arrived;
-            signals_[static_cast<std::size_t>(graph_[op].rank)].add({kind, graph_.ref(op)});
+            signals_[at(graph_[op].rank)].add({kind, graph_.ref(op)});
         }
     }
 
@@ -198,15 +195,14 @@ private:
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
             const std::int32_t executor = graph_[op].rank;
             const bool own = is_transfer(op) || carrier(op) == Carrier::sum_loads;
-            for (const NodeId chunk : in_.placement.awaits[static_cast<std::size_t>(op)]) {
+            for (const NodeId chunk : in_.placement.awaits[at(op)]) {
                 std::vector<Post>& to = posts_of(chunk);
                 if (!own) {
-                    const std::vector<Post>& told = posts_[static_cast<std::size_t>(op)];
+                    const std::vector<Post>& told = posts_[at(op)];
                     to.insert(to.end(), told.begin(), told.end());
                     continue;
                 }
-                const std::int32_t signal =
-                    signals_[static_cast<std::size_t>(executor)].add({Kind::made, made_ref(chunk)});
+                const std::int32_t signal = signals_[at(executor)].add({Kind::made, made_ref(chunk)});
                 if (const Post post{executor, signal}; std::ranges::find(to, post) == to.end())
                     to.push_back(post);
             }
@@ -219,8 +215,7 @@ private:
             for (const std::vector<NodeId>& chunks : graph_.stages[stage].awaits) {
                 for (const NodeId chunk : chunks) {
                     const std::int32_t rank = graph_[chunk].rank;
-                    const std::int32_t signal =
-                        signals_[static_cast<std::size_t>(rank)].add({Kind::made, made_ref(chunk)});
+                    const std::int32_t signal = signals_[at(rank)].add({Kind::made, made_ref(chunk)});
                     std::vector<Post>& to = posts_of(chunk);
                     if (to.empty()) to.push_back({rank, signal});
                 }
@@ -232,8 +227,7 @@ private:
         return {graph_[chunk].rank, graph_[chunk].index};
     }
     [[nodiscard]] std::vector<Post>& posts_of(NodeId chunk) {
-        return made_posts_[static_cast<std::size_t>(graph_[chunk].rank)]
-                          [static_cast<std::size_t>(graph_[chunk].index)];
+        return made_posts_[at(graph_[chunk].rank)][at(graph_[chunk].index)];
     }
 
     [[nodiscard]] SignalMeaning meaning_of(const Edge& guard) const {
@@ -290,7 +284,7 @@ private:
         for (std::size_t stage = 0; stage < in_.orders.size(); ++stage) add_slots(rank, stage, out);
         for (const NodeId op : graph_.start_order[rank]) {
             if (carrier(op) == Carrier::tile_loads) {
-                const std::vector<Post>& told = posts_[static_cast<std::size_t>(op)];
+                const std::vector<Post>& told = posts_[at(op)];
                 out.kernel_posts.insert(out.kernel_posts.end(), told.begin(), told.end());
             }
             if (is_transfer(op)) out.transfers.push_back(transfer_of(rank, op));
@@ -312,11 +306,11 @@ private:
             for (const NodeId chunk : waits.chunks)
                 to.waits.push_back({signals_[rank].find(Kind::made, made_ref(chunk)), 0});
             std::ranges::sort(to.waits);
-            if (!in_.loads.at[rank].empty()) to.from = in_.loads.at[rank][static_cast<std::size_t>(tile)];
+            if (!in_.loads.at[rank].empty()) to.from = in_.loads.at[rank][at(tile)];
             for (const SlotWaits::Phase& phase : waits.phases)
                 to.phases.push_back(
                     {phase.loop, phase.iteration_begin, phase.iteration_end, waits_for(rank, phase.ops)});
-            slot_of[static_cast<std::size_t>(tile)] = first + static_cast<std::int64_t>(slot);
+            slot_of[at(tile)] = first + static_cast<std::int64_t>(slot);
         }
         const std::vector<bool> at_once = count_at_once(rank);
         for (const Made& made : graph_.made[rank]) {
@@ -324,9 +318,8 @@ private:
             const auto index = static_cast<std::size_t>(out.chunks.size());
             std::vector<std::int64_t> making;
             for (const std::int64_t tile : made.makers) {
-                making.push_back(slot_of[static_cast<std::size_t>(tile)]);
-                out.slots[static_cast<std::size_t>(making.back())].makes.push_back(
-                    static_cast<std::int32_t>(index));
+                making.push_back(slot_of[at(tile)]);
+                out.slots[at(making.back())].makes.push_back(static_cast<std::int32_t>(index));
             }
             out.chunks.push_back({made.chunk, last_of_programs(std::move(making), order.program_of, first),
                                   made_posts_[rank][index], in_.stores.at[rank][index], at_once[index],
@@ -345,19 +338,18 @@ private:
     [[nodiscard]] Transfer transfer_of(std::size_t rank, NodeId id) const {
         const plan::OpRef ref = graph_.ref(id);
         const plan::Op& op = plan_.op(ref);
-        Transfer transfer{
-            ref,
-            in_.backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)],
-            op.source_rank(ref.rank),
-            op.destination_rank(ref.rank),
-            op.src,
-            op.dst,
-            Copy{in_.placement.lanes[static_cast<std::size_t>(id)].stream},
-            waits_for(rank, awaited_by(id)),
-            {}};
+        Transfer transfer{ref,
+                          in_.backends[at(ref.rank)][at(ref.index)],
+                          op.source_rank(ref.rank),
+                          op.destination_rank(ref.rank),
+                          op.src,
+                          op.dst,
+                          Copy{in_.placement.lanes[at(id)].stream},
+                          waits_for(rank, awaited_by(id)),
+                          {}};
         if (const auto pushes = stored_.find(id); pushes != stored_.end()) {
             for (const NodeId push : pushes->second) {
-                const std::vector<Post>& told = posts_[static_cast<std::size_t>(push)];
+                const std::vector<Post>& told = posts_[at(push)];
                 transfer.posts.insert(transfer.posts.end(), told.begin(), told.end());
             }
         }
@@ -367,9 +359,9 @@ private:
         if (const auto found = collectives_.find(ref); found != collectives_.end())
             transfer.work = found->second;
         for (const NodeId part : parts_of(id)) {
-            const std::vector<Post>& told = posts_[static_cast<std::size_t>(part)];
+            const std::vector<Post>& told = posts_[at(part)];
             transfer.posts.insert(transfer.posts.end(), told.begin(), told.end());
-            for (const NodeId chunk : in_.placement.awaits[static_cast<std::size_t>(part)]) {
+            for (const NodeId chunk : in_.placement.awaits[at(part)]) {
                 const Wait wait{signals_[rank].find(Kind::made, made_ref(chunk)), 0};
                 if (std::ranges::find(transfer.waits, wait) == transfer.waits.end())
                     transfer.waits.push_back(wait);
@@ -402,7 +394,7 @@ private:
             for (const Edge& edge : in_.guards.start[rank]) {
                 const SignalMeaning meaning = meaning_of(edge);
                 const std::int32_t signal = signals_[rank].find(meaning.kind, meaning.op);
-                RankSchedule& from = schedule.ranks[static_cast<std::size_t>(meaning.op.rank)];
+                RankSchedule& from = schedule.ranks[at(meaning.op.rank)];
                 const bool at_end = graph_[edge.from].kind == Node::Kind::end && !sums_in_kernel(from);
                 std::vector<Post>& posts = edge.lag == 0 ? from.begin_posts
                                            : at_end      ? from.end_posts

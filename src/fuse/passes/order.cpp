@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "fuse/passes/handover.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/cost.hpp"
 #include "syncopate/fuse/passes/pack.hpp"
 #include "syncopate/fuse/passes/synchronize.hpp"
@@ -64,7 +65,7 @@ Result<std::vector<std::int64_t>> programs_of_slots(const kernel::Kernel& kernel
     }
     if (programs == own) {
         for (std::size_t slot = 0; slot < kernel.tiles.size(); ++slot)
-            result.push_back(kernel.tiles[static_cast<std::size_t>(kernel.tile_at(slot))].program);
+            result.push_back(kernel.tiles[at(kernel.tile_at(slot))].program);
         return result;
     }
     if (!kernel.persistent) {
@@ -84,7 +85,7 @@ bool order_matters(const Graph& graph, const Lowered& lowered, std::size_t stage
     for (std::size_t rank = 0; rank < nodes.first.size(); ++rank) {
         for (std::int32_t c = 0; c < nodes.num_classes; ++c) {
             const NodeId node = nodes.first[rank] + c;
-            if (!graph.made[rank].empty() && !graph.in[static_cast<std::size_t>(node)].empty()) return true;
+            if (!graph.made[rank].empty() && !graph.in[at(node)].empty()) return true;
             const auto from_peer = [&](NodeId op) {
                 return lowered.plan.op(graph.ref(op)).kind != plan::OpKind::local;
             };
@@ -246,14 +247,14 @@ private:
     /// When an earlier stage has made a chunk: its stages follow each other in the estimate. What is complete
     /// before the last round of its tiles is there when the first program of a later stage finds a place.
     [[nodiscard]] std::int64_t made_at(std::size_t rank, const Made& made) const {
-        const StageOrder& order = earlier_[static_cast<std::size_t>(made.stage)];
+        const StageOrder& order = earlier_[at(made.stage)];
         return 2 * made.stage + (is_complete_early(made, order.tiles[rank], order.round) ? 1 : 2);
     }
 
     /// When some range of the first loop can run whose ranges come in any order; 0 where that is no such one.
     [[nodiscard]] std::int64_t first_range(NodeId node, std::int32_t c) const {
         if (!nodes_.ranged) return 0;
-        const std::vector<std::int64_t>& trips = nodes_.trips[static_cast<std::size_t>(c)];
+        const std::vector<std::int64_t>& trips = nodes_.trips[at(c)];
         const auto loop = std::ranges::find_if(trips, [](std::int64_t n) { return n > 0; }) - trips.begin();
         std::int64_t covered = 0, earliest = kNever;
         for (const Use& use : graph_.uses_of(stage_, node)) {
@@ -262,12 +263,12 @@ private:
             covered = std::max(covered, use.end);
             earliest = std::min(earliest, arrivals_[use.op]);
         }
-        return covered < (trips.empty() ? 0 : trips[static_cast<std::size_t>(loop)]) ? 0 : earliest;
+        return covered < (trips.empty() ? 0 : trips[at(loop)]) ? 0 : earliest;
     }
 
     /// Iterations of all loops of a tile of the class.
     [[nodiscard]] std::int64_t length_of(std::int32_t c) const {
-        const std::vector<std::int64_t>& trips = nodes_.trips[static_cast<std::size_t>(c)];
+        const std::vector<std::int64_t>& trips = nodes_.trips[at(c)];
         return std::accumulate(trips.begin(), trips.end(), std::int64_t{0});
     }
     /// Then the longest tiles go first among those that can start alike, as short ones fill the gaps.
@@ -333,8 +334,8 @@ private:
         for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
             const Node& node = graph_.nodes[id];
             if (is_stored(static_cast<NodeId>(id)) || !waits_for_chunk(static_cast<NodeId>(id))) continue;
-            if (node.kind != Node::Kind::sum || sums[static_cast<std::size_t>(node.rank)]) return false;
-            sums[static_cast<std::size_t>(node.rank)] = true;
+            if (node.kind != Node::Kind::sum || sums[at(node.rank)]) return false;
+            sums[at(node.rank)] = true;
         }
         return true;
     }
@@ -345,7 +346,7 @@ private:
     [[nodiscard]] bool waits_for_chunk(NodeId node) const {
         const bool is_op = graph_.is_op(node);
         if (!is_op && graph_[node].kind != Node::Kind::tiles) return false;
-        if (std::ranges::any_of(graph_.in[static_cast<std::size_t>(node)],
+        if (std::ranges::any_of(graph_.in[at(node)],
                                 [&](const Edge& edge) { return edge.lag == 0 && is_stored(edge.from); }))
             return true;
         return is_op && std::ranges::any_of(placement_.awaits[node], [&](NodeId chunk) {
@@ -361,7 +362,7 @@ private:
             std::int64_t place = 0;
             for (auto& [deadline, first] : next) first = place++;
             for (const std::int64_t tile : traversal_) {
-                std::int64_t& deadline = of_rank[static_cast<std::size_t>(tile)];
+                std::int64_t& deadline = of_rank[at(tile)];
                 std::int64_t& turn = next[deadline];
                 deadline = turn;
                 turn += place;
@@ -387,7 +388,7 @@ void give_head_start(const HeadStart& head, StageOrder& order) {
     order.head_start = head;
     const auto programs = static_cast<std::int64_t>(order.round);
     for (std::int64_t slot = 0; slot < static_cast<std::int64_t>(order.program_of.size()); ++slot) {
-        order.program_of[static_cast<std::size_t>(slot)] =
+        order.program_of[at(slot)] =
             slot < head.slots() ? slot % head.programs : (slot - head.slots()) % programs;
     }
 }
@@ -401,9 +402,9 @@ void follow_rounds(const Graph& graph, std::size_t stage, StageOrder& made) {
             const NodeId node = graph.stages[stage].first[rank] + c;
             std::int32_t& round = last.emplace_back(-1);
             const auto take = [&](NodeId op) {
-                if (graph.is_op(op)) round = std::max(round, graph.follows[static_cast<std::size_t>(op)]);
+                if (graph.is_op(op)) round = std::max(round, graph.follows[at(op)]);
             };
-            for (const Edge& edge : graph.in[static_cast<std::size_t>(node)]) {
+            for (const Edge& edge : graph.in[at(node)]) {
                 if (edge.lag == 0) take(edge.from);
             }
             if (graph.stages[stage].ranged) {
@@ -411,8 +412,7 @@ void follow_rounds(const Graph& graph, std::size_t stage, StageOrder& made) {
             }
         }
         std::ranges::stable_sort(made.tiles[rank], {}, [&](std::int64_t tile) {
-            return last[static_cast<std::size_t>(
-                graph.stages[stage].class_of[static_cast<std::size_t>(tile)])];
+            return last[at(graph.stages[stage].class_of[static_cast<std::size_t>(tile)])];
         });
     }
 }

@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::fuse {
 namespace {
 
@@ -50,7 +52,7 @@ Quotas share_out(const std::vector<Queue>& queues, std::int64_t num_tiles, std::
         for (std::size_t i = 0; i < queues[queue].tiles.size(); ++i) {
             const auto [load, left, program] = open.top();
             open.pop();
-            ++quotas[static_cast<std::size_t>(program)][queue];
+            ++quotas[at(program)][queue];
             if (left < -1) open.emplace(load + queues[queue].time, left + 1, program);
         }
     }
@@ -97,13 +99,13 @@ template <typename Choose>
 auto taker(std::vector<Queue> queues, Quotas quotas, const Choose& choose) {
     return [queues = std::move(queues), quotas = std::move(quotas), &choose](double now,
                                                                              std::int64_t program) mutable {
-        const auto own = quotas.empty() ? nullptr : &quotas[static_cast<std::size_t>(program)];
+        const auto own = quotas.empty() ? nullptr : &quotas[at(program)];
         Queue* chosen = nullptr;
         for (std::size_t i = 0; i < queues.size(); ++i) {
             if (queues[i].empty() || (own != nullptr && (*own)[i] == 0)) continue;
             if (chosen == nullptr || choose(now, queues[i].first(), chosen->first())) chosen = &queues[i];
         }
-        if (own != nullptr) --(*own)[static_cast<std::size_t>(chosen - queues.data())];
+        if (own != nullptr) --(*own)[at(chosen - queues.data())];
         return chosen->tiles[chosen->next++];
     };
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/kernel/model/tile_boxes.hpp"
 
 namespace syncopate::fuse {
@@ -49,7 +50,7 @@ Status find_runs(const BoundKernel& program, std::size_t stage, Graph& graph) {
         MadeTensor made{name, std::vector<std::vector<Region>>(num_ranks)};
         for (const plan::Holding& holding : plan.produced) {
             if (holding.chunk.tensor == *plan.find_tensor(tensor))
-                made.by_rank[static_cast<std::size_t>(holding.rank)].push_back(holding.chunk.region);
+                made.by_rank[at(holding.rank)].push_back(holding.chunk.region);
         }
         // A rank that makes nothing of it is not asked what it makes of it.
         if (std::ranges::none_of(made.by_rank, &std::vector<Region>::empty)) all.push_back(std::move(made));

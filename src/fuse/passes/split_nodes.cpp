@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/topological_order.hpp"
 
@@ -34,7 +35,7 @@ public:
         });
         last_.resize(refs_.size());
         for (const std::int32_t op : topological_order(followers))
-            set_after(refs_[static_cast<std::size_t>(op)], !followers(op).empty());
+            set_after(refs_[at(op)], !followers(op).empty());
     }
 
 private:
@@ -46,15 +47,11 @@ private:
     using InNodes = std::vector<std::pair<std::int32_t, OpRef>>;
 
     [[nodiscard]] std::int32_t node_of(std::int32_t rank) const { return plan_.mesh.node_of(rank); }
-    [[nodiscard]] plan::Op& op_of(OpRef ref) {
-        return plan_.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-    }
-    [[nodiscard]] std::int32_t number(OpRef ref) const {
-        return first_[static_cast<std::size_t>(ref.rank)] + ref.index;
-    }
+    [[nodiscard]] plan::Op& op_of(OpRef ref) { return plan_.ranks[at(ref.rank)][at(ref.index)]; }
+    [[nodiscard]] std::int32_t number(OpRef ref) const { return first_[at(ref.rank)] + ref.index; }
     [[nodiscard]] const Sides* sides_of(OpRef ref) const {
-        const std::int32_t pair = pair_of_[static_cast<std::size_t>(number(ref))];
-        return pair < 0 ? nullptr : &pairs_[static_cast<std::size_t>(pair)];
+        const std::int32_t pair = pair_of_[at(number(ref))];
+        return pair < 0 ? nullptr : &pairs_[at(pair)];
     }
 
     /// All ops, and of those between nodes the place of each side in its rank's list: one keeps the op's own.
@@ -77,12 +74,10 @@ private:
     }
 
     [[nodiscard]] const std::vector<plan::Op>& list_of(std::int32_t rank) const {
-        return given_.ranks[static_cast<std::size_t>(rank)];
+        return given_.ranks[at(rank)];
     }
     /// A place behind all that a rank's list has.
-    OpRef next_of(std::int32_t rank) {
-        return {rank, static_cast<std::int32_t>(next_[static_cast<std::size_t>(rank)]++)};
-    }
+    OpRef next_of(std::int32_t rank) { return {rank, static_cast<std::int32_t>(next_[at(rank)]++)}; }
 
     /// Whether an op is after one of another node.
     [[nodiscard]] bool crosses_after() const {
@@ -96,7 +91,7 @@ private:
 
     void add_pair(const Sides& sides, const plan::Chunk& src, const plan::Chunk& dst) {
         for (const OpRef side : {sides.send, sides.receive}) {
-            auto& list = plan_.ranks[static_cast<std::size_t>(side.rank)];
+            auto& list = plan_.ranks[at(side.rank)];
             if (std::ssize(list) <= side.index) list.resize(static_cast<std::size_t>(side.index) + 1);
             plan::Op& op = op_of(side);
             op = plan::Op{};
@@ -130,7 +125,7 @@ private:
             add(node_of(sides != nullptr ? sides->send.rank : before.rank),
                 sides != nullptr ? sides->send : before);
             if (sides != nullptr) add(node_of(sides->receive.rank), sides->receive);
-            for (const auto& [node, op] : last_[static_cast<std::size_t>(number(before))]) add(node, op);
+            for (const auto& [node, op] : last_[at(number(before))]) add(node, op);
         }
         return all;
     }
@@ -142,7 +137,7 @@ private:
         const Sides* const sides = sides_of(ref);
         const OpRef first = sides != nullptr ? sides->send : ref;
         std::vector<OpRef> after, received;
-        InNodes& last = last_[static_cast<std::size_t>(number(ref))];
+        InNodes& last = last_[at(number(ref))];
         if (sides != nullptr) received.push_back(sides->send);
         for (const auto& [node, op] : last_before(ref)) {
             if (node == node_of(first.rank))
@@ -209,7 +204,7 @@ void add_carried(Lowered& lowered) {
         const auto [found, is_new] =
             carried.try_emplace(chunk.tensor, static_cast<std::int32_t>(plan.tensors.size()));
         if (is_new) {
-            plan::Tensor tensor = plan.tensors[static_cast<std::size_t>(chunk.tensor)];
+            plan::Tensor tensor = plan.tensors[at(chunk.tensor)];
             tensor.name += ".channel";
             while (plan.find_tensor(tensor.name)) tensor.name += "'";
             plan.tensors.push_back(std::move(tensor));
@@ -217,7 +212,7 @@ void add_carried(Lowered& lowered) {
         return plan::Chunk{found->second, chunk.region};
     };
     for (const auto& [ref, side] : lowered.channel) {
-        plan::Op& op = plan.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+        plan::Op& op = plan.ranks[at(ref.rank)][at(ref.index)];
         (side.sends ? op.dst : op.src) = of(side.sends ? op.src : op.dst);
     }
 }

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "syncopate/at.hpp"
 #include "syncopate/kernel/model/tile_boxes.hpp"
 #include "syncopate/plan/templates/template_options.hpp"
 
@@ -23,7 +24,7 @@ std::vector<Region> pieces_of(const kernel::Kernel& kernel, const std::string& p
                               const Region& chunk) {
     std::vector<Region> pieces;
     for (std::size_t position = 0; position < kernel.tiles.size(); ++position) {
-        const kernel::Tile& tile = kernel.tiles[static_cast<std::size_t>(kernel.tile_at(position))];
+        const kernel::Tile& tile = kernel.tiles[at(kernel.tile_at(position))];
         Region piece;
         for (const Region& box : kernel::boxes_written(tile, parameter)) {
             if (const std::optional<Region> part = intersect(box, chunk))

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/passes/precedence.hpp"
 
 namespace syncopate::fuse {
@@ -152,7 +153,7 @@ public:
           knowledge_(precedence, needed(classes_), order) {}
 
     SlotWaits take(std::size_t slot, std::int64_t tile) {
-        const auto of = static_cast<std::size_t>(nodes_.class_of[static_cast<std::size_t>(tile)]);
+        const auto of = static_cast<std::size_t>(nodes_.class_of[at(tile)]);
         knowledge_.enter(slot);
         SlotWaits waits;
         waits.ops = knowledge_.wait_for(classes_[of].entry);
@@ -256,17 +257,17 @@ private:
         const Graph::StageNodes& nodes = graph.stages[stage];
         std::vector<Class> all;
         for (std::int32_t c = 0; c < nodes.num_classes; ++c) {
-            const NodeId node = nodes.first[static_cast<std::size_t>(rank)] + c;
+            const NodeId node = nodes.first[at(rank)] + c;
             Class& made = all.emplace_back();
             std::vector<NodeId> entry;
-            for (const Edge& edge : graph.in[static_cast<std::size_t>(node)]) {
+            for (const Edge& edge : graph.in[at(node)]) {
                 if (edge.iteration == 0 || !order.phased) entry.push_back(edge.from);
             }
             made.entry = precedence.last_of(entry);
             if (!order.phased) continue;
             const std::span<const Use> uses = graph.uses_of(stage, node);
             for (std::size_t loop = 0; loop < order.loops.size(); ++loop) {
-                const std::int64_t trips = nodes.trips[static_cast<std::size_t>(c)][loop];
+                const std::int64_t trips = nodes.trips[at(c)][loop];
                 const auto number = static_cast<std::int32_t>(loop);
                 const auto of_loop = std::ranges::equal_range(uses, number, {}, &Use::loop);
                 made.ranges.push_back(

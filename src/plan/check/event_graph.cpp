@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <tuple>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 
 EventGraph::EventGraph(const Plan& plan, const std::vector<CollectiveGroup>& collectives) {
     first_op_.push_back(0);
     for (const std::vector<Op>& ops : plan.ranks) first_op_.push_back(first_op_.back() + ops.size());
     const auto flat = [&](OpRef ref) {
-        return first_op_[static_cast<std::size_t>(ref.rank)] + static_cast<std::size_t>(ref.index);
+        return first_op_[at(ref.rank)] + static_cast<std::size_t>(ref.index);
     };
     constexpr std::int32_t kAlone = -1;
     std::vector<std::int32_t> group_of(first_op_.back(), kAlone);
@@ -20,14 +22,13 @@ EventGraph::EventGraph(const Plan& plan, const std::vector<CollectiveGroup>& col
     event_of_.assign(first_op_.back(), -1);
     member_begin_.push_back(0);
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
-        const auto count = static_cast<std::int32_t>(plan.ranks[static_cast<std::size_t>(rank)].size());
+        const auto count = static_cast<std::int32_t>(plan.ranks[at(rank)].size());
         for (std::int32_t index = 0; index < count; ++index) {
             const OpRef ref{rank, index};
             if (event_of_[flat(ref)] >= 0) continue;  // a later participant
             const std::int32_t group = group_of[flat(ref)];
             const CollectiveGroup alone{ref};
-            for (const OpRef member :
-                 group == kAlone ? alone : collectives[static_cast<std::size_t>(group)]) {
+            for (const OpRef member : group == kAlone ? alone : collectives[at(group)]) {
                 event_of_[flat(member)] = num_events();
                 members_.push_back(member);
             }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/json_decoder.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/plan/json/json.hpp"
@@ -363,7 +364,7 @@ private:
         const JsonPath region_path{&parent, "region"};
         if (!list(region_at, region_path, "a list of [begin, end] pairs", kMaxAxes)) return false;
         chunk.region.reserve(document_.size(region_at));
-        const Tensor& tensor = plan_.tensors[static_cast<std::size_t>(chunk.tensor)];
+        const Tensor& tensor = plan_.tensors[at(chunk.tensor)];
         return each(region_at, region_path, [&](Index axis_at, const JsonPath& axis_path) {
             if (tensor.ragged && axis_path.index == tensor.ragged->axis)
                 return groups(axis_at, axis_path, tensor, chunk.region);

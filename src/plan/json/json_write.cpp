@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/json_text.hpp"
 #include "syncopate/plan/json/json.hpp"
 #include "syncopate/plan/model/ragged.hpp"
@@ -67,8 +68,8 @@ private:
     }
 
     void chunk_members(const Chunk& chunk) {
-        put("\"tensor\": {}, \"region\": [", tensor_names_[static_cast<std::size_t>(chunk.tensor)]);
-        const auto& of = plan_.tensors[static_cast<std::size_t>(chunk.tensor)].ragged;
+        put("\"tensor\": {}, \"region\": [", tensor_names_[at(chunk.tensor)]);
+        const auto& of = plan_.tensors[at(chunk.tensor)].ragged;
         const std::size_t first = of ? static_cast<std::size_t>(of->axis) : chunk.region.size();
         const std::size_t last = of ? first + of->groups.size() : first;
         for (std::size_t axis = 0; axis < chunk.region.size(); ++axis) {

@@ -10,6 +10,7 @@
 #include "plan/check/event_graph.hpp"
 #include "plan/lower/lower_collective.hpp"
 #include "plan/model/data_order.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/plan/check/check.hpp"
 
 namespace syncopate::plan {

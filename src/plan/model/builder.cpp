@@ -6,6 +6,8 @@
 
 #include "plan/model/data_order.hpp"
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 
 Builder::Builder(Mesh mesh, bool pull) : pull_(pull) {
@@ -67,7 +69,7 @@ void Builder::judge(std::int32_t rank, const Chunk& chunk) {
         return refuse(
             fmt::format("there is no tensor number {}; the plan has {}", tensor, plan_.tensors.size()));
     }
-    const Tensor& known = plan_.tensors[static_cast<std::size_t>(tensor)];
+    const Tensor& known = plan_.tensors[at(tensor)];
     if (region.size() != known.shape.size() || is_empty(region) || !contains(known.whole(), region)) {
         return refuse(fmt::format("{} is no box inside tensor {}, {}", to_string(region), known.name,
                                   to_string(known.whole())));
@@ -123,7 +125,7 @@ OpRef Builder::push_back(std::int32_t owner, Op op) {
     if (problem_.empty() && program_.size() == static_cast<std::size_t>(kMaxOps))
         problem_ = fmt::format("the plan would have more than {} ops; use a smaller split", kMaxOps);
     if (!problem_.empty()) return {owner, -1};
-    std::vector<Op>& list = plan_.ranks[static_cast<std::size_t>(owner)];
+    std::vector<Op>& list = plan_.ranks[at(owner)];
     const OpRef ref{owner, static_cast<std::int32_t>(list.size())};
     list.push_back(std::move(op));
     program_.push_back(ref);
@@ -132,7 +134,7 @@ OpRef Builder::push_back(std::int32_t owner, Op op) {
 
 void Builder::set_backend(OpRef ref, Backend backend) {
     if (!is_rank(ref.rank) || ref.index < 0) return;  // an op that was refused
-    plan_.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)].backend = backend;
+    plan_.ranks[at(ref.rank)][at(ref.index)].backend = backend;
 }
 
 Result<Plan> Builder::take() {

@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -61,7 +63,7 @@ std::vector<Interval> split_nonempty(const Interval& whole, std::int32_t parts) 
 }
 
 Region with_axis(Region region, std::int32_t axis, const Interval& interval) {
-    region[static_cast<std::size_t>(axis)] = interval;
+    region[at(axis)] = interval;
     return region;
 }
 
@@ -73,9 +75,9 @@ std::int32_t Cut::num_slices(std::int64_t extent) const {
 
 std::int64_t Cut::num_chunks(const Region& piece) const {
     if (is_empty(piece)) return 0;
-    std::int64_t count = std::min<std::int64_t>(split, piece[static_cast<std::size_t>(axis)].size());
+    std::int64_t count = std::min<std::int64_t>(split, piece[at(axis)].size());
     if (minor_axis < 0) return count;
-    const std::int32_t slices = num_slices(piece[static_cast<std::size_t>(minor_axis)].size());
+    const std::int32_t slices = num_slices(piece[at(minor_axis)].size());
     if (__builtin_mul_overflow(count, slices, &count)) return std::numeric_limits<std::int64_t>::max();
     return count;
 }
@@ -106,7 +108,7 @@ Status judge(const Cut& cut, const Tensor& tensor) {
     if (cut.minor_axis == cut.axis) {
         return usage(fmt::format("minor_axis and axis are both {}; use split to cut shards finer", cut.axis));
     }
-    return judge_sizes(cut, tensor.shape[static_cast<std::size_t>(cut.minor_axis)]);
+    return judge_sizes(cut, tensor.shape[at(cut.minor_axis)]);
 }
 
 std::vector<Chunk> Cut::chunks(const Chunk& piece, std::int32_t slice) const {
@@ -114,7 +116,7 @@ std::vector<Chunk> Cut::chunks(const Chunk& piece, std::int32_t slice) const {
     if (is_empty(piece.region)) return chunks;
     Region region = piece.region;
     if (minor_axis >= 0) {
-        const Interval range = region[static_cast<std::size_t>(minor_axis)];
+        const Interval range = region[at(minor_axis)];
         const std::int32_t slices = num_slices(range.size());
         if (slice >= slices) return chunks;
         if (minor_sizes.empty()) {
@@ -122,18 +124,17 @@ std::vector<Chunk> Cut::chunks(const Chunk& piece, std::int32_t slice) const {
             const std::int64_t base = range.size() / slices;
             const std::int64_t longer = range.size() % slices;
             const std::int64_t begin = range.begin + slice * base + std::min<std::int64_t>(slice, longer);
-            region[static_cast<std::size_t>(minor_axis)] = {begin, begin + base + (slice < longer ? 1 : 0)};
+            region[at(minor_axis)] = {begin, begin + base + (slice < longer ? 1 : 0)};
         } else {
             const std::int64_t begin =
                 std::accumulate(minor_sizes.begin(), minor_sizes.begin() + slice, range.begin);
-            region[static_cast<std::size_t>(minor_axis)] = {
-                begin, begin + minor_sizes[static_cast<std::size_t>(slice)]};
+            region[at(minor_axis)] = {begin, begin + minor_sizes[at(slice)]};
         }
     } else if (slice > 0) {
         return chunks;
     }
     if (split == 1) return {{piece.tensor, std::move(region)}};
-    for (const Interval& interval : split_nonempty(region[static_cast<std::size_t>(axis)], split))
+    for (const Interval& interval : split_nonempty(region[at(axis)], split))
         chunks.push_back({piece.tensor, with_axis(region, axis, interval)});
     return chunks;
 }

@@ -8,6 +8,8 @@
 
 #include "plan/model/box_index.hpp"
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -70,7 +72,7 @@ public:
     }
 
     void run(OpRef ref) {
-        Op& op = plan_.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+        Op& op = plan_.ranks[at(ref.rank)][at(ref.index)];
         std::vector<OpRef> after = std::move(op.after);
         const std::int32_t source = op.source_rank(ref.rank);
         const std::int32_t destination = op.destination_rank(ref.rank);

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 

@@ -6,6 +6,8 @@
 #include <limits>
 #include <string>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -96,12 +98,12 @@ constexpr std::array<std::string_view, kNumBackends> kBackends{
 
 }  // namespace
 
-std::size_t size_of(DType dtype) { return kDTypes[static_cast<std::size_t>(dtype)].bytes; }
-std::string_view name_of(DType dtype) { return kDTypes[static_cast<std::size_t>(dtype)].name; }
-std::string_view name_of(OpKind kind) { return kOpKinds[static_cast<std::size_t>(kind)]; }
-std::string_view name_of(Reduce reduce) { return kReduces[static_cast<std::size_t>(reduce)]; }
-std::string_view name_of(CollectiveKind kind) { return kCollectiveKinds[static_cast<std::size_t>(kind)]; }
-std::string_view name_of(Backend backend) { return kBackends[static_cast<std::size_t>(backend)]; }
+std::size_t size_of(DType dtype) { return kDTypes[at(dtype)].bytes; }
+std::string_view name_of(DType dtype) { return kDTypes[at(dtype)].name; }
+std::string_view name_of(OpKind kind) { return kOpKinds[at(kind)]; }
+std::string_view name_of(Reduce reduce) { return kReduces[at(reduce)]; }
+std::string_view name_of(CollectiveKind kind) { return kCollectiveKinds[at(kind)]; }
+std::string_view name_of(Backend backend) { return kBackends[at(backend)]; }
 
 std::optional<DType> dtype_from(std::string_view name) {
     const std::size_t dot = name.find_last_of('.');
@@ -169,7 +171,7 @@ std::optional<std::int32_t> Plan::find_tensor(std::string_view name) const {
 }
 
 std::int64_t Plan::bytes(const Chunk& chunk) const {
-    const Tensor& tensor = tensors[static_cast<std::size_t>(chunk.tensor)];
+    const Tensor& tensor = tensors[at(chunk.tensor)];
     const auto element = static_cast<std::int64_t>(size_of(tensor.dtype));
     std::int64_t total = 0;
     Region held = chunk.region;
@@ -177,7 +179,7 @@ std::int64_t Plan::bytes(const Chunk& chunk) const {
         !is_empty(held)) {  // what is shown may be unsound
         for (std::size_t group = 0; group < tensor.ragged->groups.size(); ++group)
             held[static_cast<std::size_t>(tensor.ragged->axis) + group] = {0, 1};
-        held[static_cast<std::size_t>(tensor.ragged->axis)] = {0, tensor.ragged->bound};
+        held[at(tensor.ragged->axis)] = {0, tensor.ragged->bound};
     }
     if (__builtin_mul_overflow(num_elements(held), element, &total)) {
         return std::numeric_limits<std::int64_t>::max();

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/round_up.hpp"
 
 namespace syncopate::plan {
@@ -84,7 +85,7 @@ std::string region_text(const Tensor& tensor, const Region& region) {
         const auto group = static_cast<std::int64_t>(axis) - tensor.ragged->axis;
         const bool named = group >= 0 && group < static_cast<std::int64_t>(tensor.ragged->groups.size());
         if (axis > 0) text += ", ";
-        if (named) text += tensor.ragged->groups[static_cast<std::size_t>(group)] + " ";
+        if (named) text += tensor.ragged->groups[at(group)] + " ";
         text += named && region[axis].size() == 1
                     ? std::to_string(region[axis].begin)
                     : fmt::format("{}:{}", region[axis].begin, region[axis].end);

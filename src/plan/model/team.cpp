@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -50,7 +52,7 @@ Result<std::vector<Team>> teams_of(const Mesh& mesh, const std::vector<std::stri
             for (const Mesh::Axis& axis : mesh.axes) names.push_back(axis.name);
             return usage(fmt::format("the mesh has no axis \"{}\"; it has {}", name, fmt::join(names, ", ")));
         }
-        chosen[static_cast<std::size_t>(found - mesh.axes.begin())] = true;
+        chosen[at(found - mesh.axes.begin())] = true;
     }
     // Ranks with the same coordinates on the other axes are one team; rising ranks are row-major positions.
     std::map<std::int32_t, Team> teams;

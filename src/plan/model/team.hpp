@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/plan/templates/template_options.hpp"
 #include "syncopate/result.hpp"
@@ -17,9 +18,7 @@ struct Team {
     std::int32_t inner = 1;  ///< divides the size; 1 where the algorithm knows no levels
 
     [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(ranks.size()); }
-    [[nodiscard]] std::int32_t rank(std::int32_t position) const {
-        return ranks[static_cast<std::size_t>(position)];
-    }
+    [[nodiscard]] std::int32_t rank(std::int32_t position) const { return ranks[at(position)]; }
     [[nodiscard]] std::int32_t outer() const { return size() / inner; }
     [[nodiscard]] std::int32_t position(std::int32_t at_outer, std::int32_t at_inner) const {
         return at_outer * inner + at_inner;

@@ -11,6 +11,8 @@
 #include "plan/model/box_index.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -81,8 +83,7 @@ public:
         for (const auto* holdings : {&plan.initial, &plan.produced}) {
             for (const Holding& holding : *holdings) {
                 if (holding.partial || is_empty(holding.chunk.region)) continue;
-                held_[static_cast<std::size_t>(holding.chunk.tensor)].insert(holding.chunk.region,
-                                                                             {holding.rank, id++});
+                held_[at(holding.chunk.tensor)].insert(holding.chunk.region, {holding.rank, id++});
             }
         }
         disjoint_ = wanted_is_disjoint(axes);
@@ -130,7 +131,7 @@ private:
         for (std::size_t tensor = 0; tensor < plan_.tensors.size(); ++tensor) seen.emplace_back(axes[tensor]);
         for (const Wanted& wanted : wanted_) {
             if (is_empty(wanted.chunk.region)) continue;
-            BoxIndex<char>& index = seen[static_cast<std::size_t>(wanted.chunk.tensor)];
+            BoxIndex<char>& index = seen[at(wanted.chunk.tensor)];
             bool free = true;
             index.visit_overlapping(wanted.chunk.region, [&](const auto&) { return free = false; });
             if (!free) return false;
@@ -156,7 +157,7 @@ private:
     static std::vector<std::int32_t> groups_of(const std::vector<std::int32_t>& ranks,
                                                const std::vector<std::int32_t>& groups) {
         std::vector<std::int32_t> found;
-        for (const std::int32_t rank : ranks) found.push_back(groups[static_cast<std::size_t>(rank)]);
+        for (const std::int32_t rank : ranks) found.push_back(groups[at(rank)]);
         std::sort(found.begin(), found.end());
         found.erase(std::unique(found.begin(), found.end()), found.end());
         return found;
@@ -167,12 +168,11 @@ private:
         const std::vector<std::int32_t> from = groups_of(wanted.contributors, groups);
         const std::vector<std::int32_t> to = groups_of(wanted.ranks, groups);
         for (const std::int32_t group : from) {
-            if (to.size() > 1 || to.front() != group) add(result.out[static_cast<std::size_t>(group)], bytes);
+            if (to.size() > 1 || to.front() != group) add(result.out[at(group)], bytes);
         }
         bool one_contributes = false;
         for (const std::int32_t group : to) {
-            if (from.size() > 1 || from.front() != group)
-                add(result.in[static_cast<std::size_t>(group)], bytes);
+            if (from.size() > 1 || from.front() != group) add(result.in[at(group)], bytes);
             one_contributes |= std::binary_search(from.begin(), from.end(), group);
         }
         result.sums += bytes * static_cast<double>(from.size() - 1);
@@ -182,18 +182,17 @@ private:
 
     void value(const Wanted& wanted, const std::vector<std::int32_t>& groups, Crossing& result) const {
         const std::vector<std::int32_t> to = groups_of(wanted.ranks, groups);
-        const auto element =
-            static_cast<double>(size_of(plan_.tensors[static_cast<std::size_t>(wanted.chunk.tensor)].dtype));
-        const BoxIndex<Held>& held = held_[static_cast<std::size_t>(wanted.chunk.tensor)];
+        const auto element = static_cast<double>(size_of(plan_.tensors[at(wanted.chunk.tensor)].dtype));
+        const BoxIndex<Held>& held = held_[at(wanted.chunk.tensor)];
         std::map<std::int32_t, double> there;  // by group: elements of the region that it holds
         double covered = 0;
         held.visit_overlapping(wanted.chunk.region, [&](const auto& entry) {
-            const std::int32_t group = groups[static_cast<std::size_t>(entry.value.rank)];
+            const std::int32_t group = groups[at(entry.value.rank)];
             std::vector<Region> own{*intersect(entry.box, wanted.chunk.region)};
             std::vector<Region> first = own;
             std::vector<Region> alone = own;
             held.visit_overlapping(own.front(), [&](const auto& other) {
-                const bool same = groups[static_cast<std::size_t>(other.value.rank)] == group;
+                const bool same = groups[at(other.value.rank)] == group;
                 const bool earlier = other.value.id < entry.value.id;
                 if (earlier) take(first, other.box);
                 if (same && earlier) take(own, other.box);
@@ -203,7 +202,7 @@ private:
             there[group] += volume(own);
             covered += volume(first);
             if (to.size() > 1 || to.front() != group) {
-                add(result.out[static_cast<std::size_t>(group)], volume(alone) * element);
+                add(result.out[at(group)], volume(alone) * element);
                 if (to.size() == 1 && !alone.empty()) {
                     result.byte_links +=
                         volume(alone) * element * links_between(entry.value.rank, wanted.ranks.front());
@@ -216,7 +215,7 @@ private:
         for (const std::int32_t group : to) {
             const auto found = there.find(group);
             const double missing = (whole - (found == there.end() ? 0 : found->second)) * element;
-            add(result.in[static_cast<std::size_t>(group)], missing);
+            add(result.in[at(group)], missing);
             result.total += missing;
         }
     }
@@ -242,8 +241,7 @@ private:
         if (distance.empty()) {
             if (leaving_.empty()) {
                 leaving_.resize(static_cast<std::size_t>(topology_.num_vertices()));
-                for (const Link& link : topology_.links)
-                    leaving_[static_cast<std::size_t>(link.from)].push_back(link.to);
+                for (const Link& link : topology_.links) leaving_[at(link.from)].push_back(link.to);
             }
             distance.assign(leaving_.size(), 0);
             std::deque<std::int32_t> open{from};
@@ -257,16 +255,16 @@ private:
                 }
             }
         }
-        return distance[static_cast<std::size_t>(to)];
+        return distance[at(to)];
     }
 
     /// GB/s into and out of a set of devices together with the switches that only they use.
     std::pair<double, double> border(const std::vector<std::int32_t>& devices) const {
         std::vector<char> inside(static_cast<std::size_t>(topology_.num_vertices()), 0);
-        for (const std::int32_t device : devices) inside[static_cast<std::size_t>(device)] = 1;
+        for (const std::int32_t device : devices) inside[at(device)] = 1;
         if (devices.size() > 1) {
             for (std::int32_t v = topology_.num_devices(); v < topology_.num_vertices(); ++v)
-                inside[static_cast<std::size_t>(v)] = 1;
+                inside[at(v)] = 1;
             for (const Link& link : topology_.links) {
                 const auto settle = [&](std::int32_t at, std::int32_t other) {
                     if (at >= topology_.num_devices() && other < topology_.num_devices() &&
@@ -281,13 +279,13 @@ private:
         double in = 0;
         double out = 0;
         for (const Link& link : topology_.links) {
-            const bool from = inside[static_cast<std::size_t>(link.from)] != 0;
-            const bool to = inside[static_cast<std::size_t>(link.to)] != 0;
+            const bool from = inside[at(link.from)] != 0;
+            const bool to = inside[at(link.to)] != 0;
             if (to && !from) in += link.gbps;
             if (from && !to) out += link.gbps;
         }
         if (devices.size() == 1) {
-            const Device& device = topology_.devices[static_cast<std::size_t>(devices.front())];
+            const Device& device = topology_.devices[at(devices.front())];
             in = std::min(in, device.ingress_gbps);
             out = std::min(out, device.egress_gbps);
         }
@@ -301,8 +299,7 @@ private:
         const std::int32_t step = ranks <= kMostRanksForEveryCut ? 1 : (ranks + 1) / 2;
         std::vector<std::int32_t> side(static_cast<std::size_t>(ranks));
         const auto consider_cut = [&](std::int32_t row, std::int32_t first) {
-            for (std::int32_t rank = 0; rank < ranks; ++rank)
-                side[static_cast<std::size_t>(rank)] = rank % row < first ? 0 : 1;
+            for (std::int32_t rank = 0; rank < ranks; ++rank) side[at(rank)] = rank % row < first ? 0 : 1;
             consider_borders(crossing(side, 2), side, [&](std::size_t which) {
                 const std::string low = fmt::format("ranks 0 to {}", first - 1);
                 const std::string high = fmt::format("ranks {} to {}", first, row - 1);
@@ -319,7 +316,7 @@ private:
     void consider_borders(const Crossing& crossing, const std::vector<std::int32_t>& groups, Name name) {
         std::vector<std::vector<std::int32_t>> members(crossing.in.size());
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank)
-            members[static_cast<std::size_t>(groups[static_cast<std::size_t>(rank)])].push_back(rank);
+            members[at(groups[static_cast<std::size_t>(rank)])].push_back(rank);
         for (std::size_t group = 0; group < members.size(); ++group) {
             if (members[group].empty() || (crossing.in[group] == 0 && crossing.out[group] == 0)) continue;
             const auto [in, out] = border(members[group]);
@@ -340,14 +337,13 @@ private:
     void consider_own_moves() {
         std::vector<double> in(plan_.ranks.size(), 0);
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
-            for (const Op& op : plan_.ranks[static_cast<std::size_t>(rank)]) {
+            for (const Op& op : plan_.ranks[at(rank)]) {
                 if (op.kind != OpKind::push && op.kind != OpKind::pull) continue;
-                in[static_cast<std::size_t>(op.destination_rank(rank))] +=
-                    static_cast<double>(plan_.bytes(op.dst));
+                in[at(op.destination_rank(rank))] += static_cast<double>(plan_.bytes(op.dst));
             }
         }
         for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
-            const double bytes = in[static_cast<std::size_t>(rank)];
+            const double bytes = in[at(rank)];
             if (bytes > 0)
                 consider(bytes, border({rank}).first,
                          fmt::format("bytes this plan moves into rank {}", rank));
@@ -365,8 +361,7 @@ private:
             path.clear();
             double latency = 0;
             if (!routes.append_path(from, to, path)) return latency;
-            for (const std::int32_t link : path)
-                latency += topology_.links[static_cast<std::size_t>(link)].latency_us;
+            for (const std::int32_t link : path) latency += topology_.links[at(link)].latency_us;
             return latency;
         };
         double longest = -1;
@@ -377,7 +372,7 @@ private:
                     if (from != to) longest = std::max(longest, way(from, to));
                 }
                 if (!wanted.contributors.empty()) continue;
-                const BoxIndex<Held>& held = held_[static_cast<std::size_t>(wanted.chunk.tensor)];
+                const BoxIndex<Held>& held = held_[at(wanted.chunk.tensor)];
                 held.visit_overlapping(wanted.chunk.region, [&](const auto& entry) {
                     double nearest = kUnlimited;
                     held.visit_overlapping(entry.box, [&](const auto& same) {

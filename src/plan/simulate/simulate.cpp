@@ -14,6 +14,7 @@
 #include "plan/check/event_graph.hpp"
 #include "plan/simulate/flow_network.hpp"
 #include "plan/simulate/start_order.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/plan/check/collectives.hpp"
 
 namespace syncopate::plan {
@@ -77,13 +78,10 @@ private:
     };
 
     std::size_t line_of(OpRef ref) const {
-        return static_cast<std::size_t>(
-            line_of_[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)]);
+        return static_cast<std::size_t>(line_of_[at(ref.rank)][at(ref.index)]);
     }
 
-    OpTime& time_of(OpRef ref) {
-        return result_.ops[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
-    }
+    OpTime& time_of(OpRef ref) { return result_.ops[at(ref.rank)][at(ref.index)]; }
 
     double rank_starts(std::int32_t rank) const {
         return topology_.start_us + topology_.skew_us * spread(static_cast<std::uint32_t>(rank));
@@ -112,7 +110,7 @@ private:
                     for (std::int32_t lane = lanes; lane-- > 0;) made.free_lanes.push_back(lane);
                 }
                 lines_[line->second].ops.push_back(ref);
-                line_of_[rank][static_cast<std::size_t>(ref.index)] = static_cast<std::int32_t>(line->second);
+                line_of_[rank][at(ref.index)] = static_cast<std::int32_t>(line->second);
                 time_of(ref).engine = kind;
             }
         }
@@ -157,7 +155,7 @@ private:
     /// nullptr: nothing is known.
     const OpTiming* timing_of(OpRef ref) const {
         if (options_.timings.empty()) return nullptr;
-        return &options_.timings[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+        return &options_.timings[at(ref.rank)][at(ref.index)];
     }
 
     void start(OpRef ref, std::int32_t event) {
@@ -169,8 +167,7 @@ private:
         }
         if (op.kind == OpKind::collective) {
             const auto members = graph_.members(event);
-            if (++arrived_[static_cast<std::size_t>(event)] < static_cast<std::int32_t>(members.size()))
-                return;
+            if (++arrived_[at(event)] < static_cast<std::int32_t>(members.size())) return;
             schedule(now_ + collective_us(event), Kind::end, event);
             return;
         }
@@ -196,9 +193,8 @@ private:
         if (op.kind == OpKind::push && last_peer == op.peer) start_up = from.repeat_us.value_or(start_up);
         last_peer = op.kind == OpKind::push ? op.peer : -1;
         for (const std::int32_t link : path_) {
-            latency_[static_cast<std::size_t>(event)] +=
-                static_cast<float>(topology_.links[static_cast<std::size_t>(link)].latency_us);
-            result_.links[static_cast<std::size_t>(link)].bytes += plan_.bytes(op.dst);
+            latency_[at(event)] += static_cast<float>(topology_.links[at(link)].latency_us);
+            result_.links[at(link)].bytes += plan_.bytes(op.dst);
         }
         for (const OpRef other : op.after) {
             if (other.rank != ref.rank) {
@@ -227,7 +223,7 @@ private:
 
     /// The lane is free again; the chunk has still to travel.
     void posted(std::int32_t event) {
-        schedule(now_ + static_cast<double>(latency_[static_cast<std::size_t>(event)]), Kind::end, event);
+        schedule(now_ + static_cast<double>(latency_[at(event)]), Kind::end, event);
         leave_lane(graph_.members(event).front());
     }
 
@@ -242,7 +238,7 @@ private:
         result_.makespan_us = std::max(result_.makespan_us, now_);
         for (const OpRef ref : graph_.members(event)) time_of(ref).end_us = now_;
         for (const std::int32_t follower : followers_(event)) {
-            if (--open_[static_cast<std::size_t>(follower)] > 0) continue;
+            if (--open_[at(follower)] > 0) continue;
             for (const OpRef ref : graph_.members(follower)) advance(line_of(ref));
         }
         const OpKind kind = plan_.op(graph_.members(event).front()).kind;
@@ -344,10 +340,8 @@ Result<Simulation> simulate(const Plan& plan, const Topology& topology, const Si
             load.utilisation = static_cast<double>(load.bytes) /
                                (topology.links[link].gbps * kBytesPerUs * simulation.makespan_us);
         }
-        const bool busier =
-            simulation.busiest_link < 0 ||
-            load.utilisation >
-                simulation.links[static_cast<std::size_t>(simulation.busiest_link)].utilisation;
+        const bool busier = simulation.busiest_link < 0 ||
+                            load.utilisation > simulation.links[at(simulation.busiest_link)].utilisation;
         if (load.bytes > 0 && busier) simulation.busiest_link = static_cast<std::int32_t>(link);
     }
     simulation.bound = lower_bound(plan, topology);

@@ -7,6 +7,8 @@
 
 #include "plan/templates/algorithms.hpp"
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -93,7 +95,7 @@ Result<Found> search_steps(const Script& script, const SynthesisSearch& search, 
 
 std::vector<OpRef> waits_of(const SynthesisStep& step, const std::vector<OpRef>& ops) {
     if (step.yields_to < 0) return {};
-    const OpRef other = ops[static_cast<std::size_t>(step.yields_to)];
+    const OpRef other = ops[at(step.yields_to)];
     return other.index < 0 ? std::vector<OpRef>{} : std::vector<OpRef>{other};
 }
 
@@ -182,10 +184,10 @@ Status exchange_synthesised(const Script& script, const Exchange& data,
     for (const SynthesisStep& step : found->steps) {
         const std::int32_t piece = found->pieces.piece(step.chunk);
         if (step.to == piece % n) continue;
-        auto& own = slot[static_cast<std::size_t>(step.to)];
+        auto& own = slot[at(step.to)];
         own.resize(static_cast<std::size_t>(n) * static_cast<std::size_t>(n), -1);
-        std::int32_t& place = own[static_cast<std::size_t>(piece)];
-        if (place < 0) place = used[static_cast<std::size_t>(step.to)]++;
+        std::int32_t& place = own[at(piece)];
+        if (place < 0) place = used[at(step.to)]++;
     }
     Slots slots = make_slots(*std::max_element(used.begin(), used.end()));
     const auto place = [&](std::int32_t member, std::int32_t piece) {
@@ -193,8 +195,7 @@ Status exchange_synthesised(const Script& script, const Exchange& data,
         const std::int32_t to = piece % n;
         if (member == from) return *data.source(from, to);
         if (member == to) return *data.target(from, to);
-        return slots.at(slot[static_cast<std::size_t>(member)][static_cast<std::size_t>(piece)],
-                        data.source(from, to)->region);
+        return slots.at(slot[at(member)][at(piece)], data.source(from, to)->region);
     };
     std::vector<OpRef> ops;
     for (const SynthesisStep& step : found->steps) {

@@ -13,6 +13,8 @@
 #include "plan/synthesise/hop_network.hpp"
 #include "plan/synthesise/match_chunks.hpp"
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 
 /// Takes resources for movements and gives them back as time passes. Tells which participants are worth a
@@ -39,10 +41,9 @@ public:
 
     /// Starts a movement; `forwarded`: the chunk came from another rank.
     Movement start(std::int32_t chunk, std::int32_t hop_id, double bytes, bool forwarded) {
-        const Hop& hop = network_.hops[static_cast<std::size_t>(hop_id)];
-        for (const std::int32_t resource : network_.resources_of(hop))
-            ++taken_[static_cast<std::size_t>(resource)];
-        std::int32_t& last = last_hop_[static_cast<std::size_t>(network_.resources_of(hop).front())];
+        const Hop& hop = network_.hops[at(hop_id)];
+        for (const std::int32_t resource : network_.resources_of(hop)) ++taken_[at(resource)];
+        std::int32_t& last = last_hop_[at(network_.resources_of(hop).front())];
         const double start_up = std::exchange(last, hop_id) == hop_id ? hop.repeat_us : hop.start_us;
         const double last_byte = now_ + start_up + (forwarded ? hop.wait_us : 0) + bytes * hop.us_per_byte;
         const double end = last_byte + hop.post_us + hop.latency_us;
@@ -62,20 +63,19 @@ public:
         while (!events_.empty() && std::get<0>(events_.top()) <= now_ + kSameMoment) {
             const auto [time, serial, kind, hop_id, chunk] = events_.top();
             events_.pop();
-            const Hop& hop = network_.hops[static_cast<std::size_t>(hop_id)];
+            const Hop& hop = network_.hops[at(hop_id)];
             const auto resources = network_.resources_of(hop);
             mark(hop.from);
             mark(hop.to);
             switch (kind) {
                 case Kind::links_free:
-                    for (std::size_t i = 1; i < resources.size(); ++i)
-                        --taken_[static_cast<std::size_t>(resources[i])];
+                    for (std::size_t i = 1; i < resources.size(); ++i) --taken_[at(resources[i])];
                     // A link between switches may be what others, elsewhere, have waited for.
                     if (resources.size() > 3) {
                         for (std::size_t i = 0; i < marked_.size(); ++i) mark(static_cast<std::int32_t>(i));
                     }
                     break;
-                case Kind::lane_free: --taken_[static_cast<std::size_t>(resources.front())]; break;
+                case Kind::lane_free: --taken_[at(resources.front())]; break;
                 case Kind::arrival: arrive(chunk, hop); break;
             }
         }
@@ -113,14 +113,12 @@ private:
     /// Spares a look at every hop of a participant that is busy.
     [[nodiscard]] bool some_free(const std::vector<std::int32_t>& resources) const {
         return std::any_of(resources.begin(), resources.end(), [&](std::int32_t resource) {
-            return taken_[static_cast<std::size_t>(resource)] <
-                   network_.capacity[static_cast<std::size_t>(resource)];
+            return taken_[at(resource)] < network_.capacity[at(resource)];
         });
     }
 
     void mark(std::int32_t participant) {
-        if (std::exchange(marked_[static_cast<std::size_t>(participant)], 1) == 0)
-            list_.push_back(participant);
+        if (std::exchange(marked_[at(participant)], 1) == 0) list_.push_back(participant);
     }
     void schedule(double time, Kind kind, std::int32_t hop, std::int32_t chunk) {
         events_.emplace(time, serial_++, kind, hop, chunk);

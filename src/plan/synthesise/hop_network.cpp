@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -33,14 +35,13 @@ public:
         }
         find_nodes();
         const auto inside_first = [&](std::vector<std::int32_t>& hops) {
-            std::stable_partition(hops.begin(), hops.end(), [&](std::int32_t hop) {
-                return !network_.hops[static_cast<std::size_t>(hop)].crosses;
-            });
+            std::stable_partition(hops.begin(), hops.end(),
+                                  [&](std::int32_t hop) { return !network_.hops[at(hop)].crosses; });
         };
         for (const Hop& hop : network_.hops) {
             // The lane comes first; of the links, the last one of the way.
-            network_.lanes[static_cast<std::size_t>(hop.from)].push_back(network_.resources_of(hop)[0]);
-            network_.entries[static_cast<std::size_t>(hop.to)].push_back(network_.resources_of(hop)[1]);
+            network_.lanes[at(hop.from)].push_back(network_.resources_of(hop)[0]);
+            network_.entries[at(hop.to)].push_back(network_.resources_of(hop)[1]);
         }
         for (auto* all : {&network_.lanes, &network_.entries}) {
             for (std::vector<std::int32_t>& some : *all) {
@@ -62,22 +63,20 @@ private:
 
     /// How far up from the sender the receiver is.
     std::int32_t offset_of(std::int32_t hop_id) const {
-        const Hop& hop = network_.hops[static_cast<std::size_t>(hop_id)];
+        const Hop& hop = network_.hops[at(hop_id)];
         const auto count = static_cast<std::int32_t>(ranks_.size());
         return (hop.to - hop.from + count) % count;
     }
 
-    std::int32_t node(std::int32_t participant) const {
-        return network_.node_of[static_cast<std::size_t>(participant)];
-    }
+    std::int32_t node(std::int32_t participant) const { return network_.node_of[at(participant)]; }
 
     void add(std::int32_t from, std::int32_t to) {
-        const std::int32_t source = ranks_[static_cast<std::size_t>(from)];
-        const std::int32_t target = ranks_[static_cast<std::size_t>(to)];
+        const std::int32_t source = ranks_[at(from)];
+        const std::int32_t target = ranks_[at(to)];
         path_.clear();
         if (!routes_.append_path(source, target, path_)) return;
-        const Device& sender = topology_.devices[static_cast<std::size_t>(source)];
-        const Device& receiver = topology_.devices[static_cast<std::size_t>(target)];
+        const Device& sender = topology_.devices[at(source)];
+        const Device& receiver = topology_.devices[at(target)];
         const bool far = sender.node != receiver.node && topology_.network.has_value();
         const Engine& engine = far ? *topology_.network : (by_sms_ ? topology_.sm : topology_.copy_engine);
         double gbps = std::min({engine.rate(), sender.egress_gbps, receiver.ingress_gbps});
@@ -92,14 +91,14 @@ private:
         hop.num_resources = 1 + static_cast<std::int32_t>(path_.size());
         network_.resources.push_back(lane(from, far, engine, to));
         for (const std::int32_t link : path_) {
-            gbps = std::min(gbps, topology_.links[static_cast<std::size_t>(link)].gbps);
-            hop.latency_us += topology_.links[static_cast<std::size_t>(link)].latency_us;
+            gbps = std::min(gbps, topology_.links[at(link)].gbps);
+            hop.latency_us += topology_.links[at(link)].latency_us;
             network_.resources.push_back(link);
         }
         hop.us_per_byte = 1 / (gbps * 1e3);
         const auto id = static_cast<std::int32_t>(network_.hops.size());
-        network_.leaving[static_cast<std::size_t>(from)].push_back(id);
-        network_.entering[static_cast<std::size_t>(to)].push_back(id);
+        network_.leaving[at(from)].push_back(id);
+        network_.entering[at(to)].push_back(id);
         network_.hops.push_back(hop);
     }
 
@@ -118,15 +117,14 @@ private:
         const std::size_t count = ranks_.size();
         std::map<std::int32_t, std::vector<std::int32_t>> members;
         for (std::size_t i = 0; i < count; ++i)
-            members[topology_.devices[static_cast<std::size_t>(ranks_[i])].node].push_back(
-                static_cast<std::int32_t>(i));
+            members[topology_.devices[at(ranks_[i])].node].push_back(static_cast<std::int32_t>(i));
         network_.node_of.assign(count, -1);
         std::int32_t next = 0;
         for (const auto& [id, all] : members) {
             const bool whole =
                 reaches_all(all, network_.leaving, true) && reaches_all(all, network_.entering, false);
             for (const std::int32_t member : all) {
-                network_.node_of[static_cast<std::size_t>(member)] = next;
+                network_.node_of[at(member)] = next;
                 if (!whole) ++next;
             }
             if (whole) ++next;
@@ -136,9 +134,9 @@ private:
     bool reaches_all(const std::vector<std::int32_t>& members,
                      const std::vector<std::vector<std::int32_t>>& edges, bool forward) const {
         std::vector<char> open(ranks_.size(), 0);
-        for (const std::int32_t member : members) open[static_cast<std::size_t>(member)] = 1;
+        for (const std::int32_t member : members) open[at(member)] = 1;
         std::vector<std::int32_t> stack{members.front()};
-        open[static_cast<std::size_t>(members.front())] = 0;
+        open[at(members.front())] = 0;
         std::size_t reached = 1;
         while (!stack.empty()) {
             const auto at = static_cast<std::size_t>(stack.back());

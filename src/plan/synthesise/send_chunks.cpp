@@ -9,6 +9,8 @@
 #include "plan/synthesise/hop_clock.hpp"
 #include "plan/synthesise/match_chunks.hpp"
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -105,23 +107,23 @@ private:
         // The longest first: short ways fill what is left.
         std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
             const auto far = [&](std::int32_t chunk) {
-                const MovingChunk& moving = chunks_[static_cast<std::size_t>(chunk)];
+                const MovingChunk& moving = chunks_[at(chunk)];
                 return distance(moving.origin, moving.destination);
             };
             return far(a) > far(b);
         });
         std::size_t steps = 0;
         for (const std::int32_t chunk : order) {
-            ways_[static_cast<std::size_t>(chunk)] = way_of(chunk);
+            ways_[at(chunk)] = way_of(chunk);
             add_load(chunk, 1);
-            steps += ways_[static_cast<std::size_t>(chunk)].size();
+            steps += ways_[at(chunk)].size();
         }
         constexpr int kRounds = 3;
         constexpr std::size_t kManySteps = 1 << 18;
         for (int round = 0; round < kRounds && steps > order.size() && steps < kManySteps; ++round) {
             for (const std::int32_t chunk : order) {
                 add_load(chunk, -1);
-                ways_[static_cast<std::size_t>(chunk)] = way_of(chunk);
+                ways_[at(chunk)] = way_of(chunk);
                 add_load(chunk, 1);
             }
         }
@@ -130,23 +132,23 @@ private:
     }
 
     void add_load(std::int32_t chunk, double sign) {
-        for (const std::int32_t id : ways_[static_cast<std::size_t>(chunk)]) {
-            const Hop& hop = network_.hops[static_cast<std::size_t>(id)];
+        for (const std::int32_t id : ways_[at(chunk)]) {
+            const Hop& hop = network_.hops[at(id)];
             for (const std::int32_t link : network_.resources_of(hop).subspan(1))
-                load_[static_cast<std::size_t>(link)] += sign * time(hop, chunk);
+                load_[at(link)] += sign * time(hop, chunk);
         }
     }
     double time(const Hop& hop, std::int32_t chunk) const {
-        return chunks_[static_cast<std::size_t>(chunk)].bytes * hop.us_per_byte;
+        return chunks_[at(chunk)].bytes * hop.us_per_byte;
     }
 
     /// Over the shortest ways, which have no circles: participants in the order in which they come nearer.
     Way way_of(std::int32_t chunk) {
-        const std::int32_t from = chunks_[static_cast<std::size_t>(chunk)].origin;
-        const std::int32_t to = chunks_[static_cast<std::size_t>(chunk)].destination;
+        const std::int32_t from = chunks_[at(chunk)].origin;
+        const std::int32_t to = chunks_[at(chunk)].destination;
         best_.assign(count_, {kUnlimited, -1});
         std::priority_queue<std::pair<std::int32_t, std::int32_t>> open;  // nearness, participant
-        best_[static_cast<std::size_t>(from)] = {0, -1};
+        best_[at(from)] = {0, -1};
         open.emplace(nearness(from, to), from);
         while (open.top().second != to) {
             const std::int32_t at = open.top().second;
@@ -172,22 +174,22 @@ private:
     }
 
     void wait_at_next_hop(std::int32_t chunk) {
-        const Way& way = ways_[static_cast<std::size_t>(chunk)];
+        const Way& way = ways_[at(chunk)];
         if (way.empty()) return;
-        const Hop& hop = network_.hops[static_cast<std::size_t>(way.back())];
-        const float far = distance(hop.from, chunks_[static_cast<std::size_t>(chunk)].destination);
-        waiting_[static_cast<std::size_t>(way.back())].emplace(far, -chunk);
+        const Hop& hop = network_.hops[at(way.back())];
+        const float far = distance(hop.from, chunks_[at(chunk)].destination);
+        waiting_[at(way.back())].emplace(far, -chunk);
     }
 
     /// Of the chunks whose way goes on over a hop, the one that has farthest to go.
     void match(std::int32_t hop_id) {
-        const Hop& hop = network_.hops[static_cast<std::size_t>(hop_id)];
-        auto& waiting = waiting_[static_cast<std::size_t>(hop_id)];
+        const Hop& hop = network_.hops[at(hop_id)];
+        auto& waiting = waiting_[at(hop_id)];
         if (waiting.empty() || !clock_.is_free(hop)) return;
         const std::int32_t chunk = -waiting.top().second;
         waiting.pop();
-        ways_[static_cast<std::size_t>(chunk)].pop_back();
-        const MovingChunk& moving = chunks_[static_cast<std::size_t>(chunk)];
+        ways_[at(chunk)].pop_back();
+        const MovingChunk& moving = chunks_[at(chunk)];
         result_.movements.push_back(clock_.start(chunk, hop_id, moving.bytes, moving.origin != hop.from));
         result_.makespan_us = std::max(result_.makespan_us, result_.movements.back().end_us);
     }

@@ -5,6 +5,8 @@
 #include "plan/synthesise/hop_clock.hpp"
 #include "plan/synthesise/match_chunks.hpp"
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -66,7 +68,7 @@ public:
             arrived_.insert(origin, id);
             coming_.insert(origin, id);
             enter_node(origin, id);
-            --lacking_[static_cast<std::size_t>(origin)];
+            --lacking_[at(origin)];
         }
     }
 
@@ -87,43 +89,40 @@ public:
     }
 
 private:
-    std::int32_t node(std::int32_t participant) const {
-        return network_.node_of[static_cast<std::size_t>(participant)];
-    }
+    std::int32_t node(std::int32_t participant) const { return network_.node_of[at(participant)]; }
 
     void enter_node(std::int32_t participant, std::int32_t chunk) {
         if (in_node_.contains(node(participant), chunk)) return;
         in_node_.insert(node(participant), chunk);
-        --lacking_in_node_[static_cast<std::size_t>(node(participant))];
+        --lacking_in_node_[at(node(participant))];
     }
 
     void match(std::int32_t hop_id) {
-        const Hop& hop = network_.hops[static_cast<std::size_t>(hop_id)];
-        if (lacking_[static_cast<std::size_t>(hop.to)] == 0 || !clock_.is_free(hop)) return;
+        const Hop& hop = network_.hops[at(hop_id)];
+        if (lacking_[at(hop.to)] == 0 || !clock_.is_free(hop)) return;
         std::int32_t chunk = choose(hop, hop.crosses);
         // Once its node has or expects all that is here: what would take longer from inside may come twice.
         if (chunk < 0 && hop.crosses && is_short_cut(hop)) chunk = choose(hop, false);
         if (chunk < 0) return;
-        const MovingChunk& moving = chunks_[static_cast<std::size_t>(chunk)];
+        const MovingChunk& moving = chunks_[at(chunk)];
         result_.movements.push_back(clock_.start(chunk, hop_id, moving.bytes, moving.origin != hop.from));
         result_.makespan_us = std::max(result_.makespan_us, result_.movements.back().end_us);
         coming_.insert(hop.to, chunk);
         enter_node(hop.to, chunk);
-        ++copies_[static_cast<std::size_t>(chunk)];
-        --lacking_[static_cast<std::size_t>(hop.to)];
+        ++copies_[at(chunk)];
+        --lacking_[at(hop.to)];
     }
 
     /// Whether all chunks are in the far end's node or on the way there, and those that it still lacks take
     /// so much longer over its connections inside the node than one chunk does over this one.
     bool is_short_cut(const Hop& hop) const {
-        if (lacking_in_node_[static_cast<std::size_t>(node(hop.to))] > 0) return false;
+        if (lacking_in_node_[at(node(hop.to))] > 0) return false;
         double inside = 0;  // bytes per µs
-        for (const std::int32_t id : network_.entering[static_cast<std::size_t>(hop.to)]) {
-            const Hop& other = network_.hops[static_cast<std::size_t>(id)];
+        for (const std::int32_t id : network_.entering[at(hop.to)]) {
+            const Hop& other = network_.hops[at(id)];
             if (!other.crosses) inside = std::max(inside, 1 / other.us_per_byte);
         }
-        return static_cast<double>(lacking_[static_cast<std::size_t>(hop.to)]) / inside >
-               worth_it_ * hop.us_per_byte;
+        return static_cast<double>(lacking_[at(hop.to)]) / inside > worth_it_ * hop.us_per_byte;
     }
 
     /// Of the chunks that the near end has and the far end (its node, with `new_to_node`) lacks, the one with
@@ -141,7 +140,7 @@ private:
             for (; useful != 0; useful &= useful - 1) {
                 const auto chunk = static_cast<std::int32_t>(
                     word * kBits + static_cast<std::size_t>(std::countr_zero(useful)));
-                const std::int32_t copies = copies_[static_cast<std::size_t>(chunk)];
+                const std::int32_t copies = copies_[at(chunk)];
                 if (copies > fewest) continue;
                 const std::uint64_t tie = tie_of(hop, chunk);
                 if (copies == fewest && tie >= best_tie) continue;
@@ -159,7 +158,7 @@ private:
             return mixed(static_cast<std::uint64_t>(chunk) << 32 | static_cast<std::uint32_t>(hop.from),
                          seed_);
         const auto count = static_cast<std::int32_t>(network_.leaving.size());
-        const std::int32_t origin = chunks_[static_cast<std::size_t>(chunk)].origin;
+        const std::int32_t origin = chunks_[at(chunk)].origin;
         const auto back = static_cast<std::uint64_t>((hop.from - origin + count) % count);
         return back << 32 | static_cast<std::uint32_t>(chunk);
     }

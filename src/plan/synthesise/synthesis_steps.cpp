@@ -7,6 +7,8 @@
 
 #include "plan/synthesise/hop_network.hpp"
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -35,13 +37,10 @@ Result<Matching> best_of(const SynthesisSearch& search, const HopNetwork& networ
         Matching found = match(network, chunks, seed);
         if (!found.unreachable.empty()) {
             const auto [chunk, participant] = found.unreachable.front();
-            const auto rank = [&](std::int32_t member) {
-                return search.members[static_cast<std::size_t>(member)];
-            };
+            const auto rank = [&](std::int32_t member) { return search.members[at(member)]; };
             return Error{fmt::format("there is no way from rank {} to rank {} through the ranks that take "
                                      "part, on topology {}",
-                                     rank(chunks[static_cast<std::size_t>(chunk)].origin), rank(participant),
-                                     search.topology.name),
+                                     rank(chunks[at(chunk)].origin), rank(participant), search.topology.name),
                          {},
                          ErrorClass::usage};
         }
@@ -78,7 +77,7 @@ SynthesisSteps to_steps(const HopNetwork& network, const Matching& matching, boo
     result.makespan_us = matching.makespan_us;
     result.steps.reserve(matching.movements.size());
     for (const Movement& movement : matching.movements) {
-        const Hop& hop = network.hops[static_cast<std::size_t>(movement.hop)];
+        const Hop& hop = network.hops[at(movement.hop)];
         const std::int32_t from = backwards ? hop.to : hop.from;
         const std::int32_t to = backwards ? hop.from : hop.to;
         const auto resources = network.resources_of(hop);
@@ -96,7 +95,7 @@ SynthesisSteps to_steps(const HopNetwork& network, const Matching& matching, boo
         // for.
         if (backwards || movement.start_us > std::max(lane_end[lane], arrived(from)) + kGap) {
             for (const std::int32_t link : resources.subspan(1)) {
-                const Last& last = on_link[static_cast<std::size_t>(link)];
+                const Last& last = on_link[at(link)];
                 if (last.step < 0 || last.sender == from) continue;
                 if (latest == nullptr || last.end_us > latest->end_us) latest = &last;
             }
@@ -105,7 +104,7 @@ SynthesisSteps to_steps(const HopNetwork& network, const Matching& matching, boo
         result.steps.push_back(
             {movement.chunk, from, to, latest == nullptr ? -1 : latest->step, movement.start_us});
         for (const std::int32_t link : resources.subspan(1))
-            on_link[static_cast<std::size_t>(link)] = {self, from, movement.end_us};
+            on_link[at(link)] = {self, from, movement.end_us};
         lane_end[lane] = std::max(lane_end[lane], movement.end_us - hop.latency_us);
         arrived(to) = std::max(arrived(to), movement.end_us);
     }

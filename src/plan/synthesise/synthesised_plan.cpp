@@ -14,6 +14,8 @@
 #include "plan/templates/broadcast_rounds.hpp"
 #include "plan/templates/tree_steps.hpp"
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::plan {
 namespace {
 
@@ -38,7 +40,7 @@ public:
         plan_.tensors = {tensor};
         plan_.ranks.resize(static_cast<std::size_t>(mesh.num_ranks()));
         whole_ = tensor.whole();
-        shards_ = split_evenly(0, tensor.shape[static_cast<std::size_t>(options.axis)], count());
+        shards_ = split_evenly(0, tensor.shape[at(options.axis)], count());
     }
 
     Result<Plan> make() {
@@ -71,9 +73,7 @@ public:
 
 private:
     [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(members_.size()); }
-    [[nodiscard]] std::int32_t rank(std::int32_t participant) const {
-        return members_[static_cast<std::size_t>(participant)];
-    }
+    [[nodiscard]] std::int32_t rank(std::int32_t participant) const { return members_[at(participant)]; }
 
     /// How many bytes more the SMs are to move than the copy engines of each pair of chunks, so that both
     /// take as long: while one of them starts up and posts, the other has the link to itself.
@@ -164,11 +164,10 @@ private:
         // Counted before anything is built. Each chunk takes at least as many ops as ranks that want it.
         const auto ranks = static_cast<double>(count());
         const auto longest = static_cast<double>(shards_.front().size());
-        const double parts =
-            std::min<double>(options_.chunks * (way_.both_engines ? 2.0 : 1.0),
-                             options_.kind == CollectiveKind::broadcast
-                                 ? static_cast<double>(whole_[static_cast<std::size_t>(options_.axis)].size())
-                                 : longest);
+        const double parts = std::min<double>(options_.chunks * (way_.both_engines ? 2.0 : 1.0),
+                                              options_.kind == CollectiveKind::broadcast
+                                                  ? static_cast<double>(whole_[at(options_.axis)].size())
+                                                  : longest);
         double ops = ranks * ranks * parts * (options_.kind == CollectiveKind::all_reduce ? 2 : 1);
         if (options_.kind == CollectiveKind::broadcast) ops = ranks * parts;
         if (ops > static_cast<double>(kMaxOps)) {
@@ -177,24 +176,23 @@ private:
         }
         if (options_.kind == CollectiveKind::broadcast) {
             const auto root = std::find(members_.begin(), members_.end(), options_.root) - members_.begin();
-            cut(whole_[static_cast<std::size_t>(options_.axis)], whole_, static_cast<std::int32_t>(root), -1);
+            cut(whole_[at(options_.axis)], whole_, static_cast<std::int32_t>(root), -1);
             return Done{};
         }
         const bool exchange = options_.kind == CollectiveKind::all_to_all;
         std::vector<Interval> targets;
         if (exchange) {
-            targets = split_evenly(0, whole_[static_cast<std::size_t>(options_.to_axis)].size(), count());
+            targets = split_evenly(0, whole_[at(options_.to_axis)].size(), count());
         }
         for (std::int32_t origin = 0; origin < count(); ++origin) {
-            const Interval& shard = shards_[static_cast<std::size_t>(origin)];
+            const Interval& shard = shards_[at(origin)];
             if (!exchange) {
                 cut(shard, whole_, origin, -1);
                 continue;
             }
             for (std::int32_t to = 0; to < count(); ++to) {
                 if (to != origin)
-                    cut(shard, with_axis(whole_, options_.to_axis, targets[static_cast<std::size_t>(to)]),
-                        origin, to);
+                    cut(shard, with_axis(whole_, options_.to_axis, targets[at(to)]), origin, to);
             }
         }
         return Done{};
@@ -206,15 +204,15 @@ private:
             options_.kind == CollectiveKind::reduce_scatter || options_.kind == CollectiveKind::all_reduce;
         std::vector<Interval> targets;
         if (options_.kind == CollectiveKind::all_to_all)
-            targets = split_evenly(0, whole_[static_cast<std::size_t>(options_.to_axis)].size(), count());
+            targets = split_evenly(0, whole_[at(options_.to_axis)].size(), count());
         for (std::int32_t i = 0; i < count(); ++i) {
-            const Region own = with_axis(whole_, options_.axis, shards_[static_cast<std::size_t>(i)]);
+            const Region own = with_axis(whole_, options_.axis, shards_[at(i)]);
             Holding first{rank(i), {0, reduces ? whole_ : own}};
             first.partial = reduces;
             Holding last{rank(i), {0, options_.kind == CollectiveKind::reduce_scatter ? own : whole_}};
             if (options_.kind == CollectiveKind::broadcast) first.chunk.region = whole_;
             if (options_.kind == CollectiveKind::all_to_all)
-                last.chunk.region = with_axis(whole_, options_.to_axis, targets[static_cast<std::size_t>(i)]);
+                last.chunk.region = with_axis(whole_, options_.to_axis, targets[at(i)]);
             if (reduces && options_.ranks.empty()) last.of_all = true;
             if (reduces && !options_.ranks.empty()) last.of = options_.ranks;
             const bool holds = options_.kind != CollectiveKind::broadcast || rank(i) == options_.root;
@@ -253,7 +251,7 @@ private:
         for (const TreeStep& step : *steps) {
             refs.push_back(push({.chunk = step.chunk, .from = step.from, .to = step.to},
                                 step.sums ? Reduce::sum : Reduce::none));
-            if (step.yields_to >= 0) wait(step.from, refs[static_cast<std::size_t>(step.yields_to)]);
+            if (step.yields_to >= 0) wait(step.from, refs[at(step.yields_to)]);
         }
         return Done{};
     }
@@ -273,14 +271,14 @@ private:
             refs.push_back(push({.chunk = chunk, .from = step.from, .to = step.to}, Reduce::none,
                                 step.half == Half::sms ? Backend::tma_dedicated : Backend::automatic));
             if (across) {
-                Op& op = plan_.ranks[static_cast<std::size_t>(refs.back().rank)].back();
+                Op& op = plan_.ranks[at(refs.back().rank)].back();
                 const auto axis = static_cast<std::size_t>(options_.axis);
                 op.src.region[axis].end = regions_[static_cast<std::size_t>(chunk) + 1].region[axis].end;
                 op.dst = op.src;
                 for (const OpRef other : delivered(chunk + 1, step.from)) wait(step.from, other);
                 delivered(chunk + 1, step.to) = {refs.back()};
             }
-            if (step.yields_to >= 0) wait(step.from, refs[static_cast<std::size_t>(step.yields_to)]);
+            if (step.yields_to >= 0) wait(step.from, refs[at(step.yields_to)]);
         }
         return Done{};
     }
@@ -315,7 +313,7 @@ private:
             if (!found) return synthesis_error(options_, found.error().message);
             result.steps = std::move(found->steps);
         }
-        for (SynthesisStep& step : result.steps) step.chunk = ids[static_cast<std::size_t>(step.chunk)];
+        for (SynthesisStep& step : result.steps) step.chunk = ids[at(step.chunk)];
         return result;
     }
 
@@ -337,7 +335,7 @@ private:
                     options_, fmt::format("the plan would have more than {} ops; use fewer chunks", kMaxOps));
             const bool sums = searches[first].pattern == SynthesisPattern::sum;
             refs[first].push_back(push(step, sums ? Reduce::sum : Reduce::none, searches[first].backend));
-            if (step.yields_to >= 0) wait(step.from, refs[first][static_cast<std::size_t>(step.yields_to)]);
+            if (step.yields_to >= 0) wait(step.from, refs[first][at(step.yields_to)]);
         }
     }
 
@@ -354,20 +352,19 @@ private:
 
     /// The participant's last op is after another one too.
     void wait(std::int32_t participant, OpRef other) {
-        std::vector<OpRef>& after = plan_.ranks[static_cast<std::size_t>(rank(participant))].back().after;
+        std::vector<OpRef>& after = plan_.ranks[at(rank(participant))].back().after;
         if (std::find(after.begin(), after.end(), other) == after.end()) after.push_back(other);
     }
 
     /// Appends a push, after what brought its chunk.
     OpRef push(const SynthesisStep& step, Reduce reduce, Backend backend = Backend::automatic) {
-        std::vector<Op>& list = plan_.ranks[static_cast<std::size_t>(rank(step.from))];
+        std::vector<Op>& list = plan_.ranks[at(rank(step.from))];
         Op& op = list.emplace_back();
         op.kind = OpKind::push;
         op.peer = rank(step.to);
-        op.src = op.dst = regions_[static_cast<std::size_t>(step.chunk)];
+        op.src = op.dst = regions_[at(step.chunk)];
         op.reduce = reduce;
-        if (topology_.devices[static_cast<std::size_t>(rank(step.from))].node ==
-            topology_.devices[static_cast<std::size_t>(op.peer)].node) {
+        if (topology_.devices[at(rank(step.from))].node == topology_.devices[at(op.peer)].node) {
             op.backend = backend;
         }
         op.after = delivered(step.chunk, step.from);

@@ -37,6 +37,7 @@
 #include "runtime/cuda/streams/late_transfers.hpp"
 #include "runtime/cuda/streams/nccl.hpp"
 #include "runtime/cuda/streams/stream_mover.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 
 namespace syncopate::runtime {
@@ -541,7 +542,7 @@ Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan plan, const std::
     if (heap.cuda_context() == nullptr) return Error{"the heap is not on cuda", {}, ErrorClass::usage};
     auto calls = std::make_unique<CudaCalls>(std::move(plan), heap.cuda_context(), heap);
     if (Status connected = calls->connect(all, options); !connected) return connected.error();
-    const fuse::RankSchedule& schedule = all.ranks[static_cast<std::size_t>(heap.rank())];
+    const fuse::RankSchedule& schedule = all.ranks[at(heap.rank())];
     if (Status prepared = calls->prepare(table, schedule, options); !prepared) return prepared.error();
     return std::unique_ptr<CallExecutor>(std::move(calls));
 }

@@ -8,6 +8,7 @@
 
 #include "runtime/executable/call_graphs.hpp"
 #include "runtime/executable/loaded_form.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/runtime/cuda/driver/capture.hpp"
 
 namespace syncopate::runtime {
@@ -119,7 +120,7 @@ Result<std::unique_ptr<Executable>> Executable::make(std::shared_ptr<FusedOp> op
                 return Error{fmt::format("a stage names code {} of {}", stage.code, loaded.size()),
                              {},
                              ErrorClass::usage};
-            kernels.push_back(loaded[static_cast<std::size_t>(stage.code)]);
+            kernels.push_back(loaded[at(stage.code)]);
         }
         if (Status added = made->add(form, std::move(kernels)); !added) return added.error();
     }

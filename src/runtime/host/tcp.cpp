@@ -20,6 +20,8 @@
 #include "runtime/heap/fields.hpp"
 #include "runtime/heap/process.hpp"
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::runtime {
 namespace {
 
@@ -149,7 +151,7 @@ Result<std::map<int, FileDescriptor>> connect_ranks(Rendezvous& rendezvous, cons
     const Result<std::vector<Bytes>> networks =
         agree(rendezvous, label + "-hosts", network() + " " + host_name());
     if (!networks) return networks.error();
-    const auto network_of = [&](int of) { return fields_of((*networks)[static_cast<std::size_t>(of)])[0]; };
+    const auto network_of = [&](int of) { return fields_of((*networks)[at(of)])[0]; };
     const bool one_network =
         std::ranges::all_of(peers, [&](int peer) { return network_of(peer) == network_of(rank); });
     Result<Listener> listener = listen_here(one_network, static_cast<int>(peers.size()));
@@ -167,10 +169,9 @@ Result<std::map<int, FileDescriptor>> connect_ranks(Rendezvous& rendezvous, cons
             lower.push_back(peer);
             continue;
         }
-        const auto door = fields_of((*doors)[static_cast<std::size_t>(peer)]);
+        const auto door = fields_of((*doors)[at(peer)]);
         const bool near = network_of(peer) == network_of(rank);
-        const auto host = near ? std::string("127.0.0.1")
-                               : std::string(fields_of((*networks)[static_cast<std::size_t>(peer)])[1]);
+        const auto host = near ? std::string("127.0.0.1") : std::string(fields_of((*networks)[at(peer)])[1]);
         Result<FileDescriptor> one = connect_to(host, std::string(door[0]),
                                                 std::string(door[1]) + fmt::format("{:08x}", rank), deadline);
         if (!one) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
 #include "tune/play/transfer_plan.hpp"
@@ -86,7 +87,7 @@ Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShap
             chunk.rows = {box[0].begin, box[0].end};
             chunk.slices.resize(extents.size(), 0);
             const auto slice = std::lower_bound(begins.begin(), begins.end(), box[1].begin) - begins.begin();
-            double& time = chunk.slices[static_cast<std::size_t>(
+            double& time = chunk.slices[at(
                 std::min<std::ptrdiff_t>(slice, static_cast<std::ptrdiff_t>(extents.size()) - 1))];
             time = std::max(time, at_once ? last : simulation->ops[rank][i].end_us);  // side by side
         }

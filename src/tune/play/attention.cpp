@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
 #include "tune/play/transfers.hpp"
 
@@ -64,8 +65,7 @@ public:
             double work = 0;
             for (const Part& part : parts) work += us_of(part.pairs);
             made.compute = std::max(made.compute, work);
-            ends.push_back(unfused ? arrived[static_cast<std::size_t>(rank)] + work
-                                   : end_of(std::move(parts)));
+            ends.push_back(unfused ? arrived[at(rank)] + work : end_of(std::move(parts)));
         }
         double end = *std::ranges::max_element(ends);
         if (group_ > 1) end = std::max(end, returned(plan, ends));
@@ -93,7 +93,7 @@ private:
                                                  const plan::Simulation& simulated) const {
         std::vector<double> times(static_cast<std::size_t>(ranks_), 0);
         each_arrival(plan, [&](std::int32_t to, const plan::Chunk& chunk, std::size_t rank, std::size_t op) {
-            double& time = times[static_cast<std::size_t>(to)];
+            double& time = times[at(to)];
             if (chunk.tensor <= v_rows) time = std::max(time, simulated.ops[rank][op].end_us);
         });
         return times;
@@ -112,7 +112,7 @@ private:
     [[nodiscard]] std::vector<Part> parts_of_rank(const plan::Plan& plan, const plan::Simulation& simulated,
                                                   std::int32_t rank) const {
         std::vector<Here> queries, keys;
-        for (const plan::Interval& run : problem_.rows[static_cast<std::size_t>(rank)]) {
+        for (const plan::Interval& run : problem_.rows[at(rank)]) {
             queries.push_back({run, 0});
             keys.push_back({run, 0});
         }

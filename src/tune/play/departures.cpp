@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
 #include "tune/play/transfer_plan.hpp"
@@ -84,7 +85,7 @@ public:
 private:
     /// A pull that its sum does itself takes no time of its own.
     static void drop(plan::Plan& plan, plan::OpRef ref) {
-        plan::Op& op = plan.ranks[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+        plan::Op& op = plan.ranks[at(ref.rank)][at(ref.index)];
         op.backend = Backend::ldst_inline;
     }
 
@@ -174,7 +175,7 @@ MadeOrder made_order(const Problem& problem, const ProductShape& shape, const St
         const Rows shard = rows_of_rank(shape.m, ranks, offset % ranks);
         const std::vector<Rows> cut = parts_of(columns ? Rows{0, shape.n} : shard, split);
         if (static_cast<std::size_t>(part) >= cut.size()) return;
-        const Rows piece = cut[static_cast<std::size_t>(part)];
+        const Rows piece = cut[at(part)];
         order.chunks.push_back(columns ? Made{shard, piece} : Made{piece, {0, shape.n}});
         order.offset.push_back(offset % ranks);
         order.part.push_back(part);

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
 #include "syncopate/tune/candidates/tiles.hpp"
@@ -295,7 +296,7 @@ private:
         const std::vector<double> times = play_makes(grid_, played(0, slower), order.chunks);
         std::vector<double> made(static_cast<std::size_t>(parts()), 0);
         for (std::size_t c = 0; c < order.chunks.size(); ++c) {
-            double& part = made[static_cast<std::size_t>(order.part[c])];
+            double& part = made[at(order.part[c])];
             part = std::max(part, times[c]);
         }
         if (!sums_beside(strategy_)) std::ranges::fill(made, times.back());

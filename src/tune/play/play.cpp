@@ -4,6 +4,8 @@
 #include <limits>
 #include <queue>
 
+#include "syncopate/at.hpp"
+
 namespace syncopate::tune {
 namespace {
 
@@ -99,7 +101,7 @@ double play_reads(const TileGrid& all_tiles, const Programs& all_programs,
         const std::int64_t first = chunk.rows.begin / grid.block_m;
         const std::int64_t last = std::min(grid.rows, (chunk.rows.end + grid.block_m - 1) / grid.block_m);
         for (std::int64_t row = first; row < last; ++row) {
-            std::vector<double>& times = ready[static_cast<std::size_t>(row)];
+            std::vector<double>& times = ready[at(row)];
             for (std::size_t s = 0; s < shares.size(); ++s) times[s] = std::max(times[s], chunk.slices[s]);
         }
     }
@@ -142,7 +144,7 @@ std::vector<double> play_makes(const TileGrid& all_tiles, const Programs& all_pr
     for (std::size_t c = 0; c < chunks.size(); ++c) {
         const std::int64_t first = chunks[c].rows.begin / grid.block_m;
         const std::int64_t last = std::min(grid.rows, (chunks[c].rows.end + grid.block_m - 1) / grid.block_m);
-        for (std::int64_t row = first; row < last; ++row) of_row[static_cast<std::size_t>(row)].push_back(c);
+        for (std::int64_t row = first; row < last; ++row) of_row[at(row)].push_back(c);
     }
     const auto touches = [&](std::size_t chunk, std::int64_t column) {
         const std::int64_t begin = grid.first_column(column);
@@ -151,7 +153,7 @@ std::vector<double> play_makes(const TileGrid& all_tiles, const Programs& all_pr
     for (std::int64_t row = 0; row < grid.rows; ++row) {
         for (std::int64_t column = 0; column < grid.columns(); ++column) {
             std::size_t due = chunks.size();
-            for (const std::size_t c : of_row[static_cast<std::size_t>(row)]) {
+            for (const std::size_t c : of_row[at(row)]) {
                 if (c < due && touches(c, column)) due = c;
             }
             tiles.push_back({due, row, column});
@@ -165,7 +167,7 @@ std::vector<double> play_makes(const TileGrid& all_tiles, const Programs& all_pr
     for (const Tile& tile : tiles) {
         const double end = free.soonest() + us_of(grid, programs, tile.column);
         free.replace_soonest(end);
-        for (const std::size_t c : of_row[static_cast<std::size_t>(tile.row)]) {
+        for (const std::size_t c : of_row[at(tile.row)]) {
             if (touches(c, tile.column)) ends[c] = std::max(ends[c], end);
         }
     }

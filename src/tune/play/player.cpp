@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
@@ -51,7 +52,7 @@ public:
             bytes_[at(op)] = static_cast<double>(plan_.bytes(of.dst));
             const bool remote = of.kind != plan::OpKind::local;
             if (graph_.carrier(op) == Carrier::tile_stores && remote)
-                out_bytes_[static_cast<std::size_t>(graph_[op].rank)] += bytes_[at(op)];
+                out_bytes_[at(graph_[op].rank)] += bytes_[at(op)];
             for (const Edge& edge : graph_.in[at(op)]) {
                 if (edge.lag != 0) continue;
                 if (!graph_.is_op(edge.from)) {
@@ -93,7 +94,7 @@ private:
     [[nodiscard]] const plan::Op& op_of(NodeId op) const { return plan_.op(graph_.ref(op)); }
     [[nodiscard]] Backend backend_of(NodeId op) const {
         const plan::OpRef ref = graph_.ref(op);
-        return work_.backends[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+        return work_.backends[at(ref.rank)][at(ref.index)];
     }
 
     /// The links, with engines as fast as they are for what this call sends.
@@ -255,8 +256,7 @@ private:
         for (const std::vector<plan::Op>& list : plan_.ranks) timings.emplace_back(list.size());
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
             const plan::OpRef ref = graph_.ref(op);
-            plan::OpTiming& timing =
-                timings[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)];
+            plan::OpTiming& timing = timings[at(ref.rank)][at(ref.index)];
             for (const Edge& edge : graph_.in[at(op)]) {
                 if (edge.lag != 0) continue;
                 if (!graph_.is_op(edge.from))
@@ -264,8 +264,7 @@ private:
             }
             const Carrier carrier = graph_.carrier(op);
             timing.line = line_of(op);
-            if (carrier == Carrier::programs)
-                timing.ready_us = done_[at(graph_.kernel[static_cast<std::size_t>(graph_[op].rank)])];
+            if (carrier == Carrier::programs) timing.ready_us = done_[at(graph_.kernel[at(graph_[op].rank)])];
             if (graph_[op].kind == Node::Kind::sum) {
                 timing.lasts_us = sum_us(op);
             } else if (carrier == Carrier::tile_stores) {
@@ -283,9 +282,7 @@ private:
         double last = 0;
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
             const plan::OpRef ref = graph_.ref(op);
-            done_[at(op)] =
-                simulation->ops[static_cast<std::size_t>(ref.rank)][static_cast<std::size_t>(ref.index)]
-                    .end_us;
+            done_[at(op)] = simulation->ops[at(ref.rank)][at(ref.index)].end_us;
             last = std::max(last, done_[at(op)]);
         }
         if (at_once_) {
@@ -360,8 +357,8 @@ private:
         const TilesPlayed played = play_tiles(slots, programs, memory);
         std::vector<double> ends(of.us.size(), begin), stored(of.us.size(), 0);
         for (std::size_t slot = 0; slot < tiles.size(); ++slot) {
-            ends[static_cast<std::size_t>(tiles[slot])] = played.ends[slot];
-            stored[static_cast<std::size_t>(tiles[slot])] = played.stored[slot];
+            ends[at(tiles[slot])] = played.ends[slot];
+            stored[at(tiles[slot])] = played.stored[slot];
         }
         note_ends(rank, stage, begin, ends, stored);
         return std::max(begin, *std::ranges::max_element(ends));
@@ -371,8 +368,7 @@ private:
     void note_ends(std::size_t rank, std::size_t stage, double begin, const std::vector<double>& ends,
                    const std::vector<double>& stored) {
         const auto last = [](const fuse::Made& chunk, const std::vector<double>& times, double first) {
-            for (const std::int64_t tile : chunk.makers)
-                first = std::max(first, times[static_cast<std::size_t>(tile)]);
+            for (const std::int64_t tile : chunk.makers) first = std::max(first, times[at(tile)]);
             return first;
         };
         for (const fuse::Made& chunk : graph_.made[rank]) {
@@ -390,8 +386,7 @@ private:
         std::vector<double> stored(stages_[stage].us.size(), 0);
         each_store(rank, stage, [&](NodeId op, const fuse::Made& chunk) {
             const auto makers = static_cast<double>(std::max<std::size_t>(1, chunk.makers.size()));
-            for (const std::int64_t tile : chunk.makers)
-                stored[static_cast<std::size_t>(tile)] += bytes_[at(op)] / makers;
+            for (const std::int64_t tile : chunk.makers) stored[at(tile)] += bytes_[at(op)] / makers;
         });
         return stored;
     }
@@ -413,7 +408,7 @@ private:
         const kernel::Kernel& kernel = program_.stages[stage].kernel;
         for (const NodeId op : graph_.loads_of(stage, node)) {
             if (op_of(op).kind == plan::OpKind::local) continue;
-            const std::string& tensor = plan_.tensors[static_cast<std::size_t>(op_of(op).dst.tensor)].name;
+            const std::string& tensor = plan_.tensors[at(op_of(op).dst.tensor)].name;
             for (const auto& [param, bound] : program_.stages[stage].bindings) {
                 if (bound != tensor) continue;
                 const auto box = kernel.tiles[tile].reads.find(param);
@@ -458,8 +453,7 @@ private:
             if (edge.lag == 0 && edge.iteration == 0) start = std::max(start, done_[at(edge.from)]);
         }
         double all = 0, left = 1;
-        for (const std::int64_t count : of.trips[static_cast<std::size_t>(graph_[tiles].index)])
-            all += static_cast<double>(count);
+        for (const std::int64_t count : of.trips[at(graph_[tiles].index)]) all += static_cast<double>(count);
         std::vector<Phase> phases;
         if (all > 0) {
             for (const fuse::Use& use : graph_.uses_of(stage, tiles)) {

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
 #include "syncopate/plan/model/plan.hpp"
@@ -116,44 +117,40 @@ struct Graph {
     /// By op likewise: the last round that it is in or comes after; -1: it needs none.
     std::vector<std::int32_t> follows;
 
-    [[nodiscard]] std::int32_t round(NodeId op) const {
-        return rounds.empty() ? -1 : rounds[static_cast<std::size_t>(op)];
-    }
+    [[nodiscard]] std::int32_t round(NodeId op) const { return rounds.empty() ? -1 : rounds[at(op)]; }
     [[nodiscard]] NodeId num_ops() const { return first_op.back(); }
     [[nodiscard]] bool is_op(NodeId node) const { return node < num_ops(); }
-    [[nodiscard]] NodeId op(plan::OpRef ref) const {
-        return first_op[static_cast<std::size_t>(ref.rank)] + ref.index;
-    }
+    [[nodiscard]] NodeId op(plan::OpRef ref) const { return first_op[at(ref.rank)] + ref.index; }
     [[nodiscard]] plan::OpRef ref(NodeId op) const {
-        const Node& node = nodes[static_cast<std::size_t>(op)];
+        const Node& node = nodes[at(op)];
         return {node.rank, node.index};
     }
-    [[nodiscard]] const Node& operator[](NodeId node) const { return nodes[static_cast<std::size_t>(node)]; }
-    [[nodiscard]] Carrier carrier(NodeId op) const { return carriers[static_cast<std::size_t>(op)]; }
+    [[nodiscard]] const Node& operator[](NodeId node) const { return nodes[at(node)]; }
+    [[nodiscard]] Carrier carrier(NodeId op) const { return carriers[at(op)]; }
     [[nodiscard]] NodeId tiles(std::size_t stage, std::int32_t rank, std::int64_t tile) const {
         const StageNodes& of = stages[stage];
-        return of.first[static_cast<std::size_t>(rank)] + of.class_of[static_cast<std::size_t>(tile)];
+        return of.first[at(rank)] + of.class_of[at(tile)];
     }
     [[nodiscard]] const Made& made_at(NodeId chunk) const {
         const Node& node = (*this)[chunk];
-        return made[static_cast<std::size_t>(node.rank)][static_cast<std::size_t>(node.index)];
+        return made[at(node.rank)][at(node.index)];
     }
     [[nodiscard]] std::span<const NodeId> awaited_by(std::size_t stage, NodeId tiles) const {
         const StageNodes& of = stages[stage];
-        return of.awaits[static_cast<std::size_t>(tiles - of.first.front())];
+        return of.awaits[at(tiles - of.first.front())];
     }
     /// Whether `rank` runs `tile` of the stage.
     [[nodiscard]] bool runs(std::size_t stage, std::int32_t rank, std::int64_t tile) const {
         const StageNodes& of = stages[stage];
-        return of.runs.empty() || of.runs[static_cast<std::size_t>(rank)][static_cast<std::size_t>(tile)];
+        return of.runs.empty() || of.runs[at(rank)][at(tile)];
     }
     [[nodiscard]] std::span<const Use> uses_of(std::size_t stage, NodeId tiles) const {
         const StageNodes& of = stages[stage];
-        return of.uses[static_cast<std::size_t>(tiles - of.first.front())];
+        return of.uses[at(tiles - of.first.front())];
     }
     [[nodiscard]] std::span<const NodeId> loads_of(std::size_t stage, NodeId tiles) const {
         const StageNodes& of = stages[stage];
-        return of.loads[static_cast<std::size_t>(tiles - of.first.front())];
+        return of.loads[at(tiles - of.first.front())];
     }
 };
 

@@ -25,6 +25,7 @@
 #include <variant>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/passes/head_start.hpp"
 #include "syncopate/plan/model/plan.hpp"
 
@@ -259,7 +260,7 @@ struct RankSchedule {
     [[nodiscard]] std::vector<Place> stores_of(const Slot& slot) const {
         std::vector<Place> places;
         for (const std::int32_t chunk : slot.makes) {
-            for (const Place& place : chunks[static_cast<std::size_t>(chunk)].stores) {
+            for (const Place& place : chunks[at(chunk)].stores) {
                 if (std::ranges::find(places, place) == places.end()) places.push_back(place);
             }
         }

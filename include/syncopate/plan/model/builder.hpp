@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "syncopate/at.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/result.hpp"
 
@@ -85,9 +86,7 @@ public:
     /// Which of them were appended by join().
     [[nodiscard]] const std::vector<OpRef>& joins() const { return joins_; }
     [[nodiscard]] const Op& op(OpRef ref) const { return plan_.op(ref); }
-    [[nodiscard]] const Tensor& tensor(std::int32_t index) const {
-        return plan_.tensors[static_cast<std::size_t>(index)];
-    }
+    [[nodiscard]] const Tensor& tensor(std::int32_t index) const { return plan_.tensors[at(index)]; }
 
     /// Fixes how a transfer is carried out.
     void set_backend(OpRef ref, Backend backend);

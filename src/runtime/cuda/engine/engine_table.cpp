@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/passes/engine.hpp"
 #include "syncopate/round_up.hpp"
@@ -268,7 +269,7 @@ std::optional<device::SumType> sum_type_of(plan::DType dtype) {
     return static_cast<device::SumType>(at - kSummed.begin());
 }
 
-plan::DType dtype_of(device::SumType type) { return kSummed[static_cast<std::size_t>(type)]; }
+plan::DType dtype_of(device::SumType type) { return kSummed[at(type)]; }
 
 Result<EngineTable> make_engine_table(const fuse::RankSchedule& schedule,
                                       const std::vector<PreparedTransfer>& transfers, std::uint64_t control) {

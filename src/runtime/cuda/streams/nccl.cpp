@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "runtime/cuda/streams/device_lists.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/runtime/call/executors.hpp"
 
@@ -241,8 +242,7 @@ Result<std::unique_ptr<Nccl>> Nccl::create(std::shared_ptr<CudaContext> context,
     if (lists.empty()) return std::unique_ptr<Nccl>();
     std::unique_ptr<Nccl> made(new Nccl(std::move(context), name, {lists.begin(), lists.end()}));
     std::set<std::int32_t> peers;
-    for (const fuse::Transfer& transfer :
-         schedule.ranks[static_cast<std::size_t>(rendezvous.rank())].transfers) {
+    for (const fuse::Transfer& transfer : schedule.ranks[at(rendezvous.rank())].transfers) {
         if (const fuse::Channel* const side = transfer.channel())
             peers.insert(side->sends ? transfer.dst_rank : transfer.src_rank);
     }
