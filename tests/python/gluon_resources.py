@@ -2,6 +2,7 @@
 test_gluon_resources.py.
 
     gluon_resources.py            prints the table
+    gluon_resources.py --every=N  of every N-th kernel
     gluon_resources.py --write    replaces gluon_resources.csv beside this file
     gluon_resources.py --count=N  says how many of every N-th compile, and of the others why not
 """
@@ -298,11 +299,11 @@ def kernels():
         yield f"gluon_attention_backward {name}", functools.partial(compile_backward, d, dict(options))
 
 
-def table() -> str:
+def table(every: int) -> str:
     text = io.StringIO()
     rows = csv.DictWriter(text, FIELDS, lineterminator="\n")
     rows.writeheader()
-    for name, compile_it in kernels():
+    for name, compile_it in list(kernels())[::every]:
         rows.writerow({"kernel": name} | resources(compile_it()))
     return text.getvalue()
 
@@ -320,8 +321,8 @@ def count(every: int) -> str:
 
 if __name__ == "__main__":
     driver.set_active(Sm90())
-    asked = [word.removeprefix("--count=") for word in sys.argv[1:] if word.startswith("--count=")]
-    made = count(int(asked[0])) if asked else table()
+    asked = dict(word.lstrip("-").split("=") for word in sys.argv[1:] if "=" in word)
+    made = count(int(asked["count"])) if "count" in asked else table(int(asked.get("every", 1)))
     if "--write" in sys.argv[1:]:
         TABLE.write_text(made)
     print(made, end="")

@@ -24,16 +24,19 @@ ops = torch.ops.syncopate
 
 
 class Layer(torch.nn.Module):
-    """An op whose result is a tensor, and one whose result is a list."""
+    """Ops whose result is a tensor, a list, and a pair."""
 
     def __init__(self, group: str) -> None:
         super().__init__()
         self.group = group
 
-    def forward(self, x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, w: torch.Tensor, v: torch.Tensor, q: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         h = torch.relu(ops.all_gather_matmul(x, w, self.group))
         a, b = ops.all_gather_matmuls(x, [v, v.neg()], self.group)
-        return ops.matmul_reduce_scatter(h, v[:N], self.group) + (a + b).sum()
+        y = ops.matmul_reduce_scatter(h, v[:N], self.group) + (a + b).sum()
+        return y, *ops.attention(q, q, q, self.group, causal=True)
 
 
 def data(*shape: int, seed: int) -> torch.Tensor:
@@ -46,15 +49,20 @@ def check(place: ranks.Place) -> None:
     store = dist.FileStore(f"{place.folder}/store", place.size)
     dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
     group, package = dist.group.WORLD.group_name, f"{place.folder}/layer.pt2"
-    w, v = data(K, N, seed=1), data(K, N, seed=2)
+    w, v, q = data(K, N, seed=1), data(K, N, seed=2), data(1, 2, 16, 64, seed=4).half()
     if place.rank == 0:  # compiling is no call of ours: one rank does it for all
         with torch.no_grad():
             rows = torch.export.Dim("rows", min=2, max=64)
             exported = torch.export.export(
-                Layer(group), (data(8, K, seed=3), w, v), dynamic_shapes=({0: rows}, None, None)
+                Layer(group), (data(8, K, seed=3), w, v, q), dynamic_shapes=({0: rows}, None, None, None)
             )
         text = str(exported.run_decompositions().graph)  # as it is compiled
-        for op in ("all_gather_matmul_raw", "all_gather_matmuls_raw", "matmul_reduce_scatter_raw"):
+        for op in (
+            "all_gather_matmul_raw",
+            "all_gather_matmuls_raw",
+            "matmul_reduce_scatter_raw",
+            "attention_raw",
+        ):
             expect(f"syncopate.{op}" in text, f"no {op} in {text}")
         torch._inductor.aoti_compile_and_package(exported, package_path=package)
     dist.barrier()
@@ -65,9 +73,16 @@ def check(place: ranks.Place) -> None:
             whole = unfused.gather(x, group)
             right = unfused.scatter(torch.relu(whole @ w) @ v[:N], group)  # the two of the list cancel
             before = sum(count for *_, count in _syncopate.recipe_counts())
-            expect(torch.equal(run(x, w, v), right), f"{rows} rows, call {turn}")
+            y, o, lse = run(x, w, v, q)
             by_cpp = sum(count for *_, count in _syncopate.recipe_counts()) - before
-            expect(by_cpp == (3 if turn else 0), f"{rows} rows, call {turn}: {by_cpp} by C++ alone")
+            expect(torch.equal(y, right), f"{rows} rows, call {turn}")
+            expect(
+                all(map(torch.equal, (o, lse), ops.attention(q, q, q, group, causal=True))),
+                f"attention, call {turn}",
+            )
+            expect(
+                by_cpp == (4 if turn else int(rows != 8)), f"{rows} rows, call {turn}: {by_cpp} by C++ alone"
+            )
     sy.close()
     dist.destroy_process_group()
 

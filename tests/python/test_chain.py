@@ -52,7 +52,7 @@ def test_chains_of_plain_kernels_give_what_the_kernels_give_one_after_another(tm
 
 
 def test_chains_read_nothing_before_it_is_made_however_early_their_programs_run(tmp_path):
-    assert "eager: ok" in run(HERE / "host_eager.py", tmp_path, 120 if SWEEP else 20)
+    assert "eager: ok" in run(HERE / "host_eager.py", tmp_path, 120 if SWEEP else 8)
 
 
 SCRIPT = """

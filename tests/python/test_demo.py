@@ -75,7 +75,7 @@ def test_the_demo_shows_plan_kernel_order_and_times(shown):
     assert sorted(order) == list(range(48)), "every tile once"
     assert len(re.findall(r"^rank \d, chunks +[\d ]+$", text, re.MULTILINE)) == 4
     assert len(re.findall(r"^        tiles +[\d. ]+$", text, re.MULTILINE)) == 4
-    assert len(re.findall(r"rows \d+:\d+ from rank \d +[\d.]+ (?:ms|µs) +\d+ of 48", text)) == 3
+    assert len(re.findall(r"rows \d+:\d+ from rank \d +[\d.,]+ (?:ms|µs) +\d+ of 48", text)) == 3
 
 
 def test_the_demo_is_right_and_says_so(shown):

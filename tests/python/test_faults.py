@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import BINARY, HUNG, ROOT, processes_marked
+from conftest import BINARY, HUNG, ROOT, SWEEP, processes_marked
 
 pytest.importorskip("triton")
 pytest.importorskip("syncopate._syncopate", reason="the extension module is not built")
@@ -61,7 +61,7 @@ def judged_by_waiting_ranks(said: dict[str, str], wanted: str) -> None:
         assert re.search(r"given up because rank [01] reported a fault", said[rank]), said
 
 
-@pytest.mark.parametrize("pull", [False, True])
+@pytest.mark.parametrize("pull", [False, True] if SWEEP else [False])
 def test_a_rank_that_never_calls_is_named_with_its_chunk_within_the_deadline(pull, run):
     # Were it not for the deadline, the others would wait for as long as rank 2 sleeps.
     outcome, said = misbehaving(run, f"time.sleep({HUNG})", pull, grace=10.0)
@@ -104,7 +104,7 @@ def test_a_rank_that_raises_ends_the_others_after_a_moment(run):
     ],
     ids=lambda words: words[0],
 )
-@pytest.mark.parametrize("seconds", [0.0, 0.2, 1.0, 4.0])
+@pytest.mark.parametrize("seconds", [0.0, 0.2, 1.0, 4.0] if SWEEP else [0.2, 4.0])
 def test_a_command_is_interrupted_quietly_while_it_imports_and_later(words, seconds, tmp_path):
     process = subprocess.Popen(
         [BINARY, *words],
