@@ -9,6 +9,7 @@
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
+#include "syncopate/tune/candidates/mixture.hpp"
 #include "syncopate/tune/candidates/tiles.hpp"
 #include "syncopate/tune/choose.hpp"
 #include "syncopate/tune/play/attention.hpp"
@@ -171,12 +172,21 @@ Strategy complete_attention(const Problem& problem, const Machine& machine, Stra
     return made;
 }
 
+Strategy complete_mixture(const Problem& problem, const Machine& machine, Strategy made,
+                          const ChooseOptions& options) {
+    if (!made.programs) made.programs = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
+    if (made.tiles.empty()) made.tiles = {mixture_tile(problem, options.device)};
+    if (!made.kernel) made.kernel = ProductKernel::plain;
+    return made;
+}
+
 }  // namespace
 
 Strategy complete(const Problem& problem, const Machine& machine, const Strategy& given,
                   const ChooseOptions& options) {
     if (problem.op == "mlp_chain") return complete(block_of(problem), machine, given, options);
     if (problem.op == "attention") return complete_attention(problem, machine, given);
+    if (problem.op == "moe") return complete_mixture(problem, machine, given, options);
     const OperatorRow* row = operator_row(problem.op);
     const std::vector<ProductShape> shapes = problem.products();
     Strategy made = given;

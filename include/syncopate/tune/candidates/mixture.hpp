@@ -1,0 +1,20 @@
+// Tiles of a mixture of experts. How many rows an expert has only a call knows: a tile has as many as an expert
+// has on average, and half as many more.
+#pragma once
+
+#include <vector>
+
+#include "syncopate/fuse/model/backend.hpp"
+#include "syncopate/tune/machine/machine.hpp"
+#include "syncopate/tune/ops.hpp"
+
+namespace syncopate::tune {
+
+/// Of both products. It follows from the problem's rows and experts alone, so that all of its parts ("dispatch",
+/// "combine") align experts' rows alike.
+[[nodiscard]] TileConfig mixture_tile(const Problem& problem, fuse::Device device);
+
+/// Complete ones: that tile first, then those that are chosen for more rows an expert, and for fewer.
+[[nodiscard]] std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& machine);
+
+}  // namespace syncopate::tune

@@ -1,0 +1,46 @@
+#include "syncopate/tune/candidates/mixture.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace syncopate::tune {
+namespace {
+
+constexpr std::int32_t kFewest = 16;  // rows of a tensor core's product
+constexpr std::int32_t kMost = 128;
+
+/// Few rows: as many loads on the way as there is room for (bench/results/moe_tiles_1xH200.csv).
+TileConfig tile_of_rows(std::int32_t block_m, plan::DType dtype) {
+    const std::int32_t block_k = plan::size_of(dtype) == 2 ? 64 : 32;
+    if (block_m == kMost)
+        return {.block_m = block_m, .block_n = 128, .block_k = block_k, .stages = 3, .warps = 8};
+    const std::int32_t block_n = block_m < 64 ? 128 : 64;
+    return {.block_m = block_m, .block_n = block_n, .block_k = block_k, .stages = 4, .warps = 4};
+}
+
+}  // namespace
+
+TileConfig mixture_tile(const Problem& problem, fuse::Device device) {
+    if (device == fuse::Device::host)
+        return {.block_m = 16, .block_n = 32, .block_k = 32, .stages = 1, .precision = "ieee"};
+    const std::int64_t routes = problem.extent("T") * problem.ranks * problem.extent("topk");
+    // Routings are uneven, and an expert with a row more than a tile has reads its weights once more.
+    const std::int64_t rows = routes * 3 / (2 * std::max<std::int64_t>(1, problem.extent("E")));
+    const auto whole = static_cast<std::uint64_t>(std::clamp<std::int64_t>(rows, kFewest, kMost));
+    return tile_of_rows(static_cast<std::int32_t>(std::bit_ceil(whole)), problem.dtype);
+}
+
+std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& machine) {
+    const std::int32_t programs = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
+    std::vector<TileConfig> tiles{mixture_tile(problem, fuse::Device::cuda)};
+    for (std::int32_t rows = kMost; rows >= kFewest; rows /= 2) {
+        const TileConfig tile = tile_of_rows(rows, problem.dtype);
+        if (tile != tiles.front()) tiles.push_back(tile);
+    }
+    std::vector<Strategy> made;
+    for (const TileConfig& tile : tiles)
+        made.push_back({.kernel = ProductKernel::plain, .tiles = {tile}, .programs = programs});
+    return made;
+}
+
+}  // namespace syncopate::tune

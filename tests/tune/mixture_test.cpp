@@ -1,0 +1,74 @@
+// The tiles of a mixture of experts' products follow from the rows that an expert has on average.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include "syncopate/tune/choose.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+Strategy completed(const std::string& spec, fuse::Device device = fuse::Device::cuda) {
+    const Result<Problem> problem = parse_problem(spec);
+    EXPECT_TRUE(problem) << problem.error().to_string();
+    return complete(*problem, *find_machine("h200x8"), {}, {.device = device});
+}
+
+std::string tile_of(const std::string& spec) {
+    const Strategy strategy = completed(spec);
+    EXPECT_EQ(strategy.tiles.size(), 1U);
+    const TileConfig& tile = strategy.tiles.front();
+    return fmt::format("{}x{}x{}/{}/{}", tile.block_m, tile.block_n, tile.block_k, tile.stages, tile.warps);
+}
+
+TEST(Mixture, ATileHasTheRowsOfAnExpertAndHalfAsManyMore) {
+    const auto rows = [](int tokens, int experts, int topk, int ranks) {
+        const std::string spec =
+            fmt::format("moe:T={},E={},topk={},H=64,F=64,ranks={}", tokens, experts, topk, ranks);
+        return completed(spec).tiles.front().block_m;
+    };
+    EXPECT_EQ(rows(64, 128, 8, 2), 16) << "8 rows an expert";
+    EXPECT_EQ(rows(64, 64, 8, 2), 32) << "16: one more would read the weights again";
+    EXPECT_EQ(rows(64, 8, 2, 2), 64) << "32";
+    EXPECT_EQ(rows(512, 128, 8, 2), 128) << "64";
+    EXPECT_EQ(rows(4096, 8, 2, 2), 128);
+    EXPECT_EQ(rows(1, 128, 1, 1), 16);
+    EXPECT_EQ(rows(1, 1, 1, 1), 16);
+    EXPECT_EQ(rows(64, 128, 8, 8), 64) << "of all ranks' tokens";
+}
+
+TEST(Mixture, FewRowsLeaveTheSharedMemoryToTheWeights) {
+    EXPECT_EQ(tile_of("moe:T=64,E=128,topk=8,H=2048,F=768,ranks=2"), "16x128x64/4/4");
+    EXPECT_EQ(tile_of("moe:T=64,E=64,topk=8,H=7168,F=2048,ranks=2"), "32x128x64/4/4");
+    EXPECT_EQ(tile_of("moe:T=64,E=8,topk=2,H=4096,F=14336,ranks=2"), "64x64x64/4/4");
+    EXPECT_EQ(tile_of("moe:T=4096,E=8,topk=2,H=4096,F=14336,ranks=2"), "128x128x64/3/8");
+    EXPECT_EQ(tile_of("moe:T=4096,E=8,topk=2,H=4096,F=14336,dtype=fp32,ranks=2"), "128x128x32/3/8");
+}
+
+TEST(Mixture, AllPartsOfOneRoutingAlignRowsAlike) {
+    for (const char* part : {"whole", "kept", "dispatch", "combine"}) {
+        for (const int inner : {1, 768}) {  // dispatch and combine are made without knowing F
+            const Strategy strategy =
+                completed(fmt::format("moe:T=64,E=64,topk=8,H=7168,F={},part={},ranks=2", inner, part));
+            EXPECT_EQ(strategy.tiles.front().block_m, 32) << part;
+            EXPECT_EQ(strategy.kernel, ProductKernel::plain);
+        }
+    }
+}
+
+TEST(Mixture, WhatIsGivenStays) {
+    const Problem problem = *parse_problem("moe:T=64,E=64,topk=8,H=64,F=64,ranks=2,sms=99");
+    const Machine machine = *find_machine("h200x8");
+    const Strategy given = *strategy_from_json(
+        R"({"tiles": [{"block_m": 64, "block_n": 32, "block_k": 32, "stages": 2}], "programs": 5})");
+    const Strategy made = complete(problem, machine, given, {.device = fuse::Device::cuda});
+    EXPECT_EQ(made.tiles, given.tiles);
+    EXPECT_EQ(made.programs, 5);
+    EXPECT_EQ(complete(problem, machine, {}, {}).programs, 99);
+    const Strategy host = completed("moe:T=4096,E=8,topk=2,H=64,F=64,ranks=2", fuse::Device::host);
+    EXPECT_EQ(host.tiles.front().block_m, 16);
+    EXPECT_EQ(host.tiles.front().stages, 1);
+}
+
+}  // namespace
+}  // namespace syncopate::tune
