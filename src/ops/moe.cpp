@@ -29,8 +29,12 @@ using kernel::stated::Statement;
 using plan::Chunk;
 using plan::Interval;
 
-constexpr std::int64_t kTokens = 16;     // of a tile of `combine`
+constexpr std::int64_t kTokens = 16;     // of a tile of `combine`, at most
 constexpr std::int32_t kPrograms = 132;  // of a grid, where neither strategy nor problem says a number
+
+constexpr std::int64_t kSharedBytes = 227 << 10;  // of a multiprocessor
+constexpr std::int64_t kBarrierBytes = 2 << 10;   // of a program, beside what it loads
+constexpr std::int64_t kMostBeside = 4;           // programs of one multiprocessor
 
 struct Sizes {
     explicit Sizes(const Problem& problem, const Strategy& strategy)
@@ -40,6 +44,7 @@ struct Sizes {
           topk(problem.extent("topk")),
           hidden(problem.extent("H")),
           inner(problem.extent("F")),
+          item(plan::size_of(problem.dtype)),
           tile(strategy.tiles.empty() ? TileConfig{} : strategy.tiles.front()),
           programs(strategy.programs.value_or(problem.num_sms > 0 ? problem.num_sms : kPrograms)) {
         bound = problem.extent("bound");
@@ -47,11 +52,22 @@ struct Sizes {
         if (bound == 0 || bound > most) bound = most;
     }
     [[nodiscard]] std::int64_t own() const { return experts / ranks; }  ///< experts of a rank
-    [[nodiscard]] std::int64_t blocks(std::int64_t rows, std::int64_t size) const {
+    [[nodiscard]] static std::int64_t blocks(std::int64_t rows, std::int64_t size) {
         return (rows + size - 1) / size;
     }
+    /// Tiles of `combine`: as many as programs, where each then has no more than kTokens tokens.
+    [[nodiscard]] std::int64_t combined() const {
+        return std::min(tokens, std::max(programs, blocks(tokens, kTokens)));
+    }
+    /// Programs of a product: as many on each multiprocessor as there is shared memory for, so that one loads
+    /// while another ends a tile.
+    [[nodiscard]] std::int64_t programs_of(std::int64_t products) const {
+        const std::int64_t stage = (tile.block_m + products * tile.block_n) * tile.block_k * item;
+        const std::int64_t fit = kSharedBytes / (stage * tile.stages + kBarrierBytes);
+        return programs * std::clamp<std::int64_t>(fit, 1, kMostBeside);
+    }
 
-    std::int64_t ranks, tokens, experts, topk, hidden, inner;
+    std::int64_t ranks, tokens, experts, topk, hidden, inner, item;
     TileConfig tile;
     std::int64_t programs;
     std::int64_t bound = 0;  ///< rows that come to a rank at most
@@ -106,7 +122,7 @@ public:
                 arguments.tensors[param] =
                     kernel::TensorArgument{.shape = tensor.shape, .dtype = tensor.dtype};
             }
-            arguments.grid = {of_.programs, 1, 1};
+            arguments.grid = {programs_of(statements[i].kernel), 1, 1};
             Result<kernel::Kernel> kernel = kernel::stated::analyse(statements[i], arguments);
             if (!kernel) return kernel.error();
             made.stages.push_back({*std::move(kernel), outline.bindings[i]});
@@ -115,6 +131,10 @@ public:
     }
 
 private:
+    [[nodiscard]] std::int64_t programs_of(std::string_view kernel) const {
+        if (kernel == "moe_up") return of_.programs_of(2);
+        return kernel == "moe_down" ? of_.programs_of(1) : of_.programs;
+    }
     [[nodiscard]] Interval experts_of(std::int64_t rank) const {
         return {rank * of_.own(), (rank + 1) * of_.own()};
     }
@@ -208,7 +228,7 @@ private:
             push(rank, peer, y_, {one(peer), experts_of(rank), {0, of_.hidden}});
         });
         // What a rank makes of its own tokens. The kernel stores it where the user wants it.
-        const std::int64_t blocks = of_.blocks(of_.tokens, kTokens);
+        const std::int64_t blocks = of_.combined();
         plan_.tensors.push_back({"done", {of_.ranks, blocks}, plan::DType::int32});
         const auto done = static_cast<std::int32_t>(plan_.tensors.size()) - 1;
         for (std::int64_t rank = 0; rank < of_.ranks; ++rank)
@@ -221,11 +241,11 @@ private:
                 {"EXPERTS", of_.own()},
                 {"ROWS", of_.tokens * of_.topk},
                 {"BOUND", of_.bound},
-                {"BLOCKS", of_.blocks(of_.tokens, kTokens)},
+                {"BLOCKS", of_.combined()},
                 {"PROGRAMS", of_.programs},
                 {"BLOCK_M", std::int64_t{of_.tile.block_m}},
-                {"UP", of_.blocks(of_.inner, of_.tile.block_n)},
-                {"DOWN", of_.blocks(of_.hidden, of_.tile.block_n)}};
+                {"UP", Sizes::blocks(of_.inner, of_.tile.block_n)},
+                {"DOWN", Sizes::blocks(of_.hidden, of_.tile.block_n)}};
     }
 
     static Statement stage(const char* kernel, std::vector<std::string> tensors) {

@@ -43,20 +43,49 @@ TEST(Moe, ItsPlanHasNoFindings) {
     }
 }
 
-TEST(Moe, GridsHaveAsManyProgramsAsTheDeviceHasMultiprocessors) {
+/// By stage, programs of its grid.
+std::vector<std::int64_t> grids(const std::string& of, const Strategy& strategy) {
+    const auto made = program(problem_of(of), strategy);
+    EXPECT_TRUE(made) << made.error().to_string();
+    std::vector<std::int64_t> programs;
+    for (const fuse::Stage& stage : made->stages) programs.push_back(stage.kernel.num_programs());
+    return programs;
+}
+
+TEST(Moe, AMultiprocessorHasAsManyProgramsOfAProductAsThereIsSharedMemoryForTheirStages) {
+    using Programs = std::vector<std::int64_t>;
     Strategy open = tiled();
     open.programs.reset();
-    const auto most = [&](const std::string& of, const Strategy& strategy) {
-        const auto made = program(problem_of(of), strategy);
-        EXPECT_TRUE(made) << made.error().to_string();
-        std::int64_t programs = 0;
-        for (const fuse::Stage& stage : made->stages)
-            programs = std::max(programs, stage.kernel.num_programs());
-        return programs;
+    EXPECT_EQ(grids(spec(2), open), (Programs{132, 132, 132, 4 * 132, 4 * 132, 132})) << "four at most";
+    EXPECT_EQ(grids(spec(2, ",sms=7"), open), (Programs{7, 7, 7, 28, 28, 7}));
+    EXPECT_EQ(grids(spec(2, ",sms=7"), tiled()), (Programs{4, 4, 4, 16, 16, 4}));
+    const auto products = [&](std::int32_t m, std::int32_t n, std::int32_t stages, const char* more = "") {
+        open.tiles = {{.block_m = m, .block_n = n, .block_k = 64, .stages = stages}};
+        const Programs all = grids(spec(2, more), open);
+        return std::pair(all[3] / 132, all[4] / 132);
     };
-    EXPECT_EQ(most(spec(2), open), 132);
-    EXPECT_EQ(most(spec(2, ",sms=7"), open), 7);
-    EXPECT_EQ(most(spec(2, ",sms=7"), tiled()), 4);
+    EXPECT_EQ(products(16, 128, 4), std::pair(1L, 3L))
+        << "of w1 a stage has a block for each of two products";
+    EXPECT_EQ(products(64, 64, 4), std::pair(2L, 3L));
+    EXPECT_EQ(products(128, 128, 3), std::pair(1L, 2L));
+    EXPECT_EQ(products(64, 64, 4, ",dtype=fp32"), std::pair(1L, 1L));
+    EXPECT_EQ(products(128, 256, 4), std::pair(1L, 1L)) << "one, also of too many stages";
+}
+
+TEST(Moe, EveryProgramHasATileOfTheSumsAndNoTileMoreThanSixteenTokens) {
+    const auto tiles = [](int tokens, std::int32_t programs) {
+        Strategy strategy = tiled();
+        strategy.programs = programs;
+        const std::string of = fmt::format("moe:T={},E=8,topk=2,H=48,F=80,ranks=2", tokens);
+        const plan::Plan plan = outline(problem_of(of), strategy)->plan;
+        return plan.tensors[static_cast<std::size_t>(*plan.find_tensor("done"))].shape[1];
+    };
+    EXPECT_EQ(tiles(1, 132), 1);
+    EXPECT_EQ(tiles(64, 132), 64) << "one token each";
+    EXPECT_EQ(tiles(512, 132), 132);
+    EXPECT_EQ(tiles(4096, 132), 256);
+    EXPECT_EQ(tiles(4096, 7), 256);
+    EXPECT_EQ(tiles(64, 3), 4);
 }
 
 TEST(Moe, MemoryIsByBoundRanksAndTopk) {

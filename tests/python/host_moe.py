@@ -34,11 +34,13 @@ def numbers(shape, seed, dtype=torch.float32):
 class Layer:
     """Of all ranks: what each knows of the others to say what is right."""
 
-    def __init__(self, size, experts, seed, dtype=torch.float32):
-        self.size, self.experts, self.own = size, experts, experts // size
-        self.x = numbers((size, T, H), seed, dtype)
-        self.w1, self.w2 = numbers((experts, H, 2 * F), 1, dtype), numbers((experts, F, H), 2, dtype)
-        self.weights = (numbers((size, T, K), seed + 3) + 3) / 2
+    def __init__(self, size, experts, seed, dtype=torch.float32, extents=(T, K, H, F)):
+        self.size, self.experts, self.own, self.extents = size, experts, experts // size, extents
+        tokens, topk, hidden, inner = extents
+        self.x = numbers((size, tokens, hidden), seed, dtype)
+        self.w1 = numbers((experts, hidden, 2 * inner), 1, dtype)
+        self.w2 = numbers((experts, inner, hidden), 2, dtype)
+        self.weights = (numbers((size, tokens, topk), seed + 3) + 3) / 2
 
     def of(self, rank):
         mine = slice(rank * self.own, (rank + 1) * self.own)
@@ -47,7 +49,7 @@ class Layer:
     def taken(self, ids, bound):
         """Which routes are not over the bound: experts one after another, of each the ranks' rows in order; and how many rows
         more come to the rank to which most do."""
-        taken, most = torch.zeros(self.size, T, K, dtype=torch.bool), 0
+        taken, most = torch.zeros(ids.shape, dtype=torch.bool), 0
         for first in range(0, self.experts, self.own):
             left, over = bound, 0
             for expert in range(first, first + self.own):
@@ -60,14 +62,15 @@ class Layer:
 
     def right(self, rank, ids, bound=1 << 30):
         taken, _ = self.taken(ids, bound)
-        total = torch.zeros(T, H, dtype=torch.float64)
-        for choice in range(K):
-            for token in range(T):
+        tokens, topk, hidden, inner_size = self.extents
+        total = torch.zeros(tokens, hidden, dtype=torch.float64)
+        for choice in range(topk):
+            for token in range(tokens):
                 if not taken[rank, token, choice]:
                     continue
                 expert = int(ids[rank, token, choice])
                 inner = self.x[rank, token].double() @ self.w1[expert].double()
-                made = (inner[:F].clamp(min=0) * inner[F:]) @ self.w2[expert].double()
+                made = (inner[:inner_size].clamp(min=0) * inner[inner_size:]) @ self.w2[expert].double()
                 total[token] += self.weights[rank, token, choice].double() * made
         return total
 
@@ -165,6 +168,57 @@ def check_bounds(rank, size, group):
     op.close()
 
 
+def check_shapes(rank, size, group):
+    """With the tiles that are chosen: extents that are no multiples of them, one token, one choice, and all rows of all ranks to
+    one expert, which then has several tiles of them."""
+    for tokens, topk, experts, hidden, inner, to in (
+        (1, 1, 1, 96, 200, 0),
+        (1, 2, 3, 24, 20, None),
+        (40, 1, 2, 40, 72, 1),
+        (9, 3, 3, 33, 7, None),
+    ):
+        experts *= size
+        layer = Layer(size, experts, 21, extents=(tokens, topk, hidden, inner))
+        x, weights, w1, w2 = layer.of(rank)
+        generator = torch.Generator().manual_seed(tokens)
+        scores = torch.rand(size, tokens, experts, generator=generator)
+        if to is not None:
+            scores[..., (experts + to) // 2] = 2
+        ids = scores.topk(topk).indices
+        op = Moe(tokens, experts, topk, hidden, inner, torch.float32, group, activation="relu")
+        y, _, _ = op.run(x, ids[rank], weights, w1, w2)
+        expect(torch.equal(y.double(), layer.right(rank, ids)), f"T={tokens}, topk={topk}, F={inner} differs")
+        op.close()
+
+
+class Streamed(Moe):
+    """Whose products take descriptors, as on Hopper."""
+
+    streams = True
+
+
+def check_streamed(rank, size, group):
+    """Rows behind a group's, columns behind a weight's and K behind its end are loaded, and change nothing."""
+    for tokens, topk, hidden, inner, tile in ((7, 2, 40, 24, 16), (1, 1, 96, 200, 32), (21, 1, 16, 8, 16)):
+        layer = Layer(size, 2 * size, 31, extents=(tokens, topk, hidden, inner))
+        x, weights, w1, w2 = layer.of(rank)
+        scores = torch.rand(size, tokens, 2 * size, generator=torch.Generator().manual_seed(tokens))
+        ids = scores.topk(topk).indices
+        tiling = sy.Tiling(tile, 32, 32, 1, -1)
+        shape = (tokens, 2 * size, topk, hidden, inner, torch.float32)
+        op = Streamed(*shape, group, activation="relu", tiling=tiling)
+        op.heap["X"].fill_(float("nan"))  # what lies between two groups' rows
+        op.heap["A"].fill_(float("nan"))
+        y, _, _ = op.run(x, ids[rank], weights, w1, w2)
+        expect(
+            torch.equal(y.double(), layer.right(rank, ids)), f"by descriptors T={tokens}, F={inner} differs"
+        )
+        shifted = torch.empty(w1.numel() + 1)[1:].view(w1.shape).copy_(w1)  # no address that TMA could take
+        y, _, _ = op.run(x, ids[rank], weights, shifted, w2)
+        expect(torch.equal(y.double(), layer.right(rank, ids)), f"of a shifted weight T={tokens} differs")
+        op.close()
+
+
 def check_told_later(rank, size, group):
     """Of calls that are not waited for, as on a GPU, `check` says once what was wrong, and how much at most: more rows than the
     bound come to every rank, but not as many to each."""
@@ -187,7 +241,7 @@ def check_told_later(rank, size, group):
             over=over,
         )
         op.check()
-        op._done = op._note
+        op._done = lambda _: None
         most = 0
         for ids in every:
             op.run(x, ids[rank], weights, w1, w2)
@@ -339,6 +393,8 @@ def work(place):
     calls = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     check_routings(place.rank, place.size, group, calls)
     check_bounds(place.rank, place.size, group)
+    check_shapes(place.rank, place.size, group)
+    check_streamed(place.rank, place.size, group)
     check_told_later(place.rank, place.size, group)
     check_bytes_ahead(place.rank, place.size, group)
     check_parts(place.rank, place.size, group)

@@ -1,6 +1,6 @@
-"""The kernels of a mixture of experts compile for sm_90 at a layer's shape; run by test_moe.py. No GPU is needed.
+"""The kernels of a mixture of experts compile for sm_90 at layers' shapes; run by test_moe.py. No GPU is needed.
 
-moe_compiled.py T E TOPK H F RANKS
+moe_compiled.py T,E,TOPK,H,F,RANKS[,DTYPE] …     of the first one also what moves rows back, and the backward pass
 """
 
 import sys
@@ -8,9 +8,10 @@ import sys
 import torch
 import triton
 from syncopate.kernels import moe as kernels
-from syncopate.ops import mixture
+from syncopate.ops import mixture, mixture_backward
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 SHARED = 227 << 10  # bytes of a program, at most
 
@@ -18,10 +19,13 @@ SHARED = 227 << 10  # bytes of a program, at most
 class Shape(mixture.Moe):
     """As much of the operator as its kernels' arguments take."""
 
-    def __init__(self, tokens, experts, topk, hidden, inner, size, part):
+    def __init__(self, tokens, experts, topk, hidden, inner, size, part, dtype=torch.bfloat16):
         self.tokens, self.experts, self.topk, self.hidden, self.inner = tokens, experts, topk, hidden, inner
-        self.dtype, self.part, self.activation, self.weighted = torch.bfloat16, part, "silu", True
-        self.device, self.tiling, self.programs = torch.device("meta"), mixture.GPU_TILING, 132
+        self.dtype, self.part, self.activation, self.weighted = dtype, part, "silu", True
+        self.device, self.programs = torch.device("meta"), 132
+        spec = mixture.spec_of(tokens, experts, topk, hidden, inner, self.dtype, size, None, part)
+        (self.tiling,) = mixture.strategy_of(spec, "cuda", programs=self.programs).tilings
+        self._seen = torch.empty(2, dtype=torch.int32, device="meta")
         self.bound = size * tokens * min(topk, experts // size)
         self.group = type("Alone", (), {"rank": 1, "size": size})()
         self._names = mixture.STAGES[part]
@@ -33,7 +37,12 @@ class Shape(mixture.Moe):
             "Y": self.dtype,
         }
         self.heap = {name: torch.empty(1, dtype=dtype, device="meta") for name, dtype in names.items()}
-        self.heap["done"] = torch.empty(1, dtype=torch.int32, device="meta")
+        self.heap |= {
+            name: self.heap[name].expand(128, n).clone() for name, n in (("X", hidden), ("A", inner))
+        }
+        self.heap["done"] = torch.empty(
+            size, min(tokens, max(132, tokens // 16)), dtype=torch.int32, device="meta"
+        )
         self._strides = dict.fromkeys(self.heap, 1 << 28)
         op = type(
             "Op", (), {"table_tensor_of": lambda *_: torch.empty(1, dtype=torch.int32, device="meta")}
@@ -41,33 +50,68 @@ class Shape(mixture.Moe):
         self.prepared = type("Prepared", (), {"op": op})()
 
 
-TYPES = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int32: "*i32", torch.int64: "*i64"}
+TYPES = {
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.float32: "*fp32",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+}
 
 
 def compile_all(made):
     for name, items in zip(made._names, made._items(made._stand_ins()), strict=True):
-        kernel = getattr(kernels, name)
-        signature, constants, aligned = {}, {}, {}
-        for place, parameter in enumerate(kernel.params):
-            value = items.get(parameter.name)
-            if parameter.name in ("sy_schedule", "sy_control"):
-                signature[parameter.name] = "*i32"
-            elif parameter.is_constexpr:
-                signature[parameter.name] = "constexpr"
-                constants[parameter.name] = value
-            elif isinstance(value, torch.Tensor):
-                signature[parameter.name] = TYPES[value.dtype]
-            else:
-                signature[parameter.name] = "i32"
-            if signature[parameter.name].startswith("*"):
-                aligned[(place,)] = [["tt.divisibility", 16]]
-        source = ASTSource(kernel, signature, constants, aligned)
-        compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=made._options(name))
-        if compiled.metadata.shared > SHARED:
-            raise RuntimeError(f"{name} takes {compiled.metadata.shared} bytes of shared memory")
-        print(f"{name}: {compiled.metadata.shared} bytes shared, {compiled.metadata.num_warps} warps")
+        compile_one(getattr(kernels, name), items, made._options(name))
 
 
-tokens, experts, topk, hidden, inner, size = map(int, sys.argv[1:])
-compile_all(Shape(tokens, experts, topk, hidden, inner, size, "whole"))
-compile_all(Shape(tokens, experts, topk, hidden, inner, size, "combine"))
+def compile_backward(made):
+    """The products of the backward pass, whose rows lie as the tiles of this one are."""
+
+    def empty(*shape, dtype=made.dtype):
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    rows, h, f, own = 4 * made.tiling.block_m, made.hidden, made.inner, made.own_experts
+    options = {"num_warps": 8, "num_stages": 2}
+    mixture_backward._launch = lambda kernel, grid, **items: compile_one(kernel, items, options)
+    w1, w2 = empty(own, h, 2 * f), empty(own, f, h)
+    mixture_backward._products(
+        made, empty(rows, h), empty(rows, h), w1, w2, empty(2, own, dtype=torch.int32), "silu",
+        empty(rows, f), empty(rows, 2 * f), empty(rows, h), w1, w2,
+    )  # fmt: skip
+
+
+def compile_one(kernel, items, options):
+    signature, constants, aligned = {}, {}, {}
+    for place, parameter in enumerate(kernel.params):
+        value = items.get(parameter.name)
+        if parameter.name in ("sy_schedule", "sy_control"):
+            signature[parameter.name] = "*i32"
+        elif parameter.is_constexpr:
+            signature[parameter.name] = "constexpr"
+            constants[parameter.name] = value
+        elif isinstance(value, TensorDescriptor):
+            block = ",".join(map(str, value.block_shape))
+            signature[parameter.name] = f"tensordesc<{TYPES[value.base.dtype][1:]}[{block}]>"
+        elif isinstance(value, torch.Tensor):
+            signature[parameter.name] = TYPES[value.dtype]
+        else:
+            signature[parameter.name] = "i32"
+        if signature[parameter.name].startswith("*"):
+            aligned[(place,)] = [["tt.divisibility", 16]]
+    source = ASTSource(kernel, signature, constants, aligned)
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    if compiled.metadata.shared > SHARED:
+        raise RuntimeError(f"{kernel.__name__} takes {compiled.metadata.shared} bytes of shared memory")
+    print(f"{kernel.__name__}: {compiled.metadata.shared} bytes shared, {compiled.metadata.num_warps} warps")
+
+
+if __name__ == "__main__":
+    mixture.runs_gluon = lambda device: True
+    for place, spec in enumerate(sys.argv[1:]):
+        *extents, dtype = (spec if spec.count(",") > 5 else f"{spec},bfloat16").split(",")
+        for part in ("whole", "combine") if place == 0 else ("whole",):
+            made = Shape(*map(int, extents), part, getattr(torch, dtype))
+            print(f"{spec} {part}: {'descriptors' if made.streams else 'pointers'}, tiles {made.tiling}")
+            compile_all(made)
+            if part == "combine":
+                compile_backward(made)

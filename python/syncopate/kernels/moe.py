@@ -89,17 +89,18 @@ def _pick(values, index, at):
 
 @triton.jit
 def _make_slots(table_ptr, first, rows, run, index, GROUPS: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr,
-                BLOCK: tl.constexpr):  # fmt: skip
+                BLOCK: tl.constexpr, FROM: tl.constexpr):  # fmt: skip
     """The slots of a stage, from the records of its groups. `rows`, `run`: by group, `index` from 0 on: how many rows it has, and
-    the first one; the groups' own numbers begin with `first`. A slot's tile is its first row times COLUMNS, plus its column."""
+    the first one; the groups' own numbers begin with `first`. A slot's tile is its first row times COLUMNS, plus its column. FROM: the program that makes the first record's."""
     tiles = tl.where(index < GROUPS, tl.maximum((rows + TILE - 1) // TILE * COLUMNS, 1), 0)
-    slots = tl.cumsum(tiles, 0) - tiles
     total = tl.sum(tiles, 0)
+    slots = tl.cumsum(tiles, 0) - tiles
     if tl.program_id(0) == 0:
         tl.store(table_ptr + _NUM_SLOTS, total)
     records = table_ptr + tl.load(table_ptr + _GROUPS) + _GROUP_HEAD
     word = tl.arange(0, _SLOT_WORDS)[None, :]
-    for record in range(tl.program_id(0), GROUPS, tl.num_programs(0)):
+    programs = tl.num_programs(0)
+    for record in range((tl.program_id(0) + programs - FROM % programs) % programs, GROUPS, programs):
         record_ptr = records + _SLOT_WORDS * record
         group = (tl.load(record_ptr + _SLOT_TILE) - first) % GROUPS
         many, slot, row, num = (
@@ -122,7 +123,7 @@ def _make_slots(table_ptr, first, rows, run, index, GROUPS: tl.constexpr, TILE: 
 
 @triton.jit
 def moe_layout(
-    ids_ptr, position_ptr, counts_ptr, sent_ptr, order_ptr, group_ptr, own_ptr, status_ptr,
+    ids_ptr, position_ptr, counts_ptr, sent_ptr, order_ptr, group_ptr, own_ptr, status_ptr, seen_ptr,
     dispatch_ptr, up_ptr, down_ptr, rank, sy_schedule, sy_control,
     ROUTES: tl.constexpr, E: tl.constexpr, R: tl.constexpr, EXPERTS: tl.constexpr, BOUND: tl.constexpr,
     TILE: tl.constexpr, UP: tl.constexpr, DOWN: tl.constexpr,
@@ -136,6 +137,7 @@ def moe_layout(
     order_ptr [ROUTES] this rank's routes, by expert
     own_ptr [2, E / R] of each expert of this rank: where its rows begin, how many they are
     status_ptr [2]     rows over the bound, of the rank to which most come; ids of all ranks that name no expert
+    seen_ptr [2]       of all calls: the most of the first, the sum of the second
     the tables of the stages that follow; UP, DOWN: how many columns of tiles they have (0: there is none)
     """
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
@@ -161,13 +163,16 @@ def moe_layout(
     tl.store(own_ptr + experts, run, mask=experts < EXPERTS)
     tl.store(own_ptr + EXPERTS + experts, rows, mask=experts < EXPERTS)
     if UP:
-        _make_slots(up_ptr, rank * EXPERTS, rows, run, experts, EXPERTS, TILE, UP, SLOTS)
+        _make_slots(up_ptr, rank * EXPERTS, rows, run, experts, EXPERTS, TILE, UP, SLOTS, 0)
     if DOWN:
-        _make_slots(down_ptr, rank * EXPERTS, rows, run, experts, EXPERTS, TILE, DOWN, SLOTS)
+        _make_slots(down_ptr, rank * EXPERTS, rows, run, experts, EXPERTS, TILE, DOWN, SLOTS, EXPERTS)
     tl.debug_barrier()
     if DISPATCHES:
         going = tl.load(sent_ptr + E + every, mask=every < E, other=0)
-        _make_slots(dispatch_ptr, 0, going, group, every, E, TILE, 1, SLOTS)
+        _make_slots(dispatch_ptr, 0, going, group, every, E, TILE, 1, SLOTS, 2 * EXPERTS)
+        if tl.program_id(0) == 0:
+            tl.atomic_max(seen_ptr + _OVER, over)
+            tl.atomic_add(seen_ptr + _BAD, bad)
         for first in range(tl.program_id(0) * BLOCK, ROUTES, tl.num_programs(0) * BLOCK):
             route = first + tl.arange(0, BLOCK)
             ids = tl.load(ids_ptr + route, mask=route < ROUTES, other=-1)
@@ -236,6 +241,24 @@ def _grouped_product(a_ptr, row, rows, w_ptr, first, second, n, N, K: tl.constex
 
 
 @triton.jit
+def _streamed_product(a_desc, row, w_desc, expert, first, second, K: tl.constexpr,
+                      BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GATED: tl.constexpr):  # fmt: skip
+    """_grouped_product of descriptors: of a [., K] and w [experts, K, .], of which the tile's columns begin at `first` and, GATED,
+    at `second`. Rows behind the group's, and columns behind w's, are whatever lies there: nobody stores what they make. wgmma takes
+    64 of its left operand's rows and 8 of its right one's columns: the weights are left, the few rows right."""
+    one = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+    other = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+    for begin in range(0, K, BLOCK_K):
+        a = a_desc.load([row, begin]).T
+        w = w_desc.load([expert, begin, first]).reshape(BLOCK_K, BLOCK_N)
+        one = tl.dot(w.T, a, one)
+        if GATED:
+            w = w_desc.load([expert, begin, second]).reshape(BLOCK_K, BLOCK_N)
+            other = tl.dot(w.T, a, other)
+    return one.T, other.T
+
+
+@triton.jit
 def _activated(gate, ACTIVATION: tl.constexpr):
     if ACTIVATION == "silu":
         gate = gate / (1.0 + tl.exp(-gate))
@@ -255,6 +278,7 @@ def moe_up(
     x_ptr, w_ptr, a_ptr, sy_schedule, sy_control,
     H: tl.constexpr, F: tl.constexpr, COLUMNS: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    STREAMED: tl.constexpr,
 ):  # fmt: skip
     """a [., F] = act(x @ w[:, :F]) * (x @ w[:, F:]), of each expert's rows of x [., H] and its w [H, 2 F]."""
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
@@ -262,9 +286,14 @@ def moe_up(
         expert, row, rows, n = _tile_of_group(sy_schedule, slot, tile, COLUMNS)
         w = expert.to(tl.int64) * (2 * H * F)
         if rows > 0:
-            gate, up = _grouped_product(
-                x_ptr, row, rows, w_ptr, w, w + F, n, F, H, 2 * F, 1, BLOCK_M, BLOCK_N, BLOCK_K, True, PRECISION
-            )  # fmt: skip
+            if STREAMED:
+                gate, up = _streamed_product(
+                    x_ptr, row, w_ptr, expert, n * BLOCK_N, F + n * BLOCK_N, H, BLOCK_M, BLOCK_N, BLOCK_K, True
+                )  # fmt: skip
+            else:
+                gate, up = _grouped_product(
+                    x_ptr, row, rows, w_ptr, w, w + F, n, F, H, 2 * F, 1, BLOCK_M, BLOCK_N, BLOCK_K, True, PRECISION
+                )  # fmt: skip
             lane, column = tl.arange(0, BLOCK_M)[:, None], n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
             made = (_activated(gate, ACTIVATION) * up).to(a_ptr.dtype.element_ty)
             tl.store(a_ptr + (row + lane).to(tl.int64) * F + column, made, mask=(lane < rows) & (column < F))
@@ -287,6 +316,7 @@ def moe_down(
     a_ptr, w_ptr, origin_ptr, y_ptr, rank, stride, sy_schedule, sy_control,
     ROUTES: tl.constexpr, H: tl.constexpr, F: tl.constexpr, COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    STREAMED: tl.constexpr,
 ):  # fmt: skip
     """a @ w, of each expert's rows of a [., F] and its w [F, H]; stored at the ranks of their tokens, by route."""
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
@@ -294,9 +324,14 @@ def moe_down(
         expert, row, rows, n = _tile_of_group(sy_schedule, slot, tile, COLUMNS)
         w = expert.to(tl.int64) * (H * F)
         if rows > 0:
-            made, _ = _grouped_product(
-                a_ptr, row, rows, w_ptr, w, w, n, H, F, H, 1, BLOCK_M, BLOCK_N, BLOCK_K, False, PRECISION
-            )  # fmt: skip
+            if STREAMED:
+                made, _ = _streamed_product(
+                    a_ptr, row, w_ptr, expert, n * BLOCK_N, 0, F, BLOCK_M, BLOCK_N, BLOCK_K, False
+                )  # fmt: skip
+            else:
+                made, _ = _grouped_product(
+                    a_ptr, row, rows, w_ptr, w, w, n, H, F, H, 1, BLOCK_M, BLOCK_N, BLOCK_K, False, PRECISION
+                )  # fmt: skip
             there = _back(y_ptr, origin_ptr, row, rows, rank, stride, ROUTES, H, BLOCK_M)
             lane, column = tl.arange(0, BLOCK_M)[:, None], n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
             tl.store(
@@ -333,14 +368,14 @@ def moe_combine(
     TOKENS: tl.constexpr, COLUMNS: tl.constexpr, WEIGHTED: tl.constexpr,
 ):  # fmt: skip
     """out [T, H]: of each token the rows that came back, by their weights, in the order of its topk, in fp32. A route whose id is
-    no expert's, or that was over the bound, adds nothing."""
+    no expert's, or that was over the bound, adds nothing. A tile has every BLOCKS-th token."""
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         block = sy_acquire(sy_schedule, sy_control, slot) % BLOCKS
-        token = block * TOKENS + tl.arange(0, TOKENS)
+        token = block + BLOCKS * tl.arange(0, TOKENS)
         for begin in range(0, H, COLUMNS):
             column = begin + tl.arange(0, COLUMNS)[None, :]
             total = tl.zeros((TOKENS, COLUMNS), dtype=tl.float32)
-            for choice in range(TOPK):
+            for choice in tl.static_range(TOPK):  # unrolled: all rows are on their way at once
                 route = token * TOPK + choice
                 ids = tl.load(ids_ptr + route, mask=token < T, other=-1)
                 good = (ids >= 0) & (ids < E)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import _syncopate
 from ..call.arguments import DTYPE_NAMES
@@ -19,12 +20,12 @@ from ..call.prepared import Prepared, timing
 from ..group import Group
 from ..kernels import moe as kernels
 from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
+from ..strategy.choose import runs_gluon
+from ..strategy.tiling import device_name
 from .operator import require_one_node
 
 ACTIVATIONS = ("silu", "relu", "")
 OVER = ("error", "drop")
-TOKENS = 16  # of a tile of `combine`: kTokens of ops/moe.cpp
-GPU_TILING, HOST_TILING = Tiling(128, 128, 64, 3, -1), Tiling(16, 32, 32, 1, -1)
 
 #: By part, its kernels, as ops/moe.cpp has them.
 _WHOLE = ["moe_count", "moe_layout", "moe_dispatch", "moe_up", "moe_down", "moe_combine"]
@@ -120,10 +121,10 @@ class Moe:
         most = group.size * tokens * min(topk, max(experts // group.size, 1))
         self.bound = most if bound is None else min(bound, most)
         self.device = torch.device("cuda", group.ordinal) if group.device == "cuda" else torch.device("cpu")
-        self.tiling = tiling or tiling_on(group.device)
         self.programs = programs or group.multiprocessors(PROGRAMS_ON_HOST)
         self.spec = spec_of(tokens, experts, topk, hidden, inner, dtype, group.size, bound, part)
-        self.strategy = Strategy((self.tiling,), programs=self.programs)
+        self.strategy = strategy_of(self.spec, group.device, tiling, self.programs)
+        (self.tiling,) = self.strategy.tilings
         self._names = STAGES[part]
         self._timing = timing(deadline, host_delay, seed)
         self._what = f"moe {self.spec.partition(':')[2]},activation={activation},over={over}"
@@ -219,8 +220,9 @@ class Moe:
         return given
 
     def _options(self, name: str) -> dict[str, int]:
-        products = name in ("moe_up", "moe_down")
-        return {"num_warps": 8 if products else 4, "num_stages": self.tiling.stages if products else 2}
+        if name in ("moe_up", "moe_down"):
+            return {"num_warps": self.tiling.num_warps, "num_stages": self.tiling.stages}
+        return {"num_warps": 4, "num_stages": 2}
 
     def _items(self, given: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
         """Of each stage's kernel, its arguments; what the plan moves lies in the heap."""
@@ -245,26 +247,55 @@ class Moe:
             "DOWN": self._columns_down if down in stage else 0,
             "BE": pow2(self.own_experts), "BR": pow2(group.size), "BALL": pow2(self.experts),
             "SLOTS": 32, "DISPATCHES": "moe_dispatch" in stage, "WEIGHTED": self.weighted,
-            "BLOCKS": triton.cdiv(self.tokens, TOKENS), "TOKENS": TOKENS,
+            "seen_ptr": self._seen,
             "BLOCK_M": tiles.block_m, "BLOCK_N": tiles.block_n, "BLOCK_K": tiles.block_k,
             "ACTIVATION": self.activation, "PRECISION": "ieee" if self.dtype == torch.float32 else "tf32",
         }  # fmt: skip
         of_stage = {
             "moe_count": {"BLOCK": min(1024, pow2(self.routes)), "stride": self._strides.get("counts", 0)},
             "moe_layout": {"BLOCK": min(256, pow2(self.routes))},
-            "moe_dispatch": {"stride": self._strides.get("X", 0), "COLUMNS": min(128, pow2(self.hidden)),
+            "moe_dispatch": {"stride": self._strides.get("X", 0), "COLUMNS": self._columns(tiles.block_m, 16384),
                              "WEIGHTED": self.weighted and self.part == "dispatch"},
-            "moe_up": {"w_ptr": given.get("w1"), "COLUMNS": known["UP"]},
-            "moe_down": {"w_ptr": given.get("w2"), "COLUMNS": known["DOWN"], "stride": self._strides.get("Y", 0)},
-            "moe_return": {"stride": self._strides.get("Y", 0), "COLUMNS": min(128, pow2(self.hidden))},
-            "moe_combine": {"COLUMNS": min(256, pow2(self.hidden))},
+            "moe_up": {"COLUMNS": known["UP"]},
+            "moe_down": {"COLUMNS": known["DOWN"], "stride": self._strides.get("Y", 0)},
+            "moe_return": {"stride": self._strides.get("Y", 0), "COLUMNS": self._columns(tiles.block_m, 16384)},
         }  # fmt: skip
+        if "moe_up" in stage:
+            of_stage["moe_up"] |= self._product("x_ptr", self.heap["X"], given["w1"])
+            of_stage["moe_down"] |= self._product("a_ptr", self.heap["A"], given["w2"])
+        if "moe_combine" in stage:
+            blocks = self.heap["done"].shape[1]
+            tokens = pow2(triton.cdiv(self.tokens, blocks))
+            columns = self._columns(tokens, 2048)
+            of_stage["moe_combine"] = {"BLOCKS": blocks, "TOKENS": tokens, "COLUMNS": columns}
         made = []
         for name in self._names:
             names = getattr(kernels, name).arg_names
             every = known | of_stage[name]
             made.append({one: every[one] for one in names if not one.startswith("sy_")})
         return made
+
+    def _columns(self, rows: int, elements: int) -> int:
+        """Of a block of so many rows."""
+        return min(triton.next_power_of_2(self.hidden), max(128, elements // rows))
+
+    def _product(self, name: str, rows: torch.Tensor, w: torch.Tensor) -> dict[str, Any]:
+        """What a product's kernel takes of its operands: descriptors where TMA can load them."""
+        if not self.streams or w.data_ptr() % 16:
+            return {name: rows, "w_ptr": w, "STREAMED": False}
+        m, n, k = self.tiling.block_m, self.tiling.block_n, self.tiling.block_k
+        of_rows, of_w = TensorDescriptor.from_tensor(rows, [m, k]), TensorDescriptor.from_tensor(w, [1, k, n])
+        return {name: of_rows, "w_ptr": of_w, "STREAMED": True}
+
+    @property
+    def streams(self) -> bool:
+        """Whether TMA can load what the products read: on Hopper, if rows are whole 16 bytes of 2-byte elements."""
+        return (
+            runs_gluon(self.device.type)
+            and self.dtype.itemsize == 2
+            and self.hidden % 8 == 0
+            and self.inner % 8 == 0
+        )
 
     @property
     def _columns_down(self) -> int:
@@ -299,16 +330,9 @@ class Moe:
 
     def _done(self, status: torch.Tensor) -> None:
         """On a GPU nothing is read: what the calls have said until then `check` tells."""
-        if self.prepared.is_on_gpu:
-            self._note(status)
-        else:
+        if not self.prepared.is_on_gpu:
+            self._seen.zero_()
             self.judge(status)
-
-    def _note(self, status: torch.Tensor) -> None:
-        """On the device, also in a graph that is replayed."""
-        (over, bad), (more, others) = self._seen.unbind(), status.unbind()
-        torch.maximum(over, more, out=over)
-        bad.add_(others)
 
     def _check(
         self, operands: Mapping[str, tuple[torch.Tensor, tuple[int, ...], Sequence[torch.dtype]]]
@@ -433,7 +457,7 @@ class Moe:
         """Those that such an operator will take on each of `ranks` ranks, known with neither a group nor a GPU, and whatever the
         routing: rows that come, what the first product makes of them, and rows that come back, for as many as `bound` says."""
         spec = spec_of(tokens, experts, topk, hidden, inner, dtype, ranks, bound, part)
-        strategy = Strategy((tiling or tiling_on(device),), programs=PROGRAMS_ON_HOST)
+        strategy = strategy_of(spec, device, tiling, PROGRAMS_ON_HOST)
         return _syncopate.ops.artifact(spec, strategy, device).heap_bytes
 
     @property
@@ -465,9 +489,12 @@ class Moe:
         self._ended.clear()
 
 
-def tiling_on(device: str) -> Tiling:
-    """Of the products, by default."""
-    return GPU_TILING if device == "cuda" else HOST_TILING
+def strategy_of(
+    spec: str, device: str, tiling: Tiling | None = None, programs: int | None = None
+) -> Strategy:
+    """Complete: where no tiles are given, with those that C++ chooses for the problem."""
+    given = Strategy(() if tiling is None else (tiling,), programs=programs)
+    return _syncopate.tune.complete(spec, given, device=device_name(), cuda=device == "cuda")
 
 
 def spec_of(
