@@ -89,12 +89,14 @@ def _pick(values, index, at):
 
 @triton.jit
 def _make_slots(table_ptr, first, rows, run, index, GROUPS: tl.constexpr, TILE: tl.constexpr, COLUMNS: tl.constexpr,
-                BLOCK: tl.constexpr, FROM: tl.constexpr):  # fmt: skip
-    """The slots of a stage, from the records of its groups. `rows`, `run`: by group, `index` from 0 on: how many rows it has, and
-    the first one; the groups' own numbers begin with `first`. A slot's tile is its first row times COLUMNS, plus its column. FROM: the program that makes the first record's."""
+                BLOCK: tl.constexpr, FROM: tl.constexpr, begins):  # fmt: skip
+    """The slots of a stage, from the records of its groups: those of group `begins`, of the next ones, and at last of those before
+    it. `rows`, `run`: by group, `index` from 0 on: how many rows it has, and the first one; the groups' own numbers begin with
+    `first`. A slot's tile is its first row times COLUMNS, plus its column. FROM: the program that makes the first record's."""
     tiles = tl.where(index < GROUPS, tl.maximum((rows + TILE - 1) // TILE * COLUMNS, 1), 0)
     total = tl.sum(tiles, 0)
     slots = tl.cumsum(tiles, 0) - tiles
+    slots = tl.where(index < begins, slots + total, slots) - tl.sum(tl.where(index < begins, tiles, 0), 0)
     if tl.program_id(0) == 0:
         tl.store(table_ptr + _NUM_SLOTS, total)
     records = table_ptr + tl.load(table_ptr + _GROUPS) + _GROUP_HEAD
@@ -163,13 +165,15 @@ def moe_layout(
     tl.store(own_ptr + experts, run, mask=experts < EXPERTS)
     tl.store(own_ptr + EXPERTS + experts, rows, mask=experts < EXPERTS)
     if UP:
-        _make_slots(up_ptr, rank * EXPERTS, rows, run, experts, EXPERTS, TILE, UP, SLOTS, 0)
+        _make_slots(up_ptr, rank * EXPERTS, rows, run, experts, EXPERTS, TILE, UP, SLOTS, 0, 0)
     if DOWN:
-        _make_slots(down_ptr, rank * EXPERTS, rows, run, experts, EXPERTS, TILE, DOWN, SLOTS, EXPERTS)
+        _make_slots(down_ptr, rank * EXPERTS, rows, run, experts, EXPERTS, TILE, DOWN, SLOTS, EXPERTS, 0)
     tl.debug_barrier()
     if DISPATCHES:
         going = tl.load(sent_ptr + E + every, mask=every < E, other=0)
-        _make_slots(dispatch_ptr, 0, going, group, every, E, TILE, 1, SLOTS, 2 * EXPERTS)
+        # The next rank's experts first: all ranks sending to one would leave the links to the others idle.
+        begins = (rank + 1) % R * EXPERTS
+        _make_slots(dispatch_ptr, 0, going, group, every, E, TILE, 1, SLOTS, 2 * EXPERTS, begins)
         if tl.program_id(0) == 0:
             tl.atomic_max(seen_ptr + _OVER, over)
             tl.atomic_add(seen_ptr + _BAD, bad)
