@@ -61,6 +61,7 @@ void print_json(const tune::Problem& problem, const tune::Machine& machine, cons
 
 void print_table(const tune::Problem& problem, const tune::Machine& machine, const Ranked& ranked) {
     std::cout << fmt::format("{} on {}\n", problem.key(), machine.name);
+    if (problem.op == "moe") std::cout << "routing: every expert has as many rows\n";
     if (const auto& kernel = ranked.kernel) {
         std::cout << fmt::format("kernel: {}, tiles of {} rows, {} rows of K and V at once{}\n",
                                  tune::name_of(kernel->name), kernel->tile.block_m, kernel->tile.block_n,
@@ -98,9 +99,9 @@ void explain(const std::string& spec, int ranks, const std::string& machine_name
     const bool attention = problem.op == "attention";
     if (const std::string objection = tune::estimate_objection(problem); !objection.empty())
         fail(Error{"tune: --explain: " + objection, {}, ErrorClass::usage});
-    if (!attention && problem.products().empty())
-        fail(Error{
-            fmt::format("{}: the estimate is of attention and of operators around products", problem.op)});
+    if (!attention && problem.op != "moe" && problem.products().empty())
+        fail(Error{fmt::format("{}: the estimate is of attention, of moe and of operators around products",
+                               problem.op)});
     const tune::Machine machine = machine_of(machine_name, problem);
     const Ranked ranked = attention ? ranked_attention(problem, machine)
                                     : Ranked{tune::rank_candidates(problem, machine), std::nullopt};

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "bindings.hpp"
 #include "problem.hpp"
 #include "stages.hpp"
@@ -29,6 +31,7 @@
 #include "syncopate/tune/machine/measured.hpp"
 #include "syncopate/tune/ops.hpp"
 #include "syncopate/tune/play/estimate.hpp"
+#include "syncopate/tune/play/mixture.hpp"
 #include "syncopate/tune/search/contenders.hpp"
 #include "syncopate/tune/store/winners.hpp"
 
@@ -107,11 +110,25 @@ std::string machine_message(const std::string& device, std::int32_t ranks, std::
     return unwrap(tune::nearest_machine(device, ranks, num_sms)).message;
 }
 
-nb::dict estimate(const GivenProblem& given, const tune::Strategy& strategy, const std::string& machine) {
+/// Raises UsageError.
+void require_routing(const tune::Problem& problem, const tune::Routing& rows) {
+    const std::int64_t experts = problem.op == "moe" ? problem.extent("E") : 0;
+    if (static_cast<std::int64_t>(rows.size()) == experts && std::ranges::min(rows) >= 0) return;
+    throw Raised({fmt::format("rows: expected a number, from 0 on, for each of {} experts, got {} numbers",
+                              experts, rows.size()),
+                  {},
+                  ErrorClass::usage});
+}
+
+/// `rows`: of a mixture of experts, how many of all ranks each expert gets; empty: as many each.
+nb::dict estimate(const GivenProblem& given, const tune::Strategy& strategy, const std::string& machine,
+                  const tune::Routing& rows) {
     const tune::Problem problem = problem_of(given);
     const tune::Machine on = machine_of(machine, problem, "");
     const tune::Strategy whole = tune::complete(problem, on, checked(strategy));
-    nb::dict made = dict_of(tune::estimate(problem, on, whole));
+    if (!rows.empty()) require_routing(problem, rows);
+    nb::dict made = dict_of(rows.empty() ? tune::estimate(problem, on, whole)
+                                         : tune::estimate_mixture(problem, on, whole, rows));
     made["objection"] = tune::strategy_objection(problem, whole);
     made["name"] = tune::name_of(whole);
     return made;
@@ -250,7 +267,7 @@ void bind_tune(nb::module_& module) {
     tune.def("problem_objection", problem_objection, "problem"_a);
     tune.def("complete", complete, "problem"_a, "strategy"_a, "machine"_a = "", "device"_a = "",
              "cuda"_a = true, "exact_fp32"_a = false, "gluon"_a = true);
-    tune.def("estimate", estimate, "problem"_a, "strategy"_a, "machine"_a = "");
+    tune.def("estimate", estimate, "problem"_a, "strategy"_a, "machine"_a = "", "rows"_a = tune::Routing());
     tune.def("tiles", tiles, "m"_a, "n"_a, "k"_a, "dtype"_a, "programs"_a, "exact_fp32"_a = false,
              "device"_a = "");
     tune.def(

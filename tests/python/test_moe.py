@@ -1,5 +1,6 @@
 """Mixture of experts: exact on host ranks whatever the routing, and kernels that compile for sm_90."""
 
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,10 @@ import pytest
 from conftest import HUNG, ROOT, SWEEP
 
 pytest.importorskip("triton")
+
+import syncopate as sy  # noqa: E402
+from syncopate._syncopate import tune  # noqa: E402
+from syncopate.strategy import Strategy  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 
@@ -30,6 +35,24 @@ def test_gradients_are_those_of_the_layer_in_torch_eager_and_compiled_on(ranks, 
     )  # fmt: skip
     assert outcome.code == 0, outcome.out + outcome.err
     assert outcome.out.count("gradients agree") == 1
+
+
+def test_the_estimate_tells_a_measured_routing_from_a_balanced_one(syncopate):
+    spec = "moe:T=512,E=8,topk=2,H=1024,F=4096,ranks=2"
+    balanced = tune.estimate(spec, Strategy(), "h200x2")
+    assert tune.estimate(spec, Strategy(), "h200x2", [256] * 8) == balanced
+    skewed = tune.estimate(spec, Strategy(), "h200x2", [1024, 1024, 0, 0, 0, 0, 0, 0])
+    assert skewed["compute"] > balanced["compute"] and skewed["exposed"] > balanced["exposed"]
+    for rows in ([1] * 7, [1] * 7 + [-1]):
+        with pytest.raises(sy.UsageError, match="each of 8 experts"):
+            tune.estimate(spec, Strategy(), "h200x2", rows)
+    with pytest.raises(sy.UsageError, match="each of 0 experts"):
+        tune.estimate("all_gather_matmul:M=64,N=64,K=64,ranks=2", Strategy(), "h200x2", [1])
+    told = syncopate("tune", "--explain", spec, "--machine", "h200x2", "--json")
+    assert told.code == 0, told.err
+    first = json.loads(told.out)["strategies"][0]
+    assert first["us"] == pytest.approx(balanced["us"])
+    assert first["strategy"]["tiles"][0]["block_m"] == 128
 
 
 LAYERS = ("128,8,2048,768,2", "8,2,4096,14336,2", "64,8,7168,2048,2")

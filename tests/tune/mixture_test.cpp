@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "syncopate/tune/choose.hpp"
+#include "syncopate/tune/play/mixture.hpp"
 
 namespace syncopate::tune {
 namespace {
@@ -68,6 +69,70 @@ TEST(Mixture, WhatIsGivenStays) {
     const Strategy host = completed("moe:T=4096,E=8,topk=2,H=64,F=64,ranks=2", fuse::Device::host);
     EXPECT_EQ(host.tiles.front().block_m, 16);
     EXPECT_EQ(host.tiles.front().stages, 1);
+}
+
+Estimate estimated(const std::string& spec, const Routing& routing = {}) {
+    return estimate_mixture(*parse_problem(spec), *find_machine("h200x2"), completed(spec), routing);
+}
+
+TEST(Mixture, IsEstimatedAsItWasMeasuredWhereItReadsWeights) {
+    const std::vector<std::pair<std::string, double>> measured{
+        // of bench/results/moe_tiles_1xH200.csv
+        {"moe:T=64,E=64,topk=8,H=2048,F=768,ranks=1", 175.6},
+        {"moe:T=64,E=4,topk=2,H=4096,F=14336,ranks=1", 369.3},
+        {"moe:T=64,E=32,topk=8,H=7168,F=2048,ranks=1", 694.6},
+        {"moe:T=512,E=64,topk=8,H=2048,F=768,ranks=1", 225.0},
+    };
+    for (const auto& [spec, us] : measured) {
+        EXPECT_GT(estimated(spec).us, us * 0.85) << spec;
+        EXPECT_LT(estimated(spec).us, us * 1.15) << spec;
+    }
+}
+
+TEST(Mixture, OfOneRankNothingIsExposedButItsOwnMoves) {
+    const Estimate one = estimated("moe:T=4096,E=64,topk=8,H=2048,F=768,ranks=1");
+    const Estimate two = estimated("moe:T=4096,E=128,topk=8,H=2048,F=768,ranks=2");
+    EXPECT_LT(one.exposed * 2, two.exposed) << "half of the rows go over the link";
+    EXPECT_NEAR(one.compute, two.compute, 0.01 * one.compute) << "the same rows and experts a rank";
+    EXPECT_NEAR(two.us, two.fixed + two.compute + two.exposed, 1e-6);
+}
+
+TEST(Mixture, ARoutingCountsByItsBusiestRankAndByTheExpertsThatItReads) {
+    const std::string many = "moe:T=4096,E=8,topk=2,H=4096,F=14336,ranks=2";
+    const Estimate balanced = estimated(many);
+    EXPECT_EQ(estimated(many, Routing(8, 2048)).us, balanced.us);
+    EXPECT_GT(estimated(many, {4096, 4096, 4096, 4096, 0, 0, 0, 0}).compute, 1.9 * balanced.compute);
+    EXPECT_GT(estimated(many, {5120, 1024, 1024, 1024, 2048, 2048, 2048, 2048}).exposed,
+              balanced.exposed * 0.99);
+    EXPECT_GT(estimated(many, {8192, 8192, 0, 0, 0, 0, 0, 0}).exposed, 1.5 * balanced.exposed);
+    const std::string few = "moe:T=64,E=8,topk=2,H=4096,F=14336,ranks=2";
+    EXPECT_LT(estimated(few, {128, 0, 0, 0, 128, 0, 0, 0}).compute, estimated(few).compute / 2)
+        << "weights of two experts are read, not of eight";
+}
+
+TEST(Mixture, ItsPartsTakeLessThanTheWhole) {
+    const auto part = [](const char* name) {
+        return estimated(fmt::format("moe:T=512,E=64,topk=8,H=2048,F=768,part={},ranks=2", name));
+    };
+    EXPECT_EQ(part("kept").us, part("whole").us);
+    EXPECT_EQ(part("dispatch").compute, 0);
+    EXPECT_EQ(part("combine").compute, 0);
+    EXPECT_LT(part("dispatch").us + part("combine").us, part("whole").us);
+    EXPECT_GT(part("dispatch").us, part("dispatch").fixed);
+}
+
+TEST(Mixture, OfManyRowsLargeTilesAreEstimatedToBeTheQuickest) {
+    const auto ranked = [](const std::string& spec) {
+        return rank_candidates(*parse_problem(spec), *find_machine("h200x2"));
+    };
+    const auto many = ranked("moe:T=4096,E=128,topk=8,H=2048,F=768,ranks=2");
+    ASSERT_EQ(many.size(), 4U);
+    EXPECT_EQ(many.front().strategy.tiles.front().block_m, 128);
+    EXPECT_EQ(many.back().strategy.tiles.front().block_m, 16);
+    EXPECT_GT(many.back().estimate.us, 2 * many.front().estimate.us);
+    const std::string few = "moe:T=64,E=128,topk=8,H=2048,F=768,ranks=2";
+    EXPECT_EQ(ranked(few).front().strategy, completed(few)) << "among equals what is chosen";
+    EXPECT_EQ(estimate(*parse_problem(few), *find_machine("h200x2"), completed(few)).us, estimated(few).us);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
+#include "syncopate/tune/candidates/mixture.hpp"
 #include "syncopate/tune/candidates/tiles.hpp"
 #include "syncopate/tune/choose.hpp"
 
@@ -307,6 +308,7 @@ private:
 }  // namespace
 
 std::vector<Strategy> candidates(const Problem& problem, const Machine& machine) {
+    if (problem.op == "moe") return mixture_candidates(problem, machine);
     return Enumeration(problem, machine).all();
 }
 

@@ -10,6 +10,7 @@
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
 #include "syncopate/tune/candidates/tiles.hpp"
+#include "syncopate/tune/play/mixture.hpp"
 #include "tune/play/play.hpp"
 #include "tune/play/transfers.hpp"
 
@@ -429,6 +430,7 @@ std::string estimate_objection(const Problem& problem) {
 }
 
 Estimate estimate(const Problem& problem, const Machine& machine, const Strategy& strategy) {
+    if (problem.op == "moe") return estimate_mixture(problem, machine, strategy);
     const OperatorRow* row = operator_row(problem.op);
     const std::vector<ProductShape> shapes = problem.products();
     if (row == nullptr || shapes.empty() || strategy.tiles.empty()) return {};

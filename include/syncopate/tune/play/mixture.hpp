@@ -1,0 +1,25 @@
+// A mixture of experts: how long a call is likely to take under a routing. Its stages follow one another:
+//
+//     count, layout   launches, and hand-overs between ranks                         fixed
+//     dispatch        rows to the experts' ranks, over the link or within memory     exposed
+//     up, down        tiles of the busiest rank, or reading its weights once         compute
+//     back            beside `down`: exposed is what takes longer than that
+//     combine         reading all rows that came back                                exposed
+#pragma once
+
+#include <vector>
+
+#include "syncopate/tune/machine/machine.hpp"
+#include "syncopate/tune/ops.hpp"
+#include "syncopate/tune/play/estimate.hpp"
+
+namespace syncopate::tune {
+
+/// By expert, rows that all ranks send it, as many of each rank's. Empty: a balanced one.
+using Routing = std::vector<std::int64_t>;
+
+/// Of a complete strategy, in µs. A routing of another number of experts than the problem's is not looked at.
+[[nodiscard]] Estimate estimate_mixture(const Problem& problem, const Machine& machine,
+                                        const Strategy& strategy, const Routing& routing = {});
+
+}  // namespace syncopate::tune

@@ -1,0 +1,124 @@
+#include "syncopate/tune/play/mixture.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+
+#include "syncopate/at.hpp"
+#include "syncopate/tune/candidates/tiles.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+class Played {
+public:
+    Played(const Problem& problem, const Machine& machine, const Strategy& strategy, const Routing& routing)
+        : problem_(problem),
+          machine_(machine),
+          tile_(strategy.tiles.front()),
+          part_(problem.word("part")),
+          ranks_(static_cast<double>(problem.ranks)),
+          hidden_(problem.extent("H")),
+          inner_(problem.extent("F")),
+          own_(problem.extent("E") / problem.ranks),
+          rows_(routing) {
+        const std::int64_t experts = problem.extent("E");
+        if (rows_.size() == at(experts)) return;
+        const std::int64_t all = problem.extent("T") * problem.ranks * problem.extent("topk");
+        rows_.assign(at(experts), all / experts);
+        for (std::int64_t e = 0; e < all % experts; ++e) ++rows_[at(e)];
+    }
+
+    [[nodiscard]] Estimate run() const {
+        const Rates& rates = machine_.rates;
+        const bool sends = part_ != "combine";
+        const bool returns = part_ != "dispatch";
+        const bool multiplies = sends && returns;
+        const double stages = multiplies ? 6 : 3;
+        Estimate made;
+        made.fixed = rates.call_us + (stages - 1) * rates.kernel_us;
+        // Counts, rows, and rows that come back: each is handed over once.
+        if (problem_.ranks > 1) made.fixed += (multiplies ? 3 : sends ? 2 : 1) * rates.fused_us;
+        double back = 0;
+        for (std::int32_t rank = 0; rank < problem_.ranks; ++rank) {
+            const double up = product_us_of(rank, hidden_, inner_, 2);
+            const double down = product_us_of(rank, inner_, hidden_, 1);
+            if (multiplies) made.compute = std::max(made.compute, up + down);
+            const double moved = moved_us(rank);
+            made.communicate = std::max(made.communicate, moved);
+            back = std::max(back, moved - (multiplies ? down : 0));
+        }
+        if (sends) made.exposed += made.communicate;
+        if (returns) made.exposed += back + combined_us();
+        if (multiplies) made.communicate *= 2;
+        made.us = made.fixed + made.compute + made.exposed;
+        return made;
+    }
+
+private:
+    [[nodiscard]] std::span<const std::int64_t> rows_of(std::int32_t rank) const {
+        return std::span(rows_).subspan(at(rank * own_), at(own_));
+    }
+    static double sum(std::span<const std::int64_t> rows) {
+        return static_cast<double>(std::reduce(rows.begin(), rows.end()));
+    }
+    [[nodiscard]] double row_bytes() const { return static_cast<double>(hidden_ * problem_.item()); }
+
+    /// Rows from all ranks, or back to them: over the link what has another rank on its other end; all of it
+    /// is read and written.
+    [[nodiscard]] double moved_us(std::int32_t rank) const {
+        const double own = sum(rows_of(rank));
+        const double all = sum(rows_);
+        const double across = std::max(own * (ranks_ - 1), all - own) / ranks_ * row_bytes();
+        const double within = 2 * std::max(own, all / ranks_) * row_bytes();
+        const double gbps = machine_.rates.tile_store_gbps.at(across / fuse::kMib);
+        return std::max(over(across, gbps), over(within, machine_.rates.memory_gbps));
+    }
+
+    /// `products` of [rows, k] x [k, n] for each of a rank's experts, by the same tiles. An expert's weights are
+    /// read once: its rows of tiles run side by side.
+    [[nodiscard]] double product_us_of(std::int32_t rank, std::int64_t k, std::int64_t n,
+                                       std::int64_t products) const {
+        const double columns = std::ceil(static_cast<double>(n) / tile_.block_n);
+        double tiles = 0, elements = 0;
+        for (const std::int64_t rows : rows_of(rank)) {
+            tiles += std::ceil(static_cast<double>(rows) / tile_.block_m) * columns;
+            const std::int64_t weights = rows > 0 ? products * k * n : 0;
+            elements += static_cast<double>(weights + rows * (k + n));
+        }
+        const double one = tile_us(machine_, problem_.dtype, tile_, products * tile_.block_n, k);
+        const double read = over(elements * static_cast<double>(problem_.item()), machine_.rates.memory_gbps);
+        return std::max(std::ceil(tiles / machine_.num_sms) * one, read);
+    }
+
+    [[nodiscard]] double combined_us() const {
+        const auto tokens = static_cast<double>(problem_.extent("T"));
+        const auto topk = static_cast<double>(problem_.extent("topk"));
+        return over(tokens * (topk + 1) * row_bytes(), machine_.rates.memory_gbps);
+    }
+
+    static double over(double bytes, double gbps) {
+        if (bytes <= 0) return 0;
+        return gbps <= 0 ? kUnknownUs : bytes / (gbps * kBytesPerUs);
+    }
+
+    const Problem& problem_;
+    const Machine& machine_;
+    TileConfig tile_;
+    std::string_view part_;
+    double ranks_;
+    std::int64_t hidden_, inner_;
+    std::int64_t own_;  ///< experts of a rank
+    Routing rows_;
+};
+
+}  // namespace
+
+Estimate estimate_mixture(const Problem& problem, const Machine& machine, const Strategy& strategy,
+                          const Routing& routing) {
+    if (strategy.tiles.empty()) return {};
+    return Played(problem, machine, strategy, routing).run();
+}
+
+}  // namespace syncopate::tune
