@@ -124,7 +124,7 @@ std::optional<TileConfig> attention_backward_tiles(AttentionKernelName kernel, s
     };
     if (kernel == AttentionKernelName::gluon) {
         if (!cuda || (head_dim != 64 && head_dim != 128)) return std::nullopt;
-        return shaped(64, 128, 2, 4);
+        return head_dim == 64 ? shaped(128, 128, 2, 8) : shaped(64, 128, 2, 4);
     }
     if (!cuda) return shaped(kHostBlock, kHostBlock, 1, 4);
     if (head_dim != 64 && head_dim != 128 && head_dim != 256) return std::nullopt;

@@ -91,7 +91,7 @@ def check_kernel() -> None:
             some = mask.any(1)
             begin = torch.where(some, mask.int().argmax(1), 0)
             end = torch.where(some, sk - mask.flip(1).int().argmax(1), 0)
-            options = {"tables": backward_tables(torch.stack([begin, end]), sk)}
+            options = {"tables": backward_tables(torch.stack([begin, end]), sk, d)}
         grad_lse = torch.randn(b, h, sq, device="cuda") if lse_too else None
         o, lse, right = reference(q, k, v, grad, mask, d**-0.5, grad_lse)
         options["grad_lse"] = grad_lse

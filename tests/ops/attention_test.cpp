@@ -164,6 +164,8 @@ TEST(AttentionBackward, TakesAnotherKindWhereTheForwardsHasNone) {
 TEST(AttentionBackward, RunsTheGluonKernelWhereItCanAndSaysWhyNot) {
     const AttentionTarget hopper{.cuda = true, .hopper = true};
     EXPECT_EQ(choose_backward_kernel(128, plan::DType::bf16, hopper).name, AttentionKernelName::gluon);
+    EXPECT_EQ(choose_backward_kernel(128, plan::DType::bf16, hopper).tile.block_m, 64);
+    EXPECT_EQ(choose_backward_kernel(64, plan::DType::bf16, hopper).tile.block_m, 128);
     EXPECT_EQ(choose_backward_kernel(256, plan::DType::bf16, hopper).why,
               "the Gluon kernel has no tiles for D = 256");
     EXPECT_EQ(choose_backward_kernel(256, plan::DType::bf16, hopper).tile.block_m, 32);

@@ -245,7 +245,7 @@ def compile_backward(d, options):
     s = 1024
     if options.pop("tables", False):
         row = torch.arange(s)
-        options["tables"] = backward_tables(torch.stack([0 * row, row + 1]), s)
+        options["tables"] = backward_tables(torch.stack([0 * row, row + 1]), s, d)
     q = torch.empty(1, 4, s, d, dtype=torch.bfloat16)
     k, v = (torch.empty(1, 2, s, d, dtype=torch.bfloat16) for _ in range(2))
     rows, sums = torch.empty(4, s), torch.empty(4, s, d)

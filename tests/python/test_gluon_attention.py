@@ -80,10 +80,12 @@ def test_pass_tables_say_which_blocks_of_a_pass_a_tile_sees(hidden, window):
             assert rows[:, block * n : (block + 1) * n].all(), (tile, block)
 
 
+@pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("rows", ["zigzag", "window", "documents", "nothing"])
-def test_backward_tables_say_which_blocks_of_q_see_a_block_of_k(rows):
-    from syncopate.kernels.gluon_attention_backward_call import BLOCK_M, BLOCK_N, backward_tables
+def test_backward_tables_say_which_blocks_of_q_see_a_block_of_k(rows, d):
+    from syncopate.kernels import gluon_attention_backward_call as of_backward
 
+    block_m, block_n = of_backward.BLOCK_M[d], of_backward.BLOCK_N
     length = 1000
     own = torch.cat([torch.arange(0, 150), torch.arange(700, 883)])
     begin, end = {
@@ -92,17 +94,17 @@ def test_backward_tables_say_which_blocks_of_q_see_a_block_of_k(rows):
         "documents": (own // 137 * 137, (own // 137 * 137 + 137).clamp(max=length)),
         "nothing": (0 * own, torch.where(own < 100, 0, own)),
     }[rows]
-    bounds, seen = backward_tables(torch.stack([begin, end]), length)
+    bounds, seen = of_backward.backward_tables(torch.stack([begin, end]), length, d)
     column = torch.arange(length)
     mask = (column >= begin[:, None]) & (column < end[:, None])
-    assert seen.shape[1] % BLOCK_M == 0 and torch.equal(seen[:, : len(own)], torch.stack([begin, end]).int())
-    assert bounds.shape == (-(-length // BLOCK_N), 4)
+    assert seen.shape[1] % block_m == 0 and torch.equal(seen[:, : len(own)], torch.stack([begin, end]).int())
+    assert bounds.shape == (-(-length // block_n), 4)
     for n, (low, whole, part, high) in enumerate(bounds.tolist()):
-        of_block = mask[:, n * BLOCK_N : (n + 1) * BLOCK_N]
-        some = of_block.any(1).nonzero()[:, 0] // BLOCK_M
+        of_block = mask[:, n * block_n : (n + 1) * block_n]
+        some = of_block.any(1).nonzero()[:, 0] // block_m
         assert (low, high) == ((int(some[0]), int(some[-1]) + 1) if len(some) else (0, 0))
         assert low <= whole <= part <= max(high, low)
-        assert of_block[whole * BLOCK_M : part * BLOCK_M].all()
+        assert of_block[whole * block_m : part * block_m].all()
 
 
 def test_other_documents_and_passes_are_launches_of_the_same_compiled_kernel():

@@ -8,7 +8,7 @@ head of K, so that its dK and dV are complete when it ends. With ADD_DQ it also 
 order. `attention_backward_q` makes dQ by itself, a block of Q a tile, in a fixed order: two products more for each block.
 
 `prepare_rows` makes lse (base 2) and delta of what the forward left, with rows up to a multiple of BM: such a row has
-weights of 0. `finish_rows` makes dQ of its sums.
+weights of 0. `finish_rows` makes dQ of its sums, also of those that gluon_attention_backward makes.
 
 Q, dO: [B, H, SQ, D], K, V, dK, dV: [B, HKV, SK, D]; lse, delta: fp32 [B, H, blocks of SQ * BM]. What a row of Q sees is
 looked up: rows [seen_from, seen_to) of K. Rows beyond a tensor's last one are read as zeros.
@@ -46,14 +46,22 @@ def prepare_rows(
 
 
 @triton.jit
-def finish_rows(sum_ptr, dq_ptr, S, padded, scale, D: tl.constexpr, ROWS: tl.constexpr):
-    """dQ of its sum in fp32, a block of rows a tile: [heads, padded, D] to [1, heads, S, D], both contiguous."""
+def finish_rows(sum_ptr, dq_ptr, S, padded, scale, D: tl.constexpr, ROWS: tl.constexpr, PIECES: tl.constexpr = False):
+    """dQ of its sum in fp32, a block of rows a tile: [heads, padded, D] to [1, heads, S, D], both contiguous. PIECES: a block's
+    numbers lie as gluon_attention_backward adds them: half of its rows or, of 64 rows, of its columns, and then the other half."""
     tile = tl.program_id(0)
     blocks = tl.cdiv(S, ROWS)
     row = tile % blocks * ROWS + tl.arange(0, ROWS)
     head = (tile // blocks).to(tl.int64)
     column = tl.arange(0, D)
-    total = tl.load(sum_ptr + (head * padded + row[:, None]) * D + column[None, :])
+    if PIECES:
+        first = head * padded + tile % blocks * ROWS
+        total = tl.load(sum_ptr + first * D + tl.arange(0, ROWS * D))
+        DOWN: tl.constexpr = ROWS // 64  # halves one below another, or else side by side
+        total = total.reshape(DOWN, 2 // DOWN, 4, D * DOWN // 16, 8, 4, 2, 2)
+        total = total.permute(0, 2, 6, 4, 1, 3, 5, 7).reshape(ROWS, D)
+    else:
+        total = tl.load(sum_ptr + (head * padded + row[:, None]) * D + column[None, :])
     made = (total * scale).to(dq_ptr.dtype.element_ty)
     tl.store(dq_ptr + (head * S + row[:, None]) * D + column[None, :], made, mask=(row < S)[:, None])
 

@@ -4,16 +4,17 @@ made. FlashAttention-2 (arXiv 2307.08691, algorithm 2), a block of K a tile, wit
     loader (1 warp)      fills places for K and V, then a ring of STAGES blocks of Q and of dO by TMA
     consumer (4 warps)   64 rows of the tile's K and V each. With P = exp2(S - lse), all transposed, a row of K a row:
                          S = K Qᵀ   dP = V dOᵀ   dV += P dO   dS = P (dP - delta)   dK += dS Q
-                         and of the block's dQ = dSᵀ K, which needs the rows of both, half of the columns
+                         and of the block's dQ = dSᵀ K, which needs the rows of both, a half: 64 of 128 rows, or of the columns
 
-      consumer 0  | S dP . exp . dV . dS | dK   dQ[:, :D/2] | S dP …
-      consumer 1  | S dP . exp . dV . dS | dK   dQ[:, D/2:] | S dP …
+      consumer 0  | S dP . exp . dV . dS | dQ[:, :D/2]   dK | S dP …
+      consumer 1  | S dP . exp . dV . dS | dQ[:, D/2:]   dK | S dP …
                                          ^ each has the other's dS
 
-dQ is added in fp32 at its place in memory, as blocks of K come to it: in no fixed order. It is added by 16 bytes a thread, whole
-lines a warp: as the tensor cores leave it, pairs of eight rows at a time keep the L2 cache busy (one H200, H = 16, S = 8192: 448
-TFLOP/s that way, 499 this way). dK of a block is still under way while the next one begins. `lse` and `delta` come from
-gluon_attention_backward_call, in base 2, with rows up to a multiple of BM.
+dQ is added in fp32, in no fixed order, as blocks of K come to it, and lies as the tensor cores leave it (`_add`), for finish_rows to
+sort: a thread adds 16 bytes and a warp 512, straight from its registers. In the order of rows it has to go through shared memory
+first, and takes a fifth longer in all (one H200, H = 16, S = 8192: 2,940 µs that way, 2,467 this way, 2,013 if nothing is
+added). dK of a block is still under way while the next one begins. `lse` and `delta` come from gluon_attention_backward_call, in
+base 2, with rows up to a multiple of BM.
 
 A row of Q sees what CAUSAL and WINDOW leave of K, or what a table says (TABLES). Rows of Q beyond SQ are zeros, and add none.
 Heads of Q that share a head of K are one tile's work, so dK and dV are complete when it ends.
@@ -33,11 +34,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from ..gluon import sy_await, sy_finish, sy_num_slots, sy_post, sy_tile
+from ..gluon import sy_num_slots, sy_tile
+from .gluon_attention_backward_loader import load_tile
 from .gluon_attention_softmax import NEVER
 from .gluon_attention_tiles import CONSUMER_ROWS
 from .gluon_members import set_members
-from .gluon_versions import aggregate, load_block, threads_meet
+from .gluon_versions import aggregate, threads_meet
 
 LOG2E = gl.constexpr(1.4426950408889634)
 
@@ -149,60 +151,13 @@ class Call:
             part = 0  # rows beyond the last one have to be masked
         return low, whole, part, gl.maximum(high, low)
 
-
-@gluon.jit
-def _has_tile(call):
-    """Whether this program has one: ranks may have fewer than others."""
-    there = True
-    if call.FUSED:
-        there = gl.program_id(0) < sy_num_slots(call.sy_schedule)
-    return there
-
-
-@gluon.jit
-def _load(call):
-    """The loader."""
-    if call.FUSED:
-        if _has_tile(call):
-            sy_await(call.sy_schedule, call.sy_control, gl.program_id(0))
-            _load_tile(call)
-            mbarrier.wait(call.stored, 0)
-            sy_post(call.sy_schedule, call.sy_control, gl.program_id(0))
-        sy_finish(call.sy_schedule, call.sy_control)
-    else:
-        _load_tile(call)
-
-
-@gluon.jit
-def _load_tile(call):
-    BYTES: gl.constexpr = call.BM * call.D * 2 + call.BM * 4
-    n, kv_head, b = call.coordinates()
-    low, _, _, high = call.extent(n)
-    mbarrier.expect(call.kv_full, 2 * call.BN * call.D * 2)
-    load_block(call.k_desc, [b, kv_head, n * call.BN, 0], call.kv_full, call.k_tile)
-    load_block(call.v_desc, [b, kv_head, n * call.BN, 0], call.kv_full, call.v_tile)
-    shared_by = call.H // call.HKV
-    blocks = shared_by * (high - low)
-    padded = gl.cdiv(call.SQ, call.BM) * call.BM
-    head = kv_head * shared_by
-    m = low
-    for block in range(blocks):
-        stage = block % call.STAGES
-        parity = block // call.STAGES % 2 ^ 1  # a place that was never filled is empty
-        rows = (b * call.H + head) * padded + m * call.BM
-        q_full = call.q_full.index(stage)
-        mbarrier.wait(call.empty.index(stage), parity)
-        mbarrier.expect(q_full, BYTES)
-        load_block(call.q_desc, [b, head, m * call.BM, 0], q_full, call.q_ring.index(stage))
-        load_block(call.lse_desc, [rows], q_full, call.lse_ring.index(stage))
-        do_full = call.do_full.index(stage)
-        mbarrier.expect(do_full, BYTES)
-        load_block(call.do_desc, [b, head, m * call.BM, 0], do_full, call.do_ring.index(stage))
-        load_block(call.delta_desc, [rows], do_full, call.delta_ring.index(stage))
-        m += 1
-        if m == high:
-            m = low
-            head += 1
+    @gluon.jit
+    def has_tile(self):
+        """Whether this program has one: ranks may have fewer than others."""
+        there = True
+        if self.FUSED:
+            there = gl.program_id(0) < sy_num_slots(self.sy_schedule)
+        return there
 
 
 @gluon.jit
@@ -229,7 +184,7 @@ def _mask(call, scores, row, column, base):
 def _differentiate(index: gl.constexpr, call):
     """Consumer `index`: rows [64 * index, 64 * index + 64) of the tile's K and V."""
     if call.FUSED:
-        if _has_tile(call):
+        if call.has_tile():
             _differentiate_tile(index, call)
             threads_meet()  # all threads have stored
             mbarrier.arrive(call.stored)
@@ -238,35 +193,40 @@ def _differentiate(index: gl.constexpr, call):
 
 
 @gluon.jit
+def _add(to_ptr, dq):
+    """A consumer's half of a block, as the tensor cores leave it: of 16 rows by 8 columns each thread has two pairs of neighbours,
+    eight rows apart, which are added side by side."""
+    ROWS: gl.constexpr = dq.shape[0]
+    COLUMNS: gl.constexpr = dq.shape[1]
+    pieces = dq.reshape((ROWS // 16, 2, 8, COLUMNS // 8, 4, 2)).permute((0, 3, 2, 4, 1, 5))
+    pieces = pieces.reshape((ROWS * COLUMNS,))
+    places = gl.arange(0, ROWS * COLUMNS, layout=pieces.type.layout)
+    gl.atomic_add(to_ptr + places, pieces, sem="relaxed")
+
+
+@gluon.jit
 def _differentiate_tile(index: gl.constexpr, call):
     D: gl.constexpr = call.D
     BM: gl.constexpr = call.BM
-    HALF: gl.constexpr = D // 2
+    BY_ROWS: gl.constexpr = BM == 2 * CONSUMER_ROWS  # a consumer has half of the rows of dQ, else half of the columns
+    COLUMNS: gl.constexpr = D if BY_ROWS else D // 2
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BM, 16])
     OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
-    DQ: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HALF, 16])
-    WIDE: gl.constexpr = gl.BlockedLayout([1, 4], [128 // HALF, HALF // 4], [4, 1], [1, 0])
+    DQ: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
     WEIGHTS: gl.constexpr = gl.DotOperandLayout(0, OUT, 2)
-    COLUMNS: gl.constexpr = gl.SliceLayout(0, SCORES)
+    OF_Q: gl.constexpr = gl.SliceLayout(0, SCORES)
     n, kv_head, b = call.coordinates()
     low, whole, part, high = call.extent(n)
     padded = gl.cdiv(call.SQ, BM) * BM
     scale_log2 = call.scale * LOG2E
     row = n * call.BN + index * CONSUMER_ROWS + gl.arange(0, CONSUMER_ROWS, layout=gl.SliceLayout(1, SCORES))
-    column = gl.arange(0, BM, layout=COLUMNS)
+    column = gl.arange(0, BM, layout=OF_Q)
     k = call.k_tile.slice(index * CONSUMER_ROWS, CONSUMER_ROWS, 0)
     v = call.v_tile.slice(index * CONSUMER_ROWS, CONSUMER_ROWS, 0)
-    k_half = call.k_tile.slice(index * HALF, HALF, 1)
     zero = gl.zeros((CONSUMER_ROWS, BM), gl.float32, layout=SCORES)
-    zero_dq = gl.zeros((BM, HALF), gl.float32, layout=DQ)
+    zero_dq = gl.zeros((CONSUMER_ROWS, COLUMNS), gl.float32, layout=DQ)
     dk = gl.zeros((CONSUMER_ROWS, D), gl.float32, layout=OUT)
     dv = gl.zeros((CONSUMER_ROWS, D), gl.float32, layout=OUT)
-    # dQ's places of this consumer, of the first block of a head.
-    dq_places = (
-        gl.expand_dims(gl.arange(0, BM, layout=gl.SliceLayout(1, WIDE)), 1) * D
-        + gl.expand_dims(gl.arange(0, HALF, layout=gl.SliceLayout(0, WIDE)), 0)
-        + index * HALF
-    )
     shared_by = call.H // call.HKV
     blocks = shared_by * (high - low)
     head = (b * call.H + kv_head * shared_by) * padded
@@ -288,12 +248,12 @@ def _differentiate_tile(index: gl.constexpr, call):
         scores = warpgroup_mma_wait(num_outstanding=1, deps=(scores,))
         if (m < whole) | (m >= part):
             scores = _mask(call, scores, row, m * BM + column, padded)
-        lse = call.lse_ring.index(stage).load(COLUMNS)
+        lse = call.lse_ring.index(stage).load(OF_Q)
         p = gl.exp2(scores * scale_log2 - gl.expand_dims(lse, 0))
         weights = gl.convert_layout(p.to(q.dtype), WEIGHTS)
         dv = warpgroup_mma(weights, do, dv, is_async=True)
         dp = warpgroup_mma_wait(num_outstanding=1, deps=(dp,))
-        delta = call.delta_ring.index(stage).load(COLUMNS)
+        delta = call.delta_ring.index(stage).load(OF_Q)
         ds = (p * (dp - gl.expand_dims(delta, 0))).to(q.dtype)
         ds_place = call.ds_ring.index(block % 2)
         own_ds = ds_place.slice(index * CONSUMER_ROWS, CONSUMER_ROWS, 0)
@@ -302,11 +262,16 @@ def _differentiate_tile(index: gl.constexpr, call):
         mbarrier.arrive(call.ds_full)
         mbarrier.wait(call.ds_full, block % 2)
         if call.ADD_DQ:
-            dq = warpgroup_mma(ds_place.permute((1, 0)), k_half, zero_dq, use_acc=False, is_async=True)
+            if BY_ROWS:
+                ds_half = ds_place.slice(index * CONSUMER_ROWS, CONSUMER_ROWS, 1)
+                k_half = call.k_tile
+            else:
+                ds_half = ds_place
+                k_half = call.k_tile.slice(index * COLUMNS, COLUMNS, 1)
+            dq = warpgroup_mma(ds_half.permute((1, 0)), k_half, zero_dq, use_acc=False, is_async=True)
             dk = warpgroup_mma(own_ds, q, dk, is_async=True)
             dq, dv = warpgroup_mma_wait(num_outstanding=1, deps=(dq, dv))
-            dq = gl.convert_layout(dq, WIDE)  # 16 bytes a thread, whole lines a warp
-            gl.atomic_add(call.dq_ptr + (head + m * BM).to(gl.int64) * D + dq_places, dq, sem="relaxed")
+            _add(call.dq_ptr + ((head + m * BM).to(gl.int64) * D + index * CONSUMER_ROWS * COLUMNS), dq)
         else:
             dk = warpgroup_mma(own_ds, q, dk, is_async=True)
             dv = warpgroup_mma_wait(num_outstanding=1, deps=(dv,))
@@ -332,7 +297,7 @@ def gluon_attention_backward(
     v_desc,  # as k_desc
     lse_desc,  # fp32 [B * H * blocks of SQ * BM], base 2, block [BM]; +inf of a row that sees nothing
     delta_desc,  # as lse_desc: the sum of dO * O of each row; 0 beyond SQ
-    dq_ptr,  # fp32 [B, H, blocks of SQ * BM, D], of zeros: dQ without the scale is added
+    dq_ptr,  # fp32 [B, H, blocks of SQ * BM, D], of zeros: dQ without the scale is added; within a block as _add leaves it
     dk_ptr,  # [B, HKV, SK, D]
     dv_ptr,  # as dk_ptr
     bounds_ptr,  # TABLES: int32 [blocks of SK, 4]: of each block of K low, whole, part and high (Call.extent), in blocks of Q
@@ -351,7 +316,7 @@ def gluon_attention_backward(
     WINDOWED: gl.constexpr,
     TABLES: gl.constexpr,
     D: gl.constexpr,
-    BM: gl.constexpr,
+    BM: gl.constexpr,  # 64, or 128 with D = 64
     BN: gl.constexpr,  # 128: 64 for each consumer
     STAGES: gl.constexpr,
     ADD_DQ: gl.constexpr = True,
@@ -395,7 +360,7 @@ def gluon_attention_backward(
     if FUSED:
         mbarrier.init(stored, count=CONSUMERS)
     gl.warp_specialize(
-        [(_differentiate, (0, call)), (_differentiate, (1, call)), (_load, (call,))],
+        [(_differentiate, (0, call)), (_differentiate, (1, call)), (load_tile, (call,))],
         [4, 1],
         [240, 24],
     )

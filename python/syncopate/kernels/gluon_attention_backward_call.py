@@ -13,17 +13,18 @@ from .attention_backward import finish_rows, prepare_rows
 from .attention_backward_tables import backward_tables as _tables
 from .gluon_attention_backward import gluon_attention_backward
 
-BLOCK_M, BLOCK_N, STAGES = 64, 128, 2
-HEAD_SIZES = (64, 128)
+BLOCK_M = {64: 128, 128: 64}  # by D
+BLOCK_N, STAGES = 128, 2
+HEAD_SIZES = tuple(BLOCK_M)
 
 
-def backward_tables(seen: torch.Tensor, sk: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """attention_backward_tables.backward_tables of this kernel's blocks."""
-    return _tables(seen, sk, BLOCK_M, BLOCK_N)
+def backward_tables(seen: torch.Tensor, sk: int, d: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """attention_backward_tables.backward_tables of this kernel's blocks, for heads of d."""
+    return _tables(seen, sk, BLOCK_M[d], BLOCK_N)
 
 
-def _rows_descriptor(rows: torch.Tensor) -> TensorDescriptor:
-    return TensorDescriptor.from_tensor(rows.view(-1), [BLOCK_M], gl.NVMMASharedLayout(0, 32, 1))
+def _rows_descriptor(rows: torch.Tensor, block: int) -> TensorDescriptor:
+    return TensorDescriptor.from_tensor(rows.view(-1), [block], gl.NVMMASharedLayout(0, 32, 1))
 
 
 def _descriptor(tensor: torch.Tensor, rows: int) -> TensorDescriptor:
@@ -56,14 +57,15 @@ def backward_arguments(
     sk = k.shape[2]
     if d not in HEAD_SIZES:
         raise ValueError(f"D: expected one of {', '.join(map(str, HEAD_SIZES))}, got {d}")
+    block_m = BLOCK_M[d]
     bounds, seen = tables or (lse, lse)  # a stand-in that is not read
     return {
-        "q_desc": _descriptor(q, BLOCK_M),
-        "do_desc": _descriptor(grad, BLOCK_M),
+        "q_desc": _descriptor(q, block_m),
+        "do_desc": _descriptor(grad, block_m),
         "k_desc": _descriptor(k, BLOCK_N),
         "v_desc": _descriptor(v, BLOCK_N),
-        "lse_desc": _rows_descriptor(lse),
-        "delta_desc": _rows_descriptor(delta),
+        "lse_desc": _rows_descriptor(lse, block_m),
+        "delta_desc": _rows_descriptor(delta, block_m),
         "dq_ptr": sums,
         "dk_ptr": dk,
         "dv_ptr": dv,
@@ -83,7 +85,7 @@ def backward_arguments(
         "WINDOWED": window > 0,
         "TABLES": tables is not None,
         "D": d,
-        "BM": BLOCK_M,
+        "BM": block_m,
         "BN": BLOCK_N,
         "STAGES": STAGES,
         **flags,
@@ -122,18 +124,20 @@ def attend_backward(
     `kv_dtype` (default: of k). dQ is summed in fp32 in no fixed order: its last bits differ from call to call."""
     b, h, sq, d = q.shape
     hkv, sk = k.shape[1], k.shape[2]
-    padded = -(-sq // BLOCK_M) * BLOCK_M
-    grid = (padded // BLOCK_M, b * h)
+    block_m = BLOCK_M[d]
+    padded = -(-sq // block_m) * block_m
     lse2, delta = (torch.empty(b * h, padded, dtype=torch.float32, device=q.device) for _ in range(2))
     sums = torch.zeros(b * h, padded, d, dtype=torch.float32, device=q.device)
     dk, dv = (torch.empty(b, hkv, sk, d, dtype=kv_dtype or k.dtype, device=q.device) for _ in range(2))
     arguments = backward_arguments(grad, q, k, v, lse2, delta, sums, dk, dv, **options)
     strides = (*o.stride()[:3], *grad.stride()[:3])
     dlse = lse if grad_lse is None else grad_lse.contiguous()  # a stand-in that is not read
-    prepare_rows[grid](
-        o, grad, lse, dlse, lse2, delta, h, sq, padded, *strides, DLSE=grad_lse is not None, D=d, ROWS=BLOCK_M
+    prepare_rows[(padded // block_m, b * h)](
+        o, grad, lse, dlse, lse2, delta, h, sq, padded, *strides, DLSE=grad_lse is not None, D=d, ROWS=block_m
     )
     gluon_attention_backward[(-(-sk // BLOCK_N) * hkv * b,)](**arguments, **OPTIONS)
     dq = torch.empty(b, h, sq, d, dtype=q.dtype, device=q.device)
-    finish_rows[(-(-sq // BLOCK_M) * b * h,)](sums, dq, sq, padded, arguments["scale"], D=d, ROWS=BLOCK_M)
+    finish_rows[(padded // block_m * b * h,)](
+        sums, dq, sq, padded, arguments["scale"], D=d, ROWS=block_m, PIECES=True
+    )
     return dq, dk, dv

@@ -316,9 +316,7 @@ class AttentionBackward:
         tiles = math.ceil(self.num_rows / self.block_m) * p.h * p.b
         if not self.deterministic:
             if last:
-                self._launch(
-                    kernels.finish_rows, (tiles,), self._sums, dq, self.num_rows, self._padded, p.scale, D=p.d, ROWS=self.block_m
-                )  # fmt: skip
+                self._launch(kernels.finish_rows, (tiles,), **self._finished(dq, self.num_rows))
             return
         given = self._walked(heap, q, grad, False, turn)
         given |= {"dq_ptr": dq, "sum_ptr": self._sums, "blocks_ptr": self._tables[turn].blocks}
@@ -396,22 +394,21 @@ class AttentionBackward:
             made |= {"FIRST": True, "LAST": True}
             calls.append(Call((rows, 1, 1), made, self._options))
         else:
-            calls.append(
-                Call(
-                    (rows, 1, 1),
-                    {
-                        "sum_ptr": self._sums,
-                        "dq_ptr": heap["DQ.heads"],
-                        "S": p.s,
-                        "padded": padded(p.s, self.block_m),
-                        "scale": p.scale,
-                        "D": p.d,
-                        "ROWS": self.block_m,
-                    },
-                    {"num_warps": 4},
-                )
-            )
+            calls.append(Call((rows, 1, 1), self._finished(heap["DQ.heads"], p.s), {"num_warps": 4}))
         return calls
+
+    def _finished(self, dq: torch.Tensor, rows: int) -> dict[str, Any]:
+        """finish_rows' arguments: of the sums of so many rows."""
+        return {
+            "sum_ptr": self._sums,
+            "dq_ptr": dq,
+            "S": rows,
+            "padded": self._sums.shape[2],
+            "scale": self.problem.scale,
+            "D": self.problem.d,
+            "ROWS": self.block_m,
+            "PIECES": self.is_gluon,
+        }
 
     def _walked(
         self, heap: Mapping[str, torch.Tensor], q: torch.Tensor, grad: torch.Tensor, gluon: bool, turn: int
