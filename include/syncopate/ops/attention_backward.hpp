@@ -48,7 +48,8 @@ struct AttentionBackwardOutline {
 
 /// The tiles of a backward kernel for heads of one size, as attention_tiles.
 [[nodiscard]] std::optional<TileConfig> attention_backward_tiles(AttentionKernelName kernel,
-                                                                 std::int64_t head_dim, bool cuda = true);
+                                                                 std::int64_t head_dim,
+                                                                 const AttentionTarget& target);
 
 /// Which backward kernel runs, and why it is not the one for Hopper.
 [[nodiscard]] AttentionKernel choose_backward_kernel(std::int64_t head_dim, plan::DType dtype,
