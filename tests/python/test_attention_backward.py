@@ -39,6 +39,12 @@ def test_gradients_are_those_of_the_whole_sequence_on(ranks, run):
     assert f"{ranks} ranks: {len(CASES[ranks])} cases" in outcome.out
 
 
+def test_rows_are_prepared_and_finished_in_the_order_of_the_tensor_cores(run):
+    outcome = run(sys.executable, HERE / "host_backward_rows.py")
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "rows are right" in outcome.out
+
+
 @pytest.mark.sweep
 @pytest.mark.parametrize("ranks", IN_SWEEP)
 def test_gradients_of_every_kind_are_on(ranks, run):

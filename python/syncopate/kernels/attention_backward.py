@@ -8,7 +8,8 @@ head of K, so that its dK and dV are complete when it ends. With ADD_DQ it also 
 order. `attention_backward_q` makes dQ by itself, a block of Q a tile, in a fixed order: two products more for each block.
 
 `prepare_rows` makes lse (base 2) and delta of what the forward left, with rows up to a multiple of BM: such a row has
-weights of 0. `finish_rows` makes dQ of its sums, also of those that gluon_attention_backward makes.
+weights of 0, and it can set dQ's sums to 0. `finish_rows` makes dQ of them, also of those that gluon_attention_backward makes,
+and `add_parts` what several tiles of it have made of a block's dK and dV.
 
 Q, dO: [B, H, SQ, D], K, V, dK, dV: [B, HKV, SK, D]; lse, delta: fp32 [B, H, blocks of SQ * BM]. What a row of Q sees is
 looked up: rows [seen_from, seen_to) of K. Rows beyond a tensor's last one are read as zeros.
@@ -22,11 +23,12 @@ from .attention import LOG2E
 
 @triton.jit
 def prepare_rows(
-    o_ptr, do_ptr, lse_ptr, dlse_ptr, lse2_ptr, delta_ptr, H, S, padded, sb, sh, ss, gb, gh, gs,
-    DLSE: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr
+    o_ptr, do_ptr, lse_ptr, dlse_ptr, lse2_ptr, delta_ptr, sum_ptr, H, S, padded, sb, sh, ss, gb, gh, gs,
+    DLSE: tl.constexpr, ZERO: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr
 ):  # fmt: skip
-    """Of each row the sum of dO * O, less the gradient of its log-sum-exp (DLSE), and the forward's log-sum-exp in base 2: +inf where a row sees nothing, so that its
-    weights are 0. Rows from S on are made up: zeros, and weights of 0."""
+    """Of each row the sum of dO * O, less the gradient of its log-sum-exp (DLSE), and the forward's log-sum-exp in base 2: +inf where
+    a row sees nothing, so that its weights are 0. ZERO: and zeros for its sum of dQ, fp32 [B, H, padded, D]: a launch less, and the
+    loads hide it. Rows from S on are made up: zeros, and weights of 0."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     head = tl.program_id(1)
     b = (head // H).to(tl.int64)
@@ -38,6 +40,8 @@ def prepare_rows(
     do = tl.load(do_ptr + b * gb + h * gh + at * gs + column[None, :], mask=there[:, None], other=0.0)
     lse = tl.load(lse_ptr + head.to(tl.int64) * S + row, mask=there, other=float("-inf"))
     to = head.to(tl.int64) * padded + row
+    if ZERO:
+        tl.store(sum_ptr + to[:, None] * D + column[None, :], tl.zeros([ROWS, D], tl.float32))
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
     if DLSE:
         delta -= tl.load(dlse_ptr + head.to(tl.int64) * S + row, mask=there, other=0.0)
@@ -46,7 +50,9 @@ def prepare_rows(
 
 
 @triton.jit
-def finish_rows(sum_ptr, dq_ptr, S, padded, scale, D: tl.constexpr, ROWS: tl.constexpr, PIECES: tl.constexpr = False):
+def finish_rows(
+    sum_ptr, dq_ptr, S, padded, scale, D: tl.constexpr, ROWS: tl.constexpr, PIECES: tl.constexpr = False
+):
     """dQ of its sum in fp32, a block of rows a tile: [heads, padded, D] to [1, heads, S, D], both contiguous. PIECES: a block's
     numbers lie as gluon_attention_backward adds them: half of its rows or, of 64 rows, of its columns, and then the other half."""
     tile = tl.program_id(0)
@@ -64,6 +70,17 @@ def finish_rows(sum_ptr, dq_ptr, S, padded, scale, D: tl.constexpr, ROWS: tl.con
         total = tl.load(sum_ptr + (head * padded + row[:, None]) * D + column[None, :])
     made = (total * scale).to(dq_ptr.dtype.element_ty)
     tl.store(dq_ptr + (head * S + row[:, None]) * D + column[None, :], made, mask=(row < S)[:, None])
+
+
+@triton.jit
+def add_parts(parts_ptr, sum_ptr, length, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Sums of fp32 [sums, PARTS, length], in order: [sums, length]."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    which = tl.program_id(1).to(tl.int64)
+    total = tl.zeros([BLOCK], tl.float32)
+    for part in tl.static_range(PARTS):
+        total += tl.load(parts_ptr + (which * PARTS + part) * length + at, mask=at < length, other=0.0)
+    tl.store(sum_ptr + which * length + at, total.to(sum_ptr.dtype.element_ty), mask=at < length)
 
 
 @triton.jit(do_not_specialize=["H", "HKV", "SQ", "SK"])

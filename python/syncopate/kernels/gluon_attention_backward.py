@@ -17,7 +17,8 @@ added). dK of a block is still under way while the next one begins. `lse` and `d
 base 2, with rows up to a multiple of BM.
 
 A row of Q sees what CAUSAL and WINDOW leave of K, or what a table says (TABLES). Rows of Q beyond SQ are zeros, and add none.
-Heads of Q that share a head of K are one tile's work, so dK and dV are complete when it ends.
+Heads of Q that share a head of K are one tile's work, so dK and dV are complete when it ends. Where that leaves few tiles, PARTS
+of them share the heads, and each has a dK and a dV of its own, to be summed (add_parts).
 
 FUSED: a program runs the tile of its slot, if it has one. The loader awaits the tile's rows of K and V, and posts what the
 consumers have stored of dK and dV. Without ADD_DQ, dQ is left to another kernel: then all is added in a fixed order.
@@ -63,7 +64,8 @@ class Call:
     seen_ptr: _Maybe
     scale: gl.tensor
     H: gl.tensor
-    HKV: gl.tensor
+    HKV: gl.tensor  # heads of dK and dV: PARTS for each of K
+    PARTS: gl.tensor
     SQ: gl.tensor
     SK: gl.tensor
     OFFSET: gl.tensor
@@ -101,8 +103,8 @@ class Call:
 
     @gluon.jit
     def coordinates(self):
-        """The program's block of K, its head and its batch entry. Under a causal mask the longest come first: those of all heads
-        with the first rows of K."""
+        """The program's block of K, its head of dK and its batch entry. Under a causal mask the longest come first: those of all
+        heads with the first rows of K."""
         tile = gl.program_id(0)
         blocks = gl.cdiv(self.SK, self.BN)
         if self.FUSED:
@@ -208,7 +210,9 @@ def _add(to_ptr, dq):
 def _differentiate_tile(index: gl.constexpr, call):
     D: gl.constexpr = call.D
     BM: gl.constexpr = call.BM
-    BY_ROWS: gl.constexpr = BM == 2 * CONSUMER_ROWS  # a consumer has half of the rows of dQ, else half of the columns
+    BY_ROWS: gl.constexpr = (
+        BM == 2 * CONSUMER_ROWS
+    )  # it has half of a block's rows of dQ, or else of its columns
     COLUMNS: gl.constexpr = D if BY_ROWS else D // 2
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BM, 16])
     OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
@@ -289,7 +293,7 @@ def _differentiate_tile(index: gl.constexpr, call):
     gl.store(call.dk_ptr + places, (dk * call.scale).to(call.dk_ptr.dtype.element_ty), mask=inside)
 
 
-@gluon.jit(do_not_specialize=["B", "H", "HKV", "SQ", "SK", "OFFSET", "WINDOW"])
+@gluon.jit(do_not_specialize=["B", "H", "HKV", "SQ", "SK", "PARTS", "OFFSET", "WINDOW"])
 def gluon_attention_backward(
     q_desc,  # [B, H, SQ, D], block [1, 1, BM, D]
     do_desc,  # as q_desc
@@ -298,7 +302,7 @@ def gluon_attention_backward(
     lse_desc,  # fp32 [B * H * blocks of SQ * BM], base 2, block [BM]; +inf of a row that sees nothing
     delta_desc,  # as lse_desc: the sum of dO * O of each row; 0 beyond SQ
     dq_ptr,  # fp32 [B, H, blocks of SQ * BM, D], of zeros: dQ without the scale is added; within a block as _add leaves it
-    dk_ptr,  # [B, HKV, SK, D]
+    dk_ptr,  # [B, HKV * PARTS, SK, D]
     dv_ptr,  # as dk_ptr
     bounds_ptr,  # TABLES: int32 [blocks of SK, 4]: of each block of K low, whole, part and high (Call.extent), in blocks of Q
     seen_ptr,  # TABLES: int32 [2, blocks of SQ * BM], of each row of Q the first row of K that it sees and past the last one
@@ -308,6 +312,7 @@ def gluon_attention_backward(
     HKV,
     SQ,
     SK,
+    PARTS,  # so many tiles share the heads of Q of a head of K; H // HKV is a multiple
     OFFSET,  # row r of Q stands at row r + OFFSET of K
     WINDOW,  # WINDOWED: a row sees so many rows up to itself (CAUSAL), or to either side
     sy_schedule,
@@ -344,9 +349,9 @@ def gluon_attention_backward(
         stored = ds_full
     call = Call(
         q_desc=q_desc, do_desc=do_desc, k_desc=k_desc, v_desc=v_desc, lse_desc=lse_desc, delta_desc=delta_desc,
-        dq_ptr=dq_ptr, dk_ptr=dk_ptr, dv_ptr=dv_ptr, bounds_ptr=bounds_ptr, seen_ptr=seen_ptr, scale=scale, H=H, HKV=HKV,
-        SQ=SQ, SK=SK, OFFSET=OFFSET, WINDOW=WINDOW, sy_schedule=sy_schedule, sy_control=sy_control, CAUSAL=CAUSAL, WINDOWED=WINDOWED, TABLES=TABLES,
-        D=D, BM=BM, BN=BN, STAGES=STAGES, ADD_DQ=ADD_DQ, FUSED=FUSED, k_tile=k_tile, v_tile=v_tile, q_ring=q_ring, do_ring=do_ring, ds_ring=ds_ring,
+        dq_ptr=dq_ptr, dk_ptr=dk_ptr, dv_ptr=dv_ptr, bounds_ptr=bounds_ptr, seen_ptr=seen_ptr, scale=scale, H=H, HKV=HKV * PARTS,
+        PARTS=PARTS, SQ=SQ, SK=SK, OFFSET=OFFSET, WINDOW=WINDOW, sy_schedule=sy_schedule, sy_control=sy_control,
+        CAUSAL=CAUSAL, WINDOWED=WINDOWED, TABLES=TABLES, D=D, BM=BM, BN=BN, STAGES=STAGES, ADD_DQ=ADD_DQ, FUSED=FUSED, k_tile=k_tile, v_tile=v_tile, q_ring=q_ring, do_ring=do_ring, ds_ring=ds_ring,
         lse_ring=lse_ring, delta_ring=delta_ring, kv_full=kv_full,
         q_full=q_full, do_full=do_full, empty=empty, ds_full=ds_full, stored=stored,
     )  # fmt: skip

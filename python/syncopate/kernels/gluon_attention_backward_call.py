@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,13 +10,16 @@ import torch
 import triton.experimental.gluon.language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from .attention_backward import finish_rows, prepare_rows
+from .attention_backward import add_parts, finish_rows, prepare_rows
 from .attention_backward_tables import backward_tables as _tables
 from .gluon_attention_backward import gluon_attention_backward
 
 BLOCK_M = {64: 128, 128: 64}  # by D
 BLOCK_N, STAGES = 128, 2
 HEAD_SIZES = tuple(BLOCK_M)
+SUMMED = 2048  # numbers of dK or dV that a program of add_parts sums
+#: Adding one part of a tile's dK and dV, on the whole GPU, takes as long as so many rows of Q take a tile: by bytes and products.
+SUMS = 1.7
 
 
 def backward_tables(seen: torch.Tensor, sk: int, d: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -49,6 +53,7 @@ def backward_arguments(
     offset: int | None = None,
     scale: float | None = None,
     tables: tuple[torch.Tensor, torch.Tensor] | None = None,
+    parts: int = 1,
     **flags: Any,
 ) -> dict[str, Any]:
     """gluon_attention_backward's arguments, lse and delta as prepare_rows makes them. `flags`: the kernel's further constexprs. Raises
@@ -77,6 +82,7 @@ def backward_arguments(
         "HKV": k.shape[1],
         "SQ": sq,
         "SK": sk,
+        "PARTS": parts,
         "OFFSET": sk - sq if offset is None else offset,
         "WINDOW": window,
         "sy_schedule": 0,
@@ -102,6 +108,20 @@ def walked_arguments(given: Mapping[str, Any], add_dq: bool) -> dict[str, Any]:
     return made | {"SQ": given["SQ"]}  # ranks with fewer rows walk as many
 
 
+def parts_of(tiles: int, group: int, sq: int, unequal: bool, multiprocessors: int) -> int:
+    """Among how many to share out the work of each of so many tiles, `group` heads of Q with `sq` rows. Where tiles are few, some
+    multiprocessors have none, or wait for those that have the longest (`unequal`: on average tiles are half as long)."""
+
+    def time(parts: int) -> float:
+        """In whole tiles, the longest."""
+        waves = tiles * parts / multiprocessors
+        busy = max(1.0, waves / 2) if unequal else math.ceil(waves)
+        sums = SUMS * tiles * parts / (group * sq) if parts > 1 else 0.0
+        return busy / parts + sums
+
+    return min((parts for parts in range(1, group + 1) if group % parts == 0), key=time)
+
+
 #: Launch options. Consumers get 240 registers a thread: 168 for each of 12 warps are shared out.
 OPTIONS = {"num_warps": 4, "maxnreg": 168}
 
@@ -116,28 +136,41 @@ def attend_backward(
     *,
     grad_lse: torch.Tensor | None = None,
     kv_dtype: torch.dtype | None = None,
+    parts: int | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of q, k and v for `grad`, the one of o, on one GPU: q, o, grad [B, H, SQ, D], k, v [B, HKV, SK, D] of bf16 or
-    fp16, lse [B, H, SQ], fp32, contiguous, and so `grad_lse`, the one of lse (None: 0). `options`: as of backward_arguments; `causal`, `window`, `offset` and `scale` are
-    those of gluon_attention_arguments, `tables` are backward_tables, which say instead what rows see. dK and dV are of
-    `kv_dtype` (default: of k). dQ is summed in fp32 in no fixed order: its last bits differ from call to call."""
+    fp16, lse [B, H, SQ], fp32, contiguous, and so `grad_lse`, the one of lse (None: 0). `options`: as of backward_arguments;
+    `causal`, `window`, `offset` and `scale` are those of gluon_attention_arguments, `tables` are backward_tables, which say
+    instead what rows see. dK and dV are of `kv_dtype` (default: of k), each the sum of `parts` (default: parts_of). dQ is
+    summed in fp32 in no fixed order: its last bits differ from call to call."""
     b, h, sq, d = q.shape
     hkv, sk = k.shape[1], k.shape[2]
     block_m = BLOCK_M[d]
     padded = -(-sq // block_m) * block_m
     lse2, delta = (torch.empty(b * h, padded, dtype=torch.float32, device=q.device) for _ in range(2))
-    sums = torch.zeros(b * h, padded, d, dtype=torch.float32, device=q.device)
-    dk, dv = (torch.empty(b, hkv, sk, d, dtype=kv_dtype or k.dtype, device=q.device) for _ in range(2))
-    arguments = backward_arguments(grad, q, k, v, lse2, delta, sums, dk, dv, **options)
+    sums = torch.empty(b * h, padded, d, dtype=torch.float32, device=q.device)
+    tiles = -(-sk // BLOCK_N) * b * hkv
+    if parts is None:
+        unequal = bool(options.get("causal")) or options.get("tables") is not None
+        count = torch.cuda.get_device_properties(q.device).multi_processor_count
+        parts = parts_of(tiles, h // hkv, sq, unequal, count)
+    kv_grads = torch.empty(2, b, hkv, sk, d, dtype=kv_dtype or k.dtype, device=q.device)
+    made = kv_grads
+    if parts > 1:
+        made = torch.empty(2, b, hkv * parts, sk, d, dtype=torch.float32, device=q.device)
+    arguments = backward_arguments(grad, q, k, v, lse2, delta, sums, *made, parts=parts, **options)
     strides = (*o.stride()[:3], *grad.stride()[:3])
     dlse = lse if grad_lse is None else grad_lse.contiguous()  # a stand-in that is not read
     prepare_rows[(padded // block_m, b * h)](
-        o, grad, lse, dlse, lse2, delta, h, sq, padded, *strides, DLSE=grad_lse is not None, D=d, ROWS=block_m
-    )
-    gluon_attention_backward[(-(-sk // BLOCK_N) * hkv * b,)](**arguments, **OPTIONS)
+        o, grad, lse, dlse, lse2, delta, sums, h, sq, padded, *strides,
+        DLSE=grad_lse is not None, ZERO=True, D=d, ROWS=block_m,
+    )  # fmt: skip
+    gluon_attention_backward[(tiles * parts,)](**arguments, **OPTIONS)
+    if parts > 1:
+        add_parts[(-(-sk * d // SUMMED), 2 * b * hkv)](made, kv_grads, sk * d, PARTS=parts, BLOCK=SUMMED)
     dq = torch.empty(b, h, sq, d, dtype=q.dtype, device=q.device)
     finish_rows[(padded // block_m * b * h,)](
         sums, dq, sq, padded, arguments["scale"], D=d, ROWS=block_m, PIECES=True
     )
-    return dq, dk, dv
+    return dq, *kv_grads

@@ -27,15 +27,16 @@ def load_tile(call):
 @gluon.jit
 def _load(call):
     BYTES: gl.constexpr = call.BM * call.D * 2 + call.BM * 4
-    n, kv_head, b = call.coordinates()
+    n, head, b = call.coordinates()
+    kv_head = head // call.PARTS
     low, _, _, high = call.extent(n)
     mbarrier.expect(call.kv_full, 2 * call.BN * call.D * 2)
     load_block(call.k_desc, [b, kv_head, n * call.BN, 0], call.kv_full, call.k_tile)
     load_block(call.v_desc, [b, kv_head, n * call.BN, 0], call.kv_full, call.v_tile)
-    shared_by = call.H // call.HKV
-    blocks = shared_by * (high - low)
+    heads = call.H // call.HKV
+    blocks = heads * (high - low)
     padded = gl.cdiv(call.SQ, call.BM) * call.BM
-    head = kv_head * shared_by
+    head *= heads
     m = low
     for block in range(blocks):
         stage = block % call.STAGES
