@@ -2,6 +2,7 @@
 
 python tests/gpu/check_attention_backward.py kernel                      one GPU: heads, masks, documents, ragged lengths
 python tests/gpu/check_attention_backward.py plain                       one GPU: the plain kernels, of which dQ is deterministic
+python tests/gpu/check_attention_backward.py alone                       one GPU: an operator of one rank, by Hopper's kernel
 torchrun --nproc-per-node N tests/gpu/check_attention_backward.py ranks  over ranks, by torch.ops.syncopate.attention
 torchrun … kinds        every kind, sharding, head size and mask; deterministic ones bit for bit as unfused; kept K and V
 torchrun … unequal      ranks that hold different numbers of rows, by sy.ops.attention
@@ -153,6 +154,35 @@ def judge_plain() -> None:
                     if not all(map(torch.equal, made, again)):
                         failures.append(f"plain d{d}: other bits in the second call")
                 op.close()
+    dist.destroy_process_group()
+
+
+def check_alone() -> None:
+    import syncopate as sy
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    torch.manual_seed(1)
+    for d, h, hkv, s, causal, window, cuts in (
+        (128, 8, 1, 1024, True, 0, ()), (128, 8, 2, 700, False, 0, ()), (64, 4, 4, 500, True, 70, ()), (64, 8, 4, 333, False, 70, ()),
+        (96, 4, 2, 640, True, 0, ()), (128, 4, 2, 900, True, 0, (0, 137, 900)), (64, 4, 1, 900, False, 0, (0, 1, 300, 900)),
+    ):  # fmt: skip
+        options = {"causal": causal, "window": window, "cu_seqlens": list(cuts) or None}
+        op = sy.ops.AttentionBackward(1, h, hkv, s, d, device="cuda", **options)
+        q, grad = torch.randn(2, 1, h, s, d, device="cuda").bfloat16()
+        k, v = torch.randn(2, 1, hkv, s, d, device="cuda").bfloat16()
+        grad_lse = torch.randn(1, h, s, device="cuda")
+        o, lse, right = reference(q, k, v, grad, mask_of(s, s, causal, window, 0, cuts), d**-0.5, grad_lse)
+        made = op(grad, grad_lse, q, k, v, o.bfloat16(), lse.float().contiguous())
+        name = f"alone d{d} {h}/{hkv} {s} {options}"
+        judge(name, made, right, BOUND[torch.bfloat16])
+        if not op.is_alone or op.prepared:
+            failures.append(f"{name}: it is a program")
+        leaves = [one.clone().requires_grad_() for one in (q, k, v)]
+        by_function = sy.ops.attention(*leaves, **options)
+        made = torch.autograd.grad(by_function, leaves, (grad, grad_lse))
+        judge(f"{name} by the function", made, right, BOUND[torch.bfloat16])
+        op.close()
+    sy.close()
     dist.destroy_process_group()
 
 
@@ -373,6 +403,7 @@ if __name__ == "__main__":
     SECTIONS = {
         "kernel": check_kernel,
         "plain": check_plain,
+        "alone": check_alone,
         "ranks": check_ranks,
         "kinds": check_kinds,
         "unequal": check_unequal,

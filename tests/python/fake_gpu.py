@@ -9,6 +9,7 @@ import ctypes
 import gc
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -380,12 +381,54 @@ def check_backward(group: sy.Group, plain: bool, **options: Any) -> None:
     op.close()
 
 
+def check_backward_alone(_: sy.Group) -> None:
+    """One rank calls Hopper's kernel, and no program; what is deterministic or is not in order is one."""
+    from syncopate.kernels import gluon_attention_backward_call as of_kernel
+
+    seen: list[dict[str, Any]] = []
+
+    def attend_backward(grad: Any, q: Any, k: Any, v: Any, *_: Any, **options: Any) -> Any:
+        seen.append(options)
+        return q.clone(), k.clone(), v.clone()
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(of_kernel, "attend_backward", attend_backward),
+    ):
+        group = groups.of_folder(folder, 0, 1, "alone", "cuda", ordinal[0])
+        for alone, options in (
+            (True, {"causal": True, "sharding": "zigzag"}),
+            (True, {"window": 70}),
+            (True, {"causal": True, "cu_seqlens": [0, 137, 256]}),
+            (True, {"kept": True}),
+            (True, {"kind": "ulysses"}),
+            (False, {"deterministic": True}),
+        ):
+            seen.clear()
+            op = sy.ops.AttentionBackward(1, 4, 2, 256, 96, torch.bfloat16, group, **options)
+            q, o, grad = (zeros(1, 4, 256, 96) for _ in range(3))
+            k, v = (zeros(1, 2, 256, 96) for _ in range(2))
+            made = op(grad, None, q, k, v, o, zeros(1, 4, 256, dtype=torch.float32))
+            assert [one.shape for one in made] == [one.shape for one in (q, k, v)]
+            assert (op.is_alone, len(seen), op.prepared is None) == (alone, alone, alone), options
+            assert (op.heap_bytes == 0) == alone, options
+            if alone:
+                tables = seen[0].pop("tables", None)
+                assert (tables is not None) == ("cu_seqlens" in options)
+                wanted = (
+                    {name: options.get(name, 0) for name in ("causal", "window")} if tables is None else {}
+                )
+                assert seen[0] == wanted | {"grad_lse": None, "scale": 96**-0.5}, seen
+            op.close()
+
+
 def cases() -> list[tuple[str, Callable[[sy.Group], None]]]:
     found: list[tuple[str, Callable[[sy.Group], None]]] = [
         ("a kernel of the user's", check_a_kernel_of_the_users),
         ("functions", check_functions),
         ("set-ups", check_what_set_ups_leave),
         ("torch's attention", check_attention_op),
+        ("a backward of one rank", check_backward_alone),
     ]
     usual = [
         sy.Strategy(kernel="plain"),

@@ -65,13 +65,13 @@ def check_prepared(zero: bool, lse_too: bool) -> None:
 
 
 def check_added(parts: int, length: int, dtype: torch.dtype) -> None:
-    given = torch.randn(6, parts, length)
-    made = torch.full((6, length), math.nan, dtype=dtype)
-    add_parts[(math.ceil(length / 128), 6)](given, made, length, PARTS=parts, BLOCK=128)
-    wanted = torch.zeros(6, length)
+    given = torch.randn(2, 3, parts, length)
+    dk, dv = made = [torch.full((3, length), math.nan, dtype=dtype) for _ in range(2)]
+    add_parts[(math.ceil(length / 128), 3, 2)](given, dk, dv, length, PARTS=parts, BLOCK=128)
+    wanted = torch.zeros(2, 3, length)
     for part in range(parts):
-        wanted += given[:, part]
-    expect(torch.equal(made, wanted.to(dtype)), f"{parts} parts of {length}: another sum")
+        wanted += given[:, :, part]
+    expect(torch.equal(torch.stack(made), wanted.to(dtype)), f"{parts} parts of {length}: another sum")
 
 
 if __name__ == "__main__":

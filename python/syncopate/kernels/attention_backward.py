@@ -73,14 +73,16 @@ def finish_rows(
 
 
 @triton.jit
-def add_parts(parts_ptr, sum_ptr, length, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Sums of fp32 [sums, PARTS, length], in order: [sums, length]."""
+def add_parts(parts_ptr, dk_ptr, dv_ptr, length, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Sums of fp32 [2, heads, PARTS, length], in order: dK and dV, [heads, length] each."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    which = tl.program_id(1).to(tl.int64)
+    head = tl.program_id(1).to(tl.int64)
+    first = (tl.program_id(2) * tl.num_programs(1) + head) * PARTS
     total = tl.zeros([BLOCK], tl.float32)
     for part in tl.static_range(PARTS):
-        total += tl.load(parts_ptr + (which * PARTS + part) * length + at, mask=at < length, other=0.0)
-    tl.store(sum_ptr + which * length + at, total.to(sum_ptr.dtype.element_ty), mask=at < length)
+        total += tl.load(parts_ptr + (first + part) * length + at, mask=at < length, other=0.0)
+    sum_ptr = dk_ptr if tl.program_id(2) == 0 else dv_ptr
+    tl.store(sum_ptr + head * length + at, total.to(sum_ptr.dtype.element_ty), mask=at < length)
 
 
 @triton.jit(do_not_specialize=["H", "HKV", "SQ", "SK"])

@@ -155,8 +155,8 @@ def attend_backward(
         unequal = bool(options.get("causal")) or options.get("tables") is not None
         count = torch.cuda.get_device_properties(q.device).multi_processor_count
         parts = parts_of(tiles, h // hkv, sq, unequal, count)
-    kv_grads = torch.empty(2, b, hkv, sk, d, dtype=kv_dtype or k.dtype, device=q.device)
-    made = kv_grads
+    dk, dv = (torch.empty(b, hkv, sk, d, dtype=kv_dtype or k.dtype, device=q.device) for _ in range(2))
+    made = (dk, dv)
     if parts > 1:
         made = torch.empty(2, b, hkv * parts, sk, d, dtype=torch.float32, device=q.device)
     arguments = backward_arguments(grad, q, k, v, lse2, delta, sums, *made, parts=parts, **options)
@@ -168,9 +168,9 @@ def attend_backward(
     )  # fmt: skip
     gluon_attention_backward[(tiles * parts,)](**arguments, **OPTIONS)
     if parts > 1:
-        add_parts[(-(-sk * d // SUMMED), 2 * b * hkv)](made, kv_grads, sk * d, PARTS=parts, BLOCK=SUMMED)
+        add_parts[(-(-sk * d // SUMMED), b * hkv, 2)](made, dk, dv, sk * d, PARTS=parts, BLOCK=SUMMED)
     dq = torch.empty(b, h, sq, d, dtype=q.dtype, device=q.device)
     finish_rows[(padded // block_m * b * h,)](
         sums, dq, sq, padded, arguments["scale"], D=d, ROWS=block_m, PIECES=True
     )
-    return dq, *kv_grads
+    return dq, dk, dv

@@ -43,6 +43,8 @@ class AttentionBackward:
     products more for each five. `kept`: calls give K and V of the whole sequence, [B, HKV, S, D], as the forward has gathered
     them, and only gradients move.
 
+    `is_alone`: one rank runs Hopper's kernel by itself, without a program and a heap. Its grid then shares out more (parts_of).
+
     The heap has K, V (but with `kept`) and their gradients in fp32 of the whole sequence, and of the other ranks'
     contributions as much again as a rank holds; where ranks exchange heads only this rank's rows and its share of the heads.
 
@@ -100,7 +102,10 @@ class AttentionBackward:
         self.plan, self.exchanges = made.plan, made.exchanges
         self._shared_by = self.group.size if self.exchanges else 1  # that share the heads
         self._make_tables(made.passes)
-        self._make_scratch()
+        in_order = sorted(self.rows) == list(self.rows) and self.count == 1
+        self.is_alone = self.group.size == 1 and self.is_gluon and not deterministic and in_order
+        if not self.is_alone:
+            self._make_scratch()
         # The plain kernel's loops are as long as the bounds say; where K and V come in passes, no tensor of the plan is in them.
         known = {} if self.is_gluon and not self.exchanges else self._known("bounds")
         stages = [Stage(self._function(), made.bindings[0], known)]
@@ -114,8 +119,10 @@ class AttentionBackward:
         )  # fmt: skip
         self.prepared: Prepared | None = None
 
-    def prepare(self) -> Prepared:
-        """Fuses and compiles on first use. Collective."""
+    def prepare(self) -> Prepared | None:
+        """Fuses and compiles on first use; None: `is_alone`. Collective."""
+        if self.is_alone:
+            return None
         if self.prepared is None:
             stand_ins = {
                 name: torch.empty(shape, dtype=torch.float32 if dtype == "fp32" else self.problem.dtype, device=self.device)
@@ -144,6 +151,8 @@ class AttentionBackward:
         given = self._taken(grad, grad_lse, q, k, v, o, lse)
         while True:
             prepared = self.prepare()
+            if prepared is None:
+                return self._made_alone(*given)
             try:
                 return self._made(prepared, *given)
             except ValueError:
@@ -193,6 +202,18 @@ class AttentionBackward:
                 self._make_dq(prepared.tensors, q, grad, dq, turn)
         return dq[..., : self.d], dk[..., : self.d].to(p.dtype), dv[..., : self.d].to(p.dtype)
 
+    def _made_alone(
+        self, grad: torch.Tensor, grad_lse: torch.Tensor | None, *operands: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        from ..kernels.gluon_attention_backward_call import attend_backward
+
+        p, tables = self.problem, self._tables[0]
+        seen: dict[str, Any] = {"causal": p.causal, "window": p.window}
+        if p.documents:
+            seen = {"tables": (tables.bounds, tables.seen)}
+        dq, dk, dv = attend_backward(grad, *operands, grad_lse=grad_lse, scale=p.scale, **seen)
+        return dq[..., : self.d], dk[..., : self.d], dv[..., : self.d]
+
     def _padded_head(self, operand: torch.Tensor) -> torch.Tensor:
         """With heads of the kernel's size: columns of zeros change no score, and get zeros."""
         more = self.problem.d - self.d
@@ -207,6 +228,8 @@ class AttentionBackward:
                 "unfused: in passes, or where ranks exchange heads, none makes a contribution by itself"
             )
         grad, grad_lse, q, k, v, o, lse = self._taken(*operands, whole=True)
+        if self.is_alone:
+            self._make_scratch()
         self._prepare_rows(grad, grad_lse, o, lse)
         heap = {"K": k, "V": v} | {name: self._empty(p.hkv, p.s, torch.float32) for name in ("DK", "DV")}
         (call,) = self._calls(heap, q, grad)
@@ -232,7 +255,8 @@ class AttentionBackward:
     @property
     def heap_bytes(self) -> int:
         """Of each rank's memory that all ranks map. Collective, as prepare is."""
-        return self.prepare().artifact.heap_bytes
+        prepared = self.prepare()
+        return prepared.artifact.heap_bytes if prepared else 0
 
     @property
     def calls_differ(self) -> bool:

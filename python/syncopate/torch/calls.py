@@ -129,6 +129,8 @@ def _made(
         return cache.Entry(group, reason=in_a_line(str(error)))
     if name == AttentionBackward.name and operator.why_kind:
         reason = f"fused, as {operator.kind}: {operator.why_kind}"
+    elif name == AttentionBackward.name and operator.is_alone:
+        reason = "one rank: the kernel runs by itself"
     return cache.Entry(group, operator, reason)
 
 
