@@ -163,6 +163,17 @@ TEST(Grid, OfWhichOneAxisRunsOnNamesThatAxisAlone) {
     EXPECT_NE(message(x, z).find("along axis z is not known"), std::string::npos) << message(x, z);
 }
 
+TEST(Grid, OfAKernelWhoseFirstProgramsStoreNothingIsAskedForWithThatReason) {
+    const std::string body =
+        "    i, j = tl.program_id(0), tl.program_id(1)\n"
+        "    if j == 2:\n"
+        "        tl.store(y_ptr + i * 8 + tl.arange(0, 8), 1.0)\n";
+    const std::string message = error_of(source("y_ptr", body), arguments("", {"y_ptr=32:fp32"}));
+    EXPECT_NE(message.find("(its first programs along each axis store nothing): give --grid"),
+              std::string::npos)
+        << message;
+}
+
 TEST(Grid, ThatStoresDependOnLoadedIntegersForNamesTheirValues) {
     const std::string body =
         "    pid = tl.program_id(0)\n"

@@ -164,6 +164,77 @@ TEST(Warnings, DoNotTellOfTilesThatStoreTheSameOrAdd) {
         << "one of them stores";
 }
 
+TEST(Warnings, TellOfAStoreOfOneTileToWhatAnotherAddsTo) {
+    const auto lines = [](const std::string& body) {
+        return on("x_ptr, y_ptr, lock_ptr", "    p = tl.program_id(0)\n    at = tl.arange(0, 4)\n" + body,
+                  arguments("", {"x_ptr=16:fp32", "y_ptr=16:fp32", "lock_ptr=4:int32"}), {4, 1, 1})
+            .warnings;
+    };
+    const std::string x = "tl.load(x_ptr + p * 4 + at)";
+    EXPECT_EQ(lines("    if p == 0:\n        tl.store(y_ptr + at, " + x +
+                    ")\n    else:\n        tl.atomic_add(y_ptr + at, " + x + ")\n"),
+              Lines{"kernel.py:10: tile 0 stores y_ptr[0:4], which tile 1 changes by an atomic, and nothing "
+                    "orders them: let both do it by atomics"});
+    EXPECT_EQ(
+        lines("    tl.store(y_ptr + p * 4 + at, 0.0)\n    tl.atomic_add(y_ptr + (p + 1) % 4 * 4 + at, " + x +
+              ")\n")
+            .size(),
+        1U)
+        << "zeros of its own, and a sum beside it";
+    EXPECT_EQ(
+        lines("    tl.store(y_ptr + p * 4 + at, 0.0)\n    tl.atomic_max(y_ptr + p * 4 + at, " + x + ")\n"),
+        Lines{})
+        << "one tile does both";
+    EXPECT_EQ(lines("    while tl.atomic_cas(lock_ptr, p, p) != p:\n        pass\n"
+                    "    if p == 0:\n        tl.store(y_ptr + at, 0.0)\n    tl.atomic_add(y_ptr + at, " +
+                    x + ")\n"),
+              Lines{})
+        << "they take turns";
+}
+
+/// What is said of a launch whose grid is not given.
+Lines inferred(const std::string& body, const std::string& scalars,
+               std::initializer_list<std::string> tensors) {
+    return analysed(source("x_ptr, y_ptr, M, N", body), arguments(scalars, tensors)).warnings;
+}
+
+// The grid is then that of the smaller tensor, and the rest of the input is left aside.
+TEST(Warnings, TellOfAnOutputThatEndsBeforeTheMasksDo) {
+    const std::string vector =
+        "    at = tl.program_id(0) * 8 + tl.arange(0, 8)\n"
+        "    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < N), mask=at < N)\n";
+    EXPECT_EQ(
+        inferred(vector, "M=1,N=64", {"x_ptr=64:fp32", "y_ptr=32:fp32"}),
+        Lines{
+            "kernel.py:8: y_ptr (shape 32, strides 1) ends behind 4 programs along axis x, and the kernel's "
+            "masks let 8 store: give the shapes and the numbers of one launch"});
+    EXPECT_EQ(inferred(vector, "M=1,N=61", {"x_ptr=61:fp32", "y_ptr=16:fp32"}).size(), 1U);
+    EXPECT_EQ(inferred(vector, "M=1,N=61", {"x_ptr=61:fp32", "y_ptr=61:fp32"}), Lines{});
+    EXPECT_EQ(inferred(vector, "M=1,N=64", {"x_ptr=64:fp32", "y_ptr=64:fp32"}), Lines{});
+    const std::string matrix =
+        "    r = tl.program_id(0) * 4 + tl.arange(0, 4)\n"
+        "    c = tl.program_id(1) * 8 + tl.arange(0, 8)\n"
+        "    m = (r[:, None] < M) & (c[None, :] < N)\n"
+        "    tl.store(y_ptr + r[:, None] * N + c[None, :], tl.load(x_ptr + r[:, None] * N + c[None, :], "
+        "mask=m), "
+        "mask=m)\n";
+    EXPECT_EQ(
+        inferred(matrix, "M=16,N=24", {"x_ptr=16x24:fp32", "y_ptr=8x24:fp32"}),
+        Lines{"kernel.py:10: y_ptr (shape 8x24, strides 24,1) ends behind 2 programs along axis x, and the "
+              "kernel's masks let 4 store: give the shapes and the numbers of one launch"});
+    EXPECT_EQ(inferred(matrix, "M=32,N=24", {"x_ptr=16x24:fp32", "y_ptr=16x24:fp32"}).size(), 1U)
+        << "a number that is too large";
+    EXPECT_EQ(inferred(matrix, "M=15,N=21", {"x_ptr=15x21:fp32", "y_ptr=15x21:fp32"}), Lines{});
+}
+
+TEST(Warnings, DoNotTellOfAnOutputWhoseRowsNoMaskEnds) {
+    const std::string rows =
+        "    at = tl.program_id(0) * N + tl.arange(0, 8)\n"
+        "    m = tl.arange(0, 8) < N\n"
+        "    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=m), mask=m)\n";
+    EXPECT_EQ(inferred(rows, "M=1,N=6", {"x_ptr=8x6:fp32", "y_ptr=4x6:fp32"}), Lines{}) << "a longer table";
+}
+
 TEST(Warnings, NameTheTileOfManyThatAreRunAtOnce) {
     const std::string body =
         "    at = tl.program_id(0) * 8 + tl.arange(0, 8)\n"

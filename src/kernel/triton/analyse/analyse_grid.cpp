@@ -113,6 +113,8 @@ Result<std::vector<Analysis::Way>> Analysis::ways_to_a_grid() {
         if (const Status more = look_at(other); !more) return more.error();
     }
     if (found.tile_loop != nullptr) return std::vector{leaps, each};
+    if (!std::ranges::any_of(evaluator_.param_written, [](bool written) { return written; }))
+        return needs_grid("its first programs along each axis store nothing");
     note_used_axes();
     for (std::size_t axis = 0; axis < 3; ++axis) {
         if (asked_[axis] && !used_[axis])
@@ -225,7 +227,7 @@ std::string Analysis::unknown_axes(const std::vector<std::size_t>& tiles) const 
 
 /// ": programs (0, 4, 0) and (0, 0, 1) do, so how many there are along axes y and z is not known"
 std::string Analysis::who_store_twice(std::size_t memory, const plan::Region& region) const {
-    const auto shared = shared_store(static_cast<std::int32_t>(memory), false);
+    const auto shared = shared_store(static_cast<std::int32_t>(memory), Stored::any);
     if (!shared || persistent_) return plan::to_string(region);
     const std::array<bool, 3> apart = differing_axes(*shared);
     std::string axes;

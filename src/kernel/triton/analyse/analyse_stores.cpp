@@ -2,6 +2,7 @@
 // same element, so that what is left there depends on which one comes last. Nothing is said of what may only
 // be (a mask that data decides), nor of atomics, nor where a kernel orders its tiles by atomics of its own.
 #include <algorithm>
+#include <span>
 #include <string>
 
 #include "kernel/triton/analyse/analysis.hpp"
@@ -89,8 +90,8 @@ std::vector<std::size_t> Analysis::leaving(std::int32_t memory, bool write) cons
     return tiles;
 }
 
-/// Two tiles that surely store the same element. `plain`: by no atomic.
-std::optional<SharedStore> Analysis::shared_store(std::int32_t memory, bool plain) const {
+/// Two tiles that surely store the same element.
+std::optional<SharedStore> Analysis::shared_store(std::int32_t memory, Stored how) const {
     const Findings& found = evaluator_.found;
     const std::vector<std::int64_t>& shape = evaluator_.tensors[static_cast<std::size_t>(memory)].shape;
     std::vector<StoredBox> boxes;
@@ -98,14 +99,16 @@ std::optional<SharedStore> Analysis::shared_store(std::int32_t memory, bool plai
         for (std::size_t i = found.tiles[t].begin; i < found.tiles[t].end; ++i) {
             const Touch& touch = found.touched[i];
             if (touch.param != memory || !touch.write || touch.shadow || !touch.exact) continue;
-            if (plain && touch.adds) continue;
+            if (how == Stored::plain && touch.adds) continue;
             for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
                 const Box box = moved_box(found, touch, b);
                 boxes.push_back(
-                    {t, plan::Region(box.begin(), box.begin() + static_cast<std::ptrdiff_t>(shape.size()))});
+                    {t, plan::Region(box.begin(), box.begin() + static_cast<std::ptrdiff_t>(shape.size())),
+                     how == Stored::mixed && touch.adds});
             }
         }
     }
+    if (how == Stored::mixed && std::ranges::none_of(boxes, &StoredBox::adds)) return std::nullopt;
     return find_shared_store(shape, boxes);
 }
 
@@ -136,6 +139,63 @@ bool Analysis::may_differ(std::int32_t memory, const SharedStore& shared) const 
     return false;
 }
 
+/// Whether the program at `id` surely stores to memory outside of the tensor (true), or nothing to it (false).
+std::optional<bool> Analysis::leaves_at(const std::array<std::int64_t, 3>& id, std::int32_t memory) {
+    Findings& found = evaluator_.found;
+    const std::size_t touched = found.touched.size(), tiles = found.tiles.size();
+    const Status status = evaluator_.run(id, {id[0] + 1, id[1] + 1, id[2] + 1});
+    const auto all = std::span(found.touched).subspan(touched);
+    const auto stores = [&](const Touch& touch) {
+        return touch.write && !touch.shadow && touch.param == memory;
+    };
+    const bool any = std::ranges::any_of(all, stores);
+    const bool leaves =
+        std::ranges::any_of(all, [&](const Touch& touch) { return stores(touch) && touch.leaves; });
+    found.touched.resize(touched);
+    found.tiles.resize(tiles);
+    return status && (leaves || !any) ? std::optional(leaves) : std::nullopt;
+}
+
+/// How many programs along an axis the kernel's masks let store to a tensor, where the grid that was found has
+/// fewer since the tensor ends before; 0: it does not, or no mask ends them.
+std::int64_t Analysis::masked_extent(std::int32_t memory, std::size_t axis) {
+    std::array<std::int64_t, 3> id{};
+    const auto leaves = [&](std::int64_t at) {
+        id[axis] = at;
+        return leaves_at(id, memory);
+    };
+    std::int64_t leaving = grid_[axis], beyond = 2 * leaving;
+    if (leaves(leaving) != true) return 0;
+    for (;; beyond *= 2) {
+        if (beyond > effort_.programs) return 0;
+        const auto there = leaves(beyond);
+        if (!there) return 0;
+        if (!*there) break;
+        leaving = beyond;
+    }
+    while (beyond - leaving > 1) {
+        const std::int64_t middle = leaving + (beyond - leaving) / 2;
+        (leaves(middle).value_or(false) ? leaving : beyond) = middle;
+    }
+    return beyond;
+}
+
+/// What speaks for a tensor that is too small, or a number that is too large: with an inferred grid the programs
+/// that would store outside of it are left out, and all looks well.
+std::string Analysis::ends_early(std::int32_t memory) {
+    if (arguments_.grid || persistent_) return {};
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+        if (!used_[axis]) continue;
+        const std::int64_t extent = masked_extent(memory, axis);
+        if (extent == 0) continue;
+        return tensor_text(memory) + " ends behind " + std::to_string(grid_[axis]) +
+               (grid_[axis] == 1 ? " program" : " programs") + " along axis " + "xyz"[axis] +
+               ", and the kernel's masks let " + std::to_string(extent) +
+               " store: give the shapes and the numbers of one launch";
+    }
+    return {};
+}
+
 /// Whether it uses atomics on other memory, by which tiles may take turns.
 bool Analysis::orders_its_tiles(std::int32_t memory) const {
     return std::ranges::any_of(evaluator_.found.accesses, [&](const auto& access) {
@@ -160,7 +220,7 @@ std::string Analysis::tile_text(std::size_t tile) const {
                         evaluator_.found.tiles[tile].program);
 }
 
-void Analysis::add_warnings(Kernel& kernel, Text& made) const {
+void Analysis::add_warnings(Kernel& kernel, Text& made) {
     const auto warn = [&](std::int32_t memory, bool write, const std::string& text) {
         const Sites& sites = text_of(kernel).sites;
         const std::vector<AccessSite>& all = write ? sites.stores : sites.loads;
@@ -202,11 +262,22 @@ void Analysis::add_warnings(Kernel& kernel, Text& made) const {
     }
     for (std::int32_t memory = 0; memory < count; ++memory) {
         const auto p = static_cast<std::size_t>(memory);
+        if (!evaluator_.param_written[p] || evaluator_.tensors[p].shape.empty()) continue;
+        if (const std::string early = ends_early(memory); !early.empty()) warn(memory, true, early);
+    }
+    for (std::int32_t memory = 0; memory < count; ++memory) {
+        const auto p = static_cast<std::size_t>(memory);
         if (!evaluator_.param_written[p] || evaluator_.tensors[p].shape.empty() || orders_its_tiles(memory))
             continue;
-        const auto shared = shared_store(memory, true);
-        if (!shared || !may_differ(memory, *shared)) continue;
         const std::string& param = evaluator_.memory_names[p];
+        const auto shared = shared_store(memory, Stored::plain);
+        const auto mixed = shared ? std::nullopt : shared_store(memory, Stored::mixed);
+        if (mixed)
+            warn(memory, true,
+                 tile_text(mixed->first) + " stores " + param + plan::to_string(mixed->box) + ", which " +
+                     tile_text(mixed->second) +
+                     " changes by an atomic, and nothing orders them: let both do it by atomics");
+        if (!shared || !may_differ(memory, *shared)) continue;
         const std::string at =
             warn(memory, true,
                  text_of_two(tile_text(shared->first), tile_text(shared->second), param, shared->box));

@@ -107,14 +107,22 @@ private:
 
     // analyse_stores.cpp
     std::vector<std::size_t> leaving(std::int32_t memory, bool write) const;
-    std::optional<SharedStore> shared_store(std::int32_t memory, bool plain) const;
+    enum class Stored : std::uint8_t {
+        any,    ///< by both tiles in any way
+        plain,  ///< by no atomic
+        mixed,  ///< by one of them by no atomic
+    };
+    std::optional<SharedStore> shared_store(std::int32_t memory, Stored how) const;
     std::array<std::int64_t, 3> program_of(std::size_t tile) const;
     std::array<bool, 3> differing_axes(const SharedStore& shared) const;
     bool may_differ(std::int32_t memory, const SharedStore& shared) const;
     bool orders_its_tiles(std::int32_t memory) const;
     std::string tensor_text(std::int32_t memory) const;
     std::string tile_text(std::size_t tile) const;
-    void add_warnings(Kernel& kernel, Text& text) const;
+    std::optional<bool> leaves_at(const std::array<std::int64_t, 3>& id, std::int32_t memory);
+    std::int64_t masked_extent(std::int32_t memory, std::size_t axis);
+    std::string ends_early(std::int32_t memory);
+    void add_warnings(Kernel& kernel, Text& text);
 
     // analyse_axes.cpp
     std::vector<TileAxis> counted_axes(std::uint64_t taint);

@@ -125,15 +125,18 @@ std::optional<SharedStore> find_shared_store(const std::vector<std::int64_t>& sh
     if (cells > kMostOwnedCells) return std::nullopt;
     constexpr std::uint32_t kNobody = std::numeric_limits<std::uint32_t>::max();
     std::vector<std::uint32_t> owner(cells, kNobody);
-    for (const StoredBox& stored : boxes) {
-        std::optional<SharedStore> found;
-        const auto tile = static_cast<std::uint32_t>(stored.tile);
-        each_cell(cuts, stored.box, [&](std::size_t index) {
-            if (!found && owner[index] != kNobody && owner[index] != tile)
-                found = SharedStore{owner[index], stored.tile, cell(cuts, index)};
-            owner[index] = tile;
-        });
-        if (found) return found;
+    for (const bool adds : {false, true}) {
+        for (const StoredBox& stored : boxes) {
+            if (stored.adds != adds) continue;
+            std::optional<SharedStore> found;
+            const auto tile = static_cast<std::uint32_t>(stored.tile);
+            each_cell(cuts, stored.box, [&](std::size_t index) {
+                if (!found && owner[index] != kNobody && owner[index] != tile)
+                    found = SharedStore{owner[index], stored.tile, cell(cuts, index)};
+                if (!adds) owner[index] = tile;
+            });
+            if (found) return found;
+        }
     }
     return std::nullopt;
 }

@@ -29,6 +29,7 @@ struct Partition {
 struct StoredBox {
     std::size_t tile = 0;
     plan::Region box;
+    bool adds = false;  ///< by an atomic: two of these do not meet
 };
 
 /// Two tiles that store to one place.
