@@ -3,6 +3,8 @@
 import torch
 import triton
 import triton.language as tl
+from torch._inductor.runtime import triton_helpers
+from torch._inductor.runtime.triton_helpers import math as tl_math
 
 from .cases import Case, case, normal, unset
 
@@ -262,3 +264,28 @@ def embedding_of_rows_that_data_names(seed):
 @case
 def embedding_of_rows_that_are_given(seed):
     return embedding(seed, values=("in_ptr0",))
+
+
+@triton.jit
+def triton_poi_fused_reflection_pad1d_0(in_ptr0, out_ptr0, ks0, xnumel, XBLOCK : tl.constexpr):
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[:]
+    xmask = xindex < xnumel
+    x0 = (xindex % 12)
+    x1 = triton_helpers.div_floor_integer(xindex,  12)
+    x2 = xindex
+    tmp0 = tl.load(in_ptr0 + (7 + ((-1)*tl_math.abs((-7) + tl_math.abs((-2) + x0))) + ks0*x1), xmask, eviction_policy='evict_last')
+    tmp1 = tl.full([1], 0, tl.int32)
+    tmp2 = triton_helpers.maximum(tmp1, tmp0)
+    tl.store(out_ptr0 + (x2), tmp2, xmask)
+
+
+@case
+def reflection_with_a_size_that_varies(seed):
+    x = normal((4, 8), seed)
+    padded = torch.nn.functional.pad(x, (2, 2), mode="reflect").relu()
+    args = {"in_ptr0": x, "out_ptr0": unset((4, 12)), "ks0": 8, "xnumel": 48, "XBLOCK": 16}
+    return Case(
+        triton_poi_fused_reflection_pad1d_0, (3,), args, {"out_ptr0": padded}, gather={"in_ptr0": 0},
+        scatter={"out_ptr0": 0},
+    )  # fmt: skip

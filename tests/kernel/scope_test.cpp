@@ -148,6 +148,23 @@ TEST(Scope, APackageThatIsNotFoundHandsTritonOn) {
     EXPECT_EQ(analysed(from + kernel("tl.cdiv(7, 4)"), launch(), "k").tiles[0].reads.at("x_ptr")[0].begin, 2);
 }
 
+// They are followed without PyTorch: kernels of torch.compile compute their indices with them.
+TEST(Scope, HelpersOfInductorAreFollowed) {
+    const std::string imports =
+        "from torch._inductor.runtime import triton_helpers\n"
+        "from torch._inductor.runtime.triton_helpers import libdevice, math as tl_math\n";
+    EXPECT_EQ(loaded(imports + kernel("tl_math.abs(tl.program_id(0) - 3)")), 3);
+    EXPECT_EQ(loaded(imports + kernel("4 + triton_helpers.div_floor_integer(tl.program_id(0) - 7, 4)")), 2);
+    EXPECT_EQ(loaded(imports + kernel("triton_helpers.div_floor_integer(tl.program_id(0) + 7, 4)")), 1);
+    EXPECT_EQ(loaded(imports + kernel("triton_helpers.remainder_integer(tl.program_id(0) - 7, 4)")), 1);
+    EXPECT_EQ(loaded(imports +
+                     kernel("triton_helpers.minimum(triton_helpers.maximum(tl.program_id(0) - 3, 2), 5)")),
+              2);
+    EXPECT_NE(refused(imports + kernel("triton_helpers.unheard_of(tl.program_id(0))"))
+                  .find("which is no function of this project"),
+              std::string::npos);
+}
+
 TEST(Scope, TheLastOfSeveralStarsCountsAndIsBehindWhatStandsBelowIt) {
     namespace fs = std::filesystem;
     const fs::path folder = fs::temp_directory_path() / ("syncopate-stars-" + std::to_string(::getpid()));

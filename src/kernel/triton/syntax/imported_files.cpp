@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernel/triton/syntax/function_parser.hpp"
+#include "kernel/triton/syntax/known_modules.hpp"
 #include "kernel/triton/syntax/module_tree.hpp"
 #include "kernel/triton/syntax/parse_tree.hpp"
 
@@ -99,7 +100,7 @@ Result<std::vector<std::int32_t>> Module::imports() {
             bool any = false, outside = relative && dots > depth + 1;
             const auto look = [&](const std::string& module) {
                 const std::int32_t index = imported(found[next], module);
-                if (index < 0) return;
+                if (index < 0 || is_known_module(files[static_cast<std::size_t>(index)].path)) return;
                 any = true;
                 if (inside(index))
                     add(index);

@@ -8,6 +8,7 @@
 
 #include "kernel/triton/evaluate/value.hpp"
 #include "kernel/triton/syntax/function_parser.hpp"
+#include "kernel/triton/syntax/known_modules.hpp"
 #include "kernel/triton/syntax/module_tree.hpp"
 #include "kernel/triton/syntax/parse_tree.hpp"
 #include "syncopate/io.hpp"
@@ -42,6 +43,13 @@ bool is_name(std::string_view part) {
 std::int32_t Module::imported(std::int32_t from, const std::string& path) {
     namespace fs = std::filesystem;
     const std::vector<std::string> parts = parts_of(path);
+    if (const std::string_view known = known_module(path); !known.empty()) {
+        const std::string shown = "<" + path + ">";
+        for (std::size_t i = 0; i < files.size(); ++i)
+            if (files[i].path == shown) return static_cast<std::int32_t>(i);
+        const Result<std::int32_t> added = add_file(shown, std::string(known));
+        return added ? *added : -1;
+    }
     static constexpr std::array<std::string_view, 4> kExternal{"triton", "torch", "numpy", "math"};
     const std::size_t levels = std::min(path.find_first_not_of('.'), path.size());
     if (levels == 0 &&
