@@ -58,6 +58,36 @@ TEST(Errors, ARealNumberForAWholeOneIsNamed) {
     EXPECT_NE(block.find("`B` is given as the real number 4.0: give --args B=4"), std::string::npos) << block;
 }
 
+TEST(Errors, WhatCountsNothingIsNamedWhereverANumberIsNeeded) {
+    const auto told = [](const std::string& body, const std::string& n) {
+        return error_of(source("x_ptr, y_ptr, n, B: tl.constexpr", "    p = tl.program_id(0)\n" + body),
+                        arguments("B=8,n=" + n, {"x_ptr=24x8:fp32", "y_ptr=24x8:fp32"}));
+    };
+    const std::string real =
+        "; `n` is given as the real number 24.0: give --args n=24 if it counts something";
+    const std::string loop =
+        "    for i in range(0, n, B):\n        tl.store(y_ptr + p * 24 + i, tl.load(x_ptr + i))\n";
+    const std::string bound =
+        "    for i in range(n // B):\n        tl.store(y_ptr + i, tl.load(x_ptr + i))\n";
+    const std::string descriptor =
+        "    d = tl.make_tensor_descriptor(x_ptr, [n, 8], [8, 1], [B, 8])\n"
+        "    e = tl.make_tensor_descriptor(y_ptr, [n, 8], [8, 1], [B, 8])\n"
+        "    e.store([p * B, 0], d.load([p * B, 0]))\n";
+    const std::string block =
+        "    d = tl.make_block_ptr(base=x_ptr, shape=(n,), strides=(1,), offsets=(p * B,), block_shape=(B,), "
+        "order=(0,))\n"
+        "    tl.store(y_ptr + p * B + tl.arange(0, B), tl.load(d))\n";
+    const std::string count = "    tl.store(y_ptr + p % tl.cdiv(n, B), 1.0)\n";
+    for (const std::string& body : {loop, bound, descriptor, block, count})
+        EXPECT_TRUE(told(body, "24.0").ends_with(real)) << told(body, "24.0");
+    EXPECT_TRUE(told(descriptor, "None").ends_with("; `n` is given as None, where a whole number is needed"))
+        << told(descriptor, "None");
+    const std::string masked = "    r = p * B + tl.arange(0, B)\n    tl.store(y_ptr + r, 1.0, mask=r < n)\n";
+    EXPECT_TRUE(
+        told(masked, "none").ends_with("; `n` is given as the text \"none\", where a whole number is needed"))
+        << told(masked, "none");
+}
+
 TEST(Errors, ANumberForATensorIsNamed) {
     EXPECT_EQ(
         error_of(source(kMaskedSignature, kMasked), arguments("n=8,s=2.0,B=4,x_ptr=3", {"y_ptr=8:fp32"})),

@@ -43,6 +43,10 @@ TEST(Types, OfPointers) {
     EXPECT_TRUE(holds("", "x_ptr.dtype == (x_ptr + 4).dtype and x_ptr.dtype != y_ptr.dtype"));
     EXPECT_TRUE(holds("    p = x_ptr + at\n", "p.type.is_block() and p.type.scalar.element_ty.is_fp16()"));
     EXPECT_TRUE(holds("", "isinstance(x_ptr.dtype, tl.pointer_type)"));
+    EXPECT_TRUE(
+        holds("", "x_ptr.dtype == tl.pointer_type(tl.float16) and y_ptr.dtype != tl.pointer_type(x.dtype)"));
+    EXPECT_TRUE(
+        holds("    p = x_ptr.to(tl.pointer_type(DTYPE))\n    v = tl.load(p + at)\n", "v.dtype == x.dtype"));
     EXPECT_TRUE(holds("    p = x_ptr.to(x_ptr.dtype)\n    v = tl.load(p + at)\n", "v.dtype == x.dtype"));
 }
 

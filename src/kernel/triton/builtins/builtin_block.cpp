@@ -147,6 +147,13 @@ BuiltinCall::Made BuiltinCall::cast() {
     return ev_.opaque(e_, taint_, named && is_real_or_number(value) ? kRounded : std::string_view());
 }
 
+/// tl.pointer_type(tl.float32), of a type that is known.
+BuiltinCall::Made BuiltinCall::pointer_type() {
+    const Element element = element_argument(0, "element_ty");
+    if (element == kNoElement) return std::nullopt;
+    return ev_.type_text("*" + name_of(element));
+}
+
 BuiltinCall::Made BuiltinCall::expand_dims() {
     const auto axes = listed(1, "axis");
     if (ev_.stopped()) return Value{};

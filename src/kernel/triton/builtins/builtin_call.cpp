@@ -1,7 +1,10 @@
 #include "kernel/triton/builtins/builtin_call.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
+
+#include "kernel/triton/evaluate/operators.hpp"
 
 namespace syncopate::kernel::triton {
 
@@ -20,7 +23,7 @@ BuiltinCall::Rule BuiltinCall::rule_of(Builtin builtin) {
     static constexpr auto kRules = [] {
         using B = Builtin;
         std::array<Rule, kCount> rules{};
-        constexpr std::array<std::pair<B, Rule>, 32> kList{{
+        constexpr std::array<std::pair<B, Rule>, 33> kList{{
             {B::program_id, &BuiltinCall::program_id},
             {B::num_programs, &BuiltinCall::num_programs},
             {B::load, &BuiltinCall::access},
@@ -51,6 +54,7 @@ BuiltinCall::Rule BuiltinCall::rule_of(Builtin builtin) {
             {B::static_range, &BuiltinCall::range},
             {B::absolute, &BuiltinCall::absolute},
             {B::length, &BuiltinCall::length},
+            {B::pointer_type, &BuiltinCall::pointer_type},
             {B::to_int, &BuiltinCall::to_int},
             {B::to_float, &BuiltinCall::to_float},
         }};
@@ -63,6 +67,15 @@ BuiltinCall::Rule BuiltinCall::rule_of(Builtin builtin) {
 Value BuiltinCall::run() { return with_type(value_made()); }
 
 Value BuiltinCall::value_made() {
+    static constexpr std::array kCounting{Builtin::range,   Builtin::static_range,
+                                          Builtin::cdiv,    Builtin::make_block_ptr,
+                                          Builtin::advance, Builtin::make_descriptor};
+    const auto is_whole = [](const Value& v) { return is_number(v); };
+    if (frame_.is_kernel && std::ranges::find(kCounting, builtin_) != kCounting.end() &&
+        !(e_.keywords.empty() && std::ranges::all_of(arguments_, is_whole))) {
+        for (const Expr* kid : e_.kids) ev_.note_counts(*kid);
+        for (const auto& [name, kid] : e_.keywords) ev_.note_counts(*kid);
+    }
     if (const Rule rule = rule_of(builtin_)) {
         if (const Made made = (this->*rule)()) return *made;
     }

@@ -102,6 +102,7 @@ private:
     Made range();
     Made absolute();
     Made length();
+    Made pointer_type();
     Made to_int();
     Made to_float();
 

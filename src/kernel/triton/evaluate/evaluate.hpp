@@ -488,6 +488,8 @@ private:
 
     // types.cpp: what a kernel asks values for
     void note_whole(const Expr& e, const Value& other);
+    void note_counts(const Expr& e);
+    void note_count(const std::string& name);
     [[nodiscard]] static Element element_of_value(const Value& value);
     [[nodiscard]] Element element_of_tensor(std::int32_t memory) const;
     [[nodiscard]] Element element_of_both(const Value& a, const Value& b, bool divides) const;
@@ -696,7 +698,7 @@ private:
     std::deque<Shape> shapes_;          // of data: what Value::extents counts
     std::set<std::string> type_texts_;  // that values of the kind text point to
     std::set<std::string>
-        counted_;  // parameters given as reals, as in 24.0, where whole numbers are computed
+        counted_;  // parameters given as what counts nothing, as 24.0 and None, where whole numbers are computed
     std::map<const Stmt*, bool> watch_;
 };
 

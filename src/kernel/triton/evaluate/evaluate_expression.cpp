@@ -168,8 +168,8 @@ Value Evaluator::operation(const Expr& e, Frame& frame) {
     if (e.kind == ExprKind::unary) return unary(e, a);
     const Value b = evaluate(*e.kids[1], frame);
     if (stopped()) return {};
-    if (frame.is_kernel && is_real(a) != is_real(b))
-        note_whole(*e.kids[is_real(a) ? 0 : 1], is_real(a) ? b : a);
+    if (const bool first = is_no_count(a); frame.is_kernel && first != is_no_count(b))
+        note_whole(*e.kids[first ? 0 : 1], first ? b : a);
     if (e.kind == ExprKind::compare) {
         const Value holds = compare(e, e.op, a, b);
         return holds.kind == ValueKind::opaque

@@ -50,6 +50,10 @@ inline bool has_type(const Value& v) {
 }
 
 inline bool is_real(const Value& v) { return v.kind == ValueKind::real || v.kind == ValueKind::between; }
+/// A value that counts nothing, in an operation on whole numbers.
+inline bool is_no_count(const Value& v) {
+    return is_real(v) || v.kind == ValueKind::text || v.kind == ValueKind::none;
+}
 inline bool is_real_or_number(const Value& v) { return is_real(v) || is_number(v); }
 inline double real_of(const Value& v) {
     return v.kind == ValueKind::real ? v.real : static_cast<double>(number_of(v));

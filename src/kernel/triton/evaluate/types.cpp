@@ -118,23 +118,42 @@ Element Evaluator::element_of_tensor(std::int32_t memory) const {
     return tensor == arguments_.tensors.end() ? kNoElement : element_of(tensor->second.dtype);
 }
 
-/// Notes a parameter `e` that is given as a real number, as in 24.0, and meets a whole one that no program may know.
+/// Notes a parameter `e` that is given as what counts nothing, as 24.0 or None, and meets a whole number that no program
+/// may know.
 void Evaluator::note_whole(const Expr& e, const Value& other) {
     if (e.kind != ExprKind::name || e.slot < 0 || !has_type(other)) return;
-    if (type_of(other) == IntegerType::python) return;
-    const auto given = arguments_.scalars.find(e.text);
-    if (given == arguments_.scalars.end()) return;
-    const auto* real = std::get_if<double>(&given->second);
-    if (real != nullptr && *real == std::floor(*real)) counted_.insert(e.text);
+    if (type_of(other) != IntegerType::python) note_count(e.text);
 }
 
-/// The parameters that are given as real numbers where whole ones are computed, as a hint: "; `M` is given as …".
+/// The same of all parameters in an expression that has to be a whole number: a bound, an extent, an offset.
+void Evaluator::note_counts(const Expr& e) {
+    if (e.kind == ExprKind::name && e.slot >= 0) note_count(e.text);
+    for (const Expr* kid : e.kids) note_counts(*kid);
+}
+
+void Evaluator::note_count(const std::string& name) {
+    const auto given = arguments_.scalars.find(name);
+    if (given == arguments_.scalars.end()) return;
+    const auto* real = std::get_if<double>(&given->second);
+    const bool other = std::holds_alternative<std::string>(given->second) ||
+                       std::holds_alternative<NoneValue>(given->second);
+    if (other || (real != nullptr && *real == std::floor(*real))) counted_.insert(name);
+}
+
+/// The parameters that are given as what counts nothing where whole numbers are computed, as a hint: "; `M` is given
+/// as …".
 std::string Evaluator::hint_of_reals() const {
     std::string hint;
     for (const Parameter& parameter : kernel_.parameters) {
         const auto given = arguments_.scalars.find(parameter.name);
         if (given == arguments_.scalars.end()) continue;
         const auto* real = std::get_if<double>(&given->second);
+        if (real == nullptr && counted_.contains(parameter.name)) {
+            const auto* text = std::get_if<std::string>(&given->second);
+            hint += "; `" + parameter.name + "` is given as " +
+                    (text == nullptr ? "None" : "the text \"" + *text + "\"") +
+                    ", where a whole number is needed";
+        }
         if (real == nullptr || *real != std::floor(*real) || std::abs(*real) > 1e15) continue;
         if (!parameter.constant && !counted_.contains(parameter.name)) continue;
         const std::string whole = std::to_string(static_cast<std::int64_t>(*real));

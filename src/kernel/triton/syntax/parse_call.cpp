@@ -73,6 +73,7 @@ Builtin FunctionParser::builtin_named(std::string_view name) {
         {"static_range", Builtin::static_range},
         {"abs", Builtin::absolute},
         {"len", Builtin::length},
+        {"pointer_type", Builtin::pointer_type},
         {"int", Builtin::to_int},
         {"float", Builtin::to_float}};
     const auto found = table.find(name);

@@ -106,6 +106,7 @@ enum class Builtin : std::uint8_t {
     static_range,
     absolute,
     length,
+    pointer_type,
     to_int,
     to_float,
 };
