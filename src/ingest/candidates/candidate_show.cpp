@@ -47,6 +47,7 @@ std::string sentence(const DotUse& dot) {
     text += fmt::format(": {}M={} N={} K={} {}", dot.batch == 1 ? "" : fmt::format("batch={} ", dot.batch),
                         dot.m, dot.n, dot.k, dot.dtype);
     if (!dot.through.empty()) text += fmt::format(" (through {})", fmt::join(dot.through, ", "));
+    if (!dot.after.empty()) text += ", then " + dot.after;
     return text + at_source(dot.source);
 }
 
@@ -72,7 +73,8 @@ Json to_json(const DotUse& dot) {
               {"N", dot.n},
               {"K", dot.k},
               {"dtype", dot.dtype},
-              {"through", dot.through}};
+              {"through", dot.through},
+              {"after", dot.after}};
     return json;
 }
 

@@ -7,10 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "ingest/candidates/array_lists.hpp"
 #include "ingest/candidates/dataflow.hpp"
 #include "ingest/candidates/devices.hpp"
 #include "ingest/candidates/neighbours.hpp"
 #include "ingest/candidates/windowed_einsum.hpp"
+#include "syncopate/names.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -59,9 +61,9 @@ bool trailing(const std::vector<std::int64_t>& axes, const Shape& shape) {
 }
 
 /// How `collective` reduces: its computation must be the sum or the maximum of its two arguments, or for n
-/// arrays the tuple of those of arguments i and n + i.
+/// arrays the tuple of those of arguments i and n + i. `reduced_by`: the opcode of its results.
 std::optional<plan::Reduce> reduction(const TensorProgram& program, const Instruction& collective,
-                                      std::string& problem) {
+                                      std::string& reduced_by, std::string& problem) {
     if (collective.called.size() != 1) {
         problem = "names no computation to reduce with";
         return std::nullopt;
@@ -87,6 +89,7 @@ std::optional<plan::Reduce> reduction(const TensorProgram& program, const Instru
                   parameters == std::set<std::int64_t>{first, second} && (i == 0 || result.opcode == opcode);
         opcode = result.opcode;
     }
+    if (of_both) reduced_by = escaped(opcode, 40);
     if (of_both && opcode == "add") return plan::Reduce::sum;
     if (of_both && opcode == "maximum") return plan::Reduce::max;
     problem = fmt::format(
@@ -186,7 +189,7 @@ private:
         if (made.problem.empty()) made.problem = take_participants(by, made);
         if (made.kind == "all-reduce" || made.kind == "reduce-scatter") {
             std::string problem;
-            const auto reduce = reduction(program_, by, problem);
+            const auto reduce = reduction(program_, by, made.reduced_by, problem);
             if (reduce) made.reduce = *reduce;
             if (!reduce && made.problem.empty()) made.problem = problem;
         }
@@ -260,6 +263,26 @@ private:
         exchange.tensor = by.name;
         exchange.axis = exchange.concat_axis = 0;
         std::set<std::pair<std::string, bool>> known;
+        const auto is_new = [&](Site dot, bool feeds) {
+            return known.emplace(flow_.at(dot).name, feeds).second;
+        };
+        const auto feed = [&](const std::vector<Dataflow::Meeting>& readers) {
+            for (const Dataflow::Meeting& met : readers) {
+                if (!flow_.at(met.site).dot) neighbours_.push_back({met.site, true, met.enters});
+                if (flow_.at(met.site).dot && met.operand < 2 && is_new(met.site, true))
+                    add_dot(exchange, met.site, true, met.operand == 0 ? Side::lhs : Side::rhs, met.axis,
+                            met.through);
+            }
+        };
+        const auto drain = [&](const std::optional<Dataflow::Meeting>& from) {
+            if (from && !flow_.at(from->site).dot) neighbours_.push_back({from->site, false});
+            if (from && flow_.at(from->site).dot && is_new(from->site, false))
+                add_dot(exchange, from->site, false, Side::result, from->axis, from->through);
+        };
+        // One array of the list is no chunk along an axis of a dot's; the array that all of them make up may be.
+        const auto whole = joined_list(flow_, site), cut = cut_list(flow_, site, made.chunks);
+        if (whole) feed(flow_.readers(whole->site, std::nullopt, whole->axis, made.chunks));
+        if (cut) drain(cut);
         for (std::size_t k = 0; k < by.operands.size(); ++k) {
             const Shape& shape = flow_.at({site.computation, by.operands[k]}).shape;
             if (k == 0) exchange.before = shape;
@@ -268,20 +291,8 @@ private:
                 made.problem = fmt::format("sends {} to one rank and {} to another",
                                            exchange.before.to_string(), shape.to_string());
             }
-            // One array of the list is no chunk along an axis of a dot's.
-            const std::optional<std::int64_t> element =
-                by.operands.size() > 1 ? std::optional(static_cast<std::int64_t>(k)) : std::nullopt;
-            for (const Dataflow::Meeting& met : flow_.readers(site, element, -1, made.chunks)) {
-                const Instruction& dot = flow_.at(met.site);
-                if (!dot.dot) neighbours_.push_back({met.site, true});
-                if (dot.dot && met.operand < 2 && known.emplace(dot.name, true).second)
-                    add_dot(exchange, met.site, true, met.operand == 0 ? Side::lhs : Side::rhs, -1,
-                            met.through);
-            }
-            const auto from = flow_.maker(site, k, -1, made.chunks);
-            if (from && !flow_.at(from->site).dot) neighbours_.push_back({from->site, false});
-            if (from && flow_.at(from->site).dot && known.emplace(flow_.at(from->site).name, false).second)
-                add_dot(exchange, from->site, false, Side::result, -1, from->through);
+            if (!whole) feed(flow_.readers(site, element_of(by, k), -1, made.chunks));
+            if (!cut) drain(flow_.maker(site, k, -1, made.chunks));
         }
         const auto arrays = static_cast<std::int64_t>(by.operands.size());
         if (made.problem.empty() && !made.groups.empty() &&
@@ -304,8 +315,7 @@ private:
             resize(by, k, made, exchange);
         }
         if (made.kind == "all-to-all" && exchange.concat_axis < 0) exchange.concat_axis = exchange.axis;
-        const std::optional<std::int64_t> element =
-            by.operands.size() > 1 ? std::optional(static_cast<std::int64_t>(k)) : std::nullopt;
+        const std::optional<std::int64_t> element = element_of(by, k);
         // Along which axis chunks arrive, and along which they leave.
         const bool joined = made.kind == "all-gather" || made.kind == "all-to-all";
         const std::int64_t arrives = made.kind == "all-to-all" ? exchange.concat_axis : exchange.axis;
@@ -315,7 +325,7 @@ private:
                 add_dot(exchange, met.site, true, met.operand == 0 ? Side::lhs : Side::rhs, met.axis,
                         met.through);
             } else {
-                neighbours_.push_back({met.site, true});
+                neighbours_.push_back({met.site, true, met.enters});
             }
         }
         const bool cut = made.kind == "reduce-scatter" || made.kind == "all-to-all";
@@ -409,6 +419,7 @@ private:
             dot.shape.tuple && !dot.shape.elements.empty() ? dot.shape.elements[0] : dot.shape;
         use.dtype = side == Side::lhs ? lhs.dtype : side == Side::rhs ? rhs.dtype : result.dtype;
         use.through = std::move(through);
+        if (feeds) use.after = dot.after_dot;
         if (axis >= 0) {
             const auto batches = static_cast<std::int64_t>(axes.lhs_batch.size());
             if (side == Side::result) {
@@ -486,9 +497,9 @@ std::string Candidate::operator_name() const {
     const bool fed = first_dot(*this, true) != nullptr;
     const bool drained = first_dot(*this, false) != nullptr;
     if (!fed && !drained) return {};
-    const bool sums = reduce == plan::Reduce::none || reduce == plan::Reduce::sum;
+    const std::string by = reduce == plan::Reduce::max ? "max" : reduced_by == "add" ? "" : reduced_by;
     return fmt::format("{}{}{}{}", drained ? "GEMM-" : "", short_name(kind), fed ? "-GEMM" : "",
-                       sums ? "" : fmt::format(" by {}", plan::name_of(reduce)));
+                       by.empty() ? "" : " by " + by);
 }
 
 std::string Candidate::spec() const {
@@ -500,7 +511,7 @@ std::string Candidate::spec() const {
     for (const DotUse& dot : exchange.dots) {
         if (dot.feeds == fed) found = found == nullptr ? &dot : found;
     }
-    if (found == nullptr || !found->plain) return {};
+    if (found == nullptr || !found->plain || !found->after.empty()) return {};
     if (fed && (found->side != DotUse::Side::lhs || found->role != DotUse::Role::rows || found->axis != 0)) {
         return {};
     }

@@ -289,11 +289,14 @@ std::vector<Dataflow::Meeting> Dataflow::readers(Site from, std::optional<std::i
                     calls = state.calls;
                 } else if (by.opcode == "while" && by.called.size() == 2 && !state.path.empty()) {
                     // Into a loop that passes it on as it is, and out of it.
+                    bool passed_on = false;
                     for (const Site parameter : parameters(by.called[1], 0)) {
                         if (!invariant(parameter, state.path.back())) continue;
+                        passed_on = true;
                         go(parameter, state.path, state.axis);
                         go(site, state.path, state.axis);
                     }
+                    if (!passed_on) met.push_back({site, k, -1, state.through, true});
                 } else if (renames(by)) {
                     if (k == 0) go(site, state.path, state.axis, is_named(by) ? by.opcode : std::string());
                 } else if (reshapes(by) && state.path.empty()) {

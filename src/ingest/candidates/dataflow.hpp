@@ -47,6 +47,7 @@ public:
         std::size_t operand = 0;  ///< forward: which operand of `site` the value is
         std::int64_t axis = -1;
         std::vector<std::string> through;  ///< opcodes in between, in the order of the program
+        bool enters = false;  ///< forward: `site` is a loop whose steps make something else of it
     };
 
     /// Every instruction that reads the value at `from` (element `element` of it if that is a tuple), with

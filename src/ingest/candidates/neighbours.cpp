@@ -13,7 +13,9 @@ namespace {
 
 /// A product that is no dot: of groups of rows, a convolution, a library's.
 bool is_other_product(const Instruction& by) {
-    if (by.opcode == "ragged-dot" || by.opcode == "scaled-dot" || by.opcode == "convolution") return true;
+    if (by.opcode == "dot" || by.opcode == "ragged-dot" || by.opcode == "scaled-dot" ||
+        by.opcode == "convolution")
+        return true;
     if (by.opcode != "custom-call") return false;
     std::string target = by.target;
     for (char& c : target) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -53,6 +55,8 @@ std::string sentence(const Dataflow& flow, const Neighbour& neighbour, bool firs
     if (is_other_product(by)) {
         return fmt::format("{} {}, a product of a kind that is not taken", verb, named(by));
     }
+    if (neighbour.enters)
+        return fmt::format("feeds no dot: the steps of {} make something else of it", named(by));
     if (by.opcode == "while" && neighbour.forward) {
         // Where the loop itself was looked at, that has been said.
         return first ? fmt::format("feeds no dot of its step: the next step of {} reads it", named(by)) : "";

@@ -12,6 +12,7 @@ namespace syncopate::ingest {
 struct Neighbour {
     Site site;
     bool forward = true;  ///< it reads the result
+    bool enters = false;  ///< it is a loop whose steps make something else of the result
 };
 
 /// Adds to `why`, of each neighbour that is a product of another kind, or stands between the collective and a

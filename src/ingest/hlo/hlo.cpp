@@ -188,12 +188,13 @@ private:
         if (made.opcode.empty()) return at_.fail("expected an opcode, found " + at_.found());
         respell(made);
         current_ = {computation, program_.computations[computation].instructions.size(), {}, 0};
+        sparse_ = false;
         if (!at_.expect("(", "before the operands of " + made.opcode) || !operands(computation, made) ||
             !attributes([&](std::string_view key) { return attribute(key, made); })) {
             return false;
         }
-        // Products of groups of rows: its axes alone do not say what is multiplied.
-        if (made.opcode == "ragged-dot") made.dot.reset();
+        // Products of groups of rows, or of sparse operands: the axes alone do not say what is multiplied.
+        if (made.opcode == "ragged-dot" || sparse_) made.dot.reset();
         Computation& owner = program_.computations[computation];
         if (!has_shape) infer_shape(owner, made);
         const auto index = static_cast<std::int32_t>(owner.instructions.size());
@@ -390,6 +391,7 @@ private:
         at_.skip_blanks();
         const std::size_t start = at_.offset();
         if (key == "dimensions") return integers(made.dimensions);
+        if (key == "sparsity") sparse_ = true;
         if (key == "dynamic_slice_sizes") return integers(made.sizes);
         if (key == "slice_sizes" && is_collective(made.opcode)) made.in_slices = true;
         if (key == "lhs_batch_dims") return integers(axes(made).lhs_batch);
@@ -538,6 +540,7 @@ private:
     std::unordered_map<std::string, std::int32_t> by_name_;
     std::vector<Call> calls_;
     Call current_;
+    bool sparse_ = false;  // the instruction being read names a sparse operand
     std::size_t num_instructions_ = 0;
 };
 

@@ -185,6 +185,98 @@ TEST(Dataflow, AProductOfACallOfCublasIsItsFirstResult) {
     EXPECT_EQ(dots(candidates(other)[0]), Lines{});
 }
 
+// What is fed is another operator than the product alone, so no spec of that is given.
+TEST(Dataflow, WhatCublasDoesWithAProductThatIsFedIsSaid) {
+    const auto fed = [](const std::string& config) {
+        const auto found =
+            candidates(module({"", "", "",
+                               "  ROOT %d = (f32[8,2]{1,0}, s8[64]{0}) custom-call(%g, %v), "
+                               "custom_call_target=\"__cublas$lt$matmul\", "
+                               "backend_config={\"gemm_backend_config\":{" +
+                                   config +
+                                   "\"dot_dimension_numbers\":{\"lhs_contracting_dimensions\":[\"1\"],"
+                                   "\"rhs_contracting_dimensions\":[\"0\"]}}}\n"}));
+        return found.at(0);
+    };
+    const Candidate plain = fed("\"alpha_real\":1,\"beta\":0,\"epilogue\":\"DEFAULT\",");
+    EXPECT_EQ(dots(plain), Lines{"feeds d lhs 0 rows M8 N2 K8"});
+    EXPECT_EQ(plain.spec(), "all_gather_matmul:M=8,N=2,K=8,dtype=fp32");
+    const Candidate more = fed("\"alpha_real\":2.5,\"beta\":0,\"epilogue\":\"BIAS_GELU\",");
+    EXPECT_EQ(dots(more), dots(plain));
+    EXPECT_EQ(more.exchanges[0].dots[0].after, "epilogue BIAS_GELU, alpha 2.5");
+    EXPECT_EQ(more.operator_name(), "AG-GEMM");
+    EXPECT_EQ(more.spec(), "");
+    EXPECT_NE(candidates_table({more}).find("K=8 f32, then epilogue BIAS_GELU, alpha 2.5\n"),
+              std::string::npos)
+        << candidates_table({more});
+}
+
+TEST(Dataflow, AReductionThatIsNoSumIsNamedInItsOperator) {
+    const auto named = [](const std::string& opcode) {
+        return candidates(
+                   "HloModule m, num_partitions=2\n%by { a = f32[] parameter(0)\n  b = f32[] parameter(1)\n"
+                   "  ROOT c = f32[] " +
+                   opcode +
+                   "(a, b) }\nENTRY %e { x = f32[8,4] parameter(0)\n  w = f32[4,6] parameter(1)\n"
+                   "  d = f32[8,6] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+                   "  ROOT r = f32[8,6] all-reduce(d), channel_id=1, replica_groups={{0,1}}, "
+                   "use_global_device_ids=true, to_apply=%by }\n")
+            .at(0)
+            .operator_name();
+    };
+    EXPECT_EQ(named("add"), "GEMM-AR");
+    EXPECT_EQ(named("maximum"), "GEMM-AR by max");
+    EXPECT_EQ(named("minimum"), "GEMM-AR by minimum");
+    EXPECT_EQ(named("multiply"), "GEMM-AR by multiply");
+}
+
+/// Two ranks exchange halves of `x` along an axis, as XLA writes it: slices, a list, a concatenation.
+std::string exchanged(const std::string& slices, const std::string& joined, const std::string& dot) {
+    return "HloModule m, num_partitions=2\nENTRY %e {\n  x = f32[8,4] parameter(0)\n  w = f32[4,6] "
+           "parameter(1)\n" +
+           slices +
+           "  a = (f32[4,4], f32[4,4]) all-to-all(s0, s1), channel_id=1, replica_groups={{0,1}}\n"
+           "  g0 = f32[4,4] get-tuple-element(a), index=0\n  g1 = f32[4,4] get-tuple-element(a), index=1\n" +
+           joined + dot + "}\n";
+}
+
+TEST(Dataflow, AListThatIsCutFromOneArrayAndJoinedAgainIsThatArray) {
+    const std::string cut =
+        "  d = f32[8,4] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  s0 = f32[4,4] slice(d), slice={[0:4], [0:4]}\n  s1 = f32[4,4] slice(d), slice={[4:8], [0:4]}\n";
+    const std::string uncut = "  s0 = f32[4,4] parameter(3)\n  s1 = f32[4,4] parameter(4)\n";
+    const std::string v = "  v = f32[4,4] parameter(2)\n";
+    const std::string join = "  j = f32[8,4] concatenate(g0, g1), dimensions={0}\n";
+    const std::string into =
+        "  ROOT e = f32[8,6] dot(j, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n";
+    const auto all = candidates(exchanged(v + cut, join, into));
+    EXPECT_EQ(dots(all.at(0)), (Lines{"feeds e lhs 0 rows M8 N6 K4", "drains d result 0 rows M8 N4 K4"}));
+    EXPECT_EQ(all[0].operator_name(), "GEMM-A2A-GEMM");
+    EXPECT_EQ(all[0].why, Lines{});
+    EXPECT_EQ(findings(all[0]), Lines{});
+    const auto along = candidates(exchanged(
+        v + uncut,
+        "  j = f32[4,8] concatenate(g0, g1), dimensions={1}\n  t = f32[8,4] transpose(j), dimensions={1,0}\n",
+        "  ROOT e = f32[8,6] dot(t, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"));
+    EXPECT_EQ(dots(along.at(0)), Lines{"feeds e lhs 0 rows M8 N6 K4"});
+    // In another order, or of only a part, it is another array.
+    const auto swapped =
+        candidates(exchanged(v + uncut, "  j = f32[8,4] concatenate(g1, g0), dimensions={0}\n", into));
+    EXPECT_EQ(dots(swapped.at(0)), Lines{});
+    EXPECT_EQ(swapped[0].why, Lines{"feeds no dot: j (concatenate) computes between it and e"});
+    const std::string turned =
+        "  d = f32[8,4] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  s0 = f32[4,4] slice(d), slice={[4:8], [0:4]}\n  s1 = f32[4,4] slice(d), slice={[0:4], [0:4]}\n";
+    EXPECT_EQ(dots(candidates(exchanged(v + turned, join, into)).at(0)),
+              Lines{"feeds e lhs 0 rows M8 N6 K4"});
+    const std::string strided =
+        "  d = f32[8,4] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  s0 = f32[4,4] slice(d), slice={[0:8:2], [0:4]}\n  s1 = f32[4,4] slice(d), slice={[1:8:2], "
+        "[0:4]}\n";
+    EXPECT_EQ(dots(candidates(exchanged(v + strided, join, into)).at(0)),
+              Lines{"feeds e lhs 0 rows M8 N6 K4"});
+}
+
 TEST(Dataflow, ACollectiveBesideAProductSaysWhyItFeedsNone) {
     const auto why = [](const Between& between) { return candidates(module(between)).at(0).why; };
     EXPECT_EQ(why({"", "  %ob = f32[8,8] negate(%g)\n"}),
@@ -200,6 +292,21 @@ TEST(Dataflow, ACollectiveBesideAProductSaysWhyItFeedsNone) {
              "  ROOT %d = f32[8,2] ragged-dot(%g, %w, %s), lhs_contracting_dims={1}, "
              "rhs_contracting_dims={1}, lhs_ragged_dims={0}, rhs_group_dims={0}\n"}),
         Lines{"feeds d (ragged-dot), a product of a kind that is not taken"});
+    EXPECT_EQ(
+        why({"", "", "",
+             "  ROOT %d = f32[8,2] dot(%g, %v, %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}, "
+             "sparsity=L.1@2:4\n"}),
+        Lines{"feeds d (dot), a product of a kind that is not taken"});
+    EXPECT_EQ(why({"",
+                   "  %q = f32[8,8] parameter(2)\n  %t = (f32[8,8], f32[8,8]) tuple(%g, %q)\n"
+                   "  %w = (f32[8,8], f32[8,8]) while(%t), condition=%holds, body=%swaps\n"
+                   "  %ob = f32[8,8] get-tuple-element(%w), index=0\n",
+                   "%holds {\n  p = (f32[8,8], f32[8,8]) parameter(0)\n  ROOT c = pred[] constant(true)\n}\n"
+                   "%swaps {\n  p = (f32[8,8], f32[8,8]) parameter(0)\n  a = f32[8,8] get-tuple-element(p), "
+                   "index=0\n"
+                   "  b = f32[8,8] get-tuple-element(p), index=1\n  ROOT t = (f32[8,8], f32[8,8]) tuple(b, "
+                   "a)\n}\n"}),
+              Lines{"feeds no dot: the steps of w (while) make something else of it"});
     EXPECT_EQ(why({"", "  %ob = f32[8,8] copy(%g)\n"}), Lines{});
     EXPECT_EQ(why({"", "", "", "  ROOT %d = f32[8,8] negate(%g)\n"}), Lines{});  // no product is near
 }

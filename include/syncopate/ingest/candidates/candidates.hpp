@@ -36,6 +36,8 @@ struct DotUse {
     std::string dtype;                            ///< of the side that is exchanged
     bool plain = false;                           ///< lhs[…, K] × rhs[K, …], no batch
     std::vector<std::string> through;             ///< what lies between: "transpose", "convert", …
+    std::string
+        after;  ///< what the instruction does with the product that is fed: "epilogue GELU"; empty: nothing
 };
 
 /// One array of a collective.
@@ -61,6 +63,8 @@ struct Candidate {
     std::vector<std::vector<std::int32_t>> groups;             ///< of ranks; none for a permute
     std::vector<std::pair<std::int32_t, std::int32_t>> pairs;  ///< permute and loops: who sends to whom
     plan::Reduce reduce = plan::Reduce::none;
+    std::string
+        reduced_by;  ///< of a reduction: the opcode, "add", "maximum", "multiply"; empty: it is no single one
     std::int64_t chunks = 1;  ///< into which each array falls: one a rank, or one a step
     std::vector<Exchange> exchanges;
     std::string problem;  ///< not empty: no plan can be made of it, and why
