@@ -271,6 +271,16 @@ private:
         if (operand.index + count > size)
             return fail_at(step, fmt::format("{} is chunks {} to {} of {}, which has {}", what, operand.index,
                                              operand.index + count - 1, name_of(operand.buffer), size));
+        // The sizes follow from the collective, and the file says them once more.
+        const bool input = operand.buffer == Buffer::input;
+        const std::int64_t said = input ? gpu(rank).input_chunks : gpu(rank).output_chunks;
+        if (operand.buffer != Buffer::scratch && operand.index + count > said && !beyond_said_) {
+            beyond_said_ = true;
+            import_.warnings.push_back(fmt::format(
+                "{}: {} is chunks {} to {} of {}, and <gpu id=\"{}\"> says {}=\"{}\"; {} are taken",
+                describe(schedule_.steps[at(step)]), what, operand.index, operand.index + count - 1,
+                name_of(operand.buffer), rank, input ? "i_chunks" : "o_chunks", said, size));
+        }
         out = buffers_->span(rank, operand.buffer, operand.index, count);
         return true;
     }
@@ -379,6 +389,7 @@ private:
     std::vector<Span> result_;
     std::vector<std::int64_t> sum_rows_;  ///< by rank: rows of NAME.sums in use
     std::int32_t sums_tensor_ = -1;
+    bool beyond_said_ = false;  ///< told of a step beyond what its gpu says to have
     std::optional<Error> error_;
 };
 

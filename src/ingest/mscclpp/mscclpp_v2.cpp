@@ -476,8 +476,10 @@ private:
                        MscclppPlan& plan, MscclppOp& op) {
         const bool used = op.verb->signals || op.verb->waits;
         if (used && !has(ids)) return fail(node, path, "lacks \"channel_ids\"");
-        if (!used) return !has(ids) || is(ids, {&path, "channel_ids"}, Type::array, "a list of numbers");
         const JsonPath at{&path, "channel_ids"};
+        if (!used && (type == kSwitch || !has(ids)))
+            return !has(ids) || is(ids, at, Type::array, "a list of numbers");
+        if (!used) return leads_to_buffers(ids, at, scope, type, op);
         if (type == kSwitch) return fail(ids, at, "names switch channels, which carry no signals");
         return list(ids, at, "a list of channels", 1 << 12) && each(ids, at, [&](Index n, const JsonPath& p) {
                    std::int32_t number = 0;
@@ -487,6 +489,28 @@ private:
                    op.counters.push_back(op.verb->waits ? wait_counter(plan, scope.rank, type, channel)
                                                         : signal_counter(plan, scope.rank, type, channel));
                    return true;
+               });
+    }
+
+    /// Whether the channels of an op that moves data lead to ranks whose buffers it names.
+    bool leads_to_buffers(Index ids, const JsonPath& path, const Scope& scope, ChannelType type,
+                          const MscclppOp& op) {
+        const auto is_of = [](std::int32_t peer) {
+            return [peer](const MscclppRef& ref) { return ref.rank == peer; };
+        };
+        return list(ids, path, "a list of channels", 1 << 12) &&
+               each(ids, path, [&](Index n, const JsonPath& at) {
+                   std::int32_t number = 0;
+                   if (!local_number(n, at, scope.channels[type], "channels of this type", number))
+                       return false;
+                   const std::int32_t peer =
+                       channels_[type][static_cast<std::size_t>(scope.rank)][static_cast<std::size_t>(number)]
+                           .peer;
+                   return std::ranges::any_of(op.src, is_of(peer)) ||
+                          std::ranges::any_of(op.dst, is_of(peer)) ||
+                          fail(
+                              n, at,
+                              fmt::format("leads to rank {}, and the op names no buffer of that rank", peer));
                });
     }
 

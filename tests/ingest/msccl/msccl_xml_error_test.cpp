@@ -164,6 +164,16 @@ TEST(MscclXmlErrors, WhatIsNotKnownOfAStepIsLeftOutWithAWarning) {
     EXPECT_EQ(import->warnings[0], "the attribute \"colour\" of <step> is not known and left out");
 }
 
+TEST(MscclXmlErrors, AStepBeyondWhatItsGpuSaysToHaveIsToldOnce) {
+    const Result<Import> import =
+        read_msccl_xml(replaced(kRight, "i_chunks=\"4\"", "i_chunks=\"0\""), "t", rows(4));
+    ASSERT_TRUE(import);
+    EXPECT_EQ(import->warnings.back(),
+              "rank 0 tb 0 step 0: src is chunks 0 to 0 of input, and <gpu id=\"0\"> says i_chunks=\"0\"; 4 "
+              "are taken");
+    EXPECT_EQ(read_msccl_xml(kRight, "t", rows(4))->warnings.size() + 1, import->warnings.size());
+}
+
 TEST(MscclXmlErrors, DeepNestingIsNoTrouble) {
     std::string text;
     for (int i = 0; i < 200'000; ++i) text += "<a>";

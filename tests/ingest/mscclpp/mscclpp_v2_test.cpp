@@ -453,6 +453,23 @@ TEST(MscclppV2, WhatIsNotThereIsNamedByItsPath) {
               ("t:4:17: " + at + " has an unknown key \"colour\"; the keys here are").substr(0, 60));
 }
 
+TEST(MscclppV2, AChannelThatLeadsElsewhereThanTheBufferIsRefused) {
+    const std::string at = "gpus[0].threadblocks[0].ops[0]";
+    const auto put = [](const std::string& ids) {
+        const std::vector<std::vector<std::string>> ops{
+            {data_op("put", here("i", 0), there(kI, 1), ", \"channel_ids\": " + ids)}};
+        return plus_v2("test", true, {PlusGpu{ops, 4, 4, 0}, PlusGpu{{}, 4, 4, 0}, PlusGpu{{}, 4, 4, 0}});
+    };
+    EXPECT_EQ(op_texts(import_of(put("[0]"), 4).plan), Texts{"push 0->1 A[0:1] -> A[1:2]"});
+    EXPECT_EQ(op_texts(import_of(put("[]"), 4).plan), Texts{"push 0->1 A[0:1] -> A[1:2]"});
+    EXPECT_NE(error_of(put("[1]"))
+                  .find(at + ".channel_ids[0] leads to rank 2, and the op names no buffer of that rank"),
+              std::string::npos)
+        << error_of(put("[1]"));
+    EXPECT_NE(error_of(put("[7]")).find("is 7; the threadblock has 2 channels of this type"),
+              std::string::npos);
+}
+
 TEST(MscclppV2, DialectsAreRefusedByName) {
     EXPECT_NE(error_of(pair_of({{R"({"name": "tpkt"})"}}, {}))
                   .find("is \"tpkt\", of a dialect between versions 1 and 2"),
