@@ -121,9 +121,18 @@ TEST(Effort, AnAnalysisGivesUpWhereItIsTold) {
     const auto few_steps = analyse(text, "kernel.py", "", args, Effort{.steps = 1000, .steps_a_program = 0});
     ASSERT_FALSE(few_steps.ok());
     EXPECT_NE(few_steps.error().message.find("too many iterations"), std::string::npos);
+    const auto one_by_one =
+        analyse(text, "kernel.py", "", args, Effort{.steps = 1000, .steps_a_program = 0, .lines = false});
+    ASSERT_FALSE(one_by_one.ok());
+    EXPECT_NE(one_by_one.error().message.find("; the 100000 programs take more than 1000 steps"),
+              std::string::npos)
+        << one_by_one.error().message;
     const auto few_boxes = analyse(text, "kernel.py", "", args, Effort{.boxes = 1000});
     ASSERT_FALSE(few_boxes.ok());
     EXPECT_NE(few_boxes.error().message.find("too many iterations"), std::string::npos);
+    EXPECT_NE(few_boxes.error().message.find("; the 100000 programs touch more than 1000 boxes"),
+              std::string::npos)
+        << few_boxes.error().message;
     const auto few_programs = analyse(text, "kernel.py", "", args, Effort{.programs = 1000});
     ASSERT_FALSE(few_programs.ok());
     EXPECT_NE(few_programs.error().message.find("from 1 to 1000 programs"), std::string::npos);

@@ -220,11 +220,18 @@ bool Evaluator::look_at_limits(const SourceRange& where) {
     const std::int64_t programs = grid_[0] * grid_[1] * grid_[2];
     const std::int64_t more = std::max<std::int64_t>(0, effort_.most_steps - effort_.steps);
     const std::int64_t steps = effort_.steps + std::min(more, programs * effort_.steps_a_program);
-    if (steps_ > steps || arena_.bytes() > effort_.memory ||
-        found.touched.size() + found.boxes.size() + kBoxesATile * found.tiles.size() > effort_.boxes) {
+    const bool boxes =
+        found.touched.size() + found.boxes.size() + kBoxesATile * found.tiles.size() > effort_.boxes;
+    if (steps_ > steps || arena_.bytes() > effort_.memory || boxes) {
+        const std::string of = "; the " + std::to_string(programs) + " programs ";
+        const std::string why = boxes ? of + "touch more than " + std::to_string(effort_.boxes) + " boxes"
+                                : steps_ > steps && (on_line() || found.tiles.size() > 1)
+                                    ? of + "take more than " + std::to_string(steps) + " steps"
+                                    : std::string();
         fail(where,
              "the analysis gives up here after too many iterations: give --args of a smaller launch, --grid "
-             "where the launch has fewer programs than were tried, or a loop that ends");
+             "where the launch has fewer programs than were tried, or a loop that ends" +
+                 why);
         next_look_ = 0;
         return false;
     }
