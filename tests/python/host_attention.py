@@ -370,6 +370,8 @@ def check_refusals(group) -> None:
         ),
         ("cu_seqlens: expected offsets that rise", (1, 4, 1, 64, D), {"cu_seqlens": [0, 40, 30, 64]}),
         ("cu_seqlens: expected offsets that rise", (1, 4, 1, 64, D), {"cu_seqlens": [1, 40, 64]}),
+        ("from 0 to 64, got [0, 16.5, 64]", (1, 4, 1, 64, D), {"cu_seqlens": [0, 16.5, 64]}),
+        ("from 0 to 64, got [[0, 64]]", (1, 4, 1, 64, D), {"cu_seqlens": torch.tensor([[0, 64]])}),
         ("device: the group's is host, not cuda", (1, 4, 1, 64, D), {"device": "cuda"}),
         ('device: expected "cuda" or "host", got \'gpu\'', (1, 4, 1, 64, D), {"device": "gpu"}),
         ("H must be a multiple of HKV, got 4 and 3", (1, 4, 3, 64, D), {}),

@@ -98,10 +98,12 @@ def documents_of(cu_seqlens: Sequence[int] | torch.Tensor | None, s: int) -> lis
     filled up to a fixed length, is a document of no rows, and left out. Raises ValueError for what is no such list."""
     if cu_seqlens is None:
         return []
-    values = cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else [int(n) for n in cu_seqlens]
+    given = cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else list(cu_seqlens)
+    whole = all(not isinstance(n, list) and int(n) == n for n in given)
+    values = [int(n) for n in given] if whole else []
     rising = len(values) >= 2 and all(a <= b for a, b in pairwise(values))
     if not rising or values[0] != 0 or values[-1] != s:
-        raise ValueError(f"cu_seqlens: expected offsets that rise from 0 to {s}, got {values}")
+        raise ValueError(f"cu_seqlens: expected offsets that rise from 0 to {s}, got {values or given}")
     made = sorted(set(values))
     return made if len(made) > 2 else []
 
