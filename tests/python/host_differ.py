@@ -169,6 +169,11 @@ def check_set_up_against_a_call(calls: Calls) -> None:
     name = "rank 0: all_gather_matmul"
     differ(lambda: sy.ops.all_gather_matmul(more, calls.w), calls.object, name, "rank 1 calls all_gather")
     differ(lambda: sy.ops.AllGatherMatmul(24, 48, K, torch.float32).prepare(), calls.kernel, name)
+    torch_ops.all_gather_matmul(more, calls.w, calls.group)
+    by_function = functools.partial(sy.ops.all_gather_matmul, more, calls.w)
+    by_op = functools.partial(torch_ops.all_gather_matmul, more, calls.w, calls.group)
+    differ(by_function, by_op, name, "of one name, but ranks that set it up now do so by another function")
+    by_op()
     calls.function()
     given = {"strategy": sy.Strategy(kernel="plain", pull=dist.get_rank() == 0)}
     made = sy.ops.AllGatherMatmul(ROWS * dist.get_world_size(), N, K, torch.float32, **given)

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
 
 #include "runtime/heap/process.hpp"
 #include "runtime/signals/turns.hpp"
@@ -26,6 +29,7 @@ constexpr int kTicksOfACrossing = 15;
 constexpr int kTicksOfAskedCalls = 100;
 constexpr int kTicksToLookForEnded = 10;
 constexpr std::chrono::microseconds kMoment{100};
+constexpr std::string_view kCalls = " calls ";
 constexpr const char* kDiffer = "the ranks' calls differ: ";
 
 }  // namespace
@@ -146,7 +150,7 @@ std::string CallWatch::doing(int rank) const {
         bool is_first = false;
         for (int other = 0; other < board.size(); ++other)
             is_first = is_first || is_ahead(board.begun(rank), board.begun(other));
-        if (is_first) text += fmt::format("{}{}", text.empty() ? " calls " : ", ", op->what);
+        if (is_first) text += fmt::format("{}{}", text.empty() ? kCalls : ", ", op->what);
     }
     return text.empty() ? " has called neither" : text;
 }
@@ -248,6 +252,7 @@ Status CallWatch::look(const Came& came, bool labels_differ, bool failed) {
     // store may need what another thread holds that waits for the lock (Python's).
     bool in_calls = false;
     bool all_known = true;
+    std::set<std::string> different;  // what the ranks come with, or call
     std::string text = kDiffer;
     for (std::size_t rank = 0; rank < calls.size(); ++rank) {
         const std::optional<std::string> label = came(static_cast<int>(rank));
@@ -255,9 +260,13 @@ Status CallWatch::look(const Came& came, bool labels_differ, bool failed) {
                             label                 ? ": " + *label
                             : calls[rank].empty() ? " has not come yet"
                                                   : calls[rank]);
-        in_calls = in_calls || (!label && !calls[rank].empty());
+        const std::string& call = calls[rank];
+        different.insert(label ? *label : call.starts_with(kCalls) ? call.substr(kCalls.size()) : call);
+        in_calls = in_calls || (!label && !call.empty());
         all_known = all_known && (label || !calls[rank].empty());
     }
+    if (in_calls && all_known && different.size() == 1)
+        text += "; of one name, but ranks that set it up now do so by another function or object";
     const std::lock_guard lock(mutex_);
     if (!in_calls && !labels_differ) {
         suspected_.reset();
