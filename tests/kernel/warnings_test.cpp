@@ -227,6 +227,40 @@ TEST(Warnings, TellOfAnOutputThatEndsBeforeTheMasksDo) {
     EXPECT_EQ(inferred(matrix, "M=15,N=21", {"x_ptr=15x21:fp32", "y_ptr=15x21:fp32"}), Lines{});
 }
 
+TEST(Warnings, TellOfAnOutputThatEndsBeforeTheGroupsOfTilesDo) {
+    const std::string grouped =
+        "    pid = tl.program_id(0)\n"
+        "    rows, columns = tl.cdiv(M, 8), tl.cdiv(N, 8)\n"
+        "    first = pid // (2 * columns) * 2\n"
+        "    height = min(rows - first, 2)\n"
+        "    r = (first + pid % (2 * columns) % height) * 8 + tl.arange(0, 8)\n"
+        "    c = pid % (2 * columns) // height * 8 + tl.arange(0, 8)\n";
+    const std::string mask = "    m = (r[:, None] < M) & (c[None, :] < N)\n";
+    const auto stored = [](const std::string& how) {
+        return "    tl.store(y_ptr + r[:, None] * N + c[None, :], 1.0" + how + ")\n";
+    };
+    const std::string masked = grouped + mask + stored(", mask=m");
+    EXPECT_EQ(
+        inferred(masked, "M=64,N=24", {"x_ptr=1:fp32", "y_ptr=32x24:fp32"}),
+        Lines{"kernel.py:14: y_ptr (shape 32x24, strides 24,1) ends behind 12 programs along axis x, and the "
+              "kernel's masks let 24 store: give the shapes and the numbers of one launch"});
+    EXPECT_EQ(inferred(masked, "M=64,N=24", {"x_ptr=1:fp32", "y_ptr=64x24:fp32"}), Lines{});
+    EXPECT_EQ(inferred(masked, "M=37,N=21", {"x_ptr=1:fp32", "y_ptr=37x21:fp32"}), Lines{});
+    EXPECT_EQ(inferred(grouped + stored(""), "M=64,N=24", {"x_ptr=1:fp32", "y_ptr=64x24:fp32"}), Lines{});
+}
+
+// Directives are then not at fault.
+TEST(Warnings, AnOutputThatEndsEarlyIsNamedBeforeADirectiveThatItContradicts) {
+    Arguments args = pointers(128, 64, 64);
+    args.tensors.at("c_ptr").shape = {64, 64};
+    const std::string error = error_of(example("matmul_pointers.py"), args);
+    EXPECT_NE(
+        error.find(": c_ptr (shape 64x64, strides 64,1) ends behind 1 program along axis x, and the kernel's "
+                   "masks let 2 store: give the shapes and the numbers of one launch. So this `@sy."),
+        std::string::npos)
+        << error;
+}
+
 TEST(Warnings, DoNotTellOfAnOutputWhoseRowsNoMaskEnds) {
     const std::string rows =
         "    at = tl.program_id(0) * N + tl.arange(0, 8)\n"

@@ -61,14 +61,31 @@ Result<Kernel> Analysis::with_tiles() {
             continue;
         }
         const auto doubtful = is_stated(way) ? std::nullopt : doubt(*kernel, way);
-        if (!doubtful) return finished(*std::move(kernel));
+        if (!doubtful) {
+            Result<Kernel> made = finished(*std::move(kernel));
+            return made ? std::move(made) : Result<Kernel>(with_hint(made.error()));
+        }
         add(*doubtful);
+        if (way == Way::counts) counted_ = grid_[0];
         complete = way == Way::leaps && wrote_all();
     }
     if (overflow_ends) return *overflow_;
     std::string all;
     for (const std::string& one : doubts) all += (all.empty() ? "" : "; ") + one;
     return needs_grid(all);
+}
+
+/// An error of a kernel whose grid is inferred, with what speaks for the grid being wrong.
+Error Analysis::with_hint(Error error) {
+    fails_ = true;
+    for (std::size_t m = 0; m < evaluator_.tensors.size(); ++m) {
+        if (!evaluator_.param_written[m] || evaluator_.tensors[m].shape.empty()) continue;
+        const std::string early = ends_early(static_cast<std::int32_t>(m));
+        if (early.empty()) continue;
+        error.message = early + ". So " + error.message;
+        break;
+    }
+    return error;
 }
 
 /// Runs all programs of the grid.

@@ -139,7 +139,8 @@ bool Analysis::may_differ(std::int32_t memory, const SharedStore& shared) const 
     return false;
 }
 
-/// Whether the program at `id` surely stores to memory outside of the tensor (true), or nothing to it (false).
+/// Whether the program at `id` surely stores to memory outside of the tensor (true), or nothing to it (false). Where the
+/// analysis has failed, one that divides by zero is none: it is in a group of tiles that has no rows left.
 std::optional<bool> Analysis::leaves_at(const std::array<std::int64_t, 3>& id, std::int32_t memory) {
     Findings& found = evaluator_.found;
     const std::size_t touched = found.touched.size(), tiles = found.tiles.size();
@@ -153,10 +154,22 @@ std::optional<bool> Analysis::leaves_at(const std::array<std::int64_t, 3>& id, s
         std::ranges::any_of(all, [&](const Touch& touch) { return stores(touch) && touch.leaves; });
     found.touched.resize(touched);
     found.tiles.resize(tiles);
+    if (!status && evaluator_.arithmetic_error && fails_) return false;
     return status && (leaves || !any) ? std::optional(leaves) : std::nullopt;
 }
 
-/// How many programs along an axis the kernel's masks let store to a tensor, where the grid that was found has
+/// Whether a store to the tensor is masked.
+bool Analysis::has_mask(std::int32_t memory) const {
+    return std::ranges::any_of(evaluator_.found.accesses, [&](const auto& access) {
+        const auto& [call, of] = access.first;
+        const bool named = std::ranges::any_of(call->keywords, [](const auto& word) {
+            return word.first == "mask" && word.second->text != "None";
+        });
+        return of == memory && access.second.stores && (named || call->kids.size() > 2);
+    });
+}
+
+/// How many programs along an axis the kernel's masks, or its tile counts, let store to a tensor, where the grid that was found has
 /// fewer since the tensor ends before; 0: it does not, or no mask ends them.
 std::int64_t Analysis::masked_extent(std::int32_t memory, std::size_t axis) {
     std::array<std::int64_t, 3> id{};
@@ -166,6 +179,8 @@ std::int64_t Analysis::masked_extent(std::int32_t memory, std::size_t axis) {
     };
     std::int64_t leaving = grid_[axis], beyond = 2 * leaving;
     if (leaves(leaving) != true) return 0;
+    // Groups of tiles end by a division by zero rather than by a mask.
+    if (axis == 0 && counted_ > leaving && has_mask(memory)) return counted_;
     for (;; beyond *= 2) {
         if (beyond > effort_.programs) return 0;
         const auto there = leaves(beyond);

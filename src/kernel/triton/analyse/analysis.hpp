@@ -61,6 +61,7 @@ private:
 
     // analyse.cpp
     Result<Kernel> with_tiles();
+    Error with_hint(Error error);
     Result<Kernel> on_grid();
     Result<Kernel> finished(Kernel kernel);
     std::vector<const Parameter*> add_params(Kernel& kernel) const;
@@ -120,6 +121,7 @@ private:
     std::string tensor_text(std::int32_t memory) const;
     std::string tile_text(std::size_t tile) const;
     std::optional<bool> leaves_at(const std::array<std::int64_t, 3>& id, std::int32_t memory);
+    bool has_mask(std::int32_t memory) const;
     std::int64_t masked_extent(std::int32_t memory, std::size_t axis);
     std::string ends_early(std::int32_t memory);
     void add_warnings(Kernel& kernel, Text& text);
@@ -169,6 +171,9 @@ private:
     std::int64_t written_ = 0;               // elements that the program just looked at stores
     std::optional<Error> overflow_;          // of the first program looked at that has one
     std::array<std::int64_t, 3> overflow_at_{};
+    std::int64_t counted_ =
+        0;                // programs by the kernel's tile counts, of which some store outside of a tensor
+    bool fails_ = false;  // the grid is inferred, and what follows from it is an error
     std::int64_t loop_programs_ = 0;  // what the stride of a loop over programs says of the grid
     std::vector<TileAxis> axes_;      // the tile space, when the counts make it up
     std::vector<TileAxis> parts_;     // counts that make up what tiles store, several the same
