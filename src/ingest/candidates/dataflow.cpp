@@ -85,6 +85,21 @@ std::int64_t backward(const Instruction& by, const Instruction& operand, std::in
     return axis;
 }
 
+/// Whether it takes all of its first operand, as it is: a slice of the whole, a concatenation of one, a broadcast to
+/// the same shape.
+bool takes_whole(const Instruction& by, const Instruction& operand) {
+    if (!operand.shape.is_array() || by.shape.dims != operand.shape.dims ||
+        by.shape.dtype != operand.shape.dtype)
+        return false;
+    if (by.opcode == "concatenate") return by.operands.size() == 1;
+    if (by.opcode == "slice" || by.opcode == "dynamic-slice") return true;
+    if (by.opcode != "broadcast" && by.opcode != "broadcast-in-dim") return false;
+    for (std::size_t i = 0; i < by.dimensions.size(); ++i) {
+        if (by.dimensions[i] != static_cast<std::int64_t>(i)) return false;
+    }
+    return by.dimensions.size() == by.shape.dims.size();
+}
+
 bool reshapes(const Instruction& instruction) {
     return instruction.opcode == "transpose" || instruction.opcode == "reshape" ||
            instruction.opcode == "bitcast";
@@ -257,7 +272,8 @@ std::vector<Dataflow::Meeting> Dataflow::readers(Site from, std::optional<std::i
                     if (is_wrapper(by)) go(caller, state.path, state.axis);
                     // A loop's next step reads it, whatever that makes of it.
                     const bool next = by.opcode == "while" && by.called.back() == state.site.computation;
-                    if (next && !state.path.empty()) met.push_back({caller, 0, -1, state.through});
+                    if (next ? !state.path.empty() : by.opcode == "conditional")
+                        met.push_back({caller, 0, -1, state.through});
                 }
             }
         }
@@ -297,7 +313,7 @@ std::vector<Dataflow::Meeting> Dataflow::readers(Site from, std::optional<std::i
                         go(site, state.path, state.axis);
                     }
                     if (!passed_on) met.push_back({site, k, -1, state.through, true});
-                } else if (renames(by)) {
+                } else if (renames(by) || (k == 0 && state.path.empty() && takes_whole(by, operand))) {
                     if (k == 0) go(site, state.path, state.axis, is_named(by) ? by.opcode : std::string());
                 } else if (reshapes(by) && state.path.empty()) {
                     go(site, {}, forward(by, operand, state.axis, parts), by.opcode);
@@ -349,7 +365,8 @@ std::optional<Dataflow::Meeting> Dataflow::maker(Site to, std::size_t operand, s
             const std::int32_t called = by.called[0];
             calls.push_back(meeting.site);
             meeting.site = {called, program_.computations[static_cast<std::size_t>(called)].root};
-        } else if (renames(by) && !by.operands.empty()) {
+        } else if (!by.operands.empty() &&
+                   (renames(by) || takes_whole(by, at({meeting.site.computation, by.operands[0]})))) {
             if (is_named(by)) meeting.through.push_back(by.opcode);
             meeting.site.instruction = by.operands[0];
         } else if (reshapes(by) && !by.operands.empty()) {

@@ -446,7 +446,8 @@ private:
         }
         if (key == "replica_groups") return groups(attribute, made);
         if (key == "source_target_pairs") return pairs(attribute, made);
-        if (key == "permutation" || (key == "dims" && made.opcode == "transpose")) {
+        const bool of_axes = made.opcode == "transpose" || made.opcode == "broadcast-in-dim";
+        if (key == "permutation" || key == "broadcast_dimensions" || (key == "dims" && of_axes)) {
             made.dimensions = numbers_in(attribute.value, file_name_).values;
             return true;
         }

@@ -55,6 +55,12 @@ INSTANTIATE_TEST_SUITE_P(
     Dataflow, Identity,
     testing::Values(
         Between{"opt-barrier", "  %ob = f32[8,8]{1,0} opt-barrier(%g)\n"},
+        Between{"a slice of the whole", "  %ob = f32[8,8]{1,0} slice(%g), slice={[0:8], [0:8]}\n"},
+        Between{"a slice of the whole whose place is data",
+                "  %i = s32[] parameter(2)\n  %ob = f32[8,8] dynamic-slice(%g, %i, %i), "
+                "dynamic_slice_sizes={8,8}\n"},
+        Between{"a concatenation of one", "  %ob = f32[8,8]{1,0} concatenate(%g), dimensions={0}\n"},
+        Between{"a broadcast to the same shape", "  %ob = f32[8,8]{1,0} broadcast(%g), dimensions={0,1}\n"},
         Between{"opt-barrier of a tuple",
                 "  %t = (f32[8,8], f32[8,2]) tuple(%g, %v)\n  %o = (f32[8,8], f32[8,2]) opt-barrier(%t)\n"
                 "  %ob = f32[8,8] get-tuple-element(%o), index=0\n"},

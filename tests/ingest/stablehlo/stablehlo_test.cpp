@@ -274,6 +274,9 @@ TEST(StableHlo, IdentitiesUnderOtherNamesAreSeenThrough) {
              std::pair{"  %b = stablehlo.custom_call @Sharding(%g) : (" + t + ") -> " + t + "\n",
                        std::string()},
              std::pair{"  %b = stablehlo.reduce_precision %g, format = e8m23 : " + t + "\n", std::string()},
+             std::pair{"  %b = stablehlo.slice %g [0:8, 0:8] : (" + t + ") -> " + t + "\n", std::string()},
+             std::pair{"  %b = stablehlo.broadcast_in_dim %g, dims = [0, 1] : (" + t + ") -> " + t + "\n",
+                       std::string()},
          }) {
         const auto found = stablehlo_candidates(gather_and(ops, functions));
         ASSERT_EQ(found.size(), 1U) << ops;
@@ -282,6 +285,17 @@ TEST(StableHlo, IdentitiesUnderOtherNamesAreSeenThrough) {
     }
     EXPECT_EQ(stablehlo_candidates(gather_and("  %b = stablehlo.negate %g : " + t + "\n"))[0].why,
               Lines{"feeds no dot: %b (negate) computes between it and %d"});
+    EXPECT_EQ(stablehlo_candidates(gather_and("  %b = stablehlo.broadcast_in_dim %g, dims = [1, 0] : (" + t +
+                                              ") -> " + t + "\n"))[0]
+                  .why,
+              Lines{"feeds no dot: %b (broadcast-in-dim) computes between it and %d"});
+    EXPECT_EQ(stablehlo_candidates(gather_and("  %p = stablehlo.constant dense<true> : tensor<i1>\n"
+                                              "  %b = \"stablehlo.if\"(%p) ({ stablehlo.return %g : " +
+                                              t + " }, { %n = stablehlo.negate %g : " + t +
+                                              "\n stablehlo.return %n : " + t + " }) : (tensor<i1>) -> " + t +
+                                              "\n"))[0]
+                  .why,
+              Lines{"feeds no dot: %b (conditional) computes between it and %d"});
 }
 
 TEST(StableHlo, AValueThatARegionCapturesIsStillThatValue) {
