@@ -35,6 +35,7 @@ constexpr std::int32_t kPrograms = 132;  // of a grid, where neither strategy no
 constexpr std::int64_t kSharedBytes = 227 << 10;  // of a multiprocessor
 constexpr std::int64_t kBarrierBytes = 2 << 10;   // of a program, beside what it loads
 constexpr std::int64_t kMostBeside = 4;           // programs of one multiprocessor
+constexpr std::int64_t kMovers = 2;               // those that move rows: one loads while another one stores
 
 struct Sizes {
     explicit Sizes(const Problem& problem, const Strategy& strategy)
@@ -57,7 +58,7 @@ struct Sizes {
     }
     /// Tiles of `combine`: as many as programs, where each then has no more than kTokens tokens.
     [[nodiscard]] std::int64_t combined() const {
-        return std::min(tokens, std::max(programs, blocks(tokens, kTokens)));
+        return std::min(tokens, std::max(kMovers * programs, blocks(tokens, kTokens)));
     }
     /// Programs of a product: as many on each multiprocessor as there is shared memory for, so that one loads
     /// while another ends a tile.
@@ -133,7 +134,8 @@ public:
 private:
     [[nodiscard]] std::int64_t programs_of(std::string_view kernel) const {
         if (kernel == "moe_up") return of_.programs_of(2);
-        return kernel == "moe_down" ? of_.programs_of(1) : of_.programs;
+        if (kernel == "moe_down") return of_.programs_of(1);
+        return kernel == "moe_count" || kernel == "moe_layout" ? of_.programs : kMovers * of_.programs;
     }
     [[nodiscard]] Interval experts_of(std::int64_t rank) const {
         return {rank * of_.own(), (rank + 1) * of_.own()};

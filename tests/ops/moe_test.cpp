@@ -56,9 +56,10 @@ TEST(Moe, AMultiprocessorHasAsManyProgramsOfAProductAsThereIsSharedMemoryForThei
     using Programs = std::vector<std::int64_t>;
     Strategy open = tiled();
     open.programs.reset();
-    EXPECT_EQ(grids(spec(2), open), (Programs{132, 132, 132, 4 * 132, 4 * 132, 132})) << "four at most";
-    EXPECT_EQ(grids(spec(2, ",sms=7"), open), (Programs{7, 7, 7, 28, 28, 7}));
-    EXPECT_EQ(grids(spec(2, ",sms=7"), tiled()), (Programs{4, 4, 4, 16, 16, 4}));
+    EXPECT_EQ(grids(spec(2), open), (Programs{132, 132, 2 * 132, 4 * 132, 4 * 132, 2 * 132}))
+        << "four at most";
+    EXPECT_EQ(grids(spec(2, ",sms=7"), open), (Programs{7, 7, 14, 28, 28, 14}));
+    EXPECT_EQ(grids(spec(2, ",sms=7"), tiled()), (Programs{4, 4, 8, 16, 16, 8}));
     const auto products = [&](std::int32_t m, std::int32_t n, std::int32_t stages, const char* more = "") {
         open.tiles = {{.block_m = m, .block_n = n, .block_k = 64, .stages = stages}};
         const Programs all = grids(spec(2, more), open);
@@ -82,10 +83,10 @@ TEST(Moe, EveryProgramHasATileOfTheSumsAndNoTileMoreThanSixteenTokens) {
     };
     EXPECT_EQ(tiles(1, 132), 1);
     EXPECT_EQ(tiles(64, 132), 64) << "one token each";
-    EXPECT_EQ(tiles(512, 132), 132);
-    EXPECT_EQ(tiles(4096, 132), 256);
+    EXPECT_EQ(tiles(512, 132), 2 * 132);
+    EXPECT_EQ(tiles(8192, 132), 512);
     EXPECT_EQ(tiles(4096, 7), 256);
-    EXPECT_EQ(tiles(64, 3), 4);
+    EXPECT_EQ(tiles(64, 3), 6);
 }
 
 TEST(Moe, MemoryIsByBoundRanksAndTopk) {

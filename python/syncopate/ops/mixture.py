@@ -222,7 +222,7 @@ class Moe:
     def _options(self, name: str) -> dict[str, int]:
         if name in ("moe_up", "moe_down"):
             return {"num_warps": self.tiling.num_warps, "num_stages": self.tiling.stages}
-        return {"num_warps": 4, "num_stages": 2}
+        return {"num_warps": 8 if name == "moe_count" else 4, "num_stages": 2}
 
     def _items(self, given: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
         """Of each stage's kernel, its arguments; what the plan moves lies in the heap."""
@@ -252,7 +252,7 @@ class Moe:
             "ACTIVATION": self.activation, "PRECISION": "ieee" if self.dtype == torch.float32 else "tf32",
         }  # fmt: skip
         of_stage = {
-            "moe_count": {"BLOCK": min(1024, pow2(self.routes)), "stride": self._strides.get("counts", 0)},
+            "moe_count": {"BLOCK": min(4096, pow2(self.routes)), "stride": self._strides.get("counts", 0)},
             "moe_layout": {"BLOCK": min(256, pow2(self.routes))},
             "moe_dispatch": {"stride": self._strides.get("X", 0), "COLUMNS": self._columns(tiles.block_m, 16384),
                              "WEIGHTED": self.weighted and self.part == "dispatch"},
