@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/emit/folder.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
@@ -405,7 +406,7 @@ void bind_artifact(nb::module_& m) {
     m.def(
         "artifact_from_folder",
         [](const std::string& folder) { return unwrap(emit::artifact_from_folder(folder)); },
-        nb::arg("folder"), nb::call_guard<nb::gil_scoped_release>(), "What `syncopate fuse -o` wrote.");
+        nb::arg("folder"), ReleaseGil(), "What `syncopate fuse -o` wrote.");
 }
 
 }  // namespace syncopate::bindings

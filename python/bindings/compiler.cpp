@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "stages.hpp"
 #include "syncopate/affine.hpp"
 #include "syncopate/emit/artifact.hpp"
@@ -133,7 +134,7 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
         ops::fuse_options(strategy, device == "cuda" ? fuse::Device::cuda : fuse::Device::host);
     if (!device_name.empty())
         options.costs = unwrap(tune::nearest_machine(device_name, plan.num_ranks(), num_sms)).machine.rates;
-    nb::gil_scoped_release release;
+    const GilReleased released;
     return unwrap(emit::make_artifact(std::move(texts), plan, options, values_of));
 }
 

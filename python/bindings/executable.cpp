@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "syncopate/runtime/executable/executable.hpp"
 #include "tensor_view.hpp"
 
@@ -89,12 +90,12 @@ private:
 Executable::HostKernels host_kernels(nb::object callable, std::vector<Operand> operands) {
     auto kept = shared_callable(std::move(callable));
     return [kept, operands = std::move(operands)](std::span<const CallTensor> tensors) -> Status {
-        const nb::gil_scoped_acquire gil;
+        const GilHeld gil;
         const WithoutDynamo without_dynamo;
         nb::list given;
         for (std::size_t i = 0; i < tensors.size(); ++i)
             given.append(array_of(tensors[i], operands[i].dtype));
-        if (nb::cast<bool>((*kept)(given))) return Done{};
+        if (nb::cast<bool>(call_python(*kept, given))) return Done{};
         return Error{"a wait of the kernels has ended without its signal", {}, ErrorClass::machine};
     };
 }
@@ -118,7 +119,7 @@ bool run(Executable& executable, nb::handle tensors, std::optional<CudaStream> s
     CallTensors given;
     if (!given.read(executable, tensors)) return false;
     const CudaStream number = stream ? *stream : given.current_stream();
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     if (!executable.check(given.all()) || !executable.form_of(given.all())) return false;
     unwrap(executable.run(given.all(), number));
     return true;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "syncopate/runtime/executable/executable.hpp"
 #include "tensor_view.hpp"
 
@@ -181,7 +182,7 @@ nb::object call_known(nb::handle called, nb::handle tensors, nb::object out) {
     failed = known->token;
     Status ran = Done{};
     {
-        const nb::gil_scoped_release released;
+        const GilReleased released;
         ran = executable.run(all, call.tensors[0].current_stream());
     }
     if (!ran) failed = known->token;  // another thread's call may have been meanwhile

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "problem.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/fuse/model/json.hpp"
@@ -45,7 +46,7 @@ emit::Artifact artifact(const GivenProblem& problem, const ops::Strategy& strate
     const fuse::Options options =
         ops::fuse_options(strategy, device == "cuda" ? fuse::Device::cuda : fuse::Device::host);
     const ops::Problem given = problem_of(problem);
-    nb::gil_scoped_release release;
+    const GilReleased released;
     return unwrap(emit::make_artifact(unwrap(ops::program(given, strategy)), options));
 }
 

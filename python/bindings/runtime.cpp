@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/runtime/call/op.hpp"
 #include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
@@ -37,7 +38,6 @@ namespace {
 
 using namespace syncopate::runtime;
 
-using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
 template <typename T>
 using TorchArray = nb::ndarray<nb::pytorch, T, nb::ndim<1>>;
 
@@ -77,10 +77,10 @@ TorchArray<T> array_in(const std::shared_ptr<SymmetricHeap>& heap, std::uint64_t
 CallbackRendezvous::PutFirst decided_by(nb::object put_first) {
     if (put_first.is_none()) return {};
     return [kept = shared_callable(std::move(put_first))](const std::string& key, const Bytes& value) {
-        const nb::gil_scoped_acquire gil;
+        const GilHeld gil;
         std::string failed;
         try {
-            return from_bytes(nb::cast<nb::bytes>((*kept)(key, to_bytes(value))));
+            return from_bytes(nb::cast<nb::bytes>(call_python(*kept, key, to_bytes(value))));
         } catch (const nb::python_error& failure) {
             failed = failure.what();
         } catch (const nb::cast_error&) {
@@ -97,10 +97,10 @@ std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::
     return std::make_shared<CallbackRendezvous>(
         rank, size,
         [kept = shared_callable(std::move(put)), text_of](const std::string& key, const Bytes& value) {
-            const nb::gil_scoped_acquire gil;
+            const GilHeld gil;
             std::string failed;
             try {
-                (*kept)(key, to_bytes(value));
+                call_python(*kept, key, to_bytes(value));
                 return;
             } catch (const nb::python_error& failure) {
                 failed = text_of(failure);
@@ -108,10 +108,10 @@ std::shared_ptr<CallbackRendezvous> callback_rendezvous(int rank, int size, nb::
             throw std::runtime_error(failed);
         },
         [kept = shared_callable(std::move(get)), text_of](const std::string& key, Milliseconds timeout) {
-            const nb::gil_scoped_acquire gil;
+            const GilHeld gil;
             std::string failed;
             try {
-                const nb::object value = (*kept)(key, static_cast<std::int64_t>(timeout.count()));
+                const nb::object value = call_python(*kept, key, static_cast<std::int64_t>(timeout.count()));
                 return from_bytes(nb::cast<nb::bytes>(value));
             } catch (const nb::python_error& failure) {
                 failed = text_of(failure);
@@ -416,7 +416,7 @@ void bind_op(nb::module_& module) {
             [](FusedOp& op, CudaKernel& kernel, const std::vector<std::uint32_t>& grid, CudaStream stream,
                const KernelArguments& arguments) {
                 const Grid sizes = grid_of(grid);
-                const nb::gil_scoped_release released;
+                const GilReleased released;
                 unwrap(op.call(kernel, sizes, stream, arguments));
             },
             "kernel"_a, "grid"_a, "stream"_a, "arguments"_a, "begin_call, launch and end_call in one.")
@@ -427,7 +427,7 @@ void bind_op(nb::module_& module) {
                 launches.reserve(stages.size());
                 for (const auto& [kernel, grid, arguments] : stages)
                     launches.push_back({kernel, grid_of(grid), arguments});
-                const nb::gil_scoped_release released;
+                const GilReleased released;
                 unwrap(op.call(launches, stream));
             },
             "stages"_a, "stream"_a, "The same for several stages: (kernel, grid, arguments) of each.")
@@ -499,7 +499,7 @@ void bind_launch(nb::module_& module) {
                          std::optional<int> ordinal, bool beside, bool triton) {
                  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(image.c_str()),
                                                         image.size());
-                 const nb::gil_scoped_release released;
+                 const GilReleased released;
                  return unwrap(CudaKernel::load(
                      unwrap(ordinal ? CudaContext::retain(*ordinal) : CudaContext::current()), bytes, name,
                      {.num_warps = num_warps,
@@ -523,7 +523,7 @@ void bind_launch(nb::module_& module) {
             [](CudaKernel& kernel, const std::vector<std::uint32_t>& grid, CudaStream stream,
                const KernelArguments& arguments, bool early) {
                 const Grid sizes = grid_of(grid);
-                const nb::gil_scoped_release released;
+                const GilReleased released;
                 unwrap(kernel.launch(sizes, stream, arguments, early));
             },
             "grid"_a, "stream"_a, "arguments"_a, "early"_a = false,
@@ -543,7 +543,7 @@ void bind_launch(nb::module_& module) {
 std::shared_ptr<nb::object> shared_callable(nb::object callable) {
     return {new nb::object(std::move(callable)), [](nb::object* kept) {
                 if (!Py_IsInitialized()) return;
-                const nb::gil_scoped_acquire gil;
+                const GilHeld gil;
                 delete kept;
             }};
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "plan_values.hpp"
 #include "syncopate/plan/draw/svg.hpp"
 #include "syncopate/plan/draw/trace.hpp"
@@ -42,7 +43,7 @@ Simulated simulate(const plan::Plan& plan, const std::optional<std::string>& top
         plan,
         topology ? unwrap(plan::find_topology(*topology)) : plan::default_topology(plan.num_ranks()),
         {}};
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     result.simulation = unwrap(plan::simulate(result.plan, result.topology, {.posts = posts}));
     return result;
 }
@@ -66,7 +67,7 @@ plan::Plan synthesise(const std::string& kind, const plan::Mesh& mesh, const pla
     options.kind =
         named(known, "collective", kind, names_of<plan::CollectiveKind>(plan::kNumCollectiveKinds));
     const plan::Topology machine = unwrap(plan::find_topology(topology));
-    const nb::gil_scoped_release released;
+    const GilReleased released;
     return unwrap(plan::synthesise(mesh, tensor, machine, options));
 }
 

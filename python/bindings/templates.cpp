@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "plan_values.hpp"
 #include "syncopate/plan/lower/lower.hpp"
 #include "syncopate/plan/model/builder.hpp"
@@ -243,7 +244,7 @@ void bind_templates(nb::module_& m) {
         [](const std::string& name, const plan::Mesh& mesh, const plan::Tensor& tensor, bool direct,
            const nb::kwargs& keywords) {
             const plan::TemplateOptions options = to_options(name, keywords);
-            nb::gil_scoped_release release;
+            const GilReleased released;
             return unwrap(direct ? plan::make_collective(name, mesh, tensor, options)
                                  : plan::make_plan(name, mesh, tensor, options));
         },
@@ -263,7 +264,7 @@ void bind_templates(nb::module_& m) {
             for (const std::string& word : words)
                 options.rules.push_back(unwrap(plan::parse_lower_rule(word)));
             if (topology) options.topology = unwrap(plan::find_topology(*topology));
-            nb::gil_scoped_release release;
+            const GilReleased released;
             return unwrap(plan::lower_collectives(plan, options));
         },
         "plan"_a, "to"_a = "template", nb::kw_only(), "algorithm"_a = "auto", "split"_a = 1, "pull"_a = false,

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "interface.hpp"
 #include "syncopate/runtime/executable/executable.hpp"
 #include "tensor_view.hpp"
@@ -49,7 +50,7 @@ public:
         : builtin_exception(nb::cast<std::string>(nb::str(value))),
           value_(shared_callable(std::move(value))) {}
     void set_error() const override {
-        const nb::gil_scoped_acquire gil;
+        const GilHeld gil;
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value_->ptr())), value_->ptr());
     }
 
@@ -62,7 +63,7 @@ thread_local PyObject* pending = nullptr;
 
 void raise_pending() {
     if (pending == nullptr) return;
-    const nb::gil_scoped_acquire gil;
+    const GilHeld gil;
     throw PythonError(nb::steal(std::exchange(pending, nullptr)));
 }
 
@@ -85,7 +86,8 @@ nb::object as_python(const Error& error) {
 }
 
 void forget(runtime::Executable* executable, const nb::object& error) {
-    if (failed_callback != nullptr) (*failed_callback)(reinterpret_cast<std::uintptr_t>(executable), error);
+    if (failed_callback != nullptr)
+        call_python(*failed_callback, reinterpret_cast<std::uintptr_t>(executable), error);
 }
 
 [[noreturn]] void fail(runtime::Executable* executable, nb::object error, const std::string& module) {
@@ -97,7 +99,7 @@ void forget(runtime::Executable* executable, const nb::object& error) {
 bool run_executable(void* handle, const TensorArgument* tensors, std::size_t count, std::uint64_t stream,
                     const std::string& module) {
     auto* executable = static_cast<runtime::Executable*>(handle);
-    std::optional<nb::gil_scoped_release> released;
+    std::optional<GilReleased> released;
     if (PyGILState_Check() != 0) released.emplace();  // torch keeps it in calls by kernels in Python
     constexpr std::size_t kMost = 16;
     runtime::CallTensor given[kMost];
@@ -110,7 +112,7 @@ bool run_executable(void* handle, const TensorArgument* tensors, std::size_t cou
     try {
         Status ran = executable->run(all, stream);
         if (ran) return true;
-        const nb::gil_scoped_acquire gil;
+        const GilHeld gil;
         const std::shared_ptr<runtime::FusedOp> op = executable->shared_op();
         if (op->calls_differ() && op->had_been_told()) {
             forget(executable, as_python(ran.error()));
@@ -118,7 +120,7 @@ bool run_executable(void* handle, const TensorArgument* tensors, std::size_t cou
         }
         fail(executable, as_python(ran.error()), module);
     } catch (nb::python_error& raised) {  // of kernels in the interpreter
-        const nb::gil_scoped_acquire gil;
+        const GilHeld gil;
         fail(executable, nb::borrow(raised.value()), module);
     }
 }
@@ -232,7 +234,7 @@ void bind_recipe(nb::module_& module) {
             [](RecipeBuilder& builder) {
                 builder.recipe.keep = [kept = builder.executable] {};
                 const Recipe recipe = builder.recipe;
-                const nb::gil_scoped_release released;
+                const GilReleased released;
                 ops->add(recipe);
             },
             "The call whose set-up op runs in this thread is carried out so from now on.");
@@ -265,7 +267,7 @@ void bind_torch_ops(nb::module_& module) {
     bind_recipe(module);
     module.def("set_pending", &set_pending, "error"_a,
                "What the set-up op that this thread is in raises, once it has returned.");
-    const auto released = nb::call_guard<nb::gil_scoped_release>();
+    const auto released = ReleaseGil();
     module.def("drop_recipes", [](std::uint64_t token) { ops->drop(token); }, "token"_a, released);
     module.def(
         "drop_recipes_of_group", [](const std::string& name) { ops->drop_group(name.c_str()); }, "name"_a,

@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "problem.hpp"
 #include "stages.hpp"
 #include "syncopate/emit/artifact.hpp"
@@ -156,7 +157,7 @@ nb::list rank_program(const std::vector<std::vector<StageTuple>>& configurations
                         : unwrap(tune::find_machine(machine));
     std::vector<tune::ProgramCandidate> ranked;
     {
-        const nb::gil_scoped_release release;
+        const GilReleased released;
         ranked = tune::rank_program(programs, on, device == "cuda" ? fuse::Device::cuda : fuse::Device::host);
     }
     nb::list made;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "problem.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
 #include "syncopate/tune/ops.hpp"
@@ -168,15 +169,14 @@ void bind_tune_search(nb::module_& module) {
         [](runtime::Rendezvous& rendezvous, const std::vector<double>& values) {
             return unwrap(tune::largest(rendezvous, values));
         },
-        "rendezvous"_a, "values"_a, nb::call_guard<nb::gil_scoped_release>(),
+        "rendezvous"_a, "values"_a, ReleaseGil(),
         "The maximum over ranks of each value, on all ranks. Collective.");
     tune.def(
         "share",
         [](runtime::Rendezvous& rendezvous, const std::string& text) {
             return unwrap(tune::share(rendezvous, text));
         },
-        "rendezvous"_a, "text"_a, nb::call_guard<nb::gil_scoped_release>(),
-        "Rank 0's text, on all ranks. Collective.");
+        "rendezvous"_a, "text"_a, ReleaseGil(), "Rank 0's text, on all ranks. Collective.");
 }
 
 }  // namespace syncopate::bindings
