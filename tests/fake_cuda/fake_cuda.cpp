@@ -440,8 +440,10 @@ void capture(bool on) { state().captures = on; }
 namespace {
 std::atomic<int> aborts{0};
 std::atomic<std::uint32_t> received{0};
+std::function<void()> in_abort;
 }  // namespace
 int aborted() { return aborts; }
+void on_abort(std::function<void()> play) { in_abort = std::move(play); }
 void receive(std::uint32_t word) { received = word; }
 
 }  // namespace fake_cuda
@@ -460,6 +462,7 @@ int ncclCommInitRank(void** made, int, NcclUniqueId, int) {
 int ncclCommDestroy(void*) { return 0; }
 int ncclCommAbort(void*) {
     ++fake_cuda::aborts;
+    if (fake_cuda::in_abort) fake_cuda::in_abort();
     return 0;
 }
 const char* ncclGetErrorString(int) { return "no error"; }

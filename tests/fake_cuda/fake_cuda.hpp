@@ -35,6 +35,8 @@ void on_launch(std::function<void(const std::string& name, void** parameters)> p
 
 /// How many communicators of the stand-in for NCCL, which is in the same library, were aborted.
 int aborted();
+/// What an abort does besides, once it counts.
+void on_abort(std::function<void()> play);
 
 /// What a receive by it of four bytes brings from now on.
 void receive(std::uint32_t word);
