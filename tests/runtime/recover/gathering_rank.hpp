@@ -14,6 +14,9 @@
 
 namespace syncopate::runtime::testing {
 
+/// Where a rank is in a call; `working`: a tile has what it awaits, and reads it next.
+enum class Phase : std::uint8_t { begun, working, worked, ended };
+
 class GatheringRank {
 public:
     static constexpr std::int64_t kPart = 16;
@@ -28,6 +31,8 @@ public:
     [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
     /// In the middle of a kernel.
     std::function<void()> in_kernel = [] {};
+    /// What it does there before it goes on.
+    std::function<void(Phase)> at = [](Phase) {};
 
     /// Collective.
     Status make() {
@@ -36,13 +41,16 @@ public:
         if (!heap) return heap.error();
         heap_ = *heap;
         Result<std::unique_ptr<FusedOp>> op =
-            FusedOp::create(heap_, direct_all_gather(group_->size(), false, {group_->size(), kPart}, backend),
+            FusedOp::create(heap_, direct_all_gather(group_->size(), pull, {group_->size(), kPart}, backend),
                             {.name = "gather", .deadline_ms = deadline_ms_});
         if (!op) return op.error();
         op_ = std::move(op).value();
         return Done{};
     }
     plan::Backend backend = plan::Backend::host;
+    bool pull = false;
+    /// Its part of op and heap is gone, nobody is asked.
+    void drop() { op_.reset(), heap_.reset(); }
 
     /// What each rank said, all kPart words alike; an error of class input where words of one differ: wrong data.
     Result<std::vector<std::int32_t>> call(std::int32_t says) {
@@ -54,16 +62,20 @@ public:
             !set)
             return set.error();
         if (Status begun = op_->begin_call(); !begun) return begun.error();
+        at(Phase::begun);
         std::vector<std::int32_t> said(static_cast<std::size_t>(group_->size()));
         bool whole = true;
         (void)run_kernel(*op_, [&](int rank) {
             in_kernel();
+            at(Phase::working);
             said[static_cast<std::size_t>(rank)] = all[rank * kPart];
             for (std::int64_t i = 1; i < kPart; ++i)
                 whole = whole && all[rank * kPart + i] == all[rank * kPart];
             return true;
         });
+        at(Phase::worked);
         if (Status ended = op_->end_call(); !ended) return ended.error();
+        at(Phase::ended);
         if (Status checked = op_->check(); !checked) return checked.error();
         if (!whole) return Error{"wrong data", {}, ErrorClass::input};
         return said;
@@ -86,6 +98,20 @@ private:
     std::vector<int> ranks_;
     bool renewed_ = false;
 };
+
+/// `count` calls in which each rank says which of the store's ranks it is, rank r 100 + r, and 1,000 more in each call.
+inline bool gathers(GatheringRank& rank, const std::vector<int>& ranks, int count = 3) {
+    for (int call = 0; call < count; ++call) {
+        const auto word = [&](std::size_t of) { return 100 + 1000 * call + ranks[of]; };
+        RANK_CHECK(static_cast<std::size_t>(rank.group()->size()) == ranks.size(), "another group");
+        const auto said = rank.call(word(static_cast<std::size_t>(rank.group()->rank())));
+        RANK_CHECK(said, said.error().to_string());
+        for (std::size_t of = 0; of < ranks.size(); ++of)
+            RANK_CHECK((*said)[of] == word(of), "wrong data in call " + std::to_string(call) + " of rank " +
+                                                    std::to_string(of) + ": " + std::to_string((*said)[of]));
+    }
+    return true;
+}
 
 /// A store, beside what else is in it, by which a rank does something at a key.
 class WatchedStore final : public Rendezvous {

@@ -18,6 +18,7 @@ namespace {
 using testing::all_ranks;
 using testing::await;
 using testing::GatheringRank;
+using testing::gathers;
 using testing::meet;
 using testing::run_ranks;
 using testing::tell;
@@ -26,7 +27,6 @@ using testing::WatchedStore;
 
 constexpr std::int64_t kDeadline = 1'500;  // ms, of calls
 constexpr Milliseconds kToCome{4'000};     // of ranks that are to come, also on a busy machine
-constexpr std::int32_t kUsual = 100;       // what rank r says: 100 + r, and 1,000 more in each call
 
 /// A death that the tests want: the process is gone at once, as by SIGKILL, and counts as good.
 [[noreturn]] void die() { _exit(0); }
@@ -38,20 +38,6 @@ Bytes value_of(const Result<Bytes>& found) {
 
 bool says(const Error& error, const std::string& words) {
     return error.message.find(words) != std::string::npos;
-}
-
-/// `count` calls in which each rank says which of the store's ranks it is; by rank.
-bool gathers(GatheringRank& rank, const std::vector<int>& ranks, int count = 3) {
-    for (int call = 0; call < count; ++call) {
-        const auto own = static_cast<std::size_t>(rank.group()->rank());
-        const auto said = rank.call(kUsual + 1000 * call + ranks[own]);
-        RANK_CHECK(said, said.error().to_string());
-        for (std::size_t of = 0; of < ranks.size(); ++of)
-            RANK_CHECK((*said)[of] == kUsual + 1000 * call + ranks[of],
-                       "wrong data in call " + std::to_string(call) + " of rank " + std::to_string(of) +
-                           ": " + std::to_string((*said)[of] - kUsual));
-    }
-    return true;
 }
 
 /// Each takes some deadlines.
@@ -266,6 +252,7 @@ TEST(Recovery, LeavesOutARankThatComesTooLateWhichSaysSoAndMayJoinLater) {
         }
         const Status joined = rank.recover(Milliseconds{60'000});
         RANK_CHECK(joined, joined.error().to_string());
+        RANK_CHECK(rank.ranks() == all_ranks(3), "another group");
         if (Status made = rank.make(); !made) return failed(made);
         return gathers(rank, all_ranks(3));
     });
