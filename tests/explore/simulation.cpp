@@ -16,8 +16,13 @@ namespace {
 constexpr std::int64_t kDeadline = 2000;  // milliseconds of simulated time
 constexpr std::int64_t kSlack = 1500;
 constexpr std::int64_t kToRecover = 8 * kDeadline;  ///< longer than a rank is ever stopped
-constexpr const char* kHarms[] = {"no harm", "short stops",           "a long stop",
-                                  "a kill",  "a kernel not launched", "a call given up"};
+constexpr const char* kHarms[] = {"no harm",
+                                  "short stops",
+                                  "a long stop",
+                                  "a kill",
+                                  "a kernel not launched",
+                                  "a call given up",
+                                  "a rank that leaves its call first"};
 constexpr const char* kWays[] = {"the end", "recovery", "a reset"};
 
 const std::vector<Case>& cases() {
@@ -39,6 +44,8 @@ public:
         : random_(seed), calls_(calls), ranks_({.seed = random_()}), case_(&played), after_(after) {
         harm_ = static_cast<Harm>(random_() % (harmless ? 2 : kNumHarms));
         while (after_ != AfterFault::end && (harm_ == Harm::none || harm_ == Harm::stopped))
+            harm_ = static_cast<Harm>(random_() % kNumHarms);
+        while (after_ == AfterFault::end && harm_ == Harm::left)
             harm_ = static_cast<Harm>(random_() % kNumHarms);
         if (harm_ == Harm::killed && after_ == AfterFault::reset) after_ = AfterFault::recover;
         kills_later_ = after_ == AfterFault::recover && harm_ != Harm::killed && random_() % 4 == 0;
@@ -122,6 +129,10 @@ private:
             ended_[index] = call;
             ++result_.calls;
             ranks_.changed();
+            if (!harmed || harm_ != Harm::left) continue;
+            harmed_at_ = ranks_.now();
+            if (!go_on(rank)) return;
+            call = 0;
         }
     }
     [[nodiscard]] bool is_killed() const { return harm_ == Harm::killed || kills_later_; }

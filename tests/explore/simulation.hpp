@@ -17,8 +17,9 @@ enum class Harm : std::uint8_t {
     killed,
     not_launched,  ///< a rank's kernel is not launched in one call
     given_up,      ///< a rank cannot make a call
+    left,          ///< a rank goes on when it has ended a call, which others may be in
 };
-inline constexpr int kNumHarms = 6;
+inline constexpr int kNumHarms = 7;
 
 /// What ranks do after a fault.
 enum class AfterFault : std::uint8_t {
