@@ -137,9 +137,18 @@ Result<Artifact> read_artifact(const std::string& folder, const ReadFile& read, 
 
 Result<Artifact> artifact_from_folder(const std::string& folder) {
     const auto path_of = [&](const std::string& name) { return (fs::path(folder) / name).string(); };
+    const auto of_file = [&](const std::string& name, auto&& read) -> Result<std::string> {
+        const std::string path = path_of(name);
+        std::error_code error;
+        // A pipe would be waited for.
+        const fs::file_type type = fs::status(path, error).type();
+        if (fs::exists(path, error) && type != fs::file_type::regular && type != fs::file_type::directory)
+            return Error{"is no file", {.file = path}};
+        return read(path);
+    };
     return read_artifact(
-        folder, [&](const std::string& name) { return read_file(path_of(name)); },
-        [&](const std::string& name) { return text_of(path_of(name)); });
+        folder, [&](const std::string& name) { return of_file(name, read_file); },
+        [&](const std::string& name) { return of_file(name, text_of); });
 }
 
 Result<Artifact> artifact_from_files(const FilesOfFolder& files, const std::string& folder) {

@@ -1,6 +1,7 @@
 #include "syncopate/emit/folder.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -91,6 +92,19 @@ TEST_F(Folder, RefusesAFileThatScheduleJsonWasNotWrittenWith) {
     EXPECT_EQ(refusal(), "");
     std::ofstream(path_ / "original.py") << kernel;
     EXPECT_NE(refusal().find("original.py: is not the file"), std::string::npos) << refusal();
+}
+
+TEST_F(Folder, RefusesAPipeInThePlaceOfAFileInsteadOfWaitingForIt) {
+    for (const char* name : {"schedule.json", "kernel.py", "original.py"}) {
+        fs::rename(path_ / name, path_ / "aside");
+        ASSERT_EQ(mkfifo((path_ / name).c_str(), 0600), 0);
+        EXPECT_EQ(refusal().find((path_ / name).string() + ": is no file"), 0U) << refusal();
+        fs::remove(path_ / name);
+        fs::create_symlink("aside", path_ / name);
+        EXPECT_EQ(refusal(), "") << "a link to the same";
+        fs::remove(path_ / name);
+        fs::rename(path_ / "aside", path_ / name);
+    }
 }
 
 TEST_F(Folder, RefusesAScheduleThatDoesNotKnowItsFiles) {

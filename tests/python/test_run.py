@@ -2,8 +2,10 @@
 
 import json
 import os
+import py_compile
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -318,6 +320,24 @@ def test_what_the_kernel_imports_from_its_folder_is_taken_along(tmp_path):
         capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
     )  # fmt: skip
     assert imported.stdout.strip() == "doubled", imported.stderr
+
+
+def test_what_lies_beside_the_files_that_fuse_wrote_is_not_run(tmp_path):
+    fuse_of_a_package(tmp_path, "from .helpers import doubled")
+    op, ran = tmp_path / "op", tmp_path / "ran"
+    text = f"open({str(ran)!r}, 'a').write(__name__)\ndoubled = None\n"
+    for package in ("helpers", "sub/more", "kernel", "torch", "triton"):
+        (op / package).mkdir()
+        (op / package / "__init__.py").write_text(text)
+    (op / "__init__.py").write_text(text)
+    (op / "helpers.abi3.so").write_bytes(b"no library")
+    compiled = op / "__pycache__" / f"helpers.{sys.implementation.cache_tag}.pyc"
+    py_compile.compile(
+        op / "__init__.py", compiled, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+    )
+    run = syncopate("run", op, "--device", "host", "--ranks", "3", "--check")
+    assert run.stdout.count("identical to the unfused kernel") == 3
+    assert not ran.exists(), ran.read_text()
 
 
 def test_an_import_from_above_the_folder_is_refused_with_what_to_write(tmp_path):

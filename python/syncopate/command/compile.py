@@ -279,11 +279,12 @@ def compile_operator(manifest: dict[str, Any], kernels: Kernels, sources: dict[s
 def compile_folder(folder: Path, manifest: dict[str, Any], kernels: Kernels) -> dict[str, bytes]:
     """The kernels of what `syncopate fuse -o` wrote, and its files."""
     from .folder import FolderStage
+    from .folder_imports import recorded_files
 
     artifact = _syncopate.artifact_from_folder(str(folder))
     numbers = []
     for index, stage in enumerate(artifact.stages):
-        one = FolderStage(stage, folder)
+        one = FolderStage(stage, folder, recorded_files(artifact))
         local = {
             name: torch.empty(*shape, dtype=DTYPES[dtype], device=META)
             for name, (shape, dtype, _) in stage.tensors.items()
@@ -296,7 +297,7 @@ def compile_folder(folder: Path, manifest: dict[str, Any], kernels: Kernels) -> 
     manifest["folder"]["kernels"] = numbers
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
     known = {file for stage in artifact.stages for file in stage.files} | {"schedule.json"}
-    recorded = set(json.loads(artifact.schedule_json).get("files", {})) | known
+    recorded = {*recorded_files(artifact), *known}
     return {
         f"folder/{path.relative_to(folder)}": path.read_bytes()
         for path in files

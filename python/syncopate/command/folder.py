@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import math
-import sys
 import zlib
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -25,6 +22,7 @@ from ..host.bounds import Bounds
 from ..ranks import RankError
 from ..trace.record import Trace, recorder_of
 from . import higher_precision
+from .folder_imports import package_of, recorded_files
 from .higher_precision import AtomicsNoted, Loosened
 
 
@@ -38,7 +36,7 @@ def bytes_of(artifact: _syncopate.Artifact) -> int:
 class FolderStage:
     """One kernel of a folder: fused and as the user wrote it, and what it is called with."""
 
-    def __init__(self, stage: Any, folder: Path) -> None:
+    def __init__(self, stage: Any, folder: Path, files: list[str]) -> None:
         self.grid, self.bindings, self.tensors = stage.grid, stage.bindings, stage.tensors
         self.scalars, self.accumulates, self.values = stage.scalars, stage.accumulates, stage.values
         fused, original = (folder / file for file in stage.files)
@@ -47,14 +45,16 @@ class FolderStage:
                 f"{original}: {stage.kernel} is a stated kernel, which is launched from Python: fuse it with sy.fuse, and "
                 "call the result"
             )
-        origin = (stage.file, stage.original)
-        self.emitted = load_kernel(fused, stage.source, stage.kernel, stage.kernel, origin)
+        origin, self._package = (stage.file, stage.original), package_of(folder, files)
+        self.emitted = load_kernel(fused, self._package, stage.source, stage.kernel, stage.kernel, origin)
         self.text, self._name, self._file, self._origin = stage.original, stage.kernel, original, origin
         self.original = self.alone(self.text)
 
     def alone(self, text: str) -> Any:
         """The unfused kernel, of this text of its file."""
-        return load_kernel(self._file, text, self._name, self._name + "_original", self._origin)
+        return load_kernel(
+            self._file, self._package, text, self._name, self._name + "_original", self._origin
+        )
 
     @property
     def locals(self) -> list[str]:
@@ -78,7 +78,8 @@ class FolderRun:
     def __init__(self, artifact: _syncopate.Artifact, group: Group, options: argparse.Namespace) -> None:
         self.group, self.options, self.plan = group, options, artifact.plan
         self.device = torch.device("cpu") if group.device == "host" else torch.device("cuda", group.ordinal)
-        self.stages = [FolderStage(stage, Path(options.spec)) for stage in artifact.stages]
+        files = recorded_files(artifact)
+        self.stages = [FolderStage(stage, Path(options.spec), files) for stage in artifact.stages]
         self.prepared = Prepared(
             artifact,
             group,
@@ -331,14 +332,8 @@ def reduced(parts: list[torch.Tensor], reduce: str) -> torch.Tensor:
     return total
 
 
-def load_kernel(file: Path, text: str, name: str, stem: str, origin: tuple[str, str]) -> Any:
-    """The folder is a package to it, and on the path: it holds what the kernel's file imports from its own folder."""
-    folder = str(file.parent.resolve())
-    package = f"_sy_folder_{hashlib.sha256(folder.encode()).hexdigest()[:16]}"
-    if package not in sys.modules:
-        sys.modules[package] = ModuleType(package)
-        sys.modules[package].__path__ = [folder]
-        sys.path.append(folder)
+def load_kernel(file: Path, package: str, text: str, name: str, stem: str, origin: tuple[str, str]) -> Any:
+    """`package`: the folder's, of what the kernel's file imports from its own folder."""
     try:
         return jit.kernel_in(jit.load_module(text, stem, package, origin=origin), name)
     except SyntaxError as error:

@@ -55,7 +55,7 @@ class CacheError(RuntimeError):
     exit_code = 3
 
 
-class _AsGiven(SourceFileLoader):
+class AsGiven(SourceFileLoader):
     """Runs the text itself: what Python has kept of its file, compiled, may be of another one."""
 
     def __init__(self, name: str, path: Path, source: str) -> None:
@@ -134,7 +134,7 @@ def kernel_in(module: ModuleType, name: str) -> Any:
 def _import(name: str, path: Path, source: str, origin: tuple[str, str] | None) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path, loader=_AsGiven(name, path, source))
+    spec = importlib.util.spec_from_file_location(name, path, loader=AsGiven(name, path, source))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
