@@ -57,7 +57,7 @@ def link(file: Path, to: Path) -> None:
     file.symlink_to(to)
 
 
-@pytest.mark.parametrize("how", ["link", "dangling", "pipe", "package", "bytes", "lines"])
+@pytest.mark.parametrize("how", ["link", "dangling", "pipe", "package", "bytes", "lines", "long", "device"])
 def test_what_stands_in_the_place_of_a_kept_kernel_is_not_run(how, run, tmp_path):
     assert load(run, tmp_path).out == "right\n"
     file = the_file(tmp_path)
@@ -71,6 +71,10 @@ def test_what_stands_in_the_place_of_a_kept_kernel_is_not_run(how, run, tmp_path
     elif how == "pipe":
         file.unlink()
         os.mkfifo(file)
+    elif how == "long":
+        os.truncate(file, 1 << 40)  # bytes that are nowhere
+    elif how == "device":
+        link(file, Path("/dev/zero"))
     elif how == "package":
         file.with_suffix("").mkdir()
         (file.with_suffix("") / "__init__.py").write_text(other.read_text())

@@ -73,10 +73,15 @@ def keep(path: Path, data: bytes) -> None:
     scratch.replace(path)
 
 
+MOST_KEPT = 1 << 28  # bytes: of a kernel, its text or compiled
+
+
 def kept(path: Path) -> bytes | None:
-    """What is in the file; None where there is none, or what is there is no file, such as a pipe, which would be waited for."""
+    """What is in the file; None where there is none, or what is there is no file of ours: a pipe would be waited for, and what
+    is too long not fit into memory."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
+        there = os.stat(path)
+        if not stat.S_ISREG(there.st_mode) or there.st_size > MOST_KEPT:
             return None
         return path.read_bytes()
     except FileNotFoundError:
@@ -114,7 +119,7 @@ def load_module(
             keep(path, source.encode())
     except OSError as error:
         raise CacheError(
-            f"emitted kernels cannot be kept in {folder}: {error.strerror}; set SYNCOPATE_CACHE_DIR to a folder that can be written"
+            f"emitted kernels cannot be kept in {folder}: {path.name}: {error.strerror}; set SYNCOPATE_CACHE_DIR to a folder that can be written"
         ) from None
     if origin is not None:
         note_origin(str(path), source, *origin)
