@@ -1,5 +1,6 @@
 #include "syncopate/runtime/heap/rendezvous.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -17,7 +18,9 @@ namespace syncopate::runtime {
 namespace {
 
 using testing::all_ranks;
+using testing::await;
 using testing::run_ranks;
+using testing::tell;
 using testing::TemporaryDirectory;
 
 class Ranks : public ::testing::TestWithParam<int> {};
@@ -74,6 +77,38 @@ TEST(FileRendezvous, NamesTheRanksThatStayAwayFromABarrier) {
                    met.error().message);
         return true;
     });
+}
+
+/// Some attempts of the others are over by then, not as many on each; what they brought to those is not taken for what they
+/// bring now.
+TEST(FileRendezvous, MeetsARankThatWasLateAtTheNextAttemptAndStaysInStep) {
+    for (const auto& [late, attempts] : {std::pair(0, 1), std::pair(1, 3), std::pair(2, 2)}) {
+        const TemporaryDirectory directory;
+        run_ranks(all_ranks(3), [&, late = late, attempts = attempts](int rank) {
+            auto made = FileRendezvous::create(directory.path(), rank, 3);
+            RANK_CHECK(made, made.error().to_string());
+            Rendezvous& store = **made;
+            const auto brings = [&](int round) { return fmt::format("{} of {}", round, rank); };
+            const auto meets = [&](const char* label, int round) {
+                const auto all = all_gather(store, label, brings(round), Milliseconds{60'000});
+                RANK_CHECK(all, all.error().to_string());
+                for (int of = 0; of < 3; ++of)
+                    RANK_CHECK((*all)[static_cast<std::size_t>(of)] == fmt::format("{} of {}", round, of),
+                               (*all)[static_cast<std::size_t>(of)]);
+                return true;
+            };
+            if (!meets("start", 0)) return false;
+            for (int attempt = 0; rank != late && attempt < attempts + rank; ++attempt)
+                RANK_CHECK(!all_gather(store, "again", "old", Milliseconds{30}), "met without a rank");
+            tell(directory, fmt::format("failed {}", rank));
+            for (int other = 0; rank == late && other < 3; ++other)
+                await(directory, fmt::format("failed {}", other));
+            for (int round = 1; round < 4; ++round) {
+                if (!meets("again", round) || !meets("between", round)) return false;
+            }
+            return true;
+        });
+    }
 }
 
 TEST(FileRendezvous, DoesNotTakeADeadProcessForARank) {

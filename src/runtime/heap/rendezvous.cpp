@@ -100,9 +100,11 @@ public:
             std::string(1, kCame) + std::string(label_) + '\0' + rendezvous_.caller() + '\0' + value;
         if (Status put = rendezvous_.put(my_key, mine); !put) return put.error();
         take(rendezvous_.rank(), mine);
-        for (int rank = 0; rank < rendezvous_.size(); ++rank) {
-            if (Status awaited = await(rank); !awaited) return give_up(my_key, awaited.error(), true);
-        }
+        do {
+            for (int rank = 0; rank < rendezvous_.size(); ++rank) {
+                if (Status awaited = await(rank); !awaited) return give_up(my_key, awaited.error(), true);
+            }
+        } while (has_waited_ && absent_.empty() && !differ_ && !all_still_say_so());
         if (differ_) return differing(my_key);
         if (!store_failure_.empty()) return give_up(my_key, no_store(), false);
         if (!absent_.empty()) return give_up(my_key, absence(), false);
@@ -119,7 +121,21 @@ private:
         bool gave_up = false;
         std::string shown;  ///< the caller, else the label
         Bytes value;
+        Bytes said;  ///< what it has put, with all that
     };
+
+    /// Whether nobody has given up, or come again with something else, since it was first looked at.
+    bool all_still_say_so() {
+        bool same = true;
+        for (int rank = 0; rank < rendezvous_.size(); ++rank) {
+            if (rank == rendezvous_.rank()) continue;
+            const Result<Bytes> now = rendezvous_.get(key_of(rank), Milliseconds{1});
+            if (!now || *now == of(rank).said) continue;
+            same = false;
+            if (!take(rank, *now)) of(rank) = {.gave_up = true};
+        }
+        return same;
+    }
 
     /// Ranks that have been told as often that calls differed count their meetings from there on, whichever they came to
     /// before.
@@ -146,7 +162,10 @@ private:
         if (after == Bytes::npos) return false;
         const std::string label = bytes.substr(1, end - 1);
         const std::string caller = bytes.substr(end + 1, after - end - 1);
-        of(rank) = {.came = true, .shown = caller.empty() ? label : caller, .value = bytes.substr(after + 1)};
+        of(rank) = {.came = true,
+                    .shown = caller.empty() ? label : caller,
+                    .value = bytes.substr(after + 1),
+                    .said = bytes};
         if ((label != label_ || caller != rendezvous_.caller()) && !differ_) {
             differ_ = true;  // the others are waited for only to be named, too
             allowed_ = std::min<WaitingClock::Duration>(allowed_, clock_.waited() + kToBeNamed);
@@ -159,6 +178,7 @@ private:
         if (of(rank).came) return true;
         const auto asked = now_on_host();
         const Result<Bytes> theirs = rendezvous_.get(key_of(rank), std::max(wait, Milliseconds{1}));
+        has_waited_ = has_waited_ || !theirs;
         if (!theirs) {
             reason_ = theirs.error().message;
             if (wait < kLongEnough) return false;
@@ -170,7 +190,7 @@ private:
         }
         failures_ = 0;
         if (take(rank, *theirs)) return true;
-        of(rank).gave_up = true;
+        of(rank).gave_up = has_waited_ = true;
         sleep_on_host(std::min(wait, kMoment));
         return false;
     }
@@ -276,6 +296,7 @@ private:
     int failures_ = 0;  ///< in a row, each sooner than it was to wait: it is the store that fails, not a rank
     std::string store_failure_;
     bool differ_ = false;
+    bool has_waited_ = false;  ///< for some rank: who came before it may have given up by then
 };
 
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,
