@@ -41,7 +41,7 @@ class Shape(mixture.Moe):
             name: self.heap[name].expand(128, n).clone() for name, n in (("X", hidden), ("A", inner))
         }
         self.heap["done"] = torch.empty(
-            size, min(tokens, max(132, tokens // 16)), dtype=torch.int32, device="meta"
+            size, min(tokens, max(2 * 132, -(-tokens // 16))), dtype=torch.int32, device="meta"
         )
         self._strides = dict.fromkeys(self.heap, 1 << 28)
         op = type(

@@ -22,9 +22,16 @@ SUMMED = 2048  # numbers of dK or dV that a program of add_parts sums
 SUMS = 1.7
 
 
+def block_of(d: int) -> int:
+    """Rows of Q in a block. Raises ValueError for heads that the kernel cannot do."""
+    if d not in HEAD_SIZES:
+        raise ValueError(f"D: expected one of {', '.join(map(str, HEAD_SIZES))}, got {d}")
+    return BLOCK_M[d]
+
+
 def backward_tables(seen: torch.Tensor, sk: int, d: int) -> tuple[torch.Tensor, torch.Tensor]:
     """attention_backward_tables.backward_tables of this kernel's blocks, for heads of d."""
-    return _tables(seen, sk, BLOCK_M[d], BLOCK_N)
+    return _tables(seen, sk, block_of(d), BLOCK_N)
 
 
 def _rows_descriptor(rows: torch.Tensor, block: int) -> TensorDescriptor:
@@ -60,9 +67,7 @@ def backward_arguments(
     ValueError for a D that it cannot do."""
     sq, d = q.shape[2:]
     sk = k.shape[2]
-    if d not in HEAD_SIZES:
-        raise ValueError(f"D: expected one of {', '.join(map(str, HEAD_SIZES))}, got {d}")
-    block_m = BLOCK_M[d]
+    block_m = block_of(d)
     bounds, seen = tables or (lse, lse)  # a stand-in that is not read
     return {
         "q_desc": _descriptor(q, block_m),
@@ -146,7 +151,7 @@ def attend_backward(
     summed in fp32 in no fixed order: its last bits differ from call to call."""
     b, h, sq, d = q.shape
     hkv, sk = k.shape[1], k.shape[2]
-    block_m = BLOCK_M[d]
+    block_m = block_of(d)
     padded = -(-sq // block_m) * block_m
     lse2, delta = (torch.empty(b * h, padded, dtype=torch.float32, device=q.device) for _ in range(2))
     sums = torch.empty(b * h, padded, d, dtype=torch.float32, device=q.device)

@@ -90,7 +90,11 @@ class Attention:
     ) -> None:
         self.group = members_of(group, device)
         require_one_node(self.name, self.group)
-        self.dtype, self.causal, self.window = torch_dtype(dtype), causal, window
+        self.dtype, self.causal, self.window = (
+            torch_dtype(dtype),
+            causal,
+            min(window, s),
+        )  # kernels add it to row numbers
         self.b, self.h, self.hkv, self.s, self.d = b, h, hkv, s, d
         self.scale = d**-0.5 if scale is None else scale
         self.kind = kind
@@ -99,7 +103,7 @@ class Attention:
         self.documents = documents_of(cu_seqlens, s)
         self.strategy = strategy or Strategy()
         shape = (b, h, hkv, s, self.padded_d)
-        problem = AttentionProblem(*shape, self.dtype, causal, window, self.documents, self.scale)
+        problem = AttentionProblem(*shape, self.dtype, causal, self.window, self.documents, self.scale)
         self.kernel = AttentionKernel(problem, self.group, tiling, self.strategy)
         self.device = self.kernel.device
         self.sharding = require_sharding(sharding)

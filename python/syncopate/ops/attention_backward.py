@@ -265,6 +265,8 @@ class AttentionBackward:
 
     def check(self) -> None:
         """Raises SyncopateError if a wait of an earlier call expired. Synchronises the device."""
+        if self.is_alone and self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
         self.fused.check()
 
     def reset(self) -> None:

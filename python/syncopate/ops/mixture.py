@@ -281,7 +281,7 @@ class Moe:
 
     def _product(self, name: str, rows: torch.Tensor, w: torch.Tensor) -> dict[str, Any]:
         """What a product's kernel takes of its operands: descriptors where TMA can load them."""
-        if not self.streams or w.data_ptr() % 16:
+        if not self.streams or w.data_ptr() % 16 or w.stride(0) * w.itemsize % 16:
             return {name: rows, "w_ptr": w, "STREAMED": False}
         m, n, k = self.tiling.block_m, self.tiling.block_n, self.tiling.block_k
         of_rows, of_w = TensorDescriptor.from_tensor(rows, [m, k]), TensorDescriptor.from_tensor(w, [1, k, n])

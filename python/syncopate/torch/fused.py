@@ -214,4 +214,5 @@ def attention_backward(
     """Of the call with these options."""
     options["deterministic"] = torch.are_deterministic_algorithms_enabled() or bool(buckets.generation())
     operator = attention_operator("attention_backward", q, k, group_name, **options)
-    return run(operator, grad, grad_lse, q.contiguous(), k.contiguous(), v.contiguous(), o, lse)
+    made = run(operator, grad, grad_lse, q.contiguous(), k.contiguous(), v.contiguous(), o, lse)
+    return tuple(one.contiguous() for one in made)  # which they are not where heads were padded

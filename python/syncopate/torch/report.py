@@ -41,7 +41,7 @@ class Rewrite:
 @dataclass
 class Report:
     """`rewrites`: in the order in which graphs were first compiled. `calls`: (operator, outcome) → how often since the start;
-    the outcome is "fused", or why a collective and a product were run instead."""
+    the outcome is "fused", or why a kernel, or a collective and a product, were run instead."""
 
     rewrites: list[Rewrite] = field(default_factory=list)
     calls: dict[tuple[str, str], int] = field(default_factory=dict)
