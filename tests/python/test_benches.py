@@ -323,6 +323,7 @@ def test_torchs_symmetric_memory_ops_are_compared_with_ours(run, tmp_path):
     assert refused.code != 0 and "expected some of qkv" in refused.err
 
 
+@pytest.mark.sweep
 def test_schedules_without_gpus_are_compared_with_those_before(run, tmp_path):
     command = [
         sys.executable,

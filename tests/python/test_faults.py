@@ -104,7 +104,7 @@ def test_a_rank_that_raises_ends_the_others_after_a_moment(run):
     ],
     ids=lambda words: words[0],
 )
-@pytest.mark.parametrize("seconds", [0.0, 0.2, 1.0, 4.0] if SWEEP else [0.2, 4.0])
+@pytest.mark.parametrize("seconds", [0.0, 0.2, 1.0, 4.0] if SWEEP else [0.2])
 def test_a_command_is_interrupted_quietly_while_it_imports_and_later(words, seconds, tmp_path):
     process = subprocess.Popen(
         [BINARY, *words],

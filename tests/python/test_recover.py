@@ -94,6 +94,7 @@ assert right(op, group, [1, 2]) and right(op, group, [1, 2])
         assert "was made in a group of 3 ranks, which has gone on with 2: make it anew" in ended(rank)
 
 
+@pytest.mark.sweep
 def test_a_rank_that_is_started_again_joins_and_calls_by_name_go_on(tmp_path):
     code = (
         FOLDER
@@ -134,6 +135,7 @@ for go_on in (op.reset, lambda: sy.recover(group, deadline=60), op.reset):
         ended(rank)
 
 
+@pytest.mark.sweep
 def test_process_groups_made_anew_take_the_place_of_one_whose_store_died(tmp_path):
     code = """
 import torch.distributed as dist
@@ -163,6 +165,7 @@ os._exit(0)
         ended(rank)
 
 
+@pytest.mark.sweep
 def test_a_smaller_group_knows_on_which_nodes_its_ranks_are(tmp_path):
     code = """
 import torch.distributed as dist
