@@ -503,6 +503,7 @@ private:
                    std::int32_t number = 0;
                    if (!local_number(n, at, scope.channels[type], "channels of this type", number))
                        return false;
+                   if (op.src.empty() && op.dst.empty()) return true;  // it leads to none, as a flush
                    const std::int32_t peer =
                        channels_[type][static_cast<std::size_t>(scope.rank)][static_cast<std::size_t>(number)]
                            .peer;

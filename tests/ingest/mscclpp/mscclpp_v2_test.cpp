@@ -453,6 +453,17 @@ TEST(MscclppV2, WhatIsNotThereIsNamedByItsPath) {
               ("t:4:17: " + at + " has an unknown key \"colour\"; the keys here are").substr(0, 60));
 }
 
+TEST(MscclppV2, AnOpThatNamesNoBuffersMayNameItsChannels) {
+    const std::string at = "gpus[0].threadblocks[0].ops[1]";
+    const auto flush = [](const std::string& ids) {
+        return pair_of({{data_op("put", here("i", 0), there(kI, 1)), sync_op("flush", ids)}}, {});
+    };
+    EXPECT_EQ(op_texts(import_of(flush("0"), 4).plan), Texts{"push 0->1 A[0:1] -> A[1:2]"});
+    EXPECT_NE(error_of(flush("1")).find(at + ".channel_ids[0] is 1; the threadblock has 1 channels"),
+              std::string::npos)
+        << error_of(flush("1"));
+}
+
 TEST(MscclppV2, AChannelThatLeadsElsewhereThanTheBufferIsRefused) {
     const std::string at = "gpus[0].threadblocks[0].ops[0]";
     const auto put = [](const std::string& ids) {
