@@ -8,6 +8,26 @@ std::optional<std::int64_t> element_of(const Instruction& by, std::size_t k) {
     return by.operands.size() > 1 ? std::optional(static_cast<std::int64_t>(k)) : std::nullopt;
 }
 
+namespace {
+
+/// The computation, and those around it as far as each is called from one place.
+std::vector<std::int32_t> around(const Dataflow& flow, std::int32_t computation) {
+    constexpr std::size_t kMost = 64;
+    std::vector<std::int32_t> all{computation};
+    while (all.size() < kMost && flow.callers(all.back()).size() == 1)
+        all.push_back(flow.callers(all.back())[0].computation);
+    return all;
+}
+
+/// Whether what two computations do belongs together each time: neither is called from several places in
+/// what is common to both.
+bool run_together(const Dataflow& flow, std::int32_t one, std::int32_t other) {
+    const std::vector<std::int32_t> ones = around(flow, one), others = around(flow, other);
+    return std::ranges::find_first_of(ones, others) != ones.end();
+}
+
+}  // namespace
+
 std::optional<Dataflow::Meeting> joined_list(const Dataflow& flow, Site site) {
     const Instruction& by = flow.at(site);
     std::optional<Dataflow::Meeting> whole;
@@ -21,6 +41,7 @@ std::optional<Dataflow::Meeting> joined_list(const Dataflow& flow, Site site) {
         });
         if (found == readers.end()) return std::nullopt;
         whole = *found;
+        if (!run_together(flow, site.computation, whole->site.computation)) return std::nullopt;
         whole->axis = flow.at(found->site).dimensions[0];
     }
     return whole;
@@ -33,7 +54,7 @@ std::int64_t axis_of_part(const Instruction& slice, const Shape& all, std::int64
     std::int64_t axis = -1;
     for (std::size_t d = 0; d < all.dims.size(); ++d) {
         if (d >= slice.shape.dims.size() || d >= slice.sizes.size()) return -1;
-        const std::int64_t size = slice.shape.dims[d];  // `sizes` are the starts
+        const std::int64_t size = slice.shape.dims[d];  // `sizes` are the starts, if it has no strides
         if (size == all.dims[d]) continue;
         if (axis >= 0 || size < 1 || all.dims[d] != size * parts || slice.sizes[d] != size * k) return -1;
         axis = static_cast<std::int64_t>(d);

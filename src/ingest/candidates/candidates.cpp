@@ -291,7 +291,9 @@ private:
                 made.problem = fmt::format("sends {} to one rank and {} to another",
                                            exchange.before.to_string(), shape.to_string());
             }
-            if (!whole) feed(flow_.readers(site, element_of(by, k), -1, made.chunks));
+            auto readers = flow_.readers(site, element_of(by, k), -1, made.chunks);
+            if (whole) std::erase_if(readers, [&](const auto& met) { return met.site == whole->site; });
+            feed(readers);
             if (!cut) drain(flow_.maker(site, k, -1, made.chunks));
         }
         const auto arrays = static_cast<std::int64_t>(by.operands.size());

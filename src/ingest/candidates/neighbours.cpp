@@ -56,7 +56,8 @@ std::string sentence(const Dataflow& flow, const Neighbour& neighbour, bool firs
         return fmt::format("{} {}, a product of a kind that is not taken", verb, named(by));
     }
     if (neighbour.enters)
-        return fmt::format("feeds no dot: the steps of {} make something else of it", named(by));
+        return fmt::format("feeds no dot that is taken: the steps of {} make something else of it",
+                           named(by));
     if (by.opcode == "while" && neighbour.forward) {
         // Where the loop itself was looked at, that has been said.
         return first ? fmt::format("feeds no dot of its step: the next step of {} reads it", named(by)) : "";

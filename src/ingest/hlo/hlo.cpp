@@ -452,19 +452,22 @@ private:
         return at_.expect("}", "after a list of axes");
     }
 
-    /// {[0:4], [2:8:2]}: the starts.
+    /// {[0:4], [2:8]}: the starts; none with a stride, which takes no block.
     bool slices(Instruction& made) {
+        bool strided = false;
         if (!at_.expect("{", "to begin slices")) return false;
         if (at_.take("}")) return true;
         do {
-            std::int64_t ignored = 0;
+            std::int64_t ignored = 0, stride = 1;
             if (made.sizes.size() >= kMaxShapeAxes) return at_.fail("too many axes");
             if (!at_.expect("[", "to begin a slice") || !whole(made.sizes.emplace_back()) ||
-                !at_.expect(":", "in a slice") || !whole(ignored) || (at_.take(":") && !whole(ignored)) ||
+                !at_.expect(":", "in a slice") || !whole(ignored) || (at_.take(":") && !whole(stride)) ||
                 !at_.expect("]", "after a slice")) {
                 return false;
             }
+            strided = strided || stride != 1;
         } while (at_.take(","));
+        if (strided) made.sizes.clear();
         return at_.expect("}", "after slices");
     }
 

@@ -283,6 +283,41 @@ TEST(Dataflow, AListThatIsCutFromOneArrayAndJoinedAgainIsThatArray) {
               Lines{"feeds e lhs 0 rows M8 N6 K4"});
 }
 
+TEST(Dataflow, AListThatIsCutInStridesIsNoArrayThatIsCut) {
+    const auto all = candidates(exchanged(
+        "  v = f32[4,4] parameter(2)\n"
+        "  d = f32[8,4] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  s0 = f32[4,4] slice(d), slice={[0:7:2], [0:4]}\n  s1 = f32[4,4] slice(d), slice={[4:8], [0:4]}\n",
+        "  j = f32[8,4] concatenate(g0, g1), dimensions={0}\n",
+        "  e1 = f32[4,6] dot(g0, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  e = f32[8,6] dot(j, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  ROOT t = (f32[4,6], f32[8,6]) tuple(e1, e)\n"));
+    EXPECT_EQ(dots(all.at(0)), (Lines{"feeds e lhs 0 rows M8 N6 K4", "feeds e1 lhs -1 unknown M4 N6 K4"}))
+        << "and who reads one array of it is listed beside who reads all";
+}
+
+TEST(Dataflow, PartsThatMeetInTwoCallsOfOneFunctionAreNoArray) {
+    const std::string joins =
+        "HloModule m, num_partitions=2\n%f {\n  p = f32[4,4] parameter(0)\n  q = f32[4,4] parameter(1)\n"
+        "  ROOT c = f32[8,4] concatenate(p, q), dimensions={0}\n}\n";
+    const auto dots_of = [&](const std::string& calls) {
+        std::string text = exchanged(
+            "  y = f32[4,4] parameter(2)\n  s0 = f32[4,4] parameter(3)\n"
+            "  s1 = f32[4,4] parameter(4)\n",
+            calls, "");
+        text.replace(0, text.find("ENTRY"), joins);
+        return dots(candidates(text).at(0));
+    };
+    const std::string product =
+        " = f32[8,6] dot(j0, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n";
+    EXPECT_EQ(dots_of("  j0 = f32[8,4] fusion(g0, g1), kind=kLoop, calls=%f\n  ROOT e0" + product),
+              Lines{"feeds e0 lhs 0 rows M8 N6 K4"});
+    EXPECT_EQ(dots_of("  j0 = f32[8,4] fusion(g0, y), kind=kLoop, calls=%f\n"
+                      "  j1 = f32[8,4] fusion(y, g1), kind=kLoop, calls=%f\n  e0" +
+                      product + "  ROOT t = (f32[8,6], f32[8,4]) tuple(e0, j1)\n"),
+              Lines{});
+}
+
 TEST(Dataflow, ACollectiveBesideAProductSaysWhyItFeedsNone) {
     const auto why = [](const Between& between) { return candidates(module(between)).at(0).why; };
     EXPECT_EQ(why({"", "  %ob = f32[8,8] negate(%g)\n"}),
@@ -312,7 +347,7 @@ TEST(Dataflow, ACollectiveBesideAProductSaysWhyItFeedsNone) {
                    "index=0\n"
                    "  b = f32[8,8] get-tuple-element(p), index=1\n  ROOT t = (f32[8,8], f32[8,8]) tuple(b, "
                    "a)\n}\n"}),
-              Lines{"feeds no dot: the steps of w (while) make something else of it"});
+              Lines{"feeds no dot that is taken: the steps of w (while) make something else of it"});
     EXPECT_EQ(why({"", "  %ob = f32[8,8] copy(%g)\n"}), Lines{});
     EXPECT_EQ(why({"", "", "", "  ROOT %d = f32[8,8] negate(%g)\n"}), Lines{});  // no product is near
 }
