@@ -174,6 +174,16 @@ TEST(Grid, OfAKernelWhoseFirstProgramsStoreNothingIsAskedForWithThatReason) {
         << message;
 }
 
+TEST(Grid, ThatADirectiveStatesIsTakenThoughItsFirstProgramsStoreNothing) {
+    const std::string body =
+        "    p = tl.program_id(0)\n    o = tl.arange(0, 8)\n    # @sy.num_tiles\n    nt = 6\n"
+        "    v = tl.load(x_ptr + p * 8 + o)\n"
+        "    if p >= 2:\n        tl.store(y_ptr + (p - 2) * 8 + o, v)\n";
+    EXPECT_EQ(analysed(source("x_ptr, y_ptr", body), arguments("", {"x_ptr=48:fp32", "y_ptr=32:fp32"}))
+                  .tiles.size(),
+              6U);
+}
+
 TEST(Grid, ThatStoresDependOnLoadedIntegersForNamesTheirValues) {
     const std::string body =
         "    pid = tl.program_id(0)\n"

@@ -113,7 +113,9 @@ Result<std::vector<Analysis::Way>> Analysis::ways_to_a_grid() {
         if (const Status more = look_at(other); !more) return more.error();
     }
     if (found.tile_loop != nullptr) return std::vector{leaps, each};
-    if (!std::ranges::any_of(evaluator_.param_written, [](bool written) { return written; }))
+    const Directive* const total = directive(DirectiveKind::num_tiles);
+    const bool is_marked = total != nullptr && found.watched.contains(total->statement);
+    if (!is_marked && !std::ranges::any_of(evaluator_.param_written, [](bool written) { return written; }))
         return needs_grid("its first programs along each axis store nothing");
     note_used_axes();
     for (std::size_t axis = 0; axis < 3; ++axis) {
@@ -125,9 +127,7 @@ Result<std::vector<Analysis::Way>> Analysis::ways_to_a_grid() {
         return needs_grid("it asks for tl.num_programs, and suits any number of them");
     std::vector<Way> ways;
     if (loop_programs_ > 0) ways.push_back(stride);
-    if (const Directive* total = directive(DirectiveKind::num_tiles);
-        total != nullptr && found.watched.contains(total->statement))
-        ways.push_back(marked);
+    if (is_marked) ways.push_back(marked);
     const bool only_x = used_[0] && !used_[1] && !used_[2];
     if (!used_[0] && !used_[1] && !used_[2]) ways.push_back(single);
     if (only_x) ways.push_back(counts);
