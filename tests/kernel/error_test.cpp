@@ -88,6 +88,27 @@ TEST(Errors, WhatCountsNothingIsNamedWhereverANumberIsNeeded) {
         << told(masked, "none");
 }
 
+TEST(Errors, WhatIsComparedOrCountsNothingIsNotBlamedForAMissingNumber) {
+    const auto told = [](const std::string& body) {
+        return error_of(source("x_ptr, y_ptr, n, mode: tl.constexpr, act: tl.constexpr, B: tl.constexpr",
+                               "    p = tl.program_id(0)\n    o = p * B + tl.arange(0, B)\n" + body +
+                                   "    tl.store(y_ptr + tl.load(x_ptr + o).to(tl.int32), 1.0)\n"),
+                        arguments("B=8,n=None,mode=fast,act=None", {"x_ptr=24:fp32", "y_ptr=24:fp32"}));
+    };
+    const std::string loop = " tl.load(x_ptr + o)\n";
+    for (const std::string& body :
+         {"    for i in tl.range(0, n if mode == 'fast' else B, num_stages=act):\n       " + loop,
+          "    for i in range(tl.cdiv(n, B if act is None else 2 * B)):\n       " + loop,
+          "    for i in range(0, n, B if mode == 'fast' else 1):\n       " + loop,
+          std::string("    d = tl.make_tensor_descriptor(x_ptr, shape=[n], strides=[1], block_shape=[B], "
+                      "padding_option=mode)\n    d.load([p * B])\n")}) {
+        const std::string error = told(body);
+        EXPECT_NE(error.find("`n` is given as None"), std::string::npos) << error;
+        EXPECT_EQ(error.find("`mode` is given"), std::string::npos) << error;
+        EXPECT_EQ(error.find("`act` is given"), std::string::npos) << error;
+    }
+}
+
 TEST(Errors, ANumberForATensorIsNamed) {
     EXPECT_EQ(
         error_of(source(kMaskedSignature, kMasked), arguments("n=8,s=2.0,B=4,x_ptr=3", {"y_ptr=8:fp32"})),

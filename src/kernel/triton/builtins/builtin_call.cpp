@@ -66,16 +66,32 @@ BuiltinCall::Rule BuiltinCall::rule_of(Builtin builtin) {
 
 Value BuiltinCall::run() { return with_type(value_made()); }
 
+/// Notes the parameters behind arguments that have to be whole numbers, and are none.
+void BuiltinCall::note_counts() {
+    struct Counting {
+        Builtin builtin;
+        std::size_t begin, end;  // the positional arguments that count
+    };
+    using enum Builtin;
+    static constexpr std::array<Counting, 6> kCounting{{{range, 0, 3},
+                                                        {static_range, 0, 3},
+                                                        {cdiv, 0, 2},
+                                                        {make_block_ptr, 1, 5},
+                                                        {advance, 1, 2},
+                                                        {make_descriptor, 1, 4}}};
+    static constexpr std::array<std::string_view, 11> kCounts{
+        "arg1", "arg2", "start", "end", "step", "x", "div", "shape", "strides", "offsets", "block_shape"};
+    const auto counting = std::ranges::find(kCounting, builtin_, &Counting::builtin);
+    if (!frame_.is_kernel || counting == kCounting.end()) return;
+    const bool known = arguments_.size() == e_.kids.size();  // no `*items` among them
+    for (std::size_t k = counting->begin; k < std::min(counting->end, e_.kids.size()); ++k)
+        if (!known || !is_number(arguments_[k])) ev_.note_counts(*e_.kids[k]);
+    for (const auto& [name, kid] : e_.keywords)
+        if (std::ranges::find(kCounts, name) != kCounts.end()) ev_.note_counts(*kid);
+}
+
 Value BuiltinCall::value_made() {
-    static constexpr std::array kCounting{Builtin::range,   Builtin::static_range,
-                                          Builtin::cdiv,    Builtin::make_block_ptr,
-                                          Builtin::advance, Builtin::make_descriptor};
-    const auto is_whole = [](const Value& v) { return is_number(v); };
-    if (frame_.is_kernel && std::ranges::find(kCounting, builtin_) != kCounting.end() &&
-        !(e_.keywords.empty() && std::ranges::all_of(arguments_, is_whole))) {
-        for (const Expr* kid : e_.kids) ev_.note_counts(*kid);
-        for (const auto& [name, kid] : e_.keywords) ev_.note_counts(*kid);
-    }
+    note_counts();
     if (const Rule rule = rule_of(builtin_)) {
         if (const Made made = (this->*rule)()) return *made;
     }

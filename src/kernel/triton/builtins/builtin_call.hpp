@@ -57,6 +57,7 @@ private:
     /// Whether a flag has its default, which is false. Else the call does something that is not followed.
     bool is_off(std::size_t index, std::string_view name);
     Value on_data();
+    void note_counts();
     Value value_made();
 
     // builtin_type.cpp

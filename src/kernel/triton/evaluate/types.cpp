@@ -125,9 +125,26 @@ void Evaluator::note_whole(const Expr& e, const Value& other) {
     if (type_of(other) != IntegerType::python) note_count(e.text);
 }
 
-/// The same of all parameters in an expression that has to be a whole number: a bound, an extent, an offset.
+/// The same of all parameters that make up an expression that has to be a whole number: a bound, an extent, an offset.
+/// What is compared, and what a condition tests, may be anything.
 void Evaluator::note_counts(const Expr& e) {
-    if (e.kind == ExprKind::name && e.slot >= 0) note_count(e.text);
+    switch (e.kind) {
+        case ExprKind::name:
+            if (e.slot >= 0) note_count(e.text);
+            return;
+        case ExprKind::conditional:
+            note_counts(*e.kids[0]);
+            note_counts(*e.kids[2]);
+            return;
+        case ExprKind::call:
+            if (e.builtin != Builtin::minimum && e.builtin != Builtin::maximum) return;
+            break;
+        case ExprKind::tuple:
+        case ExprKind::unary:
+        case ExprKind::binary:
+        case ExprKind::splat: break;
+        default: return;
+    }
     for (const Expr* kid : e.kids) note_counts(*kid);
 }
 
