@@ -192,6 +192,32 @@ TEST(Warnings, TellOfAStoreOfOneTileToWhatAnotherAddsTo) {
         << "they take turns";
 }
 
+// By flags and locks tiles wait for each other, and a store beside an atomic is how they are set.
+TEST(Warnings, DoNotTellOfAStoreToAFlagBesideAtomics) {
+    const auto lines = [](const std::string& body) {
+        return on("x_ptr, y_ptr, flag_ptr", "    p = tl.program_id(0)\n    at = tl.arange(0, 4)\n" + body,
+                  arguments("", {"x_ptr=16:fp32", "y_ptr=16:fp32", "flag_ptr=4:int32"}), {4, 1, 1})
+            .warnings;
+    };
+    const std::string own = "    tl.store(y_ptr + p * 4 + at, 1.0)\n";
+    for (const std::string& body : {
+             "    tl.store(flag_ptr + p, 1)\n    while tl.atomic_cas(flag_ptr + (p + 1) % 4, 1, 1) != 1:\n"
+             "        pass\n" +
+                 own,
+             "    tl.atomic_add(flag_ptr, 1)\n    while tl.atomic_add(flag_ptr, 0) < 4:\n        pass\n" +
+                 own + "    if p == 3:\n        tl.store(flag_ptr, 0)\n",
+             "    n = tl.atomic_add(flag_ptr, 1)\n" + own + "    if p == 3:\n        tl.store(flag_ptr, 0)\n",
+             own + "    if p == 0:\n        tl.store(flag_ptr, 1)\n    else:\n        tl.atomic_or(flag_ptr, "
+                   "1)\n",
+             own + "    if p == 0:\n        tl.store(flag_ptr, 1)\n    else:\n        "
+                   "tl.atomic_xchg(flag_ptr, 1)\n",
+             std::string("    if p == 0:\n        tl.store(y_ptr + at, 1.0)\n        tl.store(flag_ptr, 1)\n"
+                         "    else:\n        while tl.load(flag_ptr, volatile=True) == 0:\n            pass\n"
+                         "        tl.atomic_add(y_ptr + at, 1.0)\n"),
+         })
+        EXPECT_EQ(lines(body), Lines{}) << body;
+}
+
 /// What is said of a launch whose grid is not given.
 Lines inferred(const std::string& body, const std::string& scalars,
                std::initializer_list<std::string> tensors) {
@@ -207,7 +233,8 @@ TEST(Warnings, TellOfAnOutputThatEndsBeforeTheMasksDo) {
         inferred(vector, "M=1,N=64", {"x_ptr=64:fp32", "y_ptr=32:fp32"}),
         Lines{
             "kernel.py:8: y_ptr (shape 32, strides 1) ends behind 4 programs along axis x, and the kernel's "
-            "masks let 8 store: give the shapes and the numbers of one launch"});
+            "masks let 8 store: give the shapes and the numbers of one launch, or --grid 4,1,1 if it has no "
+            "more programs"});
     EXPECT_EQ(inferred(vector, "M=1,N=61", {"x_ptr=61:fp32", "y_ptr=16:fp32"}).size(), 1U);
     EXPECT_EQ(inferred(vector, "M=1,N=61", {"x_ptr=61:fp32", "y_ptr=61:fp32"}), Lines{});
     EXPECT_EQ(inferred(vector, "M=1,N=64", {"x_ptr=64:fp32", "y_ptr=64:fp32"}), Lines{});
@@ -221,7 +248,9 @@ TEST(Warnings, TellOfAnOutputThatEndsBeforeTheMasksDo) {
     EXPECT_EQ(
         inferred(matrix, "M=16,N=24", {"x_ptr=16x24:fp32", "y_ptr=8x24:fp32"}),
         Lines{"kernel.py:10: y_ptr (shape 8x24, strides 24,1) ends behind 2 programs along axis x, and the "
-              "kernel's masks let 4 store: give the shapes and the numbers of one launch"});
+              "kernel's masks let 4 store: give the shapes and the numbers of one launch, or --grid 2,3,1 if "
+              "it has "
+              "no more programs"});
     EXPECT_EQ(inferred(matrix, "M=32,N=24", {"x_ptr=16x24:fp32", "y_ptr=16x24:fp32"}).size(), 1U)
         << "a number that is too large";
     EXPECT_EQ(inferred(matrix, "M=15,N=21", {"x_ptr=15x21:fp32", "y_ptr=15x21:fp32"}), Lines{});
@@ -243,7 +272,9 @@ TEST(Warnings, TellOfAnOutputThatEndsBeforeTheGroupsOfTilesDo) {
     EXPECT_EQ(
         inferred(masked, "M=64,N=24", {"x_ptr=1:fp32", "y_ptr=32x24:fp32"}),
         Lines{"kernel.py:14: y_ptr (shape 32x24, strides 24,1) ends behind 12 programs along axis x, and the "
-              "kernel's masks let 24 store: give the shapes and the numbers of one launch"});
+              "kernel's masks let 24 store: give the shapes and the numbers of one launch, or --grid 12,1,1 "
+              "if it "
+              "has no more programs"});
     EXPECT_EQ(inferred(masked, "M=64,N=24", {"x_ptr=1:fp32", "y_ptr=64x24:fp32"}), Lines{});
     EXPECT_EQ(inferred(masked, "M=37,N=21", {"x_ptr=1:fp32", "y_ptr=37x21:fp32"}), Lines{});
     EXPECT_EQ(inferred(grouped + stored(""), "M=64,N=24", {"x_ptr=1:fp32", "y_ptr=64x24:fp32"}), Lines{});
@@ -255,8 +286,10 @@ TEST(Warnings, AnOutputThatEndsEarlyIsNamedBeforeADirectiveThatItContradicts) {
     args.tensors.at("c_ptr").shape = {64, 64};
     const std::string error = error_of(example("matmul_pointers.py"), args);
     EXPECT_NE(
-        error.find(": c_ptr (shape 64x64, strides 64,1) ends behind 1 program along axis x, and the kernel's "
-                   "masks let 2 store: give the shapes and the numbers of one launch. So this `@sy."),
+        error.find(
+            ": c_ptr (shape 64x64, strides 64,1) ends behind 1 program along axis x, and the kernel's "
+            "masks let 2 store: give the shapes and the numbers of one launch, or --grid 1,1,1 if it has no "
+            "more programs. So this `@sy."),
         std::string::npos)
         << error;
 }
@@ -267,6 +300,20 @@ TEST(Warnings, DoNotTellOfAnOutputWhoseRowsNoMaskEnds) {
         "    m = tl.arange(0, 8) < N\n"
         "    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=m), mask=m)\n";
     EXPECT_EQ(inferred(rows, "M=1,N=6", {"x_ptr=8x6:fp32", "y_ptr=4x6:fp32"}), Lines{}) << "a longer table";
+}
+
+// Programs beyond the launch may be dearer than all of it.
+TEST(Warnings, LookBeyondTheGridOnlyAsFarAsThatIsCheap) {
+    const auto lines = [](const std::string& rounds) {
+        return inferred("    p = tl.program_id(0)\n    at = p * 8 + tl.arange(0, 8)\n    for j in range(0, " +
+                            rounds +
+                            "):\n        tl.load(x_ptr + j % 8 * 8 + tl.arange(0, 8))\n"
+                            "    tl.store(y_ptr + at, 1.0, mask=at < N)\n",
+                        "M=1,N=128", {"x_ptr=64:fp32", "y_ptr=48:fp32"});
+    };
+    EXPECT_EQ(lines("5").size(), 1U);
+    EXPECT_EQ(lines("p + 1").size(), 1U);
+    EXPECT_EQ(lines("p * p * p"), Lines{});
 }
 
 TEST(Warnings, NameTheTileOfManyThatAreRunAtOnce) {

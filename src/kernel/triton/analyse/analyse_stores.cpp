@@ -2,6 +2,7 @@
 // same element, so that what is left there depends on which one comes last. Nothing is said of what may only
 // be (a mask that data decides), nor of atomics, nor where a kernel orders its tiles by atomics of its own.
 #include <algorithm>
+#include <set>
 #include <span>
 #include <string>
 
@@ -95,6 +96,8 @@ std::optional<SharedStore> Analysis::shared_store(std::int32_t memory, Stored ho
     const Findings& found = evaluator_.found;
     const std::vector<std::int64_t>& shape = evaluator_.tensors[static_cast<std::size_t>(memory)].shape;
     std::vector<StoredBox> boxes;
+    const auto adds = [&](const Touch& touch) { return touch.param == memory && touch.adds; };
+    if (how == Stored::mixed && std::ranges::none_of(found.touched, adds)) return std::nullopt;
     for (std::size_t t = 0; t < found.tiles.size(); ++t) {
         for (std::size_t i = found.tiles[t].begin; i < found.tiles[t].end; ++i) {
             const Touch& touch = found.touched[i];
@@ -108,7 +111,6 @@ std::optional<SharedStore> Analysis::shared_store(std::int32_t memory, Stored ho
             }
         }
     }
-    if (how == Stored::mixed && std::ranges::none_of(boxes, &StoredBox::adds)) return std::nullopt;
     return find_shared_store(shape, boxes);
 }
 
@@ -139,12 +141,35 @@ bool Analysis::may_differ(std::int32_t memory, const SharedStore& shared) const 
     return false;
 }
 
+/// What probes may cost together: some times what the launch's first and last program do, of which one is the
+/// dearest in most kernels.
+void Analysis::allow_probes() {
+    constexpr std::int64_t kLeast = 1 << 12, kTimes = 48;
+    Findings& found = evaluator_.found;
+    const std::size_t touched = found.touched.size(), tiles = found.tiles.size();
+    std::int64_t dearest = 0;
+    for (const auto& id : {std::array<std::int64_t, 3>{},
+                           std::array<std::int64_t, 3>{grid_[0] - 1, grid_[1] - 1, grid_[2] - 1}}) {
+        const std::int64_t before = evaluator_.steps();
+        (void)evaluator_.run(id, grid_);
+        dearest = std::max(dearest, evaluator_.steps() - before);
+    }
+    found.touched.resize(touched);
+    found.tiles.resize(tiles);
+    probing_ = std::max(kLeast, kTimes * dearest);
+}
+
 /// Whether the program at `id` surely stores to memory outside of the tensor (true), or nothing to it (false). Where the
 /// analysis has failed, one that divides by zero is none: it is in a group of tiles that has no rows left.
 std::optional<bool> Analysis::leaves_at(const std::array<std::int64_t, 3>& id, std::int32_t memory) {
+    if (probing_ < 1) return std::nullopt;
     Findings& found = evaluator_.found;
     const std::size_t touched = found.touched.size(), tiles = found.tiles.size();
+    const std::int64_t before = evaluator_.steps();
+    evaluator_.allow_steps(probing_);
     const Status status = evaluator_.run(id, {id[0] + 1, id[1] + 1, id[2] + 1});
+    evaluator_.allow_steps(0);
+    probing_ -= evaluator_.steps() - before;
     const auto all = std::span(found.touched).subspan(touched);
     const auto stores = [&](const Touch& touch) {
         return touch.write && !touch.shadow && touch.param == memory;
@@ -192,13 +217,16 @@ std::int64_t Analysis::masked_extent(std::int32_t memory, std::size_t axis) {
         const std::int64_t middle = leaving + (beyond - leaving) / 2;
         (leaves(middle).value_or(false) ? leaving : beyond) = middle;
     }
-    return beyond;
+    return probing_ > 0 ? beyond : 0;
 }
 
 /// What speaks for a tensor that is too small, or a number that is too large: with an inferred grid the programs
 /// that would store outside of it are left out, and all looks well.
 std::string Analysis::ends_early(std::int32_t memory) {
     if (arguments_.grid || persistent_) return {};
+    if (probing_ < 0) allow_probes();
+    const std::string grid =
+        std::to_string(grid_[0]) + "," + std::to_string(grid_[1]) + "," + std::to_string(grid_[2]);
     for (std::size_t axis = 0; axis < 3; ++axis) {
         if (!used_[axis]) continue;
         const std::int64_t extent = masked_extent(memory, axis);
@@ -206,15 +234,50 @@ std::string Analysis::ends_early(std::int32_t memory) {
         return tensor_text(memory) + " ends behind " + std::to_string(grid_[axis]) +
                (grid_[axis] == 1 ? " program" : " programs") + " along axis " + "xyz"[axis] +
                ", and the kernel's masks let " + std::to_string(extent) +
-               " store: give the shapes and the numbers of one launch";
+               " store: give the shapes and the numbers of one launch, or --grid " + grid +
+               " if it has no more programs";
     }
     return {};
 }
 
-/// Whether it uses atomics on other memory, by which tiles may take turns.
+/// Whether tiles may take turns: by atomics on other memory, or in a `while` that reads what the kernel stores.
 bool Analysis::orders_its_tiles(std::int32_t memory) const {
-    return std::ranges::any_of(evaluator_.found.accesses, [&](const auto& access) {
+    const bool atomics = std::ranges::any_of(evaluator_.found.accesses, [&](const auto& access) {
         return access.first.second != memory && access.second.loads && access.second.stores;
+    });
+    if (atomics) return true;
+    bool shares = false;
+    for (std::size_t m = 0; m < evaluator_.param_written.size(); ++m)
+        shares = shares || (evaluator_.param_written[m] && evaluator_.param_read[m]);
+    return shares &&
+           std::ranges::any_of(statements(), [](const Stmt* s) { return s->kind == StmtKind::while_loop; });
+}
+
+/// All statements of the kernel and of the functions that it calls.
+std::vector<const Stmt*> Analysis::statements() const {
+    std::vector<const Stmt*> all(function_.body.begin(), function_.body.end());
+    for (const std::int32_t f : functions_) {
+        if (f == index_) continue;
+        const std::vector<Stmt*>& body = module_.functions[static_cast<std::size_t>(f)].body;
+        all.insert(all.end(), body.begin(), body.end());
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        for (const std::vector<Stmt*>* inside : {&all[i]->body, &all[i]->otherwise})
+            all.insert(all.end(), inside->begin(), inside->end());
+    }
+    return all;
+}
+
+/// Whether all atomics on the memory are sums whose old values nobody reads: others are how tiles hand over, and
+/// a store beside them may be meant.
+bool Analysis::is_summed(std::int32_t memory) const {
+    std::set<const Expr*> unread;
+    for (const Stmt* s : statements())
+        if (s->kind == StmtKind::expression) unread.insert(s->value);
+    return std::ranges::all_of(evaluator_.found.accesses, [&](const auto& access) {
+        const auto& [call, of] = access.first;
+        const bool atomic = of == memory && access.second.loads && access.second.stores;
+        return !atomic || (call->text.ends_with("atomic_add") && unread.contains(call));
     });
 }
 
@@ -286,7 +349,7 @@ void Analysis::add_warnings(Kernel& kernel, Text& made) {
             continue;
         const std::string& param = evaluator_.memory_names[p];
         const auto shared = shared_store(memory, Stored::plain);
-        const auto mixed = shared ? std::nullopt : shared_store(memory, Stored::mixed);
+        const auto mixed = shared || !is_summed(memory) ? std::nullopt : shared_store(memory, Stored::mixed);
         if (mixed)
             warn(memory, true,
                  tile_text(mixed->first) + " stores " + param + plan::to_string(mixed->box) + ", which " +

@@ -120,6 +120,9 @@ private:
     bool orders_its_tiles(std::int32_t memory) const;
     std::string tensor_text(std::int32_t memory) const;
     std::string tile_text(std::size_t tile) const;
+    std::vector<const Stmt*> statements() const;
+    bool is_summed(std::int32_t memory) const;
+    void allow_probes();
     std::optional<bool> leaves_at(const std::array<std::int64_t, 3>& id, std::int32_t memory);
     bool has_mask(std::int32_t memory) const;
     std::int64_t masked_extent(std::int32_t memory, std::size_t axis);
@@ -172,8 +175,9 @@ private:
     std::optional<Error> overflow_;          // of the first program looked at that has one
     std::array<std::int64_t, 3> overflow_at_{};
     std::int64_t counted_ =
-        0;                // programs by the kernel's tile counts, of which some store outside of a tensor
-    bool fails_ = false;  // the grid is inferred, and what follows from it is an error
+        0;  // programs by the kernel's tile counts, of which some store outside of a tensor
+    std::int64_t probing_ = -1;       // steps that looking beyond the grid may take yet; -1: it has not begun
+    bool fails_ = false;              // the grid is inferred, and what follows from it is an error
     std::int64_t loop_programs_ = 0;  // what the stride of a loop over programs says of the grid
     std::vector<TileAxis> axes_;      // the tile space, when the counts make it up
     std::vector<TileAxis> parts_;     // counts that make up what tiles store, several the same

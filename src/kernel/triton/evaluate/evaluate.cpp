@@ -222,7 +222,8 @@ bool Evaluator::look_at_limits(const SourceRange& where) {
     const std::int64_t steps = effort_.steps + std::min(more, programs * effort_.steps_a_program);
     const bool boxes =
         found.touched.size() + found.boxes.size() + kBoxesATile * found.tiles.size() > effort_.boxes;
-    if (steps_ > steps || arena_.bytes() > effort_.memory || boxes) {
+    const bool last = last_step_ > 0 && steps_ > last_step_;
+    if (last || steps_ > steps || arena_.bytes() > effort_.memory || boxes) {
         const std::string of = "; the " + std::to_string(programs) + " programs ";
         const std::string why = boxes ? of + "touch more than " + std::to_string(effort_.boxes) + " boxes"
                                 : steps_ > steps && (on_line() || found.tiles.size() > 1)

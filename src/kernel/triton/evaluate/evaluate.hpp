@@ -211,6 +211,12 @@ public:
     [[nodiscard]] bool may_have_values(std::int32_t memory) const;
 
     [[nodiscard]] std::string hint_of_reals() const;
+    [[nodiscard]] std::int64_t steps() const { return steps_; }  ///< expressions and statements so far
+    /// Runs from here on fail behind so many more steps; 0: only behind those of the effort.
+    void allow_steps(std::int64_t more) {
+        last_step_ = more == 0 ? 0 : steps_ + more;
+        next_look_ = 0;
+    }
 
 private:
     friend class BuiltinCall;  // builtins/
@@ -629,6 +635,7 @@ private:
     const Expr* overflowed_ = nullptr;                 // where elements could not be worked out for it
     bool mathematical_ = false;                        // what is evaluated is no code of the device
     std::int64_t steps_ = 0;
+    std::int64_t last_step_ = 0;        // > 0: a run fails behind it
     std::int64_t next_look_ = 0;        // at the limits, when so many steps are done
     std::int32_t depth_ = 0;            // of the expressions being evaluated, helpers and all
     std::int32_t calls_ = 0;            // nesting of helpers
