@@ -16,7 +16,7 @@ with "contiguous" the last of W ranks has (2 W - 1) / W times the mean, and the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
 
@@ -98,9 +98,14 @@ def documents_of(cu_seqlens: Sequence[int] | torch.Tensor | None, s: int) -> lis
     filled up to a fixed length, is a document of no rows, and left out. Raises ValueError for what is no such list."""
     if cu_seqlens is None:
         return []
-    given = cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else list(cu_seqlens)
-    whole = all(not isinstance(n, list) and int(n) == n for n in given)
-    values = [int(n) for n in given] if whole else []
+    given = cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else cu_seqlens
+    values: list[int] = []
+    with suppress(
+        TypeError, ValueError, OverflowError, RuntimeError
+    ):  # what is no list, and what is no number
+        given = list(given)
+        if all(int(n) == n for n in given):
+            values = [int(n) for n in given]
     rising = len(values) >= 2 and all(a <= b for a, b in pairwise(values))
     if not rising or values[0] != 0 or values[-1] != s:
         raise ValueError(f"cu_seqlens: expected offsets that rise from 0 to {s}, got {values or given}")
