@@ -80,6 +80,10 @@ void make_operator(const MakeArguments& arguments) {
 void make(const MakeArguments& arguments) {
     if (!arguments.op.spec.empty()) return make_operator(arguments);
     if (arguments.name.empty()) fail_usage("name a template, or an operator by --op SPEC");
+    if (plan::find_template(arguments.name) == nullptr) {
+        // Said before anything else, for the other options depend on it.
+        fail(plan::make_plan(arguments.name, {}, {}).error());
+    }
     plan::TemplateOptions options = arguments.options;
     options.algorithm = take(plan::parse_algorithm(arguments.algorithm, arguments.name));
     if (arguments.reduce == "max") {
@@ -89,10 +93,6 @@ void make(const MakeArguments& arguments) {
     }
     const plan::LowerOptions lowering = take(to_options(arguments.lowering));
     if (!lowering.rules.empty()) fail_usage("--lower of one collective is template, direct or synth alone");
-    if (plan::find_template(arguments.name) == nullptr) {
-        // Said before anything else, for the other options depend on it.
-        fail(plan::make_plan(arguments.name, {}, {}).error());
-    }
     const plan::Mesh mesh = mesh_of(arguments);
     const plan::Tensor tensor = take(plan::parse_tensor(arguments.tensor));
     take(write_file_atomically(arguments.output,

@@ -263,6 +263,11 @@ def test_an_output_that_cannot_be_written_is_named(fuse, tmp_path):
 # plan
 
 
+def test_a_template_that_there_is_not_is_named_before_its_algorithm(syncopate):
+    words = ["plan", "make", "all_gathr", "--ranks", 2, "--tensor", "A:8x4:fp32", "--algorithm", "rng"]
+    refused(syncopate(*words), 2, 'there is no template "all_gathr"; did you mean "all_gather"?')
+
+
 @pytest.mark.parametrize("option", ["--group", "--over", "--minor-sizes", "--output"])
 def test_an_option_of_plan_make_that_is_empty_is_named(option, syncopate):
     words = ["plan", "make", "all_gather", "--ranks", 4, "--tensor", "A:8x4:fp32"]

@@ -16,7 +16,6 @@
 
 #include "bundle/c/dtypes.hpp"
 #include "bundle/c/handles.hpp"
-#include "syncopate/at.hpp"
 #include "syncopate/bundle/bundle.hpp"
 #include "syncopate/bundle/loaded.hpp"
 #include "syncopate/runtime/cuda/driver/capture.hpp"

@@ -3,8 +3,6 @@
 #include <cstdint>
 #include <string>
 
-#include "syncopate/at.hpp"
-
 namespace syncopate::plan {
 namespace {
 
