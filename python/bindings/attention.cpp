@@ -232,6 +232,9 @@ void bind_backward(nb::module_& m) {
         },
         nb::arg("head_dim"), nb::arg("dtype"), nb::arg("cuda"), nb::arg("hopper"),
         "The kernel that runs, \"gluon\" or \"triton\", its tiles, and why it is not the Gluon one.");
+    m.def("attention_backward_parts", &ops::attention_backward_parts, nb::arg("tiles"), nb::arg("group"),
+          nb::arg("rows"), nb::arg("unequal"), nb::arg("multiprocessors"),
+          "Among how many the work of each tile is shared out (ops/attention_backward.hpp).");
 }
 
 void bind_outline(nb::module_& m) {

@@ -1,6 +1,7 @@
 #include "syncopate/ops/attention_backward.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -146,6 +147,24 @@ AttentionKernel choose_backward_kernel(std::int64_t head_dim, plan::DType dtype,
     }();
     if (why.empty()) return {gluon, *tile, {}};
     return {triton, attention_backward_tiles(triton, head_dim, target).value_or(TileConfig{}), why};
+}
+
+std::int64_t attention_backward_parts(std::int64_t tiles, std::int64_t group, std::int64_t rows, bool unequal,
+                                      std::int64_t multiprocessors) {
+    // Adding one part of a tile's dK and dV takes the whole GPU as long as so many rows of Q take a tile: by bytes
+    // and products.
+    constexpr double kSums = 1.7;
+    const auto time = [&](std::int64_t parts) {  // in whole tiles, the longest
+        const double waves = static_cast<double>(tiles * parts) / static_cast<double>(multiprocessors);
+        const double busy = unequal ? std::max(1.0, waves / 2) : std::ceil(waves);
+        const double sums =
+            parts > 1 ? kSums * static_cast<double>(tiles * parts) / static_cast<double>(group * rows) : 0.0;
+        return busy / static_cast<double>(parts) + sums;
+    };
+    std::int64_t best = 1;
+    for (std::int64_t parts = 2; parts <= group; ++parts)
+        if (group % parts == 0 && time(parts) < time(best)) best = parts;
+    return best;
 }
 
 }  // namespace syncopate::ops

@@ -177,5 +177,23 @@ TEST(AttentionBackward, RunsTheGluonKernelWhereItCanAndSaysWhyNot) {
               16);
 }
 
+TEST(AttentionBackwardParts, FewTilesShareOutTheHeadsOfAGroup) {
+    const auto parts = [](std::int64_t h, std::int64_t hkv, std::int64_t s, bool causal,
+                          std::int64_t multiprocessors = 132) {
+        return attention_backward_parts((s + 127) / 128 * hkv, h / hkv, s, causal, multiprocessors);
+    };
+    EXPECT_EQ(parts(16, 16, 1024, true), 1) << "no group";
+    EXPECT_EQ(parts(32, 8, 8192, true), 1) << "tiles enough";
+    EXPECT_EQ(parts(32, 4, 16384, true), 1);
+    EXPECT_EQ(parts(32, 4, 4096, false), 1) << "128 equal ones";
+    EXPECT_GT(parts(32, 4, 4096, true), 1) << "128, of which the longest takes as long as two";
+    EXPECT_EQ(parts(32, 4, 2048, false), 2);
+    EXPECT_GT(parts(32, 4, 1024, false), 2);
+    EXPECT_EQ(parts(32, 4, 4736, false, 148), 1);
+    EXPECT_GT(parts(32, 4, 4864, false, 148), 1) << "a second wave of a few";
+    for (std::int64_t group = 1; group < 13; ++group)
+        EXPECT_EQ(group % attention_backward_parts(3, group, 4096, true, 132), 0) << group;
+}
+
 }  // namespace
 }  // namespace syncopate::ops

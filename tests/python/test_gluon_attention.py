@@ -107,22 +107,6 @@ def test_backward_tables_say_which_blocks_of_q_see_a_block_of_k(rows, d):
         assert of_block[whole * block_m : part * block_m].all()
 
 
-def test_few_tiles_of_the_backward_share_out_the_heads_of_a_group():
-    from syncopate.kernels.gluon_attention_backward_call import parts_of
-
-    def parts(h, hkv, s, causal, multiprocessors=132):
-        return parts_of(-(-s // 128) * hkv, h // hkv, s, causal, multiprocessors)
-
-    assert parts(16, 16, 1024, True) == 1  # no group
-    assert parts(32, 8, 8192, True) == parts(32, 4, 16384, True) == 1  # tiles enough
-    assert parts(32, 4, 4096, False) == 1  # 128 equal ones
-    assert parts(32, 4, 4096, True) > 1  # 128 of which the longest takes as long as two
-    assert parts(32, 4, 2048, False) == 2 < parts(32, 4, 1024, False)
-    assert parts(32, 4, 4736, False, 148) == 1 < parts(32, 4, 4864, False, 148)  # a second wave of a few
-    for group in range(1, 13):
-        assert group % parts_of(3, group, 4096, True, 132) == 0
-
-
 def test_other_documents_and_passes_are_launches_of_the_same_compiled_kernel():
     """What Triton compiles for follows from constants, types and block shapes; other tables have the same of all of them."""
     q, lse = torch.empty(1, 4, 640, 128, dtype=torch.bfloat16), torch.empty(1, 4, 640)

@@ -55,4 +55,10 @@ struct AttentionBackwardOutline {
 [[nodiscard]] AttentionKernel choose_backward_kernel(std::int64_t head_dim, plan::DType dtype,
                                                      const AttentionTarget& target);
 
+/// Among how many to share out the work of each tile, which is `group` heads of Q with `rows` each, where `tiles` are few:
+/// a divisor of `group`. Some multiprocessors else have none, or wait for those with the longest. `unequal`: tiles are
+/// on average half as long as the longest, as a causal mask leaves them.
+[[nodiscard]] std::int64_t attention_backward_parts(std::int64_t tiles, std::int64_t group, std::int64_t rows,
+                                                    bool unequal, std::int64_t multiprocessors);
+
 }  // namespace syncopate::ops

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 import triton.experimental.gluon.language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from .. import _syncopate
 from .attention_backward import add_parts, finish_rows, prepare_rows
 from .attention_backward_tables import backward_tables as _tables
 from .gluon_attention_backward import gluon_attention_backward
@@ -18,8 +18,6 @@ BLOCK_M = {64: 128, 128: 64}  # by D
 BLOCK_N, STAGES = 128, 2
 HEAD_SIZES = tuple(BLOCK_M)
 SUMMED = 2048  # numbers of dK or dV that a program of add_parts sums
-#: Adding one part of a tile's dK and dV, on the whole GPU, takes as long as so many rows of Q take a tile: by bytes and products.
-SUMS = 1.7
 
 
 def block_of(d: int) -> int:
@@ -113,20 +111,6 @@ def walked_arguments(given: Mapping[str, Any], add_dq: bool) -> dict[str, Any]:
     return made | {"SQ": given["SQ"]}  # ranks with fewer rows walk as many
 
 
-def parts_of(tiles: int, group: int, sq: int, unequal: bool, multiprocessors: int) -> int:
-    """Among how many to share out the work of each of so many tiles, `group` heads of Q with `sq` rows. Where tiles are few, some
-    multiprocessors have none, or wait for those that have the longest (`unequal`: on average tiles are half as long)."""
-
-    def time(parts: int) -> float:
-        """In whole tiles, the longest."""
-        waves = tiles * parts / multiprocessors
-        busy = max(1.0, waves / 2) if unequal else math.ceil(waves)
-        sums = SUMS * tiles * parts / (group * sq) if parts > 1 else 0.0
-        return busy / parts + sums
-
-    return min((parts for parts in range(1, group + 1) if group % parts == 0), key=time)
-
-
 #: Launch options. Consumers get 240 registers a thread: 168 for each of 12 warps are shared out.
 OPTIONS = {"num_warps": 4, "maxnreg": 168}
 
@@ -147,7 +131,7 @@ def attend_backward(
     """Gradients of q, k and v for `grad`, the one of o, on one GPU: q, o, grad [B, H, SQ, D], k, v [B, HKV, SK, D] of bf16 or
     fp16, lse [B, H, SQ], fp32, contiguous, and so `grad_lse`, the one of lse (None: 0). `options`: as of backward_arguments;
     `causal`, `window`, `offset` and `scale` are those of gluon_attention_arguments, `tables` are backward_tables, which say
-    instead what rows see. dK and dV are of `kv_dtype` (default: of k), each the sum of `parts` (default: parts_of). dQ is
+    instead what rows see. dK and dV are of `kv_dtype` (default: of k), each the sum of `parts` (default: as C++ chooses). dQ is
     summed in fp32 in no fixed order: its last bits differ from call to call."""
     b, h, sq, d = q.shape
     hkv, sk = k.shape[1], k.shape[2]
@@ -159,7 +143,7 @@ def attend_backward(
     if parts is None:
         unequal = bool(options.get("causal")) or options.get("tables") is not None
         count = torch.cuda.get_device_properties(q.device).multi_processor_count
-        parts = parts_of(tiles, h // hkv, sq, unequal, count)
+        parts = _syncopate.ops.attention_backward_parts(tiles, h // hkv, sq, unequal, count)
     dk, dv = (torch.empty(b, hkv, sk, d, dtype=kv_dtype or k.dtype, device=q.device) for _ in range(2))
     made = (dk, dv)
     if parts > 1:

@@ -43,7 +43,7 @@ class AttentionBackward:
     products more for each five. `kept`: calls give K and V of the whole sequence, [B, HKV, S, D], as the forward has gathered
     them, and only gradients move.
 
-    `is_alone`: one rank runs Hopper's kernel by itself, without a program and a heap. Its grid then shares out more (parts_of).
+    `is_alone`: one rank runs Hopper's kernel by itself, without a program and a heap. Its grid then shares out more.
 
     The heap has K, V (but with `kept`) and their gradients in fp32 of the whole sequence, and of the other ranks'
     contributions as much again as a rank holds; where ranks exchange heads only this rank's rows and its share of the heads.
