@@ -122,12 +122,14 @@ private:
     std::string tile_text(std::size_t tile) const;
     std::vector<const Stmt*> statements() const;
     bool is_summed(std::int32_t memory) const;
+    void add_warnings(Kernel& kernel, Text& text);
+
+    // analyse_ends.cpp
     void allow_probes();
     std::optional<bool> leaves_at(const std::array<std::int64_t, 3>& id, std::int32_t memory);
     bool has_mask(std::int32_t memory) const;
     std::int64_t masked_extent(std::int32_t memory, std::size_t axis);
     std::string ends_early(std::int32_t memory);
-    void add_warnings(Kernel& kernel, Text& text);
 
     // analyse_axes.cpp
     std::vector<TileAxis> counted_axes(std::uint64_t taint);
