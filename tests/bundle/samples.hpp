@@ -1,56 +1,19 @@
 // Small bundles for host, and what runs their ranks as threads of this process.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "runtime/thread_store.hpp"
 #include "syncopate/bundle/bundle.hpp"
-#include "syncopate/runtime/heap/rendezvous.hpp"
 
 namespace syncopate::bundle::testing {
 
-/// A store that threads share.
-class Store {
-public:
-    void set(const std::string& key, const std::string& value) {
-        {
-            const std::lock_guard lock(mutex_);
-            values_[key] = value;
-        }
-        changed_.notify_all();
-    }
-    bool wait(const std::string& key, std::int64_t timeout_ms) {
-        std::unique_lock lock(mutex_);
-        return changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms),
-                                 [&] { return values_.contains(key); });
-    }
-    std::string get(const std::string& key) {
-        const std::lock_guard lock(mutex_);
-        return values_.at(key);
-    }
-
-    std::shared_ptr<runtime::Rendezvous> rendezvous(int rank, int size) {
-        return std::make_shared<runtime::CallbackRendezvous>(
-            rank, size, [this](const std::string& key, const std::string& value) { set(key, value); },
-            [this](const std::string& key, runtime::Milliseconds timeout) {
-                if (!wait(key, timeout.count())) throw std::runtime_error("nothing at " + key);
-                return get(key);
-            });
-    }
-
-private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::map<std::string, std::string> values_;
-};
+using Store = runtime::testing::ThreadStore;
 
 /// Runs `work` on so many threads, one a rank.
 inline void on_ranks(int size, const std::function<void(int rank)>& work) {

@@ -5,14 +5,11 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <condition_variable>
-#include <map>
-#include <mutex>
-#include <stdexcept>
 #include <string>
 #include <thread>
 
 #include "runtime/recover/gathering_rank.hpp"
+#include "runtime/thread_store.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -26,6 +23,7 @@ using testing::Phase;
 using testing::run_ranks;
 using testing::tell;
 using testing::TemporaryDirectory;
+using testing::ThreadStore;
 
 constexpr std::int64_t kDeadline = 20'000;  // ms, of calls: none passes
 constexpr Milliseconds kLong{60'000};
@@ -48,39 +46,6 @@ struct Arrangement {
         return way == Way::recover || way == Way::recover_without || way == Way::reset;
     }
 };
-
-/// Where threads of one process meet.
-class Board {
-public:
-    Bytes put_first(const std::string& key, const Bytes& value) {
-        const std::lock_guard lock(mutex_);
-        changed_.notify_all();
-        return values_.try_emplace(key, value).first->second;
-    }
-    void put(const std::string& key, const Bytes& value) {
-        const std::lock_guard lock(mutex_);
-        values_[key] = value;
-        changed_.notify_all();
-    }
-    Bytes get(const std::string& key, Milliseconds timeout) {
-        std::unique_lock lock(mutex_);
-        if (!changed_.wait_for(lock, timeout, [&] { return values_.contains(key); }))
-            throw std::runtime_error("nothing there");
-        return values_[key];
-    }
-
-private:
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::map<std::string, Bytes> values_;
-};
-
-std::shared_ptr<Rendezvous> meet_at(Board& board, int rank) {
-    return std::make_shared<CallbackRendezvous>(
-        rank, 3, [&](const std::string& key, const Bytes& value) { board.put(key, value); },
-        [&](const std::string& key, Milliseconds timeout) { return board.get(key, timeout); },
-        [&](const std::string& key, const Bytes& value) { return board.put_first(key, value); });
-}
 
 bool done(const Status& status) {
     RANK_CHECK(status, status.error().to_string());
@@ -204,10 +169,10 @@ TEST_P(Leaving, LeavesTheOthersRightOrToldOfIt) {
                                      kNames[static_cast<int>(phase)], plan::name_of(as.backend),
                                      as.pull ? "pull" : "push"));
             const TemporaryDirectory directory;
-            Board board;
+            ThreadStore store;
             if (threads)
                 run_threads(all_ranks(3), [&](int number) {
-                    return takes_part(as, directory, number, meet_at(board, number));
+                    return takes_part(as, directory, number, store.rendezvous(number, 3));
                 });
             else
                 run_ranks(all_ranks(3), [&](int number) {
