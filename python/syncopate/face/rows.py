@@ -100,9 +100,8 @@ def documents_of(cu_seqlens: Sequence[int] | torch.Tensor | None, s: int) -> lis
         return []
     given = cu_seqlens.tolist() if isinstance(cu_seqlens, torch.Tensor) else cu_seqlens
     values: list[int] = []
-    with suppress(
-        TypeError, ValueError, OverflowError, RuntimeError
-    ):  # what is no list, and what is no number
+    # What is no list, and what is no number.
+    with suppress(TypeError, ValueError, OverflowError, RuntimeError):
         given = list(given)
         if all(int(n) == n for n in given):
             values = [int(n) for n in given]

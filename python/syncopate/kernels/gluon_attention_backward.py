@@ -210,9 +210,8 @@ def _add(to_ptr, dq):
 def _differentiate_tile(index: gl.constexpr, call):
     D: gl.constexpr = call.D
     BM: gl.constexpr = call.BM
-    BY_ROWS: gl.constexpr = (
-        BM == 2 * CONSUMER_ROWS
-    )  # it has half of a block's rows of dQ, or else of its columns
+    # It has half of a block's rows of dQ, or else of its columns.
+    BY_ROWS: gl.constexpr = BM == 2 * CONSUMER_ROWS
     COLUMNS: gl.constexpr = D if BY_ROWS else D // 2
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BM, 16])
     OUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])

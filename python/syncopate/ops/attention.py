@@ -90,11 +90,8 @@ class Attention:
     ) -> None:
         self.group = members_of(group, device)
         require_one_node(self.name, self.group)
-        self.dtype, self.causal, self.window = (
-            torch_dtype(dtype),
-            causal,
-            min(window, s),
-        )  # kernels add it to row numbers
+        self.dtype, self.causal = torch_dtype(dtype), causal
+        self.window = min(window, s)  # kernels add it to row numbers
         self.b, self.h, self.hkv, self.s, self.d = b, h, hkv, s, d
         self.scale = d**-0.5 if scale is None else scale
         self.kind = kind

@@ -454,8 +454,8 @@ class Moe:
         device: str = "cuda",
         tiling: Tiling | None = None,
     ) -> int:
-        """Those that such an operator will take on each of `ranks` ranks, to a granule of the heap, known with neither a group nor a GPU, and whatever the
-        routing: rows that come, what the first product makes of them, and rows that come back, for as many as `bound` says."""
+        """Those that such an operator will take on each of `ranks` ranks, to a granule of the heap, known with neither a group nor a
+        GPU, and whatever the routing: rows that come, what the first product makes of them, and rows that come back, for as many as `bound` says."""
         spec = spec_of(tokens, experts, topk, hidden, inner, dtype, ranks, bound, part)
         strategy = strategy_of(spec, device, tiling, PROGRAMS_ON_HOST)
         return _syncopate.ops.artifact(spec, strategy, device).heap_bytes

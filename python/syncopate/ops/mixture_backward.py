@@ -65,9 +65,8 @@ def _products(of: Moe, rows, dy, w1, w2, own, activation, a, dh, dx, dw1, dw2) -
     )  # fmt: skip
     for left, right, dw in ((rows, dh, dw1), (a, dy, dw2)):
         k, n = left.shape[1], right.shape[1]
-        down = max(
-            tiles.block_m, tiles.block_n
-        )  # its tiles are of a weight: few rows make none of them narrow
+        # Its tiles are of a weight: few rows make none of them narrow.
+        down = max(tiles.block_m, tiles.block_n)
         grid = (experts, cdiv(k, down), cdiv(n, tiles.block_n))
         _launch(
             kernels.moe_backward_weights, grid, left_ptr=left, right_ptr=right, own_ptr=own, dw_ptr=dw, K=k, N=n,

@@ -103,9 +103,8 @@ def _(x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0,
     size = dist.distributed_c10d._resolve_process_group(group_name).size()
     (tokens, hidden), topk, own = x.shape, topk_ids.shape[1], w1.shape[0]
     most = size * tokens * min(topk, own)
-    extents = map(
-        int, (tokens, own * size, topk, hidden, w2.shape[1])
-    )  # whatever is dynamic becomes a number
+    # Whatever is dynamic becomes a number.
+    extents = map(int, (tokens, own * size, topk, hidden, w2.shape[1]))
     spec = mixture.spec_of(*extents, x.dtype, size, bound or None, "kept")
     device = "cuda" if x.is_cuda else "host"
     (tiling,) = mixture.strategy_of(spec, device).tilings
