@@ -67,7 +67,7 @@ def row(name: str, m: int, op: Any, x: torch.Tensor, n: int, pair: Callable, rou
         executable, given = op._executable.native, (x, w, out)
         executable.use_graphs(0)
         entry["op_us"] = host_us(lambda: executable.run(given), rounds)
-        executable.use_graphs(2)
+        executable.use_graphs(2)  # eager calls take one where that is quicker
         for _ in range(3):
             executable.run(given)
         if executable.graph_launches:

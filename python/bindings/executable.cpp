@@ -112,7 +112,9 @@ std::shared_ptr<Executable> make(std::shared_ptr<FusedOp> op, const std::vector<
                                     .outputs = parts_of(outputs)});
     Executable::HostKernels kernels;
     if (!host.is_none()) kernels = host_kernels(std::move(host), program.operands);
-    return unwrap(Executable::make(std::move(op), program, std::move(kernels)));
+    std::unique_ptr<Executable> made = unwrap(Executable::make(std::move(op), program, std::move(kernels)));
+    made->use_graphs(GraphUse::of_many);  // where memory for them is torch's concern, not a caller's of C
+    return made;
 }
 
 bool run(Executable& executable, nb::handle tensors, std::optional<CudaStream> stream) {

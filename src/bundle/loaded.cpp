@@ -71,6 +71,7 @@ Status Loaded::make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp>
     if (!executable) return executable.error();
     made.executable_ = *std::move(executable);
     if (bundle_->on_host()) return Done{};
+    if (options.graphs) made.executable_->use_graphs(runtime::GraphUse::of_many);
     Result<runtime::Form> form =
         form_of(*bundle_, *made.planned_, rendezvous_->rank(), operands, op->flat_view().bytes);
     if (!form) return form.error();

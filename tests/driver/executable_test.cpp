@@ -194,6 +194,35 @@ TEST(AnExecutable, LaunchesAGraphForAddressesThatHaveComeTwiceAndNoneInAUsers) {
     });
 }
 
+/// As where layers of a model share an executable.
+TEST(AnExecutable, KeepsAGraphForEachOfAHundredWeights) {
+    on_two_gpus([](Executable& executable, const Given&) {
+        static const std::array<Arrays, 50> layers;
+        executable.use_graphs(GraphUse::of_many);
+        for (std::uint64_t turn = 0; turn < 3; ++turn) {
+            for (const Arrays& layer : layers) {
+                RANK_CHECK(executable.run(layer.call(0), 0) && executable.run(layer.call(1), 0), "a call");
+            }
+            RANK_CHECK(executable.graph_launches() == turn * 100, "not each was one launch");
+        }
+        return true;
+    });
+}
+
+TEST(AnExecutable, GoesOnWithoutGraphsWhereTheDriverMakesNone) {
+    on_two_gpus([](Executable& executable, const Given&) {
+        static const Arrays arrays;
+        executable.use_graphs(GraphUse::of_many);
+        const auto called = [&](std::size_t number) { return executable.run(arrays.call(number), 0).ok(); };
+        RANK_CHECK(called(0), "a first time");
+        fake_cuda::fail_every("cuGraphInstantiateWithFlags");
+        RANK_CHECK(called(0), "it makes no graph");
+        fake_cuda::fail_every("");
+        RANK_CHECK(called(0) && called(1) && called(1), "and asks for no other");
+        return executable.graph_launches() == 0 && executable.calls() == 5;
+    });
+}
+
 TEST(AnExecutable, IsMadeAndDroppedAHundredTimesWithoutALeak) {
     const TemporaryDirectory directory;
     run_ranks(all_ranks(2), [&](int rank) {

@@ -26,6 +26,7 @@ struct State {
     std::mutex mutex;
     std::size_t calls = 0;
     std::size_t fails_at = 0;
+    std::string always_fails;
     bool from_then_on = false;
     bool captures = false;
     std::string failed;
@@ -44,6 +45,7 @@ bool fails(const char* function) {
     State& now = state();
     const std::lock_guard lock(now.mutex);
     ++now.calls;
+    if (now.always_fails == function) return true;
     if (now.fails_at == 0 || now.calls < now.fails_at) return false;
     if (now.calls > now.fails_at && !now.from_then_on) return false;
     if (now.failed.empty()) now.failed = function;
@@ -403,6 +405,11 @@ void on_launch(std::function<void(const std::string&, void**)> play) { player() 
 std::size_t num_calls() {
     const std::lock_guard lock(state().mutex);
     return state().calls;
+}
+
+void fail_every(const std::string& function) {
+    const std::lock_guard lock(state().mutex);
+    state().always_fails = function;
 }
 
 void fail(std::size_t number, bool from_then_on) {

@@ -17,6 +17,9 @@ std::size_t num_calls();
 /// it, as when a kernel has failed on a GPU.
 void fail(std::size_t number, bool from_then_on = false);
 
+/// Every call of this function fails from now on; empty: of none.
+void fail_every(const std::string& function);
+
 /// The function that was made to fail since; empty: none.
 const std::string& failed();
 

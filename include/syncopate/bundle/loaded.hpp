@@ -20,6 +20,7 @@ namespace syncopate::bundle {
 struct PrepareOptions {
     std::int64_t deadline_ms = 30'000;  ///< of one wait of a call; 0: none
     TileKernel tiles{};                 ///< of a user's program on host
+    bool graphs = false;                ///< runtime::GraphUse::of_many
     std::int64_t max_delay_us = 0;      ///< host: chunks are late at random, up to this
     std::uint64_t seed = 0;
 };

@@ -392,7 +392,7 @@ sy_code sy_prepare(sy_comm* comm, const sy_bundle* of, const sy_prepare_config* 
                         Result<runtime::Bytes>(given.error()));
             return given.error();
         }
-        bundle::PrepareOptions options{.tiles = tiles_of(given->config)};
+        bundle::PrepareOptions options{.tiles = tiles_of(given->config), .graphs = given->config.graphs != 0};
         if (given->config.deadline_ms != 0)
             options.deadline_ms = std::max<std::int64_t>(given->config.deadline_ms, 0);
         auto prepared = given->loaded->prepare(given->config.rows, options);

@@ -10,19 +10,25 @@ namespace syncopate::runtime {
 
 namespace {
 
-constexpr std::size_t kMostGraphs = 8;       ///< of an executable
+constexpr std::size_t kMostGraphs = 128;     ///< of an executable: a model's layers may share one
 constexpr std::size_t kManyDriverCalls = 8;  ///< below, a call enqueued singly is as quick
+
+std::uint64_t hash_of(std::span<const std::uint64_t> key) {
+    std::uint64_t hash = 0xcbf29ce484222325;
+    for (const std::uint64_t word : key) hash = (hash ^ word ^ (word >> 29)) * 0x100000001b3;
+    return hash;
+}
 
 }  // namespace
 
 struct CallGraphs::Graph {
     std::vector<std::uint64_t> key;
+    std::uint64_t hash;
     std::shared_ptr<CudaContext> context;
-    std::unique_ptr<OwnedStream> stream;  ///< that it was captured from
-    CUgraphExec exec = nullptr;           ///< null: these addresses have come once
+    CUgraphExec exec = nullptr;  ///< null: these addresses have come once
 
     Graph(std::vector<std::uint64_t> of, std::shared_ptr<CudaContext> on)
-        : key(std::move(of)), context(std::move(on)) {}
+        : key(std::move(of)), hash(hash_of(key)), context(std::move(on)) {}
     ~Graph() {
         if (exec == nullptr) return;
         const CurrentContext current(*context);
@@ -37,7 +43,21 @@ CallGraphs::~CallGraphs() = default;
 
 bool CallGraphs::worth(GraphUse use) const {
     const std::size_t calls = op_.driver_calls();
-    return calls > 0 && (use == GraphUse::always || calls >= kManyDriverCalls);
+    return !refused_ && calls > 0 && (use == GraphUse::always || calls >= kManyDriverCalls);
+}
+
+CallGraphs::Graph* CallGraphs::find() {
+    const auto found = std::ranges::find_if(graphs_, [this, hash = hash_of(key_)](const Graph& graph) {
+        return graph.hash == hash && graph.key == key_;
+    });
+    if (found == graphs_.end()) return nullptr;
+    graphs_.splice(graphs_.begin(), graphs_, found);
+    return &graphs_.front();
+}
+
+Result<bool> CallGraphs::singly(std::span<const FusedOp::StageLaunch> launches, CudaStream stream) {
+    const Status called = op_.call(launches, stream);
+    return called ? Result<bool>(false) : called.error();
 }
 
 Result<bool> CallGraphs::call(std::span<const CallTensor> tensors, std::size_t form,
@@ -47,19 +67,21 @@ Result<bool> CallGraphs::call(std::span<const CallTensor> tensors, std::size_t f
         key_.push_back(tensor.address);
         for (const std::int64_t stride : tensor.strides) key_.push_back(static_cast<std::uint64_t>(stride));
     }
-    const auto found = std::ranges::find(graphs_, key_, &Graph::key);
-    if (found == graphs_.end()) {
+    Graph* const graph = find();
+    if (graph == nullptr) {
         if (graphs_.size() == kMostGraphs) graphs_.pop_back();
         graphs_.emplace_front(key_, op_.heap()->cuda_context());
-        const Status called = op_.call(launches, stream);
-        return called ? Result<bool>(false) : called.error();
+        return singly(launches, stream);
     }
-    graphs_.splice(graphs_.begin(), graphs_, found);
-    const bool is_new = found->exec == nullptr;
-    if (is_new) {
-        if (Status captured = capture(*found, launches); !captured) return captured.error();
-    }
-    return launch(*found, is_new, stream);
+    const bool is_new = graph->exec == nullptr;
+    if (!is_new) return launch(*graph, false, stream);
+    const Result<bool> captured = capture(*graph, launches);
+    if (!captured) return captured.error();
+    if (*captured) return launch(*graph, true, stream);
+    refused_ = true;
+    // Nothing has been enqueued for the call that was counted.
+    (void)op_.call_graph(stream, true, [] { return Error{"the driver has made no graph of a call"}; });
+    return singly(launches, stream);
 }
 
 Result<bool> CallGraphs::launch(Graph& graph, bool counted, CudaStream stream) {
@@ -71,27 +93,30 @@ Result<bool> CallGraphs::launch(Graph& graph, bool counted, CudaStream stream) {
     return launched ? Result<bool>(true) : launched.error();
 }
 
-Status CallGraphs::capture(Graph& graph, std::span<const FusedOp::StageLaunch> launches) {
+Result<bool> CallGraphs::capture(Graph& graph, std::span<const FusedOp::StageLaunch> launches) {
     const CudaApi& api = graph.context->api();
     const CurrentContext current(*graph.context);
-    Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(graph.context, false);
-    if (!stream) return stream.error();
-    graph.stream = std::move(stream).value();
-    const CUstream from = graph.stream->get();
+    if (stream_ == nullptr) {
+        Result<std::unique_ptr<OwnedStream>> made = OwnedStream::create(graph.context, false);
+        if (!made) return made.error();
+        stream_ = std::move(made).value();
+    }
+    const CUstream from = stream_->get();
     SYNCOPATE_CUDA(api, cuStreamBeginCapture, from, CU_STREAM_CAPTURE_MODE_RELAXED);
     const Status called = op_.call(launches, reinterpret_cast<CudaStream>(from));
     CUgraph made = nullptr;
     const CUresult ended = api.cuStreamEndCapture(from, &made);
-    CUresult ready = ended;
-    if (called && ended == CUDA_SUCCESS) ready = api.cuGraphInstantiateWithFlags(&graph.exec, made, 0);
+    const bool ready = called && ended == CUDA_SUCCESS &&
+                       api.cuGraphInstantiateWithFlags(&graph.exec, made, 0) == CUDA_SUCCESS;
     if (made != nullptr) api.cuGraphDestroy(made);
-    if (!called) return called;
-    if (ended != CUDA_SUCCESS) return api.error("cuStreamEndCapture", ended);
-    return ready == CUDA_SUCCESS ? Status(Done{}) : api.error("cuGraphInstantiate", ready);
+    if (!called) return called.error();
+    if (!ready) graph.exec = nullptr;
+    return ready;
 }
 
 #else
 
+class OwnedStream {};
 struct CallGraphs::Graph {};
 CallGraphs::CallGraphs(FusedOp& op) : op_(op) {}
 CallGraphs::~CallGraphs() = default;

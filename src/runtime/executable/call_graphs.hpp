@@ -13,6 +13,8 @@
 
 namespace syncopate::runtime {
 
+class OwnedStream;  // runtime/cuda/driver/cuda_handles.hpp
+
 class CallGraphs {
 public:
     explicit CallGraphs(FusedOp& op);
@@ -28,12 +30,19 @@ public:
 
 private:
     struct Graph;
+    /// The graph of the call in hand, now the one used last; null: its addresses have come for the first time.
+    Graph* find();
     Result<bool> launch(Graph& graph, bool counted, CudaStream stream);
-    Status capture(Graph& graph, std::span<const FusedOp::StageLaunch> launches);
+    /// A call of the op into the graph. False: it was counted, but the driver makes no graph of it, for want of memory or
+    /// because another thread captures.
+    Result<bool> capture(Graph& graph, std::span<const FusedOp::StageLaunch> launches);
+    Result<bool> singly(std::span<const FusedOp::StageLaunch> launches, CudaStream stream);
 
     FusedOp& op_;
-    std::list<Graph> graphs_;  ///< used last first
+    std::unique_ptr<OwnedStream> stream_;  ///< that graphs are captured from
+    std::list<Graph> graphs_;              ///< used last first
     std::vector<std::uint64_t> key_;
+    bool refused_ = false;  ///< the driver did not make one
 };
 
 }  // namespace syncopate::runtime

@@ -177,11 +177,11 @@ public:
     [[nodiscard]] Status check(std::span<const CallTensor> tensors) const;
     /// Tells the op where what the plan moves is, as run does: for a call made otherwise.
     Status place(std::span<const CallTensor> tensors);
-    /// One call; all ranks make it alike. On cuda it enqueues on `stream` and allocates nothing; the tensors must live until the
+    /// One call; all ranks make it alike. On cuda it enqueues on `stream` and allocates nothing but graphs; the tensors must live until the
     /// call has ended there. On host it runs. Errors: no form (usage), and those of FusedOp::call. Calls must follow
     /// each other in stream order; threads may make them.
     Status run(std::span<const CallTensor> tensors, CudaStream stream = 0);
-    /// From the next call on. Off unless it is said: a launch of a graph has a price of its own.
+    /// From the next call on. Off unless it is said: graphs take memory of the device (call_graphs.hpp).
     void use_graphs(GraphUse use) { graph_use_ = use; }
     [[nodiscard]] std::uint64_t graph_launches() const {
         return graph_launches_.load(std::memory_order_relaxed);
