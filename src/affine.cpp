@@ -8,6 +8,7 @@
 
 #include "syncopate/excerpt.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::affine {
 namespace {
@@ -356,9 +357,8 @@ bool Expression::mentions(std::string_view name) const {
 }
 
 Result<std::int64_t> Expression::number(const Names& names, const Lists& lists) const {
-    const Result<Form> form = bind(names, lists);
-    if (!form) return form.error();
-    if (form->is_number()) return form->constant;
+    SYNCOPATE_TAKE(const Form form, bind(names, lists));
+    if (form.is_number()) return form.constant;
     return error(nodes_.back(),
                  "`" + text_of(nodes_.back()) + "` follows from coordinates; a number is needed here");
 }
@@ -367,9 +367,8 @@ Result<Range> Range::parse(std::string_view text, const std::string& subject) {
     Reader reader(text, subject);
     Range range;
     if (!reader.take(":")) {
-        Result<Expression> begin = reader.sum();
-        if (!begin) return begin.error();
-        range.begin = *std::move(begin);
+        SYNCOPATE_TAKE(Expression begin, reader.sum());
+        range.begin = std::move(begin);
         if (reader.ended()) {
             range.single = true;
             return range;
@@ -377,9 +376,8 @@ Result<Range> Range::parse(std::string_view text, const std::string& subject) {
         if (!reader.take(":")) return reader.unexpected("an operator, `:` or the end");
     }
     if (reader.ended()) return range;
-    Result<Expression> end = reader.sum();
-    if (!end) return end.error();
-    range.end = *std::move(end);
+    SYNCOPATE_TAKE(Expression end, reader.sum());
+    range.end = std::move(end);
     if (!reader.ended()) return reader.unexpected("an operator or the end");
     return range;
 }
@@ -387,17 +385,15 @@ Result<Range> Range::parse(std::string_view text, const std::string& subject) {
 Result<BoundRange> Range::bind(const Names& names, std::int64_t extent, const Lists& lists) const {
     BoundRange bound{Form::number(0), Form::number(extent)};
     if (begin) {
-        Result<Form> first = begin->bind(names, lists);
-        if (!first) return first.error();
-        bound.begin = *std::move(first);
+        SYNCOPATE_TAKE(Form first, begin->bind(names, lists));
+        bound.begin = std::move(first);
     }
     if (single) {
         bound.end = bound.begin;
         ++bound.end.constant;
     } else if (end) {
-        Result<Form> last = end->bind(names, lists);
-        if (!last) return last.error();
-        bound.end = *std::move(last);
+        SYNCOPATE_TAKE(Form last, end->bind(names, lists));
+        bound.end = std::move(last);
     }
     return bound;
 }

@@ -26,6 +26,7 @@
 #include "syncopate/io.hpp"
 #include "syncopate/ops/operators.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
+#include "syncopate/try.hpp"
 #include "tools/bundle_reference.hpp"
 #include "tools/commands.hpp"
 #include "tools/python_command.hpp"
@@ -131,38 +132,35 @@ public:
             if (!prepared) return prepared.error();
             const std::chrono::duration<double, std::milli> ready =
                 std::chrono::steady_clock::now() - started;
-            if (Status called = call(**prepared, device, count); !called) return called;
+            SYNCOPATE_TRY(call(**prepared, device, count));
             lines.push_back(
                 fmt::format("{}: {} calls, prepared in {:.1f} ms, {} bytes of each rank's device{}",
                             (*prepared)->planned().what, options_.calls, ready.count(),
                             (*prepared)->needs().all(), options_.check ? ", right" : ""));
-            if (Status gone = (*prepared)->destroy(); !gone) return gone;
+            SYNCOPATE_TRY((*prepared)->destroy());
         }
         return Done{};
     }
 
 private:
     Status call(bundle::Prepared& prepared, Device device, std::int64_t rows) {
-        Result<CallData> data = CallData::make(device, prepared.operands());
-        if (!data) return data.error();
+        SYNCOPATE_TAKE(CallData data, CallData::make(device, prepared.operands()));
         const OperatorReference reference(*bundle_, rows);
         for (int index = 0; index < options_.calls; ++index) {
             for (std::size_t i = 0; i < prepared.operands().size(); ++i) {
                 const runtime::Operand& operand = prepared.operands()[i];
                 const std::string content =
                     reference.content(operand.name, operand.dtype, operand.shape, rank_, index);
-                if (Status written = data->write(i, content); !written) return written;
+                SYNCOPATE_TRY(data.write(i, content));
             }
-            const std::vector<runtime::CallTensor> tensors = data->tensors();
-            if (Status ran = prepared.run(tensors, 0); !ran) return ran;
-            if (Status idle = prepared.op().synchronize(); !idle) return idle;
-            if (Status good = prepared.op().check(); !good) return good;
+            const std::vector<runtime::CallTensor> tensors = data.tensors();
+            SYNCOPATE_TRY(prepared.run(tensors, 0));
+            SYNCOPATE_TRY(prepared.op().synchronize());
+            SYNCOPATE_TRY(prepared.op().check());
             if (!options_.check) continue;
             const runtime::Operand& last = prepared.operands().back();
-            const Result<std::string> y = data->read(prepared.operands().size() - 1);
-            if (!y) return y.error();
-            if (Status right = reference.compare(*y, last.dtype, last.shape, rank_, index); !right)
-                return right;
+            SYNCOPATE_TAKE(const std::string y, data.read(prepared.operands().size() - 1));
+            SYNCOPATE_TRY(reference.compare(y, last.dtype, last.shape, rank_, index));
         }
         return Done{};
     }

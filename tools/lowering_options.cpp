@@ -1,4 +1,5 @@
 #include "tools/lowering_options.hpp"
+#include "syncopate/try.hpp"
 
 #include <utility>
 
@@ -20,20 +21,18 @@ void add_lowering_options(CLI::App& command, const std::string& name, LoweringAr
 
 Result<plan::LowerOptions> to_options(const LoweringArguments& arguments, plan::LowerOptions options) {
     for (const std::string& word : arguments.words) {
-        const Result<plan::LowerRule> rule = plan::parse_lower_rule(word);
-        if (!rule) return rule.error();
-        if (rule->kind || rule->op) {
-            options.rules.push_back(*rule);
+        SYNCOPATE_TAKE(const plan::LowerRule rule, plan::parse_lower_rule(word));
+        if (rule.kind || rule.op) {
+            options.rules.push_back(rule);
         } else {
-            options.with = rule->with;
+            options.with = rule.with;
             options.rules.clear();  // the last one that fits counts
         }
     }
     options.seed = arguments.seed;
     if (!arguments.topology.empty()) {
-        Result<plan::Topology> topology = plan::find_topology(arguments.topology);
-        if (!topology) return topology.error();
-        options.topology = *std::move(topology);
+        SYNCOPATE_TAKE(plan::Topology topology, plan::find_topology(arguments.topology));
+        options.topology = std::move(topology);
     }
     return options;
 }

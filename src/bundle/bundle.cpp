@@ -11,6 +11,7 @@
 #include "syncopate/digest.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::bundle {
 namespace {
@@ -89,7 +90,7 @@ Result<Bundle> from_bytes(std::string_view bytes, const std::string& file) {
     sections->erase(manifest);
     made->sections = *std::move(sections);
     made->file = file;
-    if (Status whole = require_sections(*made); !whole) return whole.error();
+    SYNCOPATE_TRY(require_sections(*made));
     return made;
 }
 
@@ -98,9 +99,8 @@ Result<Bundle> read_bundle(const std::string& file) {
     const std::filesystem::file_status found = std::filesystem::status(file, none);
     if (std::filesystem::is_other(found))  // a device or a pipe may never end
         return Error{"is no file on a disk, as a bundle is", {.file = file}};
-    const Result<std::string> bytes = read_file(file);
-    if (!bytes) return bytes.error();
-    return from_bytes(*bytes, file);
+    SYNCOPATE_TAKE(const std::string bytes, read_file(file));
+    return from_bytes(bytes, file);
 }
 
 Status write_bundle(const Bundle& bundle, const std::string& file) {

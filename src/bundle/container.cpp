@@ -9,6 +9,7 @@
 #include "syncopate/digest.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/round_up.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::bundle {
 namespace {
@@ -39,9 +40,9 @@ public:
     Unpacker(std::string_view bytes, const std::string& file) : bytes_(bytes), file_(file) {}
 
     Result<Sections> unpack() {
-        if (Status head = read_head(); !head) return head.error();
+        SYNCOPATE_TRY(read_head());
         for (const Entry& entry : entries_) {
-            if (Status read = read_section(entry); !read) return read.error();
+            SYNCOPATE_TRY(read_section(entry));
         }
         const std::string_view rest = bytes_.substr(static_cast<std::size_t>(at_));
         if (!rest.empty()) return wrong("the end", "has bytes that belong to no section");
@@ -93,7 +94,7 @@ private:
             return wrong("the head", fmt::format("is cut off after {} of {} bytes", bytes_.size(), head));
         const std::string_view first = bytes_.substr(0, static_cast<std::size_t>(head) - 8);
         if (hash(first) != number(head - 8, 8)) return wrong("the head", "has another digest than it says");
-        if (Status entries = read_entries(count, head - 8); !entries) return entries;
+        SYNCOPATE_TRY(read_entries(count, head - 8));
         at_ = head;
         if (whole > bytes_.size()) return cut_off(whole);
         return Done{};

@@ -10,6 +10,7 @@
 #include "syncopate/bundle/program.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::bundle {
 namespace {
@@ -49,9 +50,8 @@ public:
                 .grid = {static_cast<std::uint32_t>(grid[0]), static_cast<std::uint32_t>(grid[1]),
                          static_cast<std::uint32_t>(grid[2])}};
             for (const CompiledParameter& parameter : kernel.parameters) {
-                Result<Argument> argument = argument_of(stage, parameter);
-                if (!argument) return argument.error();
-                code.arguments.push_back(*std::move(argument));
+                SYNCOPATE_TAKE(Argument argument, argument_of(stage, parameter));
+                code.arguments.push_back(std::move(argument));
             }
             form_.stages.push_back(std::move(code));
         }
@@ -153,10 +153,9 @@ private:
     }
 
     Result<Argument> tensor_of(std::size_t stage, const CompiledParameter& parameter) {
-        const Result<Seen> found = seen(stage, parameter);
-        if (!found) return found.error();
-        if (!parameter.kind.starts_with("tensordesc")) return pointer(found->at);
-        return descriptor(stage, parameter, *found);
+        SYNCOPATE_TAKE(const Seen found, seen(stage, parameter));
+        if (!parameter.kind.starts_with("tensordesc")) return pointer(found.at);
+        return descriptor(stage, parameter, found);
     }
 
     Result<Argument> descriptor(std::size_t stage, const CompiledParameter& parameter, const Seen& of) const {

@@ -13,6 +13,7 @@
 #include "syncopate/kernel/model/tile_boxes.hpp"
 #include "syncopate/runtime/call/reduction.hpp"
 #include "syncopate/runtime/host/table_player.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::bundle {
 namespace {
@@ -79,13 +80,12 @@ public:
 
     [[nodiscard]] Status run(std::span<const runtime::CallTensor> tensors) const {
         for (std::size_t stage = 0; stage < planned_->launch.stages.size(); ++stage) {
-            Result<Tile> of_stage = tensors_of(stage, tensors);
-            if (!of_stage) return of_stage.error();
+            SYNCOPATE_TAKE(Tile of_stage, tensors_of(stage, tensors));
             const fuse::Stage& fused = planned_->program.stages[stage];
             const Status played =
                 runtime::play_table(op_, stage, [&](std::int64_t id, std::int32_t slot) -> Status {
                     const kernel::Tile& tile = fused.kernel.tiles[static_cast<std::size_t>(id)];
-                    Tile here = *of_stage;
+                    Tile here = of_stage;
                     here.tile = id;
                     for (TileTensor& tensor : here.tensors) {
                         const auto read = kernel::boxes_read(tile, tensor.parameter);
@@ -98,7 +98,7 @@ public:
                     for (const std::int64_t offset : runtime::offsets_of(op_, stage, slot)) {
                         Tile there = here;
                         for (TileTensor& tensor : there.tensors) go_where_it_is_stored(stage, offset, tensor);
-                        if (Status done = make(there); !done) return done;
+                        SYNCOPATE_TRY(make(there));
                     }
                     return Done{};
                 });
@@ -171,9 +171,8 @@ private:
                                                                    .strides = tensor.strides});
             if (one.strides.empty()) one.strides = row_major(tensor.shape);
             if (const auto bound = launch.bindings.find(parameter); bound != launch.bindings.end()) {
-                const Result<std::uint64_t> address = op_.tensor_address(bound->second);
-                if (!address) return address.error();
-                one.address = *address;
+                SYNCOPATE_TAKE(const std::uint64_t address, op_.tensor_address(bound->second));
+                one.address = address;
                 one.strides = row_major(tensor.shape);
                 continue;
             }

@@ -7,6 +7,7 @@
 
 #include "syncopate/at.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::bundle {
 
@@ -38,11 +39,11 @@ Result<std::unique_ptr<Loaded>> Loaded::open(std::shared_ptr<const Bundle> bundl
 Result<std::shared_ptr<runtime::CudaKernel>> Loaded::kernel(std::int32_t index) {
     if (const auto found = kernels_.find(index); found != kernels_.end()) return found->second;
     const CompiledKernel& compiled = bundle_->kernels[at(index)];
-    Result<std::shared_ptr<runtime::CudaContext>> context = runtime::CudaContext::retain(device_.ordinal);
-    if (!context) return context.error();
+    SYNCOPATE_TAKE(std::shared_ptr<runtime::CudaContext> context,
+                   runtime::CudaContext::retain(device_.ordinal));
     const std::string& code = bundle_->sections.at(compiled.section);
     Result<std::unique_ptr<runtime::CudaKernel>> loaded =
-        runtime::CudaKernel::load(*context, std::as_bytes(std::span(code)), compiled.entry, compiled.options);
+        runtime::CudaKernel::load(context, std::as_bytes(std::span(code)), compiled.entry, compiled.options);
     if (!loaded) {
         Error error = loaded.error();
         error.message = fmt::format("{}: section {}: {}", bundle_->file, compiled.section, error.message);
@@ -72,17 +73,15 @@ Status Loaded::make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp>
     made.executable_ = *std::move(executable);
     if (bundle_->on_host()) return Done{};
     if (options.graphs) made.executable_->use_graphs(runtime::GraphUse::of_many);
-    Result<runtime::Form> form =
-        form_of(*bundle_, *made.planned_, rendezvous_->rank(), operands, op->flat_view().bytes);
-    if (!form) return form.error();
+    SYNCOPATE_TAKE(runtime::Form form,
+                   form_of(*bundle_, *made.planned_, rendezvous_->rank(), operands, op->flat_view().bytes));
     std::vector<std::shared_ptr<runtime::CudaKernel>> loaded;
-    for (const runtime::StageCode& stage : form->stages) {
-        Result<std::shared_ptr<runtime::CudaKernel>> code = kernel(stage.code);
-        if (!code) return code.error();
-        if (Status ready = (*code)->prepare(stage.grid); !ready) return ready;
-        loaded.push_back(*std::move(code));
+    for (const runtime::StageCode& stage : form.stages) {
+        SYNCOPATE_TAKE(std::shared_ptr<runtime::CudaKernel> code, kernel(stage.code));
+        SYNCOPATE_TRY(code->prepare(stage.grid));
+        loaded.push_back(std::move(code));
     }
-    return made.executable_->add(*form, std::move(loaded));
+    return made.executable_->add(form, std::move(loaded));
 }
 
 Result<std::unique_ptr<Prepared>> Loaded::prepare(std::int64_t rows, const PrepareOptions& options) {
@@ -94,7 +93,7 @@ Result<std::unique_ptr<Prepared>> Loaded::prepare(std::int64_t rows, const Prepa
     made->bundle_ = bundle_;
     Result<Planned> planned = plan_rows(*bundle_, rows);
     const Result<Bytes> mine = planned ? Result<Bytes>(Bytes()) : Result<Bytes>(planned.error());
-    if (auto all = agree(*rendezvous_, prepare_label(rows), mine); !all) return all.error();
+    SYNCOPATE_TRY(agree(*rendezvous_, prepare_label(rows), mine));
     made->planned_ = std::make_shared<const Planned>(*std::move(planned));
     made->needs_ = needs_of(*bundle_, *made->planned_, rendezvous_->rank());
     auto heap = runtime::SymmetricHeap::create(device_, rendezvous_, made->needs_.heap);

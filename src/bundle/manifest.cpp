@@ -8,6 +8,7 @@
 #include "syncopate/bundle/bundle.hpp"
 #include "syncopate/json_table.hpp"
 #include "syncopate/ops/operators.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::bundle {
 namespace {
@@ -227,10 +228,9 @@ std::string manifest_to_json(const Bundle& bundle) {
 }
 
 Result<Bundle> manifest_from_json(std::string_view text, const std::string& file) {
-    const Result<JsonDocument> document = JsonDocument::parse(text, file);
-    if (!document) return document.error();
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file));
     const JsonPath root;
-    ManifestTable<JsonReader> table(*document, text, file, "the manifest");
+    ManifestTable<JsonReader> table(document, text, file, "the manifest");
     Bundle made;
     if (!table.bundle({0, &root}, made)) return table.error();
     return made;

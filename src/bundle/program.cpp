@@ -13,6 +13,7 @@
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::bundle {
 namespace {
@@ -56,11 +57,10 @@ const Variant* variant_for(const Bundle& bundle, const Bucket& bucket, const Low
 /// By one bucket's strategy and kernels.
 Result<Planned> plan_by(const Bundle& bundle, const Bucket& bucket, std::int64_t rows) {
     const fuse::Device device = bundle.on_host() ? fuse::Device::host : fuse::Device::cuda;
-    Result<Lowered> lowered = lower(*bundle.op, bucket, rows, device);
-    if (!lowered) return lowered.error();
+    SYNCOPATE_TAKE(Lowered lowered, lower(*bundle.op, bucket, rows, device));
     Planned made;
     if (!bundle.on_host()) {
-        const Variant* const variant = variant_for(bundle, bucket, *lowered);
+        const Variant* const variant = variant_for(bundle, bucket, lowered);
         if (variant == nullptr)
             return Error{
                 fmt::format(
@@ -70,10 +70,10 @@ Result<Planned> plan_by(const Bundle& bundle, const Bucket& bucket, std::int64_t
                 {.file = bundle.file}};
         made.kernels = variant->kernels;
     }
-    made.launch = std::move(lowered->launch);
-    made.program = std::move(lowered->program);
+    made.launch = std::move(lowered.launch);
+    made.program = std::move(lowered.program);
     made.names = names_of(*bundle.op, made.launch.stages.size());
-    made.moved = std::move(lowered->moved);
+    made.moved = std::move(lowered.moved);
     made.order = {"x", "w", "w1", "w2", "bias", "scale_x", "scale_w", "y"};
     made.activation = bundle.op->activation;
     made.w_transposed = bundle.op->call.w_transposed;
@@ -83,11 +83,10 @@ Result<Planned> plan_by(const Bundle& bundle, const Bucket& bucket, std::int64_t
 
 /// By the first bucket of so many rows or more that can: some strategies take only rows of whole tiles.
 Result<Planned> plan_operator(const Bundle& bundle, std::int64_t rows) {
-    const Result<const Bucket*> first = bucket_of(bundle, rows);
-    if (!first) return first.error();
-    Result<Planned> planned = plan_by(bundle, **first, rows);
+    SYNCOPATE_TAKE(const Bucket* first, bucket_of(bundle, rows));
+    Result<Planned> planned = plan_by(bundle, *first, rows);
     const Bucket* const end = bundle.op->buckets.data() + bundle.op->buckets.size();
-    for (const Bucket* next = *first + 1; !planned && next != end; ++next) {
+    for (const Bucket* next = first + 1; !planned && next != end; ++next) {
         if (Result<Planned> other = plan_by(bundle, *next, rows); other) return other;
     }
     return planned;
@@ -102,11 +101,11 @@ Result<Planned> plan_folder(const Bundle& bundle, std::int64_t rows) {
     for (const auto& [name, content] : bundle.sections) {
         if (name.starts_with(kFolder)) files.emplace(name.substr(kFolder.size()), content);
     }
-    Result<emit::Artifact> artifact = emit::artifact_from_files(files, bundle.file + ": section folder");
-    if (!artifact) return artifact.error();
+    SYNCOPATE_TAKE(emit::Artifact artifact,
+                   emit::artifact_from_files(files, bundle.file + ": section folder"));
     const auto wanted = bundle.on_host() ? fuse::Device::host : fuse::Device::cuda;
-    if (artifact->launch.device != wanted || artifact->launch.plan.num_ranks() != bundle.folder->ranks ||
-        (!bundle.on_host() && artifact->launch.stages.size() != bundle.folder->kernels.size()))
+    if (artifact.launch.device != wanted || artifact.launch.plan.num_ranks() != bundle.folder->ranks ||
+        (!bundle.on_host() && artifact.launch.stages.size() != bundle.folder->kernels.size()))
         return Error{
             "section folder/schedule.json is of another device, or of other ranks or stages, than the "
             "manifest says",
@@ -114,15 +113,14 @@ Result<Planned> plan_folder(const Bundle& bundle, std::int64_t rows) {
     Planned made;
     made.kernels = bundle.folder->kernels;
     std::vector<emit::StageText> texts;
-    for (std::size_t stage = 0; stage < artifact->sources.size(); ++stage) {
-        const emit::KernelLaunch& launch = artifact->launch.stages[stage];
-        texts.push_back({artifact->sources[stage].original, launch.file, launch.kernel, launch.arguments,
+    for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {
+        const emit::KernelLaunch& launch = artifact.launch.stages[stage];
+        texts.push_back({artifact.sources[stage].original, launch.file, launch.kernel, launch.arguments,
                          launch.bindings});
     }
-    Result<fuse::StagedProgram> program = emit::analyse_stages(std::move(texts), artifact->launch.plan);
-    if (!program) return program.error();
-    made.program = *std::move(program);
-    made.launch = std::move(artifact->launch);
+    SYNCOPATE_TAKE(fuse::StagedProgram program, emit::analyse_stages(std::move(texts), artifact.launch.plan));
+    made.program = std::move(program);
+    made.launch = std::move(artifact.launch);
     made.names.resize(made.launch.stages.size());
     made.what = bundle.name;
     return made;
@@ -242,27 +240,23 @@ Result<Lowered> lower(const OperatorPart& op, const Bucket& bucket, std::int64_t
     const ops::Problem problem = op.problem.with_rows(rows);
     fuse::Options options = ops::fuse_options(bucket.strategy, device);
     if (has_own_programs(bucket.strategy) && device == fuse::Device::cuda && rows != bucket.rows) {
-        const Result<fuse::StagedProgram> most =
-            ops::program(op.problem.with_rows(bucket.rows), bucket.strategy, op.call);
-        if (!most) return most.error();
-        if (most->stages.size() == 1) options.num_programs = most->stages.front().kernel.num_programs();
+        SYNCOPATE_TAKE(const fuse::StagedProgram most,
+                       ops::program(op.problem.with_rows(bucket.rows), bucket.strategy, op.call));
+        if (most.stages.size() == 1) options.num_programs = most.stages.front().kernel.num_programs();
     }
-    Result<fuse::StagedProgram> program = ops::program(problem, bucket.strategy, op.call);
-    if (!program) return program.error();
-    Result<fuse::Schedule> schedule = fuse::fuse(*program, options);
-    if (!schedule) return schedule.error();
+    SYNCOPATE_TAKE(fuse::StagedProgram program, ops::program(problem, bucket.strategy, op.call));
+    SYNCOPATE_TAKE(fuse::Schedule schedule, fuse::fuse(program, options));
     Lowered made;
-    for (std::size_t stage = 0; stage < program->stages.size(); ++stage)
-        made.traits.push_back(traits_of(*program, *schedule, stage));
-    made.launch = emit::schedule_file_of(*program, *std::move(schedule), options);
-    const Result<ops::Outline> outline = ops::outline(problem, bucket.strategy, op.call);
-    if (!outline) return outline.error();
+    for (std::size_t stage = 0; stage < program.stages.size(); ++stage)
+        made.traits.push_back(traits_of(program, schedule, stage));
+    made.launch = emit::schedule_file_of(program, std::move(schedule), options);
+    SYNCOPATE_TAKE(const ops::Outline outline, ops::outline(problem, bucket.strategy, op.call));
     const std::pair<std::string, std::string> named[] = {
-        {outline->input, "x"}, {outline->scales, "scale_x"}, {outline->output, "y"}};
+        {outline.input, "x"}, {outline.scales, "scale_x"}, {outline.output, "y"}};
     for (const auto& [tensor, name] : named) {
         if (!tensor.empty()) made.moved.emplace(tensor, name);
     }
-    made.program = *std::move(program);
+    made.program = std::move(program);
     return made;
 }
 

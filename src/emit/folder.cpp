@@ -14,6 +14,7 @@
 #include "syncopate/digest.hpp"
 #include "syncopate/emit/language.hpp"
 #include "syncopate/io.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::emit {
 namespace {
@@ -94,9 +95,8 @@ std::optional<Error> mixed(const Artifact& artifact, const fs::path& folder, con
         if (path.is_absolute() || std::ranges::find(path, "..") != path.end())
             return not_written_by_fuse(
                 Error{"files names " + name + ", which is not in the folder", {schedule}});
-        Result<std::string> text = read(name);
-        if (!text) return text.error();
-        if (digest(*text) == expected) continue;
+        SYNCOPATE_TAKE(std::string text, read(name));
+        if (digest(text) == expected) continue;
         return Error{
             "is not the file that schedule.json was written with: it was changed since, or is of another "
             "artifact; run `syncopate fuse -o` again",
@@ -108,10 +108,9 @@ std::optional<Error> mixed(const Artifact& artifact, const fs::path& folder, con
 /// `read`: a file of the folder, by its name there; `read_text`: one that has to be text.
 Result<Artifact> read_artifact(const std::string& folder, const ReadFile& read, const ReadFile& read_text) {
     const std::string file = (fs::path(folder) / "schedule.json").string();
-    Result<std::string> schedule = read_text("schedule.json");
-    if (!schedule) return schedule.error();
+    SYNCOPATE_TAKE(std::string schedule, read_text("schedule.json"));
     Artifact artifact;
-    artifact.schedule_json = *std::move(schedule);
+    artifact.schedule_json = std::move(schedule);
     Result<ScheduleFile> launch = schedule_file_from_json(artifact.schedule_json, file);
     if (!launch) return not_written_by_fuse(launch.error());
     artifact.launch = *std::move(launch);
@@ -124,9 +123,8 @@ Result<Artifact> read_artifact(const std::string& folder, const ReadFile& read, 
         artifact.sources[stage].suffix = suffix_of(artifact.launch.stages[stage].file);
         for (const auto& [stem, text] : {std::pair{"kernel", &artifact.sources[stage].kernel},
                                          std::pair{"original", &artifact.sources[stage].original}}) {
-            Result<std::string> content = read_text(kernel_file(artifact, stem, stage));
-            if (!content) return content.error();
-            *text = *std::move(content);
+            SYNCOPATE_TAKE(std::string content, read_text(kernel_file(artifact, stem, stage)));
+            *text = std::move(content);
         }
     }
     if (const auto why = mixed(artifact, folder, read)) return *why;

@@ -5,6 +5,7 @@
 #include "emit/triton/triton.hpp"
 #include "syncopate/emit/emit.hpp"
 #include "syncopate/emit/language.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::emit {
 namespace {
@@ -45,9 +46,8 @@ Result<std::string> emit(const fuse::BoundKernel& program, const fuse::Schedule&
 
 Result<std::string> emit(const fuse::BoundKernel& program, const fuse::Schedule& schedule,
                          std::size_t stage) {
-    const Result<const Language*> language = language_of(program.kernel);
-    if (!language) return language.error();
-    return (*language)->emit(program, schedule, stage);
+    SYNCOPATE_TAKE(const Language* language, language_of(program.kernel));
+    return language->emit(program, schedule, stage);
 }
 
 }  // namespace syncopate::emit

@@ -16,6 +16,7 @@
 #include "syncopate/json_table.hpp"
 #include "syncopate/json_text.hpp"
 #include "syncopate/plan/json/json.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::emit {
 namespace {
@@ -171,10 +172,9 @@ std::string to_json(const ScheduleFile& file) {
 }
 
 Result<ScheduleFile> schedule_file_from_json(std::string_view text, const std::string& file_name) {
-    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
-    if (!document) return document.error();
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
     const JsonPath root;
-    ScheduleFileTable<JsonReader> table(*document, text, file_name, "the file");
+    ScheduleFileTable<JsonReader> table(document, text, file_name, "the file");
     ScheduleFile file;
     if (!table.file({0, &root}, file)) return table.error();
     return file;

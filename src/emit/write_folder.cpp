@@ -15,6 +15,7 @@
 
 #include "syncopate/digest.hpp"
 #include "syncopate/io.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::emit {
 namespace {
@@ -62,7 +63,7 @@ public:
     Status make(const fs::path& folder) {
         std::error_code failure;
         if (!folder.empty() && !fs::is_directory(folder, failure)) {
-            if (Status parent = make(folder.parent_path()); !parent) return parent;
+            SYNCOPATE_TRY(make(folder.parent_path()));
             if (fs::create_directory(folder, failure)) made_.push_back(folder);
         }
         if (folder.empty() || fs::is_directory(folder)) return Done{};
@@ -128,9 +129,9 @@ Status refuse_overwriting(const fs::path& folder, const Files& files, const std:
 Status write_all(const Files& files, Staging& staging) {
     for (const auto& [name, text] : files) {
         const fs::path place = staging.path() / name;
-        if (Status made = staging.make(place.parent_path()); !made) return made;
-        if (Status written = write_file_atomically(place.string(), *text); !written) return written;
-        if (Status kept = sync_to_disk(place.string()); !kept) return kept;
+        SYNCOPATE_TRY(staging.make(place.parent_path()));
+        SYNCOPATE_TRY(write_file_atomically(place.string(), *text));
+        SYNCOPATE_TRY(sync_to_disk(place.string()));
     }
     return sync_to_disk(staging.path().string());
 }
@@ -143,7 +144,7 @@ Status cannot_write(const fs::path& path, const std::error_code& failure) {
 Status move_into(const fs::path& folder, const Files& files, Staging& staging) {
     std::error_code failure;
     for (const auto& [name, text] : files) {
-        if (Status made = staging.make((folder / name).parent_path()); !made) return made;
+        SYNCOPATE_TRY(staging.make((folder / name).parent_path()));
     }
     for (const auto& [name, text] : files) {
         fs::rename(staging.path() / name, folder / name, failure);
@@ -167,10 +168,10 @@ Status write_folder(const Artifact& artifact, const std::string& folder,
     const fs::path parent = is_new ? place.parent_path() : place;
     Staging staging(parent.empty() ? "." : parent,
                     is_new ? "." + place.filename().string() + ".new." : ".new.");
-    if (Status fine = refuse_overwriting(place, files, inputs, staging); !fine) return fine;
+    SYNCOPATE_TRY(refuse_overwriting(place, files, inputs, staging));
     if (Status made = staging.make(parent); !made) return Error{"-o " + folder + ": " + made.error().message};
     for (const fs::path& left : staging.left()) fs::remove_all(left, failure);
-    if (Status written = write_all(files, staging); !written) return written;
+    SYNCOPATE_TRY(write_all(files, staging));
     if (!is_new) return move_into(place, files, staging);
     fs::rename(staging.path(), place, failure);
     if (failure && fs::is_directory(place))

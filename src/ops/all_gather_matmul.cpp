@@ -8,6 +8,7 @@
 #include "ops/product.hpp"
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/plan/model/join.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -43,23 +44,21 @@ Result<Outline> outlined(const Problem& problem, const Strategy& strategy, const
     options.peer_by_peer = slices.peer_by_peer && problem.nodes == 1;
     if (problem.nodes > 1) options.algorithm = plan::Algorithm::hierarchical;
     const plan::Mesh mesh = mesh_of(problem);
-    Result<plan::Plan> gathered =
-        plan::all_gather(mesh, {"A", {problem.extent("M"), problem.extent("K")}, problem.dtype}, options);
-    if (!gathered) return gathered.error();
+    SYNCOPATE_TAKE(
+        plan::Plan gathered,
+        plan::all_gather(mesh, {"A", {problem.extent("M"), problem.extent("K")}, problem.dtype}, options));
     Outline made{.bindings = {reads_x(problem, "A")}, .input = "A"};
     if (problem.scales == Scales::none) {
-        made.plan = *std::move(gathered);
+        made.plan = std::move(gathered);
         return made;
     }
     plan::TemplateOptions whole;
     whole.transient = true;
     whole.algorithm = options.algorithm;
-    Result<plan::Plan> scales =
-        plan::all_gather(mesh, {"A_scale", x_scales_shape(problem), plan::DType::fp32}, whole);
-    if (!scales) return scales.error();
-    Result<plan::Plan> both = plan::join({*std::move(scales), *std::move(gathered)});
-    if (!both) return both.error();
-    made.plan = *std::move(both);
+    SYNCOPATE_TAKE(plan::Plan scales,
+                   plan::all_gather(mesh, {"A_scale", x_scales_shape(problem), plan::DType::fp32}, whole));
+    SYNCOPATE_TAKE(plan::Plan both, plan::join({std::move(scales), std::move(gathered)}));
+    made.plan = std::move(both);
     made.scales = "A_scale";
     return made;
 }

@@ -5,6 +5,7 @@
 #include "ops/product.hpp"
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/plan/model/join.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -13,7 +14,8 @@ Result<Outline> outlined(const Problem& problem, const Strategy& strategy, const
     if (const std::string why = fetch_objection(problem, strategy, call); !why.empty()) return usage(why);
     const Slicing slices = slicing_of(strategy.chunking);
     const plan::Mesh mesh = mesh_of(problem);
-    Result<plan::Plan> exchanged =
+    SYNCOPATE_TAKE(
+        plan::Plan exchanged,
         plan::push_exchange(mesh, {"X", {problem.extent("M"), problem.extent("K")}, problem.dtype}, "A",
                             {.produced = false,
                              .split = strategy.chunking.rows,
@@ -22,20 +24,17 @@ Result<Outline> outlined(const Problem& problem, const Strategy& strategy, const
                              .minor_axis = slices.axis,
                              .minor_split = slices.split,
                              .minor_sizes = slices.sizes,
-                             .peer_by_peer = slices.peer_by_peer});
-    if (!exchanged) return exchanged.error();
+                             .peer_by_peer = slices.peer_by_peer}));
     Outline made{.bindings = {reads_x(problem, "A")}, .input = "X"};
     if (problem.scales == Scales::none) {
-        made.plan = *std::move(exchanged);
+        made.plan = std::move(exchanged);
         return made;
     }
-    Result<plan::Plan> scales =
-        plan::push_exchange(mesh, {"X_scale", x_scales_shape(problem), plan::DType::fp32}, "A_scale",
-                            {.produced = false, .for_kernel = true});
-    if (!scales) return scales.error();
-    Result<plan::Plan> both = plan::join({*std::move(scales), *std::move(exchanged)});
-    if (!both) return both.error();
-    made.plan = *std::move(both);
+    SYNCOPATE_TAKE(plan::Plan scales,
+                   plan::push_exchange(mesh, {"X_scale", x_scales_shape(problem), plan::DType::fp32},
+                                       "A_scale", {.produced = false, .for_kernel = true}));
+    SYNCOPATE_TAKE(plan::Plan both, plan::join({std::move(scales), std::move(exchanged)}));
+    made.plan = std::move(both);
     made.scales = "X_scale";
     return made;
 }

@@ -10,6 +10,7 @@
 #include "ops/attention_task.hpp"
 #include "ops/product.hpp"
 #include "syncopate/round_up.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -35,15 +36,14 @@ Result<plan::AttentionPasses> passes_of(const AttentionTask& task) {
     for (const plan::Rows& rows : task.rows) {
         for (const plan::Interval& run : rows) common = std::gcd(common, run.size());
     }
-    const Result<std::int32_t> least = least_passes(task);
-    if (!least) return least.error();
-    std::int64_t number = *least;
+    SYNCOPATE_TAKE(const std::int32_t least, least_passes(task));
+    std::int64_t number = least;
     while (number <= common && common % number != 0) ++number;
     if (number > common)
         return usage(fmt::format(
             "bounded: runs of rows are cut into equal slices in the backward, and {} rows at once ask for {} "
             "slices of runs that have only a divisor of {}",
-            most_at_once(task), *least, common));
+            most_at_once(task), least, common));
     return plan::attention_passes(task.rows, static_cast<std::int32_t>(number));
 }
 
@@ -99,16 +99,14 @@ Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackw
         if (exchanges || task.kept)
             return usage(
                 "bounded: K and V come in passes where neither heads are exchanged nor they are kept");
-        Result<plan::AttentionPasses> made = passes_of(forward);
-        if (!made) return made.error();
-        passes = *std::move(made);
+        SYNCOPATE_TAKE(plan::AttentionPasses made, passes_of(forward));
+        passes = std::move(made);
         shape.length = passes->width;
         options.moved.rows = passes->places;
         options.moved.attended.clear();
     }
-    Result<plan::Plan> plan = plan::attention_backward({{{"gpu", ranks}}}, shape, options);
-    if (!plan) return plan.error();
-    return AttentionBackwardOutline{.plan = *std::move(plan),
+    SYNCOPATE_TAKE(plan::Plan plan, plan::attention_backward({{{"gpu", ranks}}}, shape, options));
+    return AttentionBackwardOutline{.plan = std::move(plan),
                                     .bindings = bindings_of(task, exchanges),
                                     .exchanges = exchanges,
                                     .passes = std::move(passes)};

@@ -8,6 +8,7 @@
 #include "ops/rows.hpp"
 #include "syncopate/ops/attention_backward.hpp"
 #include "syncopate/ops/statements.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -15,9 +16,8 @@ namespace {
 constexpr std::int32_t kSplit = 4;  // chunks of a run of rows: the last one's way back is not hidden
 
 Result<AttentionBackwardTask> task_of(const Problem& problem, const Strategy& strategy) {
-    Result<AttentionTask> forward = attention_task(problem, strategy);
-    if (!forward) return forward.error();
-    AttentionBackwardTask task{.forward = *std::move(forward), .gluon = true};
+    SYNCOPATE_TAKE(AttentionTask forward, attention_task(problem, strategy));
+    AttentionBackwardTask task{.forward = std::move(forward), .gluon = true};
     task.forward.kind = backward_kind(task.forward.kind, problem.ranks, task.forward.shape.kv_heads).kind;
     task.forward.inner = 0;
     task.forward.split = strategy.split.value_or(kSplit);
@@ -29,11 +29,9 @@ Result<AttentionBackwardTask> task_of(const Problem& problem, const Strategy& st
 }
 
 Result<Outline> outlined(const Problem& problem, const Strategy& strategy, const Call& /*call*/) {
-    const Result<AttentionBackwardTask> task = task_of(problem, strategy);
-    if (!task) return task.error();
-    Result<AttentionBackwardOutline> made = attention_backward_outline(*task);
-    if (!made) return made.error();
-    return Outline{.plan = std::move(made->plan), .bindings = std::move(made->bindings)};
+    SYNCOPATE_TAKE(const AttentionBackwardTask task, task_of(problem, strategy));
+    SYNCOPATE_TAKE(AttentionBackwardOutline made, attention_backward_outline(task));
+    return Outline{.plan = std::move(made.plan), .bindings = std::move(made.bindings)};
 }
 
 kernel::Arguments called_with(const AttentionTask& task, const Strategy& strategy) {
@@ -60,21 +58,18 @@ kernel::Arguments called_with(const AttentionTask& task, const Strategy& strateg
 
 Result<fuse::StagedProgram> programmed(const Problem& problem, const Strategy& strategy,
                                        const Call& /*call*/) {
-    const Result<AttentionBackwardTask> task = task_of(problem, strategy);
-    if (!task) return task.error();
-    Result<AttentionBackwardOutline> outline = attention_backward_outline(*task);
-    if (!outline) return outline.error();
-    if (outline->exchanges)
+    SYNCOPATE_TAKE(const AttentionBackwardTask task, task_of(problem, strategy));
+    SYNCOPATE_TAKE(AttentionBackwardOutline outline, attention_backward_outline(task));
+    if (outline.exchanges)
         return usage(
             "attention_backward: where ranks exchange heads, its caller's tables make the program; take "
             "kind=all_gather, ring or double_ring");
-    const AttentionBackwardForm form{.causal = task->forward.sequence.causal};
-    Result<kernel::Kernel> kernel =
-        kernel::stated::analyse(attention_backward_statement(form), called_with(task->forward, strategy));
-    if (!kernel) return kernel.error();
+    const AttentionBackwardForm form{.causal = task.forward.sequence.causal};
+    SYNCOPATE_TAKE(kernel::Kernel kernel, kernel::stated::analyse(attention_backward_statement(form),
+                                                                  called_with(task.forward, strategy)));
     fuse::StagedProgram made;
-    made.stages.push_back({*std::move(kernel), std::move(outline->bindings.front())});
-    made.plan = std::move(outline->plan);
+    made.stages.push_back({std::move(kernel), std::move(outline.bindings.front())});
+    made.plan = std::move(outline.plan);
     return made;
 }
 

@@ -6,6 +6,7 @@
 #include "ops/product.hpp"
 #include "syncopate/plan/model/join.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -24,16 +25,14 @@ Result<Outline> outlined(const Problem& problem, const Strategy& strategy, const
     options.pull = strategy.pull;
     options.transient = !strategy.pull;
     if (problem.nodes > 1) options.algorithm = plan::Algorithm::hierarchical;
-    Result<plan::Plan> gathered =
-        plan::all_gather(mesh, {"X", {m, problem.extent("K")}, problem.dtype}, options);
-    if (!gathered) return gathered.error();
-    Result<plan::Plan> scattered = plan::push_reduce(mesh, {"C", {m, problem.extent("N")}, problem.dtype},
-                                                     {.split = strategy.split.value_or(1)});
-    if (!scattered) return scattered.error();
-    Result<plan::Plan> both = plan::join({*std::move(gathered), *std::move(scattered)},
-                                         {{"H", {m, problem.extent("F")}, problem.dtype}});
-    if (!both) return both.error();
-    return Outline{.plan = *std::move(both),
+    SYNCOPATE_TAKE(plan::Plan gathered,
+                   plan::all_gather(mesh, {"X", {m, problem.extent("K")}, problem.dtype}, options));
+    SYNCOPATE_TAKE(plan::Plan scattered,
+                   plan::push_reduce(mesh, {"C", {m, problem.extent("N")}, problem.dtype},
+                                     {.split = strategy.split.value_or(1)}));
+    SYNCOPATE_TAKE(plan::Plan both, plan::join({std::move(gathered), std::move(scattered)},
+                                               {{"H", {m, problem.extent("F")}, problem.dtype}}));
+    return Outline{.plan = std::move(both),
                    .bindings = {{{"a_desc", "X"}, {"c_desc", "H"}}, {{"a_desc", "H"}, {"c_desc", "C"}}},
                    .input = "X",
                    .output = "C"};

@@ -8,6 +8,7 @@
 #include "syncopate/at.hpp"
 #include "syncopate/ops/gluon_box.hpp"
 #include "syncopate/ops/statements.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -41,9 +42,8 @@ public:
             if (!tensor || given == arguments.tensors.end()) continue;
             given->second.shape = plan.tensors[at(*tensor)].shape;
         }
-        Result<kernel::Kernel> kernel = kernel::stated::analyse(matmul_statement(form_), arguments);
-        if (!kernel) return kernel.error();
-        return fuse::Stage{*std::move(kernel), bindings};
+        SYNCOPATE_TAKE(kernel::Kernel kernel, kernel::stated::analyse(matmul_statement(form_), arguments));
+        return fuse::Stage{std::move(kernel), bindings};
     }
 
 private:
@@ -131,8 +131,7 @@ private:
 
 Result<fuse::StagedProgram> program_of(const Problem& problem, const Strategy& strategy, const Call& call,
                                        const std::vector<ProductShape>& shapes) {
-    Result<Outline> outlined = outline(problem, strategy, call);
-    if (!outlined) return outlined.error();
+    SYNCOPATE_TAKE(Outline outlined, outline(problem, strategy, call));
     const std::size_t tiles = strategy.tiles.size();
     if (tiles != shapes.size() && tiles != 1)
         return usage(fmt::format("{}: the strategy has tiles of {} products, and there are {}", problem.op,
@@ -140,11 +139,10 @@ Result<fuse::StagedProgram> program_of(const Problem& problem, const Strategy& s
     fuse::StagedProgram made;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
         const ProductStage stage(problem, strategy, call, shapes[i], strategy.tiles[tiles == 1 ? 0 : i]);
-        Result<fuse::Stage> analysed = stage.make(outlined->bindings[i], outlined->plan);
-        if (!analysed) return analysed.error();
-        made.stages.push_back(*std::move(analysed));
+        SYNCOPATE_TAKE(fuse::Stage analysed, stage.make(outlined.bindings[i], outlined.plan));
+        made.stages.push_back(std::move(analysed));
     }
-    made.plan = std::move(outlined->plan);
+    made.plan = std::move(outlined.plan);
     return made;
 }
 

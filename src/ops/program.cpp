@@ -4,6 +4,7 @@
 
 #include "ops/product.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -17,20 +18,18 @@ Result<const OperatorRow*> row_of(const Problem& problem) {
 }  // namespace
 
 Result<Outline> outline(const Problem& problem, const Strategy& strategy, const Call& call) {
-    const Result<const OperatorRow*> row = row_of(problem);
-    if (!row) return row.error();
-    return (*row)->outline(problem, strategy, call);
+    SYNCOPATE_TAKE(const OperatorRow* row, row_of(problem));
+    return row->outline(problem, strategy, call);
 }
 
 Result<fuse::StagedProgram> program(const Problem& problem, const Strategy& strategy, const Call& call) {
-    const Result<const OperatorRow*> row = row_of(problem);
-    if (!row) return row.error();
+    SYNCOPATE_TAKE(const OperatorRow* row, row_of(problem));
     if (strategy.placement == Placement::unfused || strategy.placement == Placement::apart)
         return usage(
             fmt::format("{}: {} is no program of its own: {}", problem.op, name_of(strategy.placement),
                         strategy.placement == Placement::apart ? "its operators have one each"
                                                                : "the vendors' libraries carry it out"));
-    return (*row)->program(problem, strategy, call);
+    return row->program(problem, strategy, call);
 }
 
 fuse::Options fuse_options(const Strategy& strategy, fuse::Device device) {

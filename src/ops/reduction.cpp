@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "syncopate/plan/templates/push_reduce.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -68,10 +69,9 @@ Result<plan::Plan> plan_of(const Problem& problem, const Strategy& strategy, boo
 
 Result<Outline> reduction(const Problem& problem, const Strategy& strategy, bool everywhere) {
     if (const std::string why = objection(problem, strategy); !why.empty()) return usage(why);
-    Result<plan::Plan> plan = plan_of(problem, strategy, everywhere);
-    if (!plan) return plan.error();
+    SYNCOPATE_TAKE(plan::Plan plan, plan_of(problem, strategy, everywhere));
     return Outline{
-        .plan = *std::move(plan), .bindings = {{{"c_desc", "C"}}}, .output = strategy.one_step ? "D" : "C"};
+        .plan = std::move(plan), .bindings = {{{"c_desc", "C"}}}, .output = strategy.one_step ? "D" : "C"};
 }
 
 }  // namespace syncopate::ops

@@ -9,6 +9,7 @@
 
 #include "syncopate/json_table.hpp"
 #include "syncopate/ops/strategy.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -167,9 +168,8 @@ private:
 }  // namespace
 
 Result<Strategy> strategy_from_json(std::string_view text, const std::string& file_name) {
-    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
-    if (!document) return document.error();
-    StrategyTable<JsonReader> table(*document, text, file_name, "the strategy");
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
+    StrategyTable<JsonReader> table(document, text, file_name, "the strategy");
     const JsonPath root;
     Strategy made;
     if (!table.value({0, &root}, made)) return table.error();

@@ -12,6 +12,7 @@
 #include "syncopate/json_table.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/sync/chain.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::sync {
 namespace {
@@ -318,9 +319,8 @@ bool ChainStage::is_added_to(const std::string& tensor) const {
 }
 
 Result<Chain> chain_from_json(std::string_view text, const std::string& file_name) {
-    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
-    if (!document) return document.error();
-    return ChainReader(*document, text, file_name, "the chain").decode();
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
+    return ChainReader(document, text, file_name, "the chain").decode();
 }
 
 }  // namespace syncopate::sync

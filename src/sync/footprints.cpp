@@ -9,6 +9,7 @@
 #include "sync/block_values.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/sync/chain.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::sync {
 namespace {
@@ -24,16 +25,14 @@ struct BlockRange {
     [[nodiscard]] Result<plan::Interval> at(const Block& block) const {
         plan::Interval interval{0, extent};
         if (begin) {
-            const Result<std::int64_t> value = begin->at(block);
-            if (!value) return value.error();
-            interval.begin = *value;
+            SYNCOPATE_TAKE(const std::int64_t value, begin->at(block));
+            interval.begin = value;
         }
         if (single) {
             interval.end = interval.begin + 1;
         } else if (end) {
-            const Result<std::int64_t> value = end->at(block);
-            if (!value) return value.error();
-            interval.end = *value;
+            SYNCOPATE_TAKE(const std::int64_t value, end->at(block));
+            interval.end = value;
         }
         if (interval.end < interval.begin)
             return Error{fmt::format("its range {}:{} is reversed", interval.begin, interval.end)};
@@ -91,8 +90,8 @@ Result<Footprints> footprints(const Chain& chain, const ChainStage& stage, const
         boxes = *std::move(evaluated);
         return Done{};
     };
-    if (Status read = fill(stage.reads, made.reads); !read) return read.error();
-    if (Status written = fill(stage.writes, made.writes); !written) return written.error();
+    SYNCOPATE_TRY(fill(stage.reads, made.reads));
+    SYNCOPATE_TRY(fill(stage.writes, made.writes));
     return made;
 }
 

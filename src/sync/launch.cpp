@@ -9,6 +9,7 @@
 
 #include "syncopate/sync/check.hpp"
 #include "syncopate/sync/tables.hpp"
+#include "syncopate/try.hpp"
 
 #if SYNCOPATE_HAS_CUDA
 
@@ -78,16 +79,14 @@ Error refused(const Finding& finding) { return Error{"the chain is refused: " + 
 }  // namespace
 
 Status DeviceChain::State::make_events() {
-    Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context, false);
-    if (!stream) return stream.error();
-    lane = *std::move(stream);
+    SYNCOPATE_TAKE(std::unique_ptr<OwnedStream> stream, OwnedStream::create(context, false));
+    lane = std::move(stream);
     for (std::size_t i = 0; i <= chain.stages.size(); ++i) {
-        Result<std::unique_ptr<OwnedEvent>> event = OwnedEvent::create(context);
-        if (!event) return event.error();
+        SYNCOPATE_TAKE(std::unique_ptr<OwnedEvent> event, OwnedEvent::create(context));
         if (i == chain.stages.size()) {
-            joined = *std::move(event);
+            joined = std::move(event);
         } else {
-            started.push_back(*std::move(event));
+            started.push_back(std::move(event));
         }
     }
     return Done{};
@@ -125,7 +124,7 @@ Result<std::unique_ptr<DeviceChain>> DeviceChain::make(std::shared_ptr<runtime::
     state->way = state->overlaps ? Way::tiles : Way::stream;
 
     if (state->overlaps && launching == Launching::start_events && chain.stages.size() > 1) {
-        if (Status made = state->make_events(); !made) return made.error();
+        SYNCOPATE_TRY(state->make_events());
     }
     Layout layout;
     state->fault = layout.add(kFaultWords * sizeof(std::uint32_t));
@@ -150,7 +149,7 @@ Result<std::unique_ptr<DeviceChain>> DeviceChain::make(std::shared_ptr<runtime::
         SYNCOPATE_CUDA(api, cuMemcpyHtoDAsync, state->table[stage], words.data(),
                        words.size() * sizeof(words[0]), nullptr);
     }
-    if (Status done = context->synchronize(); !done) return done.error();
+    SYNCOPATE_TRY(context->synchronize());
     return std::unique_ptr<DeviceChain>(new DeviceChain(std::move(state)));
 }
 
@@ -169,7 +168,7 @@ StageArguments DeviceChain::arguments(std::size_t stage, Blocks blocks) const {
 }
 
 Result<std::uint32_t> DeviceChain::input(std::size_t stage, const std::string& tensor) const {
-    if (Status there = state_->objection(stage, {}); !there) return there.error();
+    SYNCOPATE_TRY(state_->objection(stage, {}));
     const std::vector<std::string>& inputs = state_->tables.stages[stage].inputs;
     const auto found = std::ranges::find(inputs, tensor);
     if (found == inputs.end())
@@ -178,7 +177,7 @@ Result<std::uint32_t> DeviceChain::input(std::size_t stage, const std::string& t
 }
 
 Result<std::uint32_t> DeviceChain::guard(std::size_t stage, const std::string& tensor) const {
-    if (Status there = state_->objection(stage, {}); !there) return there.error();
+    SYNCOPATE_TRY(state_->objection(stage, {}));
     const std::vector<std::string>& inputs = state_->tables.stages[stage].inputs;
     const auto found = std::ranges::find(inputs.rbegin(), inputs.rend(), guard_of(tensor));
     if (found == inputs.rend())
@@ -217,7 +216,7 @@ Status DeviceChain::State::objection(std::size_t number, Blocks blocks) const {
 template <typename Enqueue>
 Status DeviceChain::State::launch(std::size_t stage, runtime::CudaStream stream, Blocks blocks,
                                   Enqueue enqueue) const {
-    if (Status fits = objection(stage, blocks); !fits) return fits;
+    SYNCOPATE_TRY(objection(stage, blocks));
     const ChainStage& of = chain.stages[stage];
     const auto extent = [&](std::size_t axis) { return static_cast<std::uint32_t>(of.grid[axis]); };
     // Tickets say which tile a block runs, so the shape of the grid does not matter, and y and z are short.
@@ -229,10 +228,9 @@ Status DeviceChain::State::launch(std::size_t stage, runtime::CudaStream stream,
     const CurrentContext current(*context);
     const auto caller = reinterpret_cast<CUstream>(stream);
     const bool last = stage + 1 == chain.stages.size();
-    const Result<CUstream> own = enter(stage, caller);
-    if (!own) return own.error();
+    SYNCOPATE_TAKE(const CUstream own, enter(stage, caller));
     const auto event = last ? 0 : reinterpret_cast<std::uint64_t>(started[stage]->get());
-    Status launched = enqueue(grid, reinterpret_cast<runtime::CudaStream>(*own), false, event);
+    Status launched = enqueue(grid, reinterpret_cast<runtime::CudaStream>(own), false, event);
     return launched && last ? join(caller) : launched;
 }
 
@@ -331,12 +329,12 @@ std::string DeviceChain::message() const {
 }
 
 Status DeviceChain::check() const {
-    if (Status done = state_->context->synchronize(); !done) return done.error();
+    SYNCOPATE_TRY(state_->context->synchronize());
     const CudaApi& api = state_->context->api();
     const CurrentContext current(*state_->context);
     std::array<std::uint32_t, kFaultWords> words{};
     SYNCOPATE_CUDA(api, cuMemcpyDtoHAsync, words.data(), state_->fault, sizeof(words), nullptr);
-    if (Status done = state_->context->synchronize(); !done) return done.error();
+    SYNCOPATE_TRY(state_->context->synchronize());
     if (words[kFault] == 0) return Done{};
     const ChainStage& stage = state_->chain.stages[words[kFault] - 1];
     const auto [x, y, z] = stage.block(words[kFaultTile]);

@@ -9,6 +9,7 @@
 #include "runtime/cuda/driver/cuda_api.hpp"
 #include "runtime/cuda/driver/cuda_handles.hpp"
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 #endif
 
 namespace syncopate::sync {
@@ -89,7 +90,7 @@ struct ReplayedCall::State {
     Status capture(const std::function<Status(runtime::CudaStream)>& call) {
         const CudaApi& api = context->api();
         const auto number = reinterpret_cast<runtime::CudaStream>(stream->get());
-        if (Status warm = call(number); !warm) return warm;
+        SYNCOPATE_TRY(call(number));
         SYNCOPATE_CUDA(api, cuStreamSynchronize, stream->get());
         SYNCOPATE_CUDA(api, cuStreamBeginCapture, stream->get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
         Status called = Done{};
@@ -113,7 +114,7 @@ Result<std::unique_ptr<ReplayedCall>> ReplayedCall::make(
     auto state = std::make_unique<State>();
     state->context = std::move(context);
     state->stream = *std::move(stream);
-    if (Status captured = state->capture(call); !captured) return captured.error();
+    SYNCOPATE_TRY(state->capture(call));
     return std::unique_ptr<ReplayedCall>(new ReplayedCall(std::move(state)));
 }
 

@@ -22,6 +22,7 @@
 #include "syncopate/runtime/heap/group_memory.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 #include "syncopate/runtime/recover/recover.hpp"
+#include "syncopate/try.hpp"
 
 using syncopate::Done;
 using syncopate::Error;
@@ -68,7 +69,7 @@ Status require_place(const T* place, const char* name) {
 
 template <typename T>
 Status write_struct(T* place, T value, const char* name) {
-    if (Status there = require_place(place, name); !there) return there;
+    SYNCOPATE_TRY(require_place(place, name));
     value.size = place->size;
     std::memcpy(place, &value, std::min(place->size, sizeof(T)));
     return Done{};
@@ -77,17 +78,16 @@ Status write_struct(T* place, T value, const char* name) {
 using Meeting = Result<std::shared_ptr<runtime::Rendezvous>>;
 
 Meeting rendezvous_of(const sy_store* given, int rank, int size) {
-    Result<sy_store> store = read_struct(given, "sy_store");
-    if (!store) return store.error();
-    if (store->set == nullptr || store->wait == nullptr || store->get == nullptr)
+    SYNCOPATE_TAKE(sy_store store, read_struct(given, "sy_store"));
+    if (store.set == nullptr || store.wait == nullptr || store.get == nullptr)
         return usage("sy_store: it needs set, wait and get");
     if (size < 1 || size > plan::kMaxRanks || rank < 0 || rank >= size)
         return usage(fmt::format("rank {} of {} makes no sense", rank, size));
-    const auto put = [of = *store](const std::string& key, const runtime::Bytes& value) {
+    const auto put = [of = store](const std::string& key, const runtime::Bytes& value) {
         if (of.set(of.context, key.c_str(), value.data(), value.size()) != 0)
             throw std::runtime_error("the store could not set " + key);
     };
-    const auto read = [of = *store](const std::string& key) {
+    const auto read = [of = store](const std::string& key) {
         runtime::Bytes value(256, '\0');
         for (;;) {
             std::size_t bytes = 0;
@@ -98,14 +98,14 @@ Meeting rendezvous_of(const sy_store* given, int rank, int size) {
             if (whole) return value;
         }
     };
-    const auto get = [of = *store, read](const std::string& key, runtime::Milliseconds timeout) {
+    const auto get = [of = store, read](const std::string& key, runtime::Milliseconds timeout) {
         if (of.wait(of.context, key.c_str(), timeout.count()) != 0)
             throw std::runtime_error("nothing at " + key);
         return read(key);
     };
     runtime::CallbackRendezvous::PutFirst put_first;
-    if (store->set_first != nullptr) {
-        put_first = [of = *store, read](const std::string& key, const runtime::Bytes& value) {
+    if (store.set_first != nullptr) {
+        put_first = [of = store, read](const std::string& key, const runtime::Bytes& value) {
             if (of.set_first(of.context, key.c_str(), value.data(), value.size()) != 0)
                 throw std::runtime_error("the store could not set " + key + " first");
             return read(key);
@@ -170,17 +170,16 @@ struct PrepareArguments {
 
 Result<PrepareArguments> arguments_of(sy_comm& comm, const sy_bundle* of, const sy_prepare_config* config,
                                       sy_op* const* op) {
-    if (Status there = require(of, "bundle"); !there) return there.error();
+    SYNCOPATE_TRY(require(of, "bundle"));
     if (op == nullptr) return usage("op: it is NULL");
-    const Result<sy_prepare_config> given = read_struct(config, "sy_prepare_config");
-    if (!given) return given.error();
+    SYNCOPATE_TAKE(const sy_prepare_config given, read_struct(config, "sy_prepare_config"));
     const bool capturing =
         comm.device.kind == runtime::Device::Kind::cuda &&
-        runtime::is_capturing(comm.device.ordinal, reinterpret_cast<runtime::CudaStream>(given->stream));
+        runtime::is_capturing(comm.device.ordinal, reinterpret_cast<runtime::CudaStream>(given.stream));
     if (capturing) return usage("sy_prepare: the stream is being captured into a graph: prepare before");
     const auto loaded = bundle::c::loaded_of(comm, *of);
     if (!loaded) return loaded.error();
-    return PrepareArguments{*given, loaded->get()};
+    return PrepareArguments{given, loaded->get()};
 }
 
 /// A user's tile kernel as the bundle takes it.
@@ -263,20 +262,19 @@ uint32_t sy_version(void) { return SY_VERSION; }
 sy_code sy_comm_create(const sy_comm_config* config, sy_comm** comm) {
     return guarded([&]() -> Status {
         if (comm == nullptr) return usage("comm: it is NULL");
-        const Result<sy_comm_config> given = read_struct(config, "sy_comm_config");
-        if (!given) return given.error();
-        if (given->num_ranks < 1 || given->num_ranks > plan::kMaxRanks || given->rank < 0 ||
-            given->rank >= given->num_ranks)
-            return usage(fmt::format("rank {} of {} makes no sense", given->rank, given->num_ranks));
-        if (Status sense = require_sense(*given); !sense) return sense;
-        auto rendezvous = rendezvous_of(*given);
+        SYNCOPATE_TAKE(const sy_comm_config given, read_struct(config, "sy_comm_config"));
+        if (given.num_ranks < 1 || given.num_ranks > plan::kMaxRanks || given.rank < 0 ||
+            given.rank >= given.num_ranks)
+            return usage(fmt::format("rank {} of {} makes no sense", given.rank, given.num_ranks));
+        SYNCOPATE_TRY(require_sense(given));
+        auto rendezvous = rendezvous_of(given);
         if (!rendezvous) return rendezvous.error();
         auto made = std::make_unique<sy_comm>();
         made->rendezvous = *std::move(rendezvous);
-        made->rendezvous->set_late_comer(given->joins != 0);
-        if (given->timeout_ms > 0) made->rendezvous->set_timeout(runtime::Milliseconds(given->timeout_ms));
-        made->rendezvous->memory().set_budget(given->budget);
-        if (given->device == SY_ON_CUDA) made->device = {runtime::Device::Kind::cuda, given->ordinal};
+        made->rendezvous->set_late_comer(given.joins != 0);
+        if (given.timeout_ms > 0) made->rendezvous->set_timeout(runtime::Milliseconds(given.timeout_ms));
+        made->rendezvous->memory().set_budget(given.budget);
+        if (given.device == SY_ON_CUDA) made->device = {runtime::Device::Kind::cuda, given.ordinal};
         *comm = handles<sy_comm>().add(std::move(made));
         return Done{};
     });
@@ -291,7 +289,7 @@ void sy_comm_destroy(sy_comm* comm) {
 
 sy_code sy_comm_memory(sy_comm* comm, sy_memory* memory) {
     return guarded([&]() -> Status {
-        if (Status there = require(comm, "comm"); !there) return there;
+        SYNCOPATE_TRY(require(comm, "comm"));
         const runtime::GroupMemory& of = comm->rendezvous->memory();
         return write_struct(memory, {0, of.bytes(), of.bytes_released(), of.budget()}, "sy_memory");
     });
@@ -299,7 +297,7 @@ sy_code sy_comm_memory(sy_comm* comm, sy_memory* memory) {
 
 sy_code sy_release(sy_comm* comm) {
     return guarded([&]() -> Status {
-        if (Status free = require_free(comm, "comm", "sy_release"); !free) return free;
+        SYNCOPATE_TRY(require_free(comm, "comm", "sy_release"));
         const auto released = runtime::release(*comm->rendezvous);
         return released ? Status(Done{}) : Status(released.error());
     });
@@ -307,7 +305,7 @@ sy_code sy_release(sy_comm* comm) {
 
 sy_code sy_restore(sy_comm* comm) {
     return guarded([&]() -> Status {
-        if (Status free = require_free(comm, "comm", "sy_restore"); !free) return free;
+        SYNCOPATE_TRY(require_free(comm, "comm", "sy_restore"));
         const auto restored = runtime::restore(*comm->rendezvous);
         return restored ? Status(Done{}) : Status(restored.error());
     });
@@ -315,28 +313,26 @@ sy_code sy_restore(sy_comm* comm) {
 
 sy_code sy_recover(sy_comm* comm, const sy_recover_config* config, sy_group* group) {
     return guarded([&]() -> Status {
-        if (Status free = require_free(comm, "comm", "sy_recover"); !free) return free;
+        SYNCOPATE_TRY(require_free(comm, "comm", "sy_recover"));
         if (group != nullptr) {  // before anything is changed
-            if (Status place = require_place(group, "sy_group"); !place) return place;
+            SYNCOPATE_TRY(require_place(group, "sy_group"));
         }
         sy_recover_config chosen{};
         if (config != nullptr) {
-            Result<sy_recover_config> given = read_struct(config, "sy_recover_config");
-            if (!given) return given.error();
-            chosen = *given;
+            SYNCOPATE_TAKE(sy_recover_config given, read_struct(config, "sy_recover_config"));
+            chosen = given;
             if (chosen.deadline_ms < 0)
                 return usage(
                     fmt::format("sy_recover_config.deadline_ms is {}: give milliseconds, or 0 for the "
                                 "communicator's timeout",
                                 chosen.deadline_ms));
         }
-        const Result<runtime::Recovered> recovered = go_on(*comm, chosen);
-        if (!recovered) return recovered.error();
-        comm->ranks.assign(recovered->ranks.begin(), recovered->ranks.end());
+        SYNCOPATE_TAKE(const runtime::Recovered recovered, go_on(*comm, chosen));
+        comm->ranks.assign(recovered.ranks.begin(), recovered.ranks.end());
         if (group == nullptr) return Done{};
         return write_struct(group,
-                            {0, comm->rendezvous->rank(), comm->rendezvous->size(),
-                             recovered->renewed ? 1 : 0, comm->ranks.data()},
+                            {0, comm->rendezvous->rank(), comm->rendezvous->size(), recovered.renewed ? 1 : 0,
+                             comm->ranks.data()},
                             "sy_group");
     });
 }
@@ -344,10 +340,9 @@ sy_code sy_recover(sy_comm* comm, const sy_recover_config* config, sy_group* gro
 sy_code sy_bundle_open(const char* file, sy_bundle** made) {
     return guarded([&]() -> Status {
         if (file == nullptr || made == nullptr) return usage("file, bundle: one is NULL");
-        Result<bundle::Bundle> read = bundle::read_bundle(file);
-        if (!read) return read.error();
+        SYNCOPATE_TAKE(bundle::Bundle read, bundle::read_bundle(file));
         auto opened = std::make_unique<sy_bundle>();
-        opened->bundle = std::make_shared<const bundle::Bundle>(*std::move(read));
+        opened->bundle = std::make_shared<const bundle::Bundle>(std::move(read));
         *made = handles<sy_bundle>().add(std::move(opened));
         return Done{};
     });
@@ -362,7 +357,7 @@ void sy_bundle_close(sy_bundle* made) {
 
 sy_code sy_bundle_describe(const sy_bundle* made, sy_bundle_info* info) {
     return guarded([&]() -> Status {
-        if (Status there = require(made, "bundle"); !there) return there;
+        SYNCOPATE_TRY(require(made, "bundle"));
         const bundle::Bundle& of = *made->bundle;
         return write_struct(
             info, {0, of.name.c_str(), of.arch.c_str(), of.ranks(), of.op ? of.op->buckets.back().rows : 0},
@@ -372,10 +367,9 @@ sy_code sy_bundle_describe(const sy_bundle* made, sy_bundle_info* info) {
 
 sy_code sy_workspace_size(const sy_bundle* made, int64_t rows, sy_workspace* workspace) {
     return guarded([&]() -> Status {
-        if (Status there = require(made, "bundle"); !there) return there;
-        const Result<bundle::Planned> planned = bundle::plan_rows(*made->bundle, rows);
-        if (!planned) return planned.error();
-        const bundle::Needs needs = bundle::needs_of(*made->bundle, *planned, 0);
+        SYNCOPATE_TRY(require(made, "bundle"));
+        SYNCOPATE_TAKE(const bundle::Planned planned, bundle::plan_rows(*made->bundle, rows));
+        const bundle::Needs needs = bundle::needs_of(*made->bundle, planned, 0);
         return write_struct(workspace, {0, needs.all(), needs.heap, needs.workspace + needs.tables},
                             "sy_workspace");
     });
@@ -383,7 +377,7 @@ sy_code sy_workspace_size(const sy_bundle* made, int64_t rows, sy_workspace* wor
 
 sy_code sy_prepare(sy_comm* comm, const sy_bundle* of, const sy_prepare_config* config, sy_op** op) {
     return guarded([&]() -> Status {
-        if (Status free = require_free(comm, "comm", "sy_prepare"); !free) return free;
+        SYNCOPATE_TRY(require_free(comm, "comm", "sy_prepare"));
         const Result<PrepareArguments> given = arguments_of(*comm, of, config, op);
         if (!given) {  // the others need not wait for it
             const bool known =
@@ -414,7 +408,7 @@ int32_t sy_num_operands(const sy_op* op) {
 
 sy_code sy_operand_at(const sy_op* op, int32_t index, sy_operand* operand) {
     return guarded([&]() -> Status {
-        if (Status there = require(op, "op"); !there) return there;
+        SYNCOPATE_TRY(require(op, "op"));
         if (index < 0 || index >= sy_num_operands(op))
             return usage(fmt::format("there is no operand {}: it has {}", index, sy_num_operands(op)));
         const runtime::Operand& of = op->prepared->operands()[static_cast<std::size_t>(index)];
@@ -429,15 +423,14 @@ sy_code sy_operand_at(const sy_op* op, int32_t index, sy_operand* operand) {
 
 sy_code sy_run(sy_op* op, const sy_tensor* const* tensors, int32_t num_tensors, void* stream) {
     return guarded([&]() -> Status {
-        if (Status free = require_free(op, "op", "sy_run"); !free) return free;
+        SYNCOPATE_TRY(require_free(op, "op", "sy_run"));
         if (tensors == nullptr) return usage("tensors: it is NULL");
         if (static_cast<std::size_t>(num_tensors) != op->call.size())
             return usage(
                 fmt::format("{} tensors are given, and a call takes {}", num_tensors, op->call.size()));
         for (std::size_t i = 0; i < op->call.size(); ++i) {
-            Result<runtime::CallTensor> tensor = tensor_of(*op, i, tensors[i]);
-            if (!tensor) return tensor.error();
-            op->call[i] = *tensor;
+            SYNCOPATE_TAKE(runtime::CallTensor tensor, tensor_of(*op, i, tensors[i]));
+            op->call[i] = tensor;
         }
         return op->prepared->run(op->call, reinterpret_cast<runtime::CudaStream>(stream));
     });
@@ -445,8 +438,8 @@ sy_code sy_run(sy_op* op, const sy_tensor* const* tensors, int32_t num_tensors, 
 
 sy_code sy_status(sy_op* op) {
     return guarded([&]() -> Status {
-        if (Status there = require(op, "op"); !there) return there;
-        if (Status idle = op->prepared->op().synchronize(); !idle) return idle;
+        SYNCOPATE_TRY(require(op, "op"));
+        SYNCOPATE_TRY(op->prepared->op().synchronize());
         return op->prepared->op().check();
     });
 }
@@ -475,7 +468,7 @@ sy_code sy_op_reset(sy_op* op) {
 sy_code sy_op_destroy(sy_op* op) {
     return guarded([&]() -> Status {
         if (op == nullptr) return Done{};
-        if (Status free = require_free(op, "op", "sy_op_destroy"); !free) return free;
+        SYNCOPATE_TRY(require_free(op, "op", "sy_op_destroy"));
         handles<sy_op>().drop(op);
         const std::unique_ptr<sy_op> owned(op);
         return op->prepared->destroy();

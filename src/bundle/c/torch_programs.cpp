@@ -17,6 +17,7 @@
 #include "interface.hpp"
 #include "syncopate/ops/problem.hpp"
 #include "syncopate/runtime/executable/executable.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::bundle::c {
 namespace {
@@ -260,10 +261,10 @@ extern "C" sy_code sy_torch_serve(sy_comm* comm, const char* group_name, const s
     using namespace syncopate;
     using namespace syncopate::bundle::c;
     return guarded([&]() -> Status {
-        if (Status free = require_free(comm, "comm", "sy_torch_serve"); !free) return free;
+        SYNCOPATE_TRY(require_free(comm, "comm", "sy_torch_serve"));
         if (group_name == nullptr) return usage("group_name: it is NULL");
         if (bundle == nullptr) return end(group_name);
-        if (Status there = require(bundle, "bundle"); !there) return there;
+        SYNCOPATE_TRY(require(bundle, "bundle"));
         auto loaded = loaded_of(*comm, *bundle);
         if (!loaded) return loaded.error();
         return serve(group_name, *std::move(loaded));

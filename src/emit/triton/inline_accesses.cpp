@@ -4,6 +4,7 @@
 #include <set>
 
 #include "emit/triton/steps.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::emit::triton {
 namespace {
@@ -69,7 +70,7 @@ Status redirect_stores(const Rewriting& to, const SlotOfStore& slot) {
             to.edits.insert(site.call.begin, "for sy_copy in " + to.edits.use("sy_range") + "(" +
                                                  std::to_string(stores.copies) + "): ");
         }
-        if (Status status = redirection.redirect(site, stores.by_row, place, "store"); !status) return status;
+        SYNCOPATE_TRY(redirection.redirect(site, stores.by_row, place, "store"));
     }
     return Done{};
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "emit/triton/steps.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::emit::triton {
 namespace {
@@ -73,14 +74,12 @@ Status nest(const Rewriting& to, const kernel::triton::LoopSite& loop, std::size
                                 "the reduction loop must begin a line of its own: put it on one");
     }
     for (const std::uint32_t end : {loop.header.end, loop.statement.end}) {
-        if (Status status = to.text.check_ends_its_line(end, "the reduction loop"); !status)
-            return status.error();
+        SYNCOPATE_TRY(to.text.check_ends_its_line(end, "the reduction loop"));
     }
     // The text's facts are those of the kernel; a helper has its own.
     const Facts own = loop.in_helper() ? facts_of(to.text.all(), span_of(loop.statement)) : Facts{};
     const Facts& facts = loop.in_helper() ? own : to.text.facts();
-    const Result<std::string> iterable = iterable_of_phase(to.text, facts, loop);
-    if (!iterable) return iterable.error();
+    SYNCOPATE_TAKE(const std::string iterable, iterable_of_phase(to.text, facts, loop));
 
     const std::string indent = to.text.indent_at(loop.statement.begin);
     const std::string level = level_like(indent);
@@ -96,7 +95,7 @@ Status nest(const Rewriting& to, const kernel::triton::LoopSite& loop, std::size
                                                        "(sy_schedule, sy_control, sy_slot, sy_phase)" +
                                                        "  # these iterations may run");
     indent_loop(to, facts, loop, level);
-    to.edits.replace(span_of(loop.iterable), *iterable);
+    to.edits.replace(span_of(loop.iterable), iterable);
     return Done{};
 }
 
@@ -115,8 +114,7 @@ Status nest_loops(const Rewriting& to) {
         const kernel::triton::LoopSite& loop = loops[index];
         if (!is_cut(loop)) continue;
         if (nested.insert(loop.statement.begin).second) {
-            if (Status status = nest(to, loop, index, loops.size() == 1 && !loop.in_helper()); !status)
-                return status.error();
+            SYNCOPATE_TRY(nest(to, loop, index, loops.size() == 1 && !loop.in_helper()));
         }
         if (!loop.in_helper()) continue;
         if (given.insert(loop.helper_parameters.begin).second) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "emit/triton/steps.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::emit::triton {
 namespace {
@@ -21,8 +22,7 @@ Status check_can_post(const Rewriting& to, const SlotOfStore& slot) {
                                 "the stores follow from no tile id that could be named in a post: mark it "
                                 "with `# @sy.tile_id`");
     }
-    if (Status status = to.text.check_ends_its_line(stored.end, "the last store"); !status)
-        return status.error();
+    SYNCOPATE_TRY(to.text.check_ends_its_line(stored.end, "the last store"));
     if (!to.text.begins_its_line(stored.begin)) {
         return to.text.error_at(
             stored, "the statement with the last store must begin a line of its own: put it on one");
@@ -76,7 +76,7 @@ bool can_post_later(const Rewriting& to) {
 }
 
 Status add_posts(const Rewriting& to, const SlotOfStore& slot, bool later) {
-    if (Status status = check_can_post(to, slot); !status) return status;
+    SYNCOPATE_TRY(check_can_post(to, slot));
     const kernel::triton::SourceRange& stored = to.sites().stored;
     const std::string indent = to.text.indent_at(stored.begin);
     if (later) {

@@ -5,6 +5,7 @@
 
 #include "emit/triton/steps.hpp"
 #include "emit/triton/triton.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::emit::triton {
 namespace {
@@ -74,30 +75,29 @@ Result<std::string> rewrite(const fuse::BoundKernel& program, const fuse::Schedu
     Edits edits(text);
     const Rewriting to{program, form, text, edits};
 
-    if (Status status = check_names(text); !status) return status.error();
+    SYNCOPATE_TRY(check_names(text));
     add_parameters(to);
     if (form.lets_next_start) {
         const std::uint32_t body = to.sites().body.begin;
         edits.add_line_before(body, text.indent_at(body) + edits.use("sy_start_next") +
                                         "()  # the next kernel may start: it waits for these tiles itself");
     }
-    const Result<SlotOfStore> slot = take_tiles(to);
-    if (!slot) return slot.error();
+    SYNCOPATE_TAKE(const SlotOfStore slot, take_tiles(to));
     if (form.phased) {
-        if (Status status = nest_loops(to); !status) return status.error();
+        SYNCOPATE_TRY(nest_loops(to));
     }
     if (form.partial) {
-        if (Status status = take_own_tiles(to); !status) return status.error();
+        SYNCOPATE_TRY(take_own_tiles(to));
     }
     const bool later = form.produces && can_post_later(to);
     if (form.produces) {
-        if (Status status = add_posts(to, *slot, later); !status) return status.error();
+        SYNCOPATE_TRY(add_posts(to, slot, later));
     }
     if (form.stores) {
-        if (Status status = redirect_stores(to, *slot); !status) return status.error();
+        SYNCOPATE_TRY(redirect_stores(to, slot));
     }
     if (form.loads) {
-        if (Status status = redirect_loads(to); !status) return status.error();
+        SYNCOPATE_TRY(redirect_loads(to));
     }
     add_finish(to, later);
     add_import(to);

@@ -4,6 +4,7 @@
 #include "emit/triton/steps.hpp"
 
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::emit::triton {
 namespace {
@@ -193,7 +194,7 @@ private:
 Result<SlotOfStore> take_tiles(const Rewriting& to) {
     TileIds ids(to);
     for (const TileIdSite& site : waiting_sites(to)) {
-        if (Status status = ids.rewrite(site); !status) return status.error();
+        SYNCOPATE_TRY(ids.rewrite(site));
     }
     if (to.sites().foreign_id.end > 0) {
         return to.text.error_at(to.sites().foreign_id,

@@ -12,6 +12,7 @@
 #include "syncopate/ingest/hlo/hlo.hpp"
 #include "syncopate/ingest/stablehlo/stablehlo.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -83,12 +84,11 @@ void rename(plan::Plan& plan, const plan::Tensor& given, const std::string& file
 
 Result<Import> import_candidate(std::string_view text, const std::string& file_name, Format format,
                                 const ImportOptions& options) {
-    const Result<TensorProgram> program = program_of(text, file_name, format, options);
-    if (!program) return program.error();
-    const std::vector<Candidate> found = list_candidates(*program);
+    SYNCOPATE_TAKE(const TensorProgram program, program_of(text, file_name, format, options));
+    const std::vector<Candidate> found = list_candidates(program);
     const auto count = static_cast<std::int32_t>(found.size());
     const std::int32_t number = options.pick < 0 && count == 1 ? 0 : options.pick;
-    if (number < 0 || number >= count) return choose_one(found, program->modules, file_name, options.pick);
+    if (number < 0 || number >= count) return choose_one(found, program.modules, file_name, options.pick);
     const Candidate& candidate = found[at(number)];
     Result<plan::Plan> plan = plan_of(candidate);
     if (!plan) return plan.error();
@@ -136,9 +136,8 @@ Result<std::vector<Candidate>> list_candidates(std::string_view text, const std:
                 : fmt::format("is {}, which has no candidates; hlo and stablehlo have", name_of(format)),
             {file_name}};
     }
-    const Result<TensorProgram> program = program_of(text, file_name, format, options);
-    if (!program) return program.error();
-    return list_candidates(*program);
+    SYNCOPATE_TAKE(const TensorProgram program, program_of(text, file_name, format, options));
+    return list_candidates(program);
 }
 
 Result<Import> import_hlo(std::string_view text, const std::string& file_name, const ImportOptions& options) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -79,8 +80,7 @@ std::string_view ids_name(Mode mode) {
 
 Result<Participants> participants(const TensorProgram& program, const std::string& kind,
                                   const Instruction& collective) {
-    const Result<Mode> mode = mode_of(kind, collective);
-    if (!mode) return mode.error();
+    SYNCOPATE_TAKE(const Mode mode, mode_of(kind, collective));
     const bool permute = kind == "collective-permute";
     static const ReplicaGroups kEverybody;
     const ReplicaGroups& written = collective.groups ? *collective.groups : kEverybody;
@@ -115,38 +115,38 @@ Result<Participants> participants(const TensorProgram& program, const std::strin
                 "is over all devices, and neither the module (replica_count, num_partitions) nor a "
                 "shape says how many there are; say it with --ranks"};
         }
-        (*mode == Mode::partitions ? counts.partitions : counts.replicas) = count;
+        (mode == Mode::partitions ? counts.partitions : counts.replicas) = count;
     }
-    const std::int64_t ids = *mode == Mode::ranks        ? counts.replicas * counts.partitions
-                             : *mode == Mode::partitions ? counts.partitions
-                                                         : counts.replicas;
+    const std::int64_t ids = mode == Mode::ranks        ? counts.replicas * counts.partitions
+                             : mode == Mode::partitions ? counts.partitions
+                                                        : counts.replicas;
     const std::int64_t ranks = counts.replicas * counts.partitions;
     if (ranks > plan::kMaxRanks) {
         return Error{fmt::format("is over {} devices; a plan has at most {} ranks", ranks, plan::kMaxRanks)};
     }
     if (largest >= ids) {
         return Error{fmt::format("names {} {}, and the module has {} ({} replicas × {} partitions)",
-                                 ids_name(*mode), largest, ids, counts.replicas, counts.partitions)};
+                                 ids_name(mode), largest, ids, counts.replicas, counts.partitions)};
     }
 
     Participants found;
     found.num_ranks = static_cast<std::int32_t>(ranks);
-    const std::int64_t others = *mode == Mode::replicas     ? counts.partitions
-                                : *mode == Mode::partitions ? counts.replicas
-                                                            : 1;
+    const std::int64_t others = mode == Mode::replicas     ? counts.partitions
+                                : mode == Mode::partitions ? counts.replicas
+                                                           : 1;
     if (permute) {
         std::vector<bool> sends(static_cast<std::size_t>(ids));
         std::vector<bool> receives(static_cast<std::size_t>(ids));
         for (const auto& [source, target] : collective.pairs) {
             if (sends[at(source)]) {
-                return Error{fmt::format("names {} {} as a source twice", ids_name(*mode), source)};
+                return Error{fmt::format("names {} {} as a source twice", ids_name(mode), source)};
             }
             if (receives[at(target)]) {
-                return Error{fmt::format("names {} {} as a target twice", ids_name(*mode), target)};
+                return Error{fmt::format("names {} {} as a target twice", ids_name(mode), target)};
             }
             sends[at(source)] = receives[at(target)] = true;
             for (std::int64_t other = 0; other < others; ++other) {
-                const Group pair = ranks_of({source, target}, *mode, counts, other);
+                const Group pair = ranks_of({source, target}, mode, counts, other);
                 found.pairs.emplace_back(pair[0], pair[1]);
             }
         }
@@ -161,7 +161,7 @@ Result<Participants> participants(const TensorProgram& program, const std::strin
     for (const Group& group : groups) {
         for (const std::int32_t id : group) {
             if (seen[at(id)]) {
-                return Error{fmt::format("has {} {} in replica_groups twice", ids_name(*mode), id)};
+                return Error{fmt::format("has {} {} in replica_groups twice", ids_name(mode), id)};
             }
             seen[at(id)] = true;
         }
@@ -171,7 +171,7 @@ Result<Participants> participants(const TensorProgram& program, const std::strin
         }
     }
     for (std::int64_t other = 0; other < others; ++other) {
-        for (const Group& group : groups) found.groups.push_back(ranks_of(group, *mode, counts, other));
+        for (const Group& group : groups) found.groups.push_back(ranks_of(group, mode, counts, other));
     }
     return found;
 }

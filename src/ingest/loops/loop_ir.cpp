@@ -8,6 +8,7 @@
 
 #include "ingest/partition/mesh_json.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -248,15 +249,13 @@ private:
 }  // namespace
 
 Result<LoopNest> read_loop_nest(std::string_view text, const std::string& file_name) {
-    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
-    if (!document) return document.error();
-    return LoopDecoder(*document, text, file_name).decode();
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
+    return LoopDecoder(document, text, file_name).decode();
 }
 
 Result<Import> import_loop_nest(std::string_view text, const std::string& file_name, const ImportOptions&) {
-    const Result<LoopNest> nest = read_loop_nest(text, file_name);
-    if (!nest) return nest.error();
-    Result<plan::Plan> plan = plan_of(*nest);
+    SYNCOPATE_TAKE(const LoopNest nest, read_loop_nest(text, file_name));
+    Result<plan::Plan> plan = plan_of(nest);
     if (!plan) {
         Error error = plan.error();
         error.location.file = file_name;
@@ -265,11 +264,11 @@ Result<Import> import_loop_nest(std::string_view text, const std::string& file_n
     Import made;
     made.format = Format::loop;
     made.plan = *std::move(plan);
-    for (const Loop& loop : nest->loops) {
+    for (const Loop& loop : nest.loops) {
         if (loop.over < 0) continue;
         made.claims.emplace_back("loop " + escaped(loop.name),
                                  fmt::format("{} steps over {}", loop.steps,
-                                             nest->mesh.axes[static_cast<std::size_t>(loop.over)].name));
+                                             nest.mesh.axes[static_cast<std::size_t>(loop.over)].name));
     }
     return made;
 }

@@ -8,6 +8,7 @@
 #include "ingest/msccl/xml_element.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -239,9 +240,8 @@ bool reduces(MscclType type) {
 Result<MscclAlgo> read_msccl_algo(std::string_view text, const std::string& file_name) {
     if (text.find_first_not_of(" \t\r\n") == text.npos)
         return Error{"empty: expected an <algo>", {file_name}};
-    const Result<XmlDocument> document = XmlDocument::parse(text, file_name);
-    if (!document) return document.error();
-    AlgoReader reader(*document, file_name);
+    SYNCOPATE_TAKE(const XmlDocument document, XmlDocument::parse(text, file_name));
+    AlgoReader reader(document, file_name);
     MscclAlgo algo;
     if (!reader.read(algo)) return reader.error();
     return algo;

@@ -15,6 +15,7 @@
 #include "ingest/steps/weave.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -44,8 +45,7 @@ public:
         import_.warnings = algo_.warnings;
         claim();
         if (!make_buffers() || !number_steps() || !connect() || !depend() || !move()) return *error_;
-        if (const Status woven = weave(std::move(schedule_), file_name_, buffers_->name(), import_); !woven)
-            return woven.error();
+        SYNCOPATE_TRY(weave(std::move(schedule_), file_name_, buffers_->name(), import_));
         check_placement(*buffers_, import_);
         return std::move(import_);
     }
@@ -397,9 +397,8 @@ private:
 
 Result<Import> read_msccl_xml(std::string_view text, const std::string& file_name,
                               const ImportOptions& options) {
-    const Result<MscclAlgo> algo = read_msccl_algo(text, file_name);
-    if (!algo) return algo.error();
-    return Translator(*algo, file_name, options).run();
+    SYNCOPATE_TAKE(const MscclAlgo algo, read_msccl_algo(text, file_name));
+    return Translator(algo, file_name, options).run();
 }
 
 }  // namespace syncopate::ingest

@@ -15,6 +15,7 @@
 #include "ingest/steps/weave.hpp"
 #include "syncopate/json_decoder.hpp"
 #include "syncopate/json_document.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -125,14 +126,11 @@ public:
         import.warnings = plan_.warnings;
         claim(import);
         BufferSizes sizes;
-        if (const Status sized = measure(sizes, import); !sized) return sized.error();
-        Result<Buffers> buffers = Buffers::make(sizes, options_.tensor, import.plan);
-        if (!buffers) return buffers.error();
-        Result<Schedule> schedule = mscclpp_schedule(plan_, *buffers, file_name_, import.warnings);
-        if (!schedule) return schedule.error();
-        if (const Status woven = weave(*std::move(schedule), file_name_, buffers->name(), import); !woven)
-            return woven.error();
-        check_placement(*buffers, import);
+        SYNCOPATE_TRY(measure(sizes, import));
+        SYNCOPATE_TAKE(Buffers buffers, Buffers::make(sizes, options_.tensor, import.plan));
+        SYNCOPATE_TAKE(Schedule schedule, mscclpp_schedule(plan_, buffers, file_name_, import.warnings));
+        SYNCOPATE_TRY(weave(std::move(schedule), file_name_, buffers.name(), import));
+        check_placement(buffers, import);
         return import;
     }
 
@@ -181,7 +179,7 @@ private:
             sizes.input = sizes.output / sizes.ranks;
         if (sizes.collective == Collective::reduce_scatter && sizes.in_place && sizes.output == 0)
             sizes.output = sizes.input / sizes.ranks;
-        if (const Status fit = judge_sizes(sizes); !fit) return fit;
+        SYNCOPATE_TRY(judge_sizes(sizes));
         for (const MscclppGpu& gpu : plan_.gpus) {
             for (const auto& ops : gpu.threadblocks) {
                 for (const MscclppOp& op : ops) {
@@ -243,15 +241,13 @@ Result<Import> read_mscclpp_json(std::string_view text, const std::string& file_
                                  const ImportOptions& options) {
     if (text.size() > kMaxBytes)
         return Error{fmt::format("larger than {} MiB", kMaxBytes >> 20), {file_name}};
-    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
-    if (!document) return document.error();
-    Examiner examiner(*document, text, file_name);
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
+    Examiner examiner(document, text, file_name);
     const std::int32_t version = examiner.version();
     if (version == 0) return examiner.error();
-    const Result<MscclppPlan> plan = version == 1 ? read_mscclpp_v1(*document, text, file_name)
-                                                  : read_mscclpp_v2(*document, text, file_name);
-    if (!plan) return plan.error();
-    return Translator(*plan, *document, text, file_name, options).run();
+    SYNCOPATE_TAKE(const MscclppPlan plan, version == 1 ? read_mscclpp_v1(document, text, file_name)
+                                                        : read_mscclpp_v2(document, text, file_name));
+    return Translator(plan, document, text, file_name, options).run();
 }
 
 }  // namespace syncopate::ingest

@@ -9,6 +9,7 @@
 
 #include "ingest/partition/mesh_json.hpp"
 #include "syncopate/plan/templates/templates.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -193,15 +194,13 @@ std::string conversion_name(const Mesh& mesh, const Conversion& conversion) {
 }
 
 Result<PartitionProgram> read_partition(std::string_view text, const std::string& file_name) {
-    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
-    if (!document) return document.error();
-    return PartitionDecoder(*document, text, file_name).decode();
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
+    return PartitionDecoder(document, text, file_name).decode();
 }
 
 Result<Import> import_partition(std::string_view text, const std::string& file_name, const ImportOptions&) {
-    const Result<PartitionProgram> program = read_partition(text, file_name);
-    if (!program) return program.error();
-    Result<plan::Plan> plan = plan_of(*program);
+    SYNCOPATE_TAKE(const PartitionProgram program, read_partition(text, file_name));
+    Result<plan::Plan> plan = plan_of(program);
     if (!plan) {
         Error error = plan.error();
         error.location.file = file_name;
@@ -210,8 +209,8 @@ Result<Import> import_partition(std::string_view text, const std::string& file_n
     Import made;
     made.format = Format::partition;
     made.plan = *std::move(plan);
-    for (const Conversion& conversion : program->conversions) {
-        made.claims.emplace_back(conversion.tensor.name, conversion_name(program->mesh, conversion));
+    for (const Conversion& conversion : program.conversions) {
+        made.claims.emplace_back(conversion.tensor.name, conversion_name(program.mesh, conversion));
     }
     return made;
 }

@@ -19,6 +19,7 @@
 #include "syncopate/json_decoder.hpp"
 #include "syncopate/json_document.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -280,9 +281,8 @@ Result<Import> read_sccl_json(std::string_view text, const std::string& file_nam
     constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
     if (text.size() > kMaxBytes)
         return Error{fmt::format("larger than {} MiB", kMaxBytes >> 20), {file_name}};
-    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
-    if (!document) return document.error();
-    AlgorithmReader reader(*document, text, file_name);
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
+    AlgorithmReader reader(document, text, file_name);
     Algorithm algorithm;
     if (!reader.read(algorithm)) return reader.error();
 

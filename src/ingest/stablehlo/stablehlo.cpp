@@ -15,6 +15,7 @@
 #include "ingest/stablehlo/mlir_text.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ingest {
 namespace {
@@ -594,9 +595,8 @@ private:
 Result<TensorProgram> read_stablehlo(std::string_view text, const std::string& file_name,
                                      std::string_view module) {
     MlirAliases aliases;
-    Result<std::vector<MlirOp>> ops = parse_mlir(text, file_name, aliases);
-    if (!ops) return ops.error();
-    return Translator(text, file_name, aliases).translate(*ops, module);
+    SYNCOPATE_TAKE(std::vector<MlirOp> ops, parse_mlir(text, file_name, aliases));
+    return Translator(text, file_name, aliases).translate(ops, module);
 }
 
 }  // namespace syncopate::ingest

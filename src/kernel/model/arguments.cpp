@@ -13,6 +13,7 @@
 #include "syncopate/io.hpp"
 #include "syncopate/kernel/model/arguments.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::kernel {
 namespace {
@@ -52,20 +53,19 @@ Result<std::vector<std::int64_t>> integers(const std::string& text, char separat
 
 /// The whole numbers of a file, with commas or white space between them.
 Result<std::vector<std::int64_t>> integers_of_file(const std::string& path) {
-    const Result<std::string> text = read_file(path);
-    if (!text) return text.error();
+    SYNCOPATE_TAKE(const std::string text, read_file(path));
     constexpr std::string_view kBetween = ", \t\r\n";
     std::vector<std::int64_t> result;
-    for (std::size_t begin = text->find_first_not_of(kBetween); begin != std::string::npos;) {
-        const std::size_t end = std::min(text->find_first_of(kBetween, begin), text->size());
-        const std::string part = text->substr(begin, end - begin);
+    for (std::size_t begin = text.find_first_not_of(kBetween); begin != std::string::npos;) {
+        const std::size_t end = std::min(text.find_first_of(kBetween, begin), text.size());
+        const std::string part = text.substr(begin, end - begin);
         if (!integer(part, result.emplace_back())) {
             const auto line =
-                std::count(text->begin(), text->begin() + static_cast<std::ptrdiff_t>(begin), '\n');
+                std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(begin), '\n');
             return Error{"`" + escaped(part) + "` is not a whole number",
                          {.file = path, .line = static_cast<int>(line) + 1}};
         }
-        begin = text->find_first_not_of(kBetween, end);
+        begin = text.find_first_not_of(kBetween, end);
     }
     if (result.empty()) return Error{"holds no whole number", {.file = path}};
     return result;

@@ -15,6 +15,7 @@
 #include "syncopate/kernel/stated/statement.hpp"
 #include "syncopate/kernel/triton/analyse/analyse.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::kernel::stated {
 namespace {
@@ -58,11 +59,11 @@ public:
         kernel_.arguments = arguments_;
         kernel_.line = line_of_kernel();
         take_numbers();
-        if (Status status = count_tiles(); !status) return status.error();
-        if (Status status = count_loops(); !status) return status.error();
-        if (Status status = bind_accesses(); !status) return status.error();
-        if (Status status = make_tiles(); !status) return status.error();
-        if (Status status = order_tiles(); !status) return status.error();
+        SYNCOPATE_TRY(count_tiles());
+        SYNCOPATE_TRY(count_loops());
+        SYNCOPATE_TRY(bind_accesses());
+        SYNCOPATE_TRY(make_tiles());
+        SYNCOPATE_TRY(order_tiles());
         name_axes();
         add_params();
         add_loops();
@@ -211,7 +212,7 @@ private:
                 !status)
                 return status;
             if (kernel_.tiles_differ) {
-                if (Status status = note_loop_reads(trips, tile); !status) return status;
+                SYNCOPATE_TRY(note_loop_reads(trips, tile));
             }
             if (Status status =
                     touch(writes_, trips, tile, tile.writes, tile.write_boxes, tile.inexact_writes);
@@ -451,27 +452,25 @@ Status check_names(const Statement& statement, const Arguments& arguments) {
 }  // namespace
 
 Result<Kernel> analyse(const Statement& statement, const Arguments& arguments, std::int64_t most_work) {
-    if (Status status = check_names(statement, arguments); !status) return status.error();
+    SYNCOPATE_TRY(check_names(statement, arguments));
     return Statements(statement, arguments, most_work).run();
 }
 
 Result<Kernel> analyse(const std::string& json, std::string file, const std::string& name,
                        const Arguments& arguments) {
-    const Result<Statement> statement = statement_from_json(json, file);
-    if (!statement) return statement.error();
-    if (!name.empty() && name != statement->kernel) {
+    SYNCOPATE_TAKE(const Statement statement, statement_from_json(json, file));
+    if (!name.empty() && name != statement.kernel) {
         Location where;
         where.file = std::move(file);
-        return Error{"it states kernel " + statement->kernel + ", not " + escaped(name), where};
+        return Error{"it states kernel " + statement.kernel + ", not " + escaped(name), where};
     }
-    return analyse(*statement, arguments);
+    return analyse(statement, arguments);
 }
 
 Result<Explained> analyse_and_explain(const std::string& json, std::string file, const std::string& name,
                                       const Arguments& arguments) {
-    Result<Kernel> kernel = analyse(json, std::move(file), name, arguments);
-    if (!kernel) return kernel.error();
-    Explained made{*std::move(kernel), {}, {}};
+    SYNCOPATE_TAKE(Kernel kernel, analyse(json, std::move(file), name, arguments));
+    Explained made{std::move(kernel), {}, {}};
     for (const Loop& loop : made.kernel.loops) {
         std::string line = "loop " + loop.variable + ": " + std::to_string(loop.trips) + " iterations";
         for (const LoopSlice& slice : loop.slices) {
@@ -487,11 +486,10 @@ Result<Explained> analyse_and_explain(const std::string& json, std::string file,
 }
 
 Result<std::vector<ImportedFile>> imported_files(const std::string& json, const std::string& file) {
-    const Result<Statement> statement = statement_from_json(json, file);
-    if (!statement) return statement.error();
-    if (!statement->file.ends_with(".py")) return std::vector<ImportedFile>{};
-    const std::filesystem::path source = std::filesystem::path(file).parent_path() / statement->file;
-    return triton::imported_files(statement->source, source.string());
+    SYNCOPATE_TAKE(const Statement statement, statement_from_json(json, file));
+    if (!statement.file.ends_with(".py")) return std::vector<ImportedFile>{};
+    const std::filesystem::path source = std::filesystem::path(file).parent_path() / statement.file;
+    return triton::imported_files(statement.source, source.string());
 }
 
 }  // namespace syncopate::kernel::stated

@@ -1,4 +1,5 @@
 #include "kernel/stated/footprint.hpp"
+#include "syncopate/try.hpp"
 
 #include <algorithm>
 #include <tuple>
@@ -89,8 +90,7 @@ Result<Number> Number::make(const affine::Expression& expression, const Coordina
         return number;
     }
     const std::vector<std::int64_t> first(coordinates.tiles, 0);
-    if (const auto value = expression.number(coordinates.forms_at(first), coordinates.lists); !value)
-        return value.error();
+    SYNCOPATE_TRY(expression.number(coordinates.forms_at(first), coordinates.lists));
     return number;
 }
 
@@ -125,10 +125,9 @@ Result<Footprint> Footprint::make(const Access& access, const std::string& kind,
     const affine::Names first = coordinates.forms_at(std::vector<std::int64_t>(coordinates.tiles, 0));
     for (std::size_t axis = 0; axis < access.ranges.size(); ++axis) {
         const std::string subject = kind + " of " + access.param + ", axis " + std::to_string(axis);
-        Result<affine::Range> range = affine::Range::parse(access.ranges[axis], subject);
-        if (!range) return range.error();
+        SYNCOPATE_TAKE(affine::Range range, affine::Range::parse(access.ranges[axis], subject));
         Axis& added = made.axes_.emplace_back();
-        added.range = *std::move(range);
+        added.range = std::move(range);
         const std::int64_t extent = tensor.shape[axis];
         if (auto bound = added.range.bind(forms, extent, coordinates.lists)) {
             added.bound = *std::move(bound);
@@ -185,13 +184,12 @@ std::optional<LoopSlice> Footprint::slice(const Coordinates& coordinates, std::s
 
 Result<LoopRead> Footprint::loop_read(const Coordinates& coordinates, std::span<const std::int64_t> tile,
                                       const Touched& touched) const {
-    Result<std::vector<Line>> lines = lines_at(coordinates, tile);
-    if (!lines) return lines.error();
+    SYNCOPATE_TAKE(std::vector<Line> lines, lines_at(coordinates, tile));
     LoopRead read;
     read.boxes.assign(touched.boxes.begin(), touched.boxes.end());
     std::size_t walked = 0;  // pairs of an axis and a loop that walks it
-    for (std::size_t axis = 0; axis < lines->size(); ++axis) {
-        const Line& line = (*lines)[axis];
+    for (std::size_t axis = 0; axis < lines.size(); ++axis) {
+        const Line& line = lines[axis];
         for (std::size_t loop = 0; loop < coordinates.loops(); ++loop) {
             const std::int64_t step = line.begin_step[loop];
             if (step == 0 && line.end_step[loop] == 0) continue;
@@ -228,10 +226,9 @@ Result<std::vector<Footprint::Line>> Footprint::lines_at(const Coordinates& coor
         std::optional<affine::BoundRange> bound = axes_[axis].bound;
         if (!bound) {
             if (!names) names = coordinates.forms_at(tile);
-            Result<affine::BoundRange> in_tile =
-                axes_[axis].range.bind(*names, shape_[axis], coordinates.lists);
-            if (!in_tile) return in_tile.error();
-            bound = *std::move(in_tile);
+            SYNCOPATE_TAKE(affine::BoundRange in_tile,
+                           axes_[axis].range.bind(*names, shape_[axis], coordinates.lists));
+            bound = std::move(in_tile);
         }
         Line& line = lines.emplace_back(Line{bound->begin.at(origin), bound->end.at(origin), {}, {}});
         for (std::size_t loop = 0; loop < coordinates.loops(); ++loop) {
@@ -391,9 +388,8 @@ Result<Touched> Footprint::touched_at(const Coordinates& coordinates, std::span<
         if (!plan::is_empty(touched.around)) touched.boxes = SharedBoxes(std::vector<Region>{touched.around});
         return touched;
     }
-    const Result<std::vector<Line>> lines = lines_at(coordinates, tile);
-    if (!lines) return lines.error();
-    return touch(*lines, trips, work);
+    SYNCOPATE_TAKE(const std::vector<Line> lines, lines_at(coordinates, tile));
+    return touch(lines, trips, work);
 }
 
 Result<const Touched*> Footprint::at(const Coordinates& coordinates, std::span<const std::int64_t> tile,
@@ -402,9 +398,8 @@ Result<const Touched*> Footprint::at(const Coordinates& coordinates, std::span<c
     if (depends_on_ && depends_on_->size() == coordinates.tiles) {  // no other tile touches the same
         if (has_last_ && std::ranges::equal(tile, last_tile_) && std::ranges::equal(trips, trips_))
             return &last_;
-        Result<Touched> touched = touched_at(coordinates, tile, trips, work);
-        if (!touched) return touched.error();
-        last_ = *std::move(touched);
+        SYNCOPATE_TAKE(Touched touched, touched_at(coordinates, tile, trips, work));
+        last_ = std::move(touched);
         last_tile_.assign(tile.begin(), tile.end());
         trips_.assign(trips.begin(), trips.end());
         has_last_ = true;
@@ -420,13 +415,11 @@ Result<const Touched*> Footprint::at(const Coordinates& coordinates, std::span<c
             key = (key << 32) | static_cast<std::uint64_t>(tile[place]);
         const auto found = by_coordinates_.find(key);
         if (found != by_coordinates_.end()) return &found->second;
-        Result<Touched> touched = touched_at(coordinates, tile, trips, work);
-        if (!touched) return touched.error();
-        return &by_coordinates_.emplace(key, *std::move(touched)).first->second;
+        SYNCOPATE_TAKE(Touched touched, touched_at(coordinates, tile, trips, work));
+        return &by_coordinates_.emplace(key, std::move(touched)).first->second;
     }
-    Result<std::vector<Line>> lines = lines_at(coordinates, tile);
-    if (!lines) return lines.error();
-    std::pair key(*std::move(lines), std::vector<std::int64_t>(trips.begin(), trips.end()));
+    SYNCOPATE_TAKE(std::vector<Line> lines, lines_at(coordinates, tile));
+    std::pair key(std::move(lines), std::vector<std::int64_t>(trips.begin(), trips.end()));
     auto found = known_.find(key);
     if (found == known_.end()) {
         Touched touched = touch(key.first, trips, work);

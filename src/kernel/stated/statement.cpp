@@ -7,6 +7,7 @@
 
 #include "syncopate/io.hpp"
 #include "syncopate/json_decoder.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::kernel::stated {
 namespace {
@@ -170,9 +171,8 @@ private:
 }  // namespace
 
 Result<Statement> statement_from_json(std::string_view text, const std::string& file) {
-    const Result<JsonDocument> document = JsonDocument::parse(text, file);
-    if (!document) return document.error();
-    Result<Statement> statement = StatementDecoder(*document, text, file).decode();
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file));
+    Result<Statement> statement = StatementDecoder(document, text, file).decode();
     if (!statement || !statement->source.empty()) return statement;
     const std::filesystem::path beside = std::filesystem::path(file).parent_path() / statement->file;
     Result<std::string> source = read_file(beside.string());

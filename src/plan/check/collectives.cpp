@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -57,7 +58,7 @@ public:
     Result<CollectiveLayout> layout() {
         if (kind_ == CollectiveKind::permute)
             return Error{"a permute has no pairs of ranks in this schema; write one push per pair instead"};
-        if (const Status agreed = agree(); !agreed) return agreed.error();
+        SYNCOPATE_TRY(agree());
         const Status fits = in_place() ? fit_in_place() : fit_between_tensors();
         if (!fits) return fits.error();
         return std::move(layout_);

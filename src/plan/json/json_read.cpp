@@ -14,6 +14,7 @@
 #include "syncopate/names.hpp"
 #include "syncopate/plan/json/json.hpp"
 #include "syncopate/plan/model/ragged.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -429,10 +430,9 @@ private:
 }  // namespace
 
 Result<Plan> from_json(std::string_view text, const std::string& file_name) {
-    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
-    if (!document) return document.error();
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
     const JsonPath root;
-    return from_json(*document, text, file_name, {0, &root});
+    return from_json(document, text, file_name, {0, &root});
 }
 
 Result<Plan> from_json(const JsonDocument& document, std::string_view text, const std::string& file_name,

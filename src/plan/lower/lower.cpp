@@ -12,6 +12,7 @@
 #include "plan/model/data_order.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/plan/check/check.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -53,7 +54,7 @@ public:
                 keep(group);
                 continue;
             }
-            if (const Status spliced = splice(group); !spliced) return spliced.error();
+            SYNCOPATE_TRY(splice(group));
         }
         const Refs program = builder_.program();
         std::vector<OpRef> joins = builder_.joins();
@@ -128,7 +129,7 @@ private:
         std::sort(entries.begin(), entries.end());
         std::sort(index_of.begin(), index_of.end());
         const std::size_t first = builder_.program().size();
-        if (const Status expanded = expand(builder_, plan_, group, options_); !expanded) return expanded;
+        SYNCOPATE_TRY(expand(builder_, plan_, group, options_));
         const Refs& program = builder_.program();
         std::vector<Refs> deliveries(plan_.ranks.size());  // by destination
         for (std::size_t i = first; i < program.size(); ++i) {
@@ -241,7 +242,7 @@ Result<Plan> lower_collectives(const Plan& plan, const LowerOptions& asked) {
                      {"", 0, 0, first.rank, first.op}};
     }
     const CollectiveMatch collectives = match_collectives(plan);
-    if (const Status valid = judge(options, collectives.groups, plan); !valid) return valid.error();
+    SYNCOPATE_TRY(judge(options, collectives.groups, plan));
     if (collectives.groups.empty()) return plan;
     return Lowerer(plan, options).lower(EventGraph(plan, collectives.groups));
 }

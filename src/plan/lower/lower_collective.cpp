@@ -11,6 +11,7 @@
 #include "plan/templates/algorithms.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/plan/templates/templates.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -49,10 +50,10 @@ public:
     Status expand() {
         if (has_two_levels(algorithm_)) {
             std::vector<Team> teams{team_};
-            if (const Status levels = set_levels(teams, plan_.mesh, options_.inner); !levels) return levels;
+            SYNCOPATE_TRY(set_levels(teams, plan_.mesh, options_.inner));
             team_ = std::move(teams.front());
         }
-        if (const Status judged = judge(); !judged) return judged;
+        SYNCOPATE_TRY(judge());
         Status moved = move();
         if (moved) return moved;
         const OpRef first = members_.front();  // the search names no op
@@ -248,7 +249,7 @@ private:
             [&](std::int32_t member, std::int32_t piece) { return part(op(member).dst, piece); },
             reduction(0)};
         const Gather result{[&](std::int32_t member) { return data.work(member, member); }, data.work};
-        if (Status reduced = reduce(script, data, {part(op(0).src, 0).region}); !reduced) return reduced;
+        SYNCOPATE_TRY(reduce(script, data, {part(op(0).src, 0).region}));
         if (synthesised_) return gather_synthesised(script, result, search());
         switch (algorithm_) {
             case Algorithm::one_shot: break;

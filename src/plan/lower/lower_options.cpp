@@ -12,6 +12,7 @@
 #include "plan/lower/lower_collective.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/plan/templates/templates.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -108,7 +109,7 @@ Algorithm algorithm_for(CollectiveKind kind, const LowerOptions& options) {
 }
 
 Status judge(const LowerOptions& options, const std::vector<CollectiveGroup>& groups, const Plan& plan) {
-    if (Status fits = judge_synthesis(options, plan); !fits) return fits;
+    SYNCOPATE_TRY(judge_synthesis(options, plan));
     for (const LowerRule& rule : options.rules) {
         const auto has = [&](const CollectiveGroup& group) {
             return std::find(group.begin(), group.end(), *rule.op) != group.end();

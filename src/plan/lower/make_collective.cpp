@@ -8,6 +8,7 @@
 #include "syncopate/at.hpp"
 #include "syncopate/plan/lower/lower.hpp"
 #include "syncopate/plan/templates/templates.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -54,14 +55,12 @@ Result<Plan> make_collective(std::string_view name, const Mesh& mesh, const Tens
             "to_axis, root and reduce fit it");
     }
     const CollectiveKind kind = *found->collective;
-    Result<Setup> prepared = prepare(name, mesh, tensor, options);
-    if (!prepared) return prepared.error();
-    Setup& setup = *prepared;
+    SYNCOPATE_TAKE(Setup prepared, prepare(name, mesh, tensor, options));
+    Setup& setup = prepared;
     std::int32_t to_axis = 0;
     if (kind == CollectiveKind::all_to_all) {
-        const Result<std::int32_t> axis = all_to_all_axis(tensor, options);
-        if (!axis) return axis.error();
-        to_axis = *axis;
+        SYNCOPATE_TAKE(const std::int32_t axis, all_to_all_axis(tensor, options));
+        to_axis = axis;
     }
     const std::int32_t root = options.root;
     if (root < 0 || root >= setup.size()) {

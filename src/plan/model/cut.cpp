@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -95,7 +96,7 @@ Status judge(const Tensor& tensor) {
 }
 
 Status judge(const Cut& cut, const Tensor& tensor) {
-    if (const Status valid = judge_axis("axis", cut.axis, tensor); !valid) return valid;
+    SYNCOPATE_TRY(judge_axis("axis", cut.axis, tensor));
     if (cut.split < 1) return usage(fmt::format("split is {}; expected at least 1", cut.split));
     if (cut.minor_split < 1)
         return usage(fmt::format("minor_split is {}; expected at least 1", cut.minor_split));
@@ -104,7 +105,7 @@ Status judge(const Cut& cut, const Tensor& tensor) {
         if (!cut.minor_sizes.empty()) return usage("minor_sizes needs minor_axis: the axis to cut along");
         return Done{};
     }
-    if (const Status valid = judge_axis("minor_axis", cut.minor_axis, tensor); !valid) return valid;
+    SYNCOPATE_TRY(judge_axis("minor_axis", cut.minor_axis, tensor));
     if (cut.minor_axis == cut.axis) {
         return usage(fmt::format("minor_axis and axis are both {}; use split to cut shards finer", cut.axis));
     }

@@ -1,4 +1,5 @@
 #include "syncopate/plan/model/join.hpp"
+#include "syncopate/try.hpp"
 
 #include <cstdint>
 #include <string>
@@ -52,7 +53,7 @@ Result<Plan> join(const std::vector<Plan>& parts, const std::vector<Tensor>& ten
         }
     }
     for (const Tensor& tensor : tensors) {
-        if (Status added = add_tensor(whole, tensor); !added) return added.error();
+        SYNCOPATE_TRY(add_tensor(whole, tensor));
     }
     return whole;
 }

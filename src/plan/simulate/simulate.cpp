@@ -16,6 +16,7 @@
 #include "plan/simulate/start_order.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/plan/check/collectives.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -329,11 +330,9 @@ Result<Simulation> simulate(const Plan& plan, const Topology& topology, const Si
         if (!fits) return Error{"the timings are not those of the plan's ops: there is one for each"};
     }
     const EventGraph graph(plan, collectives.groups);
-    Result<StartOrder> order = start_order(plan, topology, graph);
-    if (!order) return order.error();
-    Result<Simulation> result = Run(plan, topology, options, graph, *order).run();
-    if (!result) return result.error();
-    Simulation simulation = *std::move(result);
+    SYNCOPATE_TAKE(StartOrder order, start_order(plan, topology, graph));
+    SYNCOPATE_TAKE(Simulation result, Run(plan, topology, options, graph, order).run());
+    Simulation simulation = std::move(result);
     for (std::size_t link = 0; link < simulation.links.size(); ++link) {
         LinkLoad& load = simulation.links[link];
         if (simulation.makespan_us > 0) {

@@ -8,6 +8,7 @@
 #include "plan/templates/algorithms.hpp"
 
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -79,11 +80,10 @@ Result<Found> search_steps(const Script& script, const SynthesisSearch& search, 
                          {},
                          ErrorClass::usage};
         }
-        Result<SynthesisSteps> found = synthesis_steps(search, pattern, pieces.chunks);
-        if (!found) return found.error();
-        const double makespan = found->makespan_us;
+        SYNCOPATE_TAKE(SynthesisSteps found, synthesis_steps(search, pattern, pieces.chunks));
+        const double makespan = found.makespan_us;
         if (split == 1 || fixed || makespan < kWorthTwiceTheOps * shortest) {
-            best = Found{std::move(pieces), std::move(found->steps)};
+            best = Found{std::move(pieces), std::move(found.steps)};
             shortest = makespan;
         } else if (makespan > kClearlySlower * shortest) {
             break;
@@ -101,18 +101,18 @@ std::vector<OpRef> waits_of(const SynthesisStep& step, const std::vector<OpRef>&
 
 Status spread(const Script& script, const Gather& data, const std::vector<std::int32_t>& pieces,
               const SynthesisSearch& search) {
-    const Result<Found> found = search_steps(script, search, SynthesisPattern::spread, [&](Pieces& moving) {
-        for (const std::int32_t piece : pieces)
-            moving.add(script.builder, data.source(piece), piece, piece, -1);
-    });
-    if (!found) return found.error();
+    SYNCOPATE_TAKE(const Found found,
+                   search_steps(script, search, SynthesisPattern::spread, [&](Pieces& moving) {
+                       for (const std::int32_t piece : pieces)
+                           moving.add(script.builder, data.source(piece), piece, piece, -1);
+                   }));
     std::vector<OpRef> ops;
-    for (const SynthesisStep& step : found->steps) {
-        const std::int32_t piece = found->pieces.piece(step.chunk);
+    for (const SynthesisStep& step : found.steps) {
+        const std::int32_t piece = found.pieces.piece(step.chunk);
         const Chunk source = step.from == piece ? data.source(piece) : data.place(step.from, piece);
         ops.push_back(script.builder.transfer(
-            {script.team.rank(step.from), found->pieces.at(step.chunk, source)},
-            {script.team.rank(step.to), found->pieces.at(step.chunk, data.place(step.to, piece))},
+            {script.team.rank(step.from), found.pieces.at(step.chunk, source)},
+            {script.team.rank(step.to), found.pieces.at(step.chunk, data.place(step.to, piece))},
             Reduce::none, waits_of(step, ops)));
     }
     for (const std::int32_t piece : pieces) script.copy(piece, data.source(piece), data.place(piece, piece));
@@ -133,33 +133,33 @@ Status broadcast_synthesised(const Script& script, const Gather& data, std::int3
 }
 
 Status reduce_synthesised(const Script& script, const Reduction& data, const SynthesisSearch& search) {
-    const Result<Found> found = search_steps(script, search, SynthesisPattern::sum, [&](Pieces& moving) {
-        for (std::int32_t piece = 0; piece < script.team.size(); ++piece)
-            moving.add(script.builder, data.contribution(piece, piece), piece, piece, -1);
-    });
-    if (!found) return found.error();
+    SYNCOPATE_TAKE(const Found found,
+                   search_steps(script, search, SynthesisPattern::sum, [&](Pieces& moving) {
+                       for (std::int32_t piece = 0; piece < script.team.size(); ++piece)
+                           moving.add(script.builder, data.contribution(piece, piece), piece, piece, -1);
+                   }));
     const auto members = static_cast<std::size_t>(script.team.size());
-    std::vector<char> sums(found->pieces.chunks.size() * members,
+    std::vector<char> sums(found.pieces.chunks.size() * members,
                            0);  // whether others join what a member has
     const auto at = [&](std::int32_t chunk, std::int32_t member) -> char& {
         return sums[static_cast<std::size_t>(chunk) * members + static_cast<std::size_t>(member)];
     };
     for (std::int32_t member = 0; member < script.team.size(); ++member)
         script.copy(member, data.contribution(member, member), data.work(member, member));
-    for (const SynthesisStep& step : found->steps) {
-        const std::int32_t piece = found->pieces.piece(step.chunk);
+    for (const SynthesisStep& step : found.steps) {
+        const std::int32_t piece = found.pieces.piece(step.chunk);
         if (std::exchange(at(step.chunk, step.to), 1) != 0 || step.to == piece) continue;
-        script.copy(step.to, found->pieces.at(step.chunk, data.contribution(step.to, piece)),
-                    found->pieces.at(step.chunk, data.work(step.to, piece)));
+        script.copy(step.to, found.pieces.at(step.chunk, data.contribution(step.to, piece)),
+                    found.pieces.at(step.chunk, data.work(step.to, piece)));
     }
     std::vector<OpRef> ops;
-    for (const SynthesisStep& step : found->steps) {
-        const std::int32_t piece = found->pieces.piece(step.chunk);
+    for (const SynthesisStep& step : found.steps) {
+        const std::int32_t piece = found.pieces.piece(step.chunk);
         const Chunk source = at(step.chunk, step.from) != 0 ? data.work(step.from, piece)
                                                             : data.contribution(step.from, piece);
         ops.push_back(script.builder.join(
-            {script.team.rank(step.from), found->pieces.at(step.chunk, source)},
-            {script.team.rank(step.to), found->pieces.at(step.chunk, data.work(step.to, piece))}, data.reduce,
+            {script.team.rank(step.from), found.pieces.at(step.chunk, source)},
+            {script.team.rank(step.to), found.pieces.at(step.chunk, data.work(step.to, piece))}, data.reduce,
             waits_of(step, ops)));
     }
     return Done{};
@@ -169,20 +169,21 @@ Status exchange_synthesised(const Script& script, const Exchange& data,
                             const std::function<Slots(std::int64_t count)>& make_slots,
                             const SynthesisSearch& search) {
     const std::int32_t n = script.team.size();
-    const Result<Found> found = search_steps(script, search, SynthesisPattern::send, [&](Pieces& moving) {
-        for (std::int32_t from = 0; from < n; ++from) {
-            for (std::int32_t to = 0; to < n; ++to) {
-                const std::optional<Chunk> piece = data.source(from, to);
-                if (from != to && piece) moving.add(script.builder, *piece, from * n + to, from, to);
-            }
-        }
-    });
-    if (!found) return found.error();
+    SYNCOPATE_TAKE(const Found found,
+                   search_steps(script, search, SynthesisPattern::send, [&](Pieces& moving) {
+                       for (std::int32_t from = 0; from < n; ++from) {
+                           for (std::int32_t to = 0; to < n; ++to) {
+                               const std::optional<Chunk> piece = data.source(from, to);
+                               if (from != to && piece)
+                                   moving.add(script.builder, *piece, from * n + to, from, to);
+                           }
+                       }
+                   }));
     // Where a piece changes hands on a member that it is not for, it has a slot there.
     std::vector<std::int32_t> used(static_cast<std::size_t>(n), 0);
     std::vector<std::vector<std::int32_t>> slot(static_cast<std::size_t>(n));  // by member and piece
-    for (const SynthesisStep& step : found->steps) {
-        const std::int32_t piece = found->pieces.piece(step.chunk);
+    for (const SynthesisStep& step : found.steps) {
+        const std::int32_t piece = found.pieces.piece(step.chunk);
         if (step.to == piece % n) continue;
         auto& own = slot[at(step.to)];
         own.resize(static_cast<std::size_t>(n) * static_cast<std::size_t>(n), -1);
@@ -198,11 +199,11 @@ Status exchange_synthesised(const Script& script, const Exchange& data,
         return slots.at(slot[at(member)][at(piece)], data.source(from, to)->region);
     };
     std::vector<OpRef> ops;
-    for (const SynthesisStep& step : found->steps) {
-        const std::int32_t piece = found->pieces.piece(step.chunk);
+    for (const SynthesisStep& step : found.steps) {
+        const std::int32_t piece = found.pieces.piece(step.chunk);
         ops.push_back(script.builder.transfer(
-            {script.team.rank(step.from), found->pieces.at(step.chunk, place(step.from, piece))},
-            {script.team.rank(step.to), found->pieces.at(step.chunk, place(step.to, piece))}, Reduce::none,
+            {script.team.rank(step.from), found.pieces.at(step.chunk, place(step.from, piece))},
+            {script.team.rank(step.to), found.pieces.at(step.chunk, place(step.to, piece))}, Reduce::none,
             waits_of(step, ops)));
     }
     for (std::int32_t member = 0; member < n; ++member) {

@@ -8,6 +8,7 @@
 #include "plan/synthesise/hop_network.hpp"
 
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -122,10 +123,9 @@ Result<SynthesisSteps> synthesis_steps(const SynthesisSearch& search, SynthesisP
         return pattern == SynthesisPattern::send ? send_chunks(on, moving, seed)
                                                  : spread_chunks(on, moving, seed, search.second_crossings);
     };
-    Result<Matching> matching = best_of(search, network, chunks, match);
-    if (!matching) return matching.error();
-    if (sums) turn_round(*matching);
-    return to_steps(network, *matching, sums, chunks.size());
+    SYNCOPATE_TAKE(Matching matching, best_of(search, network, chunks, match));
+    if (sums) turn_round(matching);
+    return to_steps(network, matching, sums, chunks.size());
 }
 
 }  // namespace syncopate::plan

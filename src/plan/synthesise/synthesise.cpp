@@ -13,6 +13,7 @@
 #include "plan/templates/broadcast_rounds.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
 #include "syncopate/plan/templates/templates.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -117,7 +118,7 @@ std::vector<SynthesisWay> ways(const Topology& topology, const SynthesiseOptions
 
 Result<Plan> synthesise(const Mesh& mesh, const Tensor& tensor, const Topology& topology,
                         const SynthesiseOptions& options) {
-    if (Status valid = validate(mesh, tensor, topology, options); !valid) return valid.error();
+    SYNCOPATE_TRY(validate(mesh, tensor, topology, options));
     // A plan with each number of chunks, and for each way to search, that may be the fastest; the simulation
     // tells.
     std::optional<Plan> best;
@@ -137,12 +138,11 @@ Result<Plan> synthesise(const Mesh& mesh, const Tensor& tensor, const Topology& 
             if (!plan && !best) return plan.error();
             if (!plan) return *std::move(best);
             if (!open && tried.size() == 1) return plan;
-            const Result<Simulation> run = simulate(*plan, topology);
-            if (!run) return run.error();
-            fastest = std::min(fastest, run->makespan_us);
-            if (best && run->makespan_us >= shortest) continue;
+            SYNCOPATE_TAKE(const Simulation run, simulate(*plan, topology));
+            fastest = std::min(fastest, run.makespan_us);
+            if (best && run.makespan_us >= shortest) continue;
             best = *std::move(plan);
-            shortest = run->makespan_us;
+            shortest = run.makespan_us;
         }
         if (!open || fastest > kClearlySlower * shortest) break;
     }

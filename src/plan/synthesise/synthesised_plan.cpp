@@ -15,6 +15,7 @@
 #include "plan/templates/tree_steps.hpp"
 
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -45,28 +46,19 @@ public:
 
     Result<Plan> make() {
         if (way_.both_engines && (way_.rounds || way_.nodes)) find_lead();
-        if (Status cut = cut_chunks(); !cut) return cut.error();
+        SYNCOPATE_TRY(cut_chunks());
         if (!rows_fit_engine()) return synthesis_error(options_, "rows are no multiples of 16 bytes");
         hold();
         delivered_.assign(chunks_.size() * members_.size(), {});
         switch (options_.kind) {
-            case CollectiveKind::reduce_scatter:
-                if (Status done = add(SynthesisPattern::sum); !done) return done.error();
-                break;
-            case CollectiveKind::all_reduce:
-                if (Status done = all_reduce(); !done) return done.error();
-                break;
-            case CollectiveKind::all_to_all:
-                if (Status done = add(SynthesisPattern::send); !done) return done.error();
-                break;
+            case CollectiveKind::reduce_scatter: SYNCOPATE_TRY(add(SynthesisPattern::sum)); break;
+            case CollectiveKind::all_reduce: SYNCOPATE_TRY(all_reduce()); break;
+            case CollectiveKind::all_to_all: SYNCOPATE_TRY(add(SynthesisPattern::send)); break;
             case CollectiveKind::broadcast:
-                if (Status done = way_.nodes ? broadcast_over_nodes() : add(SynthesisPattern::spread); !done)
-                    return done.error();
+                SYNCOPATE_TRY(way_.nodes ? broadcast_over_nodes() : add(SynthesisPattern::spread));
                 break;
             case CollectiveKind::all_gather:
-            case CollectiveKind::permute:
-                if (Status done = add(SynthesisPattern::spread); !done) return done.error();
-                break;
+            case CollectiveKind::permute: SYNCOPATE_TRY(add(SynthesisPattern::spread)); break;
         }
         return std::move(plan_);
     }
@@ -235,11 +227,10 @@ private:
             for (const auto& [pattern, of] :
                  {std::pair(SynthesisPattern::sum, group), std::pair(SynthesisPattern::spread, group - 1)}) {
                 if (of < 0 || of >= way_.groups) continue;
-                Result<Found> ways = search(pattern, of, way_.groups);
-                if (!ways) return ways.error();
-                found.push_back(*std::move(ways));
+                SYNCOPATE_TAKE(Found ways, search(pattern, of, way_.groups));
+                found.push_back(std::move(ways));
             }
-            if (Status done = append(found); !done) return done;
+            SYNCOPATE_TRY(append(found));
         }
         return Done{};
     }
@@ -343,9 +334,8 @@ private:
         const std::int32_t engines = way_.both_engines ? 2 : 1;
         std::vector<Found> found;
         for (std::int32_t engine = 0; engine < engines; ++engine) {
-            Result<Found> ways = search(pattern, engine, engines);
-            if (!ways) return ways.error();
-            found.push_back(*std::move(ways));
+            SYNCOPATE_TAKE(Found ways, search(pattern, engine, engines));
+            found.push_back(std::move(ways));
         }
         return append(found);
     }

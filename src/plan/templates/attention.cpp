@@ -1,4 +1,5 @@
 #include "syncopate/plan/templates/attention.hpp"
+#include "syncopate/try.hpp"
 
 #include <algorithm>
 #include <string>
@@ -93,7 +94,7 @@ std::optional<Circulation> circulation_from(std::string_view name) {
 }
 
 Result<Plan> attention(const Mesh& mesh, const AttentionShape& shape, const AttentionOptions& options) {
-    if (Status status = check_attention(mesh, shape, options); !status) return status.error();
+    SYNCOPATE_TRY(check_attention(mesh, shape, options));
     return Attention(mesh, shape, options).run();
 }
 

@@ -10,6 +10,7 @@
 #include "plan/templates/attention_heads.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/plan/templates/template_options.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -155,7 +156,7 @@ private:
 
 Result<Plan> attention_backward(const Mesh& mesh, const AttentionShape& shape,
                                 const AttentionBackwardOptions& options) {
-    if (Status status = check_attention(mesh, shape, options.moved); !status) return status.error();
+    SYNCOPATE_TRY(check_attention(mesh, shape, options.moved));
     if (options.moved.ulysses > 1) return attention_heads_backward(mesh, shape, options);
     return AttentionBackward(mesh, shape, options).run();
 }

@@ -10,6 +10,7 @@
 #include "plan/templates/push_reduce_nodes.hpp"
 #include "plan/templates/push_request.hpp"
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -131,8 +132,7 @@ private:
 
 Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduceOptions& options) {
     const std::int32_t split_axis = options.split_axis.value_or(options.axis);
-    if (const Status valid = judge_push(mesh, tensor, options.axis, split_axis, options.split); !valid)
-        return valid.error();
+    SYNCOPATE_TRY(judge_push(mesh, tensor, options.axis, split_axis, options.split));
     if (options.reduce == Reduce::none) return usage("a reduction is sum or max");
     std::vector<std::vector<Region>> chunks =
         chunks_of_shards(tensor, mesh.num_ranks(), static_cast<std::size_t>(options.axis),
@@ -147,8 +147,7 @@ Result<Plan> push_reduce(const Mesh& mesh, const Tensor& tensor, const PushReduc
 
 Result<Plan> push_reduce_to_all(const Mesh& mesh, const Tensor& from, const std::string& to,
                                 const PushReduceToAllOptions& options) {
-    if (const Status valid = judge_push(mesh, from, 0, options.split_axis, options.split); !valid)
-        return valid.error();
+    SYNCOPATE_TRY(judge_push(mesh, from, 0, options.split_axis, options.split));
     if (options.reduce == Reduce::none) return usage("a reduction is sum or max");
     const std::int32_t ranks = mesh.num_ranks();
     Plan plan;

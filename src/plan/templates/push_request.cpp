@@ -7,6 +7,7 @@
 
 #include "plan/model/cut.hpp"
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 
@@ -17,7 +18,7 @@ Status judge_push(const Mesh& mesh, const Tensor& tensor, std::int32_t axis, std
     const std::int32_t ranks = mesh.num_ranks();
     if (ranks < 1 || ranks > kMaxRanks)
         return usage(fmt::format("the mesh has {} ranks; expected 1 to {}", ranks, kMaxRanks));
-    if (const Status valid = judge(tensor); !valid) return valid;
+    SYNCOPATE_TRY(judge(tensor));
     const auto axes = static_cast<std::int32_t>(tensor.shape.size());
     if (axis < 0 || axis >= axes) {
         return usage(fmt::format("axis {} is not an axis of tensor {}; expected 0 to {}", axis, tensor.name,

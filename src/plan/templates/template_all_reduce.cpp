@@ -1,20 +1,20 @@
 #include "syncopate/plan/templates/all_reduce.hpp"
+#include "syncopate/try.hpp"
 
 #include "plan/templates/template_setup.hpp"
 
 namespace syncopate::plan {
 
 Result<Plan> all_reduce(const Mesh& mesh, const Tensor& tensor, const TemplateOptions& options) {
-    Result<Setup> prepared = prepare("all_reduce", mesh, tensor, options);
-    if (!prepared) return prepared.error();
-    Setup& setup = *prepared;
+    SYNCOPATE_TAKE(Setup prepared, prepare("all_reduce", mesh, tensor, options));
+    Setup& setup = prepared;
     const std::int32_t n = setup.size();
     const Algorithm algorithm = setup.options.algorithm;
     const bool one_shot = algorithm == Algorithm::one_shot;
     const std::vector<Region> pieces =
         one_shot ? std::vector<Region>(static_cast<std::size_t>(n), setup.whole().region)
                  : setup.shard_regions();
-    if (const Status bounded = setup.bounded(pieces, n - 1); !bounded) return bounded.error();
+    SYNCOPATE_TRY(setup.bounded(pieces, n - 1));
 
     const auto piece_of = [&](std::int32_t, std::int32_t piece) {
         return one_shot ? setup.whole() : setup.shard(piece);

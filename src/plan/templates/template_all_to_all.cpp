@@ -6,23 +6,22 @@
 
 #include "plan/templates/template_setup.hpp"
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 
 Result<Plan> all_to_all(const Mesh& mesh, const Tensor& tensor, const TemplateOptions& options) {
-    Result<Setup> prepared = prepare("all_to_all", mesh, tensor, options);
-    if (!prepared) return prepared.error();
-    Setup& setup = *prepared;
-    const Result<std::int32_t> to_axis = all_to_all_axis(tensor, options);
-    if (!to_axis) return to_axis.error();
+    SYNCOPATE_TAKE(Setup prepared, prepare("all_to_all", mesh, tensor, options));
+    Setup& setup = prepared;
+    SYNCOPATE_TAKE(const std::int32_t to_axis, all_to_all_axis(tensor, options));
     const std::int32_t n = setup.size();
-    const std::vector<Interval> columns = split_evenly(0, tensor.shape[at(*to_axis)], n);
+    const std::vector<Interval> columns = split_evenly(0, tensor.shape[at(to_axis)], n);
     const auto column = [&](const Chunk& rows, std::int32_t position) {
-        return Chunk{0, with_axis(rows.region, *to_axis, columns[at(position)])};
+        return Chunk{0, with_axis(rows.region, to_axis, columns[at(position)])};
     };
     std::vector<Region> pieces;
     for (std::int32_t from = 0; from < n; ++from) pieces.push_back(column(setup.shard(from), 0).region);
-    if (const Status bounded = setup.bounded(pieces, n - 1); !bounded) return bounded.error();
+    SYNCOPATE_TRY(setup.bounded(pieces, n - 1));
 
     const auto piece = [&](std::int32_t from, std::int32_t to) -> std::optional<Chunk> {
         Chunk chunk = column(setup.shard(from), to);

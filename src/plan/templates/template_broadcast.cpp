@@ -1,4 +1,5 @@
 #include "syncopate/plan/templates/broadcast.hpp"
+#include "syncopate/try.hpp"
 
 #include <fmt/format.h>
 
@@ -7,9 +8,8 @@
 namespace syncopate::plan {
 
 Result<Plan> broadcast(const Mesh& mesh, const Tensor& tensor, const TemplateOptions& options) {
-    Result<Setup> prepared = prepare("broadcast", mesh, tensor, options);
-    if (!prepared) return prepared.error();
-    Setup& setup = *prepared;
+    SYNCOPATE_TAKE(Setup prepared, prepare("broadcast", mesh, tensor, options));
+    Setup& setup = prepared;
     const std::int32_t n = setup.size();
     const std::int32_t root = options.root;
     if (root < 0 || root >= n) {
@@ -17,7 +17,7 @@ Result<Plan> broadcast(const Mesh& mesh, const Tensor& tensor, const TemplateOpt
                      {},
                      ErrorClass::usage};
     }
-    if (const Status bounded = setup.bounded({setup.whole().region}, n - 1); !bounded) return bounded.error();
+    SYNCOPATE_TRY(setup.bounded({setup.whole().region}, n - 1));
 
     const Gather data{[&](std::int32_t) { return setup.whole(); },
                       [&](std::int32_t, std::int32_t) { return setup.whole(); }};

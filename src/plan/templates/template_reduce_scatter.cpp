@@ -1,15 +1,15 @@
 #include "syncopate/plan/templates/reduce_scatter.hpp"
+#include "syncopate/try.hpp"
 
 #include "plan/templates/template_setup.hpp"
 
 namespace syncopate::plan {
 
 Result<Plan> reduce_scatter(const Mesh& mesh, const Tensor& tensor, const TemplateOptions& options) {
-    Result<Setup> prepared = prepare("reduce_scatter", mesh, tensor, options);
-    if (!prepared) return prepared.error();
-    Setup& setup = *prepared;
+    SYNCOPATE_TAKE(Setup prepared, prepare("reduce_scatter", mesh, tensor, options));
+    Setup& setup = prepared;
     const std::int32_t n = setup.size();
-    if (const Status bounded = setup.bounded(setup.shard_regions(), n - 1); !bounded) return bounded.error();
+    SYNCOPATE_TRY(setup.bounded(setup.shard_regions(), n - 1));
 
     const auto shard = [&](std::int32_t, std::int32_t piece) { return setup.shard(piece); };
     const Reduction data{shard, shard, options.reduce};

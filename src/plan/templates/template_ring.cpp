@@ -1,4 +1,5 @@
 #include "syncopate/plan/templates/ring.hpp"
+#include "syncopate/try.hpp"
 
 #include <fmt/format.h>
 
@@ -7,9 +8,8 @@
 namespace syncopate::plan {
 
 Result<Plan> ring(const Mesh& mesh, const Tensor& tensor, const TemplateOptions& options) {
-    Result<Setup> prepared = prepare("ring", mesh, tensor, options);
-    if (!prepared) return prepared.error();
-    Setup& setup = *prepared;
+    SYNCOPATE_TAKE(Setup prepared, prepare("ring", mesh, tensor, options));
+    Setup& setup = prepared;
     const std::int32_t n = setup.size();
     if (options.steps < -1 || options.steps >= n) {
         return Error{fmt::format("ring: steps is {}; among {} ranks expected 0 to {}, or -1 for all",
@@ -18,7 +18,7 @@ Result<Plan> ring(const Mesh& mesh, const Tensor& tensor, const TemplateOptions&
                      ErrorClass::usage};
     }
     const std::int32_t steps = options.steps == -1 ? n - 1 : options.steps;
-    if (const Status bounded = setup.bounded(setup.shard_regions(), steps); !bounded) return bounded.error();
+    SYNCOPATE_TRY(setup.bounded(setup.shard_regions(), steps));
 
     const Gather data{[&](std::int32_t member) { return setup.shard(member); },
                       [&](std::int32_t, std::int32_t piece) { return setup.shard(piece); }};
@@ -37,11 +37,10 @@ Result<Plan> ring(const Mesh& mesh, const Tensor& tensor, const TemplateOptions&
 }
 
 Result<Plan> double_ring(const Mesh& mesh, const Tensor& tensor, const TemplateOptions& options) {
-    Result<Setup> prepared = prepare("double_ring", mesh, tensor, options);
-    if (!prepared) return prepared.error();
-    Setup& setup = *prepared;
+    SYNCOPATE_TAKE(Setup prepared, prepare("double_ring", mesh, tensor, options));
+    Setup& setup = prepared;
     const std::int32_t n = setup.size();
-    if (const Status bounded = setup.bounded(setup.shard_regions(), n - 1); !bounded) return bounded.error();
+    SYNCOPATE_TRY(setup.bounded(setup.shard_regions(), n - 1));
 
     const Gather data{[&](std::int32_t member) { return setup.shard(member); },
                       [&](std::int32_t, std::int32_t piece) { return setup.shard(piece); }};

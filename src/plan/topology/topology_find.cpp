@@ -12,6 +12,7 @@
 #include "syncopate/names.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/plan/topology/topology.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -77,9 +78,8 @@ Result<Topology> find_topology(const std::string& name) {
             ErrorClass::usage};
     }
     if (name == "-" || name.find('/') != name.npos || name.ends_with(".json")) {
-        const Result<std::string> text = read_file(name);
-        if (!text) return text.error();
-        return topology_from_json(*text, name);
+        SYNCOPATE_TAKE(const std::string text, read_file(name));
+        return topology_from_json(text, name);
     }
     const std::vector<std::string> names = topology_names();
     const std::string hint = did_you_mean(name, names);

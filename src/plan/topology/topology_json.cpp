@@ -11,6 +11,7 @@
 #include "syncopate/names.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/plan/topology/topology.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 namespace {
@@ -176,9 +177,8 @@ std::string engine_text(const Engine& engine) {
 }  // namespace
 
 Result<Topology> topology_from_json(std::string_view text, const std::string& file_name) {
-    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
-    if (!document) return document.error();
-    TopologyReader reader(*document, text, file_name, "the topology");
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
+    TopologyReader reader(document, text, file_name, "the topology");
     const JsonPath root;
     Topology made;
     if (!reader.value({0, &root}, made)) return reader.error();

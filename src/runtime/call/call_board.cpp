@@ -1,4 +1,5 @@
 #include "runtime/call/call_board.hpp"
+#include "syncopate/try.hpp"
 
 #include <atomic>
 
@@ -17,9 +18,8 @@ using Word = std::atomic_ref<std::uint32_t>;
 }  // namespace
 
 Result<CallBoard> CallBoard::create(Rendezvous& rendezvous, Milliseconds timeout) {
-    Result<SharedPages> pages = SharedPages::create(rendezvous, sizeof(Page), timeout);
-    if (!pages) return pages.error();
-    return CallBoard(std::move(pages).value());
+    SYNCOPATE_TAKE(SharedPages pages, SharedPages::create(rendezvous, sizeof(Page), timeout));
+    return CallBoard(std::move(pages));
 }
 
 CallBoard::Page& CallBoard::page(int rank) const { return pages_.of<Page>(rank); }

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "runtime/heap/process.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 
@@ -28,15 +29,14 @@ constexpr std::chrono::milliseconds kToPublish{1000};
 }  // namespace
 
 Result<CallEvents> CallEvents::create(Rendezvous& rendezvous, Milliseconds timeout) {
-    Result<SharedPages> pages = SharedPages::create(rendezvous, sizeof(Page), timeout);
-    if (!pages) return pages.error();
+    SYNCOPATE_TAKE(SharedPages pages, SharedPages::create(rendezvous, sizeof(Page), timeout));
     // The pid last: without it there is nobody to ask for.
-    ProcessName& process = pages->of<Page>(pages->rank()).process;
+    ProcessName& process = pages.of<Page>(pages.rank()).process;
     const ProcessName own = ProcessName::own();
     process.start = own.start;
     process.space = own.space;
     std::atomic_ref<std::int64_t>(process.pid).store(own.pid);
-    return CallEvents(std::move(pages).value());
+    return CallEvents(std::move(pages));
 }
 
 CallEvents::Page& CallEvents::page() const { return pages_.of<Page>(0); }

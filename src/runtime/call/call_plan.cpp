@@ -6,6 +6,7 @@
 
 #include "syncopate/at.hpp"
 #include "syncopate/emit/table.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -52,22 +53,20 @@ private:
             return Done{};
         }
         if (transfer.sum() != nullptr) {
-            Result<PreparedSum> sum = sum_of(transfer);
-            if (!sum) return sum.error();
-            prepared.work = std::move(sum).value();
+            SYNCOPATE_TAKE(PreparedSum sum, sum_of(transfer));
+            prepared.work = std::move(sum);
             return Done{};
         }
         if (transfer.channel() != nullptr) {
-            Result<PreparedSide> side = side_of(transfer);
-            if (!side) return side.error();
-            prepared.work = std::move(side).value();
+            SYNCOPATE_TAKE(PreparedSide side, side_of(transfer));
+            prepared.work = std::move(side);
             return Done{};
         }
-        Result<std::vector<StridedCopy>> copies =
+        SYNCOPATE_TAKE(
+            std::vector<StridedCopy> copies,
             copies_between(box_of(transfer.src_rank, transfer.src), box_of(transfer.dst_rank, transfer.dst),
-                           plan::size_of(dtype_of(transfer.src)));
-        if (!copies) return copies.error();
-        prepared.work = std::move(copies).value();
+                           plan::size_of(dtype_of(transfer.src))));
+        prepared.work = std::move(copies);
         return Done{};
     }
 
@@ -78,13 +77,12 @@ private:
         for (std::size_t axis = box.shape.size(); axis-- > 1;)
             block.strides[axis - 1] = block.strides[axis] * box.shape[axis];
         const std::size_t item = plan::size_of(dtype_of(transfer.dst));
-        Result<std::vector<StridedCopy>> copies = copies_between(box, block, item);
-        if (!copies) return copies.error();
+        SYNCOPATE_TAKE(std::vector<StridedCopy> copies, copies_between(box, block, item));
         PreparedSide side{.sends = channel.sends,
                           .peer = channel.sends ? transfer.dst_rank : transfer.src_rank,
                           .number = channel.number,
                           .round = channel.round,
-                          .copies = std::move(copies).value()};
+                          .copies = std::move(copies)};
         for (const StridedCopy& copy : side.copies) side.bytes += copy.bytes();
         const auto is_own = [&](const fuse::SignalMeaning& meaning) { return meaning.op == transfer.op; };
         const auto signal = std::ranges::find_if(mine_.signals, is_own);

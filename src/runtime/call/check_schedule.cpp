@@ -17,6 +17,7 @@
 #include "syncopate/fuse/passes/launch.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
 #include "syncopate/runtime/call/executors.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -57,7 +58,7 @@ Status check_sum(const fuse::Schedule& schedule, const fuse::Transfer& transfer,
         for (const fuse::Source& read : sum.sources) {
             if (read.rank < 0 || read.rank >= size)
                 return error_at(transfer.op, fmt::format("there is no rank {}", read.rank));
-            if (Status good = check_chunk(schedule, transfer.op, read.chunk); !good) return good;
+            SYNCOPATE_TRY(check_chunk(schedule, transfer.op, read.chunk));
             if (schedule.tensors[at(read.chunk.tensor)].dtype !=
                 schedule.tensors[at(transfer.dst.tensor)].dtype)
                 return error_at(transfer.op, "its sources and the destination differ in dtype");
@@ -138,7 +139,7 @@ Status check_collective(const fuse::Schedule& schedule, const fuse::Transfer& tr
     for (const fuse::Collective::Member& member : collective.members) {
         takes_part = takes_part || member.op == transfer.op;
         for (const plan::Chunk* chunk : {&member.src, &member.dst}) {
-            if (Status good = check_chunk(schedule, transfer.op, *chunk); !good) return good;
+            SYNCOPATE_TRY(check_chunk(schedule, transfer.op, *chunk));
             if (fuse::is_contiguous(schedule.tensors[at(chunk->tensor)], chunk->region)) continue;
             return error_at(transfer.op, fmt::format("a collective moves contiguous regions, not {}",
                                                      plan::to_string(chunk->region)));
@@ -200,27 +201,27 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
         return Done{};
     };
     for (const auto* posts : {&mine.begin_posts, &mine.kernel_posts, &mine.end_posts}) {
-        if (Status good = check_posts(*posts); !good) return good;
+        SYNCOPATE_TRY(check_posts(*posts));
     }
     for (const fuse::MadeChunk& chunk : mine.chunks) {
-        if (Status good = check_posts(chunk.posts); !good) return good;
-        if (Status good = check_chunk(schedule, {rank, -1}, chunk.chunk); !good) return good;
+        SYNCOPATE_TRY(check_posts(chunk.posts));
+        SYNCOPATE_TRY(check_chunk(schedule, {rank, -1}, chunk.chunk));
     }
-    if (Status good = check_stores(schedule, mine); !good) return good;
-    if (Status good = check_loads(schedule, rank); !good) return good;
+    SYNCOPATE_TRY(check_stores(schedule, mine));
+    SYNCOPATE_TRY(check_loads(schedule, rank));
     for (const auto* waits : {&mine.begin_waits, &mine.end_waits}) {
-        if (Status good = check_waits(*waits); !good) return good;
+        SYNCOPATE_TRY(check_waits(*waits));
     }
     for (const fuse::Transfer& transfer : mine.transfers) {
         for (const std::int32_t end : {transfer.src_rank, transfer.dst_rank}) {
             if (end < 0 || end >= size) return error_at(transfer.op, fmt::format("there is no rank {}", end));
         }
         if (transfer.sum() != nullptr) {
-            if (Status good = check_chunk(schedule, transfer.op, transfer.dst); !good) return good;
-            if (Status good = check_sum(schedule, transfer, rank, size); !good) return good;
+            SYNCOPATE_TRY(check_chunk(schedule, transfer.op, transfer.dst));
+            SYNCOPATE_TRY(check_sum(schedule, transfer, rank, size));
         }
         for (const plan::Chunk* chunk : {&transfer.src, &transfer.dst}) {
-            if (Status good = check_chunk(schedule, transfer.op, *chunk); !good) return good;
+            SYNCOPATE_TRY(check_chunk(schedule, transfer.op, *chunk));
         }
         if (schedule.tensors[at(transfer.src.tensor)].dtype !=
             schedule.tensors[at(transfer.dst.tensor)].dtype) {
@@ -230,10 +231,10 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
         if (std::string why = fuse::step_objection(mine, index); !why.empty())
             return error_at(transfer.op, std::move(why));
         if (transfer.collective() != nullptr) {
-            if (Status good = check_collective(schedule, transfer, rank); !good) return good;
+            SYNCOPATE_TRY(check_collective(schedule, transfer, rank));
         }
-        if (Status good = check_posts(transfer.posts); !good) return good;
-        if (Status good = check_waits(transfer.waits); !good) return good;
+        SYNCOPATE_TRY(check_posts(transfer.posts));
+        SYNCOPATE_TRY(check_waits(transfer.waits));
     }
     if (std::string why = fuse::engine_objection(schedule, mine); !why.empty())
         return plan::error_at({rank, -1}, std::move(why));

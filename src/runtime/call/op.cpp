@@ -21,6 +21,7 @@
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/plan/json/json.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -170,12 +171,11 @@ void FusedOp::make_tables() {
 }
 
 Status FusedOp::make_executor(CallPlan plan) {
-    Result<std::unique_ptr<CallExecutor>> executor =
-        heap_->device().kind == Device::Kind::host
-            ? make_host_calls(std::move(plan), table_, *heap_, schedule_, options_)
-            : make_cuda_calls(std::move(plan), table_, *heap_, schedule_, options_);
-    if (!executor) return executor.error();
-    executor_ = std::move(executor).value();
+    SYNCOPATE_TAKE(std::unique_ptr<CallExecutor> executor,
+                   heap_->device().kind == Device::Kind::host
+                       ? make_host_calls(std::move(plan), table_, *heap_, schedule_, options_)
+                       : make_cuda_calls(std::move(plan), table_, *heap_, schedule_, options_));
+    executor_ = std::move(executor);
     buffers_ = std::make_unique<UserBuffers>(*heap_, schedule_, options_, *memory_, *executor_);
     return Done{};
 }
@@ -185,15 +185,13 @@ Status FusedOp::watch() {
     if (heap_->size() == 1) return Done{};  // of a node of one rank it sees to what other nodes do not join
     watch_ = std::dynamic_pointer_cast<CallWatch>(rendezvous.watch());
     if (watch_ == nullptr) {
-        Result<CallEvents> events = CallEvents::create(rendezvous, kOfGroup);
-        if (!events) return events.error();
-        watch_ = std::make_shared<CallWatch>(std::move(events).value());
+        SYNCOPATE_TAKE(CallEvents events, CallEvents::create(rendezvous, kOfGroup));
+        watch_ = std::make_shared<CallWatch>(std::move(events));
     }
-    Result<CallBoard> board = CallBoard::create(rendezvous, kOfGroup);
-    if (!board) return board.error();
+    SYNCOPATE_TAKE(CallBoard board, CallBoard::create(rendezvous, kOfGroup));
     watched_ = std::make_unique<WatchedOp>(
         options_.what.empty() ? what_is_called(options_.name, {}, schedule_) : options_.what,
-        std::move(board).value());
+        std::move(board));
     return Done{};
 }
 
@@ -284,9 +282,9 @@ Status FusedOp::join(const Status& made, const std::function<Status()>& make_rea
     Status ready = watch();
     if (ready) ready = make_ready();
     // All control blocks are set up before anyone begins a call.
-    const Result<std::vector<Bytes>> done = agree(rendezvous, fmt::format("op-{}-ready", options_.name),
-                                                  ready ? Result<Bytes>("") : Result<Bytes>(ready.error()));
-    if (!done) return done.error();
+    SYNCOPATE_TAKE(const std::vector<Bytes> done,
+                   agree(rendezvous, fmt::format("op-{}-ready", options_.name),
+                         ready ? Result<Bytes>("") : Result<Bytes>(ready.error())));
     if (watched_) {
         watched_->executor = executor_.get();
         watched_->on_host = heap_->device().kind == Device::Kind::host;
@@ -412,16 +410,15 @@ Status FusedOp::require_not_retired() const {
 
 // [P38]
 Status FusedOp::reset() {
-    if (Status own = require_own(); !own) return own;
-    if (Status there = require_not_retired(); !there) return there;
+    SYNCOPATE_TRY(require_own());
+    SYNCOPATE_TRY(require_not_retired());
     if (destroyed_)
         return Error{fmt::format("op '{}' has been destroyed", options_.name), {}, ErrorClass::usage};
     interrupt();
     const Status drained = drain();
-    const Result<std::vector<Bytes>> all =
-        agree(heap_->rendezvous(), fmt::format("op-{}-reset", options_.name),
-              drained ? Result<Bytes>("") : Result<Bytes>(drained.error()));
-    if (!all) return all.error();
+    SYNCOPATE_TAKE(const std::vector<Bytes> all,
+                   agree(heap_->rendezvous(), fmt::format("op-{}-reset", options_.name),
+                         drained ? Result<Bytes>("") : Result<Bytes>(drained.error())));
     return renew();
 }
 
@@ -506,11 +503,11 @@ Status FusedOp::require_own() const {
 }
 
 Status FusedOp::begin_call(CudaStream stream) {
-    if (Status own = require_own(); !own) return own;
+    SYNCOPATE_TRY(require_own());
     if (destroyed_)
         return Error{fmt::format("op '{}' has been destroyed", options_.name), {}, ErrorClass::usage};
-    if (Status there = require_not_retired(); !there) return there;
-    if (Status there = heap_->require_there(); !there) return there;
+    SYNCOPATE_TRY(require_not_retired());
+    SYNCOPATE_TRY(heap_->require_there());
     if (calling_) {
         return Error{fmt::format("op '{}': begin_call twice without end_call", options_.name),
                      {.rank = rank()},
@@ -518,7 +515,7 @@ Status FusedOp::begin_call(CudaStream stream) {
     }
     if (watched_ != nullptr) {
         had_been_told_ = watch_->has_told(*watched_);
-        if (Status counted = watch_->count_call(*watched_); !counted) return counted;
+        SYNCOPATE_TRY(watch_->count_call(*watched_));
     }
     calling_ = true;
     const UserBuffers::CopyList copies = buffers_->copies_in();
@@ -546,9 +543,9 @@ Status FusedOp::call(std::span<const StageLaunch> stages, CudaStream stream) {
                      {.rank = rank()},
                      ErrorClass::usage};
     }
-    if (Status own = require_own(); !own) return own;
+    SYNCOPATE_TRY(require_own());
     for (const StageLaunch& stage : stages) {  // what may fail does so before the call begins
-        if (Status ready = stage.kernel->prepare(stage.grid); !ready) return ready;
+        SYNCOPATE_TRY(stage.kernel->prepare(stage.grid));
         if (!executor_->programs_wait_for_each_other() || stage.kernel->runs_at_once(stage.grid)) continue;
         return Error{fmt::format("op '{}': its programs sum, which takes all of them to run at once; "
                                  "{} x {} x {} do not fit on the GPU",
@@ -556,7 +553,7 @@ Status FusedOp::call(std::span<const StageLaunch> stages, CudaStream stream) {
                      {.rank = rank()},
                      ErrorClass::usage};
     }
-    if (Status begun = begin_call(stream); !begun) return begun;
+    SYNCOPATE_TRY(begin_call(stream));
     Status launched = Done{};
     for (const StageLaunch& stage : stages) {
         // A later stage reads what the one before it wrote, so it starts when that one has ended, unless it
@@ -572,17 +569,17 @@ Status FusedOp::call(std::span<const StageLaunch> stages, CudaStream stream) {
 }
 
 Status FusedOp::call_graph(CudaStream stream, bool counted, const std::function<Status()>& launch) {
-    if (Status own = require_own(); !own) return own;
+    SYNCOPATE_TRY(require_own());
     if (destroyed_ || calling_)
         return Error{fmt::format("op '{}' {}", options_.name,
                                  destroyed_ ? "has been destroyed" : "is in the middle of a call"),
                      {.rank = rank()},
                      ErrorClass::usage};
-    if (Status there = require_not_retired(); !there) return there;
-    if (Status there = heap_->require_there(); !there) return there;
+    SYNCOPATE_TRY(require_not_retired());
+    SYNCOPATE_TRY(heap_->require_there());
     if (watched_ != nullptr) had_been_told_ = watch_->has_told(*watched_);
     if (watched_ != nullptr && !counted) {
-        if (Status known = watch_->count_call(*watched_); !known) return known;
+        SYNCOPATE_TRY(watch_->count_call(*watched_));
     }
     const Status launched = executor_->around_graph(stream, launch);
     if (launched) return launched;
@@ -595,7 +592,7 @@ Status FusedOp::call_graph(CudaStream stream, bool counted, const std::function<
 std::size_t FusedOp::driver_calls() const { return executor_->driver_calls(); }
 
 Status FusedOp::end_call(CudaStream stream, bool ran) {
-    if (Status own = require_own(); !own) return own;
+    SYNCOPATE_TRY(require_own());
     if (!calling_) {
         return Error{fmt::format("op '{}': end_call without begin_call", options_.name),
                      {.rank = rank()},
@@ -620,22 +617,21 @@ Status FusedOp::alongside() {
 }
 
 Status FusedOp::check() const {
-    if (Status there = require_not_retired(); !there) return there;
+    SYNCOPATE_TRY(require_not_retired());
     if (calls_differ()) return error_of({});
-    Result<FaultRecord> record = executor_->read_fault();
-    if (!record) return record.error();
-    return record->any() ? Status(error_of(*record)) : Status(Done{});
+    SYNCOPATE_TAKE(FaultRecord record, executor_->read_fault());
+    return record.any() ? Status(error_of(record)) : Status(Done{});
 }
 
 Status FusedOp::poll() const {
-    if (Status there = require_not_retired(); !there) return there;
+    SYNCOPATE_TRY(require_not_retired());
     if (calls_differ()) return error_of({});
     const FaultRecord record = executor_->poll_fault();
     return record.any() ? Status(error_of(record)) : Status(Done{});
 }
 
 Status FusedOp::synchronize() {
-    if (Status own = require_own(); !own) return own;
+    SYNCOPATE_TRY(require_own());
     if (calling_)
         return Error{fmt::format("op '{}': its call has not ended", options_.name),
                      {.rank = rank()},
@@ -645,7 +641,7 @@ Status FusedOp::synchronize() {
 
 Status FusedOp::destroy() {
     if (destroyed_) return Done{};
-    if (Status own = require_own(); !own) return own;
+    SYNCOPATE_TRY(require_own());
     destroyed_ = true;
     heap_->remove_user(*this);
     if (!retired_.empty()) {  // its ranks are no longer together

@@ -9,6 +9,7 @@
 
 #include "runtime/signals/turns.hpp"
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -130,10 +131,9 @@ Result<PreparedSum> prepare_sum(const BoxView& staging, const BoxView& destinati
     PreparedSum sum{.dtype = dtype, .reduce = reduce, .own = own};
     sum.num_slots = static_cast<std::int32_t>(staging.shape.front());
     sum.slot_distance = static_cast<std::uint64_t>(staging.strides.front()) * plan::size_of(dtype);
-    const Result<std::vector<StridedCopy>> copies =
-        copies_between(first_slot(staging), destination, plan::size_of(dtype));
-    if (!copies) return copies.error();
-    for (const StridedCopy& copy : *copies) sum.parts.push_back({copy});
+    SYNCOPATE_TAKE(const std::vector<StridedCopy> copies,
+                   copies_between(first_slot(staging), destination, plan::size_of(dtype)));
+    for (const StridedCopy& copy : copies) sum.parts.push_back({copy});
     return sum;
 }
 
@@ -142,12 +142,12 @@ Result<PreparedSum> prepare_sum(const std::vector<BoxView>& sources, const BoxVi
     PreparedSum sum{.dtype = dtype, .reduce = reduce, .own = own};
     sum.num_slots = static_cast<std::int32_t>(sources.size());
     for (const BoxView& source : sources) {
-        Result<std::vector<StridedCopy>> copies = copies_between(source, destination, plan::size_of(dtype));
-        if (!copies) return copies.error();
-        const auto& first = sum.places.empty() ? *copies : sum.places.front();
-        if (!std::ranges::equal(*copies, first, alike))
+        SYNCOPATE_TAKE(std::vector<StridedCopy> copies,
+                       copies_between(source, destination, plan::size_of(dtype)));
+        const auto& first = sum.places.empty() ? copies : sum.places.front();
+        if (!std::ranges::equal(copies, first, alike))
             return Error{"its sources lie in memory in different ways; stage them, or cut them into rows"};
-        sum.places.push_back(std::move(copies).value());
+        sum.places.push_back(std::move(copies));
     }
     if (sum.places.empty()) return Error{"a sum of nothing"};
     for (const StridedCopy& copy : sum.places.front()) sum.parts.push_back({copy});

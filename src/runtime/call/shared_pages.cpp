@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "runtime/heap/file_descriptor.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 
@@ -17,9 +18,9 @@ Result<SharedPages> SharedPages::create(Rendezvous& rendezvous, std::uint64_t by
         if (!memory) return memory.error();
         const std::uint64_t page = (*memory)->granularity();
         stride = (bytes + page - 1) / page * page;
-        if (Status made = (*memory)->create(stride); !made) return made.error();
+        SYNCOPATE_TRY((*memory)->create(stride));
         const auto ranks = static_cast<std::size_t>(rendezvous.size());
-        if (Status reserved = (*memory)->reserve(ranks); !reserved) return reserved.error();
+        SYNCOPATE_TRY((*memory)->reserve(ranks));
         return (*memory)->export_own();
     }();
     if (Result<std::vector<Bytes>> made =
@@ -27,11 +28,10 @@ Result<SharedPages> SharedPages::create(Rendezvous& rendezvous, std::uint64_t by
         !made) {
         return made.error();
     }
-    Result<std::vector<FileDescriptor>> peers = exchange_descriptors(rendezvous, *own, timeout);
-    if (!peers) return peers.error();
+    SYNCOPATE_TAKE(std::vector<FileDescriptor> peers, exchange_descriptors(rendezvous, *own, timeout));
     // A rank that cannot map it says so where the op is ready.
     const HeapRanks alone{.rank = rendezvous.rank(), .here = {rendezvous.rank()}};
-    if (Status mapped = (*memory)->map(alone, std::move(peers).value(), {}); !mapped) return mapped.error();
+    SYNCOPATE_TRY((*memory)->map(alone, std::move(peers), {}));
     return SharedPages(std::move(memory).value(), stride, rendezvous.rank(), rendezvous.size());
 }
 

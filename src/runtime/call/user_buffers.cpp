@@ -7,6 +7,7 @@
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
 #include "syncopate/runtime/call/executors.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -132,35 +133,34 @@ Result<UserBuffers::HeapBox> UserBuffers::place_of(std::string_view name, const 
 
 Status UserBuffers::set_input(std::string_view name, const plan::Region& region, std::uint64_t address,
                               std::span<const std::int64_t> strides) {
-    Result<HeapBox> place = place_of(name, region, strides, "input");
-    if (!place) return place.error();
-    Buffer& input = inputs_[place->key];
+    SYNCOPATE_TAKE(HeapBox place, place_of(name, region, strides, "input"));
+    Buffer& input = inputs_[place.key];
     if (input.address == address && std::ranges::equal(input.strides, strides)) return Done{};
 
-    const BoxView from{address, place->box.shape, {strides.begin(), strides.end()}};
+    const BoxView from{address, place.box.shape, {strides.begin(), strides.end()}};
     input.address = address;
     input.strides.assign(strides.begin(), strides.end());
     input.copies.clear();
     Result<std::vector<StridedCopy>> copies =
-        copies_between(from, place->box, plan::size_of(place->tensor->dtype));
-    Result<std::vector<StridedCopy>> borders = border_copies(place->key.first, region, from);
+        copies_between(from, place.box, plan::size_of(place.tensor->dtype));
+    Result<std::vector<StridedCopy>> borders = border_copies(place.key.first, region, from);
     if (!copies || !borders) {
         input.address = 0;
         return copies ? borders.error() : copies.error();
     }
     input.borders = *std::move(borders);
-    input.spared = redirect_sources(place->key.first, region, from);
-    input.engine_reads = engine_from_ == place->key;
-    const bool tiles_read = has_own_readers(place->key.first);
+    input.spared = redirect_sources(place.key.first, region, from);
+    input.engine_reads = engine_from_ == place.key;
+    const bool tiles_read = has_own_readers(place.key.first);
     if (tiles_read) own_from_.reset();
     if (input.spared && tiles_read) {
         const bool alone = std::ranges::count_if(inputs_, [&](const auto& other) {
-                               return other.first.first == place->key.first;
+                               return other.first.first == place.key.first;
                            }) == 1;
-        const BoxView whole = whole_of(from, *place->tensor, region);
-        if (alone && serves_tiles(*place, region, whole)) own_from_ = whole;
+        const BoxView whole = whole_of(from, *place.tensor, region);
+        if (alone && serves_tiles(place, region, whole)) own_from_ = whole;
     }
-    if (!same_place(from, place->box)) input.copies = std::move(copies).value();
+    if (!same_place(from, place.box)) input.copies = std::move(copies).value();
     return Done{};
 }
 
@@ -330,23 +330,22 @@ Status UserBuffers::set_input(std::string_view name, std::uint64_t address,
 
 Status UserBuffers::set_output(std::string_view name, const plan::Region& region, std::uint64_t address,
                                std::span<const std::int64_t> strides) {
-    Result<HeapBox> place = place_of(name, region, strides, "output");
-    if (!place) return place.error();
-    Buffer& output = outputs_[place->key];
+    SYNCOPATE_TAKE(HeapBox place, place_of(name, region, strides, "output"));
+    Buffer& output = outputs_[place.key];
     if (output.address == address && std::ranges::equal(output.strides, strides)) return Done{};
-    const BoxView to{address, place->box.shape, {strides.begin(), strides.end()}};
+    const BoxView to{address, place.box.shape, {strides.begin(), strides.end()}};
     output.address = address;
     output.strides.assign(strides.begin(), strides.end());
     output.copies.clear();
-    const std::size_t element = plan::size_of(place->tensor->dtype);
-    Result<std::vector<StridedCopy>> copies = copies_between(place->box, to, element);
+    const std::size_t element = plan::size_of(place.tensor->dtype);
+    Result<std::vector<StridedCopy>> copies = copies_between(place.box, to, element);
     if (!copies) {
         output.address = 0;
         return copies.error();
     }
-    const bool in_place = same_place(to, place->box);
-    shift_sums(place->key, region, to);
-    if (redirect_sums(place->key.first, region, to, in_place) || in_place) return Done{};
+    const bool in_place = same_place(to, place.box);
+    shift_sums(place.key, region, to);
+    if (redirect_sums(place.key.first, region, to, in_place) || in_place) return Done{};
     output.copies = std::move(copies).value();
     return Done{};
 }

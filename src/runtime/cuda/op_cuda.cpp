@@ -39,6 +39,7 @@
 #include "runtime/cuda/streams/stream_mover.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -69,34 +70,33 @@ public:
     Status prepare(const std::vector<std::int32_t>& table, const fuse::RankSchedule& schedule,
                    const OpOptions& options) {
         const CurrentContext current(*context_);
-        if (Status loaded = keep(module_, DeviceModule::load(context_)); !loaded) return loaded;
-        if (Status made = keep(engine_, ChunkEngine::create(*module_, plan_, schedule)); !made) return made;
-        if (Status made = keep(mirror_, PinnedWords::create(context_, device::kMirrorWords)); !made)
-            return made;
+        SYNCOPATE_TRY(keep(module_, DeviceModule::load(context_)));
+        SYNCOPATE_TRY(keep(engine_, ChunkEngine::create(*module_, plan_, schedule)));
+        SYNCOPATE_TRY(keep(mirror_, PinnedWords::create(context_, device::kMirrorWords)));
         kernel_sums_ = fuse::sums_in_kernel(schedule);
         if (schedule.takes_turns) {
-            if (Status made = keep(turn_, EngineTurn::of(context_)); !made) return made;
+            SYNCOPATE_TRY(keep(turn_, EngineTurn::of(context_)));
         }
         if (kernel_sums_) {
-            if (Status told = tell_whom(); !told) return told;
+            SYNCOPATE_TRY(tell_whom());
         }
-        if (Status taken = take_late(schedule, options); !taken) return taken;
-        if (Status taken = take_others(schedule, options.name); !taken) return taken;
+        SYNCOPATE_TRY(take_late(schedule, options));
+        SYNCOPATE_TRY(take_others(schedule, options.name));
         plan_.transfers.clear();
-        if (Status made = make_handles(); !made) return made;
+        SYNCOPATE_TRY(make_handles());
         return upload(table);
     }
 
     Status begin(CudaStream stream_number, std::span<const StridedCopy* const> inputs) override {
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
-        if (Status goes_on = require_whole_calls(); !goes_on) return goes_on;
+        SYNCOPATE_TRY(require_whole_calls());
         for (const StridedCopy* input : inputs) {
-            if (Status copied = enqueue_copy(api_, *input, stream); !copied) return copied;
+            SYNCOPATE_TRY(enqueue_copy(api_, *input, stream));
         }
         EngineTurn::Held held;
         if (turn_) {
-            if (Status taken = keep(held, take_turn(stream)); !taken) return taken;
+            SYNCOPATE_TRY(keep(held, take_turn(stream)));
         }
         Status begun = note_capture(stream);
         if (begun) begun = enqueue_before_kernel(stream);
@@ -136,7 +136,7 @@ public:
     Result<FaultRecord> read_fault() const override {
         const Status ended = await_collectives();
         std::uint32_t words[emit::control::header_words] = {};
-        if (Status read = heap_.read(plan_.control(), words, sizeof(words)); !read) return read.error();
+        SYNCOPATE_TRY(heap_.read(plan_.control(), words, sizeof(words)));
         const FaultRecord record = FaultRecord::from_words(words);
         if (!ended && !record.any()) return ended.error();  // a wait's fault says more
         return record;
@@ -225,12 +225,12 @@ public:
         given_up_ = false;
         held_ = {};
         std::fill_n(mirror_->host(), device::kMirrorWords, 0u);
-        if (Status written = written_.restore(heap_, *lists_); !written) return written;
+        SYNCOPATE_TRY(written_.restore(heap_, *lists_));
         if (late_) {
-            if (Status renewed = late_->renew(); !renewed) return renewed;
+            SYNCOPATE_TRY(late_->renew());
         }
         if (kernel_sums_) {
-            if (Status told = tell_whom(); !told) return told;
+            SYNCOPATE_TRY(tell_whom());
         }
         lost_ = false;
         return nccl_ ? nccl_->renew(rendezvous, rendezvous.timeout()) : Status(Done{});
@@ -253,12 +253,12 @@ public:
     Status around_graph(CudaStream stream_number, const std::function<Status()>& launch) override {
         const CurrentContext current(*context_);
         const auto stream = reinterpret_cast<CUstream>(stream_number);
-        if (Status goes_on = require_whole_calls(); !goes_on) return goes_on;
+        SYNCOPATE_TRY(require_whole_calls());
         EngineTurn::Held held;
         if (turn_) {
-            if (Status taken = keep(held, take_turn(stream)); !taken) return taken;
+            SYNCOPATE_TRY(keep(held, take_turn(stream)));
         }
-        if (Status launched = launch(); !launched) return launched;
+        SYNCOPATE_TRY(launch());
         return turn_ ? turn_->pass(stream) : Status(Done{});
     }
 
@@ -281,20 +281,20 @@ private:
 
     /// What comes before the kernel of a call, or beside it.
     Status enqueue_before_kernel(CUstream stream) {
-        if (Status begun = launch_begin(stream); !begun) return begun;
+        SYNCOPATE_TRY(launch_begin(stream));
         if (fork_ && fork_first_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
         for (const PreparedTransfer& transfer : before_kernel_) {
-            if (Status enqueued = mover().enqueue(transfer, stream); !enqueued) return enqueued;
+            SYNCOPATE_TRY(mover().enqueue(transfer, stream));
         }
         if (fork_ && !fork_first_) SYNCOPATE_CUDA(api_, cuEventRecord, fork_->get(), stream);
         if (!engine_->empty()) {
-            if (Status launched = engine_->launch(stream); !launched) return launched;
+            SYNCOPATE_TRY(engine_->launch(stream));
         }
         if (!copy_stream_) return Done{};
         const CUstream lane = copy_stream_->stream();
         SYNCOPATE_CUDA(api_, cuStreamWaitEvent, lane, fork_->get(), 0);
         for (const PreparedTransfer& transfer : on_copy_stream_) {
-            if (Status enqueued = mover().enqueue(transfer, lane); !enqueued) return enqueued;
+            SYNCOPATE_TRY(mover().enqueue(transfer, lane));
         }
         SYNCOPATE_CUDA(api_, cuEventRecord, copy_stream_->join(), lane);
         return Done{};
@@ -304,13 +304,12 @@ private:
     Status enqueue_after_kernel(CUstream stream, std::span<const StridedCopy* const> outputs, bool ran) {
         if (late_ && ran) {
             const CUevent before = copy_stream_ ? copy_stream_->join() : nullptr;
-            if (Status enqueued = late_->enqueue(fork_->get(), before, end_arguments_); !enqueued)
-                return enqueued;
-            if (Status joined = late_->join(stream); !joined) return joined;
+            SYNCOPATE_TRY(late_->enqueue(fork_->get(), before, end_arguments_));
+            SYNCOPATE_TRY(late_->join(stream));
         }
         if (copy_stream_) SYNCOPATE_CUDA(api_, cuStreamWaitEvent, stream, copy_stream_->join(), 0);
         if (turn_) {
-            if (Status passed = turn_->pass(stream); !passed) return passed;
+            SYNCOPATE_TRY(turn_->pass(stream));
         }
         if (!ran) return Done{};
         device::BoundaryArguments arguments = end_arguments_;
@@ -318,9 +317,9 @@ private:
         const std::int32_t num_posts = arguments.num_posts;
         if (!outputs.empty()) {  // they read what the waits are for, and what the posts let others overwrite
             arguments.num_posts = 0;
-            if (Status ended = launch_end(arguments, stream); !ended) return ended;
+            SYNCOPATE_TRY(launch_end(arguments, stream));
             for (const StridedCopy* output : outputs) {
-                if (Status copied = enqueue_copy(api_, *output, stream); !copied) return copied;
+                SYNCOPATE_TRY(enqueue_copy(api_, *output, stream));
             }
             arguments.num_posts = num_posts;
             arguments.num_waits = 0;
@@ -401,10 +400,10 @@ private:
     Status take_late(const fuse::RankSchedule& schedule, const OpOptions& options) {
         const auto follows = [](const fuse::Transfer& transfer) { return transfer.step.follows_kernel(); };
         if (std::ranges::none_of(schedule.transfers, follows)) return Done{};
-        Result<std::unique_ptr<LateTransfers>> late = LateTransfers::create(
-            context_, heap_, plan_, schedule, *module_, mover(), nccl_.get(), options.name);
-        if (!late) return late.error();
-        late_ = std::move(late).value();
+        SYNCOPATE_TAKE(std::unique_ptr<LateTransfers> late,
+                       LateTransfers::create(context_, heap_, plan_, schedule, *module_, mover(), nccl_.get(),
+                                             options.name));
+        late_ = std::move(late);
         return Done{};
     }
 
@@ -442,7 +441,7 @@ private:
 
     Status make_handles() {
         if (!on_copy_stream_.empty()) {
-            if (Status made = keep(copy_stream_, Lane::create(context_)); !made) return made;
+            SYNCOPATE_TRY(keep(copy_stream_, Lane::create(context_)));
         }
         return copy_stream_ || late_ ? keep(fork_, OwnedEvent::create(context_)) : Status(Done{});
     }
@@ -474,7 +473,7 @@ private:
         const Boundary last = add(plan_.end_posts, plan_.end_waits);
         engine_->add_to(lists);
         table_ = lists.add(table);
-        if (Status uploaded = keep(lists_, lists.upload(context_, heap_)); !uploaded) return uploaded;
+        SYNCOPATE_TRY(keep(lists_, lists.upload(context_, heap_)));
 
         const auto arguments = [&](const Boundary& boundary) {
             return device::BoundaryArguments{.control = reinterpret_cast<std::uint32_t*>(plan_.control()),
@@ -541,9 +540,9 @@ Result<std::unique_ptr<CallExecutor>> make_cuda_calls(CallPlan plan, const std::
                                                       const OpOptions& options) {
     if (heap.cuda_context() == nullptr) return Error{"the heap is not on cuda", {}, ErrorClass::usage};
     auto calls = std::make_unique<CudaCalls>(std::move(plan), heap.cuda_context(), heap);
-    if (Status connected = calls->connect(all, options); !connected) return connected.error();
+    SYNCOPATE_TRY(calls->connect(all, options));
     const fuse::RankSchedule& schedule = all.ranks[at(heap.rank())];
-    if (Status prepared = calls->prepare(table, schedule, options); !prepared) return prepared.error();
+    SYNCOPATE_TRY(calls->prepare(table, schedule, options));
     return std::unique_ptr<CallExecutor>(std::move(calls));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/cuda/driver/cuda_api.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 
@@ -75,9 +76,8 @@ Result<bool> CallGraphs::call(std::span<const CallTensor> tensors, std::size_t f
     }
     const bool is_new = graph->exec == nullptr;
     if (!is_new) return launch(*graph, false, stream);
-    const Result<bool> captured = capture(*graph, launches);
-    if (!captured) return captured.error();
-    if (*captured) return launch(*graph, true, stream);
+    SYNCOPATE_TAKE(const bool captured, capture(*graph, launches));
+    if (captured) return launch(*graph, true, stream);
     refused_ = true;
     // Nothing has been enqueued for the call that was counted.
     (void)op_.call_graph(stream, true, [] { return Error{"the driver has made no graph of a call"}; });
@@ -97,9 +97,8 @@ Result<bool> CallGraphs::capture(Graph& graph, std::span<const FusedOp::StageLau
     const CudaApi& api = graph.context->api();
     const CurrentContext current(*graph.context);
     if (stream_ == nullptr) {
-        Result<std::unique_ptr<OwnedStream>> made = OwnedStream::create(graph.context, false);
-        if (!made) return made.error();
-        stream_ = std::move(made).value();
+        SYNCOPATE_TAKE(std::unique_ptr<OwnedStream> made, OwnedStream::create(graph.context, false));
+        stream_ = std::move(made);
     }
     const CUstream from = stream_->get();
     SYNCOPATE_CUDA(api, cuStreamBeginCapture, from, CU_STREAM_CAPTURE_MODE_RELAXED);

@@ -10,6 +10,7 @@
 #include "runtime/executable/loaded_form.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/runtime/cuda/driver/capture.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -72,9 +73,8 @@ Executable::~Executable() = default;
 Result<std::unique_ptr<Executable>> Executable::make(std::shared_ptr<SymmetricHeap> heap,
                                                      const emit::ScheduleFile& launch, const Program& program,
                                                      OpOptions options, HostKernels host) {
-    Result<std::unique_ptr<FusedOp>> op = FusedOp::create(std::move(heap), launch, std::move(options));
-    if (!op) return op.error();
-    return make(std::shared_ptr<FusedOp>(std::move(op).value()), program, std::move(host));
+    SYNCOPATE_TAKE(std::unique_ptr<FusedOp> op, FusedOp::create(std::move(heap), launch, std::move(options)));
+    return make(std::shared_ptr<FusedOp>(std::move(op)), program, std::move(host));
 }
 
 Result<std::unique_ptr<Executable>> Executable::make(std::shared_ptr<FusedOp> op, const Program& program,
@@ -108,10 +108,10 @@ Result<std::unique_ptr<Executable>> Executable::make(std::shared_ptr<FusedOp> op
     std::vector<std::shared_ptr<CudaKernel>> loaded(program.codes.size());
     for (std::size_t i = 0; i < program.codes.size(); ++i) {
         const Code& code = program.codes[i];
-        Result<std::unique_ptr<CudaKernel>> kernel =
-            CudaKernel::load(made->op_->heap()->cuda_context(), code.image, code.entry, code.options);
-        if (!kernel) return kernel.error();
-        loaded[i] = std::move(kernel).value();
+        SYNCOPATE_TAKE(
+            std::unique_ptr<CudaKernel> kernel,
+            CudaKernel::load(made->op_->heap()->cuda_context(), code.image, code.entry, code.options));
+        loaded[i] = std::move(kernel);
     }
     for (const Form& form : program.forms) {
         std::vector<std::shared_ptr<CudaKernel>> kernels;
@@ -122,7 +122,7 @@ Result<std::unique_ptr<Executable>> Executable::make(std::shared_ptr<FusedOp> op
                              ErrorClass::usage};
             kernels.push_back(loaded[at(stage.code)]);
         }
-        if (Status added = made->add(form, std::move(kernels)); !added) return added.error();
+        SYNCOPATE_TRY(made->add(form, std::move(kernels)));
     }
     return made;
 }
@@ -141,10 +141,10 @@ Status Executable::add(const Form& form, std::vector<std::shared_ptr<CudaKernel>
             return refused(fmt::format("operand {} has {} axes, not {}", operands_[i].name,
                                        operands_[i].shape.size(), form.strides[i].size()));
     }
-    Result<std::unique_ptr<LoadedForm>> loaded = LoadedForm::load(*op_, operands_, form, std::move(kernels));
-    if (!loaded) return loaded.error();
+    SYNCOPATE_TAKE(std::unique_ptr<LoadedForm> loaded,
+                   LoadedForm::load(*op_, operands_, form, std::move(kernels)));
     const std::lock_guard lock(calling_);
-    forms_.push_back(std::move(loaded).value());
+    forms_.push_back(std::move(loaded));
     return Done{};
 }
 
@@ -212,9 +212,9 @@ Status Executable::place(std::span<const CallTensor> tensors) {
 }
 
 Status Executable::run(std::span<const CallTensor> tensors, CudaStream stream) {
-    if (Status good = check(tensors); !good) return good;
+    SYNCOPATE_TRY(check(tensors));
     const std::lock_guard lock(calling_);
-    if (Status placed = place(tensors); !placed) return placed;
+    SYNCOPATE_TRY(place(tensors));
     Status ran = host_ ? run_on_host(tensors) : run_on_cuda(tensors, stream);
     if (ran) calls_.fetch_add(1, std::memory_order_relaxed);
     return ran;
@@ -230,20 +230,19 @@ Status Executable::run_on_cuda(std::span<const CallTensor> tensors, CudaStream s
             {.rank = op_->rank()},
             ErrorClass::usage};
     LoadedForm& form = *forms_[*number];
-    if (Status patched = form.take(tensors); !patched) return patched;
+    SYNCOPATE_TRY(form.take(tensors));
     const bool by_user = is_capturing(op_->heap()->cuda_context().get(), stream);
     if (by_user) captured_.store(true, std::memory_order_relaxed);
     if (graph_use_ == GraphUse::never || by_user) return op_->call(form.launches(), stream);
     if (graphs_ == nullptr) graphs_ = std::make_unique<CallGraphs>(*op_);
     if (!graphs_->worth(graph_use_)) return op_->call(form.launches(), stream);
-    Result<bool> launched = graphs_->call(tensors, *number, form.launches(), stream);
-    if (!launched) return launched.error();
-    if (*launched) graph_launches_.fetch_add(1, std::memory_order_relaxed);
+    SYNCOPATE_TAKE(bool launched, graphs_->call(tensors, *number, form.launches(), stream));
+    if (launched) graph_launches_.fetch_add(1, std::memory_order_relaxed);
     return Done{};
 }
 
 Status Executable::run_on_host(std::span<const CallTensor> tensors) {
-    if (Status begun = op_->begin_call(); !begun) return begun;
+    SYNCOPATE_TRY(op_->begin_call());
     Status ran = Done{};
     try {
         ran = host_(tensors);

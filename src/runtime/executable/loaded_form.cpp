@@ -9,6 +9,7 @@
 
 #include "runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/emit/table.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -36,13 +37,12 @@ Result<TensorMap> LoadedForm::encoded(const TensorMapRequest& request) const {
 
 Status LoadedForm::allocate_workspaces() {
     for (const std::uint64_t bytes : form_.workspaces) {
-        Result<std::unique_ptr<DeviceBuffer>> made = DeviceBuffer::create(op_.heap()->cuda_context(), bytes);
-        if (!made) return made.error();
+        SYNCOPATE_TAKE(std::unique_ptr<DeviceBuffer> made,
+                       DeviceBuffer::create(op_.heap()->cuda_context(), bytes));
         const std::vector<std::byte> zeroes(bytes);
-        if (Status cleared = op_.heap()->write((*made)->address(), zeroes.data(), bytes); !cleared)
-            return cleared;
-        const std::uint64_t address = (*made)->address();
-        workspaces_.emplace_back(address, std::shared_ptr<DeviceBuffer>(std::move(made).value()));
+        SYNCOPATE_TRY(op_.heap()->write(made->address(), zeroes.data(), bytes));
+        const std::uint64_t address = made->address();
+        workspaces_.emplace_back(address, std::shared_ptr<DeviceBuffer>(std::move(made)));
     }
     return Done{};
 }
@@ -63,8 +63,8 @@ Result<std::unique_ptr<LoadedForm>> LoadedForm::load(FusedOp& op, std::span<cons
                                                      std::vector<std::shared_ptr<CudaKernel>> kernels) {
     std::unique_ptr<LoadedForm> made(new LoadedForm(op, std::move(form)));
     made->kernels_ = std::move(kernels);
-    if (Status allocated = made->allocate_workspaces(); !allocated) return allocated.error();
-    if (Status laid = made->lay_out(operands); !laid) return laid.error();
+    SYNCOPATE_TRY(made->allocate_workspaces());
+    SYNCOPATE_TRY(made->lay_out(operands));
     return made;
 }
 
@@ -73,9 +73,9 @@ Status LoadedForm::lay_out(std::span<const Operand> operands) {
     for (std::size_t stage = 0; stage < form_.stages.size(); ++stage) {
         if (kernels_[stage] == nullptr) return Error{"a stage without a kernel", {}, ErrorClass::usage};
         for (const Argument& argument : form_.stages[stage].arguments) {
-            if (Status added = add(stage, argument, operands); !added) return added;
+            SYNCOPATE_TRY(add(stage, argument, operands));
         }
-        if (Status ready = kernels_[stage]->prepare(form_.stages[stage].grid); !ready) return ready;
+        SYNCOPATE_TRY(kernels_[stage]->prepare(form_.stages[stage].grid));
     }
     for (std::size_t stage = 0; stage < form_.stages.size(); ++stage)
         launches_.push_back({kernels_[stage].get(), form_.stages[stage].grid, &arguments_[stage]});
@@ -108,10 +108,9 @@ Status LoadedForm::add(std::size_t stage, const Argument& argument, std::span<co
     if (memory.of == Memory::Of::operand &&
         (memory.index < 0 || static_cast<std::size_t>(memory.index) >= operands.size()))
         return no_such("operand", memory.index);
-    Result<std::uint64_t> address = fixed ? address_of(memory, stage, {}) : Result<std::uint64_t>(0);
-    if (!address) return address.error();
+    SYNCOPATE_TAKE(std::uint64_t address, fixed ? address_of(memory, stage, {}) : Result<std::uint64_t>(0));
     if (pointer != nullptr) {
-        const std::size_t index = arguments.add_pointer(*address);
+        const std::size_t index = arguments.add_pointer(address);
         if (!fixed) changing_.push_back({stage, index, &argument});
         return Done{};
     }
@@ -124,7 +123,7 @@ Status LoadedForm::add(std::size_t stage, const Argument& argument, std::span<co
         changing_.push_back(changing);
         return Done{};
     }
-    return change_map(changing, descriptor, *address, 0);
+    return change_map(changing, descriptor, address, 0);
 }
 
 Result<std::uint64_t> LoadedForm::address_of(const Memory& memory, std::size_t stage,
@@ -170,7 +169,7 @@ Result<std::uint64_t> LoadedForm::address_of(const Memory& memory, std::size_t s
 
 Status LoadedForm::take(std::span<const CallTensor> tensors) {
     for (Changing& changing : changing_) {
-        if (Status changed = change(changing, tensors); !changed) return changed;
+        SYNCOPATE_TRY(change(changing, tensors));
     }
     return Done{};
 }
@@ -184,15 +183,14 @@ Status LoadedForm::change(Changing& changing, std::span<const CallTensor> tensor
     const auto* pointer = std::get_if<PointerArgument>(changing.what);
     const auto* descriptor = std::get_if<DescriptorArgument>(changing.what);
     const Memory& memory = pointer != nullptr ? pointer->at : descriptor->at;
-    Result<std::uint64_t> address = address_of(memory, changing.stage, tensors);
-    if (!address) return address.error();
+    SYNCOPATE_TAKE(std::uint64_t address, address_of(memory, changing.stage, tensors));
     if (pointer != nullptr) {
-        arguments.set(changing.argument, *address);
+        arguments.set(changing.argument, address);
         return Done{};
     }
     const std::uint64_t pitch = memory.of == Memory::Of::own ? op_.own_place()->pitch : 0;
-    if (*address == changing.address && pitch == changing.pitch) return Done{};
-    return change_map(changing, *descriptor, *address, pitch);
+    if (address == changing.address && pitch == changing.pitch) return Done{};
+    return change_map(changing, *descriptor, address, pitch);
 }
 
 Status LoadedForm::change_map(Changing& changing, const DescriptorArgument& descriptor, std::uint64_t address,
@@ -206,9 +204,8 @@ Status LoadedForm::change_map(Changing& changing, const DescriptorArgument& desc
         if (!descriptor.map_alone)
             arguments.set(changing.argument + 1 + request.shape.size(), request.strides.front());
     }
-    Result<TensorMap> map = encoded(request);
-    if (!map) return map.error();
-    arguments.set(changing.argument, *map);
+    SYNCOPATE_TAKE(TensorMap map, encoded(request));
+    arguments.set(changing.argument, map);
     changing.address = address;
     changing.pitch = pitch;
     return Done{};

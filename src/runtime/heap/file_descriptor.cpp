@@ -14,6 +14,7 @@
 
 #include "runtime/heap/process.hpp"
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -116,9 +117,8 @@ void serve(int listener, const FileDescriptor& own, const std::string& token, in
 }
 
 Result<FileDescriptor> take(const std::string& name, const std::string& token, Clock::time_point deadline) {
-    Result<FileDescriptor> made = make_socket();
-    if (!made) return made.error();
-    const FileDescriptor connection = std::move(made).value();
+    SYNCOPATE_TAKE(FileDescriptor made, make_socket());
+    const FileDescriptor connection = std::move(made);
     const Address address(name);
     while (connect(connection.get(), address.get(), address.length) != 0) {
         // A full queue of connections shows as EAGAIN.
@@ -166,16 +166,16 @@ Result<std::vector<FileDescriptor>> exchange_descriptors(Rendezvous& rendezvous,
             serve(listener->get(), own, token, size - 1, deadline, stop);
         });
     }
-    Result<std::vector<Bytes>> doors =
+    SYNCOPATE_TAKE(
+        std::vector<Bytes> doors,
         agree(rendezvous, "sockets",
-              listener ? Result<Bytes>(name + " " + token) : Result<Bytes>(listener.error()), timeout);
-    if (!doors) return doors.error();
+              listener ? Result<Bytes>(name + " " + token) : Result<Bytes>(listener.error()), timeout));
 
     std::vector<FileDescriptor> taken(static_cast<std::size_t>(size));
     Status got = Done{};
     for (int step = 1; step < size && got; ++step) {
         const int rank = (rendezvous.rank() + step) % size;
-        const Bytes& door = (*doors)[at(rank)];
+        const Bytes& door = doors[at(rank)];
         const std::size_t space = door.find(' ');
         Result<FileDescriptor> fd =
             take(door.substr(0, space), door.substr(std::min(space, door.size() - 1) + 1), deadline);
@@ -188,9 +188,9 @@ Result<std::vector<FileDescriptor>> exchange_descriptors(Rendezvous& rendezvous,
         }
     }
     // The listener must stay until all ranks have been served.
-    Result<std::vector<Bytes>> all =
-        agree(rendezvous, "descriptors", got ? Result<Bytes>("") : Result<Bytes>(got.error()), timeout);
-    if (!all) return all.error();
+    SYNCOPATE_TAKE(
+        std::vector<Bytes> all,
+        agree(rendezvous, "descriptors", got ? Result<Bytes>("") : Result<Bytes>(got.error()), timeout));
     return taken;
 }
 

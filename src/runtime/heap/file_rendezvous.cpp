@@ -21,6 +21,7 @@
 #include "runtime/waiting_clock.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -185,7 +186,7 @@ Result<std::unique_ptr<FileRendezvous>> FileRendezvous::create(const fs::path& d
     std::unique_ptr<FileRendezvous> joined(new FileRendezvous(run / name, rank, size));
     // After this nobody reads a hello any more.
     const auto left = std::chrono::duration_cast<Milliseconds>(timeout - clock.waited());
-    if (Status all = barrier(*joined, "join", std::max(left, Milliseconds{100})); !all) return all.error();
+    SYNCOPATE_TRY(barrier(*joined, "join", std::max(left, Milliseconds{100})));
     fs::remove(hello_path(rank), failure);
     return joined;
 }
@@ -217,7 +218,7 @@ Result<Bytes> FileRendezvous::get(const std::string& key, Milliseconds timeout) 
 Result<Bytes> FileRendezvous::put_first(const std::string& key, const Bytes& value) {
     const fs::path path = session_ / file_name(key);
     const fs::path mine = path.string() + ".first." + random_hex(4);
-    if (Status written = write_file(mine, value); !written) return written.error();
+    SYNCOPATE_TRY(write_file(mine, value));
     const bool linked = link(mine.c_str(), path.c_str()) == 0;
     const int failure = errno;
     std::error_code ignored;
@@ -314,9 +315,8 @@ Result<LaunchEnvironment> launch_environment() {
         LaunchEnvironment environment{.launcher = names.launcher};
         for (const auto& [variable, target] :
              {std::pair{names.rank, &environment.rank}, std::pair{names.size, &environment.size}}) {
-            Result<int> value = integer_variable(variable);
-            if (!value) return value.error();
-            *target = *value;
+            SYNCOPATE_TAKE(int value, integer_variable(variable));
+            *target = value;
         }
         if (environment.rank >= environment.size) {
             return Error{fmt::format("{}={} is not below {}={}", names.rank, environment.rank, names.size,
@@ -339,8 +339,7 @@ Result<LaunchEnvironment> launch_environment() {
 }
 
 Result<std::unique_ptr<Rendezvous>> environment_rendezvous(Milliseconds timeout) {
-    Result<LaunchEnvironment> environment = launch_environment();
-    if (!environment) return environment.error();
+    SYNCOPATE_TAKE(LaunchEnvironment environment, launch_environment());
     std::error_code failure;
     fs::path root = fs::temp_directory_path(failure);
     if (failure) root = "/tmp";
@@ -359,10 +358,10 @@ Result<std::unique_ptr<Rendezvous>> environment_rendezvous(Milliseconds timeout)
             {},
             ErrorClass::machine};
     }
-    Result<std::unique_ptr<FileRendezvous>> joined =
-        FileRendezvous::create(root, environment->rank, environment->size, environment->job, timeout);
-    if (!joined) return joined.error();
-    return std::unique_ptr<Rendezvous>(std::move(joined).value());
+    SYNCOPATE_TAKE(
+        std::unique_ptr<FileRendezvous> joined,
+        FileRendezvous::create(root, environment.rank, environment.size, environment.job, timeout));
+    return std::unique_ptr<Rendezvous>(std::move(joined));
 }
 
 }  // namespace syncopate::runtime

@@ -9,6 +9,7 @@
 #include "runtime/heap/fields.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 
@@ -71,9 +72,8 @@ Result<std::vector<GroupMemory::Numbered>> GroupMemory::alive_everywhere(Rendezv
     std::vector<Numbered> mine = alive();
     std::string numbers;
     for (const auto& [number, heap] : mine) numbers += fmt::format("{} ", number);
-    const Result<std::vector<Bytes>> all = all_gather(rendezvous, "heaps", numbers);
-    if (!all) return all.error();
-    for (const Bytes& theirs : *all) {
+    SYNCOPATE_TAKE(const std::vector<Bytes> all, all_gather(rendezvous, "heaps", numbers));
+    for (const Bytes& theirs : all) {
         const std::vector<std::string_view> known = fields_of(theirs);
         std::erase_if(mine, [&](const Numbered& one) {
             return std::ranges::find(known, fmt::format("{}", one.first)) == known.end();

@@ -14,6 +14,7 @@
 #include "runtime/heap/process.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/runtime/heap/group_memory.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -85,18 +86,16 @@ Status map_all(Rendezvous& rendezvous, HeapMemory& memory, const HeapRanks& rank
     const Result<Bytes> mine = [&]() -> Result<Bytes> {
         if (!own) return own.error();
         if (name == "-") return name;
-        if (Status reserved = memory.reserve(ranks.identities.size()); !reserved) return reserved.error();
+        SYNCOPATE_TRY(memory.reserve(ranks.identities.size()));
         offer = offer_range(name, memory.range());
         return name;
     }();
-    const Result<std::vector<Bytes>> exported = agree(rendezvous, "export", mine, timeout);
-    if (!exported) return exported.error();
-    if (reserves && !ranks.leads()) memory.share(offered_range((*exported)[at(ranks.here.front())]));
+    SYNCOPATE_TAKE(const std::vector<Bytes> exported, agree(rendezvous, "export", mine, timeout));
+    if (reserves && !ranks.leads()) memory.share(offered_range(exported[at(ranks.here.front())]));
 
-    Result<std::vector<FileDescriptor>> peers = exchange_descriptors(rendezvous, *own, timeout);
-    if (!peers) return peers.error();
+    SYNCOPATE_TAKE(std::vector<FileDescriptor> peers, exchange_descriptors(rendezvous, *own, timeout));
     own->reset();
-    Status ready = memory.map(ranks, std::move(peers).value(), kept);
+    Status ready = memory.map(ranks, std::move(peers), kept);
     const std::uint64_t first = memory.base() + static_cast<std::uint64_t>(ranks.rank) * bytes;
     if (ready) ready = memory.zero(first, bytes);
     for (const auto& [offset, content] : kept) {
@@ -111,9 +110,8 @@ Status map_all(Rendezvous& rendezvous, HeapMemory& memory, const HeapRanks& rank
 
 Result<MemoryInfo> memory_info(Device device) {
     if (device.kind == Device::Kind::cuda) {
-        Result<std::shared_ptr<CudaContext>> context = CudaContext::retain(device.ordinal);
-        if (!context) return context.error();
-        return (*context)->memory();
+        SYNCOPATE_TAKE(std::shared_ptr<CudaContext> context, CudaContext::retain(device.ordinal));
+        return context->memory();
     }
     MemoryInfo info;
     std::ifstream file("/proc/meminfo");
@@ -164,15 +162,13 @@ Result<std::shared_ptr<SymmetricHeap>> SymmetricHeap::create(Device device,
                          ErrorClass::usage};
         }
         bytes = round_up(bytes_per_rank, (*memory)->granularity());
-        if (Status fits = rendezvous->memory().require(bytes); !fits) return fits.error();
-        if (Status made = (*memory)->create(bytes); !made) return made.error();
+        SYNCOPATE_TRY(rendezvous->memory().require(bytes));
+        SYNCOPATE_TRY((*memory)->create(bytes));
         return words_of(bytes, device, **memory);
     }();
-    const Result<std::vector<Bytes>> all = agree_on_size(*rendezvous, mine, timeout);
-    if (!all) return all.error();
-    HeapRanks ranks = ranks_of(*all, *rendezvous);
-    if (Status mapped = map_all(rendezvous->within(), **memory, ranks, bytes, {}, timeout); !mapped)
-        return mapped.error();
+    SYNCOPATE_TAKE(const std::vector<Bytes> all, agree_on_size(*rendezvous, mine, timeout));
+    HeapRanks ranks = ranks_of(all, *rendezvous);
+    SYNCOPATE_TRY(map_all(rendezvous->within(), **memory, ranks, bytes, {}, timeout));
     std::shared_ptr<SymmetricHeap> heap(
         new SymmetricHeap(device, std::move(rendezvous), std::move(memory).value(), bytes));
     heap->ranks_ = std::make_unique<HeapRanks>(std::move(ranks));
@@ -188,16 +184,16 @@ Status SymmetricHeap::release() {
         if (is_retired()) return is_away().error();
         if (released_) return Error{"the heap has been released", {}, ErrorClass::usage};
         for (const auto& [number, user] : users_) {
-            if (Status idle = user->require_idle(); !idle) return idle.error();
+            SYNCOPATE_TRY(user->require_idle());
         }
-        if (Status idle = memory_->synchronize(); !idle) return idle.error();
+        SYNCOPATE_TRY(memory_->synchronize());
         for (const auto& [offset, bytes] : kept_) {
             std::string& content = aside.emplace_back(offset, std::string(bytes, '\0')).second;
-            if (Status read = memory_->read(local(offset), content.data(), bytes); !read) return read.error();
+            SYNCOPATE_TRY(memory_->read(local(offset), content.data(), bytes));
         }
         return Bytes();
     }();
-    if (auto all = agree(*rendezvous_, "release", mine); !all) return all.error();
+    SYNCOPATE_TRY(agree(*rendezvous_, "release", mine));
     aside_ = std::move(aside);
     released_ = true;
     memory_->unmap(*ranks_, aside_);
@@ -210,7 +206,7 @@ Status SymmetricHeap::restore() {
     const Result<Bytes> mine = [&]() -> Result<Bytes> {
         if (is_retired()) return is_away().error();
         if (!released_) return Error{"the heap has not been released", {}, ErrorClass::usage};
-        if (Status made = memory_->create(stride_); !made) return made.error();
+        SYNCOPATE_TRY(memory_->create(stride_));
         return Bytes();
     }();
     const auto all = agree(*rendezvous_, "restore", mine);
@@ -233,12 +229,11 @@ Status SymmetricHeap::renew(std::shared_ptr<Rendezvous> to, Milliseconds timeout
     aside_.clear();
     rendezvous_ = std::move(to);
     const Result<Bytes> mine = [&]() -> Result<Bytes> {
-        if (Status made = memory_->create(stride_); !made) return made.error();
+        SYNCOPATE_TRY(memory_->create(stride_));
         return words_of(stride_, device_, *memory_);
     }();
-    const Result<std::vector<Bytes>> all = agree_on_size(*rendezvous_, mine, timeout);
-    if (!all) return all.error();
-    *ranks_ = ranks_of(*all, *rendezvous_);
+    SYNCOPATE_TAKE(const std::vector<Bytes> all, agree_on_size(*rendezvous_, mine, timeout));
+    *ranks_ = ranks_of(all, *rendezvous_);
     if (Status mapped = map_all(rendezvous_->within(), *memory_, *ranks_, stride_, {}, timeout); !mapped) {
         memory_->unmap(*ranks_, {});
         return mapped;
@@ -254,8 +249,8 @@ Status SymmetricHeap::retire(bool stands_in, const std::string& why) {
     retired_ = why;
     aside_.clear();
     if (!stands_in) return Done{};
-    if (Status made = memory_->create(stride_); !made) return made;
-    if (Status mapped = memory_->map_alone(*ranks_); !mapped) return mapped;
+    SYNCOPATE_TRY(memory_->create(stride_));
+    SYNCOPATE_TRY(memory_->map_alone(*ranks_));
     released_ = false;
     return memory_->zero(local(0), stride_);
 }
@@ -271,7 +266,7 @@ const char* SymmetricHeap::put_aside(std::uint64_t address, std::uint64_t bytes)
 
 Result<std::uint64_t> SymmetricHeap::allocate(std::uint64_t bytes, std::uint64_t alignment) {
     if (alignment == 0) return Error{"an alignment of 0 bytes makes no sense", {}, ErrorClass::usage};
-    if (Status there = require_there(); !there) return there.error();
+    SYNCOPATE_TRY(require_there());
     // First fit: the lowest gap that is large enough, so that the offset depends on the order of calls alone.
     const std::uint64_t size = std::max<std::uint64_t>(bytes, 1);
     std::uint64_t offset = 0;

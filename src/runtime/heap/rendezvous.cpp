@@ -12,6 +12,7 @@
 #include "runtime/waiting_clock.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/runtime/heap/group_memory.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -98,7 +99,7 @@ public:
         const std::string my_key = key_of(rendezvous_.rank());
         const Bytes mine =
             std::string(1, kCame) + std::string(label_) + '\0' + rendezvous_.caller() + '\0' + value;
-        if (Status put = rendezvous_.put(my_key, mine); !put) return put.error();
+        SYNCOPATE_TRY(rendezvous_.put(my_key, mine));
         take(rendezvous_.rank(), mine);
         do {
             for (int rank = 0; rank < rendezvous_.size(); ++rank) {
@@ -204,7 +205,7 @@ private:
             if (came(rank, std::min(slice, left))) return Done{};
             if (left <= slice || !store_failure_.empty()) break;
             slice = std::min(2 * slice, Milliseconds{320});
-            if (Status fine = look(); !fine) return fine;
+            SYNCOPATE_TRY(look());
             if (has_ended(rank) && !came(rank, Milliseconds{1})) {
                 ended_.push_back(rank);
                 allowed_ = std::min<WaitingClock::Duration>(allowed_, clock_.waited());
@@ -313,8 +314,7 @@ Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view l
 }
 
 Status barrier(Rendezvous& rendezvous, std::string_view label, Milliseconds timeout) {
-    Result<std::vector<Bytes>> all = all_gather(rendezvous, label, "", timeout);
-    if (!all) return all.error();
+    SYNCOPATE_TAKE(std::vector<Bytes> all, all_gather(rendezvous, label, "", timeout));
     return Done{};
 }
 

@@ -9,6 +9,7 @@
 #include "runtime/heap/heap_memory.hpp"
 #include "runtime/signals/turns.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -21,12 +22,11 @@ Error host_error(const char* call, std::uint64_t bytes) {
 /// Refuses `total` bytes, of heaps of `each` bytes, that this machine does not have. New pages are taken one
 /// by one, when they are touched: asking for too many would succeed, and end with a process killed.
 Status require_free(std::uint64_t total, std::uint64_t each) {
-    Result<MemoryInfo> info = memory_info(Device{});
-    if (!info) return info.error();
-    if (total <= info->free) return Done{};
+    SYNCOPATE_TAKE(MemoryInfo info, memory_info(Device{}));
+    if (total <= info.free) return Done{};
     const std::string what = total == each ? "a heap" : fmt::format("{} heaps", total / each);
     return Error{fmt::format("too little memory for {} of {} bytes on host: {} of {} bytes are free", what,
-                             each, info->free, info->total),
+                             each, info.free, info.total),
                  {},
                  ErrorClass::machine};
 }
@@ -49,7 +49,7 @@ public:
     std::string identity() const override { return "host"; }
 
     Status create(std::uint64_t bytes) override {
-        if (Status fits = require_free(bytes, bytes); !fits) return fits.error();
+        SYNCOPATE_TRY(require_free(bytes, bytes));
         own_ = FileDescriptor(memfd_create("syncopate-heap", MFD_CLOEXEC));
         if (!own_) return host_error("memfd_create", bytes);
         if (ftruncate(own_.get(), static_cast<off_t>(bytes)) != 0) return host_error("ftruncate", bytes);
@@ -66,7 +66,7 @@ public:
 
     Status reserve(std::size_t ranks) override {
         const std::uint64_t reserved = bytes_ * ranks;
-        if (Status fits = require_free(reserved, bytes_); !fits) return fits.error();
+        SYNCOPATE_TRY(require_free(reserved, bytes_));
         void* range = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (range == MAP_FAILED) return host_error("mmap (reserve)", reserved);
         range_ = std::make_shared<HostRange>(static_cast<std::byte*>(range), reserved);

@@ -6,6 +6,7 @@
 #include "syncopate/runtime/host/host_engine.hpp"
 #include "syncopate/runtime/host/host_executor.hpp"
 #include "syncopate/runtime/host/host_streams.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -142,13 +143,12 @@ Result<std::unique_ptr<CallExecutor>> make_host_calls(CallPlan plan, const std::
                                                       SymmetricHeap& heap, const fuse::Schedule& schedules,
                                                       const OpOptions& options) {
     const fuse::RankSchedule& schedule = schedules.ranks[at(plan.rank)];
-    Result<EngineTable> engine = make_engine_table(schedule, plan.transfers, plan.control());
-    if (!engine) return engine.error();
-    Result<std::unique_ptr<HostChannel>> channel =
-        HostChannel::create(heap.rendezvous(), schedules, options.name, HostControl(plan.control()));
-    if (!channel) return channel.error();
-    return std::unique_ptr<CallExecutor>(new HostCalls(std::move(plan), std::move(engine).value(),
-                                                       std::move(channel).value(), table, schedule, options));
+    SYNCOPATE_TAKE(EngineTable engine, make_engine_table(schedule, plan.transfers, plan.control()));
+    SYNCOPATE_TAKE(
+        std::unique_ptr<HostChannel> channel,
+        HostChannel::create(heap.rendezvous(), schedules, options.name, HostControl(plan.control())));
+    return std::unique_ptr<CallExecutor>(
+        new HostCalls(std::move(plan), std::move(engine), std::move(channel), table, schedule, options));
 }
 
 }  // namespace syncopate::runtime

@@ -5,6 +5,7 @@
 #include "syncopate/at.hpp"
 #include "syncopate/emit/layout.hpp"
 #include "syncopate/runtime/signals/control.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -85,7 +86,7 @@ Status play_table(const FusedOp& op, std::size_t stage,
         for (const fuse::Phase& phase : slots[i].phases) {
             if (!over(phase.waits, slot)) return Done{};
         }
-        if (Status made = make(slots[i].tile, slot); !made) return made;
+        SYNCOPATE_TRY(make(slots[i].tile, slot));
         post_slot(op, stage, slot);
     }
     if (control.faulty()) return Done{};

@@ -21,6 +21,7 @@
 #include "runtime/heap/process.hpp"
 
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -148,19 +149,17 @@ Result<std::map<int, FileDescriptor>> connect_ranks(Rendezvous& rendezvous, cons
                                                     const std::vector<int>& peers) {
     const auto deadline = Clock::now() + rendezvous.timeout();
     const int rank = rendezvous.rank();
-    const Result<std::vector<Bytes>> networks =
-        agree(rendezvous, label + "-hosts", network() + " " + host_name());
-    if (!networks) return networks.error();
-    const auto network_of = [&](int of) { return fields_of((*networks)[at(of)])[0]; };
+    SYNCOPATE_TAKE(const std::vector<Bytes> networks,
+                   agree(rendezvous, label + "-hosts", network() + " " + host_name()));
+    const auto network_of = [&](int of) { return fields_of(networks[at(of)])[0]; };
     const bool one_network =
         std::ranges::all_of(peers, [&](int peer) { return network_of(peer) == network_of(rank); });
     Result<Listener> listener = listen_here(one_network, static_cast<int>(peers.size()));
     const std::string token = random_hex(kToken / 2);
-    const Result<std::vector<Bytes>> doors =
-        agree(rendezvous, label + "-doors",
-              listener ? Result<Bytes>(fmt::format("{} {}", listener->port, token))
-                       : Result<Bytes>(listener.error()));
-    if (!doors) return doors.error();
+    SYNCOPATE_TAKE(const std::vector<Bytes> doors,
+                   agree(rendezvous, label + "-doors",
+                         listener ? Result<Bytes>(fmt::format("{} {}", listener->port, token))
+                                  : Result<Bytes>(listener.error())));
     std::map<int, FileDescriptor> made;
     std::vector<int> lower;
     Status all = Done{};
@@ -169,9 +168,9 @@ Result<std::map<int, FileDescriptor>> connect_ranks(Rendezvous& rendezvous, cons
             lower.push_back(peer);
             continue;
         }
-        const auto door = fields_of((*doors)[at(peer)]);
+        const auto door = fields_of(doors[at(peer)]);
         const bool near = network_of(peer) == network_of(rank);
-        const auto host = near ? std::string("127.0.0.1") : std::string(fields_of((*networks)[at(peer)])[1]);
+        const auto host = near ? std::string("127.0.0.1") : std::string(fields_of(networks[at(peer)])[1]);
         Result<FileDescriptor> one = connect_to(host, std::string(door[0]),
                                                 std::string(door[1]) + fmt::format("{:08x}", rank), deadline);
         if (!one) {

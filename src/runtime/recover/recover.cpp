@@ -13,6 +13,7 @@
 #include "runtime/recover/round.hpp"
 #include "syncopate/runtime/heap/group_memory.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -88,14 +89,13 @@ private:
         for (const GroupMemory::Numbered& heap : heaps_) {
             for (const auto& [user, what] : heap.second->users()) mine += ' ' + name_of(heap, user, *what);
         }
-        const Result<std::vector<Bytes>> all = all_gather(*part, "recover", mine);
-        if (!all) return all.error();
+        SYNCOPATE_TAKE(const std::vector<Bytes> all, all_gather(*part, "recover", mine));
         bool alike = true;
         std::map<std::string, int, std::less<>> known;
-        for (std::size_t rank = 0; rank < all->size(); ++rank) {
-            const std::vector<std::string_view> words = fields_of((*all)[rank]);
+        for (std::size_t rank = 0; rank < all.size(); ++rank) {
+            const std::vector<std::string_view> words = fields_of(all[rank]);
             alike = alike && words.size() >= 3 && number_from<std::size_t>(words[0]) == rank &&
-                    number_from<std::size_t>(words[1]) == all->size() &&
+                    number_from<std::size_t>(words[1]) == all.size() &&
                     number_from<int>(words[2]) == group_->ranks_of_node();
             for (std::size_t i = 3; i < words.size(); ++i) ++known[std::string(words[i])];
         }
@@ -118,10 +118,10 @@ private:
                 retire_heap(*heap.second, why);
                 continue;
             }
-            if (Status done = heap.second->renew(part); !done) return done.error();
+            SYNCOPATE_TRY(heap.second->renew(part));
             for (HeapUser* user : others) user->retire(why);
             for (HeapUser* user : common) {
-                if (Status done = user->renew(); !done) return done.error();
+                SYNCOPATE_TRY(user->renew());
             }
             part->memory().add(heap.second);
         }

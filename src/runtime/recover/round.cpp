@@ -10,6 +10,7 @@
 #include "runtime/heap/process.hpp"
 #include "runtime/signals/turns.hpp"
 #include "runtime/waiting_clock.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -48,8 +49,7 @@ Status Round::skip_past() {
             continue;
         }
         if (has_come) return Done{};  // in time, if that round takes it
-        if (Status put = store_->put(key(fmt::format("hello.{}", store_->rank())), process_); !put)
-            return put;
+        SYNCOPATE_TRY(store_->put(key(fmt::format("hello.{}", store_->rank())), process_));
         has_come = true;
     }
 }

@@ -12,11 +12,12 @@
 #include "kernel/triton/syntax/syntax.hpp"
 #include "syncopate/kernel/triton/analyse/analyse.hpp"
 #include "syncopate/kernel/triton/sites/text.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::kernel::triton {
 
 Result<Kernel> Analysis::run() {
-    if (const Status status = evaluator_.bind(); !status) return status.error();
+    SYNCOPATE_TRY(evaluator_.bind());
     Result<Kernel> kernel = with_tiles();
     if (kernel || !evaluator_.no_tiles) return kernel;
     // The loop that looked like one over tiles is none: start over, each program one tile.
@@ -32,15 +33,14 @@ Result<Kernel> Analysis::run() {
 
 Result<Kernel> Analysis::with_tiles() {
     evaluator_.restart();
-    const Result<std::vector<Way>> ways = ways_to_a_grid();
-    if (!ways) return ways.error();
+    SYNCOPATE_TAKE(const std::vector<Way> ways, ways_to_a_grid());
     std::vector<std::string> doubts;
     const auto add = [&](const std::string& why) {
         if (!why.empty() && std::ranges::find(doubts, why) == doubts.end()) doubts.push_back(why);
     };
     bool overflow_ends = false;  // a grid ends with the first program whose addresses overflow
     bool complete = false;       // all programs of the grid found in leaps write
-    for (const Way way : *ways) {
+    for (const Way way : ways) {
         if (way == Way::each && complete) break;  // it would come to the same
         evaluator_.restart();
         const auto why = propose(way);
@@ -91,7 +91,7 @@ Error Analysis::with_hint(Error error) {
 /// Runs all programs of the grid.
 Result<Kernel> Analysis::on_grid() {
     note_axes();
-    if (const Status status = run_programs(); !status) return status.error();
+    SYNCOPATE_TRY(run_programs());
     if (evaluator_.found.tile_loop != nullptr && !persistent_)
         return no_tiles(evaluator_.found.tile_loop->where, "the first program does not come to it");
     Kernel kernel;
@@ -99,7 +99,7 @@ Result<Kernel> Analysis::on_grid() {
     kernel.grid = grid_;
     kernel.arguments = arguments_;
     (void)add_params(kernel);
-    if (const Status status = number_tiles(kernel); !status) return status.error();
+    SYNCOPATE_TRY(number_tiles(kernel));
     return kernel;
 }
 
@@ -131,7 +131,7 @@ std::optional<std::pair<SourceRange, std::string>> Analysis::objection_to_tiles(
 Result<Kernel> Analysis::finished(Kernel kernel) {
     kernel.params.clear();
     const std::vector<const Parameter*> origins = add_params(kernel);
-    if (const Status status = name_axes(kernel); !status) return status.error();
+    SYNCOPATE_TRY(name_axes(kernel));
     if (auto objection = objection_to_tiles())
         return no_tiles(objection->first, std::move(objection->second));
     Result<Sites> sites = find_sites(module_, index_, evaluator_, kernel.grid);
@@ -145,7 +145,7 @@ Result<Kernel> Analysis::finished(Kernel kernel) {
     text->source = module_.source;
     text->sites = std::move(*sites);
     kernel.origin = text;
-    if (const Status status = check_directives(kernel); !status) return status.error();
+    SYNCOPATE_TRY(check_directives(kernel));
     add_warnings(kernel, *text);
     return kernel;
 }
@@ -225,7 +225,7 @@ Status Analysis::number_tiles(Kernel& kernel) {
     if (persistent_ && !strided) {
         std::vector<std::int64_t> ids;
         for (const TileRecord& record : records) ids.push_back(record.id);
-        if (const Status status = check_ids(ids); !status) return status;
+        SYNCOPATE_TRY(check_ids(ids));
     }
     for (std::int64_t i = 0; i < count; ++i) {
         const TileRecord& record = records[static_cast<std::size_t>(i)];
@@ -266,16 +266,13 @@ namespace {
 
 Result<Explained> analysed(const std::string& source, std::string file, const std::string& name,
                            const Arguments& arguments, bool explains, const Effort& effort) {
-    Result<std::unique_ptr<Module>> parsed = Module::parse(source, file);
-    if (!parsed) return parsed.error();
-    Module& module = **parsed;
-    const Result<std::int32_t> index = choose_kernel(module, name);
-    if (!index) return index.error();
+    SYNCOPATE_TAKE(std::unique_ptr<Module> parsed, Module::parse(source, file));
+    Module& module = *parsed;
+    SYNCOPATE_TAKE(const std::int32_t index, choose_kernel(module, name));
     std::set<std::int32_t> reachable;
-    if (const Status status = parse_reachable(module, *index, reachable); !status) return status.error();
-    Result<std::vector<Directive>> directives = read_directives(module, *index);
-    if (!directives) return directives.error();
-    Analysis analysis(module, *index, arguments, std::move(*directives), std::move(reachable), effort);
+    SYNCOPATE_TRY(parse_reachable(module, index, reachable));
+    SYNCOPATE_TAKE(std::vector<Directive> directives, read_directives(module, index));
+    Analysis analysis(module, index, arguments, std::move(directives), std::move(reachable), effort);
     Result<Kernel> kernel = analysis.run();
     if (!kernel) {
         Error error = kernel.error();
@@ -301,9 +298,8 @@ Result<Kernel> analyse(const std::string& source, std::string file, const std::s
 
 Result<Kernel> analyse(const std::string& source, std::string file, const std::string& name,
                        const Arguments& arguments, const Effort& effort) {
-    Result<Explained> made = analysed(source, std::move(file), name, arguments, false, effort);
-    if (!made) return made.error();
-    return std::move(made->kernel);
+    SYNCOPATE_TAKE(Explained made, analysed(source, std::move(file), name, arguments, false, effort));
+    return std::move(made.kernel);
 }
 
 Result<Explained> analyse_and_explain(const std::string& source, std::string file, const std::string& name,

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernel/triton/analyse/analysis.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::kernel::triton {
 
@@ -87,7 +88,7 @@ Status Analysis::check_block(const Directive& d) const {
 Status Analysis::check_axis_count(const Directive& d, const Kernel& kernel) const {
     const std::optional<std::int64_t> value = watched(d);
     if (d.axis.empty()) return Done{};
-    if (const Status status = check_block(d); !status) return status;
+    SYNCOPATE_TRY(check_block(d));
     const auto axis = std::find_if(kernel.axes.begin(), kernel.axes.end(),
                                    [&](const TileAxis& a) { return a.name == d.axis; });
     if (axis != kernel.axes.end() && value && axis->count != *value) {

@@ -9,6 +9,7 @@
 #include "kernel/triton/analyse/analysis.hpp"
 #include "kernel/triton/footprints/partition.hpp"
 #include "kernel/triton/footprints/tiles.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::kernel::triton {
 
@@ -86,19 +87,19 @@ Result<std::vector<Analysis::Way>> Analysis::ways_to_a_grid() {
     using enum Way;
     if (const Status first = look_at({0, 0, 0}); !first) {
         if (evaluator_.arithmetic_error && arguments_.grid) {
-            if (const Status status = check_given(); !status) return status.error();
+            SYNCOPATE_TRY(check_given());
         }
         return first.error();
     }
     const Findings& found = evaluator_.found;
     persistent_ = found.tile_loop != nullptr;
     if (arguments_.grid) {
-        if (const Status status = check_given(); !status) return status.error();
+        SYNCOPATE_TRY(check_given());
         return std::vector{given};
     }
     if (persistent_) {
-        if (const Status second = look_at({1, 0, 0}); !second) return second.error();
-        if (const Status first = look_at({0, 0, 0}); !first) return first.error();
+        SYNCOPATE_TRY(look_at({1, 0, 0}));
+        SYNCOPATE_TRY(look_at({0, 0, 0}));
         note_used_axes();
         if (evaluator_.grid_asked && arguments_.num_sms < 1)
             return needs_grid(
@@ -110,7 +111,7 @@ Result<std::vector<Analysis::Way>> Analysis::ways_to_a_grid() {
     constexpr std::array<std::array<std::int64_t, 3>, 3> kOthers{{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}};
     for (const auto& other : kOthers) {
         if (found.write_taint != 0 || found.tile_loop != nullptr) break;
-        if (const Status more = look_at(other); !more) return more.error();
+        SYNCOPATE_TRY(look_at(other));
     }
     if (found.tile_loop != nullptr) return std::vector{leaps, each};
     const Directive* const total = directive(DirectiveKind::num_tiles);

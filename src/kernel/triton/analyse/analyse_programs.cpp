@@ -5,6 +5,7 @@
 
 #include "kernel/triton/analyse/analysis.hpp"
 #include "kernel/triton/footprints/cover.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::kernel::triton {
 
@@ -41,15 +42,14 @@ Status Analysis::run_programs() {
     for (LoopRecord& record : evaluator_.loops) record = LoopRecord{};
     evaluator_.restart();
     if (effort_.lines && persistent_) {
-        const Result<bool> done = run_rounds();
-        if (!done) return done.error();
-        if (*done) return Done{};
+        SYNCOPATE_TAKE(const bool done, run_rounds());
+        if (done) return Done{};
     }
     if (const std::int32_t axis = line_axis(); axis >= 0) return run_along(axis);
     for (std::int64_t z = 0; z < grid_[2]; ++z) {
         for (std::int64_t y = 0; y < grid_[1]; ++y) {
             for (std::int64_t x = 0; x < grid_[0]; ++x) {
-                if (const Status status = evaluator_.run({x, y, z}, grid_); !status) return status;
+                SYNCOPATE_TRY(evaluator_.run({x, y, z}, grid_));
             }
         }
     }
@@ -82,7 +82,7 @@ Result<bool> Analysis::run_rounds() {
         ids.reserve(rounds.size());
         for (const Evaluator::Round& round : rounds) ids.push_back(round.id);
         std::sort(ids.begin(), ids.end());
-        if (const Status status = check_ids(ids); !status) return status.error();
+        SYNCOPATE_TRY(check_ids(ids));
     }
     std::vector<Evaluator::Round> line;
     for (std::size_t begin = 0, end = 0; begin < rounds.size(); begin = end) {
@@ -126,7 +126,7 @@ Status Analysis::run_along(std::int32_t axis) {
                 });
     for (id[outer] = 0; id[outer] < grid_[outer]; ++id[outer]) {
         for (id[inner] = 0; id[inner] < grid_[inner]; ++id[inner]) {
-            if (const Status status = cover.all(grid_[along]); !status) return status;
+            SYNCOPATE_TRY(cover.all(grid_[along]));
         }
     }
     std::vector<TileRecord>& tiles = evaluator_.found.tiles;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernel/triton/analyse/analysis.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::kernel::triton {
 
@@ -72,10 +73,9 @@ Result<std::optional<std::string>> Analysis::search(std::size_t first_axis, bool
         if (!used_[axis]) continue;
         if (!places_[axis])
             return Why("where it stores does not depend on axis " + std::string(1, "xyz"[axis]) + " of it");
-        const Result<std::int64_t> extent = one_by_one ? count_writers(axis) : leap(axis);
-        if (!extent) return extent.error();
-        if (*extent == 0) return Why(one_by_one ? "every program writes something" : "");
-        grid_[axis] = *extent;
+        SYNCOPATE_TAKE(const std::int64_t extent, one_by_one ? count_writers(axis) : leap(axis));
+        if (extent == 0) return Why(one_by_one ? "every program writes something" : "");
+        grid_[axis] = extent;
         leapt_[axis] = !one_by_one;
     }
     if (grid_[1] > effort_.programs / grid_[0] || grid_[2] > effort_.programs / (grid_[0] * grid_[1]))

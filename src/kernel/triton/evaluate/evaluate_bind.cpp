@@ -12,6 +12,7 @@
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "kernel/triton/evaluate/operators.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -142,7 +143,7 @@ Status Evaluator::check_tensor(const std::string& name, const TensorArgument& te
                                         "most 2^24 elements an axis");
     }
     if (!tensor.values.empty()) {
-        if (const Status status = check_values(name, tensor, where); !status) return status;
+        SYNCOPATE_TRY(check_values(name, tensor, where));
     }
     const auto negative = [](std::int64_t x) { return x < 0; };
     if (std::any_of(tensor.shape.begin(), tensor.shape.end(), negative) ||
@@ -317,9 +318,8 @@ Status Evaluator::bind() {
     for (std::size_t p = 0; p < kernel_.parameters.size(); ++p) {
         const Parameter& parameter = kernel_.parameters[p];
         const auto index = static_cast<std::int32_t>(p);
-        const Result<Value> found_value = given(parameter.name, index);
-        if (!found_value) return found_value.error();
-        Value value = *found_value;
+        SYNCOPATE_TAKE(const Value found_value, given(parameter.name, index));
+        Value value = found_value;
         if (value.kind != ValueKind::undefined) {
             // Given.
         } else if (parameter.fallback != nullptr) {

@@ -1,4 +1,5 @@
 #include "kernel/triton/footprints/cover.hpp"
+#include "syncopate/try.hpp"
 
 #include <algorithm>
 
@@ -31,14 +32,14 @@ Status Cover::all(std::int64_t count) {
         Weave weave = gives_up() ? Weave{} : again(first, count);
         if (weave.count == 0 && !gives_up()) weave = find_weave(first, count, run_);
         if (weave.count == 0) {
-            if (const Status status = one(first); !status) return status;
+            SYNCOPATE_TRY(one(first));
             ++first;
             continue;
         }
         lonely_ = 0;
         const std::int64_t end = std::min(count, first + weave.stride * weave.count);
         for (std::int64_t beside = 1; beside < weave.stride; ++beside) {
-            if (const Status status = line(first + beside, weave.stride, end); !status) return status;
+            SYNCOPATE_TRY(line(first + beside, weave.stride, end));
         }
         last_ = weave;
         first = end;
@@ -73,7 +74,7 @@ Status Cover::line(std::int64_t first, std::int64_t stride, std::int64_t end) {
             if (!done) count = hint.fewer;
         }
         if (!done) {
-            if (const Status status = one(first); !status) return status;
+            SYNCOPATE_TRY(one(first));
             count = 1;
         } else {
             lonely_ = 0;

@@ -1,4 +1,5 @@
 #include "kernel/triton/syntax/choose_kernel.hpp"
+#include "syncopate/try.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -13,7 +14,7 @@ Status parse_reachable(Module& module, std::int32_t function, std::set<std::int3
         const std::int32_t next = pending.front();
         pending.pop_front();
         if (!seen.insert(next).second) continue;
-        if (const Status status = module.parse_function(next); !status) return status;
+        SYNCOPATE_TRY(module.parse_function(next));
         for (const std::int32_t callee : module.functions[static_cast<std::size_t>(next)].calls)
             pending.push_back(callee);
     }
@@ -84,8 +85,7 @@ Result<std::vector<std::int32_t>> kernels_of(Module& module) {
     std::set<std::int32_t> called;
     for (std::size_t i = 0; i < module.functions.size(); ++i) {
         if (!module.functions[i].jit || module.functions[i].file != 0) continue;
-        if (const Status status = module.parse_function(static_cast<std::int32_t>(i)); !status)
-            return status.error();
+        SYNCOPATE_TRY(module.parse_function(static_cast<std::int32_t>(i)));
         const Function& function = module.functions[i];
         for (const std::int32_t callee : function.calls) {
             if (callee != static_cast<std::int32_t>(i)) called.insert(callee);
@@ -131,7 +131,7 @@ Result<std::int32_t> choose_kernel(Module& module, const std::string& name) {
     std::vector<std::int32_t> storing;
     for (const std::int32_t k : *kernels) {
         std::set<std::int32_t> reachable;
-        if (const Status status = parse_reachable(module, k, reachable); !status) return status.error();
+        SYNCOPATE_TRY(parse_reachable(module, k, reachable));
         if (std::any_of(reachable.begin(), reachable.end(), [&](std::int32_t f) {
                 return module.functions[static_cast<std::size_t>(f)].has_stores;
             })) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -40,7 +41,7 @@ public:
 
     Result<std::vector<Directive>> run() {
         for (const Comment& comment : module_.comments) {
-            if (const Status status = one(comment.where); !status) return status.error();
+            SYNCOPATE_TRY(one(comment.where));
         }
         for (std::size_t open : open_) {
             if (open != kNone) {
@@ -211,7 +212,7 @@ private:
         switch (made.kind) {
             case DirectiveKind::axis_count: return axis_count(made, given, name);
             case DirectiveKind::num_tiles:
-                if (const Status status = no_more(given, 0, name); !status) return status;
+                SYNCOPATE_TRY(no_more(given, 0, name));
                 return needs_assignment(made, name);
             case DirectiveKind::tile_id: return tile_id(made, given, name);
             case DirectiveKind::persistent_init:
@@ -249,9 +250,8 @@ private:
                 return wrong(given[i].where,
                              "`" + std::string(given[i].text) + "` is not expected; write block=NAME");
             const SourceRange value = part(given[i].where, 6, given[i].text.size());
-            const Result<Expr*> block = expression(value);
-            if (!block) return block.error();
-            made.block = *block;
+            SYNCOPATE_TAKE(Expr * block, expression(value));
+            made.block = block;
         }
         return needs_assignment(made, name);
     }
@@ -264,7 +264,7 @@ private:
                                  "` is not expected; write `@sy.tile_id` or `@sy.tile_id persistent`");
             made.persistent = true;
         }
-        if (const Status status = no_more(given, 1, name); !status) return status;
+        SYNCOPATE_TRY(no_more(given, 1, name));
         return needs_assignment(made, name);
     }
 
@@ -304,12 +304,11 @@ private:
                 return expression(part(word.where, begin, stop));
             };
             if (dots == std::string_view::npos) {
-                const Result<Expr*> parsed = variable(equals + 1, word.text.size());
-                if (!parsed) return parsed.error();
-                made.mapping.emplace_back(axis, *parsed);
+                SYNCOPATE_TAKE(Expr * parsed, variable(equals + 1, word.text.size()));
+                made.mapping.emplace_back(axis, parsed);
             } else {
-                if (const auto low = variable(equals + 1, dots); !low) return low.error();
-                if (const auto high = variable(dots + 2, word.text.size()); !high) return high.error();
+                SYNCOPATE_TRY(variable(equals + 1, dots));
+                SYNCOPATE_TRY(variable(dots + 2, word.text.size()));
                 made.mapping.emplace_back(axis, nullptr);
             }
         }
@@ -322,9 +321,8 @@ private:
                                          std::string(name) + " A[m*BM:(m+1)*BM, :]`");
         SourceRange place = given.front().where;
         place.end = given.back().where.end;
-        const Result<Expr*> parsed = expression(place);
-        if (!parsed) return parsed.error();
-        const Expr& e = **parsed;
+        SYNCOPATE_TAKE(Expr * parsed, expression(place));
+        const Expr& e = *parsed;
         const Expr* of = e.kind == ExprKind::subscript ? e.kids[0] : nullptr;
         for (; of != nullptr && of->kind == ExprKind::subscript; of = of->kids[0]) {  // a tuple's
             const auto* index = of->kids.size() == 2 && of->kids[1]->kind == ExprKind::literal

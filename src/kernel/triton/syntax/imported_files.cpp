@@ -1,6 +1,7 @@
 // Which files of its own folder a file imports: read from every import statement, wherever it stands, since
 // all of them are carried out when the file is imported.
 #include "syncopate/kernel/triton/analyse/analyse.hpp"
+#include "syncopate/try.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -137,13 +138,11 @@ Result<std::vector<std::int32_t>> Module::imports() {
 }
 
 Result<std::vector<ImportedFile>> imported_files(const std::string& source, const std::string& file) {
-    Result<std::unique_ptr<Module>> parsed = Module::parse(source, file);
-    if (!parsed) return parsed.error();
-    Module& module = **parsed;
-    const Result<std::vector<std::int32_t>> found = module.imports();
-    if (!found) return found.error();
+    SYNCOPATE_TAKE(std::unique_ptr<Module> parsed, Module::parse(source, file));
+    Module& module = *parsed;
+    SYNCOPATE_TAKE(const std::vector<std::int32_t> found, module.imports());
     std::vector<ImportedFile> made;
-    for (const std::int32_t index : *found) {
+    for (const std::int32_t index : found) {
         const SourceFile& one = module.files[static_cast<std::size_t>(index)];
         std::error_code failed;
         const fs::path path = fs::absolute(one.path, failed).lexically_normal();

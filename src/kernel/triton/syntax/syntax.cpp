@@ -15,6 +15,7 @@
 #include "kernel/triton/syntax/module_tree.hpp"
 #include "kernel/triton/syntax/repair.hpp"
 #include "syncopate/excerpt.hpp"
+#include "syncopate/try.hpp"
 
 extern "C" const TSLanguage* tree_sitter_python(void);
 
@@ -176,8 +177,7 @@ std::optional<SyntaxError> first_syntax_error(TSNode root, std::string_view sour
 Result<std::unique_ptr<Module>> Module::parse(const std::string& source, const std::string& file) {
     std::unique_ptr<Module> module(new Module());
     module->file = file;
-    const Result<std::int32_t> added = module->add_file(file, source);
-    if (!added) return added.error();
+    SYNCOPATE_TRY(module->add_file(file, source));
     module->source = module->files.front().text;
     const TSNode root = ts_tree_root_node(module->trees_.front()->tree.get());
     walk(root, [&](TSNode node) {

@@ -1,4 +1,5 @@
 #include "syncopate/runtime/cuda/driver/cuda_driver.hpp"
+#include "syncopate/try.hpp"
 
 #include <fmt/format.h>
 
@@ -72,23 +73,20 @@ Result<const CudaApi*> cuda_api() {
 }
 
 Result<int> cuda_device_count() {
-    Result<const CudaApi*> api = cuda_api();
-    if (!api) return api.error();
+    SYNCOPATE_TAKE(const CudaApi* api, cuda_api());
     int count = 0;
-    SYNCOPATE_CUDA(**api, cuDeviceGetCount, &count);
+    SYNCOPATE_CUDA(*api, cuDeviceGetCount, &count);
     return count;
 }
 
 Result<std::string> cuda_device_name(int ordinal) {
-    Result<const CudaApi*> loaded = cuda_api();
-    if (!loaded) return loaded.error();
-    const CudaApi& api = **loaded;
-    Result<int> count = cuda_device_count();
-    if (!count) return count.error();
-    if (ordinal < 0 || ordinal >= *count) {
+    SYNCOPATE_TAKE(const CudaApi* loaded, cuda_api());
+    const CudaApi& api = *loaded;
+    SYNCOPATE_TAKE(int count, cuda_device_count());
+    if (ordinal < 0 || ordinal >= count) {
         return Error{
             fmt::format("there is no cuda:{}: this process sees {} GPUs (CUDA_VISIBLE_DEVICES limits them)",
-                        ordinal, *count),
+                        ordinal, count),
             {},
             ErrorClass::machine};
     }
@@ -100,8 +98,7 @@ Result<std::string> cuda_device_name(int ordinal) {
 }
 
 Result<std::shared_ptr<CudaContext>> CudaContext::retain(int ordinal) {
-    Result<std::string> name = cuda_device_name(ordinal);
-    if (!name) return name.error();
+    SYNCOPATE_TAKE(std::string name, cuda_device_name(ordinal));
     const CudaApi& api = **cuda_api();
     CUdevice device = 0;
     SYNCOPATE_CUDA(api, cuDeviceGet, &device, ordinal);
@@ -119,18 +116,17 @@ Result<std::shared_ptr<CudaContext>> CudaContext::retain(int ordinal) {
     made->ordinal_ = ordinal;
     made->device_ = device;
     made->multiprocessors_ = multiprocessors;
-    made->name_ = *std::move(name);
+    made->name_ = std::move(name);
     for (const char byte : uuid.bytes) made->uuid_ += fmt::format("{:02x}", static_cast<unsigned char>(byte));
     return made;
 }
 
 Result<std::shared_ptr<CudaContext>> CudaContext::current() {
-    Result<const CudaApi*> api = cuda_api();
-    if (!api) return api.error();
+    SYNCOPATE_TAKE(const CudaApi* api, cuda_api());
     CUcontext context = nullptr;
     CUdevice device = 0;  // a device handle is the ordinal
-    SYNCOPATE_CUDA(**api, cuCtxGetCurrent, &context);
-    if (context != nullptr) SYNCOPATE_CUDA(**api, cuCtxGetDevice, &device);
+    SYNCOPATE_CUDA(*api, cuCtxGetCurrent, &context);
+    if (context != nullptr) SYNCOPATE_CUDA(*api, cuCtxGetDevice, &device);
     return retain(device);
 }
 

@@ -7,6 +7,7 @@
 #if SYNCOPATE_HAS_CUDA
 
 #include "runtime/cuda/driver/cuda_api.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -71,9 +72,8 @@ public:
         SYNCOPATE_CUDA(api_, cuMemGetAllocationGranularity, &granularity, &properties_,
                        CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
         granularity_ = granularity;
-        Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context, false);
-        if (!stream) return stream.error();
-        stream_ = std::move(stream).value();
+        SYNCOPATE_TAKE(std::unique_ptr<OwnedStream> stream, OwnedStream::create(context, false));
+        stream_ = std::move(stream);
         return Done{};
     }
 
@@ -82,15 +82,14 @@ public:
 
     Status create(std::uint64_t bytes) override {
         const CurrentContext current(*context);
-        Result<MemoryInfo> info = context->memory();
-        if (!info) return info.error();
+        SYNCOPATE_TAKE(MemoryInfo info, context->memory());
         bytes_ = bytes;
         const CUresult code = api_.cuMemCreate(&own_, bytes, &properties_, 0);
         if (code == CUDA_ERROR_OUT_OF_MEMORY) {
             return Error{fmt::format("too little memory for a heap of {} bytes on cuda:{}: {} of {} bytes "
                                      "are free (cuMemCreate: "
                                      "CUDA_ERROR_OUT_OF_MEMORY)",
-                                     bytes, context->ordinal(), info->free, info->total),
+                                     bytes, context->ordinal(), info.free, info.total),
                          {},
                          ErrorClass::machine};
         }
@@ -126,10 +125,10 @@ public:
         for (std::size_t r = 0; r < peers.size(); ++r) {
             const int rank = static_cast<int>(r);
             if (rank == ranks.rank) {
-                if (Status done = map_one(r, own_, "its own memory", ranks.ordinals); !done) return done;
+                SYNCOPATE_TRY(map_one(r, own_, "its own memory", ranks.ordinals));
                 continue;
             }
-            if (Status reachable = check_peer(ranks.identities[r], rank); !reachable) return reachable;
+            SYNCOPATE_TRY(check_peer(ranks.identities[r], rank));
             if (!ranks.maps(rank)) continue;
             const std::string whose = fmt::format("rank {}'s memory (GPU {}) on cuda:{}", r,
                                                   ranks.identities[r], context->ordinal());
@@ -153,7 +152,7 @@ public:
         const CurrentContext current(*context);
         for (std::size_t r = 0; r < ranks.identities.size(); ++r) {
             if (!ranks.maps(static_cast<int>(r))) continue;
-            if (Status done = map_one(r, own_, "its own memory", ranks.ordinals); !done) return done;
+            SYNCOPATE_TRY(map_one(r, own_, "its own memory", ranks.ordinals));
         }
         return Done{};
     }
@@ -255,10 +254,9 @@ private:
 }  // namespace
 
 Result<std::unique_ptr<HeapMemory>> make_cuda_memory(int ordinal) {
-    Result<std::shared_ptr<CudaContext>> context = CudaContext::retain(ordinal);
-    if (!context) return context.error();
-    auto memory = std::make_unique<CudaMemory>(std::move(context).value());
-    if (Status opened = memory->open(); !opened) return opened.error();
+    SYNCOPATE_TAKE(std::shared_ptr<CudaContext> context, CudaContext::retain(ordinal));
+    auto memory = std::make_unique<CudaMemory>(std::move(context));
+    SYNCOPATE_TRY(memory->open());
     return std::unique_ptr<HeapMemory>(std::move(memory));
 }
 

@@ -1,4 +1,5 @@
 #include "runtime/cuda/driver/device_module.hpp"
+#include "syncopate/try.hpp"
 
 #if SYNCOPATE_HAS_CUDA
 
@@ -39,13 +40,12 @@ Result<std::unique_ptr<DeviceModule>> DeviceModule::load(std::shared_ptr<CudaCon
                        CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
     }
     for (CUfunction function : {made->begin, made->end, made->await, made->reduce}) {
-        if (Status loaded = load_now(api, function); !loaded) return loaded.error();
+        SYNCOPATE_TRY(load_now(api, function));
     }
     for (const auto& [engine, name] :
          {std::pair(&made->engine, "sy_engine"), std::pair(&made->engine_bulk, "sy_engine_bulk")}) {
-        Result<CUfunction> function = made->engine_named(name);
-        if (!function) return function.error();
-        *engine = *function;
+        SYNCOPATE_TAKE(CUfunction function, made->engine_named(name));
+        *engine = function;
     }
     return made;
 }
@@ -60,7 +60,7 @@ Result<CUfunction> DeviceModule::engine_named(const std::string& name) const {
     // free.
     SYNCOPATE_CUDA(api, cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
                    CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
-    if (Status loaded = load_now(api, function); !loaded) return loaded.error();
+    SYNCOPATE_TRY(load_now(api, function));
     return function;
 }
 

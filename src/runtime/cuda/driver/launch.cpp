@@ -1,4 +1,5 @@
 #include "syncopate/runtime/cuda/driver/launch.hpp"
+#include "syncopate/try.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -41,8 +42,7 @@ struct CudaKernel::Scratch {
 };
 
 Result<TensorMap> make_tensor_map(const TensorMapRequest& request) {
-    Result<const CudaApi*> api = cuda_api();
-    if (!api) return api.error();
+    SYNCOPATE_TAKE(const CudaApi* api, cuda_api());
     const std::size_t rank = request.shape.size();
     if (rank < 1 || rank > 5 || request.strides.size() != rank || request.block.size() != rank) {
         return Error{fmt::format("a tensor map of {} axes, {} strides and a block of {} axes makes no sense",
@@ -79,14 +79,14 @@ Result<TensorMap> make_tensor_map(const TensorMapRequest& request) {
         type = 9;
 
     CUtensorMap made{};
-    const CUresult code = (*api)->cuTensorMapEncodeTiled(
+    const CUresult code = api->cuTensorMapEncodeTiled(
         &made, static_cast<CUtensorMapDataType>(type), static_cast<cuuint32_t>(rank),
         reinterpret_cast<void*>(request.address), shape, strides, block, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
         static_cast<CUtensorMapSwizzle>(request.swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
         request.pad_with_nan ? CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
                              : CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (code != CUDA_SUCCESS) {
-        return (*api)->error(
+        return api->error(
             "cuTensorMapEncodeTiled", code,
             fmt::format("address {:#x}, shape [{}], strides [{}] elements, block [{}], {} bytes an element, "
                         "type {}, swizzle {}",
@@ -193,7 +193,7 @@ Status CudaKernel::launch(Grid grid, CudaStream stream, const KernelArguments& a
         return Error{fmt::format("{} kernel arguments are too many", arguments.size())};
     const CudaApi& api = context_->api();
     const CurrentContext current(*context_);
-    if (Status ready = prepare(grid); !ready) return ready;
+    SYNCOPATE_TRY(prepare(grid));
 
     void* parameters[kMost + 2];
     std::size_t count = 0;

@@ -1,4 +1,5 @@
 #include "runtime/cuda/engine/chunk_engine.hpp"
+#include "syncopate/try.hpp"
 
 #if SYNCOPATE_HAS_CUDA
 
@@ -10,9 +11,8 @@ namespace syncopate::runtime {
 Result<ChunkEngine> ChunkEngine::create(const DeviceModule& module, const CallPlan& plan,
                                         const fuse::RankSchedule& schedule) {
     ChunkEngine engine(module);
-    Result<EngineTable> table = make_engine_table(schedule, plan.transfers, plan.control());
-    if (!table) return table.error();
-    engine.table_ = std::move(table).value();
+    SYNCOPATE_TAKE(EngineTable table, make_engine_table(schedule, plan.transfers, plan.control()));
+    engine.table_ = std::move(table);
     using fuse::EngineKernel;
     engine.kind_ = schedule.engine;
     engine.blocks_ = plan.engine_blocks;
@@ -29,10 +29,9 @@ Result<ChunkEngine> ChunkEngine::create(const DeviceModule& module, const CallPl
         case EngineKernel::at_once:
         case EngineKernel::counted: {
             const bool sums = engine.kind_ == EngineKernel::sums;
-            Result<CUfunction> kernel =
-                module.engine_named(sums ? sum_engine_name(engine.table_) : "sy_engine_at_once");
-            if (!kernel) return kernel.error();
-            engine.kernel_ = *kernel;
+            SYNCOPATE_TAKE(CUfunction kernel,
+                           module.engine_named(sums ? sum_engine_name(engine.table_) : "sy_engine_at_once"));
+            engine.kernel_ = kernel;
             engine.threads_ = device::kBlockEngineThreads;
         }
     }

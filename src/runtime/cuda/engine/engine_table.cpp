@@ -16,6 +16,7 @@
 #include "syncopate/round_up.hpp"
 #include "syncopate/runtime/call/executors.hpp"
 #include "syncopate/runtime/signals/control.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -114,7 +115,7 @@ private:
             !made)
             return made;
         if (table_.ops.size() == first) {
-            if (Status empty = add_box(op, StridedCopy{.height = 0}, {}); !empty) return empty;
+            SYNCOPATE_TRY(add_box(op, StridedCopy{.height = 0}, {}));
         }
         const bool posts = !transfer.post_words.empty();
         for (std::size_t i = first; i < table_.ops.size(); ++i) {
@@ -165,7 +166,7 @@ private:
             if (copy.bytes() == 0) continue;
             EngineOp op = like;
             op.source = source_of(copy);
-            if (Status added = add_box(op, copy, {}); !added) return added;
+            SYNCOPATE_TRY(add_box(op, copy, {}));
         }
         return Done{};
     }
@@ -189,7 +190,7 @@ private:
                 if (slot == sum.own) sources.push_back(destination_of(box));
                 if (slot < sum.num_slots) sources.push_back(source_of(slot_of(sum, part, slot)));
             }
-            if (Status added = add_box(op, box, sources); !added) return added;
+            SYNCOPATE_TRY(add_box(op, box, sources));
         }
         return Done{};
     }
@@ -210,12 +211,12 @@ private:
                             "copy_engine",
                             name, odd)};
         };
-        if (Status good = check(op.dst, "the destination"); !good) return good;
+        SYNCOPATE_TRY(check(op.dst, "the destination"));
         if (sources.empty()) {
-            if (Status good = check(op.source, "the source"); !good) return good;
+            SYNCOPATE_TRY(check(op.source, "the source"));
         }
         for (const EngineSource& source : sources) {
-            if (Status good = check(source, "a summand"); !good) return good;
+            SYNCOPATE_TRY(check(source, "a summand"));
         }
         const std::uint64_t most = most_bytes(op.method, sources.size());
         if (most == 0) {

@@ -1,4 +1,5 @@
 #include "runtime/cuda/engine/engine_turn.hpp"
+#include "syncopate/try.hpp"
 
 #if SYNCOPATE_HAS_CUDA
 
@@ -14,9 +15,8 @@ Result<std::shared_ptr<EngineTurn>> EngineTurn::of(const std::shared_ptr<CudaCon
     static std::map<int, std::weak_ptr<EngineTurn>> turns;
     const std::lock_guard lock(mutex);
     if (std::shared_ptr<EngineTurn> existing = turns[context->ordinal()].lock()) return existing;
-    Result<std::unique_ptr<OwnedEvent>> event = OwnedEvent::create(context);
-    if (!event) return event.error();
-    auto made = std::make_shared<EngineTurn>(context, std::move(event).value());
+    SYNCOPATE_TAKE(std::unique_ptr<OwnedEvent> event, OwnedEvent::create(context));
+    auto made = std::make_shared<EngineTurn>(context, std::move(event));
     turns[context->ordinal()] = made;
     return made;
 }
@@ -29,7 +29,7 @@ Result<EngineTurn::Held> EngineTurn::take(CUstream stream, std::chrono::millisec
                      ErrorClass::machine};
     if (!last_ || *last_ == stream) return held;
     bool captured = false;
-    if (Status known = is_captured(stream, captured); !known) return known.error();
+    SYNCOPATE_TRY(is_captured(stream, captured));
     if (!captured) SYNCOPATE_CUDA(context_->api(), cuStreamWaitEvent, stream, event_->get(), 0);
     return held;
 }

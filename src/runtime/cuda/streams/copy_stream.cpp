@@ -1,4 +1,5 @@
 #include "runtime/cuda/streams/copy_stream.hpp"
+#include "syncopate/try.hpp"
 
 #if SYNCOPATE_HAS_CUDA
 
@@ -39,7 +40,7 @@ Status enqueue_copy(const CudaApi& api, const StridedCopy& copy, CUstream stream
             one.src += plane * copy.src_plane;
             one.dst += plane * copy.dst_plane;
             one.depth = 1;
-            if (Status copied = enqueue_copy(api, one, stream); !copied) return copied;
+            SYNCOPATE_TRY(enqueue_copy(api, one, stream));
         }
         return Done{};
     }

@@ -9,6 +9,7 @@
 
 #include "runtime/cuda/streams/copy_stream.hpp"
 #include "syncopate/emit/table.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -29,7 +30,7 @@ Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<Cud
     const CurrentContext current(*context);
     std::unique_ptr<LateTransfers> made(
         new LateTransfers(context, heap, plan.control(), module, mover, nccl));
-    if (Status sorted = made->sort(plan, schedule, name); !sorted) return sorted.error();
+    SYNCOPATE_TRY(made->sort(plan, schedule, name));
     CUdevice device = 0;
     SYNCOPATE_CUDA(made->api_, cuCtxGetDevice, &device);
     int processors = 0;
@@ -39,11 +40,11 @@ Result<std::unique_ptr<LateTransfers>> LateTransfers::create(std::shared_ptr<Cud
     for (Late& late : made->late_) {
         Lane& lane = made->lane_of(late);
         if (lane.stream == nullptr) {
-            if (Status opened = made->open(lane); !opened) return opened.error();
+            SYNCOPATE_TRY(made->open(lane));
         }
-        if (Status followed = made->follow(late); !followed) return followed.error();
+        SYNCOPATE_TRY(made->follow(late));
     }
-    if (Status uploaded = made->upload(); !uploaded) return uploaded.error();
+    SYNCOPATE_TRY(made->upload());
     return made;
 }
 
@@ -62,21 +63,20 @@ LateTransfers::~LateTransfers() {
 Status LateTransfers::follow(Late& late) {
     const auto add = [&](CUevent& event) -> Status {
         if (event == nullptr) {
-            if (Status created = create_event(api_, event); !created) return created;
+            SYNCOPATE_TRY(create_event(api_, event));
         }
         late.follows.push_back(event);
         return Done{};
     };
     for (const std::size_t other : late.step().after) {
-        if (Status added = add(late_of(other).done); !added) return added;
+        SYNCOPATE_TRY(add(late_of(other).done));
     }
     return late.step().await_after ? add(late_of(*late.step().await_after).opened) : Status(Done{});
 }
 
 Status LateTransfers::open(Lane& lane) {
-    Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context_, true);
-    if (!stream) return stream.error();
-    lane.stream = std::move(stream).value();
+    SYNCOPATE_TAKE(std::unique_ptr<OwnedStream> stream, OwnedStream::create(context_, true));
+    lane.stream = std::move(stream);
     return create_event(api_, lane.join);
 }
 
@@ -87,7 +87,7 @@ Status LateTransfers::sort(const CallPlan& plan, const fuse::RankSchedule& sched
         if (!transfer.step.follows_kernel()) continue;
         Late late{.transfer = transfer};
         if (const PreparedSide* side = transfer.side()) {
-            if (Status made = take_side(*side, late); !made) return made;
+            SYNCOPATE_TRY(take_side(*side, late));
         }
         for (const Gate& gate : transfer.gates) add_gate(late, gate);
         if (late.sums()) {
@@ -133,10 +133,9 @@ Status LateTransfers::take_sum(Late& late, const std::string& name) const {
 Status LateTransfers::take_side(const PreparedSide& side, Late& late) {
     std::uint64_t address = side.copies.empty() ? 0 : side.copies.front().src;
     if (!side.is_contiguous() && side.bytes > 0) {
-        Result<std::unique_ptr<DeviceBuffer>> room = DeviceBuffer::create(context_, side.bytes);
-        if (!room) return room.error();
-        address = (*room)->address();
-        rooms_.push_back(std::move(room).value());
+        SYNCOPATE_TAKE(std::unique_ptr<DeviceBuffer> room, DeviceBuffer::create(context_, side.bytes));
+        address = room->address();
+        rooms_.push_back(std::move(room));
         late.packing = side.copies_by(address);
     }
     late.block = {side.sends, side.peer, address, side.bytes};
@@ -144,14 +143,12 @@ Status LateTransfers::take_side(const PreparedSide& side, Late& late) {
         late.told = control_ + 4 * emit::control::published;
         return Done{};
     }
-    Result<std::unique_ptr<DeviceBuffer>> told = DeviceBuffer::create(context_, sizeof(std::uint32_t));
-    if (!told) return told.error();
-    late.told = (*told)->address();
-    rooms_.push_back(std::move(told).value());
-    Result<std::unique_ptr<PinnedWords>> mirrored = PinnedWords::create(context_, 1);
-    if (!mirrored) return mirrored.error();
-    late.told_here = (*mirrored)->host();
-    words_.push_back(std::move(mirrored).value());
+    SYNCOPATE_TAKE(std::unique_ptr<DeviceBuffer> told, DeviceBuffer::create(context_, sizeof(std::uint32_t)));
+    late.told = told->address();
+    rooms_.push_back(std::move(told));
+    SYNCOPATE_TAKE(std::unique_ptr<PinnedWords> mirrored, PinnedWords::create(context_, 1));
+    late.told_here = mirrored->host();
+    words_.push_back(std::move(mirrored));
     return Done{};
 }
 
@@ -163,7 +160,7 @@ Status LateTransfers::enqueue_round(std::span<Late* const> round) {
         for (const Late* late : round) {
             if (late->block.sends != sends) continue;
             for (const StridedCopy& one : late->packing) {
-                if (Status copied = enqueue_copy(api_, one, stream); !copied) return copied;
+                SYNCOPATE_TRY(enqueue_copy(api_, one, stream));
             }
         }
         return Done{};
@@ -172,9 +169,9 @@ Status LateTransfers::enqueue_round(std::span<Late* const> round) {
         blocks.push_back(late->block);
         blocks.push_back({late->block.sends, late->block.peer, late->told, sizeof(std::uint32_t)});
     }
-    if (Status packed = copy(true); !packed) return packed;
-    if (Status exchanged = nccl_->exchange(blocks, stream); !exchanged) return exchanged;
-    if (Status placed = copy(false); !placed) return placed;
+    SYNCOPATE_TRY(copy(true));
+    SYNCOPATE_TRY(nccl_->exchange(blocks, stream));
+    SYNCOPATE_TRY(copy(false));
     for (const Late* late : round) {
         if (late->told_here != nullptr)
             SYNCOPATE_CUDA(api_, cuMemcpyDtoHAsync, late->told_here, late->told, 4, stream);
@@ -219,9 +216,8 @@ Status LateTransfers::upload() {
                         lists.add(std::vector<std::uint32_t>(1, 0))});
     }
     if (sums.empty()) return Done{};
-    Result<std::unique_ptr<DeviceBuffer>> buffer = lists.upload(context_, heap_);
-    if (!buffer) return buffer.error();
-    lists_ = std::move(buffer).value();
+    SYNCOPATE_TAKE(std::unique_ptr<DeviceBuffer> buffer, lists.upload(context_, heap_));
+    lists_ = std::move(buffer);
     for (const Placed& placed : sums) {
         placed.sum->device_waits = placed.waits.address(*lists_);
         placed.sum->device_posts = placed.posts.address(*lists_);
@@ -250,7 +246,7 @@ Status LateTransfers::enqueue(CUevent fork, CUevent copies_before, const device:
         if (const PreparedSide* const side = late.transfer.side()) {
             round.push_back(&late);
             if (!side->ends_round) continue;
-            if (Status exchanged = enqueue_round(round); !exchanged) return exchanged;
+            SYNCOPATE_TRY(enqueue_round(round));
             round.clear();
             continue;
         }

@@ -21,6 +21,7 @@
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/runtime/call/executors.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 
@@ -247,7 +248,7 @@ Result<std::unique_ptr<Nccl>> Nccl::create(std::shared_ptr<CudaContext> context,
             peers.insert(side->sends ? transfer.dst_rank : transfer.src_rank);
     }
     made->peers_ = {peers.begin(), peers.end()};
-    if (Status joined = made->renew(rendezvous, timeout); !joined) return joined.error();
+    SYNCOPATE_TRY(made->renew(rendezvous, timeout));
     return made;
 }
 
@@ -269,14 +270,14 @@ Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
             mine->append(id.bytes, sizeof(id.bytes));
         }
     }
-    const Result<std::vector<Bytes>> all = agree(rendezvous, fmt::format("op-{}-nccl", name_), mine, timeout);
-    if (!all) return all.error();
+    SYNCOPATE_TAKE(const std::vector<Bytes> all,
+                   agree(rendezvous, fmt::format("op-{}-nccl", name_), mine, timeout));
     std::map<std::int32_t, std::size_t> taken;  // bytes, by the rank that made them
     for (const Participants& participants : lists_) {
         const auto& [of_channel, list] = participants;
         std::size_t& at = taken[list.front()];
         NcclApi::UniqueId id{};
-        std::memcpy(id.bytes, (*all)[static_cast<std::size_t>(list.front())].data() + at, sizeof(id.bytes));
+        std::memcpy(id.bytes, all[static_cast<std::size_t>(list.front())].data() + at, sizeof(id.bytes));
         at += sizeof(id.bytes);
         const int place = place_of(list, rank);
         if (place == std::ssize(list)) continue;
@@ -285,10 +286,9 @@ Status Nccl::renew(Rendezvous& rendezvous, Milliseconds timeout) {
             peers.emplace();
             for (const std::int32_t peer : peers_) peers->push_back(place_of(list, peer));
         }
-        const Result<void*> communicator =
-            join(context_, *api_, static_cast<int>(list.size()), id, place, peers, timeout);
-        if (!communicator) return communicator.error();
-        communicators_[participants] = *communicator;
+        SYNCOPATE_TAKE(void* communicator,
+                       join(context_, *api_, static_cast<int>(list.size()), id, place, peers, timeout));
+        communicators_[participants] = communicator;
     }
     return Done{};
 }

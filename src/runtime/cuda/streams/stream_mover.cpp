@@ -4,17 +4,18 @@
 
 #include "runtime/cuda/streams/copy_stream.hpp"
 #include "syncopate/emit/table.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 
 Status StreamMover::enqueue(const PreparedTransfer& transfer, CUstream stream) const {
     if (const PreparedTransfer::Copies* copies = transfer.copies()) {
         for (const StridedCopy& copy : *copies) {
-            if (Status copied = enqueue_copy(api_, copy, stream); !copied) return copied;
+            SYNCOPATE_TRY(enqueue_copy(api_, copy, stream));
         }
     }
     if (const PreparedCollective* collective = transfer.collective()) {
-        if (Status called = nccl_->enqueue(*collective, stream); !called) return called;
+        SYNCOPATE_TRY(nccl_->enqueue(*collective, stream));
     }
     return post(transfer, stream);
 }

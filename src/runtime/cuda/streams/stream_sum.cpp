@@ -8,6 +8,7 @@
 #include "syncopate/fuse/passes/lower.hpp"
 #include "syncopate/runtime/cuda/engine/engine_table.hpp"
 #include "syncopate/runtime/signals/control.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 namespace {
@@ -78,8 +79,7 @@ Status enqueue_sum(const DeviceModule& module, const StreamSum& step, CUdevicept
             const std::uint64_t wanted =
                 (box.width * box.height + kThreadBytes * kSumThreads - 1) / (kThreadBytes * kSumThreads);
             const auto blocks = static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, most));
-            if (Status launched = module.launch(module.reduce, a, stream, blocks, kSumThreads); !launched)
-                return launched;
+            SYNCOPATE_TRY(module.launch(module.reduce, a, stream, blocks, kSumThreads));
         }
     }
     return Done{};
