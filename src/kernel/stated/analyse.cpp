@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "kernel/stated/footprint.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/kernel/stated/statement.hpp"
 #include "syncopate/kernel/triton/analyse/analyse.hpp"
 #include "syncopate/names.hpp"
@@ -32,7 +33,7 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
 
 /// By key; what has the same stays in its order. `keys`: by number.
 void sort_stably(const std::vector<std::int64_t>& keys, std::vector<std::int64_t>& numbers) {
-    const auto key = [&](std::int64_t number) { return keys[static_cast<std::size_t>(number)]; };
+    const auto key = [&](std::int64_t number) { return keys[at(number)]; };
     const auto [least, most] = std::ranges::minmax(keys);
     const std::uint64_t apart = static_cast<std::uint64_t>(most) - static_cast<std::uint64_t>(least);
     if (apart >= keys.size()) {
@@ -43,8 +44,7 @@ void sort_stably(const std::vector<std::int64_t>& keys, std::vector<std::int64_t
     for (const std::int64_t number : numbers) ++next[static_cast<std::size_t>(key(number) - least) + 1];
     std::partial_sum(next.begin(), next.end(), next.begin());
     const std::vector<std::int64_t> before = numbers;
-    for (const std::int64_t number : before)
-        numbers[next[static_cast<std::size_t>(key(number) - least)]++] = number;
+    for (const std::int64_t number : before) numbers[next[at(key(number) - least)]++] = number;
 }
 
 /// One launch of a stated kernel.
@@ -271,8 +271,7 @@ private:
         keys.reserve(kernel_.tiles.size());
         for (const Tile& tile : kernel_.tiles) {
             std::optional<std::int64_t> own;
-            std::optional<std::int64_t>& key =
-                alone ? known[static_cast<std::size_t>(tile.coord[axes.front()])] : own;
+            std::optional<std::int64_t>& key = alone ? known[at(tile.coord[axes.front()])] : own;
             if (!key) {
                 const auto at = number->at(of_tiles, tile.coord, names);
                 if (!at) return about(at.error());
@@ -295,7 +294,7 @@ private:
             sort_stably(*keys, kernel_.traversal);
         }
         for (std::size_t position = 0; position < kernel_.tiles.size(); ++position) {
-            kernel_.tiles[static_cast<std::size_t>(kernel_.tile_at(position))].program =
+            kernel_.tiles[at(kernel_.tile_at(position))].program =
                 static_cast<std::int64_t>(position) % kernel_.num_programs();
         }
         if (statement_.numbered_by_order) renumber();
@@ -307,7 +306,7 @@ private:
         std::vector<Tile> tiles;
         tiles.reserve(kernel_.tiles.size());
         for (std::size_t position = 0; position < kernel_.tiles.size(); ++position) {
-            tiles.push_back(std::move(kernel_.tiles[static_cast<std::size_t>(kernel_.tile_at(position))]));
+            tiles.push_back(std::move(kernel_.tiles[at(kernel_.tile_at(position))]));
             tiles.back().id = static_cast<std::int64_t>(position);
         }
         kernel_.tiles = std::move(tiles);

@@ -10,6 +10,7 @@
 #include "kernel/triton/sites/sites.hpp"
 #include "kernel/triton/syntax/choose_kernel.hpp"
 #include "kernel/triton/syntax/syntax.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/kernel/triton/analyse/analyse.hpp"
 #include "syncopate/kernel/triton/sites/text.hpp"
 #include "syncopate/try.hpp"
@@ -228,9 +229,9 @@ Status Analysis::number_tiles(Kernel& kernel) {
         SYNCOPATE_TRY(check_ids(ids));
     }
     for (std::int64_t i = 0; i < count; ++i) {
-        const TileRecord& record = records[static_cast<std::size_t>(i)];
+        const TileRecord& record = records[at(i)];
         if (record.id == i) continue;
-        const bool twice = i > 0 && record.id == records[static_cast<std::size_t>(i - 1)].id;
+        const bool twice = i > 0 && record.id == records[at(i - 1)].id;
         return module_.error(evaluator_.found.tile_loop->header,
                              (twice ? "tile " + std::to_string(record.id) + " is run by two programs"
                                     : "tile " + std::to_string(i) + " is run by no program") +

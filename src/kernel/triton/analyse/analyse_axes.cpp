@@ -6,6 +6,7 @@
 
 #include "kernel/triton/analyse/analysis.hpp"
 #include "kernel/triton/footprints/tiles.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 
@@ -86,12 +87,12 @@ void Analysis::note_axes() {
     for (std::size_t a = 0; a < axes_.size(); ++a) {
         if (std::count(block_texts_.begin(), block_texts_.end(), block_texts_[a]) != 1) continue;
         for (const std::int32_t f : functions_)
-            mark_products(module_.functions[static_cast<std::size_t>(f)].body, static_cast<std::int32_t>(a));
+            mark_products(module_.functions[at(f)].body, static_cast<std::int32_t>(a));
     }
 }
 
 void Analysis::mark_products(const std::vector<Stmt*>& body, std::int32_t axis) {
-    const std::string& block = block_texts_[static_cast<std::size_t>(axis)];
+    const std::string& block = block_texts_[at(axis)];
     for (const Stmt* s : flattened(body)) {
         for (Expr* e : flattened(s->value)) {
             if (e->kind != ExprKind::binary || e->op != Operator::multiply || e->axis >= 0) continue;
@@ -114,10 +115,9 @@ std::optional<std::string> Analysis::objection_to_grid(const std::vector<TileAxi
         const bool asks = std::ranges::any_of(evaluator_.sources, [&](const TaintSource& source) {
             return source.kind == TaintSource::Kind::program_id && source.grid_axis == axis;
         });
-        if (!asks && grid_[static_cast<std::size_t>(axis)] > 1)
-            return "the launch has " + std::to_string(grid_[static_cast<std::size_t>(axis)]) +
-                   " programs along axis " + std::string(1, "xyz"[axis]) +
-                   ", whose id the kernel does not ask for";
+        if (!asks && grid_[at(axis)] > 1)
+            return "the launch has " + std::to_string(grid_[at(axis)]) + " programs along axis " +
+                   std::string(1, "xyz"[axis]) + ", whose id the kernel does not ask for";
     }
     return std::nullopt;
 }

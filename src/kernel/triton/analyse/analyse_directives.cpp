@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernel/triton/analyse/analysis.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::kernel::triton {
@@ -45,11 +46,10 @@ Status Analysis::check_directives(const Kernel& kernel) {
 
 /// Of a footprint that is stated narrower than what the kernel was followed to touch.
 Error Analysis::contradiction(const TileMaker::Beyond& beyond) const {
-    const std::string& name = evaluator_.memory_names[static_cast<std::size_t>(beyond.memory)];
+    const std::string& name = evaluator_.memory_names[at(beyond.memory)];
     const DirectiveKind kind = beyond.write ? DirectiveKind::writes : DirectiveKind::reads;
     const auto stated = std::ranges::find_if(directives_, [&](const Directive& d) {
-        return d.kind == kind && d.param >= 0 &&
-               function_.parameters[static_cast<std::size_t>(d.param)].name + d.item == name;
+        return d.kind == kind && d.param >= 0 && function_.parameters[at(d.param)].name + d.item == name;
     });
     const SourceRange& where = stated == directives_.end() ? function_.name_range : stated->where;
     return module_.error(where, "tile " + std::to_string(beyond.tile) +

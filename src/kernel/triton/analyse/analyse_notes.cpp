@@ -7,6 +7,7 @@
 
 #include "kernel/triton/analyse/analysis.hpp"
 #include "kernel/triton/sites/sites.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 
@@ -102,12 +103,11 @@ void Analysis::note_axes_found(const Kernel& kernel, std::vector<Note>& all) {
                  "axis " + axis.name + " follows from where the tiles store");
     }
     for (const std::int32_t f : functions_) {
-        for (const Stmt* s : flattened(module_.functions[static_cast<std::size_t>(f)].body)) {
+        for (const Stmt* s : flattened(module_.functions[at(f)].body)) {
             for (const Expr* e : flattened(s->value)) {
                 if (e->axis < 0 || static_cast<std::size_t>(e->axis) >= axes_.size()) continue;
-                note(e->where, quoted(module_, e->kids[static_cast<std::size_t>(e->axis_side)]->where) +
-                                   " is a tile's coordinate along " +
-                                   axes_[static_cast<std::size_t>(e->axis)].name);
+                note(e->where, quoted(module_, e->kids[at(e->axis_side)]->where) +
+                                   " is a tile's coordinate along " + axes_[at(e->axis)].name);
             }
         }
     }
@@ -126,7 +126,7 @@ void Analysis::note_loops(const Kernel& kernel, std::vector<Note>& all) {
         });
         if (site == sites.end())
             text += "; it is no `for` of the tile's own over a range, so it stays whole";
-        else if (!kernel.loops[static_cast<std::size_t>(site - sites.begin())].divisible)
+        else if (!kernel.loops[at(site - sites.begin())].divisible)
             text += "; it stays whole, since it may end early, or is no range that can be cut";
         else
             text += ", and can run in ranges as its data arrives";

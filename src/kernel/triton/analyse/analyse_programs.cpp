@@ -5,6 +5,7 @@
 
 #include "kernel/triton/analyse/analysis.hpp"
 #include "kernel/triton/footprints/cover.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::kernel::triton {
@@ -18,7 +19,7 @@ std::int32_t Analysis::line_axis() {
     for (const bool middle : {false, true}) {
         if (best >= 0) break;
         for (std::int32_t axis = 0; axis < 3; ++axis) {
-            const std::int64_t extent = grid_[static_cast<std::size_t>(axis)];
+            const std::int64_t extent = grid_[at(axis)];
             if (extent <= longest) continue;
             const Weave weave = find_weave(middle ? extent / 2 : 0, extent, line_from({0, 0, 0}, axis));
             if (weave.count > longest) best = axis, longest = weave.count;
@@ -32,7 +33,7 @@ std::int32_t Analysis::line_axis() {
 RunLine Analysis::line_from(const std::array<std::int64_t, 3>& id, std::int32_t axis) {
     return [this, id, axis](std::int64_t first, std::int64_t stride, std::int64_t count, LineHint& hint) {
         Line line{id, axis, count, stride};
-        line.first[static_cast<std::size_t>(axis)] = first;
+        line.first[at(axis)] = first;
         return evaluator_.run_line(line, grid_, hint);
     };
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernel/triton/analyse/analysis.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/try.hpp"
 
 namespace syncopate::kernel::triton {
@@ -25,7 +26,7 @@ Result<bool> Analysis::writes_at(const std::array<std::int64_t, 3>& id) {
     }
     for (const Touch& touch : evaluator_.found.touched) {
         if (!status || !touch.write || touch.shadow) continue;
-        const std::size_t rank = evaluator_.tensors[static_cast<std::size_t>(touch.param)].shape.size();
+        const std::size_t rank = evaluator_.tensors[at(touch.param)].shape.size();
         for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
             std::int64_t size = 1;
             for (std::size_t d = 0; d < rank; ++d)
@@ -211,7 +212,7 @@ bool Analysis::wrote_all() const {
         if (!leapt_[axis] || persistent_) continue;
         const std::int64_t stride = axis == 0 ? 1 : axis == 1 ? grid_[0] : grid_[0] * grid_[1];
         for (std::int64_t i = 0; i < grid_[axis]; ++i) {
-            const TileRecord& tile = found.tiles[static_cast<std::size_t>(i * stride)];
+            const TileRecord& tile = found.tiles[at(i * stride)];
             const auto first = found.touched.begin() + static_cast<std::ptrdiff_t>(tile.begin),
                        last = found.touched.begin() + static_cast<std::ptrdiff_t>(tile.end);
             if (std::none_of(first, last,

@@ -7,6 +7,7 @@
 
 #include "kernel/triton/analyse/analysis.hpp"
 #include "kernel/triton/footprints/partition.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -31,7 +32,7 @@ std::optional<SharedStore> shared_store_of(const Kernel& kernel, const std::stri
                                            const std::set<std::int64_t>& tiles) {
     std::vector<StoredBox> boxes;
     for (const std::int64_t id : tiles) {
-        const Tile& tile = kernel.tiles[static_cast<std::size_t>(id)];
+        const Tile& tile = kernel.tiles[at(id)];
         const auto written = tile.write_boxes.find(param);
         if (written == tile.write_boxes.end() || tile.inexact_writes.contains(param)) continue;
         for (const plan::Region& box : written->second) boxes.push_back({static_cast<std::size_t>(id), box});
@@ -93,7 +94,7 @@ std::vector<std::size_t> Analysis::leaving(std::int32_t memory, bool write) cons
 /// Two tiles that surely store the same element.
 std::optional<SharedStore> Analysis::shared_store(std::int32_t memory, Stored how) const {
     const Findings& found = evaluator_.found;
-    const std::vector<std::int64_t>& shape = evaluator_.tensors[static_cast<std::size_t>(memory)].shape;
+    const std::vector<std::int64_t>& shape = evaluator_.tensors[at(memory)].shape;
     std::vector<StoredBox> boxes;
     const auto adds = [&](const Touch& touch) { return touch.param == memory && touch.adds; };
     if (how == Stored::mixed && std::ranges::none_of(found.touched, adds)) return std::nullopt;
@@ -129,11 +130,10 @@ std::array<bool, 3> Analysis::differing_axes(const SharedStore& shared) const {
 bool Analysis::may_differ(std::int32_t memory, const SharedStore& shared) const {
     if (persistent_) return true;
     const std::array<bool, 3> apart = differing_axes(shared);
-    const std::uint64_t taint = evaluator_.param_store_taint[static_cast<std::size_t>(memory)];
+    const std::uint64_t taint = evaluator_.param_store_taint[at(memory)];
     for (std::size_t i = 0; i < evaluator_.sources.size(); ++i) {
         const TaintSource& source = evaluator_.sources[i];
-        if (source.kind == TaintSource::Kind::program_id &&
-            apart[static_cast<std::size_t>(source.grid_axis)] &&
+        if (source.kind == TaintSource::Kind::program_id && apart[at(source.grid_axis)] &&
             (taint >> std::min<std::size_t>(i, 63) & 1) != 0)
             return true;
     }
@@ -158,7 +158,7 @@ std::vector<const Stmt*> Analysis::statements() const {
     std::vector<const Stmt*> all(function_.body.begin(), function_.body.end());
     for (const std::int32_t f : functions_) {
         if (f == index_) continue;
-        const std::vector<Stmt*>& body = module_.functions[static_cast<std::size_t>(f)].body;
+        const std::vector<Stmt*>& body = module_.functions[at(f)].body;
         all.insert(all.end(), body.begin(), body.end());
     }
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -183,14 +183,13 @@ bool Analysis::is_summed(std::int32_t memory) const {
 
 /// "x_ptr (shape 4x7, strides 7,1)"
 std::string Analysis::tensor_text(std::int32_t memory) const {
-    const TensorView& tensor = evaluator_.tensors[static_cast<std::size_t>(memory)];
+    const TensorView& tensor = evaluator_.tensors[at(memory)];
     std::string shape, strides;
     for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
         shape += (d == 0 ? "" : "x") + std::to_string(tensor.shape[d]);
         strides += (d == 0 ? "" : ",") + std::to_string(tensor.strides[d]);
     }
-    return evaluator_.memory_names[static_cast<std::size_t>(memory)] + " (shape " + shape + ", strides " +
-           strides + ")";
+    return evaluator_.memory_names[at(memory)] + " (shape " + shape + ", strides " + strides + ")";
 }
 
 std::string Analysis::tile_text(std::size_t tile) const {
@@ -202,8 +201,7 @@ void Analysis::add_warnings(Kernel& kernel, Text& made) {
     const auto warn = [&](std::int32_t memory, bool write, const std::string& text) {
         const Sites& sites = text_of(kernel).sites;
         const std::vector<AccessSite>& all = write ? sites.stores : sites.loads;
-        const auto site = std::ranges::find(all, evaluator_.memory_names[static_cast<std::size_t>(memory)],
-                                            &AccessSite::param);
+        const auto site = std::ranges::find(all, evaluator_.memory_names[at(memory)], &AccessSite::param);
         const Location where = module_.error(site == all.end() ? sites.name : site->call, {}).location;
         const std::string at = where.file + ":" + std::to_string(where.line);
         kernel.warnings.push_back(at + ": " + text);
@@ -220,7 +218,7 @@ void Analysis::add_warnings(Kernel& kernel, Text& made) {
         if (scalar == arguments_.scalars.end() || !leaving(memory, false).empty() ||
             !leaving(memory, true).empty())
             continue;
-        warn(memory, !evaluator_.param_read[static_cast<std::size_t>(memory)],
+        warn(memory, !evaluator_.param_read[at(memory)],
              "the rows of a block lie `" + scalar->first + "=" + std::to_string(step) +
                  "` elements apart, which is no stride of " + tensor_text(memory) +
                  ": give the shape and strides that it has in a launch");

@@ -20,6 +20,7 @@
 #include "kernel/triton/sites/sites.hpp"
 #include "kernel/triton/syntax/directive.hpp"
 #include "kernel/triton/syntax/syntax.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/kernel/model/kernel.hpp"
 #include "syncopate/kernel/triton/analyse/analyse.hpp"
 #include "syncopate/kernel/triton/sites/text.hpp"
@@ -32,7 +33,7 @@ public:
              std::vector<Directive> directives, std::set<std::int32_t> functions, const Effort& effort)
         : module_(module),
           index_(index),
-          function_(module.functions[static_cast<std::size_t>(index)]),
+          function_(module.functions[at(index)]),
           arguments_(arguments),
           directives_(std::move(directives)),
           functions_(std::move(functions)),

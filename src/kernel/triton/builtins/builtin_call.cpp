@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernel/triton/evaluate/operators.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 
@@ -58,10 +59,10 @@ BuiltinCall::Rule BuiltinCall::rule_of(Builtin builtin) {
             {B::to_int, &BuiltinCall::to_int},
             {B::to_float, &BuiltinCall::to_float},
         }};
-        for (const auto& [name, rule] : kList) rules[static_cast<std::size_t>(name)] = rule;
+        for (const auto& [name, rule] : kList) rules[at(name)] = rule;
         return rules;
     }();
-    return kRules[static_cast<std::size_t>(builtin)];
+    return kRules[at(builtin)];
 }
 
 Value BuiltinCall::run() { return with_type(value_made()); }

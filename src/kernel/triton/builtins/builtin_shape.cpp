@@ -6,6 +6,7 @@
 
 #include "kernel/triton/builtins/builtin_call.hpp"
 #include "kernel/triton/evaluate/operators.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -27,10 +28,9 @@ Value Evaluator::permuted(const Expr& e, const Value& value, std::span<const std
         Shape shape;
         shape.rank = rank;
         for (std::int32_t j = 0; j < rank; ++j)
-            shape.extents[j] =
-                axes[static_cast<std::size_t>(j)] < 0 ? 1 : from.extents[axes[static_cast<std::size_t>(j)]];
+            shape.extents[j] = axes[at(j)] < 0 ? 1 : from.extents[axes[at(j)]];
         lazy = new_lazy(e, What::permute, {&value, 1}, shape);
-        for (std::int32_t j = 0; j < rank; ++j) lazy->axes[j] = axes[static_cast<std::size_t>(j)];
+        for (std::int32_t j = 0; j < rank; ++j) lazy->axes[j] = axes[at(j)];
         if (value.kind == ValueKind::lazy) lazy->param = value.lazy->param;
     }
     if (value.kind == ValueKind::lazy) {
@@ -41,7 +41,7 @@ Value Evaluator::permuted(const Expr& e, const Value& value, std::span<const std
         Mask* mask = arena_.make<Mask>();
         *mask = *value.mask;
         for (std::int32_t j = 0; j < rank; ++j) {
-            const std::int32_t from = axes[static_cast<std::size_t>(j)];
+            const std::int32_t from = axes[at(j)];
             mask->axes[j] = from < 0 ? MaskAxis{} : value.mask->axes[from];
         }
         mask->rank = rank;
@@ -53,16 +53,15 @@ Value Evaluator::permuted(const Expr& e, const Value& value, std::span<const std
     if (from == nullptr) {
         std::optional<Shape> shape = known_shape(value);
         for (std::int32_t j = 0; shape && j < rank; ++j) {
-            const std::int32_t axis = axes[static_cast<std::size_t>(j)];
+            const std::int32_t axis = axes[at(j)];
             if (axis >= shape->rank) return opaque(e, value.taint);
         }
         if (shape) {
             const Shape own = *shape;
             shape = Shape{.rank = rank};
             for (std::int32_t j = 0; j < rank; ++j) {
-                const std::int32_t axis = axes[static_cast<std::size_t>(j)];
-                shape->extents[static_cast<std::size_t>(j)] =
-                    axis < 0 ? 1 : own.extents[static_cast<std::size_t>(axis)];
+                const std::int32_t axis = axes[at(j)];
+                shape->extents[at(j)] = axis < 0 ? 1 : own.extents[at(axis)];
             }
         }
         return described(opaque(value.kind == ValueKind::opaque ? *value.why : e, value.taint),
@@ -73,7 +72,7 @@ Value Evaluator::permuted(const Expr& e, const Value& value, std::span<const std
     block->base = from->base;
     block->rank = rank;
     for (std::int32_t j = 0; j < rank; ++j) {
-        const std::int32_t axis = axes[static_cast<std::size_t>(j)];
+        const std::int32_t axis = axes[at(j)];
         if (axis >= 0) block->axes[j] = from->axes[axis];
     }
     made.kind = from->param >= 0 ? ValueKind::pointer : ValueKind::block;

@@ -5,6 +5,7 @@
 
 #include "kernel/triton/builtins/builtin_call.hpp"
 #include "kernel/triton/evaluate/evaluate.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 
 namespace syncopate::kernel::triton {
@@ -58,7 +59,7 @@ bool Evaluator::numbers(const Value& value, std::array<Affine, kRank>& out, std:
     count = value.tuple->size;
     if (count > kRank) return false;
     for (std::int32_t i = 0; i < count; ++i) {
-        if (!one(value.tuple->items[i], out[static_cast<std::size_t>(i)])) return false;
+        if (!one(value.tuple->items[i], out[at(i)])) return false;
     }
     return true;
 }
@@ -132,7 +133,7 @@ Value Evaluator::call(const Expr& e, Frame& frame) {
         function = static_cast<std::int32_t>(frame.slots[e.slot].integer);
     if (function >= 0) {
         std::vector<Value> all(arguments.begin(), arguments.end());
-        const Function& callee = module_.functions[static_cast<std::size_t>(function)];
+        const Function& callee = module_.functions[at(function)];
         if (!callee.parameters.empty() && callee.parameters.back().rest) {
             const std::size_t named = std::min(all.size(), callee.parameters.size() - 1);
             const Value rest = make_tuple(std::span<const Value>(all).subspan(named));
@@ -272,7 +273,7 @@ Value Evaluator::count(const Expr& e, const Value& of, const Value& by, const Va
     }
     Value made = result;
     const std::uint64_t bit = new_source(e, {.kind = TaintSource::Kind::count, .in_kernel = frame.is_kernel});
-    TaintSource& source = sources[static_cast<std::size_t>(e.source)];
+    TaintSource& source = sources[at(e.source)];
     source.count = result.integer;
     source.block = by.integer;
     made.taint |= bit;

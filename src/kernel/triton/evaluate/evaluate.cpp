@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "syncopate/at.hpp"
 #include "syncopate/excerpt.hpp"
 
 namespace syncopate::kernel::triton {
@@ -23,7 +24,7 @@ std::string quoted(const Module& module, const SourceRange& where) {
 Evaluator::Evaluator(Module& module, std::int32_t kernel, const Arguments& arguments,
                      const std::vector<Directive>& directives, const Effort& effort)
     : module_(module),
-      kernel_(module.functions[static_cast<std::size_t>(kernel)]),
+      kernel_(module.functions[at(kernel)]),
       kernel_index_(kernel),
       arguments_(arguments),
       directives_(directives),
@@ -63,7 +64,7 @@ void Evaluator::restart() {
     for (std::size_t i = 0; i < stated_.size(); ++i) {
         if (stated_[i] < 0) continue;
         auto& stated = directives_[i].kind == DirectiveKind::reads ? override_read_ : override_write_;
-        stated[static_cast<std::size_t>(stated_[i])] = true;
+        stated[at(stated_[i])] = true;
     }
 }
 

@@ -26,6 +26,7 @@
 #include "kernel/triton/footprints/footprint.hpp"
 #include "kernel/triton/syntax/directive.hpp"
 #include "kernel/triton/syntax/syntax.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/kernel/model/kernel.hpp"
 
 namespace syncopate::kernel::triton {
@@ -328,9 +329,7 @@ private:
     [[nodiscard]] Result<Value> given_tensor(const std::string& name, const TensorArgument& tensor,
                                              std::int32_t parameter, std::int32_t memory);
     [[nodiscard]] Result<Value> given_items(const std::string& name, std::int32_t parameter);
-    [[nodiscard]] const std::string& name_of(std::int32_t memory) const {
-        return memory_names[static_cast<std::size_t>(memory)];
-    }
+    [[nodiscard]] const std::string& name_of(std::int32_t memory) const { return memory_names[at(memory)]; }
 
     // evaluate_statement.cpp
     Flow execute(const std::vector<Stmt*>& body, Frame& frame);
@@ -416,7 +415,7 @@ private:
         [[nodiscard]] std::int64_t size() const {
             std::int64_t product = 1;
             for (std::int32_t j = 0; j < rank; ++j)
-                product = product > kLargestBlock ? product : product * extents[static_cast<std::size_t>(j)];
+                product = product > kLargestBlock ? product : product * extents[at(j)];
             return product;
         }
     };

@@ -11,6 +11,7 @@
 #include "kernel/triton/analyse/item_name.hpp"
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "kernel/triton/evaluate/operators.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/try.hpp"
 
@@ -175,7 +176,7 @@ bool Evaluator::is_replaced(std::int32_t parameter) const {
 /// A tensor, as the parameter or the item of one that `name` is.
 Result<Value> Evaluator::given_tensor(const std::string& name, const TensorArgument& tensor,
                                       std::int32_t parameter, std::int32_t memory) {
-    const Parameter& declared = kernel_.parameters[static_cast<std::size_t>(parameter)];
+    const Parameter& declared = kernel_.parameters[at(parameter)];
     const auto m = static_cast<std::size_t>(memory);
     tensors[m] = TensorView(tensor);
     tables_[m] = tensor.values.empty() ? nullptr : &tensor.values;
@@ -210,7 +211,7 @@ Result<Value> Evaluator::given_tensor(const std::string& name, const TensorArgum
 
 /// What the launch gives as `name`, a parameter or an item of one; `undefined` where it gives nothing.
 Result<Value> Evaluator::given(const std::string& name, std::int32_t parameter) {
-    const Parameter& declared = kernel_.parameters[static_cast<std::size_t>(parameter)];
+    const Parameter& declared = kernel_.parameters[at(parameter)];
     const auto scalar = arguments_.scalars.find(name);
     const auto tensor = arguments_.tensors.find(name);
     const bool is_scalar = scalar != arguments_.scalars.end(), is_tensor = tensor != arguments_.tensors.end();
@@ -288,7 +289,7 @@ Result<Value> Evaluator::given_items(const std::string& name, std::int32_t param
     look(arguments_.tensors);
     if (most > values.size()) {
         const std::string absent = item_of(name, static_cast<std::int64_t>(values.size()));
-        return module_.error(kernel_.parameters[static_cast<std::size_t>(parameter)].where,
+        return module_.error(kernel_.parameters[at(parameter)].where,
                              "`" + name + "` is given an item " + std::to_string(most - 1) + " but no `" +
                                  absent + "`: give --args " + absent + "=… or --tensor " + absent + "=…");
     }
@@ -307,8 +308,7 @@ Status Evaluator::bind() {
     for (const auto& [name, tensor] : arguments_.tensors) {
         const std::int32_t parameter = parameter_of(name);
         if (parameter < 0) return unknown_parameter(name);
-        const Status status =
-            check_tensor(name, tensor, kernel_.parameters[static_cast<std::size_t>(parameter)].where);
+        const Status status = check_tensor(name, tensor, kernel_.parameters[at(parameter)].where);
         if (!status) return status;
     }
     Frame frame;
@@ -352,8 +352,7 @@ Status Evaluator::bind() {
         stated_.push_back(-1);
         const bool reads = directive.kind == DirectiveKind::reads;
         if (!reads && directive.kind != DirectiveKind::writes) continue;
-        const std::string name =
-            kernel_.parameters[static_cast<std::size_t>(directive.param)].name + directive.item;
+        const std::string name = kernel_.parameters[at(directive.param)].name + directive.item;
         const auto place = std::find(memory_names.begin(), memory_names.end(), name);
         if (place == memory_names.end()) {
             return module_.error(directive.where, "the launch gives no tensor `" + name +
@@ -361,7 +360,7 @@ Status Evaluator::bind() {
         }
         const auto memory = place - memory_names.begin();
         stated_.back() = static_cast<std::int32_t>(memory);
-        (reads ? override_read_ : override_write_)[static_cast<std::size_t>(memory)] = true;
+        (reads ? override_read_ : override_write_)[at(memory)] = true;
     }
     bound_mark_ = arena_.mark();
     guesses_.resize(static_cast<std::size_t>(module_.num_loops));

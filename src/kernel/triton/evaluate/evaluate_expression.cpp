@@ -7,6 +7,7 @@
 #include "kernel/triton/analyse/item_name.hpp"
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "kernel/triton/evaluate/operators.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 
 namespace syncopate::kernel::triton {
@@ -82,7 +83,7 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
         return fail(e.where,
                     "`" + e.text + "` is used before it has a value: assign it on every way to this line");
     if (value.kind == ValueKind::missing) {
-        const std::string& parameter = kernel_.parameters[static_cast<std::size_t>(value.integer)].name;
+        const std::string& parameter = kernel_.parameters[at(value.integer)].name;
         return fail(e.where,
                     "parameter `" + parameter + "` has no value" + who_chooses(parameter) + ": give --args " +
                         parameter + "=…" +
@@ -90,10 +91,9 @@ Value Evaluator::name(const Expr& e, Frame& frame) {
                                               : " (or --tensor " + parameter + "=… if it is a tensor)"));
     }
     if (in_tile_loop_ && found.own_id == nullptr && own_ids_.contains(&e)) found.own_id = &e;
-    if (e.source >= 0 && !by_program &&
-        sources[static_cast<std::size_t>(e.source)].kind == TaintSource::Kind::carried_id) {
+    if (e.source >= 0 && !by_program && sources[at(e.source)].kind == TaintSource::Kind::carried_id) {
         Value made = value;
-        TaintSource& source = sources[static_cast<std::size_t>(e.source)];
+        TaintSource& source = sources[at(e.source)];
         const bool is_id = on_line() ? value.kind == ValueKind::block && value.block->rank == 0 &&
                                            value.block->base == Affine{tile_id_, {line_stride_}}
                                      : value.kind == ValueKind::integer && value.integer == tile_id_;
@@ -183,7 +183,7 @@ Value Evaluator::operation(const Expr& e, Frame& frame) {
 
 /// The product of a tile's coordinate `side` and the block size of its axis is being evaluated.
 void Evaluator::note_coordinate(const Expr& e, const Value& side) {
-    Coordinate& coord = coord_[static_cast<std::size_t>(e.axis)];
+    Coordinate& coord = coord_[at(e.axis)];
     if (side.kind == ValueKind::integer && coord.at < 0) coord = {side.integer, 0};
     if (on_line() && side.kind == ValueKind::block && side.block->rank == 0 && coord.at < 0) {
         const Affine& value = side.block->base;

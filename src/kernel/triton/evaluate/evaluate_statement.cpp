@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernel/triton/evaluate/evaluate.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 
@@ -100,7 +101,7 @@ void Evaluator::assign(const Expr& target, const Value& value, Frame& frame) {
                                        " is not a tuple: write one name");
                 return;
             }
-            assign(*target.kids[static_cast<std::size_t>(i)], item, frame);
+            assign(*target.kids[at(i)], item, frame);
         }
         return;
     }

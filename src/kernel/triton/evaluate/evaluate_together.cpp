@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernel/triton/evaluate/evaluate.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -77,7 +78,7 @@ std::vector<Touch> Evaluator::together(std::vector<Touch> all) {
                         all.begin() + static_cast<std::ptrdiff_t>(end));
             continue;
         }
-        const std::size_t rank = tensors[static_cast<std::size_t>(all[first].param)].shape.size();
+        const std::size_t rank = tensors[at(all[first].param)].shape.size();
         for (std::size_t i = first, next = 0; i < end; i = next) {
             next = i + 1;
             if (!fits(all[i])) {

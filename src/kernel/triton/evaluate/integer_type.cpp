@@ -1,4 +1,5 @@
 #include "kernel/triton/evaluate/integer_type.hpp"
+#include "syncopate/at.hpp"
 
 #include <array>
 #include <cstddef>
@@ -35,11 +36,11 @@ constexpr std::array<IntegerRange, kTraits.size()> kRanges = [] {
     return ranges;
 }();
 
-const Traits& traits(IntegerType type) { return kTraits[static_cast<std::size_t>(type)]; }
+const Traits& traits(IntegerType type) { return kTraits[at(type)]; }
 
 }  // namespace
 
-IntegerRange limits_of(IntegerType type) { return kRanges[static_cast<std::size_t>(type)]; }
+IntegerRange limits_of(IntegerType type) { return kRanges[at(type)]; }
 std::int32_t bits_of(IntegerType type) { return traits(type).bits; }
 bool is_unsigned(IntegerType type) { return traits(type).is_unsigned; }
 std::string_view text_of(IntegerType type) { return traits(type).name; }

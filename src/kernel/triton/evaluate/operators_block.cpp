@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernel/triton/evaluate/evaluate.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 
@@ -317,7 +318,7 @@ Value Evaluator::expanded(const Expr& e, const Value& value, std::span<const boo
 Value Evaluator::transposed(const Expr& e, const Value& value) {
     std::array<std::int32_t, kRank> axes{};
     const std::int32_t rank = known_rank(value);
-    for (std::int32_t j = 0; j < rank; ++j) axes[static_cast<std::size_t>(j)] = rank - 1 - j;
+    for (std::int32_t j = 0; j < rank; ++j) axes[at(j)] = rank - 1 - j;
     return permuted(e, value, {axes.data(), static_cast<std::size_t>(rank)});
 }
 

@@ -22,6 +22,7 @@
 
 #include "kernel/triton/evaluate/evaluate.hpp"
 #include "kernel/triton/evaluate/operators.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -92,7 +93,7 @@ const std::string& name_of(Element element) {
             all[i] = dtype_name(plan::name_of(static_cast<plan::DType>(i)));
         return all;
     }();
-    return names[static_cast<std::size_t>(*dtype_of(element))];
+    return names[at(*dtype_of(element))];
 }
 
 const Element* element_named(std::string_view name) {
@@ -278,7 +279,7 @@ std::optional<Value> Evaluator::type_of_value(const Value& value, bool whole) {
     if (shape->rank == 0) return type_text(name);
     std::string extents;
     for (std::int32_t j = 0; j < shape->rank; ++j)
-        extents += (j > 0 ? "," : "") + std::to_string(shape->extents[static_cast<std::size_t>(j)]);
+        extents += (j > 0 ? "," : "") + std::to_string(shape->extents[at(j)]);
     return type_text("<" + extents + ">" + name);
 }
 

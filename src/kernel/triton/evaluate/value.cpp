@@ -1,4 +1,5 @@
 #include "kernel/triton/evaluate/value.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 
@@ -21,13 +22,11 @@ BlockAxis compress(Arena& arena, std::span<const std::int64_t> values) {
     std::vector<Piece> pieces;
     const auto size = static_cast<std::int64_t>(values.size());
     for (std::int64_t i = 0; i < size;) {
-        Piece piece{i, i + 1, {values[static_cast<std::size_t>(i)], {}}, 0};
+        Piece piece{i, i + 1, {values[at(i)], {}}, 0};
         if (i + 1 < size) {
-            piece.step = wrap_add(values[static_cast<std::size_t>(i + 1)],
-                                  wrap_multiply(values[static_cast<std::size_t>(i)], -1));
+            piece.step = wrap_add(values[at(i + 1)], wrap_multiply(values[at(i)], -1));
             while (piece.end < size &&
-                   values[static_cast<std::size_t>(piece.end)] ==
-                       wrap_add(values[static_cast<std::size_t>(piece.end - 1)], piece.step)) {
+                   values[at(piece.end)] == wrap_add(values[at(piece.end - 1)], piece.step)) {
                 ++piece.end;
             }
             // A jump is not a stride: keep 128, 0, 1, 2, … as 128 and 0, 1, 2, …
@@ -48,7 +47,7 @@ bool expand(const BlockAxis& axis, std::vector<std::int64_t>& values) {
         const Piece& piece = axis.pieces[p];
         if (!piece.base.is_constant()) return false;
         for (std::int64_t i = piece.begin; i < piece.end; ++i) {
-            values[static_cast<std::size_t>(i)] = wrap_add(piece.base.constant, wrap_multiply(piece.step, i));
+            values[at(i)] = wrap_add(piece.base.constant, wrap_multiply(piece.step, i));
         }
     }
     return true;

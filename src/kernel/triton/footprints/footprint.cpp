@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "kernel/triton/footprints/footprint_boxes.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -42,7 +43,7 @@ private:
     /// A coordinate behind the end of an axis is one of another row: the walk as it is there.
     void begin_in_row() {
         if (walk_.dim < 0 || access_.direct) return;
-        const std::int64_t extent = tensor_.shape[static_cast<std::size_t>(walk_.dim)];
+        const std::int64_t extent = tensor_.shape[at(walk_.dim)];
         const std::int64_t reach = wrap_multiply(walk_.step, access_.trips[access_.walked] - 1);
         const std::int64_t lowest = wrap_add(walk_.base, std::min<std::int64_t>(reach, 0));
         if (extent > 0) walk_.base -= floor_div(lowest, extent) * extent;
@@ -54,7 +55,7 @@ private:
         const std::int64_t reach = wrap_multiply(walk_.step, access_.trips[access_.walked] - 1);
         return wrap_add(walk_.base, std::min<std::int64_t>(reach, 0)) >= 0 &&
                wrap_add(wrap_add(walk_.base, std::max<std::int64_t>(reach, 0)), walk_.extent) <=
-                   tensor_.shape[static_cast<std::size_t>(walk_.dim)];
+                   tensor_.shape[at(walk_.dim)];
     }
 
     /// Whether the boxes differ along that axis only: what left it was masked.
@@ -81,18 +82,17 @@ private:
         if (step == 0) return -1;
         std::int32_t found = -1;
         for (const std::int32_t d : tensor_.by_stride) {
-            const std::int64_t stride = tensor_.strides[static_cast<std::size_t>(d)];
+            const std::int64_t stride = tensor_.strides[at(d)];
             if (stride <= 0 || stride > step || step % stride != 0) continue;
             // Axes of extent 1 share their stride with a neighbour; prefer the one that has room.
-            if (found < 0 || (stride == tensor_.strides[static_cast<std::size_t>(found)] &&
-                              tensor_.shape[static_cast<std::size_t>(found)] == 1)) {
+            if (found < 0 || (stride == tensor_.strides[at(found)] && tensor_.shape[at(found)] == 1)) {
                 found = d;
             }
         }
         return found;
     }
 
-    std::int64_t stride(std::int32_t dim) const { return tensor_.strides[static_cast<std::size_t>(dim)]; }
+    std::int64_t stride(std::int32_t dim) const { return tensor_.strides[at(dim)]; }
 
     /// Spreads an offset in elements over the axes of the tensor, largest stride first.
     void spread(std::int64_t offset, std::int32_t symbol, std::array<Range, kRank>& ranges) const {
@@ -164,8 +164,7 @@ private:
         if (lost) {
             if (!enumerate(choice, boxes)) {  // sound, and hopeless to do better
                 Box box{};
-                for (std::int32_t d = 0; d < rank_; ++d)
-                    box[d] = {0, tensor_.shape[static_cast<std::size_t>(d)]};
+                for (std::int32_t d = 0; d < rank_; ++d) box[d] = {0, tensor_.shape[at(d)]};
                 boxes.push_back(box);
                 exact_ = false;
             }
@@ -340,7 +339,7 @@ std::optional<Advance> box_of_descriptor(const Access& access, std::vector<Box>&
         if (block.axes[j].count != 1 || bounds.lower_count != 1 || bounds.upper_count != 1)
             return std::nullopt;
         const Piece& piece = block.axes[j].pieces[0];
-        const std::int64_t shape = access.tensor->shape[static_cast<std::size_t>(j)];
+        const std::int64_t shape = access.tensor->shape[at(j)];
         const Affine start = piece.base;
         const bool clips = bounds.lower[0] == start * -1 && bounds.upper[0] == start * -1 + shape;
         if (piece.begin != 0 || piece.step != 1 || !clips) return std::nullopt;
@@ -358,9 +357,9 @@ std::optional<Advance> box_of_descriptor(const Access& access, std::vector<Box>&
             if (static_cast<std::int32_t>(s) == access.walked)
                 walked = {.dim = j, .base = start.constant, .step = slope, .extent = piece.end};
         }
-        box[static_cast<std::size_t>(j)] = {static_cast<std::int64_t>(std::max<Wide>(low, 0)),
-                                            static_cast<std::int64_t>(std::min<Wide>(high, shape))};
-        empty = empty || box[static_cast<std::size_t>(j)].empty();
+        box[at(j)] = {static_cast<std::int64_t>(std::max<Wide>(low, 0)),
+                      static_cast<std::int64_t>(std::min<Wide>(high, shape))};
+        empty = empty || box[at(j)].empty();
     }
     if (block.base != Affine{}) return std::nullopt;
     for (const std::int64_t trips : access.trips) empty = empty || trips < 1;
@@ -409,9 +408,8 @@ TensorView::TensorView(const TensorArgument& tensor) : shape(tensor.shape), stri
     }
     by_stride.resize(shape.size());
     std::iota(by_stride.begin(), by_stride.end(), 0);
-    std::stable_sort(by_stride.begin(), by_stride.end(), [&](std::int32_t a, std::int32_t b) {
-        return strides[static_cast<std::size_t>(a)] > strides[static_cast<std::size_t>(b)];
-    });
+    std::stable_sort(by_stride.begin(), by_stride.end(),
+                     [&](std::int32_t a, std::int32_t b) { return strides[at(a)] > strides[at(b)]; });
 }
 
 Advance footprint(const Access& access, std::vector<Box>& boxes, bool& exact, bool& leaves, Advance& walk) {

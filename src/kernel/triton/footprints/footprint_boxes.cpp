@@ -1,4 +1,5 @@
 #include "kernel/triton/footprints/footprint_boxes.hpp"
+#include "syncopate/at.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -38,8 +39,8 @@ private:
         }
         return result;
     }
-    std::int64_t stride(std::int32_t d) const { return tensor_.strides[static_cast<std::size_t>(d)]; }
-    std::int64_t extent(std::int32_t d) const { return tensor_.shape[static_cast<std::size_t>(d)]; }
+    std::int64_t stride(std::int32_t d) const { return tensor_.strides[at(d)]; }
+    std::int64_t extent(std::int32_t d) const { return tensor_.shape[at(d)]; }
 
     static bool still(const Affine& value, std::size_t s) { return value.slope[s] == 0; }
     static bool still(const Term& term, std::size_t s) {
@@ -73,12 +74,12 @@ private:
     /// The term that leaves gaps between the coordinates of one iteration; nullopt: there are no gaps.
     std::optional<std::int32_t> gap(const Range& range) const {
         std::array<std::int32_t, kRank> order{};
-        for (std::int32_t t = 0; t < range.count; ++t) order[static_cast<std::size_t>(t)] = t;
+        for (std::int32_t t = 0; t < range.count; ++t) order[at(t)] = t;
         std::sort(order.begin(), order.begin() + range.count,
                   [&](std::int32_t a, std::int32_t b) { return range.terms[a].step < range.terms[b].step; });
         std::int64_t width = 1;
         for (std::int32_t i = 0; i < range.count; ++i) {
-            const std::int32_t t = order[static_cast<std::size_t>(i)];
+            const std::int32_t t = order[at(i)];
             const auto [low, high] = indices(range.terms[t]);
             if (high - low > 1 && range.terms[t].step > width) return t;
             width = wrap_add(width,
@@ -272,7 +273,7 @@ private:
     /// Coordinates beyond the end of an inner axis are elements of the next row.
     bool spills(const Box& box) const {
         for (std::int32_t i = 1; i < rank_; ++i) {
-            const std::int32_t d = tensor_.by_stride[static_cast<std::size_t>(i)];
+            const std::int32_t d = tensor_.by_stride[at(i)];
             if (stride(d) > 0 && (box[d].begin < 0 || box[d].end > extent(d))) return true;
         }
         return false;

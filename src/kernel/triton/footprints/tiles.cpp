@@ -1,4 +1,5 @@
 #include "kernel/triton/footprints/tiles.hpp"
+#include "syncopate/at.hpp"
 
 #include <algorithm>
 #include <array>
@@ -147,11 +148,11 @@ void TileMaker::note_trips(Tile& tile, const TileRecord& record) {
     for (std::size_t i = record.begin; i < record.end; ++i) {
         const Touch& ran = found_.touched[i];
         if (ran.param >= 0) continue;
-        const Walk& walk = found_.walks[static_cast<std::size_t>(ran.walk)];
-        const std::int32_t loop = loops_[static_cast<std::size_t>(walk.loop)];
+        const Walk& walk = found_.walks[at(ran.walk)];
+        const std::int32_t loop = loops_[at(walk.loop)];
         if (loop < 0) continue;
-        std::int64_t& known = trips[static_cast<std::size_t>(loop)];
-        if (known != 0 && known != walk.trips) uneven_[static_cast<std::size_t>(loop)] = true;
+        std::int64_t& known = trips[at(loop)];
+        if (known != 0 && known != walk.trips) uneven_[at(loop)] = true;
         known = walk.trips;
     }
     auto& shared = trips_[trips];
@@ -164,7 +165,7 @@ void TileMaker::add_reads(Union& made, std::span<const std::uint32_t> touches) c
     if (num_loops_ == 0) return;
     const auto loop_of = [&](const Touch& touch) {
         if (touch.walk < 0) return -1;
-        return loops_[static_cast<std::size_t>(found_.walks[static_cast<std::size_t>(touch.walk)].loop)];
+        return loops_[at(found_.walks[at(touch.walk)].loop)];
     };
     const bool in_loops =
         std::ranges::any_of(touches, [&](std::uint32_t i) { return loop_of(found_.touched[i]) >= 0; });
@@ -174,7 +175,7 @@ void TileMaker::add_reads(Union& made, std::span<const std::uint32_t> touches) c
         if (touch.shadow) continue;
         LoopRead read;
         if (read.loop = loop_of(touch); read.loop >= 0) {
-            const Walk& walk = found_.walks[static_cast<std::size_t>(touch.walk)];
+            const Walk& walk = found_.walks[at(touch.walk)];
             read.dim = walk.dim;
             read.base = walk.base + (walk.dim >= 0 && walk.dim == touch.along ? touch.by : 0);
             read.step = walk.step;
@@ -185,7 +186,7 @@ void TileMaker::add_reads(Union& made, std::span<const std::uint32_t> touches) c
                    known.step == read.step && known.extent == read.extent;
         });
         LoopRead& to = same == made.reads.end() ? made.reads.emplace_back(std::move(read)) : *same;
-        const std::size_t rank = tensors_[static_cast<std::size_t>(touch.param)].shape.size();
+        const std::size_t rank = tensors_[at(touch.param)].shape.size();
         for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
             const Box box = box_of(touch, b);
             to.boxes.emplace_back(box.begin(), box.begin() + static_cast<std::ptrdiff_t>(rank));
@@ -234,7 +235,7 @@ Tile TileMaker::make(const TileRecord& record) {
         const Union& all = united(std::span(order_).subspan(first, end - first));
         if (all.beyond && !beyond_) beyond_ = Beyond{touch.param, touch.write, *all.beyond, record.id};
         if (all.boxes.empty()) continue;
-        const std::string& name = names_[static_cast<std::size_t>(touch.param)];
+        const std::string& name = names_[at(touch.param)];
         (touch.write ? tile.write_boxes : tile.read_boxes)[name] =
             SharedBoxes(std::shared_ptr<const SharedBoxes::List>(unions_, &all.boxes));
         (touch.write ? tile.writes : tile.reads)[name] = all.around;
@@ -249,7 +250,7 @@ Tile TileMaker::make(const TileRecord& record) {
 Box moved_box(const Findings& found, const Touch& touch, std::uint32_t b) {
     Box box = found.boxes[b];
     if (touch.along >= 0) {
-        plan::Interval& moved = box[static_cast<std::size_t>(touch.along)];
+        plan::Interval& moved = box[at(touch.along)];
         moved = {moved.begin + touch.by, moved.end + touch.by};
     }
     return box;
@@ -269,7 +270,7 @@ const TileMaker::Union& TileMaker::of_one(const Touch& touch) {
     Union& made = unions_->emplace_back();
     place = static_cast<std::uint32_t>(unions_->size());
     made.exact = touch.exact;
-    set_box(made, found_.boxes[touch.begin], tensors_[static_cast<std::size_t>(touch.param)].shape.size());
+    set_box(made, found_.boxes[touch.begin], tensors_[at(touch.param)].shape.size());
     const auto index = static_cast<std::uint32_t>(&touch - found_.touched.data());
     add_reads(made, std::span(&index, 1));
     return made;
@@ -358,9 +359,8 @@ const TileMaker::Union& TileMaker::moved(std::span<const std::uint32_t> touches)
     const bool kept = index >= 0 && index < kMost && index * like.unit == by;
     if (kept && static_cast<std::size_t>(index) >= like.made.size())
         like.made.resize(static_cast<std::size_t>(index) + 1);
-    if (kept && like.made[static_cast<std::size_t>(index)] != 0)
-        return (*unions_)[like.made[static_cast<std::size_t>(index)] - 1];
-    if (kept) like.made[static_cast<std::size_t>(index)] = static_cast<std::uint32_t>(unions_->size() + 1);
+    if (kept && like.made[at(index)] != 0) return (*unions_)[like.made[at(index)] - 1];
+    if (kept) like.made[at(index)] = static_cast<std::uint32_t>(unions_->size() + 1);
     Union& made = unions_->emplace_back((*unions_)[like.first]);
     const auto d = static_cast<std::size_t>(first.along);
     const auto move = [&](plan::Interval& interval) { interval = {interval.begin + by, interval.end + by}; };
@@ -427,7 +427,7 @@ void TileMaker::find_beyond(Union& made, std::span<const std::uint32_t> touches)
     for (const std::uint32_t i : touches) {
         const Touch& touch = found_.touched[i];
         if (!touch.shadow || !touch.exact) continue;
-        const std::size_t rank = tensors_[static_cast<std::size_t>(touch.param)].shape.size();
+        const std::size_t rank = tensors_[at(touch.param)].shape.size();
         for (std::uint32_t b = touch.begin; b < touch.end; ++b) {
             const Box box = box_of(touch, b);
             std::vector<plan::Region> left{
@@ -454,8 +454,8 @@ bool set_recorded_coordinates(Kernel& kernel, const std::vector<TileRecord>& rec
             if (record.coord[a] < 0 || record.coord[a] >= kernel.axes[a].count) return false;
             index = index * kernel.axes[a].count + record.coord[a];
         }
-        if (taken[static_cast<std::size_t>(index)]) return false;
-        taken[static_cast<std::size_t>(index)] = true;
+        if (taken[at(index)]) return false;
+        taken[at(index)] = true;
     }
     for (std::size_t i = 0; i < records.size(); ++i) {
         kernel.tiles[i].coord.assign(records[i].coord.begin(),
@@ -560,8 +560,8 @@ bool set_coordinates_by_writes(Kernel& kernel, const std::vector<TileAxis>& name
                     sorted.begin());
                 index = index * axes[d].count + coord.back();
             }
-            one_to_one = one_to_one && !taken[static_cast<std::size_t>(index)];
-            taken[static_cast<std::size_t>(index)] = true;
+            one_to_one = one_to_one && !taken[at(index)];
+            taken[at(index)] = true;
             coords.push_back(std::move(coord));
         }
         if (!one_to_one) continue;

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "kernel/triton/sites/sites.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -70,7 +71,7 @@ bool has_any_order(const Module& module, const Stmt& loop) {
 /// know of no schedule.
 const Function* own_helper(const Module& module, std::int32_t kernel, const Expr& call) {
     if (call.function < 0) return nullptr;
-    const Function& helper = module.functions[static_cast<std::size_t>(call.function)];
+    const Function& helper = module.functions[at(call.function)];
     if (helper.file != 0) return nullptr;
     for (std::size_t i = 0; i < module.functions.size(); ++i) {
         if (static_cast<std::int32_t>(i) == kernel || &module.functions[i] == &helper) continue;
@@ -98,7 +99,7 @@ public:
 
     FoundLoops run() {
         for (const WalkedLoop& walked : evaluator_.walked) {
-            const LoopRecord& record = evaluator_.loops[static_cast<std::size_t>(walked.statement->loop)];
+            const LoopRecord& record = evaluator_.loops[at(walked.statement->loop)];
             if (!record.reads || record.statement == nullptr ||
                 walked.statement->kind != StmtKind::for_loop) {
                 made_.index.push_back(-1);
@@ -128,11 +129,9 @@ private:
         loop.any_order = has_any_order(module_, statement);
         if (loop.any_order && record.counted >= 0) refuse_order(walked, record.counted);
         for (const auto& [param, advance] : record.slices) {
-            if (advance.dim < 0 || !record.same_trips ||
-                evaluator_.read_outside[static_cast<std::size_t>(param)])
-                continue;
-            loop.slices.push_back({evaluator_.memory_names[static_cast<std::size_t>(param)], advance.dim,
-                                   advance.base, advance.step, advance.extent});
+            if (advance.dim < 0 || !record.same_trips || evaluator_.read_outside[at(param)]) continue;
+            loop.slices.push_back({evaluator_.memory_names[at(param)], advance.dim, advance.base,
+                                   advance.step, advance.extent});
         }
         made_.loops.push_back(std::move(loop));
         made_.sites.push_back(std::move(site));
@@ -142,8 +141,7 @@ private:
     /// Another order would change what the variable is in an iteration.
     void refuse_order(const WalkedLoop& walked, std::int32_t slot) {
         const std::int32_t function = walked.calls.empty() ? kernel_ : walked.calls.back()->function;
-        const std::string& name =
-            module_.functions[static_cast<std::size_t>(function)].slots[static_cast<std::size_t>(slot)];
+        const std::string& name = module_.functions[at(function)].slots[at(slot)];
         made_.wrong =
             module_.error(walked.statement->header,
                           "`@sy.any_order`: `" + name +
@@ -183,7 +181,7 @@ private:
             if (!walked_[i]->calls.empty())
                 by_call[walked_[i]->calls.front()->function][walked_[i]->calls.front()].push_back(i);
         }
-        const Function& kernel = module_.functions[static_cast<std::size_t>(kernel_)];
+        const Function& kernel = module_.functions[at(kernel_)];
         for (const auto& [function, calls] : by_call) {
             const std::vector<std::size_t>& first = calls.begin()->second;
             bool sound = calls_of(kernel, function) == calls.size();
@@ -207,11 +205,10 @@ private:
     [[nodiscard]] bool differ() const {
         if (made_.loops.empty()) return false;
         if (made_.loops.size() > 1) return true;
-        const LoopRecord& record =
-            evaluator_.loops[static_cast<std::size_t>(walked_.front()->statement->loop)];
+        const LoopRecord& record = evaluator_.loops[at(walked_.front()->statement->loop)];
         if (!record.same_trips) return true;
         return std::ranges::any_of(record.slices, [&](const auto& slice) {
-            return slice.second.dim < 0 || evaluator_.read_outside[static_cast<std::size_t>(slice.first)];
+            return slice.second.dim < 0 || evaluator_.read_outside[at(slice.first)];
         });
     }
 

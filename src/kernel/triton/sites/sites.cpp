@@ -1,4 +1,5 @@
 #include "kernel/triton/sites/sites.hpp"
+#include "syncopate/at.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -32,7 +33,7 @@ TileIdSite grid_site(const Function& kernel, const std::vector<const TaintSource
     TileIdSite site;
     std::int32_t axes = 1;
     for (std::int32_t a = 0; a < 3; ++a) {
-        if (grid[static_cast<std::size_t>(a)] > 1) axes = a + 1;
+        if (grid[at(a)] > 1) axes = a + 1;
     }
     std::array<const Stmt*, 3> assigned{};
     bool simple = true;
@@ -42,7 +43,7 @@ TileIdSite grid_site(const Function& kernel, const std::vector<const TaintSource
         site.program_ids.push_back({id->expr->where, id->grid_axis});
         axes = std::max(axes, id->grid_axis + 1);
         const Stmt* statement = assignment_of(kernel.body, id->expr);
-        const Stmt*& place = assigned[static_cast<std::size_t>(id->grid_axis)];
+        const Stmt*& place = assigned[at(id->grid_axis)];
         simple = simple && statement != nullptr && place == nullptr;
         if (!simple) continue;
         place = statement;
@@ -59,8 +60,7 @@ TileIdSite grid_site(const Function& kernel, const std::vector<const TaintSource
              });
     if (simple) {
         site.kind = axes == 1 ? TileIdSite::Kind::rebind : TileIdSite::Kind::rebind_grid;
-        for (std::int32_t a = 0; a < axes; ++a)
-            site.variables.push_back(assigned[static_cast<std::size_t>(a)]->target->text);
+        for (std::int32_t a = 0; a < axes; ++a) site.variables.push_back(assigned[at(a)]->target->text);
         site.anchor = kernel.body[last]->where;
     } else {
         site.kind = TileIdSite::Kind::entry;
@@ -95,7 +95,7 @@ const Stmt* holder_of(const std::vector<Stmt*>& body, const Stmt& inner) {
 
 Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluator& evaluator,
                          const std::array<std::int64_t, 3>& grid) {
-    const Function& kernel = module.functions[static_cast<std::size_t>(index)];
+    const Function& kernel = module.functions[at(index)];
     const Findings& found = evaluator.found;
     Sites sites;
     sites.function = kernel.whole;
@@ -114,7 +114,7 @@ Result<Sites> find_sites(const Module& module, std::int32_t index, const Evaluat
     for (const auto& [key, form] : found.accesses) {
         const auto& [call, param] = key;
         if (param < 0) continue;
-        const AccessSite site{evaluator.memory_names[static_cast<std::size_t>(param)], call->where, form.by,
+        const AccessSite site{evaluator.memory_names[at(param)], call->where, form.by,
                               form.made != nullptr ? form.made->where : SourceRange{}, form.rows};
         if (form.stores) sites.stores.push_back(site);
         if (form.loads) sites.loads.push_back(site);

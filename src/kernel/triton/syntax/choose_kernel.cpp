@@ -1,4 +1,5 @@
 #include "kernel/triton/syntax/choose_kernel.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/try.hpp"
 
 #include <algorithm>
@@ -15,8 +16,7 @@ Status parse_reachable(Module& module, std::int32_t function, std::set<std::int3
         pending.pop_front();
         if (!seen.insert(next).second) continue;
         SYNCOPATE_TRY(module.parse_function(next));
-        for (const std::int32_t callee : module.functions[static_cast<std::size_t>(next)].calls)
-            pending.push_back(callee);
+        for (const std::int32_t callee : module.functions[at(next)].calls) pending.push_back(callee);
     }
     return Done{};
 }
@@ -47,9 +47,7 @@ std::vector<std::int32_t> named(const Module& module, std::string_view name) {
     return found;
 }
 
-const Function& function_of(const Module& module, std::int32_t index) {
-    return module.functions[static_cast<std::size_t>(index)];
-}
+const Function& function_of(const Module& module, std::int32_t index) { return module.functions[at(index)]; }
 
 /// "k@5, k@9"
 std::string listed(const Module& module, const std::vector<std::int32_t>& functions, bool lines) {
@@ -98,8 +96,7 @@ Result<std::vector<std::int32_t>> kernels_of(Module& module) {
         if (!function.jit || function.file != 0 || called.contains(index)) continue;
         // A later definition replaces an earlier one, as in Python.
         const std::int32_t last = module.bound(function.name);
-        if (last < 0 || last == index || !module.functions[static_cast<std::size_t>(last)].jit)
-            kernels.push_back(index);
+        if (last < 0 || last == index || !module.functions[at(last)].jit) kernels.push_back(index);
     }
     return kernels;
 }
@@ -132,9 +129,8 @@ Result<std::int32_t> choose_kernel(Module& module, const std::string& name) {
     for (const std::int32_t k : *kernels) {
         std::set<std::int32_t> reachable;
         SYNCOPATE_TRY(parse_reachable(module, k, reachable));
-        if (std::any_of(reachable.begin(), reachable.end(), [&](std::int32_t f) {
-                return module.functions[static_cast<std::size_t>(f)].has_stores;
-            })) {
+        if (std::any_of(reachable.begin(), reachable.end(),
+                        [&](std::int32_t f) { return module.functions[at(f)].has_stores; })) {
             storing.push_back(k);
         }
     }

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <string_view>
 
+#include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/try.hpp"
 
@@ -33,7 +34,7 @@ struct Word {
 class Reader {
 public:
     Reader(Module& module, std::int32_t kernel)
-        : module_(module), index_(kernel), kernel_(module.functions[static_cast<std::size_t>(kernel)]) {
+        : module_(module), index_(kernel), kernel_(module.functions[at(kernel)]) {
         for (const Stmt* s : flattened(kernel_.body)) statements_.push_back(s);
         std::sort(statements_.begin(), statements_.end(),
                   [](const Stmt* a, const Stmt* b) { return a->where.begin < b->where.begin; });

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "kernel/triton/syntax/syntax.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 
@@ -31,8 +32,8 @@ private:
     static constexpr int kDeepest = 200;
 
     // parse_function.cpp
-    const SourceFile& file() { return module_.files[static_cast<std::size_t>(function().file)]; }
-    Function& function() { return module_.functions[static_cast<std::size_t>(index_)]; }
+    const SourceFile& file() { return module_.files[at(function().file)]; }
+    Function& function() { return module_.functions[at(index_)]; }
     /// What its expressions see: those of a file, or of defaults, are evaluated while the file is imported.
     Viewer viewer() { return {function().file, function().scope, outside_ || function().name.empty()}; }
     std::string_view text(TSNode node) const;

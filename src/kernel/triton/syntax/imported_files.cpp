@@ -1,5 +1,6 @@
 // Which files of its own folder a file imports: read from every import statement, wherever it stands, since
 // all of them are carried out when the file is imported.
+#include "syncopate/at.hpp"
 #include "syncopate/kernel/triton/analyse/analyse.hpp"
 #include "syncopate/try.hpp"
 
@@ -78,7 +79,7 @@ Result<std::vector<std::int32_t>> Module::imports() {
     const fs::path folder = folder_of(file);
     std::vector<std::int32_t> found{0};
     const auto inside = [&](std::int32_t index) {
-        const fs::path path = fs::path(folder_of(files[static_cast<std::size_t>(index)].path));
+        const fs::path path = fs::path(folder_of(files[at(index)].path));
         const fs::path from = path.lexically_relative(folder);
         return !from.empty() && *from.begin() != "..";
     };
@@ -101,7 +102,7 @@ Result<std::vector<std::int32_t>> Module::imports() {
             bool any = false, outside = relative && dots > depth + 1;
             const auto look = [&](const std::string& module) {
                 const std::int32_t index = imported(found[next], module);
-                if (index < 0 || is_known_module(files[static_cast<std::size_t>(index)].path)) return;
+                if (index < 0 || is_known_module(files[at(index)].path)) return;
                 any = true;
                 if (inside(index))
                     add(index);
@@ -143,7 +144,7 @@ Result<std::vector<ImportedFile>> imported_files(const std::string& source, cons
     SYNCOPATE_TAKE(const std::vector<std::int32_t> found, module.imports());
     std::vector<ImportedFile> made;
     for (const std::int32_t index : found) {
-        const SourceFile& one = module.files[static_cast<std::size_t>(index)];
+        const SourceFile& one = module.files[at(index)];
         std::error_code failed;
         const fs::path path = fs::absolute(one.path, failed).lexically_normal();
         made.push_back({path.lexically_relative(folder_of(file)).generic_string(), one.text});

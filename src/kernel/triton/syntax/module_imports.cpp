@@ -11,6 +11,7 @@
 #include "kernel/triton/syntax/known_modules.hpp"
 #include "kernel/triton/syntax/module_tree.hpp"
 #include "kernel/triton/syntax/parse_tree.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/io.hpp"
 
 namespace syncopate::kernel::triton {
@@ -56,7 +57,7 @@ std::int32_t Module::imported(std::int32_t from, const std::string& path) {
         (parts.empty() || std::find(kExternal.begin(), kExternal.end(), parts[0]) != kExternal.end()))
         return -1;
     if (!std::all_of(parts.begin(), parts.end(), is_name)) return -1;
-    const std::string& own = files[static_cast<std::size_t>(from)].path;
+    const std::string& own = files[at(from)].path;
     if (own.empty() || own == "-" || own.front() == '<') return -1;
     std::error_code failed;
     fs::path folder = fs::absolute(own, failed).parent_path();
@@ -90,10 +91,10 @@ std::int32_t Module::imported(std::int32_t from, const std::string& path) {
 }
 
 Module::Bound Module::lookup(const Viewer& viewer, std::string_view name, int depth) {
-    SourceFile& here = files[static_cast<std::size_t>(viewer.file)];
+    SourceFile& here = files[at(viewer.file)];
     Bound own;
-    for (std::int32_t s = viewer.scope; s >= 0; s = here.scopes[static_cast<std::size_t>(s)].parent) {
-        auto& names = here.scopes[static_cast<std::size_t>(s)].names;
+    for (std::int32_t s = viewer.scope; s >= 0; s = here.scopes[at(s)].parent) {
+        auto& names = here.scopes[at(s)].names;
         const auto found = names.find(name);
         if (found == names.end()) continue;
         own = {&found->second, {viewer.file, s, true}};
@@ -116,7 +117,7 @@ Expr* Module::global(const Viewer& owner, Binding& binding) {
     if (binding.value != nullptr || binding.busy) return binding.value;
     binding.busy = true;
     const auto index = static_cast<std::size_t>(owner.file);
-    FunctionParser parser(*this, files[index].scopes[static_cast<std::size_t>(owner.scope)].scratch);
+    FunctionParser parser(*this, files[index].scopes[at(owner.scope)].scratch);
     const Result<Expr*> parsed = parser.parse_value(trees_[index]->values[binding.node]);
     if (parsed) {
         Expr* e = *parsed;
@@ -139,10 +140,10 @@ Expr* Module::global(const Viewer& owner, Binding& binding) {
 
 /// tl = triton.language, act = silu, helper = triton.jit(_helper): the path on the right.
 std::optional<std::vector<std::string>> Module::alias_of(std::int32_t index, const Binding& binding) const {
-    TSNode node = trees_[static_cast<std::size_t>(index)]->values[binding.node];
+    TSNode node = trees_[at(index)]->values[binding.node];
     const auto text_of = [&](TSNode n) {
         const SourceRange range = FunctionParser::range_of(n);
-        return files[static_cast<std::size_t>(index)].text.substr(range.begin, range.end - range.begin);
+        return files[at(index)].text.substr(range.begin, range.end - range.begin);
     };
     if (triton::type(node) == "call") {
         const TSNode callee = field(node, "function");
@@ -173,7 +174,7 @@ Resolved Module::resolve(const Viewer& viewer, const std::vector<std::string_vie
     const auto [binding, owner] = lookup(viewer, names[0], 0);
     if (binding == nullptr) return result;
     // A compiled kernel sees a name of the function that it was made by; an interpreted one, the file's.
-    const SourceFile& here = files[static_cast<std::size_t>(owner.file)];
+    const SourceFile& here = files[at(owner.file)];
     const bool hides = owner.scope > 0 && here.scopes.front().names.contains(names[0]);
     if (hides || (viewer.early && binding->again)) {
         result.kind = Resolved::Kind::value;
@@ -213,9 +214,7 @@ Resolved Module::resolve(const Viewer& viewer, const std::vector<std::string_vie
             result.last = through.last;
             result.of_triton = through.of_triton;
             result.value = global(owner, *binding);
-            result.scratch = files[static_cast<std::size_t>(owner.file)]
-                                 .scopes[static_cast<std::size_t>(owner.scope)]
-                                 .scratch;
+            result.scratch = files[at(owner.file)].scopes[at(owner.scope)].scratch;
             result.consumed = 1;
             return result;
         }
@@ -257,7 +256,7 @@ Resolved Module::resolve(const Viewer& viewer, const std::vector<std::string_vie
 }
 
 bool Module::may_be_of_triton(std::int32_t index) {
-    const std::vector<std::string> stars = files[static_cast<std::size_t>(index)].stars;
+    const std::vector<std::string> stars = files[at(index)].stars;
     const auto is_tritons = [](const std::string& star) { return is_of_triton(star); };
     return std::ranges::any_of(stars, is_tritons) && std::ranges::all_of(stars, [&](const std::string& star) {
                return is_tritons(star) || imported(index, star) >= 0;

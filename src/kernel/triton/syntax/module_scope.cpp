@@ -5,6 +5,7 @@
 #include "kernel/triton/syntax/function_parser.hpp"
 #include "kernel/triton/syntax/module_tree.hpp"
 #include "kernel/triton/syntax/parse_tree.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -86,7 +87,7 @@ bool Scope::stands_in(const Binding& binding) const {
 }
 
 void Scope::bind(std::string_view name, Binding binding, Reached reached) {
-    auto& names = file_.scopes[static_cast<std::size_t>(scope_)].names;
+    auto& names = file_.scopes[at(scope_)].names;
     binding.stars = file_.stars.size();
     const auto [known, is_new] = names.try_emplace(std::string(name), binding);
     if (is_new) return;
@@ -245,7 +246,7 @@ void Scope::assign(TSNode target, TSNode value, Reached reached) {
         Binding binding;
         binding.function = jitted(value, 0);
         if (binding.function >= 0) {  // k = triton.jit(k): the kernel goes by this name
-            functions_[static_cast<std::size_t>(binding.function)].jit = true;
+            functions_[at(binding.function)].jit = true;
             binding.kind = Binding::Kind::function;
             return bind(text(target), binding, reached);
         }
@@ -322,10 +323,9 @@ void Scope::collect(TSNode root) {
     const std::int32_t scope = new_scope(-1);
     inside(root, scope, scope);
     for (const auto& [first, name] : outer_names_) {
-        for (std::int32_t s = first; s >= 0;
-             s = s == 0 ? -1 : file_.scopes[static_cast<std::size_t>(s)].parent) {
-            const auto known = file_.scopes[static_cast<std::size_t>(s)].names.find(name);
-            if (known != file_.scopes[static_cast<std::size_t>(s)].names.end()) known->second = Binding{};
+        for (std::int32_t s = first; s >= 0; s = s == 0 ? -1 : file_.scopes[at(s)].parent) {
+            const auto known = file_.scopes[at(s)].names.find(name);
+            if (known != file_.scopes[at(s)].names.end()) known->second = Binding{};
         }
     }
 }

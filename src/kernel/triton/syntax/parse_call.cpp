@@ -7,6 +7,7 @@
 
 #include "kernel/triton/syntax/function_parser.hpp"
 #include "kernel/triton/syntax/parse_tree.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -103,7 +104,7 @@ void FunctionParser::method(Expr* made, TSNode callee) {
     if (transfers && m != "load" && m != "gather") function().has_stores = true;
     if (transfers && receiver->kind == ExprKind::name && receiver->slot >= 0 &&
         static_cast<std::size_t>(receiver->slot) < function().parameters.size()) {
-        function().parameters[static_cast<std::size_t>(receiver->slot)].descriptor = true;
+        function().parameters[at(receiver->slot)].descriptor = true;
     }
 }
 
@@ -152,7 +153,7 @@ Expr* FunctionParser::call(TSNode node) {
     if ((made->builtin == Builtin::descriptor_load || made->builtin == Builtin::descriptor_store) &&
         !made->kids.empty() && made->kids[0]->kind == ExprKind::name && made->kids[0]->slot >= 0 &&
         static_cast<std::size_t>(made->kids[0]->slot) < function().parameters.size()) {
-        function().parameters[static_cast<std::size_t>(made->kids[0]->slot)].descriptor = true;
+        function().parameters[at(made->kids[0]->slot)].descriptor = true;
     }
     // a.logical_and(b) is what Triton makes of `a and b`.
     const bool both = made->text == "logical_and";

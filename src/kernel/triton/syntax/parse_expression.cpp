@@ -7,6 +7,7 @@
 
 #include "kernel/triton/syntax/function_parser.hpp"
 #include "kernel/triton/syntax/parse_tree.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/excerpt.hpp"
 
 namespace syncopate::kernel::triton {
@@ -99,8 +100,7 @@ Expr* FunctionParser::reference(TSNode node, const Resolved& found,
         }
         // What the expression names must be parsed too when it is evaluated.
         if (found.scratch < 0) return made;
-        const std::set<std::int32_t>& named =
-            module_.functions[static_cast<std::size_t>(found.scratch)].calls;
+        const std::set<std::int32_t>& named = module_.functions[at(found.scratch)].calls;
         function().calls.insert(named.begin(), named.end());
     }
     return made;

@@ -6,6 +6,7 @@
 
 #include "kernel/triton/syntax/module_tree.hpp"
 #include "kernel/triton/syntax/parse_tree.hpp"
+#include "syncopate/at.hpp"
 
 namespace syncopate::kernel::triton {
 namespace {
@@ -27,8 +28,8 @@ TSNode without_parentheses(TSNode node) {
 
 /// What a name stands for where `scope` looks it up; null: nothing in the file.
 const Binding* Scope::binding_of(std::string_view name, std::int32_t scope) const {
-    for (std::int32_t s = scope; s >= 0; s = file_.scopes[static_cast<std::size_t>(s)].parent) {
-        const auto& names = file_.scopes[static_cast<std::size_t>(s)].names;
+    for (std::int32_t s = scope; s >= 0; s = file_.scopes[at(s)].parent) {
+        const auto& names = file_.scopes[at(s)].names;
         if (const auto found = names.find(name); found != names.end()) return &found->second;
     }
     return nullptr;
@@ -123,7 +124,7 @@ std::int32_t Scope::jitted(TSNode node, int depth) const {
     if (binding == nullptr || binding->kind != Binding::Kind::function) return -1;
     if (is_parameter(node, text(given))) return -1;
     const TSNode callee = field(node, "function");
-    const bool is_kernel = functions_[static_cast<std::size_t>(binding->function)].jit;
+    const bool is_kernel = functions_[at(binding->function)].jit;
     // triton.autotune(…)(k), of a kernel; another call of one may be anything.
     const bool decorates = type(callee) == "call" && chooses(callee);
     return is_jit(callee, depth + 1) || (is_kernel && decorates) ? binding->function : -1;
@@ -159,7 +160,7 @@ void Scope::note_jitted(TSNode block) {
         if (type(node) != "call") return true;
         const std::int32_t function = jitted(node, 0);
         if (function < 0) return true;
-        Function& kernel = functions_[static_cast<std::size_t>(function)];
+        Function& kernel = functions_[at(function)];
         kernel.jit = true;
         for (TSNode around = node; present(around) && type(around) == "call";) {
             const TSNode callee = field(around, "function");

@@ -14,6 +14,7 @@
 #include "kernel/triton/syntax/function_parser.hpp"
 #include "kernel/triton/syntax/module_tree.hpp"
 #include "kernel/triton/syntax/repair.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/excerpt.hpp"
 #include "syncopate/try.hpp"
 
@@ -265,8 +266,7 @@ Status Module::parse_function(std::int32_t function) {
     const auto index = static_cast<std::size_t>(function);
     if (functions[index].error) return *functions[index].error;
     if (functions[index].parsed) return Done{};
-    for (const auto& [known, definition] :
-         trees_[static_cast<std::size_t>(functions[index].file)]->definitions) {
+    for (const auto& [known, definition] : trees_[at(functions[index].file)]->definitions) {
         if (known == function) return FunctionParser(*this, function).parse_function(definition);
     }
     return error(functions[index].whole, "this function cannot be followed");
