@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstddef>
@@ -19,6 +20,7 @@
 #include "plan_values.hpp"
 #include "syncopate/plan/draw/svg.hpp"
 #include "syncopate/plan/draw/trace.hpp"
+#include "syncopate/plan/draw/trace_events.hpp"
 #include "syncopate/plan/model/plan.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
 #include "syncopate/plan/synthesise/synthesise.hpp"
@@ -123,6 +125,37 @@ void bind_simulate(nb::module_& module) {
         .def(
             "trace", [](const Simulated& s) { return plan::to_trace(s.plan, s.topology, s.simulation); },
             "JSON that Perfetto opens.");
+    using plan::TraceEvents;
+    nb::class_<TraceEvents>(module, "TraceEvents",
+                            "See plan/draw/trace_events.hpp; `arguments` are JSON objects.")
+        .def(nb::init<std::int32_t, std::string_view>(), "num_ranks"_a, "other"_a)
+        .def("process", &TraceEvents::process, "rank"_a, "note"_a = "")
+        .def(
+            "thread",
+            [](TraceEvents& t, std::int32_t rank, std::int32_t track, std::string_view name) {
+                t.thread({rank, track}, name);
+            },
+            "rank"_a, "track"_a, "name"_a)
+        .def(
+            "slice",
+            [](TraceEvents& t, std::int32_t rank, std::int32_t track, std::string_view category,
+               std::string_view name, std::int64_t begin, std::int64_t end, std::string_view arguments) {
+                t.slice({rank, track}, {category, name}, begin, end, arguments);
+            },
+            "rank"_a, "track"_a, "category"_a, "name"_a, "begin"_a, "end"_a, "arguments"_a)
+        .def(
+            "mark",
+            [](TraceEvents& t, std::int32_t rank, std::int32_t track, std::string_view category,
+               std::string_view name, std::int64_t moment,
+               std::string_view arguments) { t.mark({rank, track}, {category, name}, moment, arguments); },
+            "rank"_a, "track"_a, "category"_a, "name"_a, "moment"_a, "arguments"_a)
+        .def(
+            "flight",
+            [](TraceEvents& t, std::int32_t rank, std::int32_t track, std::string_view category,
+               std::string_view name, std::string_view id, std::int64_t begin,
+               std::int64_t end) { t.flight({rank, track}, {category, name}, id, begin, end); },
+            "rank"_a, "track"_a, "category"_a, "name"_a, "id"_a, "begin"_a, "end"_a)
+        .def("text", &TraceEvents::text);
     module.def(
         "simulate", &simulate, "plan"_a, "topology"_a = nb::none(), nb::kw_only(), "posts"_a = true,
         R"(When each op of `plan` would run: `makespan_us`, `bound_us`, `busiest_link`, `ops` ((start, end) of each), `svg()`.

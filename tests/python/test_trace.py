@@ -143,7 +143,7 @@ def test_a_tile_is_drawn_range_by_range_where_they_waited():
     assert spans_of(trace, tile, PLAIN) == [
         (tile, 20, 60, PLAIN), (tile, 200, 260, colour_of(2)), (tile, 270, 400, colour_of(1)),
     ]  # fmt: skip
-    shown = [e for e in to_perfetto([trace])["traceEvents"] if e.get("cat") == "range"]
+    shown = [e for e in json.loads(to_perfetto([trace]))["traceEvents"] if e.get("cat") == "range"]
     assert [e["name"] for e in shown] == ["iterations 4:6", "iterations 2:4", "iterations 0:2"]
     assert shown[1]["args"]["after"] == ["K[0:8, 0:8] from rank 2"]
 
@@ -174,7 +174,7 @@ def test_a_recorded_run_is_strictly_valid_and_shows_what_was_made_sent_and_summe
 
 
 def test_times_on_one_clock_are_shown_from_the_first_begin_with_their_error():
-    shown = to_perfetto(two_ranks(error=1500))
+    shown = json.loads(to_perfetto(two_ranks(error=1500)))
     events = validate(shown, ranks=2)
     assert shown["otherData"]["clock_error_us"] == [1.5, 1.5] and "MONOTONIC" in shown["otherData"]["clock"]
     assert [e["ts"] for e in events["call"]] == [0.0, 0.05]
@@ -187,7 +187,7 @@ def test_times_on_one_clock_are_shown_from_the_first_begin_with_their_error():
 
 
 def test_times_on_clocks_of_their_own_are_shown_from_each_begin_and_nothing_is_drawn_between_ranks():
-    shown = to_perfetto(two_ranks(error=None))
+    shown = json.loads(to_perfetto(two_ranks(error=None)))
     events = validate(shown, ranks=2)
     assert [e["ts"] for e in events["call"]] == [0.0, 0.0]
     assert "sent" not in events and shown["otherData"]["clock_error_us"] == [None, None]

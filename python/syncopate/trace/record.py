@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import inspect
-import json
 import os
 import sys
 import threading
@@ -465,7 +464,7 @@ def write(traces: Sequence[Trace], path: str | os.PathLike[str]) -> None:
 
         _write_whole(path, lambda scratch: draw(traces, scratch))
         path = path.with_suffix(".json")
-    _write_whole(path, lambda scratch: scratch.write_text(json.dumps(to_perfetto(traces), allow_nan=False)))
+    _write_whole(path, lambda scratch: scratch.write_text(to_perfetto(traces)))
 
 
 def _write_whole(path: Path, fill: Callable[[Path], object]) -> None:
