@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "syncopate/at.hpp"
+#include "syncopate/plan/draw/svg_text.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -154,20 +155,6 @@ std::vector<int> depths_of(const Drawing& drawing, std::size_t count) {
     return depths;
 }
 
-std::string escaped(const std::string& text) {
-    std::string result;
-    for (const char c : text) {
-        if (c == '<') {
-            result += "&lt;";
-        } else if (c == '&') {
-            result += "&amp;";
-        } else {
-            result += c;
-        }
-    }
-    return result;
-}
-
 std::string_view colour_of(Kind kind) {
     switch (kind) {
         case Kind::copy: return "#cfe3f7";
@@ -238,8 +225,8 @@ Result<std::string> graph_svg(const StagedProgram& program, const Decisions& dec
                 "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{}\" stroke=\"#888\"/>"
                 "<text x=\"{}\" y=\"{}\">{}<title>n{}{}</title></text>\n",
                 x, y, kWidth, kHeight, colour_of(decisions.graph.nodes[node].kind), x + 6, y + 17,
-                escaped(drawing.what(static_cast<NodeId>(node))), node,
-                where.empty() ? "" : ", " + escaped(where));
+                plan::svg_escaped(drawing.what(static_cast<NodeId>(node))), node,
+                where.empty() ? "" : ", " + plan::svg_escaped(where));
         }
         top += 30 + *std::ranges::max_element(used) * (kHeight + 8);
     }
@@ -255,10 +242,7 @@ Result<std::string> graph_svg(const StagedProgram& program, const Decisions& dec
                                  edge.lag > 0 ? " stroke-dasharray=\"4 3\"" : "");
         }
     }
-    return fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"sans-serif\" "
-        "font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{}{}</svg>\n",
-        20 + columns * (kWidth + kGap), top + 10, edges, boxes);
+    return plan::svg_document(20 + columns * (kWidth + kGap), top + 10, 11, edges + boxes);
 }
 
 }  // namespace syncopate::fuse

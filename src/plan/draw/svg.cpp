@@ -18,6 +18,7 @@
 #include "plan/simulate/start_order.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/plan/draw/svg_text.hpp"
 #include "syncopate/plan/model/notation.hpp"
 
 namespace syncopate::plan {
@@ -56,20 +57,6 @@ std::string colour_of(std::int32_t origin, std::int32_t count) {
     if (count <= static_cast<std::int32_t>(kFew.size())) return std::string(kFew[at(origin)]);
     return hex_of(static_cast<double>(origin) / count, origin % 2 == 0 ? 0.6 : 0.45,
                   origin % 2 == 0 ? 0.55 : 0.7);
-}
-
-std::string escaped(std::string_view text) {
-    std::string safe;
-    for (const char c : text) {
-        switch (c) {
-            case '<': safe += "&lt;"; break;
-            case '>': safe += "&gt;"; break;
-            case '&': safe += "&amp;"; break;
-            case '"': safe += "&quot;"; break;
-            default: safe += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-        }
-    }
-    return safe;
 }
 
 /// A round step that cuts `span` into about `pieces`.
@@ -111,10 +98,6 @@ public:
     std::string draw() {
         lay_out();
         const double height = bottom_ + 64;
-        put(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}" )",
-            kLeft + kWidth + kRight, height);
-        put("font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\">\n"
-            "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n");
         put(R"(<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto">)"
             R"(<path d="M0,1 L7,4 L0,7 z" fill="{0}"/></marker></defs>)"
             "\n",
@@ -126,8 +109,7 @@ public:
         arrows();
         bound();
         notes();
-        text_ += "</svg>\n";
-        return std::move(text_);
+        return svg_document(kLeft + kWidth + kRight, height, 12, text_);
     }
 
 private:
@@ -138,7 +120,8 @@ private:
 
     void label(double x, double y, std::string_view text, std::string_view extra = "",
                std::string_view fill = kInk) {
-        put("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"{}\" {}>{}</text>\n", x, y, fill, extra, escaped(text));
+        put("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"{}\" {}>{}</text>\n", x, y, fill, extra,
+            svg_escaped(text));
     }
 
     const OpTime& time(OpRef ref) const { return simulation_.ops[at(ref.rank)][at(ref.index)]; }
@@ -290,7 +273,7 @@ private:
             colour_of(origin, plan_.num_ranks()),
             reduces ? fmt::format(" stroke=\"{}\" stroke-width=\"1.2\" stroke-dasharray=\"3 2\"", kInk)
                     : std::string());
-        put("<title>{}</title></rect>\n", escaped(told(ref, op, at, origin)));
+        put("<title>{}</title></rect>\n", svg_escaped(told(ref, op, at, origin)));
         const std::string name = row_height_ >= 12 ? name_in_bar(op, width) : std::string();
         if (!name.empty()) {
             label(x + width / 2, row.top + row_height_ / 2 + 4, name,

@@ -34,8 +34,7 @@ void TraceEvents::event(std::string_view phase, Track track, Title title, std::s
 void TraceEvents::process(std::int32_t rank, std::string_view note) {
     // Perfetto lists processes of as many slices by name, others by how many; 02 comes before 10.
     const std::string name = fmt::format("rank {:0{}}{}", rank, std::to_string(num_ranks_ - 1).size(), note);
-    event("M", {rank, 0}, {"", "process_name"},
-          fmt::format(R"(,"args":{{"name":{}}})", json_quoted(std::string(name))));
+    event("M", {rank, 0}, {"", "process_name"}, fmt::format(R"(,"args":{{"name":{}}})", json_quoted(name)));
     event("M", {rank, 0}, {"", "process_sort_index"}, fmt::format(R"(,"args":{{"sort_index":{}}})", rank));
 }
 
