@@ -16,6 +16,7 @@
 #include "syncopate/emit/artifact.hpp"
 #include "syncopate/fuse/model/json.hpp"
 #include "syncopate/ops/gluon_box.hpp"
+#include "syncopate/ops/mixture.hpp"
 #include "syncopate/ops/operators.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/ops/spec.hpp"
@@ -162,6 +163,7 @@ void bind_ops(nb::module_& module) {
         "causal"_a = false, "exchanges"_a = false);
     made.def("gluon_box", gluon_box, "block_m"_a, "block_n"_a, "block_k"_a, "m"_a, "item"_a, "cut"_a);
     made.def("rows_for", plan::rows_for, "bound"_a, "runs"_a, "align"_a);
+    made.def("mixture_block", ops::mixture_block, "tokens"_a, "programs"_a);
     made.attr("SCALED") = ops::kScaled;
 }
 

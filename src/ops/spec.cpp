@@ -27,6 +27,8 @@ constexpr std::array<std::string_view, 3> kShardings{"contiguous", "zigzag", "do
 
 /// Of the operator moe: programs that are parts of it.
 constexpr std::array<std::string_view, 4> kMoeParts{"whole", "kept", "dispatch", "combine"};
+/// And what of the experts a rank has: whole ones, or columns of all.
+constexpr std::array<std::string_view, 2> kMoeParallels{"expert", "tensor"};
 
 constexpr std::array<std::string_view, 3> kActivations{"relu", "gelu", "silu"};
 
@@ -100,12 +102,13 @@ std::span<const std::string_view> words_of(std::string_view name) {
     if (name == "sharding") return kShardings;
     if (name == "activation") return kActivations;
     if (name == "part") return kMoeParts;
+    if (name == "parallel") return kMoeParallels;
     return {};
 }
 
 Status take(const OperatorRow& row, std::string_view name, std::string_view value, Given& given) {
     const auto twice = [&] { return usage(fmt::format("{} is given twice", name)); };
-    const bool multiplies = row.kind != OperatorRow::Kind::other;
+    const bool multiplies = row.kind != OperatorRow::Kind::other || row.scaled;
     if (name == "dtype" || (multiplies && name == "out")) {
         auto& place = name == "dtype" ? given.dtype : given.out;
         if (place) return twice();

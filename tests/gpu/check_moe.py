@@ -125,6 +125,27 @@ def shapes() -> None:
             sy.close()
 
 
+def columns_of(w1: torch.Tensor, w2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """This rank's columns of all experts, for tensor parallel ones."""
+    inner = w2.shape[1]
+    mine = torch.arange(rank() * inner // size(), (rank() + 1) * inner // size(), device=w1.device)
+    return w1[..., torch.cat([mine, inner + mine])].contiguous(), w2[:, mine].contiguous()
+
+
+def tensor() -> None:
+    """Tensor parallel experts: as `shapes`; what ranks add up is exact too."""
+    for shape in SHAPES:
+        for dtype in (torch.bfloat16, torch.float16, torch.float32):
+            layer = Layer(*shape, dtype)
+            w1, w2 = columns_of(layer.w1, layer.w2)
+            for call, kind in enumerate(("random", "skewed", "one", "random")):
+                x, ids = layer.x(call), layer.ids(call, kind)
+                given = (x[rank()], ids[rank()].contiguous(), layer.weights[rank()], w1, w2)
+                y = ops.moe(*given, activation="relu", parallel="tensor")
+                agrees(y, layer.right(x, ids), f"tensor parallel {shape} {dtype} {kind}")
+            sy.close()
+
+
 def bounds() -> None:
     """Rows over the bound add nothing; the handle of a dispatch tells of them, and an operator of those of all its calls, once."""
     layer = Layer(64, 4, 2, 256, 128, torch.bfloat16)
@@ -234,20 +255,33 @@ def gradients() -> None:
             "tkf,tkfh->tkh", torch.nn.functional.silu(h[..., :inner]) * h[..., inner:], whole[3][ids[of]]
         )
         (made * whole[1][of][..., None]).sum(1).backward(grad[of])
-    wanted = [whole[0].grad[rank()], whole[1].grad[rank()], whole[2].grad[mine], whole[3].grad[mine]]
-    for dtype, room in ((torch.float32, 1e-4), (torch.bfloat16, 0.05)):
-        given = (x[rank()].to(dtype), weights[rank()].contiguous(), w1[mine].to(dtype), w2[mine].to(dtype))
+    of_rank = {"expert": (w1[mine], w2[mine]), "tensor": columns_of(w1, w2)}
+    grads = whole[2].grad, whole[3].grad
+    grads_of_rank = {"expert": (grads[0][mine], grads[1][mine]), "tensor": columns_of(*grads)}
+    for parallel, dtype, room in (
+        ("expert", torch.float32, 1e-4), ("expert", torch.bfloat16, 0.05),
+        ("tensor", torch.float32, 1e-4), ("tensor", torch.bfloat16, 0.05),
+    ):  # fmt: skip
+        wanted = [whole[0].grad[rank()], whole[1].grad[rank()], *grads_of_rank[parallel]]
+        given = (x[rank()].to(dtype), weights[rank()].contiguous(), *(w.to(dtype) for w in of_rank[parallel]))
         leaves = [one.clone().requires_grad_() for one in given]
         name = dist.group.WORLD.group_name
-        y = torch.ops.syncopate.moe(leaves[0], ids[rank()].contiguous(), *leaves[1:], name)
+        y = torch.ops.syncopate.moe(leaves[0], ids[rank()].contiguous(), *leaves[1:], name, parallel=parallel)
         y.backward(grad[rank()].to(dtype))
         for leaf, of, what in zip(leaves, wanted, ("x", "topk_weights", "w1", "w2"), strict=True):
             off = ((leaf.grad.float() - of).norm() / of.norm()).item()
-            expect(off < room, f"{dtype}: the gradient of {what} is off by {off:.2e} of its norm")
+            expect(off < room, f"{parallel}, {dtype}: the gradient of {what} is off by {off:.2e} of its norm")
     sy.close()
 
 
-SECTIONS = {"shapes": shapes, "bounds": bounds, "many": many, "graph": graph, "gradients": gradients}
+SECTIONS = {
+    "shapes": shapes,
+    "tensor": tensor,
+    "bounds": bounds,
+    "many": many,
+    "graph": graph,
+    "gradients": gradients,
+}
 
 if __name__ == "__main__":
     sys.exit(run(SECTIONS))

@@ -34,12 +34,40 @@ std::string spec(int ranks, const std::string& more = "") {
 TEST(Moe, ItsPlanHasNoFindings) {
     for (const int ranks : {1, 2, 4, 8}) {
         for (const std::string part : {"whole", "kept", "dispatch", "combine"}) {
-            const auto made = outline(problem_of(spec(ranks, ",part=" + part)), tiled());
-            ASSERT_TRUE(made) << made.error().to_string();
-            const auto findings = plan::check(made->plan);
-            EXPECT_TRUE(findings.empty()) << part << ": " << findings.front().to_string();
-            EXPECT_EQ(*plan::from_json(plan::to_json(made->plan)), made->plan);
+            for (const std::string parallel : {"expert", "tensor"}) {
+                const std::string more = ",part=" + part + ",parallel=" + parallel;
+                const auto made = outline(problem_of(spec(ranks, more)), tiled());
+                ASSERT_TRUE(made) << made.error().to_string();
+                const auto findings = plan::check(made->plan);
+                EXPECT_TRUE(findings.empty()) << more << ": " << findings.front().to_string();
+                EXPECT_EQ(*plan::from_json(plan::to_json(made->plan)), made->plan);
+            }
         }
+    }
+}
+
+TEST(Moe, ATokenOfTensorParallelExpertsTravelsOnceAndItsTileAwaitsNoOther) {
+    const auto program = ops::program(problem_of(spec(4, ",parallel=tensor")), tiled());
+    ASSERT_TRUE(program) << program.error().to_string();
+    const auto schedule = fuse::fuse(*program, fuse_options(tiled(), fuse::Device::host));
+    ASSERT_TRUE(schedule) << schedule.error().to_string();
+    ASSERT_EQ(schedule->stages.size(), 8U);
+    std::int64_t rows = 0;
+    for (const plan::Op& op : program->plan.ranks[1]) {
+        if (program->plan.tensors[static_cast<std::size_t>(op.src.tensor)].name == "tokens")
+            rows += op.src.region[1].size();
+    }
+    EXPECT_EQ(rows, 3 * 64) << "to each of three ranks";
+    for (const fuse::RankSchedule& rank : schedule->ranks) {
+        EXPECT_TRUE(rank.transfers.empty()) << "the kernels send everything themselves";
+        std::size_t waited = 0;
+        for (const fuse::Slot& slot : schedule->slots_of(rank, 3)) {
+            EXPECT_LE(slot.waits.size(), 2U) << "a piece of the tokens, and of their routes";
+            waited += slot.waits.empty() ? 0 : 1;
+        }
+        EXPECT_GT(waited, 0U);
+        for (const fuse::Slot& slot : schedule->slots_of(rank, 4)) EXPECT_TRUE(slot.waits.empty());
+        EXPECT_GT(schedule->stages[4].most_slots, 8) << "tiles of both products are made by the call";
     }
 }
 
@@ -108,6 +136,10 @@ TEST(Moe, WhatCannotBeIsRefused) {
     };
     EXPECT_EQ(refusal("moe:T=4,E=8,topk=2,H=16,F=16,ranks=3"), "moe: E=8 experts are no multiple of 3 ranks");
     EXPECT_EQ(refusal("moe:T=4,E=2,topk=3,H=16,F=16,ranks=2"), "moe: topk=3 of E=2 experts");
+    EXPECT_EQ(refusal("moe:T=4,E=7,topk=2,H=16,F=15,parallel=tensor,ranks=2"),
+              "moe: F=15 columns of tensor parallel experts are no multiple of 2 ranks");
+    EXPECT_NE(refusal("moe:T=4,E=7,topk=2,H=16,F=16,parallel=data,ranks=2").find("expert, tensor"),
+              std::string::npos);
     EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,ranks=2").find("needs F"), std::string::npos);
     EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,F=16,bound=-1").find("bound"), std::string::npos);
     EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,F=16,part=half").find("part"), std::string::npos);

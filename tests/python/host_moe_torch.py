@@ -33,65 +33,87 @@ def close(given, right, what):
     )
 
 
+def check(parallel, ids, operands, right, grad, wanted):
+    name = dist.group.WORLD.group_name
+
+    def call(x, weights, w1, w2):
+        return torch.ops.syncopate.moe(x, ids, weights, w1, w2, name, parallel=parallel)
+
+    def call_of(x, ids, weights, w1, w2):
+        return torch.ops.syncopate.moe(x, ids, weights, w1, w2, name, parallel=parallel)
+
+    ways = {"eager": call, "compiled": torch.compile(call, backend="aot_eager", fullgraph=True)}
+    ways["the function"] = lambda x, weights, w1, w2: sy.ops.moe(x, ids, weights, w1, w2, parallel=parallel)
+    for way, run in ways.items():
+        own = [one.clone().requires_grad_() for one in operands]
+        y = run(*own)
+        close(y, right, f"{parallel}, {way}: y")
+        y.backward(grad)
+        for one, of, what in zip(own, wanted, ("x", "topk_weights", "w1", "w2"), strict=True):
+            close(one.grad, of, f"{parallel}, {way}: the gradient of {what}")
+        with torch.no_grad():
+            expect(
+                torch.equal(run(*own), y.detach()), f"{parallel}, {way}: y without gradients has other bits"
+            )
+    dynamic = torch.compile(call_of, backend="aot_eager", fullgraph=True, dynamic=True)
+    for tokens in (T, T - 2):
+        x, weights = (one[:tokens].clone().requires_grad_() for one in operands[:2])
+        w1, w2 = (one.clone().requires_grad_() for one in operands[2:])
+        y = dynamic(x, ids[:tokens], weights, w1, w2)
+        close(y, right[:tokens], f"{parallel}, {tokens} tokens, compiled for any number of them")
+        y.sum().backward()
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    given = (operands[0], ids, *operands[1:])
+    with FakeTensorMode() as mode:
+        fakes = torch.ops.syncopate.moe_kept(*map(mode.from_tensor, given), name, parallel=parallel)
+    made = torch.ops.syncopate.moe_kept(*given, name, parallel=parallel)
+    for fake, real in zip(fakes, made, strict=True):
+        expect(
+            (fake.shape, fake.dtype) == (real.shape, real.dtype),
+            f"a fake is {fake}, not {real.shape} {real.dtype}",
+        )
+
+
 def main():
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     experts = 2 * size
-    name = dist.group.WORLD.group_name
     x, grad = numbers(size, T, H, seed=1), numbers(size, T, H, seed=2)
     w1, w2 = numbers(experts, H, 2 * F, seed=3), numbers(experts, F, H, seed=4)
     ids = torch.stack(
         [torch.randperm(experts, generator=torch.Generator().manual_seed(5 + i))[:K] for i in range(size * T)]
     )
     ids, weights = ids.view(size, T, K), numbers(size, T, K, seed=6).softmax(-1)
-    mine = slice(rank * 2, rank * 2 + 2)
-
     whole = [one.clone().requires_grad_() for one in (x, weights, w1, w2)]
     right = [layer(whole[0][r], ids[r], whole[1][r], *whole[2:]) for r in range(size)]
     torch.autograd.backward(right, list(grad))
-    wanted = [whole[0].grad[rank], whole[1].grad[rank], whole[2].grad[mine], whole[3].grad[mine]]
+    every = [one.detach() for one in (x, weights, w1, w2)]
+    mine = slice(rank * 2, rank * 2 + 2)
+    share = torch.arange(rank * F // size, (rank + 1) * F // size)
+    for parallel, of_w1, of_w2 in (
+        ("expert", lambda w: w[mine], lambda w: w[mine]),
+        (
+            "tensor",
+            lambda w: w[..., torch.cat([share, F + share])].contiguous(),
+            lambda w: w[:, share].contiguous(),
+        ),
+    ):
 
-    def call(x, weights, w1, w2):
-        return torch.ops.syncopate.moe(x, ids[rank], weights, w1, w2, name)
+        def own(values, of_w1=of_w1, of_w2=of_w2):
+            """This rank's of x, the weights of the routes, w1 and w2."""
+            return [values[0][rank], values[1][rank], of_w1(values[2]), of_w2(values[3])]
 
-    ways = {"eager": call, "compiled": torch.compile(call, backend="aot_eager", fullgraph=True)}
-    ways["the function"] = lambda x, weights, w1, w2: sy.ops.moe(x, ids[rank], weights, w1, w2)
-    for way, run in ways.items():
-        own = [one.clone().requires_grad_() for one in (x[rank], weights[rank], w1[mine], w2[mine])]
-        y = run(*own)
-        close(y, right[rank].detach(), f"{way}: y")
-        y.backward(grad[rank])
-        for one, of, what in zip(own, wanted, ("x", "topk_weights", "w1", "w2"), strict=True):
-            close(one.grad, of, f"{way}: the gradient of {what}")
-        with torch.no_grad():
-            expect(torch.equal(run(*own), y.detach()), f"{way}: y without gradients has other bits")
-
-    def call_of(x, ids, weights, w1, w2):
-        return torch.ops.syncopate.moe(x, ids, weights, w1, w2, name)
-
-    dynamic = torch.compile(call_of, backend="aot_eager", fullgraph=True, dynamic=True)
-    for tokens in (T, T - 2):
-        own = [
-            one.clone().requires_grad_()
-            for one in (x[rank, :tokens], weights[rank, :tokens], w1[mine], w2[mine])
-        ]
-        y = dynamic(own[0], ids[rank, :tokens], *own[1:])
-        close(y, right[rank].detach()[:tokens], f"{tokens} tokens, compiled for any number of them")
-        y.sum().backward()
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    operands = (x[rank], ids[rank], weights[rank], w1[mine], w2[mine])
-    with FakeTensorMode() as mode:
-        given = [mode.from_tensor(one) for one in operands]
-        fakes = torch.ops.syncopate.moe_kept(*given, name)
-    made = torch.ops.syncopate.moe_kept(*operands, name)
-    for fake, real in zip(fakes, made, strict=True):
-        expect(
-            (fake.shape, fake.dtype) == (real.shape, real.dtype),
-            f"a fake is {fake}, not {real.shape} {real.dtype}",
+        check(
+            parallel,
+            ids[rank],
+            own(every),
+            right[rank].detach(),
+            grad[rank],
+            own([one.grad for one in whole]),
         )
     counts = {name: count for (name, outcome), count in sy.report().calls.items() if outcome == "fused"}
-    expect(counts == {"moe": 8, "moe_backward": 5}, f"the report counts {counts}")
+    expect(counts == {"moe": 16, "moe_backward": 10}, f"the report counts {counts}")
     sy.close()
     dist.barrier()
     dist.destroy_process_group()

@@ -1,14 +1,14 @@
 """The kernels of a mixture of experts compile for sm_90 at layers' shapes; run by test_moe.py. No GPU is needed.
 
-moe_compiled.py T,E,TOPK,H,F,RANKS[,DTYPE] …     of the first one also what moves rows back, and the backward pass
+moe_compiled.py T,E,TOPK,H,F,RANKS[,DTYPE] …     of the first one also what moves rows back, the backward pass, of both
+                                                tensor parallel ones, and those of fp8
 """
 
 import sys
 
 import torch
 import triton
-from syncopate.kernels import moe as kernels
-from syncopate.ops import mixture, mixture_backward
+from syncopate.ops import mixture, mixture_backward, mixture_scaled, mixture_tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -16,30 +16,52 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 SHARED = 227 << 10  # bytes of a program, at most
 
 
-class Shape(mixture.Moe):
+class Shape:
     """As much of the operator as its kernels' arguments take."""
 
     def __init__(self, tokens, experts, topk, hidden, inner, size, part, dtype=torch.bfloat16):
-        self.tokens, self.experts, self.topk, self.hidden, self.inner = tokens, experts, topk, hidden, inner
+        self.tokens, self.experts, self.topk, self.hidden = tokens, experts, topk, hidden
+        self.own_experts, self.inner = self._shares(experts, inner, size)
         self.dtype, self.part, self.activation, self.weighted = dtype, part, "silu", True
         self.device, self.programs = torch.device("meta"), 132
-        spec = mixture.spec_of(tokens, experts, topk, hidden, inner, self.dtype, size, None, part)
+        self.out_dtype = torch.bfloat16 if self.scales else dtype
+        spec = mixture.spec_of(
+            tokens,
+            experts,
+            topk,
+            hidden,
+            inner,
+            dtype,
+            size,
+            None,
+            part,
+            self.parallel,
+            self.scales,
+            self.out_dtype,
+        )
         (self.tiling,) = mixture.strategy_of(spec, "cuda", programs=self.programs).tilings
         self._seen = torch.empty(2, dtype=torch.int32, device="meta")
-        self.bound = size * tokens * min(topk, experts // size)
+        self.bound = size * tokens * min(topk, self.own_experts)
         self.group = type("Alone", (), {"rank": 1, "size": size})()
-        self._names = mixture.STAGES[part]
+        self._names = self.stages[part]
         names = {
             "counts": torch.int32,
             "X": self.dtype,
             "origin": torch.int32,
             "A": self.dtype,
-            "Y": self.dtype,
+            "Y": self.out_dtype,
+            "x_scale": torch.float32,
+            "a_scale": torch.float32,
+            "tokens": self.dtype,
+            "routes": torch.int32,
+            "P": self.dtype,
         }
         self.heap = {name: torch.empty(1, dtype=dtype, device="meta") for name, dtype in names.items()}
         self.heap |= {
             name: self.heap[name].expand(128, n).clone() for name, n in (("X", hidden), ("A", inner))
         }
+        if part == "combine":
+            self.heap["dots"] = torch.empty(1, device="meta")
         self.heap["done"] = torch.empty(
             size, min(tokens, max(2 * 132, -(-tokens // 16))), dtype=torch.int32, device="meta"
         )
@@ -50,9 +72,26 @@ class Shape(mixture.Moe):
         self.prepared = type("Prepared", (), {"op": op})()
 
 
+class ExpertShape(Shape, mixture.Moe):
+    pass
+
+
+class TensorShape(Shape, mixture_tensor.TensorMoe):
+    pass
+
+
+class ByRowShape(Shape, mixture_scaled.ScaledMoe):
+    scales = "row"
+
+
+class ByBlockShape(Shape, mixture_scaled.ScaledMoe):
+    scales = "block"
+
+
 TYPES = {
     torch.bfloat16: "*bf16",
     torch.float16: "*fp16",
+    torch.float8_e4m3fn: "*fp8e4nv",
     torch.float32: "*fp32",
     torch.int32: "*i32",
     torch.int64: "*i64",
@@ -61,7 +100,7 @@ TYPES = {
 
 def compile_all(made):
     for name, items in zip(made._names, made._items(made._stand_ins()), strict=True):
-        compile_one(getattr(kernels, name), items, made._options(name))
+        compile_one(made._kernel(name), items, made._options(name))
 
 
 def compile_backward(made):
@@ -75,9 +114,8 @@ def compile_backward(made):
     mixture_backward._launch = lambda kernel, grid, **items: compile_one(kernel, items, options)
     w1, w2 = empty(own, h, 2 * f), empty(own, f, h)
     mixture_backward._products(
-        made, empty(rows, h), empty(rows, h), w1, w2, empty(2, own, dtype=torch.int32), "silu",
-        empty(rows, f), empty(rows, 2 * f), empty(rows, h), w1, w2,
-    )  # fmt: skip
+        made, empty(rows, h), empty(rows, h), w1, w2, empty(2, own, dtype=torch.int32), "silu"
+    )
 
 
 def compile_one(kernel, items, options):
@@ -109,9 +147,21 @@ if __name__ == "__main__":
     mixture.runs_gluon = lambda device: True
     for place, spec in enumerate(sys.argv[1:]):
         *extents, dtype = (spec if spec.count(",") > 5 else f"{spec},bfloat16").split(",")
-        for part in ("whole", "combine") if place == 0 else ("whole",):
-            made = Shape(*map(int, extents), part, getattr(torch, dtype))
-            print(f"{spec} {part}: {'descriptors' if made.streams else 'pointers'}, tiles {made.tiling}")
+        cases = [(ExpertShape, "whole")]
+        if place == 0:
+            cases += [
+                (ExpertShape, "combine"),
+                (TensorShape, "whole"),
+                (TensorShape, "dispatch"),
+                (TensorShape, "combine"),
+            ]
+            cases += [(ByRowShape, "whole"), (ByBlockShape, "whole")]
+        for kind, part in cases:
+            made = kind(
+                *map(int, extents), part, torch.float8_e4m3fn if kind.scales else getattr(torch, dtype)
+            )
+            how = "descriptors" if made.streams else "pointers"
+            print(f"{spec} {made.parallel} {part} {made.scales}: {how}, tiles {made.tiling}")
             compile_all(made)
             if part == "combine":
                 compile_backward(made)

@@ -28,6 +28,20 @@ def test_routings_bounds_and_parts_are_exact_on(ranks, calls, run):
     assert f"{ranks} ranks: exact" in outcome.out
 
 
+@pytest.mark.parametrize(("ranks", "calls"), [(1, 2), (2, 3), (3, 2), (5, 1), (8, 1)] if SWEEP else [(2, 1)])
+def test_tensor_parallel_experts_are_exact_on(ranks, calls, run):
+    outcome = run(sys.executable, HERE / "host_moe_tensor.py", ranks, calls)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert f"{ranks} ranks: exact" in outcome.out
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3] if SWEEP else [2])
+def test_experts_of_fp8_agree_with_torch_and_others_are_refused_on(ranks, run):
+    outcome = run(sys.executable, HERE / "host_moe_scaled.py", ranks)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert f"{ranks} ranks: agree" in outcome.out
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 4] if SWEEP else [2])
 def test_gradients_are_those_of_the_layer_in_torch_eager_and_compiled_on(ranks, run):
     outcome = run(
@@ -71,7 +85,9 @@ def test_the_kernels_compile_for_sm_90_with_the_tiles_that_are_chosen():
         capture_output=True, text=True, timeout=HUNG, env=environment, check=False,
     )  # fmt: skip
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    assert outcome.stdout.count("moe_down: ") == len(specs)
+    assert outcome.stdout.count("moe_down: ") == len(specs) + 1
+    assert outcome.stdout.count("moe_up_scaled: ") == 2
+    assert "moe_spread: " in outcome.stdout and outcome.stdout.count("moe_reduce: ") == 2
     assert "moe_return: " in outcome.stdout and "moe_backward_weights: " in outcome.stdout
-    of = dict(re.findall(r"(\S+) whole: (\w+), tiles .*?block_m=(?:\d+)", outcome.stdout))
+    of = dict(re.findall(r"(\S+) expert whole : (\w+), tiles .*?block_m=(?:\d+)", outcome.stdout))
     assert [of[spec] for spec in FEW] == ["descriptors", "descriptors", "pointers"]

@@ -110,6 +110,8 @@ def test_a_mixture_of_experts_runs_by_its_name_and_what_it_cannot_do_is_refused(
     spec = "moe:T=5,E=4,topk=2,H=24,F=20,dtype=fp32"
     answer = json.loads(syncopate("run", spec, "--ranks", 2, "--check", "--calls", 2, "--json").stdout)
     assert answer["ok"] and all(0 < rank["error"] < 1e-5 for rank in answer["ranks"])
+    answer = json.loads(syncopate("run", f"{spec},parallel=tensor", "--ranks", 2, "--check", "--json").stdout)
+    assert answer["ok"] and all(0 < rank["error"] < 1e-5 for rank in answer["ranks"])
     told = syncopate("run", f"{spec},bound=1", "--ranks", 2, expect=1).stderr
     assert "rows more than 1 come to a rank: give bound=" in told
     told = syncopate("run", f"{spec},part=dispatch", "--ranks", 2, expect=2).stderr

@@ -41,6 +41,7 @@ struct OperatorRow {
     std::vector<std::pair<std::string_view, std::string_view>> keys;
     std::vector<std::string_view> call;  ///< what a SPEC may say of the call: whole numbers
     bool equal_blocks = false;           ///< M has to be a multiple of the ranks
+    bool scaled = false;                 ///< of kind other, and yet of products, which take fp8
     /// Why no program can do the problem; "" where one can.
     std::string (*objection)(const Problem&) = nullptr;
     Products products = nullptr;  ///< of one rank, one after another

@@ -1,6 +1,6 @@
 """`syncopate run moe:…`: a mixture of experts on all ranks of this machine, checked against torch, which has all experts.
 
-moe:T=64,E=16,topk=4,H=256,F=128,bound=96,dtype=bf16
+moe:T=64,E=16,topk=4,H=256,F=128,bound=96,dtype=bf16[,parallel=tensor]
 bound is how many rows come to a rank at most, by default all that could. Each call has another routing.
 """
 
@@ -17,7 +17,7 @@ from .spec import Spec, UsageError, rank_count, require_memory
 
 def run_moe(spec: Spec, options: argparse.Namespace) -> list[Result]:
     """Tokens, routings and weights are random; every rank makes those that it needs of other ranks, too."""
-    from ..ops.mixture import Moe
+    from ..ops.mixture_function import kind_of
 
     if options.trace:
         raise UsageError(f"{spec.text}: --trace records programs of one stage")
@@ -27,8 +27,9 @@ def run_moe(spec: Spec, options: argparse.Namespace) -> list[Result]:
     shape = tuple(sizes[name] for name in ("t", "e", "topk", "h", "f"))
     experts, hidden, inner = sizes["e"], sizes["h"], sizes["f"]
     bound = sizes["bound"] or None
+    kind = kind_of(spec.words.get("parallel", "expert"))
     try:
-        heap = Moe.bytes_ahead(*shape, spec.dtype, ranks, bound=bound, device=options.device)
+        heap = kind.bytes_ahead(*shape, spec.dtype, ranks, bound=bound, device=options.device)
     except ValueError as error:
         raise UsageError(f"{spec.text}: {error}") from None
     weights = 3 * hidden * inner * spec.dtype.itemsize
@@ -41,19 +42,19 @@ def run_moe(spec: Spec, options: argparse.Namespace) -> list[Result]:
             "host_delay": options.delay_ms * 1e-3,
             "seed": options.seed + place.rank,
         }
-        op = Moe(*shape, spec.dtype, group, bound=bound, **late)
-        mine = slice(place.rank * op.own_experts, (place.rank + 1) * op.own_experts)
+        op = kind(*shape, spec.dtype, group, bound=bound, **late)
         data = Data(op, options.seed, device)
         w1, w2 = (
             data.random(2 + n, experts, *size)
             for n, size in enumerate(((hidden, 2 * inner), (inner, hidden)))
         )
+        own_w1, own_w2 = op.own(w1, w2)
         times: list[float] = []
         error = 0.0 if options.check else None
         for index in range(options.calls):
             given = data.call(index, place.rank)
             started = stopwatch(device)
-            y, _, _ = op.run(*given, w1[mine], w2[mine])
+            y, _, _ = op.run(*given, own_w1, own_w2)
             times.append(started())
             op.check()
             if options.check:

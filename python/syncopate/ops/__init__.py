@@ -10,6 +10,8 @@ from .exchange import AllToAllMatmul, MatmulAllToAll, all_to_all_matmul, matmul_
 from .gather import AllGatherMatmul, all_gather_matmul
 from .mixture import Moe
 from .mixture_function import combine, dispatch, moe
+from .mixture_scaled import ScaledMoe
+from .mixture_tensor import TensorMoe
 from .operator import Operator
 from .reduce import MatmulAllReduce, MatmulReduceScatter, matmul_all_reduce, matmul_reduce_scatter
 
@@ -41,7 +43,9 @@ __all__ = [
     "MatmulReduceScatter",
     "Moe",
     "Operator",
+    "ScaledMoe",
     "Strategy",
+    "TensorMoe",
     "Tiling",
     "all_gather_matmul",
     "all_to_all_matmul",

@@ -80,6 +80,9 @@ class Moe:
     `tiling`: of the products."""
 
     name: ClassVar[str] = "moe"
+    parallel: ClassVar[str] = "expert"
+    stages: ClassVar[dict[str, list[str]]] = STAGES
+    scales: str = ""
 
     def __init__(
         self,
@@ -96,6 +99,7 @@ class Moe:
         over: str = "error",
         part: str = "whole",
         weighted: bool = True,
+        out_dtype: torch.dtype | None = None,
         tiling: Tiling | None = None,
         programs: int | None = None,
         deadline: float = 30.0,
@@ -115,17 +119,23 @@ class Moe:
         if dtype not in DTYPE_NAMES:
             raise ValueError(f"x: dtype {dtype} is none that is known")
         require_one_node(self.name, group)
-        self.tokens, self.experts, self.topk, self.hidden, self.inner = tokens, experts, topk, hidden, inner
+        self.tokens, self.experts, self.topk, self.hidden = tokens, experts, topk, hidden
         self.dtype, self.group, self.part, self.over = dtype, group, part, over
+        self.out_dtype = out_dtype or dtype
         self.activation, self.weighted = activation, weighted
-        most = group.size * tokens * min(topk, max(experts // group.size, 1))
+        #: Experts whose weights this rank has, and how many columns of F.
+        self.own_experts, self.inner = self._shares(experts, inner, group.size)
+        most = group.size * tokens * min(topk, max(self.own_experts, 1))
         self.bound = most if bound is None else min(bound, most)
         self.device = torch.device("cuda", group.ordinal) if group.device == "cuda" else torch.device("cpu")
         self.programs = programs or group.multiprocessors(PROGRAMS_ON_HOST)
-        self.spec = spec_of(tokens, experts, topk, hidden, inner, dtype, group.size, bound, part)
+        self.spec = spec_of(
+            tokens, experts, topk, hidden, inner, dtype, group.size, bound, part, self.parallel,
+            self.scales, self.out_dtype,
+        )  # fmt: skip
         self.strategy = strategy_of(self.spec, group.device, tiling, self.programs)
         (self.tiling,) = self.strategy.tilings
-        self._names = STAGES[part]
+        self._names = self.stages[part]
         self._timing = timing(deadline, host_delay, seed)
         self._what = f"moe {self.spec.partition(':')[2]},activation={activation},over={over}"
         self.artifact = _syncopate.ops.artifact(self.spec, self.strategy, group.device)
@@ -145,7 +155,7 @@ class Moe:
             prepared = Prepared(
                 self.artifact,
                 self.group,
-                [getattr(kernels, name) for name in self._names],
+                [self._kernel(name) for name in self._names],
                 what=self._what,
                 **self._timing,
             )
@@ -167,15 +177,22 @@ class Moe:
 
     # What a call is made of.
 
+    @staticmethod
+    def _shares(experts: int, inner: int, ranks: int) -> tuple[int, int]:
+        return experts // ranks, inner
+
+    def own(self, w1: torch.Tensor, w2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of the whole w1 [E, H, 2 F] and w2 [E, F, H] what this rank has."""
+        mine = slice(self.group.rank * self.own_experts, (self.group.rank + 1) * self.own_experts)
+        return w1[mine], w2[mine]
+
+    def _kernel(self, name: str) -> Any:
+        return getattr(kernels, name)
+
     @property
     def routes(self) -> int:
         """Rows that this rank sends in a call: its tokens times topk."""
         return self.tokens * self.topk
-
-    @property
-    def own_experts(self) -> int:
-        """Experts whose weights this rank has: E / ranks."""
-        return self.experts // self.group.size
 
     def _stride(self, name: str) -> int:
         """Elements from one rank's tensor to the next one's."""
@@ -216,7 +233,7 @@ class Moe:
             given |= {"counts_ptr": self._numbers(self.group.size, self.experts + 1)}
             given |= {"rows_ptr": empty(1, self.hidden), "origin_ptr": self._numbers(1)}
         if self.part != "dispatch":
-            given["out_ptr"] = empty(self.tokens, self.hidden)
+            given["out_ptr"] = empty(self.tokens, self.hidden, dtype=self.out_dtype)
         return given
 
     def _options(self, name: str) -> dict[str, int]:
@@ -226,58 +243,72 @@ class Moe:
 
     def _items(self, given: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
         """Of each stage's kernel, its arguments; what the plan moves lies in the heap."""
-        pow2 = triton.next_power_of_2
-        tiles, group = self.tiling, self.group
         stage = {name: index for index, name in enumerate(self._names)}
-        tables = [self.prepared.op.table_tensor_of(index) for index in range(len(self._names))]
-        none = given["status_ptr"]
-        down = "moe_return" if self.part == "combine" else "moe_down"
+        tables = {name: self.prepared.op.table_tensor_of(index) for name, index in stage.items()}
         known = {
             **given,
             **{f"{name.lower()}_ptr": tensor for name, tensor in self.heap.items()},
+            **self._known(given, tables),
+        }
+        of_stage = self._of_stage(given)
+        if "moe_up" in stage:
+            up, down = self._products(given)
+            of_stage["moe_up"] = {"COLUMNS": known["UP"], **up}
+            of_stage["moe_down"] |= {"COLUMNS": known["DOWN"], **down}
+        made = []
+        for name in self._names:
+            every = known | of_stage.get(name, {})
+            made.append(
+                {one: every[one] for one in self._kernel(name).arg_names if not one.startswith("sy_")}
+            )
+        return made
+
+    def _known(self, given: Mapping[str, torch.Tensor], tables: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        """Arguments of every stage."""
+        pow2, cdiv = triton.next_power_of_2, triton.cdiv
+        tiles, group, none = self.tiling, self.group, given["status_ptr"]
+        down = "moe_return" if self.part == "combine" else "moe_down"
+        return {
             "rank": group.rank,
-            "dispatch_ptr": tables[stage["moe_dispatch"]] if "moe_dispatch" in stage else none,
-            "up_ptr": tables[stage["moe_up"]] if "moe_up" in stage else none,
-            "down_ptr": tables[stage[down]] if down in stage else none,
+            "dispatch_ptr": tables.get("moe_dispatch", none), "up_ptr": tables.get("moe_up", none),
+            "down_ptr": tables.get(down, none),
             "stride_numbers": self._strides.get("origin", 0),
             "ROUTES": self.routes, "T": self.tokens, "E": self.experts, "R": group.size, "EXPERTS": self.own_experts,
             "TOPK": self.topk, "H": self.hidden, "F": self.inner,
             "BOUND": self.bound, "TILE": tiles.block_m,
-            "UP": triton.cdiv(self.inner, tiles.block_n) if "moe_up" in stage else 0,
-            "DOWN": self._columns_down if down in stage else 0,
+            "UP": cdiv(self.inner, tiles.block_n) if "moe_up" in tables else 0,
+            "DOWN": 0 if down not in tables else 1 if self.part == "combine" else cdiv(self.hidden, tiles.block_n),
             "BE": pow2(self.own_experts), "BR": pow2(group.size), "BALL": pow2(self.experts),
-            "SLOTS": 32, "DISPATCHES": "moe_dispatch" in stage, "WEIGHTED": self.weighted,
+            "SLOTS": 32, "DISPATCHES": "moe_dispatch" in tables, "WEIGHTED": self.weighted,
             "seen_ptr": self._seen,
             "BLOCK_M": tiles.block_m, "BLOCK_N": tiles.block_n, "BLOCK_K": tiles.block_k,
             "ACTIVATION": self.activation, "PRECISION": "ieee" if self.dtype == torch.float32 else "tf32",
         }  # fmt: skip
-        of_stage = {
-            "moe_count": {"BLOCK": min(4096, pow2(self.routes)), "stride": self._strides.get("counts", 0)},
+
+    def _of_stage(self, given: Mapping[str, torch.Tensor]) -> dict[str, dict[str, Any]]:
+        """And of one."""
+        pow2, strides = triton.next_power_of_2, self._strides
+        moved = {"COLUMNS": self._columns(self.tiling.block_m, 16384)}
+        made = {
+            "moe_count": {"BLOCK": min(4096, pow2(self.routes)), "stride": strides.get("counts", 0)},
             "moe_layout": {"BLOCK": min(256, pow2(self.routes))},
-            "moe_dispatch": {"stride": self._strides.get("X", 0), "COLUMNS": self._columns(tiles.block_m, 16384),
-                             "WEIGHTED": self.weighted and self.part == "dispatch"},
-            "moe_up": {"COLUMNS": known["UP"]},
-            "moe_down": {"COLUMNS": known["DOWN"], "stride": self._strides.get("Y", 0)},
-            "moe_return": {"stride": self._strides.get("Y", 0), "COLUMNS": self._columns(tiles.block_m, 16384)},
+            "moe_dispatch": {"stride": strides.get("X", 0), "WEIGHTED": self.weighted and self.part == "dispatch", **moved},
+            "moe_down": {"stride": strides.get("Y", 0)},
+            "moe_return": {"stride": strides.get("Y", 0), **moved},
         }  # fmt: skip
-        if "moe_up" in stage:
-            of_stage["moe_up"] |= self._product("x_ptr", self.heap["X"], given["w1"])
-            of_stage["moe_down"] |= self._product("a_ptr", self.heap["A"], given["w2"])
-        if "moe_combine" in stage:
+        if "done" in self.heap:
             blocks = self.heap["done"].shape[1]
             tokens = pow2(triton.cdiv(self.tokens, blocks))
-            columns = self._columns(tokens, 2048)
-            of_stage["moe_combine"] = {"BLOCKS": blocks, "TOKENS": tokens, "COLUMNS": columns}
-        made = []
-        for name in self._names:
-            names = getattr(kernels, name).arg_names
-            every = known | of_stage[name]
-            made.append({one: every[one] for one in names if not one.startswith("sy_")})
+            made["moe_combine"] = {"BLOCKS": blocks, "TOKENS": tokens, "COLUMNS": self._columns(tokens, 2048)}
         return made
 
     def _columns(self, rows: int, elements: int) -> int:
         """Of a block of so many rows."""
         return min(triton.next_power_of_2(self.hidden), max(128, elements // rows))
+
+    def _products(self, given: Mapping[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, Any]]:
+        up = self._product("x_ptr", self.heap["X"], given["w1"])
+        return up, self._product("a_ptr", self.heap["A"], given["w2"])
 
     def _product(self, name: str, rows: torch.Tensor, w: torch.Tensor) -> dict[str, Any]:
         """What a product's kernel takes of its operands: descriptors where TMA can load them."""
@@ -290,16 +321,10 @@ class Moe:
     @property
     def streams(self) -> bool:
         """Whether TMA can load what the products read: on Hopper, if rows are whole 16 bytes of 2-byte elements."""
-        return (
-            runs_gluon(self.device.type)
-            and self.dtype.itemsize == 2
-            and self.hidden % 8 == 0
-            and self.inner % 8 == 0
-        )
+        return self._has_tma() and self.dtype.itemsize == 2 and self.hidden % 8 == 0 and self.inner % 8 == 0
 
-    @property
-    def _columns_down(self) -> int:
-        return 1 if self.part == "combine" else triton.cdiv(self.hidden, self.tiling.block_n)
+    def _has_tma(self) -> bool:
+        return runs_gluon(self.device.type)
 
     def launch(self, given: Mapping[str, torch.Tensor]) -> None:
         """One call on tensors of the names that its kernels take, with what it makes among them (`scratch`)."""
@@ -353,7 +378,7 @@ class Moe:
         shape = (self.tokens, self.topk)
         made = {"topk_ids": (ids, shape, (torch.int32, torch.int64))}
         if weights is not None:
-            made["topk_weights"] = (weights, shape, (torch.float32, self.dtype))
+            made["topk_weights"] = (weights, shape, (torch.float32, self.out_dtype))
         return made
 
     def _handle(self, ids: torch.Tensor, made: Mapping[str, torch.Tensor]) -> Handle:
@@ -383,17 +408,8 @@ class Moe:
             "w1": (w1, (own, self.hidden, 2 * f), (self.dtype,)), "w2": (w2, (own, f, self.hidden), (self.dtype,)),
         })  # fmt: skip
         made, out = self.scratch(), torch.empty_like(x)
-        self.launch(
-            {
-                **made,
-                "given_ptr": x,
-                "ids_ptr": ids,
-                "weights_ptr": weights,
-                "w1": w1,
-                "w2": w2,
-                "out_ptr": out,
-            }
-        )
+        given = {"given_ptr": x, "ids_ptr": ids, "weights_ptr": weights, "w1": w1, "w2": w2, "out_ptr": out}
+        self.launch(made | given)
         self._done(made["status_ptr"])
         if self.part != "kept":
             return out, None, ()
@@ -409,7 +425,7 @@ class Moe:
             **made,
             "given_ptr": x,
             "ids_ptr": ids,
-            "weights_ptr": made["sent_ptr"] if weights is None else weights,
+            "weights_ptr": made["status_ptr"] if weights is None else weights,
         }
         self.launch(given)
         self._done(made["status_ptr"])
@@ -428,7 +444,7 @@ class Moe:
         self._check({"rows": (rows, (len(origin), self.hidden), (self.dtype,)), **self._routed(ids, weights)})
         made = self.scratch() | {"position_ptr": position}
         out = torch.empty(self.tokens, self.hidden, dtype=self.dtype, device=self.device)
-        weights = made["sent_ptr"] if weights is None else weights
+        weights = made["status_ptr"] if weights is None else weights
         self.launch({**made, "ids_ptr": ids, "weights_ptr": weights, "counts_ptr": all_counts, "rows_ptr": rows,
                      "origin_ptr": origin, "out_ptr": out})  # fmt: skip
         return out
@@ -439,8 +455,9 @@ class Moe:
         """Bytes of the heap on this rank."""
         return self.artifact.heap_bytes
 
-    @staticmethod
+    @classmethod
     def bytes_ahead(
+        cls,
         tokens: int,
         experts: int,
         topk: int,
@@ -453,10 +470,14 @@ class Moe:
         part: str = "whole",
         device: str = "cuda",
         tiling: Tiling | None = None,
+        scales: str = "",
+        out_dtype: torch.dtype | None = None,
     ) -> int:
         """Those that such an operator will take on each of `ranks` ranks, to a granule of the heap, known with neither a group nor a
         GPU, and whatever the routing: rows that come, what the first product makes of them, and rows that come back, for as many as `bound` says."""
-        spec = spec_of(tokens, experts, topk, hidden, inner, dtype, ranks, bound, part)
+        spec = spec_of(
+            tokens, experts, topk, hidden, inner, dtype, ranks, bound, part, cls.parallel, scales, out_dtype
+        )
         strategy = strategy_of(spec, device, tiling, PROGRAMS_ON_HOST)
         return _syncopate.ops.artifact(spec, strategy, device).heap_bytes
 
@@ -498,9 +519,22 @@ def strategy_of(
 
 
 def spec_of(
-    tokens: int, experts: int, topk: int, hidden: int, inner: int, dtype: torch.dtype, ranks: int, bound: int | None, part: str
-) -> str:  # fmt: skip
-    """SPEC of the program (C++: ops/moe.cpp)."""
+    tokens: int,
+    experts: int,
+    topk: int,
+    hidden: int,
+    inner: int,
+    dtype: torch.dtype,
+    ranks: int,
+    bound: int | None,
+    part: str,
+    parallel: str = "expert",
+    scales: str = "",
+    out: torch.dtype | None = None,
+) -> str:
+    """SPEC of the program (C++: ops/moe.cpp, ops/moe_tensor.cpp)."""
     limit = "" if bound is None else f",bound={bound}"
+    how = "" if parallel == "expert" else f",parallel={parallel}"
     extents = f"T={tokens},E={experts},topk={topk},H={hidden},F={inner}{limit}"
-    return f"moe:{extents},part={part},dtype={DTYPE_NAMES[dtype]},ranks={ranks}"
+    fp8 = f",scales={scales},out={DTYPE_NAMES[out]}" if scales else ""
+    return f"moe:{extents},part={part}{how},dtype={DTYPE_NAMES[dtype]}{fp8},ranks={ranks}"

@@ -30,15 +30,11 @@ def backward(
 ) -> tuple[torch.Tensor, ...]:
     """Gradients of x, the weights of the routes, w1 and w2; `rows` to `taken` are what the forward kept. Collective."""
     extents = extents_of(grad, ids, w1, w2, group.size)
-    tokens, _, topk, hidden, inner = extents
+    tokens, _, topk, hidden, _ = extents
     options = {"bound": bound or None, "over": "drop"}
     sender = kept(extents, grad.dtype, group, part="dispatch", weighted=True, **options)
     dy, handle = cache.run(sender.dispatch, grad.contiguous(), ids, weights)
-    a, dh, dx = (
-        torch.empty(len(rows), n, dtype=grad.dtype, device=grad.device) for n in (inner, 2 * inner, hidden)
-    )
-    dw1, dw2 = torch.empty_like(w1), torch.empty_like(w2)
-    _products(sender, rows, dy, w1, w2, own, activation, a, dh, dx, dw1, dw2)
+    dx, dw1, dw2 = _products(sender, rows, dy, w1, w2, own, activation)
     returner = kept(
         extents, grad.dtype, group, part="combine", weighted=False, tiling=sender.tiling, **options
     )
@@ -48,8 +44,46 @@ def backward(
     return made, torch.where(taken, dot, torch.zeros_like(dot)).to(weights.dtype), dw1, dw2
 
 
-def _products(of: Moe, rows, dy, w1, w2, own, activation, a, dh, dx, dw1, dw2) -> None:
+def tensor_backward(
+    grad: torch.Tensor,
+    ids: torch.Tensor,
+    weights: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    rows: torch.Tensor,
+    back: torch.Tensor,
+    own: torch.Tensor,
+    taken: torch.Tensor,
+    group: Group,
+    activation: str,
+    bound: int,
+) -> tuple[torch.Tensor, ...]:
+    """The same of tensor parallel experts: every rank has a part of each gradient of x and of the weights of the routes."""
+    extents = extents_of(grad, ids, w1, w2, group.size, "tensor")
+    tokens, _, topk, hidden, _ = extents
+    sender = kept(extents, grad.dtype, group, "tensor", part="dispatch", weighted=True)
+    dy, handle = cache.run(sender.dispatch, grad.contiguous(), ids, weights)
+    dx, dw1, dw2 = _products(sender, rows, dy, w1, w2, own, activation)
+    partial = torch.empty(group.size, tokens, topk, dtype=torch.float32, device=grad.device)
+    for rank, made in enumerate(partial):  # one after another, as they are large in fp32
+        torch.sum(
+            handle.tokens[rank].float()[:, None] * back[rank].view(tokens, topk, hidden).float(), -1, out=made
+        )
+    returner = kept(
+        extents, grad.dtype, group, "tensor", part="combine", weighted=False, tiling=sender.tiling
+    )
+    made, dot = cache.run(returner.combine_parts, dx, partial, handle)
+    return made, torch.where(taken, dot, torch.zeros_like(dot)).to(weights.dtype), dw1, dw2
+
+
+BACKWARDS = {"expert": backward, "tensor": tensor_backward}
+
+
+def _products(of: Moe, rows, dy, w1, w2, own, activation) -> tuple[torch.Tensor, ...]:
+    """Gradients of the rows, of w1 and of w2."""
     experts, hidden, inner = len(w1), w1.shape[1], w2.shape[1]
+    a, dh, dx = (rows.new_empty(len(rows), n) for n in (inner, 2 * inner, hidden))
+    dw1, dw2 = torch.empty_like(w1), torch.empty_like(w2)
     tiles, cdiv = of.tiling, triton.cdiv
     blocks = {"BLOCK_M": tiles.block_m, "BLOCK_N": tiles.block_n, "BLOCK_K": tiles.block_k}
     known = {"EXPERTS": experts, "PRECISION": "ieee" if rows.dtype == torch.float32 else "tf32", **blocks}
@@ -72,6 +106,7 @@ def _products(of: Moe, rows, dy, w1, w2, own, activation, a, dh, dx, dw1, dw2) -
             kernels.moe_backward_weights, grid, left_ptr=left, right_ptr=right, own_ptr=own, dw_ptr=dw, K=k, N=n,
             **known | {"BLOCK_M": down},
         )  # fmt: skip
+    return dx, dw1, dw2
 
 
 def _launch(kernel, grid, **arguments) -> None:

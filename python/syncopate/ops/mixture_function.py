@@ -8,6 +8,7 @@ y = sy.ops.combine(rows_made, topk_weights, handle)             handle.begins an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,33 +18,63 @@ from ..call.places import require_tensors
 from ..group import Group
 from .differentiable import recorded, refuse_gradients, wanted
 from .mixture import Handle, Moe
+from .mixture_scaled import ScaledMoe, kind_of_scales
+from .mixture_tensor import TensorMoe
 from .operator import members_of
 
 MOST = 16  # set-ups that are kept
 
 
-def kept(extents: tuple[int, ...], dtype: torch.dtype, group: Group, **options: Any) -> Moe:
+#: What of the experts a rank has: whole ones, or columns of all.
+KINDS: dict[str, type[Moe]] = {kind.parallel: kind for kind in (Moe, TensorMoe)}
+
+
+_WEIGHTS = {
+    "expert": "w1 [E / ranks, H, 2 F] and w2 [E / ranks, F, H]",
+    "tensor": "w1 [E, H, 2 F / ranks] and w2 [E, F / ranks, H]",
+}
+
+
+def kind_of(parallel: str, scaled: bool = False) -> type[Moe]:
+    if parallel not in KINDS:
+        raise ValueError(f"parallel: expected {' or '.join(map(repr, KINDS))}, got {parallel!r}")
+    if scaled and parallel != "expert":
+        raise ValueError(f"scales: experts of fp8 are expert parallel, got parallel={parallel!r}")
+    return ScaledMoe if scaled else KINDS[parallel]
+
+
+def kept(
+    extents: tuple[int, ...], dtype: torch.dtype, group: Group, parallel: str = "expert", **options: Any
+) -> Any:
     """The operator of that shape, (T, E, topk, H) and of the whole F, for the current stream, made on first use. Collective then."""
+    kind = kind_of(parallel, bool(options.get("scales")))
     if options.get("part") in ("dispatch", "combine"):
-        extents = (*extents[:4], 1)  # no product
-    call = (Moe, extents, dtype, id(group), *options.items())
+        extents = (*extents[:4], group.size)  # no product
+    call = (kind, extents, dtype, id(group), *options.items())
     options = {"deadline": cache.deadline, **options}
     made = cache.find(
-        "ops.moe", group.device == "cuda", call, lambda: cache.Entry(group, Moe(*extents, dtype, group, **options)), MOST
+        "ops.moe", group.device == "cuda", call, lambda: cache.Entry(group, kind(*extents, dtype, group, **options)), MOST
     )  # fmt: skip
     return made.operator
 
 
 def extents_of(
-    x: torch.Tensor, ids: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, size: int
+    x: torch.Tensor,
+    ids: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    size: int,
+    parallel: str = "expert",
 ) -> tuple[int, ...]:
     """(T, E, topk, H, F)."""
+    kind_of(parallel)
     if x.dim() != 2 or ids.dim() != 2 or w1.dim() != 3 or w2.dim() != 3:
         raise ValueError(
-            "expected x [T, H], topk_ids [T, topk], w1 [E / ranks, H, 2 F] and w2 [E / ranks, F, H], got "
+            f"expected x [T, H], topk_ids [T, topk], {_WEIGHTS[parallel]}, got "
             f"{list(x.shape)}, {list(ids.shape)}, {list(w1.shape)} and {list(w2.shape)}"
         )
-    return x.shape[0], w1.shape[0] * size, ids.shape[1], x.shape[1], w2.shape[1]
+    experts, inner = (1, size) if parallel == "tensor" else (size, 1)
+    return x.shape[0], w1.shape[0] * experts, ids.shape[1], x.shape[1], w2.shape[1] * inner
 
 
 def moe(
@@ -57,12 +88,26 @@ def moe(
     bound: int | None = None,
     *,
     over: str = "error",
+    parallel: str = "expert",
+    scales: Sequence[torch.Tensor] | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """y [T, H] of this rank's tokens x [T, H]: the sum over a token's topk experts, in that order and in fp32, of its weight times
     (act(x @ w1[:, :F]) * (x @ w1[:, F:])) @ w2. topk_ids, topk_weights: [T, topk], ids of all experts; w1 [E / ranks, H, 2 F],
     w2 [E / ranks, F, H]: of this rank's, rank r having those from r * E / ranks on. `activation`: "silu", "relu" or "" (none). The
     same routing gives the same bits. T is the same on all ranks: fill up with tokens of any experts whose weights are 0. E is a
     multiple of the ranks. dtypes: bf16, fp16, fp32; ids int32 or int64; weights fp32, or x's.
+
+    `parallel`: "tensor": each rank has its share of all experts' columns instead, w1 [E, H, 2 F / ranks] (its columns of the gates,
+    then those of what they gate) and w2 [E, F / ranks, H]. Tokens go to all ranks, and each gets the sum, in fp32 in the order of
+    ranks, of what they make of its own, in x's dtype. All rows come to every rank: there is no bound.
+
+    `scales`, of fp8: x, w1 and w2 are float8_e4m3fn, y has `out_dtype`, bf16 (the default) or fp16, and w1 and w2 lie with K last: they
+    are the transposes of contiguous [E / ranks, 2 F, H] and [E / ranks, H, F] (`w.transpose(1, 2)` of vLLM's, and what
+    torch._scaled_grouped_mm takes). fp32 scales of x, w1 and w2: one for each row of x and column of w, [T], [E / ranks, 2 F] and
+    [E / ranks, H]; or one for each 128 elements of a row of x, [T, cdiv(H, 128)], and each 128 x 128 of w, [E / ranks, 2 F / 128,
+    cdiv(H, 128)] and [E / ranks, cdiv(H, 128), F / 128]. What the first product makes is fp8 too, with a scale for each 128 elements
+    of a row. Without gradients, and `parallel` "expert".
 
     `bound`: rows that come to a rank at most (default: all that could); memory is taken by it. `over`: with more, "error" raises
     ValueError on all ranks ("drop": the last ones add nothing). So does an id that names no expert. Nothing is ever written
@@ -73,14 +118,35 @@ def moe(
     """
     given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
     require_tensors(topk_ids=topk_ids, **given)
+    is_fp8 = x.dtype == torch.float8_e4m3fn
+    if not is_fp8 and (scales is not None or out_dtype not in (None, x.dtype)):
+        raise ValueError(f"scales and out_dtype are of x in {torch.float8_e4m3fn}, got {x.dtype}")
     members = members_of(group, "cuda" if x.is_cuda else "host")
-    extents = extents_of(x, topk_ids, w1, w2, members.size)
+    extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
+    if is_fp8:
+        refuse_gradients("sy.ops.moe of fp8", "sy.ops.moe of bf16", given, list(given.values()))
+        of_fp8 = {
+            "scales": kind_of_scales(scales, x.shape[0], w1.shape[0], *extents[3:]),
+            "out_dtype": out_dtype or torch.bfloat16,
+        }
+        operator = kept(
+            extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over, **of_fp8
+        )
+        return cache.run(operator.run, x, topk_ids, topk_weights, w1, w2, scales)[0]
     if names := wanted(given):
         operands = (x, topk_ids, topk_weights, w1, w2)
         return recorded(
-            "moe", members, operands, names, {}, activation=activation, bound=bound or 0, over=over
+            "moe",
+            members,
+            operands,
+            names,
+            {},
+            activation=activation,
+            bound=bound or 0,
+            over=over,
+            parallel=parallel,
         )
-    operator = kept(extents, x.dtype, members, activation=activation, bound=bound, over=over)
+    operator = kept(extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over)
     return cache.run(operator.run, x, topk_ids, topk_weights, w1, w2)[0]
 
 

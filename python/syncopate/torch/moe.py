@@ -1,4 +1,4 @@
-"""torch.ops.syncopate.moe(x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error") → y: a mixture of
+"""torch.ops.syncopate.moe(x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error", parallel="expert") → y: a mixture of
 experts as a custom op, with fakes, gradients of x, topk_weights, w1 and w2, and torch.compile. `bound` 0: all rows that could come.
 
 It is one of two others: moe_forward makes y alone; where a gradient is asked for, moe_kept leaves what moe_backward needs.
@@ -18,7 +18,7 @@ from . import report
 from .custom_ops import TAGS, _implement, library
 
 _GIVEN = "Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor w1, Tensor w2, str group_name"
-_OPTIONS = "str activation='silu', int bound=0, str over='error'"
+_OPTIONS = "str activation='silu', int bound=0, str over='error', str parallel='expert'"
 #: Of moe_kept: y, and the rows that came and that came back, where experts' rows lie, and which routes were taken.
 _KEPT = 5
 library.define(f"moe({_GIVEN}, {_OPTIONS}) -> Tensor")
@@ -26,15 +26,15 @@ library.define(f"moe_forward({_GIVEN}, {_OPTIONS}) -> Tensor", tags=TAGS)
 library.define(f"moe_kept({_GIVEN}, {_OPTIONS}) -> ({', '.join(['Tensor'] * _KEPT)})", tags=TAGS)
 library.define(
     "moe_backward(Tensor grad, Tensor topk_ids, Tensor topk_weights, Tensor w1, Tensor w2, Tensor rows, Tensor back, Tensor own, "
-    "Tensor taken, str group_name, str activation, int bound) -> (Tensor, Tensor, Tensor, Tensor)",
+    "Tensor taken, str group_name, str activation, int bound, str parallel='expert') -> (Tensor, Tensor, Tensor, Tensor)",
     tags=TAGS,
 )
 
 
 def _moe(
-    x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error"
+    x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error", parallel="expert"
 ) -> torch.Tensor:
-    given = (x, topk_ids, topk_weights, w1, w2, group_name, activation, bound, over)
+    given = (x, topk_ids, topk_weights, w1, w2, group_name, activation, bound, over, parallel)
     differentiable = (x, topk_weights, w1, w2)
     if torch.is_grad_enabled() and any(one.requires_grad for one in differentiable):
         return torch.ops.syncopate.moe_kept(*given)[0]
@@ -49,42 +49,63 @@ def _group(group_name: str, x: torch.Tensor) -> Group:
     return of_process_group(process_group, "cuda" if x.is_cuda else "host")
 
 
-def _run(part: str, x, ids, weights, w1, w2, group_name, activation, bound, over) -> tuple[Any, ...]:
+def _run(
+    part: str,
+    x,
+    ids,
+    weights,
+    w1,
+    w2,
+    group_name,
+    activation="silu",
+    bound=0,
+    over="error",
+    parallel="expert",
+) -> tuple[Any, ...]:
     from ..ops import mixture_function
 
     given = [one.contiguous() for one in (x, ids, weights, w1, w2)]
     group = _group(group_name, x)
-    extents = mixture_function.extents_of(x, ids, w1, w2, group.size)
+    extents = mixture_function.extents_of(x, ids, w1, w2, group.size, parallel)
     options = {"activation": activation, "bound": bound or None, "over": over, "part": part}
-    operator = mixture_function.kept(extents, x.dtype, group, **options)
+    operator = mixture_function.kept(extents, x.dtype, group, parallel, **options)
     report.count("moe", report.FUSED)
     return cache.run(operator.run, *given)
 
 
 @torch._disable_dynamo
-def _forward(
-    x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error"
-) -> torch.Tensor:
-    return _run("whole", x, topk_ids, topk_weights, w1, w2, group_name, activation, bound, over)[0]
+def _forward(*given, **options) -> torch.Tensor:
+    return _run("whole", *given, **options)[0]
 
 
 @torch._disable_dynamo
-def _kept(x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error") -> tuple:
-    y, handle, (rows, back) = _run(
-        "kept", x, topk_ids, topk_weights, w1, w2, group_name, activation, bound, over
-    )
+def _kept(*given, **options) -> tuple:
+    y, handle, (rows, back) = _run("kept", *given, **options)
     return y, rows, back, handle.own, handle.taken
 
 
 @torch._disable_dynamo
 def _backward(
-    grad, topk_ids, topk_weights, w1, w2, rows, back, own, taken, group_name, activation, bound
+    grad,
+    topk_ids,
+    topk_weights,
+    w1,
+    w2,
+    rows,
+    back,
+    own,
+    taken,
+    group_name,
+    activation,
+    bound,
+    parallel="expert",
 ) -> tuple:
-    from ..ops.mixture_backward import backward
+    from ..ops.mixture_backward import BACKWARDS
 
     given = [one.contiguous() for one in (topk_ids, topk_weights, w1, w2)]
     report.count("moe_backward", report.FUSED)
-    return backward(grad, *given, rows, back, own, taken, _group(group_name, grad), activation, bound)
+    group = _group(group_name, grad)
+    return BACKWARDS[parallel](grad, *given, rows, back, own, taken, group, activation, bound)
 
 
 for _name, _run_of in (("moe_forward", _forward), ("moe_kept", _kept), ("moe_backward", _backward)):
@@ -92,20 +113,24 @@ for _name, _run_of in (("moe_forward", _forward), ("moe_kept", _kept), ("moe_bac
 
 
 @torch.library.register_fake("syncopate::moe_forward", lib=library)
-def _(x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error"):
+def _(
+    x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error", parallel="expert"
+):
     return x.new_empty(x.shape)
 
 
 @torch.library.register_fake("syncopate::moe_kept", lib=library)
-def _(x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error"):
-    from ..ops import mixture
+def _(
+    x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0, over="error", parallel="expert"
+):
+    from ..ops import mixture, mixture_function
 
     size = dist.distributed_c10d._resolve_process_group(group_name).size()
     (tokens, hidden), topk, own = x.shape, topk_ids.shape[1], w1.shape[0]
     most = size * tokens * min(topk, own)
     # Whatever is dynamic becomes a number.
-    extents = map(int, (tokens, own * size, topk, hidden, w2.shape[1]))
-    spec = mixture.spec_of(*extents, x.dtype, size, bound or None, "kept")
+    extents = map(int, mixture_function.extents_of(x, topk_ids, w1, w2, size, parallel))
+    spec = mixture.spec_of(*extents, x.dtype, size, bound or None, "kept", parallel)
     device = "cuda" if x.is_cuda else "host"
     (tiling,) = mixture.strategy_of(spec, device).tilings
     rows = _syncopate.ops.rows_for(min(bound or most, most), own, tiling.block_m)
@@ -114,21 +139,35 @@ def _(x, topk_ids, topk_weights, w1, w2, group_name, activation="silu", bound=0,
     return (
         x.new_empty(x.shape),
         x.new_empty((rows, hidden)),
-        x.new_empty((tokens * topk, hidden)),
+        x.new_empty((tokens * topk, hidden) if parallel == "expert" else (size, tokens * topk, hidden)),
         numbers,
         taken,
     )
 
 
 @torch.library.register_fake("syncopate::moe_backward", lib=library)
-def _(grad, topk_ids, topk_weights, w1, w2, rows, back, own, taken, group_name, activation, bound):
+def _(
+    grad,
+    topk_ids,
+    topk_weights,
+    w1,
+    w2,
+    rows,
+    back,
+    own,
+    taken,
+    group_name,
+    activation,
+    bound,
+    parallel="expert",
+):
     return tuple(
         torch.empty_like(one, memory_format=torch.contiguous_format) for one in (grad, topk_weights, w1, w2)
     )
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-    _, ids, weights, w1, w2, ctx.group_name, ctx.activation, ctx.bound, _ = inputs
+    _, ids, weights, w1, w2, ctx.group_name, ctx.activation, ctx.bound, _, ctx.parallel = inputs
     ctx.save_for_backward(ids, weights, w1, w2, *output[1:])
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
@@ -136,10 +175,10 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) 
 
 def _gradients(ctx: Any, grad: torch.Tensor, *_: Any) -> tuple[Any, ...]:
     made = torch.ops.syncopate.moe_backward(
-        grad, *ctx.saved_tensors, ctx.group_name, ctx.activation, ctx.bound
+        grad, *ctx.saved_tensors, ctx.group_name, ctx.activation, ctx.bound, ctx.parallel
     )
     dx, dweights, dw1, dw2 = made
-    return dx, None, dweights, dw1, dw2, None, None, None, None
+    return dx, None, dweights, dw1, dw2, None, None, None, None, None
 
 
 torch.library.register_autograd("syncopate::moe_kept", _gradients, setup_context=_setup, lib=library)

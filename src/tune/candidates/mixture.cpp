@@ -9,8 +9,19 @@ namespace {
 constexpr std::int32_t kFewest = 16;  // rows of a tensor core's product
 constexpr std::int32_t kMost = 128;
 
+/// Products of fp8: a tile's columns, and the block of K that shares a scale, are a block of scales. Beside
+/// scales of blocks, half of the accumulators are what is being added.
+TileConfig scaled_tile_of_rows(std::int32_t block_m) {
+    return {.block_m = block_m,
+            .block_n = static_cast<std::int32_t>(ops::kScaled),
+            .block_k = static_cast<std::int32_t>(ops::kScaled),
+            .stages = block_m < kMost ? 4 : 3,
+            .warps = block_m < 64 ? 4 : 8};
+}
+
 /// Few rows: as many loads on the way as there is room for (bench/results/moe_tiles_1xH200.csv).
 TileConfig tile_of_rows(std::int32_t block_m, plan::DType dtype) {
+    if (plan::size_of(dtype) == 1) return scaled_tile_of_rows(block_m);
     const std::int32_t block_k = plan::size_of(dtype) == 2 ? 64 : 32;
     if (block_m == kMost)
         return {.block_m = block_m, .block_n = 128, .block_k = block_k, .stages = 3, .warps = 8};
@@ -18,22 +29,30 @@ TileConfig tile_of_rows(std::int32_t block_m, plan::DType dtype) {
     return {.block_m = block_m, .block_n = block_n, .block_k = block_k, .stages = 4, .warps = 4};
 }
 
+/// Of a tile: with scales of blocks there are registers for half as many.
+std::int32_t most_rows(const Problem& problem) {
+    return problem.scales == ops::Scales::block ? kMost / 2 : kMost;
+}
+
 }  // namespace
 
 TileConfig mixture_tile(const Problem& problem, fuse::Device device) {
+    if (device == fuse::Device::host && plan::size_of(problem.dtype) == 1)
+        return {.block_m = 16, .block_n = 128, .block_k = 128, .stages = 1, .precision = "ieee"};
     if (device == fuse::Device::host)
         return {.block_m = 16, .block_n = 32, .block_k = 32, .stages = 1, .precision = "ieee"};
     const std::int64_t routes = problem.extent("T") * problem.ranks * problem.extent("topk");
     // Routings are uneven, and an expert with a row more than a tile has reads its weights once more.
     const std::int64_t rows = routes * 3 / (2 * std::max<std::int64_t>(1, problem.extent("E")));
-    const auto whole = static_cast<std::uint64_t>(std::clamp<std::int64_t>(rows, kFewest, kMost));
+    const std::int64_t most = most_rows(problem);
+    const auto whole = static_cast<std::uint64_t>(std::clamp<std::int64_t>(rows, kFewest, most));
     return tile_of_rows(static_cast<std::int32_t>(std::bit_ceil(whole)), problem.dtype);
 }
 
 std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& machine) {
     const std::int32_t programs = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
     std::vector<TileConfig> tiles{mixture_tile(problem, fuse::Device::cuda)};
-    for (std::int32_t rows = kMost; rows >= kFewest; rows /= 2) {
+    for (std::int32_t rows = most_rows(problem); rows >= kFewest; rows /= 2) {
         const TileConfig tile = tile_of_rows(rows, problem.dtype);
         if (tile != tiles.front()) tiles.push_back(tile);
     }

@@ -1,0 +1,145 @@
+"""A mixture of experts of fp8 with scales, expert parallel, for one shape (mixture_function.py calls it). Weights lie with K
+last, as wgmma takes fp8, and as torch._scaled_grouped_mm and vLLM have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from ..kernels import moe_scaled as kernels
+from .mixture import Moe
+from .scales import SCALES, blocks
+
+Scales = Sequence[torch.Tensor]
+
+
+def shapes_of(scales: str, tokens: int, own: int, hidden: int, inner: int) -> dict[str, tuple[int, ...]]:
+    """Of the scales of x, w1 and w2."""
+    if scales == "row":
+        return {"scale_x": (tokens,), "scale_w1": (own, 2 * inner), "scale_w2": (own, hidden)}
+    return {
+        "scale_x": (tokens, blocks(hidden)),
+        "scale_w1": (own, blocks(2 * inner), blocks(hidden)),
+        "scale_w2": (own, blocks(hidden), blocks(inner)),
+    }
+
+
+def kind_of_scales(given: Scales | None, tokens: int, own: int, hidden: int, inner: int) -> str:
+    """ "row" or "block". Raises ValueError for others."""
+    if (
+        not isinstance(given, Sequence)
+        or len(given) != 3
+        or not all(isinstance(s, torch.Tensor) for s in given)
+    ):
+        raise ValueError("scales: x of fp8 takes three tensors, the scales of x, of w1 and of w2")
+    got = [tuple(one.shape) for one in given]
+    every = {kind: list(shapes_of(kind, tokens, own, hidden, inner).values()) for kind in SCALES if kind}
+    for kind, shapes in every.items():
+        if got == shapes:
+            return kind
+    told = " or ".join(
+        f"{', '.join(str(list(s)) for s in shapes)} ({kind})" for kind, shapes in every.items()
+    )
+    raise ValueError(f"scales: expected shapes {told}, got {', '.join(str(list(s)) for s in got)}")
+
+
+class ScaledMoe(Moe):
+    """As Moe, of x, w1 and w2 in float8_e4m3fn; y, and the weights of the routes where they are not fp32, have `out_dtype`, bf16 or
+    fp16. w1 [E / ranks, H, 2 F] and w2 [E / ranks, F, H] are transposes of contiguous ones, [E / ranks, 2 F, H] and
+    [E / ranks, H, F]. `scales`: "row" or "block" (mixture_scaled.shapes_of); calls give them, fp32, for x, w1 and w2. What the
+    first product makes is fp8 as well, with a scale for each 128 elements of a row."""
+
+    def __init__(
+        self, *shape: Any, scales: str, out_dtype: torch.dtype = torch.bfloat16, **options: Any
+    ) -> None:
+        if scales not in SCALES[1:]:
+            raise ValueError(f"scales: expected 'row' or 'block', got {scales!r}")
+        self.scales = scales
+        super().__init__(*shape, out_dtype=out_dtype, **options)
+
+    def _kernel(self, name: str) -> Any:
+        return getattr(kernels, f"{name}_scaled", None) or super()._kernel(name)
+
+    def own(self, w1: torch.Tensor, w2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return tuple(w.transpose(1, 2).contiguous().transpose(1, 2) for w in super().own(w1, w2))
+
+    @property
+    def streams(self) -> bool:
+        return self._has_tma() and self.hidden % 16 == 0 and self.inner % 16 == 0
+
+    def _stand_ins(self) -> dict[str, torch.Tensor]:
+        def empty(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+            return torch.empty(shape, dtype=dtype, device=self.device)
+
+        own, h, f = self.own_experts, self.hidden, self.inner
+        made = super()._stand_ins()
+        made["w1"] = empty((own, 2 * f, h), self.dtype).transpose(1, 2)
+        made["w2"] = empty((own, h, f), self.dtype).transpose(1, 2)
+        return made | {name: empty(shape) for name, shape in self.scale_shapes().items()}
+
+    def scale_shapes(self) -> dict[str, tuple[int, ...]]:
+        return shapes_of(self.scales, self.tokens, self.own_experts, self.hidden, self.inner)
+
+    def _known(self, given: Mapping[str, torch.Tensor], tables: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        per_row = blocks(self.hidden) if self.scales == "block" else 1
+        return super()._known(given, tables) | {
+            "given_scale_ptr": given["scale_x"], "stride_scales": self._strides.get("x_scale", 0),
+            "SCALES": per_row, "WIDE": triton.next_power_of_2(per_row), "BLOCKS": self.scales == "block",
+        }  # fmt: skip
+
+    def _product(self, name: str, rows: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> dict[str, Any]:
+        w = w.transpose(1, 2)
+        made = {"w_scale_ptr": scale}
+        if not self.streams or w.data_ptr() % 16:
+            return made | {name: rows, "w_ptr": w, "STREAMED": False}
+        m, n, k = self.tiling.block_m, self.tiling.block_n, self.tiling.block_k
+        of_rows, of_w = TensorDescriptor.from_tensor(rows, [m, k]), TensorDescriptor.from_tensor(w, [1, n, k])
+        return made | {name: of_rows, "w_ptr": of_w, "STREAMED": True}
+
+    def _products(self, given: Mapping[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, Any]]:
+        return (
+            self._product("x_ptr", self.heap["X"], given["w1"], given["scale_w1"]),
+            self._product("a_ptr", self.heap["A"], given["w2"], given["scale_w2"]),
+        )
+
+    def run(
+        self,
+        x: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor,
+        w1: torch.Tensor,
+        w2: torch.Tensor,
+        scales: Scales = (),
+    ) -> tuple[torch.Tensor, None, tuple[torch.Tensor, ...]]:
+        """y [T, H]."""
+        own, h, f = self.own_experts, self.hidden, self.inner
+        if len(scales) != 3:
+            raise ValueError(f"scales: expected those of x, of w1 and of w2, got {len(scales)} tensors")
+        factors = dict(zip(self.scale_shapes(), scales, strict=True))
+        for name, w in (("w1", w1), ("w2", w2)):
+            if w.dim() != 3 or not w.transpose(1, 2).is_contiguous():
+                raise ValueError(
+                    f"{name}: products of fp8 take the transpose of a contiguous one: {name}.transpose(1, 2) must be contiguous"
+                )
+        self._check({
+            "x": (x, (self.tokens, h), (self.dtype,)), **self._routed(ids, weights),
+            "w1": (w1.transpose(1, 2), (own, 2 * f, h), (self.dtype,)),
+            "w2": (w2.transpose(1, 2), (own, h, f), (self.dtype,)),
+            **{n: (factors[n], shape, (torch.float32,)) for n, shape in self.scale_shapes().items()},
+        })  # fmt: skip
+        made = self.scratch()
+        out = torch.empty(self.tokens, h, dtype=self.out_dtype, device=self.device)
+        given = {"given_ptr": x, "ids_ptr": ids, "weights_ptr": weights, "w1": w1, "w2": w2, "out_ptr": out}
+        self.launch(made | given | factors)
+        self._done(made["status_ptr"])
+        return out, None, ()
+
+    @classmethod
+    def bytes_ahead(
+        cls, *shape: Any, scales: str, out_dtype: torch.dtype = torch.bfloat16, **options: Any
+    ) -> int:
+        return super().bytes_ahead(*shape, scales=scales, out_dtype=out_dtype, **options)
