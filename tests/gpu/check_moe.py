@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import syncopate as sy  # noqa: E402
 from sections import expect, rank, run, size, straggle  # noqa: E402
 from syncopate import ops  # noqa: E402
+from syncopate.ops.mixture_scaled import shapes_of  # noqa: E402
 
 #: T, experts a rank, topk, H, F.
 SHAPES = [(5, 2, 2, 64, 64), (64, 16, 8, 512, 192), (300, 4, 2, 1024, 768), (512, 64, 8, 2048, 768)]
@@ -134,16 +135,86 @@ def columns_of(w1: torch.Tensor, w2: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 def tensor() -> None:
     """Tensor parallel experts: as `shapes`; what ranks add up is exact too."""
-    for shape in SHAPES:
-        for dtype in (torch.bfloat16, torch.float16, torch.float32):
-            layer = Layer(*shape, dtype)
-            w1, w2 = columns_of(layer.w1, layer.w2)
-            for call, kind in enumerate(("random", "skewed", "one", "random")):
-                x, ids = layer.x(call), layer.ids(call, kind)
-                given = (x[rank()], ids[rank()].contiguous(), layer.weights[rank()], w1, w2)
-                y = ops.moe(*given, activation="relu", parallel="tensor")
-                agrees(y, layer.right(x, ids), f"tensor parallel {shape} {dtype} {kind}")
+    dtypes = torch.float32, torch.bfloat16, torch.float16, torch.bfloat16
+    for shape, dtype in zip(SHAPES, dtypes, strict=True):
+        layer = Layer(*shape, dtype)
+        w1, w2 = columns_of(layer.w1, layer.w2)
+        for call, kind in enumerate(("random", "skewed", "one", "random")):
+            x, ids = layer.x(call), layer.ids(call, kind)
+            given = (x[rank()], ids[rank()].contiguous(), layer.weights[rank()], w1, w2)
+            y = ops.moe(*given, activation="relu", parallel="tensor")
+            agrees(y, layer.right(x, ids), f"tensor parallel {shape} {dtype} {kind}")
+        sy.close()
+
+
+def scaled() -> None:
+    """Experts of fp8, with scales of rows and of blocks, against torch in fp32, which rounds in between as the operator does."""
+    for tokens, own, topk, hidden, inner in (
+        (5, 2, 2, 144, 128),
+        (64, 16, 8, 512, 384),
+        (300, 4, 2, 1024, 768),
+    ):
+        for kind in ("row", "block"):
+            layer = Scaled(tokens, own, topk, hidden, inner, kind)
+            y = ops.moe(*layer.operands(), activation="silu", scales=layer.scales())
+            off = ((y.float() - layer.right()).norm() / layer.right().norm()).item()
+            expect(
+                off < 0.02, f"fp8 {kind} {(tokens, own, topk, hidden, inner)} is off by {off:.2e} of its norm"
+            )
             sy.close()
+
+
+class Scaled:
+    """Of all ranks, of fp8."""
+
+    def __init__(self, tokens: int, own: int, topk: int, hidden: int, inner: int, kind: str) -> None:
+        self.own, self.kind, experts = own, kind, own * size()
+        generator = torch.Generator(device="cuda").manual_seed(hidden)
+
+        def random(*shape: int) -> torch.Tensor:
+            return torch.randn(shape, generator=generator, device="cuda")
+
+        fp8 = torch.float8_e4m3fn
+        self.x = random(size(), tokens, hidden).to(fp8)
+        self.w1 = (random(experts, 2 * inner, hidden) / 4).to(fp8)
+        self.w2 = (random(experts, hidden, inner) / 4).to(fp8)
+        of = shapes_of(kind, tokens, experts, hidden, inner)
+        self.sx = random(size(), *of["scale_x"]).abs() + 0.5
+        self.s1, self.s2 = (random(*of[name]).abs() + 0.5 for name in ("scale_w1", "scale_w2"))
+        scores = torch.rand(size(), tokens, experts, generator=generator, device="cuda")
+        self.weights, self.ids = scores.softmax(-1).topk(topk)
+
+    def operands(self) -> tuple[torch.Tensor, ...]:
+        mine = slice(rank() * self.own, (rank() + 1) * self.own)
+        w1, w2 = (w[mine].transpose(1, 2) for w in (self.w1, self.w2))
+        return self.x[rank()], self.ids[rank()].contiguous(), self.weights[rank()].contiguous(), w1, w2
+
+    def scales(self) -> tuple[torch.Tensor, ...]:
+        mine = slice(rank() * self.own, (rank() + 1) * self.own)
+        return self.sx[rank()], self.s1[mine], self.s2[mine]
+
+    def _exact(self, values: torch.Tensor, scale: torch.Tensor, rows: int) -> torch.Tensor:
+        if self.kind == "row":
+            return values.float() * scale[..., None]
+        scale = scale.repeat_interleave(128, -1)[..., : values.shape[-1]]
+        return values.float() * (
+            scale if rows == 1 else scale.repeat_interleave(128, -2)[:, : values.shape[1]]
+        )
+
+    def right(self) -> torch.Tensor:
+        """Of this rank."""
+        x = self._exact(self.x[rank()], self.sx[rank()], 1)
+        w1, w2 = self._exact(self.w1, self.s1, 128), self._exact(self.w2, self.s2, 128)
+        total = torch.zeros_like(x)
+        for choice in range(self.ids.shape[-1]):
+            for expert in self.ids[rank(), :, choice].unique().tolist():
+                token = (self.ids[rank(), :, choice] == expert).nonzero().flatten()
+                gate, up = (x[token] @ w1[expert].t()).chunk(2, -1)
+                inner = (torch.nn.functional.silu(gate) * up).view(len(token), -1, 128)
+                scale = inner.abs().amax(-1, keepdim=True) / 448
+                inner = ((inner / scale).to(torch.float8_e4m3fn).float() * scale).view(len(token), -1)
+                total[token] += self.weights[rank(), token, choice, None] * (inner @ w2[expert].t())
+        return total
 
 
 def bounds() -> None:
@@ -277,6 +348,7 @@ def gradients() -> None:
 SECTIONS = {
     "shapes": shapes,
     "tensor": tensor,
+    "scaled": scaled,
     "bounds": bounds,
     "many": many,
     "graph": graph,

@@ -116,7 +116,8 @@ def test_a_mixture_of_experts_runs_by_its_name_and_what_it_cannot_do_is_refused(
     assert "rows more than 1 come to a rank: give bound=" in told
     told = syncopate("run", f"{spec},part=dispatch", "--ranks", 2, expect=2).stderr
     assert "it is run as a whole: leave out part=" in told
-    assert "moe is not tuned" in syncopate("tune", spec, "--device", "host", "--ranks", 2, expect=2).stderr
+    told = syncopate("tune", f"{spec},part=combine", "--device", "host", "--ranks", 2, expect=2).stderr
+    assert "its parts follow from the whole: leave out part=" in told
 
 
 def run_into(stdout, *words: str) -> subprocess.Popen:

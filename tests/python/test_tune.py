@@ -79,6 +79,46 @@ def test_tune_measures_stores_and_operators_take_the_winner(tune, run, tmp_path,
     assert json.loads(again.out.splitlines()[-1])["resumed"] == len(result["trials"])
 
 
+MIXTURE = "moe:T=5,E=4,topk=2,H=24,F=20,dtype=fp32"
+TAKES_WHAT_WAS_FOUND = """
+import os
+os.environ["TRITON_INTERPRET"] = "1"
+import torch
+from syncopate import ranks
+from syncopate.group import of_folder
+from syncopate.ops import Moe
+
+
+def work(place):
+    group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
+    op = Moe(5, 4, 2, 24, 20, torch.float32, group)
+    made = op.tiling.block_m, Moe(5, 4, 2, 24, 20, torch.float32, group, part="kept").tiling.block_m
+    return made
+
+
+print(set(ranks.run(2, work)))
+"""
+
+
+def test_mixtures_of_experts_are_tuned_by_their_tiles_and_take_the_winner(tune, run, cache):
+    found = tune(MIXTURE, "--ranks", "2", "--budget", "20", "--json")
+    assert found.code == 0, found.err
+    trials = json.loads(found.out)["trials"]
+    assert [trial["name"] for trial in trials][:2] == ["default", "unfused"] and len(trials) == 5
+    assert "there is no unfused pair" in trials[1]["refused"]
+    assert all(trial["us"] > 0 for trial in trials if trial["name"] != "unfused")
+    shown = json.loads(tune("--show", MIXTURE, "--json").out)["results"]
+    assert len(shown) == 1
+    refused = tune(MIXTURE.replace("fp32", "fp8e4m3,scales=row"), "--ranks", "2")
+    assert refused.code == 2 and "mixtures of fp8 are not tuned yet" in refused.err
+    (result,) = shown
+    rows = result["strategy"]["tiles"][0]["block_m"]
+    taken = run(
+        sys.executable, "-c", TAKES_WHAT_WAS_FOUND, SYNCOPATE_CACHE_DIR=str(cache), SYNCOPATE_TUNE="read"
+    )
+    assert taken.out.strip() == str({(rows, 16)}), taken.err
+
+
 def test_what_is_stored_is_exported_imported_and_forgotten(tune, tmp_path):
     spec = "matmul_all_reduce:M=32,N=64,K=64,dtype=fp32"
     found = tune(spec, "--ranks", "2", "--budget", "2", "--vary", "split=1")

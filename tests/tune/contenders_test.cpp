@@ -50,6 +50,22 @@ TEST(Contenders, OnTheHostHaveSmallTiles) {
     }
 }
 
+TEST(Contenders, OfAMixtureAreTilesOfManyAndOfFewRowsOnEitherDevice) {
+    const Problem problem = parse_problem("moe:T=64,E=8,topk=2,H=256,F=512", 2, 132).value();
+    for (const fuse::Device device : {fuse::Device::cuda, fuse::Device::host}) {
+        const auto made = contenders(problem, machine(), {.device = device}).value();
+        std::set<std::int32_t> rows;
+        std::set<std::string> seen;
+        for (const Contender& one : made) {
+            EXPECT_TRUE(seen.insert(one.strategy).second) << one.name << " is there twice";
+            const Strategy strategy = strategy_from_json(one.strategy).value();
+            if (strategy.placement == Placement::fused) rows.insert(strategy.tiles.front().block_m);
+        }
+        EXPECT_EQ(rows, (std::set<std::int32_t>{16, 32, 64, 128}));
+        EXPECT_EQ(made.size() > 8, device == fuse::Device::cuda);
+    }
+}
+
 TEST(Contenders, OfAProblemThatIsNotEstimatedAreRefused) {
     Problem many = kProblem;
     many.ranks = 512;

@@ -126,7 +126,7 @@ TEST(Mixture, OfManyRowsLargeTilesAreEstimatedToBeTheQuickest) {
         return rank_candidates(*parse_problem(spec), *find_machine("h200x2"));
     };
     const auto many = ranked("moe:T=4096,E=128,topk=8,H=2048,F=768,ranks=2");
-    ASSERT_EQ(many.size(), 4U);
+    ASSERT_GE(many.size(), 8U);
     EXPECT_EQ(many.front().strategy.tiles.front().block_m, 128);
     EXPECT_EQ(many.back().strategy.tiles.front().block_m, 16);
     EXPECT_GT(many.back().estimate.us, 2 * many.front().estimate.us);

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     spec = Spec(options.spec, ranks)
     if spec.kind.name == "mlp_chain":
         raise UsageError(f"{options.spec}: a chain is not tuned; its first call measures its ways")
-    if spec.kind.name not in CASES:
+    if spec.kind.name not in CASES and spec.kind.name != "moe":
         instead = "; --explain ranks its kinds" if spec.kind.name == "attention" else ""
         raise UsageError(f"{options.spec}: {spec.kind.name} is not tuned{instead}")
     if spec.strategy is not None:
@@ -40,6 +40,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             f"{options.spec}: it asks for a strategy, which tuning is to find; --vary KEY=V1,V2 says what to try"
         )
     extents = spec.extents
+    if spec.kind.name == "moe":
+        require_tunable(spec)
     require_memory(options, ranks, 2 * spec.bytes_of_a_rank())
     if options.device == "host":
         import torch  # noqa: F401 - imported once, before the ranks are forked
@@ -47,11 +49,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
     def work(place: Place) -> dict[str, Any]:
         from ..bench.session import start
-        from ..measure.search import search
+        from ..measure.search import search, search_mixture
 
         start(place.rank, place.size, f"file://{place.folder}/process-group")
         group = members_of(None, options.device)
-        problem = problem_of(spec.kind.name, dtype=spec.dtype, group=group, **extents, **spec.of_fp8)
         terminal = sys.stderr.isatty()
 
         def say(line: str) -> None:
@@ -59,15 +60,13 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             sys.stderr.flush()
 
         shown = place.rank == 0 and not options.json
-        found = search(
-            problem,
-            group,
-            budget=options.budget,
-            again=options.again,
-            vary=options.vary,
-            machine=options.machine,
-            say=say if shown else None,
-        )
+        how = {name: getattr(options, name) for name in ("budget", "again", "vary", "machine")}
+        how["say"] = say if shown else None
+        if spec.kind.name == "moe":
+            found = search_mixture(spec, group, **how)
+        else:
+            problem = problem_of(spec.kind.name, dtype=spec.dtype, group=group, **extents, **spec.of_fp8)
+            found = search(problem, group, **how)
         if shown and terminal:
             sys.stderr.write("\n")
         return found
@@ -80,6 +79,16 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         raise RankError(
             f"{options.spec}: the search did not end within {limit:g} s; what was measured is kept{hint}"
         ) from None
+
+
+def require_tunable(spec: Any) -> None:
+    """Of a mixture of experts: raises UsageError."""
+    from .spec import UsageError
+
+    if spec.words.get("part", "whole") != "whole":
+        raise UsageError(f"{spec.text}: its parts follow from the whole: leave out part=")
+    if spec.scales:
+        raise UsageError(f"{spec.text}: mixtures of fp8 are not tuned yet; --explain ranks their tiles")
 
 
 def report(options: argparse.Namespace, found: dict[str, Any]) -> None:

@@ -33,9 +33,9 @@ class Contender(NamedTuple):
     baseline: bool
 
 
-def contenders_of(problem: Any, vary: Sequence[str] = (), machine: str = "") -> list[Contender]:
+def contenders_of(problem: Any, device: str, vary: Sequence[str] = (), machine: str = "") -> list[Contender]:
     """What is tried, and in which order (C++: tune/search/contenders.hpp)."""
-    found = _syncopate.tune.contenders(problem, list(vary), machine, **here(problem))
+    found = _syncopate.tune.contenders(problem, list(vary), machine, **here(device))
     return [Contender(*entry) for entry in found]
 
 
@@ -152,7 +152,25 @@ def search(
         case = of_fp8(CASES[problem.operator], problem.scales)(shape, out=problem.out_dtype)
     else:
         case = CASES[problem.operator](shape, dtype=problem.dtype)
-    contenders = contenders_of(problem, vary, machine)
+    return search_case(problem, problem.device, case, group, budget, again, vary, machine, say)
+
+
+def search_mixture(spec: Any, group: Any, *, budget: float = 60.0, again: bool = False, vary: Sequence[str] = (),
+                   machine: str = "", say: Callable[[str], None] | None = None) -> dict[str, Any]:  # fmt: skip
+    """The same of a mixture of experts (a command's Spec), with random routings."""
+    from ..bench.moe_case import MoeCase
+    from ..ops.mixture import spec_of
+
+    case = MoeCase(spec, group)
+    parallel, bound = spec.words.get("parallel", "expert"), spec.extents["bound"] or None
+    problem = spec_of(*case.extents, spec.dtype, group.size, bound, "whole", parallel, spec.scales, spec.out)
+    return search_case(problem, group.device, case, group, budget, again, vary, machine, say)
+
+
+def search_case(problem: Any, device: str, case: Any, group: Any, budget: float, again: bool, vary: Sequence[str],
+                machine: str, say: Callable[[str], None] | None) -> dict[str, Any]:  # fmt: skip
+    """Closes the case."""
+    contenders = contenders_of(problem, device, vary, machine)
     measurer = Measurer(case, contenders, say)
     try:
         return _syncopate.tune.search(
@@ -163,7 +181,7 @@ def search(
             again=again,
             measurer=measurer,
             rendezvous=group.rendezvous,
-            **scope(problem.device),
+            **scope(device),
         )
     finally:
         case.close()

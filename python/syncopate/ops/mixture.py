@@ -21,6 +21,7 @@ from ..group import Group
 from ..kernels import moe as kernels
 from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
 from ..strategy.choose import runs_gluon
+from ..strategy.store_scope import scope
 from ..strategy.tiling import device_name
 from .operator import require_one_node
 
@@ -77,7 +78,7 @@ class Moe:
     "dispatch" or "combine" alone. `bound`:
     rows that come to a rank at most; None: all that could. `over`: what becomes of more: an "error" on all ranks, or their
     routes add nothing ("drop"); nothing is ever written beyond. Of a GPU `check` tells it, of all calls, and `Handle.check` of one.
-    `tiling`: of the products."""
+    `tiling`: of the products, or a `strategy`; else what tuning has found, or what is chosen."""
 
     name: ClassVar[str] = "moe"
     parallel: ClassVar[str] = "expert"
@@ -102,6 +103,7 @@ class Moe:
         out_dtype: torch.dtype | None = None,
         tiling: Tiling | None = None,
         programs: int | None = None,
+        strategy: Strategy | None = None,
         deadline: float = 30.0,
         host_delay: float = 0.0,
         seed: int = 0,
@@ -128,16 +130,25 @@ class Moe:
         most = group.size * tokens * min(topk, max(self.own_experts, 1))
         self.bound = most if bound is None else min(bound, most)
         self.device = torch.device("cuda", group.ordinal) if group.device == "cuda" else torch.device("cpu")
-        self.programs = programs or group.multiprocessors(PROGRAMS_ON_HOST)
         self.spec = spec_of(
             tokens, experts, topk, hidden, inner, dtype, group.size, bound, part, self.parallel,
             self.scales, self.out_dtype,
         )  # fmt: skip
-        self.strategy = strategy_of(self.spec, group.device, tiling, self.programs)
+        if strategy is not None and strategy.unfused:
+            raise ValueError("moe: there is no unfused pair: bench moe has one beside it")
+        self._what = f"moe {self.spec.partition(':')[2]},activation={activation},over={over}"
+        programs = programs or group.multiprocessors(PROGRAMS_ON_HOST)
+        given = strategy or Strategy(() if tiling is None else (tiling,), programs=programs)
+        self.strategy = completed(self.spec, group.device, given)
+        if strategy is None and tiling is None and part == "whole":
+            # Other parts of a routing lie as their tiles say: what is found for the whole is not for them.
+            with group.calling(self._what):
+                found = tuned(self.spec, group)
+            self.strategy = completed(self.spec, group.device, found) if found else self.strategy
+        self.programs = self.strategy.programs
         (self.tiling,) = self.strategy.tilings
         self._names = self.stages[part]
         self._timing = timing(deadline, host_delay, seed)
-        self._what = f"moe {self.spec.partition(':')[2]},activation={activation},over={over}"
         self.artifact = _syncopate.ops.artifact(self.spec, self.strategy, group.device)
         with torch.inference_mode(False):  # calls in and out of it add to this
             self._seen = torch.zeros(2, dtype=torch.int32, device=self.device)
@@ -510,11 +521,25 @@ class Moe:
         self._ended.clear()
 
 
+def tuned(spec: str, group: Group) -> Strategy | None:
+    """What `syncopate tune` has found for it here, on all ranks what rank 0 has. Collective."""
+    if _syncopate.tune.mode() == "off":
+        return None
+    found = _syncopate.tune.stored(spec, **scope(group.device)) if group.rank == 0 else ""
+    if group.size > 1:
+        group.rendezvous.timeout = group.meeting_seconds
+        found = _syncopate.tune.share(group.rendezvous, found)
+    return Strategy.from_json(found) if found else None
+
+
 def strategy_of(
     spec: str, device: str, tiling: Tiling | None = None, programs: int | None = None
 ) -> Strategy:
     """Complete: where no tiles are given, with those that C++ chooses for the problem."""
-    given = Strategy(() if tiling is None else (tiling,), programs=programs)
+    return completed(spec, device, Strategy(() if tiling is None else (tiling,), programs=programs))
+
+
+def completed(spec: str, device: str, given: Strategy) -> Strategy:
     return _syncopate.tune.complete(spec, given, device=device_name(), cuda=device == "cuda")
 
 
@@ -534,7 +559,8 @@ def spec_of(
 ) -> str:
     """SPEC of the program (C++: ops/moe.cpp, ops/moe_tensor.cpp)."""
     limit = "" if bound is None else f",bound={bound}"
+    of_part = "" if part == "whole" else f",part={part}"
     how = "" if parallel == "expert" else f",parallel={parallel}"
     extents = f"T={tokens},E={experts},topk={topk},H={hidden},F={inner}{limit}"
     fp8 = f",scales={scales},out={DTYPE_NAMES[out]}" if scales else ""
-    return f"moe:{extents},part={part}{how},dtype={DTYPE_NAMES[dtype]}{fp8},ranks={ranks}"
+    return f"moe:{extents}{of_part}{how},dtype={DTYPE_NAMES[dtype]}{fp8},ranks={ranks}"

@@ -32,13 +32,13 @@ def runs_gluon(device: str) -> bool:
     return device == "cuda" and torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == HOPPER
 
 
-def here(problem: Problem) -> dict[str, Any]:
+def here(device: str) -> dict[str, Any]:
     """What this process can run, as tune/ is told."""
     return {
         "device": device_name(),
-        "cuda": problem.device == "cuda",
+        "cuda": device == "cuda",
         "exact_fp32": exact_fp32(),
-        "gluon": runs_gluon(problem.device),
+        "gluon": runs_gluon(device),
     }
 
 
@@ -64,7 +64,7 @@ def estimate(
         versions=found_with.get("versions", ""),
         kept=kept,
         copied=copied,
-        **here(problem),
+        **here(problem.device),
     )
     return chosen, us, measured
 
@@ -111,4 +111,4 @@ def recorded(problem: Problem) -> Strategy | None:
 
 def complete(problem: Problem, given: Strategy) -> Strategy:
     """`given` with everything that it leaves open."""
-    return _syncopate.tune.complete(problem, given, **here(problem))
+    return _syncopate.tune.complete(problem, given, **here(problem.device))

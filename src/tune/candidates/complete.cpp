@@ -172,9 +172,12 @@ Strategy complete_attention(const Problem& problem, const Machine& machine, Stra
     return made;
 }
 
+constexpr std::int32_t kHostPrograms = 4;  // of a grid in the interpreter
+
 Strategy complete_mixture(const Problem& problem, const Machine& machine, Strategy made,
                           const ChooseOptions& options) {
-    if (!made.programs) made.programs = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
+    const std::int32_t sms = options.device == fuse::Device::host ? kHostPrograms : machine.num_sms;
+    if (!made.programs) made.programs = problem.num_sms > 0 ? problem.num_sms : sms;
     if (made.tiles.empty()) made.tiles = {mixture_tile(problem, options.device)};
     if (!made.kernel) made.kernel = ProductKernel::plain;
     return made;

@@ -36,11 +36,13 @@ std::int32_t most_rows(const Problem& problem) {
 
 }  // namespace
 
+TileConfig mixture_host_tile(const Problem& problem, std::int32_t rows) {
+    const std::int32_t width = plan::size_of(problem.dtype) == 1 ? static_cast<std::int32_t>(ops::kScaled) : 32;
+    return {.block_m = rows, .block_n = width, .block_k = width, .stages = 1, .precision = "ieee"};
+}
+
 TileConfig mixture_tile(const Problem& problem, fuse::Device device) {
-    if (device == fuse::Device::host && plan::size_of(problem.dtype) == 1)
-        return {.block_m = 16, .block_n = 128, .block_k = 128, .stages = 1, .precision = "ieee"};
-    if (device == fuse::Device::host)
-        return {.block_m = 16, .block_n = 32, .block_k = 32, .stages = 1, .precision = "ieee"};
+    if (device == fuse::Device::host) return mixture_host_tile(problem, kFewest);
     const std::int64_t routes = problem.extent("T") * problem.ranks * problem.extent("topk");
     // Routings are uneven, and an expert with a row more than a tile has reads its weights once more.
     const std::int64_t rows = routes * 3 / (2 * std::max<std::int64_t>(1, problem.extent("E")));
@@ -52,9 +54,22 @@ TileConfig mixture_tile(const Problem& problem, fuse::Device device) {
 std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& machine) {
     const std::int32_t programs = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
     std::vector<TileConfig> tiles{mixture_tile(problem, fuse::Device::cuda)};
+    const auto add = [&](const TileConfig& tile) {
+        if (std::ranges::find(tiles, tile) == tiles.end()) tiles.push_back(tile);
+    };
     for (std::int32_t rows = most_rows(problem); rows >= kFewest; rows /= 2) {
-        const TileConfig tile = tile_of_rows(rows, problem.dtype);
-        if (tile != tiles.front()) tiles.push_back(tile);
+        const TileConfig usual = tile_of_rows(rows, problem.dtype);
+        add(usual);
+        for (const std::int32_t stages : {3, 4}) {
+            TileConfig other = usual;
+            other.stages = stages;
+            add(other);
+        }
+        // Columns of fp8 are a block of scales.
+        if (plan::size_of(problem.dtype) == 1) continue;
+        TileConfig other = usual;
+        other.block_n = rows == kMost ? usual.block_n : 192 - usual.block_n;
+        add(other);
     }
     std::vector<Strategy> made;
     for (const TileConfig& tile : tiles)

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "syncopate/ops/varied.hpp"
+#include "syncopate/tune/candidates/mixture.hpp"
 #include "syncopate/tune/play/estimate.hpp"
 
 namespace syncopate::tune {
@@ -21,7 +22,11 @@ Result<std::vector<Contender>> contenders(const Problem& problem, const Machine&
                                           const ChooseOptions& options, std::span<const std::string> vary) {
     const bool on_host = options.device == fuse::Device::host;
     const auto whole = [&](Strategy strategy) {
-        if (on_host) {
+        if (on_host && problem.op == "moe") {  // of which rows are all that is tried
+            strategy.programs.reset();
+            if (!strategy.tiles.empty())
+                strategy.tiles = {mixture_host_tile(problem, strategy.tiles.front().block_m)};
+        } else if (on_host) {
             strategy.tiles = {ops::small_tile()};
             if (!strategy.kernel) strategy.kernel = ProductKernel::plain;
         }

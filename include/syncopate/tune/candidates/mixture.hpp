@@ -14,7 +14,11 @@ namespace syncopate::tune {
 /// "combine") align experts' rows alike.
 [[nodiscard]] TileConfig mixture_tile(const Problem& problem, fuse::Device device);
 
-/// Complete ones: that tile first, then those that are chosen for more rows an expert, and for fewer.
+/// Of so many rows, for Triton's interpreter.
+[[nodiscard]] TileConfig mixture_host_tile(const Problem& problem, std::int32_t rows);
+
+/// Complete ones: that tile first, then those that are chosen for more rows an expert, and for fewer, with more
+/// and fewer stages and columns.
 [[nodiscard]] std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& machine);
 
 }  // namespace syncopate::tune
