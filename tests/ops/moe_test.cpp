@@ -43,6 +43,17 @@ TEST(Moe, ItsPlanHasNoFindings) {
                 EXPECT_EQ(*plan::from_json(plan::to_json(made->plan)), made->plan);
             }
         }
+        for (const char* scales : {"row", "block"}) {
+            const auto made = outline(
+                problem_of(fmt::format("moe:T=64,E=8,topk=2,H=320,F=256,dtype=fp8e4m3,scales={},ranks={}",
+                                       scales, ranks)),
+                tiled());
+            ASSERT_TRUE(made) << made.error().to_string();
+            EXPECT_TRUE(plan::check(made->plan).empty()) << scales;
+            const plan::Tensor& factors =
+                made->plan.tensors[static_cast<std::size_t>(*made->plan.find_tensor("x_scale"))];
+            EXPECT_EQ(factors.memory_shape()[1], std::string(scales) == "row" ? 1 : 3);
+        }
     }
 }
 
@@ -143,6 +154,16 @@ TEST(Moe, WhatCannotBeIsRefused) {
     EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,ranks=2").find("needs F"), std::string::npos);
     EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,F=16,bound=-1").find("bound"), std::string::npos);
     EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,F=16,part=half").find("part"), std::string::npos);
+    const std::string fp8 = "moe:T=4,E=8,topk=2,H=16,F=200,dtype=fp8e4m3";
+    EXPECT_EQ(refusal(fp8 + ",ranks=2"), "moe: products of fp8e4m3 take scales=row or scales=block");
+    EXPECT_EQ(refusal(fp8 + ",scales=row,ranks=2"), "none");
+    EXPECT_NE(refusal(fp8 + ",scales=block,ranks=2").find("F=200 is no multiple of 128"), std::string::npos);
+    EXPECT_NE(refusal(fp8 + ",scales=row,part=kept,ranks=2").find("part=kept is of bf16"), std::string::npos);
+    EXPECT_NE(refusal(fp8 + ",scales=row,parallel=tensor,ranks=2").find("expert parallel ones"),
+              std::string::npos);
+    EXPECT_NE(refusal(fp8 + ",scales=row,out=fp32,ranks=2").find("bf16 or fp16"), std::string::npos);
+    EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,F=16,scales=row,ranks=2").find("only fp8e4m3"),
+              std::string::npos);
     EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,F=16,dtype=int8").find("int8"), std::string::npos);
     EXPECT_NE(refusal("moe:T=1000000,E=8,topk=8,H=16,F=16,ranks=512").find("no multiple"), std::string::npos);
     EXPECT_NE(refusal("moe:T=100000000,E=8,topk=8,H=16,F=16,ranks=8").find("number"), std::string::npos);

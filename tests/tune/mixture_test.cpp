@@ -46,6 +46,17 @@ TEST(Mixture, FewRowsLeaveTheSharedMemoryToTheWeights) {
     EXPECT_EQ(tile_of("moe:T=4096,E=8,topk=2,H=4096,F=14336,dtype=fp32,ranks=2"), "128x128x32/3/8");
 }
 
+TEST(Mixture, TilesOfFp8AreBlocksOfScalesWide) {
+    const auto tile = [](int tokens, const char* kind) {
+        return tile_of(
+            fmt::format("moe:T={},E=8,topk=2,H=4096,F=14336,dtype=fp8e4m3,scales={},ranks=2", tokens, kind));
+    };
+    EXPECT_EQ(tile(64, "row"), "64x128x128/4/8");
+    EXPECT_EQ(tile(64, "block"), "32x128x128/4/4") << "half of the accumulators are what is being added";
+    EXPECT_EQ(tile(4096, "row"), "128x128x128/3/8");
+    EXPECT_EQ(tile(4096, "block"), "64x128x128/4/8");
+}
+
 TEST(Mixture, AllPartsOfOneRoutingAlignRowsAlike) {
     for (const char* part : {"whole", "kept", "dispatch", "combine"}) {
         for (const int inner : {1, 768}) {  // dispatch and combine are made without knowing F
