@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument(
         "--masks", nargs="*", default=["full", "causal"], choices=["full", "causal", "documents"]
     )
-    parser.add_argument("--backward", action="store_true", help="the backward, of heads of 64 and 128")
+    parser.add_argument("--backward", action="store_true", help="the backward")
     parser.add_argument("--tilings", action="store_true", help="also those that are not used")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--csv", help="each candidate's time")

@@ -122,13 +122,16 @@ std::optional<TileConfig> attention_backward_tiles(AttentionKernelName kernel, s
                           .warps = warps};
     };
     if (kernel == AttentionKernelName::gluon) {
-        if (!target.cuda || (head_dim != 64 && head_dim != 128)) return std::nullopt;
-        return head_dim == 64 ? shaped(128, 128, 2, 8) : shaped(64, 128, 2, 4);
+        if (!target.cuda) return std::nullopt;
+        if (head_dim == 256) return shaped(64, 64, 2, 8);
+        if (head_dim == 128) return shaped(64, 128, 2, 4);
+        if (head_dim == 64) return shaped(128, 128, 2, 8);
+        return std::nullopt;
     }
     if (!target.cuda) return shaped(kHostBlock, kHostBlock, 1, 4);
     if (head_dim != 64 && head_dim != 128 && head_dim != 256) return std::nullopt;
-    // The second stage halves the time, and takes 145 KB: not all GPUs have it.
-    return head_dim == 256 ? shaped(32, 64, target.hopper ? 2 : 1, 8) : shaped(64, 64, 2, 4);
+    // A second stage would halve the time of heads of 256, and takes 145 KB: not all GPUs have it.
+    return head_dim == 256 ? shaped(32, 64, 1, 8) : shaped(64, 64, 2, 4);
 }
 
 AttentionKernel choose_backward_kernel(std::int64_t head_dim, plan::DType dtype,

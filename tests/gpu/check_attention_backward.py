@@ -101,7 +101,7 @@ def check_kernel() -> None:
         judge(f"{name}{f' documents {cuts}' * bool(cuts)} {dtype}", made, right, BOUND[dtype])
 
     torch.manual_seed(0)
-    for d in (64, 128):
+    for d in (64, 128, 256):
         for causal in (False, True):
             for shape in (
                 (1, 2, 2, 256, 256),
@@ -117,7 +117,8 @@ def check_kernel() -> None:
             for cuts in ((0, 137, 500), (0, 1, 2, 130, 300, 500), (0, 64, 64, 500)):
                 case(1, 2, 1, 500, 500, d, causal, 0, cuts)
         case(1, 2, 2, 300, 900, d, True, 0, (), torch.float16, 250)
-    case(1, 2, 2, 3000, 3000, 128, True)
+    for d in (128, 256):
+        case(1, 2, 2, 3000, 3000, d, True)
     case(1, 4, 2, 300, 300, 64, True, lse_too=True)
 
 

@@ -26,6 +26,7 @@ FIELDS = (
     "shared_bytes",
     "address_loops",
     "spills_in_loops",
+    "lone_products",
 )
 sys.path[:0] = [str(ROOT / "python")]
 
@@ -235,6 +236,10 @@ def backwards():
     yield "d128 fused", 128, fused
     yield "d64 fused", 64, fused
     yield "d128 fused, dQ apart", 128, fused | {"ADD_DQ": False}
+    yield "d256", 256, {}
+    yield "d256 causal", 256, {"causal": True}
+    yield "d256 fused", 256, fused
+    yield "d256 fused, dQ apart", 256, fused | {"ADD_DQ": False}
 
 
 def compile_backward(d, options):
@@ -258,9 +263,10 @@ def compile_backward(d, options):
 
 def resources(binary) -> dict[str, int]:
     """`address_loops`: where the assembler does not see that an address is the same in a whole warp, it asks for it in a loop,
-    which a loader has no time for: a product by tiles of 128x128 then takes a fifth longer. What decides is not in our
-    hands but for the order of the partitions, so it has to be looked at. `spills_in_loops`: what the innermost loops around
-    the tensor cores' instructions keep in memory, for want of registers."""
+        which a loader has no time for: a product by tiles of 128x128 then takes a fifth longer. What decides is not in our
+        hands but for the order of the partitions, so it has to be looked at. `spills_in_loops`: what the innermost loops around
+        the tensor cores' instructions keep in memory, for want of registers. `lone_products`: instructions of one product that it awaits one
+    by one, as it does in the whole kernel where it finds no other way to keep sums in their registers: a quarter slower."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary.asm["cubin"])
         file.flush()
@@ -274,7 +280,19 @@ def resources(binary) -> dict[str, int]:
         "shared_bytes": int(binary.metadata.shared),
         "address_loops": len(re.findall(r"\bBRA\.U\.ANY\b", printed)),
         "spills_in_loops": spills_in_loops(printed),
+        "lone_products": lone_products(printed),
     }
+
+
+def lone_products(sass: str) -> int:
+    found, sums = 0, None
+    for text in re.findall(r"/\*[0-9a-f]{4,5}\*/\s+(.*?);", sass):
+        if product := re.search(r"\bHGMMA\.\S+ (R\d+)", text):
+            found += product.group(1) == sums
+            sums = product.group(1) if "gsb0" in text else None
+        elif re.search(r"\b(BRA|SYNCS|BAR)\b", text):
+            sums = None
+    return found
 
 
 def spills_in_loops(sass: str) -> int:

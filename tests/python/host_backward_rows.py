@@ -49,7 +49,7 @@ def check_prepared(zero: bool, lse_too: bool) -> None:
     lse[1, 2, 7] = -math.inf
     lse2, delta = (torch.full((b, h, padded), math.nan) for _ in range(2))
     sums = torch.full((b, h, padded, d), math.nan)
-    prepare_rows[(padded // rows, b * h)](
+    prepare_rows[(padded // rows * b * h,)](
         o, do, lse, dlse, lse2, delta, sums, h, s, padded, *o.stride()[:3], *do.stride()[:3],
         DLSE=lse_too, ZERO=zero, D=d, ROWS=rows,
     )  # fmt: skip
@@ -67,7 +67,7 @@ def check_prepared(zero: bool, lse_too: bool) -> None:
 def check_added(parts: int, length: int, dtype: torch.dtype) -> None:
     given = torch.randn(2, 3, parts, length)
     dk, dv = made = [torch.full((3, length), math.nan, dtype=dtype) for _ in range(2)]
-    add_parts[(math.ceil(length / 128), 3, 2)](given, dk, dv, length, PARTS=parts, BLOCK=128)
+    add_parts[(math.ceil(length / 128) * 3, 2)](given, dk, dv, length, PARTS=parts, BLOCK=128)
     wanted = torch.zeros(2, 3, length)
     for part in range(parts):
         wanted += given[:, :, part]
@@ -78,7 +78,7 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)
     interpreter.repair_bf16()
-    for rows, d, s in ((64, 128, 100), (128, 64, 128), (128, 64, 129)):
+    for rows, d, s in ((64, 128, 100), (128, 64, 128), (128, 64, 129), (64, 256, 70)):
         check_finished(rows, d, s)
     for zero, lse_too in ((False, True), (True, False)):
         check_prepared(zero, lse_too)

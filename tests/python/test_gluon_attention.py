@@ -80,12 +80,12 @@ def test_pass_tables_say_which_blocks_of_a_pass_a_tile_sees(hidden, window):
             assert rows[:, block * n : (block + 1) * n].all(), (tile, block)
 
 
-@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("d", [64, 128, 256])
 @pytest.mark.parametrize("rows", ["zigzag", "window", "documents", "nothing"])
 def test_backward_tables_say_which_blocks_of_q_see_a_block_of_k(rows, d):
     from syncopate.kernels import gluon_attention_backward_call as of_backward
 
-    block_m, block_n = of_backward.BLOCK_M[d], of_backward.BLOCK_N
+    block_m, block_n = of_backward.BLOCK_M[d], of_backward.BLOCK_N[d]
     length = 1000
     own = torch.cat([torch.arange(0, 150), torch.arange(700, 883)])
     begin, end = {

@@ -21,16 +21,22 @@ import triton.language as tl
 from .attention import LOG2E
 
 
+def rows_of_program(block: int, d: int) -> int:
+    """Rows of a program of prepare_rows, where a block has so many: what its registers hold."""
+    return min(block, 8192 // d)
+
+
 @triton.jit
 def prepare_rows(
     o_ptr, do_ptr, lse_ptr, dlse_ptr, lse2_ptr, delta_ptr, sum_ptr, H, S, padded, sb, sh, ss, gb, gh, gs,
     DLSE: tl.constexpr, ZERO: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr
 ):  # fmt: skip
     """Of each row the sum of dO * O, less the gradient of its log-sum-exp (DLSE), and the forward's log-sum-exp in base 2: +inf where
-    a row sees nothing, so that its weights are 0. ZERO: and zeros for its sum of dQ, fp32 [B, H, padded, D]: a launch less, and the
+    a row sees nothing, so that its weights are 0. A tile is ROWS rows of a head. ZERO: and zeros for its sum of dQ, fp32 [B, H, padded, D]: a launch less, and the
     loads hide it. Rows from S on are made up: zeros, and weights of 0."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    head = tl.program_id(1)
+    tile = tl.program_id(0)
+    row = tile % (padded // ROWS) * ROWS + tl.arange(0, ROWS)
+    head = tile // (padded // ROWS)
     b = (head // H).to(tl.int64)
     h = (head % H).to(tl.int64)
     column = tl.arange(0, D)
@@ -74,14 +80,15 @@ def finish_rows(
 
 @triton.jit
 def add_parts(parts_ptr, dk_ptr, dv_ptr, length, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Sums of fp32 [2, heads, PARTS, length], in order: dK and dV, [heads, length] each."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    head = tl.program_id(1).to(tl.int64)
-    first = (tl.program_id(2) * tl.num_programs(1) + head) * PARTS
+    """Sums of fp32 [2, heads, PARTS, length], in order: dK and dV, [heads, length] each. Grid: blocks of a head times heads, 2."""
+    blocks = tl.cdiv(length, BLOCK)
+    at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    head = (tl.program_id(0) // blocks).to(tl.int64)
+    first = (tl.program_id(1) * (tl.num_programs(0) // blocks) + head) * PARTS
     total = tl.zeros([BLOCK], tl.float32)
     for part in tl.static_range(PARTS):
         total += tl.load(parts_ptr + (first + part) * length + at, mask=at < length, other=0.0)
-    sum_ptr = dk_ptr if tl.program_id(2) == 0 else dv_ptr
+    sum_ptr = dk_ptr if tl.program_id(1) == 0 else dv_ptr
     tl.store(sum_ptr + head * length + at, total.to(sum_ptr.dtype.element_ty), mask=at < length)
 
 

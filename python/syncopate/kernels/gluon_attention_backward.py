@@ -10,7 +10,7 @@ made. FlashAttention-2 (arXiv 2307.08691, algorithm 2), a block of K a tile, wit
       consumer 1  | S dP . exp . dV . dS | dQ[:, D/2:]   dK | S dP …
                                          ^ each has the other's dS
 
-dQ is added in fp32, in no fixed order, as blocks of K come to it, and lies as the tensor cores leave it (`_add`), for finish_rows to
+dQ is added in fp32, in no fixed order, as blocks of K come to it, and lies as the tensor cores leave it (`add`), for finish_rows to
 sort: a thread adds 16 bytes and a warp 512, straight from its registers. In the order of rows it has to go through shared memory
 first, and takes a fifth longer in all (one H200, H = 16, S = 8192: 2,940 µs that way, 2,467 this way, 2,013 if nothing is
 added). dK of a block is still under way while the next one begins. `lse` and `delta` come from gluon_attention_backward_call, in
@@ -19,6 +19,8 @@ base 2, with rows up to a multiple of BM.
 A row of Q sees what CAUSAL and WINDOW leave of K, or what a table says (TABLES). Rows of Q beyond SQ are zeros, and add none.
 Heads of Q that share a head of K are one tile's work, so dK and dV are complete when it ends. Where that leaves few tiles, PARTS
 of them share the heads, and each has a dK and a dV of its own, to be summed (add_parts).
+
+Heads of 256 leave no registers for that: their tiles have 64 rows of K, and consumers of their own (gluon_attention_backward_wide).
 
 FUSED: a program runs the tile of its slot, if it has one. The loader awaits the tile's rows of K and V, and posts what the
 consumers have stored of dK and dV. Without ADD_DQ, dQ is left to another kernel: then all is added in a fixed order.
@@ -29,157 +31,16 @@ from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_init,
     warpgroup_mma_wait,
 )
 
-from ..gluon import sy_num_slots, sy_tile
 from .gluon_attention_backward_loader import load_tile
-from .gluon_attention_softmax import NEVER
+from .gluon_attention_backward_tiles import LOG2E, Call, add, mask
+from .gluon_attention_backward_wide import differentiate_wide
 from .gluon_attention_tiles import CONSUMER_ROWS
-from .gluon_members import set_members
-from .gluon_versions import aggregate, threads_meet
-
-LOG2E = gl.constexpr(1.4426950408889634)
-
-_Maybe = gl.tensor | gl.constexpr
-
-
-@aggregate
-class Call:
-    """What the partitions are given. First the kernel's parameters, whose comments are there."""
-
-    q_desc: tma.tensor_descriptor
-    do_desc: tma.tensor_descriptor
-    k_desc: tma.tensor_descriptor
-    v_desc: tma.tensor_descriptor
-    lse_desc: tma.tensor_descriptor
-    delta_desc: tma.tensor_descriptor
-    dq_ptr: gl.tensor
-    dk_ptr: gl.tensor
-    dv_ptr: gl.tensor
-    bounds_ptr: _Maybe
-    seen_ptr: _Maybe
-    scale: gl.tensor
-    H: gl.tensor
-    HKV: gl.tensor  # heads of dK and dV: PARTS for each of K
-    PARTS: gl.tensor
-    SQ: gl.tensor
-    SK: gl.tensor
-    OFFSET: gl.tensor
-    WINDOW: gl.tensor
-    sy_schedule: gl.tensor
-    sy_control: gl.tensor
-    CAUSAL: gl.constexpr
-    WINDOWED: gl.constexpr
-    TABLES: gl.constexpr
-    ADD_DQ: gl.constexpr
-    FUSED: gl.constexpr
-    D: gl.constexpr
-    BM: gl.constexpr
-    BN: gl.constexpr
-    STAGES: gl.constexpr
-    # Shared memory.
-    k_tile: gl.shared_memory_descriptor  # [BN, D]
-    v_tile: gl.shared_memory_descriptor  # [BN, D]
-    q_ring: gl.shared_memory_descriptor  # [STAGES, BM, D]
-    do_ring: gl.shared_memory_descriptor  # [STAGES, BM, D]
-    lse_ring: gl.shared_memory_descriptor  # [STAGES, BM]
-    delta_ring: gl.shared_memory_descriptor  # [STAGES, BM]
-    ds_ring: gl.shared_memory_descriptor  # [2, BN, BM]: dS, transposed
-    # mbarriers.
-    kv_full: gl.shared_memory_descriptor
-    q_full: gl.shared_memory_descriptor  # [STAGES], for the consumers
-    do_full: gl.shared_memory_descriptor
-    empty: gl.shared_memory_descriptor  # [STAGES], for the loader: Q and dO are read
-    ds_full: gl.shared_memory_descriptor  # both consumers have written the block's dS
-    stored: gl.shared_memory_descriptor  # FUSED: both have stored their rows of dK and dV
-
-    @gluon.constexpr_function
-    def __init__(self, **values):
-        set_members(self, values)
-
-    @gluon.jit
-    def coordinates(self):
-        """The program's block of K, its head of dK and its batch entry. Under a causal mask the longest come first: those of all
-        heads with the first rows of K."""
-        tile = gl.program_id(0)
-        blocks = gl.cdiv(self.SK, self.BN)
-        if self.FUSED:
-            tile = sy_tile(self.sy_schedule, tile)
-            n = tile % blocks
-            head = tile // blocks
-        elif self.CAUSAL or self.TABLES:
-            heads = gl.num_programs(0) // blocks
-            n = tile // heads
-            head = tile % heads
-        else:
-            n = tile % blocks
-            head = tile // blocks
-        return n, head % self.HKV, head // self.HKV
-
-    @gluon.jit
-    def extent(self, n):
-        """Blocks [low, high) of Q hold all rows that see some row of block n of K, [whole, part) are those of which each row sees
-        all of it."""
-        first = n * self.BN
-        if self.TABLES:
-            bounds = self.bounds_ptr + 4 * n
-            low = gl.load(bounds)
-            whole = gl.load(bounds + 1)
-            part = gl.load(bounds + 2)
-            high = gl.load(bounds + 3)
-        else:
-            low = 0
-            whole = 0
-            high = self.SQ
-            part = self.SQ + self.BM  # rows beyond the last one need no mask
-            if self.CAUSAL:
-                low = gl.maximum(first - self.OFFSET, 0)
-                whole = gl.maximum(first + self.BN - 1 - self.OFFSET, 0)
-            elif self.WINDOWED:
-                low = gl.maximum(first - self.OFFSET - self.WINDOW + 1, 0)
-                whole = gl.maximum(first + self.BN - self.OFFSET - self.WINDOW, 0)
-            if self.WINDOWED:
-                high = gl.minimum(high, first + self.BN - 1 + self.WINDOW - self.OFFSET)
-                part = gl.minimum(part, first + self.WINDOW - self.OFFSET)
-            low = low // self.BM
-            whole = gl.cdiv(whole, self.BM)
-            part = gl.maximum(part, 0) // self.BM
-            high = gl.cdiv(gl.maximum(high, 0), self.BM)
-        if first + self.BN > self.SK:
-            part = 0  # rows beyond the last one have to be masked
-        return low, whole, part, gl.maximum(high, low)
-
-    @gluon.jit
-    def has_tile(self):
-        """Whether this program has one: ranks may have fewer than others."""
-        there = True
-        if self.FUSED:
-            there = gl.program_id(0) < sy_num_slots(self.sy_schedule)
-        return there
-
-
-@gluon.jit
-def _mask(call, scores, row, column, base):
-    """The scores [rows of K, rows of Q], minus infinity where a row of Q does not see a row of K."""
-    rows = gl.expand_dims(row, 1)
-    seen = rows < call.SK
-    if call.TABLES:
-        seen_from = gl.load(call.seen_ptr + column)
-        seen_to = gl.load(call.seen_ptr + base + column)
-        seen = (rows >= gl.expand_dims(seen_from, 0)) & (rows < gl.expand_dims(seen_to, 0))
-    else:
-        at = gl.expand_dims(column + call.OFFSET, 0)
-        if call.CAUSAL:
-            seen = seen & (rows <= at)
-        elif call.WINDOWED:
-            seen = seen & (rows - at < call.WINDOW)
-        if call.WINDOWED:
-            seen = seen & (at - rows < call.WINDOW)
-    return gl.where(seen, scores, NEVER)
+from .gluon_versions import threads_meet
 
 
 @gluon.jit
@@ -192,18 +53,6 @@ def _differentiate(index: gl.constexpr, call):
             mbarrier.arrive(call.stored)
     else:
         _differentiate_tile(index, call)
-
-
-@gluon.jit
-def _add(to_ptr, dq):
-    """A consumer's half of a block, as the tensor cores leave it: of 16 rows by 8 columns each thread has two pairs of neighbours,
-    eight rows apart, which are added side by side."""
-    ROWS: gl.constexpr = dq.shape[0]
-    COLUMNS: gl.constexpr = dq.shape[1]
-    pieces = dq.reshape((ROWS // 16, 2, 8, COLUMNS // 8, 4, 2)).permute((0, 3, 2, 4, 1, 5))
-    pieces = pieces.reshape((ROWS * COLUMNS,))
-    places = gl.arange(0, ROWS * COLUMNS, layout=pieces.type.layout)
-    gl.atomic_add(to_ptr + places, pieces, sem="relaxed")
 
 
 @gluon.jit
@@ -250,7 +99,7 @@ def _differentiate_tile(index: gl.constexpr, call):
         mbarrier.arrive(call.empty.index((block + call.STAGES - 1) % call.STAGES), pred=block > 0)
         scores = warpgroup_mma_wait(num_outstanding=1, deps=(scores,))
         if (m < whole) | (m >= part):
-            scores = _mask(call, scores, row, m * BM + column, padded)
+            scores = mask(call, scores, row, m * BM + column, padded)
         lse = call.lse_ring.index(stage).load(OF_Q)
         p = gl.exp2(scores * scale_log2 - gl.expand_dims(lse, 0))
         weights = gl.convert_layout(p.to(q.dtype), WEIGHTS)
@@ -274,7 +123,7 @@ def _differentiate_tile(index: gl.constexpr, call):
             dq = warpgroup_mma(ds_half.permute((1, 0)), k_half, zero_dq, use_acc=False, is_async=True)
             dk = warpgroup_mma(own_ds, q, dk, is_async=True)
             dq, dv = warpgroup_mma_wait(num_outstanding=1, deps=(dq, dv))
-            _add(call.dq_ptr + ((head + m * BM).to(gl.int64) * D + index * CONSUMER_ROWS * COLUMNS), dq)
+            add(call.dq_ptr + ((head + m * BM).to(gl.int64) * D + index * CONSUMER_ROWS * COLUMNS), dq)
         else:
             dk = warpgroup_mma(own_ds, q, dk, is_async=True)
             dv = warpgroup_mma_wait(num_outstanding=1, deps=(dv,))
@@ -300,7 +149,7 @@ def gluon_attention_backward(
     v_desc,  # as k_desc
     lse_desc,  # fp32 [B * H * blocks of SQ * BM], base 2, block [BM]; +inf of a row that sees nothing
     delta_desc,  # as lse_desc: the sum of dO * O of each row; 0 beyond SQ
-    dq_ptr,  # fp32 [B, H, blocks of SQ * BM, D], of zeros: dQ without the scale is added; within a block as _add leaves it
+    dq_ptr,  # fp32 [B, H, blocks of SQ * BM, D], of zeros: dQ without the scale is added; within a block as `add` leaves it
     dk_ptr,  # [B, HKV * PARTS, SK, D]
     dv_ptr,  # as dk_ptr
     bounds_ptr,  # TABLES: int32 [blocks of SK, 4]: of each block of K low, whole, part and high (Call.extent), in blocks of Q
@@ -321,11 +170,14 @@ def gluon_attention_backward(
     TABLES: gl.constexpr,
     D: gl.constexpr,
     BM: gl.constexpr,  # 64, or 128 with D = 64
-    BN: gl.constexpr,  # 128: 64 for each consumer
+    BN: gl.constexpr,  # 128: 64 for each consumer; 64 with D = 256
     STAGES: gl.constexpr,
     ADD_DQ: gl.constexpr = True,
     FUSED: gl.constexpr = False,  # follows the schedule; else sy_schedule and sy_control are not looked at
 ):
+    CONSUMERS: gl.constexpr = 2
+    WIDE: gl.constexpr = D == 256
+    P_PLACES: gl.constexpr = 1 if ADD_DQ else 2  # WIDE
     BLOCK: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BM, D], q_desc.dtype)
     TILE: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, D], q_desc.dtype)
     DS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, BM], q_desc.dtype)
@@ -336,35 +188,53 @@ def gluon_attention_backward(
     do_ring = gl.allocate_shared_memory(q_desc.dtype, [STAGES, BM, D], BLOCK)
     lse_ring = gl.allocate_shared_memory(gl.float32, [STAGES, BM], lse_desc.layout)
     delta_ring = gl.allocate_shared_memory(gl.float32, [STAGES, BM], lse_desc.layout)
-    ds_ring = gl.allocate_shared_memory(q_desc.dtype, [2, BN, BM], DS)
     kv_full = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
     q_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
     do_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
     ds_full = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
+    # What a call has no use for stands for what it has.
+    ds_ring, p_ring, p_full, p_empty, stored = k_tile, lse_ring, ds_full, ds_full, ds_full
+    if ADD_DQ or not WIDE:
+        ds_ring = gl.allocate_shared_memory(q_desc.dtype, [2, BN, BM], DS)
+    if WIDE:
+        p_ring = gl.allocate_shared_memory(
+            gl.float32, [P_PLACES, BN * BM], gl.SwizzledSharedLayout(1, 1, 1, [0])
+        )
+        p_full = gl.allocate_shared_memory(gl.int64, [P_PLACES, 1], BARRIER)
+        p_empty = gl.allocate_shared_memory(gl.int64, [P_PLACES, 1], BARRIER)
     if FUSED:
         stored = gl.allocate_shared_memory(gl.int64, [1], BARRIER)
-    else:
-        stored = ds_full
     call = Call(
         q_desc=q_desc, do_desc=do_desc, k_desc=k_desc, v_desc=v_desc, lse_desc=lse_desc, delta_desc=delta_desc,
         dq_ptr=dq_ptr, dk_ptr=dk_ptr, dv_ptr=dv_ptr, bounds_ptr=bounds_ptr, seen_ptr=seen_ptr, scale=scale, H=H, HKV=HKV * PARTS,
         PARTS=PARTS, SQ=SQ, SK=SK, OFFSET=OFFSET, WINDOW=WINDOW, sy_schedule=sy_schedule, sy_control=sy_control,
-        CAUSAL=CAUSAL, WINDOWED=WINDOWED, TABLES=TABLES, D=D, BM=BM, BN=BN, STAGES=STAGES, ADD_DQ=ADD_DQ, FUSED=FUSED, k_tile=k_tile, v_tile=v_tile, q_ring=q_ring, do_ring=do_ring, ds_ring=ds_ring,
-        lse_ring=lse_ring, delta_ring=delta_ring, kv_full=kv_full,
-        q_full=q_full, do_full=do_full, empty=empty, ds_full=ds_full, stored=stored,
+        CAUSAL=CAUSAL, WINDOWED=WINDOWED, TABLES=TABLES, D=D, BM=BM, BN=BN, STAGES=STAGES, P_PLACES=P_PLACES, ADD_DQ=ADD_DQ,
+        FUSED=FUSED, k_tile=k_tile, v_tile=v_tile, q_ring=q_ring, do_ring=do_ring, lse_ring=lse_ring, delta_ring=delta_ring,
+        ds_ring=ds_ring, p_ring=p_ring, kv_full=kv_full, q_full=q_full, do_full=do_full, empty=empty, ds_full=ds_full,
+        p_full=p_full, p_empty=p_empty, stored=stored,
     )  # fmt: skip
-    CONSUMERS: gl.constexpr = BN // CONSUMER_ROWS
     mbarrier.init(kv_full, count=1)
     for stage in gl.static_range(STAGES):
         mbarrier.init(q_full.index(stage), count=1)
         mbarrier.init(do_full.index(stage), count=1)
         mbarrier.init(empty.index(stage), count=CONSUMERS)
-    mbarrier.init(ds_full, count=CONSUMERS)
     if FUSED:
         mbarrier.init(stored, count=CONSUMERS)
-    gl.warp_specialize(
-        [(_differentiate, (0, call)), (_differentiate, (1, call)), (load_tile, (call,))],
-        [4, 1],
-        [240, 24],
-    )
+    if WIDE:
+        mbarrier.init(ds_full, count=1)
+        for place in gl.static_range(P_PLACES):
+            mbarrier.init(p_full.index(place), count=1)
+            mbarrier.init(p_empty.index(place), count=1)
+        gl.warp_specialize(
+            [(differentiate_wide, (0, call)), (differentiate_wide, (1, call)), (load_tile, (call,))],
+            [4, 1],
+            [240, 24],
+        )
+    else:
+        mbarrier.init(ds_full, count=CONSUMERS)
+        gl.warp_specialize(
+            [(_differentiate, (0, call)), (_differentiate, (1, call)), (load_tile, (call,))],
+            [4, 1],
+            [240, 24],
+        )

@@ -10,12 +10,13 @@ import triton.experimental.gluon.language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from .. import _syncopate
-from .attention_backward import add_parts, finish_rows, prepare_rows
+from .attention_backward import add_parts, finish_rows, prepare_rows, rows_of_program
 from .attention_backward_tables import backward_tables as _tables
 from .gluon_attention_backward import gluon_attention_backward
 
-BLOCK_M = {64: 128, 128: 64}  # by D
-BLOCK_N, STAGES = 128, 2
+BLOCK_M = {64: 128, 128: 64, 256: 64}  # by D
+BLOCK_N = {64: 128, 128: 128, 256: 64}
+STAGES = 2
 HEAD_SIZES = tuple(BLOCK_M)
 SUMMED = 2048  # numbers of dK or dV that a program of add_parts sums
 
@@ -29,7 +30,7 @@ def block_of(d: int) -> int:
 
 def backward_tables(seen: torch.Tensor, sk: int, d: int) -> tuple[torch.Tensor, torch.Tensor]:
     """attention_backward_tables.backward_tables of this kernel's blocks, for heads of d."""
-    return _tables(seen, sk, block_of(d), BLOCK_N)
+    return _tables(seen, sk, block_of(d), BLOCK_N[d])
 
 
 def _rows_descriptor(rows: torch.Tensor, block: int) -> TensorDescriptor:
@@ -70,8 +71,8 @@ def backward_arguments(
     return {
         "q_desc": _descriptor(q, block_m),
         "do_desc": _descriptor(grad, block_m),
-        "k_desc": _descriptor(k, BLOCK_N),
-        "v_desc": _descriptor(v, BLOCK_N),
+        "k_desc": _descriptor(k, BLOCK_N[d]),
+        "v_desc": _descriptor(v, BLOCK_N[d]),
         "lse_desc": _rows_descriptor(lse, block_m),
         "delta_desc": _rows_descriptor(delta, block_m),
         "dq_ptr": sums,
@@ -95,7 +96,7 @@ def backward_arguments(
         "TABLES": tables is not None,
         "D": d,
         "BM": block_m,
-        "BN": BLOCK_N,
+        "BN": BLOCK_N[d],
         "STAGES": STAGES,
         **flags,
     }
@@ -139,7 +140,7 @@ def attend_backward(
     padded = -(-sq // block_m) * block_m
     lse2, delta = (torch.empty(b * h, padded, dtype=torch.float32, device=q.device) for _ in range(2))
     sums = torch.empty(b * h, padded, d, dtype=torch.float32, device=q.device)
-    tiles = -(-sk // BLOCK_N) * b * hkv
+    tiles = -(-sk // BLOCK_N[d]) * b * hkv
     if parts is None:
         unequal = bool(options.get("causal")) or options.get("tables") is not None
         count = torch.cuda.get_device_properties(q.device).multi_processor_count
@@ -151,13 +152,14 @@ def attend_backward(
     arguments = backward_arguments(grad, q, k, v, lse2, delta, sums, *made, parts=parts, **options)
     strides = (*o.stride()[:3], *grad.stride()[:3])
     dlse = lse if grad_lse is None else grad_lse.contiguous()  # a stand-in that is not read
-    prepare_rows[(padded // block_m, b * h)](
+    rows = rows_of_program(block_m, d)
+    prepare_rows[(padded // rows * b * h,)](
         o, grad, lse, dlse, lse2, delta, sums, h, sq, padded, *strides,
-        DLSE=grad_lse is not None, ZERO=True, D=d, ROWS=block_m,
+        DLSE=grad_lse is not None, ZERO=True, D=d, ROWS=rows,
     )  # fmt: skip
     gluon_attention_backward[(tiles * parts,)](**arguments, **OPTIONS)
     if parts > 1:
-        add_parts[(-(-sk * d // SUMMED), b * hkv, 2)](made, dk, dv, sk * d, PARTS=parts, BLOCK=SUMMED)
+        add_parts[(-(-sk * d // SUMMED) * b * hkv, 2)](made, dk, dv, sk * d, PARTS=parts, BLOCK=SUMMED)
     dq = torch.empty(b, h, sq, d, dtype=q.dtype, device=q.device)
     finish_rows[(padded // block_m * b * h,)](
         sums, dq, sq, padded, arguments["scale"], D=d, ROWS=block_m, PIECES=True

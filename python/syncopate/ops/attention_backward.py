@@ -323,10 +323,11 @@ class AttentionBackward:
         if self.exchanges:  # sums of other rows than this rank's
             self._sums.zero_()
         dlse = lse if grad_lse is None else grad_lse  # a stand-in that is not read
+        rows = kernels.rows_of_program(self.block_m, p.d)
         self._launch(
-            kernels.prepare_rows, (self._padded // self.block_m, p.b * p.h),
+            kernels.prepare_rows, (self._padded // rows * p.b * p.h,),
             o, grad, lse, dlse, self._lse, self._delta, self._sums, p.h, self.num_rows, self._padded, *o.stride()[:3],
-            *grad.stride()[:3], DLSE=grad_lse is not None, ZERO=not (self.deterministic or self.exchanges), D=p.d, ROWS=self.block_m,
+            *grad.stride()[:3], DLSE=grad_lse is not None, ZERO=not (self.deterministic or self.exchanges), D=p.d, ROWS=rows,
         )  # fmt: skip
 
     def _make_dq(
