@@ -30,7 +30,7 @@ class MoeCase:
         self.kind = kind_of(spec.words.get("parallel", "expert"), bool(spec.scales))
         tokens, experts, topk, hidden, inner = self.extents
         data = Data(argparse.Namespace(
-            dtype=spec.dtype, tokens=tokens, experts=experts, topk=topk, hidden=hidden, inner=inner
+            out_dtype=spec.dtype, tokens=tokens, experts=experts, topk=topk, hidden=hidden, inner=inner
         ), seed, self.device)  # fmt: skip
         self.w1 = data.random(2, experts, hidden, 2 * inner)
         self.w2 = data.random(3, experts, inner, hidden)

@@ -1,6 +1,6 @@
 """`syncopate run moe:…`: a mixture of experts on all ranks of this machine, checked against torch, which has all experts.
 
-moe:T=64,E=16,topk=4,H=256,F=128,bound=96,dtype=bf16[,parallel=tensor]
+moe:T=64,E=16,topk=4,H=256,F=128,bound=96,dtype=bf16[,parallel=tensor], or dtype=fp8e4m3,scales=row
 bound is how many rows come to a rank at most, by default all that could. Each call has another routing.
 """
 
@@ -9,10 +9,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from .. import _syncopate
 from ..measure.stopwatch import stopwatch
 from ..ranks import Place
 from .run_calls import Result, compared, make_group, start, torch_device
 from .spec import Spec, UsageError, rank_count, require_memory
+
+SCALED, LARGEST = _syncopate.ops.SCALED, 448.0  # elements that share a scale; of float8_e4m3fn
 
 
 def run_moe(spec: Spec, options: argparse.Namespace) -> list[Result]:
@@ -27,9 +30,10 @@ def run_moe(spec: Spec, options: argparse.Namespace) -> list[Result]:
     shape = tuple(sizes[name] for name in ("t", "e", "topk", "h", "f"))
     experts, hidden, inner = sizes["e"], sizes["h"], sizes["f"]
     bound = sizes["bound"] or None
-    kind = kind_of(spec.words.get("parallel", "expert"))
     try:
-        heap = kind.bytes_ahead(*shape, spec.dtype, ranks, bound=bound, device=options.device)
+        kind = kind_of(spec.words.get("parallel", "expert"), bool(spec.scales))
+        of_fp8 = {"scales": spec.scales, "out_dtype": spec.out} if spec.scales else {}
+        heap = kind.bytes_ahead(*shape, spec.dtype, ranks, bound=bound, device=options.device, **of_fp8)
     except ValueError as error:
         raise UsageError(f"{spec.text}: {error}") from None
     weights = 3 * hidden * inner * spec.dtype.itemsize
@@ -42,23 +46,23 @@ def run_moe(spec: Spec, options: argparse.Namespace) -> list[Result]:
             "host_delay": options.delay_ms * 1e-3,
             "seed": options.seed + place.rank,
         }
-        op = kind(*shape, spec.dtype, group, bound=bound, **late)
-        data = Data(op, options.seed, device)
+        op = kind(*shape, spec.dtype, group, bound=bound, **of_fp8, **late)
+        data = (ScaledData if spec.scales else Data)(op, options.seed, device)
         w1, w2 = (
             data.random(2 + n, experts, *size)
             for n, size in enumerate(((hidden, 2 * inner), (inner, hidden)))
         )
-        own_w1, own_w2 = op.own(w1, w2)
+        weights = data.own(w1, w2)
         times: list[float] = []
         error = 0.0 if options.check else None
         for index in range(options.calls):
             given = data.call(index, place.rank)
             started = stopwatch(device)
-            y, _, _ = op.run(*given, own_w1, own_w2)
+            y, _, _ = op.run(*given, *weights, *data.scales())
             times.append(started())
             op.check()
             if options.check:
-                _, off = compared(y, in_torch(*given, w1, w2))
+                _, off = compared(y, in_torch(*data.exact(given), w1, w2))
                 error = max(error, off) if off == off else off
         op.close()
         return Result(place.rank, options.calls, sorted(times)[len(times) // 2], None, error)
@@ -81,16 +85,76 @@ class Data:
         import torch
 
         made = torch.randn(*shape, generator=self.generator(number)) * shape[-2] ** -0.5
-        return made.to(self.op.dtype).to(self.device)
+        return made.to(self.op.out_dtype).to(self.device)
 
     def call(self, index: int, rank: int) -> tuple[Any, Any, Any]:
         """x, and of each token `topk` experts and their weights, which are 1 together."""
         import torch
 
         generator, op = self.generator(1, 1 + index, rank), self.op
-        x = torch.randn(op.tokens, op.hidden, generator=generator).to(op.dtype)
+        x = torch.randn(op.tokens, op.hidden, generator=generator).to(op.out_dtype)
         scores, ids = torch.rand(op.tokens, op.experts, generator=generator).topk(op.topk)
         return x.to(self.device), ids.to(self.device), scores.softmax(1).to(self.device)
+
+    def own(self, w1: Any, w2: Any) -> tuple[Any, Any]:
+        return self.op.own(w1, w2)
+
+    def scales(self) -> tuple[Any, ...]:
+        return ()
+
+    def exact(self, given: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        return given
+
+
+class ScaledData(Data):
+    """Of fp8: rows of x, and w by rows or blocks, as large as fp8 takes them."""
+
+    def random(self, number: int, *shape: int) -> Any:
+        """What w then is."""
+        import torch
+
+        made = torch.randn(*shape, generator=self.generator(number)) * shape[-2] ** -0.5
+        values, scale = self._scaled(made.transpose(1, 2))
+        setattr(self, f"w{number - 1}", (values.to(self.device), scale.to(self.device)))
+        return self._whole(values, scale).transpose(1, 2).to(self.device)
+
+    def call(self, index: int, rank: int) -> tuple[Any, Any, Any]:
+        x, ids, weights = super().call(index, rank)
+        self.x, self.scale_x = self._scaled(x)
+        return self.x, ids, weights
+
+    def own(self, w1: Any, w2: Any) -> tuple[Any, Any]:
+        op = self.op
+        self.mine = slice(op.group.rank * op.own_experts, (op.group.rank + 1) * op.own_experts)
+        return tuple(values[self.mine].contiguous().transpose(1, 2) for values, _ in (self.w1, self.w2))
+
+    def scales(self) -> tuple[Any, ...]:
+        return ((self.scale_x, *(scale[self.mine].contiguous() for _, scale in (self.w1, self.w2))),)
+
+    def exact(self, given: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        return self._whole(self.x, self.scale_x), *given[1:]
+
+    def _spread(self, scale: Any, shape: Any) -> Any:
+        if len(scale.shape) < len(shape):
+            return scale[..., None].expand(shape)
+        made = scale.repeat_interleave(SCALED, -1)[..., : shape[-1]]
+        return made.repeat_interleave(SCALED, -2)[..., : shape[-2], :] if len(shape) == 3 else made
+
+    def _scaled(self, made: Any) -> tuple[Any, Any]:
+        """[., K] or [E, N, K]."""
+        import torch
+
+        most, by_block, rows = made.float().abs(), self.op.scales == "block", SCALED if made.dim() == 3 else 1
+        if by_block:
+            padded = torch.nn.functional.pad(most, (0, -made.shape[-1] % SCALED, 0, -made.shape[-2] % rows))
+            most = padded.unflatten(-1, (-1, SCALED)).unflatten(-3, (-1, rows)).amax((-1, -3))
+        else:
+            most = most.amax(-1)
+        scale = (most / LARGEST).clamp_min(1e-12)
+        return (made.float() / self._spread(scale, made.shape)).to(torch.float8_e4m3fn), scale
+
+    def _whole(self, values: Any, scale: Any) -> Any:
+        return values.float() * self._spread(scale, values.shape)
 
 
 def in_torch(x: Any, ids: Any, weights: Any, w1: Any, w2: Any) -> Any:

@@ -64,9 +64,6 @@ class ScaledMoe(Moe):
     def _kernel(self, name: str) -> Any:
         return getattr(kernels, f"{name}_scaled", None) or super()._kernel(name)
 
-    def own(self, w1: torch.Tensor, w2: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return tuple(w.transpose(1, 2).contiguous().transpose(1, 2) for w in super().own(w1, w2))
-
     @property
     def streams(self) -> bool:
         return self._has_tma() and self.hidden % 16 == 0 and self.inner % 16 == 0
