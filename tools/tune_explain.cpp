@@ -61,7 +61,7 @@ void print_json(const tune::Problem& problem, const tune::Machine& machine, cons
 
 void print_table(const tune::Problem& problem, const tune::Machine& machine, const Ranked& ranked) {
     std::cout << fmt::format("{} on {}\n", problem.key(), machine.name);
-    if (problem.op == "moe") std::cout << "routing: every expert has as many rows\n";
+    if (problem.op == "moe") std::cout << "routing: random, as many rows an expert on average\n";
     if (const auto& kernel = ranked.kernel) {
         std::cout << fmt::format("kernel: {}, tiles of {} rows, {} rows of K and V at once{}\n",
                                  tune::name_of(kernel->name), kernel->tile.block_m, kernel->tile.block_n,

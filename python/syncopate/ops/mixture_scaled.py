@@ -79,6 +79,7 @@ class ScaledMoe(Moe):
         return made | {name: empty(shape) for name, shape in self.scale_shapes().items()}
 
     def scale_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the scales that a call takes, in their order."""
         return shapes_of(self.scales, self.tokens, self.own_experts, self.hidden, self.inner)
 
     def _known(self, given: Mapping[str, torch.Tensor], tables: Mapping[str, torch.Tensor]) -> dict[str, Any]:

@@ -18,13 +18,15 @@ public:
           machine_(machine),
           tile_(strategy.tiles.front()),
           part_(problem.word("part")),
+          is_tensor_parallel_(problem.word("parallel") == "tensor"),
           ranks_(static_cast<double>(problem.ranks)),
           hidden_(problem.extent("H")),
-          inner_(problem.extent("F")),
-          own_(problem.extent("E") / problem.ranks),
+          inner_(problem.extent("F") / (is_tensor_parallel_ ? problem.ranks : 1)),
+          own_(is_tensor_parallel_ ? problem.extent("E") : problem.extent("E") / problem.ranks),
           rows_(routing) {
         const std::int64_t experts = problem.extent("E");
         if (rows_.size() == at(experts)) return;
+        is_known_ = false;
         const std::int64_t all = problem.extent("T") * problem.ranks * problem.extent("topk");
         rows_.assign(at(experts), all / experts);
         for (std::int64_t e = 0; e < all % experts; ++e) ++rows_[at(e)];
@@ -35,7 +37,7 @@ public:
         const bool sends = part_ != "combine";
         const bool returns = part_ != "dispatch";
         const bool multiplies = sends && returns;
-        const double stages = multiplies ? 6 : 3;
+        const double stages = (multiplies ? 6 : 3) + (is_tensor_parallel_ ? (multiplies ? 2 : 1) : 0);
         Estimate made;
         made.fixed = rates.call_us + (stages - 1) * rates.kernel_us;
         // Counts, rows, and rows that come back: each is handed over once.
@@ -58,7 +60,7 @@ public:
 
 private:
     [[nodiscard]] std::span<const std::int64_t> rows_of(std::int32_t rank) const {
-        return std::span(rows_).subspan(at(rank * own_), at(own_));
+        return std::span(rows_).subspan(at(is_tensor_parallel_ ? 0 : rank * own_), at(own_));
     }
     static double sum(std::span<const std::int64_t> rows) {
         return static_cast<double>(std::reduce(rows.begin(), rows.end()));
@@ -70,6 +72,13 @@ private:
     [[nodiscard]] double moved_us(std::int32_t rank) const {
         const double own = sum(rows_of(rank));
         const double all = sum(rows_);
+        if (is_tensor_parallel_) {  // tokens, and on each rank a row for each of their experts
+            const double tokens = static_cast<double>(problem_.extent("T")) * row_bytes();
+            const double sent = (ranks_ - 1) * tokens;
+            const double link = machine_.rates.tile_store_gbps.at(sent / fuse::kMib);
+            return std::max(over(sent, link),
+                            over(ranks_ * tokens + all * row_bytes(), machine_.rates.memory_gbps));
+        }
         const double across = std::max(own * (ranks_ - 1), all - own) / ranks_ * row_bytes();
         const double within = 2 * std::max(own, all / ranks_) * row_bytes();
         const double gbps = machine_.rates.tile_store_gbps.at(across / fuse::kMib);
@@ -83,7 +92,7 @@ private:
         const double columns = std::ceil(static_cast<double>(n) / tile_.block_n);
         double tiles = 0, elements = 0;
         for (const std::int64_t rows : rows_of(rank)) {
-            tiles += std::ceil(static_cast<double>(rows) / tile_.block_m) * columns;
+            tiles += tiles_of(rows) * columns;
             const std::int64_t weights = rows > 0 ? products * k * n : 0;
             elements += static_cast<double>(weights + rows * (k + n));
         }
@@ -92,9 +101,19 @@ private:
         return std::max(std::ceil(tiles / machine_.num_sms) * one, read);
     }
 
+    /// Down an expert's rows. Of an average, the last one is half full: nothing makes it end with a tile.
+    [[nodiscard]] double tiles_of(std::int64_t rows) const {
+        const double tiles = static_cast<double>(rows) / tile_.block_m;
+        if (is_known_ || rows == 0) return std::ceil(tiles);
+        return std::max(1.0, tiles + 0.5);
+    }
+
     [[nodiscard]] double combined_us() const {
         const auto tokens = static_cast<double>(problem_.extent("T"));
         const auto topk = static_cast<double>(problem_.extent("topk"));
+        if (is_tensor_parallel_)  // of all ranks' tokens, then the parts of the own ones
+            return over(tokens * (ranks_ * (topk + 1) + ranks_ + 1) * row_bytes(),
+                        machine_.rates.memory_gbps);
         return over(tokens * (topk + 1) * row_bytes(), machine_.rates.memory_gbps);
     }
 
@@ -107,10 +126,12 @@ private:
     const Machine& machine_;
     TileConfig tile_;
     std::string_view part_;
+    bool is_tensor_parallel_;
     double ranks_;
     std::int64_t hidden_, inner_;
     std::int64_t own_;  ///< experts of a rank
     Routing rows_;
+    bool is_known_ = true;  ///< else they are averages
 };
 
 }  // namespace

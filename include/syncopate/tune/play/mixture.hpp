@@ -5,6 +5,8 @@
 //     up, down        tiles of the busiest rank, or reading its weights once         compute
 //     back            beside `down`: exposed is what takes longer than that
 //     combine         reading all rows that came back                                exposed
+//
+// Tensor parallel: tokens to all ranks, all experts' rows by a share of the columns, and parts of sums back.
 #pragma once
 
 #include <vector>
@@ -15,7 +17,7 @@
 
 namespace syncopate::tune {
 
-/// By expert, rows that all ranks send it, as many of each rank's. Empty: a balanced one.
+/// By expert, rows that all ranks send it, as many of each rank's. Empty: a random one, by its averages.
 using Routing = std::vector<std::int64_t>;
 
 /// Of a complete strategy, in µs. A routing of another number of experts than the problem's is not looked at.
