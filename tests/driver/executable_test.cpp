@@ -209,17 +209,52 @@ TEST(AnExecutable, KeepsAGraphForEachOfAHundredWeights) {
     });
 }
 
+/// Whatever of it fails, nothing has been enqueued: the call is made singly, and counted once.
 TEST(AnExecutable, GoesOnWithoutGraphsWhereTheDriverMakesNone) {
+    for (const char* const function :
+         {"cuStreamCreateWithPriority", "cuStreamBeginCapture", "cuStreamEndCapture",
+          "cuGraphInstantiateWithFlags", "cuGraphLaunch"}) {
+        on_two_gpus([&](Executable& executable, const Given&) {
+            static const Arrays arrays;
+            executable.use_graphs(GraphUse::of_many);
+            const auto called = [&](std::size_t number) {
+                return executable.run(arrays.call(number), 0).ok();
+            };
+            RANK_CHECK(called(0), "a first time");
+            fake_cuda::fail_every(function);
+            RANK_CHECK(called(0), std::string("it makes no graph: ") + function);
+            fake_cuda::fail_every("");
+            RANK_CHECK(called(0) && called(1) && called(1), "and asks for no other");
+            return executable.graph_launches() == 0 && executable.calls() == 5;
+        });
+    }
+}
+
+/// A part of a call fails while it is captured, and then singly, too: the other rank is told.
+TEST(AnExecutable, TellsTheOthersOfACallThatCannotBeMadeAtAll) {
     on_two_gpus([](Executable& executable, const Given&) {
         static const Arrays arrays;
         executable.use_graphs(GraphUse::of_many);
-        const auto called = [&](std::size_t number) { return executable.run(arrays.call(number), 0).ok(); };
-        RANK_CHECK(called(0), "a first time");
-        fake_cuda::fail_every("cuGraphInstantiateWithFlags");
-        RANK_CHECK(called(0), "it makes no graph");
+        RANK_CHECK(executable.run(arrays.call(0), 0), "a first time");
+        fake_cuda::fail_every("cuLaunchKernelEx");
+        const Status failed = executable.run(arrays.call(0), 0);
         fake_cuda::fail_every("");
-        RANK_CHECK(called(0) && called(1) && called(1), "and asks for no other");
-        return executable.graph_launches() == 0 && executable.calls() == 5;
+        RANK_CHECK(!failed, "no kernel was launched");
+        return !executable.op().poll() && !executable.run(arrays.call(0), 0);
+    });
+}
+
+TEST(AnExecutable, AsksOftenerBeforeItMakesGraphsThatAreGivenUpUnused) {
+    on_two_gpus([](Executable& executable, const Given&) {
+        static const std::array<Arrays, 200> layers;
+        executable.use_graphs(GraphUse::of_many);
+        const auto twice = [&](const Arrays& layer) {
+            return executable.run(layer.call(0), 0).ok() && executable.run(layer.call(0), 0).ok();
+        };
+        for (int turn = 0; turn < 3; ++turn) {
+            for (const Arrays& layer : layers) RANK_CHECK(twice(layer), "a call");
+        }
+        return executable.graph_launches() < 250;
     });
 }
 

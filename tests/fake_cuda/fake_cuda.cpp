@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 namespace fake_cuda {
@@ -29,6 +30,7 @@ struct State {
     std::string always_fails;
     bool from_then_on = false;
     bool captures = false;
+    std::set<CUstream> capturing;  ///< streams between StreamBeginCapture and StreamEndCapture
     std::string failed;
     std::map<std::string, int> left;
     std::vector<std::string> log, launches;
@@ -236,8 +238,10 @@ CUresult StreamSynchronize(CUstream) { return CUDA_SUCCESS; }
 CUresult StreamWaitEvent(CUstream stream, CUevent event, unsigned) {
     return note(name_of(stream) + " waits for " + name_of(event));
 }
-CUresult StreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
-    *status = state().captures ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+CUresult StreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+    const std::lock_guard lock(state().mutex);
+    *status = state().captures || state().capturing.contains(stream) ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                                                                     : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
 }
 CUresult StreamBatchMemOp(CUstream stream, unsigned, CUstreamBatchMemOpParams*, unsigned) {
@@ -253,8 +257,19 @@ CUresult EventElapsedTime(float* milliseconds, CUevent, CUevent) {
     return *milliseconds = 1.0F, CUDA_SUCCESS;
 }
 
-CUresult StreamBeginCapture(CUstream, CUstreamCaptureMode) { return CUDA_SUCCESS; }
-CUresult StreamEndCapture(CUstream, CUgraph* graph) { return make(graph, "graph"); }
+CUresult StreamGetPriority(CUstream, int* priority) { return *priority = 0, CUDA_SUCCESS; }
+CUresult ThreadExchangeStreamCaptureMode(CUstreamCaptureMode*) { return CUDA_SUCCESS; }
+CUresult StreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+    const std::lock_guard lock(state().mutex);
+    return state().capturing.insert(stream), CUDA_SUCCESS;
+}
+CUresult StreamEndCapture(CUstream stream, CUgraph* graph) {
+    {
+        const std::lock_guard lock(state().mutex);
+        state().capturing.erase(stream);
+    }
+    return make(graph, "graph");
+}
 CUresult GraphInstantiateWithFlags(CUgraphExec* ready, CUgraph, unsigned long long) {
     return make(ready, "executable graph");
 }
@@ -380,6 +395,8 @@ const std::map<std::string, void*>& functions() {
         MAY_FAIL(EventQuery),
         MAY_FAIL(EventElapsedTime),
         MAY_FAIL(StreamBeginCapture),
+        MAY_FAIL(StreamGetPriority),
+        CANNOT_FAIL(ThreadExchangeStreamCaptureMode),
         MAY_FAIL(StreamEndCapture),
         MAY_FAIL(GraphInstantiateWithFlags),
         MAY_FAIL(GraphLaunch),

@@ -55,6 +55,8 @@ public:
     virtual Status around_graph(CudaStream /*stream*/, const std::function<Status()>& /*launch*/) {
         return Error{"there are no graphs on host", {}, ErrorClass::usage};
     }
+    /// From now on begin and end go into a stream of ours that is being captured, or no longer.
+    virtual void set_capturing(bool /*on*/) {}
     /// About how many calls of the driver a call takes; 0: it cannot be a graph of ours.
     [[nodiscard]] virtual std::size_t driver_calls() const { return 0; }
     /// Waits for everything that was started.

@@ -513,7 +513,7 @@ Status FusedOp::begin_call(CudaStream stream) {
                      {.rank = rank()},
                      ErrorClass::usage};
     }
-    if (watched_ != nullptr) {
+    if (watched_ != nullptr && !captures_) {
         had_been_told_ = watch_->has_told(*watched_);
         SYNCOPATE_TRY(watch_->count_call(*watched_));
     }
@@ -527,7 +527,7 @@ Status FusedOp::begin_call(CudaStream stream) {
     calling_ = false;
     const FaultRecord record = executor_->poll_fault();
     if (record.any()) return error_of(record);
-    if (watched_ != nullptr) watched_->board.take_back_call();
+    if (watched_ != nullptr && !captures_) watched_->board.take_back_call();
     return begun;
 }
 
@@ -568,7 +568,16 @@ Status FusedOp::call(std::span<const StageLaunch> stages, CudaStream stream) {
     return launched ? ended : launched;
 }
 
-Status FusedOp::call_graph(CudaStream stream, bool counted, const std::function<Status()>& launch) {
+Status FusedOp::capture_call(std::span<const StageLaunch> stages, CudaStream stream) {
+    captures_ = true;
+    executor_->set_capturing(true);
+    const Status captured = call(stages, stream);
+    executor_->set_capturing(false);
+    captures_ = false;
+    return captured;
+}
+
+Status FusedOp::call_graph(CudaStream stream, const std::function<Status()>& launch) {
     SYNCOPATE_TRY(require_own());
     if (destroyed_ || calling_)
         return Error{fmt::format("op '{}' {}", options_.name,
@@ -577,8 +586,8 @@ Status FusedOp::call_graph(CudaStream stream, bool counted, const std::function<
                      ErrorClass::usage};
     SYNCOPATE_TRY(require_not_retired());
     SYNCOPATE_TRY(heap_->require_there());
-    if (watched_ != nullptr) had_been_told_ = watch_->has_told(*watched_);
-    if (watched_ != nullptr && !counted) {
+    if (watched_ != nullptr) {
+        had_been_told_ = watch_->has_told(*watched_);
         SYNCOPATE_TRY(watch_->count_call(*watched_));
     }
     const Status launched = executor_->around_graph(stream, launch);

@@ -22,6 +22,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <iterator>
 #include <mutex>
 #include <optional>
@@ -43,6 +44,13 @@
 
 namespace syncopate::runtime {
 namespace {
+
+/// In which what different streams enqueue goes to the GPU; streams beyond them share.
+std::size_t num_hardware_queues() {
+    const char* const given = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    const int number = given == nullptr ? 0 : std::atoi(given);
+    return number > 0 ? static_cast<std::size_t>(number) : 8;
+}
 
 /// Makes `made` the value of `kept`, unless it failed.
 template <typename Kept, typename Made>
@@ -262,8 +270,12 @@ public:
         return turn_ ? turn_->pass(stream) : Status(Done{});
     }
 
+    void set_capturing(bool on) override { capturing_ = on; }
+
     std::size_t driver_calls() const override {
         if (nccl_) return 0;  // its library keeps more of a call than a graph has
+        // A graph does not keep the order in which parts were enqueued: one that waits might stand before the kernel.
+        if (late_ && num_hardware_queues() < late_->num_streams() + 2) return 0;
         std::size_t calls = 3;
         for (const auto* list : {&before_kernel_, &on_copy_stream_}) {
             for (const PreparedTransfer& transfer : *list)
@@ -335,7 +347,7 @@ private:
     }
 
     Status note_capture(CUstream stream) {
-        if (captured_) return Done{};
+        if (captured_ || capturing_) return Done{};
         CUstreamCaptureStatus state = CU_STREAM_CAPTURE_STATUS_NONE;
         SYNCOPATE_CUDA(api_, cuStreamIsCapturing, stream, &state);
         captured_ = state != CU_STREAM_CAPTURE_STATUS_NONE;
@@ -512,7 +524,8 @@ private:
     std::optional<ChunkEngine> engine_;
     bool kernel_sums_ = false;
     bool given_up_ = false;
-    bool captured_ = false;                        ///< some call was
+    bool captured_ = false;                        ///< some call was, by the user
+    bool capturing_ = false;                       ///< a call of ours
     std::shared_ptr<EngineTurn> turn_;             ///< of a call in which ranks' kernels wait for each other
     EngineTurn::Held held_;                        ///< from a call's begin to its end
     std::vector<PreparedTransfer> before_kernel_;  ///< in the caller's stream

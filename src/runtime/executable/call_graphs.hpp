@@ -3,6 +3,7 @@
 // allocator gives back what was freed, and a call with new ones is enqueued singly.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -32,17 +33,19 @@ private:
     struct Graph;
     /// The graph of the call in hand, now the one used last; null: its addresses have come for the first time.
     Graph* find();
-    Result<bool> launch(Graph& graph, bool counted, CudaStream stream);
-    /// A call of the op into the graph. False: it was counted, but the driver makes no graph of it, for want of memory or
-    /// because another thread captures.
-    Result<bool> capture(Graph& graph, std::span<const FusedOp::StageLaunch> launches);
+    void add();
+    /// False: the driver makes none, for want of memory, say.
+    bool capture(Graph& graph, std::span<const FusedOp::StageLaunch> launches, bool high_priority);
+    /// Whether the driver launched it; an error where the op cannot be called.
+    Result<bool> launch(Graph& graph, CudaStream stream);
     Result<bool> singly(std::span<const FusedOp::StageLaunch> launches, CudaStream stream);
 
     FusedOp& op_;
-    std::unique_ptr<OwnedStream> stream_;  ///< that graphs are captured from
-    std::list<Graph> graphs_;              ///< used last first
+    std::array<std::unique_ptr<OwnedStream>, 2> streams_;  ///< that graphs are captured from, by priority
+    std::list<Graph> graphs_;                              ///< used last first
     std::vector<std::uint64_t> key_;
-    bool refused_ = false;  ///< the driver did not make one
+    std::uint32_t often_ = 1;  ///< a graph is made where addresses have come so many times before
+    bool refused_ = false;     ///< the driver did not make one
 };
 
 }  // namespace syncopate::runtime

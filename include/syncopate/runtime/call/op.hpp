@@ -164,8 +164,11 @@ public:
     };
     Status call(std::span<const StageLaunch> stages, CudaStream stream);
 
-    /// A call that `launch` makes by a graph in which call() was captured. `counted`: that capture's call is this one.
-    Status call_graph(CudaStream stream, bool counted, const std::function<Status()>& launch);
+    /// The same into a stream of ours that is being captured: it is no call until call_graph launches what it became,
+    /// and where it fails nothing has happened.
+    Status capture_call(std::span<const StageLaunch> stages, CudaStream stream);
+    /// A call that `launch` makes by a graph in which capture_call() was captured.
+    Status call_graph(CudaStream stream, const std::function<Status()>& launch);
     /// About how many calls of the driver a call takes; 0: it cannot be a graph but a user's.
     [[nodiscard]] std::size_t driver_calls() const;
 
@@ -243,6 +246,7 @@ private:
     std::unique_ptr<UserBuffers> buffers_;
     std::shared_ptr<CallWatch> watch_;    ///< null of one rank alone
     std::unique_ptr<WatchedOp> watched_;  ///< the same
+    bool captures_ = false;               ///< the call in hand is capture_call's
     std::atomic<bool> calling_ = false;   ///< release() looks at it from another thread
     std::string retired_;
     bool had_been_told_ = false;

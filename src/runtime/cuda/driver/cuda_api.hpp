@@ -65,7 +65,9 @@
     F(cuEventRecord, 2000)                               \
     F(cuEventQuery, 2000)                                \
     F(cuEventElapsedTime, 2000)                          \
+    F(cuStreamGetPriority, 5050)                         \
     F(cuStreamBeginCapture, 10010)                       \
+    F(cuThreadExchangeStreamCaptureMode, 10010)          \
     F(cuStreamEndCapture, 10000)                         \
     F(cuGraphInstantiateWithFlags, 11040)                \
     F(cuGraphLaunch, 10000)                              \

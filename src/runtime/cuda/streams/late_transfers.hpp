@@ -53,6 +53,8 @@ public:
 
     /// Whether the last sum also makes the posts of the call's end, which saves a kernel: where the rank's
     /// calls end with sums, and nothing is to be waited for after them.
+    /// That it has, beside the call's.
+    [[nodiscard]] std::size_t num_streams() const { return lanes_.size(); }
     [[nodiscard]] bool ends_call() const { return ends_call_; }
 
     /// What transfer `index` sums; null when it sums nothing.
