@@ -278,3 +278,47 @@ def weighted_sum_of_experts(seed):
         combine, (t, 2), args, {"out_ptr": (y * w[..., None]).sum(1)}, tolerance=1e-6, axes=(7, 2), reduction="j",
         gather={"y_ptr": 0}, scatter={"out_ptr": 0},
     )  # fmt: skip
+
+
+@triton.jit
+def grouped_by_tiles(
+    a_ptr, b_ptr, c_ptr, row_ptr, end_ptr, expert_ptr, N, K: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """A grouped product as its users write it: tables say of each tile its first row, where its group ends, and whose weights."""
+    pid_m, pid_n = tl.program_id(0), tl.program_id(1)
+    row, end, expert = tl.load(row_ptr + pid_m), tl.load(end_ptr + pid_m), tl.load(expert_ptr + pid_m)
+    rows = row + tl.arange(0, BM)
+    cols = pid_n * BN + tl.arange(0, BN)
+    inside = (rows[:, None] < end) & (cols[None, :] < N)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        rk = k + tl.arange(0, BK)
+        a = tl.load(
+            a_ptr + rows[:, None] * K + rk[None, :], mask=(rows[:, None] < end) & (rk[None, :] < K), other=0.0
+        )
+        b = tl.load(
+            b_ptr + expert * K * N + rk[:, None] * N + cols[None, :],
+            mask=(rk[:, None] < K) & (cols[None, :] < N),
+            other=0.0,
+        )
+        acc += tl.dot(a, b, input_precision="ieee")
+    tl.store(c_ptr + rows[:, None] * N + cols[None, :], acc, mask=inside)
+
+
+@case
+def grouped_by_known_tiles(seed):
+    """Groups of 5, 0, 24 and 3 rows: what tiles read and write is known by the tables' values, row by row."""
+    ends, n, k = (5, 5, 29, 32), 24, 20
+    tiles = [(0, 5, 0), (5, 29, 2), (21, 29, 2), (29, 32, 3)]
+    a, b = numbers((32, k), seed), numbers((4, k, n), seed + 50)
+    wanted = torch.cat([a[lo:hi] @ b[g] for g, (lo, hi) in enumerate(zip((0, *ends), ends, strict=False))])
+    tables = [torch.tensor(column, dtype=torch.int32) for column in zip(*tiles, strict=True)]
+    args = {
+        "a_ptr": a, "b_ptr": b, "c_ptr": unset((32, n)), "row_ptr": tables[0], "end_ptr": tables[1],
+        "expert_ptr": tables[2], "N": n, "K": k, "BM": 16, "BN": 16, "BK": 16,
+    }  # fmt: skip
+    return Case(
+        grouped_by_tiles, (4, 2), args, {"c_ptr": wanted}, values=("row_ptr", "end_ptr", "expert_ptr"), axes=(4, 2), reduction="k",
+        gather={"a_ptr": 0}, scatter={"c_ptr": 0}, compile={"BN": 64, "BK": 32},
+    )  # fmt: skip
