@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "plan/model/cut.hpp"
+#include "plan/templates/push_exchange_nodes.hpp"
 #include "plan/templates/push_request.hpp"
 #include "syncopate/at.hpp"
 
@@ -39,6 +40,12 @@ Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::stri
         const bool kept = !options.transient && !options.for_kernel;
         for (std::int32_t source = 0; source < ranks && kept; ++source)
             plan.final.push_back({.rank = rank, .chunk = {1, block_of(source)}, .of = {source}});
+    }
+    if (mesh.num_nodes() > 1 && mesh.ranks_of_node() > 1 && !options.transient) {
+        push_exchange_nodes(plan, options, cut);
+        return plan;
+    }
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
         std::vector<Op>& list = plan.ranks[at(rank)];
         const auto exchange = [&](std::int32_t peer, const Cut& by, std::int32_t slice) {
             const std::int32_t to_rank = options.transient ? rank : peer;

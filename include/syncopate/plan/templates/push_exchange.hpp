@@ -1,4 +1,5 @@
-// The all-to-all of what kernels make, or read: each block goes straight to the rank that is to have it.
+// The all-to-all of what kernels make, or read: each block goes straight to the rank that is to have it; to another
+// node with those that its node's other ranks have for the same one.
 #pragma once
 
 #include <cstdint>
