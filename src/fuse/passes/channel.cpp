@@ -1,6 +1,7 @@
 #include "syncopate/fuse/passes/channel.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -103,13 +104,18 @@ private:
             edge(count_ + round, count_ + round + 1);
         if (!by_list) return;
         for (const std::vector<NodeId>& order : graph_.start_order) {
-            NodeId last = kNoNode;
-            for (const NodeId op : order) {
-                if (graph_.round(op) >= 0) continue;
-                if (last != kNoNode) link(last, op);
-                last = op;
-            }
+            const std::vector<NodeId> list = by_round(order);
+            for (std::size_t next = 1; next < list.size(); ++next) link(list[next - 1], list[next]);
         }
+    }
+
+    /// What a rank starts beside sides: in its order, but what follows an earlier round first, as it can begin sooner.
+    [[nodiscard]] std::vector<NodeId> by_round(const std::vector<NodeId>& order) const {
+        std::vector<NodeId> list;
+        std::ranges::copy_if(order, std::back_inserter(list),
+                             [&](NodeId op) { return graph_.round(op) < 0; });
+        std::ranges::stable_sort(list, {}, [&](NodeId op) { return graph_.follows[at(op)]; });
+        return list;
     }
     /// A pair is one node, and once rounds are known a round is.
     [[nodiscard]] std::int32_t node_of(NodeId op) const {
