@@ -12,6 +12,7 @@ Precedence::Precedence(const Graph& graph, const Placement& placement)
     : graph_(graph),
       placement_(placement),
       marked_(placement.before.size(), 0),
+      sought_(placement.before.size(), 0),
       place_(placement.before.size(), 0) {}
 
 template <typename Visit>
@@ -36,15 +37,19 @@ bool Precedence::mark(NodeId op) {
 }
 
 template <typename Begin>
-std::vector<NodeId> Precedence::without_met(std::vector<NodeId> ops, const Begin& begin) {
+std::vector<NodeId> Precedence::without_met(std::vector<NodeId> ops, std::size_t free, const Begin& begin) {
     ++search_;
     const std::int32_t first = earliest(ops);
+    for (const NodeId op : ops) sought_[at(op)] = search_;
+    std::size_t left = ops.size() - std::min(free, ops.size());
     std::vector<NodeId> open;
     const auto visit = [&](NodeId op) {
-        if (placement_.position[at(op)] >= first && mark(op)) open.push_back(op);
+        if (placement_.position[at(op)] < first || !mark(op)) return;
+        open.push_back(op);
+        if (sought_[at(op)] == search_) --left;
     };
     begin(ops, visit);
-    while (!open.empty()) {
+    while (!open.empty() && left > 0) {
         const NodeId op = open.back();
         open.pop_back();
         each_before(op, visit);
@@ -57,13 +62,14 @@ std::vector<NodeId> Precedence::last_of(std::vector<NodeId> ops) {
     std::ranges::sort(ops);
     ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
     if (ops.size() < 2) return ops;
-    return without_met(std::move(ops), [&](const std::vector<NodeId>& all, const auto& visit) {
+    // The last of them in the order of all ops precedes none.
+    return without_met(std::move(ops), 1, [&](const std::vector<NodeId>& all, const auto& visit) {
         for (const NodeId op : all) each_before(op, visit);
     });
 }
 
 std::vector<NodeId> Precedence::not_seen(std::vector<NodeId> ops, const std::vector<NodeId>& seen) {
-    return without_met(std::move(ops), [&](const std::vector<NodeId>&, const auto& visit) {
+    return without_met(std::move(ops), 0, [&](const std::vector<NodeId>&, const auto& visit) {
         for (const NodeId op : seen) visit(op);
     });
 }

@@ -329,6 +329,17 @@ bool some_in_loop(Waits waits, const std::vector<std::int64_t>& tiles) {
     return false;
 }
 
+/// Whether some tile of the rank may wait within its loop: not where all that its tiles need they need from the start.
+bool needs_in_loop(const Graph& graph, std::size_t stage, std::size_t rank) {
+    const Graph::StageNodes& nodes = graph.stages[stage];
+    if (nodes.ranged) return true;
+    for (std::int32_t c = 0; c < nodes.num_classes; ++c) {
+        const std::vector<Edge>& needs = graph.in[at(nodes.first[rank] + c)];
+        if (std::ranges::any_of(needs, [](const Edge& edge) { return edge.iteration > 0; })) return true;
+    }
+    return false;
+}
+
 StageWaits stage_waits(const Graph& graph, const Placement& placement, std::size_t stage,
                        const StageOrder& order, const Arrivals& arrivals) {
     StageWaits waits;
@@ -350,6 +361,7 @@ bool waits_in_loops(const Graph& graph, const Placement& placement, std::size_t 
                     const StageOrder& order, const Arrivals& arrivals) {
     Precedence precedence(graph, placement);
     for (std::size_t index = 0; index < order.tiles.size(); ++index) {
+        if (!needs_in_loop(graph, stage, index)) continue;
         const auto rank = static_cast<std::int32_t>(index);
         const bool some =
             graph.stages[stage].ranged

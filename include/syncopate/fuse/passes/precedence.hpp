@@ -35,9 +35,10 @@ public:
 private:
     template <typename Visit>
     void each_before(NodeId op, const Visit& visit) const;
-    /// `ops` without those that a search backwards meets, from what `begin` visits.
+    /// `ops` without those that a search backwards meets, from what `begin` visits. It ends when it has met all but `free`
+    /// of them, which nothing can meet.
     template <typename Begin>
-    std::vector<NodeId> without_met(std::vector<NodeId> ops, const Begin& begin);
+    std::vector<NodeId> without_met(std::vector<NodeId> ops, std::size_t free, const Begin& begin);
     [[nodiscard]] std::int32_t earliest(const std::vector<NodeId>& ops) const;
     /// True the first time in a search.
     bool mark(NodeId op);
@@ -45,6 +46,7 @@ private:
     const Graph& graph_;
     const Placement& placement_;
     std::vector<std::uint32_t> marked_;  ///< by op: the last search that met it
+    std::vector<std::uint32_t> sought_;  ///< by op: the last search whose `ops` it was among
     std::vector<std::int32_t> place_;    ///< by op that the last search met: among those
     std::uint32_t search_ = 0;
 };
