@@ -24,6 +24,7 @@ tune::Strategy given_strategy(const std::string& text) {
 /// The quickest kind of attention by the estimate, where the SPEC leaves it open.
 void choose_kind(tune::Problem& problem, const tune::Machine& machine) {
     if (!problem.word("kind").empty() && problem.word("kind") != "auto") return;
+    if (problem.nodes > 1) return;  // ops::kind_over_nodes
     std::erase_if(problem.words, [](const tune::Word& word) { return word.name == "kind"; });
     const tune::AttentionProblem attention = take(tune::attention_problem(problem, machine));
     for (const tune::AttentionCandidate& candidate : tune::rank_attention(attention, machine)) {
@@ -72,17 +73,17 @@ tune::Problem problem_of(const OperatorArguments& arguments) {
 
 tune::Machine machine_of(const std::string& name, tune::Problem& problem) {
     tune::Machine machine;
+    const std::int32_t places = problem.ranks / problem.nodes;
     if (name.empty()) {
         const Result<std::string> device = runtime::cuda_device_name(0);  // none here: any machine
-        tune::NearestMachine nearest =
-            take(tune::nearest_machine(device ? *device : std::string(), problem.ranks));
+        tune::NearestMachine nearest = take(tune::nearest_machine(device ? *device : std::string(), places));
         if (!nearest.message.empty()) std::cerr << nearest.message << '\n';
         machine = std::move(nearest.machine);
     } else {
         machine = take(tune::find_machine(name));
-        if (machine.num_devices() < problem.ranks)
+        if (machine.num_devices() < places)
             std::cerr << fmt::format("{} has {} GPUs; {} are estimated as if all were on one switch\n",
-                                     machine.name, machine.num_devices(), problem.ranks);
+                                     machine.name, machine.num_devices(), places);
     }
     if (problem.num_sms == 0) problem.num_sms = machine.num_sms;
     return machine;

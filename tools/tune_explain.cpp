@@ -97,12 +97,12 @@ Ranked ranked_attention(const tune::Problem& problem, const tune::Machine& machi
 void explain(const std::string& spec, int ranks, const std::string& machine_name, bool json) {
     tune::Problem problem = problem_of({.spec = spec, .ranks = ranks});
     const bool attention = problem.op == "attention";
-    if (const std::string objection = tune::estimate_objection(problem); !objection.empty())
-        fail(Error{"tune: --explain: " + objection, {}, ErrorClass::usage});
     if (!attention && problem.op != "moe" && problem.products().empty())
         fail(Error{fmt::format("{}: the estimate is of attention, of moe and of operators around products",
                                problem.op)});
     const tune::Machine machine = machine_of(machine_name, problem);
+    if (const std::string objection = tune::estimate_objection(problem, machine); !objection.empty())
+        fail(Error{"tune: --explain: " + objection, {}, ErrorClass::usage});
     const Ranked ranked = attention ? ranked_attention(problem, machine)
                                     : Ranked{tune::rank_candidates(problem, machine), std::nullopt};
     if (json) {

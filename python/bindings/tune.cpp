@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -21,6 +22,7 @@
 #include "problem.hpp"
 #include "stages.hpp"
 #include "syncopate/emit/artifact.hpp"
+#include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/ops/varied.hpp"
 #include "syncopate/tune/candidates/candidates.hpp"
@@ -52,7 +54,7 @@ tune::ChooseOptions options_of(bool cuda, bool unfused, bool exact_fp32, bool gl
 
 tune::Machine machine_of(const std::string& name, const tune::Problem& problem, const std::string& device) {
     if (!name.empty()) return unwrap(tune::find_machine(name));
-    return unwrap(tune::nearest_machine(device, problem.ranks, problem.num_sms)).machine;
+    return unwrap(tune::nearest_machine(device, problem.ranks / problem.nodes, problem.num_sms)).machine;
 }
 
 nb::dict dict_of(const tune::Estimate& estimate) {
@@ -180,8 +182,9 @@ nb::list rank_program(const std::vector<std::vector<StageTuple>>& configurations
     return made;
 }
 
-std::string estimate_objection(const GivenProblem& given) {
-    return tune::estimate_objection(problem_of(given));
+std::string estimate_objection(const GivenProblem& given, const std::string& device) {
+    const tune::Problem problem = problem_of(given);
+    return tune::estimate_objection(problem, machine_of({}, problem, device));
 }
 
 tune::TileConfig tiles(std::int64_t m, std::int64_t n, std::int64_t k, const std::string& dtype,
@@ -258,6 +261,19 @@ nb::tuple measured_machine(const std::string& device, std::int32_t devices, std:
                                          "sources name another machine");
 }
 
+/// Puts what is between nodes into the machine file at `path`, or into the nearest machine where there is none. Returns a
+/// summary.
+std::string measured_network(const std::string& device, std::int32_t devices, std::int32_t num_sms,
+                             double gbps, double us, const std::string& source, const std::string& path) {
+    std::error_code missing;
+    tune::Machine machine = std::filesystem::exists(path, missing)
+                                ? unwrap(tune::machine_from_json(unwrap(read_file(path)), path))
+                                : unwrap(tune::nearest_machine(device, devices, num_sms)).machine;
+    machine = tune::with_network(std::move(machine), gbps, us, source);
+    unwrap(write_file_atomically(path, tune::to_json(machine)));
+    return fmt::format("{}: between nodes {:.1f} GB/s, {:.1f} us", path, gbps, us);
+}
+
 }  // namespace
 
 void bind_tune(nb::module_& module) {
@@ -276,6 +292,7 @@ void bind_tune(nb::module_& module) {
         "(block_m, block_n, block_k, stages, split_k, µs) of tiles for the Gluon GEMM, the quickest first.");
     tune.attr("MOST_GLUON_SPLIT_TILES") = tune::kMostGluonSplitTiles;
     tune.attr("GLUON_SHARED_BYTES") = tune::kGluonSharedBytes;
+    tune.attr("CHANNEL_BLOCKS") = fuse::kChannelBlocks;  // multiprocessors between nodes
     tune.def("contenders", &contenders, "problem"_a, "vary"_a = std::vector<std::string>(), "machine"_a = "",
              "device"_a = "", "cuda"_a = true, "exact_fp32"_a = false, "gluon"_a = true,
              "(name, strategy, estimate in µs, whether it is a baseline) of what a search tries.");
@@ -285,8 +302,10 @@ void bind_tune(nb::module_& module) {
     tune.def("measured_machine_path", tune::measured_machine_path);
     tune.def("measured_machine", measured_machine, "device"_a, "devices"_a, "num_sms"_a, "measured"_a,
              "path"_a);
+    tune.def("measured_network", measured_network, "device"_a, "devices"_a, "num_sms"_a, "gbps"_a, "us"_a,
+             "source"_a, "path"_a);
     tune.def("machine_message", machine_message, "device"_a, "ranks"_a, "num_sms"_a = 0);
-    tune.def("estimate_objection", estimate_objection, "problem"_a);
+    tune.def("estimate_objection", estimate_objection, "problem"_a, "device"_a = "");
     tune.def("rank_program", rank_program, "configurations"_a, "plan"_a, "device"_a, "num_sms"_a,
              "values"_a = std::vector<Values>(), "machine"_a = "", "device_name"_a = "",
              "All that fuse takes of a user's program, best first by the estimate; see "

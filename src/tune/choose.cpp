@@ -13,7 +13,7 @@ namespace syncopate::tune {
 
 std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& machine) {
     std::vector<Candidate> ranked;
-    const bool estimated = problem.nodes == 1;
+    const bool estimated = problem.nodes == 1 || estimate_objection(problem, machine).empty();
     for (Strategy& strategy : candidates(problem, machine)) {
         Candidate& made = ranked.emplace_back();
         made.name = name_of(strategy);
@@ -73,7 +73,7 @@ double copy_us(const Problem& problem, const Machine& machine, const Strategy& s
 bool carries_over(const Problem& problem, const Machine& machine, const Stored& stored,
                   const Strategy& strategy, const ChooseOptions& options) {
     const bool estimated = options.device == fuse::Device::cuda && !problem.products().empty() &&
-                           estimate_objection(problem).empty();
+                           estimate_objection(problem, machine).empty();
     if (stored.rows == 0 || stored.us <= 0 || stored.usual_us <= 0 || !estimated) return true;
     const Problem measured = problem.with_rows(stored.rows);
     const auto us = [&](const Problem& of, const Strategy& taken) { return estimate(of, machine, taken).us; };
@@ -85,6 +85,14 @@ bool carries_over(const Problem& problem, const Machine& machine, const Stored& 
     const double times = static_cast<double>(problem.extent("M")) / static_cast<double>(stored.rows);
     const double holds = 1 / (1 + std::abs(std::log2(times)));
     return us(problem, strategy) * std::pow(off / usual_off, holds) <= usual_us(problem);
+}
+
+/// Why the estimate does not choose: it is not there, or would take longer than calls gain by it.
+std::string choice_objection(const Problem& problem, const Machine& machine) {
+    constexpr std::int32_t kMostRanks = 64;
+    if (problem.nodes > 1 && problem.ranks > kMostRanks)
+        return fmt::format("over nodes the estimate chooses for at most {} ranks", kMostRanks);
+    return estimate_objection(problem, machine);
 }
 
 }  // namespace
@@ -116,7 +124,7 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     }
     if (options.device == fuse::Device::host || problem.products().empty())
         return {.strategy = usual, .note = "the default", .warning = warning};
-    if (const std::string objection = estimate_objection(problem); !objection.empty())
+    if (const std::string objection = choice_objection(problem, machine); !objection.empty())
         return {.strategy = usual, .note = "the default: " + objection, .warning = warning};
     const auto us_of = [&](const Candidate& candidate) {
         return candidate.estimate.us + (options.copied ? copy_us(problem, machine, candidate.strategy) : 0);

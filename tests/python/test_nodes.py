@@ -1,5 +1,6 @@
 """Ranks of several nodes: each node has a heap of its own, and what goes between them goes by the channel."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -62,19 +63,39 @@ def test_a_bundle_of_several_nodes_runs_on_host(op, syncopate, tmp_path):
     assert outcome.out.count("right") == 2
 
 
-@pytest.mark.parametrize(
-    "spec", ["attention:S=256", "attention_backward:S=256", "moe:T=64,E=8,topk=2,H=48,F=80"]
-)
+@pytest.mark.parametrize("spec", ["attention_backward:S=256", "moe:T=64,E=8,topk=2,H=48,F=80"])
 def test_what_does_not_go_over_nodes_yet_says_so(spec, syncopate):
     outcome = syncopate("run", f"{spec},nodes=2", "--device", "host", "--ranks", 4)
     assert outcome.code in (1, 2)
     assert f"{spec.split(':')[0]} does not go over several nodes yet" in outcome.err
 
 
+@pytest.mark.parametrize("kind", ["auto", "ring", "double_ring", "ulysses_ring"])
+def test_attention_goes_over_nodes(kind, syncopate):
+    spec = f"attention:kind={kind},S=128,H=2,HKV=1,D=16,nodes=2"
+    spec += ",inner=2" if kind == "ulysses_ring" else ""
+    outcome = syncopate("run", spec, "--device", "host", "--ranks", 4, "--check")
+    assert outcome.code == 0, outcome.out + outcome.err
+
+
+def test_the_estimate_ranks_what_goes_over_nodes(syncopate):
+    spec = "matmul_reduce_scatter:M=4096,N=8192,K=3584,ranks=16,nodes=2"
+    outcome = syncopate("tune", spec, "--explain", "--json", "--machine", "h200x8")
+    assert outcome.code == 0, outcome.err
+    made = [one for one in json.loads(outcome.out)["strategies"] if one["pruned"] is None]
+    assert "unfused" in [one["name"] for one in made]
+    assert all(0 < one["us"] < 1e5 for one in made)
+    assert [one["us"] for one in made] == sorted(one["us"] for one in made)
+
+
 def test_no_times_are_made_up_for_nodes(syncopate):
-    outcome = syncopate("tune", "matmul_reduce_scatter:M=64,N=32,K=32,ranks=4,nodes=2", "--explain")
+    spec = "matmul_reduce_scatter:M=64,N=32,K=32,ranks=4,nodes=2"
+    outcome = syncopate("tune", spec, "--explain", "--machine", "h200x2")
     assert outcome.code == 2
-    assert "estimates are of one node, got 2" in outcome.err
+    assert 'h200x2 says nothing of a network between 2 nodes: its file has no "network"' in outcome.err
+    outcome = syncopate("tune", "attention:S=4096,ranks=16,nodes=2", "--explain", "--machine", "h200x8")
+    assert outcome.code == 2
+    assert "estimates of attention are of one node" in outcome.err
 
 
 def test_nodes_that_do_not_divide_the_ranks_are_refused(syncopate):

@@ -69,12 +69,12 @@ TEST(Contenders, OfAMixtureAreTilesOfManyAndOfFewRowsOnEitherDevice) {
 TEST(Contenders, OfAProblemThatIsNotEstimatedAreRefused) {
     Problem many = kProblem;
     many.ranks = 512;
-    const std::string why = estimate_objection(many);
+    const std::string why = estimate_objection(many, machine());
     ASSERT_FALSE(why.empty());
     EXPECT_EQ(contenders(many, machine(), {}).error().message, why);
 }
 
-TEST(Contenders, OverNodesAreWhatRunsThereWithoutAnEstimate) {
+TEST(Contenders, OverNodesWithoutANetworkAreWhatRunsThereWithoutAnEstimate) {
     Problem over = kProblem;
     over.ranks = 4;
     over.nodes = 2;

@@ -56,7 +56,7 @@ def estimate(
     host, and of what is not known, 0 µs."""
     found_with = scope(problem.device) if problem.device == "host" or device_name() else {}
     if problem.device == "cuda" and device_name():
-        _say_what_stands_in(device_name(), max(1, problem.ranks))
+        _say_what_stands_in(device_name(), max(1, problem.ranks // problem.nodes))
     chosen, us, measured, _ = _syncopate.tune.choose(
         problem,
         unfused=unfused,

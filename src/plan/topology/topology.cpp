@@ -91,6 +91,44 @@ Topology switch_topology(std::int32_t size, const LinkOptions& options) {
     return topology;
 }
 
+Topology nodes_topology(const Topology& node, std::int32_t nodes, std::int32_t places,
+                        const LinkOptions& card) {
+    Topology made = node;
+    const std::int32_t devices = nodes * places;
+    const auto switches = static_cast<std::int32_t>(node.switches.size());
+    made.name = fmt::format("{} nodes of {} of {}", nodes, places, node.name);
+    made.devices.clear();
+    made.switches.clear();
+    made.links.clear();
+    const std::int32_t fabric = devices + nodes * switches;
+    for (std::int32_t n = 0; n < nodes; ++n) {
+        const auto vertex = [&](std::int32_t of) {
+            return of < node.num_devices() ? n * places + of
+                                           : devices + n * switches + of - node.num_devices();
+        };
+        const auto is_left_out = [&](std::int32_t of) { return of >= places && of < node.num_devices(); };
+        for (std::int32_t place = 0; place < places; ++place) {
+            Device device = node.devices[at(place)];
+            device.node = n;
+            made.devices.push_back(device);
+        }
+        for (const std::string& name : node.switches) made.switches.push_back(fmt::format("{}-{}", name, n));
+        for (Link link : node.links) {
+            if (is_left_out(link.from) || is_left_out(link.to)) continue;
+            link.from = vertex(link.from);
+            link.to = vertex(link.to);
+            made.links.push_back(link);
+        }
+    }
+    made.switches.emplace_back("fabric");
+    for (std::int32_t device = 0; device < devices; ++device) {
+        made.links.push_back({device, fabric, card.gbps, card.latency_us / 2});
+        made.links.push_back({fabric, device, card.gbps, card.latency_us / 2});
+    }
+    made.network = Engine{.gbps = card.gbps};
+    return made;
+}
+
 Routes::Routes(const Topology& topology)
     : topology_(topology),
       leaving_(static_cast<std::size_t>(topology.num_vertices())),

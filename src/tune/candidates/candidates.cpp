@@ -32,6 +32,11 @@ public:
         add({});
         const OperatorRow* row = operator_row(problem_.op);
         if (problem_.ranks == 1 || shapes_.empty()) return made_;
+        if (problem_.nodes > 1) {
+            over_nodes(row->kind);
+            neighbours();
+            return made_;
+        }
         switch (row->kind) {
             case Kind::gathers:
             case Kind::exchanges: before(row->kind); break;
@@ -178,6 +183,23 @@ private:
             strategy.pull = true;
             if (kind == Kind::gathers && strategy.backend == Backend::copy_engine) add(strategy);
         });
+    }
+
+    /// Over nodes, where each estimate plays all ranks: what a node's links are used by, and how chunks are cut.
+    void over_nodes(Kind kind) {
+        if (kind == Kind::block) return blocks();
+        const bool before = kind == Kind::gathers || kind == Kind::exchanges;
+        for (const std::int32_t parts : {1, 2, 4}) {
+            Strategy strategy;
+            if (before)
+                strategy.chunking.rows = parts;
+            else
+                strategy.split = parts;
+            add(strategy);
+            if (!before) continue;
+            strategy.backend = Backend::ldst_dedicated;
+            add(strategy);
+        }
     }
 
     /// Parts of columns, and parts of rows.

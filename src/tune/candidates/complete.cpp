@@ -110,7 +110,7 @@ Strategy by_plain_kernel(Strategy made, bool cuda) {
     return made;
 }
 
-/// The same products by the ranks of one node: of several nothing is estimated.
+/// The same products by the ranks of one node, which tell two kernels apart as well, and sooner.
 Problem within_a_node(Problem problem) {
     problem.ranks /= std::max(1, problem.nodes);
     problem.nodes = 1;
@@ -124,7 +124,7 @@ ProductKernel quicker_kernel(const Problem& problem, const Machine& machine, con
     const bool runs_gluon = options.device == fuse::Device::cuda && options.gluon &&
                             machine.rates.gluon_tflops > 0 && gluon_multiplies(problem.dtype);
     if (given.placement != Placement::fused || !runs_gluon || !given.tiles.empty() ||
-        !estimate_objection(problem).empty())
+        !estimate_objection(problem, machine).empty())
         return ProductKernel::plain;
     const auto us = [&](ProductKernel kernel) {
         Strategy by = given;

@@ -94,4 +94,17 @@ std::span<const FigureRow> machine_figures() {
     return kRows;
 }
 
+std::span<const FigureRow> network_figures() {
+    static constexpr std::array kRows{
+        FigureRow{"gbps", "GB/s", "sends of a device to another node, each way", &Rates::network_gbps},
+        FigureRow{"us", "us",
+                  "a send and its receive without their bytes, from when both may begin until what awaits "
+                  "them goes on",
+                  &Rates::network_us},
+    };
+    return kRows;
+}
+
+std::string network_source(std::string_view name) { return "network." + std::string(name); }
+
 }  // namespace syncopate::tune

@@ -1,7 +1,9 @@
 // A machine as JSON, schema syncopate.machine/1.
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -19,11 +21,21 @@ constexpr double kLargest = 1e12;
 constexpr std::int32_t kMostPoints = 1000;
 constexpr std::int32_t kMostSms = 100'000;
 
-const FigureRow* row_of(std::string_view name, bool curve) {
+/// A part of the file that holds figures.
+enum class Part : std::uint8_t { figures, tables, network };
+
+std::vector<FigureRow> rows_of(Part part) {
+    if (part == Part::network) return {network_figures().begin(), network_figures().end()};
+    std::vector<FigureRow> rows;
     for (const FigureRow& row : machine_figures()) {
-        if (row.name == name && (row.curve != nullptr) == curve) return &row;
+        if ((row.curve != nullptr) == (part == Part::tables)) rows.push_back(row);
     }
-    return nullptr;
+    return rows;
+}
+
+/// Under which Machine::sources has it.
+std::string source_of(Part part, const FigureRow& row) {
+    return part == Part::network ? network_source(row.name) : std::string(row.name);
 }
 
 class MachineDecoder : private JsonDecoder {
@@ -39,18 +51,19 @@ public:
 private:
     bool machine() {
         const JsonPath root;
-        static constexpr std::array<JsonField, 9> kFields{{{"schema", true},
-                                                           {"name", true},
-                                                           {"device", true},
-                                                           {"about", false},
-                                                           {"topology", true},
-                                                           {"num_sms", true},
-                                                           {"measured", false},
-                                                           {"figures", true},
-                                                           {"tables", true}}};
+        static constexpr std::array<JsonField, 10> kFields{{{"schema", true},
+                                                            {"name", true},
+                                                            {"device", true},
+                                                            {"about", false},
+                                                            {"topology", true},
+                                                            {"num_sms", true},
+                                                            {"measured", false},
+                                                            {"network", false},
+                                                            {"figures", true},
+                                                            {"tables", true}}};
         std::array<Index, kFields.size()> at;
         if (!fields(0, root, kFields, at)) return false;
-        const auto [schema, name, device, about, topology, num_sms, measured, figures, tables] = at;
+        const auto [schema, name, device, about, topology, num_sms, measured, network, figures, tables] = at;
         std::string_view text;
         const JsonPath schema_path{&root, "schema"};
         if (!string(schema, schema_path, text)) return false;
@@ -68,8 +81,10 @@ private:
         }
         return integer(num_sms, {&root, "num_sms"}, 1, kMostSms, machine_.num_sms) &&
                (!has(measured) || boolean(measured, {&root, "measured"}, machine_.measured)) &&
-               topology_at(topology, {&root, "topology"}) && entries(figures, {&root, "figures"}, false) &&
-               entries(tables, {&root, "tables"}, true);
+               topology_at(topology, {&root, "topology"}) &&
+               (!has(network) || network_at(network, {&root, "network"})) &&
+               entries(figures, {&root, "figures"}, Part::figures) &&
+               entries(tables, {&root, "tables"}, Part::tables);
     }
 
     bool topology_at(Index node, const JsonPath& path) {
@@ -91,37 +106,41 @@ private:
         return true;
     }
 
-    /// All figures, or all tables: each exactly once.
-    bool entries(Index node, const JsonPath& path, bool curves) {
+    bool network_at(Index node, const JsonPath& path) {
+        if (!entries(node, path, Part::network)) return false;
+        if (machine_.rates.network_gbps > 0) return true;
+        return fail(node, path, "carries nothing: leave it out");
+    }
+
+    /// All that belongs to a part, each exactly once.
+    bool entries(Index node, const JsonPath& path, Part part) {
         if (!is(node, path, Type::object, "an object")) return false;
-        std::size_t found = 0;
+        const std::vector<FigureRow> rows = rows_of(part);
         for (Index key = document_.first(node); key != document_.end(node);) {
             const Index value = document_.next(key);
             const std::string_view name = document_.text(key);
-            const FigureRow* row = row_of(name, curves);
+            const auto row = std::ranges::find(rows, name, &FigureRow::name);
             const JsonPath here{&path, name};
-            if (row == nullptr) return fail(key, here, "is no figure of a machine" + hint(name, curves));
-            if (machine_.sources.contains(row->name)) return fail(key, here, "is given twice");
-            if (!entry(value, here, *row)) return false;
-            ++found;
+            if (row == rows.end()) return fail(key, here, "is no figure of a machine" + hint(name, rows));
+            const std::string source = source_of(part, *row);
+            if (machine_.sources.contains(source)) return fail(key, here, "is given twice");
+            if (!entry(value, here, *row, source)) return false;
             key = document_.next(value);
         }
-        for (const FigureRow& row : machine_figures()) {
-            if ((row.curve != nullptr) == curves && !machine_.sources.contains(row.name))
+        for (const FigureRow& row : rows) {
+            if (!machine_.sources.contains(source_of(part, row)))
                 return fail(node, path, fmt::format("lacks \"{}\": {}", row.name, row.meaning));
         }
-        return found > 0;
+        return true;
     }
 
-    static std::string hint(std::string_view name, bool curves) {
+    static std::string hint(std::string_view name, const std::vector<FigureRow>& rows) {
         std::vector<std::string_view> known;
-        for (const FigureRow& row : machine_figures()) {
-            if ((row.curve != nullptr) == curves) known.push_back(row.name);
-        }
+        for (const FigureRow& row : rows) known.push_back(row.name);
         return did_you_mean(name, known);
     }
 
-    bool entry(Index node, const JsonPath& path, const FigureRow& row) {
+    bool entry(Index node, const JsonPath& path, const FigureRow& row, const std::string& source) {
         static constexpr std::array<JsonField, 3> kValue{{{"value", true}, {"unit", true}, {"source", true}}};
         static constexpr std::array<JsonField, 3> kPoints{
             {{"points", true}, {"unit", true}, {"source", true}}};
@@ -135,7 +154,7 @@ private:
                         fmt::format("is \"{}\"; it is measured in \"{}\"", escaped(text), row.unit));
         }
         if (!string(at[2], {&path, "source"}, text)) return false;
-        machine_.sources.emplace(row.name, text);
+        machine_.sources.emplace(source, text);
         if (row.curve != nullptr) return points(at[0], {&path, "points"}, machine_.rates.*row.curve);
         return number(at[0], {&path, "value"}, 0, kLargest, machine_.rates.*row.figure);
     }
@@ -191,12 +210,13 @@ std::string to_json(const Machine& machine) {
     }
     text += ",\n \"topology\": " + topology + fmt::format(",\n \"num_sms\": {}", machine.num_sms);
     if (!machine.measured) text += ",\n \"measured\": false";
-    for (const bool curves : {false, true}) {
-        text += curves ? ",\n \"tables\": {" : ",\n \"figures\": {";
+    for (const auto& [part, name] :
+         {std::pair(Part::network, "network"), {Part::figures, "figures"}, {Part::tables, "tables"}}) {
+        if (part == Part::network && machine.rates.network_gbps <= 0) continue;
+        text += fmt::format(",\n \"{}\": {{", name);
         std::string_view between = "\n";
-        for (const FigureRow& row : machine_figures()) {
-            if ((row.curve != nullptr) != curves) continue;
-            const auto source = machine.sources.find(row.name);
+        for (const FigureRow& row : rows_of(part)) {
+            const auto source = machine.sources.find(source_of(part, row));
             std::string value;
             if (row.curve != nullptr) {
                 for (const auto& [x, y] : (machine.rates.*row.curve).points)

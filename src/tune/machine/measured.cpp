@@ -183,6 +183,14 @@ Result<Measurement> measurement_from_json(std::string_view text) {
     return made;
 }
 
+Machine with_network(Machine machine, double gbps, double us, const std::string& source) {
+    machine.rates.network_gbps = gbps;
+    machine.rates.network_us = us;
+    for (const FigureRow& row : network_figures())
+        machine.sources[network_source(row.name)] = "measured here: " + source;
+    return machine;
+}
+
 Result<Machine> machine_of(const Measurement& measurement) {
     Result<NearestMachine> nearest =
         nearest_shipped_machine(measurement.device, measurement.devices, measurement.num_sms);
@@ -190,6 +198,11 @@ Result<Machine> machine_of(const Measurement& measurement) {
     const std::string other = nearest->machine.name;
     Machine machine = std::move(nearest->machine);
     machine.name = fmt::format("measured x{}", measurement.devices);
+    // Another machine's network says nothing of this one's.
+    for (const FigureRow& row : network_figures()) {
+        machine.rates.*row.figure = 0;
+        machine.sources.erase(network_source(row.name));
+    }
     machine.device = measurement.device;
     machine.num_sms = measurement.num_sms;
     machine.about = fmt::format("{} x {}, measured by syncopate tune --measure-machine", measurement.devices,

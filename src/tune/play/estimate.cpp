@@ -11,6 +11,7 @@
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
 #include "syncopate/tune/candidates/tiles.hpp"
 #include "syncopate/tune/play/mixture.hpp"
+#include "tune/play/over_nodes.hpp"
 #include "tune/play/play.hpp"
 #include "tune/play/transfers.hpp"
 
@@ -420,16 +421,20 @@ Estimate in_parts(const Problem& problem, const Machine& machine, const Strategy
 
 }  // namespace
 
-std::string estimate_objection(const Problem& problem) {
+std::string estimate_objection(const Problem& problem, const Machine& machine) {
     constexpr std::int32_t kMostRanks = 64;
-    if (problem.nodes > 1)
-        return fmt::format("estimates are of one node, got {}: its figures say nothing of a network",
-                           problem.nodes);
+    if (problem.nodes > 1) {
+        if (problem.products().empty()) return fmt::format("estimates of {} are of one node", problem.op);
+        if (machine.rates.network_gbps > 0) return {};
+        return fmt::format("{} says nothing of a network between {} nodes: its file has no \"network\"",
+                           machine.name, problem.nodes);
+    }
     if (problem.ranks <= kMostRanks) return {};
     return fmt::format("estimates are of at most {} ranks, got {}", kMostRanks, problem.ranks);
 }
 
 Estimate estimate(const Problem& problem, const Machine& machine, const Strategy& strategy) {
+    if (problem.nodes > 1) return estimate_over_nodes(problem, machine, strategy);
     if (problem.op == "moe") return estimate_mixture(problem, machine, strategy);
     const OperatorRow* row = operator_row(problem.op);
     const std::vector<ProductShape> shapes = problem.products();

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
 #include "tune/play/memory.hpp"
+#include "tune/play/over_nodes.hpp"
 #include "tune/play/tiles_play.hpp"
 #include "tune/play/transfer_plan.hpp"
 #include "tune/play/transfers.hpp"
@@ -46,6 +48,7 @@ public:
           stored_by_sum_(static_cast<std::size_t>(graph_.num_ops()), 0),
           stored_(static_cast<std::size_t>(graph_.num_ops()), 0),
           out_bytes_(plan_.ranks.size(), 0) {
+        meet_between_nodes(work.lowered, graph_, plan_);
         for (const fuse::Stage& stage : program.stages) blocks_.push_back(blocks_of(stage.kernel));
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
             const plan::Op& of = op_of(op);
@@ -72,6 +75,7 @@ public:
                 }
             }
         }
+        if (!work.lowered.channel.empty()) started_ = in_start_order(plan_, graph_);
         set_links();
     }
 
@@ -99,11 +103,13 @@ private:
 
     /// The links, with engines as fast as they are for what this call sends.
     void set_links() {
-        links_ = links_for(machine_, static_cast<std::int32_t>(plan_.ranks.size()), strategy_);
+        links_ = links_for(machine_, static_cast<std::int32_t>(plan_.ranks.size()), strategy_,
+                           plan_.mesh.num_nodes());
         std::size_t sent = 0;
         double largest = 0;
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
-            if (graph_.carrier(op) != Carrier::own || op_of(op).kind == plan::OpKind::local) continue;
+            if (graph_.carrier(op) != Carrier::own || op_of(op).kind == plan::OpKind::local || is_side(op))
+                continue;
             if (graph_[op].rank == 0) ++sent;
             largest = std::max(largest, bytes_[at(op)]);
         }
@@ -256,7 +262,7 @@ private:
         for (const std::vector<plan::Op>& list : plan_.ranks) timings.emplace_back(list.size());
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
             const plan::OpRef ref = graph_.ref(op);
-            plan::OpTiming& timing = timings[at(ref.rank)][at(ref.index)];
+            plan::OpTiming& timing = timings[at(ref.rank)][at(simulated(ref).index)];
             for (const Edge& edge : graph_.in[at(op)]) {
                 if (edge.lag != 0) continue;
                 if (!graph_.is_op(edge.from))
@@ -272,17 +278,20 @@ private:
                 timing.lasts_us = rates_.poll_us;
             } else if (carrier != Carrier::own) {
                 timing.lasts_us = 0;
+            } else if (is_side(op)) {
+                // Its receive takes the time of both.
+                if (op_of(op).kind == plan::OpKind::local) timing.lasts_us = 0;
             } else if (crosses(op)) {
                 timing.lasts_us = links_.copy_engine.push_us + over(bytes_[at(op)], rates_.crossing_gbps);
             }
         }
-        const Result<plan::Simulation> simulation =
-            plan::simulate(plan_, links_, {.posts = true, .timings = std::move(timings)});
+        const Result<plan::Simulation> simulation = plan::simulate(
+            started_ ? started_->plan : plan_, links_, {.posts = true, .timings = std::move(timings)});
         if (!simulation) return false;
         double last = 0;
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
             const plan::OpRef ref = graph_.ref(op);
-            done_[at(op)] = simulation->ops[at(ref.rank)][at(ref.index)].end_us;
+            done_[at(op)] = simulation->ops[at(ref.rank)][at(simulated(ref).index)].end_us;
             last = std::max(last, done_[at(op)]);
         }
         if (at_once_) {
@@ -291,16 +300,22 @@ private:
         return true;
     }
 
+    /// Where an op is in the plan that is simulated.
+    [[nodiscard]] plan::OpRef simulated(plan::OpRef ref) const { return started_ ? started_->of(ref) : ref; }
+
     /// The line of its rank in which an op waits: its lane's, or, of what somebody carries out who is busy
     /// anyway, one of its own; negative: the engine's.
     [[nodiscard]] std::int32_t line_of(NodeId op) const {
         constexpr std::int32_t kSums = 64;
         const fuse::Lane& lane = work_.placement.lanes[at(op)];
-        if (graph_.carrier(op) != Carrier::own) return kSums + 1 + graph_.ref(op).index;
+        if (graph_.carrier(op) != Carrier::own || is_side(op)) return kSums + 1 + graph_.ref(op).index;
         if (graph_[op].kind == Node::Kind::sum) return kSums;
         if (lane.kind != fuse::LaneKind::copies) return -1;
         return crosses(op) ? 2 : lane.stream;
     }
+
+    /// A send or a receive between nodes: rounds say when it begins.
+    [[nodiscard]] bool is_side(NodeId op) const { return work_.lowered.channel.contains(graph_.ref(op)); }
 
     /// A copy of what a rank has summed, on three and more ranks: they meet each other.
     [[nodiscard]] bool crosses(NodeId op) const {
@@ -476,6 +491,7 @@ private:
     const Rates& rates_;
     const Strategy& strategy_;
     plan::Plan plan_;
+    std::optional<Started> started_;  ///< over nodes, where lists may stand in another order than rounds
     plan::Topology links_;
     std::vector<double> done_;           ///< by node: µs from the call's begin
     std::vector<double> bytes_;          ///< by op

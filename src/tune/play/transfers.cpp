@@ -33,13 +33,15 @@ std::vector<std::int64_t> slices_of(const Chunking& chunking, std::int64_t k) {
     return extents;
 }
 
-plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strategy& strategy) {
+plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strategy& strategy,
+                         std::int32_t nodes) {
     plan::Topology links = machine.topology;
-    if (links.num_devices() < ranks) {
+    const std::int32_t places = ranks / nodes;
+    if (links.num_devices() < places) {
         const plan::LinkOptions option{
             .gbps = links.links.empty() ? machine.rates.memory_gbps : links.links.front().gbps,
             .latency_us = links.links.empty() ? 0 : links.links.front().latency_us};
-        plan::Topology larger = plan::switch_topology(ranks, option);
+        plan::Topology larger = plan::switch_topology(places, option);
         larger.copy_engine = links.copy_engine;
         larger.sm = links.sm;
         larger.local_gbps = links.local_gbps;
@@ -47,6 +49,10 @@ plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strat
         larger.start_us = links.start_us;
         links = std::move(larger);
     }
+    if (nodes > 1 && machine.rates.network_gbps > 0)
+        links = plan::nodes_topology(
+            links, nodes, places,
+            {.gbps = machine.rates.network_gbps, .latency_us = machine.rates.network_us});
     if (fuse::is_engine(strategy.backend)) {
         links.sm.blocks = 0;
         links.sm.lanes = kEngineLanes;

@@ -23,8 +23,10 @@ namespace syncopate::tune {
 [[nodiscard]] std::vector<std::int64_t> slices_of(const Chunking& chunking, std::int64_t k);
 
 /// The machine's links for so many ranks, with the engine as fast as it is with the strategy's blocks beside
-/// a product. Where the machine has fewer devices, all are on one switch with its first link.
-[[nodiscard]] plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strategy& strategy);
+/// a product. Where the machine has fewer devices, all of a node are on one switch with its first link.
+/// Of several nodes each is such a machine, and between them are the paths of its network; without one, none.
+[[nodiscard]] plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strategy& strategy,
+                                       std::int32_t nodes = 1);
 
 /// When what comes before a product is there, on the busiest rank: chunks of rows, from the call's start.
 [[nodiscard]] Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShape& shape,

@@ -45,7 +45,7 @@ Result<std::vector<Contender>> contenders(const Problem& problem, const Machine&
             others.push_back({one.name, whole(*made), 1});
         }
     } else {
-        const std::string objection = estimate_objection(problem);
+        const std::string objection = estimate_objection(problem, machine);
         if (!objection.empty() && problem.nodes == 1) return Error{objection, {}, ErrorClass::usage};
         for (Candidate& one : rank_candidates(problem, machine)) {
             if (one.pruned.empty())

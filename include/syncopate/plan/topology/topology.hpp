@@ -128,6 +128,12 @@ struct LinkOptions {
 /// Every device on one switch.
 [[nodiscard]] Topology switch_topology(std::int32_t size, const LinkOptions& options = {});
 
+/// `nodes` times the first `places` devices of `node` with what links them, each device beside a path of its own
+/// to all other nodes, `card` (half of its latency each way to a fabric that does not block), with an engine that
+/// costs nothing else. Place r of node n is device n * places + r. `node` has so many devices.
+[[nodiscard]] Topology nodes_topology(const Topology& node, std::int32_t nodes, std::int32_t places,
+                                      const LinkOptions& card);
+
 /// Paths between the devices of a topology, found when first asked for: Dijkstra's algorithm by (latency,
 /// links).
 class Routes {

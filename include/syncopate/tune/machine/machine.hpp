@@ -3,11 +3,12 @@
 //
 //     {"schema": "syncopate.machine/1", "name": "h200x8", "device": "NVIDIA H200", "about": "…",
 //      "topology": "h200x8", "num_sms": 132, "measured": true,
+//      "network": {"gbps": {"value": 50, "unit": "GB/s", "source": "…"}, "us": {…}},
 //      "figures": {"sm_tflops": {"value": 5.68, "unit": "TFLOP/s", "source": "…"}, …},
 //      "tables": {"engine_gbps": {"unit": "GB/s by blocks", "source": "…", "points": [[4, 174], [8, 340]]}}}
 //
 // Links and engines of transfers are the topology's figures (plan/topology): a name, or an object of schema
-// syncopate.topology/1.
+// syncopate.topology/1. The machine is one node; `network`, which a file need not have, is what joins several of them.
 #pragma once
 
 #include <cstddef>
@@ -100,6 +101,8 @@ struct Rates : fuse::Costs {
     double gluon_filled = 0;
     double gluon_call_us = 0;
     double shared_kib = 0;
+    double network_gbps = 0;  ///< 0: nothing is known of several nodes
+    double network_us = 0;
     Curve attention_tflops;
     Curve attention_gluon_tflops;
     Curve attention_causal;
@@ -125,6 +128,9 @@ struct FigureRow {
     Curve Rates::* curve = nullptr;
 };
 [[nodiscard]] std::span<const FigureRow> machine_figures();
+/// Likewise of "network"; Machine::sources has them as "network.NAME".
+[[nodiscard]] std::span<const FigureRow> network_figures();
+[[nodiscard]] std::string network_source(std::string_view name);
 
 struct Machine {
     std::string name;

@@ -53,4 +53,7 @@ struct Measurement {
 /// several devices are the other machine's.
 [[nodiscard]] Result<Machine> machine_of(const Measurement& measurement);
 
+/// The machine with what ranks of several nodes have measured between them.
+[[nodiscard]] Machine with_network(Machine machine, double gbps, double us, const std::string& source);
+
 }  // namespace syncopate::tune

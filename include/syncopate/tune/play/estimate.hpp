@@ -32,9 +32,9 @@ struct Estimate {
 /// In place of a time: the machine's figures cannot tell it. A rate is 0, or links lead nowhere.
 inline constexpr double kUnknownUs = 1e12;
 
-/// Why a problem is not estimated: figures are of one node, or its ranks are too many for simulating all of
-/// their transfers for each strategy. "" where it is.
-[[nodiscard]] std::string estimate_objection(const Problem& problem);
+/// Why a problem is not estimated: the machine knows no network between nodes, or the ranks of one are too many for
+/// simulating all of their transfers for each strategy. "" where it is.
+[[nodiscard]] std::string estimate_objection(const Problem& problem, const Machine& machine);
 
 /// A strategy among others for one problem.
 struct Candidate {
@@ -45,8 +45,8 @@ struct Candidate {
 };
 
 /// All strategies that are legal for the problem, best first, then those that are pruned. One of them is
-/// unfused, and one is the default strategy, completed. Of several nodes none is estimated, and the order is that
-/// of candidates(); what else estimate_objection names takes minutes.
+/// unfused, and one is the default strategy, completed. Of several nodes that the machine knows no network between
+/// none is estimated, and the order is that of candidates(); what else estimate_objection names takes minutes.
 [[nodiscard]] std::vector<Candidate> rank_candidates(const Problem& problem, const Machine& machine);
 
 }  // namespace syncopate::tune
