@@ -166,6 +166,41 @@ def test_figures_are_set_by_the_calls_that_show_them(tmp_path):
         assert made == pytest.approx(us, rel=0.1) or "off with the nearest one" in figures[figure]["source"]
 
 
+def test_what_is_between_nodes_goes_into_the_machine_file_that_is_there(tmp_path):
+    from syncopate.measure import network
+
+    gbps, us = network.figures(
+        7 + network.SMALL / 25e3, 7 + network.LARGE / 25e3
+    )  # µs of rounds at 25 GB/s, which take 7 µs without their bytes
+    assert (gbps, us) == (pytest.approx(25), pytest.approx(7))
+    path = tmp_path / "machine.json"
+    _syncopate.tune.measured_machine("NVIDIA H200", 8, SMS, "{}", str(path))
+    assert "network" not in json.loads(path.read_text())
+    spec = "all_gather_matmul:M=4096,N=1024,K=8192,ranks=4,nodes=2"
+    assert 'no "network"' in _syncopate.tune.choose(spec, machine=str(path))[3]
+    said = _syncopate.tune.measured_network("NVIDIA H200", 8, SMS, gbps, us, "as if", str(path))
+    assert said == f"{path}: between nodes 25.0 GB/s, 7.0 us"
+    made = json.loads(path.read_text())
+    assert made["network"]["gbps"]["source"] == "measured here: as if"
+    assert made["name"] == "measured x8"
+    _, us, _, note = _syncopate.tune.choose(spec, machine=str(path))
+    assert us > 0
+    assert note == "by the estimate on measured x8"
+
+
+def test_ranks_of_one_node_measure_no_network(monkeypatch):
+    from syncopate.measure import network
+
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "SYNCOPATE_HOST_ID", "NCCL_HOSTID"):
+        monkeypatch.delenv(name, raising=False)
+    assert not network.is_over_nodes()
+    for name, value in {"RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}.items():
+        monkeypatch.setenv(name, value)
+    assert not network.is_over_nodes()
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    assert network.is_over_nodes()
+
+
 def test_a_rate_is_that_of_so_many_blocks():
     from syncopate.measure.links import equal_blocks
 

@@ -4,7 +4,7 @@ One GPU gives the rates of products, by the library's Gluon kernel in many tiles
 (products.py), of attention (attention.py) and of its memory, and what launches and waits cost.
 Where there are several GPUs, a rank on each measures what goes between them (links.py): copies by size and direction, the
 chunk engine by number of blocks, and signals; and whole calls (calls.py): torch's collectives, and operators by strategies
-whose fixed costs nothing else shows. What is not measured is kept from the nearest known machine. Each
+whose fixed costs nothing else shows. Ranks of several nodes measure what is between these (network.py). What is not measured is kept from the nearest known machine. Each
 figure's source says which of the two it is. The file is written by C++ (tune/machine/machine.hpp), which checks it.
 """
 
@@ -267,6 +267,7 @@ def main() -> int:
     from ..ops.attention_rules import HEAD_DIMS
     from ..ranks import RankError, gpu_count
     from ..strategy.choose import runs_gluon
+    from . import network
     from .attention import runs as attention_runs
     from .products import LIBRARY_SHAPES, gluon_runs
 
@@ -284,6 +285,8 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
+    if network.is_over_nodes():
+        return network.main(path)
     between: dict[str, Any] = {}
     begin = time.monotonic()
     if count > 1:

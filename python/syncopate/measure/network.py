@@ -1,0 +1,88 @@
+"""What a machine file says of several nodes, measured by ranks on them: each rank sends to the one of its place in the next node
+and receives from the one before, all at once, as the channel between nodes does.
+
+    torchrun --nnodes 2 --nproc-per-node 8 … --no-python syncopate tune --measure-machine -o machine.json
+
+Rank 0 of each node puts it into its machine file, which a measurement of that machine alone has made before.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .. import _syncopate
+
+SMALL, LARGE = 1 << 12, 64 << 20  # bytes
+
+
+def is_over_nodes() -> bool:
+    """Whether torchrun has started this process as one of several nodes' ranks."""
+    size, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    hosts = os.environ.get("SYNCOPATE_HOST_ID") or os.environ.get("NCCL_HOSTID")
+    return "RANK" in os.environ and size > 1 and (size > local or bool(hosts))
+
+
+def figures(small_us: float, large_us: float) -> tuple[float, float]:
+    """GB/s each way, and µs of a send and its receive without their bytes."""
+    gbps = (LARGE - SMALL) / max(large_us - small_us, 1e-3) / 1e3
+    return gbps, max(0.1, small_us - SMALL / gbps / 1e3)
+
+
+def round_us(ranks: Any, size: int) -> float:
+    """µs of a round of so many bytes, of the slowest rank."""
+    import torch
+    import torch.distributed as dist
+
+    group = ranks.group
+    places = group.size // group.nodes
+    sent = torch.zeros(size, dtype=torch.uint8, device="cuda")
+    received = torch.empty_like(sent)
+
+    def call() -> None:
+        ops = [
+            dist.P2POp(dist.isend, sent, (group.rank + places) % group.size),
+            dist.P2POp(dist.irecv, received, (group.rank - places) % group.size),
+        ]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+
+    return ranks.time(call)
+
+
+def main(path: str) -> int:
+    """Collective over all ranks of all nodes. Exit status 1: they are on one node."""
+    import sys
+
+    import torch
+    import torch.distributed as dist
+
+    from ..ops.operator import members_of
+    from .links import Ranks
+
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    dist.init_process_group("nccl")
+    try:
+        ranks = Ranks(members_of(None, "cuda"))
+        group = ranks.group
+        if group.nodes < 2:
+            print(
+                "error: --measure-machine by torchrun is for ranks of several nodes, and all are on one",
+                file=sys.stderr,
+            )
+            return 1
+        nothing = ranks.time(lambda: None)
+        small, large = (max(0.1, round_us(ranks, size) - nothing) for size in (SMALL, LARGE))
+        places = group.size // group.nodes
+        if group.rank % places == 0:
+            gbps, us = figures(small, large)
+            properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+            source = f"{group.nodes} nodes of {places}: all send to the next one, {SMALL} and {LARGE} bytes, by NCCL"
+            made = _syncopate.tune.measured_network(
+                properties.name, places, properties.multi_processor_count, gbps, us, source, path
+            )
+            print(made, file=sys.stderr if group.rank else sys.stdout)
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+    return 0
