@@ -132,7 +132,7 @@ ops::AttentionOutline outline(const std::array<std::int64_t, 5>& shape, const st
                               const std::vector<RowList>& rows, const std::vector<std::int64_t>& documents,
                               bool causal, std::int64_t window, const std::string& kind, std::int32_t inner,
                               std::int32_t split, const std::array<std::int32_t, 2>& tile,
-                              std::optional<std::int64_t> bounded) {
+                              std::optional<std::int64_t> bounded, std::int32_t nodes) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     return unwrap(
         ops::attention_outline({.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
@@ -142,6 +142,7 @@ ops::AttentionOutline outline(const std::array<std::int64_t, 5>& shape, const st
                                 .inner = inner,
                                 .split = split,
                                 .tile = {.block_m = tile[0], .block_n = tile[1]},
+                                .nodes = nodes,
                                 .bounded = bounded}));
 }
 
@@ -249,7 +250,14 @@ void bind_outline(nb::module_& m) {
             "what lies there, ((begin, end), the first row that is new).");
     m.def("attention", &outline, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"), nb::arg("documents"),
           nb::arg("causal"), nb::arg("window"), nb::arg("kind"), nb::arg("inner"), nb::arg("split"),
-          nb::arg("tile"), nb::arg("bounded").none());
+          nb::arg("tile"), nb::arg("bounded").none(), nb::arg("nodes") = 1);
+    m.def(
+        "attention_over_nodes",
+        [](std::int32_t ranks, std::int32_t nodes) {
+            const ops::KindOverNodes made = ops::kind_over_nodes(ranks, nodes);
+            return nb::make_tuple(made.kind, made.inner);
+        },
+        nb::arg("ranks"), nb::arg("nodes"), "The kind, and its `inner`, where nobody has chosen.");
     m.def("comes_in_passes", &comes_in_passes, nb::arg("rows"), nb::arg("length"), nb::arg("block"),
           nb::arg("kind"), nb::arg("inner"), nb::arg("bounded").none());
     m.def("attention_objection", &ops::attention_objection, nb::arg("kind"), nb::arg("ranks"),

@@ -49,7 +49,10 @@ std::int32_t sharing(const AttentionTask& task) {
 }
 
 plan::Mesh mesh_of(const AttentionTask& task) {
-    return {{{"gpu", static_cast<std::int32_t>(task.rows.size())}}};
+    Problem placed;
+    placed.ranks = static_cast<std::int32_t>(task.rows.size());
+    placed.nodes = task.nodes;
+    return mesh_of(placed);
 }
 
 std::string passes_objection(const AttentionTask& task) {
@@ -144,6 +147,12 @@ std::string attention_objection(std::string_view kind, std::int32_t ranks, std::
     if (kind == "double_ring" && inner != 0 && ranks % inner != 0)
         return fmt::format("{} ranks are no multiple of the inner ring's {}", ranks, inner);
     return {};
+}
+
+KindOverNodes kind_over_nodes(std::int32_t ranks, std::int32_t nodes) {
+    const std::int32_t places = ranks / nodes;
+    if (places == 1) return {"ring", 0};
+    return {"double_ring", places};
 }
 
 std::vector<plan::Rows> usual_rows(const plan::Sequence& sequence, std::int32_t ranks,

@@ -1,6 +1,9 @@
 // softmax(q @ kᵀ · scale) @ v over a sequence of S rows, sharded over the ranks: the operator as SPEC names it,
 // with its kernel for Hopper as that states itself. Of the kind "auto", where nobody has chosen, all_gather.
 #include <algorithm>
+#include <string>
+#include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -20,6 +23,11 @@ std::int32_t group_of(std::int32_t ranks) {
     return group;
 }
 
+std::pair<std::string, std::int32_t> over_nodes(const Problem& problem) {
+    KindOverNodes made = kind_over_nodes(problem.ranks, problem.nodes);
+    return {std::move(made.kind), made.inner};
+}
+
 }  // namespace
 
 Result<AttentionTask> attention_task(const Problem& problem, const Strategy& strategy) {
@@ -37,8 +45,16 @@ Result<AttentionTask> attention_task(const Problem& problem, const Strategy& str
     task.shape.head_dim = *padded;
     task.sequence = {.length = task.shape.length, .causal = problem.extent("causal") != 0};
     task.kind = problem.word("kind");
-    if (task.kind.empty() || task.kind == "auto") task.kind = "all_gather";
-    if (task.kind == "ulysses_ring") task.inner = group_of(problem.ranks);
+    task.nodes = problem.nodes;
+    if (task.kind.empty() || task.kind == "auto") {
+        task.kind = "all_gather";
+        if (task.nodes > 1) std::tie(task.kind, task.inner) = over_nodes(problem);
+    }
+    // Heads are exchanged inside nodes, and rings go from one to the next.
+    const std::int32_t places = problem.ranks / problem.nodes;
+    const bool inside = problem.nodes > 1 && places > 1;
+    if (task.kind == "ulysses_ring") task.inner = inside ? places : group_of(problem.ranks);
+    if (task.kind == "double_ring" && inside) task.inner = places;
     task.split = strategy.split.value_or(1);
     const bool hopper = strategy.kernel == ProductKernel::gluon;
     task.tile =

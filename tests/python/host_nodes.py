@@ -73,16 +73,29 @@ def check(group: sy.Group, kind: type, calls: int, **chosen) -> None:
     op.close()
 
 
+def attends(group: sy.Group, nodes: int) -> None:
+    """Rings that go from node to node, and heads exchanged inside; by default rings on both levels."""
+    from host_attention import check_case
+
+    place = ranks.Place(group.rank, group.size, "", "")
+    check_case("all_gather causal", place, group)
+    if group.size // nodes > 1:
+        check_case("ulysses_ring contiguous causal", place, group)
+    check_case("double_ring zigzag causal", place, group)
+    check_case("ring zigzag causal bounded", place, group)
+    op = ops.Attention(1, 1, 1, 32 * group.size, 16, torch.bfloat16, group)
+    expect(op.kind == ("double_ring" if group.size > nodes else "ring"), f"auto is {op.kind}")
+    op.close()
+
+
 def refused(group: sy.Group, nodes: int) -> None:
     """What does not go over nodes yet says so in its own words, on all ranks."""
     x, ids = torch.ones(4, 32), torch.zeros(4, 2, dtype=torch.int32)
     w1, w2 = torch.ones(1, 32, 64), torch.ones(1, 32, 32)
-    heads = torch.ones(1, group.size, 16, 32)
     for what, call in {
-        "attention": lambda: ops.Attention(
-            1, group.size, group.size, 16 * group.size, 32, torch.float32, group
+        "attention_backward": lambda: ops.AttentionBackward(
+            1, group.size, group.size, 16 * group.size, 32, torch.bfloat16, group
         ),
-        "attention ": lambda: ops.attention(heads, heads, heads, group),
         "moe": lambda: ops.moe(x, ids, torch.ones(4, 2), w1, w2, group),
         "moe ": lambda: ops.dispatch(x, ids, group.size, group),
     }.items():
@@ -101,6 +114,7 @@ def work(group: sy.Group, calls: int, nodes: int) -> None:
     expect(group.nodes == nodes, f"the group is on {group.nodes} nodes")
     for kind, chosen in KINDS.items():
         check(group, kind, calls, **chosen)
+    attends(group, nodes)
     refused(group, nodes)
     text = str(sy.report())
     for kind in KINDS:

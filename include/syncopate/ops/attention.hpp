@@ -27,6 +27,7 @@ struct AttentionTask {
     std::int32_t inner = 0;        ///< ranks of an inner ring, or of a group that exchanges heads
     std::int32_t split = 1;        ///< chunks into which each run of rows is cut to be sent
     TileConfig tile;               ///< block_m rows of Q, block_n rows of K and V
+    std::int32_t nodes = 1;        ///< on which the ranks are, alike, one node's after another's
     std::optional<std::int64_t> bounded;  ///< rows of K and V in the heap at once; 0: as two ranks hold
 };
 
@@ -37,6 +38,14 @@ struct AttentionOutline {
     bool placed = false;
     std::optional<plan::AttentionPasses> passes;  ///< none: all at once
 };
+
+/// What goes over several nodes where nobody has chosen: rings in each node while K and V go from node to node, each
+/// once a rank; of one rank a node a ring.
+struct KindOverNodes {
+    std::string kind;
+    std::int32_t inner = 0;
+};
+[[nodiscard]] KindOverNodes kind_over_nodes(std::int32_t ranks, std::int32_t nodes);
 
 /// Why attention of that kind cannot be done; "" where it can.
 [[nodiscard]] std::string attention_objection(std::string_view kind, std::int32_t ranks, std::int64_t heads,

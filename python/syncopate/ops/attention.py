@@ -21,7 +21,7 @@ from .attention_passes import AttentionPasses
 from .attention_rules import CIRCULATIONS, KINDS, AttentionTiling, attention_tiling, padded_head
 from .attention_whole import AttentionAtOnce
 from .differentiable import refuse_gradients
-from .operator import members_of, require_one_node
+from .operator import members_of
 
 if TYPE_CHECKING:
     from ..call.executable import Executable
@@ -89,7 +89,6 @@ class Attention:
         seed: int = 0,
     ) -> None:
         self.group = members_of(group, device)
-        require_one_node(self.name, self.group)
         self.dtype, self.causal = torch_dtype(dtype), causal
         self.window = min(window, s)  # kernels add it to row numbers
         self.b, self.h, self.hkv, self.s, self.d = b, h, hkv, s, d
@@ -109,6 +108,12 @@ class Attention:
         self.all_rows = rows or _syncopate.ops.attention_rows(
             s, self.documents, ranks, sharding, block, together, even
         )
+        nodes, places = self.group.nodes, ranks // self.group.nodes
+        if nodes > 1 and kind == "auto":
+            kind, inner = _syncopate.ops.attention_over_nodes(ranks, nodes)
+            self.kind = kind
+        elif nodes > 1 and kind == "double_ring":
+            inner = inner or places
         most = None if not bounded else 0 if bounded is True else int(bounded)
         if kind == "auto":
             in_passes = _syncopate.ops.comes_in_passes(self.all_rows, s, block, kind, inner, most)
@@ -141,7 +146,7 @@ class Attention:
         problem = kernel.problem
         made = _syncopate.ops.attention(
             problem.shape, DTYPE_NAMES[self.dtype], self.all_rows, self.documents, self.causal, self.window, self.kind,
-            self.inner, self.split, (tile.block_m, tile.block_n), most,
+            self.inner, self.split, (tile.block_m, tile.block_n), most, self.group.nodes,
         )  # fmt: skip
         if made.passes is not None:
             return AttentionPasses(

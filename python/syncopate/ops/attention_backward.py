@@ -24,6 +24,7 @@ from .attention_backward_tables import count_rows, cut_rows, padded, tables_of
 from .attention_kernel import HOPPER
 from .attention_passes import Slice, seen_rows
 from .attention_places import for_descriptor
+from .operator import members_of, require_one_node
 
 if TYPE_CHECKING:
     from ..group import Group
@@ -71,6 +72,7 @@ class AttentionBackward:
         seed: int = 0,
         **options: Any,
     ) -> None:
+        require_one_node(self.name, members_of(group, options.get("device")))
         forward = Attention(b, h, hkv, s, d, dtype, group, strategy=strategy, bounded=bounded, **options)
         problem, self.group, self.device = forward.kernel.problem, forward.group, forward.device
         self.problem, self.d, self.forward_kind = problem, d, forward.kind

@@ -103,11 +103,12 @@ class AttentionKernel:
 
     @property
     def programs(self) -> int:
-        """Of the persistent kernel: it leaves the chunk engine's multiprocessors to it, as it stays where it is until K and V
+        """Of the persistent kernel: it leaves the chunk engine's multiprocessors to it, and what carries chunks from node to node its own, as it stays where it is until K and V
         have come."""
         by_engine = (self._strategy.backend or "").endswith("_dedicated")
         engine = (self._strategy.engine_blocks or ENGINE_BLOCKS) if by_engine else 0
-        return max(self.group.multiprocessors() - engine, 1)
+        channel = _syncopate.tune.CHANNEL_BLOCKS if self.group.nodes > 1 else 0
+        return max(self.group.multiprocessors() - engine - channel, 1)
 
     @property
     def options(self) -> dict[str, int]:
