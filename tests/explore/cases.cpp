@@ -154,6 +154,37 @@ std::vector<Case> plan_cases(int ranks) {
     return made;
 }
 
+std::vector<Case> node_cases(int nodes, int places) {
+    Cases cases;
+    const int ranks = nodes * places;
+    const plan::Mesh mesh{{{"node", nodes}, {"gpu", places}}, "node"};
+    const auto of = [&](const char* name) {
+        return fmt::format("{} of {} nodes of {}", name, nodes, places);
+    };
+    const Gemm even{2 * ranks, 4, 8, 2, 4, 4, 2};
+    const Gemm makes_even{2 * ranks, 4, 4, 2, 4, 4, 2};
+    const plan::Tensor a = fuse::sample::a_of(even);
+    const plan::Tensor x{"X", a.shape, a.dtype};
+    plan::AllGatherOptions hierarchical;
+    hierarchical.algorithm = plan::Algorithm::hierarchical;
+    const auto reads = [&](plan::Plan plan) {
+        return fuse::Program{fuse::sample::gemm(even), std::move(plan), {{"a_ptr", "A"}}};
+    };
+    const std::vector<Backend> copies{Backend::copy_engine};
+    cases.add(of("all-gather"), reads(plan::all_gather(mesh, a, hierarchical).value()), kTransfers);
+    cases.add(of("direct all-gather"), reads(plan::all_gather(mesh, a, {}).value()), copies);
+    cases.add(of("reduce-scatter"), makes(makes_even, plan::push_reduce(mesh, c_of(makes_even), {}).value()),
+              kTransfers);
+    cases.add(of("all-reduce"),
+              makes(makes_even, plan::push_reduce(mesh, c_of(makes_even), {.all = true}).value()), copies);
+    cases.add(of("exchange"),
+              reads(plan::push_exchange(mesh, x, "A", {.produced = false, .for_kernel = true}).value()),
+              copies);
+    cases.add(of("exchange of what is made"),
+              makes(makes_even, plan::push_exchange(mesh, c_of(makes_even), "D").value()), copies);
+    return cases.take();
+}
+
 std::vector<Case> operator_cases(int ranks) {
     struct Way {
         const char* spec;

@@ -9,6 +9,8 @@ namespace syncopate::explore {
 
 /// Of two ranks; `ranks` 3: of three.
 [[nodiscard]] std::vector<Case> plan_cases(int ranks);
+/// What goes between nodes, of so many ranks each: the operators' plans.
+[[nodiscard]] std::vector<Case> node_cases(int nodes, int places);
 /// The library's operators, in the ways in which strategies carry them out.
 [[nodiscard]] std::vector<Case> operator_cases(int ranks);
 

@@ -77,7 +77,9 @@ struct Model {
     [[nodiscard]] std::string describe(std::size_t agent, std::size_t step) const;
     /// Whether it is a wait for other threads' signals, which may fail: not for their beginning or end.
     [[nodiscard]] bool can_fail(const Step& step) const {
-        return step.kind == Step::Kind::wait && (step.own || word_names[step.word].starts_with("collective"));
+        return step.kind == Step::Kind::wait &&
+               (step.own || word_names[step.word].starts_with("collective") ||
+                word_names[step.word].starts_with("channel"));
     }
 };
 

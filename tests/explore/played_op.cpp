@@ -158,6 +158,7 @@ Status PlayedOp::create(const Timing& timing) {
         threads.emplace_back([&, rank] {
             made[rank] = [&]() -> Status {
                 groups_[rank] = Store::meeting(store, static_cast<int>(rank), static_cast<int>(size));
+                groups_[rank]->set_ranks_of_node(schedule_.mesh.ranks_of_node());
                 const auto& meeting = groups_[rank];
                 auto heap = runtime::SymmetricHeap::create({}, meeting, fuse::heap_bytes(schedule_));
                 if (!heap) return heap.error();
@@ -203,9 +204,12 @@ void PlayedOp::forget_loaded(std::size_t rank) {
 std::uint64_t PlayedOp::in_first_mapping(std::uint64_t address) const {
     const runtime::SymmetricHeap& first = *heaps_.front();
     for (const auto& heap : heaps_) {
-        const std::uint64_t begin = heap->address(0, 0);
-        if (address >= begin && address - begin < heap->stride() * ops_.size())
-            return first.address(0, 0) + (address - begin);
+        const int mapped = heap->first_mapped();  // its node's
+        const std::uint64_t begin = heap->address(mapped, 0);
+        if (address >= begin &&
+            address - begin < heap->stride() * static_cast<std::uint64_t>(heap->num_mapped()))
+            return first.address(0, 0) + static_cast<std::uint64_t>(mapped) * heap->stride() +
+                   (address - begin);
     }
     return address;
 }

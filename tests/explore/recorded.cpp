@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/host/host_channel.hpp"
 #include "syncopate/emit/table.hpp"
 
 namespace syncopate::explore {
@@ -128,6 +129,9 @@ std::uint64_t Recorded::block_of(int rank) const {
 }
 
 std::string Recorded::name_of(std::uint64_t address) const {
+    if (runtime::HostChannel::is_word(address))
+        return fmt::format("channel word {}", address - reinterpret_cast<std::uint64_t>(
+                                                            runtime::HostChannel::word_of(0, false)));
     for (int rank = 0; rank < op.size(); ++rank) {
         const std::uint64_t block = block_of(rank);
         if (address < block || address - block >= op.op(rank).control_bytes()) continue;

@@ -55,7 +55,8 @@ void Recorder::take(const Event& event) {
                                 .word = of,
                                 .value = value,
                                 .any = event.any,
-                                .own = !of_.model.word_names[of].starts_with("collective")});
+                                .own = !of_.model.word_names[of].starts_with("collective") &&
+                                       !of_.model.word_names[of].starts_with("channel")});
         }
         case Kind::store:
             return push(agent, {.kind = Step::Kind::store, .word = of_.word(event.address), .value = value});

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/host/tcp.hpp"
+#include "runtime/signals/turns.hpp"
 #include "runtime/waiting_clock.hpp"
 #include "syncopate/at.hpp"
 
@@ -190,6 +191,15 @@ public:
     void place() {
         if (!side_.is_contiguous()) copy();
     }
+    /// Tells who records that the bytes at their own place are read, or written.
+    void touch(Turns& turns) const {
+        if (!side_.is_contiguous()) return;
+        const std::uint64_t place = side_.copies.front().src;
+        if (side_.sends)
+            turns.read(place, side_.bytes);
+        else
+            turns.write(place, side_.bytes);
+    }
 
 private:
     void copy() {
@@ -216,9 +226,11 @@ bool HostChannel::exchange(std::span<const Side> round, std::uint32_t epoch) {
     std::vector<Open> open;
     for (const Side& side : round)
         open.push_back({side, *connections_.at(side.side->peer), SideBytes(*side.side)});
+    Turns* const turns = Turns::of_thread();
     for (Open& one : open) {
         const PreparedSide& side = *one.side.side;
         if (side.sends) continue;
+        if (turns != nullptr) turns->store(word_of(side.number, false), epoch);
         const auto number = static_cast<std::uint32_t>(side.number);
         one.connection.expect(number, epoch, one.bytes.data(), side.bytes);
         one.connection.put({.kind = Frame::ready, .number = number, .epoch = epoch});
@@ -237,6 +249,11 @@ bool HostChannel::exchange(std::span<const Side> round, std::uint32_t epoch) {
             const bool flushed = to.flush();
             if (side.sends && !one.ready && to.take_ready(static_cast<std::uint32_t>(side.number), epoch)) {
                 one.ready = true;
+                if (turns != nullptr) {
+                    turns->awaited(word_of(side.number, false), epoch, false);
+                    one.bytes.touch(*turns);
+                    turns->store(word_of(side.number, true), epoch);
+                }
                 to.put({.kind = Frame::data,
                         .number = static_cast<std::uint32_t>(side.number),
                         .epoch = epoch,
@@ -245,7 +262,13 @@ bool HostChannel::exchange(std::span<const Side> round, std::uint32_t epoch) {
             if (side.sends && one.ready)
                 one.sent += to.put_some(one.bytes.data() + one.sent, side.bytes - one.sent);
             one.done = side.sends ? one.ready && one.sent == side.bytes : to.has_come();
-            if (one.done && !side.sends) one.bytes.place();
+            if (one.done && !side.sends) {
+                if (turns != nullptr) {
+                    turns->awaited(word_of(side.number, true), epoch, false);
+                    one.bytes.touch(*turns);
+                }
+                one.bytes.place();
+            }
             if (one.done) continue;
             if (to.has_fault()) control_.raise_peer(side.peer);
             if (to.is_out_of_step()) raise(one.side, epoch);
@@ -263,7 +286,10 @@ bool HostChannel::exchange(std::span<const Side> round, std::uint32_t epoch) {
             tell_fault();
             return false;
         }
-        (void)poll(polled.data(), polled.size(), kPollMs);
+        if (turns != nullptr)
+            turns->pause();
+        else
+            (void)poll(polled.data(), polled.size(), kPollMs);
     }
 }
 

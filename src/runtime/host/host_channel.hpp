@@ -40,8 +40,17 @@ public:
     /// Connects anew, after a fault of which all ranks know. Collective.
     Status renew(Rendezvous& rendezvous);
 
+    /// What stands for a message of a pair of sides where ranks run by turns (turns.hpp), though it is no memory: `come`: its
+    /// bytes; else that its receiver is there. The word's value is the call.
+    [[nodiscard]] static const std::uint32_t* word_of(std::int32_t number, bool come) {
+        return reinterpret_cast<const std::uint32_t*>(kFirstWord + 8 * static_cast<std::uint64_t>(number) +
+                                                      (come ? 4 : 0));
+    }
+    [[nodiscard]] static bool is_word(std::uint64_t address) { return address >= kFirstWord; }
+
 private:
     class Connection;
+    static constexpr std::uint64_t kFirstWord = std::uint64_t{1} << 62;
     HostChannel(int rank, std::vector<int> peers, std::string name, HostControl control);
     void raise(const Side& side, std::uint32_t epoch) const;
 

@@ -27,6 +27,8 @@ HostStreams::HostStreams(std::vector<PreparedTransfer> transfers, const fuse::Ra
             continue;
         }
         std::vector<std::size_t>& stream = streams_[transfer.step.stream];
+        const bool is_first = launch != fuse::Launch::late && launch != fuse::Launch::sums;
+        if (is_first) first_.push_back(transfer.index);
         // Those before the kernel come first, whatever copies stand before them in the list.
         stream.insert(
             launch == fuse::Launch::before ? std::ranges::find_if(stream, comes_later) : stream.end(),
@@ -51,6 +53,10 @@ bool HostStreams::set_copies(std::size_t index, std::vector<StridedCopy> copies)
 
 void HostStreams::run(std::size_t stream, std::uint32_t epoch) {
     std::vector<HostChannel::Side> round;
+    const fuse::StreamStep& begins = transfers_[streams_[stream].front()].step;
+    if (begins.launch == fuse::Launch::late && begins.stream != fuse::kCopies &&
+        !std::ranges::all_of(first_, [&](std::size_t other) { return follow(other, epoch); }))
+        return;
     for (const std::size_t index : streams_[stream]) {
         const PreparedTransfer& transfer = transfers_[index];
         if (!await(transfer, epoch)) return;

@@ -48,8 +48,10 @@ private:
     HostControl control_;
     HostChannel* channel_;
     std::vector<std::vector<std::size_t>>
-        streams_;                      ///< transfers, by number; then collectives by host; none is empty
-    std::vector<HostMover> movers_;    ///< by stream
+        streams_;                    ///< transfers, by number; then collectives by host; none is empty
+    std::vector<HostMover> movers_;  ///< by stream
+    /// Those launched before the kernel, which late ones of other streams follow.
+    std::vector<std::size_t> first_;
     std::vector<std::uint32_t> done_;  ///< the last call in which it was, by transfer
     HostControl done_words_;           ///< the same words
     HostWorkers workers_;              ///< one a stream; none where nothing goes by streams
