@@ -92,7 +92,7 @@ Mixture draw(std::mt19937& random, int nodes = 1, int places = 0) {
             break;
     }
     const bool direct = made.shape == Shape::reduce_scatter || made.shape == Shape::exchange;
-    if (direct && (nodes == 1 || made.shape == Shape::exchange) && below(3) == 0)
+    if (direct && nodes == 1 && below(3) == 0)  // over nodes what is brought together is sent on
         program.plan = fuse::sample::pulled(program.plan);
     const bool fetches = made.shape == Shape::gather && below(2) == 0;  // all that a tile reads, or none
     for (std::int32_t rank = 0; rank < made.size; ++rank) {
