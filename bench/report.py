@@ -25,7 +25,7 @@ import results  # noqa: E402
 from syncopate.bench.table import ROWS, TITLES, markdown_table, unpacked  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "docs/performance.md", "bench/results/tables.md")
+PAGES = ("README.md", "docs/performance.md", "docs/nodes.md", "bench/results/tables.md")
 MODELS = ("8B", "70B", "GPT-3", "405B")  # of these the means are taken
 PEERS = ("unfused", "async_tp", "two_shot", "one_shot")
 BLOCK = re.compile(r"(<!-- table: (.*?) -->\n).*?(<!-- end of table -->)", re.DOTALL)

@@ -112,11 +112,40 @@ def ablation(_: object, gpus: str, name: str) -> str:
     return markdown_table(["operator", "model", "M", *heads, "default", "best peer"], rows)
 
 
+def nodes(_: object) -> str:
+    """Estimates over nodes, µs; in brackets how many times as long NCCL and cuBLAS take, and what bounds the call."""
+    found = last(lines_of("nodes.csv"), "operator", "nodes")
+    counts = sorted({int(count) for _, count in found})
+    rows = []
+    for operator in dict.fromkeys(operator for operator, _ in found):
+        cells = [found.get((operator, str(count))) for count in counts]
+        shown = [
+            f"{c['us']} ({float(c['pair_us']) / float(c['us']):.2f}), {c['limit']}" if c else ""
+            for c in cells
+        ]
+        rows.append([f"`{operator}`", *shown])
+    return markdown_table(["operator", *(f"{count} nodes" for count in counts)], rows)
+
+
+def nodes_set_up(_: object) -> str:
+    """What `fuse` takes: CPU seconds, and GB at the most."""
+    found = last(lines_of("nodes_set_up.csv"), "operator", "ranks")
+    counts = sorted({int(count) for _, count in found})
+    rows = []
+    for operator in dict.fromkeys(operator for operator, _ in found):
+        cells = [found.get((operator, str(count))) for count in counts]
+        shown = [f"{c['seconds']} s, {c['gb']} GB" if c else "" for c in cells]
+        rows.append([f"`{operator}`", *shown])
+    return markdown_table(["operator", *(f"{count} ranks" for count in counts)], rows)
+
+
 KINDS = {
     "ablation": ablation,
     "attention": attention,
     "chains": chains,
     "layer": layer,
+    "nodes": nodes,
+    "nodes_set_up": nodes_set_up,
     "other_shapes": other_shapes,
     "symm_mem": symm_mem,
 }

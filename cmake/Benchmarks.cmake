@@ -1,4 +1,7 @@
-# One program per bench/*.cpp, where Google Benchmark is installed.
+# bench/nodes/set_up.cpp, and one program per bench/*.cpp where Google Benchmark is installed.
+
+add_executable(bench_nodes_set_up ${PROJECT_SOURCE_DIR}/bench/nodes/set_up.cpp)
+target_link_libraries(bench_nodes_set_up PRIVATE syncopate syncopate_warnings)
 
 find_package(benchmark CONFIG)
 if(NOT benchmark_FOUND)
