@@ -45,10 +45,10 @@ std::string dtype_objection(const Problem& problem, const MixtureSizes& of) {
     if (problem.out != DType::bf16 && problem.out != DType::fp16)
         return fmt::format("moe: expected out bf16 or fp16 for products of fp8e4m3, got {}",
                            plan::name_of(problem.out));
-    if (problem.scales == Scales::none) return "moe: products of fp8e4m3 take scales=row or scales=block";
     const std::string_view part = problem.word("part");
     if (!part.empty() && part != "whole")
         return fmt::format("moe: part={} is of bf16, fp16 and fp32; of fp8e4m3 there is the whole", part);
+    if (problem.scales == Scales::none) return "moe: products of fp8e4m3 take scales=row or scales=block";
     if (of.is_tensor_parallel)
         return "moe: tensor parallel experts take bf16, fp16 and fp32; fp8e4m3 are expert parallel ones";
     if (of.by_block && of.inner % kScaled != 0)

@@ -95,7 +95,7 @@ private:
         }
     }
 
-    void make_part(std::int32_t tensor, plan::Region region) {
+    void make_part(std::int32_t tensor, const plan::Region& region) {
         for (std::int64_t rank = 0; rank < of_.ranks; ++rank) {
             hold(plan_.produced, rank, tensor, region);
             plan_.produced.back().partial = true;

@@ -152,6 +152,11 @@ def check_refused(rank, size, group):
         raise RuntimeError("not refused: a block with columns of both halves")
     except (ValueError, sy.UsageError) as error:
         expect("F=72 is no multiple of 128" in str(error), str(error))
+    try:
+        ops.dispatch(x, ids, size, group)
+        raise RuntimeError("not refused: a part of fp8")
+    except (ValueError, sy.UsageError) as error:
+        expect("part=dispatch is of bf16, fp16 and fp32" in str(error), str(error))
     weights = weights.clone().requires_grad_()
     try:
         ops.moe(x, ids, weights, w1, w2, group, scales=scales)

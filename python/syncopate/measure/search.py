@@ -159,7 +159,7 @@ def search_mixture(spec: Any, group: Any, *, budget: float = 60.0, again: bool =
                    machine: str = "", say: Callable[[str], None] | None = None) -> dict[str, Any]:  # fmt: skip
     """The same of a mixture of experts (a command's Spec), with random routings."""
     from ..bench.moe_case import MoeCase
-    from ..ops.mixture import spec_of
+    from ..ops.mixture_spec import spec_of
 
     case = MoeCase(spec, group)
     parallel, bound = spec.words.get("parallel", "expert"), spec.extents["bound"] or None

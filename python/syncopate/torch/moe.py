@@ -64,6 +64,8 @@ def _run(
 ) -> tuple[Any, ...]:
     from ..ops import mixture_function
 
+    if x.dtype == torch.float8_e4m3fn:
+        raise ValueError("x: the op takes no fp8: call sy.ops.moe with scales")
     given = [one.contiguous() for one in (x, ids, weights, w1, w2)]
     group = _group(group_name, x)
     extents = mixture_function.extents_of(x, ids, w1, w2, group.size, parallel)

@@ -1,0 +1,57 @@
+"""The problem of a mixture of experts as C++ reads it, and the strategy that it is given."""
+
+from __future__ import annotations
+
+import torch
+
+from .. import _syncopate
+from ..call.arguments import DTYPE_NAMES
+from ..group import Group
+from ..strategy import Strategy, Tiling
+from ..strategy.store_scope import scope
+from ..strategy.tiling import device_name
+
+
+def tuned(spec: str, group: Group) -> Strategy | None:
+    """What `syncopate tune` has found for it here, on all ranks what rank 0 has. Collective."""
+    if _syncopate.tune.mode() == "off":
+        return None
+    found = _syncopate.tune.stored(spec, **scope(group.device)) if group.rank == 0 else ""
+    if group.size > 1:
+        group.rendezvous.timeout = group.meeting_seconds
+        found = _syncopate.tune.share(group.rendezvous, found)
+    return Strategy.from_json(found) if found else None
+
+
+def strategy_of(
+    spec: str, device: str, tiling: Tiling | None = None, programs: int | None = None
+) -> Strategy:
+    """Complete: where no tiles are given, with those that C++ chooses for the problem."""
+    return completed(spec, device, Strategy(() if tiling is None else (tiling,), programs=programs))
+
+
+def completed(spec: str, device: str, given: Strategy) -> Strategy:
+    return _syncopate.tune.complete(spec, given, device=device_name(), cuda=device == "cuda")
+
+
+def spec_of(
+    tokens: int,
+    experts: int,
+    topk: int,
+    hidden: int,
+    inner: int,
+    dtype: torch.dtype,
+    ranks: int,
+    bound: int | None,
+    part: str,
+    parallel: str = "expert",
+    scales: str = "",
+    out: torch.dtype | None = None,
+) -> str:
+    """SPEC of the program (C++: ops/moe.cpp, ops/moe_tensor.cpp)."""
+    limit = "" if bound is None else f",bound={bound}"
+    of_part = "" if part == "whole" else f",part={part}"
+    how = "" if parallel == "expert" else f",parallel={parallel}"
+    extents = f"T={tokens},E={experts},topk={topk},H={hidden},F={inner}{limit}"
+    fp8 = f",scales={scales},out={DTYPE_NAMES[out]}" if scales else ""
+    return f"moe:{extents}{of_part}{how},dtype={DTYPE_NAMES[dtype]}{fp8},ranks={ranks}"
