@@ -52,9 +52,10 @@ std::string dtype_objection(const Problem& problem, const MixtureSizes& of) {
     if (of.is_tensor_parallel)
         return "moe: tensor parallel experts take bf16, fp16 and fp32; fp8e4m3 are expert parallel ones";
     if (of.by_block && of.inner % kScaled != 0)
-        return fmt::format("moe: F={} is no multiple of {}, so that a block of scales of w1 has columns of both "
-                           "of its halves: use scales=row",
-                           of.inner, kScaled);
+        return fmt::format(
+            "moe: F={} is no multiple of {}, so that a block of scales of w1 has columns of both "
+            "of its halves: use scales=row",
+            of.inner, kScaled);
     return {};
 }
 
