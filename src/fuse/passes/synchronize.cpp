@@ -332,12 +332,10 @@ bool some_in_loop(Waits waits, const std::vector<std::int64_t>& tiles) {
 /// Whether some tile of the rank may wait within its loop: not where all that its tiles need they need from the start.
 bool needs_in_loop(const Graph& graph, std::size_t stage, std::size_t rank) {
     const Graph::StageNodes& nodes = graph.stages[stage];
-    if (nodes.ranged) return true;
-    for (std::int32_t c = 0; c < nodes.num_classes; ++c) {
-        const std::vector<Edge>& needs = graph.in[at(nodes.first[rank] + c)];
-        if (std::ranges::any_of(needs, [](const Edge& edge) { return edge.iteration > 0; })) return true;
-    }
-    return false;
+    const auto needs = std::span(graph.in).subspan(at(nodes.first[rank]), at(nodes.num_classes));
+    return nodes.ranged || std::ranges::any_of(needs, [](const std::vector<Edge>& of_class) {
+               return !of_class.empty() && of_class.back().iteration > 0;  // they are sorted
+           });
 }
 
 StageWaits stage_waits(const Graph& graph, const Placement& placement, std::size_t stage,
