@@ -27,6 +27,13 @@ Strategy tiled() {
         R"({"tiles": [{"block_m": 16, "block_n": 32, "block_k": 32, "stages": 2}], "programs": 4})");
 }
 
+Strategy tiled_for_fp8(int block_n = 128, int block_k = 128) {
+    Strategy made = tiled();
+    made.tiles.front().block_n = block_n;
+    made.tiles.front().block_k = block_k;
+    return made;
+}
+
 std::string spec(int ranks, const std::string& more = "") {
     return fmt::format("moe:T=64,E=8,topk=2,H=48,F=80{},ranks={}", more, ranks);
 }
@@ -47,7 +54,7 @@ TEST(Moe, ItsPlanHasNoFindings) {
             const auto made = outline(
                 problem_of(fmt::format("moe:T=64,E=8,topk=2,H=320,F=256,dtype=fp8e4m3,scales={},ranks={}",
                                        scales, ranks)),
-                tiled());
+                tiled_for_fp8());
             ASSERT_TRUE(made) << made.error().to_string();
             EXPECT_TRUE(plan::check(made->plan).empty()) << scales;
             const plan::Tensor& factors =
@@ -167,6 +174,32 @@ TEST(Moe, WhatCannotBeIsRefused) {
     EXPECT_NE(refusal("moe:T=4,E=8,topk=2,H=16,F=16,dtype=int8").find("int8"), std::string::npos);
     EXPECT_NE(refusal("moe:T=1000000,E=8,topk=8,H=16,F=16,ranks=512").find("no multiple"), std::string::npos);
     EXPECT_NE(refusal("moe:T=100000000,E=8,topk=8,H=16,F=16,ranks=8").find("number"), std::string::npos);
+}
+
+TEST(Moe, TilesOfFp8AreAsWideAsWhatSharesAScale) {
+    const auto refusal = [](const char* scales, int block_n, int block_k) {
+        const Problem problem = problem_of(
+            fmt::format("moe:T=64,E=8,topk=2,H=320,F=256,dtype=fp8e4m3,scales={},ranks=2", scales));
+        const Strategy strategy = tiled_for_fp8(block_n, block_k);
+        const auto made = outline(problem, strategy);
+        EXPECT_EQ(static_cast<bool>(made), static_cast<bool>(ops::program(problem, strategy)));
+        return made ? std::string("none") : made.error().message;
+    };
+    for (const char* scales : {"row", "block"}) {
+        for (const int block_n : {32, 64, 256})
+            EXPECT_EQ(
+                refusal(scales, block_n, 128),
+                fmt::format("moe: tiles of fp8e4m3 take block_n=128, the columns that share a scale, got "
+                            "block_n={}",
+                            block_n));
+        for (const int block_k : {96, 256})
+            EXPECT_EQ(
+                refusal(scales, 128, block_k),
+                fmt::format("moe: tiles of fp8e4m3 take a block_k that divides 128, the elements along K "
+                            "that share a scale, got block_k={}",
+                            block_k));
+        for (const int block_k : {32, 64, 128}) EXPECT_EQ(refusal(scales, 128, block_k), "none");
+    }
 }
 
 TEST(Moe, TilesOfAnExpertWaitForTheRowsOfEveryOtherRankAndForNoMore) {

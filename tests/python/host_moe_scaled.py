@@ -10,8 +10,12 @@ import sys
 
 os.environ["TRITON_INTERPRET"] = "1"
 
+import triton
+import triton.language as tl
 from host_moe import expect, of_folder, on_ranks, sy, torch
 from syncopate import ops
+from syncopate.host import interpreter
+from syncopate.kernels.moe_scaled import _rounded
 from syncopate.ops import ScaledMoe
 from syncopate.ops.mixture_scaled import shapes_of
 
@@ -119,6 +123,46 @@ def check_kinds(rank, size, group):
     sy.close(group)
 
 
+def check_tiles(rank, size, group):
+    """Any block_k that divides a block of scales; no other, and no other width."""
+    for kind in ("row", "block"):
+        layer = Layer(size, 1, kind, (T, 1, H, F))
+        given, scales = layer.of(rank)
+        shape = (T, layer.experts, 1, H, F, FP8)
+        for k in (32, 64):
+            op = ScaledMoe(*shape, group, scales=kind, tiling=sy.Tiling(16, 128, k, 1, -1))
+            close(op.run(*given, scales)[0], layer.right(rank), f"{kind}, block_k={k}")
+            op.close()
+        for n, k, what in ((64, 128, "block_n=64"), (256, 128, "block_n=256"), (128, 256, "block_k=256")):
+            try:
+                ScaledMoe(*shape, group, scales=kind, tiling=sy.Tiling(16, n, k, 1, -1))
+                raise RuntimeError(f"not refused: {what}")
+            except (ValueError, sy.UsageError) as error:
+                expect(f"got {what}" in str(error), str(error))
+
+
+@triton.jit
+def round_kernel(bits_ptr, out_ptr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    made = _rounded(tl.load(bits_ptr + at).to(tl.float32, bitcast=True))
+    tl.store(out_ptr + at, made.to(tl.int32, bitcast=True))
+
+
+def check_rounding():
+    """What is no number stays none, an infinity one, and numbers go to the nearest with three bits, ties to even."""
+    given_and_right = (
+        (0x7F800000, 0x7F800000), (0xFF800000, 0xFF800000), (0x3F880000, 0x3F800000), (0x3F980000, 0x3FA00000),
+        (0x3F980001, 0x3FA00000), (0x3FFFFFFF, 0x40000000), (0xBF870000, 0xBF800000), (0x80000000, 0x80000000),
+    )  # fmt: skip
+    none = (0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000, 0xFFC00000, 0x7F800001, 0xFF800001, 0x7FF80000, 0x7FBFFFFF)
+    bits = torch.tensor([given for given, _ in given_and_right] + list(none)).to(torch.int32)
+    out = torch.empty_like(bits)
+    interpreter.launch(round_kernel, (1, 1, 1), {"bits_ptr": bits, "out_ptr": out, "N": len(bits)})
+    right = torch.tensor([right for _, right in given_and_right]).to(torch.int32)
+    expect(torch.equal(out[: len(right)], right), f"rounded to {[hex(one & 0xFFFFFFFF) for one in out.tolist()]}")
+    expect(out.view(torch.float32)[len(right) :].isnan().all().item(), "a NaN has become a number")
+
+
 def check_refused(rank, size, group):
     layer = Layer(size, 1, "block")
     (x, ids, weights, w1, w2), scales = layer.of(rank)
@@ -170,6 +214,8 @@ def check_refused(rank, size, group):
 
 def work(place):
     group = of_folder(place.folder, place.rank, place.size, place.run_id, "host")
+    check_rounding()
+    check_tiles(place.rank, place.size, group)
     check_kinds(place.rank, place.size, group)
     check_refused(place.rank, place.size, group)
 

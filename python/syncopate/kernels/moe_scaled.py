@@ -116,10 +116,11 @@ def _scaled_product(
 
 @triton.jit
 def _rounded(value):
-    """To the nearest of three bits behind the point: Triton's interpreter loses the carry of a mantissa that it rounds up."""
+    """To the nearest of three bits behind the point: Triton's interpreter loses the carry of a mantissa that it rounds up. A NaN
+    stays as it is: the carry would make a zero or an infinity of some."""
     bits = value.to(tl.int32, bitcast=True)
     bits += 0x7FFFF + ((bits >> 20) & 1)
-    return (bits & ~0xFFFFF).to(tl.float32, bitcast=True)
+    return tl.where(value == value, (bits & ~0xFFFFF).to(tl.float32, bitcast=True), value)
 
 
 @triton.jit
