@@ -75,7 +75,8 @@ MixtureSizes::MixtureSizes(const Problem& problem, const Strategy& strategy)
       tile(strategy.tiles.empty() ? TileConfig{} : strategy.tiles.front()),
       programs(strategy.programs.value_or(problem.num_sms > 0 ? problem.num_sms : kPrograms)) {
     bound = problem.extent("bound");
-    const std::int64_t most = ranks * tokens * std::min(topk, own);
+    // A token may name an expert several times: all its routes may go to a rank, however few experts that has.
+    const std::int64_t most = ranks * tokens * topk;
     if (bound == 0 || bound > most) bound = most;
 }
 

@@ -175,6 +175,29 @@ def check_bounds(rank, size, group):
     op.close()
 
 
+def check_repeated(rank, size, group):
+    """A token that names an expert twice has two rows there: the default bound has place for all, and what an error says helps."""
+    experts = max(size, K)
+    layer = Layer(size, experts, 9)
+    x, weights, w1, w2 = layer.of(rank)
+    ids = torch.zeros(size, T, K, dtype=torch.int64)
+    most = size * T * K
+    shape = (T, experts, K, H, F, torch.float32)
+    for bound in (None, most, 9 * most, most - 1):
+        op = Moe(*shape, group, activation="relu", tiling=TILING, bound=bound)
+        told = Moe.bytes_ahead(*shape, size, device="host", tiling=TILING, bound=bound)
+        expect(op.held_bytes() == told, f"bound={bound}: {op.held_bytes()} bytes, told {told}")
+        expect(op.bound == min(bound or most, most), f"bound={bound}: taken as {op.bound}")
+        try:
+            y, _, _ = op.run(x, ids[rank], weights, w1, w2)
+            expect(bound != most - 1, f"bound={bound}: no error")
+            expect(torch.equal(y.double(), layer.right(rank, ids)), f"bound={bound}: all to one expert differs")
+        except ValueError as error:
+            wanted = f"as many as 1 rows more than {most - 1} come to a rank: give bound={most}"
+            expect(bound == most - 1 and wanted in str(error), f"bound={bound}: {error}")
+        op.close()
+
+
 def check_shapes(rank, size, group):
     """With the tiles that are chosen: extents that are no multiples of them, one token, one choice, and all rows of all ranks to
     one expert, which then has several tiles of them."""
@@ -400,6 +423,7 @@ def work(place):
     calls = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     check_routings(place.rank, place.size, group, calls)
     check_bounds(place.rank, place.size, group)
+    check_repeated(place.rank, place.size, group)
     check_shapes(place.rank, place.size, group)
     check_streamed(place.rank, place.size, group)
     check_told_later(place.rank, place.size, group)

@@ -75,7 +75,7 @@ class Handle:
 class Moe:
     """One shape of it. Collective: all ranks make and call it alike. `part`: "whole", or "kept" for a backward pass, or
     "dispatch" or "combine" alone. `bound`:
-    rows that come to a rank at most; None: all that could. `over`: what becomes of more: an "error" on all ranks, or their
+    rows that come to a rank at most; None: all that could, ranks * T * topk. `over`: what becomes of more: an "error" on all ranks, or their
     routes add nothing ("drop"); nothing is ever written beyond. Of a GPU `check` tells it, of all calls, and `Handle.check` of one.
     `tiling`: of the products, or a `strategy`; else what tuning has found, or what is chosen."""
 
@@ -126,7 +126,7 @@ class Moe:
         self.activation, self.weighted = activation, weighted
         #: Experts whose weights this rank has, and how many columns of F.
         self.own_experts, self.inner = self._shares(experts, inner, group.size)
-        most = group.size * tokens * min(topk, max(self.own_experts, 1))
+        most = group.size * self.routes
         self.bound = most if bound is None else min(bound, most)
         self.device = torch.device("cuda", group.ordinal) if group.device == "cuda" else torch.device("cpu")
         self.spec = spec_of(

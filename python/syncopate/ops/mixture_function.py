@@ -109,7 +109,8 @@ def moe(
     cdiv(H, 128)] and [E / ranks, cdiv(H, 128), F / 128]. What the first product makes is fp8 too, with a scale for each 128 elements
     of a row. Without gradients, and `parallel` "expert".
 
-    `bound`: rows that come to a rank at most (default: all that could); memory is taken by it. `over`: with more, "error" raises
+    `bound`: rows that come to a rank at most (default: all that could, ranks * T * topk, as a token may name an expert twice);
+    memory is taken by it. `over`: with more, "error" raises
     ValueError on all ranks ("drop": the last ones add nothing). So does an id that names no expert. Nothing is ever written
     beyond. Each expert's rows begin at a multiple of a tile's, so that there is memory for as many more (Moe.bytes_ahead). On a GPU a call is not waited for: use an operator, whose `check()` tells it of all calls (sy.ops.Moe), or
     `dispatch`, whose handle's tells it of one.

@@ -129,7 +129,7 @@ def _(
 
     size = dist.distributed_c10d._resolve_process_group(group_name).size()
     (tokens, hidden), topk, own = x.shape, topk_ids.shape[1], w1.shape[0]
-    most = size * tokens * min(topk, own)
+    most = size * tokens * topk
     # Whatever is dynamic becomes a number.
     extents = map(int, mixture_function.extents_of(x, topk_ids, w1, w2, size, parallel))
     spec = mixture.spec_of(*extents, x.dtype, size, bound or None, "kept", parallel)
