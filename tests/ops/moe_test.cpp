@@ -203,6 +203,23 @@ TEST(Moe, TilesOfFp8AreAsWideAsWhatSharesAScale) {
     }
 }
 
+TEST(Moe, NoStageBeginsBeforeTheOneBeforeItHasEnded) {
+    for (const std::string part : {"whole", "kept", "dispatch", "combine"}) {
+        for (const std::string parallel : {"expert", "tensor"}) {
+            const std::string of = spec(1, ",part=" + part + ",parallel=" + parallel);
+            for (const fuse::Device device : {fuse::Device::host, fuse::Device::cuda}) {
+                const auto program = ops::program(problem_of(of), tiled());
+                ASSERT_TRUE(program) << program.error().to_string();
+                const auto schedule = fuse::fuse(*program, fuse_options(tiled(), device));
+                ASSERT_TRUE(schedule) << schedule.error().to_string();
+                // Places of rows and tables go from kernel to kernel in memory that the plan does not know.
+                for (std::size_t stage = 0; stage < schedule->stages.size(); ++stage)
+                    EXPECT_FALSE(schedule->stages[stage].overlaps) << of << ", stage " << stage;
+            }
+        }
+    }
+}
+
 TEST(Moe, TilesOfAnExpertWaitForTheRowsOfEveryOtherRankAndForNoMore) {
     for (const fuse::Device device : {fuse::Device::host, fuse::Device::cuda}) {
         const auto program = ops::program(problem_of(spec(4)), tiled());

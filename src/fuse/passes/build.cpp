@@ -90,9 +90,13 @@ Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const 
         if (Status status = add_chunks(one, stage, lowered, graph); !status) return status.error();
         add_written(one, written);
     }
-    // Tiles that only a call knows are counted by nobody before, so a stage of such waits for the one before.
-    if (std::ranges::none_of(program.stages, [](const Stage& stage) { return stage.kernel.most_slots > 0; }))
-        add_chain(program, lowered.plan, graph);
+    // Tiles that only a call knows are counted by nobody before; and where the groups of a ragged axis lie,
+    // kernels tell each other in memory that is no tensor of the plan. A stage of such waits for the one before.
+    const bool tiles_are_known =
+        std::ranges::none_of(program.stages, [](const Stage& stage) { return stage.kernel.most_slots > 0; });
+    const bool places_are_known = std::ranges::none_of(
+        lowered.plan.tensors, [](const plan::Tensor& tensor) { return tensor.ragged.has_value(); });
+    if (tiles_are_known && places_are_known) add_chain(program, lowered.plan, graph);
     if (Status status = order_starts(graph); !status) return status.error();  // now that tiles are known
     if (Status status = order_channel(lowered, graph); !status) return status.error();
     add_boundaries(graph);
