@@ -358,7 +358,7 @@ def check_refused(rank, size, group):
         ((x, ids, weights.int(), w1, w2), "topk_weights: expected dtype"),
         ((x, ids, weights, w1.half(), w2), "w1: expected dtype"),
         ((x, ids, weights, w1[..., :-2], w2), "w1: expected shape"),
-        ((x.t().contiguous().t(), ids, weights, w1, w2), "x: it must be contiguous"),
+        ((x, ids, weights.bfloat16(), w1, w2), "topk_weights: expected dtype torch.float32, got torch.bfloat16"),
         ((x[0], ids, weights, w1, w2), "expected x [T, H]"),
     ):
         try:
@@ -383,6 +383,15 @@ def check_refused(rank, size, group):
         except (sy.UsageError, ValueError) as error:
             expect(f"E={2 * size + 1} experts are no multiple of {size} ranks" in str(error), str(error))
     expect(torch.equal(ops.moe(x, ids, weights, w1, w2, group, "relu"), y), "a call after errors differs")
+    spread = [one.mT.contiguous().mT for one in (x, ids, weights, w1, w2)]
+    expect(torch.equal(ops.moe(*spread, group, "relu"), y), "of what is not contiguous y differs")
+    op = Moe(T, experts, K, H, F, torch.float32, group, tiling=TILING)
+    try:
+        op.run(spread[0], ids, weights, w1, w2)
+        raise RuntimeError("not refused: an operator's x that is not contiguous")
+    except ValueError as error:
+        expect("x: it must be contiguous" in str(error), str(error))
+    op.close()
     sy.close(group)
 
 

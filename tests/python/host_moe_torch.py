@@ -75,6 +75,31 @@ def check(parallel, ids, operands, right, grad, wanted):
         )
 
 
+def check_layout_and_order(parallel, ids, operands):
+    """Operands that are not contiguous are taken with gradients and without; second derivatives are refused."""
+    name = dist.group.WORLD.group_name
+    spread = [one.mT.contiguous().mT for one in operands]
+    ids = ids.mT.contiguous().mT
+    right = sy.ops.moe(operands[0], ids.contiguous(), *operands[1:], parallel=parallel)
+    for call in (
+        lambda x, *rest: sy.ops.moe(x, ids, *rest, parallel=parallel),
+        lambda x, *rest: torch.ops.syncopate.moe(x, ids, *rest, name, parallel=parallel),
+    ):
+        expect(torch.equal(call(*spread), right), f"{parallel}: of what is not contiguous y differs")
+        own = [one.clone().requires_grad_() for one in spread]
+        y = call(*own)
+        expect(torch.equal(y.detach(), right), f"{parallel}: with gradients y of what is not contiguous differs")
+        # Of a sum, the gradient that comes has no derivatives itself.
+        for loss in (y.square().sum(), y.sum()):
+            (gradient,) = torch.autograd.grad(loss, own[0], create_graph=True)
+            try:
+                gradient.square().sum().backward(retain_graph=True)
+            except RuntimeError as error:
+                expect("syncopate.moe has no second derivatives" in str(error), str(error))
+            else:
+                expect(False, f"{parallel}: the second derivative is silently none")
+
+
 def main():
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -114,6 +139,10 @@ def main():
         )
     counts = {name: count for (name, outcome), count in sy.report().calls.items() if outcome == "fused"}
     expect(counts == {"moe": 16, "moe_backward": 10}, f"the report counts {counts}")
+    sy.close()
+    check_layout_and_order("expert", ids[rank], [x[rank], weights[rank], w1[mine], w2[mine]])
+    of_w1 = w1[..., torch.cat([share, F + share])]
+    check_layout_and_order("tensor", ids[rank], [x[rank], weights[rank], of_w1, w2[:, share]])
     sy.close()
     dist.barrier()
     dist.destroy_process_group()

@@ -377,7 +377,7 @@ class Moe:
                 raise ValueError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
             if tensor.dtype not in dtypes:
                 raise ValueError(
-                    f"{name}: expected dtype {' or '.join(map(str, dtypes))}, got {tensor.dtype}"
+                    f"{name}: expected dtype {' or '.join(map(str, dict.fromkeys(dtypes)))}, got {tensor.dtype}"
                 )
             if tensor.device.type != self.device.type:
                 raise ValueError(f"{name}: expected it on {self.device.type}, it is on {tensor.device}")

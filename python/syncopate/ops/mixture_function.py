@@ -96,7 +96,8 @@ def moe(
     (act(x @ w1[:, :F]) * (x @ w1[:, F:])) @ w2. topk_ids, topk_weights: [T, topk], ids of all experts; w1 [E / ranks, H, 2 F],
     w2 [E / ranks, F, H]: of this rank's, rank r having those from r * E / ranks on. `activation`: "silu", "relu" or "" (none). The
     same routing gives the same bits. T is the same on all ranks: fill up with tokens of any experts whose weights are 0. E is a
-    multiple of the ranks. dtypes: bf16, fp16, fp32; ids int32 or int64; weights fp32, or x's.
+    multiple of the ranks. dtypes: bf16, fp16, fp32; ids int32 or int64; weights fp32, or x's. What is not contiguous is copied,
+    but of fp8, which is refused.
 
     `parallel`: "tensor": each rank has its share of all experts' columns instead, w1 [E, H, 2 F / ranks] (its columns of the gates,
     then those of what they gate) and w2 [E, F / ranks, H]. Tokens go to all ranks, and each gets the sum, in fp32 in the order of
@@ -134,8 +135,8 @@ def moe(
             extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over, **of_fp8
         )
         return cache.run(operator.run, x, topk_ids, topk_weights, w1, w2, scales)[0]
+    operands = (x, topk_ids, topk_weights, w1, w2)
     if names := wanted(given):
-        operands = (x, topk_ids, topk_weights, w1, w2)
         return recorded(
             "moe",
             members,
@@ -148,7 +149,7 @@ def moe(
             parallel=parallel,
         )
     operator = kept(extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over)
-    return cache.run(operator.run, x, topk_ids, topk_weights, w1, w2)[0]
+    return cache.run(operator.run, *(one.contiguous() for one in operands))[0]
 
 
 def dispatch(

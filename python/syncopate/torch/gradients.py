@@ -224,7 +224,7 @@ def _remember_attention(
     ctx.save_for_backward(*operands, *output)
 
 
-def _once(name: str, backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+def once(name: str, backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
     """Asking for the derivatives of what it makes is an error. torch's once_differentiable makes one only where a gradient
     that comes has derivatives itself, and is no list; but what is made depends on the operands, too."""
 
@@ -292,7 +292,7 @@ def _record(
     _Telling.impl(f"{name}_recorded", run, "Autograd", with_keyset=True)
 
 
-_record("attention", _once("attention", attention), _remember_attention)
+_record("attention", once("attention", attention), _remember_attention)
 _record("all_gather_matmul", all_gather_matmul)  # by ops that have gradients again
 for _name, _backward in {
     "matmul_reduce_scatter": _of_sent(exchanged=False),
@@ -301,14 +301,14 @@ for _name, _backward in {
     "matmul_all_reduce": matmul_all_reduce,
     "feed_forward": feed_forward,
 }.items():
-    _record(_name, _once(_name, _backward))
+    _record(_name, once(_name, _backward))
 for _name, _backward in {
     "all_gather_matmuls": all_gather_matmuls,
     "all_to_all_matmuls": all_to_all_matmuls,
 }.items():
     torch.library.register_autograd(  # which knows lists of tensors
         f"syncopate::{_name}_recorded",
-        _once(_name, _backward),
+        once(_name, _backward),
         setup_context=_remember,
         lib=_Telling,
     )

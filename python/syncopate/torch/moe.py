@@ -16,6 +16,7 @@ from ..call import cache
 from ..group import Group, of_process_group
 from . import report
 from .custom_ops import TAGS, _implement, library
+from .gradients import once
 
 _GIVEN = "Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor w1, Tensor w2, str group_name"
 _OPTIONS = "str activation='silu', int bound=0, str over='error', str parallel='expert'"
@@ -183,4 +184,4 @@ def _gradients(ctx: Any, grad: torch.Tensor, *_: Any) -> tuple[Any, ...]:
     return dx, None, dweights, dw1, dw2, None, None, None, None, None
 
 
-torch.library.register_autograd("syncopate::moe_kept", _gradients, setup_context=_setup, lib=library)
+torch.library.register_autograd("syncopate::moe_kept", once("moe", _gradients), setup_context=_setup, lib=library)
