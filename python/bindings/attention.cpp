@@ -70,7 +70,7 @@ plan::Plan make_plan(const plan::Mesh& mesh, const std::array<std::int64_t, 5>& 
                      const nb::object& dtype, const std::vector<RowList>& rows,
                      const std::vector<RowList>& attended, const std::string& circulation,
                      std::int32_t ulysses, std::int32_t inner, std::int32_t split, bool only_kv,
-                     bool q_o_stay) {
+                     bool q_o_stay, std::int32_t parts) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     plan::AttentionOptions options;
     options.circulation = named(plan::circulation_from(circulation), "circulation", circulation,
@@ -80,6 +80,7 @@ plan::Plan make_plan(const plan::Mesh& mesh, const std::array<std::int64_t, 5>& 
     options.split = split;
     options.only_kv = only_kv;
     options.q_o_stay = q_o_stay;
+    options.parts = parts;
     for (const RowList& own : rows) options.rows.push_back(to_rows(own));
     for (const RowList& own : attended) options.attended.push_back(to_rows(own));
     const auto name = nb::module_::import_("syncopate.call.arguments").attr("dtype_name")(dtype);
@@ -132,7 +133,7 @@ ops::AttentionOutline outline(const std::array<std::int64_t, 5>& shape, const st
                               const std::vector<RowList>& rows, const std::vector<std::int64_t>& documents,
                               bool causal, std::int64_t window, const std::string& kind, std::int32_t inner,
                               std::int32_t split, const std::array<std::int32_t, 2>& tile,
-                              std::optional<std::int64_t> bounded, std::int32_t nodes) {
+                              std::optional<std::int64_t> bounded, std::int32_t nodes, std::int32_t parts) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     return unwrap(
         ops::attention_outline({.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
@@ -141,6 +142,7 @@ ops::AttentionOutline outline(const std::array<std::int64_t, 5>& shape, const st
                                 .kind = kind,
                                 .inner = inner,
                                 .split = split,
+                                .parts = parts,
                                 .tile = {.block_m = tile[0], .block_n = tile[1]},
                                 .nodes = nodes,
                                 .bounded = bounded}));
@@ -244,6 +246,7 @@ void bind_outline(nb::module_& m) {
         .def_ro("plan", &ops::AttentionOutline::plan)
         .def_ro("bindings", &ops::AttentionOutline::bindings, "Parameter → tensor of the plan.")
         .def_ro("placed", &ops::AttentionOutline::placed)
+        .def_ro("together", &ops::AttentionOutline::together)
         .def_prop_ro(
             "passes", [](const ops::AttentionOutline& made) { return to_passes(made.passes); },
             "None, or: rows that a rank has at once, by rank the places that it fills, and by pass and rank "
@@ -253,7 +256,7 @@ void bind_outline(nb::module_& m) {
           nb::arg("tile"), nb::arg("bounded").none(), nb::arg("nodes") = 1);
     m.def(
         "attention_over_nodes",
-        [](std::int32_t ranks, std::int32_t nodes) {
+        [](std::int32_t ranks, std::int32_t nodes, std::int32_t parts) {
             const ops::KindOverNodes made = ops::kind_over_nodes(ranks, nodes);
             return nb::make_tuple(made.kind, made.inner);
         },
@@ -291,13 +294,14 @@ void bind_attention(nb::module_& m) {
         "attention", &make_plan, nb::arg("mesh"), nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
         nb::arg("attended") = nb::tuple(), nb::kw_only(), nb::arg("circulation") = "all_gather",
         nb::arg("ulysses") = 1, nb::arg("inner") = 0, nb::arg("split") = 1, nb::arg("only_kv") = false,
-        nb::arg("q_o_stay") = false,
+        nb::arg("q_o_stay") = false, nb::arg("parts") = 1,
         R"(Attention over a sharded sequence (plan/templates/attention.hpp draws it). Tensors Q, O [B, H, S, D], K, V [B, HKV, S, D]
 and L [B, H, S].
 
 `shape`: B, H, HKV, S, D. `rows`: by rank, which it holds (`shard_rows`); `attended`: which of K and V it needs
 (`attended_rows`); default: all. `circulation`: "all_gather", "ring" or "double_ring" (`inner` ranks in an inner ring).
 `ulysses`: so many neighbours exchange heads for rows. `split`: chunks into which each run of rows is cut.
+`parts`: of the heads of K and V, sent one after another, each with its Q.
 `only_kv`: K and V alone, where Q, O and L are each rank's own affair. `q_o_stay`: K, V and L, where Q and O stay where
 each rank has them.)");
     m.def(

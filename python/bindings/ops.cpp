@@ -94,12 +94,14 @@ nb::dict matmul_statement(bool w_transposed, bool gated, const std::string& scal
                                           .whole_bias = whole_bias}));
 }
 
-nb::dict attention_statement(bool causal, bool windowed, bool documents, bool one_pass, bool placed) {
+nb::dict attention_statement(bool causal, bool windowed, bool documents, bool one_pass, bool placed,
+                             std::int64_t together) {
     return dict_of(ops::attention_statement({.causal = causal,
                                              .windowed = windowed,
                                              .documents = documents,
                                              .one_pass = one_pass,
-                                             .placed = placed}));
+                                             .placed = placed,
+                                             .together = together}));
 }
 
 nb::dict dict_of(const std::vector<ops::Word>& words) {
@@ -154,7 +156,7 @@ void bind_ops(nb::module_& module) {
     made.def("matmul_statement", matmul_statement, "w_transposed"_a = false, "gated"_a = false,
              "scales"_a = "", "whole_bias"_a = false);
     made.def("attention_statement", attention_statement, "causal"_a = false, "windowed"_a = false,
-             "documents"_a = false, "one_pass"_a = false, "placed"_a = false);
+             "documents"_a = false, "one_pass"_a = false, "placed"_a = false, "together"_a = 0);
     made.def(
         "attention_backward_statement",
         [](bool causal, bool exchanges) {

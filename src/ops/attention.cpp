@@ -68,6 +68,8 @@ std::string passes_objection(const AttentionTask& task) {
 
 Result<AttentionOutline> in_passes(const AttentionTask& task) {
     if (const std::string why = passes_objection(task); !why.empty()) return usage(why);
+    if (task.parts > 1)
+        return usage("parts: heads are sent in parts only where K and V do not come in passes");
     std::int32_t number = 1;
     if (task.bounded) {
         const Result<std::int32_t> within = least_passes(task);
@@ -96,16 +98,32 @@ Result<AttentionOutline> at_once(const AttentionTask& task) {
         options.attended.push_back(plan::attended_by(task.sequence, rows, task.tile.block_n));
     // Where Q and O do not move, they are read and stored where the user has them.
     options.q_o_stay = circulates(task.kind) && std::ranges::all_of(task.rows, is_rising);
+    options.parts =
+        task.parts > 0 ? task.parts : attention_parts(task.shape, options.ulysses, most_held(task.rows));
     Result<plan::Plan> plan = plan::attention(mesh_of(task), task.shape, options);
     if (!plan) return plan.error();
     AttentionOutline made{.plan = *std::move(plan),
                           .bindings = {{"k_desc", "K"}, {"v_desc", "V"}, {"l_ptr", "L"}},
                           .placed = options.q_o_stay};
+    if (options.parts > 1) made.together = task.shape.heads / options.ulysses / options.parts;
     if (!made.placed) made.bindings.insert({{"q_desc", "Q"}, {"o_desc", "O"}});
     return made;
 }
 
 }  // namespace
+
+std::int32_t attention_parts(const plan::AttentionShape& shape, std::int32_t group, std::int64_t rows) {
+    // Bytes: they take 12 µs on NVLink, where a transfer costs 4 more.
+    constexpr std::int64_t kWorthSending = std::int64_t{4} << 20;
+    constexpr std::int32_t kMost = 4;
+    if (group < 1 || shape.kv_heads % group != 0) return 1;
+    const std::int64_t heads = shape.kv_heads / group;
+    const std::int64_t head =
+        shape.batch * rows * shape.head_dim * static_cast<std::int64_t>(plan::size_of(shape.dtype));
+    for (std::int32_t parts = kMost; parts > 1; --parts)
+        if (heads % parts == 0 && heads / parts * head >= kWorthSending) return parts;
+    return 1;
+}
 
 plan::AttentionOptions moved_by(const AttentionTask& task) {
     plan::AttentionOptions options;

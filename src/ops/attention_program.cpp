@@ -121,8 +121,10 @@ Result<fuse::StagedProgram> programmed(const Problem& problem, const Strategy& s
     if (!task) return task.error();
     Result<AttentionOutline> outline = attention_outline(*task);
     if (!outline) return outline.error();
-    const AttentionForm form{
-        .causal = task->sequence.causal, .one_pass = outline->passes.has_value(), .placed = outline->placed};
+    const AttentionForm form{.causal = task->sequence.causal,
+                             .one_pass = outline->passes.has_value(),
+                             .placed = outline->placed,
+                             .together = outline->together};
     Result<kernel::Kernel> kernel =
         kernel::stated::analyse(attention_statement(form), called_with(*task, *outline, strategy));
     if (!kernel) return kernel.error();

@@ -29,6 +29,9 @@ Statement attention_statement(const AttentionForm& form) {
         if (form.windowed) low = fmt::format("max({} - WINDOW + 1, 0) // BN", begin);
         if (form.causal && !form.windowed) made.order = {"-m", "b", "h"};
     }
+    // The longest tiles first, but those of heads that come first before all others.
+    if (form.together > 0 && !made.order.empty())
+        made.order.insert(made.order.begin(), fmt::format("h // {}", form.together));
     made.tiles = {{"b", "B"}, {"h", "H"}, {"m", "cdiv(SQ, BM)"}};
     made.loops = {{"n", fmt::format("cdiv(max({}, 0), BN) - {}", high, low)}};
     made.any_order = {"n"};

@@ -48,6 +48,37 @@ TEST(AttentionKernel, RunsTheGluonKernelWhereItCanAndSaysWhyNot) {
     EXPECT_EQ(chosen(odd, 2, 0.1, hopper).name, AttentionKernelName::triton);
 }
 
+TEST(AttentionParts, AreAsManyAsLeaveTransfersThatAreWorthIt) {
+    const auto parts = [](std::int64_t kv_heads, std::int32_t group, std::int64_t rows) {
+        const plan::AttentionShape shape{
+            .batch = 1, .heads = 24, .kv_heads = kv_heads, .head_dim = 128, .dtype = plan::DType::bf16};
+        return attention_parts(shape, group, rows);
+    };
+    EXPECT_EQ(parts(24, 1, 3072), 4);
+    EXPECT_EQ(parts(24, 2, 3072), 2);
+    EXPECT_EQ(parts(24, 5, 3072), 1) << "ranks share heads of K";
+    EXPECT_EQ(parts(24, 1, 1024), 1);
+    EXPECT_EQ(parts(6, 1, 65536), 3);
+    EXPECT_EQ(parts(1, 1, 65536), 1);
+}
+
+TEST(AttentionParts, AreRefusedWhereKAndVComeInPassesOrHeadsAreNotDividedByThem) {
+    AttentionTask task{.shape = {.heads = 4, .kv_heads = 2, .length = 256, .head_dim = 64},
+                       .sequence = {.length = 256},
+                       .rows = {{{0, 128}}, {{128, 256}}},
+                       .kind = "ring",
+                       .parts = 2,
+                       .tile = {.block_m = 64, .block_n = 64}};
+    EXPECT_TRUE(attention_outline(task));
+    task.parts = 3;
+    EXPECT_EQ(attention_outline(task).error().message,
+              "attention: 2 heads of K and V are not shared out over 1 ranks in 3 parts");
+    task.parts = 2;
+    task.bounded = 128;
+    EXPECT_EQ(attention_outline(task).error().message,
+              "parts: heads are sent in parts only where K and V do not come in passes");
+}
+
 /// Of 4 heads on 2 or 4 ranks, tiles of 64 rows.
 AttentionTask task_of(std::int64_t rows, std::int32_t ranks, std::string kind,
                       plan::Sharding sharding = plan::Sharding::contiguous, std::int32_t inner = 0) {

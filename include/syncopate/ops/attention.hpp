@@ -26,6 +26,7 @@ struct AttentionTask {
     std::string kind;              ///< "all_gather", "ring", "double_ring", "ulysses" or "ulysses_ring"
     std::int32_t inner = 0;        ///< ranks of an inner ring, or of a group that exchanges heads
     std::int32_t split = 1;        ///< chunks into which each run of rows is cut to be sent
+    std::int32_t parts = 0;        ///< of the heads, which are sent one after another; 0: attention_parts
     TileConfig tile;               ///< block_m rows of Q, block_n rows of K and V
     std::int32_t nodes = 1;        ///< on which the ranks are, alike, one node's after another's
     std::optional<std::int64_t> bounded;  ///< rows of K and V in the heap at once; 0: as two ranks hold
@@ -36,6 +37,7 @@ struct AttentionOutline {
     Bindings bindings;
     /// Q and O are read and stored where each rank has them; the plan has neither.
     bool placed = false;
+    std::int64_t together = 0;                    ///< heads of Q whose K and V come in one part; 0: all
     std::optional<plan::AttentionPasses> passes;  ///< none: all at once
 };
 
@@ -50,6 +52,11 @@ struct KindOverNodes {
 /// Why attention of that kind cannot be done; "" where it can.
 [[nodiscard]] std::string attention_objection(std::string_view kind, std::int32_t ranks, std::int64_t heads,
                                               std::int32_t inner);
+
+/// In how many parts the heads of K and V of each of `group` ranks that exchange heads are sent, where a rank sends so many
+/// rows at once: as many as leave parts that are worth a transfer, at most 8.
+[[nodiscard]] std::int32_t attention_parts(const plan::AttentionShape& shape, std::int32_t group,
+                                           std::int64_t rows);
 
 /// The rows that a rank is taken to hold of a tensor that is sharded so: those of documents in whole tiles of
 /// any kernel, where each rank then has some.

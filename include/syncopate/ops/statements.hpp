@@ -32,9 +32,10 @@ struct MatmulForm {
 struct AttentionForm {
     bool causal = false;
     bool windowed = false;
-    bool documents = false;  ///< elements of bounds_ptr say which blocks of columns a tile sees
-    bool one_pass = false;   ///< one of several passes: ranges of all blocks
-    bool placed = false;     ///< Q and O are each rank's own affair: l_ptr says what a rank makes
+    bool documents = false;     ///< elements of bounds_ptr say which blocks of columns a tile sees
+    bool one_pass = false;      ///< one of several passes: ranges of all blocks
+    bool placed = false;        ///< Q and O are each rank's own affair: l_ptr says what a rank makes
+    std::int64_t together = 0;  ///< heads of Q whose K and V come in one part; 0: all
 };
 
 /// Of kernels/gluon_attention.py; likewise.

@@ -43,7 +43,8 @@ class Attention:
     "zigzag", a run from either end, which under a causal mask gives ranks alike much work; or "documents", zigzag in
     each; or `rows`, by rank, any runs of rows. They end where sy.shard_rows cuts, or between tiles if ranks then hold
     other numbers of rows: `shard` and `rows` say it. With `even` they never do the latter. `split`:
-    chunks into which each run of rows is cut to be sent. `strategy`: its fields marked *. `tiling`: of the plain kernel
+    chunks into which each run of rows is cut to be sent. `parts`: of the heads, sent one after another, so that the first tiles
+    wait for the first part only; 0: as many as are worth their transfers. `strategy`: its fields marked *. `tiling`: of the plain kernel
     (attention_tiling), or a GluonAttentionTiling (kernels.gluon_attention_call.tiling_of): then the kernel for Hopper
     runs; default: that one wherever it can, and `why_plain` says why not ("" where it does).
 
@@ -77,6 +78,7 @@ class Attention:
         scale: float | None = None,
         sharding: str = "contiguous",
         split: int = 1,
+        parts: int = 0,
         inner: int = 0,
         tiling: AttentionTiling | GluonAttentionTiling | None = None,
         strategy: Strategy | None = None,
@@ -118,7 +120,7 @@ class Attention:
         if kind == "auto":
             in_passes = _syncopate.ops.comes_in_passes(self.all_rows, s, block, kind, inner, most)
             self.kind, inner = self._choose(inner, CIRCULATIONS if in_passes else KINDS)
-        self.split, self.inner, self.bounded = split, inner, bounded
+        self.split, self.parts, self.inner, self.bounded = split, parts, inner, bounded
         self._timing = timing(deadline, host_delay, seed)
         self._way = self._set_up(most)
         self._recorded: Attention | None = None  # the same by the plain kernel, which keeps times
@@ -146,12 +148,13 @@ class Attention:
         problem = kernel.problem
         made = _syncopate.ops.attention(
             problem.shape, DTYPE_NAMES[self.dtype], self.all_rows, self.documents, self.causal, self.window, self.kind,
-            self.inner, self.split, (tile.block_m, tile.block_n), most, self.group.nodes,
+            self.inner, self.split, (tile.block_m, tile.block_n), most, self.group.nodes, self.parts,
         )  # fmt: skip
         if made.passes is not None:
             return AttentionPasses(
                 made, kernel, self.all_rows, self.strategy, what=self._what, **self._timing
             )
+        kernel.together = made.together
         if made.placed:  # Q and O, which do not move, are read and stored where the user has them
             kernel.place(self.rows)
         return AttentionAtOnce(made, kernel, self.all_rows, self.strategy, what=self._what, **self._timing)
@@ -159,7 +162,7 @@ class Attention:
     @property
     def _what(self) -> str:
         """The call, with what tells variants of the operator apart."""
-        options = ("causal", "window", "documents", "sharding", "kind", "inner", "split", "bounded")
+        options = ("causal", "window", "documents", "sharding", "kind", "inner", "split", "parts", "bounded")
         given = {name: getattr(self, name) for name in options if getattr(self, name)}
         return f"{self.name} {[self.b, self.h, self.hkv, self.s, self.d]} {self.dtype} {given}"
 
@@ -299,6 +302,7 @@ class Attention:
                 scale=self.scale,
                 sharding=self.sharding,
                 split=self.split,
+                parts=self.parts,
                 inner=self.inner,
                 tiling=attention_tiling(self.padded_d, self.group.device),
                 strategy=self.strategy,

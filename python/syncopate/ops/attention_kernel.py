@@ -70,6 +70,7 @@ class AttentionKernel:
         self._tables = self._make_tables()
         self._places = torch.zeros(1, dtype=torch.int32, device=self.device)
         self.is_placed = False
+        self.together = 0  # heads of Q whose K and V come in one part; 0: all
 
     def place(self, rows: Rows) -> None:
         """Q and O, for the kernel for Hopper also this rank's own K and V, are to be read and stored where the rank has these
@@ -89,7 +90,9 @@ class AttentionKernel:
         from ..kernels.stated_attention import stated_attention
 
         p = self.problem
-        return stated_attention(p.causal, p.window > 0, bool(p.documents), placed=self.is_placed)
+        return stated_attention(
+            p.causal, p.window > 0, bool(p.documents), placed=self.is_placed, together=self.together
+        )
 
     @property
     def known(self) -> dict[str, list[int]]:

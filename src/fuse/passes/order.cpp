@@ -196,10 +196,12 @@ private:
     /// By class: how many classes can run before it, of those that differ in when they can.
     [[nodiscard]] std::vector<std::size_t> places_of(std::size_t rank, bool phases) const {
         const std::vector<Times> times = times_of(rank, phases);
-        const bool by_length = phases && lengths_differ();
+        const bool differ = phases && lengths_differ();
         std::vector<std::pair<std::int64_t, std::int64_t>> keys;
         for (std::int32_t c = 0; c < nodes_.num_classes; ++c)
-            keys.emplace_back(times[c].first, by_length ? -length_of(c) : times[c].last);
+            keys.emplace_back(times[c].first, !differ                     ? times[c].last
+                                              : kernel_.traversal.empty() ? -length_of(c)
+                                                                          : 0);
         std::vector<std::pair<std::int64_t, std::int64_t>> sorted = keys;
         std::ranges::sort(sorted);
         const auto rest = std::ranges::unique(sorted);

@@ -28,9 +28,12 @@ public:
 
     Result<Plan> run() {
         hold();
-        exchange();
-        circulate();
-        bring_back();
+        // Tiles run as their heads come, so the first ones wait for a part of K and V only.
+        for (part_ = 0; part_ < options_.parts; ++part_) {
+            exchange();
+            circulate();
+        }
+        for (part_ = 0; part_ < options_.parts; ++part_) bring_back();
         return plan_.take();
     }
 
@@ -60,7 +63,7 @@ private:
             for (std::int32_t step = 1; step < group_; ++step) {
                 for (std::int32_t rank = 0; rank < ranks_; ++rank) {
                     const std::int32_t member = (rank % group_ + step) % group_;
-                    const Interval heads = tensor == q_ ? heads_of(member) : kv_heads_of(member);
+                    const Interval heads = part_of(tensor == q_ ? heads_of(member) : kv_heads_of(member));
                     for (const Interval& run : rows_of(rank))
                         move(rank, rank_of(rank / group_, member), tensor, heads, run);
                 }
@@ -74,8 +77,8 @@ private:
             for (std::int32_t rank = 0; rank < ranks_; ++rank) {
                 const std::int32_t to = rank_of(rank / group_, (rank % group_ + step) % group_);
                 for (const Interval& run : rows_of(to)) {
-                    move(rank, to, o_, heads_of(rank % group_), run);
-                    move(rank, to, l_, heads_of(rank % group_), run);
+                    move(rank, to, o_, part_of(heads_of(rank % group_)), run);
+                    move(rank, to, l_, part_of(heads_of(rank % group_)), run);
                 }
             }
         }

@@ -42,6 +42,10 @@ Status check_attention(const Mesh& mesh, const AttentionShape& shape, const Atte
     if (options.ulysses < 1 || mesh.num_ranks() % options.ulysses != 0)
         return refused(text(mesh.num_ranks()) + " ranks are no multiple of the " + text(options.ulysses) +
                        " that exchange heads");
+    const std::int64_t members = std::max<std::int64_t>(options.ulysses, 1);
+    if (options.parts < 1 || (options.parts > 1 && shape.kv_heads % (members * options.parts) != 0))
+        return refused(text(shape.kv_heads) + " heads of K and V are not shared out over " + text(members) +
+                       " ranks in " + text(options.parts) + " parts");
     if (shape.heads % options.ulysses != 0)
         return refused(text(shape.heads) + " heads cannot be shared out over " + text(options.ulysses) +
                        " ranks: take a number of ranks that divides them, or no Ulysses");
@@ -131,7 +135,7 @@ void AttentionCirculation::pass(std::int32_t from, std::int32_t to, const Rows& 
     for (std::int32_t member = 0; member < group_; ++member) {
         for (const Interval& run : rows) {
             for (const std::int32_t tensor : {k_, v_})
-                move(rank_of(from, member), rank_of(to, member), tensor, kv_heads_of(member), run);
+                move(rank_of(from, member), rank_of(to, member), tensor, part_of(kv_heads_of(member)), run);
         }
     }
 }

@@ -50,10 +50,15 @@ protected:
         const Interval heads = heads_of(member);
         return {heads.begin / shared, (heads.end - 1) / shared + 1};
     }
+    /// Those of its heads that go now.
+    [[nodiscard]] Interval part_of(const Interval& heads) const {
+        const std::int64_t each = heads.size() / options_.parts;
+        return {heads.begin + part_ * each, heads.begin + (part_ + 1) * each};
+    }
     [[nodiscard]] Chunk chunk(std::int32_t tensor, const Interval& heads, const Interval& rows) const;
     void move(std::int32_t from, std::int32_t to, std::int32_t tensor, const Interval& heads,
               const Interval& rows);
-    /// K and V, from group to group.
+    /// K and V of a part of the heads, from group to group.
     void circulate();
     /// Ranks of an inner ring.
     [[nodiscard]] std::int32_t inner() const;
@@ -63,6 +68,7 @@ protected:
     Builder plan_;
     std::int32_t ranks_, group_, groups_;
     std::int32_t k_ = -1, v_ = -1;
+    std::int32_t part_ = 0;
 
 private:
     void pass(std::int32_t from, std::int32_t to, const Rows& rows);

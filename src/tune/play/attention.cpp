@@ -1,38 +1,48 @@
 #include "syncopate/tune/play/attention.hpp"
 
 #include <algorithm>
-#include <array>
+#include <functional>
 #include <map>
+#include <queue>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "syncopate/at.hpp"
+#include "syncopate/ops/attention.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
 #include "tune/play/transfers.hpp"
 
 namespace syncopate::tune {
 namespace {
 
-constexpr std::int64_t kMostSamples = 32;  // rows of a run at which is looked what they attend to
+// Rows at which is looked what they attend to: of a run, and of a tile.
+constexpr std::int64_t kMostSamples = 32;
+constexpr std::int64_t kOfTile = 2;
 
 enum Tensor : std::int32_t { q_rows, k_rows, v_rows, o_rows, l_rows };  // as the template numbers them
 
-/// Rows of a tensor that a rank has from some moment on.
+/// Rows of a tensor, and since when a rank has them, by part of the heads.
 struct Here {
     plan::Interval rows;
-    double since_us = 0;
+    std::vector<double> since_us;
 };
 
-/// A part of a rank's work.
-struct Part {
-    double since_us = 0;
-    double pairs = 0;  ///< of a row of Q and one of K
+struct Work {
+    std::vector<Here> queries, keys;
+};
+
+struct Tile {
+    std::int32_t part = 0;                        ///< of the heads
+    std::vector<std::pair<double, double>> work;  ///< since when it can be done, and for how long, both in µs
+    double whole_us = 0;                          ///< since when all can be done
+    double took_us = 0;
 };
 
 /// How many pairs of `rows` and of `columns` attention looks at, as sampled.
-double pairs_of(const plan::Sequence& sequence, const plan::Interval& rows, const plan::Interval& columns) {
-    const std::int64_t step = std::max<std::int64_t>(1, rows.size() / kMostSamples);
+double pairs_of(const plan::Sequence& sequence, const plan::Interval& rows, const plan::Interval& columns,
+                std::int64_t most_samples) {
+    const std::int64_t step = std::max<std::int64_t>(1, rows.size() / most_samples);
     double pairs = 0;
     std::int64_t samples = 0;
     for (std::int64_t row = rows.begin + step / 2; row < rows.end; row += step, ++samples) {
@@ -51,7 +61,8 @@ public:
           machine_(machine),
           ranks_(static_cast<std::int32_t>(problem.rows.size())),
           links_(links_for(machine, ranks_, {})),
-          group_(options.ulysses) {}
+          group_(options.ulysses),
+          parts_(options.parts) {}
 
     Result<Estimate> run(const plan::Plan& plan, bool unfused) {
         auto simulated = plan::simulate(plan, links_);
@@ -61,11 +72,10 @@ public:
         made.communicate = *std::ranges::max_element(arrived);
         std::vector<double> ends;
         for (std::int32_t rank = 0; rank < ranks_; ++rank) {
-            std::vector<Part> parts = parts_of_rank(plan, *simulated, rank);
-            double work = 0;
-            for (const Part& part : parts) work += us_of(part.pairs);
+            const Work held = work_of_rank(plan, *simulated, rank);
+            const double work = us_of(pairs_of_rank(held));
             made.compute = std::max(made.compute, work);
-            ends.push_back(unfused ? arrived[at(rank)] + work : end_of(std::move(parts)));
+            ends.push_back(work + (unfused ? arrived[at(rank)] : waiting_of(held)));
         }
         double end = *std::ranges::max_element(ends);
         if (group_ > 1) end = std::max(end, returned(plan, ends));
@@ -109,52 +119,111 @@ private:
         }
     }
 
-    [[nodiscard]] std::vector<Part> parts_of_rank(const plan::Plan& plan, const plan::Simulation& simulated,
-                                                  std::int32_t rank) const {
-        std::vector<Here> queries, keys;
+    /// What a rank's tiles work on. Each part of the heads has alike many, which wait for its own rows.
+    [[nodiscard]] Work work_of_rank(const plan::Plan& plan, const plan::Simulation& simulated,
+                                    std::int32_t rank) const {
+        std::map<std::pair<std::int64_t, std::int64_t>, std::vector<double>> queries,
+            keys;  // by rows, by part
+        const std::vector<double> there(at(parts_), 0.0);
         for (const plan::Interval& run : problem_.rows[at(rank)]) {
-            queries.push_back({run, 0});
-            keys.push_back({run, 0});
+            queries[{run.begin, run.end}] = there;
+            keys[{run.begin, run.end}] = there;
         }
-        std::map<std::pair<std::int64_t, std::int64_t>, double> came;  // of K and V, by rows: the later one
         each_arrival(plan, [&](std::int32_t to, const plan::Chunk& chunk, std::size_t from, std::size_t op) {
             if (to != rank || chunk.tensor > v_rows) return;
-            const plan::Interval rows = chunk.region[2];
-            const double time = simulated.ops[from][op].end_us;
-            if (chunk.tensor == q_rows) {
-                queries.push_back({rows, time});
-            } else {
-                double& known = came[{rows.begin, rows.end}];
-                known = std::max(known, time);
-            }
+            const plan::Interval heads = chunk.region[1], rows = chunk.region[2];
+            auto& known = (chunk.tensor == q_rows ? queries : keys)[{rows.begin, rows.end}];
+            known.resize(at(parts_), 0.0);
+            double& since = known[at(heads.begin / heads.size() % parts_)];
+            since = std::max(since, simulated.ops[from][op].end_us);
         });
-        for (const auto& [rows, time] : came) keys.push_back({{rows.first, rows.second}, time});
-        std::vector<Part> parts;
-        for (const Here& q : queries) {
-            for (const Here& k : keys) {
-                const double pairs = pairs_of(problem_.sequence, q.rows, k.rows);
-                if (pairs > 0) parts.push_back({std::max(q.since_us, k.since_us), pairs});
+        Work made;
+        for (const auto& [rows, since] : queries) made.queries.push_back({{rows.first, rows.second}, since});
+        for (const auto& [rows, since] : keys) made.keys.push_back({{rows.first, rows.second}, since});
+        return made;
+    }
+
+    /// Of all that a rank's tiles look at.
+    [[nodiscard]] double pairs_of_rank(const Work& work) const {
+        double pairs = 0;
+        for (const Here& q : work.queries)
+            for (const Here& k : work.keys)
+                pairs += pairs_of(problem_.sequence, q.rows, k.rows, kMostSamples);
+        return pairs;
+    }
+
+    /// How long a rank's multiprocessors wait, in the mean: each takes tile after tile, those first whose rows come first, and
+    /// does what has come of a tile's rows while it waits for the others.
+    [[nodiscard]] double waiting_of(const Work& work) const {
+        double last = 0;
+        for (const std::vector<Here>* all : {&work.queries, &work.keys})
+            for (const Here& here : *all) last = std::max(last, *std::ranges::max_element(here.since_us));
+        std::priority_queue<double, std::vector<double>, std::greater<>> free;
+        for (std::int64_t sm = 0; sm < machine_.num_sms; ++sm) free.push(0);
+        const std::int64_t heads = problem_.shape.batch * problem_.shape.heads / (group_ * parts_);
+        double waited = 0;
+        for (const Tile& tile : tiles_of(work)) {
+            for (std::int64_t head = 0; head < heads; ++head) {
+                double now = free.top();
+                if (now >= last) return waited / machine_.num_sms;  // nothing more to wait for
+                free.pop();
+                for (const auto& [since_us, work_us] : tile.work) {
+                    waited += std::max(0.0, since_us - now);
+                    now = std::max(now, since_us) + work_us;
+                }
+                free.push(now);
             }
         }
-        return parts;
+        return waited / machine_.num_sms;
     }
 
-    /// When all parts are done, taken in the order in which they come to be there.
-    [[nodiscard]] double end_of(std::vector<Part> parts) const {
-        std::ranges::sort(parts, {}, &Part::since_us);
-        double now = 0;
-        for (const Part& part : parts) now = std::max(now, part.since_us) + us_of(part.pairs);
-        return now;
+    /// One for the tiles of all heads of a part that have the same rows.
+    [[nodiscard]] std::vector<Tile> tiles_of(const Work& work) const {
+        // So much longer than the whole GPU a multiprocessor takes for one head.
+        const double slower = static_cast<double>(machine_.num_sms) * group_ /
+                              static_cast<double>(problem_.shape.batch * problem_.shape.heads);
+        const std::int64_t block = std::max(1, problem_.kernel.tile.block_m);
+        std::vector<Tile> made;
+        for (const Here& q : work.queries) {
+            for (std::int64_t first = q.rows.begin; first < q.rows.end; first += block) {
+                const plan::Interval rows{first, std::min(first + block, q.rows.end)};
+                std::vector<double> took;
+                for (const Here& k : work.keys)
+                    took.push_back(slower * us_of(pairs_of(problem_.sequence, rows, k.rows, kOfTile)));
+                for (std::int32_t part = 0; part < parts_; ++part) {
+                    Tile tile{.part = part};
+                    for (std::size_t i = 0; i < took.size(); ++i) {
+                        if (took[i] == 0) continue;
+                        const double since = std::max(q.since_us[at(part)], work.keys[i].since_us[at(part)]);
+                        tile.work.emplace_back(since, took[i]);
+                        tile.whole_us = std::max(tile.whole_us, since);
+                        tile.took_us += took[i];
+                    }
+                    std::ranges::sort(tile.work);
+                    made.push_back(std::move(tile));
+                }
+            }
+        }
+        const auto [least, most] = std::ranges::minmax(made, {}, &Tile::took_us);
+        const bool differ = most.took_us > 1.01 * least.took_us;
+        std::ranges::stable_sort(made, {}, [&](const Tile& tile) {
+            return differ ? std::pair(static_cast<double>(tile.part), -tile.took_us)
+                          : std::pair(tile.whole_us, 0.0);
+        });
+        return made;
     }
 
-    /// When all of O and L is back. Tiles of all heads end together, so that nothing leaves before a rank's
-    /// end.
+    /// When all of O and L is back. Tiles of all heads of a part end together, and parts one after another.
     [[nodiscard]] double returned(const plan::Plan& plan, const std::vector<double>& ends) const {
         std::vector<std::vector<plan::OpTiming>> timings;
         for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
             std::vector<plan::OpTiming>& own = timings.emplace_back(plan.ranks[rank].size());
             for (std::size_t i = 0; i < own.size(); ++i) {
-                if (plan.ranks[rank][i].dst.tensor >= o_rows) own[i].ready_us = ends[rank];
+                const plan::Chunk& made = plan.ranks[rank][i].dst;
+                if (made.tensor < o_rows) continue;
+                const plan::Interval heads = made.region[1];
+                const auto part = static_cast<double>(heads.begin / heads.size() % parts_);
+                own[i].ready_us = ends[rank] * (part + 1) / parts_;
             }
         }
         const auto simulated = plan::simulate(plan, links_, {.posts = true, .timings = std::move(timings)});
@@ -166,6 +235,7 @@ private:
     std::int32_t ranks_;
     plan::Topology links_;
     std::int32_t group_;
+    std::int32_t parts_;
 };
 
 /// A kind and how its plan is made.
@@ -219,6 +289,12 @@ std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem, 
     options.rows = problem.rows;
     for (const plan::Rows& rows : problem.rows)
         options.attended.push_back(plan::attended_by(problem.sequence, rows, problem.kernel.tile.block_n));
+    std::int64_t most = 0;  // rows that a rank holds
+    for (const plan::Rows& rows : problem.rows) {
+        std::int64_t held = 0;
+        for (const plan::Interval& run : rows) held += run.size();
+        most = std::max(most, held);
+    }
     const plan::Mesh mesh{{{"gpu", static_cast<std::int32_t>(problem.rows.size())}}};
     std::vector<AttentionCandidate> all;
     for (const Kind& kind : kinds(problem)) {
@@ -229,6 +305,8 @@ std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem, 
             options.circulation = kind.circulation;
             options.ulysses = kind.ulysses;
             options.inner = kind.inner;
+            options.parts =
+                kind.name == "unfused" ? 1 : ops::attention_parts(problem.shape, kind.ulysses, most);
             const Result<plan::Plan> plan = plan::attention(mesh, problem.shape, options);
             const Result<Estimate> made =
                 plan ? Played(problem, machine, options).run(*plan, kind.name == "unfused")

@@ -37,6 +37,28 @@ std::vector<std::vector<bool>> rows_that_arrive(const Plan& plan, std::int64_t l
     return have;
 }
 
+TEST(AttentionPlan, SendsAllOfTheFirstPartOfTheHeadsBeforeTheOthers) {
+    for (const std::int32_t ulysses : {1, 2}) {
+        AttentionOptions options = options_for({.length = 64}, 4, Sharding::contiguous);
+        options.ulysses = ulysses;
+        options.parts = 2;
+        const auto plan = attention(ranks(4), {1, 8, 4, 64, 8}, options);
+        ASSERT_TRUE(plan.ok()) << plan.error().to_string();
+        EXPECT_TRUE(check(*plan).empty());
+        for (const std::vector<Op>& ops : plan->ranks) {
+            std::vector<std::int64_t> parts;
+            for (const Op& op : ops) {
+                const std::string& name = plan->tensors[static_cast<std::size_t>(op.dst.tensor)].name;
+                if (name == "O" || name == "L") continue;  // these go back when all has come
+                const Interval heads = op.dst.region[1];
+                parts.push_back(heads.begin / heads.size() % 2);
+            }
+            EXPECT_TRUE(std::ranges::is_sorted(parts)) << ulysses;
+            EXPECT_EQ(std::ranges::count(parts, 0), std::ranges::count(parts, 1)) << ulysses;
+        }
+    }
+}
+
 TEST(AttentionPlan, HasNoFindingsOfAnyKindOnAnyNumberOfRanks) {
     for (std::int32_t count = 1; count <= 8; ++count) {
         for (const Sharding sharding : {Sharding::contiguous, Sharding::zigzag}) {
@@ -50,6 +72,7 @@ TEST(AttentionPlan, HasNoFindingsOfAnyKindOnAnyNumberOfRanks) {
                         options.circulation = circulation;
                         options.ulysses = ulysses;
                         options.split = ulysses == 2 ? 2 : 1;
+                        options.parts = ulysses == 1 ? 2 : 1;
                         const auto plan = attention(ranks(count), {2, 8, 2, 71, 8}, options);
                         ASSERT_TRUE(plan.ok()) << plan.error().to_string();
                         const auto findings = check(plan.value());

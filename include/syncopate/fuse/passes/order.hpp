@@ -7,6 +7,7 @@
 // A tile runs when the last chunk that it needs is expected; among equals the kernel's own traversal decides,
 // so that its locality in the cache is kept. With phases a
 // tile starts earlier: it is sorted by the time at which its first iteration can run, then by its last chunk.
+// Where loops differ in length, the longest tiles go first of those, or as the kernel states its order.
 //
 // Among tiles that can run alike, one whose stores make a chunk goes by that chunk's deadline: when the first
 // op that sends it could start. So the rows that are sent first are made first, and what a rank keeps comes

@@ -49,18 +49,19 @@ struct AttentionShape {
 
 struct AttentionOptions {
     Circulation circulation = Circulation::all_gather;
-    std::int32_t ulysses = 1;    ///< ranks that exchange heads for rows; they are neighbours
-    std::int32_t inner = 0;      ///< double_ring: ranks (after `ulysses`) of an inner ring; 0: half of them
-    std::int32_t split = 1;      ///< chunks into which each run of rows is cut
-    std::vector<Rows> rows;      ///< by rank
+    std::int32_t ulysses = 1;  ///< ranks that exchange heads for rows; they are neighbours
+    std::int32_t inner = 0;    ///< double_ring: ranks (after `ulysses`) of an inner ring; 0: half of them
+    std::int32_t split = 1;    ///< chunks into which each run of rows is cut
+    std::int32_t parts = 1;    ///< forward: a member's heads of K and V go in so many parts, each with its Q
+    std::vector<Rows> rows;    ///< by rank
     std::vector<Rows> attended;  ///< by rank, rows of K and V that its rows attend to; empty: all
     bool only_kv = false;        ///< the plan has K and V alone: Q, O and L are each rank's own affair
     bool q_o_stay = false;       ///< Q and O stay where each rank has them: the plan has K, V and L
 };
 
 /// Fails (ErrorClass::usage) where rows are not each held once, ranks are no multiple of `ulysses` or
-/// `inner`, heads no multiple of `ulysses` or of kv_heads, or a split is below 1; or where heads are to be
-/// exchanged by a plan without Q and O.
+/// `inner`, heads no multiple of `ulysses` or of kv_heads, those of a member none of `parts`, or a split is below 1;
+/// or where heads are to be exchanged by a plan without Q and O.
 [[nodiscard]] Result<Plan> attention(const Mesh& mesh, const AttentionShape& shape,
                                      const AttentionOptions& options);
 
