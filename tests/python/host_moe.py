@@ -191,7 +191,9 @@ def check_repeated(rank, size, group):
         try:
             y, _, _ = op.run(x, ids[rank], weights, w1, w2)
             expect(bound != most - 1, f"bound={bound}: no error")
-            expect(torch.equal(y.double(), layer.right(rank, ids)), f"bound={bound}: all to one expert differs")
+            expect(
+                torch.equal(y.double(), layer.right(rank, ids)), f"bound={bound}: all to one expert differs"
+            )
         except ValueError as error:
             wanted = f"as many as 1 rows more than {most - 1} come to a rank: give bound={most}"
             expect(bound == most - 1 and wanted in str(error), f"bound={bound}: {error}")
@@ -358,7 +360,10 @@ def check_refused(rank, size, group):
         ((x, ids, weights.int(), w1, w2), "topk_weights: expected dtype"),
         ((x, ids, weights, w1.half(), w2), "w1: expected dtype"),
         ((x, ids, weights, w1[..., :-2], w2), "w1: expected shape"),
-        ((x, ids, weights.bfloat16(), w1, w2), "topk_weights: expected dtype torch.float32, got torch.bfloat16"),
+        (
+            (x, ids, weights.bfloat16(), w1, w2),
+            "topk_weights: expected dtype torch.float32, got torch.bfloat16",
+        ),
         ((x[0], ids, weights, w1, w2), "expected x [T, H]"),
     ):
         try:

@@ -159,12 +159,14 @@ def check_rounding():
     out = torch.empty_like(bits)
     interpreter.launch(round_kernel, (1, 1, 1), {"bits_ptr": bits, "out_ptr": out, "N": len(bits)})
     right = torch.tensor([right for _, right in given_and_right]).to(torch.int32)
-    expect(torch.equal(out[: len(right)], right), f"rounded to {[hex(one & 0xFFFFFFFF) for one in out.tolist()]}")
+    expect(
+        torch.equal(out[: len(right)], right), f"rounded to {[hex(one & 0xFFFFFFFF) for one in out.tolist()]}"
+    )
     expect(out.view(torch.float32)[len(right) :].isnan().all().item(), "a NaN has become a number")
 
 
 def check_refused(rank, size, group):
-    layer = Layer(size, 1, "block")
+    layer = Layer(size, 2, "block")
     (x, ids, weights, w1, w2), scales = layer.of(rank)
     y = ops.moe(x, ids, weights, w1, w2, group, scales=scales)
     for given, options, message in (
@@ -197,7 +199,7 @@ def check_refused(rank, size, group):
     except (ValueError, sy.UsageError) as error:
         expect("F=72 is no multiple of 128" in str(error), str(error))
     try:
-        ops.dispatch(x, ids, size, group)
+        ops.dispatch(x, ids, 2 * size, group)
         raise RuntimeError("not refused: a part of fp8")
     except (ValueError, sy.UsageError) as error:
         expect("part=dispatch is of bf16, fp16 and fp32" in str(error), str(error))

@@ -88,7 +88,9 @@ def check_layout_and_order(parallel, ids, operands):
         expect(torch.equal(call(*spread), right), f"{parallel}: of what is not contiguous y differs")
         own = [one.clone().requires_grad_() for one in spread]
         y = call(*own)
-        expect(torch.equal(y.detach(), right), f"{parallel}: with gradients y of what is not contiguous differs")
+        expect(
+            torch.equal(y.detach(), right), f"{parallel}: with gradients y of what is not contiguous differs"
+        )
         # Of a sum, the gradient that comes has no derivatives itself.
         for loss in (y.square().sum(), y.sum()):
             (gradient,) = torch.autograd.grad(loss, own[0], create_graph=True)

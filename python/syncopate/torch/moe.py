@@ -184,4 +184,6 @@ def _gradients(ctx: Any, grad: torch.Tensor, *_: Any) -> tuple[Any, ...]:
     return dx, None, dweights, dw1, dw2, None, None, None, None, None
 
 
-torch.library.register_autograd("syncopate::moe_kept", once("moe", _gradients), setup_context=_setup, lib=library)
+torch.library.register_autograd(
+    "syncopate::moe_kept", once("moe", _gradients), setup_context=_setup, lib=library
+)
