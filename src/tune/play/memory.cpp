@@ -50,7 +50,7 @@ Memory::Memory(std::int32_t blocks, double gbps, double cache_bytes, bool phased
     last_.assign(static_cast<std::size_t>(blocks) * slices_, -std::numeric_limits<double>::infinity());
 }
 
-double Memory::read(std::span<const Block> blocks, LoopPart part, double now, double us) {
+void Memory::read(std::span<const Block> blocks, LoopPart part, double now, double us) {
     const auto slices = static_cast<double>(slices_);
     double missed = 0;
     for (auto slice = static_cast<std::size_t>(part.from * slices); slice < slices_; ++slice) {
@@ -61,16 +61,16 @@ double Memory::read(std::span<const Block> blocks, LoopPart part, double now, do
         const double come = asked_ - std::max(0.0, free_ - when) * gbps_ * plan::kBytesPerUs;
         for (const Block& block : blocks) {
             double& last = last_[static_cast<std::size_t>(block.number) * slices_ + slice];
+            const double bytes = block.bytes * (end - begin);
+            if (last == -std::numeric_limits<double>::infinity()) once_ += bytes;
             const double between = (come - last) / cache_bytes_;
-            missed += block.bytes * (end - begin) *
-                      std::clamp((between - kAllKept) / (kAllLost - kAllKept), 0.0, 1.0);
+            missed += bytes * std::clamp((between - kAllKept) / (kAllLost - kAllKept), 0.0, 1.0);
             last = std::max(last, come);
         }
     }
-    if (missed <= 0) return now;
+    if (missed <= 0) return;
     asked_ += missed;
     free_ = std::max(free_, now) + over(missed, gbps_);
-    return free_;
 }
 
 }  // namespace syncopate::tune

@@ -45,15 +45,18 @@ class Memory {
 public:
     /// `phased`: tiles take parts of their loops, each at a time of its own.
     Memory(std::int32_t blocks, double gbps, double cache_bytes, bool phased);
-    /// When that part of a tile's blocks has been read, of which it asks from `now` on for `us`.
-    double read(std::span<const Block> blocks, LoopPart part, double now, double us);
+    /// A tile begins that part of its loop now, for `us`, and reads its part of the blocks.
+    void read(std::span<const Block> blocks, LoopPart part, double now, double us);
+    [[nodiscard]] double bytes() const { return asked_; }  ///< that had to come from memory
+    [[nodiscard]] double once() const { return once_; }    ///< of all blocks that were read, each once
 
 private:
     double gbps_;
     double cache_bytes_;
-    std::size_t slices_;        ///< of a loop
-    double asked_ = 0;          ///< bytes
-    double free_ = 0;           ///< when all of them have come
+    std::size_t slices_;  ///< of a loop
+    double asked_ = 0;
+    double free_ = 0;  ///< when all of it has come
+    double once_ = 0;
     std::vector<double> last_;  ///< by block and slice: bytes that had come when it was last begun
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/model/backend.hpp"
@@ -10,7 +11,6 @@
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
 #include "tune/play/memory.hpp"
 #include "tune/play/tiles_play.hpp"
-#include "tune/play/transfer_plan.hpp"
 #include "tune/play/transfers.hpp"
 
 namespace syncopate::tune {
@@ -31,8 +31,9 @@ class Call {
 public:
     Call(const fuse::StagedProgram& program, const fuse::Decisions& work,
          const std::vector<StageTiles>& stages, double fixed_us, const Machine& machine,
-         const Strategy& strategy)
+         const Strategy& strategy, bool alike)
         : half_(fixed_us / 2),
+          alike_(alike),
           program_(program),
           work_(work),
           graph_(work.graph),
@@ -44,9 +45,12 @@ public:
           done_(graph_.nodes.size(), 0),
           bytes_(static_cast<std::size_t>(graph_.num_ops()), 0),
           stored_by_sum_(static_cast<std::size_t>(graph_.num_ops()), 0),
+          sent_on_(static_cast<std::size_t>(graph_.num_ops()), false),
           stored_(static_cast<std::size_t>(graph_.num_ops()), 0),
           out_bytes_(plan_.ranks.size(), 0) {
-        for (const fuse::Stage& stage : program.stages) blocks_.push_back(blocks_of(stage.kernel));
+        for (std::size_t stage = 0; stage < program.stages.size(); ++stage)
+            blocks_.push_back(stages[stage].column_bytes > 0 ? row_blocks(program.stages[stage].kernel, stages[stage].columns)
+                                                             : blocks_of(program.stages[stage].kernel));
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
             const plan::Op& of = op_of(op);
             bytes_[at(op)] = static_cast<double>(plan_.bytes(of.dst));
@@ -58,6 +62,7 @@ public:
                 if (!graph_.is_op(edge.from)) {
                     follows_tiles_ = true;
                 } else if (graph_[edge.from].kind == Node::Kind::sum) {
+                    sent_on_[at(edge.from)] = true;
                     if (graph_.carrier(op) == Carrier::sum_stores)
                         stored_by_sum_[at(edge.from)] += bytes_[at(op)];
                 }
@@ -83,6 +88,7 @@ public:
         const double compute = std::max(made.compute, 1e-3);
         slower_ = 1 + (rates_.beside_copies - 1) * std::min(1.0, made.communicate / compute) +
                   stolen_us() / compute;
+        if (sends_sums()) slower_ *= rates_.beside_sums;
         const double end = settled() + ends_us();
         made.exposed = std::max(0.0, end - half_ - made.compute);
         made.us = made.fixed + made.compute + made.exposed;
@@ -147,6 +153,9 @@ private:
             });
             if (made) ++copies[op_of(op).peer];
         }
+        for (NodeId op = graph_.first_op[0]; op < graph_.first_op[1]; ++op) {
+            if (graph_[op].kind == Node::Kind::sum && fuse::is_engine(backend_of(op))) return rates_.last_us;
+        }
         std::int32_t most = 0;
         for (const auto& [peer, count] : copies) most = std::max(most, count);
         if (most == 0) return 0;
@@ -170,12 +179,44 @@ private:
             if (precedes_tiles_ && !move()) return kUnknown;
             tiles_end(true);
             if (follows_tiles_ && !move()) return kUnknown;
+            if (follows_tiles_ && note_begun() && !move()) return kUnknown;
             double change = 0;
             for (std::size_t i = 0; i < done_.size(); ++i)
                 change = std::max(change, std::abs(done_[i] - before[i]));
             if (change < kSettled) break;
         }
         return latest();
+    }
+
+    /// When what each sum adds up is there; whether there are some that this matters to.
+    bool note_begun() {
+        begun_.assign(static_cast<std::size_t>(graph_.num_ops()), 0);
+        bool some = false;
+        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
+            if (graph_[op].kind != Node::Kind::sum || !sums_wait(op)) continue;
+            some = true;
+            for (const Edge& edge : graph_.in[at(op)]) {
+                if (edge.lag == 0) begun_[at(op)] = std::max(begun_[at(op)], done_[at(edge.from)]);
+            }
+        }
+        return some;
+    }
+
+    /// Whether the tiles' programs sum, too.
+    [[nodiscard]] bool sums_itself() const {
+        return std::ranges::find(graph_.carriers, Carrier::programs) != graph_.carriers.end();
+    }
+    /// Whether a sum is for other ranks, too.
+    [[nodiscard]] bool sent_on(NodeId sum) const { return sent_on_[at(sum)]; }
+    /// Whether kernels beside the tiles sum what is sent on, while others are still made.
+    [[nodiscard]] bool sends_sums() const {
+        if (plan_.ranks.size() < 3) return false;
+        for (NodeId op = graph_.first_op[0]; op < graph_.first_op[1]; ++op) {
+            if (graph_[op].kind == Node::Kind::sum && sent_on(op) && graph_.carrier(op) == Carrier::own &&
+                !fuse::is_engine(backend_of(op)) && !sums_wait(op) && read_by_sum(op) == 0)
+                return true;
+        }
+        return false;
     }
 
     /// µs for which sums beside the tiles take multiprocessors: for what they store and read at peers. Nothing
@@ -250,6 +291,22 @@ private:
         return us;
     }
 
+    /// Whether a sum is left little of each multiprocessor while tiles are made.
+    [[nodiscard]] bool sums_wait(NodeId op) const {
+        return graph_.carrier(op) == Carrier::own && !fuse::is_engine(backend_of(op)) &&
+               std::ranges::any_of(stages_, &StageTiles::sums_wait);
+    }
+
+    /// µs that such a sum, once all are made, has saved by what it has done before, as was played last.
+    [[nodiscard]] double summed_before(NodeId op) const {
+        if (!sums_wait(op) || begun_.empty()) return 0;
+        const double end = done_[at(graph_.kernel[at(graph_[op].rank)])];
+        const double us = sum_us(op) - rates_.sum_us;
+        if (sent_on(op)) return 0;
+        const double done = std::max(0.0, end - begun_[at(op)]) * rates_.gluon_sum_gbps / rates_.sum_gbps;
+        return std::min(done, us * (1 - 1.0 / strategy_.sum_parts));
+    }
+
     /// All ops with what the nodes before them are known to take. False where the plan cannot be simulated.
     bool move() {
         std::vector<std::vector<plan::OpTiming>> timings;
@@ -266,7 +323,8 @@ private:
             timing.line = line_of(op);
             if (carrier == Carrier::programs) timing.ready_us = done_[at(graph_.kernel[at(graph_[op].rank)])];
             if (graph_[op].kind == Node::Kind::sum) {
-                timing.lasts_us = sum_us(op);
+                timing.lasts_us = sum_us(op) - summed_before(op);
+                if (sums_wait(op)) timing.ready_us = done_[at(graph_.kernel[at(graph_[op].rank)])];
             } else if (carrier == Carrier::tile_stores) {
                 timing.ready_us = std::max(timing.ready_us, stored_[at(op)]);
                 timing.lasts_us = rates_.poll_us;
@@ -277,7 +335,7 @@ private:
             }
         }
         const Result<plan::Simulation> simulation =
-            plan::simulate(plan_, links_, {.posts = true, .timings = std::move(timings)});
+            plan::simulate(plan_, links_, {.posts = true, .timings = std::move(timings), .times_only = true});
         if (!simulation) return false;
         double last = 0;
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
@@ -331,8 +389,11 @@ private:
     double tiles_end(std::size_t rank, std::size_t stage, double begin, bool moving) {
         const fuse::StageOrder& order = work_.orders[stage];
         const StageTiles& of = stages_[stage];
+        if (!moving && of.alone_us > 0) return begin + of.alone_us;
         const std::vector<std::int64_t>& tiles = order.tiles[rank];
+        if (alike_ && rank > 0) return as_first(rank, stage, begin);
         const std::vector<double> stores = stored_bytes(rank, stage, moving);
+        const std::vector<std::int64_t> groups = groups_of(rank, stage);
         std::vector<Slot> slots;
         slots.reserve(tiles.size());
         for (const std::int64_t id : tiles) {
@@ -340,6 +401,9 @@ private:
             const NodeId node = graph_.tiles(stage, static_cast<std::int32_t>(rank), id);
             Slot& slot = slots.emplace_back();
             slot.us = of.us[tile] * (moving ? slower_ : 1);
+            slot.narrow_us = of.narrow_us * (moving ? slower_ : 1);
+            if (!of.runs.empty()) slot.run = of.runs[tile];
+            if (!groups.empty()) slot.group = groups[tile];
             slot.reads = blocks_[stage].of_tile[tile];
             slot.phases = moving ? phases_of(node, stage, order) : std::vector<Phase>(1);
             slot.loads = moving ? loaded_bytes(node, stage, tile) : 0;
@@ -352,16 +416,83 @@ private:
                                      .read_us = rates_.read_us,
                                      .read_gbps = rates_.read_gbps,
                                      .store_gbps = store_gbps(rank),
-                                     .stall_gbps = rates_.store_stall_gbps};
-        Memory memory(blocks_[stage].count, of.memory_gbps, rates_.cache_mib * fuse::kMib, order.phased);
-        const TilesPlayed played = play_tiles(slots, programs, memory);
-        std::vector<double> ends(of.us.size(), begin), stored(of.us.size(), 0);
-        for (std::size_t slot = 0; slot < tiles.size(); ++slot) {
-            ends[at(tiles[slot])] = played.ends[slot];
-            stored[at(tiles[slot])] = played.stored[slot];
+                                     .stall_gbps = sums_itself() ? 2 * store_gbps(rank) : rates_.store_stall_gbps,
+                                     .reads = of.memory_gbps > 0,
+                                     .column_bytes = of.column_bytes,
+                                     .rows_together = of.rows_together};
+        Memory memory(blocks_[stage].count, of.again_gbps, rates_.cache_mib * fuse::kMib, order.phased);
+        played_ = play_tiles(slots, programs, memory);
+        wait_for_memory(memory, rank, stage, begin);
+        return as_first(rank, stage, begin);
+    }
+
+    /// No product takes less than what it reads. One that makes chunks is slowed down alike all along.
+    void wait_for_memory(const Memory& memory, std::size_t rank, std::size_t stage, double begin) {
+        if (stages_[stage].memory_gbps <= 0) return;
+        constexpr double kBounds = 8;
+        const StageTiles& of = stages_[stage];
+        double end = begin;
+        for (const double time : played_.ends) end = std::max(end, time);
+        const double once = over(memory.once(), of.memory_gbps);
+        const double read = once + over(memory.bytes() - memory.once(), of.again_gbps);
+        const bool makes = std::ranges::any_of(graph_.made[rank], [&](const fuse::Made& chunk) {
+            return chunk.stage == static_cast<std::int32_t>(stage);
+        });
+        if (!makes) {
+            const double least = std::max(played_.begun, begin) + read;
+            if (least > end) *std::ranges::max_element(played_.ends) = least;
+            return;
+        }
+        const double alone = of.alone_us > 0 ? of.alone_us : end - begin;
+        const auto both = [alone](double us) {
+            return std::pow(std::pow(alone, kBounds) + std::pow(us, kBounds), 1 / kBounds);
+        };
+        const double factor = both(read) / both(once);
+        for (double& time : played_.ends) time = begin + (time - begin) * factor;
+    }
+
+    /// Notes what was played of the first rank: the n-th tile ends when its n-th one does.
+    double as_first(std::size_t rank, std::size_t stage, double begin) {
+        const std::vector<std::int64_t>& tiles = work_.orders[stage].tiles[rank];
+        const std::size_t count = stages_[stage].us.size();
+        std::vector<double> ends(count, begin), stored(count, 0);
+        for (std::size_t slot = 0; slot < std::min(tiles.size(), played_.ends.size()); ++slot) {
+            ends[at(tiles[slot])] = played_.ends[slot];
+            stored[at(tiles[slot])] = played_.stored[slot];
         }
         note_ends(rank, stage, begin, ends, stored);
         return std::max(begin, *std::ranges::max_element(ends));
+    }
+
+    /// By tile: the first chunk that it makes, of those in the order in which they are; empty where tiles are
+    /// of one length, and none need be told apart.
+    [[nodiscard]] std::vector<std::int64_t> groups_of(std::size_t rank, std::size_t stage) const {
+        if (stages_[stage].runs.empty() || work_.orders[stage].in_turns) return {};
+        std::vector<std::int64_t> groups(stages_[stage].us.size(), 0);
+        std::int64_t number = 0;
+        for (const fuse::Made& chunk : graph_.made[rank]) {
+            ++number;
+            if (chunk.stage != static_cast<std::int32_t>(stage)) continue;
+            for (const std::int64_t tile : chunk.makers) {
+                if (groups[at(tile)] == 0) groups[at(tile)] = number;
+            }
+        }
+        return groups;
+    }
+
+    /// Blocks of a run's rows; those of columns come before them.
+    static Blocks row_blocks(const kernel::Kernel& kernel, std::int32_t columns) {
+        Blocks made{.of_tile = {}, .count = columns};
+        std::map<std::int64_t, std::int32_t> rows;  // by the first one: the number
+        for (const kernel::Tile& tile : kernel.tiles) {
+            const auto box = tile.reads.find("a_desc");
+            const std::int64_t first = box == tile.reads.end() ? 0 : box->second[0].begin;
+            const auto [known, is_new] = rows.try_emplace(first, made.count);
+            if (is_new) ++made.count;
+            const double bytes = box == tile.reads.end() ? 0 : bytes_of(kernel, "a_desc", box->second);
+            made.of_tile.push_back({{known->second, bytes}});
+        }
+        return made;
     }
 
     /// When the chunks of a stage are made, and when what its tiles store at peers is there, by tile.
@@ -468,6 +599,7 @@ private:
     }
 
     double half_;  ///< of the fixed costs: when the first tile may begin
+    bool alike_;
     const fuse::StagedProgram& program_;
     const fuse::Decisions& work_;
     const fuse::Graph& graph_;
@@ -480,9 +612,12 @@ private:
     std::vector<double> done_;           ///< by node: µs from the call's begin
     std::vector<double> bytes_;          ///< by op
     std::vector<double> stored_by_sum_;  ///< by sum: bytes at peers
+    std::vector<bool> sent_on_;          ///< by sum: some op moves it on
+    std::vector<double> begun_;          ///< by sum: when what it adds up is there
     std::vector<double> stored_;         ///< by op that tiles carry out: when all is stored
     std::vector<double> out_bytes_;      ///< by rank: that tiles store at peers
     std::vector<Blocks> blocks_;
+    TilesPlayed played_;  ///< of the rank that was played last
     double slower_ = 1;  ///< tiles beside transfers: times what they take alone
     bool follows_tiles_ = false;
     bool precedes_tiles_ = false;
@@ -493,8 +628,8 @@ private:
 
 Estimate play(const fuse::StagedProgram& program, const fuse::Decisions& work,
               const std::vector<StageTiles>& stages, double fixed_us, const Machine& machine,
-              const Strategy& strategy) {
-    return Call(program, work, stages, fixed_us, machine, strategy).run();
+              const Strategy& strategy, bool alike) {
+    return Call(program, work, stages, fixed_us, machine, strategy, alike).run();
 }
 
 }  // namespace syncopate::tune
