@@ -83,7 +83,8 @@ Estimate estimate(const Problem& problem, const Machine& machine, const Strategy
         const bool block = row->kind == Kind::block;
         Estimate made = unfused(problem, machine, shapes.front(), block ? Kind::gathers : row->kind);
         if (block)
-            made = one_after_another(made, unfused(problem, machine, shapes.back(), Kind::scatters), made.fixed);
+            made =
+                one_after_another(made, unfused(problem, machine, shapes.back(), Kind::scatters), made.fixed);
         return made;
     }
     const Result<Estimate> made = play_operator(problem, machine, strategy);

@@ -33,32 +33,22 @@ public:
           shape_(shape),
           tile_(tile),
           kind_(kind),
-          grid_(tile_grid(shape.m, shape.n, tile)) {}
+          grid_(tile_grid(shape.m, shape.n, tile)),
+          played_(coarse(tile)),
+          played_grid_(tile_grid(shape.m, shape.n, played_)) {}
 
-    /// Tiles in a row that one of the graph stands for: all that make one chunk, but no more than run at once.
-    [[nodiscard]] std::int64_t in_run() const {
-        const bool by_columns = strategy_.split_axis.value_or(0) == 1 && sends();
-        const std::int64_t parts = by_columns ? std::max(1, strategy_.split.value_or(1)) : 1;
-        const std::int64_t of_chunk = (grid_.columns() + parts - 1) / parts;
-        const std::int64_t pieces = (of_chunk + at_once() - 1) / at_once();
-        return std::max<std::int64_t>(1, (grid_.columns() + parts * pieces - 1) / (parts * pieces));
-    }
-
-    /// What the graph is made of: runs of tiles as if they were one each, and as many fewer programs.
+    /// What the graph is made of: tiles of a row that make one chunk, but no more than run at once, as if they
+    /// were one, and as many fewer programs.
     [[nodiscard]] TileConfig run_tile() const {
-        TileConfig made = tile_;
-        const bool by_columns = strategy_.split_axis.value_or(0) == 1 && sends();
-        const std::int64_t parts = by_columns ? std::max(1, strategy_.split.value_or(1)) : 1;
-        const std::int64_t of_chunk = (grid_.columns() + parts - 1) / parts;
-        const std::int64_t pieces = (of_chunk + at_once() - 1) / at_once();
-        const std::int64_t count = parts * pieces;
-        made.block_n = static_cast<std::int32_t>((shape_.n + count - 1) / count);
+        TileConfig made = played_;
+        made.block_n = static_cast<std::int32_t>((shape_.n + runs() - 1) / runs());
         made.num_wide = -1;
         made.split_k = 1;
         return made;
     }
     [[nodiscard]] std::int32_t run_programs() const {
-        return std::max<std::int32_t>(1, static_cast<std::int32_t>(at_once() / in_run()));
+        const std::int64_t in_run = std::max<std::int64_t>(1, (played_grid_.columns() + runs() - 1) / runs());
+        return std::max<std::int32_t>(1, static_cast<std::int32_t>(at_once() / in_run));
     }
 
     /// Of all tiles, with nothing beside them.
@@ -75,29 +65,31 @@ public:
         StageTiles made;
         double slower = gluon() ? 1 : occupancy(machine_, problem_.dtype, shape_, tile_, programs());
         const double rounds = static_cast<double>((grid_.tiles() + at_once() - 1) / at_once());
-        if (tile_.num_wide < 0)
-            slower *= std::max(1.0, compute_us() / (rounds * one_tile_us(tile_.block_n)));
+        if (tile_.num_wide < 0) slower *= std::max(1.0, compute_us() / (rounds * one_tile_us(tile_.block_n)));
+        slower *= static_cast<double>(grid_.tiles()) / static_cast<double>(played_grid_.tiles());
         const double wide = slower * one_tile_us(tile_.block_n);
         if (grid_.narrow > 0) made.narrow_us = slower * one_tile_us(tile_.block_n / 2);
+        const std::int64_t columns = played_grid_.columns();
         for (const kernel::Tile& tile : kernel.tiles) {
             made.us.push_back(wide);
             const plan::Interval box = tile.writes.find("c_desc")->second[1];
             TileRun& run = made.runs.emplace_back(TileRun{0, 0, -1});
-            for (std::int64_t column = 0; column < grid_.columns(); ++column) {
-                const std::int64_t begin = grid_.first_column(column);
+            for (std::int64_t column = 0; column < columns; ++column) {
+                const std::int64_t begin = played_grid_.first_column(column);
                 if (begin < box.begin || begin >= box.end) continue;
                 if (run.first_column < 0) run.first_column = static_cast<std::int32_t>(column);
-                ++(column < grid_.wide ? run.wide : run.narrow);
+                ++(column < played_grid_.wide ? run.wide : run.narrow);
             }
             run.first_column = std::max(run.first_column, 0);
         }
         made.programs = at_once();
-        made.phase_us = gluon() ? rates_.gluon_phase_us : rates_.phase_us;
+        made.phase_us = rates_.phase_us;
         const bool uncached = uncached_weight_bytes(machine_, problem_.dtype, shape_) > 0;
         made.memory_gbps = uncached ? rates_.memory_gbps : 0;
         made.again_gbps = uncached ? rates_.again_gbps : 0;
-        made.column_bytes = static_cast<double>(tile_.block_n) * static_cast<double>(shape_.k) * problem_.item();
-        made.columns = static_cast<std::int32_t>(grid_.columns());
+        made.column_bytes =
+            static_cast<double>(played_.block_n) * static_cast<double>(shape_.k) * problem_.item();
+        made.columns = static_cast<std::int32_t>(columns);
         made.alone_us = compute_us();
         made.rows_together = static_cast<std::size_t>(std::max(1, tile_.group_m));
         made.sums_wait = gluon() && !fuse::is_engine(strategy_.backend);
@@ -105,6 +97,28 @@ public:
     }
 
 private:
+    /// Of more tiles than it takes to see the order of events, neighbours as one; ranks' rows end where they did.
+    [[nodiscard]] TileConfig coarse(const TileConfig& tile) const {
+        constexpr std::int64_t kMostRows = 256;
+        constexpr std::int64_t kMostTiles = std::int64_t{1} << 14;
+        TileConfig made = tile;
+        const std::int64_t shard = shape_.m / problem_.ranks;
+        std::int64_t rows = parts(grid_.rows, kMostRows);
+        const bool whole = shard % tile.block_m == 0;
+        while (whole && rows < shard / tile.block_m && shard % (tile.block_m * rows) != 0) ++rows;
+        const std::int64_t columns = parts(grid_.columns() * parts(grid_.rows, rows), kMostTiles);
+        made.block_m = static_cast<std::int32_t>(tile.block_m * rows);
+        made.block_n = static_cast<std::int32_t>(tile.block_n * columns);
+        if (tile.num_wide >= 0) made.num_wide = static_cast<std::int32_t>(tile.num_wide / columns);
+        return made;
+    }
+    static std::int64_t parts(std::int64_t extent, std::int64_t size) { return (extent + size - 1) / size; }
+    /// Runs that a row of tiles is cut into.
+    [[nodiscard]] std::int64_t runs() const {
+        const bool by_columns = strategy_.split_axis.value_or(0) == 1 && sends();
+        const std::int64_t chunks = by_columns ? std::max(1, strategy_.split.value_or(1)) : 1;
+        return chunks * parts(parts(played_grid_.columns(), chunks), at_once());
+    }
     [[nodiscard]] bool sends() const { return kind_ != Kind::gathers && kind_ != Kind::exchanges; }
     [[nodiscard]] bool gluon() const { return strategy_.kernel == ProductKernel::gluon; }
     [[nodiscard]] std::int32_t programs() const { return strategy_.programs.value_or(machine_.num_sms); }
@@ -133,9 +147,8 @@ private:
     }
     [[nodiscard]] bool in_turns() const {
         const bool before = kind_ == Kind::gathers || kind_ == Kind::exchanges;
-        return strategy_.split.value_or(1) == 1 &&
-               (strategy_.one_step || strategy_.kernel_sums ||
-                (strategy_.backend == Backend::tma_inline && !before));
+        return strategy_.split.value_or(1) == 1 && (strategy_.one_step || strategy_.kernel_sums ||
+                                                    (strategy_.backend == Backend::tma_inline && !before));
     }
 
     const Problem& problem_;
@@ -146,6 +159,8 @@ private:
     const TileConfig& tile_;
     Kind kind_;
     TileGrid grid_;
+    TileConfig played_;  ///< larger ones, of many
+    TileGrid played_grid_;
 };
 
 }  // namespace
@@ -164,7 +179,10 @@ std::vector<Product> products_of(const Problem& problem, const Strategy& strateg
     std::vector<Product> made;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
         const TileConfig& tile = strategy.tiles[std::min(i, strategy.tiles.size() - 1)];
-        made.push_back({shapes[i], tile, kind != Kind::block ? kind : i == 0 ? Kind::gathers : Kind::scatters});
+        made.push_back({shapes[i], tile,
+                        kind != Kind::block ? kind
+                        : i == 0            ? Kind::gathers
+                                            : Kind::scatters});
     }
     return made;
 }
@@ -184,7 +202,7 @@ double most_gbps(const Machine& machine, std::int32_t ranks, const Strategy& str
     for (const plan::Link& link : links.links) gbps += link.to == 0 ? link.gbps : 0;
     const Rates& rates = machine.rates;
     for (const auto& [mib, stored] : rates.tile_store_gbps.points) gbps = std::max(gbps, stored);
-    for (const double by : {rates.read_gbps, rates.pulled_last_gbps, rates.store_gbps}) gbps = std::max(gbps, by);
+    for (const double by : {rates.read_gbps, rates.store_gbps}) gbps = std::max(gbps, by);
     if (strategy.pull && fuse::is_engine(strategy.backend))
         gbps = std::max(gbps, rates.engine_sums(strategy.backend, strategy.engine_blocks.value_or(0)));
     return gbps;
@@ -193,10 +211,9 @@ double most_gbps(const Machine& machine, std::int32_t ranks, const Strategy& str
 /// What follows the last tile, which somebody adds to what others have made.
 double tail_us(const Rates& rates, const Strategy& strategy, Kind kind) {
     if ((kind != Kind::scatters && kind != Kind::reduces) || strategy.kernel_sums) return 0;
-    if (strategy.pull && fuse::is_engine(strategy.backend)) return rates.part_us + rates.last_us;
-    if (strategy.pull) return rates.pulled_us;
-    const double sum = rates.sum_us;
-    return kind == Kind::reduces && !strategy.one_step ? sum + std::min(rates.store_us, rates.sum_us) : sum;
+    if (strategy.pull && fuse::is_engine(strategy.backend)) return 2 * rates.part_us;
+    const bool sent = kind == Kind::reduces && !strategy.one_step && !strategy.pull;
+    return rates.sum_us + (sent ? std::min(rates.store_us, rates.sum_us) : 0);
 }
 
 }  // namespace

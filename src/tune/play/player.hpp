@@ -29,16 +29,16 @@ struct TileRun {
 
 /// What the tiles of one stage cost.
 struct StageTiles {
-    std::vector<double> us;         ///< by tile: on one program, while all work
-    std::int64_t programs = 1;      ///< that work at once
-    double phase_us = 0;            ///< of each further phase
-    double memory_gbps = 0;         ///< of operands that are read the first time; 0: the cache holds all
-    double again_gbps = 0;          ///< of those that the cache holds no more
-    double alone_us = 0;            ///< of all, with nothing beside them; 0: as they are played
-    std::vector<TileRun> runs;      ///< by tile; empty: each is one
-    double narrow_us = 0;           ///< as us, of narrow ones
-    double column_bytes = 0;        ///< of the block of a wide tile's columns; 0: runs share all that they read
-    std::int32_t columns = 0;       ///< blocks of columns
+    std::vector<double> us;     ///< by tile: on one program, while all work
+    std::int64_t programs = 1;  ///< that work at once
+    double phase_us = 0;        ///< of each further phase
+    double memory_gbps = 0;     ///< of operands that are read the first time; 0: the cache holds all
+    double again_gbps = 0;      ///< of those that the cache holds no more
+    double alone_us = 0;        ///< of all, with nothing beside them; 0: as they are played
+    std::vector<TileRun> runs;  ///< by tile; empty: each is one
+    double narrow_us = 0;       ///< as us, of narrow ones
+    double column_bytes = 0;    ///< of the block of a wide tile's columns; 0: runs share all that they read
+    std::int32_t columns = 0;   ///< blocks of columns
     std::size_t rows_together = 1;  ///< runs of as many rows go column by column
     bool sums_wait = false;         ///< sums of what they make begin when all tiles have ended
 };

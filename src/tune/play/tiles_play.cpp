@@ -24,17 +24,18 @@ public:
             for (const bool narrow : {false, true}) add_tiles(begin, end, narrow);
             begin = end;
         }
-        const double rounds = std::ceil(static_cast<double>(tiles_.size()) / static_cast<double>(programs.count));
+        const double rounds =
+            std::ceil(static_cast<double>(tiles_.size()) / static_cast<double>(programs.count));
         double stored = 0;
         for (const Slot& slot : slots) stored += slot.stores;
         if (stored > 0) stall_us_ = over(stored, programs.stall_gbps) / std::max(rounds, 1.0);
     }
 
     TilesPlayed run() {
-        if (std::ranges::none_of(slots_, [](const Slot& slot) { return slot.phases.size() > 1 || slot.loads > 0; }))
+        if (std::ranges::none_of(slots_,
+                                 [](const Slot& slot) { return slot.phases.size() > 1 || slot.loads > 0; }))
             return in_one_go();
-        for (std::int64_t program = 0; program < programs_.count; ++program)
-            begin_next(programs_.begin + programs_.poll_us);
+        for (std::int64_t program = 0; program < programs_.count; ++program) begin_next(programs_.begin);
         while (!steps_.empty()) {
             const Step step = steps_.top();
             steps_.pop();
@@ -55,7 +56,7 @@ private:
     /// The same of tiles that wait once: each begins as soon as a program is free and all is there.
     TilesPlayed in_one_go() {
         const auto count = static_cast<std::size_t>(std::max<std::int64_t>(1, programs_.count));
-        std::vector<double> free(std::min(count, tiles_.size()), programs_.begin + programs_.poll_us);
+        std::vector<double> free(std::min(count, tiles_.size()), programs_.begin);
         for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
             const Slot& slot = slots_[tiles_[tile].slot];
             double& soonest = tile < free.size() ? free[tile] : free.front();
@@ -103,7 +104,8 @@ private:
             for (std::int64_t n = 0; n < columns; ++n) {
                 for (std::size_t slot = first; slot < last; ++slot) {
                     if (n < count(slot))
-                        tiles_.push_back({static_cast<std::uint32_t>(slot), static_cast<std::int32_t>(n), narrow});
+                        tiles_.push_back(
+                            {static_cast<std::uint32_t>(slot), static_cast<std::int32_t>(n), narrow});
                 }
             }
         }
@@ -136,19 +138,23 @@ private:
         const Tile& tile = tiles_[step.tile];
         const double us = (tile.narrow ? slot.narrow_us : slot.us) * part.share;
         double now = step.time + us + (step.phase == 0 ? 0 : programs_.phase_us);
+        // Rows that come one after another are not read in step where tiles are of several rounds.
+        const bool in_step =
+            slot.phases.size() > 1 || static_cast<std::int64_t>(tiles_.size()) <= programs_.count;
+        const double since = in_step ? 0 : slot.phases.front().ready;
         if (!programs_.reads) {
         } else if (programs_.column_bytes > 0) {
             const double wide = tile.narrow ? 0.5 : 1;
-            const std::int64_t column = slot.run.first_column + tile.column + (tile.narrow ? slot.run.wide : 0);
-            const std::array<Block, 2> blocks{slot.reads.front(),
-                                              Block{static_cast<std::int32_t>(column), wide * programs_.column_bytes}};
-            memory_.read(blocks, part, step.time, us);
+            const std::int64_t column =
+                slot.run.first_column + tile.column + (tile.narrow ? slot.run.wide : 0);
+            const std::array<Block, 2> blocks{
+                slot.reads.front(), Block{static_cast<std::int32_t>(column), wide * programs_.column_bytes}};
+            memory_.read(blocks, part, step.time, us, since);
         } else {
-            memory_.read(slot.reads, part, step.time, us);
+            memory_.read(slot.reads, part, step.time, us, since);
         }
         if (slot.loads > 0) {
-            loaded_ = std::max({loaded_, step.time, programs_.begin + programs_.read_us}) +
-                      over(slot.loads * share(slot) * part.share, programs_.read_gbps);
+            loaded_ = std::max(loaded_, step.time) + over(slot.loads * part.share, programs_.read_gbps);
             now = std::max(now, loaded_);
         }
         return now + (step.phase + 1 == slot.phases.size() ? stall_us_ : 0);
@@ -171,7 +177,7 @@ private:
     TilesPlayed played_;
     std::priority_queue<Step, std::vector<Step>, std::greater<>> steps_;
     std::vector<Tile> tiles_;
-    double stall_us_ = 0;  ///< of each tile: all of them share the way out
+    double stall_us_ = 0;   ///< of each tile: all of them share the way out
     std::size_t next_ = 0;  ///< tile that nobody has begun
     std::uint64_t serial_ = 0;
     double loaded_ = 0;  ///< when all that was asked of peers has come
