@@ -182,7 +182,8 @@ double CallOps::sum_us(NodeId op) const {
         return rates_.sum_us + over(reads + stores, rates_.read_gbps);
     double us = rates_.sum_us + over(all, rates_.sum_gbps);
     if (reads > 0) us += over(reads, rates_.read_gbps);
-    if (stores > 0) us += rates_.store_us + over(stores, rates_.store_gbps);
+    if (stores > 0 || (sent_on(op) && sums_wait(op))) us += rates_.store_us;
+    if (stores > 0) us += over(stores, rates_.store_gbps);
     return us;
 }
 

@@ -117,7 +117,10 @@ private:
     [[nodiscard]] std::int64_t runs() const {
         const bool by_columns = strategy_.split_axis.value_or(0) == 1 && sends();
         const std::int64_t chunks = by_columns ? std::max(1, strategy_.split.value_or(1)) : 1;
-        return chunks * parts(parts(played_grid_.columns(), chunks), at_once());
+        // A run's columns are a tile's to the kernel: a number of 32 bits.
+        constexpr std::int64_t kWidest = std::int64_t{1} << 30;
+        const std::int64_t pieces = parts(parts(played_grid_.columns(), chunks), at_once());
+        return chunks * std::max(pieces, parts(shape_.n, chunks * kWidest));
     }
     [[nodiscard]] bool sends() const { return kind_ != Kind::gathers && kind_ != Kind::exchanges; }
     [[nodiscard]] bool gluon() const { return strategy_.kernel == ProductKernel::gluon; }
