@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -98,8 +99,9 @@ Result<AttentionOutline> at_once(const AttentionTask& task) {
         options.attended.push_back(plan::attended_by(task.sequence, rows, task.tile.block_n));
     // Where Q and O do not move, they are read and stored where the user has them.
     options.q_o_stay = circulates(task.kind) && std::ranges::all_of(task.rows, is_rising);
-    options.parts =
-        task.parts > 0 ? task.parts : attention_parts(task.shape, options.ulysses, most_held(task.rows));
+    options.parts = task.parts > 0 || task.split > 1
+                        ? std::max(1, task.parts)
+                        : attention_parts(task.shape, task.sequence, task.rows, options.ulysses);
     Result<plan::Plan> plan = plan::attention(mesh_of(task), task.shape, options);
     if (!plan) return plan.error();
     AttentionOutline made{.plan = *std::move(plan),
@@ -112,14 +114,21 @@ Result<AttentionOutline> at_once(const AttentionTask& task) {
 
 }  // namespace
 
-std::int32_t attention_parts(const plan::AttentionShape& shape, std::int32_t group, std::int64_t rows) {
+std::int32_t attention_parts(const plan::AttentionShape& shape, const plan::Sequence& sequence,
+                             const std::vector<plan::Rows>& rows, std::int32_t group) {
+    const bool alike = !sequence.causal && sequence.window == 0 && sequence.documents.empty();
+    if (!alike || some_hold_none(rows)) return 1;
+    std::int64_t least = shape.length;  // of what goes at once
+    for (const plan::Rows& own : rows) {
+        for (const plan::Interval& run : own) least = std::min(least, run.size());
+    }
     // Bytes: they take 12 µs on NVLink, where a transfer costs 4 more.
     constexpr std::int64_t kWorthSending = std::int64_t{4} << 20;
     constexpr std::int32_t kMost = 4;
     if (group < 1 || shape.kv_heads % group != 0) return 1;
     const std::int64_t heads = shape.kv_heads / group;
     const std::int64_t head =
-        shape.batch * rows * shape.head_dim * static_cast<std::int64_t>(plan::size_of(shape.dtype));
+        shape.batch * least * shape.head_dim * static_cast<std::int64_t>(plan::size_of(shape.dtype));
     for (std::int32_t parts = kMost; parts > 1; --parts)
         if (heads % parts == 0 && heads / parts * head >= kWorthSending) return parts;
     return 1;
@@ -202,6 +211,8 @@ bool comes_in_passes(const AttentionTask& task) {
 }
 
 Result<AttentionOutline> attention_outline(const AttentionTask& task) {
+    if (task.parts < 0)
+        return usage("parts: expected a number of them, or 0, got " + std::to_string(task.parts));
     const std::string why = attention_objection(task.kind, static_cast<std::int32_t>(task.rows.size()),
                                                 task.shape.heads, task.inner);
     if (!why.empty()) return usage(fmt::format("kind '{}': {}", task.kind, why));

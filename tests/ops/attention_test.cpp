@@ -49,12 +49,18 @@ TEST(AttentionKernel, RunsTheGluonKernelWhereItCanAndSaysWhyNot) {
 }
 
 TEST(AttentionParts, AreAsManyAsLeaveTransfersThatAreWorthIt) {
-    const auto parts = [](std::int64_t kv_heads, std::int32_t group, std::int64_t rows) {
-        const plan::AttentionShape shape{
+    const auto parts = [](std::int64_t kv_heads, std::int32_t group, std::int64_t rows, int ranks = 2,
+                          plan::Sequence sequence = {}) {
+        plan::AttentionShape shape{
             .batch = 1, .heads = 24, .kv_heads = kv_heads, .head_dim = 128, .dtype = plan::DType::bf16};
-        return attention_parts(shape, group, rows);
+        std::vector<plan::Rows> held;
+        for (int rank = 0; rank < ranks; ++rank) held.push_back({{rank * rows, (rank + 1) * rows}});
+        shape.length = ranks * rows;
+        return attention_parts(shape, sequence, held, group);
     };
     EXPECT_EQ(parts(24, 1, 3072), 4);
+    EXPECT_EQ(parts(24, 1, 3072, 2, {.causal = true}), 1) << "tiles differ in length";
+    EXPECT_EQ(parts(24, 1, 3072, 2, {.documents = {0, 100, 6144}}), 1) << "so do these";
     EXPECT_EQ(parts(24, 2, 3072), 2);
     EXPECT_EQ(parts(24, 5, 3072), 1) << "ranks share heads of K";
     EXPECT_EQ(parts(24, 1, 1024), 1);

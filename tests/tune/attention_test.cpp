@@ -78,7 +78,8 @@ TEST(Attention, OfContiguousRowsUnderACausalMaskIsAsSlowAsTheLastRank) {
         const auto all = ranked("attention:S=65536,H=16,HKV=16,causal=1,sharding=" + sharding, 4);
         return of_kind(all, "all_gather").estimate.us;
     };
-    EXPECT_NEAR(us("contiguous") / us("zigzag"), 7.0 / 4, 0.1) << "(2 W - 1) / W of the mean";
+    EXPECT_NEAR(us("contiguous") / us("zigzag"), 7.0 / 4, 0.2)
+        << "(2 W - 1) / W of the mean, and first tiles that wait for all of K and V";
 }
 
 TEST(Attention, ExchangesHeadsOnlyWhereThatMovesMuchLess) {
@@ -100,6 +101,11 @@ TEST(Attention, WaitsForTheHeadsOfItsFirstTilesOnly) {
     };
     EXPECT_LT(exposed("24"), 0.02);
     EXPECT_NEAR(exposed("23"), 0.18, 0.04) << "which no parts divide";
+}
+
+TEST(Attention, OfRanksThatHoldNoRowsIsEstimated) {
+    const auto all = ranked("attention:S=3,H=8,HKV=8,D=64", 4);
+    EXPECT_TRUE(std::ranges::any_of(all, [](const auto& one) { return one.pruned.empty(); }));
 }
 
 TEST(Attention, OfOneRankIsTheKernel) {

@@ -53,10 +53,11 @@ struct KindOverNodes {
 [[nodiscard]] std::string attention_objection(std::string_view kind, std::int32_t ranks, std::int64_t heads,
                                               std::int32_t inner);
 
-/// In how many parts the heads of K and V of each of `group` ranks that exchange heads are sent, where a rank sends so many
-/// rows at once: as many as leave parts that are worth a transfer, at most 8.
-[[nodiscard]] std::int32_t attention_parts(const plan::AttentionShape& shape, std::int32_t group,
-                                           std::int64_t rows);
+/// In how many parts the heads of K and V of each of `group` ranks that exchange heads are sent: as many, at most 4, as leave
+/// parts that are worth a transfer. One where tiles take unlike long, as each program of a kernel would get the
+/// longest tile of every part.
+[[nodiscard]] std::int32_t attention_parts(const plan::AttentionShape& shape, const plan::Sequence& sequence,
+                                           const std::vector<plan::Rows>& rows, std::int32_t group);
 
 /// The rows that a rank is taken to hold of a tensor that is sharded so: those of documents in whole tiles of
 /// any kernel, where each rank then has some.

@@ -117,6 +117,13 @@ class Attention:
         elif nodes > 1 and kind == "double_ring":
             inner = inner or places
         most = None if not bounded else 0 if bounded is True else int(bounded)
+        if parts and kind == "auto":
+            raise ValueError("parts: of a kind that you name; `auto` takes as many as are of use")
+        if nodes > 1 and self.device.type == "cuda" and not self.is_gluon:
+            # Its tiles, one a program, may hold all multiprocessors while they wait for what NCCL brings on one.
+            raise ValueError(
+                "attention over nodes on GPUs takes the kernel for Hopper, whose programs leave room for NCCL"
+            )
         if kind == "auto":
             in_passes = _syncopate.ops.comes_in_passes(self.all_rows, s, block, kind, inner, most)
             self.kind, inner = self._choose(inner, CIRCULATIONS if in_passes else KINDS)

@@ -204,6 +204,7 @@ private:
                 }
             }
         }
+        if (made.empty()) return made;  // of a rank that holds no rows
         const auto [least, most] = std::ranges::minmax(made, {}, &Tile::took_us);
         const bool differ = most.took_us > 1.01 * least.took_us;
         std::ranges::stable_sort(made, {}, [&](const Tile& tile) {
@@ -289,12 +290,6 @@ std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem, 
     options.rows = problem.rows;
     for (const plan::Rows& rows : problem.rows)
         options.attended.push_back(plan::attended_by(problem.sequence, rows, problem.kernel.tile.block_n));
-    std::int64_t most = 0;  // rows that a rank holds
-    for (const plan::Rows& rows : problem.rows) {
-        std::int64_t held = 0;
-        for (const plan::Interval& run : rows) held += run.size();
-        most = std::max(most, held);
-    }
     const plan::Mesh mesh{{{"gpu", static_cast<std::int32_t>(problem.rows.size())}}};
     std::vector<AttentionCandidate> all;
     for (const Kind& kind : kinds(problem)) {
@@ -305,8 +300,9 @@ std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem, 
             options.circulation = kind.circulation;
             options.ulysses = kind.ulysses;
             options.inner = kind.inner;
-            options.parts =
-                kind.name == "unfused" ? 1 : ops::attention_parts(problem.shape, kind.ulysses, most);
+            options.parts = kind.name == "unfused" ? 1
+                                                   : ops::attention_parts(problem.shape, problem.sequence,
+                                                                          problem.rows, kind.ulysses);
             const Result<plan::Plan> plan = plan::attention(mesh, problem.shape, options);
             const Result<Estimate> made =
                 plan ? Played(problem, machine, options).run(*plan, kind.name == "unfused")
