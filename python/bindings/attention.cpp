@@ -231,10 +231,13 @@ void bind_backward(nb::module_& m) {
         [](std::int64_t head_dim, const std::string& dtype, bool cuda, bool hopper) {
             const ops::AttentionKernel made =
                 ops::choose_backward_kernel(head_dim, to_dtype(dtype), {.cuda = cuda, .hopper = hopper});
-            return nb::make_tuple(std::string(ops::name_of(made.name)), to_dict(made.tile), made.why);
+            const ops::TileConfig q = ops::attention_backward_q_tile(made.tile, head_dim, cuda);
+            return nb::make_tuple(std::string(ops::name_of(made.name)), to_dict(made.tile), to_dict(q),
+                                  made.why);
         },
         nb::arg("head_dim"), nb::arg("dtype"), nb::arg("cuda"), nb::arg("hopper"),
-        "The kernel that runs, \"gluon\" or \"triton\", its tiles, and why it is not the Gluon one.");
+        "The kernel that runs, \"gluon\" or \"triton\", its tiles, those of dQ's own kernel, and why it is "
+        "not the Gluon one.");
     m.def("attention_backward_parts", &ops::attention_backward_parts, nb::arg("tiles"), nb::arg("group"),
           nb::arg("rows"), nb::arg("unequal"), nb::arg("multiprocessors"),
           "Among how many the work of each tile is shared out (ops/attention_backward.hpp).");

@@ -134,6 +134,13 @@ std::optional<TileConfig> attention_backward_tiles(AttentionKernelName kernel, s
     return head_dim == 256 ? shaped(32, 64, 1, 8) : shaped(64, 64, 2, 4);
 }
 
+TileConfig attention_backward_q_tile(const TileConfig& tile, std::int64_t head_dim, bool cuda) {
+    TileConfig made = tile;
+    // dQ, Q and dO of 64 rows of 256 are more than the registers hold; on host, that blocks differ is seen there, too.
+    if (head_dim == 256) made.block_m = std::min(tile.block_m, cuda ? 32 : kHostBlock / 2);
+    return made;
+}
+
 AttentionKernel choose_backward_kernel(std::int64_t head_dim, plan::DType dtype,
                                        const AttentionTarget& target) {
     using enum AttentionKernelName;

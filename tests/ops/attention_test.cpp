@@ -216,6 +216,21 @@ TEST(AttentionBackward, RunsTheGluonKernelWhereItCanAndSaysWhyNot) {
               16);
 }
 
+TEST(AttentionBackward, MakesDqOfWideHeadsByFewRows) {
+    const auto rows = [](std::int64_t head_dim, const AttentionTarget& target) {
+        const TileConfig tile = choose_backward_kernel(head_dim, plan::DType::bf16, target).tile;
+        const TileConfig of_q = attention_backward_q_tile(tile, head_dim, target.cuda);
+        EXPECT_EQ(of_q.block_n, tile.block_n);
+        EXPECT_EQ(tile.block_m % of_q.block_m, 0) << "rows are padded to the other kernel's blocks";
+        return of_q.block_m;
+    };
+    EXPECT_EQ(rows(256, {.cuda = true, .hopper = true}), 32);
+    EXPECT_EQ(rows(256, {.cuda = true, .hopper = false}), 32);
+    EXPECT_EQ(rows(128, {.cuda = true, .hopper = true}), 64);
+    EXPECT_EQ(rows(64, {.cuda = true, .hopper = true}), 128);
+    EXPECT_EQ(rows(256, {.cuda = false, .hopper = false}), 8);
+}
+
 TEST(AttentionBackwardParts, FewTilesShareOutTheHeadsOfAGroup) {
     const auto parts = [](std::int64_t h, std::int64_t hkv, std::int64_t s, bool causal,
                           std::int64_t multiprocessors = 132) {

@@ -261,6 +261,39 @@ def compile_backward(d, options):
     )
 
 
+#: What lse_ptr and the like of a plain kernel point at.
+ROWS_OF_NUMBERS = {
+    "lse_ptr": "fp32",
+    "delta_ptr": "fp32",
+    "sum_ptr": "fp32",
+    "blocks_ptr": "i32",
+    "seen_ptr": "i32",
+}
+
+
+def compile_dq(d):
+    """The plain kernel beside the backward's, with its tile there."""
+    from syncopate import _syncopate
+    from syncopate.kernels.attention_backward import attention_backward_q
+    from triton.compiler import ASTSource
+
+    _, _, tile, why = _syncopate.ops.attention_backward_kernel(d, "bf16", True, True)
+    assert not why, why
+    m, n = tile["block_m"], tile["block_n"]
+    constants = {"FIRST": True, "LAST": True, "D": d, "BM": m, "BN": n}
+    types = {name: "i32" for name in attention_backward_q.arg_names}
+    types |= {
+        f"{name}_desc": f"tensordesc<bf16[1, 1, {rows}, {d}]>"
+        for name, rows in {"q": m, "do": m, "k": n, "v": n}.items()
+    }
+    types |= {name: f"*{of}" for name, of in ROWS_OF_NUMBERS.items()} | {"dq_ptr": "*bf16", "scale": "fp32"}
+    types |= dict.fromkeys(constants, "constexpr")
+    attrs = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(types) if name.endswith("_ptr")}
+    source = ASTSource(attention_backward_q, types, constants, attrs)
+    options = {"num_warps": tile["warps"], "num_stages": tile["stages"]}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+
 def resources(binary) -> dict[str, int]:
     """`address_loops`: where the assembler does not see that an address is the same in a whole warp, it asks for it in a loop,
         which a loader has no time for: a product by tiles of 128x128 then takes a fifth longer. What decides is not in our
@@ -315,6 +348,7 @@ def kernels():
         yield f"gluon_attention {name}", functools.partial(compile_attention, d, dict(options))
     for name, d, options in backwards():
         yield f"gluon_attention_backward {name}", functools.partial(compile_backward, d, dict(options))
+    yield "attention_backward_q d256", functools.partial(compile_dq, 256)
 
 
 def table(every: int) -> str:

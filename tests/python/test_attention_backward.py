@@ -12,7 +12,13 @@ pytest.importorskip("syncopate._syncopate", reason="the extension module is not 
 HERE = Path(__file__).resolve().parent
 
 CASES = {
-    2: ["ulysses deterministic", "deterministic zigzag", "bounded"],
+    2: [
+        "ulysses deterministic",
+        "deterministic zigzag",
+        "bounded",
+        "deterministic heads of 256",
+        "unequal deterministic",
+    ],
     3: ["ragged", "documents zigzag", "kept ring"],
     4: ["double_ring"],
 }
@@ -21,6 +27,7 @@ IN_SWEEP = {
         "causal", "full", "window", "documents", "ulysses", "documents of one row", "heads of 40", "heads of 96", "kept",
         "deterministic documents", "bounded ring", "bounded deterministic", "heads of 12", "unequal", "unequal ring",
         "unequal documents", "unequal ulysses", "unequal ulysses deterministic", "unequal kept",
+        "deterministic heads of 256, exchanged", "deterministic heads of 256 in passes",
     ],
     3: [
         "ring zigzag", "ragged full", "zigzag", "window full", "documents full", "deterministic", "deterministic ring",

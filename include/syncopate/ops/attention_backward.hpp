@@ -51,6 +51,9 @@ struct AttentionBackwardOutline {
                                                                  std::int64_t head_dim,
                                                                  const AttentionTarget& target);
 
+/// Of the kernel that makes dQ in a fixed order, beside one with `tile`.
+[[nodiscard]] TileConfig attention_backward_q_tile(const TileConfig& tile, std::int64_t head_dim, bool cuda);
+
 /// Which backward kernel runs, and why it is not the one for Hopper.
 [[nodiscard]] AttentionKernel choose_backward_kernel(std::int64_t head_dim, plan::DType dtype,
                                                      const AttentionTarget& target);

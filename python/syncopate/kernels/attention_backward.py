@@ -158,18 +158,19 @@ def attention_backward(
     tl.store(dk_ptr + places, (dk * scale).to(dk_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["H", "HKV", "SQ", "SK"])
+@triton.jit(do_not_specialize=["padded", "H", "HKV", "SQ", "SK"])
 def attention_backward_q(
     q_desc,  # as of attention_backward
     do_desc,
     k_desc,
     v_desc,
-    lse_ptr,
+    lse_ptr,  # fp32 [B, H, padded]
     delta_ptr,
     dq_ptr,  # [B, H, SQ, D]
-    sum_ptr,  # fp32 [B, H, blocks of SQ * BM, D]: where more rows of K come in other calls, what is carried from one to the next
+    sum_ptr,  # fp32 [B, H, padded, D]: where more rows of K come in other calls, what is carried from one to the next
     blocks_ptr,  # int32 [blocks of SQ, 2]: the blocks of K that some of its rows see, the first one and past the last
     seen_ptr,
+    padded,  # rows of a head in lse_ptr, delta_ptr, sum_ptr and seen_ptr: a multiple of BM
     scale,
     H,
     HKV,
@@ -190,11 +191,11 @@ def attention_backward_q(
     q = q_desc.load([b, head, m * BM, 0]).reshape(BM, D)
     do = do_desc.load([b, head, m * BM, 0]).reshape(BM, D)
     at = m * BM + tl.arange(0, BM)
-    place = (b * H + head) * (tiles * BM) + at
+    place = (b * H + head) * padded + at
     lse = tl.load(lse_ptr + place, mask=at < SQ, other=float("inf"))
     delta = tl.load(delta_ptr + place, mask=at < SQ, other=0.0)
     seen_from = tl.load(seen_ptr + at)
-    seen_to = tl.load(seen_ptr + tiles * BM + at)
+    seen_to = tl.load(seen_ptr + padded + at)
     scale_log2 = scale * LOG2E
     column = tl.arange(0, D)
     carried = place.to(tl.int64)[:, None] * D + column[None, :]

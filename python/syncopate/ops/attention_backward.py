@@ -80,11 +80,12 @@ class AttentionBackward:
         self.kind, self.why_kind = _syncopate.ops.backward_kind(forward.kind, self.group.size, hkv)
         cuda = self.group.device == "cuda"
         hopper = cuda and torch.cuda.get_device_capability(self.group.ordinal)[0] == HOPPER
-        name, tile, self.why_plain = _syncopate.ops.attention_backward_kernel(
+        name, tile, of_q, self.why_plain = _syncopate.ops.attention_backward_kernel(
             problem.d, DTYPE_NAMES[problem.dtype], cuda, hopper
         )
         self.is_gluon = name == "gluon"
         self.block_m, self.block_n = tile["block_m"], tile["block_n"]
+        self.q_rows = of_q["block_m"]  # of a block of dQ's own kernel
         self._options = {"num_warps": tile["warps"], "num_stages": tile["stages"]}
         self.all_rows, self.rows = forward.all_rows, forward.rows
         self.num_rows = count_rows(self.rows)
@@ -298,7 +299,7 @@ class AttentionBackward:
         self.width, self._slices, positions = cut_rows(passes, self.all_rows, self.group.rank)
         seen = seen_rows(rows, p.s, p.causal, p.window, p.documents)
         blocks = (self.block_m, self.block_n)
-        self._tables = [tables_of(seen, self._sq, at, blocks, self.device) for at in positions]
+        self._tables = [tables_of(seen, self._sq, at, blocks, self.q_rows, self.device) for at in positions]
 
     def _make_scratch(self) -> None:
         """lse and delta of this rank's rows, and dQ's sums of the rows that the kernel walks."""
@@ -342,15 +343,35 @@ class AttentionBackward:
     ) -> None:
         """Of this rank's rows, which no other rank has a part in: after the last pass, or a part of it after each."""
         p, last = self.problem, turn + 1 == self.count
-        tiles = math.ceil(self.num_rows / self.block_m) * p.h * p.b
+        rows = self.q_rows if self.deterministic else self.block_m
+        tiles = math.ceil(self.num_rows / rows) * p.h * p.b
         if not self.deterministic:
             if last:
                 self._launch(kernels.finish_rows, (tiles,), **self._finished(dq, self.num_rows))
             return
-        given = self._walked(heap, q, grad, False, turn)
-        given |= {"dq_ptr": dq, "sum_ptr": self._sums, "blocks_ptr": self._tables[turn].blocks}
-        given |= {"SQ": self.num_rows, "FIRST": turn == 0, "LAST": last}
+        given = self._of_q(heap, q, grad, dq, turn) | {
+            "SQ": self.num_rows,
+            "FIRST": turn == 0,
+            "LAST": last,
+        }
         self._launch(kernels.attention_backward_q, (tiles,), **given, **self._options)
+
+    def _of_q(
+        self,
+        heap: Mapping[str, torch.Tensor],
+        q: torch.Tensor,
+        grad: torch.Tensor,
+        dq: torch.Tensor,
+        turn: int,
+    ) -> dict[str, Any]:
+        """Of attention_backward_q."""
+        given = self._walked(heap, q, grad, False, turn, self.q_rows)
+        return given | {
+            "dq_ptr": dq,
+            "sum_ptr": self._sums,
+            "blocks_ptr": self._tables[turn].blocks,
+            "padded": given["lse_ptr"].shape[2],
+        }
 
     def _launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **named: Any) -> None:
         if self.group.device == "host":
@@ -412,15 +433,10 @@ class AttentionBackward:
         calls = [Call((tiles, 1, 1), given, options)]
         if not self.exchanges:
             return calls
-        rows = math.ceil(p.s / self.block_m) * (p.h // self._shared_by) * p.b
+        block = self.q_rows if self.deterministic else self.block_m
+        rows = math.ceil(p.s / block) * (p.h // self._shared_by) * p.b
         if self.deterministic:
-            made = self._walked(heap, q, grad, False, turn)
-            made |= {
-                "dq_ptr": heap["DQ.heads"],
-                "sum_ptr": self._sums,
-                "blocks_ptr": self._tables[turn].blocks,
-            }
-            made |= {"FIRST": True, "LAST": True}
+            made = self._of_q(heap, q, grad, heap["DQ.heads"], turn) | {"FIRST": True, "LAST": True}
             calls.append(Call((rows, 1, 1), made, self._options))
         else:
             calls.append(Call((rows, 1, 1), self._finished(heap["DQ.heads"], p.s), {"num_warps": 4}))
@@ -440,10 +456,16 @@ class AttentionBackward:
         }
 
     def _walked(
-        self, heap: Mapping[str, torch.Tensor], q: torch.Tensor, grad: torch.Tensor, gluon: bool, turn: int
+        self,
+        heap: Mapping[str, torch.Tensor],
+        q: torch.Tensor,
+        grad: torch.Tensor,
+        gluon: bool,
+        turn: int,
+        of_q: int = 0,
     ) -> dict[str, Any]:
-        """What the kernels have in common; the plain ones are given descriptors here."""
-        p = self.problem
+        """What the kernels have in common; the plain ones are given descriptors here. `of_q`: other rows of a block of Q."""
+        p, of_q = self.problem, of_q or self.block_m
         k, v, lse, delta = heap.get("K"), heap.get("V"), self._lse, self._delta
         if self.exchanges:
             names = ("Q", "DO", "K", "V", "LSE", "DELTA")
@@ -453,8 +475,8 @@ class AttentionBackward:
             return tensor if gluon else TensorDescriptor.from_tensor(tensor, [1, 1, rows, p.d])
 
         return {
-            "q_desc": blocks(q, self.block_m),
-            "do_desc": blocks(grad, self.block_m),
+            "q_desc": blocks(q, of_q),
+            "do_desc": blocks(grad, of_q),
             "k_desc": blocks(k, self.block_n),
             "v_desc": blocks(v, self.block_n),
             "lse_ptr": lse,
@@ -466,6 +488,6 @@ class AttentionBackward:
             "SQ": self._sq,
             "SK": self.width,
             "D": p.d,
-            "BM": self.block_m,
+            "BM": of_q,
             "BN": self.block_n,
         }

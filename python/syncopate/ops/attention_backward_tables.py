@@ -50,14 +50,20 @@ def cut_rows(
 
 
 def tables_of(
-    seen: torch.Tensor, sq: int, positions: torch.Tensor, blocks: tuple[int, int], device: torch.device
+    seen: torch.Tensor,
+    sq: int,
+    positions: torch.Tensor,
+    blocks: tuple[int, int],
+    q_rows: int,
+    device: torch.device,
 ) -> Tables:
     """`seen`: of each row of Q the first row of the sequence that it sees, and past the last one; of `sq` rows those beyond see
-    nothing. `positions`: where the rows of K stand. `blocks`: rows of a block of Q and of K."""
+    nothing. `positions`: where the rows of K stand. `blocks`: rows of a block of Q and of K; `q_rows`: of Q
+    in dQ's own kernel."""
     places = torch.zeros(2, sq, dtype=torch.int64)
     places[:, : seen.shape[1]] = torch.searchsorted(positions, seen)
     bounds, looked_up = backward_tables(places, len(positions), *blocks)
-    return Tables(bounds.to(device), looked_up.to(device), seen_blocks(places, *blocks).to(device))
+    return Tables(bounds.to(device), looked_up.to(device), seen_blocks(places, q_rows, blocks[1]).to(device))
 
 
 def count_rows(rows: Rows) -> int:
