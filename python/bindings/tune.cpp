@@ -282,6 +282,12 @@ void bind_tune(nb::module_& module) {
              "unfused"_a = true, "exact_fp32"_a = false, "kernel"_a = "", "versions"_a = "", "kept"_a = false,
              "copied"_a = false, "gluon"_a = true);
     tune.def("problem_objection", problem_objection, "problem"_a);
+    tune.def(
+        "strategy_objection",
+        [](const GivenProblem& given, const tune::Strategy& strategy) {
+            return tune::strategy_objection(problem_of(given), checked(strategy));
+        },
+        "problem"_a, "strategy"_a, "Why no operator carries the problem out so; \"\" where one does.");
     tune.def("complete", complete, "problem"_a, "strategy"_a, "machine"_a = "", "device"_a = "",
              "cuda"_a = true, "exact_fp32"_a = false, "gluon"_a = true);
     tune.def("estimate", estimate, "problem"_a, "strategy"_a, "machine"_a = "", "rows"_a = tune::Routing());

@@ -19,6 +19,7 @@
 #include "gil.hpp"
 #include "problem.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
+#include "syncopate/tune/choose.hpp"
 #include "syncopate/tune/ops.hpp"
 #include "syncopate/tune/search/search.hpp"
 #include "syncopate/tune/search/tune.hpp"
@@ -120,9 +121,12 @@ std::string winner_of(const tune::ResultKey& key) {
     return found ? found->strategy : std::string();
 }
 
-std::string stored(const GivenProblem& problem, const std::string& kernel, const std::string& device,
+/// "", too, where it is not legal here, as of Winners::find.
+std::string stored(const GivenProblem& given, const std::string& kernel, const std::string& device,
                    const std::string& versions) {
-    return winner_of(result_key(problem, kernel, device, versions));
+    const std::string found = winner_of(result_key(given, kernel, device, versions));
+    const auto strategy = tune::strategy_from_json(found, "the store of tuning results");
+    return strategy && tune::strategy_objection(problem_of(given), *strategy).empty() ? found : "";
 }
 
 std::string stored_program(const std::string& family, std::int32_t ranks, const std::string& kernel,

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import HUNG, ROOT, SWEEP
@@ -92,3 +93,40 @@ def test_the_kernels_compile_for_sm_90_with_the_tiles_that_are_chosen():
     assert "moe_return: " in outcome.stdout and "moe_backward_weights: " in outcome.stdout
     of = dict(re.findall(r"(\S+) expert whole : (\w+), tiles .*?block_m=(?:\d+)", outcome.stdout))
     assert [of[spec] for spec in FEW] == ["descriptors", "descriptors", "pointers"]
+
+
+def test_a_search_tries_a_mixture_with_the_programs_of_its_gpu(monkeypatch):
+    from syncopate.bench import moe_case
+    from syncopate.command.spec import Spec
+    from syncopate.measure import search
+
+    extents = (64, 8, 2, 256, 512)
+    monkeypatch.setattr(moe_case, "MoeCase", lambda spec, group: SimpleNamespace(extents=extents))
+    monkeypatch.setattr(search, "search_case", lambda problem, *given: problem)
+    group = SimpleNamespace(size=2, device="cuda", multiprocessors=lambda on_host: 78)
+    problem = search.search_mixture(Spec("moe:T=64,E=8,topk=2,H=256,F=512", 2), group)
+    tried = [Strategy.from_json(json) for _, json, _, _ in tune.contenders(problem)]
+    assert {one.programs for one in tried if one.fused} == {78}
+
+
+def test_more_rows_than_a_bound_are_named_in_a_search():
+    """On a GPU no call says so, but `check`."""
+    from syncopate.bench.moe_case import MoeCase
+    from syncopate.measure.search import Measurer
+
+    torch = pytest.importorskip("torch")
+
+    def check():
+        raise ValueError("bound: as many as 3 rows more than 8 come to a rank")
+
+    op = SimpleNamespace(check=check)
+    case = SimpleNamespace(
+        operators=lambda **how: [op], ours=lambda made: lambda i: torch.zeros(1), tolerance=1.0, device="cpu",
+        right=[torch.ones(1)], _made=[op],
+    )  # fmt: skip
+    case.error = lambda call: MoeCase.error(case, call)
+    contender = SimpleNamespace(json=Strategy().to_json())
+    measurer = Measurer(case, [contender], None)
+    assert "3 rows more than 8" in measurer.prepare(0)
+    measurer._on_host = lambda which: [1.0]
+    assert measurer.measure([0]) == [float("inf")]

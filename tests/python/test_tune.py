@@ -183,6 +183,12 @@ def test_what_no_export_wrote_is_not_imported(text, wrong, syncopate, tmp_path):
         ([SPEC, "--explain", "--vary", "split=1"], 2, "--vary does not belong to --explain"),
         ([SPEC, "--vary", "split=a"], 2, '--vary split=a: split is the string "a"'),
         (["attention:S=64", "--ranks", "2"], 2, "attention is not tuned"),
+        (
+            [MIXTURE, "--ranks", "2", "--vary", "split=1,2"],
+            2,
+            "--vary split=1: it has a tile and programs, and nothing else",
+        ),
+        (["moe:T=5,E=512,topk=2,H=16384,F=16384"], 3, "too little memory on this machine"),
         (["--list", SPEC, "--explain"], 2, "--list does not belong to --explain"),
         ([SPEC, "-o", "file"], 2, "--output does not belong to a search"),
         (["--list", "--ranks", "2"], 2, "--ranks does not belong to --list"),

@@ -66,6 +66,24 @@ TEST(Contenders, OfAMixtureAreTilesOfManyAndOfFewRowsOnEitherDevice) {
     }
 }
 
+TEST(Contenders, OfAMixtureVaryItsTileAndProgramsAndNothingElse) {
+    const Problem problem = parse_problem("moe:T=64,E=8,topk=2,H=256,F=512", 2, 132).value();
+    for (const fuse::Device device : {fuse::Device::cuda, fuse::Device::host}) {
+        const auto varied = [&](const std::string& text) {
+            return contenders(problem, machine(), {.device = device}, std::vector<std::string>{text});
+        };
+        EXPECT_EQ(varied("programs=3,5").value().size(), 4U);
+        EXPECT_EQ(strategy_from_json(varied("tiles.block_n=256").value().back().strategy)->tiles[0].block_n,
+                  256);
+        for (const char* text : {"split=1,2", "pull=1", "unfused=1", "tiles.split_k=2", "tiles.block_m=24",
+                                 "chunking.rows=2", "kernel=gluon"}) {
+            const auto refused = varied(text);
+            ASSERT_FALSE(refused) << text;
+            EXPECT_EQ(refused.error().error_class, ErrorClass::usage);
+        }
+    }
+}
+
 TEST(Contenders, OfAProblemThatIsNotEstimatedAreRefused) {
     Problem many = kProblem;
     many.ranks = 512;

@@ -12,7 +12,7 @@ import torch
 from ..command.run_moe import Data, in_torch
 from ..ops.mixture_function import kind_of
 from ..strategy import Strategy
-from .case import Rotating, on_gpu, synchronize
+from .case import Rotating, on_gpu
 from .measure import capture
 
 
@@ -57,10 +57,11 @@ class MoeCase:
         return lambda i: captured(i)[0].replay()
 
     def error(self, call: Callable[[int], torch.Tensor]) -> float:
+        """Of the operator that was made last. Raises ValueError where more rows than a bound came."""
         worst = 0.0
         for i, wanted in enumerate(self.right):
             y = call(i)
-            synchronize()
+            self._made[-1].check()
             error = ((y.float() - wanted).norm() / wanted.norm().clamp_min(1e-30)).item()
             worst = max(worst, math.inf if math.isnan(error) else error)
         return worst

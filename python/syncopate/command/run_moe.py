@@ -30,14 +30,9 @@ def run_moe(spec: Spec, options: argparse.Namespace) -> list[Result]:
     shape = tuple(sizes[name] for name in ("t", "e", "topk", "h", "f"))
     experts, hidden, inner = sizes["e"], sizes["h"], sizes["f"]
     bound = sizes["bound"] or None
-    try:
-        kind = kind_of(spec.words.get("parallel", "expert"), bool(spec.scales))
-        of_fp8 = {"scales": spec.scales, "out_dtype": spec.out} if spec.scales else {}
-        heap = kind.bytes_ahead(*shape, spec.dtype, ranks, bound=bound, device=options.device, **of_fp8)
-    except ValueError as error:
-        raise UsageError(f"{spec.text}: {error}") from None
-    weights = 3 * hidden * inner * spec.dtype.itemsize
-    require_memory(options, ranks, heap + experts * weights)
+    require_memory(options, ranks, bytes_of_a_rank(spec, options.device, ranks))
+    kind = kind_of(spec.words.get("parallel", "expert"), bool(spec.scales))
+    of_fp8 = {"scales": spec.scales, "out_dtype": spec.out} if spec.scales else {}
 
     def work(place: Place) -> Result:
         group, device = make_group(place, options), torch_device(place, options)
@@ -68,6 +63,23 @@ def run_moe(spec: Spec, options: argparse.Namespace) -> list[Result]:
         return Result(place.rank, options.calls, sorted(times)[len(times) // 2], None, error)
 
     return start(options, ranks, work)
+
+
+def bytes_of_a_rank(spec: Spec, device: str, ranks: int) -> int:
+    """Of its heap, and of all experts' weights, with which torch says what is right. Raises UsageError for what is no mixture."""
+    from ..ops.mixture_function import kind_of
+
+    sizes = spec.extents
+    shape = tuple(sizes[name] for name in ("t", "e", "topk", "h", "f"))
+    of_fp8 = {"scales": spec.scales, "out_dtype": spec.out} if spec.scales else {}
+    try:
+        kind = kind_of(spec.words.get("parallel", "expert"), bool(spec.scales))
+        heap = kind.bytes_ahead(
+            *shape, spec.dtype, ranks, bound=sizes["bound"] or None, device=device, **of_fp8
+        )
+    except ValueError as error:
+        raise UsageError(f"{spec.text}: {error}") from None
+    return heap + sizes["e"] * 3 * sizes["h"] * sizes["f"] * spec.dtype.itemsize
 
 
 class Data:

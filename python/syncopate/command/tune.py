@@ -41,8 +41,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         )
     extents = spec.extents
     if spec.kind.name == "moe":
-        require_tunable(spec)
-    require_memory(options, ranks, 2 * spec.bytes_of_a_rank())
+        from .run_moe import bytes_of_a_rank
+
+        require_tunable(spec, options)
+        require_memory(options, ranks, bytes_of_a_rank(spec, options.device, ranks))
+    else:
+        require_memory(options, ranks, 2 * spec.bytes_of_a_rank())
     if options.device == "host":
         import torch  # noqa: F401 - imported once, before the ranks are forked
         import triton  # noqa: F401
@@ -81,7 +85,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         ) from None
 
 
-def require_tunable(spec: Any) -> None:
+def require_tunable(spec: Any, options: argparse.Namespace) -> None:
     """Of a mixture of experts: raises UsageError."""
     from .spec import UsageError
 
@@ -89,6 +93,10 @@ def require_tunable(spec: Any) -> None:
         raise UsageError(f"{spec.text}: its parts follow from the whole: leave out part=")
     if spec.scales:
         raise UsageError(f"{spec.text}: mixtures of fp8 are not tuned yet; --explain ranks their tiles")
+    if options.vary:  # raises for a field that no mixture has
+        _syncopate.tune.contenders(
+            spec.text, list(options.vary), options.machine, cuda=options.device == "cuda"
+        )
 
 
 def report(options: argparse.Namespace, found: dict[str, Any]) -> None:

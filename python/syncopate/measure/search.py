@@ -18,7 +18,7 @@ from .. import _syncopate
 from ..bench.case import CASES, on_gpu, synchronize
 from ..bench.fp8 import of_fp8
 from ..bench.shapes import Shape
-from ..strategy import Strategy
+from ..strategy import PROGRAMS_ON_HOST, Strategy
 from ..strategy.choose import here
 from ..strategy.failures import DEADLINE, SLEEP_CYCLES, reason_of
 from ..strategy.store_scope import scope
@@ -88,7 +88,7 @@ class Measurer:
             for operator in self.made.get(i, ()):
                 try:
                     operator.check()
-                except RuntimeError:
+                except (RuntimeError, ValueError):  # as of more rows than a bound
                     self.failed.add(i)
         return [math.inf if i in self.failed else us for i, us in zip(which, times, strict=True)]
 
@@ -98,7 +98,7 @@ class Measurer:
             return
         try:
             self.calls[i](inputs)
-        except RuntimeError:
+        except (RuntimeError, ValueError):
             self.failed.add(i)
 
     def _on_host(self, which: Sequence[int]) -> list[float]:
@@ -164,6 +164,7 @@ def search_mixture(spec: Any, group: Any, *, budget: float = 60.0, again: bool =
     case = MoeCase(spec, group)
     parallel, bound = spec.words.get("parallel", "expert"), spec.extents["bound"] or None
     problem = spec_of(*case.extents, spec.dtype, group.size, bound, "whole", parallel, spec.scales, spec.out)
+    problem += f",sms={group.multiprocessors(PROGRAMS_ON_HOST)}"  # as operators have them
     return search_case(problem, group.device, case, group, budget, again, vary, machine, say)
 
 

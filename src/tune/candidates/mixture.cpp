@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include <fmt/format.h>
+
 namespace syncopate::tune {
 namespace {
 
@@ -78,6 +80,25 @@ std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& 
     for (const TileConfig& tile : tiles)
         made.push_back({.kernel = ProductKernel::plain, .tiles = {tile}, .programs = programs});
     return made;
+}
+
+std::string mixture_objection(const Strategy& strategy) {
+    Strategy rest = strategy;
+    rest.tiles.clear();
+    rest.programs.reset();
+    if (rest != Strategy{})
+        return fmt::format("it has a tile and programs, and nothing else: not {}", name_of(rest));
+    if (strategy.tiles.size() > 1)
+        return fmt::format("moe takes one tile, of both products, not {}", strategy.tiles.size());
+    for (const TileConfig& tile : strategy.tiles) {
+        if (tile.split_k > 1 || tile.num_wide >= 0) return "its tiles have one shape, and a whole reduction";
+        for (const std::int32_t extent : {tile.block_m, tile.block_n, tile.block_k}) {
+            if (extent < kFewest || !std::has_single_bit(static_cast<std::uint32_t>(extent)))
+                return fmt::format("its tiles have powers of two of rows and columns, from {} on, not {}",
+                                   kFewest, extent);
+        }
+    }
+    return {};
 }
 
 }  // namespace syncopate::tune

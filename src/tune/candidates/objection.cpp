@@ -9,6 +9,7 @@
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
+#include "syncopate/tune/candidates/mixture.hpp"
 #include "syncopate/tune/choose.hpp"
 #include "tune/play/transfers.hpp"
 
@@ -195,6 +196,7 @@ std::string strategy_objection(const Problem& problem, const Strategy& strategy)
     const OperatorRow* row = operator_row(problem.op);
     if (row == nullptr) return "there is no operator " + problem.op;
     if (const std::string objection = problem_objection(problem); !objection.empty()) return objection;
+    if (problem.op == "moe") return mixture_objection(strategy);
     if (strategy.placement == Placement::unfused || row->kind == Kind::other) return {};
     if (strategy.placement == Placement::apart) return parts_objection(problem, strategy);
     if (!strategy.parts.empty()) return "one operator has no parts";

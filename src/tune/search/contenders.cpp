@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "syncopate/ops/varied.hpp"
 #include "syncopate/tune/candidates/mixture.hpp"
 #include "syncopate/tune/play/estimate.hpp"
@@ -42,7 +44,13 @@ Result<std::vector<Contender>> contenders(const Problem& problem, const Machine&
         for (const ops::Variation& one : *texts) {
             const Result<Strategy> made = ops::varied(fused, one.values);
             if (!made) return made.error();
-            others.push_back({one.name, whole(*made), 1});
+            if (problem.op != "moe") {
+                others.push_back({one.name, whole(*made), 1});
+                continue;
+            }
+            if (const std::string objection = mixture_objection(*made); !objection.empty())
+                return Error{fmt::format("--vary {}: {}", one.name, objection), {}, ErrorClass::usage};
+            others.push_back({one.name, complete(problem, machine, *made, options), 1});
         }
     } else {
         const std::string objection = estimate_objection(problem, machine);

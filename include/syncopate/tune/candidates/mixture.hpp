@@ -2,6 +2,7 @@
 // has on average, and half as many more.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "syncopate/fuse/model/backend.hpp"
@@ -20,5 +21,8 @@ namespace syncopate::tune {
 /// Complete ones: that tile first, then those that are chosen for more rows an expert, and for fewer, with more
 /// and fewer stages and columns.
 [[nodiscard]] std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& machine);
+
+/// Why no mixture of experts is carried out so; "" where one is. Of a strategy it has a tile and programs.
+[[nodiscard]] std::string mixture_objection(const Strategy& strategy);
 
 }  // namespace syncopate::tune
