@@ -390,7 +390,21 @@ def check_refused(rank, size, group):
     expect(torch.equal(ops.moe(x, ids, weights, w1, w2, group, "relu"), y), "a call after errors differs")
     spread = [one.mT.contiguous().mT for one in (x, ids, weights, w1, w2)]
     expect(torch.equal(ops.moe(*spread, group, "relu"), y), "of what is not contiguous y differs")
-    op = Moe(T, experts, K, H, F, torch.float32, group, tiling=TILING)
+    tile, shape = sy.Tiling(16, 16, 16, 1, -1), (T, experts, K, H, F, torch.float32, group)
+    for options, message in (
+        ({"strategy": sy.Strategy((tile,)), "tiling": TILING}, "leave out tiling and programs"),
+        ({"strategy": sy.Strategy((tile,)), "programs": 2}, "leave out tiling and programs"),
+        ({"strategy": sy.Strategy((tile, tile))}, "strategy: moe takes one tile"),
+        ({"strategy": sy.Strategy((tile,), split=2)}, "nothing else: not"),
+        ({"tiling": sy.Tiling(24, 16, 16, 1, -1)}, "tiling: its tiles have powers of two"),
+        ({"programs": 0}, "programs: expected"),
+    ):
+        try:
+            Moe(*shape, **options)
+            raise RuntimeError(f"not refused: {message}")
+        except ValueError as error:
+            expect(message in str(error), f"expected {message!r}, got {error}")
+    op = Moe(*shape, tiling=TILING)
     try:
         op.run(spread[0], ids, weights, w1, w2)
         raise RuntimeError("not refused: an operator's x that is not contiguous")

@@ -37,3 +37,30 @@ def test_a_winner_that_does_not_run_gives_way_to_the_default_on_all_ranks(run, s
     environment = {"TRITON_INTERPRET": "1", "PYTHONPATH": str(HERE.parents[1] / "python"), **cache}
     outcome = run(sys.executable, HERE / "host_found.py", RANKS, *COLUMNS, **environment)
     assert outcome.code == 0, outcome.out + outcome.err
+
+
+def test_a_mixtures_winner_that_does_not_run_gives_way_to_the_default_on_all_ranks(run, syncopate, tmp_path):
+    from syncopate.strategy.store_scope import scope
+
+    experts = (2, 4, 6, 8)
+
+    def winner(count: int) -> dict:
+        tile = {"block_m": 32, "block_n": 32, "block_k": 32, "stages": 1, "precision": "ieee"}
+        return {
+            **scope("host"),
+            "family": f"moe:T=5,E={count},topk=2,H=24,F=20,bound=0,dtype=fp32",
+            "rows": 0,
+            "ranks": RANKS,
+            "strategy": {"tiles": [tile], "programs": 3} | ({"split": 2} if count == experts[-1] else {}),
+            **dict.fromkeys(("us", "default_us", "unfused_us"), 1.0),
+            "when": 1,
+            "trials": [],
+        }
+
+    file = tmp_path / "winners.json"
+    file.write_text(json.dumps({"schema": "syncopate.tuning/1", "results": [*map(winner, experts)]}))
+    cache = {"SYNCOPATE_CACHE_DIR": str(tmp_path), "SYNCOPATE_TUNE": "read"}
+    assert syncopate("tune", "--import", file, **cache).out == "4 of 4 results are new here\n"
+    environment = {"TRITON_INTERPRET": "1", "PYTHONPATH": str(HERE.parents[1] / "python"), **cache}
+    outcome = run(sys.executable, HERE / "host_found_moe.py", RANKS, *experts, **environment)
+    assert outcome.code == 0, outcome.out + outcome.err

@@ -6,8 +6,8 @@ The host reads none of it, so that a call can be captured, and replayed with oth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -17,12 +17,13 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from .. import _syncopate
 from ..call.arguments import DTYPE_NAMES
 from ..call.prepared import Prepared, timing
-from ..group import Group
+from ..group import FailedTogether, Group
 from ..kernels import moe as kernels
 from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
 from ..strategy.choose import runs_gluon
-from .mixture_spec import completed, spec_of, strategy_of, tuned
-from .operator import require_one_node
+from ..strategy.failures import warn_of_default
+from .mixture_spec import asked_for, completed, spec_of, strategy_of, tuned
+from .operator import is_capturing, require_one_node
 
 ACTIVATIONS = ("silu", "relu", "")
 OVER = ("error", "drop")
@@ -77,7 +78,8 @@ class Moe:
     "dispatch" or "combine" alone. `bound`:
     rows that come to a rank at most; None: all that could, ranks * T * topk. `over`: what becomes of more: an "error" on all ranks, or their
     routes add nothing ("drop"); nothing is ever written beyond. Of a GPU `check` tells it, of all calls, and `Handle.check` of one.
-    `tiling`: of the products, or a `strategy`; else what tuning has found, or what is chosen."""
+    `tiling` and `programs`: of the products, or a `strategy`; else what tuning has found, or what is chosen. Where what it has found
+    cannot be set up, or fails in its first call, on any rank, all take what is chosen, with a warning."""
 
     name: ClassVar[str] = "moe"
     parallel: ClassVar[str] = "expert"
@@ -133,25 +135,49 @@ class Moe:
             tokens, experts, topk, hidden, inner, dtype, group.size, bound, part, self.parallel,
             self.scales, self.out_dtype,
         )  # fmt: skip
-        if strategy is not None and strategy.unfused:
-            raise ValueError("moe: there is no unfused pair: bench moe has one beside it")
         self._what = f"moe {self.spec.partition(':')[2]},activation={activation},over={over}"
-        programs = programs or group.multiprocessors(PROGRAMS_ON_HOST)
-        given = strategy or Strategy(() if tiling is None else (tiling,), programs=programs)
-        self.strategy = completed(self.spec, group.device, given)
+        self._names = self.stages[part]
+        self._timing = timing(deadline, host_delay, seed)
+        self._usual = asked_for(self.spec, group, strategy, tiling, programs)
+        found = None
         if strategy is None and tiling is None and part == "whole":
             # Other parts of a routing lie as their tiles say: what is found for the whole is not for them.
             with group.calling(self._what):
                 found = tuned(self.spec, group)
-            self.strategy = completed(self.spec, group.device, found) if found else self.strategy
-        self.programs = self.strategy.programs
-        (self.tiling,) = self.strategy.tilings
-        self._names = self.stages[part]
-        self._timing = timing(deadline, host_delay, seed)
-        self.artifact = _syncopate.ops.artifact(self.spec, self.strategy, group.device)
+        if found is not None and programs is not None:
+            found = replace(found, programs=programs)
         with torch.inference_mode(False):  # calls in and out of it add to this
             self._seen = torch.zeros(2, dtype=torch.int32, device=self.device)
         self._ended: list[Prepared] = []  # graphs may replay them, which then end at once
+        self._left: list[Prepared] = []  # by what was found and failed
+        self.prepared: Prepared | None = None
+        self._on_trial = found is not None
+        if found is None:
+            self._take(self._usual)
+            return
+        self.strategy = found
+        with group.calling(self._what):
+            self._together("made", lambda: self._take(completed(self.spec, group.device, found)))
+
+    def _together(self, what: str, work: Callable[[], Any]) -> bool:
+        """Work by what tuning found. Where it fails on any rank, all take what is chosen without it: False."""
+        try:
+            self.group.together(what, work)
+            return True
+        except FailedTogether as error:
+            warn_of_default(self.spec, self.strategy.name, error, stacklevel=4)
+        self._on_trial = False
+        if self.prepared is not None:
+            self._left.append(self.prepared)
+        self._seen.zero_()
+        self._take(self._usual)
+        return False
+
+    def _take(self, strategy: Strategy) -> None:
+        """Sets it up so. Collective."""
+        self.strategy, self.programs, self.prepared = strategy, strategy.programs, None
+        (self.tiling,) = strategy.tilings
+        self.artifact = _syncopate.ops.artifact(self.spec, strategy, self.group.device)
         self._set_up()
 
     def _set_up(self) -> None:
@@ -160,7 +186,7 @@ class Moe:
             raise ValueError(
                 f"moe: made for {self.artifact.plan.num_ranks} ranks, the group has {self.group.size}: make it anew"
             )
-        self.prepared: Prepared | None = None
+        self.prepared = None
         with self.group.calling(self._what):
             prepared = Prepared(
                 self.artifact,
@@ -173,7 +199,21 @@ class Moe:
             #: Rows for which there is memory: those of a bound, and what aligns each expert's.
             self.rows = self.heap["X"].shape[0] if "X" in self.heap else 0
             self._strides = {name: self._stride(name) for name in self.heap}
-            prepared.compile(self._items(self._stand_ins()), [self._options(name) for name in self._names])
+
+            def compiled() -> None:
+                prepared.compile(
+                    self._items(self._stand_ins()), [self._options(name) for name in self._names]
+                )
+
+            if not self._on_trial:
+                compiled()
+                return
+            try:  # no rank goes on where one cannot compile it
+                self.group.together("compiled", compiled)
+            except FailedTogether:
+                self.prepared, self.heap = None, {}
+                prepared.close()
+                raise
 
     def _drops(self) -> bool:
         """After a ValueError of its call: whether the ranks' calls differ, so that its next call sets it up anew."""
@@ -338,6 +378,25 @@ class Moe:
 
     def launch(self, given: Mapping[str, torch.Tensor]) -> None:
         """One call on tensors of the names that its kernels take, with what it makes among them (`scratch`)."""
+        if self._on_trial and not is_capturing(self.device):
+
+            def first() -> None:
+                try:
+                    self._launch(given)
+                    self.prepared.op.check()
+                except Exception:
+                    if self.prepared is not None:  # else the ranks' calls differ
+                        self.prepared.op.give_up()  # the others need not wait for what fails here
+                    raise
+
+            with self.group.calling(self._what):
+                ran = self._together("run", first)
+            self._on_trial = False
+            if ran:
+                return
+        self._launch(given)
+
+    def _launch(self, given: Mapping[str, torch.Tensor]) -> None:
         if self.prepared is None:
             self._set_up()
         prepared = self.prepared
@@ -348,7 +407,7 @@ class Moe:
         except ValueError:
             if not self._drops() or not prepared.op.had_been_told:
                 raise
-            self.launch(given)  # what ended it was no news to this rank
+            self._launch(given)  # what ended it was no news to this rank
 
     def judge(self, status: torch.Tensor) -> None:
         """Raises ValueError for what the counts of all ranks say is wrong, on all of them alike. Waits for the device."""
@@ -484,7 +543,8 @@ class Moe:
         out_dtype: torch.dtype | None = None,
     ) -> int:
         """Those that such an operator will take on each of `ranks` ranks, to a granule of the heap, known with neither a group nor a
-        GPU, and whatever the routing: rows that come, what the first product makes of them, and rows that come back, for as many as `bound` says."""
+        GPU, and whatever the routing: rows that come, what the first product makes of them, and rows that come back, for as many as `bound` says.
+        With `tiling`, or the tiles that are chosen: those that tuning has found may take others."""
         spec = spec_of(
             tokens, experts, topk, hidden, inner, dtype, ranks, bound, part, cls.parallel, scales, out_dtype
         )
@@ -517,4 +577,7 @@ class Moe:
         prepared, self.prepared, self.heap = self.prepared, None, {}
         if prepared is not None and not prepared.op.calls_differ:  # such a one some ranks have dropped
             prepared.close()
+        for one in self._left:
+            one.close()
+        self._left.clear()
         self._ended.clear()

@@ -7,7 +7,7 @@ import torch
 from .. import _syncopate
 from ..call.arguments import DTYPE_NAMES
 from ..group import Group
-from ..strategy import Strategy, Tiling
+from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
 from ..strategy.store_scope import scope
 from ..strategy.tiling import device_name
 
@@ -21,6 +21,24 @@ def tuned(spec: str, group: Group) -> Strategy | None:
         group.rendezvous.timeout = group.meeting_seconds
         found = _syncopate.tune.share(group.rendezvous, found)
     return Strategy.from_json(found) if found else None
+
+
+def asked_for(
+    spec: str, group: Group, strategy: Strategy | None, tiling: Tiling | None, programs: int | None
+) -> Strategy:
+    """The strategy of an operator, complete, by what is asked for. Raises ValueError for what is no mixture's."""
+    if strategy is not None and (tiling is not None or programs is not None):
+        raise ValueError("strategy: it says tiles and programs itself: leave out tiling and programs")
+    if strategy is not None and strategy.unfused:
+        raise ValueError("moe: there is no unfused pair: bench moe has one beside it")
+    if programs is not None and programs < 1:
+        raise ValueError(f"programs: expected a number from 1 on, got {programs}")
+    tilings = () if tiling is None else (tiling,)
+    given = strategy or Strategy(tilings, programs=programs or group.multiprocessors(PROGRAMS_ON_HOST))
+    made = completed(spec, group.device, given)
+    if objection := _syncopate.tune.strategy_objection(spec, made):
+        raise ValueError(f"moe: {'tiling' if strategy is None else 'strategy'}: {objection}")
+    return made
 
 
 def strategy_of(

@@ -344,7 +344,7 @@ class Operator:
             out = self.empty(self.out_rows, self.n)
         if self._instead is not None:
             return self._instead.run(self, x, weights, out)
-        if self._on_trial and not _is_capturing(self.device):
+        if self._on_trial and not is_capturing(self.device):
             self.prepare(*weights)
 
             def first() -> None:
@@ -523,7 +523,7 @@ def _ask_for_gradients(tensors: Sequence[Any]) -> bool:
     return torch.is_grad_enabled() and any(getattr(one, "requires_grad", False) for one in tensors)
 
 
-def _is_capturing(device: torch.device) -> bool:
+def is_capturing(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
