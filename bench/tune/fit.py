@@ -98,16 +98,21 @@ def rounded(value: float) -> float:
 def to_text(machine: Json) -> str:
     """As the files of share/machines are laid out: a line a figure."""
 
-    def members(of: Json) -> str:
-        return ",\n".join(
-            f"  {json.dumps(name)}: {json.dumps(one, ensure_ascii=False)}" for name, one in of.items()
-        )
+    parts = ("network", "figures", "tables")
 
-    heads = {name: value for name, value in machine.items() if name not in ("figures", "tables")}
-    head = ",\n ".join(
-        f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in heads.items()
-    )
-    return f'{{{head},\n "figures": {{\n{members(machine["figures"])}}},\n "tables": {{\n{members(machine["tables"])}}}}}\n'
+    def part(name: str) -> str:
+        lines = (
+            f"  {json.dumps(key)}: {json.dumps(one, ensure_ascii=False)}"
+            for key, one in machine[name].items()
+        )
+        return f"{json.dumps(name)}: {{\n" + ",\n".join(lines) + "}"
+
+    heads = [
+        f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}"
+        for name, value in machine.items()
+        if name not in parts
+    ]
+    return "{" + ",\n ".join([*heads, *(part(name) for name in parts if name in machine)]) + "}\n"
 
 
 def write_fitted(machine: Json, factors: Factors, source: str) -> Json:
