@@ -160,10 +160,10 @@ def test_a_search_begins_with_what_is_taken_untuned_on_this_device(monkeypatch, 
     by_device = {}
     for device, machine in (("NVIDIA H200", "h200x2"), ("NVIDIA H100 80GB HBM3", "h100x2")):
         monkeypatch.setattr(choose, "device_name", lambda name=device: name)
-        default, pair, *others = tune_search.contenders_of(problem)
-        named = tune_search.contenders_of(problem, machine=machine)
+        default, pair, *others = tune_search.contenders_of(problem, problem.device)
+        named = tune_search.contenders_of(problem, problem.device, machine=machine)
         assert named == [default, pair, *others]
-        unseen = choose._syncopate.tune.choose(problem, **choose.here(problem) | {"cuda": True})[0]
+        unseen = choose._syncopate.tune.choose(problem, **choose.here(problem.device) | {"cuda": True})[0]
         assert Strategy.from_json(default.json) == unseen
         assert default.baseline and pair.baseline and not any(c.baseline for c in others)
         least = min([c.estimate_us for c in others] + [pair.estimate_us])
