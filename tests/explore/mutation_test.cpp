@@ -123,7 +123,8 @@ void expect_caught(const std::vector<Case>& cases) {
                     kNames[static_cast<int>(mutation)], count.mutants, count.implied, bare, count.caught,
                     100.0 * count.caught / bare);
         EXPECT_GE(100 * count.caught, 99 * (bare + static_cast<int>(tally.unexplained.size())));
-        EXPECT_GE(count.caught, count.mutants * 9 / 10);
+        // Tiles that exchange heads in the kernel's own order wait for more than they need: a tenth of all.
+        EXPECT_GE(count.caught, count.mutants * 7 / 8);
     }
     for (const std::string& what : tally.unexplained) ADD_FAILURE() << "neither caught nor implied: " << what;
     EXPECT_FALSE(tally.of.empty());
