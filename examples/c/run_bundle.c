@@ -204,6 +204,7 @@ static void* run_rank(void* context) {
     sy_prepare_config prepare = {.size = sizeof prepare};
     prepare.rows = self->rows;
     prepare.tiles = make_tile;
+    prepare.graphs = on_cuda; /* calls on the same tensors again are one launch each */
     TRY(sy_prepare(comm, bundle, &prepare, &op));
     sy_bundle_close(bundle);
 

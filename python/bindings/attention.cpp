@@ -256,7 +256,7 @@ void bind_outline(nb::module_& m) {
             "what lies there, ((begin, end), the first row that is new).");
     m.def("attention", &outline, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"), nb::arg("documents"),
           nb::arg("causal"), nb::arg("window"), nb::arg("kind"), nb::arg("inner"), nb::arg("split"),
-          nb::arg("tile"), nb::arg("bounded").none(), nb::arg("nodes") = 1, nb::arg("parts") = 0);
+          nb::arg("tile"), nb::arg("bounded").none(), nb::arg("nodes"), nb::arg("parts"));
     m.def(
         "attention_over_nodes",
         [](std::int32_t ranks, std::int32_t nodes) {

@@ -2,7 +2,6 @@
 // with its kernel for Hopper as that states itself. Of the kind "auto", where nobody has chosen, all_gather.
 #include <algorithm>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,11 +20,6 @@ std::int32_t group_of(std::int32_t ranks) {
     std::int32_t group = 2;
     while (group < ranks && ranks % group != 0) ++group;
     return group;
-}
-
-std::pair<std::string, std::int32_t> over_nodes(const Problem& problem) {
-    KindOverNodes made = kind_over_nodes(problem.ranks, problem.nodes);
-    return {std::move(made.kind), made.inner};
 }
 
 }  // namespace
@@ -48,7 +42,11 @@ Result<AttentionTask> attention_task(const Problem& problem, const Strategy& str
     task.nodes = problem.nodes;
     if (task.kind.empty() || task.kind == "auto") {
         task.kind = "all_gather";
-        if (task.nodes > 1) std::tie(task.kind, task.inner) = over_nodes(problem);
+        if (task.nodes > 1) {
+            const KindOverNodes made = kind_over_nodes(problem.ranks, problem.nodes);
+            task.kind = made.kind;
+            task.inner = made.inner;
+        }
     }
     // Heads are exchanged inside nodes, and rings go from one to the next.
     const std::int32_t places = problem.ranks / problem.nodes;

@@ -19,6 +19,10 @@ constexpr std::int64_t kBarrierBytes = 2 << 10;   // of a program, beside what i
 constexpr std::int64_t kMostBeside = 4;           // programs of one multiprocessor
 constexpr std::int64_t kMovers = 2;               // those that move rows: one loads while another one stores
 
+std::int64_t tiles_of_tokens(std::int64_t tokens, std::int64_t programs) {
+    return std::min(tokens, std::max(kMovers * programs, MixtureSizes::blocks(tokens, kTokens)));
+}
+
 /// A parameter "x_ptr" is bound to the plan's tensor "X", "a_ptr" to "A", "counts_ptr" to "counts".
 Bindings bindings_of(const kernel::stated::Statement& stage, const plan::Plan& plan) {
     Bindings made;
@@ -81,13 +85,10 @@ MixtureSizes::MixtureSizes(const Problem& problem, const Strategy& strategy)
 }
 
 std::int64_t mixture_block(std::int64_t tokens, std::int64_t programs) {
-    const auto tiles = std::min(tokens, std::max(kMovers * programs, MixtureSizes::blocks(tokens, kTokens)));
-    return MixtureSizes::blocks(tokens, tiles);
+    return MixtureSizes::blocks(tokens, tiles_of_tokens(tokens, programs));
 }
 
-std::int64_t MixtureSizes::combined() const {
-    return std::min(tokens, std::max(kMovers * programs, blocks(tokens, kTokens)));
-}
+std::int64_t MixtureSizes::combined() const { return tiles_of_tokens(tokens, programs); }
 
 std::int64_t MixtureSizes::programs_of(std::int64_t products) const {
     const std::int64_t stage = (tile.block_m + products * tile.block_n) * tile.block_k * item;

@@ -296,10 +296,10 @@ def compile_dq(d):
 
 def resources(binary) -> dict[str, int]:
     """`address_loops`: where the assembler does not see that an address is the same in a whole warp, it asks for it in a loop,
-        which a loader has no time for: a product by tiles of 128x128 then takes a fifth longer. What decides is not in our
-        hands but for the order of the partitions, so it has to be looked at. `spills_in_loops`: what the innermost loops around
-        the tensor cores' instructions keep in memory, for want of registers. `lone_products`: instructions of one product that it awaits one
-    by one, as it does in the whole kernel where it finds no other way to keep sums in their registers: a quarter slower."""
+    which a loader has no time for: a product by tiles of 128x128 then takes a fifth longer. What decides is not in our
+    hands but for the order of the partitions, so it has to be looked at. `spills_in_loops`: what the innermost loops around
+    the tensor cores' instructions keep in memory, for want of registers. `lone_products`: instructions of one product that it
+    awaits one by one, as it does in the whole kernel where it finds no other way to keep sums in their registers: a quarter slower."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary.asm["cubin"])
         file.flush()

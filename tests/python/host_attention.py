@@ -367,6 +367,8 @@ def check_refusals(group) -> None:
             {"kind": "ulysses_ring", "inner": size},
         ),
         ("there is no kind 'rings': one of auto, all_gather, ring", (1, 4, 1, 64, D), {"kind": "rings"}),
+        ("parts: of a kind that you name", (1, 4, 4, 64, D), {"parts": 2}),
+        ("parts: expected a number of them, or 0, got -2", (1, 4, 4, 64, D), {"kind": "ring", "parts": -2}),
         ("there is no sharding 'stripes'", (1, 4, 1, 64, D), {"sharding": "stripes"}),
         (
             "there is no sharding 'auto': one of contiguous, zigzag, documents",

@@ -15,6 +15,8 @@ from ..strategy import Strategy
 from .case import Rotating, on_gpu
 from .measure import capture
 
+SEED = 1234
+
 
 class MoeCase:
     """Routings are random ones. As bench.case.Case, for measure.search.Measurer."""
@@ -22,7 +24,7 @@ class MoeCase:
     tolerance = 2e-2  # of a relative error, in the 2-norm
     count = 3
 
-    def __init__(self, spec: Any, group: Any, seed: int = 1234) -> None:
+    def __init__(self, spec: Any, group: Any) -> None:
         self.group, self.spec = group, spec
         self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu() else torch.device("cpu")
         sizes = spec.extents
@@ -31,7 +33,7 @@ class MoeCase:
         tokens, experts, topk, hidden, inner = self.extents
         data = Data(argparse.Namespace(
             out_dtype=spec.dtype, tokens=tokens, experts=experts, topk=topk, hidden=hidden, inner=inner
-        ), seed, self.device)  # fmt: skip
+        ), SEED, self.device)  # fmt: skip
         self.w1 = data.random(2, experts, hidden, 2 * inner)
         self.w2 = data.random(3, experts, inner, hidden)
         self.inputs = Rotating(data.call(i, group.rank) for i in range(self.count))

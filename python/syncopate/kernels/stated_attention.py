@@ -20,10 +20,10 @@ def stated_attention(
     together: int = 0,
 ) -> StatedKernel:
     """gluon_attention with these CAUSAL, WINDOWED and DOCUMENTS. A tile's loop runs over the blocks of K that some of its rows
-        see (_extent); its ranges may come in any order. Of documents the elements of bounds_ptr have to be known (`values`). One
-        of several passes (PASS) has ranges of all blocks, as what rows see differs from pass to pass and from rank to rank. PLACED
-        (`placed`) says nothing of q_desc and o_desc, which are each rank's own affair: what a rank makes is said by l_ptr. `together`: heads of Q whose K and V come in one part,
-    whose tiles then run before those of the next; 0: all."""
+    see (_extent); its ranges may come in any order. Of documents the elements of bounds_ptr have to be known (`values`). One
+    of several passes (PASS) has ranges of all blocks, as what rows see differs from pass to pass and from rank to rank. PLACED
+    (`placed`) says nothing of q_desc and o_desc, which are each rank's own affair: what a rank makes is said by l_ptr.
+    `together`: heads of Q whose K and V come in one part, whose tiles then run before those of the next; 0: all."""
     said = _syncopate.ops.attention_statement(causal, windowed, documents, one_pass, placed, together)
     return StatedKernel(gluon_attention, **said)
 

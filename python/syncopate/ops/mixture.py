@@ -75,9 +75,9 @@ class Handle:
 
 class Moe:
     """One shape of it. Collective: all ranks make and call it alike. `part`: "whole", or "kept" for a backward pass, or
-    "dispatch" or "combine" alone. `bound`:
-    rows that come to a rank at most; None: all that could, ranks * T * topk. `over`: what becomes of more: an "error" on all ranks, or their
-    routes add nothing ("drop"); nothing is ever written beyond. Of a GPU `check` tells it, of all calls, and `Handle.check` of one.
+    "dispatch" or "combine" alone. `bound`: rows that come to a rank at most; None: all that could, ranks * T * topk. `over`:
+    what becomes of more: an "error" on all ranks, or their routes add nothing ("drop"); nothing is ever written beyond. Of a
+    GPU `check` tells it, of all calls, and `Handle.check` of one.
     `tiling` and `programs`: of the products, or a `strategy`; else what tuning has found, or what is chosen. Where what it has found
     cannot be set up, or fails in its first call, on any rank, all take what is chosen, with a warning."""
 

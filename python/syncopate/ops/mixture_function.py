@@ -111,10 +111,10 @@ def moe(
     of a row. Without gradients, and `parallel` "expert".
 
     `bound`: rows that come to a rank at most (default: all that could, ranks * T * topk, as a token may name an expert twice);
-    memory is taken by it. `over`: with more, "error" raises
-    ValueError on all ranks ("drop": the last ones add nothing). So does an id that names no expert. Nothing is ever written
-    beyond. Each expert's rows begin at a multiple of a tile's, so that there is memory for as many more (Moe.bytes_ahead). On a GPU a call is not waited for: use an operator, whose `check()` tells it of all calls (sy.ops.Moe), or
-    `dispatch`, whose handle's tells it of one.
+    memory is taken by it. `over`: with more, "error" raises ValueError on all ranks ("drop": the last ones add nothing). So
+    does an id that names no expert. Nothing is ever written beyond. Each expert's rows begin at a multiple of a tile's, so
+    that there is memory for as many more (Moe.bytes_ahead). On a GPU a call is not waited for: use an operator, whose
+    `check()` tells it of all calls (sy.ops.Moe), or `dispatch`, whose handle's tells it of one.
 
     Collective over `group` (a torch process group; default: the world). The first call with a shape sets it up.
     """

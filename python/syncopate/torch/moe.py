@@ -27,7 +27,7 @@ library.define(f"moe_forward({_GIVEN}, {_OPTIONS}) -> Tensor", tags=TAGS)
 library.define(f"moe_kept({_GIVEN}, {_OPTIONS}) -> ({', '.join(['Tensor'] * _KEPT)})", tags=TAGS)
 library.define(
     "moe_backward(Tensor grad, Tensor topk_ids, Tensor topk_weights, Tensor w1, Tensor w2, Tensor rows, Tensor back, Tensor own, "
-    "Tensor taken, str group_name, str activation, int bound, str parallel='expert') -> (Tensor, Tensor, Tensor, Tensor)",
+    "Tensor taken, str group_name, str activation, int bound, str parallel) -> (Tensor, Tensor, Tensor, Tensor)",
     tags=TAGS,
 )
 
@@ -101,7 +101,7 @@ def _backward(
     group_name,
     activation,
     bound,
-    parallel="expert",
+    parallel,
 ) -> tuple:
     from ..ops.mixture_backward import BACKWARDS
 
@@ -149,21 +149,7 @@ def _(
 
 
 @torch.library.register_fake("syncopate::moe_backward", lib=library)
-def _(
-    grad,
-    topk_ids,
-    topk_weights,
-    w1,
-    w2,
-    rows,
-    back,
-    own,
-    taken,
-    group_name,
-    activation,
-    bound,
-    parallel="expert",
-):
+def _(grad, topk_ids, topk_weights, w1, w2, *_others):
     return tuple(
         torch.empty_like(one, memory_format=torch.contiguous_format) for one in (grad, topk_weights, w1, w2)
     )

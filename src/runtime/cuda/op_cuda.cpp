@@ -47,9 +47,12 @@ namespace {
 
 /// In which what different streams enqueue goes to the GPU; streams beyond them share.
 std::size_t num_hardware_queues() {
-    const char* const given = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-    const int number = given == nullptr ? 0 : std::atoi(given);
-    return number > 0 ? static_cast<std::size_t>(number) : 8;
+    static const std::size_t made = [] {
+        const char* const given = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+        const int number = given == nullptr ? 0 : std::atoi(given);
+        return number > 0 ? static_cast<std::size_t>(number) : std::size_t{8};
+    }();
+    return made;
 }
 
 /// Makes `made` the value of `kept`, unless it failed.

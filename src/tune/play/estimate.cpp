@@ -147,24 +147,10 @@ private:
         return gluon() ? rates_.gluon_beside_sums : rates_.beside_sums;
     }
 
-    [[nodiscard]] double library_collective_us() const {
-        const double mib = step_bytes_ / kMib;
-        switch (kind_) {
-            case Kind::gathers: return rates_.library_gather_us.along(mib);
-            case Kind::scatters: return rates_.library_scatter_us.along(mib);
-            case Kind::reduces: return rates_.library_reduce_us.along(mib);
-            case Kind::exchanges:
-            case Kind::sends: return rates_.library_exchange_us.along(mib);
-            case Kind::block:
-            case Kind::other: break;
-        }
-        return 0;
-    }
-
     [[nodiscard]] Estimate unfused() const {
         Estimate made;
         made.compute = library_product_us(machine_, problem_.dtype, shape_) - rates_.library_call_us;
-        made.communicate = library_collective_us();
+        made.communicate = library_collective_us(rates_, kind_, step_bytes_ / kMib);
         made.fixed = rates_.kernel_us;
         made.exposed = made.communicate;
         made.us = made.fixed + made.compute + made.exposed;

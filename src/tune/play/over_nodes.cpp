@@ -13,6 +13,7 @@
 #include "syncopate/tune/candidates/tiles.hpp"
 #include "tune/play/memory.hpp"
 #include "tune/play/player.hpp"
+#include "tune/play/transfers.hpp"
 
 namespace syncopate::tune {
 namespace {
@@ -60,17 +61,7 @@ Estimate pair_of(const Problem& problem, const Machine& machine, const ProductSh
     const double others = static_cast<double>(problem.ranks - 1) / problem.ranks;
     const double far = static_cast<double>(problem.nodes - 1) / problem.nodes;
     const double places = static_cast<double>(problem.ranks) / problem.nodes;
-    const double mib = whole * others / fuse::kMib;
-    double inside = 0;
-    switch (kind) {
-        case Kind::gathers: inside = rates.library_gather_us.along(mib); break;
-        case Kind::scatters: inside = rates.library_scatter_us.along(mib); break;
-        case Kind::reduces: inside = rates.library_reduce_us.along(mib); break;
-        case Kind::exchanges:
-        case Kind::sends: inside = rates.library_exchange_us.along(mib); break;
-        case Kind::block:
-        case Kind::other: break;
-    }
+    const double inside = library_collective_us(rates, kind, whole * others / fuse::kMib);
     const double steps = std::bit_width(static_cast<std::uint32_t>(problem.nodes - 1));
     const double across =
         (kind == Kind::reduces ? 2 : 1) *

@@ -68,4 +68,18 @@ plan::Topology links_for(const Machine& machine, std::int32_t ranks, const Strat
     return links;
 }
 
+double library_collective_us(const Rates& rates, OperatorRow::Kind kind, double mib) {
+    using Kind = OperatorRow::Kind;
+    switch (kind) {
+        case Kind::gathers: return rates.library_gather_us.along(mib);
+        case Kind::scatters: return rates.library_scatter_us.along(mib);
+        case Kind::reduces: return rates.library_reduce_us.along(mib);
+        case Kind::exchanges:
+        case Kind::sends: return rates.library_exchange_us.along(mib);
+        case Kind::block:
+        case Kind::other: break;
+    }
+    return 0;
+}
+
 }  // namespace syncopate::tune

@@ -33,6 +33,9 @@ namespace syncopate::tune {
                                                      const Machine& machine, const Strategy& strategy,
                                                      bool gathers);
 
+/// µs of the library's collective around an operator's product, where each rank sends so many MiB.
+[[nodiscard]] double library_collective_us(const Rates& rates, OperatorRow::Kind kind, double mib);
+
 /// The chunks of a product in the order in which rank 0 makes them: what goes to the next rank first, what
 /// stays last.
 struct MadeOrder {
