@@ -27,6 +27,7 @@ FIELDS = (
     "address_loops",
     "spills_in_loops",
     "lone_products",
+    "adds_that_return",
 )
 sys.path[:0] = [str(ROOT / "python")]
 
@@ -299,7 +300,8 @@ def resources(binary) -> dict[str, int]:
     which a loader has no time for: a product by tiles of 128x128 then takes a fifth longer. What decides is not in our
     hands but for the order of the partitions, so it has to be looked at. `spills_in_loops`: what the innermost loops around
     the tensor cores' instructions keep in memory, for want of registers. `lone_products`: instructions of one product that it
-    awaits one by one, as it does in the whole kernel where it finds no other way to keep sums in their registers: a quarter slower."""
+    awaits one by one, as it does in the whole kernel where it finds no other way to keep sums in their registers: a quarter slower.
+    `adds_that_return`: additions to memory of which the assembler takes the old value to be asked for, and waits for it: a third."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(binary.asm["cubin"])
         file.flush()
@@ -314,6 +316,7 @@ def resources(binary) -> dict[str, int]:
         "address_loops": len(re.findall(r"\bBRA\.U\.ANY\b", printed)),
         "spills_in_loops": spills_in_loops(printed),
         "lone_products": lone_products(printed),
+        "adds_that_return": len(re.findall(r"\bATOMG\.E\.ADD\.F32", printed)),
     }
 
 

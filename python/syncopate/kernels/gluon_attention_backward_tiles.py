@@ -173,10 +173,23 @@ def block_of_pieces(pieces, ROWS: gl.constexpr, COLUMNS: gl.constexpr, LAYOUT: g
 
 @gluon.jit
 def add(to_ptr, dq):
-    """Adds a consumer's part of a block of dQ, as it has it (pieces_of)."""
-    pieces = pieces_of(dq)
-    places = gl.arange(0, dq.shape[0] * dq.shape[1], layout=pieces.type.layout)
-    gl.atomic_add(to_ptr + places, pieces, sem="relaxed")
+    """Adds a consumer's part of a block of dQ, as it has it (pieces_of).
+
+    Said in PTX: beside a fence that acquires, as a fused kernel has it, the assembler takes gl.atomic_add for one whose old value
+    may be asked for. It then waits for it, and the whole kernel takes a fifth to a third longer."""
+    ELEMENTS: gl.constexpr = dq.shape[0] * dq.shape[1]
+    even, odd = pieces_of(dq).reshape((ELEMENTS // 4, 2, 2)).split()
+    first, third = even.split()
+    second, fourth = odd.split()
+    to = (to_ptr + 4 * gl.arange(0, ELEMENTS // 4, layout=first.type.layout)).to(gl.int64, bitcast=True)
+    gl.inline_asm_elementwise(
+        "red.relaxed.gpu.global.add.v4.f32 [$1], {$2, $3, $4, $5}; mov.u32 $0, 0;",
+        "=r,l,f,f,f,f",
+        [to, first, second, third, fourth],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
 
 
 @gluon.jit

@@ -193,7 +193,7 @@ class AttentionBackward:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         p = self.problem
         self._prepare_rows(grad, grad_lse, *forward)
-        dk, dv = (self._empty(p.hkv, self.num_rows, self.plan_dtype) for _ in range(2))
+        dk, dv = (self._empty(p.hkv, self.num_rows) for _ in range(2))
         dq = self._empty(p.h, self.num_rows)
         for turn in range(self.count):
             self._give(prepared, turn, q, grad, k, v, dq, dk, dv)
@@ -202,8 +202,17 @@ class AttentionBackward:
                 lambda turn=turn: [call.arguments for call in self._calls(prepared.tensors, q, grad, turn)],
             )
             if not self.exchanges:
+                self._take_sums(prepared.tensors, turn, dk, dv)
                 self._make_dq(prepared.tensors, q, grad, dq, turn)
-        return dq[..., : self.d], dk[..., : self.d].to(p.dtype), dv[..., : self.d].to(p.dtype)
+        return dq[..., : self.d], dk[..., : self.d], dv[..., : self.d]
+
+    def _take_sums(self, heap: Mapping[str, torch.Tensor], turn: int, dk: torch.Tensor, dv: torch.Tensor) -> None:
+        """This rank's rows of dK and dV of a pass, which stay in the heap until its next call, as the caller's dtype."""
+        for name, made in (("DK", dk), ("DV", dv)):
+            for part in self._slices[turn]:
+                made[:, :, part.begin : part.begin + part.places] = heap[name][
+                    :, :, part.place : part.place + part.places
+                ]
 
     def _made_alone(
         self, grad: torch.Tensor, grad_lse: torch.Tensor | None, *operands: torch.Tensor
@@ -245,11 +254,6 @@ class AttentionBackward:
     def count(self) -> int:
         """Of passes."""
         return len(self._slices)
-
-    @property
-    def plan_dtype(self) -> torch.dtype:
-        """Of dK and dV as they are made: whole, or contributions to a sum."""
-        return self.problem.dtype if self.exchanges else torch.float32
 
     def held_bytes(self) -> int:
         """Bytes of the heap on this rank."""
@@ -395,16 +399,12 @@ class AttentionBackward:
             return
         own = self._slices[turn]
         whole = [Slice(begin, begin, end - begin) for begin, end in self._first_held()] if self.kept else own
-        for give, given, slices in (
-            (op.set_input, {"K": k, "V": v}, whole),
-            (op.set_output, {"DK": dk, "DV": dv}, own),
-        ):
-            for name, tensor in given.items():
-                for part in slices:
-                    address = tensor.data_ptr() + part.begin * tensor.stride(2) * tensor.element_size()
-                    box = [(0, n) for n in tensor.shape]
-                    box[2] = (part.place, part.place + part.places)
-                    give(name, address, list(tensor.stride()), box)
+        for name, tensor in {"K": k, "V": v}.items():
+            for part in whole:
+                address = tensor.data_ptr() + part.begin * tensor.stride(2) * tensor.element_size()
+                box = [(0, n) for n in tensor.shape]
+                box[2] = (part.place, part.place + part.places)
+                op.set_input(name, address, list(tensor.stride()), box)
 
     def _first_held(self) -> Rows:
         """The rows of K that the plan says this rank has at first."""
