@@ -79,6 +79,20 @@ def test_bench_measures_calls_in_a_row_as_graphs_of_one_operator(syncopate, tmp_
     assert set(entry["rows"]) == {"cublas", "unfused", "ours"}, "no eager rows and no parts"
 
 
+def test_bench_measures_calls_in_a_row_from_the_host_by_torchs_op(syncopate, tmp_path):
+    report = tmp_path / "report.json"
+    words = ["matmul_all_reduce", "all_gather_matmul", "--shapes", "8B", "--tokens", "1024"]
+    outcome = syncopate("bench", *words, "--eager", "--json", report)
+    assert outcome.code == 0, outcome.out + outcome.err
+    for entry in json.loads(report.read_text())["table"]:
+        assert set(entry["rows"]) == {"unfused", "ours"}, "no parts"
+        assert all(set(row) == {"visible_us"} for row in entry["rows"].values()), "nothing hides the host"
+        rows = {name: row["visible_us"] for name, row in entry["rows"].items()}
+        assert entry["vs_best"] == pytest.approx(rows["unfused"] / rows["ours"], abs=1e-3)
+    outcome = syncopate("bench", *words, "--eager", "--few")
+    assert (outcome.code, "--eager" in outcome.err) == (2, True)
+
+
 @pytest.mark.parametrize("lines", [0, 1])
 def test_a_bench_that_nobody_reads_ends_quietly(lines):
     """Its rank 0 prints lines while it measures, the command the tables; whichever is the next."""

@@ -37,6 +37,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--few", action="store_true", help="only ours, whole peers and the product")
     parser.add_argument("--back-to-back", action="store_true",
                         help="graphs of eight calls in a row on rotating inputs; the time of one")  # fmt: skip
+    parser.add_argument("--eager", action="store_true",
+                        help="eight calls in a row from the host, ours by torch.ops.syncopate; the time of one")  # fmt: skip
     parser.add_argument("--scale", type=count, help="divide all extents (default: 1; on host 32)")
     add_options(parser, "M")
     return parse_options(parser, arguments)
@@ -62,7 +64,11 @@ def run_all(options: argparse.Namespace) -> dict[str, Any]:
     tokens = [int(m) for m in options.tokens.split(",") if m] or TOKENS
     if options.dtype:
         progress.report["dtype"] = f"{options.dtype} {options.scales}".strip()
-    for operator in options.operators or [name for name in CASES if not options.dtype or one_product(name)]:
+    for operator in options.operators or [
+        name
+        for name in CASES
+        if (not options.dtype or one_product(name)) and (not options.eager or name != "mlp_chain")
+    ]:
         for shape in shapes_of(
             CASES[operator].sharded,
             models,
@@ -107,6 +113,12 @@ def check(options: argparse.Namespace) -> None:
         raise ValueError(f"--dtype {options.dtype}: expected fp8e4m3")
     if options.scales not in SCALES or (options.scales and not options.dtype):
         raise ValueError(f"--scales {options.scales}: expected row or block, of --dtype fp8e4m3")
+    if options.eager and (options.few or options.back_to_back or options.vary or options.dtype):
+        raise ValueError(
+            "--eager: its rows are ours and whole peers, in bf16; it goes with no --few, --back-to-back, --vary or --dtype"
+        )
+    if options.eager and "mlp_chain" in options.operators:
+        raise ValueError("--eager: mlp_chain is no op of torch.ops.syncopate")
     _syncopate.tune.variations(options.vary)
     if not all(m.isdecimal() and int(m) > 0 for m in options.tokens.split(",") if m):
         raise ValueError(f"--tokens {options.tokens}: expected whole numbers, comma-separated")

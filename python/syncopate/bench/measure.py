@@ -5,8 +5,8 @@ A measurement of one call, on every rank alike:
     hidden    sleep on the device (the host enqueues everything meanwhile) | call | barrier | start | call | end
     visible   call, synchronise, barrier on the device                                      | start | call | end
 
-A candidate of several calls in a row (--back-to-back) is one graph of them, and its time that of one: what a call waits for of the one
-before it counts.
+A candidate of several calls in a row is one graph of them (--back-to-back) or comes from the host (--eager), and its time is that of
+one: what a call waits for of the one before it counts.
 
 Candidates of one shape take turns within a round, in every other one from the last to the first: clocks and temperature drift for
 all of them alike. What is timed follows a call of the same candidate: behind another kernel it would first have to fetch its own
@@ -36,8 +36,13 @@ class Candidate:
     name: str
     call: Callable[[int], object]
     visible: bool = True  # also measure with the host's time visible
+    hidden: bool = True  # … and with it hidden
     after: Callable[[], None] | None = None  # runs when the shape is done
     calls: int = 1  # that `call` enqueues, one behind the other; times are those of one
+
+    @property
+    def modes(self) -> list[str]:
+        return [mode for mode in ("hidden", "visible") if getattr(self, mode)]
 
 
 def device_barrier(token: torch.Tensor) -> None:
@@ -45,7 +50,7 @@ def device_barrier(token: torch.Tensor) -> None:
 
 
 def measure(candidates: list[Candidate], rounds: int = 15, warmup: int = 3) -> dict[str, dict[str, float]]:
-    """Returns {name: {"hidden_us": t, "visible_us": t}}: medians over `rounds` of the maximum over ranks."""
+    """Returns {name: {"hidden_us": t, "visible_us": t}}, or one of them: medians over `rounds` of the maximum over ranks."""
     if not torch.cuda.is_available():
         return _measure_on_host(candidates, rounds)
     token = torch.zeros(1, device="cuda")
@@ -59,7 +64,7 @@ def measure(candidates: list[Candidate], rounds: int = 15, warmup: int = 3) -> d
     inputs = itertools.count()
     for turn in range(rounds):
         for candidate in candidates if turn % 2 == 0 else reversed(candidates):
-            for mode in ("hidden", "visible") if candidate.visible else ("hidden",):
+            for mode in candidate.modes:
                 start = torch.cuda.Event(enable_timing=True)
                 end = torch.cuda.Event(enable_timing=True)
                 torch.cuda.synchronize()
@@ -92,7 +97,8 @@ def _measure_on_host(candidates: list[Candidate], rounds: int) -> dict[str, dict
             taken = torch.tensor([(time.perf_counter() - begin) * 1e6 / candidate.calls], dtype=torch.float64)
             dist.all_reduce(taken, op=dist.ReduceOp.MAX)
             times.setdefault(candidate.name, []).append(taken.item())
-    return {name: {"hidden_us": statistics.median(values)} for name, values in times.items()}
+    mode = {candidate.name: candidate.modes[0] for candidate in candidates}
+    return {name: {f"{mode[name]}_us": statistics.median(values)} for name, values in times.items()}
 
 
 class _Again:

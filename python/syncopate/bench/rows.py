@@ -8,6 +8,7 @@ ours_elsewhere                with x and y in tensors of the caller
 KEY=VALUE, …                  ours by other strategies (--vary), as CUDA graphs
 
 --back-to-back: graphs of eight calls in a row, ours of one operator with x and y of the caller, as in a model's layers.
+--eager: eight calls in a row from the host, whose time counts: ours by torch.ops.syncopate, which makes y; peers have theirs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
 from .. import _syncopate
 from ..strategy import Strategy
 from .case import CASES, Case, on_gpu, synchronize
@@ -25,8 +29,9 @@ from .fp8 import of_fp8
 from .measure import Candidate, measure
 from .peers import Peer
 from .shapes import Shape
+from .table import us_of
 
-IN_A_ROW = 8  # calls of a graph of --back-to-back
+IN_A_ROW = 8  # calls of --back-to-back and --eager
 
 REFUSALS = (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
@@ -68,7 +73,33 @@ def require_backend(op: Any, backend: str) -> None:
         raise RuntimeError(f"its transfers go by {', '.join(sorted(taken))} instead")
 
 
+def eager(name: str, call: Callable[[int], Any]) -> Candidate:
+    def in_a_row(i: int) -> None:
+        for at in range(IN_A_ROW):
+            call(IN_A_ROW * i + at)
+
+    return Candidate(name, in_a_row, hidden=False, calls=IN_A_ROW)
+
+
+def eager_rows_of(case: Case, peers: Sequence[Peer]) -> list[Candidate]:
+    op = getattr(torch.ops.syncopate, case.operator)
+    group = dist.group.WORLD.group_name
+
+    def ours(i: int) -> torch.Tensor:
+        return op(case.x(i), *(w(i) for w in case.weights), group)
+
+    case.expect("ours", ours)
+    rows = [eager("ours", ours)]
+    for peer in peers:
+        if peer.whole and peer.does(case.operator):
+            made = optional(case, peer.name, lambda peer=peer: peer.make(case), False)
+            rows += [eager(one.name, one.call) for one in made]
+    return rows
+
+
 def rows_of(case: Case, peers: Sequence[Peer], options: argparse.Namespace) -> list[Candidate]:
+    if options.eager:
+        return eager_rows_of(case, peers)
     back_to_back = options.back_to_back
     case.in_a_row = IN_A_ROW if back_to_back else 1
     usual = case.operators(count=1 if back_to_back else 0)
@@ -136,8 +167,8 @@ def run_shape(
     try:
         entry = measured(case, rows_of(case, peers, options), peers, options.rounds)
         times = entry["rows"]
-        op = case._operators[0]
         if "cublas" in times:
+            op = case._operators[0]
             bound = bound_of(op, times["cublas"]["hidden_us"], topology_of(case.size))
             entry["bound_us"] = bound
             entry["bound"] = times["ours"]["hidden_us"] / bound
@@ -155,9 +186,9 @@ def measured(case: Any, candidates: list[Candidate], peers: Sequence[Peer], roun
     times = measure(candidates, rounds)
     case.check()
     candidates.clear()
-    ours = times["ours"]["hidden_us"]
+    ours = us_of(times["ours"])
     whole = {peer.name for peer in peers if peer.whole}
-    speed = {name: row["hidden_us"] / ours for name, row in times.items() if name in whole}
+    speed = {name: us_of(row) / ours for name, row in times.items() if name in whole}
     if not speed:
         return {"rows": times}
     best = min(speed, key=speed.__getitem__)

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from ..command.standard_output import answering
 from .picture import HOST_RANKS
-from .table import write_report
+from .table import us_of, write_report
 
 #: Seconds after which NCCL gives up a collective that another rank never began, as where a peer fails on one rank alone.
 LIMIT = 180
@@ -131,7 +131,7 @@ class Progress:
 
 def summary(entry: dict[str, Any]) -> str:
     """An entry in a line, and a line for each row that is left out."""
-    cells = " ".join(f"{name}={row['hidden_us']:.0f}" for name, row in entry["rows"].items())
+    cells = " ".join(f"{name}={us_of(row):.0f}" for name, row in entry["rows"].items())
     left = "".join(f"\n{'':24} without {name}: {why}" for name, why in entry.get("left_out", {}).items())
     best = f" | {entry['best']} x{entry['vs_best']:.2f}" if "vs_best" in entry else ""
     bound = f", bound {entry['bound']:.2f}" if "bound" in entry else ""

@@ -99,7 +99,7 @@ def lines_of(report: dict[str, Any], run: str = "", commit: str = "") -> list[di
             "versions": versions,
             "command": report.get("command", ""),
         }
-        hidden = {name: times["hidden_us"] for name, times in rows.items()}
+        hidden = {name: times["hidden_us"] for name, times in rows.items() if "hidden_us" in times}
         visible = {name: times["visible_us"] for name, times in rows.items() if "visible_us" in times}
         lines.append(line_of(keys, hidden, visible))
     return lines
@@ -113,6 +113,11 @@ def write_csv(lines: Iterable[dict[str, str]], path: Path, append: bool = False)
         if begin:
             writer.writeheader()
         writer.writerows(lines)
+
+
+def us_of(row: dict[str, float]) -> float:
+    """The time by which a row is compared: with the host's hidden, if it was measured so."""
+    return row["hidden_us"] if "hidden_us" in row else row["visible_us"]
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -131,7 +136,7 @@ def to_markdown(report: dict[str, Any]) -> str:
         names.sort(key=lambda name: ROWS.index(name) if name in ROWS else len(ROWS))
         rows = []
         for entry in entries:
-            times = [f"{entry['rows'][n]['hidden_us']:.1f}" if n in entry["rows"] else "" for n in names]
+            times = [f"{us_of(entry['rows'][n]):.1f}" if n in entry["rows"] else "" for n in names]
             rows.append([entry["model"], str(entry["M"]), *times, *verdict(entry)])
         title = OPERATORS[operator][1]
         parts.append(f"## {title}, µs, {report['machine']}\n\n")
