@@ -206,7 +206,9 @@ class AttentionBackward:
                 self._make_dq(prepared.tensors, q, grad, dq, turn)
         return dq[..., : self.d], dk[..., : self.d], dv[..., : self.d]
 
-    def _take_sums(self, heap: Mapping[str, torch.Tensor], turn: int, dk: torch.Tensor, dv: torch.Tensor) -> None:
+    def _take_sums(
+        self, heap: Mapping[str, torch.Tensor], turn: int, dk: torch.Tensor, dv: torch.Tensor
+    ) -> None:
         """This rank's rows of dK and dV of a pass, which stay in the heap until its next call, as the caller's dtype."""
         for name, made in (("DK", dk), ("DV", dv)):
             for part in self._slices[turn]:

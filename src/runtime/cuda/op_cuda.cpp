@@ -279,7 +279,7 @@ public:
         if (nccl_) return 0;  // its library keeps more of a call than a graph has
         // A graph does not keep the order in which parts were enqueued: one that waits might stand before the kernel.
         if (late_ && num_hardware_queues() < late_->num_streams() + 2) return 0;
-        std::size_t calls = 3;
+        std::size_t calls = engine_->empty() ? 3 : 4;
         for (const auto* list : {&before_kernel_, &on_copy_stream_}) {
             for (const PreparedTransfer& transfer : *list)
                 calls += (transfer.copies() ? transfer.copies()->size() : 0) + transfer.post_words.size();

@@ -12,7 +12,7 @@ namespace syncopate::runtime {
 namespace {
 
 constexpr std::size_t kMostGraphs = 128;     ///< of an executable: a model's layers may share one
-constexpr std::size_t kManyDriverCalls = 8;  ///< below, a call enqueued singly is as quick
+constexpr std::size_t kManyDriverCalls = 4;  ///< below, a call enqueued singly is as quick
 constexpr std::uint32_t kFewLaunches = 8;    ///< after as many a graph has paid for its making, about
 constexpr std::uint32_t kMostOften = 64;
 
