@@ -38,7 +38,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--back-to-back", action="store_true",
                         help="graphs of eight calls in a row on rotating inputs; the time of one")  # fmt: skip
     parser.add_argument("--eager", action="store_true",
-                        help="eight calls in a row from the host, ours by torch.ops.syncopate; the time of one")  # fmt: skip
+                        help="64 calls in a row from the host, ours by torch.ops.syncopate; the time of one")  # fmt: skip
     parser.add_argument("--scale", type=count, help="divide all extents (default: 1; on host 32)")
     add_options(parser, "M")
     return parse_options(parser, arguments)
