@@ -264,14 +264,16 @@ nb::tuple measured_machine(const std::string& device, std::int32_t devices, std:
 /// Puts what is between nodes into the machine file at `path`, or into the nearest machine where there is none. Returns a
 /// summary.
 std::string measured_network(const std::string& device, std::int32_t devices, std::int32_t num_sms,
-                             double gbps, double us, const std::string& source, const std::string& path) {
+                             double gbps, double us, double collective_gbps, const std::string& source,
+                             const std::string& path) {
     std::error_code missing;
     tune::Machine machine = std::filesystem::exists(path, missing)
                                 ? unwrap(tune::machine_from_json(unwrap(read_file(path)), path))
                                 : unwrap(tune::nearest_machine(device, devices, num_sms)).machine;
-    machine = tune::with_network(std::move(machine), gbps, us, source);
+    machine = tune::with_network(std::move(machine), {gbps, us, collective_gbps}, source);
     unwrap(write_file_atomically(path, tune::to_json(machine)));
-    return fmt::format("{}: between nodes {:.1f} GB/s, {:.1f} us", path, gbps, us);
+    return fmt::format("{}: between nodes {:.1f} GB/s, {:.1f} us, in an all-gather {:.1f} GB/s", path, gbps,
+                       us, collective_gbps);
 }
 
 }  // namespace
@@ -309,7 +311,7 @@ void bind_tune(nb::module_& module) {
     tune.def("measured_machine", measured_machine, "device"_a, "devices"_a, "num_sms"_a, "measured"_a,
              "path"_a);
     tune.def("measured_network", measured_network, "device"_a, "devices"_a, "num_sms"_a, "gbps"_a, "us"_a,
-             "source"_a, "path"_a);
+             "collective_gbps"_a, "source"_a, "path"_a);
     tune.def("machine_message", machine_message, "device"_a, "ranks"_a, "num_sms"_a = 0);
     tune.def("estimate_objection", estimate_objection, "problem"_a, "device"_a = "");
     tune.def("rank_program", rank_program, "configurations"_a, "plan"_a, "device"_a, "num_sms"_a,

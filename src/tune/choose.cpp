@@ -124,8 +124,14 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     }
     if (options.device == fuse::Device::host || problem.products().empty())
         return {.strategy = usual, .note = "the default", .warning = warning};
-    if (const std::string objection = choice_objection(problem, machine); !objection.empty())
-        return {.strategy = usual, .note = "the default: " + objection, .warning = warning};
+    if (const std::string objection = choice_objection(problem, machine); !objection.empty()) {
+        // Of a network that nobody has measured only the pair is never slower than the pair.
+        const Strategy pair = complete(problem, machine, {.placement = Placement::unfused}, options);
+        const bool takes_pair = problem.nodes > 1 && runnable(pair);
+        return {.strategy = takes_pair ? pair : usual,
+                .note = fmt::format("{}: {}", takes_pair ? "the unfused pair" : "the default", objection),
+                .warning = warning};
+    }
     const auto us_of = [&](const Candidate& candidate) {
         return candidate.estimate.us + (options.copied ? copy_us(problem, machine, candidate.strategy) : 0);
     };

@@ -178,8 +178,8 @@ def test_what_is_between_nodes_goes_into_the_machine_file_that_is_there(tmp_path
     assert "network" not in json.loads(path.read_text())
     spec = "all_gather_matmul:M=4096,N=1024,K=8192,ranks=4,nodes=2"
     assert 'no "network"' in _syncopate.tune.choose(spec, machine=str(path))[3]
-    said = _syncopate.tune.measured_network("NVIDIA H200", 8, SMS, gbps, us, "as if", str(path))
-    assert said == f"{path}: between nodes 25.0 GB/s, 7.0 us"
+    said = _syncopate.tune.measured_network("NVIDIA H200", 8, SMS, gbps, us, 40.0, "as if", str(path))
+    assert said == f"{path}: between nodes 25.0 GB/s, 7.0 us, in an all-gather 40.0 GB/s"
     made = json.loads(path.read_text())
     assert made["network"]["gbps"]["source"] == "measured here: as if"
     assert made["name"] == "measured x8"

@@ -134,7 +134,7 @@ std::vector<Problem> problems_on(std::int32_t ranks, std::int32_t nodes) {
     return made;
 }
 
-TEST(Choose, OverNodesWithoutANetworkTakesADefaultThatRunsThere) {
+TEST(Choose, OverNodesWithoutANetworkTakesThePairAndOnHostADefaultThatRunsThere) {
     const Machine machine = machine_of(4);
     ASSERT_EQ(machine.rates.network_gbps, 0);
     for (const auto& [ranks, nodes] :
@@ -145,14 +145,20 @@ TEST(Choose, OverNodesWithoutANetworkTakesADefaultThatRunsThere) {
             for (const fuse::Device device : {fuse::Device::cuda, fuse::Device::host}) {
                 const Choice choice = choose(problem, machine, nullptr, {.device = device});
                 EXPECT_EQ(strategy_objection(problem, choice.strategy), "") << problem.key();
-                EXPECT_EQ(choice.strategy.placement, Placement::fused) << problem.key();
-                EXPECT_FALSE(fuse::is_inline(choice.strategy.backend)) << problem.key();
-                if (device == fuse::Device::host) continue;
+                const Choice alone = choose(problem, machine, nullptr, {.unfused = false, .device = device});
+                EXPECT_EQ(strategy_objection(problem, alone.strategy), "") << problem.key();
+                EXPECT_EQ(alone.strategy.placement, Placement::fused) << problem.key();
+                EXPECT_FALSE(fuse::is_inline(alone.strategy.backend)) << problem.key();
+                if (device == fuse::Device::host) {
+                    EXPECT_EQ(choice.strategy, alone.strategy) << problem.key();
+                    continue;
+                }
+                EXPECT_EQ(choice.strategy.placement, Placement::unfused) << problem.key();
                 EXPECT_NE(choice.note.find(ranks > 64 ? "at most 64 ranks" : "no \"network\""),
                           std::string::npos)
                     << choice.note;
                 EXPECT_EQ(choice.us, 0) << "nothing is said of what is not known";
-                EXPECT_EQ(choice.strategy.programs, 132 - fuse::kChannelBlocks) << "NCCL runs beside";
+                EXPECT_EQ(alone.strategy.programs, 132 - fuse::kChannelBlocks) << "NCCL runs beside";
             }
         }
     }

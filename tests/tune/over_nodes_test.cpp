@@ -31,6 +31,7 @@ Machine with(double gbps, double us) {
     Machine machine = find_machine("h200x8").value();
     machine.rates.network_gbps = gbps;
     machine.rates.network_us = us;
+    machine.rates.network_collective_gbps = gbps;
     return machine;
 }
 

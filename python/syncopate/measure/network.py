@@ -1,5 +1,5 @@
 """What a machine file says of several nodes, measured by ranks on them: each rank sends to the one of its place in the next node
-and receives from the one before, all at once, as the channel between nodes does.
+and receives from the one before, all at once, as the channel between nodes does; and NCCL's all-gather, as the unfused pair does.
 
     torchrun --nnodes 2 --nproc-per-node 8 … --no-python syncopate tune --measure-machine -o machine.json
 
@@ -27,6 +27,16 @@ def figures(small_us: float, large_us: float) -> tuple[float, float]:
     """GB/s each way, and µs of a send and its receive without their bytes."""
     gbps = (LARGE - SMALL) / max(large_us - small_us, 1e-3) / 1e3
     return gbps, max(0.1, small_us - SMALL / gbps / 1e3)
+
+
+def gather_us(ranks: Any, size: int) -> float:
+    """µs of NCCL's all-gather of so many bytes of each rank, of the slowest one."""
+    import torch
+    import torch.distributed as dist
+
+    sent = torch.zeros(size, dtype=torch.uint8, device="cuda")
+    received = torch.empty(size * ranks.group.size, dtype=torch.uint8, device="cuda")
+    return ranks.time(lambda: dist.all_gather_into_tensor(received, sent))
 
 
 def round_us(ranks: Any, size: int) -> float:
@@ -73,13 +83,16 @@ def main(path: str) -> int:
             return 1
         nothing = ranks.time(lambda: None)
         small, large = (max(0.1, round_us(ranks, size) - nothing) for size in (SMALL, LARGE))
+        gathered = [max(0.1, gather_us(ranks, size) - nothing) for size in (SMALL, LARGE)]
         places = group.size // group.nodes
         if group.rank % places == 0:
             gbps, us = figures(small, large)
+            # A rank's card brings what those of its place in the other nodes send.
+            collective = figures(*gathered)[0] * (group.nodes - 1)
             properties = torch.cuda.get_device_properties(torch.cuda.current_device())
             source = f"{group.nodes} nodes of {places}: all send to the next one, {SMALL} and {LARGE} bytes, by NCCL"
             made = _syncopate.tune.measured_network(
-                properties.name, places, properties.multi_processor_count, gbps, us, source, path
+                properties.name, places, properties.multi_processor_count, gbps, us, collective, source, path
             )
             print(made, file=sys.stderr if group.rank else sys.stdout)
         dist.barrier()

@@ -101,6 +101,9 @@ std::span<const FigureRow> network_figures() {
                   "a send and its receive without their bytes, from when both may begin until what awaits "
                   "them goes on",
                   &Rates::network_us},
+        FigureRow{"collective_gbps", "GB/s",
+                  "what comes into a device from other nodes, and what leaves it, in the vendor's all-gather",
+                  &Rates::network_collective_gbps},
     };
     return kRows;
 }

@@ -108,7 +108,7 @@ private:
 
     bool network_at(Index node, const JsonPath& path) {
         if (!entries(node, path, Part::network)) return false;
-        if (machine_.rates.network_gbps > 0) return true;
+        if (machine_.rates.network_gbps > 0 && machine_.rates.network_collective_gbps > 0) return true;
         return fail(node, path, "carries nothing: leave it out");
     }
 

@@ -183,9 +183,10 @@ Result<Measurement> measurement_from_json(std::string_view text) {
     return made;
 }
 
-Machine with_network(Machine machine, double gbps, double us, const std::string& source) {
-    machine.rates.network_gbps = gbps;
-    machine.rates.network_us = us;
+Machine with_network(Machine machine, const Network& network, const std::string& source) {
+    machine.rates.network_gbps = network.gbps;
+    machine.rates.network_us = network.us;
+    machine.rates.network_collective_gbps = network.collective_gbps;
     for (const FigureRow& row : network_figures())
         machine.sources[network_source(row.name)] = "measured here: " + source;
     return machine;

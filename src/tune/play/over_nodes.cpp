@@ -65,7 +65,7 @@ Estimate pair_of(const Problem& problem, const Machine& machine, const ProductSh
     const double steps = std::bit_width(static_cast<std::uint32_t>(problem.nodes - 1));
     const double across =
         (kind == Kind::reduces ? 2 : 1) *
-        (steps * rates.network_us + over(whole * far / (shares ? places : 1), rates.network_gbps));
+        (steps * rates.network_us + over(whole * far / (shares ? places : 1), rates.network_collective_gbps));
     Estimate made;
     made.compute = library_product_us(machine, problem.dtype, shape) - rates.library_call_us;
     made.communicate = made.exposed = std::max(inside, across);

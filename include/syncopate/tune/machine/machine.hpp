@@ -103,6 +103,7 @@ struct Rates : fuse::Costs {
     double shared_kib = 0;
     double network_gbps = 0;  ///< 0: nothing is known of several nodes
     double network_us = 0;
+    double network_collective_gbps = 0;
     Curve attention_tflops;
     Curve attention_gluon_tflops;
     Curve attention_causal;

@@ -53,7 +53,12 @@ struct Measurement {
 /// several devices are the other machine's.
 [[nodiscard]] Result<Machine> machine_of(const Measurement& measurement);
 
-/// The machine with what ranks of several nodes have measured between them.
-[[nodiscard]] Machine with_network(Machine machine, double gbps, double us, const std::string& source);
+/// What ranks of several nodes have measured between them (network_figures).
+struct Network {
+    double gbps = 0;
+    double us = 0;
+    double collective_gbps = 0;
+};
+[[nodiscard]] Machine with_network(Machine machine, const Network& network, const std::string& source);
 
 }  // namespace syncopate::tune
