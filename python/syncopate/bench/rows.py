@@ -32,7 +32,7 @@ from .shapes import Shape
 from .table import us_of
 
 IN_A_ROW = 8  # calls of a graph of --back-to-back
-CALLS_FROM_HOST = 64  # of --eager: the ranks begin some 200 us apart, which is to be little of them
+CALLS_FROM_HOST = 64  # of --eager: the ranks begin some 200 us apart, of which a call's time then has 3
 
 REFUSALS = (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
