@@ -9,8 +9,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <queue>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace syncopate {
@@ -53,23 +55,24 @@ private:
 /// edges).
 [[nodiscard]] std::vector<std::int32_t> topological_order(const Followers& followers);
 
-/// The same, and of the nodes that may come next always the one that is first by `first`, a strict order of
-/// nodes as std::less is. O(edges + nodes · log nodes).
-template <typename First>
-[[nodiscard]] std::vector<std::int32_t> topological_order(const Followers& followers, First first) {
+/// The same, and of the nodes that may come next always the one of the smallest `key`, a std::uint64_t; of equal keys the
+/// smallest node. O(edges + nodes · log nodes).
+template <typename Key>
+[[nodiscard]] std::vector<std::int32_t> topological_order(const Followers& followers, const Key& key) {
+    using Keyed = std::pair<std::uint64_t, std::int32_t>;
     std::vector<std::int32_t> missing = followers.num_before();
-    const auto later = [&](std::int32_t a, std::int32_t b) { return first(b, a); };
-    std::priority_queue<std::int32_t, std::vector<std::int32_t>, decltype(later)> ready(later);
+    std::priority_queue<Keyed, std::vector<Keyed>, std::greater<>> ready;
     for (std::size_t node = 0; node < missing.size(); ++node) {
-        if (missing[node] == 0) ready.push(static_cast<std::int32_t>(node));
+        const auto number = static_cast<std::int32_t>(node);
+        if (missing[node] == 0) ready.emplace(key(number), number);
     }
     std::vector<std::int32_t> order;
     order.reserve(missing.size());
     while (!ready.empty()) {
-        order.push_back(ready.top());
+        order.push_back(ready.top().second);
         ready.pop();
         for (const std::int32_t after : followers(order.back())) {
-            if (--missing[static_cast<std::size_t>(after)] == 0) ready.push(after);
+            if (--missing[static_cast<std::size_t>(after)] == 0) ready.emplace(key(after), after);
         }
     }
     return order;

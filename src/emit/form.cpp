@@ -12,6 +12,7 @@ namespace {
 
 /// Whether some tile waits for more than that another rank has begun the call, or ended the last one.
 bool awaits_chunks(const fuse::Schedule& schedule, std::size_t stage) {
+    if (schedule.part) return schedule.part->stages[stage].awaits;
     using Kind = fuse::SignalMeaning::Kind;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         const auto of_op = [&](const fuse::Wait& wait) {
@@ -29,6 +30,7 @@ bool awaits_chunks(const fuse::Schedule& schedule, std::size_t stage) {
 }
 
 bool some_can_wait(const fuse::Schedule& schedule) {
+    if (schedule.part) return schedule.part->can_wait;
     return std::ranges::any_of(schedule.ranks, [](const fuse::RankSchedule& rank) {
         return std::ranges::any_of(rank.chunks, [](const fuse::MadeChunk& made) { return !made.at_once; });
     });

@@ -4,6 +4,7 @@
 
 #include "fuse/passes/check_program.hpp"
 #include "fuse/passes/make_schedule.hpp"
+#include "fuse/passes/part.hpp"
 #include "syncopate/fuse/inline/inline.hpp"
 #include "syncopate/fuse/inline/inline_reads.hpp"
 #include "syncopate/fuse/model/decisions.hpp"
@@ -24,7 +25,7 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
     return fuse(StagedProgram{{{program.kernel, program.bindings}}, program.plan}, options);
 }
 
-Result<Decisions> decide(const StagedProgram& program, const Options& options) {
+Result<Decisions> decide(const StagedProgram& program, const Options& options, Scope scope) {
     if (Status status = check_program(program, options); !status) return status.error();
     auto lowered = lower(program, options);
     if (!lowered) return lowered.error();
@@ -35,11 +36,11 @@ Result<Decisions> decide(const StagedProgram& program, const Options& options) {
     if (options.together) {
         if (Status status = wait_together(program, *graph); !status) return status.error();
     }
-    auto placement = place(*graph, *lowered, *backends, options.costs);
+    auto placement = place(*graph, *lowered, *backends, options.costs, scope);
     if (!placement) return placement.error();
     auto arrivals = expect_arrivals(*graph, *lowered, *backends, *placement, options);
     if (!arrivals) return arrivals.error();
-    auto orders = order(program, *graph, *lowered, *placement, *arrivals, options);
+    auto orders = order(program, *graph, *lowered, *placement, *arrivals, options, scope);
     if (!orders) return orders.error();
     if (Status status = check_stage_order(program, *graph, *placement, options.device); !status)
         return status.error();
@@ -47,23 +48,38 @@ Result<Decisions> decide(const StagedProgram& program, const Options& options) {
     if (!stores) return stores.error();
     auto loads = load_inline(program, *lowered, *graph, *backends);
     if (!loads) return loads.error();
-    Synchronization waits = synchronize(*graph, *placement, *orders, *arrivals);
-    Guards guards = guard(*graph, lowered->plan, *placement, waits);
-    return Decisions{*std::move(lowered),  *std::move(backends), *std::move(graph), *std::move(placement),
+    Synchronization waits = synchronize(*graph, *placement, *orders, *arrivals, scope);
+    Guards guards = guard(*graph, lowered->plan, *placement, waits, scope);
+    return Decisions{scope.within(lowered->plan.num_ranks()),
+                     *std::move(lowered),  *std::move(backends), *std::move(graph), *std::move(placement),
                      *std::move(arrivals), *std::move(orders),   std::move(waits),  std::move(guards),
                      *std::move(stores),   *std::move(loads)};
 }
 
-Result<Schedule> fuse(const StagedProgram& program, const Options& options) {
-    const auto decisions = decide(program, options);
+namespace {
+
+Result<Schedule> fuse_scope(const StagedProgram& program, const Options& options, Scope scope) {
+    const auto decisions = decide(program, options, scope);
     if (!decisions) return decisions.error();
-    Schedule schedule =
-        decide_engine(launch(make_schedule(*decisions)), options.device, options.engine_blocks);
+    Schedule schedule = make_schedule(*decisions);
+    if (scope != Scope{}) schedule.part = part_of(program, options, *decisions);
+    schedule = decide_engine(launch(std::move(schedule)), options.device, options.engine_blocks);
     schedule = lay_out_heap(std::move(schedule));
     if (std::string why = channel_objection(schedule); !why.empty()) return Error{std::move(why)};
     if (Status status = check_schedule(program, *decisions, schedule, options); !status)
         return status.error();
     return schedule;
+}
+
+}  // namespace
+
+Result<Schedule> fuse(const StagedProgram& program, const Options& options) {
+    return fuse_scope(program, options, {});
+}
+
+Result<Schedule> fuse_part(const StagedProgram& program, const Options& options, std::int32_t rank) {
+    const plan::Mesh& mesh = program.plan.mesh;
+    return fuse_scope(program, options, mesh.num_nodes() > 1 ? Scope::node_of(mesh, rank) : Scope{});
 }
 
 }  // namespace syncopate::fuse

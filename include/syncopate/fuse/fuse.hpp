@@ -61,4 +61,9 @@ Status check_bindings(const BoundKernel& program);
 /// where a stage would wait for what a later one lets go.
 [[nodiscard]] Result<Schedule> fuse(const StagedProgram& program, const Options& options = {});
 
+/// The same, of which only the ranks of `rank`'s node are made (Schedule::part): what they have in the whole. Of many
+/// nodes it takes far less. What it does not prove: what concerns other nodes' ranks alone, which these prove.
+[[nodiscard]] Result<Schedule> fuse_part(const StagedProgram& program, const Options& options,
+                                         std::int32_t rank);
+
 }  // namespace syncopate::fuse

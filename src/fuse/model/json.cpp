@@ -97,6 +97,7 @@ public:
             required("heap", of(schedule_.heap)),
             optional("engine_blocks", schedule_.engine_blocks != 8,
                      this->integer(schedule_.engine_blocks, 1, kMostEngineBlocks)),
+            optional("part", schedule_.part.has_value(), [this](JsonAt inner) { return part(inner); }),
             required("ranks", [this](JsonAt inner) { return ranks(inner); }));
     }
 
@@ -105,6 +106,14 @@ private:
         return all(schedule_.mesh.axes)(at) &&
                expect(
                    at, [&] { return !schedule_.mesh.axes.empty(); }, "is empty; expected at least one axis");
+    }
+
+    /// The first rank of a part; it can be looked at, and not run from.
+    bool part(JsonAt at) {
+        if constexpr (Json::kReads)
+            return this->fail(at, "says that only one node's ranks are here: write the schedule of all");
+        else
+            return this->integer(schedule_.part->first, 0, schedule_.mesh.num_ranks() - 1)(at);
     }
 
     /// The mesh's axis of nodes.

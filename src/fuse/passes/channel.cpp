@@ -5,7 +5,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -29,14 +28,18 @@ public:
 
     Status run() {
         one_.resize(static_cast<std::size_t>(count_));
+        receive_of_.resize(static_cast<std::size_t>(count_), kNoNode);
         for (NodeId op = 0; op < count_; ++op) one_[at(op)] = op;
         for (const auto& [ref, side] : lowered_.channel) {
-            if (!side.sends) one_[at(graph_.op(ref))] = graph_.op(side.other);
+            if (side.sends)
+                receive_of_[at(graph_.op(ref))] = graph_.op(side.other);
+            else
+                one_[at(graph_.op(ref))] = graph_.op(side.other);
         }
         const Followers followers(static_cast<std::size_t>(count_) + ended_.size(),
                                   [&](auto&& edge) { edges(edge, false); });
         const std::vector<NodeId> pairs =
-            topological_order(followers, [&](NodeId a, NodeId b) { return key(a) < key(b); });
+            topological_order(followers, [&](std::int32_t node) { return key(node); });
         if (pairs.size() < followers.num_nodes()) return would_wait(circle_of(followers, pairs));
         set_rounds(pairs);
         if (!set_order(true)) (void)set_order(false);
@@ -80,9 +83,10 @@ private:
     }
 
     /// In the order of lists, and what is sent far first.
-    [[nodiscard]] std::tuple<std::int32_t, std::int32_t, std::int32_t> key(std::int32_t node) const {
-        if (node >= count_) return {-1, node, node};
-        return {graph_[node].index, graph_[node].rank, node};
+    [[nodiscard]] std::uint64_t key(std::int32_t node) const {
+        if (node >= count_) return 0;  // rounds, and ends of stages
+        const auto index = static_cast<std::uint32_t>(graph_[node].index) + 1;
+        return std::uint64_t{index} << 32U | static_cast<std::uint32_t>(graph_[node].rank);
     }
 
     /// Of pairs; `by_list`: and of what else each rank starts one after another.
@@ -169,9 +173,8 @@ private:
             if (one_[at(op)] != op) continue;
             std::int32_t& round = last[at(op)];
             round = after(op);
-            const auto side = lowered_.channel.find(graph_.ref(op));
-            if (side == lowered_.channel.end()) continue;
-            const NodeId receive = graph_.op(side->second.other);
+            const NodeId receive = receive_of_[at(op)];
+            if (receive == kNoNode) continue;
             round = 1 + std::max(round, after(receive));
             round = plan::take_first(sends[at(graph_[op].rank)], receives[at(graph_[receive].rank)], round);
             rounds[at(op)] = rounds[at(receive)] = round;
@@ -194,7 +197,7 @@ private:
             }
         }
         const std::vector<std::int32_t> order =
-            topological_order(followers, [&](std::int32_t a, std::int32_t b) { return key(a) < key(b); });
+            topological_order(followers, [&](std::int32_t node) { return key(node); });
         if (order.size() < followers.num_nodes()) return false;
         graph_.sorted.clear();
         for (const std::int32_t node : order) {
@@ -216,6 +219,7 @@ private:
     NodeId count_;
     OpsBefore before_;
     std::vector<NodeId> one_;   ///< by op: of a receive its send, else itself
+    std::vector<NodeId> receive_of_;  ///< by op, of a send
     std::vector<Ended> ended_;  ///< by stage, but the last one, and rank
     /// By op that sends what stages make, each rank's its own: the ones before these, in ended_.
     std::vector<std::vector<std::int32_t>> stages_before_;

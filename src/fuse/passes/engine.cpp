@@ -8,6 +8,7 @@
 
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
+#include "syncopate/fuse/model/scope.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -61,10 +62,12 @@ EngineKernel kernel_of(const Schedule& schedule, const RankSchedule& rank, std::
     return in_bulk ? EngineKernel::bulk : EngineKernel::pieces;
 }
 
-/// How often blocks add to each signal in a call, if all engines go at once and only tiles wait for what they bring.
-Counts counted_by_block(const Schedule& schedule, std::int32_t blocks) {
+/// How often blocks add to each signal of one node in a call, if all its engines go at once and only tiles wait for what
+/// they bring.
+Counts counted_by_block(const Schedule& schedule, Scope node, std::int32_t blocks) {
     Counts counts;
-    for (const RankSchedule& rank : schedule.ranks) {
+    for (std::int32_t number = node.first; number < node.end; ++number) {
+        const RankSchedule& rank = schedule.ranks[at(number)];
         if (rank.engine != EngineKernel::at_once) return {};
         const auto count = static_cast<std::int32_t>(std::ranges::count_if(rank.transfers, goes_by_engine));
         std::int32_t index = 0;
@@ -74,7 +77,7 @@ Counts counted_by_block(const Schedule& schedule, std::int32_t blocks) {
             for (const Post& post : transfer.posts) counts[{post.rank, post.signal}] = of_op;
         }
     }
-    for (std::int32_t number = 0; number < static_cast<std::int32_t>(schedule.ranks.size()); ++number) {
+    for (std::int32_t number = node.first; number < node.end; ++number) {
         const RankSchedule& rank = schedule.ranks[at(number)];
         const auto meet = [&](const std::vector<Wait>& waits) {
             return std::ranges::any_of(
@@ -113,9 +116,15 @@ Schedule decide_engine(Schedule schedule, Device device, std::int32_t blocks) {
     if (kernel_summands(schedule) > 0) {
         counts = counted_by_program(schedule);
     } else if (device == Device::cuda && schedule.stages.size() == 1) {
-        counts = counted_by_block(schedule, schedule.engine_blocks);
-        for (RankSchedule& rank : schedule.ranks)
-            if (!counts.empty()) rank.engine = EngineKernel::counted;
+        const auto size = static_cast<std::int32_t>(schedule.ranks.size());
+        const std::int32_t of_node = size / schedule.mesh.num_nodes();
+        for (Scope node{0, of_node}; node.first < size; node = {node.end, node.end + of_node}) {
+            const Counts of_engines = counted_by_block(schedule, node, schedule.engine_blocks);
+            if (of_engines.empty()) continue;
+            counts.insert(of_engines.begin(), of_engines.end());
+            for (std::int32_t rank = node.first; rank < node.end; ++rank)
+                schedule.ranks[at(rank)].engine = EngineKernel::counted;
+        }
     }
     for (const auto& [signal, posts] : counts)
         schedule.ranks[at(signal.first)].counted.push_back({signal.second, posts});

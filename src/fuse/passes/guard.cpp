@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fuse/passes/memory_index.hpp"
+#include "syncopate/at.hpp"
 #include "syncopate/fuse/passes/precedence.hpp"
 
 namespace syncopate::fuse {
@@ -21,19 +22,19 @@ struct Touching {
 
 class Guarding {
 public:
-    Guarding(const Graph& graph, const plan::Plan& plan)
-        : graph_(graph), plan_(plan), num_ranks_(plan.num_ranks()) {
+    Guarding(const Graph& graph, const plan::Plan& plan, Scope scope)
+        : graph_(graph), plan_(plan), num_ranks_(plan.num_ranks()), scope_(scope.within(num_ranks_)) {
         touching_.resize(num_ranks_);
         initial_ = by_rank(plan.initial);
         final_ = by_rank(plan.final);
-        for (NodeId op = 0; op < graph.num_ops(); ++op) {
+        for (NodeId op = first(); op < last(); ++op) {
             if (graph.carrier(op) == Carrier::programs) alternating_.insert(op_of(op).src.tensor);
             touching_[source_of(op)].reading.push_back(op);
             touching_[destination_of(op)].writing.push_back(op);
         }
         read_by_kernel_.resize(graph.num_ops(), false);
         for (const Graph::StageNodes& stage : graph.stages) {
-            for (std::int32_t rank = 0; rank < num_ranks_; ++rank) {
+            for (std::int32_t rank = scope_.first; rank < scope_.end; ++rank) {
                 for (std::int32_t c = 0; c < stage.num_classes; ++c) {
                     for (const Edge& edge : graph.in[stage.first[rank] + c]) {
                         if (graph.is_op(edge.from) && destination_of(edge.from) == rank)
@@ -48,7 +49,7 @@ public:
         std::set<Pair> ready;
         std::map<Pair, bool> consumed;  // at the end of the call, not of the kernel
         const std::vector<bool> touched = touched_by_others();
-        for (NodeId id = 0; id < graph_.num_ops(); ++id) {
+        for (NodeId id = first(); id < last(); ++id) {
             const plan::Op& op = op_of(id);
             const std::int32_t executor = graph_[id].rank;
             const std::int32_t source = source_of(id);
@@ -85,6 +86,8 @@ public:
     }
 
 private:
+    [[nodiscard]] NodeId first() const { return graph_.first_op[at(scope_.first)]; }
+    [[nodiscard]] NodeId last() const { return graph_.first_op[at(scope_.end)]; }
     [[nodiscard]] const plan::Op& op_of(NodeId op) const { return plan_.op(graph_.ref(op)); }
     [[nodiscard]] std::int32_t source_of(NodeId op) const { return op_of(op).source_rank(graph_[op].rank); }
     [[nodiscard]] std::int32_t destination_of(NodeId op) const {
@@ -93,8 +96,10 @@ private:
 
     [[nodiscard]] std::vector<MemoryIndex> by_rank(const std::vector<plan::Holding>& holdings) const {
         std::vector<std::vector<MemoryIndex::Entry>> held(num_ranks_);
-        for (const plan::Holding& one : holdings)
+        for (const plan::Holding& one : holdings) {
+            if (!scope_.contains(one.rank)) continue;
             held[one.rank].push_back({one.chunk.tensor, kNoNode, &one.chunk.region});
+        }
         std::vector<MemoryIndex> indices;
         for (std::vector<MemoryIndex::Entry>& of_rank : held) indices.emplace_back(std::move(of_rank));
         return indices;
@@ -124,6 +129,7 @@ private:
     const Graph& graph_;
     const plan::Plan& plan_;
     std::int32_t num_ranks_;
+    Scope scope_;
     std::set<std::int32_t> alternating_;  ///< tensors that need no guard (kernel_sums.hpp)
     std::vector<Touching> touching_;      ///< by rank
     std::vector<MemoryIndex> initial_;    ///< by rank
@@ -134,12 +140,14 @@ private:
 }  // namespace
 
 Guards guard(const Graph& graph, const plan::Plan& plan, const Placement& placement,
-             const Synchronization& synchronization) {
-    const Guarding guarding(graph, plan);
+             const Synchronization& synchronization, Scope scope) {
+    scope = scope.within(plan.num_ranks());
+    const Guarding guarding(graph, plan, scope);
     Guards guards{guarding.before_start(), {}};
     Precedence precedence(graph, placement);
-    for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank)
-        guards.end.push_back(guarding.before_end(rank, precedence, synchronization.seen_by_kernel[rank]));
+    guards.end.resize(plan.ranks.size());
+    for (std::int32_t rank = scope.first; rank < scope.end; ++rank)
+        guards.end[rank] = guarding.before_end(rank, precedence, synchronization.seen_by_kernel[rank]);
     return guards;
 }
 

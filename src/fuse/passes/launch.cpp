@@ -276,14 +276,16 @@ bool ends_with_sum(const RankSchedule& schedule, std::int32_t rank) {
 }  // namespace
 
 Schedule launch(Schedule schedule) {
-    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-        RankSchedule& own = schedule.ranks[rank];
+    const auto size = static_cast<std::int32_t>(schedule.ranks.size());
+    const std::int32_t first = schedule.part ? schedule.part->first : 0;
+    for (std::int32_t rank = first; rank < (schedule.part ? schedule.part->end : size); ++rank) {
+        RankSchedule& own = schedule.ranks[at(rank)];
         own.num_streams = 2;
         own.num_relays = 0;
-        Streams(own, static_cast<std::int32_t>(rank)).run();
-        Locals(own, static_cast<std::int32_t>(rank)).run();
+        Streams(own, rank).run();
+        Locals(own, rank).run();
         await_early(own);
-        own.ends_with_sum = ends_with_sum(own, static_cast<std::int32_t>(rank));
+        own.ends_with_sum = ends_with_sum(own, rank);
     }
     return schedule;
 }

@@ -88,14 +88,15 @@ public:
         : in_(decisions),
           graph_(decisions.graph),
           plan_(decisions.lowered.plan),
+          scope_(decisions.scope.within(plan_.num_ranks())),
           collectives_(collectives_of(plan_)),
           signals_(plan_.ranks.size()),
-          posts_(static_cast<std::size_t>(graph_.num_ops())) {
-        for (const auto& made : graph_.made) made_posts_.emplace_back(made.size());
+          posts_(static_cast<std::size_t>(graph_.num_ops())),
+          made_posts_(plan_.ranks.size()) {
+        for_ranks([&](std::size_t rank) { made_posts_[rank].resize(graph_.made[rank].size()); });
         find_stored();
         for (const auto& [ref, side] : in_.lowered.channel) {
-            const auto next = static_cast<std::int32_t>(numbers_.size());
-            if (side.sends) numbers_.emplace(graph_.op(ref), next);
+            if (side.sends) sends_.push_back(graph_.op(ref));
         }
     }
 
@@ -104,16 +105,26 @@ public:
         if (!in_.lowered.channel.empty()) number_sides();
         number_made();
         number_awaited();
-        for (std::size_t rank = 0; rank < signals_.size(); ++rank) {
+        for_ranks([&](std::size_t rank) {
             for (const Edge& edge : in_.guards.start[rank]) signals_[rank].add(meaning_of(edge));
-        }
+        });
         Schedule schedule = shape();
-        for (std::size_t rank = 0; rank < signals_.size(); ++rank) schedule.ranks[rank] = of_rank(rank);
+        for_ranks([&](std::size_t rank) { schedule.ranks[rank] = of_rank(rank); });
         add_guards(schedule);
         return schedule;
     }
 
 private:
+    /// Those whose schedules are made.
+    template <typename Each>
+    void for_ranks(const Each& each) const {
+        for (std::int32_t rank = scope_.first; rank < scope_.end; ++rank) each(at(rank));
+    }
+    template <typename Each>
+    void for_ops(const Each& each) const {
+        for (NodeId op = graph_.first_op[at(scope_.first)]; op < graph_.first_op[at(scope_.end)]; ++op)
+            each(op);
+    }
     [[nodiscard]] Carrier carrier(NodeId op) const { return graph_.carrier(op); }
     /// Whether it is one of its rank's list.
     [[nodiscard]] bool is_transfer(NodeId op) const {
@@ -123,9 +134,9 @@ private:
 
     /// By sum: the pushes that it stores at their destinations, in the order of its rank's list.
     void find_stored() {
-        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
+        for_ops([&](NodeId op) {
             if (carrier(op) == Carrier::sum_stores) stored_[graph_.op(op_of(op).after.front())].push_back(op);
-        }
+        });
     }
 
     /// A sum that reads contributions where they are, and these.
@@ -155,17 +166,17 @@ private:
     /// Who has to see which op.
     void number_completions() {
         std::vector<std::vector<NodeId>> observed = in_.guards.end;
-        for (std::size_t rank = 0; rank < observed.size(); ++rank) {
+        for_ranks([&](std::size_t rank) {
             const auto& seen = in_.synchronization.seen_by_kernel[rank];
             observed[rank].insert(observed[rank].end(), seen.begin(), seen.end());
-        }
-        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
-            if (!is_transfer(op) && carrier(op) != Carrier::tile_stores) continue;
+        });
+        for_ops([&](NodeId op) {
+            if (!is_transfer(op) && carrier(op) != Carrier::tile_stores) return;
             std::vector<NodeId>& here = observed[at(graph_[op].rank)];
             const std::vector<NodeId> awaited = awaited_by(op);
             here.insert(here.end(), awaited.begin(), awaited.end());
-        }
-        for (std::size_t rank = 0; rank < observed.size(); ++rank) {
+        });
+        for_ranks([&](std::size_t rank) {
             std::vector<NodeId>& ops = observed[rank];
             std::ranges::sort(ops, {}, [&](NodeId op) { return std::pair(in_.arrivals[at(op)], op); });
             ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
@@ -177,22 +188,21 @@ private:
                     signals_[rank].add({fetched ? Kind::fetched : Kind::arrived, graph_.ref(id)});
                 posts_[at(id)].push_back({static_cast<std::int32_t>(rank), signal});
             }
-        }
+        });
     }
 
     /// A side of a channel has a word of its rank's, by which a fault names it.
     void number_sides() {
-        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
-            const auto side = in_.lowered.channel.find(graph_.ref(op));
-            if (side == in_.lowered.channel.end()) continue;
-            const Kind kind = side->second.sends ? Kind::fetched : Kind::arrived;
+        for_ops([&](NodeId op) {
+            if (graph_.round(op) < 0) return;
+            const Kind kind = in_.lowered.channel.at(graph_.ref(op)).sends ? Kind::fetched : Kind::arrived;
             signals_[at(graph_[op].rank)].add({kind, graph_.ref(op)});
-        }
+        });
     }
 
     /// Who waits for which chunk. Where tiles carry out the op itself, who completes the chunk has sent it.
     void number_made() {
-        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
+        for_ops([&](NodeId op) {
             const std::int32_t executor = graph_[op].rank;
             const bool own = is_transfer(op) || carrier(op) == Carrier::sum_loads;
             for (const NodeId chunk : in_.placement.awaits[at(op)]) {
@@ -206,7 +216,7 @@ private:
                 if (const Post post{executor, signal}; std::ranges::find(to, post) == to.end())
                     to.push_back(post);
             }
-        }
+        });
     }
 
     /// What tiles of later stages wait for.
@@ -244,16 +254,19 @@ private:
         std::int64_t first = 0;
         for (const StageOrder& order : in_.orders) {
             const auto tiles = static_cast<std::int64_t>(order.program_of.size());
+            const std::size_t index = schedule.stages.size();
             std::size_t slots = 0;  // of the rank that has most
-            for (const auto& own : order.tiles) slots = std::max(slots, own.size());
+            bool partial = false;
+            for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
+                const std::size_t own = graph_.num_run(index, rank);
+                slots = std::max(slots, own);
+                partial = partial || own < static_cast<std::size_t>(tiles);
+            }
             const auto count = static_cast<std::int64_t>(slots);
             const auto loops = static_cast<std::int32_t>(std::max<std::size_t>(order.loops.size(), 1));
-            const std::size_t index = schedule.stages.size();
             const bool overlaps = index < graph_.overlapping.size() && graph_.overlapping[index];
             StageSlots& stage = schedule.stages.emplace_back(
                 StageSlots{first, count, order.phased, overlaps, loops, order.head_start});
-            const bool partial = std::ranges::any_of(
-                order.tiles, [&](const auto& own) { return own.size() < static_cast<std::size_t>(tiles); });
             if (partial) {
                 stage.tiles = tiles;
                 if (order.own_grid[0] > 0) stage.own_grid = {order.own_grid[0], order.own_grid[1]};
@@ -372,7 +385,8 @@ private:
 
     void make_side(const ChannelSide& side, NodeId id, Transfer& transfer) const {
         const NodeId send = side.sends ? id : graph_.op(side.other);
-        transfer.work = Channel{side.sends, numbers_.at(send), graph_.round(id)};
+        const auto number = std::ranges::lower_bound(sends_, send) - sends_.begin();
+        transfer.work = Channel{side.sends, static_cast<std::int32_t>(number), graph_.round(id)};
         (side.sends ? transfer.dst_rank : transfer.src_rank) = side.other.rank;
         (side.sends ? transfer.dst : transfer.src) = side.chunk;
     }
@@ -390,7 +404,7 @@ private:
     }
 
     void add_guards(Schedule& schedule) const {
-        for (std::size_t rank = 0; rank < signals_.size(); ++rank) {
+        for_ranks([&](std::size_t rank) {
             for (const Edge& edge : in_.guards.start[rank]) {
                 const SignalMeaning meaning = meaning_of(edge);
                 const std::int32_t signal = signals_[rank].find(meaning.kind, meaning.op);
@@ -402,30 +416,30 @@ private:
                 posts.push_back({static_cast<std::int32_t>(rank), signal});
                 schedule.ranks[rank].begin_waits.push_back({signal, edge.lag});
             }
-        }
-        const bool sends = std::ranges::any_of(schedule.ranks, [](const RankSchedule& rank) {
-            return std::ranges::any_of(rank.chunks,
-                                       [](const MadeChunk& chunk) { return !chunk.sent.empty(); });
+        });
+        const bool sends = std::ranges::any_of(in_.stores.sent, [](const auto& by_chunk) {
+            return std::ranges::any_of(by_chunk, [](const auto& to) { return !to.empty(); });
         });
         if (!schedule.stores() && !schedule.loads() && !sends) return;
-        for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+        for_ranks([&](std::size_t rank) {
             std::vector<std::int64_t> program_of;  // by slot
             for (const StageOrder& order : in_.orders)
                 program_of.insert(program_of.end(), order.program_of.begin(),
                                   order.program_of.begin() + std::ssize(order.tiles[rank]));
             guard_places(program_of, schedule.ranks[rank]);
-        }
+        });
     }
 
     const Decisions& in_;
     const Graph& graph_;
     const plan::Plan& plan_;
+    Scope scope_;
     Collectives collectives_;
     std::vector<SignalTable> signals_;                        ///< by rank
     std::vector<std::vector<Post>> posts_;                    ///< by op
     std::vector<std::vector<std::vector<Post>>> made_posts_;  ///< by rank and chunk
     std::map<NodeId, std::vector<NodeId>> stored_;            ///< by sum
-    std::map<NodeId, std::int32_t> numbers_;                  ///< by send: of its pair
+    std::vector<NodeId> sends_;                               ///< by number of the pair, rising
 };
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <set>
 #include <string>
 #include <tuple>
 
@@ -31,8 +30,7 @@ Arrivals on_equal_links(const Graph& graph, const Lowered& lowered, const Placem
         const NodeId previous = direct ? kNoNode : placement.started_before[op];
         std::int64_t start = previous == kNoNode ? 0 : arrivals[previous];
         for (const NodeId other : placement.before[op]) start = std::max(start, arrivals[other]);
-        const auto side = lowered.channel.find(graph.ref(op));  // what is sent is there
-        const bool receives = side != lowered.channel.end() && !side->second.sends;
+        const bool receives = graph.round(op) >= 0 && !lowered.channel.at(graph.ref(op)).sends;  // it is there
         arrivals[op] =
             start + (direct || receives ? 0 : lowered.plan.bytes(lowered.plan.op(graph.ref(op)).dst));
     }
@@ -118,7 +116,7 @@ class Ordering {
 public:
     Ordering(const Graph& graph, const Lowered& lowered, const Placement& placement, const Arrivals& arrivals,
              std::size_t stage, const kernel::Kernel& kernel, const std::vector<StageOrder>& earlier,
-             const Options& options)
+             const Options& options, Scope scope)
         : graph_(graph),
           costs_(options.costs),
           kernel_(kernel),
@@ -128,42 +126,43 @@ public:
           arrivals_(arrivals),
           stage_(stage),
           nodes_(graph.stages[stage]),
-          deadlines_(deadlines()) {
+          makes_(std::ranges::any_of(graph.made, [&](const std::vector<Made>& made) {
+              return std::ranges::any_of(made, [&](const Made& one) { return is_of_stage(one); });
+          })) {
         traversal_.reserve(kernel.tiles.size());
         for (std::size_t position = 0; position < kernel.tiles.size(); ++position)
             traversal_.push_back(kernel.tile_at(position));
-        if (stores_all()) take_turns();
+        if (!makes_) return;
+        find_awaited();
+        takes_turns_ = stores_all();
+        deadlines_.resize(graph.made.size());
+        find_deadlines(scope);
     }
 
-    /// By rank and slot. `phases`: tiles may start before all that they need has come.
-    [[nodiscard]] std::vector<std::vector<std::int64_t>> by_arrival(bool phases) const {
-        std::vector<std::vector<std::int64_t>> tiles = in_traversal();
-        for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
-            const std::vector<std::size_t> places = places_of(rank, phases);
-            tiles[rank] = by_place(tiles[rank], places);
-            if (deadlines_.empty()) continue;
-            const auto key = [&](std::int64_t tile) {
-                return std::pair(places[nodes_.class_of[tile]], deadlines_[rank][tile]);
-            };
-            if (!std::ranges::is_sorted(tiles[rank], {}, key)) std::ranges::stable_sort(tiles[rank], {}, key);
-        }
+    /// By slot of `rank`. `phases`: tiles may start before all that they need has come.
+    [[nodiscard]] std::vector<std::int64_t> by_arrival(std::int32_t rank, bool phases) {
+        const std::vector<std::size_t> places = places_of(at(rank), phases);
+        std::vector<std::int64_t> tiles = by_place(in_traversal(rank), places);
+        if (!makes_) return tiles;
+        const std::vector<std::int64_t>& deadlines = deadlines_of(rank);
+        const auto key = [&](std::int64_t tile) {
+            return std::pair(places[nodes_.class_of[tile]], deadlines[tile]);
+        };
+        if (!std::ranges::is_sorted(tiles, {}, key)) std::ranges::stable_sort(tiles, {}, key);
         return tiles;
     }
 
     /// The same in the traversal's order alone.
-    [[nodiscard]] std::vector<std::vector<std::int64_t>> in_traversal() const {
-        std::vector<std::vector<std::int64_t>> tiles(nodes_.first.size());
-        for (std::size_t rank = 0; rank < tiles.size(); ++rank) {
-            tiles[rank].reserve(traversal_.size());
-            std::ranges::copy_if(traversal_, std::back_inserter(tiles[rank]), [&](std::int64_t tile) {
-                return graph_.runs(stage_, static_cast<std::int32_t>(rank), tile);
-            });
-        }
+    [[nodiscard]] std::vector<std::int64_t> in_traversal(std::int32_t rank) const {
+        if (nodes_.runs.empty()) return traversal_;
+        std::vector<std::int64_t> tiles;
+        std::ranges::copy_if(traversal_, std::back_inserter(tiles),
+                             [&](std::int64_t tile) { return graph_.runs(stage_, rank, tile); });
         return tiles;
     }
 
     /// Replaces that order where the tiles of a persistent kernel take unequal times.
-    void repack(StageOrder& order) const {
+    void repack(StageOrder& order) {
         const std::vector<double> times = estimate_tile_times(kernel_, costs_);
         if (!differ(times)) return;
         const std::int64_t programs = 1 + *std::ranges::max_element(order.program_of);
@@ -179,9 +178,10 @@ public:
             std::vector<double> of_tile;
             for (const std::int32_t c : nodes_.class_of) of_tile.push_back(ready[c]);
             const bool waits = std::ranges::any_of(of_tile, [](double time) { return time > 0; });
-            order.tiles[rank] = deadlines_.empty() || waits
-                                    ? pack_tiles(times, of_tile, programs)
-                                    : pack_by_deadline(times, deadlines_[rank], programs);
+            order.tiles[rank] =
+                !makes_ || waits
+                    ? pack_tiles(times, of_tile, programs)
+                    : pack_by_deadline(times, deadlines_of(static_cast<std::int32_t>(rank)), programs);
         }
     }
 
@@ -282,11 +282,11 @@ private:
     }
 
     /// When what an op sends of what a kernel makes should be made; kNever: whenever.
-    [[nodiscard]] std::int64_t due(NodeId node, const std::set<NodeId>& awaited) const {
+    [[nodiscard]] std::int64_t due(NodeId node) const {
         const plan::OpRef ref = graph_.ref(node);
         const plan::Op& op = lowered_.plan.op(ref);
         // What stays on the rank and is for nobody else is never due.
-        if (op.kind == plan::OpKind::local && op.reduce == plan::Reduce::none && !awaited.contains(node))
+        if (op.kind == plan::OpKind::local && op.reduce == plan::Reduce::none && !awaited_[at(node)])
             return kNever;
         // What a sum adds to is due when contributions have come, and one more is under way by then; but a
         // sum that reads all of them where they are begins with all.
@@ -297,42 +297,50 @@ private:
         return arrivals_[node] - (staged ? 0 : lowered_.plan.bytes(op.dst));
     }
 
-    /// By rank and tile: when the first of the chunks that it makes is to be sent; kNever for a tile that
-    /// makes none. Empty when the stage makes none.
-    [[nodiscard]] std::vector<std::vector<std::int64_t>> deadlines() const {
-        const auto of_stage = [&](const Made& made) {
-            return made.stage == static_cast<std::int32_t>(stage_);
-        };
-        if (std::ranges::none_of(graph_.made,
-                                 [&](const auto& made) { return std::ranges::any_of(made, of_stage); }))
-            return {};
-        std::set<NodeId> awaited;
+    [[nodiscard]] bool is_of_stage(const Made& made) const {
+        return made.stage == static_cast<std::int32_t>(stage_);
+    }
+
+    void find_awaited() {
+        awaited_.resize(at(graph_.num_ops()), false);
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
             for (const Edge& edge : graph_.in[op]) {
-                if (graph_.is_op(edge.from)) awaited.insert(edge.from);
+                if (graph_.is_op(edge.from)) awaited_[at(edge.from)] = true;
             }
         }
-        std::vector<std::vector<std::int64_t>> deadlines(
-            graph_.made.size(), std::vector<std::int64_t>(nodes_.class_of.size(), kNever));
-        for (NodeId op = 0; op < graph_.num_ops(); ++op) {
-            const std::int64_t time = due(op, awaited);
+    }
+
+    /// By tile: when the first of the chunks that it makes is to be sent; kNever for a tile that makes none.
+    const std::vector<std::int64_t>& deadlines_of(std::int32_t rank) {
+        if (deadlines_[at(rank)].empty())
+            find_deadlines(Scope::node_of(lowered_.plan.mesh, rank).within(lowered_.plan.num_ranks()));
+        return deadlines_[at(rank)];
+    }
+
+    /// Who sends what a rank makes is of its node.
+    void find_deadlines(Scope scope) {
+        for (std::int32_t rank = scope.first; rank < scope.end; ++rank)
+            deadlines_[at(rank)].assign(nodes_.class_of.size(), kNever);
+        for (NodeId op = graph_.first_op[at(scope.first)]; op < graph_.first_op[at(scope.end)]; ++op) {
+            if (placement_.awaits[op].empty()) continue;
+            const std::int64_t time = due(op);
             for (const NodeId chunk : placement_.awaits[op]) {
                 const Made& made = graph_.made_at(chunk);
-                if (!of_stage(made)) continue;
+                if (!is_of_stage(made)) continue;
                 for (const std::int64_t tile : made.makers) {
-                    std::int64_t& deadline = deadlines[graph_[chunk].rank][tile];
+                    std::int64_t& deadline = deadlines_[at(graph_[chunk].rank)][tile];
                     deadline = std::min(deadline, time);
                 }
             }
         }
-        return deadlines;
+        if (!takes_turns_) return;
+        for (std::int32_t rank = scope.first; rank < scope.end; ++rank) take_turns(deadlines_[at(rank)]);
     }
 
     /// Whether tiles store all that leaves, and what comes of it is summed at once, or awaited at the end:
     /// nobody then waits for one chunk before another.
     [[nodiscard]] bool stores_all() const {
-        if (deadlines_.empty()) return false;
-        std::vector<bool> sums(deadlines_.size(), false);  // by rank
+        std::vector<bool> sums(graph_.made.size(), false);  // by rank
         for (std::size_t id = 0; id < graph_.nodes.size(); ++id) {
             const Node& node = graph_.nodes[id];
             if (is_stored(static_cast<NodeId>(id)) || !waits_for_chunk(static_cast<NodeId>(id))) continue;
@@ -356,19 +364,17 @@ private:
                });
     }
 
-    /// The first tiles of all chunks are due first, in the order of the chunks, then their second ones.
-    void take_turns() {
-        for (std::vector<std::int64_t>& of_rank : deadlines_) {
-            std::map<std::int64_t, std::int64_t> next;  // by deadline
-            for (const std::int64_t deadline : of_rank) next[deadline] = 0;
-            std::int64_t place = 0;
-            for (auto& [deadline, first] : next) first = place++;
-            for (const std::int64_t tile : traversal_) {
-                std::int64_t& deadline = of_rank[at(tile)];
-                std::int64_t& turn = next[deadline];
-                deadline = turn;
-                turn += place;
-            }
+    /// The first tiles of all of a rank's chunks are due first, in the order of the chunks, then their second ones.
+    void take_turns(std::vector<std::int64_t>& of_rank) const {
+        std::map<std::int64_t, std::int64_t> next;  // by deadline
+        for (const std::int64_t deadline : of_rank) next[deadline] = 0;
+        std::int64_t place = 0;
+        for (auto& [deadline, first] : next) first = place++;
+        for (const std::int64_t tile : traversal_) {
+            std::int64_t& deadline = of_rank[at(tile)];
+            std::int64_t& turn = next[deadline];
+            deadline = turn;
+            turn += place;
         }
     }
 
@@ -382,7 +388,10 @@ private:
     std::size_t stage_;
     const Graph::StageNodes& nodes_;
     std::vector<std::int64_t> traversal_;  ///< all tiles, in the kernel's order
-    std::vector<std::vector<std::int64_t>> deadlines_;
+    bool makes_;                           ///< some rank's tiles of the stage make chunks: these are then filled
+    bool takes_turns_ = false;
+    std::vector<bool> awaited_;                         ///< by op: another one comes after it
+    std::vector<std::vector<std::int64_t>> deadlines_;  ///< by rank, as they are asked for, and tile
 };
 
 /// Lets the first programs of a stage run more tiles than the others, as many as fit in before these begin.
@@ -399,6 +408,7 @@ void give_head_start(const HeadStart& head, StageOrder& order) {
 void follow_rounds(const Graph& graph, std::size_t stage, StageOrder& made) {
     if (graph.rounds.empty()) return;
     for (std::size_t rank = 0; rank < made.tiles.size(); ++rank) {
+        if (made.tiles[rank].empty()) continue;
         std::vector<std::int32_t> last;  // by class
         for (std::int32_t c = 0; c < graph.stages[stage].num_classes; ++c) {
             const NodeId node = graph.stages[stage].first[rank] + c;
@@ -447,7 +457,9 @@ Result<Arrivals> expect_arrivals(const Graph& graph, const Lowered& lowered, con
 
 Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph& graph,
                                       const Lowered& lowered, const Placement& placement,
-                                      const Arrivals& arrivals, const Options& options) {
+                                      const Arrivals& arrivals, const Options& options, Scope scope) {
+    const std::int32_t num_ranks = lowered.plan.num_ranks();
+    scope = scope.within(num_ranks);
     std::vector<StageOrder> orders;
     for (std::size_t stage = 0; stage < program.stages.size(); ++stage) {
         const kernel::Kernel& kernel = program.stages[stage].kernel;
@@ -461,7 +473,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
             if (kernel.head_start && options.device == Device::cuda) head = handover.head_start();
         }
         const std::vector<StageOrder> earlier = orders;
-        const Ordering ordering(graph, lowered, placement, arrivals, stage, kernel, earlier, options);
+        Ordering ordering(graph, lowered, placement, arrivals, stage, kernel, earlier, options, scope);
         StageOrder& made = orders.emplace_back(
             StageOrder{.tiles = {}, .program_of = *std::move(program_of), .round = round});
         made.most_slots = kernel.most_slots;
@@ -472,8 +484,13 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         const bool ranged = graph.stages[stage].ranged;
         const bool at_once =
             in_one_round(program, kernel, made.program_of) && !order_matters(graph, lowered, stage);
-        const auto ordered = [&](bool phases) {
-            return at_once ? ordering.in_traversal() : ordering.by_arrival(phases);
+        const auto ordered = [&](std::int32_t rank, bool phases) {
+            return at_once ? ordering.in_traversal(rank) : ordering.by_arrival(rank, phases);
+        };
+        const auto order_all = [&](bool phases) {
+            made.tiles.assign(at(num_ranks), {});
+            for (std::int32_t rank = scope.first; rank < scope.end; ++rank)
+                made.tiles[at(rank)] = ordered(rank, phases);
         };
         if (ranged) made.loops = kernel.loops;
         const auto divisible = std::ranges::find_if(
@@ -481,14 +498,16 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         const bool cuts = ranged ? divisible != kernel.loops.end()
                                  : !kernel.loops.empty() && divisible == kernel.loops.begin();
         if (cuts) {
-            made.tiles = ordered(true);
+            order_all(true);
             made.trips = divisible->trips;
             made.phased = true;
-            made.phased = waits_in_loops(graph, placement, stage, made, arrivals);
+            made.phased = waits_in_loops(graph, placement, stage, made, arrivals, [&](std::int32_t rank) {
+                return scope.contains(rank) ? made.tiles[at(rank)] : ordered(rank, true);
+            });
         }
         if (!made.phased) {
             made.trips = 0;
-            made.tiles = ordered(false);
+            order_all(false);
             if (kernel.persistent && kernel.most_slots == 0 && !at_once) ordering.repack(made);
         }
         follow_rounds(graph, stage, made);

@@ -1,8 +1,8 @@
 // Splits what goes between nodes: channel.hpp declares it.
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,17 +20,23 @@ constexpr std::int64_t kWordElements = 4;  ///< of int32: what a channel carries
 
 class Splitting {
 public:
-    explicit Splitting(Lowered& lowered) : lowered_(lowered), plan_(lowered.plan), given_(lowered.plan) {}
+    explicit Splitting(Lowered& lowered) : lowered_(lowered), plan_(lowered.plan) {}
 
     void run() {
         collect();
         if (pairs_.empty() && !crosses_after()) return;
+        after_.reserve(refs_.size());
+        for (const OpRef ref : refs_) after_.push_back(std::move(op_of(ref).after));
         for (const OpRef ref : refs_) {
-            if (const Sides* sides = sides_of(ref)) add_pair(*sides, given_.op(ref).src, given_.op(ref).dst);
+            const Sides* const sides = sides_of(ref);
+            if (sides == nullptr) continue;
+            const plan::Chunk src = op_of(ref).src, dst = op_of(ref).dst;
+            add_pair(*sides, src, dst);
         }
+        for (const std::vector<plan::Op>& list : plan_.ranks) seen_.emplace_back(list.size(), 0);
         const Followers followers(refs_.size(), [&](auto&& edge) {
             for (const OpRef ref : refs_) {
-                for (const OpRef before : given_.op(ref).after) edge(number(before), number(ref));
+                for (const OpRef before : given_after(ref)) edge(number(before), number(ref));
             }
         });
         last_.resize(refs_.size());
@@ -47,6 +53,7 @@ private:
     using InNodes = std::vector<std::pair<std::int32_t, OpRef>>;
 
     [[nodiscard]] std::int32_t node_of(std::int32_t rank) const { return plan_.mesh.node_of(rank); }
+    [[nodiscard]] const std::vector<OpRef>& given_after(OpRef ref) const { return after_[at(number(ref))]; }
     [[nodiscard]] plan::Op& op_of(OpRef ref) { return plan_.ranks[at(ref.rank)][at(ref.index)]; }
     [[nodiscard]] std::int32_t number(OpRef ref) const { return first_[at(ref.rank)] + ref.index; }
     [[nodiscard]] const Sides* sides_of(OpRef ref) const {
@@ -56,14 +63,14 @@ private:
 
     /// All ops, and of those between nodes the place of each side in its rank's list: one keeps the op's own.
     void collect() {
-        for (std::int32_t rank = 0; rank < given_.num_ranks(); ++rank) {
+        for (std::int32_t rank = 0; rank < plan_.num_ranks(); ++rank) {
             const std::ptrdiff_t count = std::ssize(list_of(rank));
             first_.push_back(static_cast<std::int32_t>(refs_.size()));
             next_.push_back(count);
             for (std::int32_t index = 0; index < count; ++index) refs_.push_back({rank, index});
         }
         for (const OpRef ref : refs_) {
-            const plan::Op& op = given_.op(ref);
+            const plan::Op& op = op_of(ref);
             pair_of_.push_back(-1);
             if (op.kind != plan::OpKind::push && op.kind != plan::OpKind::pull) continue;
             if (node_of(ref.rank) == node_of(op.peer)) continue;
@@ -74,7 +81,7 @@ private:
     }
 
     [[nodiscard]] const std::vector<plan::Op>& list_of(std::int32_t rank) const {
-        return given_.ranks[at(rank)];
+        return plan_.ranks[at(rank)];
     }
     /// A place behind all that a rank's list has.
     OpRef next_of(std::int32_t rank) { return {rank, static_cast<std::int32_t>(next_[at(rank)]++)}; }
@@ -82,7 +89,7 @@ private:
     /// Whether an op is after one of another node.
     [[nodiscard]] bool crosses_after() const {
         return std::ranges::any_of(refs_, [&](OpRef ref) {
-            const plan::Op& op = given_.op(ref);
+            const plan::Op& op = plan_.op(ref);
             return op.kind != plan::OpKind::collective && std::ranges::any_of(op.after, [&](OpRef before) {
                        return node_of(before.rank) != node_of(ref.rank);
                    });
@@ -114,13 +121,13 @@ private:
 
     /// Of each node, the ops there after which all is complete that the op's `after` are, or come after by way of
     /// whatever nodes: of one that has a part there that part.
-    [[nodiscard]] InNodes last_before(OpRef ref) const {
+    [[nodiscard]] InNodes last_before(OpRef ref) {
         InNodes all;
-        std::set<OpRef> seen;
+        ++search_;
         const auto add = [&](std::int32_t node, OpRef op) {
-            if (seen.insert(op).second) all.emplace_back(node, op);
+            if (std::exchange(seen_[at(op.rank)][at(op.index)], search_) != search_) all.emplace_back(node, op);
         };
-        for (const OpRef before : given_.op(ref).after) {
+        for (const OpRef before : given_after(ref)) {
             const Sides* const sides = sides_of(before);
             add(node_of(sides != nullptr ? sides->send.rank : before.rank),
                 sides != nullptr ? sides->send : before);
@@ -133,7 +140,6 @@ private:
     /// Each op, or side, awaits all that it comes after in its own node; a word tells of what has no part there
     /// that would. `is_followed`: some op is after it.
     void set_after(OpRef ref, bool is_followed) {
-        const plan::Op& given = given_.op(ref);
         const Sides* const sides = sides_of(ref);
         const OpRef first = sides != nullptr ? sides->send : ref;
         std::vector<OpRef> after, received;
@@ -147,12 +153,12 @@ private:
             else if (is_followed)
                 last.emplace_back(node, op);
         }
-        for (const OpRef before : given.after) {
+        for (const OpRef before : given_after(ref)) {
             if (is_in(before, node_of(first.rank))) continue;
             // A receive need not be told what its send is, nor a send what its receive awaits.
             if (sides != nullptr && is_in(before, node_of(sides->receive.rank))) continue;
             // A library meets over nodes, and its ranks are told.
-            const bool meets = given.kind == plan::OpKind::collective && sides_of(before) == nullptr;
+            const bool meets = op_of(ref).kind == plan::OpKind::collective && sides_of(before) == nullptr;
             after.push_back(meets ? before : told(before, first.rank));
         }
         op_of(first).after = std::move(after);
@@ -185,8 +191,10 @@ private:
 
     Lowered& lowered_;
     plan::Plan& plan_;
-    const plan::Plan given_;
     std::vector<OpRef> refs_;            ///< all ops of the given plan
+    std::vector<std::vector<OpRef>> after_;  ///< by op: what the given plan has it come after
+    std::vector<std::vector<std::uint32_t>> seen_;  ///< by rank and index: the last search that met it
+    std::uint32_t search_ = 0;
     std::vector<std::int32_t> first_;    ///< by rank: its first op in refs_
     std::vector<std::int32_t> pair_of_;  ///< by op: in pairs_; -1
     std::vector<Sides> pairs_;

@@ -1,24 +1,27 @@
 #include "fuse/passes/start_order.hpp"
 
 #include <algorithm>
-#include <tuple>
+#include <cstdint>
 
 #include "syncopate/topological_order.hpp"
 
 namespace syncopate::fuse {
 namespace {
 
-using Edges = OpsBefore;
-
-/// A topological order, taking ops of small index first; shorter than `before` if there is a cycle.
-std::vector<NodeId> sort_topologically(const Graph& graph, const Edges& before) {
+/// A topological order, taking ops of small index first; shorter than `before` if there is a cycle. `by_list`: each also
+/// after the one before it in its rank's list.
+std::vector<NodeId> sort_topologically(const Graph& graph, const OpsBefore& before, bool by_list) {
     const Followers followers(before.size(), [&](auto&& edge) {
         for (std::size_t op = 0; op < before.size(); ++op) {
-            for (const NodeId other : before[op]) edge(other, static_cast<NodeId>(op));
+            const auto node = static_cast<NodeId>(op);
+            for (const NodeId other : before[op]) edge(other, node);
+            if (by_list && graph[node].index > 0) edge(node - 1, node);
         }
     });
-    const auto key = [&](NodeId op) { return std::tuple(graph[op].index, graph[op].rank, op); };
-    return topological_order(followers, [&](NodeId a, NodeId b) { return key(a) < key(b); });
+    return topological_order(followers, [&](NodeId op) {
+        const auto rank = static_cast<std::uint32_t>(graph[op].rank);
+        return std::uint64_t{static_cast<std::uint32_t>(graph[op].index)} << 32U | rank;
+    });
 }
 
 /// An op itself; of a chunk, the ops that its tiles need.
@@ -44,18 +47,13 @@ OpsBefore ops_before(const Graph& graph) {
 
 Status order_starts(Graph& graph) {
     const auto count = static_cast<std::size_t>(graph.num_ops());
-    const Edges after = ops_before(graph);
+    const OpsBefore after = ops_before(graph);
     graph.start_order.assign(graph.first_op.size() - 1, {});
     for (std::size_t op = 0; op < count; ++op)
         graph.start_order[graph.nodes[op].rank].push_back(static_cast<NodeId>(op));
-    Edges one_after_another = after;
-    for (const std::vector<NodeId>& order : graph.start_order) {
-        for (std::size_t at = 1; at < order.size(); ++at)
-            one_after_another[order[at]].push_back(order[at - 1]);
-    }
-    graph.sorted = sort_topologically(graph, one_after_another);
+    graph.sorted = sort_topologically(graph, after, true);
     if (graph.sorted.size() == count) return Done{};
-    graph.sorted = sort_topologically(graph, after);  // the lists' own order would block
+    graph.sorted = sort_topologically(graph, after, false);  // the lists' own order would block
     if (graph.sorted.size() < count)
         return Error{"ops wait for each other in a circle: `syncopate plan check` prints it"};
     for (std::vector<NodeId>& order : graph.start_order) order.clear();

@@ -339,16 +339,16 @@ bool needs_in_loop(const Graph& graph, std::size_t stage, std::size_t rank) {
 }
 
 StageWaits stage_waits(const Graph& graph, const Placement& placement, std::size_t stage,
-                       const StageOrder& order, const Arrivals& arrivals) {
-    StageWaits waits;
+                       const StageOrder& order, const Arrivals& arrivals, Scope scope) {
+    StageWaits waits(order.tiles.size());
     Precedence precedence(graph, placement);
-    for (std::size_t index = 0; index < order.tiles.size(); ++index) {
-        const auto rank = static_cast<std::int32_t>(index);
-        waits.push_back(
+    for (std::int32_t rank = scope.first; rank < scope.end; ++rank) {
+        const std::vector<std::int64_t>& tiles = order.tiles[at(rank)];
+        waits[at(rank)] =
             graph.stages[stage].ranged
-                ? take_all(RangedWaiting(graph, precedence, stage, order, arrivals, rank), order.tiles[index])
-                : take_all(Waiting(graph, precedence, stage, order, rank), order.tiles[index]));
-        add_chunks(graph, stage, order, index, waits.back());
+                ? take_all(RangedWaiting(graph, precedence, stage, order, arrivals, rank), tiles)
+                : take_all(Waiting(graph, precedence, stage, order, rank), tiles);
+        add_chunks(graph, stage, order, at(rank), waits[at(rank)]);
     }
     return waits;
 }
@@ -356,28 +356,30 @@ StageWaits stage_waits(const Graph& graph, const Placement& placement, std::size
 }  // namespace
 
 bool waits_in_loops(const Graph& graph, const Placement& placement, std::size_t stage,
-                    const StageOrder& order, const Arrivals& arrivals) {
+                    const StageOrder& order, const Arrivals& arrivals,
+                    const std::function<std::vector<std::int64_t>(std::int32_t)>& tiles_of) {
     Precedence precedence(graph, placement);
-    for (std::size_t index = 0; index < order.tiles.size(); ++index) {
+    for (std::size_t index = 0; index < graph.begin.size(); ++index) {
         if (!needs_in_loop(graph, stage, index)) continue;
         const auto rank = static_cast<std::int32_t>(index);
+        const std::vector<std::int64_t> tiles = tiles_of(rank);
         const bool some =
             graph.stages[stage].ranged
-                ? some_in_loop(RangedWaiting(graph, precedence, stage, order, arrivals, rank),
-                               order.tiles[index])
-                : some_in_loop(Waiting(graph, precedence, stage, order, rank), order.tiles[index]);
+                ? some_in_loop(RangedWaiting(graph, precedence, stage, order, arrivals, rank), tiles)
+                : some_in_loop(Waiting(graph, precedence, stage, order, rank), tiles);
         if (some) return true;
     }
     return false;
 }
 
 Synchronization synchronize(const Graph& graph, const Placement& placement,
-                            const std::vector<StageOrder>& orders, const Arrivals& arrivals) {
+                            const std::vector<StageOrder>& orders, const Arrivals& arrivals, Scope scope) {
+    scope = scope.within(static_cast<std::int32_t>(graph.begin.size()));
     Synchronization result;
     result.seen_by_kernel.resize(graph.begin.size());
     for (std::size_t stage = 0; stage < orders.size(); ++stage) {
         const StageWaits& waits =
-            result.stages.emplace_back(stage_waits(graph, placement, stage, orders[stage], arrivals));
+            result.stages.emplace_back(stage_waits(graph, placement, stage, orders[stage], arrivals, scope));
         for (std::size_t rank = 0; rank < waits.size(); ++rank) {
             std::vector<NodeId>& seen = result.seen_by_kernel[rank];
             for (const SlotWaits& slot : waits[rank]) {
@@ -392,14 +394,15 @@ Synchronization synchronize(const Graph& graph, const Placement& placement,
         seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
     }
     Precedence precedence(graph, placement);
-    for (NodeId op = 0; op < graph.num_ops(); ++op) {
+    result.transfers.resize(at(graph.num_ops()));
+    for (NodeId op = graph.first_op[at(scope.first)]; op < graph.first_op[at(scope.end)]; ++op) {
         std::vector<NodeId> last = precedence.last_of(placement.before[op]);
         std::erase(last, placement.previous[op]);  // the lane's own order needs no wait
         std::erase_if(last, [&](NodeId other) {    // nor does a receive after its send, or a later round
             if (graph.round(op) < 0 || graph.round(other) < 0) return false;
             return graph[other].rank == graph[op].rank || graph.round(other) == graph.round(op);
         });
-        result.transfers.push_back(std::move(last));
+        result.transfers[at(op)] = std::move(last);
     }
     return result;
 }

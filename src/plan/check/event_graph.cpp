@@ -1,7 +1,7 @@
 #include "plan/check/event_graph.hpp"
 
 #include <algorithm>
-#include <tuple>
+#include <cstdint>
 
 #include "syncopate/at.hpp"
 
@@ -62,10 +62,10 @@ Followers followers_of(const EventGraph& graph) {
 }
 
 std::vector<std::int32_t> program_order(const EventGraph& graph) {
-    return topological_order(followers_of(graph), [&](std::int32_t a, std::int32_t b) {
-        const OpRef first = graph.members(a).front();
-        const OpRef other = graph.members(b).front();
-        return std::tie(first.index, first.rank) < std::tie(other.index, other.rank);
+    return topological_order(followers_of(graph), [&](std::int32_t event) {
+        const OpRef first = graph.members(event).front();
+        return std::uint64_t{static_cast<std::uint32_t>(first.index)} << 32U |
+               static_cast<std::uint32_t>(first.rank);
     });
 }
 

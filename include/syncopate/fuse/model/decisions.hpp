@@ -20,6 +20,7 @@
 namespace syncopate::fuse {
 
 struct Decisions {
+    Scope scope;  ///< whose orders, waits and guards these are; what comes before orders is of all ranks
     Lowered lowered;
     Backends backends;
     Graph graph;
@@ -33,6 +34,7 @@ struct Decisions {
 };
 
 /// The passes from lower to guard. Fails as fuse does.
-[[nodiscard]] Result<Decisions> decide(const StagedProgram& program, const Options& options = {});
+[[nodiscard]] Result<Decisions> decide(const StagedProgram& program, const Options& options = {},
+                                       Scope scope = {});
 
 }  // namespace syncopate::fuse

@@ -15,6 +15,7 @@
 // ranks' calls.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -143,6 +144,13 @@ struct Graph {
     [[nodiscard]] bool runs(std::size_t stage, std::int32_t rank, std::int64_t tile) const {
         const StageNodes& of = stages[stage];
         return of.runs.empty() || of.runs[at(rank)][at(tile)];
+    }
+    /// How many tiles of the stage it runs.
+    [[nodiscard]] std::size_t num_run(std::size_t stage, std::int32_t rank) const {
+        const StageNodes& of = stages[stage];
+        if (of.runs.empty()) return of.class_of.size();
+        const std::vector<bool>& run = of.runs[at(rank)];
+        return static_cast<std::size_t>(std::ranges::count(run, true));
     }
     [[nodiscard]] std::span<const Use> uses_of(std::size_t stage, NodeId tiles) const {
         const StageNodes& of = stages[stage];

@@ -303,6 +303,24 @@ struct Heap {
     bool operator==(const Heap&) const = default;
 };
 
+/// Of a schedule of one node's ranks: which these are, and what of all ranks the kernels, their tables and the heap follow.
+struct Part {
+    std::int32_t first = 0;
+    std::int32_t end = 0;  ///< behind the last one
+    struct Stage {
+        bool makes = false;   ///< some tile makes a chunk
+        bool awaits = false;  ///< some tile waits for one
+        std::int32_t most_stores = 1;
+        bool operator==(const Stage&) const = default;
+    };
+    std::vector<Stage> stages;
+    bool can_wait = false;            ///< some chunk is not counted at once
+    std::size_t num_collectives = 0;  ///< that the plan names
+    /// Of what it was made: ranks whose parts say the same have parts of one schedule.
+    std::string made_of;
+    bool operator==(const Part&) const = default;
+};
+
 struct Schedule {
     plan::Mesh mesh;
     std::vector<plan::Tensor> tensors;             ///< those of the plan; each rank's heap holds all of each
@@ -310,6 +328,7 @@ struct Schedule {
     std::vector<RankSchedule> ranks;
     Heap heap{};
     std::int32_t engine_blocks = 8;  ///< multiprocessors of each rank's chunk engine
+    std::optional<Part> part{};      ///< nullopt: it is of all ranks; else `ranks` says nothing of the others
 
     /// Of all stages; equal on all ranks.
     [[nodiscard]] std::int64_t num_slots() const { return stages.back().first + stages.back().count; }
@@ -322,6 +341,7 @@ struct Schedule {
     }
     /// How many places the tile of the stage is stored at that is stored at most.
     [[nodiscard]] std::int32_t most_stores(std::size_t stage) const {
+        if (part) return part->stages[stage].most_stores;
         std::size_t most = 1;
         for (const RankSchedule& rank : ranks) {
             for (const Slot& slot : slots_of(rank, stage)) most = std::max(most, rank.stores_of(slot).size());
@@ -333,6 +353,7 @@ struct Schedule {
     [[nodiscard]] const std::optional<Reach>& loads() const { return stages.front().loads; }
     /// Some rank's tiles of the stage make chunks: its kernel gets a post after a tile's last store.
     [[nodiscard]] bool produces(std::size_t stage) const {
+        if (part) return part->stages[stage].makes;
         return std::ranges::any_of(ranks, [&](const RankSchedule& rank) {
             return std::ranges::any_of(slots_of(rank, stage),
                                        [](const Slot& slot) { return !slot.makes.empty(); });

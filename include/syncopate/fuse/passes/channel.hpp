@@ -54,7 +54,9 @@ void split_between_nodes(Lowered& lowered);
 [[nodiscard]] Status order_channel(const Lowered& lowered, Graph& graph);
 
 /// Why the sides of a schedule, which may have been made or changed elsewhere, would not meet, or who would
-/// wait for whom in a circle; empty if they all meet. `schedule`: of all ranks.
+/// wait for whom in a circle; empty if they all meet. Of a part: whether its ranks keep to the order of rounds. Between nodes
+/// only a round is waited for, and rounds follow each other: a circle over nodes would hold, in one of them, a way from a
+/// round back to it or to an earlier one, and that node's ranks find it in their part.
 [[nodiscard]] std::string channel_objection(const Schedule& schedule);
 
 }  // namespace syncopate::fuse

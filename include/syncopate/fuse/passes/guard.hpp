@@ -38,7 +38,8 @@ struct Guards {
     std::vector<std::vector<NodeId>> end;  ///< into `end`: the last ops whose completion nothing else implies
 };
 
+/// Of the ranks of `scope`.
 [[nodiscard]] Guards guard(const Graph& graph, const plan::Plan& plan, const Placement& placement,
-                           const Synchronization& synchronization);
+                           const Synchronization& synchronization, Scope scope = {});
 
 }  // namespace syncopate::fuse

@@ -38,6 +38,7 @@
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/model/graph.hpp"
 #include "syncopate/fuse/model/program.hpp"
+#include "syncopate/fuse/model/scope.hpp"
 #include "syncopate/fuse/passes/head_start.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
 #include "syncopate/fuse/passes/place.hpp"
@@ -57,7 +58,7 @@ using Arrivals = std::vector<std::int64_t>;
 
 /// The order of one stage.
 struct StageOrder {
-    std::vector<std::vector<std::int64_t>> tiles;  ///< by rank and slot: the tile that runs there
+    std::vector<std::vector<std::int64_t>> tiles;  ///< by rank of the scope and slot: the tile that runs there
     /// By slot, the program that runs it, its slots in ascending order.
     std::vector<std::int64_t> program_of;
     std::size_t round = 1;   ///< tiles that run at once, about
@@ -69,9 +70,10 @@ struct StageOrder {
     std::vector<kernel::Loop> loops{};       ///< where they are told range by range (StageNodes::ranged)
 };
 
-/// By stage. Fails where the number of programs is not one that the kernel can run with.
+/// By stage; tiles of the ranks of `scope` are ordered. Fails where the number of programs is not one that the kernel can run with.
 [[nodiscard]] Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph& graph,
                                                     const Lowered& lowered, const Placement& placement,
-                                                    const Arrivals& arrivals, const Options& options);
+                                                    const Arrivals& arrivals, const Options& options,
+                                                    Scope scope = {});
 
 }  // namespace syncopate::fuse

@@ -22,6 +22,7 @@
 
 #include "syncopate/fuse/model/cost.hpp"
 #include "syncopate/fuse/model/graph.hpp"
+#include "syncopate/fuse/model/scope.hpp"
 #include "syncopate/fuse/passes/assign.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
 #include "syncopate/result.hpp"
@@ -49,8 +50,9 @@ struct Placement {
 
 /// Fails, with rank and op, where an op writes into what another rank's kernel makes without a surely earlier
 /// op that has waited for that, and where ranks would come to collectives in orders that block each other.
+/// What is written on ranks outside of `scope` is not looked at.
 [[nodiscard]] Result<Placement> place(const Graph& graph, const Lowered& lowered, const Backends& backends,
-                                      const Costs& costs = usual_costs());
+                                      const Costs& costs = usual_costs(), Scope scope = {});
 
 /// For each op whether it is one of `ops`, or precedes one of them.
 [[nodiscard]] std::vector<bool> completed_with(const Placement& placement, const std::vector<NodeId>& ops);

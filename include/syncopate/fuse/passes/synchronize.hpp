@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "syncopate/fuse/model/graph.hpp"
@@ -40,20 +41,24 @@ struct SlotWaits {
     std::vector<Phase> phases;   ///< empty without phases; else those of each loop together cover it
 };
 
-/// By rank and slot of one stage.
+/// By rank of the scope and slot of one stage.
 using StageWaits = std::vector<std::vector<SlotWaits>>;
 
-/// Whether some tile of the stage, in this order, waits inside a loop.
+/// Whether some tile of the stage waits inside a loop, on whichever rank, each in the order that `tiles_of` says.
 [[nodiscard]] bool waits_in_loops(const Graph& graph, const Placement& placement, std::size_t stage,
-                                  const StageOrder& order, const Arrivals& arrivals);
+                                  const StageOrder& order, const Arrivals& arrivals,
+                                  const std::function<std::vector<std::int64_t>(std::int32_t)>& tiles_of);
 
 struct Synchronization {
     std::vector<StageWaits> stages;
-    std::vector<std::vector<NodeId>> transfers;       ///< by op: the ops that it waits for before it starts
+    /// By op of the scope's ranks: the ops that it waits for before it starts.
+    std::vector<std::vector<NodeId>> transfers;
     std::vector<std::vector<NodeId>> seen_by_kernel;  ///< by rank: the ops that some slot waits for, sorted
 };
 
+/// `orders`: of the ranks of `scope`, and so is what it says.
 [[nodiscard]] Synchronization synchronize(const Graph& graph, const Placement& placement,
-                                          const std::vector<StageOrder>& orders, const Arrivals& arrivals);
+                                          const std::vector<StageOrder>& orders, const Arrivals& arrivals,
+                                          Scope scope = {});
 
 }  // namespace syncopate::fuse
