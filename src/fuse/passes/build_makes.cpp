@@ -18,6 +18,8 @@ using plan::Region;
 struct Makers {
     std::vector<std::int64_t> tiles;
     std::vector<Region> missing;
+    std::vector<std::int32_t> classes;  ///< of these tiles, rising
+    std::vector<NodeId> nodes;          ///< by rank, or of the one rank whose they are: its chunk
 };
 
 class Makes {
@@ -117,12 +119,13 @@ private:
         return Done{};
     }
 
-    const Makers& makers_of(std::int32_t rank, const plan::Chunk& chunk) {
+    Makers& makers_of(std::int32_t rank, const plan::Chunk& chunk) {
         // Where all ranks run all tiles, these are the same on each.
         const std::int32_t whose = graph_.stages[stage_].runs.empty() ? 0 : rank;
         const auto [found, is_new] = makers_.try_emplace(std::pair(whose, plan::key_of(chunk)));
-        if (!is_new) return found->second;
         Makers& makers = found->second;
+        if (!is_new) return makers;
+        makers.nodes.assign(graph_.stages[stage_].runs.empty() ? graph_.made.size() : 1, kNoNode);
         makers.missing = {chunk.region};
         const std::string& param = params_.at(chunk.tensor);
         for (const kernel::Tile& tile : program_.kernel.tiles) {
@@ -135,6 +138,11 @@ private:
             }
             if (makes) makers.tiles.push_back(tile.id);
         }
+        for (const std::int64_t tile : makers.tiles)
+            makers.classes.push_back(graph_.stages[stage_].class_of[at(tile)]);
+        std::ranges::sort(makers.classes);
+        const auto rest = std::ranges::unique(makers.classes);
+        makers.classes.erase(rest.begin(), rest.end());
         return makers;
     }
 
@@ -143,6 +151,7 @@ private:
         const plan::OpRef ref = graph_.ref(node);
         const plan::Op& op = plan_.op(ref);
         if (Status status = need(node, op.source_rank(ref.rank), op.src); !status) return status;
+        if (op.reduce == plan::Reduce::none) return Done{};
         const auto own = lowered_.own.find(ref);
         if (own == lowered_.own.end() || own->second < 0) return Done{};
         return need(node, ref.rank, op.dst);
@@ -157,7 +166,7 @@ private:
             if (auto part = intersect(region, chunk.region)) parts.push_back(std::move(*part));
         }
         if (parts.empty()) return Done{};
-        const Makers& makers = makers_of(rank, chunk);
+        Makers& makers = makers_of(rank, chunk);
         for (const Region& hole : makers.missing) {
             for (const Region& part : parts) {
                 if (!overlaps(hole, part)) continue;
@@ -169,25 +178,18 @@ private:
         }
         std::vector<Made>& made = graph_.made[at(rank)];
         const auto stage = static_cast<std::int32_t>(stage_);
-        const auto [known, is_new] =
-            nodes_.try_emplace({rank, plan::key_of(chunk)}, static_cast<NodeId>(graph_.nodes.size()));
-        if (is_new) {
+        NodeId& node = makers.nodes[makers.nodes.size() > 1 ? at(rank) : 0];
+        if (node == kNoNode) {
+            node = static_cast<NodeId>(graph_.nodes.size());
             graph_.nodes.push_back({Node::Kind::chunk, rank, stage, static_cast<std::int32_t>(made.size())});
-            made.push_back({known->second, stage, chunk, makers.tiles});
-            graph_.in.push_back(edges_from_tiles(rank, makers.tiles));
+            made.push_back({node, stage, chunk, makers.tiles});
+            std::vector<Edge>& from = graph_.in.emplace_back();
+            from.reserve(makers.classes.size());
+            for (const std::int32_t c : makers.classes)
+                from.push_back({0, graph_.stages[stage_].first[at(rank)] + c});
         }
-        graph_.in[at(op)].push_back({0, known->second});
+        graph_.in[at(op)].push_back({0, node});
         return Done{};
-    }
-
-    [[nodiscard]] std::vector<Edge> edges_from_tiles(std::int32_t rank,
-                                                     const std::vector<std::int64_t>& tiles) const {
-        std::vector<Edge> edges;
-        for (const std::int64_t tile : tiles) edges.push_back({0, graph_.tiles(stage_, rank, tile)});
-        std::ranges::sort(edges);
-        const auto rest = std::ranges::unique(edges);
-        edges.erase(rest.begin(), rest.end());
-        return edges;
     }
 
     BoundKernel program_;
@@ -198,7 +200,6 @@ private:
     std::map<std::int32_t, std::string> params_;  ///< by tensor: the parameter through which it is written
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Region>> produced_;  ///< by rank and tensor
     std::map<std::pair<std::int32_t, plan::ChunkKey>, Makers> makers_;
-    std::map<std::pair<std::int32_t, plan::ChunkKey>, NodeId> nodes_;  ///< of this stage's chunks, by rank
 };
 
 }  // namespace

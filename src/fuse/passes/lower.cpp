@@ -64,7 +64,6 @@ public:
             result_.plan = std::move(plan_);
             return std::move(result_);
         }
-        result_.plan = plan_;
         for (const auto* holdings : {&plan_.initial, &plan_.produced}) {
             for (const plan::Holding& holding : *holdings)
                 held_[{holding.rank, holding.chunk.tensor}].push_back(&holding.chunk.region);
@@ -76,6 +75,7 @@ public:
             group.engine = engine;
             group.direct = std::move(direct);
         }
+        result_.plan = std::move(plan_);  // as it was given until here
         add_staging();
         add_sums();
         redirect();
@@ -216,9 +216,9 @@ private:
             most = std::max(most, group.num_slots());
         }
         for (const auto& [tensor, count] : slots) {
-            const plan::Tensor& reduced = plan_.tensors[at(tensor)];
+            const plan::Tensor& reduced = result_.plan.tensors[at(tensor)];
             plan::Tensor staging{reduced.name + ".staging", {count}, reduced.dtype};
-            while (plan_.find_tensor(staging.name)) staging.name += "'";
+            while (result_.plan.find_tensor(staging.name)) staging.name += "'";
             staging.shape.resize(1 + reduced.shape.size(), 0);
             for (const auto& [place, box] : boxes_) {
                 if (place.first != tensor) continue;
@@ -289,7 +289,7 @@ private:
         std::int64_t slot = 0;
         for (const OpRef ref : group.contributions) {
             if (group.is_direct(ref)) {
-                sources.push_back({plan_.op(ref).peer, plan_.op(ref).src});
+                sources.push_back({result_.plan.op(ref).peer, result_.plan.op(ref).src});
             } else {
                 sources.push_back({group.rank, staged(group, group.chunk.region, slot, slot + 1)});
                 ++slot;
@@ -322,8 +322,8 @@ private:
 
     /// Whoever waited for a contribution waits for its sums.
     void redirect() {
-        for (std::size_t rank = 0; rank < plan_.ranks.size(); ++rank) {
-            for (std::size_t index = 0; index < plan_.ranks[rank].size(); ++index) {
+        for (std::size_t rank = 0; rank < group_of_.size(); ++rank) {
+            for (std::size_t index = 0; index < group_of_[rank].size(); ++index) {
                 std::vector<OpRef>& after = result_.plan.ranks[rank][index].after;
                 std::vector<OpRef> redirected;
                 for (const OpRef ref : after) {
@@ -342,7 +342,7 @@ private:
         }
     }
 
-    plan::Plan plan_;
+    plan::Plan plan_;  ///< the given one, until all groups are known
     plan::Backend preferred_;
     bool kernel_sums_;
     const std::function<std::vector<Region>(std::int32_t, const plan::Chunk&)>& parts_of_;
@@ -358,13 +358,18 @@ private:
 
 /// Chunks into which something reduces that some op comes after, and so after the sum.
 std::set<plan::ChunkKey> sent_on(const plan::Plan& given) {
-    std::set<plan::ChunkKey> keys;
+    std::vector<std::vector<bool>> followed;  // by rank and index
+    for (const std::vector<plan::Op>& list : given.ranks) followed.emplace_back(list.size(), false);
     for (const std::vector<plan::Op>& list : given.ranks) {
         for (const plan::Op& op : list) {
-            for (const plan::OpRef before : op.after) {
-                if (given.op(before).reduce != plan::Reduce::none)
-                    keys.insert(plan::key_of(given.op(before).dst));
-            }
+            for (const plan::OpRef before : op.after) followed[at(before.rank)][at(before.index)] = true;
+        }
+    }
+    std::set<plan::ChunkKey> keys;
+    for (std::size_t rank = 0; rank < followed.size(); ++rank) {
+        for (std::size_t index = 0; index < followed[rank].size(); ++index) {
+            const plan::Op& op = given.ranks[rank][index];
+            if (followed[rank][index] && op.reduce != plan::Reduce::none) keys.insert(plan::key_of(op.dst));
         }
     }
     return keys;

@@ -26,7 +26,8 @@ double bytes_per_us(const Costs& costs) { return costs.copy_stream_gbps * 1e3; }
 Arrivals on_equal_links(const Graph& graph, const Lowered& lowered, const Placement& placement) {
     Arrivals arrivals(placement.lanes.size(), 0);
     for (const NodeId op : graph.sorted) {
-        const bool direct = lowered.direct.contains(graph.ref(op));  // its pulls are all that it moves
+        const bool sum = graph[op].kind == Node::Kind::sum;
+        const bool direct = sum && lowered.direct.contains(graph.ref(op));  // its pulls are all that it moves
         const NodeId previous = direct ? kNoNode : placement.started_before[op];
         std::int64_t start = previous == kNoNode ? 0 : arrivals[previous];
         for (const NodeId other : placement.before[op]) start = std::max(start, arrivals[other]);
