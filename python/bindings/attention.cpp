@@ -187,7 +187,7 @@ ops::AttentionBackwardOutline backward_outline(
     const std::array<std::int64_t, 5>& shape, const std::string& dtype, const std::vector<RowList>& rows,
     const std::vector<std::int64_t>& documents, bool causal, std::int64_t window, const std::string& kind,
     std::int32_t inner, std::int32_t split, const std::array<std::int32_t, 2>& tile, bool gluon,
-    bool deterministic, bool kept, std::optional<std::int64_t> bounded) {
+    bool deterministic, bool kept, std::optional<std::int64_t> bounded, std::int32_t nodes) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
     return unwrap(ops::attention_backward_outline(
         {.forward = {.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
@@ -197,6 +197,7 @@ ops::AttentionBackwardOutline backward_outline(
                      .inner = inner,
                      .split = split,
                      .tile = {.block_m = tile[0], .block_n = tile[1]},
+                     .nodes = nodes,
                      .bounded = bounded},
          .gluon = gluon,
          .deterministic = deterministic,
@@ -217,7 +218,8 @@ void bind_backward(nb::module_& m) {
     m.def("attention_backward", &backward_outline, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
           nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("kind"), nb::arg("inner"),
           nb::arg("split"), nb::arg("tile"), nb::kw_only(), nb::arg("gluon") = false,
-          nb::arg("deterministic") = false, nb::arg("kept") = false, nb::arg("bounded") = nb::none());
+          nb::arg("deterministic") = false, nb::arg("kept") = false, nb::arg("bounded") = nb::none(),
+          nb::arg("nodes") = 1);
     m.def(
         "backward_kind",
         [](const std::string& forward, std::int32_t ranks, std::int64_t kv_heads) {

@@ -51,9 +51,16 @@ Result<Decisions> decide(const StagedProgram& program, const Options& options, S
     Synchronization waits = synchronize(*graph, *placement, *orders, *arrivals, scope);
     Guards guards = guard(*graph, lowered->plan, *placement, waits, scope);
     return Decisions{scope.within(lowered->plan.num_ranks()),
-                     *std::move(lowered),  *std::move(backends), *std::move(graph), *std::move(placement),
-                     *std::move(arrivals), *std::move(orders),   std::move(waits),  std::move(guards),
-                     *std::move(stores),   *std::move(loads)};
+                     *std::move(lowered),
+                     *std::move(backends),
+                     *std::move(graph),
+                     *std::move(placement),
+                     *std::move(arrivals),
+                     *std::move(orders),
+                     std::move(waits),
+                     std::move(guards),
+                     *std::move(stores),
+                     *std::move(loads)};
 }
 
 namespace {

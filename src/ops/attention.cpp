@@ -49,13 +49,6 @@ std::int32_t sharing(const AttentionTask& task) {
     return task.kind == "ulysses_ring" ? std::max(task.inner, 1) : 1;
 }
 
-plan::Mesh mesh_of(const AttentionTask& task) {
-    Problem placed;
-    placed.ranks = static_cast<std::int32_t>(task.rows.size());
-    placed.nodes = task.nodes;
-    return mesh_of(placed);
-}
-
 std::string passes_objection(const AttentionTask& task) {
     if (circulates(task.kind)) return {};
     const std::string what =
@@ -132,6 +125,13 @@ std::int32_t attention_parts(const plan::AttentionShape& shape, const plan::Sequ
     for (std::int32_t parts = kMost; parts > 1; --parts)
         if (heads % parts == 0 && heads / parts * head >= kWorthSending) return parts;
     return 1;
+}
+
+plan::Mesh mesh_of(const AttentionTask& task) {
+    Problem placed;
+    placed.ranks = static_cast<std::int32_t>(task.rows.size());
+    placed.nodes = task.nodes;
+    return mesh_of(placed);
 }
 
 plan::AttentionOptions moved_by(const AttentionTask& task) {

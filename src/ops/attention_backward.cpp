@@ -105,7 +105,7 @@ Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackw
         options.moved.rows = passes->places;
         options.moved.attended.clear();
     }
-    SYNCOPATE_TAKE(plan::Plan plan, plan::attention_backward({{{"gpu", ranks}}}, shape, options));
+    SYNCOPATE_TAKE(plan::Plan plan, plan::attention_backward(mesh_of(forward), shape, options));
     return AttentionBackwardOutline{.plan = std::move(plan),
                                     .bindings = bindings_of(task, exchanges),
                                     .exchanges = exchanges,

@@ -19,7 +19,7 @@ Result<AttentionBackwardTask> task_of(const Problem& problem, const Strategy& st
     SYNCOPATE_TAKE(AttentionTask forward, attention_task(problem, strategy));
     AttentionBackwardTask task{.forward = std::move(forward), .gluon = true};
     task.forward.kind = backward_kind(task.forward.kind, problem.ranks, task.forward.shape.kv_heads).kind;
-    task.forward.inner = 0;
+    if (task.forward.kind != "double_ring") task.forward.inner = 0;
     task.forward.split = strategy.split.value_or(kSplit);
     if (strategy.tiles.empty())
         task.forward.tile =

@@ -12,6 +12,9 @@ namespace syncopate::ops {
 /// large.
 [[nodiscard]] Result<AttentionTask> attention_task(const Problem& problem, const Strategy& strategy);
 
+/// Of its ranks, with their nodes.
+[[nodiscard]] plan::Mesh mesh_of(const AttentionTask& task);
+
 /// Who sends what to whom, and how runs of rows are cut, forward and back. Rows are left out.
 [[nodiscard]] plan::AttentionOptions moved_by(const AttentionTask& task);
 

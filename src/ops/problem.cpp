@@ -139,7 +139,7 @@ std::string problem_objection(const Problem& problem) {
     if (std::string objection = size_objection(problem); !objection.empty()) return objection;
     if (problem.nodes < 1 || problem.ranks % problem.nodes != 0)
         return fmt::format("nodes: {} ranks are not alike on {} nodes", problem.ranks, problem.nodes);
-    if (problem.nodes > 1 && row->kind == OperatorRow::Kind::other && problem.op != "attention")
+    if (problem.nodes > 1 && row->kind == OperatorRow::Kind::other && !problem.op.starts_with("attention"))
         return fmt::format("nodes: {} does not go over several nodes yet, got {}", problem.op, problem.nodes);
     if (row->objection != nullptr) {
         if (std::string objection = row->objection(problem); !objection.empty()) return objection;

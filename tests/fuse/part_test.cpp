@@ -80,7 +80,8 @@ TEST(Part, IsNotReadFromAFile) {
     ASSERT_TRUE(part);
     const auto again = schedule_from_json(to_json(*part), "schedule.json");
     ASSERT_FALSE(again);
-    EXPECT_NE(again.error().message.find("only one node's ranks"), std::string::npos) << again.error().message;
+    EXPECT_NE(again.error().message.find("only one node's ranks"), std::string::npos)
+        << again.error().message;
 }
 
 TEST(Part, WhoseRoundsGoBackIsRefused) {

@@ -24,7 +24,6 @@ from .attention_backward_tables import count_rows, cut_rows, padded, tables_of
 from .attention_kernel import HOPPER
 from .attention_passes import Slice, seen_rows
 from .attention_places import for_descriptor
-from .operator import members_of, require_one_node
 
 if TYPE_CHECKING:
     from ..group import Group
@@ -72,7 +71,6 @@ class AttentionBackward:
         seed: int = 0,
         **options: Any,
     ) -> None:
-        require_one_node(self.name, members_of(group, options.get("device")))
         forward = Attention(b, h, hkv, s, d, dtype, group, strategy=strategy, bounded=bounded, **options)
         problem, self.group, self.device = forward.kernel.problem, forward.group, forward.device
         self.problem, self.d, self.forward_kind = problem, d, forward.kind
@@ -100,11 +98,12 @@ class AttentionBackward:
             problem.shape, DTYPE_NAMES[problem.dtype], self.all_rows, list(problem.documents), problem.causal, problem.window,
             self.kind, forward.inner, options.get("split") or (SPLIT if cuda else 1), (self.block_m, self.block_n),
             gluon=self.is_gluon, deterministic=deterministic, kept=kept,
-            bounded=None if not bounded else 0 if bounded is True else int(bounded),
+            bounded=None if not bounded else 0 if bounded is True else int(bounded), nodes=self.group.nodes,
         )  # fmt: skip
         self.plan, self.exchanges = made.plan, made.exchanges
         self._shared_by = self.group.size if self.exchanges else 1  # that share the heads
         self._make_tables(made.passes)
+        self._require_room()
         in_order = sorted(self.rows) == list(self.rows) and self.count == 1
         self.is_alone = self.group.size == 1 and self.is_gluon and not deterministic and in_order
         if not self.is_alone:
@@ -287,6 +286,21 @@ class AttentionBackward:
         self.prepared = None
         self.fused.close()
 
+    @property
+    def _tiles(self) -> int:
+        return math.ceil(self.width / self.block_n) * (self.problem.hkv // self._shared_by) * self.problem.b
+
+    def _require_room(self) -> None:
+        """Tiles, one a program, wait for what NCCL brings from other nodes on multiprocessors of its own."""
+        if self.group.nodes == 1 or self.device.type != "cuda":
+            return
+        room = self.group.multiprocessors() - _syncopate.tune.CHANNEL_BLOCKS
+        if self._tiles > room:
+            raise ValueError(
+                f"the backward of attention over nodes on GPUs leaves multiprocessors for NCCL: its {self._tiles} tiles of "
+                f"{self.block_n} rows of a head of K are more than {room}; take fewer heads, or bounded="
+            )
+
     def _known(self, table: str) -> dict[str, list[int]]:
         return {f"{table}_ptr": getattr(self._tables[0], table).reshape(-1).tolist()}
 
@@ -431,8 +445,7 @@ class AttentionBackward:
             given, options = walked_arguments(given, add_dq=not self.deterministic), OPTIONS
         else:
             given["ADD_DQ"], options = not self.deterministic, self._options
-        tiles = math.ceil(self.width / self.block_n) * (p.hkv // self._shared_by) * p.b
-        calls = [Call((tiles, 1, 1), given, options)]
+        calls = [Call((self._tiles, 1, 1), given, options)]
         if not self.exchanges:
             return calls
         block = self.q_rows if self.deterministic else self.block_m

@@ -68,8 +68,6 @@ def attention(
     if names := wanted({"q": q, "k": k, "v": v}):
         counts = [sum(end - begin for begin, end in own) for own in held()]
         refused = {
-            f"there is none over several nodes yet, and the group's ranks are on {members.nodes}": members.nodes
-            > 1,
             f"there is none where a rank holds no rows, as here of {s}": 0 in counts,
         }
         return recorded(

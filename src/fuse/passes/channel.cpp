@@ -218,9 +218,9 @@ private:
     Graph& graph_;
     NodeId count_;
     OpsBefore before_;
-    std::vector<NodeId> one_;   ///< by op: of a receive its send, else itself
+    std::vector<NodeId> one_;         ///< by op: of a receive its send, else itself
     std::vector<NodeId> receive_of_;  ///< by op, of a send
-    std::vector<Ended> ended_;  ///< by stage, but the last one, and rank
+    std::vector<Ended> ended_;        ///< by stage, but the last one, and rank
     /// By op that sends what stages make, each rank's its own: the ones before these, in ended_.
     std::vector<std::vector<std::int32_t>> stages_before_;
     std::int32_t num_rounds_ = 0;

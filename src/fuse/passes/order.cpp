@@ -31,7 +31,8 @@ Arrivals on_equal_links(const Graph& graph, const Lowered& lowered, const Placem
         const NodeId previous = direct ? kNoNode : placement.started_before[op];
         std::int64_t start = previous == kNoNode ? 0 : arrivals[previous];
         for (const NodeId other : placement.before[op]) start = std::max(start, arrivals[other]);
-        const bool receives = graph.round(op) >= 0 && !lowered.channel.at(graph.ref(op)).sends;  // it is there
+        const bool receives =
+            graph.round(op) >= 0 && !lowered.channel.at(graph.ref(op)).sends;  // it is there
         arrivals[op] =
             start + (direct || receives ? 0 : lowered.plan.bytes(lowered.plan.op(graph.ref(op)).dst));
     }
@@ -389,7 +390,7 @@ private:
     std::size_t stage_;
     const Graph::StageNodes& nodes_;
     std::vector<std::int64_t> traversal_;  ///< all tiles, in the kernel's order
-    bool makes_;                           ///< some rank's tiles of the stage make chunks: these are then filled
+    bool makes_;  ///< some rank's tiles of the stage make chunks: these are then filled
     bool takes_turns_ = false;
     std::vector<bool> awaited_;                         ///< by op: another one comes after it
     std::vector<std::vector<std::int64_t>> deadlines_;  ///< by rank, as they are asked for, and tile

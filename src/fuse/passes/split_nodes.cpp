@@ -125,7 +125,8 @@ private:
         InNodes all;
         ++search_;
         const auto add = [&](std::int32_t node, OpRef op) {
-            if (std::exchange(seen_[at(op.rank)][at(op.index)], search_) != search_) all.emplace_back(node, op);
+            if (std::exchange(seen_[at(op.rank)][at(op.index)], search_) != search_)
+                all.emplace_back(node, op);
         };
         for (const OpRef before : given_after(ref)) {
             const Sides* const sides = sides_of(before);
@@ -191,8 +192,8 @@ private:
 
     Lowered& lowered_;
     plan::Plan& plan_;
-    std::vector<OpRef> refs_;            ///< all ops of the given plan
-    std::vector<std::vector<OpRef>> after_;  ///< by op: what the given plan has it come after
+    std::vector<OpRef> refs_;                       ///< all ops of the given plan
+    std::vector<std::vector<OpRef>> after_;         ///< by op: what the given plan has it come after
     std::vector<std::vector<std::uint32_t>> seen_;  ///< by rank and index: the last search that met it
     std::uint32_t search_ = 0;
     std::vector<std::int32_t> first_;    ///< by rank: its first op in refs_

@@ -58,7 +58,8 @@ using Arrivals = std::vector<std::int64_t>;
 
 /// The order of one stage.
 struct StageOrder {
-    std::vector<std::vector<std::int64_t>> tiles;  ///< by rank of the scope and slot: the tile that runs there
+    std::vector<std::vector<std::int64_t>>
+        tiles;  ///< by rank of the scope and slot: the tile that runs there
     /// By slot, the program that runs it, its slots in ascending order.
     std::vector<std::int64_t> program_of;
     std::size_t round = 1;   ///< tiles that run at once, about
