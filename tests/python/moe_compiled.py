@@ -8,7 +8,7 @@ import sys
 
 import torch
 import triton
-from syncopate.ops import mixture, mixture_backward, mixture_scaled, mixture_tensor
+from syncopate.ops import mixture, mixture_kept, mixture_scaled, mixture_tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -95,6 +95,7 @@ TYPES = {
     torch.float32: "*fp32",
     torch.int32: "*i32",
     torch.int64: "*i64",
+    torch.uint8: "*u8",
 }
 
 
@@ -110,12 +111,13 @@ def compile_backward(made):
         return torch.empty(shape, dtype=dtype, device="meta")
 
     rows, h, f, own = 4 * made.tiling.block_m, made.hidden, made.inner, made.own_experts
-    options = {"num_warps": 8, "num_stages": 2}
-    mixture_backward._launch = lambda kernel, grid, **items: compile_one(kernel, items, options)
-    w1, w2 = empty(own, h, 2 * f), empty(own, f, h)
-    mixture_backward._products(
-        made, empty(rows, h), empty(rows, h), w1, w2, empty(2, own, dtype=torch.int32), "silu"
-    )
+    mixture_kept._launch = lambda kernel, grid, options, **items: compile_one(kernel, items, options)
+    w1, w2, places = empty(own, h, 2 * f), empty(own, f, h), empty(2, own, dtype=torch.int32)
+    made.heap["X"] = empty(rows, h)
+    mixture_kept.keep_rows(made, places)
+    mixture_kept.products(made, made.heap["X"], empty(rows, 2 * f), empty(rows, h), w1, w2, places, "silu")
+    routes = empty(made.tokens, made.topk, dtype=torch.float32)
+    mixture_kept.dots(empty(made.tokens, h), empty(made.tokens * made.topk, h), routes.bool(), routes)
 
 
 def compile_one(kernel, items, options):

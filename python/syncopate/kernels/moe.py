@@ -279,12 +279,13 @@ def _tile_of_group(sy_schedule, slot, tile, COLUMNS: tl.constexpr):
 
 @triton.jit
 def moe_up(
-    x_ptr, w_ptr, a_ptr, sy_schedule, sy_control,
+    x_ptr, w_ptr, a_ptr, h_ptr, sy_schedule, sy_control,
     H: tl.constexpr, F: tl.constexpr, COLUMNS: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    STREAMED: tl.constexpr,
+    STREAMED: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
-    """a [., F] = act(x @ w[:, :F]) * (x @ w[:, F:]), of each expert's rows of x [., H] and its w [H, 2 F]."""
+    """a [., F] = act(x @ w[:, :F]) * (x @ w[:, F:]), of each expert's rows of x [., H] and its w [H, 2 F]. KEPT: h [., 2 F] is
+    x @ w, for a backward pass."""
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         tile = sy_acquire(sy_schedule, sy_control, slot)
         expert, row, rows, n = _tile_of_group(sy_schedule, slot, tile, COLUMNS)
@@ -300,7 +301,13 @@ def moe_up(
                 )  # fmt: skip
             lane, column = tl.arange(0, BLOCK_M)[:, None], n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
             made = (_activated(gate, ACTIVATION) * up).to(a_ptr.dtype.element_ty)
-            tl.store(a_ptr + (row + lane).to(tl.int64) * F + column, made, mask=(lane < rows) & (column < F))
+            inside = (lane < rows) & (column < F)
+            at = (row + lane).to(tl.int64)
+            tl.store(a_ptr + at * F + column, made, mask=inside)
+            if KEPT:
+                h = h_ptr + at * (2 * F) + column
+                tl.store(h, gate.to(h_ptr.dtype.element_ty), mask=inside)
+                tl.store(h + F, up.to(h_ptr.dtype.element_ty), mask=inside)
         sy_post(sy_schedule, sy_control, slot)
     sy_finish(sy_schedule, sy_control)
 

@@ -22,6 +22,7 @@ from ..kernels import moe as kernels
 from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
 from ..strategy.choose import runs_gluon
 from ..strategy.failures import warn_of_default
+from .mixture_kept import keep_rows
 from .mixture_spec import asked_for, completed, spec_of, strategy_of, tuned
 from .operator import is_capturing, require_one_node
 
@@ -279,6 +280,8 @@ class Moe:
         if self.part in ("whole", "kept"):
             given |= {"w1": empty(self.own_experts, self.hidden, 2 * self.inner)}
             given |= {"w2": empty(self.own_experts, self.inner, self.hidden)}
+        if self.part == "kept":
+            given["h_ptr"] = empty(1, 2 * self.inner)
         if self.part == "combine":
             given |= {"counts_ptr": self._numbers(self.group.size, self.experts + 1)}
             given |= {"rows_ptr": empty(1, self.hidden), "origin_ptr": self._numbers(1)}
@@ -330,7 +333,7 @@ class Moe:
             "DOWN": 0 if down not in tables else 1 if self.part == "combine" else cdiv(self.hidden, tiles.block_n),
             "BE": pow2(self.own_experts), "BR": pow2(group.size), "BALL": pow2(self.experts),
             "SLOTS": 32, "DISPATCHES": "moe_dispatch" in tables, "WEIGHTED": self.weighted,
-            "seen_ptr": self._seen,
+            "seen_ptr": self._seen, "h_ptr": given.get("h_ptr", none), "KEPT": self.part == "kept",
             "BLOCK_M": tiles.block_m, "BLOCK_N": tiles.block_n, "BLOCK_K": tiles.block_k,
             "ACTIVATION": self.activation, "PRECISION": "ieee" if self.dtype == torch.float32 else "tf32",
         }  # fmt: skip
@@ -450,13 +453,19 @@ class Moe:
             made["topk_weights"] = (weights, shape, (torch.float32, self.out_dtype))
         return made
 
-    def _handle(self, ids: torch.Tensor, made: Mapping[str, torch.Tensor]) -> Handle:
+    def _told(self, name: str, until_next: bool) -> torch.Tensor:
+        """What a call has left in the heap: `until_next`, as it lies there, for who has read it before the next one."""
+        return self.heap[name] if until_next else self.heap[name].clone()
+
+    def _handle(
+        self, ids: torch.Tensor, made: Mapping[str, torch.Tensor], until_next: bool = False
+    ) -> Handle:
         return Handle(
             self,
             ids,
             made["position_ptr"],
-            self.heap["counts"].clone(),
-            self.heap["origin"].clone(),
+            self._told("counts", until_next),
+            self._told("origin", until_next),
             made["own_ptr"],
             made["sent_ptr"],
             made["status_ptr"],
@@ -470,7 +479,8 @@ class Moe:
         w1: torch.Tensor,
         w2: torch.Tensor,
     ) -> tuple[torch.Tensor, Handle | None, tuple[torch.Tensor, ...]]:
-        """y [T, H]; of the part "kept" the handle, the rows that came [rows, H], and those that came back [T * topk, H]."""
+        """y [T, H]; of the part "kept" the handle, the rows that came [rows, H], what w1 made of them [rows, 2 F], and those that
+        came back [T * topk, H]."""
         own, f = self.own_experts, self.inner
         self._check({
             "x": (x, (self.tokens, self.hidden), (self.dtype,)), **self._routed(ids, weights),
@@ -478,16 +488,25 @@ class Moe:
         })  # fmt: skip
         made, out = self.scratch(), torch.empty_like(x)
         given = {"given_ptr": x, "ids_ptr": ids, "weights_ptr": weights, "w1": w1, "w2": w2, "out_ptr": out}
+        if self.part == "kept":
+            given["h_ptr"] = x.new_empty(self.rows, 2 * f)
         self.launch(made | given)
         self._done(made["status_ptr"])
         if self.part != "kept":
             return out, None, ()
-        return out, self._handle(ids, made), (self.heap["X"].clone(), self.heap["Y"].clone())
+        kept = keep_rows(self, made["own_ptr"]), given["h_ptr"], self.heap["Y"].clone()
+        return out, self._handle(ids, made, until_next=True), kept
 
     def dispatch(
-        self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor | None = None,
+        *,
+        until_next: bool = False,
     ) -> tuple[torch.Tensor, Handle]:
-        """Of the part "dispatch": the rows that came [rows, H], and where they lie. `weights`: of each route, its row's factor."""
+        """Of the part "dispatch": the rows that came [rows, H], and where they lie. `weights`: of each route, its row's factor.
+        `until_next`: they, and the handle, are the heap's own, and the next call's."""
         self._check({"x": (x, (self.tokens, self.hidden), (self.dtype,)), **self._routed(ids, weights)})
         made = self.scratch()
         given = {
@@ -498,7 +517,7 @@ class Moe:
         }
         self.launch(given)
         self._done(made["status_ptr"])
-        return self.heap["X"].clone(), self._handle(ids, made)
+        return self._told("X", until_next), self._handle(ids, made, until_next)
 
     def combine(
         self,

@@ -112,10 +112,11 @@ class TensorMoe(Moe):
             "moe_reduce": {**tile, "COLUMNS": summed},
         }  # fmt: skip
 
-    def _handle(self, ids: torch.Tensor, made: Mapping[str, torch.Tensor]) -> TensorHandle:
-        heap = self.heap
+    def _handle(
+        self, ids: torch.Tensor, made: Mapping[str, torch.Tensor], until_next: bool = False
+    ) -> TensorHandle:
         taken = (ids >= 0) & (ids < self.experts)
-        read = (heap[name].clone() for name in ("counts", "origin", "tokens", "routes"))
+        read = (self._told(name, until_next) for name in ("counts", "origin", "tokens", "routes"))
         return TensorHandle(self, made["own_ptr"], *read, taken, made["status_ptr"])
 
     def combine_parts(

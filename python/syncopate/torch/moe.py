@@ -20,14 +20,14 @@ from .gradients import once
 
 _GIVEN = "Tensor x, Tensor topk_ids, Tensor topk_weights, Tensor w1, Tensor w2, str group_name"
 _OPTIONS = "str activation='silu', int bound=0, str over='error', str parallel='expert'"
-#: Of moe_kept: y, and the rows that came and that came back, where experts' rows lie, and which routes were taken.
-_KEPT = 5
+#: Of moe_kept: y, and the rows that came, what w1 made of them, what came back, where experts' rows lie, and which routes were taken.
+_KEPT = 6
 library.define(f"moe({_GIVEN}, {_OPTIONS}) -> Tensor")
 library.define(f"moe_forward({_GIVEN}, {_OPTIONS}) -> Tensor", tags=TAGS)
 library.define(f"moe_kept({_GIVEN}, {_OPTIONS}) -> ({', '.join(['Tensor'] * _KEPT)})", tags=TAGS)
 library.define(
-    "moe_backward(Tensor grad, Tensor topk_ids, Tensor topk_weights, Tensor w1, Tensor w2, Tensor rows, Tensor back, Tensor own, "
-    "Tensor taken, str group_name, str activation, int bound, str parallel) -> (Tensor, Tensor, Tensor, Tensor)",
+    "moe_backward(Tensor grad, Tensor topk_ids, Tensor topk_weights, Tensor w1, Tensor w2, Tensor rows, Tensor h, Tensor back, "
+    "Tensor own, Tensor taken, str group_name, str activation, int bound, str parallel) -> (Tensor, Tensor, Tensor, Tensor)",
     tags=TAGS,
 )
 
@@ -83,8 +83,8 @@ def _forward(*given, **options) -> torch.Tensor:
 
 @torch._disable_dynamo
 def _kept(*given, **options) -> tuple:
-    y, handle, (rows, back) = _run("kept", *given, **options)
-    return y, rows, back, handle.own, handle.taken
+    y, handle, (rows, h, back) = _run("kept", *given, **options)
+    return y, rows, h, back, handle.own, handle.taken
 
 
 @torch._disable_dynamo
@@ -95,6 +95,7 @@ def _backward(
     w1,
     w2,
     rows,
+    h,
     back,
     own,
     taken,
@@ -108,7 +109,7 @@ def _backward(
     given = [one.contiguous() for one in (topk_ids, topk_weights, w1, w2)]
     report.count("moe_backward", report.FUSED)
     group = _group(group_name, grad)
-    return BACKWARDS[parallel](grad, *given, rows, back, own, taken, group, activation, bound)
+    return BACKWARDS[parallel](grad, *given, rows, h, back, own, taken, group, activation, bound)
 
 
 for _name, _run_of in (("moe_forward", _forward), ("moe_kept", _kept), ("moe_backward", _backward)):
@@ -142,6 +143,7 @@ def _(
     return (
         x.new_empty(x.shape),
         x.new_empty((rows, hidden)),
+        x.new_empty((rows, 2 * w2.shape[1])),
         x.new_empty((tokens * topk, hidden) if parallel == "expert" else (size, tokens * topk, hidden)),
         numbers,
         taken,
