@@ -1,9 +1,11 @@
 """syncopate bench moe: a mixture of experts over models, tokens and routings, beside what can be installed today.
 
-One process a GPU. Times are those of a CUDA graph of one layer, forward; without a GPU extents are divided by 64, which checks
-the bench alone. `nccl` is the eager pair of all-to-alls with counts on the host, around torch's grouped product. `minimal_async_ep`
-is torchtitan's, if $PEER is a folder with distributed/minimal_async_ep of its wheel. Floors: the weights or the operations, and the
-rows over the link both ways.
+One process a GPU. Times are those of a CUDA graph of one layer, forward, or with --backward of the forward and the backward pass;
+without a GPU extents are divided by 64, which checks the bench alone. `products` are ours alone, of the same rows: what the whole
+takes more is exposed. Peers (--ways): `nccl` is the eager pair of all-to-alls with counts on the host, around torch's grouped product.
+`minimal_async_ep` is torchtitan's, if $PEER is a folder with distributed/minimal_async_ep of its wheel. `all_to_all_vdev_2d` is torch's,
+on symmetric memory by NVSHMEM, forward alone; asked for by name, as a process has memory of one kind. Floors: the weights or the
+operations, and the rows over the link both ways.
 
     syncopate bench moe --models Qwen3-30B-A3B --tokens 64,512 --routings balanced,random,zipf
 """
@@ -12,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,10 @@ MODELS = {
     "DSV3/4": (64, 8, 7168, 2048),
 }
 ROUTINGS = ("balanced", "random", "zipf", "half")
+WAYS = ("ours", "products", "nccl", "minimal_async_ep", "all_to_all_vdev_2d")
 #: Of an H200, as the floors take them: elements of 16 bits.
 PRODUCT_TFLOPS, MEMORY_TBS, LINK_GBS = 620.0, 4.2, 345.0
+TOLERANCE = 0.02  # of a peer's results, by the norm of ours
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -38,13 +40,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--models", default=",".join(MODELS), help=f"default: {', '.join(MODELS)}")
     parser.add_argument("--tokens", default="64,512,4096", help="of a rank, comma-separated")
     parser.add_argument("--routings", default="random", help=f"of {', '.join(ROUTINGS)}, comma-separated")
+    parser.add_argument("--ways", default=",".join(WAYS[:4]), help=f"of {', '.join(WAYS)}, comma-separated; ours always")
+    parser.add_argument("--backward", action="store_true", help="measure the forward and the backward pass")
     add_options(parser, "tokens")
     return parse_options(parser, arguments)
 
 
 def check(options: argparse.Namespace) -> None:
     """Raises ValueError for what is wrong on the command line."""
-    for name, known in (("models", MODELS), ("routings", ROUTINGS)):
+    for name, known in (("models", MODELS), ("routings", ROUTINGS), ("ways", WAYS)):
         for one in getattr(options, name).split(","):
             if one not in known:
                 raise ValueError(f"--{name} {one}: expected {', '.join(known)}")
@@ -86,6 +90,7 @@ class Case:
         of = {"device": self.device, "dtype": torch.bfloat16 if self.gpu else torch.float32}
         torch.manual_seed(self.rank)
         self.x = torch.randn(tokens, self.hidden, **of)
+        self.grad = torch.randn(tokens, self.hidden, **of) / 4  # of y
         self.w1 = torch.randn(self.own, self.hidden, 2 * self.inner, **of) * 0.02
         self.w2 = torch.randn(self.own, self.inner, self.hidden, **of) * 0.02
         self.ids = route(routing, tokens, self.experts, self.topk, self.rank).to(self.device)
@@ -96,6 +101,13 @@ class Case:
         import torch
 
         return torch.bincount(self.ids.flatten(), minlength=self.experts)
+
+    def counts_on_device(self) -> Any:
+        """As `counts`, in a graph."""
+        import torch
+
+        made = torch.zeros(self.experts, dtype=torch.int64, device=self.device)
+        return made.scatter_add_(0, self.ids.flatten(), torch.ones_like(self.ids.flatten()))
 
     def ours(self) -> Callable[[], Any]:
         from ..ops import moe
@@ -110,9 +122,14 @@ class Case:
             parts = rows.split(counts.tolist())
             made = [self._layer(part, w1, w2) for part, w1, w2 in zip(parts, self.w1, self.w2, strict=True)]
             return torch.cat(made)
-        offs = counts.cumsum(0).to(torch.int32)
-        gate, up = torch._grouped_mm(rows, self.w1, offs=offs).chunk(2, -1)
-        return torch._grouped_mm(torch.nn.functional.silu(gate) * up, self.w2, offs=offs)
+        return self.products_of(rows, counts.cumsum(0).to(torch.int32))
+
+    def products_of(self, rows: Any, ends: Any) -> Any:
+        """`ends`: of each expert, past its last row."""
+        import torch
+
+        gate, up = torch._grouped_mm(rows, self.w1, offs=ends).chunk(2, -1)
+        return torch._grouped_mm(torch.nn.functional.silu(gate) * up, self.w2, offs=ends)
 
     def _layer(self, rows: Any, w1: Any, w2: Any) -> Any:
         import torch
@@ -120,63 +137,21 @@ class Case:
         gate, up = (rows @ w1).chunk(2, -1)
         return (torch.nn.functional.silu(gate) * up) @ w2
 
-    def nccl(self) -> Callable[[], Any]:
+    def trained(self, layer: Callable[[], Any]) -> Callable[[], list[Any]]:
+        """`layer`, and the gradients of x, the weights of the routes, w1 and w2. Returns y and these."""
         import torch
-        import torch.distributed as dist
 
-        def call() -> Any:
-            order = self.ids.flatten().argsort(stable=True)
-            counts = self.counts()
-            there = torch.empty(self.size * self.own, dtype=counts.dtype, device=self.device)
-            dist.all_to_all_single(there, counts)
-            send = counts.view(self.size, self.own).sum(1).tolist()
-            by_rank = there.view(self.size, self.own)
-            receive = by_rank.sum(1).tolist()
-            rows = self.x.new_empty(sum(receive), self.hidden)
-            dist.all_to_all_single(rows, self.x[order // self.topk], receive, send)
-            expert = torch.arange(self.own, device=self.device).repeat(self.size).repeat_interleave(there)
-            by_expert = expert.argsort(stable=True)
-            made = torch.empty_like(rows)
-            made[by_expert] = self.products(rows[by_expert], by_rank.sum(0))
-            back = torch.empty(len(order), self.hidden, dtype=self.x.dtype, device=self.device)
-            dist.all_to_all_single(back, made, send, receive)
-            routes = torch.empty_like(back)
-            routes[order] = back
-            return (
-                (routes.view(self.tokens, self.topk, -1).float() * self.weights[..., None])
-                .sum(1)
-                .to(self.x.dtype)
-            )
+        leaves = [self.x, self.weights, self.w1, self.w2]
+        for leaf in leaves:
+            leaf.requires_grad_()
+
+        def call() -> list[Any]:
+            y = layer()
+            return [y.detach(), *torch.autograd.grad(y, leaves, self.grad)]
 
         return call
 
-    def minimal_async_ep(self) -> Callable[[], Any]:
-        """torchtitan's MinimalAsyncEP, whose files lie in $PEER."""
-        import torch
-        import torch.distributed as dist
-
-        sys.path.insert(0, os.environ["PEER"])
-        import torchtitan.distributed.minimal_async_ep.api as ep
-
-        ep._buffer_key = ep._buffer_state = None
-        ep.init_buffer(
-            dist.group.WORLD, self.hidden, self.tokens, self.own, self.topk, self.x.dtype, self.device
-        )
-        room = self.tokens * self.size * min(self.topk, self.own)
-
-        def call() -> Any:
-            ones = torch.ones_like(self.ids.flatten())
-            counts = torch.zeros(self.experts, device=self.device, dtype=torch.int64)
-            d = ep.dispatch_op(
-                self.x, self.ids, counts.scatter_add_(0, self.ids.flatten(), ones), room, self.size
-            )
-            y = self.products(d[0], d[8])
-            flat = self.weights.flatten()
-            return ep.combine_op(y, d[1], d[2], d[3], d[4], d[5], d[7], d[6], flat, self.tokens, self.topk)[0]
-
-        return call
-
-    def floors(self) -> dict[str, float]:
+    def floors(self, backward: bool) -> dict[str, float]:
         """µs of the rank that has most to do."""
         import torch
         import torch.distributed as dist
@@ -186,48 +161,67 @@ class Case:
         of_ranks = counts.view(self.size, self.own)
         rows, used = of_ranks.sum(1).max().item(), (of_ranks > 0).sum(1).max().item()
         item, layer = self.x.element_size(), 3 * self.hidden * self.inner
+        # Backward: each product twice more, the weights read and their gradients written, and the ways both once more.
+        times = 3 if backward else 1
         sent = torch.tensor(float((self.ids // self.own != self.rank).sum().item()), device=self.device)
         dist.all_reduce(sent, op=dist.ReduceOp.MAX)
         return {
-            "product": max(2 * rows * layer / PRODUCT_TFLOPS / 1e6, used * layer * item / MEMORY_TBS / 1e6),
-            "link": 2 * sent.item() * self.hidden * item / LINK_GBS / 1e3,
+            "product": times
+            * max(2 * rows * layer / PRODUCT_TFLOPS / 1e6, used * layer * item / MEMORY_TBS / 1e6),
+            "link": (2 if backward else 1) * 2 * sent.item() * self.hidden * item / LINK_GBS / 1e3,
         }
 
 
-def run_case(model: str, tokens: int, routing: str, options: argparse.Namespace) -> dict[str, Any]:
+def run_case(
+    model: str, tokens: int, routing: str, options: argparse.Namespace
+) -> dict[str, Any]:
     import torch
 
     from ..call import cache
+    from . import moe_peers
     from .measure import Candidate, capture, measure
+    from .moe_products import products_alone
 
     case = Case(model, tokens, routing)
     rows: list[Candidate] = []
     left_out: dict[str, str] = {}
-    ways = {"ours": (case.ours, True), "nccl": (case.nccl, False)}
-    if os.environ.get("PEER") and case.gpu:
-        ways["minimal_async_ep"] = (case.minimal_async_ep, True)
-    right = None
+    ways: dict[str, tuple[Callable[[], Callable[[], Any]], bool]] = {"ours": (case.ours, True)}
+    asked = [name for name in options.ways.split(",") if name not in ("ours", "products")]
+    ways |= {name: (functools.partial(getattr(moe_peers, name), case), name != "nccl") for name in asked}
+    right: list[Any] = []
     for name, (make, captured) in ways.items():
         try:
-            call = make()
+            call = case.trained(make()) if options.backward else make()
             made = call()
-            right = made if right is None else right
-            torch.testing.assert_close(made, right, rtol=0.05, atol=0.05)
+            made = made if isinstance(made, list) else [made]
+            right = right or [one.clone() for one in made]
+            for one, of in zip(made, right, strict=True):
+                off = ((one.float() - of.float()).norm() / of.float().norm().clamp_min(1e-30)).item()
+                if not off < TOLERANCE:
+                    raise ArithmeticError(f"off by {off:.2g} of the norm of ours")
             run = capture(call).replay if captured else call
             rows.append(Candidate(name, lambda _, run=run: run(), visible=False))
         except Exception as error:  # noqa: BLE001 - the others are still to be measured
             if name == "ours":
                 raise
             left_out[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    if "products" in options.ways.split(",") and not options.backward and case.gpu:
+        alone = capture(products_alone(case)).replay
+        rows.append(Candidate("products", lambda _: alone(), visible=False))
     try:
-        entry: dict[str, Any] = {"rows": measure(rows, options.rounds), "floors": case.floors()}
+        entry: dict[str, Any] = {
+            "rows": measure(rows, options.rounds),
+            "floors": case.floors(options.backward),
+        }
     finally:
         cache.close()
     times = {name: row["hidden_us"] for name, row in entry["rows"].items()}
-    others = {name: us for name, us in times.items() if name != "ours"}
+    others = {name: us for name, us in times.items() if name not in ("ours", "products")}
     if others:
         entry["best"] = min(others, key=others.__getitem__)
         entry["vs_best"] = others[entry["best"]] / times["ours"]
+    if "products" in times:
+        entry["exposed"] = 1 - times["products"] / times["ours"]
     if left_out:
         entry["left_out"] = left_out
     return entry
@@ -241,7 +235,8 @@ def run_all(options: argparse.Namespace) -> dict[str, Any]:
 
     def said(entry: dict[str, Any]) -> str:
         floors = entry["floors"]
-        return f"{summary(entry)} | floors: product {floors['product']:.0f}, link {floors['link']:.0f}"
+        exposed = f", exposed {entry['exposed']:.1%}" if "exposed" in entry else ""
+        return f"{summary(entry)}{exposed} | floors: product {floors['product']:.0f}, link {floors['link']:.0f}"
 
     progress = Progress(options)
     for model in options.models.split(","):
@@ -249,6 +244,8 @@ def run_all(options: argparse.Namespace) -> dict[str, Any]:
             for routing in options.routings.split(","):
                 where = f"moe {model:14} T={tokens:5} {routing:8} |"
                 entry = {"operator": "moe", "model": model, "T": tokens, "routing": routing}
+                if options.backward:
+                    entry["passes"] = "forward and backward"
                 progress.shape(
                     where, entry, functools.partial(run_case, model, tokens, routing, options), said
                 )
@@ -259,16 +256,17 @@ def run_all(options: argparse.Namespace) -> dict[str, Any]:
 def to_markdown(report: dict[str, Any]) -> str:
     names = list(dict.fromkeys(name for entry in report["table"] for name in entry.get("rows", {})))
     lines = [
-        f"| model | tokens | routing | {' | '.join(names)} | ours, times as fast | floors: product, link |"
+        f"| model | tokens | routing | {' | '.join(names)} | ours, times as fast | exposed | floors: product, link |"
     ]
-    lines.append("|---" * (len(names) + 5) + "|")
+    lines.append("|---" * (len(names) + 6) + "|")
     for entry in report["table"]:
         rows = entry.get("rows", {})
         cells = [f"{rows[name]['hidden_us']:.0f}" if name in rows else "–" for name in names]
         times = f"{entry['vs_best']:.2f}" if "vs_best" in entry else "–"
+        exposed = f"{entry['exposed']:.1%}" if "exposed" in entry else "–"
         floors = ", ".join(f"{us:.0f}" for us in entry.get("floors", {}).values())
         where = f"{entry['model']} | {entry['T']} | {entry['routing']}"
-        lines.append(f"| {where} | {' | '.join(cells)} | {times} | {floors} |")
+        lines.append(f"| {where} | {' | '.join(cells)} | {times} | {exposed} | {floors} |")
     return "\n".join([f"{report['machine']}, µs", "", *lines, ""])
 
 

@@ -64,6 +64,38 @@ def _transposed_product(a_ptr, row, rows, w_ptr, expert, n, N: tl.constexpr, K: 
 
 
 @triton.jit
+def _half(block, which: tl.constexpr, M: tl.constexpr, N: tl.constexpr):
+    """The first or second half of its columns."""
+    halves = block.reshape(M, 2, N // 2).permute(0, 2, 1).split()
+    return halves[which]
+
+
+@triton.jit
+def _inner_columns(h_ptr, a_ptr, dh_ptr, da, row, rows, first, F: tl.constexpr, ACTIVATION: tl.constexpr,
+                   BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):  # fmt: skip
+    """Of some columns of a tile, from `first` on. A quarter of a tile's at once: all of them are more than there are registers for."""
+    lane, column = tl.arange(0, BLOCK_M)[:, None], first + tl.arange(0, BLOCK_N)[None, :]
+    inside = (lane < rows) & (column < F)
+    # Of each tensor the place of the tile, then 32 bits: addresses of 64 take the registers of the sums.
+    at = row.to(tl.int64) * F
+    h, dh = h_ptr + 2 * at, dh_ptr + 2 * at
+    of_gate = lane * (2 * F) + column
+    gate = tl.load(h + of_gate, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(h + F + of_gate, mask=inside, other=0.0).to(tl.float32)
+    act = _activated(gate, ACTIVATION)
+    tl.store(a_ptr + at + (lane * F + column), (act * up).to(a_ptr.dtype.element_ty), mask=inside)
+    tl.store(dh + F + of_gate, (da * act).to(dh_ptr.dtype.element_ty), mask=inside)
+    if ACTIVATION == "silu":
+        sigmoid = 1.0 / (1.0 + tl.exp(-gate))
+        slope = sigmoid * (1.0 + gate * (1.0 - sigmoid))
+    elif ACTIVATION == "relu":
+        slope = tl.where(gate > 0.0, 1.0, 0.0)
+    else:
+        slope = gate * 0.0 + 1.0
+    tl.store(dh + of_gate, (da * up * slope).to(dh_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def moe_backward_inner(
     h_ptr, dy_ptr, w2_ptr, own_ptr, a_ptr, dh_ptr,
     H: tl.constexpr, F: tl.constexpr, EXPERTS: tl.constexpr, BE: tl.constexpr, ACTIVATION: tl.constexpr,
@@ -77,24 +109,13 @@ def moe_backward_inner(
         da = _transposed_product(
             dy_ptr, row, rows, w2_ptr, expert, n, F, H, BLOCK_M, BLOCK_N, BLOCK_K, PRECISION, STREAMED
         )  # fmt: skip
-        lane, column = tl.arange(0, BLOCK_M)[:, None], n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-        inside = (lane < rows) & (column < F)
-        at = (row + lane).to(tl.int64)
-        of_gate = at * (2 * F) + column
-        gate = tl.load(h_ptr + of_gate, mask=inside, other=0.0).to(tl.float32)
-        up = tl.load(h_ptr + of_gate + F, mask=inside, other=0.0).to(tl.float32)
-        act = _activated(gate, ACTIVATION)
-        if ACTIVATION == "silu":
-            sigmoid = 1.0 / (1.0 + tl.exp(-gate))
-            slope = sigmoid * (1.0 + gate * (1.0 - sigmoid))
-        elif ACTIVATION == "relu":
-            slope = tl.where(gate > 0.0, 1.0, 0.0)
-        else:
-            slope = gate * 0.0 + 1.0
-        tl.store(a_ptr + at * F + column, (act * up).to(a_ptr.dtype.element_ty), mask=inside)
-        dh = dh_ptr + of_gate
-        tl.store(dh, (da * up * slope).to(dh_ptr.dtype.element_ty), mask=inside)
-        tl.store(dh + F, (da * act).to(dh_ptr.dtype.element_ty), mask=inside)
+        QUARTER: tl.constexpr = BLOCK_N // 4
+        first = n * BLOCK_N
+        for half in tl.static_range(2):
+            for part in tl.static_range(2):
+                columns = _half(_half(da, half, BLOCK_M, BLOCK_N), part, BLOCK_M, BLOCK_N // 2)
+                at = first + (2 * half + part) * QUARTER
+                _inner_columns(h_ptr, a_ptr, dh_ptr, columns, row, rows, at, F, ACTIVATION, BLOCK_M, QUARTER)
 
 
 @triton.jit
@@ -112,8 +133,8 @@ def moe_backward_rows(
             dh_ptr, row, rows, w1_ptr, expert, n, H, 2 * F, BLOCK_M, BLOCK_N, BLOCK_K, PRECISION, STREAMED
         )  # fmt: skip
         lane, column = tl.arange(0, BLOCK_M)[:, None], n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-        at = (row + lane).to(tl.int64) * H + column
-        tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), mask=(lane < rows) & (column < H))
+        there = dx_ptr + row.to(tl.int64) * H
+        tl.store(there + (lane * H + column), dx.to(dx_ptr.dtype.element_ty), mask=(lane < rows) & (column < H))
 
 
 @triton.jit

@@ -73,7 +73,7 @@ def tile_of_rows(of: Moe, streamed: bool) -> tuple[int, int, int, dict[str, int]
         return tiles.block_m, tiles.block_n, tiles.block_k, {"num_warps": 8, "num_stages": 2}, 4
     if tiles.block_m < 128:
         return tiles.block_m, 128, 64, {"num_warps": 4, "num_stages": 4}, 3 if tiles.block_m < 64 else 2
-    return 128, 128, 64, {"num_warps": 8, "num_stages": 3}, 2
+    return 128, 128, 64, {"num_warps": 8, "num_stages": 3, "maxnreg": 128}, 2
 
 
 def tile_of_weights(of: Moe, streamed: bool) -> tuple[int, int, int, dict[str, int]]:
