@@ -367,3 +367,16 @@ def test_schedules_without_gpus_are_compared_with_those_before(run, tmp_path):
     assert 'schedule.ranks[1].transfers[0].backend: "none_such" -> ' in other.out
     assert "1 cases differ at schedule.ranks[].transfers[].backend" in other.out
     assert other.out.endswith("cases that differ, of 2: schedule 1, launch 0, source 0, missing 1\n")
+
+
+def test_bench_of_mixtures_finds_ours_and_its_peers_right_forward_and_backward(syncopate, tmp_path):
+    report = tmp_path / "moe.json"
+    outcome = syncopate(
+        "bench", "moe", "--models", "Qwen3-30B-A3B", "--tokens", "256", "--backward", "--json", report
+    )
+    assert outcome.code == 0, outcome.out + outcome.err
+    (entry,) = json.loads(report.read_text())["table"]
+    assert set(entry["rows"]) == {"ours", "nccl"} and entry["passes"] == "forward and backward"
+    assert "PEER names no folder" in entry["left_out"]["minimal_async_ep"]
+    refused = syncopate("bench", "moe", "--ways", "ours,another")
+    assert refused.code == 2 and "--ways another: expected ours, " in refused.err

@@ -43,7 +43,9 @@ class _Routes(torch.autograd.Function):
     """A row of each of the topk routes of a token."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, order: torch.Tensor, back: torch.Tensor, topk: int) -> torch.Tensor:
+    def forward(
+        ctx: Any, x: torch.Tensor, order: torch.Tensor, back: torch.Tensor, topk: int
+    ) -> torch.Tensor:
         ctx.back, ctx.topk = back, topk
         return x[order // topk]
 
@@ -85,7 +87,9 @@ def nccl(case: Any) -> Callable[[], torch.Tensor]:
 def minimal_async_ep(case: Any) -> Callable[[], torch.Tensor]:
     """torchtitan's MinimalAsyncEP, whose files lie in $PEER."""
     if not os.environ.get("PEER") or not case.gpu:
-        raise RuntimeError("PEER names no folder with torchtitan's distributed/minimal_async_ep, or there is no GPU")
+        raise RuntimeError(
+            "PEER names no folder with torchtitan's distributed/minimal_async_ep, or there is no GPU"
+        )
     if os.environ["PEER"] not in sys.path:
         sys.path.insert(0, os.environ["PEER"])
     import torchtitan.distributed.minimal_async_ep.api as ep
@@ -127,7 +131,10 @@ def all_to_all_vdev_2d(case: Any) -> Callable[[], torch.Tensor]:
     sent, came = shared(routes, case.hidden), shared(most + align * case.own, case.hidden)
     made, back = shared(most + align * case.own, case.hidden), shared(routes, case.hidden)
     splits = shared(case.experts, dtype=torch.int64)
-    places, back_places = shared(2, case.experts, dtype=torch.int64), shared(2, case.experts, dtype=torch.int64)
+    places, back_places = (
+        shared(2, case.experts, dtype=torch.int64),
+        shared(2, case.experts, dtype=torch.int64),
+    )
     op = torch.ops.symm_mem
 
     def call() -> torch.Tensor:
