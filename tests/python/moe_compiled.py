@@ -9,6 +9,7 @@ import sys
 import torch
 import triton
 from syncopate.ops import mixture, mixture_kept, mixture_scaled, mixture_tensor
+from syncopate.strategy import Strategy
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -24,7 +25,7 @@ class Shape:
         self.own_experts, self.inner = self._shares(experts, inner, size)
         self.dtype, self.part, self.activation, self.weighted = dtype, part, "silu", True
         self.device, self.programs = torch.device("meta"), 132
-        self.out_dtype = torch.bfloat16 if self.scales else dtype
+        self.out_dtype, self.products = torch.bfloat16 if self.scales else dtype, None
         spec = mixture.spec_of(
             tokens,
             experts,
@@ -40,6 +41,7 @@ class Shape:
             self.out_dtype,
         )
         (self.tiling,) = mixture.strategy_of(spec, "cuda", programs=self.programs).tilings
+        self.strategy = Strategy()
         self._seen = torch.empty(2, dtype=torch.int32, device="meta")
         self.bound = size * tokens * topk
         self.group = type("Alone", (), {"rank": 1, "size": size})()
@@ -152,6 +154,7 @@ if __name__ == "__main__":
         cases = [(ExpertShape, "whole")]
         if place == 0:
             cases += [
+                (ExpertShape, "kept"),
                 (ExpertShape, "combine"),
                 (TensorShape, "whole"),
                 (TensorShape, "dispatch"),

@@ -134,7 +134,9 @@ def moe_backward_rows(
         )  # fmt: skip
         lane, column = tl.arange(0, BLOCK_M)[:, None], n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
         there = dx_ptr + row.to(tl.int64) * H
-        tl.store(there + (lane * H + column), dx.to(dx_ptr.dtype.element_ty), mask=(lane < rows) & (column < H))
+        tl.store(
+            there + (lane * H + column), dx.to(dx_ptr.dtype.element_ty), mask=(lane < rows) & (column < H)
+        )
 
 
 @triton.jit

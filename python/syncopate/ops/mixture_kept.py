@@ -37,24 +37,23 @@ def products(
         "EXPERTS": experts, "PRECISION": "ieee" if rows.dtype == torch.float32 else "tf32", "STREAMED": streamed,
     }  # fmt: skip
     wide = {"H": hidden, "F": inner, "BE": triton.next_power_of_2(experts)}
-    m, n, k, options, beside = tile_of_rows(of, streamed)
 
     def operand(tensor: torch.Tensor, *block: int) -> torch.Tensor | TensorDescriptor:
         return TensorDescriptor.from_tensor(tensor, list(block)) if streamed else tensor
 
-    def launch(kernel: Any, columns: int, **arguments: Any) -> None:
+    def launch(kernel: Any, columns: int, left: tuple, right: tuple, **arguments: Any) -> None:
+        m, n, k, options, beside = tile_of_rows(of, streamed, columns)
         tiles = (cdiv(len(rows), m) + experts) * cdiv(columns, n)
         grid = (min(tiles, of.programs * beside), 1, 1)
+        operands = {left[0]: operand(left[1], m, k), right[0]: operand(right[1], 1, n, k)}
         blocks = {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}
-        _launch(kernel, grid, options, own_ptr=own, **arguments, **known, **wide, **blocks)
+        _launch(kernel, grid, options, own_ptr=own, **operands, **arguments, **known, **wide, **blocks)
 
     launch(
-        kernels.moe_backward_inner, inner, h_ptr=h, dy_ptr=operand(dy, m, k), w2_ptr=operand(w2, 1, n, k), a_ptr=a,
-        dh_ptr=dh, ACTIVATION=activation,
+        kernels.moe_backward_inner, inner, ("dy_ptr", dy), ("w2_ptr", w2), h_ptr=h, a_ptr=a, dh_ptr=dh,
+        ACTIVATION=activation,
     )  # fmt: skip
-    launch(
-        kernels.moe_backward_rows, hidden, dh_ptr=operand(dh, m, k), w1_ptr=operand(w1, 1, n, k), dx_ptr=dx
-    )
+    launch(kernels.moe_backward_rows, hidden, ("dh_ptr", dh), ("w1_ptr", w1), dx_ptr=dx)
     m, n, k, options = tile_of_weights(of, streamed)
     for left, right, dw in ((rows, dh, dw1), (a, dy, dw2)):
         down, across = left.shape[1], right.shape[1]
@@ -66,13 +65,16 @@ def products(
     return dx, dw1, dw2
 
 
-def tile_of_rows(of: Moe, streamed: bool) -> tuple[int, int, int, dict[str, int], int]:
-    """Of the products that have rows: rows, columns and K of a tile, its warps and stages, and programs a multiprocessor."""
+def tile_of_rows(of: Moe, streamed: bool, columns: int) -> tuple[int, int, int, dict[str, int], int]:
+    """Of the products that have rows, and so many columns: rows, columns and K of a tile, its warps and stages, and programs a
+    multiprocessor. Measured on an H200 (bench/results/moe_backward_tiles_1xH200.csv)."""
     tiles = of.tiling
     if not streamed:
         return tiles.block_m, tiles.block_n, tiles.block_k, {"num_warps": 8, "num_stages": 2}, 4
     if tiles.block_m < 128:
         return tiles.block_m, 128, 64, {"num_warps": 4, "num_stages": 4}, 3 if tiles.block_m < 64 else 2
+    if columns >= 2048:
+        return 128, 256, 64, {"num_warps": 8, "num_stages": 3}, 1
     return 128, 128, 64, {"num_warps": 8, "num_stages": 3, "maxnreg": 128}, 2
 
 
