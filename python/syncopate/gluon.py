@@ -62,6 +62,8 @@ __all__ = [
     "sy_load_row",
     "sy_loaded",
     "sy_num_phases",
+    "sy_group",
+    "sy_group_rows",
     "sy_head_start",
     "sy_num_slots",
     "sy_phase",
@@ -86,6 +88,8 @@ _SLOT_WORDS = gl.constexpr(layout.SLOT_WORDS)
 _SLOT_TILE = gl.constexpr(layout.SLOT_TILE)
 _SLOT_PHASES = gl.constexpr(layout.SLOT_PHASES)
 _SLOT_STORE = gl.constexpr(layout.SLOT_STORE)
+_SLOT_GROUP = gl.constexpr(layout.SLOT_GROUP)
+_SLOT_ROWS = gl.constexpr(layout.SLOT_ROWS)
 _PAIR_WORDS = gl.constexpr(layout.PAIR_WORDS)
 _PHASE_WORDS = gl.constexpr(layout.PHASE_WORDS)
 _PHASE_BEGIN = gl.constexpr(layout.PHASE_BEGIN)
@@ -118,6 +122,18 @@ def sy_head_start(schedule):
 def sy_tile(schedule, slot):
     """The tile of `slot` (int32). It waits for nothing."""
     return gl.load(_words(schedule) + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_TILE)
+
+
+@gluon.jit
+def sy_group(schedule, slot):
+    """The group that the tile of `slot` is of (int32), where the call makes the slots. It waits for nothing."""
+    return gl.load(_words(schedule) + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_GROUP)
+
+
+@gluon.jit
+def sy_group_rows(schedule, slot):
+    """How many rows of its group the tile of `slot` has (int32); 0: it only waits and posts. It waits for nothing."""
+    return gl.load(_words(schedule) + _FIRST_SLOT + _SLOT_WORDS * slot + _SLOT_ROWS)
 
 
 @gluon.jit

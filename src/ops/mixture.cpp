@@ -125,6 +125,21 @@ std::string mixture_objection(const Problem& problem) {
     return {};
 }
 
+std::string mixture_gluon_objection(const Problem& problem, const TileConfig& tile) {
+    constexpr std::int64_t kRows = 128;  // of a tile, and its columns
+    constexpr std::int64_t kDepth = 64;
+    const std::int64_t inner = MixtureSizes(problem, {}).inner;
+    const std::string_view part = problem.word("part");
+    if (plan::size_of(problem.dtype) != 2) return "it takes elements of 16 bits";
+    if (!part.empty() && part != "whole") return fmt::format("it makes no part={}", part);
+    if (problem.extent("H") % kDepth != 0 || inner % kRows != 0)
+        return fmt::format("it takes an H that is a multiple of {} and columns of {}, got {} and {}", kDepth,
+                           kRows, problem.extent("H"), inner);
+    if (tile.block_m != kRows || tile.block_n != kRows || tile.block_k != kDepth)
+        return fmt::format("its tiles have {} rows and columns, and blocks of K of {}", kRows, kDepth);
+    return {};
+}
+
 Mixture::Mixture(const Problem& problem, const Strategy& strategy)
     : problem_(problem), of_(problem, strategy), part_(problem.word("part")) {
     plan_.mesh = mesh_of(problem);

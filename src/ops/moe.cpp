@@ -18,6 +18,7 @@
 #include <fmt/format.h>
 
 #include "ops/mixture.hpp"
+#include "syncopate/ops/mixture.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -183,8 +184,11 @@ Status check_strategy(const Problem& problem, const Strategy& strategy) {
     if (problem.scales != Scales::none) {
         if (Status status = check_scaled(MixtureSizes(problem, strategy).tile); !status) return status;
     }
-    if (strategy.kernel == ProductKernel::gluon)
-        return usage("moe: its products are made by the plain kernel; there is none of kernel \"gluon\" yet");
+    if (strategy.kernel == ProductKernel::gluon) {
+        if (std::string why = mixture_gluon_objection(problem, MixtureSizes(problem, strategy).tile);
+            !why.empty())
+            return usage("moe: kernel \"gluon\": " + why);
+    }
     return Done{};
 }
 

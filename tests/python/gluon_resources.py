@@ -262,6 +262,52 @@ def compile_backward(d, options):
     )
 
 
+def compile_experts(name):
+    """Products of fp8 experts with scales of blocks."""
+    from syncopate.device import jit
+    from syncopate.kernels import gluon_moe_call, gluon_moe_scaled
+
+    experts, rows, h, f = 4, 512, 2048, 768
+
+    def empty(*shape, dtype=torch.float8_e4m3fn):
+        return torch.empty(shape, dtype=dtype)
+
+    x, a = empty(rows, h), empty(rows, f)
+    words = empty(64, dtype=torch.int32)
+    arguments = {
+        "a_scale_ptr": empty(rows, f // 128, dtype=torch.float32),
+        "H": h,
+        "F": f,
+        "ACTIVATION": "silu",
+    }
+    arguments |= {"sy_schedule": words, "sy_control": words, "STAGES": gluon_moe_call.stages_of(name, 4)}
+    if name == "moe_up":
+        arguments |= gluon_moe_call.up_operands(x, empty(experts, 2 * f, h), a)
+        arguments |= {"x_scale_ptr": empty(rows, h // 128, dtype=torch.float32), "COLUMNS": f // 128}
+        arguments["w_scale_ptr"] = empty(experts, 2 * f // 128, h // 128, dtype=torch.float32)
+    else:
+        arguments |= gluon_moe_call.down_operands(a, empty(experts, h, f)) | {"COLUMNS": h // 128}
+        arguments |= {"rank": 0, "stride": 1 << 40, "ROUTES": rows, "origin_ptr": words}
+        arguments["w_scale_ptr"] = empty(experts, h // 128, f // 128, dtype=torch.float32)
+        arguments["y_ptr"] = empty(rows, h, dtype=torch.bfloat16)
+    kernel = getattr(gluon_moe_scaled, f"gluon_{name}_scaled")
+    return kernel.warmup(*jit.in_order(kernel, arguments), grid=(132,), **gluon_moe_call.OPTIONS)
+
+
+def compile_up():
+    """The first product of 16-bit experts."""
+    from syncopate.device import jit
+    from syncopate.kernels import gluon_moe_call
+    from syncopate.kernels.gluon_moe import gluon_moe_up
+
+    h, f = 2048, 768
+    x, w, a = (torch.empty(*shape, dtype=torch.bfloat16) for shape in ((512, h), (4, h, 2 * f), (512, f)))
+    words = torch.empty(64, dtype=torch.int32)
+    arguments = gluon_moe_call.wide_up_operands(x, w, a) | {"sy_schedule": words, "sy_control": words}
+    arguments |= {"H": h, "F": f, "COLUMNS": f // 128, "ACTIVATION": "silu", "STAGES": 4}
+    return gluon_moe_up.warmup(*jit.in_order(gluon_moe_up, arguments), grid=(132,), **gluon_moe_call.OPTIONS)
+
+
 #: What lse_ptr and the like of a plain kernel point at.
 ROWS_OF_NUMBERS = {
     "lse_ptr": "fp32",
@@ -351,6 +397,9 @@ def kernels():
         yield f"gluon_attention {name}", functools.partial(compile_attention, d, dict(options))
     for name, d, options in backwards():
         yield f"gluon_attention_backward {name}", functools.partial(compile_backward, d, dict(options))
+    yield "gluon_moe_up", compile_up
+    for name in ("moe_up", "moe_down"):
+        yield f"gluon_{name}_scaled", functools.partial(compile_experts, name)
     yield "attention_backward_q d256", functools.partial(compile_dq, 256)
 
 

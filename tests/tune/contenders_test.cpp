@@ -75,12 +75,35 @@ TEST(Contenders, OfAMixtureVaryItsTileAndProgramsAndNothingElse) {
         EXPECT_EQ(varied("programs=3,5").value().size(), 4U);
         EXPECT_EQ(strategy_from_json(varied("tiles.block_n=256").value().back().strategy)->tiles[0].block_n,
                   256);
-        for (const char* text : {"split=1,2", "pull=1", "unfused=1", "tiles.split_k=2", "tiles.block_m=24",
-                                 "chunking.rows=2", "kernel=gluon"}) {
+        for (const char* text :
+             {"split=1,2", "pull=1", "unfused=1", "tiles.split_k=2", "tiles.block_m=24", "chunking.rows=2"}) {
             const auto refused = varied(text);
             ASSERT_FALSE(refused) << text;
             EXPECT_EQ(refused.error().error_class, ErrorClass::usage);
         }
+    }
+}
+
+TEST(Contenders, OfAMixtureTryTheGluonKernelWhereItTakesTheProblem) {
+    const auto kernels = [](const std::string& spec, const std::vector<std::string>& vary) {
+        const auto made = contenders(parse_problem(spec, 2, 132).value(), machine(), {}, vary);
+        std::vector<std::string> names;
+        if (!made) return std::vector<std::string>{made.error().message};
+        for (const Contender& one : *made) {
+            const Strategy strategy = strategy_from_json(one.strategy).value();
+            if (strategy.kernel == ProductKernel::gluon && strategy.placement != Placement::unfused)
+                names.push_back(fmt::format("{}x{}", strategy.tiles[0].block_m, strategy.tiles[0].block_k));
+        }
+        return names;
+    };
+    const std::vector<std::string> tile{"128x64"};
+    EXPECT_EQ(kernels("moe:T=4096,E=8,topk=2,H=256,F=512", {}), tile);
+    EXPECT_EQ(kernels("moe:T=64,E=8,topk=2,H=256,F=512", {"kernel=gluon"}), tile);
+    for (const char* none : {"moe:T=4096,E=8,topk=2,H=250,F=512", "moe:T=4096,E=8,topk=2,H=256,F=500",
+                             "moe:T=4096,E=8,topk=2,H=256,F=512,dtype=fp32"}) {
+        EXPECT_EQ(kernels(none, {}), std::vector<std::string>{}) << none;
+        ASSERT_EQ(kernels(none, {"kernel=gluon"}).size(), 1U) << none;
+        EXPECT_TRUE(kernels(none, {"kernel=gluon"})[0].starts_with("--vary kernel=gluon: kernel")) << none;
     }
 }
 

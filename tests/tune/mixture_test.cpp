@@ -54,7 +54,7 @@ TEST(Mixture, TilesOfFp8AreBlocksOfScalesWide) {
     EXPECT_EQ(tile(64, "row"), "64x128x128/4/8");
     EXPECT_EQ(tile(64, "block"), "32x128x128/4/4") << "half of the accumulators are what is being added";
     EXPECT_EQ(tile(4096, "row"), "128x128x128/3/8");
-    EXPECT_EQ(tile(4096, "block"), "64x128x128/4/8");
+    EXPECT_EQ(tile(4096, "block"), "128x128x128/4/8") << "Gluon's";
 }
 
 TEST(Mixture, AllPartsOfOneRoutingAlignRowsAlike) {

@@ -1,11 +1,19 @@
-// Mixture: how a mixture of experts cuts tokens, for the kernels' callers. The kernels are given the same.
+// Mixture: how a mixture of experts cuts tokens, for the kernels' callers, and what its Gluon kernel takes. The
+// kernels are given the same.
 #pragma once
 
 #include <cstdint>
+#include <string>
+
+#include "syncopate/ops/problem.hpp"
+#include "syncopate/ops/strategy.hpp"
 
 namespace syncopate::ops {
 
 /// Tokens of a tile of the kernels that go token by token: every program has a tile, and no tile many tokens.
 [[nodiscard]] std::int64_t mixture_block(std::int64_t tokens, std::int64_t programs);
+
+/// Why the Gluon kernel (kernels/gluon_moe.py) does not make the first product by this tile; "" where it does.
+[[nodiscard]] std::string mixture_gluon_objection(const Problem& problem, const TileConfig& tile);
 
 }  // namespace syncopate::ops

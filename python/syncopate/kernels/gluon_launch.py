@@ -99,9 +99,9 @@ def gluon_arguments(
     scale_a, scale_b = scales or (None, None)
     _require_scales(scale_a, tiling, gated)
     return {
-        "a_desc": _descriptor(a, [rows, depth]),
-        "b_desc": _descriptor(w, [columns, depth] if w_transposed else [depth, columns]),
-        "c_desc": _descriptor(c, [min(tiling.block_m, 64), columns]),
+        "a_desc": descriptor(a, [rows, depth]),
+        "b_desc": descriptor(w, [columns, depth] if w_transposed else [depth, columns]),
+        "c_desc": descriptor(c, [min(tiling.block_m, 64), columns]),
         "bias_ptr": bias,
         "scale_a_ptr": scale_a,
         "scale_b_ptr": scale_b,
@@ -125,7 +125,7 @@ def gluon_arguments(
         "ACTIVATION": activation,
         "WHOLE_BIAS": bias is not None and bias.dim() == 2,
         "SCALES": "" if scale_a is None else "row" if scale_a.dim() == 1 else "block",
-        "a_copy_desc": None if copy is None else _descriptor(copy, [rows, depth]),
+        "a_copy_desc": None if copy is None else descriptor(copy, [rows, depth]),
         **flags,
     }
 
@@ -141,7 +141,7 @@ def _require_scales(scale_a: torch.Tensor | None, tiling: GluonTiling, gated: bo
         )
 
 
-def _descriptor(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
+def descriptor(tensor: torch.Tensor, block: list[int]) -> TensorDescriptor:
     name = str(tensor.dtype).removeprefix("torch.")
     dtype = {"float8_e4m3fn": gl.float8e4nv}.get(name) or getattr(gl, name)
     return TensorDescriptor.from_tensor(tensor, block, gl.NVMMASharedLayout.get_default_for(block, dtype))

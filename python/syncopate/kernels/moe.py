@@ -282,16 +282,19 @@ def moe_up(
     x_ptr, w_ptr, a_ptr, h_ptr, sy_schedule, sy_control,
     H: tl.constexpr, F: tl.constexpr, COLUMNS: tl.constexpr, ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    STREAMED: tl.constexpr, KEPT: tl.constexpr,
+    STREAMED: tl.constexpr, KEPT: tl.constexpr, OWN: tl.constexpr,
 ):  # fmt: skip
     """a [., F] = act(x @ w[:, :F]) * (x @ w[:, F:]), of each expert's rows of x [., H] and its w [H, 2 F]. KEPT: h [., 2 F] is
-    x @ w, for a backward pass."""
+    x @ w, for a backward pass. OWN: the user's function that makes a tile, or None."""
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         tile = sy_acquire(sy_schedule, sy_control, slot)
         expert, row, rows, n = _tile_of_group(sy_schedule, slot, tile, COLUMNS)
         w = expert.to(tl.int64) * (2 * H * F)
         if rows > 0:
-            if STREAMED:
+            if OWN is not None:
+                gate = OWN(x_ptr, w_ptr, expert, row, rows, n, H, F, BLOCK_M, BLOCK_N, BLOCK_K)
+                up = gate
+            elif STREAMED:
                 gate, up = _streamed_product(
                     x_ptr, row, w_ptr, expert, n * BLOCK_N, F + n * BLOCK_N, H, BLOCK_M, BLOCK_N, BLOCK_K, True
                 )  # fmt: skip
@@ -300,7 +303,8 @@ def moe_up(
                     x_ptr, row, rows, w_ptr, w, w + F, n, F, H, 2 * F, 1, BLOCK_M, BLOCK_N, BLOCK_K, True, PRECISION
                 )  # fmt: skip
             lane, column = tl.arange(0, BLOCK_M)[:, None], n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-            made = (_activated(gate, ACTIVATION) * up).to(a_ptr.dtype.element_ty)
+            made = gate if OWN is not None else _activated(gate, ACTIVATION) * up
+            made = made.to(a_ptr.dtype.element_ty)
             inside = (lane < rows) & (column < F)
             at = (row + lane).to(tl.int64)
             tl.store(a_ptr + at * F + column, made, mask=inside)
@@ -327,15 +331,17 @@ def moe_down(
     a_ptr, w_ptr, origin_ptr, y_ptr, rank, stride, sy_schedule, sy_control,
     ROUTES: tl.constexpr, H: tl.constexpr, F: tl.constexpr, COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    STREAMED: tl.constexpr,
+    STREAMED: tl.constexpr, OWN: tl.constexpr,
 ):  # fmt: skip
-    """a @ w, of each expert's rows of a [., F] and its w [F, H]; stored at the ranks of their tokens, by route."""
+    """a @ w, of each expert's rows of a [., F] and its w [F, H]; stored at the ranks of their tokens, by route. OWN: as of moe_up."""
     for slot in range(tl.program_id(0), sy_num_slots(sy_schedule), tl.num_programs(0)):
         tile = sy_acquire(sy_schedule, sy_control, slot)
         expert, row, rows, n = _tile_of_group(sy_schedule, slot, tile, COLUMNS)
         w = expert.to(tl.int64) * (H * F)
         if rows > 0:
-            if STREAMED:
+            if OWN is not None:
+                made = OWN(a_ptr, w_ptr, expert, row, rows, n, F, H, BLOCK_M, BLOCK_N, BLOCK_K)
+            elif STREAMED:
                 made, _ = _streamed_product(
                     a_ptr, row, w_ptr, expert, n * BLOCK_N, 0, F, BLOCK_M, BLOCK_N, BLOCK_K, False
                 )  # fmt: skip

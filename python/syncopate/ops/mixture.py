@@ -18,11 +18,13 @@ from .. import _syncopate
 from ..call.arguments import DTYPE_NAMES
 from ..call.prepared import Prepared, timing
 from ..group import FailedTogether, Group
+from ..kernels import gluon_moe_call
 from ..kernels import moe as kernels
 from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
 from ..strategy.choose import runs_gluon
 from ..strategy.failures import warn_of_default
 from .mixture_kept import keep_rows
+from .mixture_own import own_products
 from .mixture_spec import asked_for, completed, spec_of, strategy_of, tuned
 from .operator import is_capturing, require_one_node
 
@@ -80,7 +82,8 @@ class Moe:
     what becomes of more: an "error" on all ranks, or their routes add nothing ("drop"); nothing is ever written beyond. Of a
     GPU `check` tells it, of all calls, and `Handle.check` of one.
     `tiling` and `programs`: of the products, or a `strategy`; else what tuning has found, or what is chosen. Where what it has found
-    cannot be set up, or fails in its first call, on any rank, all take what is chosen, with a warning."""
+    cannot be set up, or fails in its first call, on any rank, all take what is chosen, with a warning.
+    `products`: as of sy.ops.moe."""
 
     name: ClassVar[str] = "moe"
     parallel: ClassVar[str] = "expert"
@@ -106,10 +109,12 @@ class Moe:
         tiling: Tiling | None = None,
         programs: int | None = None,
         strategy: Strategy | None = None,
+        products: tuple[Any, Any] | None = None,
         deadline: float = 30.0,
         host_delay: float = 0.0,
         seed: int = 0,
     ) -> None:
+        self.products = own_products(products, activation, part, self.scales)
         if activation not in ACTIVATIONS:
             raise ValueError(
                 f"activation: expected one of {', '.join(map(repr, ACTIVATIONS))}, got {activation!r}"
@@ -137,11 +142,13 @@ class Moe:
             self.scales, self.out_dtype,
         )  # fmt: skip
         self._what = f"moe {self.spec.partition(':')[2]},activation={activation},over={over}"
+        if products:
+            self._what += "".join(f",{one.__name__}" for one in products)
         self._names = self.stages[part]
         self._timing = timing(deadline, host_delay, seed)
         self._usual = asked_for(self.spec, group, strategy, tiling, programs)
         found = None
-        if strategy is None and tiling is None and part == "whole":
+        if strategy is None and tiling is None and part == "whole" and products is None:
             # Other parts of a routing lie as their tiles say: what is found for the whole is not for them.
             with group.calling(self._what):
                 found = tuned(self.spec, group)
@@ -237,7 +244,17 @@ class Moe:
         mine = slice(self.group.rank * self.own_experts, (self.group.rank + 1) * self.own_experts)
         return w1[mine], w2[mine]
 
+    @property
+    def _up_by_gluon(self) -> bool:
+        """Whether a Gluon kernel makes the first product: as a strategy says, where TMA loads what it reads."""
+        asked = self.strategy.kernel == "gluon" and self.part == "whole"
+        return asked and self.products is None and not self.scales and self.streams
+
     def _kernel(self, name: str) -> Any:
+        if name == "moe_up" and self._up_by_gluon:
+            from ..kernels.gluon_moe import gluon_moe_up
+
+            return gluon_moe_up
         return getattr(kernels, name)
 
     @property
@@ -290,6 +307,8 @@ class Moe:
         return given
 
     def _options(self, name: str) -> dict[str, int]:
+        if name == "moe_up" and self._up_by_gluon:
+            return gluon_moe_call.OPTIONS
         if name in ("moe_up", "moe_down"):
             return {"num_warps": self.tiling.num_warps, "num_stages": self.tiling.stages}
         return {"num_warps": 8 if name == "moe_count" else 4, "num_stages": 2}
@@ -360,16 +379,21 @@ class Moe:
         return min(triton.next_power_of_2(self.hidden), max(128, elements // rows))
 
     def _products(self, given: Mapping[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, Any]]:
-        up = self._product("x_ptr", self.heap["X"], given["w1"])
-        return up, self._product("a_ptr", self.heap["A"], given["w2"])
+        own = self.products or (None, None)
+        if self._up_by_gluon:
+            up = gluon_moe_call.wide_up_operands(self.heap["X"], given["w1"], self.heap["A"])
+            up["STAGES"] = self.tiling.stages
+        else:
+            up = self._product("x_ptr", self.heap["X"], given["w1"], own[0])
+        return up, self._product("a_ptr", self.heap["A"], given["w2"], own[1])
 
-    def _product(self, name: str, rows: torch.Tensor, w: torch.Tensor) -> dict[str, Any]:
-        """What a product's kernel takes of its operands: descriptors where TMA can load them."""
-        if not self.streams or w.data_ptr() % 16 or w.stride(0) * w.itemsize % 16:
-            return {name: rows, "w_ptr": w, "STREAMED": False}
+    def _product(self, name: str, rows: torch.Tensor, w: torch.Tensor, own: Any) -> dict[str, Any]:
+        """What a product's kernel takes of its operands: descriptors where TMA can load them. `own`: what the user makes it by."""
+        if own is not None or not self.streams or w.data_ptr() % 16 or w.stride(0) * w.itemsize % 16:
+            return {name: rows, "w_ptr": w, "STREAMED": False, "OWN": own}
         m, n, k = self.tiling.block_m, self.tiling.block_n, self.tiling.block_k
         of_rows, of_w = TensorDescriptor.from_tensor(rows, [m, k]), TensorDescriptor.from_tensor(w, [1, k, n])
-        return {name: of_rows, "w_ptr": of_w, "STREAMED": True}
+        return {name: of_rows, "w_ptr": of_w, "STREAMED": True, "OWN": None}
 
     @property
     def streams(self) -> bool:

@@ -18,6 +18,7 @@ from ..call.places import require_tensors
 from ..group import Group
 from .differentiable import recorded, refuse_gradients, wanted
 from .mixture import Handle, Moe
+from .mixture_own import own_products
 from .mixture_scaled import ScaledMoe, kind_of_scales
 from .mixture_tensor import TensorMoe
 from .operator import members_of
@@ -91,6 +92,7 @@ def moe(
     parallel: str = "expert",
     scales: Sequence[torch.Tensor] | None = None,
     out_dtype: torch.dtype | None = None,
+    products: tuple[Any, Any] | None = None,
 ) -> torch.Tensor:
     """y [T, H] of this rank's tokens x [T, H]: the sum over a token's topk experts, in that order and in fp32, of its weight times
     (act(x @ w1[:, :F]) * (x @ w1[:, F:])) @ w2. topk_ids, topk_weights: [T, topk], ids of all experts; w1 [E / ranks, H, 2 F],
@@ -110,6 +112,12 @@ def moe(
     cdiv(H, 128)] and [E / ranks, cdiv(H, 128), F / 128]. What the first product makes is fp8 too, with a scale for each 128 elements
     of a row. Without gradients, and `parallel` "expert".
 
+    `products`: your own in the places of the two: @triton.jit functions f(a_ptr, w_ptr, expert, row, rows, n, K, N, BLOCK_M, BLOCK_N,
+    BLOCK_K), of which each returns a tile [BLOCK_M, BLOCK_N]: the n-th columns, of N, for rows [row, row + rows) of a [., K], which
+    are of that expert of this rank; no more than BLOCK_M. The first one activates, too: w1 has 2 N columns. Which rows, and how many, only the device knows;
+    waits, where a tile is stored, and at which rank, are the program's, for all counts. What is behind `rows` is undefined, and what a
+    tile has there, or behind N columns, is not stored. Without gradients, and not of fp8.
+
     `bound`: rows that come to a rank at most (default: all that could, ranks * T * topk, as a token may name an expert twice);
     memory is taken by it. `over`: with more, "error" raises ValueError on all ranks ("drop": the last ones add nothing). So
     does an id that names no expert. Nothing is ever written beyond. Each expert's rows begin at a multiple of a tile's, so
@@ -125,6 +133,9 @@ def moe(
         raise ValueError(f"scales and out_dtype are of x in {torch.float8_e4m3fn}, got {x.dtype}")
     members = members_of(group, "cuda" if x.is_cuda else "host")
     extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
+    own = {} if products is None else {"products": products}
+    if is_fp8 and own:
+        own_products(products, activation, "whole", "fp8")
     if is_fp8:
         refuse_gradients("sy.ops.moe of fp8", "sy.ops.moe of bf16", given, list(given.values()))
         of_fp8 = {
@@ -136,6 +147,8 @@ def moe(
         )
         return cache.run(operator.run, x, topk_ids, topk_weights, w1, w2, scales)[0]
     operands = (x, topk_ids, topk_weights, w1, w2)
+    if own:
+        refuse_gradients("sy.ops.moe with products of yours", "sy.ops.moe", given, list(given.values()))
     if names := wanted(given):
         return recorded(
             "moe",
@@ -148,7 +161,7 @@ def moe(
             over=over,
             parallel=parallel,
         )
-    operator = kept(extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over)
+    operator = kept(extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over, **own)
     return cache.run(operator.run, *(one.contiguous() for one in operands))[0]
 
 

@@ -10,6 +10,7 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from ..kernels import gluon_moe_call
 from ..kernels import moe_scaled as kernels
 from .mixture import Moe
 from .scales import SCALES, blocks
@@ -61,7 +62,18 @@ class ScaledMoe(Moe):
         self.scales = scales
         super().__init__(*shape, out_dtype=out_dtype, **options)
 
+    @property
+    def _is_gluon(self) -> bool:
+        """Scales of blocks cost a product its pipeline in Triton: with many rows, Gluon's kernels."""
+        tiles = self.tiling
+        fits = gluon_moe_call.takes(tiles.block_m, tiles.block_n, tiles.block_k)
+        return self.scales == "block" and self.streams and fits
+
     def _kernel(self, name: str) -> Any:
+        if self._is_gluon and name in ("moe_up", "moe_down"):
+            from ..kernels import gluon_moe_scaled
+
+            return getattr(gluon_moe_scaled, f"gluon_{name}_scaled")
         return getattr(kernels, f"{name}_scaled", None) or super()._kernel(name)
 
     @property
@@ -89,6 +101,11 @@ class ScaledMoe(Moe):
             "SCALES": per_row, "WIDE": triton.next_power_of_2(per_row), "BLOCKS": self.scales == "block",
         }  # fmt: skip
 
+    def _options(self, name: str) -> dict[str, int]:
+        if self._is_gluon and name in ("moe_up", "moe_down"):
+            return gluon_moe_call.OPTIONS
+        return super()._options(name)
+
     def _product(self, name: str, rows: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> dict[str, Any]:
         w = w.transpose(1, 2)
         made = {"w_scale_ptr": scale}
@@ -98,7 +115,23 @@ class ScaledMoe(Moe):
         of_rows, of_w = TensorDescriptor.from_tensor(rows, [m, k]), TensorDescriptor.from_tensor(w, [1, n, k])
         return made | {name: of_rows, "w_ptr": of_w, "STREAMED": True}
 
+    def _gluon_products(self, given: Mapping[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, Any]]:
+        w1, w2 = (given[name].transpose(1, 2) for name in ("w1", "w2"))
+        up = gluon_moe_call.up_operands(self.heap["X"], w1, self.heap["A"])
+        down = gluon_moe_call.down_operands(self.heap["A"], w2)
+        up |= {
+            "w_scale_ptr": given["scale_w1"],
+            "STAGES": gluon_moe_call.stages_of("moe_up", self.tiling.stages),
+        }
+        down |= {
+            "w_scale_ptr": given["scale_w2"],
+            "STAGES": gluon_moe_call.stages_of("moe_down", self.tiling.stages),
+        }
+        return up, down
+
     def _products(self, given: Mapping[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, Any]]:
+        if self._is_gluon:
+            return self._gluon_products(given)
         return (
             self._product("x_ptr", self.heap["X"], given["w1"], given["scale_w1"]),
             self._product("a_ptr", self.heap["A"], given["w2"], given["scale_w2"]),

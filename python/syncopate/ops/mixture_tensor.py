@@ -63,7 +63,7 @@ class TensorMoe(Moe):
         return torch.cat([gate, up], -1).contiguous(), w2[:, mine].contiguous()
 
     def _kernel(self, name: str) -> Any:
-        return getattr(kernels, name, None) or getattr(own_kernels, name)
+        return super()._kernel(name) if hasattr(kernels, name) else getattr(own_kernels, name)
 
     def scratch(self) -> dict[str, torch.Tensor]:
         return {

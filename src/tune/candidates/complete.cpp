@@ -178,8 +178,10 @@ Strategy complete_mixture(const Problem& problem, const Machine& machine, Strate
                           const ChooseOptions& options) {
     const std::int32_t sms = options.device == fuse::Device::host ? kHostPrograms : machine.num_sms;
     if (!made.programs) made.programs = problem.num_sms > 0 ? problem.num_sms : sms;
-    if (made.tiles.empty()) made.tiles = {mixture_tile(problem, options.device)};
-    if (!made.kernel) made.kernel = ProductKernel::plain;
+    const bool by_gluon = made.kernel == ProductKernel::gluon && options.device == fuse::Device::cuda;
+    if (made.tiles.empty())
+        made.tiles = {by_gluon ? mixture_gluon_tile() : mixture_tile(problem, options.device)};
+    if (!by_gluon) made.kernel = ProductKernel::plain;
     return made;
 }
 

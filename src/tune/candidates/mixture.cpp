@@ -5,25 +5,28 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/ops/mixture.hpp"
+
 namespace syncopate::tune {
 namespace {
 
 constexpr std::int32_t kFewest = 16;  // rows of a tensor core's product
 constexpr std::int32_t kMost = 128;
 
-/// Products of fp8: a tile's columns, and the block of K that shares a scale, are a block of scales. Beside
-/// scales of blocks, half of the accumulators are what is being added.
-TileConfig scaled_tile_of_rows(std::int32_t block_m) {
+/// Products of fp8: a tile's columns, and the block of K that shares a scale, are a block of scales. With scales
+/// of blocks, kMost rows are Gluon's (kernels/gluon_moe_scaled.py), whose ring has room for 4.
+TileConfig scaled_tile_of_rows(std::int32_t block_m, ops::Scales scales) {
     return {.block_m = block_m,
             .block_n = static_cast<std::int32_t>(ops::kScaled),
             .block_k = static_cast<std::int32_t>(ops::kScaled),
-            .stages = block_m < kMost ? 4 : 3,
+            .stages = block_m < kMost || scales == ops::Scales::block ? 4 : 3,
             .warps = block_m < 64 ? 4 : 8};
 }
 
 /// Few rows: as many loads on the way as there is room for (bench/results/moe_tiles_1xH200.csv).
-TileConfig tile_of_rows(std::int32_t block_m, plan::DType dtype) {
-    if (plan::size_of(dtype) == 1) return scaled_tile_of_rows(block_m);
+TileConfig tile_of_rows(std::int32_t block_m, const Problem& problem) {
+    const plan::DType dtype = problem.dtype;
+    if (plan::size_of(dtype) == 1) return scaled_tile_of_rows(block_m, problem.scales);
     const std::int32_t block_k = plan::size_of(dtype) == 2 ? 64 : 32;
     if (block_m == kMost)
         return {.block_m = block_m, .block_n = 128, .block_k = block_k, .stages = 3, .warps = 8};
@@ -31,9 +34,10 @@ TileConfig tile_of_rows(std::int32_t block_m, plan::DType dtype) {
     return {.block_m = block_m, .block_n = block_n, .block_k = block_k, .stages = 4, .warps = 4};
 }
 
-/// Of a tile: with scales of blocks there are registers for half as many.
+/// Of a tile: with scales of blocks Triton has registers for half as many; Gluon's takes rows that TMA can load.
 std::int32_t most_rows(const Problem& problem) {
-    return problem.scales == ops::Scales::block ? kMost / 2 : kMost;
+    const bool loads = problem.extent("H") % kFewest == 0 && problem.extent("F") % kFewest == 0;
+    return problem.scales == ops::Scales::block && !loads ? kMost / 2 : kMost;
 }
 
 }  // namespace
@@ -53,7 +57,7 @@ TileConfig mixture_tile(const Problem& problem, fuse::Device device) {
     const bool halves = problem.scales == ops::Scales::block && rows <= kMost / 2;
     const std::int64_t most = halves ? kMost / 4 : most_rows(problem);
     const auto whole = static_cast<std::uint64_t>(std::clamp<std::int64_t>(rows, kFewest, most));
-    return tile_of_rows(static_cast<std::int32_t>(std::bit_ceil(whole)), problem.dtype);
+    return tile_of_rows(static_cast<std::int32_t>(std::bit_ceil(whole)), problem);
 }
 
 std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& machine) {
@@ -63,7 +67,7 @@ std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& 
         if (std::ranges::find(tiles, tile) == tiles.end()) tiles.push_back(tile);
     };
     for (std::int32_t rows = most_rows(problem); rows >= kFewest; rows /= 2) {
-        const TileConfig usual = tile_of_rows(rows, problem.dtype);
+        const TileConfig usual = tile_of_rows(rows, problem);
         add(usual);
         for (const std::int32_t stages : {3, 4}) {
             TileConfig other = usual;
@@ -79,13 +83,21 @@ std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& 
     std::vector<Strategy> made;
     for (const TileConfig& tile : tiles)
         made.push_back({.kernel = ProductKernel::plain, .tiles = {tile}, .programs = programs});
+    const TileConfig of_gluon = mixture_gluon_tile();
+    if (ops::mixture_gluon_objection(problem, of_gluon).empty())
+        made.push_back({.kernel = ProductKernel::gluon, .tiles = {of_gluon}, .programs = programs});
     return made;
 }
 
-std::string mixture_objection(const Strategy& strategy) {
+TileConfig mixture_gluon_tile() {
+    return {.block_m = kMost, .block_n = kMost, .block_k = 64, .stages = 4, .warps = 8};
+}
+
+std::string mixture_objection(const Problem& problem, const Strategy& strategy) {
     Strategy rest = strategy;
     rest.tiles.clear();
     rest.programs.reset();
+    rest.kernel = ProductKernel::plain;
     if (rest != Strategy{})
         return fmt::format("it has a tile and programs, and nothing else: not {}", name_of(rest));
     if (strategy.tiles.size() > 1)
@@ -97,6 +109,11 @@ std::string mixture_objection(const Strategy& strategy) {
                 return fmt::format("its tiles have powers of two of rows and columns, from {} on, not {}",
                                    kFewest, extent);
         }
+    }
+    if (strategy.kernel == ProductKernel::gluon) {
+        const TileConfig tile = strategy.tiles.empty() ? mixture_gluon_tile() : strategy.tiles.front();
+        if (std::string why = ops::mixture_gluon_objection(problem, tile); !why.empty())
+            return fmt::format("kernel \"gluon\": {}", why);
     }
     return {};
 }

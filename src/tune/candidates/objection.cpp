@@ -196,7 +196,7 @@ std::string strategy_objection(const Problem& problem, const Strategy& strategy)
     const OperatorRow* row = operator_row(problem.op);
     if (row == nullptr) return "there is no operator " + problem.op;
     if (const std::string objection = problem_objection(problem); !objection.empty()) return objection;
-    if (problem.op == "moe") return mixture_objection(strategy);
+    if (problem.op == "moe") return mixture_objection(problem, strategy);
     if (strategy.placement == Placement::unfused || row->kind == Kind::other) return {};
     if (strategy.placement == Placement::apart) return parts_objection(problem, strategy);
     if (!strategy.parts.empty()) return "one operator has no parts";

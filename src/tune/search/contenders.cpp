@@ -48,7 +48,7 @@ Result<std::vector<Contender>> contenders(const Problem& problem, const Machine&
                 others.push_back({one.name, whole(*made), 1});
                 continue;
             }
-            if (const std::string objection = mixture_objection(*made); !objection.empty())
+            if (const std::string objection = mixture_objection(problem, *made); !objection.empty())
                 return Error{fmt::format("--vary {}: {}", one.name, objection), {}, ErrorClass::usage};
             others.push_back({one.name, complete(problem, machine, *made, options), 1});
         }

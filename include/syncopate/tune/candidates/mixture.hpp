@@ -15,14 +15,17 @@ namespace syncopate::tune {
 /// "combine") align experts' rows alike.
 [[nodiscard]] TileConfig mixture_tile(const Problem& problem, fuse::Device device);
 
+/// Of the Gluon kernel.
+[[nodiscard]] TileConfig mixture_gluon_tile();
+
 /// Of so many rows, for Triton's interpreter.
 [[nodiscard]] TileConfig mixture_host_tile(const Problem& problem, std::int32_t rows);
 
 /// Complete ones: that tile first, then those that are chosen for more rows an expert, and for fewer, with more
-/// and fewer stages and columns.
+/// and fewer stages and columns; last the Gluon kernel for the first product, where it takes the problem.
 [[nodiscard]] std::vector<Strategy> mixture_candidates(const Problem& problem, const Machine& machine);
 
-/// Why no mixture of experts is carried out so; "" where one is. Of a strategy it has a tile and programs.
-[[nodiscard]] std::string mixture_objection(const Strategy& strategy);
+/// Why no mixture of experts is carried out so; "" where one is. Of a strategy it has a kernel, a tile and programs.
+[[nodiscard]] std::string mixture_objection(const Problem& problem, const Strategy& strategy);
 
 }  // namespace syncopate::tune
