@@ -345,6 +345,60 @@ def gradients() -> None:
     sy.close()
 
 
+def training() -> None:
+    """1,000 queued forwards and backwards with routings that change each call, and stragglers: the bits of each alone."""
+    layer = Layer(64, 4, 2, 256, 128, torch.bfloat16)
+    grad = numbers((64, 256), -2, 2, 50 + rank()).to(layer.dtype)
+    leaves = [layer.weights[rank()].clone(), layer.own_w1.clone(), layer.own_w2.clone()]
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+
+    def both(x: torch.Tensor, ids: torch.Tensor) -> list[torch.Tensor]:
+        y = ops.moe(x, ids, *leaves, activation="relu")
+        return [y.detach(), *torch.autograd.grad(y, [x, *leaves], grad)]
+
+    calls = []
+    for call in range(12):
+        kind = ("random", "skewed", "one")[call % 3]
+        x = layer.x(call)[rank()].clone().requires_grad_()
+        ids = layer.ids(call, kind)[rank()].contiguous()
+        alone = both(x, ids)
+        torch.cuda.synchronize()
+        dist.barrier()
+        calls.append((x, ids, [one.clone() for one in alone]))
+    bad, rng = torch.zeros((), dtype=torch.int64, device="cuda"), random.Random(rank())
+    for turn in range(1000):
+        x, ids, right = calls[turn % len(calls)]
+        straggle(rng, 1e-3)
+        for made, of in zip(both(x, ids), right, strict=True):
+            bad += (made != of).sum()
+    expect(bad.item() == 0, f"1,000 queued forwards and backwards: {bad.item()} elements differ")
+    sy.close()
+
+
+def own() -> None:
+    """Products of the user's: examples/own_experts.py's functions, against torch."""
+    sys.path.insert(0, str(ROOT / "examples"))
+    import own_experts
+
+    for tokens, experts, topk, hidden, inner in ((100, 3, 2, 48, 40), (512, 8, 4, 512, 256)):
+        layer = Layer(tokens, experts, topk, hidden, inner, torch.bfloat16)
+        for call, kind in enumerate(("random", "skewed", "one")):
+            x, ids = layer.x(call), layer.ids(call, kind)
+            products = own_experts.squared_relu, own_experts.down
+            y = ops.moe(
+                x[rank()],
+                ids[rank()].contiguous(),
+                layer.weights[rank()],
+                layer.own_w1,
+                layer.own_w2,
+                products=products,
+            )
+            right = own_experts.in_torch(x[rank()], ids[rank()], layer.weights[rank()], layer.w1, layer.w2)
+            off = ((y.float() - right).norm() / right.norm().clamp_min(1e-30)).item()
+            expect(off < 0.01, f"products of one's own, {tokens} tokens, {kind}: off by {off}")
+        sy.close()
+
+
 SECTIONS = {
     "shapes": shapes,
     "tensor": tensor,
@@ -353,6 +407,8 @@ SECTIONS = {
     "many": many,
     "graph": graph,
     "gradients": gradients,
+    "training": training,
+    "own": own,
 }
 
 if __name__ == "__main__":
