@@ -52,6 +52,42 @@ def test_gradients_are_those_of_the_layer_in_torch_eager_and_compiled_on(ranks, 
     assert outcome.out.count("gradients agree") == 1
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3] if SWEEP else [2])
+def test_products_of_the_users_own_make_a_mixture_on(ranks, run):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    environment = {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT / "python")}
+    outcome = run(*command, ROOT / "examples" / "own_experts.py", **environment)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "experts of its own agree with torch" in outcome.out
+
+
+def test_what_products_of_the_users_own_cannot_be_is_refused_by_name():
+    from syncopate.ops.mixture_own import PARAMETERS, own_products
+
+    def function(name, parameters):
+        return SimpleNamespace(__name__=name, arg_names=parameters.split(", "))
+
+    right = function("right", PARAMETERS)
+    assert own_products(None, "relu", "kept", "row") is None
+    assert own_products((right, right), "silu", "whole", "") == (right, right)
+    for given, asked, why in (
+        ([right, right], {}, "expected two functions"),
+        ((right,), {}, "expected two functions"),
+        ((right, len), {}, "expected functions of @triton.jit"),
+        (
+            (right, function("short", "a_ptr, w_ptr")),
+            {},
+            "short takes a_ptr, w_ptr; it is called with a_ptr, ",
+        ),
+        ((right, right), {"activation": "relu"}, "the first of yours has its own"),
+        ((right, right), {"part": "kept"}, "part=kept"),
+        ((right, right), {"scales": "row"}, "mixtures of fp8"),
+    ):
+        options = {"activation": "silu", "part": "whole", "scales": ""} | asked
+        with pytest.raises(ValueError, match=re.escape(why)):
+            own_products(given, **options)
+
+
 def test_the_estimate_tells_a_measured_routing_from_a_balanced_one(syncopate):
     spec = "moe:T=512,E=8,topk=2,H=1024,F=4096,ranks=2"
     random = tune.estimate(spec, Strategy(), "h200x2")

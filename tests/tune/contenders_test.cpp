@@ -1,9 +1,11 @@
 #include "syncopate/tune/search/contenders.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "syncopate/tune/play/estimate.hpp"
 
