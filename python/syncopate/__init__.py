@@ -88,7 +88,13 @@ def _search(problem: strategy.Problem, group: Group) -> None:
     tune_once(problem, group)
 
 
-search_hook.search = _search
+def _search_mixture(spec: str, group: Group) -> None:
+    from .measure.search import tune_mixture_once
+
+    tune_mixture_once(spec, group)
+
+
+search_hook.search, search_hook.search_mixture = _search, _search_mixture
 
 
 def __dir__() -> list[str]:

@@ -220,3 +220,37 @@ sys.exit(tuning.main(["all_gather_matmul:M=2048,N=2048,K=2048", "--ranks", "2", 
         "the search did not end within 2 s; what was measured is kept; on host its kernels are interpreted"
         in outcome.err
     )
+
+
+EXPERTS = """
+import torch, torch.distributed as dist
+from syncopate.host.interpreter import enable
+enable()
+import syncopate as sy
+from syncopate.measure import search
+dist.init_process_group("gloo")
+searches, once = [], search.search_mixture
+search.search_mixture = lambda *given, **options: searches.append(once(*given, **options))
+x, w1, w2 = torch.ones(4, 16), torch.ones(2, 16, 32), torch.ones(2, 16, 16)
+ids, weights = torch.tensor([[0, 3]] * 4), torch.ones(4, 2)
+for _ in range(2):
+    y = sy.ops.moe(x, ids, weights, w1, w2, activation="relu")
+    assert (y == 2 * 16 * 16 * 16).all(), y
+    sy.close()
+(op,) = [sy.ops.Moe(4, 4, 2, 16, 16, x.dtype, sy.group.of_process_group(None, "host"), activation="relu")]
+if dist.get_rank() == 0:
+    print("searched", len(searches), "rows", op.tiling.block_m, searches[0]["winner"] if searches else "", flush=True)
+op.close()
+dist.destroy_process_group()
+"""
+
+
+def test_a_mixture_is_searched_once_where_nothing_is_stored_for_it(run, tmp_path):
+    file = tmp_path / "experts.py"
+    file.write_text(EXPERTS)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {"SYNCOPATE_CACHE_DIR": str(tmp_path / "cache"), "SYNCOPATE_TUNE_BUDGET": "6"}
+    for mode, searches in (("read", 0), ("auto", 1), ("auto", 0)):
+        outcome = run(*torchrun, file, SYNCOPATE_TUNE=mode, **environment)
+        assert outcome.code == 0, outcome.out + outcome.err
+        assert f"searched {searches} rows " in outcome.out

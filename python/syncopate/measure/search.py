@@ -188,15 +188,41 @@ def search_case(problem: Any, device: str, case: Any, group: Any, budget: float,
         case.close()
 
 
+def _is_whole(group: Any) -> bool:
+    """Whether it is all ranks of torch.distributed, which a search meets in."""
+    return dist.is_initialized() and group.process_group is not None and dist.get_world_size() == group.size
+
+
+def _is_stored(problem: Any, device: str, group: Any) -> bool:
+    """As rank 0 knows it. Collective."""
+    found = _syncopate.tune.stored(problem, **scope(device)) if group.rank == 0 else ""
+    return bool(_syncopate.tune.share(group.rendezvous, found))
+
+
+def _budget() -> float:
+    return float(os.environ.get("SYNCOPATE_TUNE_BUDGET") or 60)
+
+
 def tune_once(problem: Any, group: Any) -> None:
     """Searches, for 60 s or SYNCOPATE_TUNE_BUDGET, unless the store has a winner of just this problem. Collective. What
     cannot be tuned here is left as it is: problems that are no benchmark's or are not estimated, groups that are not all ranks
     of torch.distributed."""
-    whole = dist.is_initialized() and group.process_group is not None and dist.get_world_size() == group.size
-    if not whole or problem.operator not in CASES or problem.m % problem.ranks:
+    if not _is_whole(group) or problem.operator not in CASES or problem.m % problem.ranks:
         return
     if _syncopate.tune.estimate_objection(problem):
         return
-    found = _syncopate.tune.stored(problem, **scope(problem.device)) if group.rank == 0 else ""
-    if not _syncopate.tune.share(group.rendezvous, found):
-        search(problem, group, budget=float(os.environ.get("SYNCOPATE_TUNE_BUDGET") or 60))
+    if not _is_stored(problem, problem.device, group):
+        search(problem, group, budget=_budget())
+
+
+def tune_mixture_once(spec: str, group: Any) -> None:
+    """The same of a mixture of experts. Those of fp8 are not searched."""
+    from ..command.spec import Spec
+
+    if not _is_whole(group) or _syncopate.tune.estimate_objection(spec):
+        return
+    if _is_stored(spec, group.device, group):
+        return
+    mixture = Spec(spec, group.size)
+    if not mixture.scales:
+        search_mixture(mixture, group, budget=_budget())

@@ -25,7 +25,7 @@ from ..strategy.choose import runs_gluon
 from ..strategy.failures import warn_of_default
 from .mixture_kept import keep_rows
 from .mixture_own import own_products
-from .mixture_spec import asked_for, completed, spec_of, strategy_of, tuned
+from .mixture_spec import asked_for, completed, search_if_asked, spec_of, strategy_of, tuned
 from .operator import is_capturing, require_one_node
 
 ACTIVATIONS = ("silu", "relu", "")
@@ -150,6 +150,7 @@ class Moe:
         found = None
         if strategy is None and tiling is None and part == "whole" and products is None:
             # Other parts of a routing lie as their tiles say: what is found for the whole is not for them.
+            search_if_asked(self.spec, group)
             with group.calling(self._what):
                 found = tuned(self.spec, group)
         if found is not None and programs is not None:

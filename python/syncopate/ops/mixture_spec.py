@@ -7,9 +7,16 @@ import torch
 from .. import _syncopate
 from ..call.arguments import DTYPE_NAMES
 from ..group import Group
-from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
+from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling, search_hook
 from ..strategy.store_scope import scope
 from ..strategy.tiling import device_name
+
+
+def search_if_asked(spec: str, group: Group) -> None:
+    """With SYNCOPATE_TUNE=auto, where nothing is stored for it. Collective."""
+    if _syncopate.tune.mode() == "auto" and search_hook.search_mixture is not None:
+        group.rendezvous.timeout = group.meeting_seconds
+        search_hook.search_mixture(spec, group)
 
 
 def tuned(spec: str, group: Group) -> Strategy | None:

@@ -8,3 +8,5 @@ from typing import Any
 
 #: (problem, group), on all ranks of the group.
 search: Callable[[Any, Any], None] | None = None
+#: The same of a mixture of experts: (SPEC, group).
+search_mixture: Callable[[str, Any], None] | None = None
