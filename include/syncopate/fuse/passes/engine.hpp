@@ -12,8 +12,7 @@
 //     counted    the same on every rank, and only tiles wait for what comes: each block adds to the signals [P5],
 //                and nobody waits for the last one
 //
-// A rank's calls take turns on its GPU [P24] where kernels of a call wait for other ranks: with an engine, and where
-// the fused kernel sums.
+// A rank's calls take turns on its GPU [P24] with an engine, and where the fused kernel sums.
 #pragma once
 
 #include <cstdint>
