@@ -304,7 +304,7 @@ TEST(KernelSums, AreRefusedInAProgramOfSeveralStages) {
 TEST(KernelSums, AreRefusedOfTwoGiB) {
     const plan::Plan plan =
         plan::push_reduce_to_all(sample::ranks(2), sample::c_of(1 << 20, 1 << 10), "D").value();
-    const Lowered lowered = lower(plan, {.kernel_sums = true}).value();
+    const Lowered lowered = lower(plan).value();
     const Program small = summed(to_all(2, {}));
     EXPECT_EQ(kernel_sum_objection({small.kernel, lowered.plan, small.bindings}, lowered, {1, 2}),
               "the kernel adds up multiples of 16 bytes, less than 2 GiB, not 2147483648");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "fuse/sample.hpp"
+#include "syncopate/fuse/passes/assign.hpp"
 #include "syncopate/plan/check/check.hpp"
 #include "syncopate/plan/lower/lower.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
@@ -186,8 +187,10 @@ TEST(Lower, LetsTheEngineReadWhatItPullsWhereItIs) {
     EXPECT_EQ(lowered.direct.at(sum), (std::vector<plan::OpRef>{{0, 1}, {0, 0}})) << "in the order of ranks";
     EXPECT_EQ(lowered.done_with.at({0, 0}), sum);
     EXPECT_EQ(lowered.own.at(sum), 0);
-    EXPECT_EQ(lowered.done_by.at(sum), plan::Backend::ldst_dedicated);
-    EXPECT_EQ(lowered.done_by.at({0, 1}), plan::Backend::ldst_dedicated);
+    EXPECT_EQ(lowered.plan.op(sum).backend, plan::Backend::automatic) << "assign says it";
+    const plan::Plan named = name_implied(lowered, false);
+    EXPECT_EQ(named.op(sum).backend, plan::Backend::ldst_dedicated);
+    EXPECT_EQ(named.op({0, 1}).backend, plan::Backend::ldst_dedicated);
     EXPECT_EQ(lowered.plan.op(sum).src, lowered.plan.op(sum).dst);
 }
 
@@ -209,8 +212,10 @@ TEST(Lower, LetsASumReadWhatItPullsItselfWhereItIs) {
         const plan::OpRef sum{0, 2};
         EXPECT_EQ(lowered.direct.at(sum), (std::vector<plan::OpRef>{{0, 1}, {0, 0}}));
         EXPECT_EQ(lowered.done_with.at({0, 1}), sum);
-        EXPECT_FALSE(lowered.done_by.contains(sum));
-        EXPECT_EQ(lowered.done_by.at({0, 0}), plan::Backend::automatic) << "a part of the sum";
+        EXPECT_EQ(name_implied(lowered, true).op(sum).backend, plan::Backend::ldst_inline);
+        const plan::Plan named = name_implied(lowered, false);
+        EXPECT_EQ(named.op(sum).backend, plan::Backend::automatic);
+        EXPECT_EQ(named.op({0, 0}).backend, plan::Backend::automatic) << "a part of the sum";
     }
 }
 
@@ -260,7 +265,7 @@ TEST(Lower, StagesWhatTheEngineCannotRead) {
         const Lowered lowered = lower(two_pulls(columns), {.preferred = preferred}).value();
         EXPECT_EQ(lowered.plan.tensors.size(), 2u);
         EXPECT_TRUE(lowered.direct.empty() && lowered.done_with.empty());
-        EXPECT_TRUE(lowered.done_by.empty());
+        EXPECT_TRUE(lowered.engine.empty());
     }
 }
 

@@ -12,9 +12,9 @@ BackendTraits channel_row() {
             .in_order = true,
             .objection = [](const Carrying& asked) -> std::string {
                 const plan::Op& op =
-                    asked.plan.op(asked.ref);  // lower names it for sides, and nothing else does
+                    asked.plan.op(asked.ref);  // assign names it for sides, and nothing else does
                 if (op.kind == plan::OpKind::local && op.backend == asked.backend) return {};
-                return "lower alone names it";  // of others plan::check has said so
+                return "assign alone names it";  // of others plan::check has said so
             }};
 }
 

@@ -200,10 +200,9 @@ private:
 /// sums.
 class InlineObjections {
 public:
-    InlineObjections(const StagedProgram& program, const Lowered& lowered, const Options& options)
+    InlineObjections(const StagedProgram& program, const Lowered& lowered)
         : program_(program),
           lowered_(lowered),
-          options_(options),
           staged_(program.stages.size() > 1),
           first_(program.stages.front(), lowered.plan),
           uses_(lowered.plan) {}
@@ -237,7 +236,6 @@ public:
 private:
     const StagedProgram& program_;
     const Lowered& lowered_;
-    const Options& options_;
     bool staged_;
     BoundKernel first_;
     MemoryUses uses_;
@@ -246,10 +244,8 @@ private:
 }  // namespace
 
 Result<Backends> assign(const StagedProgram& program, const Lowered& lowered, const Options& options) {
-    const InlineObjections objections(program, lowered, options);
-    plan::Plan named = lowered.plan;
-    for (const auto& [ref, backend] : lowered.done_by)
-        named.ranks[at(ref.rank)][at(ref.index)].backend = backend;
+    const InlineObjections objections(program, lowered);
+    plan::Plan named = name_implied(lowered, options.kernel_sums && options.device == Device::cuda);
     for (std::int32_t rank = 0; rank < named.num_ranks(); ++rank) {
         for (plan::Op& op : named.ranks[at(rank)]) {
             const auto ragged = [&](const plan::Chunk& chunk) {

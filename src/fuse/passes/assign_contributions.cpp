@@ -1,10 +1,12 @@
-// Which contributions to a sum are staged, and which it reads where they are: assign.hpp declares it.
+// What contributions imply: which are staged, which their sum reads where they are, and what it goes by. assign.hpp
+// declares it.
 #include <algorithm>
 #include <iterator>
 
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/model/strided.hpp"
 #include "syncopate/fuse/passes/assign.hpp"
+#include "syncopate/fuse/passes/lower.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -47,6 +49,26 @@ Contributions assign_contributions(const plan::Plan& plan, std::int32_t rank, co
     std::erase_if(pulls, [&](plan::OpRef ref) { return !lie_alike(plan, plan.op(ref).src, like); });
     if (!all || pulls.size() == contributions.size()) result.direct = std::move(pulls);
     return result;
+}
+
+plan::Plan name_implied(const Lowered& lowered, bool kernel_sums) {
+    plan::Plan plan = lowered.plan;
+    const auto backend_of = [&](plan::OpRef ref) -> plan::Backend& {
+        return plan.ranks[at(ref.rank)][at(ref.index)].backend;
+    };
+    for (const auto& [ref, side] : lowered.channel) backend_of(ref) = plan::Backend::channel;
+    for (const auto& [sum, own] : lowered.own) {
+        if (kernel_sums) backend_of(sum) = plan::Backend::ldst_inline;
+        const auto engine = lowered.engine.find(sum);
+        if (engine != lowered.engine.end() &&
+            engine_objection(plan, plan.op(sum).src, plan.op(sum).dst, engine->second).empty())
+            backend_of(sum) = engine->second;
+    }
+    for (const auto& [pull, sum] : lowered.done_with) {
+        const auto engine = lowered.engine.find(sum);
+        backend_of(pull) = engine == lowered.engine.end() ? plan::Backend::automatic : engine->second;
+    }
+    return plan;
 }
 
 }  // namespace syncopate::fuse

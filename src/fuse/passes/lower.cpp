@@ -10,7 +10,6 @@
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
-#include "syncopate/fuse/model/strided.hpp"
 #include "syncopate/fuse/passes/assign.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/fuse/passes/collective.hpp"
@@ -50,10 +49,7 @@ std::string name_of_chunk(const plan::Plan& plan, const plan::Chunk& chunk) {
 class Lowering {
 public:
     Lowering(plan::Plan plan, const LowerOptions& options)
-        : plan_(std::move(plan)),
-          preferred_(options.preferred),
-          kernel_sums_(options.kernel_sums),
-          parts_of_(options.parts_of) {
+        : plan_(std::move(plan)), preferred_(options.preferred), parts_of_(options.parts_of) {
         for (const std::vector<plan::Op>& list : plan_.ranks) group_of_.emplace_back(list.size(), -1);
         rounds_ = group_of_;
     }
@@ -260,10 +256,7 @@ private:
                 sum.dst = {group.chunk.tensor, part};
                 sum.src = slots == 0 ? group.chunk : staged(group, part, 0, slots);
                 sum.reduce = group.reduce;
-                if (kernel_sums_) result_.done_by[ref] = plan::Backend::ldst_inline;
-                if (group.engine != plan::Backend::automatic &&
-                    engine_objection(result_.plan, sum.src, sum.dst, group.engine).empty())
-                    result_.done_by[ref] = group.engine;
+                if (group.engine != plan::Backend::automatic) result_.engine[ref] = group.engine;
                 if (!group.direct.empty()) {
                     result_.direct[ref] = group.direct;
                     result_.sources[ref] = sources_of(group);
@@ -302,7 +295,6 @@ private:
     void leave_in_place(const Group& group, OpRef ref) {
         plan::Op& op = op_of(ref);
         op.reduce = plan::Reduce::none;
-        result_.done_by[ref] = group.engine;
         result_.done_with[ref] = group.sums.front();
     }
 
@@ -344,7 +336,6 @@ private:
 
     plan::Plan plan_;  ///< the given one, until all groups are known
     plan::Backend preferred_;
-    bool kernel_sums_;
     const std::function<std::vector<Region>(std::int32_t, const plan::Chunk&)>& parts_of_;
     std::vector<Group> groups_;
     std::vector<std::vector<std::int32_t>> group_of_;  ///< by rank and index; -1: the op reduces nothing
@@ -441,8 +432,7 @@ Result<Lowered> lower(const StagedProgram& program, const Options& options) {
         if (is_new) found->second = parts_of_sum(program, sent, chunk, options);
         return found->second;
     };
-    return lower(program.plan,
-                 {.preferred = options.preferred, .kernel_sums = in_kernel, .parts_of = parts_of});
+    return lower(program.plan, {.preferred = options.preferred, .parts_of = parts_of});
 }
 
 }  // namespace syncopate::fuse

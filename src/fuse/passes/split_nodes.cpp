@@ -103,7 +103,6 @@ private:
             plan::Op& op = op_of(side);
             op = plan::Op{};
             op.kind = plan::OpKind::local;
-            op.backend = plan::Backend::channel;
         }
         op_of(sides.send).src = src;
         op_of(sides.receive).dst = dst;

@@ -58,9 +58,8 @@ struct Lowered {
     /// the staging tensor, a region of one axis more.
     std::map<plan::OpRef, std::vector<Source>> sources;
     std::map<plan::OpRef, plan::OpRef> done_with;  ///< by such a pull: its sum
-    /// By op, of sums and such pulls: the backend that follows from where contributions are; `assign` takes it
-    /// for the one that the plan names.
-    std::map<plan::OpRef, plan::Backend> done_by;
+    /// By sum all of whose contributions the chunk engine brings: by which of its backends (Contributions).
+    std::map<plan::OpRef, plan::Backend> engine;
     /// By send and by receive (channel.hpp).
     std::map<plan::OpRef, ChannelSide> channel;
     std::size_t num_tensors = 0;  ///< those in memory, which come first; behind them what channels carry
@@ -68,7 +67,6 @@ struct Lowered {
 
 struct LowerOptions {
     plan::Backend preferred = plan::Backend::automatic;  ///< as for assign
-    bool kernel_sums = false;  ///< the fused kernel carries out sums that leave open who does
     /// The disjoint boxes, together the chunk, whose sums are ops of their own (sum_parts.hpp); null: the sum
     /// of a chunk is one. `rank`: that sums it. Not asked where the chunk engine sums.
     std::function<std::vector<plan::Region>(std::int32_t rank, const plan::Chunk&)> parts_of;
