@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "syncopate/tune/choose.hpp"
+
 namespace syncopate::tune {
 namespace {
 
@@ -31,6 +33,22 @@ TEST(Attention, IsNotByUlyssesWhereHeadsCannotBeSharedOut) {
     const auto odd = ranked("attention:S=16384,H=7,HKV=7,D=128,causal=1", 4);
     EXPECT_NE(of_kind(odd, "ulysses_ring").pruned, "");
     EXPECT_TRUE(std::ranges::is_sorted(odd, {}, [](const auto& c) { return !c.pruned.empty(); }));
+}
+
+TEST(Attention, LeavesMultiprocessorsToWhatMovesChunksBesideIt) {
+    const Machine machine = *find_machine("h200x8");
+    const auto programs = [&](const char* spec, const Strategy& given, fuse::Device device) {
+        return complete(*parse_problem(spec, 8, 132), machine, given, {.device = device})
+            .programs.value_or(0);
+    };
+    const char* const one = "attention:S=16384,H=8,HKV=8,D=128";
+    const char* const two = "attention:S=16384,H=8,HKV=8,D=128,nodes=2";
+    const Strategy by_engine{.backend = plan::Backend::tma_dedicated, .engine_blocks = 16};
+    EXPECT_EQ(programs(one, {}, fuse::Device::cuda), 132);
+    EXPECT_EQ(programs(one, by_engine, fuse::Device::cuda), 116);
+    EXPECT_EQ(programs(two, {}, fuse::Device::cuda), 130) << "NCCL's";
+    EXPECT_EQ(programs(two, by_engine, fuse::Device::cuda), 114);
+    EXPECT_EQ(programs(two, by_engine, fuse::Device::host), 132);
 }
 
 TEST(Attention, ComputesAsMuchByEveryKindAndHidesPartOfWhatMoves) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
@@ -162,8 +163,19 @@ Problem block_of(const Problem& chain) {
 }
 
 /// Attention's kernel, as it runs on the machine.
-Strategy complete_attention(const Problem& problem, const Machine& machine, Strategy made) {
-    if (!made.programs) made.programs = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
+/// Multiprocessors that a persistent kernel leaves to the chunk engine and to what carries chunks between nodes.
+std::int32_t left_free(const Problem& problem, const Strategy& strategy, const ChooseOptions& options) {
+    if (options.device == fuse::Device::host) return 0;
+    // Programs that all wait for the engine find its multiprocessors free when they start to work.
+    const bool beside = fuse::is_engine(strategy.backend) && !strategy.together;
+    return (problem.nodes > 1 ? fuse::kChannelBlocks : 0) +
+           (beside ? strategy.engine_blocks.value_or(fuse::Options{}.engine_blocks) : 0);
+}
+
+Strategy complete_attention(const Problem& problem, const Machine& machine, Strategy made,
+                            const ChooseOptions& options) {
+    const std::int32_t sms = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
+    if (!made.programs) made.programs = std::max(1, sms - left_free(problem, made, options));
     const Result<AttentionProblem> attention = attention_problem(problem, machine);
     if (!attention || !made.tiles.empty()) return made;
     const bool gluon = attention->kernel.name == AttentionKernelName::gluon;
@@ -190,7 +202,7 @@ Strategy complete_mixture(const Problem& problem, const Machine& machine, Strate
 Strategy complete(const Problem& problem, const Machine& machine, const Strategy& given,
                   const ChooseOptions& options) {
     if (problem.op == "mlp_chain") return complete(block_of(problem), machine, given, options);
-    if (problem.op == "attention") return complete_attention(problem, machine, given);
+    if (problem.op == "attention") return complete_attention(problem, machine, given, options);
     if (problem.op == "moe") return complete_mixture(problem, machine, given, options);
     const OperatorRow* row = operator_row(problem.op);
     const std::vector<ProductShape> shapes = problem.products();
@@ -212,10 +224,7 @@ Strategy complete(const Problem& problem, const Machine& machine, const Strategy
     if (stores && cuda && made.backend == Backend::automatic) made.backend = Backend::tma_inline;
     if (!made.engine_blocks) made.engine_blocks = enough_blocks(machine);
     const std::int32_t sms = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
-    // Programs that all wait for the engine find its multiprocessors free when they start to work.
-    const bool beside = cuda && fuse::is_engine(made.backend) && !made.together;
-    const std::int32_t channel = cuda && problem.nodes > 1 ? fuse::kChannelBlocks : 0;
-    if (!made.programs) made.programs = std::max(1, sms - channel - (beside ? *made.engine_blocks : 0));
+    if (!made.programs) made.programs = std::max(1, sms - left_free(problem, made, options));
     const bool sends = reduces(row->kind) || row->kind == Kind::sends;
     const bool open = made.tiles.empty();
     if (open) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "syncopate/fuse/model/backend.hpp"
+#include "syncopate/fuse/passes/assign.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
 #include "syncopate/tune/candidates/mixture.hpp"
@@ -20,8 +21,8 @@ using Kind = OperatorRow::Kind;
 using plan::Backend;
 
 constexpr std::int64_t kLeastSliceBlocks = 1;
-constexpr std::int32_t kMostResident = 32;       // programs of a multiprocessor
-constexpr std::int32_t kMostDirectSources = 15;  // that one sum reads where they are (runtime/call/reduction)
+constexpr std::int32_t kMostResident = 32;                          // programs of a multiprocessor
+constexpr std::int32_t kMostDirectSources = fuse::kMostSumSources;  // that one sum reads where they are
 
 struct Question {
     const Problem& problem;
