@@ -402,6 +402,8 @@ def check_refusals(group) -> None:
             {"kind": "ulysses", "bounded": True},
         ),
         ("K and V of 1 rows at once are too few", (1, 4, 2, 64, D), {"bounded": 1}),
+        ("bounded: expected a number of rows, or True, got -1", (1, 4, 2, 64, D), {"bounded": -1}),
+        ("scale: expected a finite number, got nan", (1, 4, 2, 64, D), {"scale": float("nan")}),
         (
             "cu_seqlens: expected offsets that rise from 0 to 64, got [0, 80]",
             (1, 4, 2, 64, D),
@@ -415,6 +417,17 @@ def check_refusals(group) -> None:
             expect(message in str(error), f"expected '{message}', got '{error}'")
         else:
             raise RuntimeError(f"no ValueError: {message}")
+    rows = torch.zeros(1, 4, 16, D, dtype=torch.bfloat16)
+    for options in ({"window": 2.5}, {"causal": "no"}, {"length": "64"}, {"bounded": 16.0}):
+        (name,) = options
+        try:
+            ops.attention(rows, rows, rows, group, **options)
+        except TypeError as error:
+            expect(str(error).startswith(f"{name}: expected a"), str(error))
+        else:
+            raise RuntimeError(f"no TypeError: {options}")
+    said = [ops.Attention(1, 4, 2, 64, D, torch.bfloat16, group, scale=scale)._what for scale in (None, 0.5)]
+    expect(said[0] != said[1], "ranks of other scales do not differ")
     op = ops.Attention(1, size + 1, 1, 32 * size, D, torch.bfloat16, group)
     expect(op.kind != "ulysses", "auto exchanges heads that cannot be shared out")
     q = torch.zeros(1, size + 1, 3, D, dtype=torch.bfloat16)

@@ -217,6 +217,14 @@ def check_autocast(group: str, size: int) -> None:
         with torch.autocast("cpu", enabled=False):
             expect(ops.all_gather_matmul(x, w, group).dtype == torch.float32, "where it is not enabled")
     all_fused()
+    x, experts = data(8, 16, seed=4), [data(1, 16, 32, seed=5), data(1, 16, 16, seed=6)]
+    ids, weights = torch.arange(8).reshape(8, 1) % size, torch.full((8, 1), 0.3)
+    right = ops.moe(x, ids, weights, *experts, group)
+    with torch.autocast("cpu", torch.bfloat16):
+        for given in (x, x.bfloat16()):
+            y = ops.moe(given, ids, weights, *experts, group)
+            expect(y.dtype == torch.bfloat16, f"a mixture under autocast: {y.dtype}")
+            close(y.float(), right, "a mixture under autocast", 0.1)
 
 
 def check_export_and_load(group: str, size: int) -> None:

@@ -1,6 +1,6 @@
 """Training on sequences that are sharded over host ranks of a gloo process group; run by test_attention_backward.py.
 
-    host_training.py RANKS CHECK...      losses, options, unequal, dtensors, torchs
+    host_training.py RANKS CHECK...      losses, options, evaluated, unequal, dtensors, torchs
 
 Exits 1 with the first thing that is wrong.
 """
@@ -69,6 +69,21 @@ def check_options(size: int) -> None:
                 expect(why in str(error), str(error))
             else:
                 expect(False, f"{why}: it is not refused")
+
+
+def check_evaluated(size: int) -> None:
+    """A module in eval() without gradients, which torch's fast path would take for one of this rank's rows alone."""
+    torch.manual_seed(3)
+    module = torch.nn.MultiheadAttention(32, 2, batch_first=True).to(torch.bfloat16).eval()
+    whole = torch.randn(1, ROWS * size, 32, generator=torch.Generator().manual_seed(4)).to(torch.bfloat16)
+    own = sy.shard_rows(whole, dim=1)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    with torch.no_grad():
+        right = sy.shard_rows(module(whole, whole, whole, need_weights=False)[0], dim=1)
+        with sy.context_parallel():
+            y = module(own, own, own, need_weights=False)[0]
+    torch.testing.assert_close(y, right, rtol=2e-2, atol=2e-2)
+    expect(torch.backends.mha.get_fastpath_enabled() == fast, "torch's fast path is not as it was")
 
 
 def in_fp64(whole, causal: bool):

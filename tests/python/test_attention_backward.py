@@ -115,7 +115,7 @@ def train(run, ranks: int, *checks: str, steps: int = 3) -> None:
 
 
 def test_a_model_of_torchs_attention_trains_on_sharded_sequences(run):
-    train(run, 2, "losses", "options", "unequal")
+    train(run, 2, "losses", "options", "evaluated", "unequal")
 
 
 @pytest.mark.sweep

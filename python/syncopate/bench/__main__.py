@@ -21,6 +21,9 @@ from typing import Any
 from ..command.standard_output import interruptible
 from .launch import Parser, add_options, count, launch, parse_options, write_tables
 
+#: What has a bench of its own.
+OTHERS = ("attention", "moe")
+
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = Parser(
@@ -106,7 +109,7 @@ def check(options: argparse.Namespace) -> None:
 
     for operator in options.operators:
         if operator not in CASES:
-            raise ValueError(f"{operator}: no such operator; there are {', '.join(CASES)}")
+            raise ValueError(f"{operator}: no such operator; there are {', '.join([*CASES, *OTHERS])}")
         if options.dtype:
             of_fp8(CASES[operator], "")
     if options.dtype not in ("", "fp8e4m3"):

@@ -190,11 +190,12 @@ def drop_gone() -> None:
 
 
 def run(operator: Any, *arguments: Any, **named: Any) -> Any:
-    """One call. A fault, of which all ranks learn, is final for the operator: the next call makes another one."""
+    """One call, of an operator or of a method of one. A fault, of which all ranks learn, is final for the operator: the next call
+    makes another one."""
     try:
         return operator(*arguments, **named)
     except _syncopate.MachineError:
-        forget(operator)
+        forget(getattr(operator, "__self__", operator))
         raise
 
 

@@ -70,6 +70,7 @@ def main(path: str) -> int:
     from ..ops.operator import members_of
     from .links import Ranks
 
+    status = 0
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     dist.init_process_group("nccl")
     try:
@@ -91,11 +92,26 @@ def main(path: str) -> int:
             collective = figures(*gathered)[0] * (group.nodes - 1)
             properties = torch.cuda.get_device_properties(torch.cuda.current_device())
             source = f"{group.nodes} nodes of {places}: all send to the next one, {SMALL} and {LARGE} bytes, by NCCL"
-            made = _syncopate.tune.measured_network(
-                properties.name, places, properties.multi_processor_count, gbps, us, collective, source, path
-            )
-            print(made, file=sys.stderr if group.rank else sys.stdout)
+            try:
+                made = _syncopate.tune.measured_network(
+                    properties.name,
+                    places,
+                    properties.multi_processor_count,
+                    gbps,
+                    us,
+                    collective,
+                    source,
+                    path,
+                )
+                print(made, file=sys.stderr if group.rank else sys.stdout)
+            except (
+                OSError,
+                ValueError,
+                _syncopate.SyncopateError,
+            ) as error:  # a file that cannot be read, or written
+                print(f"error: {error}", file=sys.stderr)
+                status = 1  # said here: the others are in the barrier
         dist.barrier()
     finally:
         dist.destroy_process_group()
-    return 0
+    return status

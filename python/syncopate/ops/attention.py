@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -116,6 +117,8 @@ class Attention:
             self.kind = kind
         elif nodes > 1 and kind == "double_ring":
             inner = inner or places
+        if bounded is not True and bounded < 0:
+            raise ValueError(f"bounded: expected a number of rows, or True, got {bounded}")
         most = None if not bounded else 0 if bounded is True else int(bounded)
         if parts and kind == "auto":
             raise ValueError("parts: of a kind that you name; `auto` takes as many as are of use")
@@ -142,6 +145,8 @@ class Attention:
             raise ValueError(f"H must be a multiple of HKV, got {h} and {hkv}")
         if self.window < 0:
             raise ValueError(f"window: expected 0 or more rows, got {self.window}")
+        if not math.isfinite(self.scale):
+            raise ValueError(f"scale: expected a finite number, got {self.scale}")
         if self.kind not in ("auto", *KINDS):
             raise ValueError(f"there is no kind {self.kind!r}: one of auto, {', '.join(KINDS)}")
         if self.kind != "auto" and (
@@ -171,6 +176,8 @@ class Attention:
         """The call, with what tells variants of the operator apart."""
         options = ("causal", "window", "documents", "sharding", "kind", "inner", "split", "parts", "bounded")
         given = {name: getattr(self, name) for name in options if getattr(self, name)}
+        if self.scale != self.d**-0.5:
+            given["scale"] = self.scale
         return f"{self.name} {[self.b, self.h, self.hkv, self.s, self.d]} {self.dtype} {given}"
 
     def _choose(self, inner: int, kinds: Sequence[str]) -> tuple[str, int]:

@@ -53,6 +53,11 @@ def attention(
     sets it up: new tables and a heap, but the same compiled kernel. The last MOST of them are kept.
     """
     require_tensors(q=q, k=k, v=v)
+    for name, one in {"causal": causal, "window": window, "length": length, "bounded": bounded}.items():
+        if isinstance(one, (float, str)):
+            raise TypeError(
+                f"{name}: expected {'a bool' if name == 'causal' else 'a number of rows'}, got {one!r}"
+            )
     members = members_of(group, "cuda" if q.is_cuda else "host")
     if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape:
         raise ValueError(
@@ -87,6 +92,7 @@ def attention(
             members,
             cu_seqlens=documents or None,
             rows=held(),
+            deadline=cache.deadline,
             **options,
         )
         return cache.Entry(members, made)

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 
-def autocast(library: torch.library.Library, name: str) -> None:
-    """For the op of that name, on both devices."""
+def autocast(library: torch.library.Library, name: str, *left: int) -> None:
+    """For the op of that name, on both devices. `left`: places of arguments that stay as they are."""
     for device in ("cpu", "cuda"):
-        library.impl(name, _casting(name, device), f"Autocast{device.upper()}")
+        library.impl(name, _casting(name, device, left), f"Autocast{device.upper()}")
 
 
-def _casting(name: str, device: str) -> Any:
+def _casting(name: str, device: str, left: tuple[int, ...]) -> Any:
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device.upper()}"))
 
     def run(*args: Any, **options: Any) -> Any:
@@ -26,6 +26,7 @@ def _casting(name: str, device: str) -> Any:
             return given.to(dtype) if tensor and given.dtype != torch.float64 else given
 
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            return getattr(torch.ops.syncopate, name)(*map(cast, args), **options)
+            taken = [one if place in left else cast(one) for place, one in enumerate(args)]
+            return getattr(torch.ops.syncopate, name)(*taken, **options)
 
     return run

@@ -218,6 +218,8 @@ def _slower(problem: Problem, kept: bool, copied: bool, _: Hashable) -> str:
         return ""
     if measured:
         return f"measured slower than the pair ({pair_us:.1f} µs)"
+    if not pair_us:
+        return f"not estimated: nothing is known of the network between {problem.nodes} nodes (syncopate tune --measure-machine)"
     _, us, _ = estimate(problem, unfused=False, kept=kept, copied=copied)
     return f"estimated slower ({us:.1f} vs {pair_us:.1f} µs)"
 

@@ -12,7 +12,7 @@ What the op cannot do (a mask that is given, dropout, fp32) is left to torch whe
 sy.report() says why. Of plain tensors torch would take this rank's rows for the whole sequence: ValueError then.
 
 The function is replaced by its public name, as torch's context_parallel does: a mode of torch functions is not there while a
-checkpointed block runs again in the backward.
+checkpointed block runs again in the backward. So a name of it that a module has imported for itself is still torch's.
 """
 
 from __future__ import annotations
@@ -58,11 +58,14 @@ def context_parallel(
         "length": length,
     }
     before = getattr(functional, _FUNCTION)
+    fast = torch.backends.mha.get_fastpath_enabled()
     setattr(functional, _FUNCTION, _Sharded(before, members, options))
+    torch.backends.mha.set_fastpath_enabled(False)  # by which modules in eval() attend without that function
     try:
         yield
     finally:
         setattr(functional, _FUNCTION, before)
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 class _Sharded:

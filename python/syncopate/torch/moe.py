@@ -15,6 +15,7 @@ from .. import _syncopate
 from ..call import cache
 from ..group import Group, of_process_group
 from . import report
+from .autocast import autocast
 from .custom_ops import TAGS, _implement, library
 from .gradients import once
 
@@ -43,6 +44,7 @@ def _moe(
 
 
 library.impl("moe", _moe, "CompositeImplicitAutograd")
+autocast(library, "moe", 2)  # fp32 weights of routes are taken beside any dtype
 
 
 def _group(group_name: str, x: torch.Tensor) -> Group:

@@ -101,6 +101,11 @@ Result<NearestMachine> nearest_of(std::vector<Machine> known, std::string_view d
     for (const std::string& name : machine_names()) {
         Result<Machine> machine = find_machine(name);
         if (!machine) return machine.error();
+        // What joins the nodes of that one, which nobody may have measured, says nothing of this one's.
+        for (const FigureRow& row : network_figures()) {
+            machine->rates.*row.figure = 0;
+            machine->sources.erase(network_source(row.name));
+        }
         known.push_back(*std::move(machine));
     }
     const auto nearest =

@@ -199,11 +199,6 @@ Result<Machine> machine_of(const Measurement& measurement) {
     const std::string other = nearest->machine.name;
     Machine machine = std::move(nearest->machine);
     machine.name = fmt::format("measured x{}", measurement.devices);
-    // Another machine's network says nothing of this one's.
-    for (const FigureRow& row : network_figures()) {
-        machine.rates.*row.figure = 0;
-        machine.sources.erase(network_source(row.name));
-    }
     machine.device = measurement.device;
     machine.num_sms = measurement.num_sms;
     machine.about = fmt::format("{} x {}, measured by syncopate tune --measure-machine", measurement.devices,
