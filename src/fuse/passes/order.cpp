@@ -12,6 +12,7 @@
 #include "fuse/passes/handover.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/model/cost.hpp"
+#include "syncopate/fuse/passes/deal.hpp"
 #include "syncopate/fuse/passes/pack.hpp"
 #include "syncopate/fuse/passes/synchronize.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
@@ -167,11 +168,8 @@ public:
     void repack(StageOrder& order) {
         const std::vector<double> times = estimate_tile_times(kernel_, costs_);
         if (!differ(times)) return;
+        if (!counts_in_turns(order)) return;
         const std::int64_t programs = 1 + *std::ranges::max_element(order.program_of);
-        for (std::size_t slot = 0; slot < order.program_of.size(); ++slot) {
-            if (order.program_of[slot] != static_cast<std::int64_t>(slot) % programs)
-                return;  // another way of counting
-        }
         for (std::size_t rank = 0; rank < order.tiles.size(); ++rank) {
             if (order.tiles[rank].size() != order.program_of.size()) continue;
             std::vector<double> ready;
@@ -187,7 +185,34 @@ public:
         }
     }
 
+    /// Deals tiles whose loops differ in length out to the programs of a persistent kernel.
+    void deal(StageOrder& order) const {
+        if (!lengths_differ() || !counts_in_turns(order)) return;
+        const auto programs = at(1 + *std::ranges::max_element(order.program_of));
+        // To begin and to end a tile takes about as long as an iteration.
+        std::vector<double> of_class;
+        for (std::int32_t c = 0; c < nodes_.num_classes; ++c)
+            of_class.push_back(1.0 + static_cast<double>(length_of(c)));
+        for (std::vector<std::int64_t>& tiles : order.tiles) {
+            std::vector<double> times;
+            times.reserve(tiles.size());
+            for (const std::int64_t tile : tiles) times.push_back(of_class[at(nodes_.class_of[at(tile)])]);
+            std::vector<std::int64_t> dealt;
+            dealt.reserve(tiles.size());
+            for (const std::size_t index : deal_tiles(times, programs)) dealt.push_back(tiles[index]);
+            tiles = std::move(dealt);
+        }
+    }
+
 private:
+    /// Whether slot s is program s mod P's.
+    static bool counts_in_turns(const StageOrder& order) {
+        const std::int64_t programs = 1 + *std::ranges::max_element(order.program_of);
+        for (std::size_t slot = 0; slot < order.program_of.size(); ++slot)
+            if (order.program_of[slot] != static_cast<std::int64_t>(slot) % programs) return false;
+        return true;
+    }
+
     /// When the tiles of one class can run.
     struct Times {
         std::int64_t first = 0;   ///< iteration 0
@@ -506,6 +531,9 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
             made.phased = waits_in_loops(graph, placement, stage, made, arrivals, [&](std::int32_t rank) {
                 return scope.contains(rank) ? made.tiles[at(rank)] : ordered(rank, true);
             });
+            if (made.phased && kernel.persistent && kernel.most_slots == 0 && !at_once &&
+                graph.rounds.empty())
+                ordering.deal(made);
         }
         if (!made.phased) {
             made.trips = 0;

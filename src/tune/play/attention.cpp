@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <queue>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "syncopate/at.hpp"
+#include "syncopate/fuse/passes/deal.hpp"
 #include "syncopate/ops/attention.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
 #include "tune/play/transfers.hpp"
@@ -75,7 +75,7 @@ public:
             const Work held = work_of_rank(plan, *simulated, rank);
             const double work = us_of(pairs_of_rank(held));
             made.compute = std::max(made.compute, work);
-            ends.push_back(work + (unfused ? arrived[at(rank)] : waiting_of(held)));
+            ends.push_back(work + (unfused ? arrived[at(rank)] : late_by(held)));
         }
         double end = *std::ranges::max_element(ends);
         if (group_ > 1) end = std::max(end, returned(plan, ends));
@@ -152,36 +152,46 @@ private:
         return pairs;
     }
 
-    /// How long a rank's multiprocessors wait, in the mean: each takes tile after tile, those first whose rows come first, and
-    /// does what has come of a tile's rows while it waits for the others.
-    [[nodiscard]] double waiting_of(const Work& work) const {
-        double last = 0;
-        for (const std::vector<Here>* all : {&work.queries, &work.keys})
-            for (const Here& here : *all) last = std::max(last, *std::ranges::max_element(here.since_us));
-        std::priority_queue<double, std::vector<double>, std::greater<>> free;
-        for (std::int64_t sm = 0; sm < machine_.num_sms; ++sm) free.push(0);
-        const std::int64_t heads = problem_.shape.batch * problem_.shape.heads / (group_ * parts_);
-        double waited = 0;
-        for (const Tile& tile : tiles_of(work)) {
-            for (std::int64_t head = 0; head < heads; ++head) {
-                double now = free.top();
-                if (now >= last) return waited / machine_.num_sms;  // nothing more to wait for
-                free.pop();
-                for (const auto& [since_us, work_us] : tile.work) {
-                    waited += std::max(0.0, since_us - now);
-                    now = std::max(now, since_us) + work_us;
-                }
-                free.push(now);
-            }
+    /// So much later than the kernel alone a rank ends: its programs wait for what has not come, and heads that come in parts
+    /// are not dealt out as evenly as all of them would be.
+    [[nodiscard]] double late_by(const Work& work) const {
+        const std::vector<Tile> in_parts = tiles_of(work);
+        std::vector<Tile> alone = in_parts;
+        std::ranges::stable_sort(alone, std::greater<>(), &Tile::took_us);
+        for (Tile& tile : alone) tile.work = {{0.0, tile.took_us}};
+        return std::max(0.0, end_of(in_parts) - end_of(alone));
+    }
+
+    /// When the last program ends. Each takes tile after tile, as the compiler deals them out, and does what has come of a
+    /// tile's rows while it waits for the others.
+    [[nodiscard]] double end_of(const std::vector<Tile>& tiles) const {
+        const std::size_t heads = at(problem_.shape.batch * problem_.shape.heads / (group_ * parts_));
+        std::vector<double> times;
+        times.reserve(tiles.size() * heads);
+        for (const Tile& tile : tiles) times.insert(times.end(), heads, tile.took_us + one_block_us());
+        std::vector<double> now(at(machine_.num_sms), 0);
+        const std::vector<std::size_t> dealt = fuse::deal_tiles(times, now.size());
+        for (std::size_t slot = 0; slot < dealt.size(); ++slot) {
+            double& end = now[slot % now.size()];
+            for (const auto& [since_us, work_us] : tiles[dealt[slot] / heads].work)
+                end = std::max(end, since_us) + work_us;
         }
-        return waited / machine_.num_sms;
+        return *std::ranges::max_element(now);
+    }
+
+    /// How much longer than the whole GPU a multiprocessor takes for one head.
+    [[nodiscard]] double slower() const {
+        return static_cast<double>(machine_.num_sms) * group_ /
+               static_cast<double>(problem_.shape.batch * problem_.shape.heads);
+    }
+    /// A tile's work on one block of K.
+    [[nodiscard]] double one_block_us() const {
+        const ops::TileConfig& tile = problem_.kernel.tile;
+        return slower() * us_of(static_cast<double>(tile.block_m) * tile.block_n);
     }
 
     /// One for the tiles of all heads of a part that have the same rows.
     [[nodiscard]] std::vector<Tile> tiles_of(const Work& work) const {
-        // So much longer than the whole GPU a multiprocessor takes for one head.
-        const double slower = static_cast<double>(machine_.num_sms) * group_ /
-                              static_cast<double>(problem_.shape.batch * problem_.shape.heads);
         const std::int64_t block = std::max(1, problem_.kernel.tile.block_m);
         std::vector<Tile> made;
         for (const Here& q : work.queries) {
@@ -189,7 +199,7 @@ private:
                 const plan::Interval rows{first, std::min(first + block, q.rows.end)};
                 std::vector<double> took;
                 for (const Here& k : work.keys)
-                    took.push_back(slower * us_of(pairs_of(problem_.sequence, rows, k.rows, kOfTile)));
+                    took.push_back(slower() * us_of(pairs_of(problem_.sequence, rows, k.rows, kOfTile)));
                 for (std::int32_t part = 0; part < parts_; ++part) {
                     Tile tile{.part = part};
                     for (std::size_t i = 0; i < took.size(); ++i) {

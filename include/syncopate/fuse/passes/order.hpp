@@ -23,7 +23,8 @@
 // are worth more than the moments between; and in that round is what makes the last chunks, where that lets
 // the later stage begin with much more. One whose kernel can has a head start (head_start.hpp).
 //
-// The tiles of a persistent kernel that take unequal times are packed instead (pack.hpp).
+// The tiles of a persistent kernel that take unequal times are packed instead (pack.hpp), or where their loops wait
+// for one range after another, dealt out to its programs (deal.hpp).
 //
 // Tiles that all start at once, each on a program of its own, keep the kernel's own traversal: none comes
 // before another, and neighbours that read the same rows or columns run on neighbouring multiprocessors,
