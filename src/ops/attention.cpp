@@ -109,21 +109,25 @@ Result<AttentionOutline> at_once(const AttentionTask& task) {
 
 std::int32_t attention_parts(const plan::AttentionShape& shape, const plan::Sequence& sequence,
                              const std::vector<plan::Rows>& rows, std::int32_t group) {
-    const bool alike = !sequence.causal && sequence.window == 0 && sequence.documents.empty();
-    if (!alike || some_hold_none(rows)) return 1;
+    const bool seen_alike = sequence.window == 0 && sequence.documents.empty();
+    if (!seen_alike || rows.size() < 2 || some_hold_none(rows)) return 1;
     std::int64_t least = shape.length;  // of what goes at once
+    bool several = false;
     for (const plan::Rows& own : rows) {
+        several |= own.size() > 1;
         for (const plan::Interval& run : own) least = std::min(least, run.size());
     }
-    // Bytes: they take 12 µs on NVLink, where a transfer costs 4 more.
-    constexpr std::int64_t kWorthSending = std::int64_t{4} << 20;
+    // Bytes: they take 12 µs on NVLink, where a transfer costs 4 more. Of several runs first tiles wait for all, so that
+    // less of each pays; under a causal mask the first ones are the longest, and wait for rows of all ranks.
+    std::int64_t worth_sending = std::int64_t{several ? 3 : 4} << 20;
+    if (sequence.causal) worth_sending *= std::max<std::int64_t>(1, static_cast<std::int64_t>(rows.size()) / 2);
     constexpr std::int32_t kMost = 4;
     if (group < 1 || shape.kv_heads % group != 0) return 1;
     const std::int64_t heads = shape.kv_heads / group;
     const std::int64_t head =
         shape.batch * least * shape.head_dim * static_cast<std::int64_t>(plan::size_of(shape.dtype));
     for (std::int32_t parts = kMost; parts > 1; --parts)
-        if (heads % parts == 0 && heads / parts * head >= kWorthSending) return parts;
+        if (heads % parts == 0 && heads / parts * head >= worth_sending) return parts;
     return 1;
 }
 

@@ -59,8 +59,10 @@ TEST(AttentionParts, AreAsManyAsLeaveTransfersThatAreWorthIt) {
         return attention_parts(shape, sequence, held, group);
     };
     EXPECT_EQ(parts(24, 1, 3072), 4);
-    EXPECT_EQ(parts(24, 1, 3072, 2, {.causal = true}), 1) << "tiles differ in length";
-    EXPECT_EQ(parts(24, 1, 3072, 2, {.documents = {0, 100, 6144}}), 1) << "so do these";
+    EXPECT_EQ(parts(24, 1, 3072, 2, {.causal = true}), 4);
+    EXPECT_EQ(parts(24, 1, 3072, 4, {.causal = true}), 2) << "first tiles wait for rows of all ranks";
+    EXPECT_EQ(parts(24, 1, 3072, 2, {.causal = true, .window = 100}), 1);
+    EXPECT_EQ(parts(24, 1, 3072, 2, {.documents = {0, 100, 6144}}), 1);
     EXPECT_EQ(parts(24, 2, 3072), 2);
     EXPECT_EQ(parts(24, 5, 3072), 1) << "ranks share heads of K";
     EXPECT_EQ(parts(24, 1, 1024), 1);

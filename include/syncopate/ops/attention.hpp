@@ -54,8 +54,7 @@ struct KindOverNodes {
                                               std::int32_t inner);
 
 /// In how many parts the heads of K and V of each of `group` ranks that exchange heads are sent: as many, at most 4, as leave
-/// parts that are worth a transfer. One where tiles take unlike long, as each program of a kernel would get the
-/// longest tile of every part.
+/// parts that are worth a transfer. One where windows or documents leave little to send.
 [[nodiscard]] std::int32_t attention_parts(const plan::AttentionShape& shape, const plan::Sequence& sequence,
                                            const std::vector<plan::Rows>& rows, std::int32_t group);
 

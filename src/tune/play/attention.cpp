@@ -311,6 +311,7 @@ std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem, 
             options.ulysses = kind.ulysses;
             options.inner = kind.inner;
             options.parts = kind.name == "unfused" ? 1
+                            : problem.parts > 0    ? problem.parts
                                                    : ops::attention_parts(problem.shape, problem.sequence,
                                                                           problem.rows, kind.ulysses);
             const Result<plan::Plan> plan = plan::attention(mesh, problem.shape, options);

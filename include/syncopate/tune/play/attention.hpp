@@ -30,6 +30,7 @@ struct AttentionProblem {
     std::vector<plan::Rows> rows;  ///< by rank, what it holds of the sequence
     AttentionKernel kernel;
     std::int32_t inner = 0;  ///< ranks of an inner ring, or of a group that exchanges heads; 0: any
+    std::int32_t parts = 0;  ///< of the heads, which are sent one after another; 0: ops::attention_parts
 };
 
 struct AttentionCandidate {
