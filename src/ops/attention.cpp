@@ -85,6 +85,15 @@ Result<AttentionOutline> in_passes(const AttentionTask& task) {
                             .passes = *std::move(passes)};
 }
 
+/// Under a mask the kernel for Hopper alone runs the tiles of one part of the heads before those of the next, and deals them
+/// out by load, but over nodes.
+std::int32_t parts_of(const AttentionTask& task, std::int32_t group) {
+    const auto tile = attention_tiles(AttentionKernelName::gluon, task.shape.head_dim, true);
+    const bool by_hopper = tile && tile->block_m == task.tile.block_m && tile->block_n == task.tile.block_n;
+    if (task.sequence.causal && (task.nodes > 1 || !by_hopper)) return 1;
+    return attention_parts(task.shape, task.sequence, task.rows, group);
+}
+
 Result<AttentionOutline> at_once(const AttentionTask& task) {
     plan::AttentionOptions options = moved_by(task);
     options.rows = task.rows;
@@ -92,9 +101,8 @@ Result<AttentionOutline> at_once(const AttentionTask& task) {
         options.attended.push_back(plan::attended_by(task.sequence, rows, task.tile.block_n));
     // Where Q and O do not move, they are read and stored where the user has them.
     options.q_o_stay = circulates(task.kind) && std::ranges::all_of(task.rows, is_rising);
-    options.parts = task.parts > 0 || task.split > 1
-                        ? std::max(1, task.parts)
-                        : attention_parts(task.shape, task.sequence, task.rows, options.ulysses);
+    options.parts =
+        task.parts > 0 || task.split > 1 ? std::max(1, task.parts) : parts_of(task, options.ulysses);
     Result<plan::Plan> plan = plan::attention(mesh_of(task), task.shape, options);
     if (!plan) return plan.error();
     AttentionOutline made{.plan = *std::move(plan),
@@ -119,8 +127,9 @@ std::int32_t attention_parts(const plan::AttentionShape& shape, const plan::Sequ
     }
     // Bytes: they take 12 µs on NVLink, where a transfer costs 4 more. Of several runs first tiles wait for all, so that
     // less of each pays; under a causal mask the first ones are the longest, and wait for rows of all ranks.
-    std::int64_t worth_sending = std::int64_t{several ? 3 : 4} << 20;
-    if (sequence.causal) worth_sending *= std::max<std::int64_t>(1, static_cast<std::int64_t>(rows.size()) / 2);
+    std::int64_t worth_sending = std::int64_t{several && sequence.causal ? 3 : 4} << 20;
+    if (sequence.causal)
+        worth_sending *= std::max<std::int64_t>(1, static_cast<std::int64_t>(rows.size()) / 2);
     constexpr std::int32_t kMost = 4;
     if (group < 1 || shape.kv_heads % group != 0) return 1;
     const std::int64_t heads = shape.kv_heads / group;

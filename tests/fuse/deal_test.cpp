@@ -76,21 +76,42 @@ TEST(Deal, EvensOutCausalTilesThatComeAtOnce) {
     EXPECT_LT(imbalance(deal_tiles(times, 132), times, 132), 1.18);
 }
 
-// What arrives first is worked on first: a tile of the second part waits for the first ones of all programs.
-TEST(Deal, LetsTilesBeginInTheirOrderAboutWhenTheyWould) {
-    const std::vector<double> times = causal_tiles(24, 64, 2);
-    const std::vector<std::size_t> slots = deal_tiles(times, 132);
-    std::vector<double> now(132, 0);
-    double latest_of_first = 0, earliest_of_second = 1e9;
-    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
-        const bool second = slots[slot] >= times.size() / 2;
-        if (second)
-            earliest_of_second = std::min(earliest_of_second, now[slot % 132]);
-        else
-            latest_of_first = std::max(latest_of_first, now[slot % 132]);
-        now[slot % 132] += times[slots[slot]];
+// Else a tile that waits may keep from its program the one that makes what it waits for.
+TEST(Deal, LetsEachProgramRunItsTilesInTheOrderStated) {
+    std::mt19937 random(2);
+    for (int round = 0; round < 300; ++round) {
+        const std::size_t programs = 1 + random() % 9;
+        std::vector<double> times(1 + random() % 80);
+        for (double& time : times) time = 1 + random() % 40;
+        const std::vector<std::size_t> slots = deal_tiles(times, programs);
+        for (std::size_t slot = programs; slot < slots.size(); ++slot)
+            EXPECT_LT(slots[slot - programs], slots[slot]);
     }
-    EXPECT_LT(latest_of_first - earliest_of_second, 1.5 * *std::ranges::max_element(times));
+}
+
+// What arrives first is worked on first: no tile of the second part begins long before the last one of the first part.
+TEST(Deal, LetsTilesBeginInTheirOrderAboutWhenTheyWould) {
+    for (const std::size_t programs : {124, 132}) {
+        for (const std::int64_t heads : {16, 24, 32}) {
+            for (const std::int64_t tiles : {16, 24, 64}) {
+                const std::vector<double> times = causal_tiles(heads, tiles, 2);
+                const std::vector<std::size_t> slots = deal_tiles(times, programs);
+                std::vector<double> now(programs, 0);
+                double latest_of_first = 0, earliest_of_second = 1e9;
+                for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+                    const bool second = slots[slot] >= times.size() / 2;
+                    double& end = now[slot % programs];
+                    if (second)
+                        earliest_of_second = std::min(earliest_of_second, end);
+                    else
+                        latest_of_first = std::max(latest_of_first, end);
+                    end += times[slots[slot]];
+                }
+                EXPECT_LT(latest_of_first - earliest_of_second, 2 * *std::ranges::max_element(times))
+                    << programs << " programs, " << heads << " heads, " << tiles << " tiles";
+            }
+        }
+    }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <set>
@@ -203,6 +205,76 @@ TEST(Ranges, RanksRunTheTilesThatTheyMakeTheLongestFirst) {
     std::vector<std::int64_t> tiles;
     for (const Slot& slot : schedule.ranks[1].slots) tiles.push_back(slot.tile);
     EXPECT_EQ(tiles, (std::vector<std::int64_t>{7, 6, 5, 4}));
+}
+
+constexpr std::int64_t kMakers = 6;
+
+/// Ten tiles on two programs of each rank, in this order. The first six make what each rank sends to the other, the last four wait
+/// for it.
+StagedProgram makers_and_waiters() {
+    const std::vector<std::int64_t> trips{1, 12, 2, 7, 7, 10, 8, 2, 8, 12};
+    const std::int64_t count = 10;
+    kernel::Kernel kernel;
+    kernel.name = "user";
+    kernel.file = "user.py";
+    kernel.persistent = kernel.tiles_differ = true;
+    kernel.params = {{"k", kernel::ParamKind::pointer, true, false, {}},
+                     {"o", kernel::ParamKind::pointer, false, true, {}}};
+    kernel.axes = {{"M", count, 1}};
+    kernel.grid = {2, 1, 1};
+    kernel::Loop loop;
+    loop.trips = 12;
+    loop.divisible = loop.any_order = true;
+    kernel.loops.push_back(loop);
+    for (std::int64_t m = 0; m < count; ++m) {
+        const std::int64_t own = trips[static_cast<std::size_t>(m)], base = m < kMakers ? 0 : 22 - own;
+        kernel::Tile tile;
+        tile.coord = {m};
+        tile.id = m;
+        tile.program = m % 2;
+        tile.reads["k"] = {{base, base + own}, {0, 4}};
+        tile.writes["o"] = {{m, m + 1}, {0, 4}};
+        tile.loop_reads["k"] = std::make_shared<const std::vector<kernel::LoopRead>>(
+            std::vector<kernel::LoopRead>{{0, 0, base, 1, 1, {{{base, base + own}, {0, 4}}}}});
+        tile.trips = std::make_shared<const std::vector<std::int64_t>>(std::vector<std::int64_t>{own});
+        kernel.tiles.push_back(std::move(tile));
+        kernel.traversal.push_back(m);
+    }
+    kernel.arguments.tensors["k"] = {{22, 4}, {}, plan::DType::bf16, {}};
+    kernel.arguments.tensors["o"] = {{count, 4}, {}, plan::DType::bf16, {}};
+    plan::Plan plan;
+    plan.mesh = sample::ranks(2);
+    plan.tensors = {{"K", {22, 4}, plan::DType::bf16}, {"O", {count, 4}, plan::DType::bf16}};
+    plan.ranks.resize(2);
+    for (std::int32_t rank = 0; rank < 2; ++rank) {
+        plan.initial.push_back({.rank = rank, .chunk = {0, {{0, 16}, {0, 4}}}});
+        plan.produced.push_back({.rank = rank, .chunk = {1, {{0, count}, {0, 4}}}});
+        plan::Op push;
+        push.kind = plan::OpKind::push;
+        push.peer = 1 - rank;
+        push.src = {1, {{0, kMakers}, {0, 4}}};
+        push.dst = {0, {{16, 22}, {0, 4}}};
+        plan.ranks[static_cast<std::size_t>(rank)].push_back(push);
+    }
+    return {{{std::move(kernel), {{"k", "K"}, {"o", "O"}}}}, std::move(plan)};
+}
+
+TEST(Ranges, TilesOfUnequalLoopsAreDealtOutAndNoneThatWaitsKeepsOneThatMakes) {
+    const StagedProgram made = makers_and_waiters();
+    const Result<Schedule> schedule = fuse(made, {});
+    ASSERT_TRUE(schedule) << schedule.error().to_string();
+    for (const RankSchedule& rank : schedule->ranks) {
+        std::array<std::int64_t, 2> loads{};
+        for (std::size_t slot = 0; slot < rank.slots.size(); ++slot) {
+            const std::int64_t tile = rank.slots[slot].tile;
+            loads[slot % 2] += 1 + made.stages[0].kernel.trips_of(
+                                       made.stages[0].kernel.tiles[static_cast<std::size_t>(tile)], 0);
+            if (slot >= 2) {
+                EXPECT_FALSE(rank.slots[slot - 2].tile >= kMakers && tile < kMakers);
+            }
+        }
+        EXPECT_LE(std::abs(loads[0] - loads[1]), 5) << "in order 44 and 35";
+    }
 }
 
 TEST(Ranges, ATileThatTwoRanksMakeInPartsIsRefused) {

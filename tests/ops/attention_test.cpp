@@ -1,5 +1,7 @@
 #include "syncopate/ops/attention.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -68,6 +70,25 @@ TEST(AttentionParts, AreAsManyAsLeaveTransfersThatAreWorthIt) {
     EXPECT_EQ(parts(24, 1, 1024), 1);
     EXPECT_EQ(parts(6, 1, 65536), 3);
     EXPECT_EQ(parts(1, 1, 65536), 1);
+}
+
+TEST(AttentionParts, UnderAMaskAreForTheKernelForHopperOnOneNode) {
+    AttentionTask task{.shape = {.batch = 1,
+                                 .heads = 24,
+                                 .kv_heads = 24,
+                                 .length = 16384,
+                                 .head_dim = 128,
+                                 .dtype = plan::DType::bf16},
+                       .sequence = {.length = 16384, .causal = true},
+                       .rows = {{{0, 8192}}, {{8192, 16384}}},
+                       .kind = "ring",
+                       .tile = {.block_m = 128, .block_n = 128}};
+    EXPECT_EQ(attention_outline(task)->together, 6);
+    task.nodes = 2;
+    EXPECT_EQ(attention_outline(task)->together, 0);
+    task.nodes = 1;
+    task.tile = {.block_m = 64, .block_n = 64};
+    EXPECT_EQ(attention_outline(task)->together, 0);
 }
 
 TEST(AttentionParts, AreRefusedWhereKAndVComeInPassesOrHeadsAreNotDividedByThem) {
@@ -188,6 +209,33 @@ TEST(AttentionBackward, IsAProgramOfItsKernelOnAnyNumberOfRanks) {
                 EXPECT_TRUE(schedule) << kind << ": " << schedule.error().to_string();
             }
         }
+    }
+}
+
+// What goes to others is made once their K and V have come; what stays is made before that, and while the rest leaves.
+TEST(AttentionBackward, MakesWhatLeavesBetweenTilesThatStay) {
+    for (const char* sharding : {"contiguous", "zigzag"}) {
+        const auto problem = parse_problem(fmt::format(
+            "attention_backward:S=16384,H=16,HKV=16,causal=0,kind=all_gather,sharding={},ranks=2", sharding));
+        const auto made = program(*problem, {});
+        ASSERT_TRUE(made) << made.error().to_string();
+        const auto schedule = fuse::fuse(*made, fuse_options({}, fuse::Device::cuda));
+        ASSERT_TRUE(schedule) << schedule.error().to_string();
+        const plan::Sequence sequence{.length = 16384};
+        const std::vector<plan::Rows> rows =
+            attention_rows(sequence, 2, *plan::sharding_from(sharding), 128, 1, false);
+        const std::vector<fuse::Slot>& slots = schedule->ranks[1].slots;
+        const auto is_own = [&](const fuse::Slot& slot) {
+            const std::int64_t row =
+                made->stages[0].kernel.tiles[static_cast<std::size_t>(slot.tile)].coord[2] * 128;
+            return std::ranges::any_of(
+                rows[1], [&](const plan::Interval& run) { return run.begin <= row && row < run.end; });
+        };
+        const auto first = std::ranges::find_if_not(slots, is_own) - slots.begin();
+        EXPECT_GE(first, 132) << "one for each multiprocessor while K and V come";
+        EXPECT_LT(first, 300);
+        const auto last = std::find_if_not(slots.rbegin(), slots.rend(), is_own) - slots.rbegin();
+        EXPECT_GE(last, 132);
     }
 }
 

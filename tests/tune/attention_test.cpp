@@ -129,17 +129,17 @@ TEST(Attention, SendsHeadsOfCausalTilesInPartsOnlyWhereThatPays) {
         for (const char* heads : {"H=16,HKV=16", "H=24,HKV=24", "H=32,HKV=8"}) {
             for (const std::int64_t rows : {1024, 2048, 3072, 8192}) {
                 for (const char* sharding : {"contiguous", "zigzag"}) {
-                    AttentionProblem problem =
-                        problem_of(fmt::format("attention:S={},causal=1,{},sharding={}", rows * ranks, heads,
-                                               sharding),
-                                   ranks);
+                    AttentionProblem problem = problem_of(
+                        fmt::format("attention:S={},causal=1,{},sharding={}", rows * ranks, heads, sharding),
+                        ranks);
                     const auto us = [&](std::int32_t parts) {
                         problem.parts = parts;
                         const auto all = rank_attention(problem, *find_machine("h200x8"));
                         return of_kind(all, "all_gather").estimate.us;
                     };
                     const double gain = us(1) / us(0);
-                    EXPECT_GT(gain, 0.985) << ranks << " ranks, " << heads << ", " << rows << ", " << sharding;
+                    EXPECT_GT(gain, 0.985)
+                        << ranks << " ranks, " << heads << ", " << rows << ", " << sharding;
                     best = std::max(best, gain);
                 }
             }

@@ -14,6 +14,7 @@ namespace {
 
 /// Closer to the mean than this nothing is gained: estimates are not so good.
 constexpr double kGoodEnough = 1.005;
+constexpr std::size_t kMostExchanges = 64;
 
 struct Dealt {
     std::vector<std::size_t> tiles;  ///< by slot
@@ -40,8 +41,7 @@ public:
         for (std::size_t first = 0; first < times_.size(); first += programs_) {
             const std::size_t count = std::min(programs_, times_.size() - first);
             const std::span<std::size_t> round = std::span(made.tiles).subspan(first, count);
-            std::ranges::stable_sort(round, std::greater<>(),
-                                     [&](std::size_t tile) { return times_[tile]; });
+            std::ranges::stable_sort(round, std::greater<>(), [&](std::size_t tile) { return times_[tile]; });
             takers.resize(count);
             std::iota(takers.begin(), takers.end(), std::size_t{0});
             std::ranges::stable_sort(takers, {}, [&](std::size_t program) { return made.loads[program]; });
@@ -64,18 +64,18 @@ public:
             const auto [now, slot, program] = free.top();
             free.pop();
             tiles[slot] = tile;
-            if (slot + programs_ < times_.size())
-                free.emplace(now + times_[tile], slot + programs_, program);
+            if (slot + programs_ < times_.size()) free.emplace(now + times_[tile], slot + programs_, program);
         }
         return with_loads(std::move(tiles));
     }
 
     /// Exchanges tiles of one round while that lets the last program end earlier.
     void exchange(Dealt& made) const {
-        const double mean = std::accumulate(made.loads.begin(), made.loads.end(), 0.0) /
-                            static_cast<double>(programs_);
-        for (std::size_t turn = 0; turn < programs_; ++turn) {
-            const auto last = static_cast<std::size_t>(std::ranges::max_element(made.loads) - made.loads.begin());
+        const double mean =
+            std::accumulate(made.loads.begin(), made.loads.end(), 0.0) / static_cast<double>(programs_);
+        for (std::size_t turn = 0; turn < kMostExchanges; ++turn) {
+            const auto last =
+                static_cast<std::size_t>(std::ranges::max_element(made.loads) - made.loads.begin());
             if (made.loads[last] <= kGoodEnough * mean) return;
             const std::optional<std::pair<std::size_t, std::size_t>> slots = best_exchange(made, last);
             if (!slots) return;
@@ -85,6 +85,19 @@ public:
             made.loads[last] -= gain;
             made.loads[shorter % programs_] += gain;
         }
+    }
+
+    /// By slot, each program's tiles in the order in which all are to begin: one that waits comes behind one that makes.
+    [[nodiscard]] std::vector<std::size_t> each_in_order(Dealt dealt) const {
+        std::vector<std::size_t> own;
+        for (std::size_t program = 0; program < std::min(programs_, times_.size()); ++program) {
+            own.clear();
+            for (std::size_t slot = program; slot < times_.size(); slot += programs_)
+                own.push_back(dealt.tiles[slot]);
+            std::ranges::sort(own);
+            for (std::size_t i = 0; i < own.size(); ++i) dealt.tiles[program + i * programs_] = own[i];
+        }
+        return std::move(dealt.tiles);
     }
 
 private:
@@ -129,7 +142,7 @@ std::vector<std::size_t> deal_tiles(std::span<const double> times, std::size_t p
         dealing.exchange(other);
         if (other.end() < best.end()) best = std::move(other);
     }
-    return std::move(best.tiles);
+    return dealing.each_in_order(std::move(best));
 }
 
 }  // namespace syncopate::fuse

@@ -156,6 +156,9 @@ private:
     /// are not dealt out as evenly as all of them would be.
     [[nodiscard]] double late_by(const Work& work) const {
         const std::vector<Tile> in_parts = tiles_of(work);
+        const bool all_there =
+            std::ranges::all_of(in_parts, [](const Tile& tile) { return tile.whole_us <= 0; });
+        if (all_there && parts_ == 1) return 0;
         std::vector<Tile> alone = in_parts;
         std::ranges::stable_sort(alone, std::greater<>(), &Tile::took_us);
         for (Tile& tile : alone) tile.work = {{0.0, tile.took_us}};
@@ -170,10 +173,14 @@ private:
         times.reserve(tiles.size() * heads);
         for (const Tile& tile : tiles) times.insert(times.end(), heads, tile.took_us + one_block_us());
         std::vector<double> now(at(machine_.num_sms), 0);
-        const std::vector<std::size_t> dealt = fuse::deal_tiles(times, now.size());
-        for (std::size_t slot = 0; slot < dealt.size(); ++slot) {
+        // Of many tiles each program has alike much in any order.
+        constexpr std::size_t kManyRounds = 32;
+        std::vector<std::size_t> dealt;
+        if (times.size() <= kManyRounds * now.size()) dealt = fuse::deal_tiles(times, now.size());
+        for (std::size_t slot = 0; slot < times.size(); ++slot) {
             double& end = now[slot % now.size()];
-            for (const auto& [since_us, work_us] : tiles[dealt[slot] / heads].work)
+            const std::size_t tile = dealt.empty() ? slot : dealt[slot];
+            for (const auto& [since_us, work_us] : tiles[tile / heads].work)
                 end = std::max(end, since_us) + work_us;
         }
         return *std::ranges::max_element(now);
@@ -310,10 +317,12 @@ std::vector<AttentionCandidate> rank_attention(const AttentionProblem& problem, 
             options.circulation = kind.circulation;
             options.ulysses = kind.ulysses;
             options.inner = kind.inner;
-            options.parts = kind.name == "unfused" ? 1
-                            : problem.parts > 0    ? problem.parts
-                                                   : ops::attention_parts(problem.shape, problem.sequence,
-                                                                          problem.rows, kind.ulysses);
+            options.parts =
+                kind.name == "unfused" ? 1
+                : problem.parts > 0    ? problem.parts
+                : problem.sequence.causal && problem.kernel.name != AttentionKernelName::gluon
+                    ? 1
+                    : ops::attention_parts(problem.shape, problem.sequence, problem.rows, kind.ulysses);
             const Result<plan::Plan> plan = plan::attention(mesh, problem.shape, options);
             const Result<Estimate> made =
                 plan ? Played(problem, machine, options).run(*plan, kind.name == "unfused")

@@ -7,8 +7,9 @@
 //      program 7 | 41  33  25  17 |                    41  40  25  32
 //
 // So a tile goes, in that order, to the program that will be free first, or in each round the longest to the program
-// that has least to do; of the two the better one, and then single tiles are exchanged within a round. Each begins at about
-// the time at which it would have, so that what arrives first is still worked on first.
+// that has least to do, and then single tiles are exchanged within a round; the better one is kept. Each program runs its
+// tiles in the order stated: no one that waits comes before one that makes, and a tile begins no more than some two of the longest
+// tiles later than those behind it.
 #pragma once
 
 #include <cstdint>
