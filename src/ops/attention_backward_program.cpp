@@ -1,6 +1,8 @@
 // The backward of attention as SPEC names it, with its kernel for Hopper as that states itself: a stage whose
 // tiles are blocks of K and V. Where ranks exchange heads, what a tile reads of Q is known from tables that the
 // caller has, so there is no program without him.
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "ops/attention_task.hpp"
@@ -45,7 +47,15 @@ kernel::Arguments called_with(const AttentionTask& task, const Strategy& strateg
                                                    : std::vector<std::int64_t>{}};
     };
     kernel::Arguments made;
-    made.scalars = {{"B", shape.batch}, {"HKV", shape.kv_heads}, {"SK", shape.length}, {"BN", block}};
+    std::int64_t queries = 0;  // that a rank's tiles walk
+    for (const plan::Rows& own : task.rows) {
+        std::int64_t held = 0;
+        for (const plan::Interval& run : own) held += run.size();
+        queries = std::max(queries, held);
+    }
+    made.scalars = {{"B", shape.batch}, {"H", shape.heads},   {"HKV", shape.kv_heads},
+                    {"SQ", queries},    {"SK", shape.length}, {"D", shape.head_dim},
+                    {"BN", block}};
     made.tensors = {{"k_desc", rows(shape.dtype, true)},
                     {"v_desc", rows(shape.dtype, true)},
                     {"dk_ptr", rows(plan::DType::fp32, false)},
@@ -64,7 +74,7 @@ Result<fuse::StagedProgram> programmed(const Problem& problem, const Strategy& s
         return usage(
             "attention_backward: where ranks exchange heads, its caller's tables make the program; take "
             "kind=all_gather, ring or double_ring");
-    const AttentionBackwardForm form{.causal = task.forward.sequence.causal};
+    const AttentionBackwardForm form{.causal = task.forward.sequence.causal, .whole = true};
     SYNCOPATE_TAKE(kernel::Kernel kernel, kernel::stated::analyse(attention_backward_statement(form),
                                                                   called_with(task.forward, strategy)));
     fuse::StagedProgram made;

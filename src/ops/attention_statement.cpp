@@ -57,6 +57,8 @@ Statement attention_backward_statement(const AttentionBackwardForm& form) {
     made.reads = {{"k_desc", block}, {"v_desc", block}};
     made.writes = {{"dk_ptr", block}, {"dv_ptr", block}};
     made.parameters = {"k_desc", "v_desc", "dk_ptr", "dv_ptr", "bounds_ptr", "sy_schedule", "sy_control"};
+    // Five products with all rows of Q. Tiles that differ are in an order already that lets the longest go first.
+    if (form.whole && !form.causal) made.operations = "10 * BN * D * SQ * (H // HKV)";
     if (!form.exchanges) return made;
     const std::vector<std::string> rows{"b", "h*(H // HKV) : (h+1)*(H // HKV)",
                                         "bounds_ptr[4*n]*BM : min(bounds_ptr[4*n + 3]*BM, SQ)"};

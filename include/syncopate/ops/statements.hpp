@@ -45,6 +45,7 @@ struct AttentionBackwardForm {
     bool causal = false;
     /// Q and what goes with it come, too: elements of bounds_ptr say which blocks of it a tile reads.
     bool exchanges = false;
+    bool whole = false;  ///< rows see all that a causal mask leaves: no windows, no documents
 };
 
 /// Of kernels/gluon_attention_backward.py; likewise.

@@ -99,7 +99,8 @@ class StatedKernel:
     and, in ranges, loop iterations; + - * // %, cdiv, min, max, `table[4*m]` of known elements. `placed`: parameters
     that are loaded, or stored, where the slot says. `split`: programs that share a tile. `order`: what tiles are sorted
     by where nothing else decides. `sums`: the constexpr that says how many contributions the programs add up, if they can.
-    `head_start`: likewise the one with which the first programs run more tiles than the others.
+    `head_start`: likewise the one with which the first programs run more tiles than the others. `operations`: how many a tile
+    does, about, where it is no product of what it reads: by that what has come and what is sent first are weighed.
 
     `host`: the Triton kernel that runs on host tensors, with the same names for what is bound; it gets the arguments that it
     has parameters for, and what `host_arguments(arguments, grid)` returns. Where it is given, its footprints, which the
@@ -120,6 +121,7 @@ class StatedKernel:
         any_order: Sequence[str] = (),
         sums: str = "",
         head_start: str = "",
+        operations: str = "",
         early: Mapping[str, str] | None = None,
         host: Any = None,
         host_arguments: Callable[[Mapping[str, Any], tuple[int, ...]], Mapping[str, Any]] | None = None,
@@ -143,6 +145,7 @@ class StatedKernel:
             "any_order": _names("any_order", any_order),
             **({"sums": sums} if sums else {}),
             **({"head_start": head_start} if head_start else {}),
+            **({"operations": operations} if operations else {}),
         }
         self._identities: dict[tuple, tuple[torch.Tensor, torch.Tensor]] = {}
         self._require_sense()

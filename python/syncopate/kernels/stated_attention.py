@@ -29,9 +29,11 @@ def stated_attention(
 
 
 @functools.cache
-def stated_attention_backward(causal: bool = False, exchanges: bool = False) -> StatedKernel:
+def stated_attention_backward(
+    causal: bool = False, exchanges: bool = False, whole: bool = False
+) -> StatedKernel:
     """gluon_attention_backward by tables: a tile is a block of K. `exchanges`: Q and what goes with it come, too; then the
-    elements of bounds_ptr have to be known (`values`)."""
+    elements of bounds_ptr have to be known (`values`). `whole`: rows see all that `causal` leaves."""
     return StatedKernel(
-        gluon_attention_backward, **_syncopate.ops.attention_backward_statement(causal, exchanges)
+        gluon_attention_backward, **_syncopate.ops.attention_backward_statement(causal, exchanges, whole)
     )

@@ -52,7 +52,9 @@ double tile_time(const kernel::Tile& tile, const Costs& costs) {
 std::vector<double> estimate_tile_times(const kernel::Kernel& kernel, const Costs& costs) {
     std::vector<double> times;
     times.reserve(kernel.tiles.size());
-    for (const kernel::Tile& tile : kernel.tiles) times.push_back(tile_time(tile, costs));
+    const double stated = costs.packed_tile_us + kernel.operations / kCycleFlop / costs.sm_mhz;
+    for (const kernel::Tile& tile : kernel.tiles)
+        times.push_back(kernel.operations > 0 ? stated : tile_time(tile, costs));
     return times;
 }
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
+#include <queue>
 #include <string>
 #include <tuple>
 
@@ -131,7 +133,8 @@ public:
           nodes_(graph.stages[stage]),
           makes_(std::ranges::any_of(graph.made, [&](const std::vector<Made>& made) {
               return std::ranges::any_of(made, [&](const Made& one) { return is_of_stage(one); });
-          })) {
+          })),
+          waits_for_tiles_(waits_for_tiles()) {
         traversal_.reserve(kernel.tiles.size());
         for (std::size_t position = 0; position < kernel.tiles.size(); ++position)
             traversal_.push_back(kernel.tile_at(position));
@@ -144,6 +147,8 @@ public:
 
     /// By slot of `rank`. `phases`: tiles may start before all that they need has come.
     [[nodiscard]] std::vector<std::int64_t> by_arrival(std::int32_t rank, bool phases) {
+        if (kernel_.operations > 0 && !phases && makes_ && !waits_for_tiles_)
+            return by_need(rank, in_traversal(rank));
         const std::vector<std::size_t> places = places_of(at(rank), phases);
         std::vector<std::int64_t> tiles = by_place(in_traversal(rank), places);
         if (!makes_) return tiles;
@@ -249,6 +254,41 @@ private:
         std::vector<std::int64_t> sorted(tiles.size());
         for (const std::int64_t tile : tiles) sorted[next[places[nodes_.class_of[tile]]]++] = tile;
         return sorted;
+    }
+
+    /// Of a kernel that says how long its tiles take: whenever a multiprocessor is free it takes, of the tiles whose chunks have
+    /// come by then, one that is due first; `tiles`' order decides among equals. So what a rank keeps is done while
+    /// chunks come, and at the end while others are on their way.
+    [[nodiscard]] std::vector<std::int64_t> by_need(std::int32_t rank,
+                                                    const std::vector<std::int64_t>& tiles) {
+        const std::vector<std::int64_t>& deadlines = deadlines_of(rank);
+        const double tile_us = estimate_tile_times(kernel_, costs_).front();
+        std::vector<double> ready;  // by class
+        for (const Times& time : times_of(at(rank), false))
+            ready.push_back(static_cast<double>(time.last) / bytes_per_us(costs_));
+        const auto ready_at = [&](std::size_t place) { return ready[at(nodes_.class_of[at(tiles[place])])]; };
+        std::vector<std::size_t> to_come(tiles.size());
+        std::iota(to_come.begin(), to_come.end(), std::size_t{0});
+        std::ranges::stable_sort(to_come, {}, ready_at);
+        using First = std::pair<std::int64_t, std::size_t>;  // when it is due, its place in the order
+        std::priority_queue<First, std::vector<First>, std::greater<>> there;
+        std::priority_queue<double, std::vector<double>, std::greater<>> free;
+        const std::int64_t most = std::max(1, kernel_.arguments.num_sms);
+        for (std::int64_t program = 0; program < std::min(most, kernel_.num_programs()); ++program)
+            free.push(0);
+        std::vector<std::int64_t> made;
+        made.reserve(tiles.size());
+        for (auto next = to_come.begin(); made.size() < tiles.size();) {
+            double now = free.top();
+            free.pop();
+            if (there.empty() && next != to_come.end()) now = std::max(now, ready_at(*next));
+            for (; next != to_come.end() && ready_at(*next) <= now; ++next)
+                there.emplace(deadlines[at(tiles[*next])], *next);
+            made.push_back(tiles[there.top().second]);
+            there.pop();
+            free.push(now + tile_us);
+        }
+        return made;
     }
 
     [[nodiscard]] std::vector<Times> times_of(std::size_t rank, bool phases) const {
@@ -364,6 +404,29 @@ private:
         for (std::int32_t rank = scope.first; rank < scope.end; ++rank) take_turns(deadlines_[at(rank)]);
     }
 
+    /// Whether some tile waits for what a tile, of whatever rank, makes. Where none that makes may come behind it, what is due
+    /// first cannot decide.
+    [[nodiscard]] bool waits_for_tiles() const {
+        std::vector<bool> by_tiles(static_cast<std::size_t>(graph_.num_ops()), false);
+        for (const NodeId op : graph_.sorted) {
+            by_tiles[at(op)] = !placement_.awaits[op].empty() ||
+                               std::ranges::any_of(placement_.before[op], [&](NodeId other) {
+                                   return graph_.is_op(other) && by_tiles[at(other)];
+                               });
+        }
+        const auto comes_of_tiles = [&](NodeId op) { return !graph_.is_op(op) || by_tiles[at(op)]; };
+        for (std::size_t rank = 0; rank < nodes_.first.size(); ++rank) {
+            for (std::int32_t c = 0; c < nodes_.num_classes; ++c) {
+                const NodeId node = nodes_.first[rank] + c;
+                for (const Edge& edge : graph_.in[at(node)])
+                    if (edge.lag == 0 && comes_of_tiles(edge.from)) return true;
+                if (std::ranges::any_of(graph_.loads_of(stage_, node), comes_of_tiles)) return true;
+                if (!graph_.awaited_by(stage_, node).empty()) return true;
+            }
+        }
+        return false;
+    }
+
     /// Whether tiles store all that leaves, and what comes of it is summed at once, or awaited at the end:
     /// nobody then waits for one chunk before another.
     [[nodiscard]] bool stores_all() const {
@@ -416,6 +479,7 @@ private:
     const Graph::StageNodes& nodes_;
     std::vector<std::int64_t> traversal_;  ///< all tiles, in the kernel's order
     bool makes_;  ///< some rank's tiles of the stage make chunks: these are then filled
+    bool waits_for_tiles_;
     bool takes_turns_ = false;
     std::vector<bool> awaited_;                         ///< by op: another one comes after it
     std::vector<std::vector<std::int64_t>> deadlines_;  ///< by rank, as they are asked for, and tile

@@ -156,12 +156,13 @@ private:
     }
 
     /// Programs that share a tile, or slots of a call.
-    [[nodiscard]] Result<std::int64_t> number_of(const std::string& text, const char* what) const {
+    [[nodiscard]] Result<std::int64_t> number_of(const std::string& text, const char* what,
+                                                 std::int64_t most = kMostTiles) const {
         const auto expression = Expression::parse(text, what);
         if (!expression) return about(expression.error());
         const auto number = expression->number(coordinates_.numbers);
         if (!number) return about(number.error());
-        if (*number < 1 || *number > kMostTiles)
+        if (*number < 1 || *number > most)
             return about(Error{std::string(what) + ": `" + text + "` is " + std::to_string(*number)});
         return *number;
     }
@@ -179,6 +180,12 @@ private:
                                    std::to_string(count) +
                                    " groups: each has one at least, and no programs share one"});
             kernel_.most_slots = *most;
+        }
+        if (!statement_.operations.empty()) {
+            constexpr std::int64_t kMostOperations = std::int64_t{1} << 52;  // exact as a double
+            SYNCOPATE_TAKE(const std::int64_t operations,
+                           number_of(statement_.operations, "operations", kMostOperations));
+            kernel_.operations = static_cast<double>(operations);
         }
         kernel_.grid = arguments_.grid.value_or(std::array<std::int64_t, 3>{count * *sharing, 1, 1});
         kernel_.persistent = true;

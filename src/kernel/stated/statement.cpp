@@ -28,7 +28,7 @@ public:
 
 private:
     bool whole() {
-        static constexpr std::array<JsonField, 18> kKeys{{{"schema", true},
+        static constexpr std::array<JsonField, 19> kKeys{{{"schema", true},
                                                           {"kernel", true},
                                                           {"file", true},
                                                           {"source", false},
@@ -45,7 +45,8 @@ private:
                                                           {"sums", false},
                                                           {"head_start", false},
                                                           {"sends", false},
-                                                          {"ragged", false}}};
+                                                          {"ragged", false},
+                                                          {"operations", false}}};
         std::array<Index, kKeys.size()> at{};
         const JsonPath root;
         if (!fields(0, root, kKeys, at)) return false;
@@ -71,7 +72,8 @@ private:
                text(at[15], {&root, "head_start"}, made_.head_start) &&
                (made_.head_start.empty() || is_parameter(at[15], {&root, "head_start"}, made_.head_start)) &&
                names(at[16], {&root, "sends"}, made_.sends, true) &&
-               text(at[17], {&root, "ragged"}, made_.ragged);
+               text(at[17], {&root, "ragged"}, made_.ragged) &&
+               text(at[18], {&root, "operations"}, made_.operations);
     }
 
     /// Whether `any_order` names loops.

@@ -36,8 +36,8 @@ struct Costs {
 
 inline constexpr double kMib = 1 << 20;  ///< bytes
 
-/// By tile id, microseconds on one program. A kernel that is no matrix product gets times in proportion to
-/// what it writes.
+/// By tile id, microseconds on one program: of as many operations as the kernel states, else a matrix product's. Of another
+/// kernel they are in proportion to what it writes.
 [[nodiscard]] std::vector<double> estimate_tile_times(const kernel::Kernel& kernel, const Costs& costs);
 
 /// Whether some tile takes so much longer than another that packing pays: by more than a third.

@@ -145,6 +145,7 @@ struct Kernel {
     bool sums = false;  ///< its programs can add up contributions when they have made their tiles
     bool head_start =
         false;  ///< its first programs can run more tiles than the others (fuse/passes/head_start.hpp)
+    double operations = 0;  ///< of a tile, about; 0: those of a product of what it reads
     /// Not 0: each of `tiles` stands for as many as a call makes of it, with the same waits and posts; all
     /// together at most so many. Where each is a call says, too.
     std::int64_t most_slots = 0;

@@ -26,7 +26,7 @@
 // programs run more tiles than the others (sy_head_start). `sends` has the parameters that the kernel itself
 // stores at the ranks to which the plan sends them. `ragged` is of a kernel whose tiles a call makes: the tiles
 // stated are groups of tiles that wait and post alike, and `ragged` gives the most tiles of a call
-// (emit/layout.hpp).
+// (emit/layout.hpp). `operations` says how many a tile does, about, where it is no product of what it reads.
 #pragma once
 
 #include <cstdint>
@@ -71,6 +71,7 @@ struct Statement {
     std::string head_start{};          ///< likewise
     std::vector<std::string> sends{};  ///< parameters
     std::string ragged{};              ///< the most slots of a call; none: the tiles are those stated
+    std::string operations{};          ///< of a tile, about; none: those of a product of what it reads
 };
 
 /// Tiles, boxes and iterations: some seconds.
