@@ -308,6 +308,31 @@ def compile_up():
     return gluon_moe_up.warmup(*jit.in_order(gluon_moe_up, arguments), grid=(132,), **gluon_moe_call.OPTIONS)
 
 
+def compile_made_dq(d):
+    from syncopate.device import jit
+    from syncopate.kernels import gluon_attention_backward_call as of_backward
+
+    s, (m, n, stages) = 1024, of_backward.DQ_TILES[d]
+    q, k = (torch.empty(1, heads, s, d, dtype=torch.bfloat16) for heads in (4, 2))
+    rows, table = torch.empty(1, 4, s), torch.empty(2, s, dtype=torch.int32)
+    given = {name: of_backward._descriptor(q, m) for name in ("q_desc", "do_desc")}
+    given |= {name: of_backward._descriptor(k, n) for name in ("k_desc", "v_desc")}
+    given |= {"lse_ptr": rows, "delta_ptr": rows, "dq_ptr": q, "bounds_ptr": table, "seen_ptr": table}
+    given |= {
+        "padded": s,
+        "scale": 0.1,
+        "H": 4,
+        "HKV": 2,
+        "SQ": s,
+        "D": d,
+        "BM": m,
+        "BN": n,
+        "STAGES": stages,
+    }
+    kernel = of_backward.gluon_attention_backward_q
+    return kernel.warmup(*jit.in_order(kernel, given), grid=(32,), **of_backward.OPTIONS)
+
+
 #: What lse_ptr and the like of a plain kernel point at.
 ROWS_OF_NUMBERS = {
     "lse_ptr": "fp32",
@@ -401,6 +426,8 @@ def kernels():
     for name in ("moe_up", "moe_down"):
         yield f"gluon_{name}_scaled", functools.partial(compile_experts, name)
     yield "attention_backward_q d256", functools.partial(compile_dq, 256)
+    for d in (64, 128):
+        yield f"gluon_attention_backward_q d{d}", functools.partial(compile_made_dq, d)
 
 
 def table(every: int) -> str:

@@ -107,6 +107,36 @@ def test_backward_tables_say_which_blocks_of_q_see_a_block_of_k(rows, d):
         assert of_block[whole * block_m : part * block_m].all()
 
 
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("rows", ["zigzag", "window", "documents", "nothing"])
+def test_tables_of_dq_say_which_blocks_of_k_a_block_of_q_sees(rows, d):
+    from syncopate.kernels.attention_backward_tables import seen_extents
+    from syncopate.kernels.gluon_attention_backward_call import DQ_TILES
+
+    block_m, block_n, _ = DQ_TILES[d]
+    length = 1000
+    own = torch.cat([torch.arange(0, 150), torch.arange(700, 883)])
+    begin, end = {
+        "zigzag": (0 * own, own + 1),
+        "window": ((own - 89).clamp(min=0), own + 1),
+        "documents": (own // 137 * 137, (own // 137 * 137 + 137).clamp(max=length)),
+        "nothing": (0 * own, torch.where(own < 100, 0, own)),
+    }[rows]
+    bounds = seen_extents(torch.stack([begin, end]), block_m, block_n)
+    if rows in ("window", "documents"):  # rows 128 to 149 and 700 on are of one block of Q
+        assert bounds is None
+        begin, end = begin[:128], end[:128]
+        bounds = seen_extents(torch.stack([begin, end]), block_m, block_n)
+    column = torch.arange(length)
+    mask = (column >= begin[:, None]) & (column < end[:, None])
+    assert bounds.shape == (-(-len(begin) // block_m), 4)
+    for m, (low, whole, part, high) in enumerate(bounds.tolist()):
+        of_block = mask[m * block_m : (m + 1) * block_m]
+        some = of_block.any(0).nonzero()[:, 0] // block_n
+        assert (low, high) == ((int(some[0]), int(some[-1]) + 1) if len(some) else (0, 0))
+        assert of_block[:, whole * block_n : part * block_n].all()
+
+
 def test_other_documents_and_passes_are_launches_of_the_same_compiled_kernel():
     """What Triton compiles for follows from constants, types and block shapes; other tables have the same of all of them."""
     q, lse = torch.empty(1, 4, 640, 128, dtype=torch.bfloat16), torch.empty(1, 4, 640)

@@ -9,7 +9,7 @@ order. `attention_backward_q` makes dQ by itself, a block of Q a tile, in a fixe
 
 `prepare_rows` makes lse (base 2) and delta of what the forward left, with rows up to a multiple of BM: such a row has
 weights of 0, and it can set dQ's sums to 0. `finish_rows` makes dQ of them, also of those that gluon_attention_backward makes,
-and `add_parts` what several tiles of it have made of a block's dK and dV.
+and `add_parts` what several tiles of it have made of a block's dK and dV. `take_sums` gives a rank its rows of sums over ranks.
 
 Q, dO: [B, H, SQ, D], K, V, dK, dV: [B, HKV, SK, D]; lse, delta: fp32 [B, H, blocks of SQ * BM]. What a row of Q sees is
 looked up: rows [seen_from, seen_to) of K. Rows beyond a tensor's last one are read as zeros.
@@ -90,6 +90,22 @@ def add_parts(parts_ptr, dk_ptr, dv_ptr, length, PARTS: tl.constexpr, BLOCK: tl.
         total += tl.load(parts_ptr + (first + part) * length + at, mask=at < length, other=0.0)
     sum_ptr = dk_ptr if tl.program_id(1) == 0 else dv_ptr
     tl.store(sum_ptr + head * length + at, total.to(sum_ptr.dtype.element_ty), mask=at < length)
+
+
+@triton.jit
+def take_sums(
+    dk_sum_ptr, dv_sum_ptr, dk_ptr, dv_ptr, place, width, first, rows, length, D: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Rows [place, place + length) of sums, fp32 [heads, width, D], to rows from `first` on of dK and dV, [heads, rows, D]. Grid: blocks
+    of a head times heads, 2."""
+    blocks = tl.cdiv(length * D, BLOCK)
+    at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    head = (tl.program_id(0) // blocks).to(tl.int64)
+    sum_ptr = dk_sum_ptr if tl.program_id(1) == 0 else dv_sum_ptr
+    to_ptr = dk_ptr if tl.program_id(1) == 0 else dv_ptr
+    there = at < length * D
+    total = tl.load(sum_ptr + (head * width + place) * D + at, mask=there)
+    tl.store(to_ptr + (head * rows + first) * D + at, total.to(to_ptr.dtype.element_ty), mask=there)
 
 
 @triton.jit(do_not_specialize=["H", "HKV", "SQ", "SK"])

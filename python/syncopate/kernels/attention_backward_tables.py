@@ -52,3 +52,24 @@ def seen_blocks(seen: torch.Tensor, block_m: int, block_n: int) -> torch.Tensor:
             continue
         made.append([int(begins[some].min()) // block_n, -(-int(ends[some].max()) // block_n)])
     return torch.tensor(made, dtype=torch.int32, device=seen.device)
+
+
+def seen_extents(seen: torch.Tensor, block_m: int, block_n: int) -> torch.Tensor | None:
+    """The same, with the blocks between that all rows see whole: first, first whole, past the last whole, past the last, int32
+    [blocks, 4]. None where a block lies between that no row sees."""
+    made = []
+    for begins, ends in zip(seen[0].split(block_m), seen[1].split(block_m), strict=True):
+        some = ends > begins
+        if not bool(some.any()):
+            made.append([0, 0, 0, 0])
+            continue
+        first, past = begins[some] // block_n, -(-ends[some] // block_n)
+        low, high = int(first.min()), int(past.max())
+        changes = torch.zeros(high - low + 1, dtype=torch.int64)
+        changes.index_add_(0, (first - low).cpu(), torch.ones(len(first), dtype=torch.int64))
+        changes.index_add_(0, (past - low).cpu(), -torch.ones(len(past), dtype=torch.int64))
+        if not bool((changes.cumsum(0)[:-1] > 0).all()):
+            return None
+        whole, part = -(-int(begins.max()) // block_n), int(ends.min()) // block_n
+        made.append([low, whole, part, high] if bool(some.all()) else [low, high, 0, high])
+    return torch.tensor(made, dtype=torch.int32, device=seen.device)

@@ -13,6 +13,7 @@ from .. import _syncopate
 from .attention_backward import add_parts, finish_rows, prepare_rows, rows_of_program
 from .attention_backward_tables import backward_tables as _tables
 from .gluon_attention_backward import gluon_attention_backward
+from .gluon_attention_backward_q import gluon_attention_backward_q
 
 BLOCK_M = {64: 128, 128: 64, 256: 64}  # by D
 BLOCK_N = {64: 128, 128: 128, 256: 64}
@@ -114,6 +115,33 @@ def walked_arguments(given: Mapping[str, Any], add_dq: bool) -> dict[str, Any]:
 
 #: Launch options. Consumers get 240 registers a thread: 168 for each of 12 warps are shared out.
 OPTIONS = {"num_warps": 4, "maxnreg": 168}
+
+
+#: Rows of a block of Q and of K, and stages, of dQ's own kernel by D. With 128 rows of K, heads of 128 leave no registers.
+DQ_TILES = {64: (128, 128, 2), 128: (128, 64, 3)}
+
+
+def make_dq(
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lse: torch.Tensor,
+    delta: torch.Tensor,
+    dq: torch.Tensor,
+    bounds: torch.Tensor,
+    seen: torch.Tensor,
+    scale: float,
+    tile: tuple[int, int, int] | None = None,
+) -> None:
+    """dQ [B, H, SQ, D] in a fixed order, by a kernel of its own, of lse and delta [B, H, padded] as prepare_rows makes them. `bounds`:
+    seen_extents of blocks of DQ_TILES; `seen`, int32 [2, padded]: which rows of K each row of Q sees."""
+    b, h, sq, d = dq.shape
+    block_m, block_n, stages = tile or DQ_TILES[d]
+    gluon_attention_backward_q[(-(-sq // block_m) * h * b,)](
+        _descriptor(q, block_m), _descriptor(grad, block_m), _descriptor(k, block_n), _descriptor(v, block_n), lse, delta, dq,
+        bounds, seen, seen.shape[1], scale, h, k.shape[1], sq, D=d, BM=block_m, BN=block_n, STAGES=stages, **OPTIONS,
+    )  # fmt: skip
 
 
 def attend_backward(

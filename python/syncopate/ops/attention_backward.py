@@ -18,6 +18,7 @@ from ..call.stage_call import Call, Stage
 from ..face.fused import FusedKernel
 from ..host import interpreter
 from ..kernels import attention_backward as kernels
+from ..kernels.attention_backward_tables import seen_extents
 from ..plans import Rows
 from .attention import Attention
 from .attention_backward_tables import count_rows, cut_rows, padded, tables_of
@@ -209,11 +210,14 @@ class AttentionBackward:
         self, heap: Mapping[str, torch.Tensor], turn: int, dk: torch.Tensor, dv: torch.Tensor
     ) -> None:
         """This rank's rows of dK and dV of a pass, which stay in the heap until its next call, as the caller's dtype."""
-        for name, made in (("DK", dk), ("DV", dv)):
-            for part in self._slices[turn]:
-                made[:, :, part.begin : part.begin + part.places] = heap[name][
-                    :, :, part.place : part.place + part.places
-                ]
+        p, block = self.problem, 4096
+        for part in self._slices[turn]:
+            blocks = -(-part.places * p.d // block)
+            if blocks:
+                self._launch(
+                    kernels.take_sums, (blocks * p.b * p.hkv, 2), heap["DK"], heap["DV"], dk, dv,
+                    part.place, self.width, part.begin, self.num_rows, part.places, D=p.d, BLOCK=block,
+                )  # fmt: skip
 
     def _made_alone(
         self, grad: torch.Tensor, grad_lse: torch.Tensor | None, *operands: torch.Tensor
@@ -309,7 +313,9 @@ class AttentionBackward:
             return kernels.attention_backward
         from ..kernels.stated_attention import stated_attention_backward
 
-        return stated_attention_backward(self.problem.causal, self.exchanges)
+        p = self.problem
+        whole = not (p.window or p.documents) and self.count == 1
+        return stated_attention_backward(p.causal, self.exchanges, whole)
 
     def _make_tables(self, passes: Any) -> None:
         """What each row of Q sees in a pass, of this rank's rows, or where heads are exchanged of all."""
@@ -320,6 +326,14 @@ class AttentionBackward:
         seen = seen_rows(rows, p.s, p.causal, p.window, p.documents)
         blocks = (self.block_m, self.block_n)
         self._tables = [tables_of(seen, self._sq, at, blocks, self.q_rows, self.device) for at in positions]
+        self._dq_bounds = None  # of the kernel for Hopper that makes dQ by itself
+        if self.is_gluon and self.deterministic and self.count == 1 and not self.exchanges:
+            from ..kernels.gluon_attention_backward_call import DQ_TILES
+
+            if p.d in DQ_TILES:
+                at = torch.searchsorted(positions[0], seen)
+                bounds = seen_extents(at, *DQ_TILES[p.d][:2])
+                self._dq_bounds = None if bounds is None else bounds.to(self.device)
 
     def _make_scratch(self) -> None:
         """lse and delta of this rank's rows, and dQ's sums of the rows that the kernel walks."""
@@ -368,6 +382,12 @@ class AttentionBackward:
         if not self.deterministic:
             if last:
                 self._launch(kernels.finish_rows, (tiles,), **self._finished(dq, self.num_rows))
+            return
+        if self._dq_bounds is not None:
+            from ..kernels.gluon_attention_backward_call import make_dq
+
+            seen = self._tables[turn].seen
+            make_dq(grad, q, heap["K"], heap["V"], self._lse, self._delta, dq, self._dq_bounds, seen, p.scale)
             return
         given = self._of_q(heap, q, grad, dq, turn) | {
             "SQ": self.num_rows,

@@ -131,10 +131,12 @@ public:
           arrivals_(arrivals),
           stage_(stage),
           nodes_(graph.stages[stage]),
-          makes_(std::ranges::any_of(graph.made, [&](const std::vector<Made>& made) {
-              return std::ranges::any_of(made, [&](const Made& one) { return is_of_stage(one); });
-          })),
-          waits_for_tiles_(waits_for_tiles()) {
+          makes_(std::ranges::any_of(graph.made,
+                                     [&](const std::vector<Made>& made) {
+                                         return std::ranges::any_of(
+                                             made, [&](const Made& one) { return is_of_stage(one); });
+                                     })),
+          waits_for_tiles_(kernel.operations > 0 && waits_for_tiles()) {
         traversal_.reserve(kernel.tiles.size());
         for (std::size_t position = 0; position < kernel.tiles.size(); ++position)
             traversal_.push_back(kernel.tile_at(position));
