@@ -1,4 +1,5 @@
-"""One GPU: the library's attention kernel against cuDNN's and FlashAttention-2 (as SDPA has them), forward or backward.
+"""One GPU: the library's attention kernel against cuDNN's and FlashAttention-2 (as SDPA has them), and flash-attn-4 where that is
+installed, forward or backward.
 
     python bench/attention/local.py [--shapes HxSxD …] [--masks full causal documents] [--backward] [--tilings] [--csv FILE]
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib.util
 import statistics
 import sys
 from collections.abc import Callable
@@ -54,6 +56,23 @@ def sdpa_call(backend: SDPBackend, data: Tensors, causal: bool) -> Callable[[], 
             scaled_dot_product_attention(*data, is_causal=causal, enable_gqa=grouped)
 
     return call
+
+
+def flash_4(data: Tensors, causal: bool) -> dict[str, Callable[[], torch.Tensor]]:
+    """It takes [B, rows, heads, D]. `data` may be leaves."""
+    if not (importlib.util.find_spec("flash_attn") and importlib.util.find_spec("flash_attn.cute")):
+        return {}
+    from flash_attn.cute import flash_attn_func
+
+    def call() -> torch.Tensor:
+        made = flash_attn_func(*data, causal=causal)
+        return made[0] if isinstance(made, tuple) else made
+
+    return {"flash-attn-4": call}
+
+
+def by_rows(data: Tensors) -> Tensors:
+    return tuple(one.transpose(1, 2).contiguous() for one in data)
 
 
 def gluon_call(
@@ -132,6 +151,7 @@ def row(
         "cudnn": sdpa_call(SDPBackend.CUDNN_ATTENTION, data, causal),
         "flash": sdpa_call(SDPBackend.FLASH_ATTENTION, data, causal),
         name_of(TILINGS[d]): gluon_call(data, causal, TILINGS[d]),
+        **flash_4(by_rows(data), causal),
     }
     if tilings:
         calls |= {name_of(t): gluon_call(data, causal, t) for t in OTHERS[d]}
@@ -150,6 +170,18 @@ def sdpa_backward(backend: SDPBackend, data: Tensors, grad: torch.Tensor, causal
     return lambda: torch.autograd.grad(o, leaves, grad, retain_graph=True)
 
 
+def flash_4_backward(data: Tensors, grad: torch.Tensor, causal: bool) -> dict[str, Callable[[], Any]]:
+    leaves = tuple(one.requires_grad_() for one in by_rows(data))
+    given = grad.transpose(1, 2).contiguous()
+    torch.cuda.synchronize()
+    made = {}
+    for name, call in flash_4(leaves, causal).items():
+        with torch.cuda.stream(captured_stream()):
+            o = call()
+        made[name] = lambda o=o: torch.autograd.grad(o, leaves, given, retain_graph=True)
+    return made
+
+
 def backward_row(
     h: int, hkv: int, s: int, d: int, causal: bool, rounds: int
 ) -> tuple[dict[str, float], float]:
@@ -163,6 +195,7 @@ def backward_row(
         "cudnn": sdpa_backward(SDPBackend.CUDNN_ATTENTION, data, grad, causal),
         "flash": sdpa_backward(SDPBackend.FLASH_ATTENTION, data, grad, causal),
         name_of(TILINGS[d]): lambda: attend_backward(grad, *data, o, lse, causal=causal),
+        **flash_4_backward(data, grad, causal),
     }
     graphs = {name: replays(call, count) for name, call in calls.items()}
     return measure(graphs, count, rounds), flops

@@ -6,11 +6,13 @@
     deterministic   the same with torch.use_deterministic_algorithms
     unfused         NCCL's all-gather of K and V, our kernels, NCCL's reduce-scatter of the gradients in fp32
     nccl_cudnn      the same by torch's SDPA with cuDNN; causal by its flash kernel where cuDNN knows no such mask
-    cp_allgather, cp_alltoall    torch's context_parallel with cuDNN, by either rotation (MHA)
+    cp_allgather, cp_alltoall    torch's context_parallel with cuDNN, by either rotation; of heads that share K and V it is given copies
+    fa4             NCCL's collectives around flash-attn-4, if it is installed (flash_attn.cute)
     local           part: the kernels alone, on the rows of one rank
 
-bf16, B = 1. Under a causal mask rows are zigzag, so that ranks have alike much work. `exposed`: the part of `ours` beyond
-`local`, for the forward and the backward together. Without a GPU two ranks over gloo check the bench at few rows:
+bf16, B = 1. Under a causal mask rows are zigzag, so that ranks have alike much work. GPUs are kept waiting until
+the host has enqueued a call, so that its own time does not count. `exposed`: the part of `ours` beyond `local`, for the forward, the backward, and both
+together. Without a GPU two ranks over gloo check the bench at few rows:
 
     TRITON_INTERPRET=1 torchrun --nproc-per-node 2 bench/attention/training.py --rows 32 --heads 2 --head-dim 16 --rounds 1
 """
@@ -18,13 +20,15 @@ bf16, B = 1. Under a causal mask rows are zigzag, so that ranks have alike much 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
+import importlib.util
 import itertools
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +38,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
 FIELDS = (
@@ -48,6 +53,8 @@ FIELDS = (
     "backward_us",
     "error",
 )
+
+CYCLES = 20_000_000  # for which GPUs wait: about 10 ms
 
 
 def joined() -> torch.device:
@@ -81,6 +88,8 @@ class Case:
         ]
         self.own = [self.shard(one) for one in self.whole]
         self.right: list[torch.Tensor] | None = None
+        held = [torch.arange(a, b) for own in self.all_runs for a, b in own]
+        self.order = torch.argsort(torch.cat(held)).to(device)  # of the rows of all ranks, one behind another
 
     def shard(self, x: torch.Tensor) -> torch.Tensor:
         import syncopate as sy
@@ -88,10 +97,14 @@ class Case:
         return sy.shard_rows(x, dim=2, sharding=self.sharding).contiguous()
 
     @property
-    def runs(self) -> list[tuple[int, int]]:
+    def all_runs(self) -> list[list[tuple[int, int]]]:
         from syncopate.face.rows import rows_of_ranks
 
-        return rows_of_ranks(self.rows * self.size, self.size, self.sharding)[self.rank]
+        return rows_of_ranks(self.rows * self.size, self.size, self.sharding)
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        return self.all_runs[self.rank]
 
     def operands(self) -> list[torch.Tensor]:
         return [one.detach().clone().requires_grad_() for one in self.own[:3]]
@@ -113,8 +126,6 @@ class Case:
 
 def attend_rows(case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Attention of this rank's rows to whole k and v, by torch."""
-    from torch.nn.attention.bias import causal_lower_right
-
     parts, done = [], 0
     for begin, end in case.runs:
         own, done = q[:, :, done : done + end - begin], done + end - begin
@@ -130,14 +141,7 @@ def attend_rows(case: Case, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -
 
 def in_order(case: Case, gathered: torch.Tensor) -> torch.Tensor:
     """[ranks * rows, …] of all ranks' shards, as the whole sequence."""
-    from syncopate.face.rows import rows_of_ranks
-
-    held = [
-        torch.arange(a, b)
-        for own in rows_of_ranks(case.rows * case.size, case.size, case.sharding)
-        for a, b in own
-    ]
-    return gathered.index_select(0, torch.argsort(torch.cat(held)).to(gathered.device))
+    return gathered.index_select(0, case.order)
 
 
 def gathered(case: Case, x: torch.Tensor) -> torch.Tensor:
@@ -213,31 +217,62 @@ def kernels_of(case: Case) -> tuple[Callable[..., Any], Any]:
     return forward, backward
 
 
+def by_flash(case: Case) -> Callable[[list[torch.Tensor]], torch.Tensor]:
+    """flash-attn-4, which takes [B, rows, heads, D], and counts a causal mask from the last rows."""
+    from flash_attn.cute import flash_attn_func
+
+    def call(given: list[torch.Tensor]) -> torch.Tensor:
+        q, k, v = given[0], gathered(case, given[1]), gathered(case, given[2])
+        parts, done = [], 0
+        for begin, end in case.runs:
+            own, done = q[:, :, done : done + end - begin], done + end - begin
+            keys, values = (k[:, :, :end], v[:, :, :end]) if case.causal else (k, v)
+            of_run = [one.transpose(1, 2).contiguous() for one in (own, keys, values)]
+            made = flash_attn_func(*of_run, causal=case.causal)
+            parts.append((made[0] if isinstance(made, tuple) else made).transpose(1, 2))
+        return torch.cat(parts, 2)
+
+    return call
+
+
 def unfused(case: Case) -> Callable[[list[torch.Tensor]], torch.Tensor]:
     pair = kernels_of(case)
     return lambda given: Unfused.apply(*given, case, pair)
 
 
-def by_context_parallel(case: Case, rotation: str) -> Callable[[list[torch.Tensor]], torch.Tensor]:
-    from torch.distributed.tensor.experimental import context_parallel
-    from torch.distributed.tensor.experimental._attention import set_rotate_method
-    from torch.nn.attention import SDPBackend, sdpa_kernel
+class ContextParallel:
+    """torch's context_parallel. All is done within `inside`, the backward, too, as torch replaces its operators only there; to enter
+    it is no part of a call."""
 
-    if case.heads != case.kv_heads:
-        raise NotImplementedError("torch's context_parallel takes no shared heads")
-    mesh = DeviceMesh.from_group(dist.group.WORLD, case.device.type)
+    def __init__(self, case: Case, rotation: str) -> None:
+        self.case, self.rotation = case, rotation
+        self.mesh = DeviceMesh.from_group(dist.group.WORLD, case.device.type)
 
-    def call(given: list[torch.Tensor]) -> torch.Tensor:
-        set_rotate_method(rotation)
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        from torch.distributed.tensor.experimental import _attention, context_parallel
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        case, options = self.case, _attention._cp_options
+        balanced, options.enable_load_balance = options.enable_load_balance, case.causal
+        _attention.set_rotate_method(self.rotation)
         length = torch.zeros(1, 1, case.rows * case.size, 1, device=case.device)
-        with (
-            sdpa_kernel(SDPBackend.CUDNN_ATTENTION),
-            context_parallel(mesh, buffers=[length], buffer_seq_dims=[2]),
-        ):
-            o = scaled_dot_product_attention_now()(*given, is_causal=case.causal)
-        return o.to_local() if hasattr(o, "to_local") else o
+        try:
+            with (
+                sdpa_kernel(SDPBackend.CUDNN_ATTENTION),
+                context_parallel(self.mesh, buffers=[length], buffer_seq_dims=[2]),
+            ):
+                yield
+        finally:
+            options.enable_load_balance = balanced
 
-    return call
+    def __call__(self, given: list[torch.Tensor]) -> torch.Tensor:
+        q, k, v = given
+        shared_by = self.case.heads // self.case.kv_heads
+        if shared_by > 1:
+            k, v = (one.repeat_interleave(shared_by, 1) for one in (k, v))
+        o = scaled_dot_product_attention_now()(q, k, v, is_causal=self.case.causal)
+        return o.to_local() if hasattr(o, "to_local") else o
 
 
 def scaled_dot_product_attention_now() -> Any:
@@ -265,24 +300,31 @@ def local(case: Case) -> Callable[[list[torch.Tensor]], torch.Tensor]:
     return lambda given: Alone.apply(*given)
 
 
-def timed(case: Case, calls: list[Callable[[], Any]], rounds: int) -> list[float]:
-    """µs of each, the median over rounds in which all take turns."""
+def inside_of(call: Any) -> Any:
+    """Where a peer's calls are made."""
+    return getattr(call, "inside", contextlib.nullcontext)()
+
+
+def timed(case: Case, calls: list[tuple[Callable[[], Any], Any]], rounds: int) -> list[float]:
+    """µs of each, the median over rounds in which all take turns. With each call what makes where it is made."""
     took: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
-        for index, call in enumerate(calls):
-            dist.barrier()
-            if case.device.type == "cuda":
-                torch.cuda.synchronize()
-                begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                begin.record()
-                call()
-                end.record()
-                torch.cuda.synchronize()
-                took[index].append(begin.elapsed_time(end) * 1e3)
-            else:
-                start = time.perf_counter()
-                call()
-                took[index].append((time.perf_counter() - start) * 1e6)
+        for index, (call, inside) in enumerate(calls):
+            with inside():
+                dist.barrier()
+                if case.device.type == "cuda":
+                    torch.cuda.synchronize()
+                    torch.cuda._sleep(CYCLES)
+                    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                    begin.record()
+                    call()
+                    end.record()
+                    torch.cuda.synchronize()
+                    took[index].append(begin.elapsed_time(end) * 1e3)
+                else:
+                    start = time.perf_counter()
+                    call()
+                    took[index].append((time.perf_counter() - start) * 1e6)
     medians = torch.tensor([statistics.median(one) for one in took], device=case.device)
     dist.all_reduce(medians, op=dist.ReduceOp.MAX)
     return medians.tolist()
@@ -300,12 +342,15 @@ def peers_of(case: Case, kinds: list[str]) -> dict[str, Callable[[], Any]]:
         "local": lambda: local(case),
     }
     for rotation in ("allgather", "alltoall"):
-        made[f"cp_{rotation}"] = lambda rotation=rotation: by_context_parallel(case, rotation)
+        made[f"cp_{rotation}"] = lambda rotation=rotation: ContextParallel(case, rotation)
+    if importlib.util.find_spec("flash_attn") and importlib.util.find_spec("flash_attn.cute"):
+        made["fa4"] = lambda: by_flash(case)
     return made
 
 
 def run(case: Case, kinds: list[str], rounds: int) -> list[dict[str, Any]]:
     rows, calls = [], []
+
     for name, make in peers_of(case, kinds).items():
         torch.use_deterministic_algorithms(name == "deterministic")
         try:
@@ -314,16 +359,17 @@ def run(case: Case, kinds: list[str], rounds: int) -> list[dict[str, Any]]:
             def both(call: Any = call, given: Any = given) -> list[torch.Tensor]:
                 return list(torch.autograd.grad(call(given), given, case.own[3]))
 
-            made = both()
+            def forward(call: Any = call, given: Any = given) -> Any:
+                return call(given)
+
+            with inside_of(call):
+                made = both()
             error = case.error(made) if name != "local" else 0.0  # whose gradients of k and v are no sums
         except Exception as problem:  # noqa: BLE001 - whatever a peer lacks here is the reason
             said = str(problem).strip().splitlines() or [type(problem).__name__]
             print(f"    {name}: left out: {said[0][:160]}", flush=True) if case.rank == 0 else None
             continue
         rows.append({"peer": name, "error": f"{error:.1e}"})
-
-        def forward(call: Any = call, given: Any = given) -> Any:
-            return call(given)
 
         def switched(work: Any, on: bool = name == "deterministic") -> Callable[[], Any]:
             def run_it() -> Any:
@@ -332,7 +378,7 @@ def run(case: Case, kinds: list[str], rounds: int) -> list[dict[str, Any]]:
 
             return run_it
 
-        calls += [switched(forward), switched(both)]
+        calls += [(switched(way), lambda call=call: inside_of(call)) for way in (forward, both)]
     torch.use_deterministic_algorithms(False)
     took = timed(case, calls, rounds)
     for row, forward_us, both_us in zip(rows, took[::2], took[1::2], strict=True):
@@ -382,7 +428,12 @@ def main() -> None:
                     flush=True,
                 )
         if dist.get_rank() == 0 and {"ours", "local"} <= took.keys():
-            print(f"    exposed {1 - took['local'] / took['ours']:.1%}", flush=True)
+            of = {row["peer"]: row for row in found}
+            exposed = [
+                f"{what} {1 - of['local'][f'{what}_us'] / of['ours'][f'{what}_us']:.1%}"
+                for what in ("forward", "backward", "both")
+            ]
+            print("    exposed: " + ", ".join(exposed), flush=True)
         sy.close()
     if dist.get_rank() == 0:
         print(sy.report(), flush=True)
