@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..command.run_moe import Data, in_torch
+from ..command.run_moe import Data, ScaledData, in_torch
 from ..ops.mixture_function import kind_of
 from ..strategy import Strategy
 from .case import Rotating, on_gpu
@@ -21,7 +21,6 @@ SEED = 1234
 class MoeCase:
     """Routings are random ones. As bench.case.Case, for measure.search.Measurer."""
 
-    tolerance = 2e-2  # of a relative error, in the 2-norm
     count = 3
 
     def __init__(self, spec: Any, group: Any) -> None:
@@ -31,27 +30,41 @@ class MoeCase:
         self.extents = tuple(sizes[name] for name in ("t", "e", "topk", "h", "f"))
         self.kind = kind_of(spec.words.get("parallel", "expert"), bool(spec.scales))
         tokens, experts, topk, hidden, inner = self.extents
-        data = Data(argparse.Namespace(
-            out_dtype=spec.dtype, tokens=tokens, experts=experts, topk=topk, hidden=hidden, inner=inner
+        #: Of a relative error, in the 2-norm: between the products, fp8 ones round what they make to fp8.
+        self.tolerance = 6e-2 if spec.scales else 2e-2
+        self._of_fp8 = {"scales": spec.scales, "out_dtype": spec.out} if spec.scales else {}
+        data = (ScaledData if spec.scales else Data)(argparse.Namespace(
+            out_dtype=spec.out, tokens=tokens, experts=experts, topk=topk, hidden=hidden, inner=inner,
+            scales=spec.scales, group=group, own_experts=experts // group.size,
         ), SEED, self.device)  # fmt: skip
-        self.w1 = data.random(2, experts, hidden, 2 * inner)
-        self.w2 = data.random(3, experts, inner, hidden)
-        self.inputs = Rotating(data.call(i, group.rank) for i in range(self.count))
-        self.right = [in_torch(*given, self.w1, self.w2) for given in self.inputs]
+        whole = data.random(2, experts, hidden, 2 * inner), data.random(3, experts, inner, hidden)
+        self._whole = whole if not spec.scales else None
+        self._own = data.own(*whole) if spec.scales else None
+        calls, self.right = [], []
+        for i in range(self.count):
+            given = data.call(i, group.rank)
+            calls.append((given, data.scales_of_a_call()))
+            self.right.append(in_torch(*data.exact(given), *whole))
+        self.inputs = Rotating(calls)
         self._made: list[Any] = []
 
     def operators(self, strategy: Strategy, deadline: float) -> list[Any]:
         op = self.kind(
             *self.extents, self.spec.dtype, self.group, bound=self.spec.extents["bound"] or None,
-            strategy=strategy, deadline=deadline,
+            strategy=strategy, deadline=deadline, **self._of_fp8,
         )  # fmt: skip
         self._made.append(op)
         return [op]
 
     def ours(self, made: list[Any]) -> Callable[[int], torch.Tensor]:
         (op,) = made
-        w1, w2 = op.own(self.w1, self.w2)
-        return lambda i: op.run(*self.inputs(i), w1, w2)[0]
+        w1, w2 = self._own or op.own(*self._whole)
+
+        def call(i: int) -> torch.Tensor:
+            given, scales = self.inputs(i)
+            return op.run(*given, w1, w2, *scales)[0]
+
+        return call
 
     def graphs(self, call: Callable[[int], object]) -> Callable[[int], object]:
         """They keep `call`, and with it the memory that the graphs use."""

@@ -53,7 +53,7 @@ def run_moe(spec: Spec, options: argparse.Namespace) -> list[Result]:
         for index in range(options.calls):
             given = data.call(index, place.rank)
             started = stopwatch(device)
-            y, _, _ = op.run(*given, *weights, *data.scales())
+            y, _, _ = op.run(*given, *weights, *data.scales_of_a_call())
             times.append(started())
             op.check()
             if options.check:
@@ -111,7 +111,7 @@ class Data:
     def own(self, w1: Any, w2: Any) -> tuple[Any, Any]:
         return self.op.own(w1, w2)
 
-    def scales(self) -> tuple[Any, ...]:
+    def scales_of_a_call(self) -> tuple[Any, ...]:
         return ()
 
     def exact(self, given: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
@@ -140,7 +140,7 @@ class ScaledData(Data):
         self.mine = slice(op.group.rank * op.own_experts, (op.group.rank + 1) * op.own_experts)
         return tuple(values[self.mine].contiguous().transpose(1, 2) for values, _ in (self.w1, self.w2))
 
-    def scales(self) -> tuple[Any, ...]:
+    def scales_of_a_call(self) -> tuple[Any, ...]:
         return ((self.scale_x, *(scale[self.mine].contiguous() for _, scale in (self.w1, self.w2))),)
 
     def exact(self, given: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:

@@ -91,8 +91,6 @@ def require_tunable(spec: Any, options: argparse.Namespace) -> None:
 
     if spec.words.get("part", "whole") != "whole":
         raise UsageError(f"{spec.text}: its parts follow from the whole: leave out part=")
-    if spec.scales:
-        raise UsageError(f"{spec.text}: mixtures of fp8 are not tuned yet; --explain ranks their tiles")
     if options.vary:  # raises for a field that no mixture has
         _syncopate.tune.contenders(
             spec.text, list(options.vary), options.machine, cuda=options.device == "cuda"

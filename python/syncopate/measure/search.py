@@ -216,13 +216,11 @@ def tune_once(problem: Any, group: Any) -> None:
 
 
 def tune_mixture_once(spec: str, group: Any) -> None:
-    """The same of a mixture of experts. Those of fp8 are not searched."""
+    """The same of a mixture of experts."""
     from ..command.spec import Spec
 
     if not _is_whole(group) or _syncopate.tune.estimate_objection(spec):
         return
     if _is_stored(spec, group.device, group):
         return
-    mixture = Spec(spec, group.size)
-    if not mixture.scales:
-        search_mixture(mixture, group, budget=_budget())
+    search_mixture(Spec(spec, group.size), group, budget=_budget())
