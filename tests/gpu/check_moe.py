@@ -69,6 +69,11 @@ class Layer:
             scores[..., : self.experts // 2] += 1
         return scores.topk(min(self.k, self.experts)).indices
 
+    def of_rank(self, x: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """What this rank calls it with."""
+        own = x[rank()].contiguous(), ids[rank()].contiguous(), self.weights[rank()]
+        return *own, self.own_w1, self.own_w2
+
     def right(self, x: torch.Tensor, ids: torch.Tensor, taken: torch.Tensor | None = None) -> torch.Tensor:
         """Of this rank."""
         total = torch.zeros(self.t, self.h, device="cuda")
@@ -111,13 +116,7 @@ def shapes() -> None:
             layer = Layer(*shape, dtype)
             for call, kind in enumerate(("random", "skewed", "one", "random")):
                 x, ids = layer.x(call), layer.ids(call, kind)
-                given = (
-                    x[rank()],
-                    ids[rank()].contiguous(),
-                    layer.weights[rank()],
-                    layer.own_w1,
-                    layer.own_w2,
-                )
+                given = layer.of_rank(x, ids)
                 y = ops.moe(*given, activation="relu")
                 agrees(y, layer.right(x, ids), f"{shape} {dtype} {kind}")
                 expect(
@@ -253,14 +252,7 @@ def many() -> None:
     calls = []
     for call in range(16):
         x, ids = layer.x(call), layer.ids(call, ("random", "skewed", "one")[call % 3])
-        given = (
-            x[rank()].contiguous(),
-            ids[rank()].contiguous(),
-            layer.weights[rank()],
-            layer.own_w1,
-            layer.own_w2,
-        )
-        calls.append((given, layer.right(x, ids).to(layer.dtype)))
+        calls.append((layer.of_rank(x, ids), layer.right(x, ids).to(layer.dtype)))
     bad, rng = torch.zeros((), dtype=torch.int64, device="cuda"), random.Random(rank())
     for turn in range(10_000):
         given, right = calls[turn % len(calls)]
@@ -385,14 +377,7 @@ def own() -> None:
         for call, kind in enumerate(("random", "skewed", "one")):
             x, ids = layer.x(call), layer.ids(call, kind)
             products = own_experts.squared_relu, own_experts.down
-            y = ops.moe(
-                x[rank()],
-                ids[rank()].contiguous(),
-                layer.weights[rank()],
-                layer.own_w1,
-                layer.own_w2,
-                products=products,
-            )
+            y = ops.moe(*layer.of_rank(x, ids), products=products)
             right = own_experts.in_torch(x[rank()], ids[rank()], layer.weights[rank()], layer.w1, layer.w2)
             off = ((y.float() - right).norm() / right.norm().clamp_min(1e-30)).item()
             expect(off < 0.01, f"products of one's own, {tokens} tokens, {kind}: off by {off}")
