@@ -152,6 +152,7 @@ def scaled() -> None:
         (5, 2, 2, 144, 128),
         (64, 16, 8, 512, 384),
         (300, 4, 2, 1024, 768),
+        (700, 2, 2, 1040, 256),
     ):
         for kind in ("row", "block"):
             layer = Scaled(tokens, own, topk, hidden, inner, kind)
@@ -367,23 +368,6 @@ def training() -> None:
     sy.close()
 
 
-def own() -> None:
-    """Products of the user's: examples/own_experts.py's functions, against torch."""
-    sys.path.insert(0, str(ROOT / "examples"))
-    import own_experts
-
-    for tokens, experts, topk, hidden, inner in ((100, 3, 2, 48, 40), (512, 8, 4, 512, 256)):
-        layer = Layer(tokens, experts, topk, hidden, inner, torch.bfloat16)
-        for call, kind in enumerate(("random", "skewed", "one")):
-            x, ids = layer.x(call), layer.ids(call, kind)
-            products = own_experts.squared_relu, own_experts.down
-            y = ops.moe(*layer.of_rank(x, ids), products=products)
-            right = own_experts.in_torch(x[rank()], ids[rank()], layer.weights[rank()], layer.w1, layer.w2)
-            off = ((y.float() - right).norm() / right.norm().clamp_min(1e-30)).item()
-            expect(off < 0.01, f"products of one's own, {tokens} tokens, {kind}: off by {off}")
-        sy.close()
-
-
 SECTIONS = {
     "shapes": shapes,
     "tensor": tensor,
@@ -393,7 +377,6 @@ SECTIONS = {
     "graph": graph,
     "gradients": gradients,
     "training": training,
-    "own": own,
 }
 
 if __name__ == "__main__":

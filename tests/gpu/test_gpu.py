@@ -34,7 +34,8 @@ SECTIONS = {
         "without_python", "captured", "trees", "gradients", "functions", "streams", "graphs", "rows", "compiled", "override",
         "returned", "added", "two_shots", "differing", "attention",
     ],
-    "check_moe.py": ["shapes", "tensor", "scaled", "bounds", "many", "graph", "gradients", "training", "own"],
+    "check_moe.py": ["shapes", "tensor", "scaled", "bounds", "many", "graph", "gradients", "training"],
+    "check_moe_products.py": ["own", "gluon"],
     "check_tune.py": ["searched", "fused", "links"],
     "check_attention.py": [
         "documents_compile_once", "tagged", "random", "function", "gluon", "gluon_again", "queued", "graphs",
