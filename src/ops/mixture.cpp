@@ -137,6 +137,9 @@ std::string mixture_gluon_objection(const Problem& problem, const TileConfig& ti
                            kRows, problem.extent("H"), inner);
     if (tile.block_m != kRows || tile.block_n != kRows || tile.block_k != kDepth)
         return fmt::format("its tiles have {} rows and columns, and blocks of K of {}", kRows, kDepth);
+    // A place of the ring is free when the products of the next one are on their way; more than 4 have no room.
+    if (tile.stages < 2 || tile.stages > 4)
+        return fmt::format("its tiles have from 2 to 4 stages, not {}", tile.stages);
     return {};
 }
 

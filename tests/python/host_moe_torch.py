@@ -102,6 +102,34 @@ def check_layout_and_order(parallel, ids, operands):
                 expect(False, f"{parallel}: the second derivative is silently none")
 
 
+def check_streamed(ids, operands, grad):
+    """Products of the backward pass that load by descriptors are taken where TMA is there, and make what the others do."""
+    from syncopate.ops import mixture_kept
+
+    descriptor, made, grads = mixture_kept.TensorDescriptor, [], {}
+    has_tma = sy.ops.Moe._has_tma
+
+    class Counted:
+        @staticmethod
+        def from_tensor(*given):
+            made.append(given)
+            return descriptor.from_tensor(*given)
+
+    mixture_kept.TensorDescriptor = Counted
+    for streamed in (False, True):
+        sy.ops.Moe._has_tma = lambda self, streamed=streamed: streamed
+        own = [one.to(torch.bfloat16).requires_grad_() for one in operands]
+        sy.ops.moe(own[0], ids, *own[1:]).backward(grad.to(torch.bfloat16))
+        grads[streamed] = [one.grad.float() for one in own]
+        expect(bool(made) == streamed, f"descriptors, where TMA is there {streamed}: {len(made)}")
+        sy.close()
+    mixture_kept.TensorDescriptor = descriptor
+    sy.ops.Moe._has_tma = has_tma
+    for one, other, what in zip(*grads.values(), ("x", "topk_weights", "w1", "w2"), strict=True):
+        off = (one - other).norm() / one.norm()
+        expect(off < 0.01, f"by descriptors the gradient of {what} is off by {off}")
+
+
 def main():
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -143,6 +171,7 @@ def main():
     expect(counts == {"moe": 16, "moe_backward": 10}, f"the report counts {counts}")
     sy.close()
     check_layout_and_order("expert", ids[rank], [x[rank], weights[rank], w1[mine], w2[mine]])
+    check_streamed(ids[rank], [x[rank], weights[rank], w1[mine], w2[mine]], grad[rank])
     of_w1 = w1[..., torch.cat([share, F + share])]
     check_layout_and_order("tensor", ids[rank], [x[rank], weights[rank], of_w1, w2[:, share]])
     sy.close()

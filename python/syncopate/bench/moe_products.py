@@ -10,7 +10,6 @@ import torch
 import triton
 
 from .._syncopate import layout
-from ..kernels import moe as kernels
 from ..ops.mixture_function import extents_of, kept
 from ..ops.operator import members_of
 
@@ -37,7 +36,7 @@ def products_alone(case: Any) -> Callable[[], None]:
         control[0] = 1  # the first call
         alone = {"rank": 0, "stride": 0} if name == "moe_down" else {}
         launches.append((
-            getattr(kernels, name)[grid],
+            op._kernel(name)[grid],
             items[name] | alone | op._options(name) | {"sy_schedule": table.to(case.device), "sy_control": control},
         ))  # fmt: skip
     # Routes of other ranks have their place on this one, too.

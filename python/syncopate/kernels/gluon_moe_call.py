@@ -23,30 +23,29 @@ def stages_of(name: str, stages: int) -> int:
     return stages + 2 * (name == "moe_down")
 
 
-def _aligned(name: str, w: torch.Tensor) -> torch.Tensor:
-    """Raises ValueError where TMA cannot load it."""
-    if w.data_ptr() % 16:
-        raise ValueError(f"{name}: TMA loads it, so that it must begin at a multiple of 16 bytes")
-    return w
+def aligned(w: torch.Tensor) -> torch.Tensor:
+    """It, or a copy that lies as it does where TMA cannot load it: the other ranks' may, and call on. A call's own: arguments
+    that are kept for later calls are of what the caller gave."""
+    return w.clone(memory_format=torch.preserve_format) if w.data_ptr() % 16 else w
 
 
 def up_operands(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor) -> dict[str, Any]:
     """x [., H], w [experts, 2 F, H], a [., F], all fp8."""
     return {
         "x_ptr": descriptor(x, [64, ROWS]),
-        "w_ptr": _of_weights(_aligned("w1", w)),
+        "w_ptr": _of_weights(w),
         "a_ptr": descriptor(a, [64, ROWS]),
     }
 
 
 def down_operands(a: torch.Tensor, w: torch.Tensor) -> dict[str, Any]:
     """a [., F], w [experts, H, F]."""
-    return {"a_ptr": descriptor(a, [64, ROWS]), "w_ptr": _of_weights(_aligned("w2", w))}
+    return {"a_ptr": descriptor(a, [64, ROWS]), "w_ptr": _of_weights(w)}
 
 
 def wide_up_operands(x: torch.Tensor, w: torch.Tensor, a: torch.Tensor) -> dict[str, Any]:
     """x [., H], w [experts, H, 2 F], a [., F], of 16 bits."""
-    of_w = descriptor(_aligned("w1", w).reshape(-1, w.shape[-1]), [64, ROWS])
+    of_w = descriptor(w.reshape(-1, w.shape[-1]), [64, ROWS])
     return {"x_ptr": descriptor(x, [64, 64]), "w_ptr": of_w, "a_ptr": descriptor(a, [64, ROWS])}
 
 

@@ -272,6 +272,14 @@ def _activated(gate, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
+def _finite(value, DTYPE: tl.constexpr):
+    """In DTYPE: fp16's largest where it is larger, as an infinity that only rounding made would give NaN gradients. A NaN stays."""
+    if DTYPE == tl.float16:
+        value = tl.where(value > 65504.0, 65504.0, tl.where(value < -65504.0, -65504.0, value))
+    return value.to(DTYPE)
+
+
+@triton.jit
 def _tile_of_group(sy_schedule, slot, tile, COLUMNS: tl.constexpr):
     """Its expert; its first row, and how many it has; its column of tiles."""
     return sy_group(sy_schedule, slot), tile // COLUMNS, sy_group_rows(sy_schedule, slot), tile % COLUMNS
@@ -310,8 +318,8 @@ def moe_up(
             tl.store(a_ptr + at * F + column, made, mask=inside)
             if KEPT:
                 h = h_ptr + at * (2 * F) + column
-                tl.store(h, gate.to(h_ptr.dtype.element_ty), mask=inside)
-                tl.store(h + F, up.to(h_ptr.dtype.element_ty), mask=inside)
+                tl.store(h, _finite(gate, h_ptr.dtype.element_ty), mask=inside)
+                tl.store(h + F, _finite(up, h_ptr.dtype.element_ty), mask=inside)
         sy_post(sy_schedule, sy_control, slot)
     sy_finish(sy_schedule, sy_control)
 

@@ -91,7 +91,7 @@ def _inner_columns(h_ptr, a_ptr, dh_ptr, da, row, rows, first, F: tl.constexpr, 
     elif ACTIVATION == "relu":
         slope = tl.where(gate > 0.0, 1.0, 0.0)
     else:
-        slope = gate * 0.0 + 1.0
+        slope = tl.full(gate.shape, 1.0, tl.float32)
     tl.store(dh + of_gate, (da * up * slope).to(dh_ptr.dtype.element_ty), mask=inside)
 
 

@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from .. import _syncopate
 from ..bench.case import CASES, on_gpu, synchronize
 from ..bench.fp8 import of_fp8
 from ..bench.shapes import Shape
+from ..group import FailedTogether
 from ..strategy import PROGRAMS_ON_HOST, Strategy
 from ..strategy.choose import here
 from ..strategy.failures import DEADLINE, SLEEP_CYCLES, reason_of
@@ -216,11 +218,29 @@ def tune_once(problem: Any, group: Any) -> None:
 
 
 def tune_mixture_once(spec: str, group: Any) -> None:
-    """The same of a mixture of experts."""
+    """The same of a mixture of experts. One with a bound is not searched: random routings may go over it. Nor is one of which a
+    rank has no room for all experts' weights, which the search makes. Where it fails on any rank, all go on without."""
     from ..command.spec import Spec
 
-    if not _is_whole(group) or _syncopate.tune.estimate_objection(spec):
+    mixture = Spec(spec, group.size)
+    if not _is_whole(group) or mixture.extents["bound"] or _syncopate.tune.estimate_objection(spec):
         return
     if _is_stored(spec, group.device, group):
         return
-    search_mixture(Spec(spec, group.size), group, budget=_budget())
+    try:
+        group.together("has room", lambda: _require_room(mixture, group))
+        group.together("searched", lambda: search_mixture(mixture, group, budget=_budget()))
+    except FailedTogether as error:
+        warnings.warn(f"syncopate: {spec} is not searched: {error}", stacklevel=2)
+
+
+def _require_room(mixture: Any, group: Any) -> None:
+    """Raises MemoryError where this machine has no room for the weights: while they are made in fp32 by every rank, then on
+    each one's GPU."""
+    sizes = mixture.extents
+    elements = 3 * sizes["e"] * sizes["h"] * sizes["f"]
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if 8 * elements * group.size > free:  # w1 is copied where it gets its dtype
+        raise MemoryError(f"{group.size} ranks' weights of {8 * elements:,} bytes, and {free:,} are free")
+    if group.device == "cuda" and 6 * elements > (free := torch.cuda.mem_get_info(group.ordinal)[0]):
+        raise MemoryError(f"weights of {6 * elements:,} bytes, and {free:,} are free on the GPU")

@@ -512,6 +512,8 @@ class Moe:
             "w1": (w1, (own, self.hidden, 2 * f), (self.dtype,)), "w2": (w2, (own, f, self.hidden), (self.dtype,)),
         })  # fmt: skip
         made, out = self.scratch(), torch.empty_like(x)
+        if self._up_by_gluon:
+            w1 = gluon_moe_call.aligned(w1)
         given = {"given_ptr": x, "ids_ptr": ids, "weights_ptr": weights, "w1": w1, "w2": w2, "out_ptr": out}
         if self.part == "kept":
             given["h_ptr"] = x.new_empty(self.rows, 2 * f)

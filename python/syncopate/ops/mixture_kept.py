@@ -32,7 +32,9 @@ def products(
     experts, hidden, inner = len(w1), w1.shape[1], w2.shape[1]
     a, dh, dx = (rows.new_empty(len(rows), n) for n in (inner, 2 * inner, hidden))
     dw1, dw2 = torch.empty_like(w1), torch.empty_like(w2)
-    streamed = of.streams and all(one.data_ptr() % 16 == 0 for one in (rows, dy, w1, w2))
+    # Of the operands: a part that only moves rows knows no F.
+    whole = rows.dtype.itemsize == 2 and hidden % 8 == 0 and inner % 8 == 0
+    streamed = of._has_tma() and whole and all(one.data_ptr() % 16 == 0 for one in (rows, dy, w1, w2))
     known = {
         "EXPERTS": experts, "PRECISION": "ieee" if rows.dtype == torch.float32 else "tf32", "STREAMED": streamed,
     }  # fmt: skip

@@ -162,6 +162,8 @@ class ScaledMoe(Moe):
             "w2": (w2.transpose(1, 2), (own, h, f), (self.dtype,)),
             **{n: (factors[n], shape, (torch.float32,)) for n, shape in self.scale_shapes().items()},
         })  # fmt: skip
+        if self._is_gluon:
+            w1, w2 = gluon_moe_call.aligned(w1), gluon_moe_call.aligned(w2)
         made = self.scratch()
         out = torch.empty(self.tokens, h, dtype=self.out_dtype, device=self.device)
         given = {"given_ptr": x, "ids_ptr": ids, "weights_ptr": weights, "w1": w1, "w2": w2, "out_ptr": out}

@@ -190,7 +190,8 @@ Strategy complete_mixture(const Problem& problem, const Machine& machine, Strate
                           const ChooseOptions& options) {
     const std::int32_t sms = options.device == fuse::Device::host ? kHostPrograms : machine.num_sms;
     if (!made.programs) made.programs = problem.num_sms > 0 ? problem.num_sms : sms;
-    const bool by_gluon = made.kernel == ProductKernel::gluon && options.device == fuse::Device::cuda;
+    const bool by_gluon =
+        made.kernel == ProductKernel::gluon && options.device == fuse::Device::cuda && options.gluon;
     if (made.tiles.empty())
         made.tiles = {by_gluon ? mixture_gluon_tile() : mixture_tile(problem, options.device)};
     if (!by_gluon) made.kernel = ProductKernel::plain;
