@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "syncopate/tune/candidates/mixture.hpp"
 #include "syncopate/tune/choose.hpp"
 #include "syncopate/tune/play/mixture.hpp"
 
@@ -55,6 +56,22 @@ TEST(Mixture, TilesOfFp8AreBlocksOfScalesWide) {
     EXPECT_EQ(tile(64, "block"), "32x128x128/4/4") << "half of the accumulators are what is being added";
     EXPECT_EQ(tile(4096, "row"), "128x128x128/3/8");
     EXPECT_EQ(tile(4096, "block"), "128x128x128/4/8") << "Gluon's";
+}
+
+TEST(Mixture, TheGluonKernelTakesAsManyStagesAsItsRingNeedsAndHasRoomFor) {
+    const Problem problem = *parse_problem("moe:T=4096,E=8,topk=2,H=256,F=512,ranks=2");
+    for (const std::int32_t stages : {1, 2, 4, 5}) {
+        Strategy given{.kernel = ProductKernel::gluon, .tiles = {mixture_gluon_tile()}};
+        given.tiles.front().stages = stages;
+        const bool takes = stages == 2 || stages == 4;
+        EXPECT_EQ(mixture_objection(problem, given).empty(), takes) << stages;
+    }
+    // Where this process has no Gluon, the plain kernel takes its place.
+    const Machine machine = *find_machine("h200x2");
+    const Strategy asked{.kernel = ProductKernel::gluon};
+    EXPECT_EQ(complete(problem, machine, asked, {.device = fuse::Device::cuda}).kernel, ProductKernel::gluon);
+    EXPECT_EQ(complete(problem, machine, asked, {.device = fuse::Device::cuda, .gluon = false}).kernel,
+              ProductKernel::plain);
 }
 
 TEST(Mixture, AllPartsOfOneRoutingAlignRowsAlike) {
