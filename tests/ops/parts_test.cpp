@@ -17,7 +17,9 @@ TEST_P(OperatorParts, AreWhatTheWholeHasOfTheirRanks) {
             SCOPED_TRACE(where);
             const auto problem = parse_problem(GetParam() + where, 4);
             ASSERT_TRUE(problem) << problem.error().to_string();
-            const Strategy strategy;
+            Strategy strategy;
+            strategy.tiles.assign(problem->products().size(), {.block_m = 64, .block_n = 64, .stages = 3});
+            if (!strategy.tiles.empty()) strategy.kernel = ProductKernel::gluon;
             const auto made = program(*problem, strategy);
             ASSERT_TRUE(made) << made.error().to_string();
             const fuse::Options options = fuse_options(strategy, device);
