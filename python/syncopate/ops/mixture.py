@@ -26,7 +26,7 @@ from ..strategy.failures import warn_of_default
 from .mixture_kept import keep_rows
 from .mixture_own import own_products
 from .mixture_spec import asked_for, completed, search_if_asked, spec_of, strategy_of, tuned
-from .operator import is_capturing, require_one_node
+from .operator import is_capturing, members_of, require_one_node
 
 ACTIVATIONS = ("silu", "relu", "")
 OVER = ("error", "drop")
@@ -77,7 +77,8 @@ class Handle:
 
 
 class Moe:
-    """One shape of it. Collective: all ranks make and call it alike. `part`: "whole", or "kept" for a backward pass, or
+    """One shape of it. Collective: all ranks make and call it alike. `group`: a torch process group (default: the world), or a
+    Group. `part`: "whole", or "kept" for a backward pass, or
     "dispatch" or "combine" alone. `bound`: rows that come to a rank at most; None: all that could, ranks * T * topk. `over`:
     what becomes of more: an "error" on all ranks, or their routes add nothing ("drop"); nothing is ever written beyond. Of a
     GPU `check` tells it, of all calls, and `Handle.check` of one.
@@ -98,7 +99,7 @@ class Moe:
         hidden: int,
         inner: int,
         dtype: torch.dtype,
-        group: Group,
+        group: Group | Any | None = None,
         *,
         activation: str = "silu",
         bound: int | None = None,
@@ -127,6 +128,7 @@ class Moe:
             raise ValueError("x: expected at least one token on each rank")
         if dtype not in DTYPE_NAMES:
             raise ValueError(f"x: dtype {dtype} is none that is known")
+        group = members_of(group)
         require_one_node(self.name, group)
         self.tokens, self.experts, self.topk, self.hidden = tokens, experts, topk, hidden
         self.dtype, self.group, self.part, self.over = dtype, group, part, over
