@@ -1,5 +1,7 @@
 #include "syncopate/fuse/fuse.hpp"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "fuse/passes/check_program.hpp"
@@ -33,6 +35,8 @@ Result<Decisions> decide(const StagedProgram& program, const Options& options, S
     if (!backends) return backends.error();
     auto graph = build(program, *lowered, *backends);
     if (!graph) return graph.error();
+    if (scope != Scope{} && std::ranges::count(graph->overlapping, true) > 0)
+        return Error{"stages that overlap are made for all ranks at once"};
     if (options.together) {
         if (Status status = wait_together(program, *graph); !status) return status.error();
     }
@@ -86,6 +90,8 @@ Result<Schedule> fuse(const StagedProgram& program, const Options& options) {
 
 Result<Schedule> fuse_part(const StagedProgram& program, const Options& options, std::int32_t rank) {
     const plan::Mesh& mesh = program.plan.mesh;
+    if (rank < 0 || rank >= mesh.num_ranks())
+        return Error{"there is no rank " + std::to_string(rank) + " of " + std::to_string(mesh.num_ranks())};
     return fuse_scope(program, options, mesh.num_nodes() > 1 ? Scope::node_of(mesh, rank) : Scope{});
 }
 

@@ -8,6 +8,7 @@
 #include "fuse/random_programs.hpp"
 #include "fuse/sample.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
+#include "syncopate/plan/check/check.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
 
 namespace syncopate::fuse {
@@ -73,6 +74,79 @@ TEST(Part, OfOneNodeIsTheWhole) {
     ASSERT_TRUE(part);
     EXPECT_FALSE(part->part);
     EXPECT_EQ(to_json(*part), to_json(fuse(program).value()));
+}
+
+TEST(Part, OfARankThatIsNotThereIsRefused) {
+    for (const std::int32_t rank : {-1, 4}) EXPECT_FALSE(fuse_part(reduction(48), {}, rank)) << rank;
+}
+
+TEST(Part, OfStagesThatOverlapIsRefused) {
+    StagedProgram program;
+    program.plan.mesh = {{{"node", 2}, {"gpu", 2}}, "node"};
+    program.plan.ranks.resize(4);
+    for (const auto& [name, columns] : {std::pair{"X", 4}, {"H", 8}, {"Y", 4}}) {
+        program.plan.tensors.push_back({name, {16, columns}, plan::DType::bf16});
+        for (std::int32_t rank = 0; rank < 4; ++rank)
+            program.plan.initial.push_back({rank,
+                                            {static_cast<std::int32_t>(program.plan.tensors.size()) - 1,
+                                             program.plan.tensors.back().whole()}});
+    }
+    program.stages = {{sample::gemm({16, 8, 4, 4, 4, 4, 0}), {{"a_ptr", "X"}, {"c_ptr", "H"}}},
+                      {sample::gemm({16, 4, 8, 4, 4, 4, 0}), {{"a_ptr", "H"}, {"c_ptr", "Y"}}}};
+    const auto whole = fuse(program);
+    ASSERT_TRUE(whole) << whole.error().to_string();
+    ASSERT_TRUE(whole->stages[1].overlaps);
+    const auto part = fuse_part(program, {}, 3);
+    ASSERT_FALSE(part);
+    EXPECT_NE(part.error().message.find("overlap"), std::string::npos) << part.error().message;
+}
+
+/// Rank 2 adds to X of rank 0 after Y has come from there, which is sent after rank 1's addition: summed in the order of ranks, rank 0's
+/// own sum is one more op.
+TEST(Nodes, OpsThatWaitInACircleOnceSumsAreOpsAreRefused) {
+    for (const bool nodes : {false, true}) {
+        StagedProgram program;
+        plan::Plan& plan = program.plan;
+        plan.mesh = nodes ? plan::Mesh{{{"node", 2}, {"gpu", 3}}, "node"} : plan::Mesh{{{"gpu", 6}}};
+        plan.ranks.resize(6);
+        plan.tensors = {{"A", {16, 4}, plan::DType::bf16},
+                        {"X", {8, 8}, plan::DType::bf16},
+                        {"Y", {8, 8}, plan::DType::bf16}};
+        const auto whole = [&](std::int32_t tensor) {
+            return plan::Chunk{tensor, plan.tensors[static_cast<std::size_t>(tensor)].whole()};
+        };
+        const plan::Chunk upper{2, {{0, 4}, {0, 8}}}, lower{2, {{4, 8}, {0, 8}}};
+        for (std::int32_t rank = 0; rank < 6; ++rank) plan.initial.push_back({rank, whole(0)});
+        for (const std::int32_t rank : {0, 1, 2}) {
+            plan::Holding held{rank, whole(1)};
+            held.partial = true;
+            plan.initial.push_back(held);
+        }
+        plan.initial.push_back({0, lower});
+        plan.initial.push_back({4, upper});
+        plan::Holding sum{0, whole(1)};
+        sum.of = {0, 1, 2};
+        plan.final.push_back(sum);
+        const auto push = [&](std::int32_t rank, std::int32_t peer, const plan::Chunk& chunk,
+                              std::vector<plan::OpRef> after, bool sums) {
+            plan::Op op;
+            op.kind = plan::OpKind::push;
+            op.peer = peer;
+            op.src = op.dst = chunk;
+            op.after = std::move(after);
+            if (sums) op.reduce = plan::Reduce::sum;
+            plan.ranks[static_cast<std::size_t>(rank)].push_back(op);
+        };
+        push(1, 0, whole(1), {}, true);
+        push(0, 2, lower, {{1, 0}}, false);
+        push(2, 0, whole(1), {{0, 0}}, true);
+        push(4, 0, upper, {}, false);
+        program.stages = {{sample::gemm({16, 8, 4, 4, 4, 4, 0}), {{"a_ptr", "A"}}}};
+        EXPECT_TRUE(plan::check(plan).empty());
+        const auto fused = fuse(program);
+        ASSERT_FALSE(fused) << nodes;
+        EXPECT_NE(fused.error().message.find("circle"), std::string::npos) << fused.error().message;
+    }
 }
 
 TEST(Part, IsNotReadFromAFile) {

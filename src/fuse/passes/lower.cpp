@@ -418,7 +418,7 @@ bool can_reduce(plan::DType dtype) {
 Result<Lowered> lower(const plan::Plan& plan, const LowerOptions& options) {
     Result<Lowered> lowered = Lowering(with_participants(plan), options).run();
     if (!lowered) return lowered;
-    split_between_nodes(*lowered);
+    if (Status split = split_between_nodes(*lowered); !split) return split.error();
     return lowered;
 }
 

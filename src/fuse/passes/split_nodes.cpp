@@ -10,6 +10,7 @@
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/topological_order.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -22,9 +23,9 @@ class Splitting {
 public:
     explicit Splitting(Lowered& lowered) : lowered_(lowered), plan_(lowered.plan) {}
 
-    void run() {
+    Status run() {
         collect();
-        if (pairs_.empty() && !crosses_after()) return;
+        if (pairs_.empty() && !crosses_after()) return Done{};
         after_.reserve(refs_.size());
         for (const OpRef ref : refs_) after_.push_back(std::move(op_of(ref).after));
         for (const OpRef ref : refs_) {
@@ -39,9 +40,13 @@ public:
                 for (const OpRef before : given_after(ref)) edge(number(before), number(ref));
             }
         });
+        const std::vector<std::int32_t> order = topological_order(followers);
+        // Of a plan without one: sums at places of their own may wait for what waited for them.
+        if (order.size() != refs_.size())
+            return Error{"ops wait for each other in a circle, once sums are ops of their own"};
         last_.resize(refs_.size());
-        for (const std::int32_t op : topological_order(followers))
-            set_after(refs_[at(op)], !followers(op).empty());
+        for (const std::int32_t op : order) set_after(refs_[at(op)], !followers(op).empty());
+        return Done{};
     }
 
 private:
@@ -228,10 +233,13 @@ void add_carried(Lowered& lowered) {
 }  // namespace
 
 // [P39, P41]
-void split_between_nodes(Lowered& lowered) {
-    if (lowered.plan.mesh.num_nodes() > 1) Splitting(lowered).run();
+Status split_between_nodes(Lowered& lowered) {
+    if (lowered.plan.mesh.num_nodes() > 1) {
+        SYNCOPATE_TRY(Splitting(lowered).run());
+    }
     lowered.num_tensors = lowered.plan.tensors.size();
     add_carried(lowered);
+    return Done{};
 }
 
 }  // namespace syncopate::fuse

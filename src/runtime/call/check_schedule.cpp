@@ -169,6 +169,9 @@ Status check_schedule(const fuse::Schedule& schedule, int rank, int size) {
         return Error{
             fmt::format("the schedule is for {} ranks, this run has {}", schedule.ranks.size(), size)};
     }
+    if (schedule.part && (rank < schedule.part->first || rank >= schedule.part->end))
+        return Error{fmt::format("the schedule is a part, of ranks {} to {}, and this is rank {}",
+                                 schedule.part->first, schedule.part->end - 1, rank)};
     for (const plan::Tensor& tensor : schedule.tensors) {
         const bool sane = std::ranges::all_of(tensor.shape, [](std::int64_t extent) { return extent >= 0; });
         if (!sane || plan::num_elements(tensor.whole()) > (std::int64_t{1} << 42)) {

@@ -46,8 +46,9 @@ namespace syncopate::fuse {
 /// Multiprocessors of cuda that carry it beside a kernel that waits for it: the grid leaves them free.
 inline constexpr std::int32_t kChannelBlocks = 2;
 
-/// Splits what goes between nodes of the plan's mesh, by whichever backend: plan::check judges those.
-void split_between_nodes(Lowered& lowered);
+/// Splits what goes between nodes of the plan's mesh, by whichever backend: plan::check judges those. Fails where ops, with the
+/// sums that lowering made of their own, wait for each other in a circle.
+[[nodiscard]] Status split_between_nodes(Lowered& lowered);
 
 /// Gives sides their rounds, and all ops an order with it (Graph::rounds, follows, sorted, start_order). Fails with the
 /// circle where sides would wait for each other. Changes nothing where nothing goes between nodes.
