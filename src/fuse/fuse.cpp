@@ -24,8 +24,7 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
     return fuse(StagedProgram{{{program.kernel, program.bindings}}, program.plan}, options);
 }
 
-Result<Decisions> decide(const StagedProgram& program, const Options& options) {
-    if (Status status = check_program(program, options); !status) return status.error();
+Result<Decisions> arrange(const StagedProgram& program, const Options& options) {
     auto lowered = lower(program, options);
     if (!lowered) return lowered.error();
     auto backends = assign(program, *lowered, options);
@@ -41,17 +40,29 @@ Result<Decisions> decide(const StagedProgram& program, const Options& options) {
     if (!arrivals) return arrivals.error();
     auto orders = order(program, *graph, *lowered, *placement, *arrivals, options);
     if (!orders) return orders.error();
-    if (Status status = check_stage_order(program, *graph, *placement, options.device); !status)
+    return Decisions{.lowered = *std::move(lowered),
+                     .backends = *std::move(backends),
+                     .graph = *std::move(graph),
+                     .placement = *std::move(placement),
+                     .arrivals = *std::move(arrivals),
+                     .orders = *std::move(orders)};
+}
+
+Result<Decisions> decide(const StagedProgram& program, const Options& options) {
+    if (Status status = check_program(program, options); !status) return status.error();
+    auto made = arrange(program, options);
+    if (!made) return made;
+    if (Status status = check_stage_order(program, made->graph, made->placement, options.device); !status)
         return status.error();
-    auto stores = store_inline(program, *lowered, *graph, *backends);
+    auto stores = store_inline(program, made->lowered, made->graph, made->backends);
     if (!stores) return stores.error();
-    auto loads = load_inline(program, *lowered, *graph, *backends);
+    made->stores = *std::move(stores);
+    auto loads = load_inline(program, made->lowered, made->graph, made->backends);
     if (!loads) return loads.error();
-    Synchronization waits = synchronize(*graph, *placement, *orders, *arrivals);
-    Guards guards = guard(*graph, lowered->plan, *placement, waits);
-    return Decisions{*std::move(lowered),  *std::move(backends), *std::move(graph), *std::move(placement),
-                     *std::move(arrivals), *std::move(orders),   std::move(waits),  std::move(guards),
-                     *std::move(stores),   *std::move(loads)};
+    made->loads = *std::move(loads);
+    made->synchronization = synchronize(made->graph, made->placement, made->orders, made->arrivals);
+    made->guards = guard(made->graph, made->lowered.plan, made->placement, made->synchronization);
+    return made;
 }
 
 Result<Schedule> fuse(const StagedProgram& program, const Options& options) {

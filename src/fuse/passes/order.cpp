@@ -132,8 +132,10 @@ public:
         traversal_.reserve(kernel.tiles.size());
         for (std::size_t position = 0; position < kernel.tiles.size(); ++position)
             traversal_.push_back(kernel.tile_at(position));
-        if (stores_all()) take_turns();
+        in_turns_ = stores_all();
+        if (in_turns_) take_turns();
     }
+    [[nodiscard]] bool in_turns() const { return in_turns_; }
 
     /// By rank and slot. `phases`: tiles may start before all that they need has come.
     [[nodiscard]] std::vector<std::vector<std::int64_t>> by_arrival(bool phases) const {
@@ -381,6 +383,7 @@ private:
     const Arrivals& arrivals_;
     std::size_t stage_;
     const Graph::StageNodes& nodes_;
+    bool in_turns_ = false;
     std::vector<std::int64_t> traversal_;  ///< all tiles, in the kernel's order
     std::vector<std::vector<std::int64_t>> deadlines_;
 };
@@ -464,6 +467,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         const Ordering ordering(graph, lowered, placement, arrivals, stage, kernel, earlier, options);
         StageOrder& made = orders.emplace_back(
             StageOrder{.tiles = {}, .program_of = *std::move(program_of), .round = round});
+        made.in_turns = ordering.in_turns();
         made.most_slots = kernel.most_slots;
         if (!kernel.persistent) made.own_grid = {kernel.grid[0], kernel.grid[1]};
         if (head.rounds > 0) give_head_start(head, made);
