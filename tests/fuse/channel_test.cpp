@@ -305,7 +305,7 @@ std::string text_of(plan::OpRef ref) { return std::to_string(ref.rank) + ":" + s
 std::string lost_order(Lowered lowered) {
     const plan::Plan given = lowered.plan;
     const auto before = closure(given);
-    split_between_nodes(lowered);
+    EXPECT_TRUE(split_between_nodes(lowered));
     const auto after = closure(lowered.plan);
     const auto parts = [&](plan::OpRef ref) {
         std::vector<plan::OpRef> made{ref};
