@@ -230,14 +230,14 @@ void bind_backward(nb::module_& m) {
         "How the backward of a kind is carried out, and why not as the forward.");
     m.def(
         "attention_backward_kernel",
-        [](std::int64_t head_dim, const std::string& dtype, bool cuda, bool hopper) {
-            const ops::AttentionKernel made =
-                ops::choose_backward_kernel(head_dim, to_dtype(dtype), {.cuda = cuda, .hopper = hopper});
+        [](std::int64_t head_dim, const std::string& dtype, double scale, bool cuda, bool hopper) {
+            const ops::AttentionKernel made = ops::choose_backward_kernel(head_dim, to_dtype(dtype), scale,
+                                                                          {.cuda = cuda, .hopper = hopper});
             const ops::TileConfig q = ops::attention_backward_q_tile(made.tile, head_dim, cuda);
             return nb::make_tuple(std::string(ops::name_of(made.name)), to_dict(made.tile), to_dict(q),
                                   made.why);
         },
-        nb::arg("head_dim"), nb::arg("dtype"), nb::arg("cuda"), nb::arg("hopper"),
+        nb::arg("head_dim"), nb::arg("dtype"), nb::arg("scale"), nb::arg("cuda"), nb::arg("hopper"),
         "The kernel that runs, \"gluon\" or \"triton\", its tiles, those of dQ's own kernel, and why it is "
         "not the Gluon one.");
     m.def("attention_backward_parts", &ops::attention_backward_parts, nb::arg("tiles"), nb::arg("group"),

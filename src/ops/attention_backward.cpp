@@ -141,7 +141,7 @@ TileConfig attention_backward_q_tile(const TileConfig& tile, std::int64_t head_d
     return made;
 }
 
-AttentionKernel choose_backward_kernel(std::int64_t head_dim, plan::DType dtype,
+AttentionKernel choose_backward_kernel(std::int64_t head_dim, plan::DType dtype, double scale,
                                        const AttentionTarget& target) {
     using enum AttentionKernelName;
     const std::optional<TileConfig> tile = attention_backward_tiles(gluon, head_dim, target);
@@ -151,6 +151,7 @@ AttentionKernel choose_backward_kernel(std::int64_t head_dim, plan::DType dtype,
         if (dtype != plan::DType::bf16 && dtype != plan::DType::fp16)
             return "the Gluon kernel takes bf16 and fp16";
         if (!tile) return fmt::format("the Gluon kernel has no tiles for D = {}", head_dim);
+        if (!(scale > 0)) return fmt::format("the Gluon kernel takes a scale above 0, not {}", scale);
         return {};
     }();
     if (why.empty()) return {gluon, *tile, {}};

@@ -24,9 +24,9 @@ Result<AttentionBackwardTask> task_of(const Problem& problem, const Strategy& st
     if (task.forward.kind != "double_ring") task.forward.inner = 0;
     task.forward.split = strategy.split.value_or(kSplit);
     if (strategy.tiles.empty())
-        task.forward.tile =
-            choose_backward_kernel(task.forward.shape.head_dim, problem.dtype, {.cuda = true, .hopper = true})
-                .tile;
+        task.forward.tile = choose_backward_kernel(task.forward.shape.head_dim, problem.dtype, 1.0,
+                                                   {.cuda = true, .hopper = true})
+                                .tile;
     return task;
 }
 

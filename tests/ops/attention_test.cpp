@@ -250,25 +250,32 @@ TEST(AttentionBackward, TakesAnotherKindWhereTheForwardsHasNone) {
 
 TEST(AttentionBackward, RunsTheGluonKernelWhereItCanAndSaysWhyNot) {
     const AttentionTarget hopper{.cuda = true, .hopper = true};
-    EXPECT_EQ(choose_backward_kernel(128, plan::DType::bf16, hopper).name, AttentionKernelName::gluon);
-    EXPECT_EQ(choose_backward_kernel(128, plan::DType::bf16, hopper).tile.block_m, 64);
-    EXPECT_EQ(choose_backward_kernel(64, plan::DType::bf16, hopper).tile.block_m, 128);
-    EXPECT_EQ(choose_backward_kernel(256, plan::DType::bf16, hopper).name, AttentionKernelName::gluon);
-    EXPECT_EQ(choose_backward_kernel(256, plan::DType::bf16, hopper).tile.block_n, 64);
-    EXPECT_EQ(choose_backward_kernel(96, plan::DType::bf16, hopper).why,
+    EXPECT_EQ(choose_backward_kernel(128, plan::DType::bf16, 0.1, hopper).name, AttentionKernelName::gluon);
+    EXPECT_EQ(choose_backward_kernel(128, plan::DType::bf16, 0.1, hopper).tile.block_m, 64);
+    for (const double scale : {0.0, -0.1})
+        EXPECT_EQ(choose_backward_kernel(128, plan::DType::bf16, scale, hopper).name,
+                  AttentionKernelName::triton)
+            << "it masks scores before it scales them";
+    EXPECT_EQ(choose_backward_kernel(64, plan::DType::bf16, 0.1, hopper).tile.block_m, 128);
+    EXPECT_EQ(choose_backward_kernel(256, plan::DType::bf16, 0.1, hopper).name, AttentionKernelName::gluon);
+    EXPECT_EQ(choose_backward_kernel(256, plan::DType::bf16, 0.1, hopper).tile.block_n, 64);
+    EXPECT_EQ(choose_backward_kernel(96, plan::DType::bf16, 0.1, hopper).why,
               "the Gluon kernel has no tiles for D = 96");
-    EXPECT_EQ(choose_backward_kernel(256, plan::DType::bf16, {.cuda = true, .hopper = false}).tile.block_m,
-              32);
-    EXPECT_EQ(choose_backward_kernel(256, plan::DType::bf16, {.cuda = true, .hopper = false}).tile.stages, 1);
-    EXPECT_EQ(choose_backward_kernel(64, plan::DType::bf16, {.cuda = true, .hopper = false}).why,
+    EXPECT_EQ(
+        choose_backward_kernel(256, plan::DType::bf16, 0.1, {.cuda = true, .hopper = false}).tile.block_m,
+        32);
+    EXPECT_EQ(
+        choose_backward_kernel(256, plan::DType::bf16, 0.1, {.cuda = true, .hopper = false}).tile.stages, 1);
+    EXPECT_EQ(choose_backward_kernel(64, plan::DType::bf16, 0.1, {.cuda = true, .hopper = false}).why,
               "the Gluon kernel is for Hopper");
-    EXPECT_EQ(choose_backward_kernel(16, plan::DType::fp16, {.cuda = false, .hopper = false}).tile.block_n,
-              16);
+    EXPECT_EQ(
+        choose_backward_kernel(16, plan::DType::fp16, 0.1, {.cuda = false, .hopper = false}).tile.block_n,
+        16);
 }
 
 TEST(AttentionBackward, MakesDqOfWideHeadsByFewRows) {
     const auto rows = [](std::int64_t head_dim, const AttentionTarget& target) {
-        const TileConfig tile = choose_backward_kernel(head_dim, plan::DType::bf16, target).tile;
+        const TileConfig tile = choose_backward_kernel(head_dim, plan::DType::bf16, 0.1, target).tile;
         const TileConfig of_q = attention_backward_q_tile(tile, head_dim, target.cuda);
         EXPECT_EQ(of_q.block_n, tile.block_n);
         EXPECT_EQ(tile.block_m % of_q.block_m, 0) << "rows are padded to the other kernel's blocks";

@@ -349,7 +349,7 @@ def compile_dq(d):
     from syncopate.kernels.attention_backward import attention_backward_q
     from triton.compiler import ASTSource
 
-    _, _, tile, why = _syncopate.ops.attention_backward_kernel(d, "bf16", True, True)
+    _, _, tile, why = _syncopate.ops.attention_backward_kernel(d, "bf16", 1.0, True, True)
     assert not why, why
     m, n = tile["block_m"], tile["block_n"]
     constants = {"FIRST": True, "LAST": True, "D": d, "BM": m, "BN": n}

@@ -54,8 +54,8 @@ struct AttentionBackwardOutline {
 /// Of the kernel that makes dQ in a fixed order, beside one with `tile`.
 [[nodiscard]] TileConfig attention_backward_q_tile(const TileConfig& tile, std::int64_t head_dim, bool cuda);
 
-/// Which backward kernel runs, and why it is not the one for Hopper.
-[[nodiscard]] AttentionKernel choose_backward_kernel(std::int64_t head_dim, plan::DType dtype,
+/// Which backward kernel runs, and why it is not the one for Hopper, which masks scores before it scales them.
+[[nodiscard]] AttentionKernel choose_backward_kernel(std::int64_t head_dim, plan::DType dtype, double scale,
                                                      const AttentionTarget& target);
 
 /// Among how many to share out the work of each tile, which is `group` heads of Q with `rows` each, where `tiles` are few:

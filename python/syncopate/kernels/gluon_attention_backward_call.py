@@ -140,7 +140,7 @@ def make_dq(
     block_m, block_n, stages = tile or DQ_TILES[d]
     gluon_attention_backward_q[(-(-sq // block_m) * h * b,)](
         _descriptor(q, block_m), _descriptor(grad, block_m), _descriptor(k, block_n), _descriptor(v, block_n), lse, delta, dq,
-        bounds, seen, seen.shape[1], scale, h, k.shape[1], sq, D=d, BM=block_m, BN=block_n, STAGES=stages, **OPTIONS,
+        bounds, seen, seen.shape[1], float(scale), h, k.shape[1], sq, D=d, BM=block_m, BN=block_n, STAGES=stages, **OPTIONS,
     )  # fmt: skip
 
 

@@ -201,6 +201,7 @@ def gluon_attention_backward_q(
     BN: gl.constexpr,
     STAGES: gl.constexpr,
 ):
+    gl.static_assert(STAGES >= 2, "a block is awaited before the one before it is let go")
     CONSUMERS: gl.constexpr = BM // CONSUMER_ROWS
     TILE: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BM, D], q_desc.dtype)
     BLOCK: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BN, D], q_desc.dtype)

@@ -80,7 +80,7 @@ class AttentionBackward:
         cuda = self.group.device == "cuda"
         hopper = cuda and torch.cuda.get_device_capability(self.group.ordinal)[0] == HOPPER
         name, tile, of_q, self.why_plain = _syncopate.ops.attention_backward_kernel(
-            problem.d, DTYPE_NAMES[problem.dtype], cuda, hopper
+            problem.d, DTYPE_NAMES[problem.dtype], problem.scale, cuda, hopper
         )
         self.is_gluon = name == "gluon"
         self.block_m, self.block_n = tile["block_m"], tile["block_n"]

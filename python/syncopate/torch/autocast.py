@@ -8,7 +8,8 @@ import torch
 
 
 def autocast(library: torch.library.Library, name: str, *left: int) -> None:
-    """For the op of that name, on both devices. `left`: places of arguments that stay as they are."""
+    """For the op of that name, on both devices. `left`: places of arguments that stay as they are where they
+    are fp32."""
     for device in ("cpu", "cuda"):
         library.impl(name, _casting(name, device, left), f"Autocast{device.upper()}")
 
@@ -26,7 +27,8 @@ def _casting(name: str, device: str, left: tuple[int, ...]) -> Any:
             return given.to(dtype) if tensor and given.dtype != torch.float64 else given
 
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            taken = [one if place in left else cast(one) for place, one in enumerate(args)]
+            kept = [at in left and one.dtype == torch.float32 for at, one in enumerate(args)]
+            taken = [one if stays else cast(one) for one, stays in zip(args, kept, strict=True)]
             return getattr(torch.ops.syncopate, name)(*taken, **options)
 
     return run
