@@ -35,8 +35,11 @@ Result<Decisions> decide(const StagedProgram& program, const Options& options, S
     if (!backends) return backends.error();
     auto graph = build(program, *lowered, *backends);
     if (!graph) return graph.error();
-    if (scope != Scope{} && std::ranges::count(graph->overlapping, true) > 0)
-        return Error{"stages that overlap are made for all ranks at once"};
+    const auto awaits_chunks = [](const Graph::StageNodes& stage) {
+        return std::ranges::any_of(stage.awaits, [](const auto& chunks) { return !chunks.empty(); });
+    };
+    if (scope != Scope{} && std::ranges::any_of(graph->stages, awaits_chunks))
+        return Error{"stages whose tiles wait for those of an earlier one are made for all ranks at once"};
     if (options.together) {
         if (Status status = wait_together(program, *graph); !status) return status.error();
     }

@@ -125,7 +125,7 @@ Choice choose(const Problem& problem, const Machine& machine, const Store* store
     if (options.device == fuse::Device::host || problem.products().empty())
         return {.strategy = usual, .note = "the default", .warning = warning};
     if (const std::string objection = choice_objection(problem, machine); !objection.empty()) {
-        // Of a network that nobody has measured only the pair is never slower than the pair.
+        // Whatever the network is like, the pair is what callers have without us.
         const Strategy pair = complete(problem, machine, {.placement = Placement::unfused}, options);
         const bool takes_pair = problem.nodes > 1 && runnable(pair);
         return {.strategy = takes_pair ? pair : usual,

@@ -80,7 +80,7 @@ TEST(Part, OfARankThatIsNotThereIsRefused) {
     for (const std::int32_t rank : {-1, 4}) EXPECT_FALSE(fuse_part(reduction(48), {}, rank)) << rank;
 }
 
-TEST(Part, OfStagesThatOverlapIsRefused) {
+TEST(Part, OfStagesThatWaitForEarlierOnesIsRefused) {
     StagedProgram program;
     program.plan.mesh = {{{"node", 2}, {"gpu", 2}}, "node"};
     program.plan.ranks.resize(4);
@@ -98,7 +98,7 @@ TEST(Part, OfStagesThatOverlapIsRefused) {
     ASSERT_TRUE(whole->stages[1].overlaps);
     const auto part = fuse_part(program, {}, 3);
     ASSERT_FALSE(part);
-    EXPECT_NE(part.error().message.find("overlap"), std::string::npos) << part.error().message;
+    EXPECT_NE(part.error().message.find("of an earlier one"), std::string::npos) << part.error().message;
 }
 
 /// Rank 2 adds to X of rank 0 after Y has come from there, which is sent after rank 1's addition: summed in the order of ranks, rank 0's

@@ -80,13 +80,8 @@ def test_pass_tables_say_which_blocks_of_a_pass_a_tile_sees(hidden, window):
             assert rows[:, block * n : (block + 1) * n].all(), (tile, block)
 
 
-@pytest.mark.parametrize("d", [64, 128, 256])
-@pytest.mark.parametrize("rows", ["zigzag", "window", "documents", "nothing"])
-def test_backward_tables_say_which_blocks_of_q_see_a_block_of_k(rows, d):
-    from syncopate.kernels import gluon_attention_backward_call as of_backward
-
-    block_m, block_n = of_backward.BLOCK_M[d], of_backward.BLOCK_N[d]
-    length = 1000
+def rows_seen(rows, length):
+    """Two runs of rows of Q, and of each the first row of K that it sees and past the last one."""
     own = torch.cat([torch.arange(0, 150), torch.arange(700, 883)])
     begin, end = {
         "zigzag": (0 * own, own + 1),
@@ -94,6 +89,17 @@ def test_backward_tables_say_which_blocks_of_q_see_a_block_of_k(rows, d):
         "documents": (own // 137 * 137, (own // 137 * 137 + 137).clamp(max=length)),
         "nothing": (0 * own, torch.where(own < 100, 0, own)),
     }[rows]
+    return own, begin, end
+
+
+@pytest.mark.parametrize("d", [64, 128, 256])
+@pytest.mark.parametrize("rows", ["zigzag", "window", "documents", "nothing"])
+def test_backward_tables_say_which_blocks_of_q_see_a_block_of_k(rows, d):
+    from syncopate.kernels import gluon_attention_backward_call as of_backward
+
+    block_m, block_n = of_backward.BLOCK_M[d], of_backward.BLOCK_N[d]
+    length = 1000
+    own, begin, end = rows_seen(rows, length)
     bounds, seen = of_backward.backward_tables(torch.stack([begin, end]), length, d)
     column = torch.arange(length)
     mask = (column >= begin[:, None]) & (column < end[:, None])
@@ -115,13 +121,7 @@ def test_tables_of_dq_say_which_blocks_of_k_a_block_of_q_sees(rows, d):
 
     block_m, block_n, _ = DQ_TILES[d]
     length = 1000
-    own = torch.cat([torch.arange(0, 150), torch.arange(700, 883)])
-    begin, end = {
-        "zigzag": (0 * own, own + 1),
-        "window": ((own - 89).clamp(min=0), own + 1),
-        "documents": (own // 137 * 137, (own // 137 * 137 + 137).clamp(max=length)),
-        "nothing": (0 * own, torch.where(own < 100, 0, own)),
-    }[rows]
+    own, begin, end = rows_seen(rows, length)
     bounds = seen_extents(torch.stack([begin, end]), block_m, block_n)
     if rows in ("window", "documents"):  # rows 128 to 149 and 700 on are of one block of Q
         assert bounds is None

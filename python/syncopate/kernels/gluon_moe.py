@@ -12,24 +12,22 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..gluon import sy_await, sy_group, sy_group_rows, sy_num_slots
-from .gluon_moe_scaled import make_ring, up_storer
+from .gluon_moe_ring import ROWS, TILE_COLUMNS, make_ring, store_first
 from .gluon_versions import load_block, threads_meet
 
-_ROWS = gl.constexpr(64)  # of a consumer
-_COLUMNS = gl.constexpr(128)
 _DEPTH = gl.constexpr(64)  # a block of K
 
 
 @gluon.jit
 def _load(ring, x_desc, w_desc, H, F, COLUMNS):
-    BYTES: gl.constexpr = 2 * (2 * _ROWS + 2 * _COLUMNS) * _DEPTH
+    BYTES: gl.constexpr = 2 * (2 * ROWS + 2 * TILE_COLUMNS) * _DEPTH
     stage = 0
     parity = 1  # a ring that was never filled is empty
     for slot in range(gl.program_id(0), sy_num_slots(ring.schedule), gl.num_programs(0)):
         tile = sy_await(ring.schedule, ring.control, slot)
         rows = sy_group_rows(ring.schedule, slot)
         row = tile // COLUMNS
-        column = tile % COLUMNS * _COLUMNS
+        column = tile % COLUMNS * TILE_COLUMNS
         first = sy_group(ring.schedule, slot) * H
         if rows > 0:
             for k in range(0, H, _DEPTH):
@@ -37,7 +35,7 @@ def _load(ring, x_desc, w_desc, H, F, COLUMNS):
                 mbarrier.wait(ring.empty.index(stage), parity)
                 mbarrier.expect(full, BYTES)
                 load_block(x_desc, [row, k], full, ring.a.index(2 * stage))
-                load_block(x_desc, [row + _ROWS, k], full, ring.a.index(2 * stage + 1))
+                load_block(x_desc, [row + ROWS, k], full, ring.a.index(2 * stage + 1))
                 load_block(w_desc, [first + k, column], full, ring.w.index(2 * stage))
                 load_block(w_desc, [first + k, F + column], full, ring.w.index(2 * stage + 1))
                 stage, parity = ring.next(stage, parity)
@@ -45,13 +43,13 @@ def _load(ring, x_desc, w_desc, H, F, COLUMNS):
 
 @gluon.jit
 def _consumer(index: gl.constexpr, ring, a_tile, H, COLUMNS, ACTIVATION: gl.constexpr):
-    ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, _COLUMNS, 16])
+    ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE_COLUMNS, 16])
     stage = 0
     parity = 0
     kept = 1  # parity of `stored`: the place of a tile is free at first
     for slot in range(gl.program_id(0), sy_num_slots(ring.schedule), gl.num_programs(0)):
         if sy_group_rows(ring.schedule, slot) > 0:
-            gate = gl.zeros((_ROWS, _COLUMNS), gl.float32, layout=ACC)
+            gate = gl.zeros((ROWS, TILE_COLUMNS), gl.float32, layout=ACC)
             up = gate
             for k in range(gl.cdiv(H, _DEPTH)):
                 mbarrier.wait(ring.full.index(stage), parity)
@@ -90,7 +88,7 @@ def gluon_moe_up(
     STAGES: gl.constexpr,
 ):
     """As kernels.moe.moe_up. H is a multiple of a block of K, F of a tile's columns."""
-    gl.static_assert(H % _DEPTH == 0 and F % _COLUMNS == 0)
+    gl.static_assert(H % _DEPTH == 0 and F % TILE_COLUMNS == 0)
     ring = make_ring(x_ptr, w_ptr, sy_schedule, sy_control, STAGES, True)
     a_tile = gl.allocate_shared_memory(a_ptr.dtype, [2] + a_ptr.block_shape, a_ptr.layout)
     gl.warp_specialize(
@@ -98,7 +96,7 @@ def gluon_moe_up(
             (_consumer, (0, ring, a_tile, H, COLUMNS, ACTIVATION)),
             (_consumer, (1, ring, a_tile, H, COLUMNS, ACTIVATION)),
             (_load, (ring, x_ptr, w_ptr, H, F, COLUMNS)),
-            (up_storer, (ring, a_ptr, a_tile, COLUMNS)),
+            (store_first, (ring, a_ptr, a_tile, COLUMNS)),
         ],
         [4, 1, 1],
         [232, 40, 40],

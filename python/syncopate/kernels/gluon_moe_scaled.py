@@ -15,86 +15,22 @@ from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 
 from ..gluon import sy_await, sy_finish, sy_group, sy_group_rows, sy_num_slots, sy_post, sy_tile
-from .gluon_versions import aggregate, load_block, store_block, threads_meet
+from .gluon_moe_ring import ROWS, make_ring, store_first
+from .gluon_versions import load_block, threads_meet
 
-_ROWS = gl.constexpr(64)  # of a consumer
 _SCALED = gl.constexpr(128)
 _LARGEST = gl.constexpr(448.0)  # of e4m3
-
-
-@aggregate
-class Ring:
-    """What the partitions share."""
-
-    a: gl.shared_memory_descriptor  # 2 * STAGES blocks of 64 rows
-    w: gl.shared_memory_descriptor  # STAGES, or GATED 2 * STAGES, blocks
-    full: gl.shared_memory_descriptor
-    empty: gl.shared_memory_descriptor
-    ready: gl.shared_memory_descriptor  # consumers have left a tile
-    stored: gl.shared_memory_descriptor
-    schedule: gl.tensor
-    control: gl.tensor
-    STAGES: gl.constexpr
-    GATED: gl.constexpr
-
-    @gluon.constexpr_function
-    def __init__(self, a, w, full, empty, ready, stored, schedule, control, STAGES, GATED):
-        self.a = a
-        self.w = w
-        self.full = full
-        self.empty = empty
-        self.ready = ready
-        self.stored = stored
-        self.schedule = schedule
-        self.control = control
-        self.STAGES = gl.constexpr(STAGES)
-        self.GATED = gl.constexpr(GATED)
-
-    @gluon.jit
-    def next(self, stage, parity):
-        stage += 1
-        wraps = stage == self.STAGES
-        return gl.where(wraps, 0, stage), gl.where(wraps, parity ^ 1, parity)
-
-    @gluon.jit
-    def before(self, stage):
-        return gl.where(stage == 0, self.STAGES - 1, stage - 1)
-
-
-@gluon.jit
-def make_ring(a_desc, w_desc, schedule, control, STAGES: gl.constexpr, GATED: gl.constexpr):
-    PRODUCTS: gl.constexpr = 2 if GATED else 1
-    BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
-    made = Ring(
-        gl.allocate_shared_memory(a_desc.dtype, [2 * STAGES] + a_desc.block_shape, a_desc.layout),
-        gl.allocate_shared_memory(w_desc.dtype, [PRODUCTS * STAGES] + w_desc.block_shape, w_desc.layout),
-        gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER),
-        gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER),
-        gl.allocate_shared_memory(gl.int64, [1], BARRIER),
-        gl.allocate_shared_memory(gl.int64, [1], BARRIER),
-        schedule.to(gl.int64),
-        control.to(gl.int64),
-        STAGES,
-        GATED,
-    )
-    for stage in gl.static_range(STAGES):
-        mbarrier.init(made.full.index(stage), count=1)
-        mbarrier.init(made.empty.index(stage), count=2)
-    mbarrier.init(made.ready, count=2)
-    mbarrier.init(made.stored, count=1)
-    return made
 
 
 @gluon.jit
 def _load(ring, a_desc, w_desc, K, N, GAP, COLUMNS):
     """`N` rows of w are an expert's; those of the second product lie `GAP` behind the first's."""
-    BYTES: gl.constexpr = 2 * _ROWS * _SCALED + (2 if ring.GATED else 1) * _SCALED * _SCALED
+    BYTES: gl.constexpr = 2 * ROWS * _SCALED + (2 if ring.GATED else 1) * _SCALED * _SCALED
     stage = 0
     parity = 1  # a ring that was never filled is empty
     for slot in range(gl.program_id(0), sy_num_slots(ring.schedule), gl.num_programs(0)):
@@ -108,7 +44,7 @@ def _load(ring, a_desc, w_desc, K, N, GAP, COLUMNS):
                 mbarrier.wait(ring.empty.index(stage), parity)
                 mbarrier.expect(full, BYTES)
                 load_block(a_desc, [row, k], full, ring.a.index(2 * stage))
-                load_block(a_desc, [row + _ROWS, k], full, ring.a.index(2 * stage + 1))
+                load_block(a_desc, [row + ROWS, k], full, ring.a.index(2 * stage + 1))
                 if ring.GATED:
                     load_block(w_desc, [first, k], full, ring.w.index(2 * stage))
                     load_block(w_desc, [first + GAP, k], full, ring.w.index(2 * stage + 1))
@@ -142,10 +78,10 @@ def _sums(
     ring, index, stage, parity, a_scale_ptr, w_scale_ptr, row, rows, group, n, K, N, GAP, ACC: gl.constexpr
 ):
     """Of a tile what each product adds up to, and where the ring stands behind it."""
-    zero = gl.zeros((_ROWS, _SCALED), gl.float32, layout=ACC)
+    zero = gl.zeros((ROWS, _SCALED), gl.float32, layout=ACC)
     one, other = zero, zero
     per_row = gl.cdiv(K, _SCALED)
-    local = gl.arange(0, _ROWS, layout=gl.SliceLayout(1, ACC)) + index * _ROWS
+    local = gl.arange(0, ROWS, layout=gl.SliceLayout(1, ACC)) + index * ROWS
     scale_a_ptr = a_scale_ptr + (row + local).to(gl.int64) * per_row
     of_w = w_scale_ptr + (group * gl.cdiv(N, _SCALED) + n) * per_row
     # The rows' scales have come with the rows. Those of a block are loaded while the products of the one before run: what is left
@@ -205,7 +141,7 @@ def _up_consumer(
             made = gate * up
             most = gl.max(gl.abs(made), axis=1)
             scale = gl.where(most == 0.0, 1.0, most / _LARGEST)
-            local = gl.arange(0, _ROWS, layout=gl.SliceLayout(1, ACC)) + index * _ROWS
+            local = gl.arange(0, ROWS, layout=gl.SliceLayout(1, ACC)) + index * ROWS
             gl.store(a_scale_ptr + (row + local).to(gl.int64) * COLUMNS + n, scale, mask=local < rows)
             mbarrier.wait(ring.stored, kept)
             kept ^= 1
@@ -213,26 +149,6 @@ def _up_consumer(
             fence_async_shared()
             threads_meet()
             mbarrier.arrive(ring.ready)
-
-
-@gluon.jit
-def up_storer(ring, a_desc, a_tile, COLUMNS):
-    filled = 0
-    for slot in range(gl.program_id(0), sy_num_slots(ring.schedule), gl.num_programs(0)):
-        tile = sy_tile(ring.schedule, slot)
-        rows = sy_group_rows(ring.schedule, slot)
-        if rows > 0:
-            mbarrier.wait(ring.ready, filled)
-            filled ^= 1
-            store_block(a_desc, [tile // COLUMNS, tile % COLUMNS * _SCALED], a_tile.index(0))
-            if rows > _ROWS:
-                store_block(a_desc, [tile // COLUMNS + _ROWS, tile % COLUMNS * _SCALED], a_tile.index(1))
-            tma.store_wait(0)
-            mbarrier.arrive(ring.stored)
-        else:
-            sy_await(ring.schedule, ring.control, slot)
-        sy_post(ring.schedule, ring.control, slot)
-    sy_finish(ring.schedule, ring.control)
 
 
 @gluon.jit
@@ -265,7 +181,7 @@ def gluon_moe_up_scaled(
                 (1, ring, a_tile, x_scale_ptr, w_scale_ptr, a_scale_ptr, H, F, COLUMNS, ACTIVATION),
             ),
             (_load, (ring, x_ptr, w_ptr, H, 2 * F, F, COLUMNS)),
-            (up_storer, (ring, a_ptr, a_tile, COLUMNS)),
+            (store_first, (ring, a_ptr, a_tile, COLUMNS)),
         ],
         [4, 1, 1],
         [232, 40, 40],
@@ -301,7 +217,7 @@ def _down_consumer(
             made, _, stage, parity = _sums(
                 ring, index, stage, parity, a_scale_ptr, w_scale_ptr, row, rows, group, n, F, H, 0, ACC
             )
-            local = gl.arange(0, _ROWS, layout=gl.SliceLayout(1, WIDE)) + index * _ROWS
+            local = gl.arange(0, ROWS, layout=gl.SliceLayout(1, WIDE)) + index * ROWS
             column = n * _SCALED + gl.arange(0, _SCALED, layout=gl.SliceLayout(0, WIDE))
             origin = gl.load(origin_ptr + row + local, mask=local < rows, other=0)
             there = (

@@ -92,25 +92,14 @@ def main(path: str) -> int:
             collective = figures(*gathered)[0] * (group.nodes - 1)
             properties = torch.cuda.get_device_properties(torch.cuda.current_device())
             source = f"{group.nodes} nodes of {places}: all send to the next one, {SMALL} and {LARGE} bytes, by NCCL"
+            device = (properties.name, places, properties.multi_processor_count)
             try:
-                made = _syncopate.tune.measured_network(
-                    properties.name,
-                    places,
-                    properties.multi_processor_count,
-                    gbps,
-                    us,
-                    collective,
-                    source,
-                    path,
-                )
+                made = _syncopate.tune.measured_network(*device, gbps, us, collective, source, path)
                 print(made, file=sys.stderr if group.rank else sys.stdout)
-            except (
-                OSError,
-                ValueError,
-                _syncopate.SyncopateError,
-            ) as error:  # a file that cannot be read, or written
+            except (OSError, ValueError, _syncopate.SyncopateError) as error:
+                # A file that cannot be read, or written. Said here: the others are in the barrier.
                 print(f"error: {error}", file=sys.stderr)
-                status = 1  # said here: the others are in the barrier
+                status = 1
         dist.barrier()
     finally:
         dist.destroy_process_group()

@@ -45,8 +45,8 @@ class Attention:
     each; or `rows`, by rank, any runs of rows. They end where sy.shard_rows cuts, or between tiles if ranks then hold
     other numbers of rows: `shard` and `rows` say it. With `even` they never do the latter. `split`:
     chunks into which each run of rows is cut to be sent. `parts`: of the heads, sent one after another, so that the first tiles
-    wait for the first part only; 0: where tiles take alike long as many as are worth their transfers, else one. `strategy`: its fields marked *. `tiling`: of the plain kernel
-    (attention_tiling), or a GluonAttentionTiling (kernels.gluon_attention_call.tiling_of): then the kernel for Hopper
+    wait for the first part only; 0: as many as are worth their transfers, but one with a window or documents, and under a
+    causal mask by the plain kernel or over nodes. `strategy`: its fields marked *. `tiling`: of the plain kernel (attention_tiling), or a GluonAttentionTiling (kernels.gluon_attention_call.tiling_of): then the kernel for Hopper
     runs; default: that one wherever it can, and `why_plain` says why not ("" where it does).
 
     `bounded`: how many rows of K and V, of the whole sequence, a rank has in the heap at once; True: as many as two ranks

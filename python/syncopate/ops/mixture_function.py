@@ -18,7 +18,6 @@ from ..call.places import require_tensors
 from ..group import Group
 from .differentiable import recorded, refuse_gradients, wanted
 from .mixture import Handle, Moe
-from .mixture_own import own_products
 from .mixture_scaled import ScaledMoe, kind_of_scales
 from .mixture_tensor import TensorMoe
 from .operator import members_of
@@ -134,13 +133,12 @@ def moe(
     members = members_of(group, "cuda" if x.is_cuda else "host")
     extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
     own = {} if products is None else {"products": products}
-    if is_fp8 and own:
-        own_products(products, activation, "whole", "fp8")
     if is_fp8:
         refuse_gradients("sy.ops.moe of fp8", "sy.ops.moe of bf16", given, list(given.values()))
         of_fp8 = {
             "scales": kind_of_scales(scales, x.shape[0], w1.shape[0], *extents[3:]),
             "out_dtype": out_dtype or torch.bfloat16,
+            **own,
         }
         operator = kept(
             extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over, **of_fp8

@@ -196,7 +196,7 @@ public:
     void deal(StageOrder& order) const {
         if (!lengths_differ() || !counts_in_turns(order)) return;
         const auto programs = at(1 + *std::ranges::max_element(order.program_of));
-        // To begin and to end a tile takes about as long as an iteration.
+        // To begin and to end a tile is counted as one more iteration.
         std::vector<double> of_class;
         for (std::int32_t c = 0; c < nodes_.num_classes; ++c)
             of_class.push_back(1.0 + static_cast<double>(length_of(c)));
