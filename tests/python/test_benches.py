@@ -316,6 +316,28 @@ def test_dynamos_limit_of_recompilations_is_an_error(run):
     assert outcome.code != 0 and "recompile_limit" in outcome.err, outcome.out + outcome.err
 
 
+def test_torchs_fused_operators_are_there_in_a_process_that_has_used_none():
+    """Torch defines them where its symmetric memory is imported; without that a bench would leave the peer out."""
+    program = """
+import torch, torch.distributed as dist
+from types import SimpleNamespace
+from syncopate.bench.peers import async_tp
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+for operator, name in (("all_gather_matmul",) * 2, ("matmul_reduce_scatter",) * 2):
+    case = SimpleNamespace(device=torch.device("cuda"), dtype_of_x=torch.bfloat16, operator=operator)
+    case.x = case.w = lambda i: torch.ones(8, 8, dtype=torch.bfloat16, device="meta")
+    try:
+        async_tp.make(case)(0)
+    except AttributeError as error:
+        raise SystemExit(f"{name}: {error}")
+    except Exception as error:
+        print(name, type(error).__name__)
+"""
+    # Not the warm Python, which has imported most of torch.
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=HUNG)
+    assert done.returncode == 0, done.stderr
+
+
 def test_torchs_symmetric_memory_ops_are_compared_with_ours(run, tmp_path):
     report, lines = tmp_path / "report.json", tmp_path / "lines.csv"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -167,15 +167,15 @@ TEST(Simulate, RanksMayStartApart) {
 
 TEST(Simulate, CopyEngineAllGathersTakeWhatWasMeasured) {
     // 4 x H200, graph, median µs (bench/results/simulate_all_gather_4xH200.json).
-    for (const auto& [mib, split, pull, measured] : {std::tuple{1, 1, false, 31.9},
-                                                     {16, 1, false, 158.4},
-                                                     {64, 1, false, 539.8},
-                                                     {256, 1, false, 2076.2},
-                                                     {1, 4, false, 72.0},
-                                                     {8, 4, false, 127.5},
-                                                     {64, 4, false, 598.4},
+    for (const auto& [mib, split, pull, measured] : {std::tuple{1, 1, false, 31.6},
+                                                     {16, 1, false, 156.6},
+                                                     {64, 1, false, 541.0},
+                                                     {256, 1, false, 2078.2},
+                                                     {1, 4, false, 72.1},
+                                                     {8, 4, false, 130.7},
+                                                     {64, 4, false, 597.2},
                                                      {1, 1, true, 51.5},
-                                                     {64, 1, true, 584.3}}) {
+                                                     {64, 1, true, 583.6}}) {
         const Plan plan = *all_gather(test::ring_of(4), {"A", {4 * mib * std::int64_t{1 << 20}}, DType::int8},
                                       {.axis = 0, .split = split, .pull = pull});
         EXPECT_NEAR(makespan(plan, *find_topology("h200x4")) / measured, 1, 0.2)

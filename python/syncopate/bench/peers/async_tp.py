@@ -10,6 +10,9 @@ GRAPH = False
 def make(case):
     if case.device.type != "cuda":
         raise NotImplementedError("torch has none on the host")
+    # Defines its operators, which a program that has not used symmetric memory yet does not have.
+    import torch.distributed._symmetric_memory  # noqa: F401
+
     group = dist.group.WORLD.group_name
     fused = torch.ops.symm_mem
     if case.dtype_of_x == torch.float8_e4m3fn:
