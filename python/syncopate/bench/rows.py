@@ -8,7 +8,8 @@ ours_elsewhere                with x and y in tensors of the caller
 KEY=VALUE, …                  ours by other strategies (--vary), as CUDA graphs
 
 --back-to-back: graphs of eight calls in a row, ours of one operator with x and y of the caller, as in a model's layers.
---eager: 64 calls in a row from the host, whose time counts: ours by torch.ops.syncopate, which makes y; peers have theirs.
+--eager: 64 calls in a row from the host without gradients, whose time counts: ours by torch.ops.syncopate, which makes y; peers
+have theirs.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def require_backend(op: Any, backend: str) -> None:
 
 
 def eager(name: str, call: Callable[[int], Any]) -> Candidate:
+    @torch.no_grad()  # as a server calls them; peers that write to a tensor of theirs have no gradients anyway
     def in_a_row(i: int) -> None:
         for at in range(CALLS_FROM_HOST):
             call(CALLS_FROM_HOST * i + at)
