@@ -107,6 +107,10 @@ struct StageView {
 const fuse::RankSchedule& rank_of(const fuse::Schedule& schedule, std::int32_t rank) {
     if (rank < 0 || static_cast<std::size_t>(rank) >= schedule.ranks.size())
         throw nb::index_error("the schedule has no such rank");
+    if (schedule.part && (rank < schedule.part->first || rank >= schedule.part->end))
+        throw nb::index_error(
+            ("the schedule is of one node's ranks, and rank " + std::to_string(rank) + " is of another node")
+                .c_str());
     return schedule.ranks[static_cast<std::size_t>(rank)];
 }
 
@@ -199,6 +203,16 @@ void bind_schedule(nb::module_& m) {
         .def_ro("copies", &ReachView::copies, "places where a tile is stored, at most");
     nb::class_<fuse::Schedule>(m, "Schedule", "What every rank does in a call; see fuse/model/schedule.hpp.")
         .def_prop_ro("num_ranks", [](const fuse::Schedule& s) { return s.ranks.size(); })
+        .def_prop_ro(
+            "ranks",
+            [](const fuse::Schedule& s) {
+                const auto size = static_cast<std::int32_t>(s.ranks.size());
+                const std::pair<std::int32_t, std::int32_t> made =
+                    s.part ? std::pair(s.part->first, s.part->end) : std::pair(0, size);
+                return nb::steal(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyRange_Type), "ii",
+                                                       made.first, made.second));
+            },
+            "Those of which it says something: all, or those of one node.")
         .def_prop_ro("num_stages", [](const fuse::Schedule& s) { return s.stages.size(); })
         .def_prop_ro(
             "phased", [](const fuse::Schedule& s) { return s.stages.front().phased; },

@@ -128,14 +128,14 @@ std::int64_t evaluate(const std::string& text, const std::string& subject,
 emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Plan& plan,
                            const std::string& device, std::int32_t num_sms, const ops::Strategy& strategy,
                            const std::vector<Values>& values, const std::string& device_name,
-                           std::optional<std::int32_t> values_of) {
+                           std::optional<std::int32_t> rank) {
     std::vector<emit::StageText> texts = texts_of(stages, num_sms, values);
     fuse::Options options =
         ops::fuse_options(strategy, device == "cuda" ? fuse::Device::cuda : fuse::Device::host);
     if (!device_name.empty())
         options.costs = unwrap(tune::nearest_machine(device_name, plan.num_ranks(), num_sms)).machine.rates;
     const GilReleased released;
-    return unwrap(emit::make_artifact(std::move(texts), plan, options, values_of));
+    return unwrap(emit::make_artifact(std::move(texts), plan, options, rank));
 }
 
 }  // namespace
@@ -155,12 +155,12 @@ std::vector<emit::StageText> texts_of(const std::vector<StageTuple>& stages, std
 void bind_compiler(nb::module_& m) {
     m.def("fuse", &fuse_stages, nb::arg("stages"), nb::arg("plan"), nb::arg("device"), nb::arg("num_sms"),
           nb::arg("strategy") = ops::Strategy{}, nb::arg("values") = std::vector<Values>(),
-          nb::arg("device_name") = "", nb::arg("values_of") = nb::none(),
+          nb::arg("device_name") = "", nb::arg("rank") = nb::none(),
           "Analyses the kernel of each stage (source, file, kernel, bindings, scalars, tensors, grid), fuses "
           "them with a plan and emits them; see emit/artifact.hpp. `values`: of each stage, the elements of "
-          "integer tensors that the host knows, by parameter. `values_of`: the rank whose elements they are, "
-          "where each rank has its own: then warnings "
-          "are of its tiles alone. `device_name`: as the driver calls what runs "
+          "integer tensors that the host knows, by parameter. `rank`: for whom alone: of several nodes the "
+          "part of its own is made, and warnings "
+          "are of its tiles. `device_name`: as the driver calls what runs "
           "them; "
           "its figures are those by which the passes choose.");
     m.def(

@@ -103,12 +103,14 @@ bool add_import(Artifact& artifact, const std::string& path, const std::string& 
         return *found->second == text;
     artifact.imports.emplace_back(path, text);
     artifact.launch.files[path] = digest(text);
-    artifact.schedule_json = to_json(artifact.launch);
+    if (!artifact.launch.schedule.part) artifact.schedule_json = to_json(artifact.launch);
     return true;
 }
 
 Result<std::vector<std::optional<BoxesOfParameters>>> own_writes(const Artifact& artifact,
                                                                  std::int32_t rank) {
+    if (artifact.launch.schedule.part)
+        return Error{"the schedule is of one node's ranks: what others run is not known here"};
     std::vector<std::optional<BoxesOfParameters>> writes;
     for (std::size_t stage = 0; stage < artifact.sources.size(); ++stage) {
         const KernelLaunch& launch = artifact.launch.stages[stage];
@@ -165,8 +167,8 @@ ScheduleFile schedule_file_of(const fuse::StagedProgram& program, fuse::Schedule
 }
 
 Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::Options& options,
-                               std::optional<std::int32_t> values_of) {
-    auto schedule = fuse::fuse(program, options);
+                               std::optional<std::int32_t> rank) {
+    auto schedule = rank ? fuse::fuse_part(program, options, *rank) : fuse::fuse(program, options);
     if (!schedule) return schedule.error();
     Artifact artifact;
     ScheduleFile& launch = artifact.launch;
@@ -178,8 +180,8 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
         if (!source) return source.error();
         artifact.sources.push_back(
             {*std::move(source), (*language)->original(stage.kernel), suffix_of(stage.kernel.file)});
-        const std::vector<std::string> warnings = (*language)->warnings(
-            stage.kernel, tiles_by_rank(*schedule, artifact.sources.size() - 1, values_of));
+        const std::vector<std::string> warnings =
+            (*language)->warnings(stage.kernel, tiles_by_rank(*schedule, artifact.sources.size() - 1, rank));
         artifact.warnings.insert(artifact.warnings.end(), warnings.begin(), warnings.end());
         std::vector<std::string>& written = artifact.written.emplace_back();
         for (const kernel::Param& param : stage.kernel.params) {
@@ -193,7 +195,7 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
                             [](const fuse::StageSlots& stage) { return stage.overlaps; });
     for (const auto& [name, text] : files_of(artifact)) launch.files[name] = digest(*text);
     launch.files.erase("schedule.json");
-    artifact.schedule_json = to_json(launch);
+    if (!launch.schedule.part) artifact.schedule_json = to_json(launch);
     return artifact;
 }
 
@@ -219,10 +221,10 @@ Result<fuse::StagedProgram> analyse_stages(std::vector<StageText> stages, plan::
 }
 
 Result<Artifact> make_artifact(std::vector<StageText> stages, plan::Plan plan, const fuse::Options& options,
-                               std::optional<std::int32_t> values_of) {
+                               std::optional<std::int32_t> rank) {
     const auto program = analyse_stages(std::move(stages), std::move(plan));
     if (!program) return program.error();
-    return make_artifact(*program, options, values_of);
+    return make_artifact(*program, options, rank);
 }
 
 Result<Artifact> make_artifact(std::string source, std::string file, const std::string& name,

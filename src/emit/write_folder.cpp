@@ -158,6 +158,8 @@ Status move_into(const fs::path& folder, const Files& files, Staging& staging) {
 
 Status write_folder(const Artifact& artifact, const std::string& folder,
                     const std::vector<std::string>& inputs) {
+    if (artifact.launch.schedule.part)
+        return Error{folder + ": the schedule is of one node's ranks, and a folder holds that of all"};
     const Files files = files_of(artifact);
     fs::path place = fs::path(folder).lexically_normal();
     if (place.filename().empty()) place = place.parent_path();

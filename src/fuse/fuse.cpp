@@ -38,8 +38,11 @@ Result<Decisions> decide(const StagedProgram& program, const Options& options, S
     const auto awaits_chunks = [](const Graph::StageNodes& stage) {
         return std::ranges::any_of(stage.awaits, [](const auto& chunks) { return !chunks.empty(); });
     };
-    if (scope != Scope{} && std::ranges::any_of(graph->stages, awaits_chunks))
-        return Error{"stages whose tiles wait for those of an earlier one are made for all ranks at once"};
+    const auto is_collective = [](const Node& node) { return node.kind == Node::Kind::collective; };
+    // What these ask of ranks of other nodes no part would find.
+    if (std::ranges::any_of(graph->stages, awaits_chunks) ||
+        std::any_of(graph->nodes.begin(), graph->nodes.begin() + graph->num_ops(), is_collective))
+        scope = {};
     if (options.together) {
         if (Status status = wait_together(program, *graph); !status) return status.error();
     }
@@ -76,7 +79,8 @@ Result<Schedule> fuse_scope(const StagedProgram& program, const Options& options
     const auto decisions = decide(program, options, scope);
     if (!decisions) return decisions.error();
     Schedule schedule = make_schedule(*decisions);
-    if (scope != Scope{}) schedule.part = part_of(program, options, *decisions);
+    const Scope all = Scope{}.within(decisions->lowered.plan.num_ranks());
+    if (decisions->scope != all) schedule.part = part_of(program, options, *decisions);
     schedule = decide_engine(launch(std::move(schedule)), options.device, options.engine_blocks);
     schedule = lay_out_heap(std::move(schedule));
     if (std::string why = channel_objection(schedule); !why.empty()) return Error{std::move(why)};

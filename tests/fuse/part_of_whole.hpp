@@ -41,7 +41,10 @@ inline void expect_parts(const StagedProgram& program, const Options& options, c
         SCOPED_TRACE("node of rank " + std::to_string(first));
         auto part = fuse_part(program, options, first + of_node - 1);
         ASSERT_TRUE(part) << part.error().to_string();
-        ASSERT_TRUE(part->part);
+        if (!part->part) {  // of collectives, or of stages that wait for each other's tiles
+            ASSERT_EQ(to_json(*part), to_json(whole));
+            continue;
+        }
         EXPECT_EQ(part->part->first, first);
         EXPECT_EQ(part->part->end, first + of_node);
         made_of.insert(part->part->made_of);
@@ -49,7 +52,13 @@ inline void expect_parts(const StagedProgram& program, const Options& options, c
         EXPECT_EQ(part->heap.tensors, whole.heap.tensors);
         EXPECT_EQ(part->heap.control, whole.heap.control);
         EXPECT_EQ(part->heap.alignment, whole.heap.alignment);
-        EXPECT_EQ(num_collectives(*part), num_collectives(whole));
+        std::set<std::int32_t> between;
+        for (const RankSchedule& rank : whole.ranks) {
+            for (const Transfer& transfer : rank.transfers) {
+                if (transfer.channel() != nullptr) between.insert({transfer.src_rank, transfer.dst_rank});
+            }
+        }
+        EXPECT_EQ(part->part->channel_ranks, std::vector(between.begin(), between.end()));
         const bool can_wait = std::ranges::any_of(whole.ranks, [](const RankSchedule& rank) {
             return std::ranges::any_of(rank.chunks, [](const MadeChunk& made) { return !made.at_once; });
         });
@@ -70,8 +79,10 @@ inline void expect_parts(const StagedProgram& program, const Options& options, c
         own.heap = part->heap;
         ASSERT_EQ(to_json(*part), to_json(own));
     }
-    EXPECT_EQ(made_of.size(), 1U) << "ranks take the parts of one schedule for those of several";
-    EXPECT_EQ(words, whole.heap.control_words);
+    EXPECT_LE(made_of.size(), 1U) << "ranks take the parts of one schedule for those of several";
+    if (!made_of.empty()) {
+        EXPECT_EQ(words, whole.heap.control_words);
+    }
 }
 
 }  // namespace syncopate::fuse::test

@@ -42,30 +42,6 @@ StagedProgram reduction(std::int64_t rows) {
     return {{{kernel, {{"c_ptr", "C"}}}}, plan::push_reduce(mesh, c, {.split = 2}).value()};
 }
 
-TEST(Part, SaysOfWhatItWasMadeSoThatRanksOfOtherProgramsOrOptionsAreTold) {
-    std::set<std::string> made_of;
-    const auto add = [&](const StagedProgram& program, const Options& options) {
-        const auto part = fuse_part(program, options, 3);
-        ASSERT_TRUE(part) << part.error().to_string();
-        made_of.insert(part->part->made_of);
-    };
-    const StagedProgram program = reduction(48);
-    Options other;
-    other.costs.last_store_mib += 1;
-    StagedProgram later = program;  // an op waits for one more
-    for (plan::Op& op : later.plan.ranks[2]) {
-        if (&op != later.plan.ranks[2].data() && op.after.empty()) op.after.push_back({2, 0});
-    }
-    add(program, {});
-    add(program, {});
-    EXPECT_EQ(made_of.size(), 1U);
-    add(program, {.engine_blocks = 4});
-    add(program, other);
-    add(later, {});
-    add(reduction(96), {});
-    EXPECT_EQ(made_of.size(), 5U);
-}
-
 TEST(Part, OfOneNodeIsTheWhole) {
     const plan::Tensor c{"C", {48, 8}, plan::DType::bf16};
     const StagedProgram program{{{sample::gemm({48, 8, 8, 4, 4, 4, 3}), {{"c_ptr", "C"}}}},
@@ -80,7 +56,7 @@ TEST(Part, OfARankThatIsNotThereIsRefused) {
     for (const std::int32_t rank : {-1, 4}) EXPECT_FALSE(fuse_part(reduction(48), {}, rank)) << rank;
 }
 
-TEST(Part, OfStagesThatWaitForEarlierOnesIsRefused) {
+TEST(Part, OfStagesThatWaitForEarlierOnesIsTheWhole) {
     StagedProgram program;
     program.plan.mesh = {{{"node", 2}, {"gpu", 2}}, "node"};
     program.plan.ranks.resize(4);
@@ -97,8 +73,34 @@ TEST(Part, OfStagesThatWaitForEarlierOnesIsRefused) {
     ASSERT_TRUE(whole) << whole.error().to_string();
     ASSERT_TRUE(whole->stages[1].overlaps);
     const auto part = fuse_part(program, {}, 3);
-    ASSERT_FALSE(part);
-    EXPECT_NE(part.error().message.find("of an earlier one"), std::string::npos) << part.error().message;
+    ASSERT_TRUE(part) << part.error().to_string();
+    EXPECT_FALSE(part->part);
+    EXPECT_EQ(to_json(*part), to_json(*whole));
+}
+
+TEST(Part, OfAPlanWithCollectivesOfALibraryIsTheWhole) {
+    StagedProgram program = reduction(48);
+    plan::Plan& plan = program.plan;
+    plan.tensors.push_back({"Z", {8, 8}, plan::DType::bf16});
+    const std::int32_t z = static_cast<std::int32_t>(plan.tensors.size()) - 1;
+    for (const std::int32_t rank : {2, 3}) {
+        plan::Op op;
+        op.kind = plan::OpKind::collective;
+        op.collective = plan::CollectiveKind::all_gather;
+        op.backend = plan::Backend::nccl;
+        op.ranks = {2, 3};
+        op.src = {z, {{4 * (rank - 2), 4 * (rank - 1)}, {0, 8}}};
+        op.dst = {z, plan.tensors.back().whole()};
+        plan.initial.push_back({rank, op.src});
+        plan.ranks[static_cast<std::size_t>(rank)].push_back(op);
+    }
+    const Options options{.device = Device::cuda};
+    const auto whole = fuse(program, options);
+    ASSERT_TRUE(whole) << whole.error().to_string();
+    const auto part = fuse_part(program, options, 0);
+    ASSERT_TRUE(part) << part.error().to_string();
+    EXPECT_FALSE(part->part);
+    EXPECT_EQ(to_json(*part), to_json(*whole));
 }
 
 /// Rank 2 adds to X of rank 0 after Y has come from there, which is sent after rank 1's addition: summed in the order of ranks, rank 0's

@@ -64,6 +64,12 @@ def check(group: sy.Group, kind: type, calls: int, **chosen) -> None:
             numbers(shape, 5, i, rank) for i, (_, shape) in enumerate(list(op.shapes(rank).items())[1:])
         )
 
+    places, schedule = size // group.nodes, op.prepare().schedule
+    first = group.rank // places * places
+    expect(
+        schedule.ranks == range(first, first + places),
+        f"{kind.__name__}: rank {group.rank} made {schedule.ranks}",
+    )
     for index in range(calls):
         out = torch.full_like(op.empty(op.out_rows, op.n), float("nan"))
         op.run(x_of(group.rank, index), weights_of(group.rank), out)
@@ -134,12 +140,38 @@ def refused(group: sy.Group, nodes: int) -> None:
             raise AssertionError(f"{what} is not refused")
 
 
+def differ(group: sy.Group, nodes: int) -> None:
+    """Nodes that make parts of other programs are told apart by what differs."""
+    from example_calls import CALLS, Blocks
+
+    example, places = CALLS["matmul_pointers"], group.size // nodes
+    on_last = group.rank // places == nodes - 1
+    tensor = sy.Tensor("A", (16 * group.size, 32), "fp32")
+    x, w = torch.ones(16, 32), torch.ones(32, 32)
+
+    def call(split: int, rows: int) -> str:
+        mesh = sy.Mesh(node=nodes, gpu=places)
+        plan = sy.plans.all_gather(mesh, tensor, split=split, algorithm="hierarchical").over_nodes()
+        fused = example.fuse(plan, group=group)
+        try:
+            example.launch(fused, x, w, torch.zeros(rows, 32), Blocks(16, 16, 16))
+        except Exception as error:  # noqa: BLE001 - its text is looked at
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    text = call(2 if on_last else 1, 16 * group.size)
+    expect("they differ first in the program: rank " in text, f"other plans on the last node: {text}")
+    text = call(1, 16 * group.size)
+    expect(text == "", f"the same program fails: {text}")
+
+
 def work(group: sy.Group, calls: int, nodes: int) -> None:
     expect(group.nodes == nodes, f"the group is on {group.nodes} nodes")
     for kind, chosen in KINDS.items():
         check(group, kind, calls, **chosen)
     attends(group, nodes)
     refused(group, nodes)
+    differ(group, nodes)
     text = str(sy.report())
     for kind in KINDS:
         rows = [row for row in text.splitlines() if f"between nodes, {kind.name} " in row]

@@ -23,16 +23,21 @@ using testing::TemporaryDirectory;
 
 constexpr std::int64_t kRows = 16, kColumns = 8;
 
-fuse::Schedule gather(std::int32_t nodes, std::int32_t places) {
+fuse::StagedProgram gathering(std::int32_t nodes, std::int32_t places, std::int64_t split = 1) {
     kernel::Kernel kernel = fuse::sample::gemm({kRows, kColumns, kColumns, 4, 4, 4, 3});
     kernel.arguments.tensors["a_ptr"].dtype = kernel.arguments.tensors["c_ptr"].dtype = plan::DType::int32;
     plan::AllGatherOptions options;
     options.algorithm = plan::Algorithm::hierarchical;
+    options.split = split;
     const plan::Mesh mesh{{{"node", nodes}, {"gpu", places}}, "node"};
     const plan::Tensor a{"A", {kRows, kColumns}, plan::DType::int32};
-    return fuse::fuse({kernel, plan::all_gather(mesh, a, options).value(), {{"a_ptr", "A"}}},
-                      {.device = fuse::Device::cuda})
-        .value();
+    return {{{kernel, {{"a_ptr", "A"}}}}, plan::all_gather(mesh, a, options).value()};
+}
+
+constexpr fuse::Device kDevice = fuse::Device::cuda;
+
+fuse::Schedule gather(std::int32_t nodes, std::int32_t places) {
+    return fuse::fuse(gathering(nodes, places), {.device = kDevice}).value();
 }
 
 /// One call of the all-gather; its error.
@@ -76,6 +81,65 @@ TEST(Nodes, AScheduleForOtherNodesIsRefused) {
         const auto op = FusedOp::create(*heap, schedule, {.name = "ag"});
         RANK_CHECK(!op, "accepted");
         RANK_CHECK(op.error().message.find("nodes of 2 ranks") != std::string::npos, op.error().message);
+        return true;
+    });
+}
+
+TEST(Nodes, RunTheirPartsOfOneScheduleInHeapsOfTheirOwnSize) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(4), [&](int rank) {
+        const fuse::Schedule part = fuse::fuse_part(gathering(2, 2), {.device = kDevice}, rank).value();
+        RANK_CHECK(part.part && part.ranks[rank < 2 ? 3 : 0].signals.empty(), "no part");
+        auto heap = make_heap(directory, rank, 4, rank < 2 ? 1 << 20 : 1 << 21, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        auto op = FusedOp::create(*heap, part, {.name = "ag"});
+        RANK_CHECK(op, op.error().to_string());
+        for (std::uint32_t number = 1; number < 4; ++number) {
+            const Status done = call(**op, rank, 4, number);
+            RANK_CHECK(done, done.error().to_string());
+        }
+        return bool((*op)->destroy());
+    });
+}
+
+TEST(Nodes, RanksOfANodeTakeHeapsOfOneSize) {
+    const TemporaryDirectory directory;
+    run_ranks(all_ranks(4), [&](int rank) {
+        const auto heap = make_heap(directory, rank, 4, rank == 3 ? 1 << 21 : 1 << 20, 2);
+        RANK_CHECK(!heap && heap.error().message.find("of a node must ask") != std::string::npos,
+                   heap ? "accepted" : heap.error().to_string());
+        return true;
+    });
+}
+
+TEST(Nodes, PartsOfSeveralSchedulesAreToldApartOnAllRanks) {
+    const TemporaryDirectory directory;
+    const auto refuses = [](const Result<std::unique_ptr<FusedOp>>& op, const std::string& why) {
+        return !op && op.error().message.find(why) != std::string::npos;
+    };
+    run_ranks(all_ranks(4), [&](int rank) {
+        auto heap = make_heap(directory, rank, 4, 1 << 20, 2);
+        RANK_CHECK(heap, heap.error().to_string());
+        const auto part_of = [&](std::int64_t split) {
+            return fuse::fuse_part(gathering(2, 2, split), {.device = kDevice}, rank).value();
+        };
+        const auto other = FusedOp::create(*heap, part_of(rank < 2 ? 1 : 2), {.name = "ag"});
+        RANK_CHECK(refuses(other, "they differ first in the program: rank "),
+                   other ? "nodes of other programs" : other.error().to_string());
+        // Of the same program, but one rank's own table.
+        fuse::Schedule changed = part_of(1);
+        if (rank == 3) std::swap(changed.ranks[2].slots.front().tile, changed.ranks[2].slots.back().tile);
+        const auto within = FusedOp::create(*heap, changed, {.name = "ag"});
+        const std::string names =
+            rank == 3 ? "rank 2 makes another op than rank 3" : "rank 3 makes another op than rank 2";
+        RANK_CHECK(refuses(within, names) && refuses(within, "first in the schedule"),
+                   within ? "a rank of another part" : within.error().to_string());
+        const auto whole = FusedOp::create(*heap, rank < 2 ? gather(2, 2) : part_of(1), {.name = "ag"});
+        RANK_CHECK(!whole, "a node has all, another one its part");
+        const auto elsewhere = FusedOp::create(
+            *heap, fuse::fuse_part(gathering(2, 2), {.device = kDevice}, 0).value(), {.name = "ag"});
+        RANK_CHECK(refuses(elsewhere, "the schedule is a part, of ranks 0 to 1, and this is rank"),
+                   elsewhere ? "another node's part" : elsewhere.error().to_string());
         return true;
     });
 }

@@ -90,7 +90,7 @@ struct StageSource {
 
 struct Artifact {
     std::vector<StageSource> sources;  ///< by stage
-    std::string schedule_json;         ///< schedule.json
+    std::string schedule_json;         ///< schedule.json; empty: `launch` is of one node's part
     ScheduleFile launch;               ///< the same as schedule_json
     std::vector<std::pair<std::string, std::string>>
         imports{};  ///< what the kernels import, by name: add_import
@@ -119,7 +119,7 @@ struct Artifact {
 using BoxesOfParameters = std::map<std::string, std::vector<plan::Region>>;
 
 /// By stage, what those tiles write that `rank` runs, of the tensors that no plan moves; nullopt: the rank
-/// runs all tiles that any rank runs. Else analyses the user's kernel again: its errors are those of that.
+/// runs all tiles that any rank runs. Else analyses the user's kernel again: its errors are those of that. Fails of a part.
 [[nodiscard]] Result<std::vector<std::optional<BoxesOfParameters>>> own_writes(const Artifact& artifact,
                                                                                std::int32_t rank);
 
@@ -127,11 +127,11 @@ using BoxesOfParameters = std::map<std::string, std::vector<plan::Region>>;
 [[nodiscard]] ScheduleFile schedule_file_of(const fuse::StagedProgram& program, fuse::Schedule schedule,
                                             const fuse::Options& options);
 
-/// Fuses the stages of a program that have been analysed. `values_of`: the rank whose elements of integer tensors they were
-/// analysed with, where each has its own; then warnings are of the tiles of that one alone.
+/// Fuses the stages of a program that have been analysed. `rank`: for whom alone: of several nodes that one's is made
+/// (fuse_part), and warnings are of its tiles, as elements of integer tensors may be its own.
 [[nodiscard]] Result<Artifact> make_artifact(const fuse::StagedProgram& program,
                                              const fuse::Options& options = {},
-                                             std::optional<std::int32_t> values_of = {});
+                                             std::optional<std::int32_t> rank = {});
 
 /// Fuses a kernel that has been analysed.
 [[nodiscard]] Result<Artifact> make_artifact(const fuse::Program& program, const fuse::Options& options = {});
@@ -159,6 +159,6 @@ struct StageText {
 /// The same for several stages.
 [[nodiscard]] Result<Artifact> make_artifact(std::vector<StageText> stages, plan::Plan plan,
                                              const fuse::Options& options = {},
-                                             std::optional<std::int32_t> values_of = {});
+                                             std::optional<std::int32_t> rank = {});
 
 }  // namespace syncopate::emit

@@ -62,12 +62,13 @@ Status check_bindings(const BoundKernel& program);
 [[nodiscard]] Result<Schedule> fuse(const StagedProgram& program, const Options& options = {});
 
 /// The same, of which only the ranks of `rank`'s node are made (Schedule::part): what they have in the whole, but that the
-/// control block is as large as the largest of the node. Of one node it is the whole.
+/// control block is as large as the largest of the node. It is the whole where there is one node, where tiles wait for those of
+/// an earlier stage, and where the plan has collectives of a library.
 ///
 /// What it proves: of all ranks that the plan is right, how sends and receives meet in rounds, and that stages do not wait
 /// for later ones; of its node that nothing is overwritten while it is read, and that nothing a round waits for waits for
 /// that round or a later one. When each node's ranks have proved it, it holds for all (channel.hpp). Parts are of one
-/// schedule if Part::made_of is the same.
+/// schedule if Part::made_of is the same. Fails as fuse does; what only the ranks of some node do wrong fails there alone.
 [[nodiscard]] Result<Schedule> fuse_part(const StagedProgram& program, const Options& options,
                                          std::int32_t rank);
 

@@ -69,7 +69,7 @@ def graph_of(case: Case, name: str, call: Callable[[int], Any]) -> Candidate:
 def require_backend(op: Any, backend: str) -> None:
     """Raises where the compiler takes another backend for some transfer between ranks."""
     schedule = op.prepare().schedule
-    transfers = [t for rank in range(schedule.num_ranks) for t in schedule.transfers(rank)]
+    transfers = [t for rank in schedule.ranks for t in schedule.transfers(rank)]
     taken = {t.backend for t in transfers if t.src_rank != t.dst_rank} - {backend}
     if taken:
         raise RuntimeError(f"its transfers go by {', '.join(sorted(taken))} instead")

@@ -345,7 +345,7 @@ class FusedKernel:
             self._require_whole_sums(artifact, taken)
             return artifact, [text.load(stage) for text, stage in zip(texts, artifact.stages, strict=True)]
 
-        artifact, kernels = group.together("fused", fused) if self._in_step else fused()
+        artifact, kernels = self._together(group, fused)
         prepared = Prepared(
             artifact,
             group,
@@ -367,6 +367,20 @@ class FusedKernel:
             prepared.close()
             raise
         return prepared
+
+    def _together(self, group: Group, fused: Callable[[], Any]) -> Any:
+        """In step all ranks hear of it where one cannot. Of several nodes they do, too, as each makes its own part; a rank's own
+        error stays what it is."""
+        if self._in_step:
+            return group.together("fused", fused)
+        if self.plan.num_nodes == 1:
+            return fused()
+        try:
+            return group.together("fused", fused)
+        except FailedTogether as failed:
+            if failed.__cause__ is None:
+                raise
+            raise failed.__cause__ from None
 
     def _bind_to_plan(self, index: int, one: TakenCall, group: Group, device: str) -> None:
         """Checks what a stage is given for the plan's tensors, and describes it as these, which the kernel gets."""
@@ -413,7 +427,7 @@ class FusedKernel:
             self.strategy,
             values=[one.values for one in taken],
             device_name=device_name() if device == "cuda" else "",
-            values_of=rank,
+            rank=rank,
         )
         for warning in artifact.warnings:
             warnings.warn(f"syncopate: {warning}", stacklevel=7)

@@ -292,7 +292,7 @@ def arrivals_of(schedule: _syncopate.Schedule, rank: int) -> list[Arrival]:
     """The chunks that come to `rank` in each call, their times not yet known."""
     signals = signals_of(schedule)
     transfers = {}
-    for other in range(schedule.num_ranks):
+    for other in schedule.ranks:
         for transfer in schedule.transfers(other):
             if transfer.dst_rank == rank:
                 transfers[transfer.op] = transfer
@@ -313,11 +313,14 @@ def arrivals_of(schedule: _syncopate.Schedule, rank: int) -> list[Arrival]:
 Signals = list[tuple[str, int, int]]
 
 
-def signals_of(schedule: _syncopate.Schedule) -> list[Signals]:
-    return [schedule.signals(rank) for rank in range(schedule.num_ranks)]
+def signals_of(schedule: _syncopate.Schedule) -> dict[int, Signals]:
+    """By rank; of several nodes those of this one, as nobody posts beyond."""
+    return {rank: schedule.signals(rank) for rank in schedule.ranks}
 
 
-def pushes_of(signals: Sequence[Signals], transfer: _syncopate.Transfer) -> list[tuple[tuple[int, int], int]]:
+def pushes_of(
+    signals: Mapping[int, Signals], transfer: _syncopate.Transfer
+) -> list[tuple[tuple[int, int], int]]:
     """(op, receiver) of each push that a sum carries out: it tells the receivers by the pushes' own signals."""
     told = [(signals[to][signal], to) for to, signal in transfer.posts if to in transfer.peers]
     return [

@@ -49,7 +49,6 @@ std::int64_t control_words(const Schedule& schedule) {
 }  // namespace
 
 std::size_t num_collectives(const Schedule& schedule) {
-    if (schedule.part) return schedule.part->num_collectives;
     std::int64_t most = -1;
     for (const RankSchedule& rank : schedule.ranks) {
         for (const Transfer& transfer : rank.transfers) {

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "syncopate/at.hpp"
-#include "syncopate/fuse/passes/collective.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -84,11 +83,20 @@ public:
         add(chunk.tensor);
         add(chunk.region);
     }
-    void add(const kernel::ByParameter<kernel::SharedBoxes>& touched) {
-        for (const auto& [name, boxes] : touched) {
-            add(std::string_view(name));
-            for (const plan::Region& box : boxes) add(box);
-        }
+    void add(const std::vector<std::int64_t>& numbers) {
+        add(numbers.size());
+        for (const std::int64_t number : numbers) add(number);
+    }
+    void add(const std::vector<plan::Region>& boxes) {
+        add(boxes.size());
+        for (const plan::Region& box : boxes) add(box);
+    }
+    /// What of `touched` is of this parameter, if anything is.
+    template <typename Touched>
+    const Touched* found(const kernel::ByParameter<Touched>& touched, const std::string& param) {
+        const auto at = touched.find(param);
+        add(at != touched.end());
+        return at == touched.end() ? nullptr : &at->second;
     }
     [[nodiscard]] std::string text() const { return fmt::format("{:016x}", made_); }
 
@@ -96,55 +104,122 @@ private:
     std::uint64_t made_ = 0xcbf29ce484222325U;
 };
 
-std::string words_of(const plan::Plan& plan) {
+std::string words_of(const std::vector<plan::Holding>& holdings) {
     Words words;
-    for (const auto* holdings : {&plan.initial, &plan.produced, &plan.final}) {
-        words.add(holdings->size());
-        for (const plan::Holding& held : *holdings) {
-            words.add(held.rank);
-            words.add(held.chunk);
-            words.add(held.partial);
-            words.add(held.of_all);
-            for (const std::int32_t rank : held.of) words.add(rank);
-        }
-    }
-    for (const std::vector<plan::Op>& list : plan.ranks) {
-        words.add(list.size());
-        for (const plan::Op& op : list) {
-            words.add(op.kind);
-            words.add(op.peer);
-            words.add(op.src);
-            words.add(op.dst);
-            words.add(op.reduce);
-            words.add(op.backend);
-            words.add(op.collective);
-            words.add(std::string_view(op.channel));
-            words.add(op.after.size());
-            for (const plan::OpRef before : op.after) {
-                words.add(before.rank);
-                words.add(before.index);
-            }
-            for (const std::int32_t rank : op.ranks) words.add(rank);
-        }
+    words.add(holdings.size());
+    for (const plan::Holding& held : holdings) {
+        words.add(held.rank);
+        words.add(held.chunk);
+        words.add(held.partial);
+        words.add(held.of_all);
+        words.add(held.of.size());
+        for (const std::int32_t rank : held.of) words.add(rank);
     }
     return words.text();
 }
 
-std::string words_of(const kernel::Kernel& kernel) {
+std::string words_of(const std::vector<plan::Op>& list) {
     Words words;
-    words.add(kernel.persistent);
-    for (std::size_t position = 0; position < kernel.tiles.size(); ++position)
-        words.add(kernel.tile_at(position));
+    words.add(list.size());
+    for (const plan::Op& op : list) {
+        words.add(op.kind);
+        words.add(op.peer);
+        words.add(op.src);
+        words.add(op.dst);
+        words.add(op.reduce);
+        words.add(op.backend);
+        words.add(op.collective);
+        words.add(std::string_view(op.channel));
+        words.add(op.after.size());
+        for (const plan::OpRef before : op.after) {
+            words.add(before.rank);
+            words.add(before.index);
+        }
+        words.add(op.ranks.size());
+        for (const std::int32_t rank : op.ranks) words.add(rank);
+    }
+    return words.text();
+}
+
+/// How often loops run, where a bound parameter is read in some.
+std::string words_of_loops(const kernel::Kernel& kernel) {
+    Words words;
+    words.add(kernel.tiles_differ);
     for (const kernel::Loop& loop : kernel.loops) {
         words.add(loop.trips);
         words.add(loop.divisible);
         words.add(loop.any_order);
     }
     for (const kernel::Tile& tile : kernel.tiles) {
-        words.add(tile.program);
-        words.add(tile.read_boxes);
-        words.add(tile.write_boxes);
+        words.add(tile.trips != nullptr);
+        if (tile.trips != nullptr) words.add(*tile.trips);
     }
+    return words.text();
+}
+
+/// What tiles read and write through a bound parameter. What they touch else is each rank's own.
+std::string words_of(const kernel::Kernel& kernel, const kernel::Param& param) {
+    Words words;
+    words.add(param.kind);
+    words.add(param.read);
+    words.add(param.written);
+    words.add(param.sent);
+    for (const kernel::ParamAccess& access : kernel.accesses) {
+        if (access.param != param.name) continue;
+        words.add(access.stores);
+        words.add(access.by);
+        words.add(access.given);
+        words.add(access.rows);
+        words.add(std::string_view(access.fixed));
+        words.add(std::string_view(access.not_own));
+    }
+    bool looped = false;
+    for (std::size_t loop = 0; loop < kernel.loops.size(); ++loop) {
+        for (const kernel::LoopSlice& slice : kernel.loops[loop].slices) {
+            if (slice.param != param.name) continue;
+            looped = true;
+            words.add(loop);
+            words.add(slice.dim);
+            words.add(slice.base);
+            words.add(slice.step);
+            words.add(slice.extent);
+        }
+    }
+    for (const kernel::Tile& tile : kernel.tiles) {
+        for (const auto* boxes : {&tile.reads, &tile.writes}) {
+            if (const plan::Region* box = words.found(*boxes, param.name)) words.add(*box);
+        }
+        for (const auto* boxes : {&tile.read_boxes, &tile.write_boxes}) {
+            if (const kernel::SharedBoxes* exact = words.found(*boxes, param.name))
+                words.add(static_cast<const std::vector<plan::Region>&>(*exact));
+        }
+        words.add(tile.inexact_reads.contains(param.name));
+        words.add(tile.inexact_writes.contains(param.name));
+        const auto* const loops = words.found(tile.loop_reads, param.name);
+        if (loops == nullptr || *loops == nullptr) continue;
+        looped = true;
+        words.add((*loops)->size());
+        for (const kernel::LoopRead& read : **loops) {
+            words.add(read.loop);
+            words.add(read.dim);
+            words.add(read.base);
+            words.add(read.step);
+            words.add(read.extent);
+            words.add(read.boxes);
+        }
+    }
+    return words.text() + (looped ? words_of_loops(kernel) : std::string());
+}
+
+/// In which order tiles run.
+std::string words_of(const kernel::Kernel& kernel) {
+    Words words;
+    for (const kernel::TileAxis& axis : kernel.axes) {
+        words.add(axis.count);
+        words.add(axis.block);
+    }
+    for (const kernel::Tile& tile : kernel.tiles) words.add(tile.program);
+    words.add(kernel.traversal);
     return words.text();
 }
 
@@ -153,27 +228,60 @@ std::string text_of(const Options& options) {
     return fmt::format(
         "device {}, programs {}, preferred {}, engine blocks {}, kernel sums {}, together {}, sum parts {}, "
         "topology {}, costs {} {} {} {} {} {} {}",
-        static_cast<int>(options.device), options.num_programs.value_or(0), plan::name_of(options.preferred),
-        options.engine_blocks, options.kernel_sums, options.together, options.most_sum_parts,
-        options.topology ? plan::to_json(*options.topology) : "none", costs.copy_stream_gbps, costs.sm_mhz,
-        costs.packed_tile_us, costs.two_streams_mib, costs.summed_store_mib, costs.last_store_mib,
-        costs.part_rounds);
+        static_cast<int>(options.device), options.num_programs ? *options.num_programs : -1,
+        plan::name_of(options.preferred), options.engine_blocks, options.kernel_sums, options.together,
+        options.most_sum_parts, options.topology ? plan::to_json(*options.topology) : "none",
+        costs.copy_stream_gbps, costs.sm_mhz, costs.packed_tile_us, costs.two_streams_mib,
+        costs.summed_store_mib, costs.last_store_mib, costs.part_rounds);
 }
 
-/// What all ranks must have alike, for their parts to be of one schedule.
+std::string text_of(const Stage& stage) {
+    const kernel::Kernel& kernel = stage.kernel;
+    std::string text = fmt::format(
+        "; kernel {}: grid {}x{}x{}, {} multiprocessors, persistent {}, programs a tile {}, sums {}, head "
+        "start {}, operations {}, slots {}, {} tiles {}, {} loops",
+        kernel.name, kernel.grid[0], kernel.grid[1], kernel.grid[2], kernel.arguments.num_sms,
+        kernel.persistent, kernel.programs_per_tile, kernel.sums, kernel.head_start, kernel.operations,
+        kernel.most_slots, kernel.tiles.size(), words_of(kernel), kernel.loops.size());
+    for (const auto& [param, tensor] : stage.bindings)
+        text += fmt::format(", {} is {} {}", param, tensor, words_of(kernel, *kernel.find_param(param)));
+    return text;
+}
+
+std::string text_of(const plan::Tensor& tensor) {
+    std::string text =
+        fmt::format(" {} {}{}", tensor.name, plan::name_of(tensor.dtype), to_string(tensor.whole()));
+    if (!tensor.ragged) return text;
+    text += fmt::format(" ragged axis {}, {} rows, bound {},", tensor.ragged->axis, tensor.ragged->rows,
+                        tensor.ragged->bound);
+    for (const std::string& group : tensor.ragged->groups) text += fmt::format(" {}", group);
+    return text;
+}
+
+std::string text_of(const plan::Plan& plan) {
+    std::string text = "; mesh";
+    for (const plan::Mesh::Axis& axis : plan.mesh.axes) text += fmt::format(" {}={}", axis.name, axis.size);
+    text += fmt::format(", nodes {}; tensors", plan.mesh.nodes);
+    for (const plan::Tensor& tensor : plan.tensors) text += text_of(tensor);
+    text += fmt::format("; initial {}, produced {}, final {}; ops", words_of(plan.initial),
+                        words_of(plan.produced), words_of(plan.final));
+    for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank)
+        text += fmt::format(" of rank {} {},", rank, words_of(plan.ranks[rank]));
+    return text;
+}
+
+/// What all nodes must have alike, for their parts to be of one schedule.
 std::string made_of(const StagedProgram& program, const Options& options) {
     std::string text = text_of(options);
-    for (const Stage& stage : program.stages) {
-        text += fmt::format("; kernel {}: {} tiles {}", stage.kernel.name, stage.kernel.tiles.size(),
-                            words_of(stage.kernel));
-        for (const auto& [param, tensor] : stage.bindings) text += fmt::format(", {} = {}", param, tensor);
-    }
-    text += "; plan:";
-    for (const plan::Mesh::Axis& axis : program.plan.mesh.axes)
-        text += fmt::format(" {}={}", axis.name, axis.size);
-    for (const plan::Tensor& tensor : program.plan.tensors)
-        text += fmt::format(" {} {}{}", tensor.name, plan::name_of(tensor.dtype), to_string(tensor.whole()));
-    return text + " ops " + words_of(program.plan);
+    for (const Stage& stage : program.stages) text += text_of(stage);
+    return text + text_of(program.plan);
+}
+
+/// Who sends to other nodes, or receives from there.
+std::vector<std::int32_t> channel_ranks(const Lowered& lowered) {
+    std::set<std::int32_t> ranks;
+    for (const auto& [ref, side] : lowered.channel) ranks.insert(ref.rank);
+    return {ranks.begin(), ranks.end()};
 }
 
 }  // namespace
@@ -188,8 +296,7 @@ Part part_of(const StagedProgram& program, const Options& options, const Decisio
     part.can_wait = std::ranges::any_of(decisions.stores.at, [](const auto& chunks) {
         return std::ranges::any_of(chunks, [](const auto& stores) { return !stores.empty(); });
     });
-    for (const auto& [op, collective] : collectives_of(decisions.lowered.plan))
-        part.num_collectives = std::max(part.num_collectives, at(collective.number) + 1);
+    part.channel_ranks = channel_ranks(decisions.lowered);
     part.made_of = made_of(program, options);
     return part;
 }

@@ -212,7 +212,8 @@ Result<std::unique_ptr<FusedOp>> FusedOp::create(std::shared_ptr<SymmetricHeap> 
     } else {
         options.content.emplace_back("call", options.what);  // who says this knows what ranks have alike
     }
-    options.content.emplace(options.content.begin(), "plan", plan::to_json(launch.plan));
+    if (!launch.schedule.part)  // which says of what plan it was made
+        options.content.emplace(options.content.begin(), "plan", plan::to_json(launch.plan));
     options.num_programs = launch.programs_of(heap->rank());
     options.kept_tensors.emplace();
     for (const emit::KernelLaunch& stage : launch.stages) {

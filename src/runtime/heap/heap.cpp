@@ -51,7 +51,7 @@ Bytes words_of(std::uint64_t bytes, Device device, const HeapMemory& memory) {
                        memory.identity(), process_name(), device.ordinal);
 }
 
-/// What all ranks say of themselves, once they ask for the same. Collective.
+/// What all ranks say of themselves, once they ask for memory of one kind, and those of a node for as much. Collective.
 Result<std::vector<Bytes>> agree_on_size(Rendezvous& rendezvous, const Result<Bytes>& mine,
                                          Milliseconds timeout) {
     Result<std::vector<Bytes>> all = agree(rendezvous, "heap", mine, timeout);
@@ -63,14 +63,18 @@ Result<std::vector<Bytes>> agree_on_size(Rendezvous& rendezvous, const Result<By
         words.resize(2);  // bytes, kind
         return words;
     };
-    for (const Bytes& theirs : *all) {
-        const std::uint64_t size = number_from<std::uint64_t>(fields(theirs)[0]).value_or(0);
-        sizes += fmt::format("{}{} ({})", sizes.empty() ? "" : ", ", size, fields(theirs)[1]);
-        same = same && fields(theirs) == fields(*mine);
+    const std::size_t of_node = at(rendezvous.ranks_of_node());
+    for (std::size_t rank = 0; rank < all->size(); ++rank) {
+        const std::vector<std::string_view> theirs = fields((*all)[rank]);
+        const std::uint64_t size = number_from<std::uint64_t>(theirs[0]).value_or(0);
+        sizes += fmt::format("{}{} ({})", sizes.empty() ? "" : ", ", size, theirs[1]);
+        same = same && theirs == fields((*all)[rank / of_node * of_node]) && theirs[1] == fields(*mine)[1];
     }
     if (same) return all;
     return Error{
-        fmt::format("the ranks ask for different heaps; bytes by rank: {}. All must ask for the same", sizes),
+        fmt::format(
+            "the ranks ask for different heaps; bytes by rank: {}. All of a node must ask for the same",
+            sizes),
         {.rank = rendezvous.rank()},
         ErrorClass::usage};
 }

@@ -135,7 +135,7 @@ HostChannel::~HostChannel() = default;
 Result<std::unique_ptr<HostChannel>> HostChannel::create(Rendezvous& rendezvous,
                                                          const fuse::Schedule& schedule,
                                                          const std::string& name, HostControl control) {
-    bool any = false;
+    bool any = schedule.part && !schedule.part->channel_ranks.empty();
     std::vector<int> peers;
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         const bool own = &rank == &schedule.ranks[at(rendezvous.rank())];

@@ -314,9 +314,9 @@ struct Part {
         bool operator==(const Stage&) const = default;
     };
     std::vector<Stage> stages;
-    bool can_wait = false;            ///< some chunk is not counted at once
-    std::size_t num_collectives = 0;  ///< that the plan names
-    /// Of what it was made: ranks whose parts say the same have parts of one schedule.
+    bool can_wait = false;                    ///< some chunk is not counted at once
+    std::vector<std::int32_t> channel_ranks;  ///< who sends to other nodes, or receives from there; rising
+    /// Of what it was made, piece by piece: nodes whose parts say the same have parts of one schedule.
     std::string made_of;
     bool operator==(const Part&) const = default;
 };

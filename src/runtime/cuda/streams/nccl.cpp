@@ -162,6 +162,7 @@ constexpr std::chrono::seconds kFreeing{2};  // freeing communicators takes mill
 std::set<Nccl::Participants> lists_of(const fuse::Schedule& schedule) {
     std::set<Nccl::Participants> lists;
     std::set<std::int32_t> between;
+    if (schedule.part) between = {schedule.part->channel_ranks.begin(), schedule.part->channel_ranks.end()};
     for (const fuse::RankSchedule& rank : schedule.ranks) {
         for (const fuse::Transfer& transfer : rank.transfers) {
             if (transfer.channel() != nullptr) between.insert({transfer.src_rank, transfer.dst_rank});
