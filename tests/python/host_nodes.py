@@ -102,23 +102,44 @@ def differentiates(group: sy.Group, place: ranks.Place) -> None:
     check_case("ring zigzag", place, group)
 
 
-def learns() -> None:
+def learns(each: int = 32, **options) -> None:
     """By autograd, of the kind that nobody has chosen: dK and dV go around behind K and V."""
     import torch.distributed as dist
     from host_attention import random, seen_by
     from host_attention_backward import right_gradients
 
     size, rank = dist.get_world_size(), dist.get_rank()
-    s = 32 * size
+    s = each * size
     q, k, v, grad = (random((1, 2 if n in (1, 4) else 1, s, 16), n) for n in range(1, 5))
-    rows = slice(32 * rank, 32 * (rank + 1))
+    rows = slice(each * rank, each * (rank + 1))
     own = [t[:, :, rows].contiguous().requires_grad_() for t in (q, k, v)]
-    o, _ = sy.ops.attention(*own, dist.group.WORLD, causal=True)
+    o, _ = sy.ops.attention(*own, dist.group.WORLD, causal=True, **options)
     o.backward(grad[:, :, rows])
     seen = seen_by(torch.arange(s), s, True, 0, [])
     for one, whole in zip(own, right_gradients(q, k, v, grad, None, 16**-0.5, seen), strict=True):
         error = float((one.grad.double() - whole[:, :, rows]).abs().max() / whole.abs().max())
         expect(error < 2e-2, f"a gradient over nodes is {error} off")
+
+
+def learns_without_room(group: sy.Group) -> None:
+    """Where tiles that wait would leave NCCL no multiprocessors, K and V come before, and the report says so."""
+    ops.AttentionBackward._room = lambda backward: None if backward.kept else 0
+    before = str(sy.report())
+    learns(48)
+    learns(40, kind="double_ring")
+    learns(64, bounded=True)
+    rows = [row for row in str(sy.report()).splitlines() if "are gathered before" in row]
+    expect("are gathered before" not in before and len(rows) >= 1, f"the report says: {sy.report()}")
+    try:  # ranks in a folder have nothing to gather by
+        ops.AttentionBackward(1, 2, 1, 48 * group.size, 16, torch.bfloat16, of_no_torch(group))
+    except ValueError as error:
+        expect("which takes a torch process group" in str(error), str(error))
+    else:
+        raise AssertionError("without torch: nothing is said")
+
+
+def of_no_torch(group: sy.Group) -> sy.Group:
+    return replace(group, torch_group=None)
 
 
 def refused(group: sy.Group, nodes: int) -> None:
@@ -187,6 +208,7 @@ def main() -> None:
         dist.init_process_group("gloo")
         work(sy.group.of_process_group(None, "host"), 1, nodes)
         learns()
+        learns_without_room(sy.group.of_process_group(None, "host"))
         dist.destroy_process_group()
         return
     places, calls = int(sys.argv[2]), int(sys.argv[3])

@@ -68,15 +68,20 @@ def unshard_rows(
             f"expected {counts[rank]} rows of {s} along axis {dim} ({sharding}, rank {rank}), got {list(shard.shape)}: say the "
             "length of the whole"
         )
-    moved = shard.movedim(dim, 0)
-    short = max(counts) - counts[rank]  # ranks send alike many
-    padded = torch.cat([moved, moved.new_zeros(short, *moved.shape[1:])]) if short else moved
+    return whole_of(shard.movedim(dim, 0), rows, s, group).movedim(0, dim)
+
+
+def whole_of(shard: torch.Tensor, rows: Sequence[plans.Rows], s: int, group: Any) -> torch.Tensor:
+    """The `s` rows along axis 0, in the order of the sequence, of which each rank has those of `rows`. Collective."""
+    counts = [sum(end - begin for begin, end in own) for own in rows]
+    short = max(counts) - len(shard)  # ranks send alike many
+    padded = torch.cat([shard, shard.new_zeros(short, *shard.shape[1:])]) if short else shard
     whole = _gathered(padded, group)
     place = torch.empty(s, dtype=torch.int64)  # of each row of the sequence, in what is gathered
     for other, own in enumerate(rows):
         held = torch.cat([torch.arange(begin, end) for begin, end in own or [(0, 0)]])
         place[held] = torch.arange(len(held)) + other * max(counts)
-    return whole.index_select(0, place.to(whole.device)).movedim(0, dim)
+    return whole.index_select(0, place.to(whole.device))
 
 
 def rows_of_ranks(

@@ -16,6 +16,7 @@ from ..call.places import check_operand, require_tensors
 from ..call.prepared import Prepared, timing
 from ..call.stage_call import Call, Stage
 from ..face.fused import FusedKernel
+from ..face.rows import whole_of
 from ..host import interpreter
 from ..kernels import attention_backward as kernels
 from ..kernels.attention_backward_tables import seen_extents
@@ -42,7 +43,8 @@ class AttentionBackward:
     many as leave equal slices of each run of rows: ValueError where there are none. `kind` is the one that is carried out, and
     `why_kind` says why it is not the forward's. `deterministic`: dQ is made in a fixed order by a kernel of its own: two
     products more for each five. `kept`: calls give K and V of the whole sequence, [B, HKV, S, D], as the forward has gathered
-    them, and only gradients move.
+    them, and only gradients move. `gathers`: over nodes tiles that wait must leave multiprocessors to NCCL; where they do not, a call
+    gathers K and V by torch first, `bounded` or not, and goes on as with `kept`.
 
     `is_alone`: one rank runs Hopper's kernel by itself, without a program and a heap. Its grid then shares out more.
 
@@ -95,16 +97,24 @@ class AttentionBackward:
             )
         self.most_rows = max(map(count_rows, self.all_rows))
         self._first_row = sum(map(count_rows, self.all_rows[: self.group.rank]))
-        made = _syncopate.ops.attention_backward(
-            problem.shape, DTYPE_NAMES[problem.dtype], self.all_rows, list(problem.documents), problem.causal, problem.window,
-            self.kind, forward.inner, options.get("split") or (SPLIT if cuda else 1), (self.block_m, self.block_n),
-            gluon=self.is_gluon, deterministic=deterministic, kept=kept,
-            bounded=None if not bounded else 0 if bounded is True else int(bounded), nodes=self.group.nodes,
-        )  # fmt: skip
-        self.plan, self.exchanges = made.plan, made.exchanges
-        self._shared_by = self.group.size if self.exchanges else 1  # that share the heads
-        self._make_tables(made.passes)
-        self._require_room()
+
+        def outlined() -> Any:
+            made = _syncopate.ops.attention_backward(
+                problem.shape, DTYPE_NAMES[problem.dtype], self.all_rows, list(problem.documents), problem.causal, problem.window,
+                self.kind, forward.inner, options.get("split") or (SPLIT if cuda else 1), (self.block_m, self.block_n),
+                gluon=self.is_gluon, deterministic=deterministic, kept=self.kept,
+                bounded=None if not bounded else 0 if bounded is True else int(bounded), nodes=self.group.nodes,
+            )  # fmt: skip
+            self.plan, self.exchanges = made.plan, made.exchanges
+            self._shared_by = self.group.size if self.exchanges else 1  # that share the heads
+            self._make_tables(made.passes)
+            return made
+
+        made = outlined()
+        self.gathers = not self._has_room()
+        if self.gathers:
+            self.kept, self.kind, bounded = True, "all_gather", False
+            made = outlined()
         in_order = sorted(self.rows) == list(self.rows) and self.count == 1
         self.is_alone = self.group.size == 1 and self.is_gluon and not deterministic and in_order
         if not self.is_alone:
@@ -151,6 +161,9 @@ class AttentionBackward:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Gradients of q, k and v of this rank's rows, for `grad`, the one of o, and `grad_lse`, the one of lse (None: 0). q, o
         [B, H, rows, D], k, v [B, HKV, rows, D] and lse [B, H, rows] as the forward had them. With `kept` k and v are whole."""
+        if self.gathers:
+            self._require_shards(k=k, v=v)
+            k, v = self._gathered(k), self._gathered(v)
         given = self._taken(grad, grad_lse, q, k, v, o, lse)
         while True:
             prepared = self.prepare()
@@ -164,6 +177,12 @@ class AttentionBackward:
                 self.prepared = None
                 if not prepared.op.had_been_told:
                     raise  # else what ended it was no news to this rank
+
+    def _require_shards(self, **operands: torch.Tensor) -> None:
+        p = self.problem
+        require_tensors(**operands)
+        for name, one in operands.items():
+            check_operand(name, one, (p.b, p.hkv, self.num_rows, self.d), p.dtype, self.group.device)
 
     def _taken(self, *given: torch.Tensor | None, whole: bool = False) -> Operands:
         """The operands of a call as the kernels take them. Raises ValueError, naming it, for one that does not fit."""
@@ -294,16 +313,28 @@ class AttentionBackward:
     def _tiles(self) -> int:
         return math.ceil(self.width / self.block_n) * (self.problem.hkv // self._shared_by) * self.problem.b
 
-    def _require_room(self) -> None:
-        """Tiles, one a program, wait for what NCCL brings from other nodes on multiprocessors of its own."""
+    def _room(self) -> int | None:
+        """Multiprocessors for tiles, one a program, that wait for what NCCL brings from other nodes on its own; None: none waits."""
         if self.group.nodes == 1 or self.device.type != "cuda" or self.kept:
-            return  # or nothing that a tile waits for comes from elsewhere
-        room = self.group.multiprocessors() - _syncopate.tune.CHANNEL_BLOCKS
-        if self._tiles > room:
-            raise ValueError(
-                f"the backward of attention over nodes on GPUs leaves multiprocessors for NCCL: its {self._tiles} tiles of "
-                f"{self.block_n} rows of a head of K are more than {room}; take fewer heads, or bounded="
-            )
+            return None
+        return self.group.multiprocessors() - _syncopate.tune.CHANNEL_BLOCKS
+
+    def _has_room(self) -> bool:
+        """Else K and V are gathered before, so that no tile waits. Raises ValueError where there is nothing to gather by."""
+        room = self._room()
+        if room is None or self._tiles <= room:
+            return True
+        self.why_kind = (
+            f"over nodes its {self._tiles} tiles of {self.block_n} rows of a head of K are more than the {room} multiprocessors "
+            "that NCCL leaves, so K and V of the whole sequence are gathered before"
+        )
+        if self.group.process_group is None:
+            raise ValueError(f"{self.name}: {self.why_kind}, which takes a torch process group")
+        return False
+
+    def _gathered(self, shard: torch.Tensor) -> torch.Tensor:
+        whole = whole_of(shard.movedim(2, 0), self.all_rows, self.problem.s, self.group.process_group)
+        return whole.movedim(0, 2).contiguous()
 
     def _known(self, table: str) -> dict[str, list[int]]:
         return {f"{table}_ptr": getattr(self._tables[0], table).reshape(-1).tolist()}
