@@ -1,5 +1,5 @@
-// What it takes a rank to set up an operator over many ranks: CPU seconds of making its plan and its node's part of the
-// schedule, and the most memory.
+// What it takes a rank to set up an operator over many ranks: CPU seconds of making its plan, its node's part of the
+// schedule and its kernels' text, and the most memory.
 //
 //   cmake --preset release -DSYNCOPATE_BENCHMARKS=ON && cmake --build build --target bench_nodes_set_up
 //   build/bin/bench_nodes_set_up all_gather_matmul:M=8192,N=3584,K=8192,ranks=1024,nodes=128
@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <string>
 
+#include "syncopate/emit/artifact.hpp"
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/ops/program.hpp"
 #include "syncopate/tune/choose.hpp"
@@ -54,9 +55,9 @@ int main(int argc, char** argv) {
     const auto program = ops::program(*problem, strategy);
     if (!program) return fail(program.error());
     const double planned = cpu_seconds();
-    const auto schedule =
-        fuse::fuse_part(*program, ops::fuse_options(strategy, fuse::Device::cuda), problem->ranks - 1);
-    if (!schedule) return fail(schedule.error());
+    const auto artifact =
+        emit::make_artifact(*program, ops::fuse_options(strategy, fuse::Device::cuda), problem->ranks - 1);
+    if (!artifact) return fail(artifact.error());
     std::printf("%s,%d,%.1f,%.2f,%.1f\n", problem->op.c_str(), problem->ranks, cpu_seconds() - begin,
                 most_gb(), planned - begin);
     return 0;

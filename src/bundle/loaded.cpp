@@ -91,7 +91,7 @@ Result<std::unique_ptr<Prepared>> Loaded::prepare(std::int64_t rows, const Prepa
                      ErrorClass::usage};
     std::unique_ptr<Prepared> made(new Prepared);
     made->bundle_ = bundle_;
-    Result<Planned> planned = plan_rows(*bundle_, rows);
+    Result<Planned> planned = plan_rows(*bundle_, rows, rendezvous_->rank());
     const Result<Bytes> mine = planned ? Result<Bytes>(Bytes()) : Result<Bytes>(planned.error());
     SYNCOPATE_TRY(agree(*rendezvous_, prepare_label(rows), mine));
     made->planned_ = std::make_shared<const Planned>(*std::move(planned));

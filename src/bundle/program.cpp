@@ -55,9 +55,10 @@ const Variant* variant_for(const Bundle& bundle, const Bucket& bucket, const Low
 }
 
 /// By one bucket's strategy and kernels.
-Result<Planned> plan_by(const Bundle& bundle, const Bucket& bucket, std::int64_t rows) {
+Result<Planned> plan_by(const Bundle& bundle, const Bucket& bucket, std::int64_t rows,
+                        std::optional<std::int32_t> rank) {
     const fuse::Device device = bundle.on_host() ? fuse::Device::host : fuse::Device::cuda;
-    SYNCOPATE_TAKE(Lowered lowered, lower(*bundle.op, bucket, rows, device));
+    SYNCOPATE_TAKE(Lowered lowered, lower(*bundle.op, bucket, rows, device, rank));
     Planned made;
     if (!bundle.on_host()) {
         const Variant* const variant = variant_for(bundle, bucket, lowered);
@@ -82,12 +83,12 @@ Result<Planned> plan_by(const Bundle& bundle, const Bucket& bucket, std::int64_t
 }
 
 /// By the first bucket of so many rows or more that can: some strategies take only rows of whole tiles.
-Result<Planned> plan_operator(const Bundle& bundle, std::int64_t rows) {
+Result<Planned> plan_operator(const Bundle& bundle, std::int64_t rows, std::optional<std::int32_t> rank) {
     SYNCOPATE_TAKE(const Bucket* first, bucket_of(bundle, rows));
-    Result<Planned> planned = plan_by(bundle, *first, rows);
+    Result<Planned> planned = plan_by(bundle, *first, rows, rank);
     const Bucket* const end = bundle.op->buckets.data() + bundle.op->buckets.size();
     for (const Bucket* next = first + 1; !planned && next != end; ++next) {
-        if (Result<Planned> other = plan_by(bundle, *next, rows); other) return other;
+        if (Result<Planned> other = plan_by(bundle, *next, rows, rank); other) return other;
     }
     return planned;
 }
@@ -236,7 +237,8 @@ std::vector<std::int64_t> row_major(const std::vector<std::int64_t>& shape) {
     return strides;
 }
 
-Result<Lowered> lower(const OperatorPart& op, const Bucket& bucket, std::int64_t rows, fuse::Device device) {
+Result<Lowered> lower(const OperatorPart& op, const Bucket& bucket, std::int64_t rows, fuse::Device device,
+                      std::optional<std::int32_t> rank) {
     const ops::Problem problem = op.problem.with_rows(rows);
     fuse::Options options = ops::fuse_options(bucket.strategy, device);
     if (has_own_programs(bucket.strategy) && device == fuse::Device::cuda && rows != bucket.rows) {
@@ -245,7 +247,8 @@ Result<Lowered> lower(const OperatorPart& op, const Bucket& bucket, std::int64_t
         if (most.stages.size() == 1) options.num_programs = most.stages.front().kernel.num_programs();
     }
     SYNCOPATE_TAKE(fuse::StagedProgram program, ops::program(problem, bucket.strategy, op.call));
-    SYNCOPATE_TAKE(fuse::Schedule schedule, fuse::fuse(program, options));
+    SYNCOPATE_TAKE(fuse::Schedule schedule,
+                   rank ? fuse::fuse_part(program, options, *rank) : fuse::fuse(program, options));
     Lowered made;
     for (std::size_t stage = 0; stage < program.stages.size(); ++stage)
         made.traits.push_back(traits_of(program, schedule, stage));
@@ -260,8 +263,8 @@ Result<Lowered> lower(const OperatorPart& op, const Bucket& bucket, std::int64_t
     return made;
 }
 
-Result<Planned> plan_rows(const Bundle& bundle, std::int64_t rows) {
-    return bundle.op ? plan_operator(bundle, rows) : plan_folder(bundle, rows);
+Result<Planned> plan_rows(const Bundle& bundle, std::int64_t rows, std::optional<std::int32_t> rank) {
+    return bundle.op ? plan_operator(bundle, rows, rank) : plan_folder(bundle, rows);
 }
 
 bool Planned::writes(const std::string& operand) const {

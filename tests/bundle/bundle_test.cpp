@@ -97,6 +97,27 @@ TEST(BundleProgram, OfRowsThatNoBucketHasIsMadeByThePasses) {
     }
 }
 
+/// So the kernels that were compiled for all are those of a part.
+TEST(BundleProgram, OfARankOverNodesIsItsNodesPartWithTheKernelsOfTheWhole) {
+    for (const char* problem : {"all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce",
+                                "all_to_all_matmul", "matmul_all_to_all"}) {
+        const Bundle made =
+            sample(std::string(problem) + ":N=64,K=64,dtype=bf16,ranks=8,nodes=2,sms=4", {64, 64});
+        const Bucket& bucket = made.op->buckets.front();
+        const Result<Lowered> whole = lower(*made.op, bucket, 64, fuse::Device::cuda);
+        ASSERT_TRUE(whole) << problem << ": " << whole.error().to_string();
+        EXPECT_FALSE(whole->launch.schedule.part);
+        for (std::int32_t rank = 0; rank < 8; ++rank) {
+            const Result<Lowered> part = lower(*made.op, bucket, 64, fuse::Device::cuda, rank);
+            ASSERT_TRUE(part) << problem << ": " << part.error().to_string();
+            ASSERT_TRUE(part->launch.schedule.part) << problem;
+            EXPECT_EQ(part->launch.schedule.part->first, rank / 4 * 4);
+            EXPECT_EQ(part->traits, whole->traits) << problem;
+        }
+        EXPECT_TRUE(plan_rows(made, 64, 5)->launch.schedule.part);
+    }
+}
+
 TEST(BundleProgram, OfRowsThatAStrategyDoesNotTakeGoesByTheNextBucket) {
     Bundle made = sample("matmul_reduce_scatter:N=128,K=128,dtype=bf16,ranks=2,sms=4", {64, 64});
     ops::Strategy& sums =

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,14 +39,17 @@ struct Planned {
     [[nodiscard]] bool writes(const std::string& operand) const;
 };
 
-/// `rows`: of an operator, M; of a user's program 0. Fails for rows that the bundle has no bucket for, and where the
-/// schedule of these rows asks for a kernel that is not in the bundle. Strides of contiguous rows, elements.
+/// Strides of contiguous rows, elements.
 [[nodiscard]] std::vector<std::int64_t> row_major(const std::vector<std::int64_t>& shape);
 
-[[nodiscard]] Result<Planned> plan_rows(const Bundle& bundle, std::int64_t rows);
+/// `rows`: of an operator, M; of a user's program 0. `rank`: for whom alone: of an operator over nodes its node's part
+/// (fuse_part). Fails for rows that the bundle has no bucket for, and where the
+/// schedule of these rows asks for a kernel that is not in the bundle.
+[[nodiscard]] Result<Planned> plan_rows(const Bundle& bundle, std::int64_t rows,
+                                        std::optional<std::int32_t> rank = {});
 
 /// The launch of an operator for so many rows, and the traits of its stages; `programs`: of the grid of a plain
-/// kernel, which is compiled for it.
+/// kernel, which is compiled for it. `rank`: as of plan_rows.
 struct Lowered {
     fuse::StagedProgram program;
     emit::ScheduleFile launch;
@@ -53,7 +57,7 @@ struct Lowered {
     std::map<std::string, std::string> moved;  ///< as of Planned
 };
 [[nodiscard]] Result<Lowered> lower(const OperatorPart& op, const Bucket& bucket, std::int64_t rows,
-                                    fuse::Device device);
+                                    fuse::Device device, std::optional<std::int32_t> rank = {});
 
 /// Bytes of a rank's device.
 struct Needs {
