@@ -252,6 +252,7 @@ void bind_outline(nb::module_& m) {
         .def_ro("bindings", &ops::AttentionOutline::bindings, "Parameter → tensor of the plan.")
         .def_ro("placed", &ops::AttentionOutline::placed)
         .def_ro("together", &ops::AttentionOutline::together)
+        .def_ro("relays", &ops::AttentionOutline::relays)
         .def_prop_ro(
             "passes", [](const ops::AttentionOutline& made) { return to_passes(made.passes); },
             "None, or: rows that a rank has at once, by rank the places that it fills, and by pass and rank "

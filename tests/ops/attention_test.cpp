@@ -62,7 +62,7 @@ TEST(AttentionParts, AreAsManyAsLeaveTransfersThatAreWorthIt) {
     };
     EXPECT_EQ(parts(24, 1, 3072), 4);
     EXPECT_EQ(parts(24, 1, 3072, 2, {.causal = true}), 4);
-    EXPECT_EQ(parts(24, 1, 3072, 4, {.causal = true}), 2) << "first tiles wait for rows of all ranks";
+    EXPECT_EQ(parts(24, 1, 3072, 4, {.causal = true}), 3) << "first tiles wait for rows of all ranks";
     EXPECT_EQ(parts(24, 1, 3072, 2, {.causal = true, .window = 100}), 1);
     EXPECT_EQ(parts(24, 1, 3072, 2, {.documents = {0, 100, 6144}}), 1);
     EXPECT_EQ(parts(24, 2, 3072), 2);

@@ -38,6 +38,7 @@ struct AttentionOutline {
     /// Q and O are read and stored where each rank has them; the plan has neither.
     bool placed = false;
     std::int64_t together = 0;                    ///< heads of Q whose K and V come in one part; 0: all
+    std::int32_t relays = 0;                      ///< multiprocessors that relays need (relays_of)
     std::optional<plan::AttentionPasses> passes;  ///< none: all at once
 };
 
@@ -52,6 +53,10 @@ struct KindOverNodes {
 /// Why attention of that kind cannot be done; "" where it can.
 [[nodiscard]] std::string attention_objection(std::string_view kind, std::int32_t ranks, std::int64_t heads,
                                               std::int32_t inner);
+
+/// Multiprocessors that a persistent kernel leaves to the chunk engine, which tells copy streams what has come of what they
+/// pass on: a program that finds none free begins when all has come, with all tiles that it was dealt still to do.
+[[nodiscard]] std::int32_t relays_of(std::string_view kind, std::int32_t ranks);
 
 /// In how many parts the heads of K and V of each of `group` ranks that exchange heads are sent: as many, at most 4, as leave
 /// parts that are worth a transfer. One where windows or documents leave little to send.

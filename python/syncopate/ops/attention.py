@@ -162,6 +162,7 @@ class Attention:
             problem.shape, DTYPE_NAMES[self.dtype], self.all_rows, self.documents, self.causal, self.window, self.kind,
             self.inner, self.split, (tile.block_m, tile.block_n), most, self.group.nodes, self.parts,
         )  # fmt: skip
+        kernel.relays = made.relays
         if made.passes is not None:
             return AttentionPasses(
                 made, kernel, self.all_rows, self.strategy, what=self._what, **self._timing

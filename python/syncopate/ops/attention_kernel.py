@@ -71,6 +71,7 @@ class AttentionKernel:
         self._places = torch.zeros(1, dtype=torch.int32, device=self.device)
         self.is_placed = False
         self.together = 0  # heads of Q whose K and V come in one part; 0: all
+        self.relays = 0  # multiprocessors that streams need which pass on what has come
 
     def place(self, rows: Rows) -> None:
         """Q and O, for the kernel for Hopper also this rank's own K and V, are to be read and stored where the rank has these
@@ -106,12 +107,12 @@ class AttentionKernel:
 
     @property
     def programs(self) -> int:
-        """Of the persistent kernel: it leaves the chunk engine's multiprocessors to it, and what carries chunks from node to node its own, as it stays where it is until K and V
-        have come."""
+        """Of the persistent kernel: it leaves the chunk engine, relays, and what carries chunks from node to node multiprocessors of
+        their own, as it stays where it is until K and V have come."""
         by_engine = (self._strategy.backend or "").endswith("_dedicated")
         engine = (self._strategy.engine_blocks or ENGINE_BLOCKS) if by_engine else 0
         channel = _syncopate.tune.CHANNEL_BLOCKS if self.group.nodes > 1 else 0
-        return max(self.group.multiprocessors() - engine - channel, 1)
+        return max(self.group.multiprocessors() - engine - channel - self.relays, 1)
 
     @property
     def options(self) -> dict[str, int]:

@@ -9,6 +9,7 @@
 #include "syncopate/fuse/fuse.hpp"
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
+#include "syncopate/ops/attention.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
 #include "syncopate/tune/candidates/mixture.hpp"
 #include "syncopate/tune/candidates/tiles.hpp"
@@ -162,16 +163,25 @@ Problem block_of(const Problem& chain) {
     return block;
 }
 
-/// Attention's kernel, as it runs on the machine.
-/// Multiprocessors that a persistent kernel leaves to the chunk engine and to what carries chunks between nodes.
+/// Multiprocessors for relays of attention, whose kind over nodes is known where nobody has chosen.
+std::int32_t relays_of(const Problem& problem) {
+    const std::string_view kind = problem.word("kind");
+    const bool open = kind.empty() || kind == "auto";
+    if (problem.op != "attention" || (open && problem.nodes == 1)) return 0;
+    return ops::relays_of(open ? ops::kind_over_nodes(problem.ranks, problem.nodes).kind : kind,
+                          problem.ranks);
+}
+
+/// Multiprocessors that a persistent kernel leaves to the chunk engine, relays, and what carries chunks between nodes.
 std::int32_t left_free(const Problem& problem, const Strategy& strategy, const ChooseOptions& options) {
     if (options.device == fuse::Device::host) return 0;
     // Programs that all wait for the engine find its multiprocessors free when they start to work.
     const bool beside = fuse::is_engine(strategy.backend) && !strategy.together;
-    return (problem.nodes > 1 ? fuse::kChannelBlocks : 0) +
+    return (problem.nodes > 1 ? fuse::kChannelBlocks : 0) + relays_of(problem) +
            (beside ? strategy.engine_blocks.value_or(fuse::Options{}.engine_blocks) : 0);
 }
 
+/// Attention's kernel, as it runs on the machine.
 Strategy complete_attention(const Problem& problem, const Machine& machine, Strategy made,
                             const ChooseOptions& options) {
     const std::int32_t sms = problem.num_sms > 0 ? problem.num_sms : machine.num_sms;
