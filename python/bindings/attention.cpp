@@ -24,6 +24,7 @@
 #include "syncopate/plan/templates/attention_passes.hpp"
 #include "syncopate/tune/machine/machine.hpp"
 #include "syncopate/tune/play/attention.hpp"
+#include "syncopate/tune/play/attention_backward.hpp"
 
 namespace nb = nanobind;
 
@@ -89,6 +90,13 @@ plan::Plan make_plan(const plan::Mesh& mesh, const std::array<std::int64_t, 5>& 
                                   {batch, heads, kv_heads, length, head_dim, type}, options));
 }
 
+nb::list to_list(const std::vector<tune::AttentionCandidate>& candidates) {
+    nb::list made;
+    for (const tune::AttentionCandidate& candidate : candidates)
+        made.append(nb::make_tuple(candidate.kind, candidate.inner, candidate.estimate.us, candidate.pruned));
+    return made;
+}
+
 nb::list rank_attention(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
                         const std::vector<RowList>& rows, const std::vector<std::int64_t>& documents,
                         bool causal, std::int64_t window, const std::string& kernel,
@@ -106,10 +114,7 @@ nb::list rank_attention(const std::array<std::int64_t, 5>& shape, const std::str
     problem.rows = to_rows_of_ranks(rows);
     auto machine = tune::nearest_machine(device, static_cast<std::int32_t>(rows.size()));
     if (!machine) throw Raised(machine.error());
-    nb::list made;
-    for (const tune::AttentionCandidate& candidate : tune::rank_attention(problem, machine->machine))
-        made.append(nb::make_tuple(candidate.kind, candidate.inner, candidate.estimate.us, candidate.pruned));
-    return made;
+    return to_list(tune::rank_attention(problem, machine->machine));
 }
 
 /// width, places by rank, and by pass and rank the slices: ((begin, end), fresh).
@@ -183,25 +188,33 @@ nb::object attention_tiles(const std::string& kernel, std::int64_t head_dim, boo
     return tile ? nb::object(to_dict(*tile)) : nb::none();
 }
 
-ops::AttentionBackwardOutline backward_outline(
-    const std::array<std::int64_t, 5>& shape, const std::string& dtype, const std::vector<RowList>& rows,
-    const std::vector<std::int64_t>& documents, bool causal, std::int64_t window, const std::string& kind,
-    std::int32_t inner, std::int32_t split, const std::array<std::int32_t, 2>& tile, bool gluon,
-    bool deterministic, bool kept, std::optional<std::int64_t> bounded, std::int32_t nodes) {
+ops::AttentionBackwardTask backward_task(const std::array<std::int64_t, 5>& shape, const std::string& dtype,
+                                         const std::vector<RowList>& rows,
+                                         const std::vector<std::int64_t>& documents, bool causal,
+                                         std::int64_t window, const std::array<std::int32_t, 2>& tile,
+                                         bool gluon, bool deterministic, bool kept,
+                                         std::optional<std::int64_t> bounded, std::int32_t nodes,
+                                         std::int32_t parts) {
     const auto& [batch, heads, kv_heads, length, head_dim] = shape;
-    return unwrap(ops::attention_backward_outline(
-        {.forward = {.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
-                     .sequence = to_sequence(length, documents, causal, window),
-                     .rows = to_rows_of_ranks(rows),
-                     .kind = kind,
-                     .inner = inner,
-                     .split = split,
-                     .tile = {.block_m = tile[0], .block_n = tile[1]},
-                     .nodes = nodes,
-                     .bounded = bounded},
-         .gluon = gluon,
-         .deterministic = deterministic,
-         .kept = kept}));
+    return {.forward = {.shape = {batch, heads, kv_heads, length, head_dim, to_dtype(dtype)},
+                        .sequence = to_sequence(length, documents, causal, window),
+                        .rows = to_rows_of_ranks(rows),
+                        .parts = parts,
+                        .tile = {.block_m = tile[0], .block_n = tile[1]},
+                        .nodes = nodes,
+                        .bounded = bounded},
+            .gluon = gluon,
+            .deterministic = deterministic,
+            .kept = kept};
+}
+
+ops::AttentionBackwardTask of_kind(const ops::AttentionBackwardTask& task, const std::string& kind,
+                                   std::int32_t inner, std::int32_t split) {
+    ops::AttentionBackwardTask made = task;
+    made.forward.kind = kind;
+    made.forward.inner = inner;
+    made.forward.split = split;
+    return made;
 }
 
 void bind_backward(nb::module_& m) {
@@ -212,14 +225,35 @@ void bind_backward(nb::module_& m) {
         .def_ro("bindings", &ops::AttentionBackwardOutline::bindings,
                 "Of each stage: parameter → tensor of the plan.")
         .def_ro("exchanges", &ops::AttentionBackwardOutline::exchanges)
+        .def_ro("together", &ops::AttentionBackwardOutline::together)
         .def_prop_ro(
             "passes", [](const ops::AttentionBackwardOutline& made) { return to_passes(made.passes); },
             "As of AttentionOutline.");
-    m.def("attention_backward", &backward_outline, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
-          nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("kind"), nb::arg("inner"),
-          nb::arg("split"), nb::arg("tile"), nb::kw_only(), nb::arg("gluon") = false,
-          nb::arg("deterministic") = false, nb::arg("kept") = false, nb::arg("bounded") = nb::none(),
-          nb::arg("nodes") = 1);
+    nb::class_<ops::AttentionBackwardTask>(m, "AttentionBackwardTask",
+                                           "What is asked of the backward of attention, but its kind.");
+    m.def("attention_backward_task", &backward_task, nb::arg("shape"), nb::arg("dtype"), nb::arg("rows"),
+          nb::arg("documents"), nb::arg("causal"), nb::arg("window"), nb::arg("tile"), nb::kw_only(),
+          nb::arg("gluon") = false, nb::arg("deterministic") = false, nb::arg("kept") = false,
+          nb::arg("bounded") = nb::none(), nb::arg("nodes") = 1, nb::arg("parts") = 0);
+    m.def(
+        "attention_backward",
+        [](const ops::AttentionBackwardTask& task, const std::string& kind, std::int32_t inner,
+           std::int32_t split) {
+            return unwrap(ops::attention_backward_outline(of_kind(task, kind, inner, split)));
+        },
+        nb::arg("task"), nb::arg("kind"), nb::arg("inner"), nb::arg("split"));
+    m.def(
+        "rank_attention_backward",
+        [](const ops::AttentionBackwardTask& task, std::int32_t inner, std::int32_t split,
+           const std::string& device) {
+            const auto ranks = static_cast<std::int32_t>(task.forward.rows.size());
+            auto machine = tune::nearest_machine(device, ranks);
+            if (!machine) throw Raised(machine.error());
+            return to_list(tune::rank_attention_backward(of_kind(task, "", inner, split), machine->machine));
+        },
+        nb::arg("task"), nb::arg("inner"), nb::arg("split"), nb::arg("device"),
+        "(kind, inner, µs, why not) of all kinds, the best by the estimate first "
+        "(tune/play/attention_backward.hpp).");
     m.def(
         "backward_kind",
         [](const std::string& forward, std::int32_t ranks, std::int64_t kv_heads) {

@@ -94,6 +94,11 @@ Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackw
         return usage("kept: where ranks exchange heads, K and V of the forward are of a rank's own heads");
     plan::AttentionBackwardOptions options = options_of(task);
     plan::AttentionShape shape = forward.shape;
+    if (forward.parts > 1 && !exchanges)
+        return usage("parts: heads come in parts in the backward only where ranks exchange them");
+    if (exchanges)
+        options.moved.parts =
+            forward.parts > 0 ? forward.parts : attention_backward_head_parts(shape, forward.rows);
     std::optional<plan::AttentionPasses> passes;
     if (forward.bounded) {
         if (exchanges || task.kept)
@@ -106,10 +111,30 @@ Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackw
         options.moved.attended.clear();
     }
     SYNCOPATE_TAKE(plan::Plan plan, plan::attention_backward(mesh_of(forward), shape, options));
+    const std::int32_t parts = options.moved.parts;
     return AttentionBackwardOutline{.plan = std::move(plan),
                                     .bindings = bindings_of(task, exchanges),
                                     .exchanges = exchanges,
+                                    .together = parts > 1 ? shape.kv_heads / ranks / parts : 0,
                                     .passes = std::move(passes)};
+}
+
+std::int32_t attention_backward_head_parts(const plan::AttentionShape& shape,
+                                           const std::vector<plan::Rows>& rows) {
+    constexpr std::int64_t kWorthSending = std::int64_t{1}
+                                           << 20;  // bytes: 3 µs on NVLink; a transfer costs as much
+    constexpr std::int32_t kMost = 4;
+    const auto ranks = static_cast<std::int64_t>(rows.size());
+    if (ranks < 2 || shape.kv_heads % ranks != 0) return 1;
+    std::int64_t least = shape.length;  // rows of a run, as they are sent
+    for (const plan::Rows& own : rows)
+        for (const plan::Interval& run : own) least = std::min(least, run.size());
+    const std::int64_t share = shape.kv_heads / ranks;
+    const std::int64_t head =
+        shape.batch * least * shape.head_dim * static_cast<std::int64_t>(plan::size_of(shape.dtype));
+    for (std::int32_t parts = kMost; parts > 1; --parts)
+        if (share % parts == 0 && share / parts * head >= kWorthSending) return parts;
+    return 1;
 }
 
 std::optional<TileConfig> attention_backward_tiles(AttentionKernelName kernel, std::int64_t head_dim,

@@ -22,7 +22,7 @@ Result<AttentionBackwardTask> task_of(const Problem& problem, const Strategy& st
     AttentionBackwardTask task{.forward = std::move(forward), .gluon = true};
     task.forward.kind = backward_kind(task.forward.kind, problem.ranks, task.forward.shape.kv_heads).kind;
     if (task.forward.kind != "double_ring") task.forward.inner = 0;
-    task.forward.split = strategy.split.value_or(kSplit);
+    task.forward.split = strategy.split.value_or(task.forward.kind == "ulysses" ? 1 : kSplit);
     if (strategy.tiles.empty())
         task.forward.tile = choose_backward_kernel(task.forward.shape.head_dim, problem.dtype, 1.0,
                                                    {.cuda = true, .hopper = true})

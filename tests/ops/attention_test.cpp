@@ -7,7 +7,9 @@
 
 #include "syncopate/ops/attention_backward.hpp"
 #include "syncopate/ops/attention_kernel.hpp"
+#include "syncopate/ops/statements.hpp"
 #include "syncopate/plan/check/check.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -236,6 +238,77 @@ TEST(AttentionBackward, MakesWhatLeavesBetweenTilesThatStay) {
         EXPECT_LT(first, 300);
         const auto last = std::find_if_not(slots.rbegin(), slots.rend(), is_own) - slots.rbegin();
         EXPECT_GE(last, 132);
+    }
+}
+
+/// The backward of exchanged heads on two ranks, causal, with what makes dQ of sums.
+Result<fuse::StagedProgram> exchanging(std::int64_t heads, std::int64_t length, std::int32_t parts) {
+    AttentionBackwardTask task{.forward = {}, .gluon = true};
+    task.forward.shape = {.batch = 1, .heads = heads, .kv_heads = heads, .length = length, .head_dim = 128};
+    task.forward.sequence = {.length = length, .causal = true};
+    task.forward.rows = plan::shard_rows(task.forward.sequence, 2, plan::Sharding::zigzag, 1);
+    task.forward.kind = "ulysses";
+    task.forward.parts = parts;
+    task.forward.tile = {.block_m = 64, .block_n = 128};
+    SYNCOPATE_TAKE(AttentionBackwardOutline outline, attention_backward_outline(task));
+    kernel::Arguments given;
+    given.scalars = {{"B", std::int64_t{1}},   {"H", heads / 2},         {"HKV", heads / 2},
+                     {"SQ", length},           {"SK", length},           {"D", std::int64_t{128}},
+                     {"BM", std::int64_t{64}}, {"BN", std::int64_t{128}}};
+    const auto rows = [&](plan::DType dtype, std::int64_t block) {
+        return kernel::TensorArgument{
+            .shape = {1, heads / 2, length, 128}, .dtype = dtype, .block = {1, 1, block, 128}};
+    };
+    const kernel::TensorArgument of_row{.shape = {1, heads / 2, length}, .dtype = plan::DType::fp32};
+    given.tensors = {{"q_desc", rows(plan::DType::bf16, 64)},
+                     {"do_desc", rows(plan::DType::bf16, 64)},
+                     {"k_desc", rows(plan::DType::bf16, 128)},
+                     {"v_desc", rows(plan::DType::bf16, 128)},
+                     {"dk_ptr", rows(plan::DType::bf16, 128)},
+                     {"dv_ptr", rows(plan::DType::bf16, 128)},
+                     {"lse_desc", of_row},
+                     {"delta_desc", of_row}};
+    std::vector<std::int64_t> bounds;  // of a block of K: the blocks of Q from its own on
+    for (std::int64_t n = 0; n < length / 128; ++n)
+        bounds.insert(bounds.end(), {2 * n, 2 * n + 2, length / 64, length / 64});
+    SYNCOPATE_TRY(kernel::set_values(given, "bounds_ptr", std::move(bounds)));
+    const AttentionBackwardForm form{
+        .causal = true, .exchanges = true, .whole = true, .together = outline.together};
+    SYNCOPATE_TAKE(kernel::Kernel tiles, kernel::stated::analyse(attention_backward_statement(form), given));
+    kernel::stated::Statement finishes{.kernel = "finish_rows"};
+    finishes.parameters = {"dq_ptr", "sy_schedule", "sy_control"};
+    finishes.tiles = {{"h", "H"}, {"m", "cdiv(SQ, BM)"}};
+    finishes.writes = {{"dq_ptr", {"0", "h", "m*BM : (m+1)*BM", ":"}}};
+    given.tensors = {{"dq_ptr", rows(plan::DType::bf16, 64)}};
+    SYNCOPATE_TAKE(kernel::Kernel finish, kernel::stated::analyse(finishes, given));
+    fuse::StagedProgram made;
+    made.stages.push_back({std::move(tiles), outline.bindings[0]});
+    made.stages.push_back({std::move(finish), outline.bindings[1]});
+    made.plan = std::move(outline.plan);
+    return made;
+}
+
+// The heads of the first part are there when tiles begin; the longest tiles of the last one begin before its short ones.
+TEST(AttentionBackward, RunsHeadsAsTheyComeAndOfThemTheLongestTilesFirst) {
+    const auto made = exchanging(16, 16384, 4);
+    ASSERT_TRUE(made) << made.error().to_string();
+    const auto schedule = fuse::fuse(*made, fuse_options({}, fuse::Device::cuda));
+    ASSERT_TRUE(schedule) << schedule.error().to_string();
+    for (const fuse::RankSchedule& rank : schedule->ranks) {
+        std::int64_t part = 0, row = 0;  // of the slot before, among those of the first stage's second half
+        for (std::size_t slot = 0; slot < 8U * 128; ++slot) {
+            const auto& at =
+                made->stages[0].kernel.tiles[static_cast<std::size_t>(rank.slots[slot].tile)].coord;
+            const std::int64_t of = at[1] / 2;
+            if (slot < 4U * 128) {
+                EXPECT_LT(of, 2) << "what waits for nothing may run first, but not of the last parts";
+                continue;
+            }
+            EXPECT_TRUE(of > part || (of == part && at[2] >= row)) << slot;
+            part = of;
+            row = at[2];
+        }
+        EXPECT_EQ(part, 3);
     }
 }
 

@@ -67,6 +67,14 @@ CASES = {
     "double_ring": (1, 2, 1, 128, {"kind": "double_ring", "inner": 2, "causal": True}),
     "double_ring zigzag": (1, 1, 1, 128, {"kind": "double_ring", "inner": 2, "sharding": "zigzag"}),
     "ulysses": (2, 12, 12, 60, {"kind": "ulysses", "causal": True}),
+    "ulysses in parts": (1, 8, 8, 64, {"kind": "ulysses", "causal": True, "parts": 2, "lse": True}),
+    "ulysses in parts deterministic": (
+        1,
+        16,
+        8,
+        63,
+        {"kind": "ulysses", "sharding": "zigzag", "parts": 2, "deterministic": True},
+    ),
     "ulysses by five": (1, 10, 5, 50, {"kind": "ulysses"}),
     "ulysses zigzag": (1, 12, 12, 72, {"kind": "ulysses", "causal": True, "sharding": "zigzag"}),
     "ulysses deterministic": (1, 4, 4, 64, {"kind": "ulysses", "deterministic": True, "lse": True}),
@@ -150,7 +158,11 @@ def check_case(name: str, place: ranks.Place, group) -> None:
     b, h, hkv, s, options = CASES[name]
     options = dict(options)
     d, lse_too = options.pop("d", D), options.pop("lse", False)
-    given = {key: options.pop(key) for key in ("deterministic", "kept", "split", "bounded") if key in options}
+    given = {
+        key: options.pop(key)
+        for key in ("deterministic", "kept", "split", "parts", "bounded")
+        if key in options
+    }
     forward = ops.Attention(b, h, hkv, s, d, torch.bfloat16, group, even=True, **options)
     late = {"host_delay": 2e-3, "seed": place.rank}
     op = ops.AttentionBackward(b, h, hkv, s, d, torch.bfloat16, group, even=True, **given, **late, **options)

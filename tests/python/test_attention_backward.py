@@ -13,6 +13,7 @@ HERE = Path(__file__).resolve().parent
 
 CASES = {
     2: [
+        "ulysses in parts",
         "ulysses deterministic",
         "deterministic zigzag",
         "bounded",
@@ -34,7 +35,7 @@ IN_SWEEP = {
         "ulysses zigzag", "ulysses of one head", "bounded", "unequal zigzag",
     ],
     4: ["ring", "double_ring zigzag", "ulysses", "ragged zigzag", "deterministic zigzag", "documents of one row", "bounded ring",
-        "unequal double_ring", "unequal"],
+        "unequal double_ring", "unequal", "ulysses in parts", "ulysses in parts deterministic"],
     5: ["few rows", "ring", "ulysses by five", "documents", "window", "ring zigzag", "deterministic ring"],
 }  # fmt: skip
 

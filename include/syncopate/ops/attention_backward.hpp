@@ -29,7 +29,9 @@ struct BackwardKind {
 [[nodiscard]] BackwardKind backward_kind(std::string_view forward, std::int32_t ranks, std::int64_t kv_heads);
 
 struct AttentionBackwardTask {
-    AttentionTask forward;       ///< its kind as backward_kind has it; block_m rows of Q, block_n of K and V
+    /// Its kind as backward_kind has it; block_m rows of Q, block_n of K and V. `parts`: of the heads that ranks exchange; 0:
+    /// attention_backward_head_parts.
+    AttentionTask forward;
     bool gluon = false;          ///< the kernel for Hopper; its parameters are called so
     bool deterministic = false;  ///< dQ by a kernel of its own, after the call; K and V stay for it
     bool kept = false;           ///< K and V are there, from the forward
@@ -37,14 +39,19 @@ struct AttentionBackwardTask {
 
 struct AttentionBackwardOutline {
     plan::Plan plan;
-    std::vector<Bindings> bindings;               ///< by stage
-    bool exchanges = false;                       ///< heads: each rank has some, of all rows
+    std::vector<Bindings> bindings;  ///< by stage
+    bool exchanges = false;          ///< heads: each rank has some, of all rows
+    std::int64_t together = 0;       ///< of a rank's heads of K, those that come in one part; 0: all
     std::optional<plan::AttentionPasses> passes;  ///< of `bounded`; none: K and V come at once
 };
 
 /// Fails as attention_outline does. With `bounded`, passes are as many as divide all runs of rows, so that no row
 /// comes twice.
 [[nodiscard]] Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackwardTask& task);
+
+/// In how many parts ranks exchange heads: as many, at most 4, as leave transfers that are worth what one costs.
+[[nodiscard]] std::int32_t attention_backward_head_parts(const plan::AttentionShape& shape,
+                                                         const std::vector<plan::Rows>& rows);
 
 /// The tiles of a backward kernel for heads of one size, as attention_tiles.
 [[nodiscard]] std::optional<TileConfig> attention_backward_tiles(AttentionKernelName kernel,

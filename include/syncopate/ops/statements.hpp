@@ -45,7 +45,8 @@ struct AttentionBackwardForm {
     bool causal = false;
     /// Q and what goes with it come, too: elements of bounds_ptr say which blocks of it a tile reads.
     bool exchanges = false;
-    bool whole = false;  ///< rows see all that a causal mask leaves: no windows, no documents
+    bool whole = false;         ///< rows see all that a causal mask leaves: no windows, no documents
+    std::int64_t together = 0;  ///< `exchanges`: a rank's heads of K that come in one part; 0: all
 };
 
 /// Of kernels/gluon_attention_backward.py; likewise.

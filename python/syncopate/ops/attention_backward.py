@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Operands = tuple[
     torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor
 ]
-SPLIT = 4  # chunks of a run of rows on a GPU, unless `split` says: the last one's way back is all that nothing hides
+SPLIT = 4  # chunks of a run of rows on a GPU, unless `split` says, or heads come in parts: the last one's way back is all that nothing hides
 
 
 class AttentionBackward:
@@ -78,7 +78,6 @@ class AttentionBackward:
         problem, self.group, self.device = forward.kernel.problem, forward.group, forward.device
         self.problem, self.d, self.forward_kind = problem, d, forward.kind
         self.deterministic, self.kept = deterministic, kept
-        self.kind, self.why_kind = _syncopate.ops.backward_kind(forward.kind, self.group.size, hkv)
         cuda = self.group.device == "cuda"
         hopper = cuda and torch.cuda.get_device_capability(self.group.ordinal)[0] == HOPPER
         name, tile, of_q, self.why_plain = _syncopate.ops.attention_backward_kernel(
@@ -98,18 +97,24 @@ class AttentionBackward:
         self.most_rows = max(map(count_rows, self.all_rows))
         self._first_row = sum(map(count_rows, self.all_rows[: self.group.rank]))
 
-        def outlined() -> Any:
-            made = _syncopate.ops.attention_backward(
+        def task() -> Any:
+            return _syncopate.ops.attention_backward_task(
                 problem.shape, DTYPE_NAMES[problem.dtype], self.all_rows, list(problem.documents), problem.causal, problem.window,
-                self.kind, forward.inner, options.get("split") or (SPLIT if cuda else 1), (self.block_m, self.block_n),
-                gluon=self.is_gluon, deterministic=deterministic, kept=self.kept,
+                (self.block_m, self.block_n), gluon=self.is_gluon, deterministic=deterministic, kept=self.kept,
                 bounded=None if not bounded else 0 if bounded is True else int(bounded), nodes=self.group.nodes,
+                parts=options.get("parts", 0),
             )  # fmt: skip
-            self.plan, self.exchanges = made.plan, made.exchanges
+
+        def outlined() -> Any:
+            in_parts = self.kind == "ulysses" and not options.get("split")  # of the heads
+            made = _syncopate.ops.attention_backward(task(), self.kind, inner, 1 if in_parts else split)
+            self.plan, self.exchanges, self._together = made.plan, made.exchanges, made.together
             self._shared_by = self.group.size if self.exchanges else 1  # that share the heads
             self._make_tables(made.passes)
             return made
 
+        split = options.get("split") or (SPLIT if cuda else 1)
+        self.kind, self.why_kind, inner = self._choose(task(), forward, options.get("kind", "auto"), split)
         made = outlined()
         self.gathers = not self._has_room()
         if self.gathers:
@@ -131,6 +136,20 @@ class AttentionBackward:
             **timing(deadline, host_delay, seed),
         )  # fmt: skip
         self.prepared: Prepared | None = None
+
+    def _choose(self, task: Any, forward: Attention, kind: str, split: int) -> tuple[str, str, int]:
+        """The kind that is carried out, why it is not the one asked for, and its `inner`: of "auto" the quickest by its own
+        estimate, whatever the forward's is."""
+        if kind != "auto" or self.group.nodes > 1 or self.group.size == 1:
+            return *_syncopate.ops.backward_kind(
+                forward.kind, self.group.size, self.problem.hkv
+            ), forward.inner
+        device = torch.cuda.get_device_name(self.group.ordinal) if self.group.device == "cuda" else ""
+        ranked = _syncopate.ops.rank_attention_backward(task, forward.inner, split, device)
+        found = next(((one, inner) for one, inner, _, why in ranked if not why), None)
+        if found is None:
+            raise ValueError("; ".join(f"{one}: {why}" for one, _, _, why in ranked))
+        return found[0], "", found[1]
 
     def prepare(self) -> Prepared | None:
         """Fuses and compiles on first use; None: `is_alone`. Collective."""
@@ -346,7 +365,7 @@ class AttentionBackward:
 
         p = self.problem
         whole = not (p.window or p.documents) and self.count == 1
-        return stated_attention_backward(p.causal, self.exchanges, whole)
+        return stated_attention_backward(p.causal, self.exchanges, whole, self._together)
 
     def _make_tables(self, passes: Any) -> None:
         """What each row of Q sees in a pass, of this rank's rows, or where heads are exchanged of all."""
@@ -388,14 +407,17 @@ class AttentionBackward:
         self, grad: torch.Tensor, grad_lse: torch.Tensor | None, o: torch.Tensor, lse: torch.Tensor
     ) -> None:
         p = self.problem
-        if self.exchanges:  # sums of other rows than this rank's
+        # Sums of exchanged heads are of other rows than this rank's, but mostly as many.
+        alike = not self.exchanges or self._sums.numel() == p.b * p.h * self._padded * p.d
+        zero = alike and not self.deterministic
+        if self.exchanges and not zero:
             self._sums.zero_()
         dlse = lse if grad_lse is None else grad_lse  # a stand-in that is not read
         rows = kernels.rows_of_program(self.block_m, p.d)
         self._launch(
             kernels.prepare_rows, (self._padded // rows * p.b * p.h,),
             o, grad, lse, dlse, self._lse, self._delta, self._sums, p.h, self.num_rows, self._padded, *o.stride()[:3],
-            *grad.stride()[:3], DLSE=grad_lse is not None, ZERO=not (self.deterministic or self.exchanges), D=p.d, ROWS=rows,
+            *grad.stride()[:3], DLSE=grad_lse is not None, ZERO=zero, D=p.d, ROWS=rows,
         )  # fmt: skip
 
     def _make_dq(

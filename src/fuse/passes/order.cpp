@@ -260,18 +260,19 @@ private:
 
     /// Of a kernel that says how long its tiles take: whenever a multiprocessor is free it takes, of the tiles whose chunks have
     /// come by then, one that is due first; `tiles`' order decides among equals. So what a rank keeps is done while
-    /// chunks come, and at the end while others are on their way.
+    /// chunks come, and at the end while others are on their way. Where the kernel states an order, that alone decides, and no
+    /// tile of its second half runs before the first half is under way: the short tiles at the end are for the end.
     [[nodiscard]] std::vector<std::int64_t> by_need(std::int32_t rank,
                                                     const std::vector<std::int64_t>& tiles) {
-        const std::vector<std::int64_t>& deadlines = deadlines_of(rank);
+        const bool stated = !kernel_.traversal.empty();
+        static const std::vector<std::int64_t> kNone;
+        const std::vector<std::int64_t>& deadlines = stated ? kNone : deadlines_of(rank);
+        const auto due_at = [&](std::size_t place) { return stated ? kNever : deadlines[at(tiles[place])]; };
         const double tile_us = estimate_tile_times(kernel_, costs_).front();
         std::vector<double> ready;  // by class
         for (const Times& time : times_of(at(rank), false))
             ready.push_back(static_cast<double>(time.last) / bytes_per_us(costs_));
         const auto ready_at = [&](std::size_t place) { return ready[at(nodes_.class_of[at(tiles[place])])]; };
-        std::vector<std::size_t> to_come(tiles.size());
-        std::iota(to_come.begin(), to_come.end(), std::size_t{0});
-        std::ranges::stable_sort(to_come, {}, ready_at);
         using First = std::pair<std::int64_t, std::size_t>;  // when it is due, its place in the order
         std::priority_queue<First, std::vector<First>, std::greater<>> there;
         std::priority_queue<double, std::vector<double>, std::greater<>> free;
@@ -280,16 +281,24 @@ private:
             free.push(0);
         std::vector<std::int64_t> made;
         made.reserve(tiles.size());
-        for (auto next = to_come.begin(); made.size() < tiles.size();) {
-            double now = free.top();
-            free.pop();
-            if (there.empty() && next != to_come.end()) now = std::max(now, ready_at(*next));
-            for (; next != to_come.end() && ready_at(*next) <= now; ++next)
-                there.emplace(deadlines[at(tiles[*next])], *next);
-            made.push_back(tiles[there.top().second]);
-            there.pop();
-            free.push(now + tile_us);
-        }
+        const auto run = [&](std::size_t begin, std::size_t end) {
+            std::vector<std::size_t> to_come(end - begin);
+            std::iota(to_come.begin(), to_come.end(), begin);
+            std::ranges::stable_sort(to_come, {}, ready_at);
+            for (auto next = to_come.begin(); made.size() < end;) {
+                double now = free.top();
+                free.pop();
+                if (there.empty() && next != to_come.end()) now = std::max(now, ready_at(*next));
+                for (; next != to_come.end() && ready_at(*next) <= now; ++next)
+                    there.emplace(due_at(*next), *next);
+                made.push_back(tiles[there.top().second]);
+                there.pop();
+                free.push(now + tile_us);
+            }
+        };
+        const std::size_t half = stated ? tiles.size() / 2 : 0;
+        run(0, half);
+        run(half, tiles.size());
         return made;
     }
 

@@ -37,18 +37,29 @@ public:
 
     Result<Plan> run() {
         const std::int64_t h = shape_.heads, kv = shape_.kv_heads, d = shape_.head_dim;
+        // Of all heads at once: a transfer costs as much as these bytes.
+        const std::array rows{pair("LSE", h, 0, DType::fp32), pair("DELTA", h, 0, DType::fp32)};
         // What comes first is needed first: a tile begins with its rows of K and V, then walks Q and dO.
         const std::array in{pair("K", kv, d, shape_.dtype), pair("V", kv, d, shape_.dtype),
-                            pair("LSE", h, 0, DType::fp32), pair("DELTA", h, 0, DType::fp32),
-                            pair("Q", h, d, shape_.dtype),  pair("DO", h, d, shape_.dtype)};
-        const std::array out{pair("DK", kv, d, shape_.dtype), pair("DV", kv, d, shape_.dtype),
-                             pair("DQ", h, d, shape_.dtype)};
+                            pair("Q", h, d, shape_.dtype), pair("DO", h, d, shape_.dtype)};
+        const std::array sums{pair("DK", kv, d, shape_.dtype), pair("DV", kv, d, shape_.dtype)};
+        const Pair dq = pair("DQ", h, d, shape_.dtype);
         for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+            for (const Pair& one : rows) hold(rank, one, true);
             for (const Pair& one : in) hold(rank, one, true);
-            for (const Pair& one : out) hold(rank, one, false);
+            for (const Pair& one : sums) hold(rank, one, false);
+            hold(rank, dq, false);
         }
-        for (const Pair& one : in) exchange(one, true);
-        for (const Pair& one : out) exchange(one, false);
+        const std::int32_t parts = options_.moved.parts;
+        // A rank's own heads of its rows are copied before the kernel starts, so by as few copies as there are runs.
+        for (const Pair& one : in) move(one, true, {0, one.share}, 0);
+        for (const Pair& one : rows) move(one, true, {0, one.share}, 0);
+        for (const Pair& one : rows) exchange(one, true, {0, one.share});
+        for (std::int32_t part = 0; part < parts; ++part)
+            for (const Pair& one : in) exchange(one, true, part_of(one, part));
+        for (std::int32_t part = 0; part < parts; ++part)
+            for (const Pair& one : sums) give_back(one, part_of(one, part));
+        give_back(dq, {0, dq.share});  // which is complete when all parts are
         return plan_.take();
     }
 
@@ -95,19 +106,34 @@ private:
         if (!comes) plan_.produced({rank, chunk(one.heads, {0, one.share}, {0, shape_.length})});
     }
 
-    /// The next rank first; this rank's own by a local copy.
-    void exchange(const Pair& one, bool comes) {
-        for (std::int32_t step = 0; step < ranks_; ++step) {
-            for (std::int32_t rank = 0; rank < ranks_; ++rank) {
-                const std::int32_t other = (rank + step) % ranks_;
-                const std::int32_t owner = comes ? rank : other;  // of the rows
-                const std::int32_t maker = comes ? other : rank;  // of the heads
-                const Interval heads{maker * one.share, (maker + 1) * one.share};
-                for (const auto& [local, rows] : runs_of(owner)) {
-                    const RankChunk place{owner, chunk(one.rows, heads, local)};
-                    const RankChunk share{maker, chunk(one.heads, {0, one.share}, rows)};
-                    (void)(comes ? plan_.transfer(place, share) : plan_.transfer(share, place));
-                }
+    /// Heads of a rank's share.
+    [[nodiscard]] Interval part_of(const Pair& one, std::int32_t part) const {
+        const std::int64_t each = one.share / options_.moved.parts;
+        return {part * each, (part + 1) * each};
+    }
+
+    /// Some heads of each rank's share, to the next rank first.
+    void exchange(const Pair& one, bool comes, const Interval& of_share) {
+        for (std::int32_t step = 1; step < ranks_; ++step) move(one, comes, of_share, step);
+    }
+    /// The same of what a rank makes; its own last.
+    void give_back(const Pair& one, const Interval& of_share) {
+        exchange(one, false, of_share);
+        move(one, false, of_share, 0);
+    }
+
+    /// To the rank so many steps on; 0: to itself, by a local copy.
+    void move(const Pair& one, bool comes, const Interval& of_share, std::int32_t step) {
+        for (std::int32_t rank = 0; rank < ranks_; ++rank) {
+            const std::int32_t other = (rank + step) % ranks_;
+            const std::int32_t owner = comes ? rank : other;  // of the rows
+            const std::int32_t maker = comes ? other : rank;  // of the heads
+            const std::int64_t first = maker * one.share;
+            const Interval heads{first + of_share.begin, first + of_share.end};
+            for (const auto& [local, rows] : runs_of(owner)) {
+                const RankChunk place{owner, chunk(one.rows, heads, local)};
+                const RankChunk share{maker, chunk(one.heads, of_share, rows)};
+                (void)(comes ? plan_.transfer(place, share) : plan_.transfer(share, place));
             }
         }
     }

@@ -63,12 +63,42 @@ TEST(AttentionBackwardPlan, HasNoFindingsWhereRanksExchangeHeads) {
             AttentionBackwardOptions options = options_for({.length = 71, .causal = true}, count, sharding);
             options.moved.ulysses = count;
             options.padded = 80;
-            const auto plan = attention_backward(ranks(count), kShape, options);
-            ASSERT_TRUE(plan.ok()) << plan.error().to_string();
-            const auto findings = check(plan.value());
-            EXPECT_TRUE(findings.empty()) << count << " ranks: " << findings.front().message;
+            for (const std::int32_t parts : {1, 2}) {
+                if (8 % (count * parts) != 0) continue;
+                options.moved.parts = parts;
+                const auto plan = attention_backward(ranks(count), kShape, options);
+                ASSERT_TRUE(plan.ok()) << plan.error().to_string();
+                const auto findings = check(plan.value());
+                EXPECT_TRUE(findings.empty()) << count << " ranks: " << findings.front().message;
+            }
         }
     }
+}
+
+// All of a part comes before any of the next, so that its tiles can begin.
+TEST(AttentionBackwardPlan, ExchangesHeadsPartByPart) {
+    AttentionBackwardOptions options = options_for({.length = 64}, 2, Sharding::contiguous);
+    options.moved.ulysses = 2;
+    options.moved.parts = 4;
+    const auto plan = attention_backward(ranks(2), {1, 16, 8, 64, 8}, options);
+    ASSERT_TRUE(plan.ok()) << plan.error().to_string();
+    std::int64_t part = 0;    // of K, V, Q and dO of rank 0, in the order in which they are sent
+    std::int64_t copies = 0;  // of what it keeps
+    for (const Op& op : plan->ranks[0]) {
+        const std::string& name = plan->tensors[static_cast<std::size_t>(op.dst.tensor)].name;
+        copies += op.kind == OpKind::local && (name == "K.heads" || name == "DO.heads") ? 1 : 0;
+    }
+    EXPECT_EQ(copies, 2) << "one of each";
+    for (const Op& op : plan->ranks[0]) {
+        const std::string& name = plan->tensors[static_cast<std::size_t>(op.dst.tensor)].name;
+        if (op.peer != 1 ||
+            (name != "K.heads" && name != "V.heads" && name != "Q.heads" && name != "DO.heads"))
+            continue;
+        const std::int64_t of = op.dst.region[1].begin / op.dst.region[1].size();
+        EXPECT_GE(of, part);
+        part = of;
+    }
+    EXPECT_EQ(part, 3);
 }
 
 TEST(AttentionBackwardPlan, SumsOfEachRowWhatTheRanksThatSeeItMake) {

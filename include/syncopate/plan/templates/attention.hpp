@@ -52,8 +52,9 @@ struct AttentionOptions {
     std::int32_t ulysses = 1;  ///< ranks that exchange heads for rows; they are neighbours
     std::int32_t inner = 0;    ///< double_ring: ranks (after `ulysses`) of an inner ring; 0: half of them
     std::int32_t split = 1;    ///< chunks into which each run of rows is cut
-    std::int32_t parts = 1;    ///< forward: a member's heads of K and V go in so many parts, each with its Q
-    std::vector<Rows> rows;    ///< by rank
+    /// A member's heads of K and V go in so many parts, each with its Q; in the backward where all ranks exchange heads.
+    std::int32_t parts = 1;
+    std::vector<Rows> rows;      ///< by rank
     std::vector<Rows> attended;  ///< by rank, rows of K and V that its rows attend to; empty: all
     bool only_kv = false;        ///< the plan has K and V alone: Q, O and L are each rank's own affair
     bool q_o_stay = false;       ///< Q and O stay where each rank has them: the plan has K, V and L

@@ -1,0 +1,66 @@
+#include "syncopate/tune/play/attention_backward.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "syncopate/tune/choose.hpp"
+
+namespace syncopate::tune {
+namespace {
+
+ops::AttentionBackwardTask task_of(std::int64_t heads, std::int64_t kv_heads, std::int64_t rows,
+                                   std::int32_t ranks, bool causal = true) {
+    ops::AttentionBackwardTask task{.forward = {}, .gluon = true};
+    task.forward.shape = {
+        .batch = 1, .heads = heads, .kv_heads = kv_heads, .length = rows * ranks, .head_dim = 128};
+    task.forward.sequence = {.length = rows * ranks, .causal = causal};
+    task.forward.split = 4;
+    task.forward.tile = {.block_m = 64, .block_n = 128};
+    task.forward.rows = plan::shard_rows(task.forward.sequence, ranks, plan::Sharding::zigzag, 1);
+    return task;
+}
+
+std::vector<AttentionCandidate> ranked(const ops::AttentionBackwardTask& task) {
+    return rank_attention_backward(task, *find_machine("h200x4"));
+}
+
+const AttentionCandidate& of_kind(const std::vector<AttentionCandidate>& all, const std::string& kind) {
+    return *std::ranges::find(all, kind, &AttentionCandidate::kind);
+}
+
+// Gradients of K and V that are summed go as fp32, and from all ranks.
+TEST(AttentionBackwardKinds, ExchangeHeadsWhereEachHasItsOwnKeys) {
+    for (const std::int32_t ranks : {2, 4}) {
+        for (const std::int64_t rows : {2048, 4096, 8192}) {
+            const auto all = ranked(task_of(32, 32, rows, ranks));
+            EXPECT_EQ(all.front().kind, "ulysses") << ranks << " ranks, " << rows;
+            EXPECT_LT(all.front().estimate.exposed, of_kind(all, "all_gather").estimate.exposed);
+        }
+    }
+}
+
+TEST(AttentionBackwardKinds, GatherFewHeadsOfKAndV) {
+    EXPECT_NE(ranked(task_of(32, 4, 8192, 4)).front().kind, "ulysses");
+    const auto one = ranked(task_of(32, 2, 8192, 4));
+    EXPECT_NE(of_kind(one, "ulysses").pruned.find("2 heads of K and V are not shared out over 4 ranks"),
+              std::string::npos)
+        << of_kind(one, "ulysses").pruned;
+}
+
+TEST(AttentionBackwardKinds, GoAroundWhereTheOrderOfSumsIsFixedOrKAndVAreKept) {
+    ops::AttentionBackwardTask task = task_of(32, 32, 4096, 4);
+    task.deterministic = true;
+    EXPECT_NE(ranked(task).front().kind, "ulysses");
+    task.deterministic = false;
+    task.kept = true;
+    EXPECT_NE(ranked(task).front().kind, "ulysses");
+    task.kept = false;
+    task.forward.bounded = 0;
+    EXPECT_NE(ranked(task).front().kind, "ulysses");
+    EXPECT_EQ(ranked(task).front().pruned, "");
+}
+
+}  // namespace
+}  // namespace syncopate::tune
