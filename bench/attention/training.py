@@ -348,10 +348,12 @@ def peers_of(case: Case, kinds: list[str]) -> dict[str, Callable[[], Any]]:
     return made
 
 
-def run(case: Case, kinds: list[str], rounds: int) -> list[dict[str, Any]]:
+def run(case: Case, kinds: list[str], only: list[str], rounds: int) -> list[dict[str, Any]]:
     rows, calls = [], []
 
     for name, make in peers_of(case, kinds).items():
+        if only and name.split()[0] not in only:
+            continue
         torch.use_deterministic_algorithms(name == "deterministic")
         try:
             call, given = make(), case.operands()
@@ -397,6 +399,7 @@ def main() -> None:
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--masks", default="full,causal")
     parser.add_argument("--kinds", default="auto")
+    parser.add_argument("--peers", default="", help="only these of the list above; else all")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--csv")
     options = parser.parse_args()
@@ -416,7 +419,8 @@ def main() -> None:
         }
         if dist.get_rank() == 0:
             print(" ".join(f"{name}={value}" for name, value in said.items()), flush=True)
-        found = run(case, options.kinds.split(","), options.rounds)
+        only = options.peers.split(",") if options.peers else []
+        found = run(case, options.kinds.split(","), only, options.rounds)
         took = {row["peer"]: row["both_us"] for row in found}
         for row in found:
             lines.append(said | row)

@@ -11,6 +11,8 @@ from .gluon_members import set_members
 from .gluon_versions import aggregate
 
 LOG2E = gl.constexpr(1.4426950408889634)
+CACHE = gl.constexpr(24 << 20)  # bytes that stay: less than half of an H200's L2
+TOGETHER = gl.constexpr(264)  # tiles: two for each multiprocessor
 
 _Maybe = gl.tensor | gl.constexpr
 
@@ -75,8 +77,9 @@ class Call:
 
     @gluon.jit
     def coordinates(self):
-        """The program's block of K, its head of dK and its batch entry. Under a causal mask the longest come first: those of all
-        heads with the first rows of K."""
+        """The program's block of K, its head of dK and its batch entry. Where tiles may differ the longest come first, those with the
+        first rows of K, of some heads at a time: so many that Q, dO and dQ's sums of them stay in the cache until the next block of K
+        wants them, but enough for the short tiles of the last heads to fill what their long ones leave."""
         tile = gl.program_id(0)
         blocks = gl.cdiv(self.SK, self.BN)
         if self.FUSED:
@@ -85,8 +88,15 @@ class Call:
             head = tile // blocks
         elif self.CAUSAL or self.TABLES:
             heads = gl.num_programs(0) // blocks
-            n = tile // heads
-            head = tile % heads
+            cached = CACHE // (8 * self.D) // self.SQ
+            groups = gl.maximum(heads // gl.maximum(cached, gl.cdiv(TOGETHER, blocks)), 1)
+            share = heads // groups
+            first = gl.minimum(tile // (share * blocks), groups - 1) * share
+            share = gl.where(
+                first == (groups - 1) * share, heads - first, share
+            )  # the last ones have what is left
+            n = (tile - first * blocks) // share
+            head = first + (tile - first * blocks) % share
         else:
             n = tile % blocks
             head = tile // blocks
