@@ -105,7 +105,7 @@ public:
             for (int rank = 0; rank < rendezvous_.size(); ++rank) {
                 if (Status awaited = await(rank); !awaited) return give_up(my_key, awaited.error(), true);
             }
-        } while (has_waited_ && absent_.empty() && !differ_ && !all_still_say_so());
+        } while (absent_.empty() && !differ_ && !all_still_say_so());
         if (differ_) return differing(my_key);
         if (!store_failure_.empty()) return give_up(my_key, no_store(), false);
         if (!absent_.empty()) return give_up(my_key, absence(), false);
@@ -125,7 +125,8 @@ private:
         Bytes said;  ///< what it has put, with all that
     };
 
-    /// Whether nobody has given up, or come again with something else, since it was first looked at.
+    /// Whether nobody has given up, or come again with something else, since it was first looked at: then there was a moment
+    /// at which all were here with what has been read.
     bool all_still_say_so() {
         bool same = true;
         for (int rank = 0; rank < rendezvous_.size(); ++rank) {
@@ -179,7 +180,6 @@ private:
         if (of(rank).came) return true;
         const auto asked = now_on_host();
         const Result<Bytes> theirs = rendezvous_.get(key_of(rank), std::max(wait, Milliseconds{1}));
-        has_waited_ = has_waited_ || !theirs;
         if (!theirs) {
             reason_ = theirs.error().message;
             if (wait < kLongEnough) return false;
@@ -191,7 +191,7 @@ private:
         }
         failures_ = 0;
         if (take(rank, *theirs)) return true;
-        of(rank).gave_up = has_waited_ = true;
+        of(rank).gave_up = true;
         sleep_on_host(std::min(wait, kMoment));
         return false;
     }
@@ -297,7 +297,6 @@ private:
     int failures_ = 0;  ///< in a row, each sooner than it was to wait: it is the store that fails, not a rank
     std::string store_failure_;
     bool differ_ = false;
-    bool has_waited_ = false;  ///< for some rank: who came before it may have given up by then
 };
 
 Result<std::vector<Bytes>> all_gather(Rendezvous& rendezvous, std::string_view label, const Bytes& value,
