@@ -61,6 +61,12 @@ def test_products_of_the_users_own_make_a_mixture_on(ranks, run):
     assert "experts of its own agree with torch" in outcome.out
 
 
+def test_products_of_one_name_that_differ_between_ranks_are_told(run):
+    outcome = run(sys.executable, HERE / "host_moe_own.py", 2)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert "2 ranks: told" in outcome.out
+
+
 def test_what_products_of_the_users_own_cannot_be_is_refused_by_name():
     from syncopate.ops.mixture_own import PARAMETERS, own_products
 

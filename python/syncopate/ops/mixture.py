@@ -24,7 +24,7 @@ from ..strategy import PROGRAMS_ON_HOST, Strategy, Tiling
 from ..strategy.choose import runs_gluon
 from ..strategy.failures import warn_of_default
 from .mixture_kept import keep_rows
-from .mixture_own import own_products
+from .mixture_own import name_of, own_products
 from .mixture_spec import asked_for, completed, search_if_asked, spec_of, strategy_of, tuned
 from .operator import is_capturing, members_of, require_one_node
 
@@ -145,7 +145,7 @@ class Moe:
         )  # fmt: skip
         self._what = f"moe {self.spec.partition(':')[2]},activation={activation},over={over}"
         if products:
-            self._what += "".join(f",{one.__name__}" for one in products)
+            self._what += "".join(f",{name_of(one)}" for one in products)
         self._names = self.stages[part]
         self._timing = timing(deadline, host_delay, seed)
         self._usual = asked_for(self.spec, group, strategy, tiling, programs)
