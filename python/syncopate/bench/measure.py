@@ -92,7 +92,9 @@ def _warm_up(candidate: Candidate, calls: int) -> None:
             candidate.call(i)
         torch.cuda.synchronize()
     except Exception as error:
-        raise RuntimeError(f"{candidate.name}: {type(error).__name__}: {error}") from error
+        if hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(f"in {candidate.name}")
+        raise
 
 
 def _measure_on_host(candidates: list[Candidate], rounds: int) -> dict[str, dict[str, float]]:

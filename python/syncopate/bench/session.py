@@ -117,7 +117,8 @@ class Progress:
             entry |= measure()
             self.say(f"{where} {said(entry)}")
         except Exception as error:  # noqa: BLE001 - the other shapes are still to be measured
-            entry["error"] = f"{type(error).__name__}: {str(error).strip()}"
+            notes = "".join(f", {note}" for note in getattr(error, "__notes__", ()))
+            entry["error"] = f"{type(error).__name__}: {str(error).strip()}{notes}"
             self.say(f"{where} FAILED {entry['error']}")
         self.add(entry)
         if torch.cuda.is_available():
