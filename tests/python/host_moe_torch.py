@@ -131,6 +131,24 @@ def check_streamed(ids, operands, grad):
         expect(off < 0.01, f"by descriptors the gradient of {what} is off by {off}")
 
 
+def check_cold(rank, size):
+    """Compiled, the first call in a group, the world or another one, needs none before."""
+    ids, weights = torch.arange(T * K).view(T, K) % (2 * size), numbers(T, K, seed=9)
+    x, w1, w2 = numbers(T, H, seed=rank), numbers(2, H, 2 * F, seed=5), numbers(2, F, H, seed=6)
+    for group in (None, dist.new_group(list(range(size)))):
+
+        def call(x, group=group):
+            return sy.ops.moe(x, ids, weights, w1, w2, group)
+
+        for grad in (False, True):
+            made = torch.compile(call, backend="aot_eager", fullgraph=True)(x.clone().requires_grad_(grad))
+            expect(
+                torch.equal(made.detach(), call(x)), f"the first call, compiled, gradients {grad}: other bits"
+            )
+        torch._dynamo.reset()
+    sy.close()
+
+
 def check_scaled(rank, size):
     """Of fp8 the op, and the function, eager and compiled; a gradient that nobody makes is refused where it is asked for."""
     from syncopate.ops.mixture_scaled import own_scales, own_weights, shapes_of
@@ -167,11 +185,23 @@ def check_scaled(rank, size):
                 torch.equal(made(x, weights, *own, scales), right),
                 f"{parallel}, fp8, {way} compiled: other bits",
             )
-            try:
-                run(x, weights.clone().requires_grad_(), *own, scales)
-                expect(False, f"{parallel}, fp8, {way}: not refused: a gradient")
-            except RuntimeError as error:
-                expect("topk_weights requires a gradient" in str(error), str(error))
+            for called in (run, made):
+                asking = (*scales[:1], scales[1].clone().requires_grad_(), *scales[2:])
+                for given, what in (
+                    ((x, weights.clone().requires_grad_(), *own, scales), "topk_weights"),
+                    ((x, weights, *own, asking), "scale_w1"),
+                ):
+                    try:
+                        called(*given)
+                        expect(False, f"{parallel}, fp8, {way}: not refused: a gradient of {what}")
+                    except RuntimeError as error:
+                        expect(f"{what} requires a gradient" in str(error), str(error))
+            spread = x.mT.contiguous().mT
+            for called in (run, made):
+                expect(
+                    torch.equal(called(spread, weights, *own, scales), right),
+                    f"{parallel}, fp8, {way}: of an x that is not contiguous y differs",
+                )
     sy.close()
 
 
@@ -179,6 +209,7 @@ def main():
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     experts = 2 * size
+    check_cold(rank, size)
     x, grad = numbers(size, T, H, seed=1), numbers(size, T, H, seed=2)
     w1, w2 = numbers(experts, H, 2 * F, seed=3), numbers(experts, F, H, seed=4)
     ids = torch.stack(
@@ -213,7 +244,7 @@ def main():
             own([one.grad for one in whole]),
         )
     counts = {name: count for (name, outcome), count in sy.report().calls.items() if outcome == "fused"}
-    expect(counts == {"moe": 20, "moe_backward": 12}, f"the report counts {counts}")
+    expect(counts == {"moe": 24, "moe_backward": 12}, f"the report counts {counts}")
     sy.close()
     check_layout_and_order("expert", ids[rank], [x[rank], weights[rank], w1[mine], w2[mine]])
     check_streamed(ids[rank], [x[rank], weights[rank], w1[mine], w2[mine]], grad[rank])

@@ -8,10 +8,11 @@ y = sy.ops.combine(rows_made, topk_weights, handle)             handle.begins an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from ..call import cache
 from ..call.places import require_tensors
@@ -97,7 +98,7 @@ def moe(
     w2 [E / ranks, F, H]: of this rank's, rank r having those from r * E / ranks on. `activation`: "silu", "relu" or "" (none). The
     same routing gives the same bits. T is the same on all ranks: fill up with tokens of any experts whose weights are 0. E is a
     multiple of the ranks. dtypes: bf16, fp16, fp32; ids int32 or int64; weights fp32, or x's. What is not contiguous is copied,
-    but of fp8, which is refused.
+    but w1 and w2 of fp8, which are refused.
 
     `parallel`: "tensor": each rank has its share of all experts' columns instead, w1 [E, H, 2 F / ranks] (its columns of the gates,
     then those of what they gate) and w2 [E, F / ranks, H]. Tokens go to all ranks, and each gets the sum, in fp32 in the order of
@@ -129,38 +130,46 @@ def moe(
     is_fp8 = x.dtype == torch.float8_e4m3fn
     if not is_fp8 and (scales is not None or out_dtype not in (None, x.dtype)):
         raise ValueError(f"scales and out_dtype are of x in {torch.float8_e4m3fn}, got {x.dtype}")
-    members = members_of(group, "cuda" if x.is_cuda else "host")
-    extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
     own = {} if products is None else {"products": products}
-    # torch.compile takes an op as it is, and can look into nothing else of a call.
-    compiling = not own and torch.compiler.is_compiling() and members.process_group is not None
+    routed = (x, topk_ids, topk_weights, w1, w2)
+    # torch.compile takes an op as it is, and can look into nothing else of a call, nor into the making of a group.
+    if not own and torch.compiler.is_compiling() and (name := _name_of(group)):
+        with torch.autocast(x.device.type, enabled=False):  # a function takes its operands as they are
+            options = (name, activation, bound or 0, over, parallel)
+            if is_fp8:
+                return torch.ops.syncopate.moe_scaled(
+                    *routed, list(scales or ()), *options, out_dtype=out_dtype
+                )
+            return torch.ops.syncopate.moe(*routed, *options)
+    members = members_of(group, "cuda" if x.is_cuda else "host")
     if is_fp8:
-        refuse_gradients("sy.ops.moe of fp8", "sy.ops.moe of bf16", given, list(given.values()))
-        routed = (x, topk_ids, topk_weights, w1, w2)
-        if compiling and scales is not None:
-            return torch.ops.syncopate.moe_scaled(
-                *routed, list(scales), members.process_group.group_name, activation, bound or 0, over, parallel,
-                out_dtype=out_dtype,
-            )  # fmt: skip
+        refuse_gradients_of_fp8("sy.ops.moe", given, scales)
         return of_fp8(*routed, scales, members, activation, bound, over, parallel, out_dtype, **own)
-    operands = (x, topk_ids, topk_weights, w1, w2)
+    extents = extents_of(x, topk_ids, w1, w2, members.size, parallel)
     if own:
         refuse_gradients("sy.ops.moe with products of yours", "sy.ops.moe", given, list(given.values()))
-    names = [] if own else wanted(given)
-    if names or compiling:
-        return recorded(
-            "moe",
-            members,
-            operands,
-            names,
-            {},
-            activation=activation,
-            bound=bound or 0,
-            over=over,
-            parallel=parallel,
-        )
+    elif names := wanted(given):
+        options = {"activation": activation, "bound": bound or 0, "over": over, "parallel": parallel}
+        return recorded("moe", members, routed, names, {}, **options)
     operator = kept(extents, x.dtype, members, parallel, activation=activation, bound=bound, over=over, **own)
-    return cache.run(operator.run, *(one.contiguous() for one in operands))[0]
+    return cache.run(operator.run, *(one.contiguous() for one in routed))[0]
+
+
+def _name_of(group: Group | Any | None) -> str:
+    """Of torch's process group, "" where there is none."""
+    of_torch = (
+        group.process_group if isinstance(group, Group) else dist.group.WORLD if group is None else group
+    )
+    return "" if of_torch is None else of_torch.group_name
+
+
+def refuse_gradients_of_fp8(kind: str, given: Mapping[str, torch.Tensor], scales: Any) -> None:
+    """RuntimeError where one is asked for, of an operand or of a scale."""
+    given = dict(given)
+    if isinstance(scales, Sequence):
+        given |= dict(zip(("scale_x", "scale_w1", "scale_w2"), scales, strict=False))
+    given = {name: one for name, one in given.items() if isinstance(one, torch.Tensor)}
+    refuse_gradients(f"{kind} of fp8", "sy.ops.moe of bf16", given, list(given.values()))
 
 
 def of_fp8(
@@ -185,7 +194,8 @@ def of_fp8(
         scales=kind_of_scales(scales, x.shape[0], w1.shape[0], x.shape[1], w2.shape[1]),
         out_dtype=out_dtype or torch.bfloat16, **own,
     )  # fmt: skip
-    return cache.run(operator.run, x, topk_ids, topk_weights, w1, w2, scales)[0]
+    given = (x.contiguous(), topk_ids.contiguous(), topk_weights.contiguous(), w1, w2)
+    return cache.run(operator.run, *given, scales)[0]
 
 
 def dispatch(

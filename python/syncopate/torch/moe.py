@@ -51,13 +51,13 @@ def _moe(
     return torch.ops.syncopate.moe_forward(*given)
 
 
-def _moe_scaled(x, topk_ids, topk_weights, w1, w2, *rest, out_dtype=None) -> torch.Tensor:
-    from ..ops.differentiable import refuse_gradients
+def _moe_scaled(x, topk_ids, topk_weights, w1, w2, scales, *rest, out_dtype=None) -> torch.Tensor:
+    from ..ops.mixture_function import refuse_gradients_of_fp8
 
     given = {"x": x, "topk_weights": topk_weights, "w1": w1, "w2": w2}
-    refuse_gradients("syncopate.moe_scaled", "syncopate.moe of bf16", given, list(given.values()))
+    refuse_gradients_of_fp8("syncopate.moe_scaled", given, scales)
     return torch.ops.syncopate.moe_scaled_forward(
-        x, topk_ids, topk_weights, w1, w2, *rest, out_dtype=out_dtype
+        x, topk_ids, topk_weights, w1, w2, scales, *rest, out_dtype=out_dtype
     )
 
 
@@ -121,11 +121,12 @@ def _scaled(
     from ..ops.mixture_function import of_fp8
 
     if x.dtype != torch.float8_e4m3fn:
-        raise ValueError(f"x: expected {torch.float8_e4m3fn}, got {x.dtype}: syncopate.moe takes it")
+        raise ValueError(
+            f"x: syncopate.moe_scaled takes {torch.float8_e4m3fn}, got {x.dtype}, which syncopate.moe takes"
+        )
     report.count("moe", report.FUSED)
-    given = (x.contiguous(), topk_ids.contiguous(), topk_weights.contiguous(), w1, w2)
     options = (activation, bound or None, over, parallel, out_dtype)
-    return of_fp8(*given, scales, _group(group_name, x), *options)
+    return of_fp8(x, topk_ids, topk_weights, w1, w2, scales, _group(group_name, x), *options)
 
 
 @torch._disable_dynamo
