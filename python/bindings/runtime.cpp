@@ -432,6 +432,14 @@ void bind_op(nb::module_& module) {
             },
             "stages"_a, "stream"_a, "The same for several stages: (kernel, grid, arguments) of each.")
         .def(
+            "require_room",
+            [](const FusedOp& op, std::size_t stage, const CudaKernel& kernel,
+               const std::vector<std::uint32_t>& grid) {
+                unwrap(op.require_room(stage, kernel, grid_of(grid)));
+            },
+            "stage"_a, "kernel"_a, "grid"_a,
+            "Raises UsageError where the stage's kernel, launched so, could wait for ever.")
+        .def(
             "check",
             [](FusedOp& op, bool synchronize) {
                 if (synchronize) unwrap(op.synchronize());

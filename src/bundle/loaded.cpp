@@ -79,6 +79,7 @@ Status Loaded::make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp>
     for (const runtime::StageCode& stage : form.stages) {
         SYNCOPATE_TAKE(std::shared_ptr<runtime::CudaKernel> code, kernel(stage.code));
         SYNCOPATE_TRY(code->prepare(stage.grid));
+        SYNCOPATE_TRY(op->require_room(loaded.size(), *code, stage.grid));
         loaded.push_back(std::move(code));
     }
     return made.executable_->add(form, std::move(loaded));

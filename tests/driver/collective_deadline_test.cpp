@@ -219,5 +219,28 @@ TEST(SidesByNccl, ArriveAsTheirSenderHasPublished) {
         gathered_between_nodes, 1, 600'000);
 }
 
+/// The GPU has four multiprocessors, of which NCCL gets two.
+TEST(SidesByNccl, HaveTheMultiprocessorsThatAGridOfWaitingTilesMustLeave) {
+    on_both(
+        [](PlayedCalls&, FusedOp& op, CudaKernel& kernel) {
+            fake_cuda::receive(1);
+            RANK_CHECK(op.call(kernel, {2, 1, 1}, 0, {}), "two programs");
+            RANK_CHECK(op.require_room(0, kernel, {1, 2, 1}), "two programs have room");
+            const Status refused = op.call(kernel, {1, 3, 1}, 0, {});
+            RANK_CHECK(!refused && refused.error().error_class == ErrorClass::usage, "three programs");
+            RANK_CHECK(refused.error().message.find("1 x 3 x 1 are 1 programs too many") != std::string::npos,
+                       refused.error().message);
+            RANK_CHECK(op.call(kernel, {2, 1, 1}, 0, {}), "no call had begun");
+            return true;
+        },
+        gathered_between_nodes, 1, 600'000);
+    on_both(
+        [](PlayedCalls&, FusedOp& op, CudaKernel& kernel) {
+            RANK_CHECK(op.require_room(0, kernel, {4, 1, 1}), "nothing comes from another node");
+            return true;
+        },
+        gathered_by_nccl);
+}
+
 }  // namespace
 }  // namespace syncopate::runtime

@@ -183,6 +183,7 @@ class Prepared:
         for index, stage in enumerate(self.stages):
             full = stage.launched(self.arguments(index, given[index]))
             stage.compiled = jit.Variants(compiler_of(stage.kernel, stage.grid, options[index]), full)
+            self.op.require_room(index, stage.compiled.first.kernel, list(stage.grid))
 
     def launch(self, key: Hashable, given: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
         """One call. `given`: the arguments of each stage; asked for only where there is none packed for `key`."""

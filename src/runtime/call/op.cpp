@@ -19,6 +19,7 @@
 #include "syncopate/digest.hpp"
 #include "syncopate/emit/table.hpp"
 #include "syncopate/fuse/inline/kernel_sums.hpp"
+#include "syncopate/fuse/passes/channel.hpp"
 #include "syncopate/fuse/passes/heap.hpp"
 #include "syncopate/plan/json/json.hpp"
 #include "syncopate/try.hpp"
@@ -177,6 +178,9 @@ Status FusedOp::make_executor(CallPlan plan) {
                        : make_cuda_calls(std::move(plan), table_, *heap_, schedule_, options_));
     executor_ = std::move(executor);
     buffers_ = std::make_unique<UserBuffers>(*heap_, schedule_, options_, *memory_, *executor_);
+    waits_for_channel_.clear();
+    for (std::size_t stage = 0; stage < schedule_.stages.size(); ++stage)
+        waits_for_channel_.push_back(fuse::waits_for_channel(schedule_, rank(), stage));
     return Done{};
 }
 
@@ -532,6 +536,25 @@ Status FusedOp::begin_call(CudaStream stream) {
     return begun;
 }
 
+Status FusedOp::require_room(std::size_t stage, const CudaKernel& kernel, Grid grid) const {
+    const auto usage = [&](std::string why) {
+        return Error{fmt::format("op '{}': {}", options_.name, why), {.rank = rank()}, ErrorClass::usage};
+    };
+    if (executor_->programs_wait_for_each_other() && !kernel.runs_at_once(grid)) {
+        return usage(
+            fmt::format("its programs sum, which takes all of them to run at once; "
+                        "{} x {} x {} do not fit on the GPU",
+                        grid.x, grid.y, grid.z));
+    }
+    const std::uint64_t beyond = waits_for_channel_.at(stage) ? kernel.beyond(grid, fuse::kChannelBlocks) : 0;
+    if (beyond == 0) return Done{};
+    return usage(fmt::format(
+        "its tiles wait for what NCCL brings from other nodes, on {} multiprocessors that its grid must "
+        "leave "
+        "free; {} x {} x {} are {} programs too many: launch as many fewer, each with several tiles",
+        fuse::kChannelBlocks, grid.x, grid.y, grid.z, beyond));
+}
+
 Status FusedOp::call(CudaKernel& kernel, Grid grid, CudaStream stream, const KernelArguments& arguments) {
     const StageLaunch only{&kernel, grid, &arguments};
     return call(std::span(&only, 1), stream);
@@ -547,12 +570,8 @@ Status FusedOp::call(std::span<const StageLaunch> stages, CudaStream stream) {
     SYNCOPATE_TRY(require_own());
     for (const StageLaunch& stage : stages) {  // what may fail does so before the call begins
         SYNCOPATE_TRY(stage.kernel->prepare(stage.grid));
-        if (!executor_->programs_wait_for_each_other() || stage.kernel->runs_at_once(stage.grid)) continue;
-        return Error{fmt::format("op '{}': its programs sum, which takes all of them to run at once; "
-                                 "{} x {} x {} do not fit on the GPU",
-                                 options_.name, stage.grid.x, stage.grid.y, stage.grid.z),
-                     {.rank = rank()},
-                     ErrorClass::usage};
+        SYNCOPATE_TRY(
+            require_room(static_cast<std::size_t>(&stage - stages.data()), *stage.kernel, stage.grid));
     }
     SYNCOPATE_TRY(begin_call(stream));
     Status launched = Done{};

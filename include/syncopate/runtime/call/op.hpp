@@ -163,6 +163,8 @@ public:
         const KernelArguments* arguments = nullptr;
     };
     Status call(std::span<const StageLaunch> stages, CudaStream stream);
+    /// Fails (usage) where the stage's kernel, launched so, could wait for ever: calls do then.
+    [[nodiscard]] Status require_room(std::size_t stage, const CudaKernel& kernel, Grid grid) const;
 
     /// The same into a stream of ours that is being captured: it is no call until call_graph launches what it became,
     /// and where it fails nothing has happened.
@@ -241,6 +243,7 @@ private:
     Options options_;
     std::unique_ptr<OpMemory> memory_;
     std::vector<std::int32_t> table_;       ///< of all stages, one after another
+    std::vector<bool> waits_for_channel_;   ///< by stage, on this rank
     std::vector<std::size_t> stage_begin_;  ///< in table_, by stage; one more entry for the end
     std::unique_ptr<CallExecutor> executor_;
     std::unique_ptr<UserBuffers> buffers_;

@@ -167,10 +167,18 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
     return made;
 }
 
+std::uint64_t CudaKernel::blocks_of(Grid grid) const {
+    return std::uint64_t{grid.x} * grid.y * grid.z * static_cast<std::uint64_t>(options_.num_ctas);
+}
+
 bool CudaKernel::runs_at_once(Grid grid) const {
-    const std::uint64_t blocks =
-        std::uint64_t{grid.x} * grid.y * grid.z * static_cast<std::uint64_t>(options_.num_ctas);
-    return blocks <= static_cast<std::uint64_t>(resident_) * static_cast<std::uint64_t>(multiprocessors_);
+    return blocks_of(grid) <=
+           static_cast<std::uint64_t>(resident_) * static_cast<std::uint64_t>(multiprocessors_);
+}
+
+std::uint64_t CudaKernel::beyond(Grid grid, int free) const {
+    const auto room = static_cast<std::uint64_t>(std::max(multiprocessors_ - free, 0));
+    return blocks_of(grid) - std::min(blocks_of(grid), room);
 }
 
 Status CudaKernel::prepare(Grid grid) {
@@ -265,6 +273,7 @@ Result<std::unique_ptr<CudaKernel>> CudaKernel::load(std::shared_ptr<CudaContext
     return not_built();
 }
 bool CudaKernel::runs_at_once(Grid) const { return false; }
+std::uint64_t CudaKernel::beyond(Grid, int) const { return 0; }
 Status CudaKernel::prepare(Grid) { return not_built(); }
 Status CudaKernel::launch(Grid, CudaStream, const KernelArguments&, bool, std::uint64_t) {
     return not_built();

@@ -140,10 +140,14 @@ public:
     [[nodiscard]] int max_programs_per_multiprocessor() const { return resident_; }
     /// Whether all programs of `grid` have a place on the GPU when nothing else runs there.
     [[nodiscard]] bool runs_at_once(Grid grid) const;
+    /// How many blocks `grid` has more than there are multiprocessors beside `free`, which it leaves free, as blocks go first to
+    /// such that have none.
+    [[nodiscard]] std::uint64_t beyond(Grid grid, int free) const;
 
 private:
     struct Scratch;
     CudaKernel();
+    [[nodiscard]] std::uint64_t blocks_of(Grid grid) const;
     std::shared_ptr<CudaContext> context_;
     Options options_;
     void* module_ = nullptr;    ///< CUmodule
