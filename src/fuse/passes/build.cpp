@@ -97,7 +97,9 @@ Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const 
     const bool places_are_known = std::ranges::none_of(
         lowered.plan.tensors, [](const plan::Tensor& tensor) { return tensor.ragged.has_value(); });
     if (tiles_are_known && places_are_known) add_chain(program, lowered.plan, graph);
-    if (Status status = order_starts(graph); !status) return status.error();  // now that tiles are known
+    if (tiles_order_ops(graph)) {
+        if (Status status = order_starts(graph); !status) return status.error();
+    }
     if (Status status = order_channel(lowered, graph); !status) return status.error();
     add_boundaries(graph);
     return graph;

@@ -22,7 +22,7 @@ namespace {
 class Ordering {
 public:
     Ordering(const Lowered& lowered, Graph& graph)
-        : lowered_(lowered), graph_(graph), count_(graph.num_ops()), before_(ops_before(graph)) {
+        : lowered_(lowered), graph_(graph), count_(graph.num_ops()), before_(graph) {
         find_stages();
     }
 

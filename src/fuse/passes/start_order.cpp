@@ -35,19 +35,33 @@ void add_ops_before(const Graph& graph, NodeId node, std::vector<NodeId>& ops) {
 
 }  // namespace
 
-OpsBefore ops_before(const Graph& graph) {
-    OpsBefore before(static_cast<std::size_t>(graph.num_ops()));
-    for (std::size_t op = 0; op < before.size(); ++op) {
-        for (const Edge& edge : graph.in[op]) add_ops_before(graph, edge.from, before[op]);
-        std::ranges::sort(before[op]);
-        before[op].erase(std::unique(before[op].begin(), before[op].end()), before[op].end());
+OpsBefore::OpsBefore(const Graph& graph) : begin_{0} {
+    const auto count = static_cast<std::size_t>(graph.num_ops());
+    begin_.reserve(count + 1);
+    std::vector<NodeId> before;
+    for (std::size_t op = 0; op < count; ++op) {
+        before.clear();
+        for (const Edge& edge : graph.in[op]) add_ops_before(graph, edge.from, before);
+        std::ranges::sort(before);
+        ops_.insert(ops_.end(), before.begin(), std::unique(before.begin(), before.end()));
+        begin_.push_back(ops_.size());
     }
-    return before;
+}
+
+bool tiles_order_ops(const Graph& graph) {
+    const auto makes = [](const std::vector<Made>& made) { return !made.empty(); };
+    if (std::ranges::none_of(graph.made, makes)) return false;
+    return std::ranges::any_of(graph.stages, [&](const Graph::StageNodes& stage) {
+        return std::ranges::any_of(stage.first, [&](NodeId first) {
+            return std::any_of(graph.in.begin() + first, graph.in.begin() + first + stage.num_classes,
+                               [](const std::vector<Edge>& edges) { return !edges.empty(); });
+        });
+    });
 }
 
 Status order_starts(Graph& graph) {
     const auto count = static_cast<std::size_t>(graph.num_ops());
-    const OpsBefore after = ops_before(graph);
+    const OpsBefore after(graph);
     graph.start_order.assign(graph.first_op.size() - 1, {});
     for (std::size_t op = 0; op < count; ++op)
         graph.start_order[graph.nodes[op].rank].push_back(static_cast<NodeId>(op));
