@@ -178,8 +178,8 @@ TEST(Nodes, ARankThatDoesNotCallIsMissedOnAllNodesAndCallsGoOnAfterAReset) {
 
 TEST(Nodes, GoOnAfterAFaultAsTheNodesThatTheyAre) {
     const TemporaryDirectory directory;
-    const fuse::Schedule schedule = gather(2, 2);
     run_ranks(all_ranks(4), [&](int rank) {
+        const fuse::Schedule schedule = fuse::fuse_part(gathering(2, 2), {.device = kDevice}, rank).value();
         auto made = FileRendezvous::create(directory.path(), rank, 4);
         RANK_CHECK(made, made.error().to_string());
         const std::shared_ptr<Rendezvous> group = std::move(made).value();

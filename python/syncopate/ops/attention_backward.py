@@ -77,6 +77,7 @@ class AttentionBackward:
         forward = Attention(b, h, hkv, s, d, dtype, group, strategy=strategy, bounded=bounded, **options)
         problem, self.group, self.device = forward.kernel.problem, forward.group, forward.device
         self.problem, self.d, self.forward_kind = problem, d, forward.kind
+        self._programs = forward.kernel.programs
         self.deterministic, self.kept = deterministic, kept
         cuda = self.group.device == "cuda"
         hopper = cuda and torch.cuda.get_device_capability(self.group.ordinal)[0] == HOPPER
@@ -333,10 +334,11 @@ class AttentionBackward:
         return math.ceil(self.width / self.block_n) * (self.problem.hkv // self._shared_by) * self.problem.b
 
     def _room(self) -> int | None:
-        """Multiprocessors for tiles, one a program, that wait for what NCCL brings from other nodes on its own; None: none waits."""
+        """Multiprocessors for tiles, one a program, that wait for what NCCL brings from other nodes on some of its own; None: none
+        waits."""
         if self.group.nodes == 1 or self.device.type != "cuda" or self.kept:
             return None
-        return self.group.multiprocessors() - _syncopate.tune.CHANNEL_BLOCKS
+        return self._programs
 
     def _has_room(self) -> bool:
         """Else K and V are gathered before, so that no tile waits. Raises ValueError where there is nothing to gather by."""
@@ -345,7 +347,7 @@ class AttentionBackward:
             return True
         self.why_kind = (
             f"over nodes its {self._tiles} tiles of {self.block_n} rows of a head of K are more than the {room} multiprocessors "
-            "that NCCL leaves, so K and V of the whole sequence are gathered before"
+            "that are left to them, so K and V of the whole sequence are gathered before"
         )
         if self.group.process_group is None:
             raise ValueError(f"{self.name}: {self.why_kind}, which takes a torch process group")
