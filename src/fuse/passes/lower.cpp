@@ -58,6 +58,7 @@ public:
         if (Status status = collect(); !status) return status.error();
         if (groups_.empty()) {
             result_.plan = std::move(plan_);
+            make_room();
             return std::move(result_);
         }
         for (const auto* holdings : {&plan_.initial, &plan_.produced}) {
@@ -73,6 +74,7 @@ public:
         }
         result_.plan = std::move(plan_);  // as it was given until here
         add_staging();
+        make_room();
         add_sums();
         redirect();
         return std::move(result_);
@@ -242,6 +244,24 @@ private:
     [[nodiscard]] std::vector<Region> parts_of(const Group& group) const {
         const bool whole = !group.direct.empty() || group.engine != plan::Backend::automatic || !parts_of_;
         return whole ? std::vector<Region>{group.chunk.region} : parts_of_(group.rank, group.chunk);
+    }
+
+    /// Lists grow once: of many ranks they are most of what lowering holds.
+    void make_room() {
+        std::vector<std::size_t> more(result_.plan.ranks.size(), 0);
+        for (const Group& group : groups_) ++more[at(group.rank)];
+        for (std::size_t rank = 0; rank < more.size(); ++rank) {
+            for (const plan::Op& op : result_.plan.ranks[rank]) {
+                const bool moves = op.kind == plan::OpKind::push || op.kind == plan::OpKind::pull;
+                if (moves && result_.plan.mesh.node_of(static_cast<std::int32_t>(rank)) !=
+                                 result_.plan.mesh.node_of(op.peer))
+                    ++more[at(op.peer)];  // its other side
+            }
+        }
+        for (std::size_t rank = 0; rank < more.size(); ++rank) {
+            std::vector<plan::Op>& list = result_.plan.ranks[rank];
+            list.reserve(list.size() + more[rank]);
+        }
     }
 
     void add_sums() {
