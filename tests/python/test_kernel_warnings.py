@@ -123,7 +123,7 @@ def test_tiles_that_ranks_share_by_a_table_are_judged_where_they_run(places, ran
     artifact = _syncopate.fuse(
         [(PLACED, "kernel.py", "placed", {"x_ptr": "X", "sum_ptr": "SUM"}, {"N": 16},
           {"y_ptr": ([3, 16], [], "fp32", []), "place_ptr": ([6], [], "int32", [])}, (6, 1, 1))],
-        plan, "host", 132, values=[{"place_ptr": places}], values_of=rank,
+        plan, "host", 132, values=[{"place_ptr": places}], rank=rank,
     )  # fmt: skip
     assert len(artifact.warnings) == bool(said), artifact.warnings
     assert said in "".join(artifact.warnings)
