@@ -207,9 +207,11 @@ def check_kinds() -> None:
         ("ring", "zigzag", 128, 4, 2, True, ()), ("ring", "contiguous", 64, 4, 4, False, ()),
         ("double_ring", "zigzag", 128, 4, 2, True, ()), ("ulysses", "contiguous", 128, 8, 8, True, ()),
         ("ulysses", "zigzag", 64, 8, 8, True, ()), ("all_gather", "zigzag", 256, 2, 2, True, ()),
-        ("ring", "zigzag", 96, 4, 2, True, ()),
+        ("ring", "zigzag", 96, 4, 2, True, ()), ("ulysses in 2 parts", "zigzag", 128, 16, 8, True, ()),
+        ("ulysses in 2 parts", "contiguous", 64, 8, 8, False, ()),
     ):  # fmt: skip
         s = rows * size
+        kind, *parts = kind.split(" in ")
         documents = [*cuts, s] if cuts else None
         for deterministic in (False, True):
             torch.manual_seed(5)
@@ -223,6 +225,7 @@ def check_kinds() -> None:
                 "sharding": sharding,
                 "cu_seqlens": documents,
                 "even": True,
+                "parts": 2 if parts else 0,
             }
             op = sy.ops.AttentionBackward(1, h, hkv, s, d, deterministic=deterministic, **options)
             own = torch.cat([torch.arange(*r, device="cuda") for r in op.rows])
@@ -230,7 +233,7 @@ def check_kinds() -> None:
             given = (mine[0], None, *mine[1:])
             made = op(*given)
             op.check()
-            name = f"{size} ranks {kind} {sharding} d{d} {h}/{hkv} causal={causal} {documents} deterministic={deterministic}"
+            name = f"{size} ranks {' in '.join((kind, *parts))} {sharding} d{d} {h}/{hkv} causal={causal} {documents} deterministic={deterministic}"
             judge(
                 f"{name} {'gluon' if op.is_gluon else 'plain'}",
                 made,
