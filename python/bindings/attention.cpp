@@ -226,6 +226,7 @@ void bind_backward(nb::module_& m) {
                 "Of each stage: parameter → tensor of the plan.")
         .def_ro("exchanges", &ops::AttentionBackwardOutline::exchanges)
         .def_ro("together", &ops::AttentionBackwardOutline::together)
+        .def_ro("sharing", &ops::AttentionBackwardOutline::sharing)
         .def_prop_ro(
             "passes", [](const ops::AttentionBackwardOutline& made) { return to_passes(made.passes); },
             "As of AttentionOutline.");
@@ -256,11 +257,14 @@ void bind_backward(nb::module_& m) {
         "(tune/play/attention_backward.hpp).");
     m.def(
         "backward_kind",
-        [](const std::string& forward, std::int32_t ranks, std::int64_t kv_heads) {
-            const ops::BackwardKind made = ops::backward_kind(forward, ranks, kv_heads);
+        [](const std::string& forward, std::int32_t ranks, std::int64_t kv_heads, std::int32_t inner,
+           std::int32_t nodes, bool deterministic, bool kept) {
+            const ops::BackwardKind made =
+                ops::backward_kind(forward, {ranks, kv_heads, inner, nodes, deterministic, kept});
             return nb::make_tuple(made.kind, made.why);
         },
-        nb::arg("forward"), nb::arg("ranks"), nb::arg("kv_heads"),
+        nb::arg("forward"), nb::arg("ranks"), nb::arg("kv_heads"), nb::arg("inner") = 0, nb::arg("nodes") = 1,
+        nb::arg("deterministic") = false, nb::arg("kept") = false,
         "How the backward of a kind is carried out, and why not as the forward.");
     m.def(
         "attention_backward_kernel",

@@ -160,11 +160,14 @@ void bind_ops(nb::module_& module) {
              "documents"_a = false, "one_pass"_a = false, "placed"_a = false, "together"_a = 0);
     made.def(
         "attention_backward_statement",
-        [](bool causal, bool exchanges, bool whole, std::int64_t together) {
-            return dict_of(ops::attention_backward_statement(
-                {.causal = causal, .exchanges = exchanges, .whole = whole, .together = together}));
+        [](bool causal, bool exchanges, bool whole, std::int64_t together, bool groups) {
+            return dict_of(ops::attention_backward_statement({.causal = causal,
+                                                              .exchanges = exchanges,
+                                                              .whole = whole,
+                                                              .together = together,
+                                                              .groups = groups}));
         },
-        "causal"_a = false, "exchanges"_a = false, "whole"_a = false, "together"_a = 0);
+        "causal"_a = false, "exchanges"_a = false, "whole"_a = false, "together"_a = 0, "groups"_a = false);
     made.def("gluon_box", gluon_box, "block_m"_a, "block_n"_a, "block_k"_a, "m"_a, "item"_a, "cut"_a);
     made.def("rows_for", plan::rows_for, "bound"_a, "runs"_a, "align"_a);
     made.def("mixture_block", ops::mixture_block, "tokens"_a, "programs"_a);

@@ -25,8 +25,6 @@ plan::AttentionBackwardOptions options_of(const AttentionBackwardTask& task) {
         made.moved.attended.push_back(plan::attended_by(forward.sequence, rows, forward.tile.block_n));
     made.kept = task.kept;
     made.stays = task.deterministic && !task.kept;
-    made.padded = static_cast<std::int64_t>(round_up(static_cast<std::uint64_t>(forward.shape.length),
-                                                     static_cast<std::uint64_t>(forward.tile.block_m)));
     return made;
 }
 
@@ -68,14 +66,43 @@ std::vector<Bindings> bindings_of(const AttentionBackwardTask& task, bool exchan
              {"dq_ptr", "DQ.heads"}}};
 }
 
+/// Ranks that exchange heads; 1: none.
+std::int32_t sharing_of(const AttentionTask& task) {
+    const auto ranks = static_cast<std::int32_t>(task.rows.size());
+    return task.kind == "ulysses" ? ranks : task.kind == "ulysses_ring" ? std::max(task.inner, 1) : 1;
+}
+
+/// Rows of LSE.heads and DELTA.heads: whole blocks of Q.
+std::int64_t padded_rows(const AttentionTask& task) {
+    std::int64_t most = 0;
+    const auto sharing = static_cast<std::size_t>(sharing_of(task));
+    for (std::size_t first = 0; first < task.rows.size(); first += sharing) {
+        std::int64_t held = 0;
+        for (std::size_t rank = first; rank < first + sharing; ++rank)
+            for (const plan::Interval& run : task.rows[rank]) held += run.size();
+        most = std::max(most, held);
+    }
+    return static_cast<std::int64_t>(
+        round_up(static_cast<std::uint64_t>(most), static_cast<std::uint64_t>(task.tile.block_m)));
+}
+
 }  // namespace
 
-BackwardKind backward_kind(std::string_view forward, std::int32_t ranks, std::int64_t kv_heads) {
-    if (forward == "ulysses_ring")
-        return {"ring", "groups that exchange heads have no backward of their own: K and V go around"};
-    if (forward == "ulysses" && kv_heads % std::max(ranks, 1) != 0)
-        return {"all_gather",
-                fmt::format("{} heads of K and V are not shared out over {} ranks", kv_heads, ranks)};
+BackwardKind backward_kind(std::string_view forward, const BackwardAsked& asked) {
+    const auto not_shared = [&](std::int32_t group) {
+        return fmt::format("{} heads of K and V are not shared out over {} ranks", asked.kv_heads, group);
+    };
+    if (forward == "ulysses_ring") {
+        const std::string around = ": K and V go around";
+        if (asked.nodes > 1)
+            return {"ring", "over nodes groups that exchange heads have no backward of their own" + around};
+        if (asked.deterministic)
+            return {"ring", "dQ of groups that exchange heads is made in no fixed order" + around};
+        if (asked.kept) return {"ring", "K and V of the forward are of a rank's own heads" + around};
+        if (asked.kv_heads % std::max(asked.inner, 1) != 0) return {"ring", not_shared(asked.inner)};
+    }
+    if (forward == "ulysses" && asked.kv_heads % std::max(asked.ranks, 1) != 0)
+        return {"all_gather", not_shared(asked.ranks)};
     return {std::string(forward), {}};
 }
 
@@ -85,18 +112,27 @@ Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackw
     if (const std::string why = attention_objection(forward.kind, ranks, forward.shape.heads, forward.inner);
         !why.empty())
         return usage(fmt::format("kind '{}': {}", forward.kind, why));
-    if (const BackwardKind kind = backward_kind(forward.kind, ranks, forward.shape.kv_heads);
-        !kind.why.empty())
+    const BackwardAsked asked{.ranks = ranks,
+                              .kv_heads = forward.shape.kv_heads,
+                              .inner = forward.inner,
+                              .nodes = forward.nodes,
+                              .deterministic = task.deterministic,
+                              .kept = task.kept};
+    if (const BackwardKind kind = backward_kind(forward.kind, asked); !kind.why.empty())
         return usage(
             fmt::format("kind '{}' of the backward: {}; take '{}'", forward.kind, kind.why, kind.kind));
-    const bool exchanges = forward.kind == "ulysses" && ranks > 1;
+    const bool exchanges = sharing_of(forward) > 1;
     if (task.kept && exchanges)
         return usage("kept: where ranks exchange heads, K and V of the forward are of a rank's own heads");
     plan::AttentionBackwardOptions options = options_of(task);
     plan::AttentionShape shape = forward.shape;
-    if (forward.parts > 1 && !exchanges)
-        return usage("parts: heads come in parts in the backward only where ranks exchange them");
-    if (exchanges)
+    const bool all_exchange = exchanges && sharing_of(forward) == ranks;
+    if (forward.parts > 1 && !all_exchange)
+        return usage("parts: heads come in parts in the backward only where all ranks exchange them");
+    if (exchanges) options.padded = padded_rows(forward);
+    // A program of two stages runs alike many tiles on all ranks: those that a mask hides from a group make zeros.
+    if (exchanges && !all_exchange) options.moved.attended.clear();
+    if (all_exchange)
         options.moved.parts =
             forward.parts > 0 ? forward.parts : attention_backward_head_parts(shape, forward.rows);
     std::optional<plan::AttentionPasses> passes;
@@ -115,6 +151,7 @@ Result<AttentionBackwardOutline> attention_backward_outline(const AttentionBackw
     return AttentionBackwardOutline{.plan = std::move(plan),
                                     .bindings = bindings_of(task, exchanges),
                                     .exchanges = exchanges,
+                                    .sharing = sharing_of(forward),
                                     .together = parts > 1 ? shape.kv_heads / ranks / parts : 0,
                                     .passes = std::move(passes)};
 }

@@ -20,8 +20,12 @@ constexpr std::int32_t kSplit = 4;  // chunks of a run of rows: the last one's w
 Result<AttentionBackwardTask> task_of(const Problem& problem, const Strategy& strategy) {
     SYNCOPATE_TAKE(AttentionTask forward, attention_task(problem, strategy));
     AttentionBackwardTask task{.forward = std::move(forward), .gluon = true};
-    task.forward.kind = backward_kind(task.forward.kind, problem.ranks, task.forward.shape.kv_heads).kind;
-    if (task.forward.kind != "double_ring") task.forward.inner = 0;
+    task.forward.kind = backward_kind(task.forward.kind, {.ranks = problem.ranks,
+                                                          .kv_heads = task.forward.shape.kv_heads,
+                                                          .inner = task.forward.inner,
+                                                          .nodes = problem.nodes})
+                            .kind;
+    if (task.forward.kind != "double_ring" && task.forward.kind != "ulysses_ring") task.forward.inner = 0;
     task.forward.split = strategy.split.value_or(task.forward.kind == "ulysses" ? 1 : kSplit);
     if (strategy.tiles.empty())
         task.forward.tile = choose_backward_kernel(task.forward.shape.head_dim, problem.dtype, 1.0,

@@ -60,12 +60,15 @@ Statement attention_backward_statement(const AttentionBackwardForm& form) {
     // Five products with all rows of Q. Tiles that differ are in an order already that lets the longest go first.
     if (form.whole && !form.causal) made.operations = "10 * BN * D * SQ * (H // HKV)";
     if (!form.exchanges) return made;
-    // Part by part, and in each the longest first: by about as long as they take is told what has come when one begins.
-    made.order = {"n", "b", "h"};
-    if (form.together > 0) made.order.insert(made.order.begin(), fmt::format("h // {}", form.together));
-    made.operations = form.causal ? "5 * BN * D * SQ * (H // HKV)" : "10 * BN * D * SQ * (H // HKV)";
-    const std::vector<std::string> rows{"b", "h*(H // HKV) : (h+1)*(H // HKV)",
-                                        "bounds_ptr[4*n]*BM : min(bounds_ptr[4*n + 3]*BM, SQ)"};
+    std::string seen = ":";
+    if (!form.groups) {
+        // Part by part, and in each the longest first: by about as long as they take is told what has come when one begins.
+        made.order = {"n", "b", "h"};
+        if (form.together > 0) made.order.insert(made.order.begin(), fmt::format("h // {}", form.together));
+        made.operations = form.causal ? "5 * BN * D * SQ * (H // HKV)" : "10 * BN * D * SQ * (H // HKV)";
+        seen = "bounds_ptr[4*n]*BM : min(bounds_ptr[4*n + 3]*BM, SQ)";
+    }
+    const std::vector<std::string> rows{"b", "h*(H // HKV) : (h+1)*(H // HKV)", seen};
     std::vector<std::string> whole = rows;
     whole.emplace_back(":");
     for (const char* name : {"q_desc", "do_desc"}) made.reads.push_back({name, whole});

@@ -21,7 +21,7 @@ CASES = {
         "unequal deterministic",
     ],
     3: ["ragged", "documents zigzag", "kept ring"],
-    4: ["double_ring"],
+    4: ["double_ring", "ulysses_ring"],
 }
 IN_SWEEP = {
     2: [
@@ -35,7 +35,8 @@ IN_SWEEP = {
         "ulysses zigzag", "ulysses of one head", "bounded", "unequal zigzag",
     ],
     4: ["ring", "double_ring zigzag", "ulysses", "ragged zigzag", "deterministic zigzag", "documents of one row", "bounded ring",
-        "unequal double_ring", "unequal", "ulysses in parts", "ulysses in parts deterministic"],
+        "unequal double_ring", "unequal", "ulysses in parts", "ulysses in parts deterministic", "ulysses_ring zigzag",
+        "ulysses_ring full", "ulysses_ring deterministic", "ulysses_ring of one head"],
     5: ["few rows", "ring", "ulysses by five", "documents", "window", "ring zigzag", "deterministic ring"],
 }  # fmt: skip
 

@@ -26,7 +26,16 @@ struct BackwardKind {
     std::string kind;
     std::string why;  ///< not as the forward; "" where it is
 };
-[[nodiscard]] BackwardKind backward_kind(std::string_view forward, std::int32_t ranks, std::int64_t kv_heads);
+/// Of what it is asked.
+struct BackwardAsked {
+    std::int32_t ranks = 1;
+    std::int64_t kv_heads = 1;
+    std::int32_t inner = 0;  ///< of ulysses_ring
+    std::int32_t nodes = 1;
+    bool deterministic = false;
+    bool kept = false;
+};
+[[nodiscard]] BackwardKind backward_kind(std::string_view forward, const BackwardAsked& asked);
 
 struct AttentionBackwardTask {
     /// Its kind as backward_kind has it; block_m rows of Q, block_n of K and V. `parts`: of the heads that ranks exchange; 0:
@@ -40,7 +49,8 @@ struct AttentionBackwardTask {
 struct AttentionBackwardOutline {
     plan::Plan plan;
     std::vector<Bindings> bindings;  ///< by stage
-    bool exchanges = false;          ///< heads: each rank has some, of all rows
+    bool exchanges = false;          ///< heads: each rank has some, of all rows of its group
+    std::int32_t sharing = 1;        ///< ranks of a group
     std::int64_t together = 0;       ///< of a rank's heads of K, those that come in one part; 0: all
     std::optional<plan::AttentionPasses> passes;  ///< of `bounded`; none: K and V come at once
 };

@@ -47,6 +47,8 @@ struct AttentionBackwardForm {
     bool exchanges = false;
     bool whole = false;         ///< rows see all that a causal mask leaves: no windows, no documents
     std::int64_t together = 0;  ///< `exchanges`: a rank's heads of K that come in one part; 0: all
+    /// `exchanges`: in groups of ranks. What a tile reads of Q differs from group to group: all is awaited.
+    bool groups = false;
 };
 
 /// Of kernels/gluon_attention_backward.py; likewise.

@@ -30,10 +30,14 @@ def stated_attention(
 
 @functools.cache
 def stated_attention_backward(
-    causal: bool = False, exchanges: bool = False, whole: bool = False, together: int = 0
+    causal: bool = False,
+    exchanges: bool = False,
+    whole: bool = False,
+    together: int = 0,
+    groups: bool = False,
 ) -> StatedKernel:
     """gluon_attention_backward by tables: a tile is a block of K. `exchanges`: Q and what goes with it come, too; then the
     elements of bounds_ptr have to be known (`values`), and `together` is how many heads of K come in one part (0: all).
-    `whole`: rows see all that `causal` leaves."""
-    said = _syncopate.ops.attention_backward_statement(causal, exchanges, whole, together)
+    `whole`: rows see all that `causal` leaves. `groups`: of ranks exchange heads, and tiles await all of their Q."""
+    said = _syncopate.ops.attention_backward_statement(causal, exchanges, whole, together, groups)
     return StatedKernel(gluon_attention_backward, **said)

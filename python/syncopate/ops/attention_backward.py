@@ -22,7 +22,7 @@ from ..kernels import attention_backward as kernels
 from ..kernels.attention_backward_tables import seen_extents
 from ..plans import Rows
 from .attention import Attention
-from .attention_backward_tables import count_rows, cut_rows, padded, tables_of
+from .attention_backward_tables import Tables, count_rows, cut_rows, joined, padded, tables_of
 from .attention_kernel import HOPPER
 from .attention_passes import Slice, seen_rows
 from .attention_places import for_descriptor
@@ -110,7 +110,8 @@ class AttentionBackward:
             in_parts = self.kind == "ulysses" and not options.get("split")  # of the heads
             made = _syncopate.ops.attention_backward(task(), self.kind, inner, 1 if in_parts else split)
             self.plan, self.exchanges, self._together = made.plan, made.exchanges, made.together
-            self._shared_by = self.group.size if self.exchanges else 1  # that share the heads
+            self._shared_by = made.sharing  # neighbours that share the heads
+            self._in_groups = 1 < self._shared_by < self.group.size
             self._make_tables(made.passes)
             return made
 
@@ -126,7 +127,8 @@ class AttentionBackward:
         if not self.is_alone:
             self._make_scratch()
         # The plain kernel's loops are as long as the bounds say; where K and V come in passes, no tensor of the plan is in them.
-        known = {} if self.is_gluon and not self.exchanges else self._known("bounds")
+        unknown = self.is_gluon and (not self.exchanges or self._in_groups)
+        known = {} if unknown else self._known("bounds")
         stages = [Stage(self._function(), made.bindings[0], known)]
         if self.exchanges:
             second = kernels.attention_backward_q if deterministic else kernels.finish_rows
@@ -142,9 +144,9 @@ class AttentionBackward:
         """The kind that is carried out, why it is not the one asked for, and its `inner`: of "auto" the quickest by its own
         estimate, whatever the forward's is."""
         if kind != "auto" or self.group.nodes > 1 or self.group.size == 1:
-            return *_syncopate.ops.backward_kind(
-                forward.kind, self.group.size, self.problem.hkv
-            ), forward.inner
+            size, nodes = self.group.size, self.group.nodes
+            asked = (size, self.problem.hkv, forward.inner, nodes, self.deterministic, self.kept)
+            return *_syncopate.ops.backward_kind(forward.kind, *asked), forward.inner
         device = torch.cuda.get_device_name(self.group.ordinal) if self.group.device == "cuda" else ""
         ranked = _syncopate.ops.rank_attention_backward(task, forward.inner, split, device)
         found = next(((one, inner) for one, inner, _, why in ranked if not why), None)
@@ -164,8 +166,10 @@ class AttentionBackward:
             own = self._empty(self.problem.h, self.most_rows)
             self.prepared = self.fused.prepare_calls(self._calls(stand_ins, own, own))
             if self.exchanges:  # rows that nobody sends, which a block of Q may have behind its last one
-                self.prepared.tensors["LSE.heads"][:, :, self.problem.s :] = math.inf
-                self.prepared.tensors["DELTA.heads"][:, :, self.problem.s :] = 0.0
+                held = count_rows(self._walked_rows(self.group.rank))
+                self.prepared.tensors["LSE.heads"][:, :, held:] = math.inf
+                for name in ("DELTA", "Q", "DO"):
+                    self.prepared.tensors[f"{name}.heads"][:, :, held:] = 0.0
         self.prepared.require_there()
         return self.prepared
 
@@ -240,17 +244,19 @@ class AttentionBackward:
                 (turn, self._key(q, grad)),
                 lambda turn=turn: [call.arguments for call in self._calls(prepared.tensors, q, grad, turn)],
             )
+            if self._in_groups:
+                self._take_sums(prepared.tensors, [Slice(0, self._first_row, self.num_rows)], dk, dv)
             if not self.exchanges:
-                self._take_sums(prepared.tensors, turn, dk, dv)
+                self._take_sums(prepared.tensors, self._slices[turn], dk, dv)
                 self._make_dq(prepared.tensors, q, grad, dq, turn)
         return dq[..., : self.d], dk[..., : self.d], dv[..., : self.d]
 
     def _take_sums(
-        self, heap: Mapping[str, torch.Tensor], turn: int, dk: torch.Tensor, dv: torch.Tensor
+        self, heap: Mapping[str, torch.Tensor], parts: list[Slice], dk: torch.Tensor, dv: torch.Tensor
     ) -> None:
         """This rank's rows of dK and dV of a pass, which stay in the heap until its next call, as the caller's dtype."""
         p, block = self.problem, 4096
-        for part in self._slices[turn]:
+        for part in parts:
             blocks = -(-part.places * p.d // block)
             if blocks:
                 self._launch(
@@ -357,6 +363,13 @@ class AttentionBackward:
         whole = whole_of(shard.movedim(2, 0), self.all_rows, self.problem.s, self.group.process_group)
         return whole.movedim(0, 2).contiguous()
 
+    def _walked_rows(self, rank: int) -> Rows:
+        """Of Q, that a rank's kernel walks: of all ranks that it shares heads with."""
+        if not self.exchanges:
+            return self.all_rows[rank]
+        first = rank // self._shared_by * self._shared_by
+        return sorted(run for own in self.all_rows[first : first + self._shared_by] for run in own)
+
     def _known(self, table: str) -> dict[str, list[int]]:
         return {f"{table}_ptr": getattr(self._tables[0], table).reshape(-1).tolist()}
 
@@ -367,17 +380,26 @@ class AttentionBackward:
 
         p = self.problem
         whole = not (p.window or p.documents) and self.count == 1
-        return stated_attention_backward(p.causal, self.exchanges, whole, self._together)
+        return stated_attention_backward(p.causal, self.exchanges, whole, self._together, self._in_groups)
 
     def _make_tables(self, passes: Any) -> None:
         """What each row of Q sees in a pass, of this rank's rows, or where heads are exchanged of all."""
         p = self.problem
-        rows = [(0, p.s)] if self.exchanges else self.rows
-        self._sq = p.s if self.exchanges else self.most_rows  # rows of Q that the kernel walks
+        size = self.group.size
+        # Of Q, that the kernel walks.
+        self._sq = max(count_rows(self._walked_rows(rank)) for rank in range(size))
         self.width, self._slices, positions = cut_rows(passes, self.all_rows, self.group.rank)
-        seen = seen_rows(rows, p.s, p.causal, p.window, p.documents)
         blocks = (self.block_m, self.block_n)
-        self._tables = [tables_of(seen, self._sq, at, blocks, self.q_rows, self.device) for at in positions]
+
+        def tables(rank: int, at: torch.Tensor) -> tuple[torch.Tensor, Tables]:
+            seen = seen_rows(self._walked_rows(rank), p.s, p.causal, p.window, p.documents)
+            return seen, tables_of(seen, self._sq, at, blocks, self.q_rows, self.device)
+
+        made = [tables(self.group.rank, at) for at in positions]
+        seen, self._tables = made[0][0], [one for _, one in made]
+        if self._in_groups and not self.is_gluon:  # its loops are known, and alike on all ranks
+            of_groups = [tables(rank, positions[0])[1].bounds for rank in range(0, size, self._shared_by)]
+            self._tables = [joined(self._tables[0], of_groups)]
         self._dq_bounds = None  # of the kernel for Hopper that makes dQ by itself
         if self.is_gluon and self.deterministic and self.count == 1 and not self.exchanges:
             from ..kernels.gluon_attention_backward_call import DQ_TILES
@@ -481,8 +503,9 @@ class AttentionBackward:
         op = prepared.op
         if self.exchanges:
             first = self._first_row
+            outputs = {"DQ": dq} if self._in_groups else {"DQ": dq, "DK": dk, "DV": dv}
             inputs = {"Q": q, "DO": grad, "K": k, "V": v, "LSE": self._lse, "DELTA": self._delta}
-            for give, given in ((op.set_input, inputs), (op.set_output, {"DQ": dq, "DK": dk, "DV": dv})):
+            for give, given in ((op.set_input, inputs), (op.set_output, outputs)):
                 for name, tensor in given.items():
                     box = [(0, n) for n in tensor.shape]
                     box[2] = (first, first + self.num_rows)
@@ -524,12 +547,12 @@ class AttentionBackward:
         if not self.exchanges:
             return calls
         block = self.q_rows if self.deterministic else self.block_m
-        rows = math.ceil(p.s / block) * (p.h // self._shared_by) * p.b
+        rows = math.ceil(self._sq / block) * (p.h // self._shared_by) * p.b
         if self.deterministic:
             made = self._of_q(heap, q, grad, heap["DQ.heads"], turn) | {"FIRST": True, "LAST": True}
             calls.append(Call((rows, 1, 1), made, self._options))
         else:
-            calls.append(Call((rows, 1, 1), self._finished(heap["DQ.heads"], p.s), {"num_warps": 4}))
+            calls.append(Call((rows, 1, 1), self._finished(heap["DQ.heads"], self._sq), {"num_warps": 4}))
         return calls
 
     def _finished(self, dq: torch.Tensor, rows: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -64,6 +64,13 @@ def tables_of(
     places[:, : seen.shape[1]] = torch.searchsorted(positions, seen)
     bounds, looked_up = backward_tables(places, len(positions), *blocks)
     return Tables(bounds.to(device), looked_up.to(device), seen_blocks(places, q_rows, blocks[1]).to(device))
+
+
+def joined(tables: Tables, bounds: Sequence[torch.Tensor]) -> Tables:
+    """With the bounds of several: blocks of Q that some have to walk, and masks but where none needs one."""
+    low, whole, part, high = torch.stack(list(bounds)).unbind(2)
+    made = torch.stack([low.amin(0), whole.amax(0), part.amin(0), high.amax(0)], 1)
+    return replace(tables, bounds=made.contiguous())
 
 
 def count_rows(rows: Rows) -> int:

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "plan/templates/attention_circulation.hpp"
+#include "plan/templates/attention_groups.hpp"
 #include "plan/templates/attention_heads.hpp"
 #include "syncopate/at.hpp"
 #include "syncopate/plan/templates/template_options.hpp"
@@ -157,7 +158,9 @@ private:
 Result<Plan> attention_backward(const Mesh& mesh, const AttentionShape& shape,
                                 const AttentionBackwardOptions& options) {
     SYNCOPATE_TRY(check_attention(mesh, shape, options.moved));
-    if (options.moved.ulysses > 1) return attention_heads_backward(mesh, shape, options);
+    if (options.moved.ulysses == mesh.num_ranks() && mesh.num_ranks() > 1)
+        return attention_heads_backward(mesh, shape, options);
+    if (options.moved.ulysses > 1) return attention_groups_backward(mesh, shape, options);
     return AttentionBackward(mesh, shape, options).run();
 }
 

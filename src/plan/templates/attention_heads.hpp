@@ -1,4 +1,4 @@
-// The backward of attention where ranks exchange heads for rows (attention_backward.hpp).
+// The backward of attention where all ranks exchange heads for rows (attention_backward.hpp).
 #pragma once
 
 #include "syncopate/plan/templates/attention_backward.hpp"

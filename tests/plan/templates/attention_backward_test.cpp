@@ -75,6 +75,26 @@ TEST(AttentionBackwardPlan, HasNoFindingsWhereRanksExchangeHeads) {
     }
 }
 
+TEST(AttentionBackwardPlan, HasNoFindingsWhereGroupsExchangeHeads) {
+    for (const auto& [count, group] : {std::pair{4, 2}, {6, 2}, {6, 3}, {8, 2}, {8, 4}}) {
+        for (const Sharding sharding : {Sharding::contiguous, Sharding::zigzag}) {
+            for (const bool causal : {false, true}) {
+                const Sequence sequence{.length = 71, .causal = causal, .window = count == 6 ? 20 : 0};
+                AttentionBackwardOptions options = options_for(sequence, count, sharding);
+                options.moved.ulysses = group;
+                options.moved.circulation = Circulation::ring;
+                options.moved.split = 1 + count / 4 % 2;
+                options.padded = 40;
+                const auto plan = attention_backward(ranks(count), {2, 12 * 2, 12, 71, 8}, options);
+                ASSERT_TRUE(plan.ok()) << plan.error().to_string();
+                const auto findings = check(plan.value());
+                EXPECT_TRUE(findings.empty())
+                    << count << " ranks by " << group << ": " << findings.front().message;
+            }
+        }
+    }
+}
+
 // All of a part comes before any of the next, so that its tiles can begin.
 TEST(AttentionBackwardPlan, ExchangesHeadsPartByPart) {
     AttentionBackwardOptions options = options_for({.length = 64}, 2, Sharding::contiguous);

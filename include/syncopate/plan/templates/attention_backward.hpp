@@ -18,6 +18,10 @@
 // and gets them in the end, a rank's rows behind those of the rank before it: Q, DO, DQ [B, H, S, D], K, V, DK, DV
 // [B, HKV, S, D], LSE, DELTA (fp32) [B, H, S]. By heads, a rank's share of the heads with all rows in the sequence's
 // order: Q.heads and so on, so that kernels are the same on all ranks. LSE.heads and DELTA.heads have `padded` rows.
+//
+// Where groups of ranks do (`ulysses`: fewer of them), rows of Q.heads and those beside it are of the group, in the
+// sequence's order. K.heads, V.heads and DK.heads, DV.heads (fp32), which have all rows, go round a ring of groups as above, and
+// DK and DV by rows are fp32, too.
 #pragma once
 
 #include "syncopate/plan/templates/attention.hpp"
@@ -31,12 +35,11 @@ struct AttentionBackwardOptions {
     bool kept = false;
     /// K and V that came stay readable after the call, until the rank's next one.
     bool stays = false;
-    /// ulysses: rows of LSE.heads and DELTA.heads; at least those of the sequence.
+    /// ulysses: rows of LSE.heads and DELTA.heads; at least those of the sequence, or of the group with most.
     std::int64_t padded = 0;
 };
 
-/// Fails as attention() does; and where heads are exchanged, but not by all ranks, or the heads of K and V are
-/// no multiple of these.
+/// Fails as attention() does; and where heads are exchanged, but those of K and V are no multiple of the ranks that do.
 [[nodiscard]] Result<Plan> attention_backward(const Mesh& mesh, const AttentionShape& shape,
                                               const AttentionBackwardOptions& options);
 
