@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "cpu_time.hpp"
+
 #include "syncopate/tune/choose.hpp"
 
 namespace syncopate::tune {
@@ -157,6 +159,17 @@ TEST(Attention, SendsHeadsOfCausalTilesInPartsOnlyWhereThatPays) {
 TEST(Attention, OfRanksThatHoldNoRowsIsEstimated) {
     const auto all = ranked("attention:S=3,H=8,HKV=8,D=64", 4);
     EXPECT_TRUE(std::ranges::any_of(all, [](const auto& one) { return one.pruned.empty(); }));
+}
+
+// Packed sequences have other documents at each step, and each set of them is ranked anew.
+TEST(Attention, OfManyDocumentsIsRankedInSeconds) {
+    AttentionProblem problem = problem_of("attention:S=65536,H=32,HKV=32,D=128,causal=1", 8);
+    for (std::int64_t row = 0; row <= 65536; row += 1024) problem.sequence.documents.push_back(row);
+    problem.rows = plan::shard_rows(problem.sequence, 8, plan::Sharding::documents, 128);
+    const double start = test::cpu_seconds();
+    EXPECT_EQ(rank_attention(problem, *find_machine("h200x8")).front().pruned, "");
+    EXPECT_LT(test::cpu_seconds() - start, 20)
+        << "2 s; with each pair of runs looked at it was more than a minute";
 }
 
 TEST(Attention, OfOneRankIsTheKernel) {

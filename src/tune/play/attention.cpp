@@ -43,19 +43,26 @@ struct Tile {
     double took_us = 0;
 };
 
-/// How many pairs of `rows` and of `columns` attention looks at, as sampled.
-double pairs_of(const plan::Sequence& sequence, const plan::Interval& rows, const plan::Interval& columns,
-                std::int64_t most_samples) {
+/// How many pairs of `rows` and of each of `keys` (which rise) attention looks at, as sampled.
+std::vector<double> pairs_of(const plan::Sequence& sequence, const plan::Interval& rows,
+                             const std::vector<Here>& keys, std::int64_t most_samples) {
     const std::int64_t step = std::max<std::int64_t>(1, rows.size() / most_samples);
-    double pairs = 0;
+    std::vector<double> pairs(keys.size(), 0);
     std::int64_t samples = 0;
+    const auto end_of = [](const Here& key) { return key.rows.end; };
     for (std::int64_t row = rows.begin + step / 2; row < rows.end; row += step, ++samples) {
         for (const plan::Interval& seen : plan::attended_by(sequence, {{row, row + 1}})) {
-            const std::int64_t both = std::min(seen.end, columns.end) - std::max(seen.begin, columns.begin);
-            pairs += static_cast<double>(std::max<std::int64_t>(0, both));
+            for (auto key = std::ranges::upper_bound(keys, seen.begin, {}, end_of);
+                 key != keys.end() && key->rows.begin < seen.end; ++key) {
+                const std::int64_t both =
+                    std::min(seen.end, key->rows.end) - std::max(seen.begin, key->rows.begin);
+                pairs[static_cast<std::size_t>(key - keys.begin())] += static_cast<double>(both);
+            }
         }
     }
-    return samples == 0 ? 0 : pairs * static_cast<double>(rows.size()) / static_cast<double>(samples);
+    for (double& of_key : pairs)
+        of_key = samples == 0 ? 0 : of_key * static_cast<double>(rows.size()) / static_cast<double>(samples);
+    return pairs;
 }
 
 class Played {
@@ -176,8 +183,8 @@ private:
     [[nodiscard]] double pairs_of_rank(const Work& work) const {
         double pairs = 0;
         for (const Here& q : work.queries)
-            for (const Here& k : work.keys)
-                pairs += pairs_of(problem_.sequence, q.rows, k.rows, kMostSamples);
+            for (const double of_key : pairs_of(problem_.sequence, q.rows, work.keys, kMostSamples))
+                pairs += of_key;
         return pairs;
     }
 
@@ -233,9 +240,8 @@ private:
         for (const Here& q : work.queries) {
             for (std::int64_t first = q.rows.begin; first < q.rows.end; first += block) {
                 const plan::Interval rows{first, std::min(first + block, q.rows.end)};
-                std::vector<double> took;
-                for (const Here& k : work.keys)
-                    took.push_back(slower() * us_of(pairs_of(problem_.sequence, rows, k.rows, kOfTile)));
+                std::vector<double> took = pairs_of(problem_.sequence, rows, work.keys, kOfTile);
+                for (double& of_key : took) of_key = slower() * us_of(of_key);
                 for (std::int32_t part = 0; part < parts_; ++part) {
                     Tile tile{.part = part};
                     for (std::size_t i = 0; i < took.size(); ++i) {
