@@ -95,10 +95,10 @@ private:
         }
         const double work =
             most * static_cast<double>(shape.batch * shape.heads) / sharing / machine_.num_sms;
+        const std::int64_t group = shape.heads / shape.kv_heads;
+        const bool known = sequence.window == 0 && sequence.documents.empty();
         const double longest =
-            sequence.window == 0 && sequence.documents.empty()
-                ? static_cast<double>(queries * task_.forward.tile.block_n * (shape.heads / shape.kv_heads))
-                : 0.0;
+            known ? static_cast<double>(queries * task_.forward.tile.block_n * group) : 0.0;
         const Curve& rate =
             task_.gluon ? machine_.rates.attention_gluon_tflops : machine_.rates.attention_tflops;
         const auto head_dim = static_cast<double>(shape.head_dim);
