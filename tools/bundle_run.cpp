@@ -77,10 +77,9 @@ public:
         auto alone = std::make_shared<runtime::CallbackRendezvous>(
             0, 1, [](const std::string&, const Bytes&) {},
             [](const std::string&, Milliseconds) { return Bytes(); });
-        auto memory =
-            runtime::SymmetricHeap::create(device, std::move(alone), std::max<std::uint64_t>(bytes, 1));
-        if (!memory) return memory.error();
-        made.memory_ = *std::move(memory);
+        SYNCOPATE_TAKE(auto memory, runtime::SymmetricHeap::create(device, std::move(alone),
+                                                                   std::max<std::uint64_t>(bytes, 1)));
+        made.memory_ = std::move(memory);
         return made;
     }
 
@@ -95,9 +94,7 @@ public:
     }
     Result<std::string> read(std::size_t index) const {
         std::string content(bytes_[index], '\0');
-        if (Status read = memory_->read(memory_->local(offsets_[index]), content.data(), content.size());
-            !read)
-            return read.error();
+        SYNCOPATE_TRY(memory_->read(memory_->local(offsets_[index]), content.data(), content.size()));
         return content;
     }
 
@@ -123,12 +120,11 @@ public:
             [this](const std::string& key, const Bytes& value) { store_.put(key, value); },
             [this](const std::string& key, Milliseconds timeout) { return store_.get(key, timeout); });
         if (bundle_->op) rendezvous->set_ranks_of_node(bundle_->ranks() / bundle_->op->problem.nodes);
-        auto loaded = bundle::Loaded::open(bundle_, device, rendezvous);
-        if (!loaded) return loaded.error();
+        SYNCOPATE_TAKE(auto loaded, bundle::Loaded::open(bundle_, device, rendezvous));
         for (const std::int64_t count : rows) {
             const auto started = std::chrono::steady_clock::now();
             auto prepared =
-                (*loaded)->prepare(count, {.max_delay_us = 200, .seed = static_cast<std::uint64_t>(rank_)});
+                loaded->prepare(count, {.max_delay_us = 200, .seed = static_cast<std::uint64_t>(rank_)});
             if (!prepared) return prepared.error();
             const std::chrono::duration<double, std::milli> ready =
                 std::chrono::steady_clock::now() - started;

@@ -81,16 +81,14 @@ std::string to_bytes(const Bundle& bundle) {
 }
 
 Result<Bundle> from_bytes(std::string_view bytes, const std::string& file) {
-    Result<Sections> sections = unpack(bytes, file);
-    if (!sections) return sections.error();
-    const auto manifest = sections->find(kManifest);
-    if (manifest == sections->end()) return wrong(file, "section manifest.json is not there");
-    Result<Bundle> made = manifest_from_json(manifest->second, file + ": section manifest.json");
-    if (!made) return made.error();
-    sections->erase(manifest);
-    made->sections = *std::move(sections);
-    made->file = file;
-    SYNCOPATE_TRY(require_sections(*made));
+    SYNCOPATE_TAKE(Sections sections, unpack(bytes, file));
+    const auto manifest = sections.find(kManifest);
+    if (manifest == sections.end()) return wrong(file, "section manifest.json is not there");
+    SYNCOPATE_TAKE(Bundle made, manifest_from_json(manifest->second, file + ": section manifest.json"));
+    sections.erase(manifest);
+    made.sections = std::move(sections);
+    made.file = file;
+    SYNCOPATE_TRY(require_sections(made));
     return made;
 }
 

@@ -63,14 +63,12 @@ Status Loaded::make_executable(Prepared& made, std::shared_ptr<runtime::FusedOp>
             return Error{"a user's program on host needs a function that makes its tiles",
                          {.file = bundle_->file},
                          ErrorClass::usage};
-        auto kernels =
-            host_kernels(made.planned_, operands, *op, bundle_->folder ? options.tiles : TileKernel());
-        if (!kernels) return kernels.error();
-        host = *std::move(kernels);
+        SYNCOPATE_TAKE(auto kernels, host_kernels(made.planned_, operands, *op,
+                                                  bundle_->folder ? options.tiles : TileKernel()));
+        host = std::move(kernels);
     }
-    auto executable = runtime::Executable::make(op, {.operands = operands}, std::move(host));
-    if (!executable) return executable.error();
-    made.executable_ = *std::move(executable);
+    SYNCOPATE_TAKE(auto executable, runtime::Executable::make(op, {.operands = operands}, std::move(host)));
+    made.executable_ = std::move(executable);
     if (bundle_->on_host()) return Done{};
     if (options.graphs) made.executable_->use_graphs(runtime::GraphUse::of_many);
     SYNCOPATE_TAKE(runtime::Form form,
@@ -97,15 +95,13 @@ Result<std::unique_ptr<Prepared>> Loaded::prepare(std::int64_t rows, const Prepa
     SYNCOPATE_TRY(agree(*rendezvous_, prepare_label(rows), mine));
     made->planned_ = std::make_shared<const Planned>(*std::move(planned));
     made->needs_ = needs_of(*bundle_, *made->planned_, rendezvous_->rank());
-    auto heap = runtime::SymmetricHeap::create(device_, rendezvous_, made->needs_.heap);
-    if (!heap) return heap.error();
+    SYNCOPATE_TAKE(auto heap, runtime::SymmetricHeap::create(device_, rendezvous_, made->needs_.heap));
     runtime::OpOptions of_op = op_options(*bundle_, *made->planned_);
     of_op.deadline_ms = options.deadline_ms;
     of_op.max_delay_us = options.max_delay_us;
     of_op.seed = options.seed;
-    auto op = runtime::FusedOp::create(*heap, made->planned_->launch, std::move(of_op));
-    if (!op) return op.error();
-    const std::shared_ptr<runtime::FusedOp> shared = *std::move(op);
+    SYNCOPATE_TAKE(auto op, runtime::FusedOp::create(heap, made->planned_->launch, std::move(of_op)));
+    const std::shared_ptr<runtime::FusedOp> shared = std::move(op);
     const Status ready = make_executable(*made, shared, options);
     if (auto all =
             agree(*rendezvous_, "prepared", ready ? Result<Bytes>(Bytes()) : Result<Bytes>(ready.error()));

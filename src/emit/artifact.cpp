@@ -11,6 +11,7 @@
 #include "syncopate/emit/emit.hpp"
 #include "syncopate/emit/language.hpp"
 #include "syncopate/fuse/model/bindings.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::emit {
 namespace {
@@ -173,15 +174,13 @@ Result<Artifact> make_artifact(const fuse::StagedProgram& program, const fuse::O
     Artifact artifact;
     ScheduleFile& launch = artifact.launch;
     for (const fuse::Stage& stage : program.stages) {
-        const auto language = language_of(stage.kernel);
-        if (!language) return language.error();
-        auto source = (*language)->emit({stage.kernel, program.plan, stage.bindings}, *schedule,
-                                        artifact.sources.size());
-        if (!source) return source.error();
+        SYNCOPATE_TAKE(const auto language, language_of(stage.kernel));
+        SYNCOPATE_TAKE(auto source, language->emit({stage.kernel, program.plan, stage.bindings}, *schedule,
+                                                  artifact.sources.size()));
         artifact.sources.push_back(
-            {*std::move(source), (*language)->original(stage.kernel), suffix_of(stage.kernel.file)});
+            {std::move(source), language->original(stage.kernel), suffix_of(stage.kernel.file)});
         const std::vector<std::string> warnings =
-            (*language)->warnings(stage.kernel, tiles_by_rank(*schedule, artifact.sources.size() - 1, rank));
+            language->warnings(stage.kernel, tiles_by_rank(*schedule, artifact.sources.size() - 1, rank));
         artifact.warnings.insert(artifact.warnings.end(), warnings.begin(), warnings.end());
         std::vector<std::string>& written = artifact.written.emplace_back();
         for (const kernel::Param& param : stage.kernel.params) {
@@ -213,18 +212,18 @@ Result<fuse::StagedProgram> analyse_stages(std::vector<StageText> stages, plan::
                 param, kernel::TensorArgument{
                            program.plan.tensors[*tensor].shape, {}, program.plan.tensors[*tensor].dtype, {}});
         }
-        auto kernel = language_of(stage.file).analyse(stage.source, stage.file, stage.name, stage.arguments);
-        if (!kernel) return kernel.error();
-        program.stages.push_back({*std::move(kernel), std::move(stage.bindings)});
+        SYNCOPATE_TAKE(
+            auto kernel,
+            language_of(stage.file).analyse(stage.source, stage.file, stage.name, stage.arguments));
+        program.stages.push_back({std::move(kernel), std::move(stage.bindings)});
     }
     return program;
 }
 
 Result<Artifact> make_artifact(std::vector<StageText> stages, plan::Plan plan, const fuse::Options& options,
                                std::optional<std::int32_t> rank) {
-    const auto program = analyse_stages(std::move(stages), std::move(plan));
-    if (!program) return program.error();
-    return make_artifact(*program, options, rank);
+    SYNCOPATE_TAKE(const auto program, analyse_stages(std::move(stages), std::move(plan)));
+    return make_artifact(program, options, rank);
 }
 
 Result<Artifact> make_artifact(std::string source, std::string file, const std::string& name,

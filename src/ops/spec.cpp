@@ -15,6 +15,7 @@
 #include "ops/rows.hpp"
 #include "syncopate/names.hpp"
 #include "syncopate/ops/varied.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::ops {
 namespace {
@@ -128,19 +129,18 @@ Status take(const OperatorRow& row, std::string_view name, std::string_view valu
     if (name == "ranks" || name == "nodes" || name == "sms") {
         auto& place = name == "ranks" ? given.ranks : name == "nodes" ? given.nodes : given.num_sms;
         if (place) return twice();
-        const auto number = name == "sms" ? positive(name, value, kMostSms, 0)  // 0: the machine's
-                                          : positive(name, value, plan::kMaxRanks);
-        if (!number) return number.error();
-        place = static_cast<std::int32_t>(*number);
+        SYNCOPATE_TAKE(const auto number, name == "sms"
+                                              ? positive(name, value, kMostSms, 0)  // 0: the machine's
+                                              : positive(name, value, plan::kMaxRanks));
+        place = static_cast<std::int32_t>(number);
         return Done{};
     }
     if (std::ranges::find(row.extents, name) != row.extents.end()) {
         if (has(given.extents, name)) return twice();
         const bool open = name == "bound" && value == "0";  // as keys have it where there is none
-        const auto number =
-            name == "causal" || open ? flag(name, value) : positive(name, value, kLargestExtent);
-        if (!number) return number.error();
-        given.extents.push_back({std::string(name), *number});
+        SYNCOPATE_TAKE(const auto number,
+                       name == "causal" || open ? flag(name, value) : positive(name, value, kLargestExtent));
+        given.extents.push_back({std::string(name), number});
         return Done{};
     }
     if (std::ranges::find(row.words, name) != row.words.end()) {
@@ -186,13 +186,12 @@ Status take(const OperatorRow& row, std::string_view name, std::string_view valu
 }  // namespace
 
 Result<Problem> parse_problem(std::string_view text, std::int32_t ranks, std::int32_t num_sms) {
-    Result<Spec> spec = parse_spec(text, ranks, num_sms);
-    if (!spec) return spec.error();
-    if (spec->strategy)
+    SYNCOPATE_TAKE(Spec spec, parse_spec(text, ranks, num_sms));
+    if (spec.strategy)
         return usage(fmt::format("{}: it asks for a strategy, and a problem has none", escaped(text)));
-    if (!spec->call.empty())
-        return usage(fmt::format("{} is of a call, and a problem has none", spec->call.front().name));
-    return std::move(spec->problem);
+    if (!spec.call.empty())
+        return usage(fmt::format("{} is of a call, and a problem has none", spec.call.front().name));
+    return std::move(spec.problem);
 }
 
 Result<Spec> parse_spec(std::string_view text, std::int32_t ranks, std::int32_t num_sms) {
@@ -248,9 +247,8 @@ Result<Spec> parse_spec(std::string_view text, std::int32_t ranks, std::int32_t 
     Spec spec{.problem = std::move(problem), .strategy = std::nullopt, .call = std::move(given.call)};
     std::erase_if(given.strategy, [](const Word& value) { return value.value == "0"; });
     if (!given.strategy.empty()) {
-        Result<Strategy> strategy = varied({.kernel = std::nullopt}, given.strategy);
-        if (!strategy) return strategy.error();
-        spec.strategy = *std::move(strategy);
+        SYNCOPATE_TAKE(Strategy strategy, varied({.kernel = std::nullopt}, given.strategy));
+        spec.strategy = std::move(strategy);
     }
     return spec;
 }

@@ -85,9 +85,8 @@ Result<Footprints> footprints(const Chain& chain, const ChainStage& stage, const
     const auto fill = [&](const auto& touched, std::vector<std::vector<plan::Region>>& boxes) -> Status {
         const auto found = touched.find(tensor);
         if (found == touched.end()) return Done{};
-        auto evaluated = boxes_of(found->second, stage, tensor, extents);
-        if (!evaluated) return evaluated.error();
-        boxes = *std::move(evaluated);
+        SYNCOPATE_TAKE(auto evaluated, boxes_of(found->second, stage, tensor, extents));
+        boxes = std::move(evaluated);
         return Done{};
     };
     SYNCOPATE_TRY(fill(stage.reads, made.reads));

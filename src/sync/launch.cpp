@@ -133,9 +133,8 @@ Result<std::unique_ptr<DeviceChain>> DeviceChain::make(std::shared_ptr<runtime::
         layout.add(std::uint64_t{state->tables.num_semaphores} * kSemaphoreWords * sizeof(std::uint32_t));
     for (const StageTable& table : state->tables.stages)
         state->table.push_back(layout.add(table.words.size() * sizeof(std::uint32_t)));
-    Result<std::unique_ptr<DeviceBuffer>> memory = DeviceBuffer::create(context, layout.bytes());
-    if (!memory) return memory.error();
-    state->memory = *std::move(memory);
+    SYNCOPATE_TAKE(std::unique_ptr<DeviceBuffer> memory, DeviceBuffer::create(context, layout.bytes()));
+    state->memory = std::move(memory);
     const std::uint64_t base = state->memory->address();
     for (std::uint64_t* address : {&state->fault, &state->tickets, &state->semaphores}) *address += base;
     for (std::uint64_t& address : state->table) address += base;
@@ -288,8 +287,7 @@ Status DeviceChain::launch(std::size_t stage, const Function& function, std::spa
 Result<WayTimes> DeviceChain::choose(const std::function<Status(runtime::CudaStream)>& call) {
     WayTimes times;
     if (!overlaps()) return times;
-    if (Status idle = check(); !idle)
-        return idle.error();  // calls of a chain do not overlap, also not with these
+    SYNCOPATE_TRY(check());  // calls of a chain do not overlap, also not with these
     const Way before = way();
     const auto failed = [&](const Error& error) {
         use(before);

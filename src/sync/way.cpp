@@ -109,11 +109,10 @@ struct ReplayedCall::State {
 Result<std::unique_ptr<ReplayedCall>> ReplayedCall::make(
     std::shared_ptr<runtime::CudaContext> context, const std::function<Status(runtime::CudaStream)>& call) {
     const CurrentContext current(*context);
-    Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context, false);
-    if (!stream) return stream.error();
+    SYNCOPATE_TAKE(std::unique_ptr<OwnedStream> stream, OwnedStream::create(context, false));
     auto state = std::make_unique<State>();
     state->context = std::move(context);
-    state->stream = *std::move(stream);
+    state->stream = std::move(stream);
     SYNCOPATE_TRY(state->capture(call));
     return std::unique_ptr<ReplayedCall>(new ReplayedCall(std::move(state)));
 }

@@ -117,31 +117,26 @@ Meeting rendezvous_of(const sy_store* given, int rank, int size) {
 
 Meeting rendezvous_of(const sy_comm_config& config) {
     if (config.store != nullptr) return rendezvous_of(config.store, config.rank, config.num_ranks);
-    const auto environment = runtime::launch_environment();
-    if (!environment) return environment.error();
-    if (environment->rank != config.rank || environment->size != config.num_ranks)
+    SYNCOPATE_TAKE(const auto environment, runtime::launch_environment());
+    if (environment.rank != config.rank || environment.size != config.num_ranks)
         return usage(fmt::format("rank {} of {} is asked for, and {} says {} of {}", config.rank,
-                                 config.num_ranks, environment->launcher, environment->rank,
-                                 environment->size));
-    auto made = runtime::environment_rendezvous();
-    if (!made) return made.error();
-    return std::shared_ptr<runtime::Rendezvous>(*std::move(made));
+                                 config.num_ranks, environment.launcher, environment.rank, environment.size));
+    SYNCOPATE_TAKE(auto made, runtime::environment_rendezvous());
+    return std::shared_ptr<runtime::Rendezvous>(std::move(made));
 }
 
 /// Those that go on with `comm`, which is theirs from now on.
 Result<runtime::Recovered> go_on(sy_comm& comm, const sy_recover_config& config) {
     std::shared_ptr<runtime::Rendezvous> to;
     if (config.store != nullptr) {
-        auto made = rendezvous_of(config.store, config.rank, config.num_ranks);
-        if (!made) return made.error();
-        to = *std::move(made);
+        SYNCOPATE_TAKE(auto made, rendezvous_of(config.store, config.rank, config.num_ranks));
+        to = std::move(made);
     }
     const runtime::Milliseconds deadline =
         config.deadline_ms > 0 ? runtime::Milliseconds(config.deadline_ms) : comm.rendezvous->timeout();
-    auto recovered = runtime::recover(comm.rendezvous, to, deadline);
-    if (!recovered) return recovered.error();
-    const bool as_many = recovered->group->size() == comm.rendezvous->size();
-    comm.rendezvous = recovered->group;
+    SYNCOPATE_TAKE(auto recovered, runtime::recover(comm.rendezvous, to, deadline));
+    const bool as_many = recovered.group->size() == comm.rendezvous->size();
+    comm.rendezvous = recovered.group;
     for (const auto& [known, loaded] : comm.loaded) loaded->set_group(as_many ? comm.rendezvous : nullptr);
     if (!as_many) comm.loaded.clear();
     return recovered;
@@ -177,9 +172,8 @@ Result<PrepareArguments> arguments_of(sy_comm& comm, const sy_bundle* of, const 
         comm.device.kind == runtime::Device::Kind::cuda &&
         runtime::is_capturing(comm.device.ordinal, reinterpret_cast<runtime::CudaStream>(given.stream));
     if (capturing) return usage("sy_prepare: the stream is being captured into a graph: prepare before");
-    const auto loaded = bundle::c::loaded_of(comm, *of);
-    if (!loaded) return loaded.error();
-    return PrepareArguments{given, loaded->get()};
+    SYNCOPATE_TAKE(const auto loaded, bundle::c::loaded_of(comm, *of));
+    return PrepareArguments{given, loaded.get()};
 }
 
 /// A user's tile kernel as the bundle takes it.
@@ -267,10 +261,9 @@ sy_code sy_comm_create(const sy_comm_config* config, sy_comm** comm) {
             given.rank >= given.num_ranks)
             return usage(fmt::format("rank {} of {} makes no sense", given.rank, given.num_ranks));
         SYNCOPATE_TRY(require_sense(given));
-        auto rendezvous = rendezvous_of(given);
-        if (!rendezvous) return rendezvous.error();
+        SYNCOPATE_TAKE(auto rendezvous, rendezvous_of(given));
         auto made = std::make_unique<sy_comm>();
-        made->rendezvous = *std::move(rendezvous);
+        made->rendezvous = std::move(rendezvous);
         made->rendezvous->set_late_comer(given.joins != 0);
         if (given.timeout_ms > 0) made->rendezvous->set_timeout(runtime::Milliseconds(given.timeout_ms));
         made->rendezvous->memory().set_budget(given.budget);
@@ -389,11 +382,10 @@ sy_code sy_prepare(sy_comm* comm, const sy_bundle* of, const sy_prepare_config* 
         bundle::PrepareOptions options{.tiles = tiles_of(given->config), .graphs = given->config.graphs != 0};
         if (given->config.deadline_ms != 0)
             options.deadline_ms = std::max<std::int64_t>(given->config.deadline_ms, 0);
-        auto prepared = given->loaded->prepare(given->config.rows, options);
-        if (!prepared) return prepared.error();
+        SYNCOPATE_TAKE(auto prepared, given->loaded->prepare(given->config.rows, options));
         auto made = std::make_unique<sy_op>();
         made->device = comm->device;
-        made->prepared = *std::move(prepared);
+        made->prepared = std::move(prepared);
         for (const runtime::Operand& operand : made->prepared->operands())
             made->row_major.push_back(bundle::row_major(operand.shape));
         made->call.resize(made->row_major.size());

@@ -20,6 +20,7 @@
 #include "syncopate/result.hpp"
 #include "syncopate/runtime/heap/device.hpp"
 #include "syncopate/runtime/heap/rendezvous.hpp"
+#include "syncopate/try.hpp"
 
 struct sy_comm {
     syncopate::runtime::Device device;
@@ -139,9 +140,8 @@ inline Result<std::shared_ptr<Loaded>> loaded_of(sy_comm& comm, const sy_bundle&
     for (const auto& [known, loaded] : comm.loaded) {
         if (known == given.bundle) return loaded;
     }
-    Result<std::unique_ptr<Loaded>> made = Loaded::open(given.bundle, comm.device, comm.rendezvous);
-    if (!made) return made.error();
-    return comm.loaded.emplace_back(given.bundle, *std::move(made)).second;
+    SYNCOPATE_TAKE(std::unique_ptr<Loaded> made, Loaded::open(given.bundle, comm.device, comm.rendezvous));
+    return comm.loaded.emplace_back(given.bundle, std::move(made)).second;
 }
 
 }  // namespace syncopate::bundle::c

@@ -265,8 +265,7 @@ extern "C" sy_code sy_torch_serve(sy_comm* comm, const char* group_name, const s
         if (group_name == nullptr) return usage("group_name: it is NULL");
         if (bundle == nullptr) return end(group_name);
         SYNCOPATE_TRY(require(bundle, "bundle"));
-        auto loaded = loaded_of(*comm, *bundle);
-        if (!loaded) return loaded.error();
-        return serve(group_name, *std::move(loaded));
+        SYNCOPATE_TAKE(auto loaded, loaded_of(*comm, *bundle));
+        return serve(group_name, std::move(loaded));
     });
 }

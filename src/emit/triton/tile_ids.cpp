@@ -102,10 +102,7 @@ private:
     }
 
     [[nodiscard]] Status rebind(const TileIdSite& site) {
-        if (Status status =
-                text_.check_ends_its_line(site.anchor.end, "the statement that takes the tile id");
-            !status)
-            return status.error();
+        SYNCOPATE_TRY(text_.check_ends_its_line(site.anchor.end, "the statement that takes the tile id"));
         // Inside a loop or function whose header is the anchor, the lines go one level deeper than the
         // header.
         std::string indent = text_.indent_at(site.anchor.begin);

@@ -20,6 +20,7 @@
 #include "syncopate/fuse/passes/launch.hpp"
 #include "syncopate/json_table.hpp"
 #include "syncopate/plan/model/ragged.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -603,10 +604,9 @@ Result<Schedule> schedule_from_json(const JsonDocument& document, std::string_vi
 }
 
 Result<Schedule> schedule_from_json(std::string_view text, const std::string& file_name) {
-    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
-    if (!document) return document.error();
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
     const JsonPath root;
-    return schedule_from_json(*document, text, file_name, {0, &root});
+    return schedule_from_json(document, text, file_name, {0, &root});
 }
 
 }  // namespace syncopate::fuse

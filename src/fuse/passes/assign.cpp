@@ -16,6 +16,7 @@
 #include "syncopate/fuse/model/program.hpp"
 #include "syncopate/fuse/passes/collective.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -268,8 +269,8 @@ Result<Backends> assign(const StagedProgram& program, const Lowered& lowered, co
         [&](plan::OpRef ref, Backend backend) { return objections.of_any(ref, backend); },
         [&](plan::OpRef ref, Backend backend) { return objections.of_given(ref, backend); }, options.costs);
     if (!backends) return backends;
-    if (Status status = check_sum_stores(lowered.plan, *backends); !status) return status.error();
-    if (Status status = check_kernel_sums(lowered.plan, *backends); !status) return status.error();
+    SYNCOPATE_TRY(check_sum_stores(lowered.plan, *backends));
+    SYNCOPATE_TRY(check_kernel_sums(lowered.plan, *backends));
     return backends;
 }
 
@@ -279,9 +280,8 @@ Result<Backends> assign(const plan::Plan& plan, Device device, Backend preferred
     Backends backends(plan.ranks.size());
     for (std::int32_t rank = 0; rank < plan.num_ranks(); ++rank) {
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(plan.ranks[rank].size()); ++index) {
-            const auto backend = assigning.choose({rank, index});
-            if (!backend) return backend.error();
-            backends[rank].push_back(*backend);
+            SYNCOPATE_TAKE(const auto backend, assigning.choose({rank, index}));
+            backends[rank].push_back(backend);
         }
     }
     return backends;

@@ -12,6 +12,7 @@
 #include "syncopate/fuse/inline/inline_reads.hpp"
 #include "syncopate/fuse/inline/sum_stores.hpp"
 #include "syncopate/fuse/passes/channel.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -78,16 +79,16 @@ void add_boundaries(Graph& graph) {
 Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const Backends& backends) {
     Graph graph;
     add_ops(lowered, backends, graph);
-    if (Status status = order_starts(graph); !status) return status.error();
+    SYNCOPATE_TRY(order_starts(graph));
     graph.stages.resize(program.stages.size());
     graph.made.resize(lowered.plan.ranks.size());
     graph.written.resize(lowered.plan.tensors.size(), false);
     Written written;
     for (std::size_t stage = 0; stage < program.stages.size(); ++stage) {
         const BoundKernel one(program.stages[stage], lowered.plan);
-        if (Status status = find_runs(one, stage, graph); !status) return status.error();
-        if (Status status = add_tiles(one, stage, written, graph); !status) return status.error();
-        if (Status status = add_chunks(one, stage, lowered, graph); !status) return status.error();
+        SYNCOPATE_TRY(find_runs(one, stage, graph));
+        SYNCOPATE_TRY(add_tiles(one, stage, written, graph));
+        SYNCOPATE_TRY(add_chunks(one, stage, lowered, graph));
         add_written(one, written);
     }
     // Tiles that only a call knows are counted by nobody before; and where the groups of a ragged axis lie,
@@ -97,10 +98,8 @@ Result<Graph> build(const StagedProgram& program, const Lowered& lowered, const 
     const bool places_are_known = std::ranges::none_of(
         lowered.plan.tensors, [](const plan::Tensor& tensor) { return tensor.ragged.has_value(); });
     if (tiles_are_known && places_are_known) add_chain(program, lowered.plan, graph);
-    if (tiles_order_ops(graph)) {
-        if (Status status = order_starts(graph); !status) return status.error();
-    }
-    if (Status status = order_channel(lowered, graph); !status) return status.error();
+    if (tiles_order_ops(graph)) SYNCOPATE_TRY(order_starts(graph));
+    SYNCOPATE_TRY(order_channel(lowered, graph));
     add_boundaries(graph);
     return graph;
 }

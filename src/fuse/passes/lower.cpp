@@ -15,6 +15,7 @@
 #include "syncopate/fuse/passes/collective.hpp"
 #include "syncopate/fuse/passes/sum_parts.hpp"
 #include "syncopate/plan/model/chunk_key.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -55,7 +56,7 @@ public:
     }
 
     Result<Lowered> run() {
-        if (Status status = collect(); !status) return status.error();
+        SYNCOPATE_TRY(collect());
         if (groups_.empty()) {
             result_.plan = std::move(plan_);
             make_room();
@@ -66,7 +67,7 @@ public:
                 held_[{holding.rank, holding.chunk.tensor}].push_back(&holding.chunk.region);
         }
         for (Group& group : groups_) {
-            if (Status status = complete(group); !status) return status.error();
+            SYNCOPATE_TRY(complete(group));
             auto [engine, direct] =
                 assign_contributions(plan_, group.rank, group.chunk, group.contributions, preferred_);
             group.engine = engine;
@@ -116,7 +117,7 @@ private:
             }
         }
         for (auto& [place, members] : of_tensor) {
-            if (Status status = check_disjoint(members); !status) return status.error();
+            SYNCOPATE_TRY(check_disjoint(members));
         }
         return Done{};
     }
@@ -438,7 +439,7 @@ bool can_reduce(plan::DType dtype) {
 Result<Lowered> lower(const plan::Plan& plan, const LowerOptions& options) {
     Result<Lowered> lowered = Lowering(with_participants(plan), options).run();
     if (!lowered) return lowered;
-    if (Status split = split_between_nodes(*lowered); !split) return split.error();
+    SYNCOPATE_TRY(split_between_nodes(*lowered));
     return lowered;
 }
 

@@ -18,6 +18,7 @@
 #include "syncopate/fuse/passes/pack.hpp"
 #include "syncopate/fuse/passes/synchronize.hpp"
 #include "syncopate/plan/simulate/simulate.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -44,12 +45,12 @@ Arrivals on_equal_links(const Graph& graph, const Lowered& lowered, const Placem
 
 Result<Arrivals> on_topology(const Graph& graph, const Lowered& lowered, const Backends& backends,
                              const plan::Topology& topology, double bytes_per_us) {
-    const Result<plan::Simulation> simulation = plan::simulate(transfers_of(lowered, backends), topology);
-    if (!simulation) return simulation.error();
+    SYNCOPATE_TAKE(const plan::Simulation simulation,
+                   plan::simulate(transfers_of(lowered, backends), topology));
     Arrivals arrivals;
     for (NodeId op = 0; op < graph.num_ops(); ++op) {
         arrivals.push_back(
-            std::llround(simulation->ops[graph[op].rank][graph[op].index].end_us * bytes_per_us));
+            std::llround(simulation.ops[graph[op].rank][graph[op].index].end_us * bytes_per_us));
     }
     return arrivals;
 }
@@ -565,9 +566,8 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
     std::vector<StageOrder> orders;
     for (std::size_t stage = 0; stage < program.stages.size(); ++stage) {
         const kernel::Kernel& kernel = program.stages[stage].kernel;
-        auto program_of = programs_of_slots(kernel, options);
-        if (!program_of) return program_of.error();
-        const std::size_t round = tiles_of_a_round(kernel, *program_of);
+        SYNCOPATE_TAKE(auto program_of, programs_of_slots(kernel, options));
+        const std::size_t round = tiles_of_a_round(kernel, program_of);
         HeadStart head;
         if (stage > 0 && !graph.overlapping.empty() && graph.overlapping[stage]) {
             const Handover handover(program, graph, stage, orders.back(), round, options.costs);
@@ -576,8 +576,8 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         }
         const std::vector<StageOrder> earlier = orders;
         Ordering ordering(graph, lowered, placement, arrivals, stage, kernel, earlier, options, scope);
-        StageOrder& made = orders.emplace_back(
-            StageOrder{.tiles = {}, .program_of = *std::move(program_of), .round = round});
+        StageOrder& made =
+            orders.emplace_back(StageOrder{.tiles = {}, .program_of = std::move(program_of), .round = round});
         made.most_slots = kernel.most_slots;
         if (!kernel.persistent) made.own_grid = {kernel.grid[0], kernel.grid[1]};
         if (head.rounds > 0) give_head_start(head, made);

@@ -12,6 +12,7 @@
 #include "syncopate/fuse/inline/sum_stores.hpp"
 #include "syncopate/fuse/passes/collective.hpp"
 #include "syncopate/plan/model/chunk_key.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::fuse {
 namespace {
@@ -277,10 +278,9 @@ Result<Placement> place(const Graph& graph, const Lowered& lowered, const Backen
     OverwriteCheck overwrites(graph, lowered.plan, placement);
     // An op writes in its own node.
     for (NodeId op = graph.first_op[at(scope.first)]; op < graph.first_op[at(scope.end)]; ++op) {
-        if (Status status = overwrites.check(op); !status) return status.error();
+        SYNCOPATE_TRY(overwrites.check(op));
     }
-    if (Status status = check_collective_order(lowered.plan, graph, placement); !status)
-        return status.error();
+    SYNCOPATE_TRY(check_collective_order(lowered.plan, graph, placement));
     drop_what_is_known(graph, placement);
     return placement;
 }

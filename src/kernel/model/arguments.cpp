@@ -149,25 +149,22 @@ Result<std::pair<std::string, TensorArgument>> parse_tensor(const std::string& t
     TensorArgument tensor;
     std::string rest = text.substr(equals + 1);
     if (const std::size_t at = rest.find('@'); at != std::string::npos) {
-        const auto block = integers(rest.substr(at + 1), 'x', 1, text);
-        if (!block) return block.error();
-        tensor.block = *block;
+        SYNCOPATE_TAKE(const auto block, integers(rest.substr(at + 1), 'x', 1, text));
+        tensor.block = block;
         rest.resize(at);
     }
     const std::vector<std::string> parts = split(rest, ':');
     if (parts.size() < 2 || parts.size() > 3) return usage("`" + text + "` is not a tensor" + form);
-    const auto shape = integers(parts[0], 'x', 0, text);
-    if (!shape) return shape.error();
-    tensor.shape = *shape;
+    SYNCOPATE_TAKE(const auto shape, integers(parts[0], 'x', 0, text));
+    tensor.shape = shape;
     const auto dtype = plan::dtype_from(parts[1]);
     if (!dtype)
         return usage("`" + parts[1] + "` in `" + text +
                      "` is not an element type such as bf16, fp16 or fp32");
     tensor.dtype = *dtype;
     if (parts.size() == 3) {
-        const auto strides = integers(parts[2], ',', 0, text);
-        if (!strides) return strides.error();
-        tensor.strides = *strides;
+        SYNCOPATE_TAKE(const auto strides, integers(parts[2], ',', 0, text));
+        tensor.strides = strides;
         if (tensor.strides.size() != tensor.shape.size())
             return usage("`" + text + "` needs one stride per axis");
     }
@@ -181,11 +178,11 @@ Result<std::pair<std::string, std::vector<std::int64_t>>> parse_values(const std
     if (equals == std::string::npos || equals == 0)
         return usage("`" + text + "` gives no values; write NAME=0,137,2178 or NAME=@FILE");
     const std::string given = text.substr(equals + 1);
-    const auto values = given.starts_with('@')
-                            ? integers_of_file(given.substr(1))
-                            : integers(given, ',', std::numeric_limits<std::int64_t>::min(), text);
-    if (!values) return values.error();
-    return std::pair(text.substr(0, equals), *values);
+    SYNCOPATE_TAKE(const auto values,
+                   given.starts_with('@')
+                       ? integers_of_file(given.substr(1))
+                       : integers(given, ',', std::numeric_limits<std::int64_t>::min(), text));
+    return std::pair(text.substr(0, equals), values);
 }
 
 Status set_values(Arguments& arguments, const std::string& name, std::vector<std::int64_t> values) {
@@ -205,11 +202,10 @@ Status set_values(Arguments& arguments, const std::string& name, std::vector<std
 }
 
 Result<std::array<std::int64_t, 3>> parse_grid(const std::string& text) {
-    const auto given = integers(text, ',', 1, text);
-    if (!given) return given.error();
-    if (given->size() > 3) return usage("`" + text + "`: a grid has one to three axes");
+    SYNCOPATE_TAKE(const auto given, integers(text, ',', 1, text));
+    if (given.size() > 3) return usage("`" + text + "`: a grid has one to three axes");
     std::array<std::int64_t, 3> grid{1, 1, 1};
-    for (std::size_t i = 0; i < given->size(); ++i) grid[i] = (*given)[i];
+    for (std::size_t i = 0; i < given.size(); ++i) grid[i] = given[i];
     return grid;
 }
 

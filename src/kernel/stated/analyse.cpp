@@ -170,16 +170,13 @@ private:
     Status make_tiles() {
         std::int64_t count = 1;
         for (const TileAxis& axis : kernel_.axes) count *= axis.count;
-        const auto sharing = number_of(statement_.split, "split");
-        if (!sharing) return sharing.error();
+        SYNCOPATE_TAKE(const auto sharing, number_of(statement_.split, "split"));
         if (!statement_.ragged.empty()) {
-            const auto most = number_of(statement_.ragged, "ragged");
-            if (!most) return most.error();
-            if (*sharing > 1 || *most < count)
-                return about(Error{"ragged: " + std::to_string(*most) + " slots for " +
-                                   std::to_string(count) +
+            SYNCOPATE_TAKE(const auto most, number_of(statement_.ragged, "ragged"));
+            if (sharing > 1 || most < count)
+                return about(Error{"ragged: " + std::to_string(most) + " slots for " + std::to_string(count) +
                                    " groups: each has one at least, and no programs share one"});
-            kernel_.most_slots = *most;
+            kernel_.most_slots = most;
         }
         if (!statement_.operations.empty()) {
             constexpr std::int64_t kMostOperations = std::int64_t{1} << 52;  // exact as a double
@@ -187,16 +184,16 @@ private:
                            number_of(statement_.operations, "operations", kMostOperations));
             kernel_.operations = static_cast<double>(operations);
         }
-        kernel_.grid = arguments_.grid.value_or(std::array<std::int64_t, 3>{count * *sharing, 1, 1});
+        kernel_.grid = arguments_.grid.value_or(std::array<std::int64_t, 3>{count * sharing, 1, 1});
         kernel_.persistent = true;
         const std::int64_t programs = kernel_.num_programs();
-        if (programs % *sharing != 0 || programs < 1) {
+        if (programs % sharing != 0 || programs < 1) {
             return about(Error{"a grid of " + std::to_string(programs) + " programs, of which " +
-                               std::to_string(*sharing) + " share each tile, has to be a multiple of that"});
+                               std::to_string(sharing) + " share each tile, has to be a multiple of that"});
         }
-        kernel_.programs_per_tile = *sharing;
+        kernel_.programs_per_tile = sharing;
         kernel_.sums = !statement_.sums.empty();
-        kernel_.head_start = !statement_.head_start.empty() && *sharing == 1;
+        kernel_.head_start = !statement_.head_start.empty() && sharing == 1;
         kernel_.tiles.reserve(static_cast<std::size_t>(count));
         std::vector<std::int64_t> coord(kernel_.axes.size(), 0);
         std::vector<std::int64_t> trips(trips_.size(), 0);
@@ -296,9 +293,8 @@ private:
             std::iota(kernel_.traversal.begin(), kernel_.traversal.end(), 0);
         }
         for (const std::string& text : std::views::reverse(statement_.order)) {
-            const auto keys = sort_keys(text);
-            if (!keys) return keys.error();
-            sort_stably(*keys, kernel_.traversal);
+            SYNCOPATE_TAKE(const auto keys, sort_keys(text));
+            sort_stably(keys, kernel_.traversal);
         }
         for (std::size_t position = 0; position < kernel_.tiles.size(); ++position) {
             kernel_.tiles[at(kernel_.tile_at(position))].program =

@@ -177,9 +177,8 @@ Result<Statement> statement_from_json(std::string_view text, const std::string& 
     Result<Statement> statement = StatementDecoder(document, text, file).decode();
     if (!statement || !statement->source.empty()) return statement;
     const std::filesystem::path beside = std::filesystem::path(file).parent_path() / statement->file;
-    Result<std::string> source = read_file(beside.string());
-    if (!source) return source.error();
-    statement->source = *std::move(source);
+    SYNCOPATE_TAKE(std::string source, read_file(beside.string()));
+    statement->source = std::move(source);
     return statement;
 }
 

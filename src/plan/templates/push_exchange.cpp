@@ -8,12 +8,13 @@
 #include "plan/templates/push_exchange_nodes.hpp"
 #include "plan/templates/push_request.hpp"
 #include "syncopate/at.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::plan {
 
 Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::string& to,
                            const PushExchangeOptions& options) {
-    if (const Status valid = judge_push(mesh, from, 0, 0, options.split); !valid) return valid.error();
+    SYNCOPATE_TRY(judge_push(mesh, from, 0, 0, options.split));
     const std::int32_t ranks = mesh.num_ranks();
     if (from.shape[0] % ranks != 0) {
         return usage(fmt::format("the first axis of tensor {}, {}, is no multiple of {} ranks", from.name,
@@ -22,7 +23,7 @@ Result<Plan> push_exchange(const Mesh& mesh, const Tensor& from, const std::stri
     if ((options.transient || options.for_kernel) && options.produced)
         return usage("transient is for what is held initially and the kernel reads");
     const Cut cut{0, options.split, options.minor_axis, options.minor_split, options.minor_sizes};
-    if (const Status valid = judge(cut, from); !valid) return valid.error();
+    SYNCOPATE_TRY(judge(cut, from));
     const std::int64_t block = from.shape[0] / ranks;
     const auto block_of = [&](std::int32_t rank) {
         return with_axis(from.whole(), 0, {rank * block, (rank + 1) * block});

@@ -83,11 +83,10 @@ Result<std::vector<GroupMemory::Numbered>> GroupMemory::alive_everywhere(Rendezv
 }
 
 Result<std::uint64_t> release(Rendezvous& rendezvous) {
-    const auto heaps = rendezvous.memory().alive_everywhere(rendezvous);
-    if (!heaps) return heaps.error();
+    SYNCOPATE_TAKE(const auto heaps, rendezvous.memory().alive_everywhere(rendezvous));
     std::uint64_t bytes = 0;
     std::vector<SymmetricHeap*> released;  // now
-    for (const auto& [number, heap] : *heaps) {
+    for (const auto& [number, heap] : heaps) {
         if (heap->is_released() && !heap->is_retired()) continue;
         if (Status done = heap->release(); !done) {
             for (SymmetricHeap* const before : released) {  // all ranks have come as far
@@ -106,17 +105,16 @@ Result<std::uint64_t> release(Rendezvous& rendezvous) {
 }
 
 Result<std::uint64_t> restore(Rendezvous& rendezvous) {
-    const auto heaps = rendezvous.memory().alive_everywhere(rendezvous);
-    if (!heaps) return heaps.error();
+    SYNCOPATE_TAKE(const auto heaps, rendezvous.memory().alive_everywhere(rendezvous));
     std::uint64_t bytes = 0;
-    for (std::size_t i = 0; i < heaps->size(); ++i) {
-        if (!(*heaps)[i].second->is_released() && !(*heaps)[i].second->is_retired()) continue;
-        const Status done = (*heaps)[i].second->restore();
+    for (std::size_t i = 0; i < heaps.size(); ++i) {
+        if (!heaps[i].second->is_released() && !heaps[i].second->is_retired()) continue;
+        const Status done = heaps[i].second->restore();
         if (done) {
-            bytes += (*heaps)[i].second->stride();
+            bytes += heaps[i].second->stride();
             continue;
         }
-        for (std::size_t before = 0; before < i; ++before) (void)(*heaps)[before].second->release();
+        for (std::size_t before = 0; before < i; ++before) (void)heaps[before].second->release();
         return done.error();
     }
     return bytes;

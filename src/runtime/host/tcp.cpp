@@ -180,8 +180,8 @@ Result<std::map<int, FileDescriptor>> connect_ranks(Rendezvous& rendezvous, cons
         made[peer] = std::move(one).value();
     }
     if (all) all = accept_all(listener->socket, token, lower, deadline, made);
-    const auto met = agree(rendezvous, label, all ? Result<Bytes>("") : Result<Bytes>(all.error()));
-    if (!met) return met.error();
+    SYNCOPATE_TAKE(const auto met,
+                   agree(rendezvous, label, all ? Result<Bytes>("") : Result<Bytes>(all.error())));
     return made;
 }
 

@@ -10,6 +10,7 @@
 #include "syncopate/cache_folder.hpp"
 #include "syncopate/io.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 #include "tune/machine/machine_shipped.hpp"
 
 namespace syncopate::tune {
@@ -74,9 +75,8 @@ Result<Machine> find_machine(const std::string& name) {
         if (shipped.name == name) return machine_from_json(shipped.text, fmt::format("{}.json", name));
     }
     if (name == "-" || name.find('/') != std::string::npos || name.ends_with(".json")) {
-        const Result<std::string> text = read_file(name);
-        if (!text) return text.error();
-        return machine_from_json(*text, name);
+        SYNCOPATE_TAKE(const std::string text, read_file(name));
+        return machine_from_json(text, name);
     }
     const std::vector<std::string> names = machine_names();
     const std::string hint = did_you_mean(name, names);
@@ -99,14 +99,13 @@ namespace {
 Result<NearestMachine> nearest_of(std::vector<Machine> known, std::string_view device, std::int32_t ranks,
                                   std::int32_t num_sms) {
     for (const std::string& name : machine_names()) {
-        Result<Machine> machine = find_machine(name);
-        if (!machine) return machine.error();
+        SYNCOPATE_TAKE(Machine machine, find_machine(name));
         // What joins the nodes of that one, which nobody may have measured, says nothing of this one's.
         for (const FigureRow& row : network_figures()) {
-            machine->rates.*row.figure = 0;
-            machine->sources.erase(network_source(row.name));
+            machine.rates.*row.figure = 0;
+            machine.sources.erase(network_source(row.name));
         }
-        known.push_back(*std::move(machine));
+        known.push_back(std::move(machine));
     }
     const auto nearest =
         std::min_element(known.begin(), known.end(), [&](const Machine& a, const Machine& b) {
@@ -134,9 +133,8 @@ Result<NearestMachine> nearest_shipped_machine(std::string_view device, std::int
 
 Result<NearestMachine> nearest_machine(std::string_view device, std::int32_t ranks, std::int32_t num_sms) {
     if (const std::string named = environment("SYNCOPATE_MACHINE"); !named.empty()) {
-        Result<Machine> machine = find_machine(named);
-        if (!machine) return machine.error();
-        return NearestMachine{*std::move(machine), ""};
+        SYNCOPATE_TAKE(Machine machine, find_machine(named));
+        return NearestMachine{std::move(machine), ""};
     }
     std::vector<Machine> measured_here;
     std::error_code missing;

@@ -11,6 +11,7 @@
 #include "syncopate/json_decoder.hpp"
 #include "syncopate/json_text.hpp"
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 #include "syncopate/tune/machine/machine.hpp"
 
 namespace syncopate::tune {
@@ -195,10 +196,9 @@ std::string topology_text(std::string_view text) {
 }  // namespace
 
 Result<Machine> machine_from_json(std::string_view text, const std::string& file_name) {
-    const Result<JsonDocument> document = JsonDocument::parse(text, file_name);
-    if (!document) return document.error();
+    SYNCOPATE_TAKE(const JsonDocument document, JsonDocument::parse(text, file_name));
     const std::string topology = topology_text(text);
-    return MachineDecoder(*document, text, file_name, "the machine").decode(topology);
+    return MachineDecoder(document, text, file_name, "the machine").decode(topology);
 }
 
 std::string to_json(const Machine& machine) {

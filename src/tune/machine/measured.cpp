@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "syncopate/names.hpp"
+#include "syncopate/try.hpp"
 #include "syncopate/tune/candidates/gluon_tiles.hpp"
 #include "syncopate/tune/choose.hpp"
 
@@ -101,12 +102,10 @@ Result<TimedCall> call_from(const nlohmann::json& entry) {
     TimedCall call{.figure = entry[0].get<std::string>(), .us = entry[3].get<double>()};
     if (!is_figure(call.figure))
         return Error{fmt::format("{}: is no figure of a machine", escaped(call.figure))};
-    Result<Problem> problem = parse_problem(entry[1].get<std::string>());
-    if (!problem) return problem.error();
-    Result<Strategy> strategy = strategy_from_json(entry[2].get<std::string>(), "the strategy");
-    if (!strategy) return strategy.error();
-    call.problem = *std::move(problem);
-    call.strategy = *std::move(strategy);
+    SYNCOPATE_TAKE(Problem problem, parse_problem(entry[1].get<std::string>()));
+    SYNCOPATE_TAKE(Strategy strategy, strategy_from_json(entry[2].get<std::string>(), "the strategy"));
+    call.problem = std::move(problem);
+    call.strategy = std::move(strategy);
     return call;
 }
 
@@ -193,11 +192,10 @@ Machine with_network(Machine machine, const Network& network, const std::string&
 }
 
 Result<Machine> machine_of(const Measurement& measurement) {
-    Result<NearestMachine> nearest =
-        nearest_shipped_machine(measurement.device, measurement.devices, measurement.num_sms);
-    if (!nearest) return nearest.error();
-    const std::string other = nearest->machine.name;
-    Machine machine = std::move(nearest->machine);
+    SYNCOPATE_TAKE(NearestMachine nearest,
+                   nearest_shipped_machine(measurement.device, measurement.devices, measurement.num_sms));
+    const std::string other = nearest.machine.name;
+    Machine machine = std::move(nearest.machine);
     machine.name = fmt::format("measured x{}", measurement.devices);
     machine.device = measurement.device;
     machine.num_sms = measurement.num_sms;

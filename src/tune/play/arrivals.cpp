@@ -6,6 +6,7 @@
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/runtime/cuda/engine/engine_format.hpp"
+#include "syncopate/try.hpp"
 #include "tune/play/transfer_plan.hpp"
 #include "tune/play/transfers.hpp"
 
@@ -37,10 +38,9 @@ Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShap
                                        const Machine& machine, const Strategy& strategy, bool gathers) {
     if (problem.ranks == 1) return std::vector<Arriving>{};
     const Chunking& cut = strategy.chunking;
-    Result<plan::Plan> made =
-        plan_of(problem, gathers ? "all_gather_matmul" : "all_to_all_matmul", shape, strategy);
-    if (!made) return made.error();
-    plan::Plan plan = *std::move(made);
+    SYNCOPATE_TAKE(plan::Plan made,
+                   plan_of(problem, gathers ? "all_gather_matmul" : "all_to_all_matmul", shape, strategy));
+    plan::Plan plan = std::move(made);
     send_all_by(plan, strategy.backend);
     auto timings = timings_for(plan);
     for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
@@ -68,14 +68,13 @@ Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShap
         if (strategy.backend == Backend::ldst_dedicated && plan.ranks.front().size() > 1)
             links.sm.gbps /= kEngineLanes;
     }
-    const Result<plan::Simulation> simulation =
-        plan::simulate(plan, links, {.posts = true, .timings = std::move(timings)});
-    if (!simulation) return simulation.error();
+    SYNCOPATE_TAKE(const plan::Simulation simulation,
+                   plan::simulate(plan, links, {.posts = true, .timings = std::move(timings)}));
     const std::vector<std::int64_t> extents = slices_of(cut, shape.k);
     std::vector<std::int64_t> begins(extents.size(), 0);
     for (std::size_t s = 1; s < extents.size(); ++s) begins[s] = begins[s - 1] + extents[s - 1];
     // What comes to rank 0; all ranks are alike.
-    const double last = latest(*simulation);
+    const double last = latest(simulation);
     std::map<std::int64_t, Arriving> chunks;  // by first row
     for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
         for (std::size_t i = 0; i < plan.ranks[rank].size(); ++i) {
@@ -89,7 +88,7 @@ Result<std::vector<Arriving>> arrivals(const Problem& problem, const ProductShap
             const auto slice = std::lower_bound(begins.begin(), begins.end(), box[1].begin) - begins.begin();
             double& time = chunk.slices[at(
                 std::min<std::ptrdiff_t>(slice, static_cast<std::ptrdiff_t>(extents.size()) - 1))];
-            time = std::max(time, at_once ? last : simulation->ops[rank][i].end_us);  // side by side
+            time = std::max(time, at_once ? last : simulation.ops[rank][i].end_us);  // side by side
         }
     }
     std::vector<Arriving> all;

@@ -6,6 +6,7 @@
 #include "syncopate/at.hpp"
 #include "syncopate/fuse/model/backend.hpp"
 #include "syncopate/fuse/passes/lower.hpp"
+#include "syncopate/try.hpp"
 #include "tune/play/transfer_plan.hpp"
 #include "tune/play/transfers.hpp"
 
@@ -62,17 +63,16 @@ public:
                 }
             }
         }
-        const Result<plan::Simulation> simulation =
-            plan::simulate(plan, links, {.posts = true, .timings = std::move(timings)});
-        if (!simulation) return simulation.error();
+        SYNCOPATE_TAKE(const plan::Simulation simulation,
+                       plan::simulate(plan, links, {.posts = true, .timings = std::move(timings)}));
         // The kernel goes on to its own rows when its stores at peers are under way.
         double stored = 0;
         for (std::size_t i = 0; i < before.ranks.front().size(); ++i) {
             if (plan.ranks.front()[i].backend == Backend::tma_inline)
-                stored = std::max(stored, simulation->ops.front()[i].end_us);
+                stored = std::max(stored, simulation.ops.front()[i].end_us);
         }
         const double own = made_.back() - made(problem_.ranks - 1, order_.parts - 1);
-        double last = std::max(latest(*simulation), stored == 0 ? 0 : stored + own + machine_.rates.sum_us);
+        double last = std::max(latest(simulation), stored == 0 ? 0 : stored + own + machine_.rates.sum_us);
         if (everywhere && !beside_) {
             // Each part waits for the sum before it, and what they leave goes by the same links.
             const double sums = bytes_ * order_.parts * (problem_.ranks - 1);
@@ -204,32 +204,28 @@ Result<double> departures(const Problem& problem, const ProductShape& shape, con
     }
     const bool everywhere = operator_row(problem.op)->kind == OperatorRow::Kind::reduces;
     if (is_reduction(problem)) {
-        Result<plan::Plan> plan =
-            plan_of(problem, everywhere ? "matmul_all_reduce" : "matmul_reduce_scatter", shape, strategy);
-        if (!plan) return plan.error();
-        const Result<fuse::Lowered> lowered = fuse::lower(*plan);
-        if (!lowered) return lowered.error();
+        SYNCOPATE_TAKE(
+            plan::Plan plan,
+            plan_of(problem, everywhere ? "matmul_all_reduce" : "matmul_reduce_scatter", shape, strategy));
+        SYNCOPATE_TAKE(const fuse::Lowered lowered, fuse::lower(plan));
         ReductionTimes times(problem, shape, machine, strategy, order, made);
-        return times.end(*plan, *lowered, everywhere, links);
+        return times.end(plan, lowered, everywhere, links);
     }
-    Result<plan::Plan> exchanged = plan_of(problem, problem.op, shape, strategy);
-    if (!exchanged) return exchanged.error();
-    send_all_by(*exchanged, strategy.backend);
-    auto timings = timings_for(*exchanged);
-    for (std::size_t rank = 0; rank < exchanged->ranks.size(); ++rank) {
+    SYNCOPATE_TAKE(plan::Plan exchanged, plan_of(problem, problem.op, shape, strategy));
+    send_all_by(exchanged, strategy.backend);
+    auto timings = timings_for(exchanged);
+    for (std::size_t rank = 0; rank < exchanged.ranks.size(); ++rank) {
         std::size_t next = 0;  // ops come in the order of the chunks
-        for (std::size_t i = 0; i < exchanged->ranks[rank].size(); ++i) {
+        for (std::size_t i = 0; i < exchanged.ranks[rank].size(); ++i) {
             plan::OpTiming& timing = timings[rank][i];
             timing.ready_us = next < made.size() ? made[next] : made.back();
             ++next;
-            if (exchanged->ranks[rank][i].kind == plan::OpKind::local)
-                timing.lasts_us = 0;  // stored in place
+            if (exchanged.ranks[rank][i].kind == plan::OpKind::local) timing.lasts_us = 0;  // stored in place
         }
     }
-    const Result<plan::Simulation> simulation =
-        plan::simulate(*exchanged, links, {.posts = true, .timings = std::move(timings)});
-    if (!simulation) return simulation.error();
-    return latest(*simulation);
+    SYNCOPATE_TAKE(const plan::Simulation simulation,
+                   plan::simulate(exchanged, links, {.posts = true, .timings = std::move(timings)}));
+    return latest(simulation);
 }
 
 bool sums_beside(const Strategy& strategy) {

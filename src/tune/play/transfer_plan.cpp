@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include "syncopate/try.hpp"
 
 namespace syncopate::tune {
 
@@ -14,9 +15,8 @@ Result<plan::Plan> plan_of(const Problem& problem, std::string op, const Product
     one.extents = {{"M", shape.m}, {"N", shape.n}, {"K", shape.k}};
     one.words.clear();
     one.scales = Scales::none;
-    Result<ops::Outline> made = ops::outline(one, strategy);
-    if (!made) return made.error();
-    return std::move(made->plan);
+    SYNCOPATE_TAKE(ops::Outline made, ops::outline(one, strategy));
+    return std::move(made.plan);
 }
 
 void send_all_by(plan::Plan& plan, Backend backend) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "syncopate/ops/varied.hpp"
+#include "syncopate/try.hpp"
 #include "syncopate/tune/candidates/mixture.hpp"
 #include "syncopate/tune/play/estimate.hpp"
 
@@ -42,15 +43,14 @@ Result<std::vector<Contender>> contenders(const Problem& problem, const Machine&
         const Strategy fused =
             usual.placement == Placement::unfused ? whole({.kernel = std::nullopt}) : usual;
         for (const ops::Variation& one : *texts) {
-            const Result<Strategy> made = ops::varied(fused, one.values);
-            if (!made) return made.error();
+            SYNCOPATE_TAKE(const Strategy made, ops::varied(fused, one.values));
             if (problem.op != "moe") {
-                others.push_back({one.name, whole(*made), 1});
+                others.push_back({one.name, whole(made), 1});
                 continue;
             }
-            if (const std::string objection = mixture_objection(problem, *made); !objection.empty())
+            if (const std::string objection = mixture_objection(problem, made); !objection.empty())
                 return Error{fmt::format("--vary {}: {}", one.name, objection), {}, ErrorClass::usage};
-            others.push_back({one.name, complete(problem, machine, *made, options), 1});
+            others.push_back({one.name, complete(problem, machine, made, options), 1});
         }
     } else {
         const std::string objection = estimate_objection(problem, machine);

@@ -1,4 +1,5 @@
 #include "syncopate/tune/search/search.hpp"
+#include "syncopate/try.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -156,10 +157,10 @@ private:
             for (std::size_t at = begin; at < end && is_likely(fresh[at]); ++at) {
                 const double share = static_cast<double>(at) / static_cast<double>(fresh.size());
                 say(kIntakeShare * share, "making " + contenders_[fresh[at]].name);
-                if (const Status done = prepare(fresh[at]); !done) return done.error();
+                SYNCOPATE_TRY(prepare(fresh[at]));
                 if (ready_[fresh[at]]) batch.push_back(fresh[at]);
             }
-            if (const Status done = measure(batch, kFewestRounds); !done) return done.error();
+            SYNCOPATE_TRY(measure(batch, kFewestRounds));
             alive_.insert(alive_.end(), batch.begin(), batch.end());
             keep_best(kKept);
             const double before = *now;
@@ -172,10 +173,9 @@ private:
     Status halving() {
         std::int32_t rounds = kFewestRounds;
         while (alive_.size() > kFinalists) {
-            const Result<double> now = elapsed();
-            if (!now) return now.error();
-            if (*now > kHalvingShare * options_.budget) break;
-            rounds = affordable(2 * rounds, alive_.size(), kHalvingShare * options_.budget - *now);
+            SYNCOPATE_TAKE(const double now, elapsed());
+            if (now > kHalvingShare * options_.budget) break;
+            rounds = affordable(2 * rounds, alive_.size(), kHalvingShare * options_.budget - now);
             say(kIntakeShare + 0.05, "measuring the best " + std::to_string(alive_.size()));
             const Status done = measure(alive_, rounds);
             if (!done) return done.error();
@@ -187,9 +187,8 @@ private:
 
     Status final() {
         say(kHalvingShare, "measuring the finalists again");
-        const Result<double> now = elapsed();
-        if (!now) return now.error();
-        const std::int32_t rounds = affordable(kFinalRounds, alive_.size(), options_.budget - *now);
+        SYNCOPATE_TAKE(const double now, elapsed());
+        const std::int32_t rounds = affordable(kFinalRounds, alive_.size(), options_.budget - now);
         const Result<Times> measured = rounds_of(alive_, rounds);
         if (!measured) return measured.error();
         const std::vector<std::size_t>& all = measured_;
@@ -232,10 +231,9 @@ private:
     Status prepare(std::size_t i) {
         if (ready_[i]) return Done{};
         const std::string why = measuring_.prepare(i);
-        const Result<std::vector<double>> refused = measuring_.agree({why.empty() ? 0.0 : 1.0});
-        if (!refused) return refused.error();
+        SYNCOPATE_TAKE(const std::vector<double> refused, measuring_.agree({why.empty() ? 0.0 : 1.0}));
         ready_[i] = true;
-        if (refused->front() == 0) return Done{};
+        if (refused.front() == 0) return Done{};
         release(i);
         result_.trials[i].refused = why.empty() ? "another rank cannot run it" : why;
         if (measuring_.record) measuring_.record(result_.trials[i]);
@@ -249,10 +247,9 @@ private:
 
     /// Measures these and the baselines, and notes what was found of these.
     Status measure(const std::vector<std::size_t>& who, std::int32_t rounds) {
-        const Result<Times> times = rounds_of(who, rounds);
-        if (!times) return times.error();
+        SYNCOPATE_TAKE(const Times times, rounds_of(who, rounds));
         for (std::size_t at = 0; at < measured_.size(); ++at) {
-            note(measured_[at], (*times)[at], ratios_of((*times)[at], reference(*times)));
+            note(measured_[at], times[at], ratios_of(times[at], reference(times)));
         }
         return Done{};
     }
@@ -262,11 +259,10 @@ private:
     Result<Times> rounds_of(const std::vector<std::size_t>& who, std::int32_t rounds) {
         measured_ = baselines_;
         for (const std::size_t i : who) {
-            if (const Status done = prepare(i); !done) return done.error();
+            SYNCOPATE_TRY(prepare(i));
             if (ready_[i]) measured_.push_back(i);
         }
-        const Result<double> begin = elapsed();
-        if (!begin) return begin.error();
+        SYNCOPATE_TAKE(const double begin, elapsed());
         std::vector<double> mine;
         std::vector<std::size_t> order = measured_;
         for (std::int32_t round = 0; round < rounds; ++round) {
@@ -277,13 +273,11 @@ private:
             mine.insert(mine.end(), times.begin(), times.end());
             std::reverse(order.begin(), order.end());
         }
-        const Result<std::vector<double>> all = measuring_.agree(mine);
-        if (!all) return all.error();
-        const Result<double> end = elapsed();
-        if (!end) return end.error();
-        seconds_a_call_ = (*end - *begin) / (static_cast<double>(measured_.size()) * rounds);
+        SYNCOPATE_TAKE(const std::vector<double> all, measuring_.agree(mine));
+        SYNCOPATE_TAKE(const double end, elapsed());
+        seconds_a_call_ = (end - begin) / (static_cast<double>(measured_.size()) * rounds);
         Times times(measured_.size());
-        for (std::size_t at = 0; at < all->size(); ++at) times[at % measured_.size()].push_back((*all)[at]);
+        for (std::size_t at = 0; at < all.size(); ++at) times[at % measured_.size()].push_back(all[at]);
         return times;
     }
 
@@ -331,9 +325,8 @@ private:
 
     /// Seconds since the search began, the same on all ranks.
     Result<double> elapsed() {
-        const Result<std::vector<double>> seconds = measuring_.agree({measuring_.seconds()});
-        if (!seconds) return seconds.error();
-        return seconds->front();
+        SYNCOPATE_TAKE(const std::vector<double> seconds, measuring_.agree({measuring_.seconds()}));
+        return seconds.front();
     }
 
     void say(double share, const std::string& what) const {

@@ -1,4 +1,5 @@
 #include "syncopate/tune/search/tune.hpp"
+#include "syncopate/try.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -24,11 +25,9 @@ Result<std::vector<Trial>> earlier_trials(const ResultKey& key, runtime::Rendezv
                                           StoreFile* store) {
     TuningResult carried{.key = key};
     if (store != nullptr) carried.trials = store->trials(key);
-    const Result<std::string> text = share(rendezvous, results_to_json({carried}));
-    if (!text) return text.error();
-    const Result<std::vector<TuningResult>> read = results_from_json(*text, "rank 0's trials");
-    if (!read) return read.error();
-    return read->front().trials;
+    SYNCOPATE_TAKE(const std::string text, share(rendezvous, results_to_json({carried})));
+    SYNCOPATE_TAKE(const std::vector<TuningResult> read, results_from_json(text, "rank 0's trials"));
+    return read.front().trials;
 }
 
 }  // namespace
@@ -50,38 +49,35 @@ Result<std::vector<double>> largest(runtime::Rendezvous& rendezvous, const std::
 }
 
 Result<std::string> share(runtime::Rendezvous& rendezvous, const std::string& text) {
-    const Result<std::vector<runtime::Bytes>> all = runtime::all_gather(
-        rendezvous, "the choice of a strategy", rendezvous.rank() == 0 ? text : std::string());
-    if (!all) return all.error();
-    return all->front();
+    SYNCOPATE_TAKE(const std::vector<runtime::Bytes> all,
+                   runtime::all_gather(rendezvous, "the choice of a strategy",
+                                       rendezvous.rank() == 0 ? text : std::string()));
+    return all.front();
 }
 
 Result<Tuned> tune_problem(const ResultKey& key, std::span<const Contender> contenders,
                            std::ptrdiff_t unfused, const SearchOptions& options, Measuring measuring,
                            runtime::Rendezvous& rendezvous, StoreFile* store, bool again) {
     if (store != nullptr && again) (void)store->forget(key);  // messages() says what failed
-    const Result<std::vector<Trial>> earlier = earlier_trials(key, rendezvous, store);
-    if (!earlier) return earlier.error();
+    SYNCOPATE_TAKE(const std::vector<Trial> earlier, earlier_trials(key, rendezvous, store));
     measuring.agree = [&](const std::vector<double>& values) { return largest(rendezvous, values); };
     measuring.record = [&](const Trial& trial) {
         if (store != nullptr) (void)store->put_trial(key, trial);
     };
-    const Result<SearchResult> found = find_fastest(contenders, options, measuring, *earlier);
-    if (!found) return found.error();
-    Tuned tuned{
-        .winner = contenders[found->winner].name, .resumed = earlier->size(), .in_time = found->in_time};
+    SYNCOPATE_TAKE(const SearchResult found, find_fastest(contenders, options, measuring, earlier));
+    Tuned tuned{.winner = contenders[found.winner].name, .resumed = earlier.size(), .in_time = found.in_time};
     tuned.result = {.key = key,
-                    .strategy = contenders[found->winner].strategy,
-                    .us = found->us,
+                    .strategy = contenders[found.winner].strategy,
+                    .us = found.us,
                     .when = static_cast<std::int64_t>(std::time(nullptr))};
     std::size_t baseline = 0;
     for (std::size_t i = 0; i < contenders.size(); ++i) {
         if (!contenders[i].baseline) continue;
         double& us =
             static_cast<std::ptrdiff_t>(i) == unfused ? tuned.result.unfused_us : tuned.result.default_us;
-        us = found->baseline_us[baseline++];
+        us = found.baseline_us[baseline++];
     }
-    for (const Trial& trial : found->trials) {
+    for (const Trial& trial : found.trials) {
         if (trial.rounds > 0 || !trial.refused.empty()) tuned.result.trials.push_back(trial);
     }
     if (store != nullptr) (void)store->put(tuned.result);

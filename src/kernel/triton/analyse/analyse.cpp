@@ -44,10 +44,9 @@ Result<Kernel> Analysis::with_tiles() {
     for (const Way way : ways) {
         if (way == Way::each && complete) break;  // it would come to the same
         evaluator_.restart();
-        const auto why = propose(way);
-        if (!why) return why.error();
-        if (*why) {
-            add(**why);
+        SYNCOPATE_TAKE(const auto why, propose(way));
+        if (why) {
+            add(*why);
             continue;
         }
         for (std::size_t axis = 0; overflow_ && axis < 3; ++axis)
@@ -135,16 +134,15 @@ Result<Kernel> Analysis::finished(Kernel kernel) {
     SYNCOPATE_TRY(name_axes(kernel));
     if (auto objection = objection_to_tiles())
         return no_tiles(objection->first, std::move(objection->second));
-    Result<Sites> sites = find_sites(module_, index_, evaluator_, kernel.grid);
-    if (!sites) return sites.error();
-    sites->loops = std::move(loop_sites_);
-    for (const Parameter* parameter : origins) sites->parameter.push_back(parameter->where);
-    kernel.line = sites->name.line;
+    SYNCOPATE_TAKE(Sites sites, find_sites(module_, index_, evaluator_, kernel.grid));
+    sites.loops = std::move(loop_sites_);
+    for (const Parameter* parameter : origins) sites.parameter.push_back(parameter->where);
+    kernel.line = sites.name.line;
     kernel.persistent = evaluator_.found.tile_loop != nullptr;
-    kernel.accesses = accesses_of(*sites, module_.source);
+    kernel.accesses = accesses_of(sites, module_.source);
     const auto text = std::make_shared<Text>();
     text->source = module_.source;
-    text->sites = std::move(*sites);
+    text->sites = std::move(sites);
     kernel.origin = text;
     SYNCOPATE_TRY(check_directives(kernel));
     add_warnings(kernel, *text);

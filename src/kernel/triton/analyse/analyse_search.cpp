@@ -89,9 +89,8 @@ Result<std::int64_t> Analysis::count_writers(std::size_t axis) {
     const std::int64_t all = elements_to_write();
     std::array<std::int64_t, 3> id{};
     for (std::int64_t written = 0; id[axis] <= effort_.programs && written <= all; ++id[axis]) {
-        const auto writes = writes_at(id);
-        if (!writes) return writes.error();
-        if (!*writes) return std::max<std::int64_t>(id[axis], 1);
+        SYNCOPATE_TAKE(const auto writes, writes_at(id));
+        if (!writes) return std::max<std::int64_t>(id[axis], 1);
         written = wrap_add(written, written_);
     }
     return std::int64_t{0};
@@ -170,13 +169,12 @@ Result<std::optional<std::string>> Analysis::nest() {
     for (std::size_t axis = 0; axis < 3; ++axis) {
         std::array<std::int64_t, 3> id{};
         for (; id[axis] < grid_[axis]; ++id[axis]) {
-            const auto stored = stores_at(id, memory);
-            if (!stored) return stored.error();
-            if (!*stored) return Why("");
+            SYNCOPATE_TAKE(const auto stored, stores_at(id, memory));
+            if (!stored) return Why("");
             std::int64_t& offset = begins[axis].emplace_back(0);
             for (std::size_t d = 0; d < tile.size(); ++d)
                 offset =
-                    wrap_add(offset, wrap_multiply((**stored)[d].begin - tile[d].begin, tensor.strides[d]));
+                    wrap_add(offset, wrap_multiply((*stored)[d].begin - tile[d].begin, tensor.strides[d]));
         }
     }
     const auto is_in_first = [&](std::int64_t offset) {

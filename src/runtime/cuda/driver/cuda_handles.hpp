@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/cuda/driver/cuda_api.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 
@@ -74,12 +75,10 @@ class Lane {
 public:
     static Result<Lane> create(const std::shared_ptr<CudaContext>& context) {
         Lane lane;
-        Result<std::unique_ptr<OwnedStream>> stream = OwnedStream::create(context, true);
-        if (!stream) return stream.error();
-        lane.stream_ = std::move(stream).value();
-        Result<std::unique_ptr<OwnedEvent>> join = OwnedEvent::create(context);
-        if (!join) return join.error();
-        lane.join_ = std::move(join).value();
+        SYNCOPATE_TAKE(std::unique_ptr<OwnedStream> stream, OwnedStream::create(context, true));
+        lane.stream_ = std::move(stream);
+        SYNCOPATE_TAKE(std::unique_ptr<OwnedEvent> join, OwnedEvent::create(context));
+        lane.join_ = std::move(join);
         return lane;
     }
     [[nodiscard]] CUstream stream() const { return stream_->get(); }

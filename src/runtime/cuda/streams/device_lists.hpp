@@ -10,6 +10,7 @@
 
 #include "runtime/cuda/driver/cuda_api.hpp"
 #include "syncopate/runtime/heap/heap.hpp"
+#include "syncopate/try.hpp"
 
 namespace syncopate::runtime {
 
@@ -37,10 +38,8 @@ public:
     /// Device memory of its own, and in it what was added.
     [[nodiscard]] Result<std::unique_ptr<DeviceBuffer>> upload(const std::shared_ptr<CudaContext>& context,
                                                                SymmetricHeap& heap) const {
-        auto lists = DeviceBuffer::create(context, std::max<std::size_t>(bytes_.size(), 1));
-        if (!lists) return lists.error();
-        if (Status written = heap.write((*lists)->address(), bytes_.data(), bytes_.size()); !written)
-            return written.error();
+        SYNCOPATE_TAKE(auto lists, DeviceBuffer::create(context, std::max<std::size_t>(bytes_.size(), 1)));
+        SYNCOPATE_TRY(heap.write(lists->address(), bytes_.data(), bytes_.size()));
         return lists;
     }
     /// What was added is in `lists` again, whatever kernels have written there.
