@@ -254,21 +254,6 @@ def test_the_means_count_what_is_lost():
     )
 
 
-@pytest.mark.parametrize("ranks", [2, 4] if SWEEP else [4])
-def test_emulated_ranks_sum_what_as_many_would(ranks, run, tmp_path):
-    report = tmp_path / "report.json"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    bench = [*torchrun, BENCH / "gemm_rs" / "emulated.py", "--ranks", str(ranks)]
-    ways = ["fused:2", "mixed:1", "inline"]
-    outcome = run(*bench, "--shapes", "8B", "--tokens", "8192", "--ways", ",".join(ways), "--json", report)
-    assert outcome.code == 0, outcome.out + outcome.err
-    (entry,) = json.loads(report.read_text())["table"]
-    assert set(entry["rows"]) >= {"cublas", *ways}
-    refused = run(*bench, "--ways", f"mixed:{ranks}")
-    assert refused.code != 0
-    assert f"there are {ranks - 1} contributions" in refused.err
-
-
 def test_a_block_gives_the_same_results_each_way(run, tmp_path):
     report = tmp_path / "report.json"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
