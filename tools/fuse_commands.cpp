@@ -47,7 +47,6 @@ struct FuseOptions {
     std::int64_t programs = 0;
     bool kernel_sums = false;
     bool together = false;
-    std::int64_t sum_parts = fuse::Options{}.most_sum_parts;
     std::string topology;
     bool json = false;
     std::string output;
@@ -254,7 +253,6 @@ void run_fuse(const FuseOptions& options) {
     fuse_options.device = options.device == "cuda" ? fuse::Device::cuda : fuse::Device::host;
     fuse_options.kernel_sums = options.kernel_sums;
     fuse_options.together = options.together;
-    fuse_options.most_sum_parts = options.sum_parts;
     if (options.programs > 0) fuse_options.num_programs = options.programs;
 
     plan::Plan plan = read_plan(options, stages);
@@ -366,9 +364,6 @@ void register_fuse_commands(CLI::App& app, std::vector<std::vector<std::string>>
                    "the kernel's programs add up contributions when they have made their tiles");
     fuse->add_flag("--together", options->together,
                    "tiles that need nothing of what arrives wait for it with the others");
-    fuse->add_option("--sum-parts", options->sum_parts,
-                     "into how many parts a sum is cut at most, each summed once the kernel has made it")
-        ->check(CLI::Range(1, 1 << 16));
     fuse->add_option("--topology", options->topology,
                      "order tiles by the arrivals that plan simulate expects on this machine");
     fuse->add_flag("--json", options->json, "print the summary as JSON");

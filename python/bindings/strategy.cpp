@@ -41,7 +41,6 @@ kernel_sums *   programs that have made their tiles add up what arrives; for ker
 together *      all tiles wait for what arrives, also those of own rows: tiles that all run at once then read w together
 backend *       of transfers whose plan leaves it open; "auto": the best legal one
 engine_blocks * multiprocessors of the chunk engine, which kernels beside it leave free; None: by the backend
-sum_parts *     into how many parts a sum is cut at most; each is summed beside the kernel once its tiles are made
 unfused         the vendors' libraries: a product, and a collective before or after it
 apart           a block as two operators, one after the other, by the strategies `parts`; (): each by its shape. Then
                 nothing else counts
@@ -167,9 +166,9 @@ void bind_strategy(nb::module_& m) {
          field("stored", "int", &Strategy::stored), field("one_step", "bool", &Strategy::one_step),
          field("kernel_sums", "bool", &Strategy::kernel_sums), field("together", "bool", &Strategy::together),
          word("backend", plan::kNumBackends, &Strategy::backend),
-         field("engine_blocks", "int | None", &Strategy::engine_blocks),
-         field("sum_parts", "int", &Strategy::sum_parts), flag("unfused", Placement::unfused), kernel(),
-         flag("apart", Placement::apart), fields_of("parts", "tuple[Strategy, ...]", &Strategy::parts)},
+         field("engine_blocks", "int | None", &Strategy::engine_blocks), flag("unfused", Placement::unfused),
+         kernel(), flag("apart", Placement::apart),
+         fields_of("parts", "tuple[Strategy, ...]", &Strategy::parts)},
         0, usual, [](Strategy& s) {
             if (!s.kernel && !s.tiles.empty()) s.kernel = ops::ProductKernel::plain;
         });

@@ -36,7 +36,6 @@ fuse::Options fuse_options(const Strategy& strategy, fuse::Device device) {
     fuse::Options options;
     options.device = device;
     options.preferred = strategy.backend;
-    options.most_sum_parts = strategy.sum_parts;
     options.engine_blocks = strategy.engine_blocks.value_or(options.engine_blocks);
     options.kernel_sums = strategy.kernel_sums;
     options.together = strategy.together;

@@ -62,7 +62,6 @@ std::string name_of(const Strategy& strategy) {
     if (cut.peer_by_peer) words.emplace_back("peer_by_peer");
     if (strategy.split) words.push_back(fmt::format("split={}", *strategy.split));
     if (strategy.split_axis) words.push_back(fmt::format("axis={}", *strategy.split_axis));
-    if (strategy.sum_parts != usual.sum_parts) words.push_back(fmt::format("sums={}", strategy.sum_parts));
     if (strategy.kernel && strategy.kernel != usual.kernel) words.emplace_back(name_of(*strategy.kernel));
     for (const TileConfig& tile : strategy.tiles) words.push_back(words_of(tile));
     if (strategy.programs) words.push_back(fmt::format("programs={}", *strategy.programs));

@@ -154,7 +154,6 @@ TEST_F(MadeOf, TellsOptionsApart) {
         [](Options& o) { o.engine_blocks += 1; },
         [](Options& o) { o.kernel_sums = true; },
         [](Options& o) { o.together = true; },
-        [](Options& o) { o.most_sum_parts += 1; },
         [](Options& o) { o.topology = plan::ring_topology(4); },
         [](Options& o) { o.costs.copy_stream_gbps += 1; },
         [](Options& o) { o.costs.sm_mhz += 1; },

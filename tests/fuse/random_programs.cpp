@@ -192,7 +192,6 @@ RandomProgram RandomPrograms::next() {
         for (const kernel::Tile& tile : one.kernel.tiles) drawn.program_of.push_back(tile.program);
         program.stages.push_back(std::move(one));
     }
-    drawn.options.most_sum_parts = one_of<std::int64_t>({1, 2, 8});
     if (nodes_) program.plan.mesh = {{{"node", of_nodes.first}, {"gpu", of_nodes.second}}, "node"};
     choose_backends(program.plan, drawn.options.device);
     drawn.story =

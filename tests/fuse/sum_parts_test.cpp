@@ -29,25 +29,22 @@ Stage grouped(std::int64_t group) {
 }
 
 TEST(SumParts, AreOneForEveryTwoRoundsOfThePrograms) {
-    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 16, 8).size(), 1U) << "32 tiles in two rounds";
-    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 8, 8),
-              (Regions{{{0, 4}, {0, 16}}, {{4, 8}, {0, 16}}}));
-    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 2, 8).size(), 8U);
-    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 2, 8, false, {.part_rounds = 4}).size(), 4U)
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 16).size(), 1U) << "32 tiles in two rounds";
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 8), (Regions{{{0, 4}, {0, 16}}, {{4, 8}, {0, 16}}}));
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 2).size(), 8U);
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 2, false, {.part_rounds = 4}).size(), 4U)
         << "where launching a sum takes twice as long";
-    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 2, 3).size(), 3U) << "no more than asked for";
-    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 2, 1).size(), 1U);
 }
 
 TEST(SumParts, AreCutAcrossTheColumnsWhereTilesAreNumberedDownTheRows) {
-    EXPECT_EQ(sum_parts(grouped(8), "C", {{0, 16}, {0, 16}}, 16, 8),
+    EXPECT_EQ(sum_parts(grouped(8), "C", {{0, 16}, {0, 16}}, 16),
               (Regions{{{0, 16}, {0, 8}}, {{0, 16}, {8, 16}}}));
-    EXPECT_EQ(sum_parts(grouped(4), "C", {{0, 16}, {0, 16}}, 8, 8),
+    EXPECT_EQ(sum_parts(grouped(4), "C", {{0, 16}, {0, 16}}, 8),
               (Regions{{{0, 8}, {0, 8}}, {{0, 8}, {8, 16}}, {{8, 16}, {0, 8}}, {{8, 16}, {8, 16}}}));
 }
 
 TEST(SumParts, AreCutWhereTilesEndAndCoverTheChunk) {
-    const Regions parts = sum_parts(kRows, "C", {{2, 15}, {0, 16}}, 10, 8);  // 7 rows of tiles, the last cut
+    const Regions parts = sum_parts(kRows, "C", {{2, 15}, {0, 16}}, 10);  // 7 rows of tiles, the last cut
     ASSERT_EQ(parts.size(), 3U);
     std::int64_t begin = 2;
     for (const plan::Region& part : parts) {
@@ -62,24 +59,22 @@ TEST(SumParts, AreCutWhereTilesEndAndCoverTheChunk) {
 TEST(SumParts, AreOneWhereEveryCutWouldMixUpTheKernelsOrder) {
     Stage stage = kRows;
     for (std::size_t id = 0; id < 64; ++id) stage.kernel.tiles[id] = kRows.kernel.tiles[id * 29 % 64];
-    EXPECT_EQ(sum_parts(stage, "C", {{0, 16}, {0, 16}}, 8, 8).size(), 1U);
-    EXPECT_EQ(sum_parts(kRows, "D", {{0, 16}, {0, 16}}, 8, 8).size(), 1U) << "the kernel does not write it";
+    EXPECT_EQ(sum_parts(stage, "C", {{0, 16}, {0, 16}}, 8).size(), 1U);
+    EXPECT_EQ(sum_parts(kRows, "D", {{0, 16}, {0, 16}}, 8).size(), 1U) << "the kernel does not write it";
 }
 
 TEST(SumParts, TheLastRoundOfTilesIsAPartOfItsOwn) {
-    const Regions parts = sum_parts(grouped(8), "C", {{0, 16}, {0, 16}}, 16, 8, true);
+    const Regions parts = sum_parts(grouped(8), "C", {{0, 16}, {0, 16}}, 16, true);
     EXPECT_EQ(parts, (Regions{{{0, 16}, {0, 8}}, {{0, 16}, {8, 12}}, {{0, 16}, {12, 16}}}));
-    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 16, 8, true),
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 16, true),
               (Regions{{{0, 4}, {0, 16}}, {{4, 8}, {0, 16}}}));
-    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 20, 8, true),
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 20, true),
               (Regions{{{0, 4}, {0, 16}}, {{4, 8}, {0, 16}}}))
         << "as much of it as whole rows of tiles make";
-    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 32, 8, true).size(), 1U) << "a round is all";
-    EXPECT_EQ(sum_parts(grouped(8), "C", {{0, 16}, {0, 16}}, 16, 2, true).size(), 2U)
-        << "no more than asked for";
+    EXPECT_EQ(sum_parts(kRows, "C", {{0, 8}, {0, 16}}, 32, true).size(), 1U) << "a round is all";
     Stage stage = kRows;
     for (std::size_t id = 0; id < 64; ++id) stage.kernel.tiles[id] = kRows.kernel.tiles[id * 29 % 64];
-    EXPECT_EQ(sum_parts(stage, "C", {{0, 16}, {0, 16}}, 32, 8, true).size(), 1U)
+    EXPECT_EQ(sum_parts(stage, "C", {{0, 16}, {0, 16}}, 32, true).size(), 1U)
         << "a cut would mix up the order";
 }
 
@@ -114,7 +109,6 @@ TEST(SumParts, OfAReduceScatterEachWaitForTheirOwnTilesAndOnceForTheContribution
         << "32 tiles are eight rounds of 4 programs";
     EXPECT_EQ(programs, std::vector<std::size_t>(5, 4))
         << "each of which makes two tiles of a part, or the last one";
-    EXPECT_EQ(fuse(program, {.device = Device::cuda, .most_sum_parts = 1})->ranks[1].transfers.size(), 2U);
 }
 
 }  // namespace

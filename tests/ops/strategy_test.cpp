@@ -41,7 +41,6 @@ std::vector<Strategy> one_field_each() {
     add([](Strategy& s) { s.engine_blocks = 16; });
     for (std::size_t i = 1; i < plan::kNumBackends; ++i)
         add([&](Strategy& s) { s.backend = static_cast<plan::Backend>(i); });
-    add([](Strategy& s) { s.sum_parts = 1; });
     add([](Strategy& s) { s.placement = Placement::apart; });
     add([](Strategy& s) {
         s = {.placement = Placement::apart,

@@ -26,7 +26,7 @@ def all_reduce(model: str, m: int, size: int) -> Strategy:
         Strategy(),
         Strategy(tilings=(WIDE, dataclasses.replace(WIDE, split_k=2)), programs=7, split=2, split_axis=1),
         Strategy(chunking=Chunking(2, (384, 640), True), pull=True, backend="tma_dedicated", engine_blocks=3),
-        Strategy(chunking=Chunking(1, 4), sum_parts=1, stored=1),
+        Strategy(chunking=Chunking(1, 4), stored=1),
         Strategy(unfused=True),
         Strategy(apart=True, parts=(Strategy(pull=True), Strategy(unfused=True))),
         Strategy(kernel="gluon"),

@@ -40,8 +40,6 @@ struct Options {
     /// a kernel whose tiles all run at once: those that read the same weights then read them at the same
     /// time.
     bool together = false;
-    /// Into how many parts a sum of what the kernel makes is cut at most (sum_parts.hpp).
-    std::int64_t most_sum_parts = 8;
     /// Where arrivals are simulated, for the order of tiles; without, or by topology_objection: equal links.
     std::optional<plan::Topology> topology{};
     /// Figures of the machine by which passes choose. All ranks must be given the same.

@@ -81,7 +81,6 @@ struct Strategy {
     bool together = false;                   ///< all tiles wait for what arrives, also those of own rows
     plan::Backend backend = plan::Backend::automatic;
     std::optional<std::int32_t> engine_blocks;  ///< multiprocessors of the chunk engine
-    std::int32_t sum_parts = 8;                 ///< into which a sum is cut at most
     std::vector<Strategy> parts;  ///< of the operators of a block that are apart; then nothing else counts
 
     bool operator==(const Strategy&) const = default;

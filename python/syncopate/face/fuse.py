@@ -92,7 +92,7 @@ def _require_plan_and_bound(plan: Any, stages: Sequence[Stage]) -> None:
 
 
 #: Of a strategy, what is left to choose for a user's own kernel and plan.
-OWN_FIELDS = ("kernel_sums", "together", "backend", "engine_blocks", "sum_parts")
+OWN_FIELDS = ("kernel_sums", "together", "backend", "engine_blocks")
 
 
 def _require_own_fields(strategy: Any) -> None:

@@ -392,10 +392,9 @@ std::set<plan::ChunkKey> sent_on(const plan::Plan& given) {
 std::vector<plan::Region> parts_of_sum(const StagedProgram& program, const std::set<plan::ChunkKey>& sent,
                                        const plan::Chunk& chunk, const Options& options) {
     const std::string& tensor = program.plan.tensors[at(chunk.tensor)].name;
-    const std::int64_t most = options.most_sum_parts;
     for (const Stage& stage : program.stages) {
         const std::int64_t programs = options.num_programs.value_or(stage.kernel.num_programs());
-        std::vector<plan::Region> parts = sum_parts(stage, tensor, chunk.region, programs, most,
+        std::vector<plan::Region> parts = sum_parts(stage, tensor, chunk.region, programs,
                                                     !sent.contains(plan::key_of(chunk)), options.costs);
         if (parts.size() > 1) return parts;
     }

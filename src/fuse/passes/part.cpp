@@ -226,13 +226,13 @@ std::string words_of(const kernel::Kernel& kernel) {
 std::string text_of(const Options& options) {
     const Costs& costs = options.costs;
     return fmt::format(
-        "device {}, programs {}, preferred {}, engine blocks {}, kernel sums {}, together {}, sum parts {}, "
+        "device {}, programs {}, preferred {}, engine blocks {}, kernel sums {}, together {}, "
         "topology {}, costs {} {} {} {} {} {} {}",
         static_cast<int>(options.device), options.num_programs ? *options.num_programs : -1,
         plan::name_of(options.preferred), options.engine_blocks, options.kernel_sums, options.together,
-        options.most_sum_parts, options.topology ? plan::to_json(*options.topology) : "none",
-        costs.copy_stream_gbps, costs.sm_mhz, costs.packed_tile_us, costs.two_streams_mib,
-        costs.summed_store_mib, costs.last_store_mib, costs.part_rounds);
+        options.topology ? plan::to_json(*options.topology) : "none", costs.copy_stream_gbps, costs.sm_mhz,
+        costs.packed_tile_us, costs.two_streams_mib, costs.summed_store_mib, costs.last_store_mib,
+        costs.part_rounds);
 }
 
 std::string text_of(const Stage& stage) {

@@ -18,6 +18,7 @@ using plan::Region;
 
 /// Of the tiles that make a part before the one that another tile has begun: more, and the cut is refused.
 constexpr double kMostDisorder = 0.1;
+constexpr std::int64_t kMost = 8;  // parts
 
 /// What of the chunk each of its tiles makes, in the kernel's order.
 std::vector<Region> pieces_of(const kernel::Kernel& kernel, const std::string& parameter,
@@ -137,12 +138,12 @@ void cut_last_round(std::vector<Region>& parts, const std::vector<Region>& piece
 }  // namespace
 
 std::vector<Region> sum_parts(const Stage& stage, const std::string& tensor_name, const Region& chunk,
-                              std::int64_t programs, std::int64_t most, bool last_round, const Costs& costs) {
+                              std::int64_t programs, bool last_round, const Costs& costs) {
     const auto bound = std::find_if(stage.bindings.begin(), stage.bindings.end(), [&](const auto& binding) {
         const kernel::Param* param = stage.kernel.find_param(binding.first);
         return binding.second == tensor_name && param != nullptr && param->written;
     });
-    if (bound == stage.bindings.end() || most < 2) return {chunk};
+    if (bound == stage.bindings.end()) return {chunk};
     const std::vector<Region> pieces = pieces_of(stage.kernel, bound->first, chunk);
     const double rounds =
         static_cast<double>(pieces.size()) / static_cast<double>(std::max<std::int64_t>(programs, 1));
@@ -150,11 +151,11 @@ std::vector<Region> sum_parts(const Stage& stage, const std::string& tensor_name
     const std::vector<Axis> axes = cut_axes(chunk, pieces);
     if (axes.empty()) return {chunk};
     const auto finished = [&](std::vector<Region> parts) {
-        if (last_round && static_cast<std::int64_t>(parts.size()) < most)
+        if (last_round && static_cast<std::int64_t>(parts.size()) < kMost)
             cut_last_round(parts, pieces, axes, programs);
         return parts;
     };
-    for (std::int64_t count = std::min(wanted, most); count > 1; --count) {
+    for (std::int64_t count = std::min(wanted, kMost); count > 1; --count) {
         std::vector<Region> best;
         std::int64_t least = 0;
         for (std::int64_t outer = count; outer > 0; --outer) {  // among equals, long pieces of memory

@@ -247,12 +247,7 @@ private:
         });
         // Transfers whose backend is open are copied, and small sums stored at their peers by who adds them
         // up.
-        each_cut({}, [&](Strategy cut) {
-            add(cut);
-            cut.backend = Backend::copy_engine;
-            cut.sum_parts = 1;
-            add(cut);
-        });
+        each_cut({}, [&](Strategy cut) { add(cut); });
         for (const std::int32_t count : stored_counts(others)) {
             for (const TileConfig& tile : tiles_of_last_round()) {
                 add({.tiles = {tile}, .split = 1, .stored = count});

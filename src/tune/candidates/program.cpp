@@ -36,12 +36,6 @@ std::string shape_of(const fuse::Decisions& work, const Strategy& strategy) {
     return text;
 }
 
-bool has_sums(const plan::Plan& plan) {
-    return std::ranges::any_of(plan.ranks, [](const std::vector<plan::Op>& list) {
-        return std::ranges::any_of(list, [](const plan::Op& op) { return op.reduce != plan::Reduce::none; });
-    });
-}
-
 std::string name_of_candidate(std::size_t configuration, std::size_t count, const Strategy& strategy) {
     const std::string name = name_of(strategy);
     return count < 2 ? name : fmt::format("configuration {}/{}", configuration, name);
@@ -55,10 +49,8 @@ fuse::Options options_of(const Strategy& strategy, fuse::Device device, const Ma
     return options;
 }
 
-std::vector<Strategy> program_strategies(const plan::Plan& plan, const Machine& machine,
-                                         fuse::Device device) {
+std::vector<Strategy> program_strategies(const Machine& machine, fuse::Device device) {
     std::vector<Strategy> made{Strategy{}};
-    if (has_sums(plan)) made.push_back({.sum_parts = 1});
     for (const fuse::BackendTraits& row : fuse::backend_rows()) {
         if (!row.on(device) || row.lane == fuse::LaneKind::channel) continue;
         Strategy strategy{.backend = row.backend};
@@ -105,7 +97,7 @@ std::vector<ProgramCandidate> rank_program(std::span<const fuse::StagedProgram> 
         if (widened.size() < kMostWidened) widened.push_back(candidate.configuration);
     }
     for (const std::size_t at : widened) {
-        for (const Strategy& strategy : program_strategies(configurations[at].plan, machine, device)) {
+        for (const Strategy& strategy : program_strategies(machine, device)) {
             if (!(strategy == Strategy{})) look(at, strategy);
         }
     }

@@ -132,7 +132,7 @@ private:
         const double arrives =
             std::max(made(others, part) + one, made(1, part) + others * order_.parts * one);
         const double own_us = made(0, part) - arrives;
-        const double most = strategy_.sum_parts;
+        constexpr double most = 8;
         if (beside_) {
             timing.lasts_us = rates.sum_us + summed_us() / std::clamp(own_us / round_us_, 1.0, most);
         } else {

@@ -21,13 +21,13 @@
 namespace syncopate::fuse {
 
 /// `chunk` as boxes in the order in which `stage`'s kernel makes them: about one for every
-/// Costs::part_rounds rounds of its `programs` over it, at most `most`; one where the kernel does not write
+/// Costs::part_rounds rounds of its `programs` over it, at most eight; one where the kernel does not write
 /// the chunk's tensor (of `tensor_name`), or where every cut would change the order of many tiles.
 /// `last_round`: what the last round of tiles makes is a part of its own, since nothing runs beside its sum
 /// that would hide it.
 [[nodiscard]] std::vector<plan::Region> sum_parts(const Stage& stage, const std::string& tensor_name,
                                                   const plan::Region& chunk, std::int64_t programs,
-                                                  std::int64_t most, bool last_round = false,
+                                                  bool last_round = false,
                                                   const Costs& costs = usual_costs());
 
 }  // namespace syncopate::fuse

@@ -36,8 +36,7 @@ namespace syncopate::tune {
                                         const Machine& machine, const Strategy& strategy);
 
 /// The strategies of a plan, the default one first, all legal where fuse takes them.
-[[nodiscard]] std::vector<Strategy> program_strategies(const plan::Plan& plan, const Machine& machine,
-                                                       fuse::Device device);
+[[nodiscard]] std::vector<Strategy> program_strategies(const Machine& machine, fuse::Device device);
 
 struct ProgramCandidate {
     std::size_t configuration = 0;  ///< index of the program
