@@ -18,8 +18,12 @@
 namespace syncopate::runtime {
 namespace {
 
+constexpr int kPollMs = 2;  ///< how long a fault here may go unseen
+
+}  // namespace
+
 /// What goes before bytes, or says something itself.
-struct Frame {
+struct HostChannel::Frame {
     enum Kind : std::uint32_t { ready = 1, data = 2, fault = 3 };
     std::uint32_t kind = 0;
     std::uint32_t number = 0;  ///< of the pair of sides; of a fault the rank that tells
@@ -27,10 +31,6 @@ struct Frame {
     std::uint32_t unused = 0;
     std::uint64_t bytes = 0;
 };
-
-constexpr int kPollMs = 2;  ///< how long a fault here may go unseen
-
-}  // namespace
 
 /// One end of a connection: frames as they come, and bytes behind them.
 class HostChannel::Connection {

@@ -49,6 +49,7 @@ public:
     [[nodiscard]] static bool is_word(std::uint64_t address) { return address >= kFirstWord; }
 
 private:
+    struct Frame;
     class Connection;
     static constexpr std::uint64_t kFirstWord = std::uint64_t{1} << 62;
     HostChannel(int rank, std::vector<int> peers, std::string name, HostControl control);
