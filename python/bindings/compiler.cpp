@@ -132,8 +132,12 @@ emit::Artifact fuse_stages(const std::vector<StageTuple>& stages, const plan::Pl
     std::vector<emit::StageText> texts = texts_of(stages, num_sms, values);
     fuse::Options options =
         ops::fuse_options(strategy, device == "cuda" ? fuse::Device::cuda : fuse::Device::host);
-    if (!device_name.empty())
-        options.costs = unwrap(tune::nearest_machine(device_name, plan.num_ranks(), num_sms)).machine.rates;
+    if (!device_name.empty()) {
+        // Over nodes each makes its part of one schedule.
+        const auto nearest =
+            plan.mesh.num_nodes() > 1 ? tune::nearest_machine_of_hosts : tune::nearest_machine;
+        options.costs = unwrap(nearest(device_name, plan.num_ranks(), num_sms)).machine.rates;
+    }
     const GilReleased released;
     return unwrap(emit::make_artifact(std::move(texts), plan, options, rank));
 }

@@ -138,6 +138,33 @@ def learns_without_room(group: sy.Group) -> None:
         raise AssertionError("without torch: nothing is said")
 
 
+def fails_on_one_node(group: sy.Group, nodes: int) -> None:
+    """Where one node alone cannot make its part, all ranks take the pair, and say why."""
+    import syncopate.torch  # noqa: F401
+    import torch.distributed as dist
+    from syncopate.face import fused
+    from syncopate.torch import calls
+
+    def part(self, *given, **options):
+        if group.rank // (group.size // nodes) == nodes - 1:
+            raise ValueError("this node's part fails")
+        return made(self, *given, **options)
+
+    made, fused.FusedKernel._fuse = fused.FusedKernel._fuse, part
+    chosen, calls._chosen = calls._chosen, lambda *_: (Strategy(tilings=(SMALL,)), False)
+    try:
+        x, w = numbers((8, 48), 5, group.rank), numbers((48, 16), 6)
+        y = torch.ops.syncopate.all_gather_matmul(x, w, dist.group.WORLD.group_name)
+    finally:
+        fused.FusedKernel._fuse, calls._chosen = made, chosen
+    expect(
+        torch.equal(y, torch.cat([numbers((8, 48), 5, rank) for rank in range(group.size)]) @ w),
+        "the pair differs",
+    )
+    rows = [row for row in str(sy.report()).splitlines() if "this node's part fails" in row]
+    expect(len(rows) == 1, f"the report says: {sy.report()}")
+
+
 def of_no_torch(group: sy.Group) -> sy.Group:
     return replace(group, torch_group=None)
 
@@ -209,6 +236,7 @@ def main() -> None:
         work(sy.group.of_process_group(None, "host"), 1, nodes)
         learns()
         learns_without_room(sy.group.of_process_group(None, "host"))
+        fails_on_one_node(sy.group.of_process_group(None, "host"), nodes)
         dist.destroy_process_group()
         return
     places, calls = int(sys.argv[2]), int(sys.argv[3])

@@ -118,6 +118,22 @@ TEST(Machine, MeasuredByAnOlderVersionIsNotUsedAndSaidToBe) {
     EXPECT_NE(nearest->message.find("it is not used"), std::string::npos) << nearest->message;
 }
 
+TEST(Machine, OfSeveralHostsIsNotWhatOneOfThemMeasuredUnlessItIsNamed) {
+    const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "machine_of_hosts";
+    std::filesystem::create_directories(folder);
+    ASSERT_EQ(::setenv("SYNCOPATE_CACHE_DIR", folder.c_str(), 1), 0);
+    Machine mine = *find_machine("h200x4");
+    mine.name = "mine";
+    std::ofstream(folder / "machine.json") << to_json(mine);
+    EXPECT_EQ(nearest_machine("NVIDIA H200", 4, 132)->machine.name, "mine");
+    EXPECT_EQ(nearest_machine_of_hosts("NVIDIA H200", 4, 132)->machine.name, "h200x4");
+    ASSERT_EQ(::setenv("SYNCOPATE_MACHINE", (folder / "machine.json").c_str(), 1), 0);
+    EXPECT_EQ(nearest_machine_of_hosts("NVIDIA H200", 4, 132)->machine.name, "mine");
+    EXPECT_EQ(::unsetenv("SYNCOPATE_MACHINE"), 0);
+    EXPECT_EQ(::unsetenv("SYNCOPATE_CACHE_DIR"), 0);
+    std::filesystem::remove_all(folder);
+}
+
 TEST(Measured, TakesTablesAndTheLinksSignals) {
     Result<Measurement> measurement = measurement_from_json(
         R"({"tables": {"engine_gbps": {"points": [[4, 150], [8, 290]], "source": "copies"}},

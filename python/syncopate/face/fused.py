@@ -370,7 +370,7 @@ class FusedKernel:
 
     def _together(self, group: Group, fused: Callable[[], Any]) -> Any:
         """In step all ranks hear of it where one cannot. Of several nodes they do, too, as each makes its own part; a rank's own
-        error stays what it is."""
+        error stays what it is, where it is one that callers expect of a program that cannot be fused."""
         if self._in_step:
             return group.together("fused", fused)
         if self.plan.num_nodes == 1:
@@ -378,9 +378,9 @@ class FusedKernel:
         try:
             return group.together("fused", fused)
         except FailedTogether as failed:
-            if failed.__cause__ is None:
-                raise
-            raise failed.__cause__ from None
+            if isinstance(failed.__cause__, (ValueError, _syncopate.SyncopateError)):
+                raise failed.__cause__ from None
+            raise
 
     def _bind_to_plan(self, index: int, one: TakenCall, group: Group, device: str) -> None:
         """Checks what a stage is given for the plan's tensors, and describes it as these, which the kernel gets."""
@@ -430,7 +430,7 @@ class FusedKernel:
             rank=rank,
         )
         for warning in artifact.warnings:
-            warnings.warn(f"syncopate: {warning}", stacklevel=7)
+            warnings.warn(f"syncopate: {warning}", stacklevel=8)
         return artifact
 
     def _require_whole_sums(self, artifact: _syncopate.Artifact, taken: Sequence[TakenCall]) -> None:

@@ -16,7 +16,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from .. import _syncopate
 from ..call import cache
-from ..group import Group, of_process_group, sums_in_two_shots
+from ..group import FailedTogether, Group, of_process_group, sums_in_two_shots
 from ..strategy import Problem, Strategy, choose_found, estimate
 from . import buckets, report
 from .gloo import gather_through_host, over_gloo
@@ -123,8 +123,10 @@ def _made(
             strategy, options["found"] = None, False
         operator = kind(*extents, x.dtype, group, strategy=strategy, deadline=cache.deadline, **options)
         operator.prepare()
-    except (ValueError, _syncopate.SyncopateError) as error:
-        if group.rendezvous.calls_differ:
+    except (ValueError, _syncopate.SyncopateError, FailedTogether) as error:
+        # Of several nodes each makes its own part, so that one alone may fail: there all take the pair.
+        alike = not isinstance(error, FailedTogether) or group.nodes > 1
+        if group.rendezvous.calls_differ or not alike:
             raise
         return cache.Entry(group, reason=in_a_line(str(error)))
     if name == AttentionBackward.name and operator.why_kind:

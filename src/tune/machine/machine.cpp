@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -124,6 +125,14 @@ Result<NearestMachine> nearest_of(std::vector<Machine> known, std::string_view d
     return NearestMachine{*nearest, message};
 }
 
+/// By SYNCOPATE_MACHINE, if it is set.
+Result<std::optional<NearestMachine>> named_machine() {
+    const std::string named = environment("SYNCOPATE_MACHINE");
+    if (named.empty()) return std::optional<NearestMachine>();
+    SYNCOPATE_TAKE(Machine machine, find_machine(named));
+    return std::optional(NearestMachine{std::move(machine), ""});
+}
+
 }  // namespace
 
 Result<NearestMachine> nearest_shipped_machine(std::string_view device, std::int32_t ranks,
@@ -131,11 +140,15 @@ Result<NearestMachine> nearest_shipped_machine(std::string_view device, std::int
     return nearest_of({}, device, ranks, num_sms);
 }
 
+Result<NearestMachine> nearest_machine_of_hosts(std::string_view device, std::int32_t ranks,
+                                                std::int32_t num_sms) {
+    SYNCOPATE_TAKE(std::optional<NearestMachine> named, named_machine());
+    return named ? *std::move(named) : nearest_shipped_machine(device, ranks, num_sms);
+}
+
 Result<NearestMachine> nearest_machine(std::string_view device, std::int32_t ranks, std::int32_t num_sms) {
-    if (const std::string named = environment("SYNCOPATE_MACHINE"); !named.empty()) {
-        SYNCOPATE_TAKE(Machine machine, find_machine(named));
-        return NearestMachine{std::move(machine), ""};
-    }
+    SYNCOPATE_TAKE(std::optional<NearestMachine> named, named_machine());
+    if (named) return *std::move(named);
     std::vector<Machine> measured_here;
     std::error_code missing;
     std::string unread;

@@ -170,6 +170,9 @@ struct NearestMachine {
 /// likewise. Fails where a named file is wrong.
 [[nodiscard]] Result<NearestMachine> nearest_machine(std::string_view device, std::int32_t ranks,
                                                      std::int32_t num_sms = 0);
+/// The same on all hosts: what one of them measured of itself is left out.
+[[nodiscard]] Result<NearestMachine> nearest_machine_of_hosts(std::string_view device, std::int32_t ranks,
+                                                              std::int32_t num_sms = 0);
 /// The same of those that come with Syncopate only.
 [[nodiscard]] Result<NearestMachine> nearest_shipped_machine(std::string_view device, std::int32_t ranks,
                                                              std::int32_t num_sms = 0);
