@@ -47,7 +47,7 @@ public:
             optional("backend", made.backend != usual.backend,
                      this->name(made.backend, "backend", names_of<plan::Backend, plan::kNumBackends>())),
             open("engine_blocks", made.engine_blocks, 0),
-            removed("sum_parts", "how often a sum is cut at most", "the number 8"),
+            removed("sum_parts", "another number of parts of a sum than eight", "the number 8"),
             removed("phases", "loops that wait for all that they read", "true"),
             removed("tile_order", "another order of tiles than the kernel's", "the string \"kernel\""),
             optional("parts", !made.parts.empty(), parts(made.parts)));

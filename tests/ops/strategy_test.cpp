@@ -114,11 +114,11 @@ TEST(Strategy, IsRefusedWithThePathOfWhatIsWrong) {
 
 TEST(Strategy, OfBeforeIsReadWhereItSaysNothingOfWhatWasTakenOutAndElseRefused) {
     const Result<Strategy> read = strategy_from_json(
-        R"({"placement": "fused", "pulled": 0, "phases": true, "tile_order": "kernel", "split": 2})");
+        R"({"placement": "fused", "pulled": 0, "phases": true, "tile_order": "kernel", "sum_parts": 8, "split": 2})");
     ASSERT_TRUE(read) << read.error().to_string();
     EXPECT_EQ(*read, (Strategy{.kernel = std::nullopt, .split = 2}));
-    for (const char* meant : {R"({"pulled": 1})", R"({"phases": false})", R"({"tile_order": "columns"})",
-                              R"({"placement": "after"})"}) {
+    for (const char* meant : {R"({"pulled": 1})", R"({"sum_parts": 1})", R"({"phases": false})",
+                              R"({"tile_order": "columns"})", R"({"placement": "after"})"}) {
         const Result<Strategy> refused = strategy_from_json(meant);
         ASSERT_FALSE(refused) << meant;
         EXPECT_NE(refused.error().message.find("taken out"), std::string::npos) << refused.error().message;
