@@ -27,8 +27,7 @@ Result<Schedule> fuse(const Program& program, const Options& options) {
     return fuse(StagedProgram{{{program.kernel, program.bindings}}, program.plan}, options);
 }
 
-Result<Decisions> decide(const StagedProgram& program, const Options& options, Scope scope) {
-    if (Status status = check_program(program, options); !status) return status.error();
+Result<Decisions> arrange(const StagedProgram& program, const Options& options, Scope scope) {
     auto lowered = lower(program, options);
     if (!lowered) return lowered.error();
     auto backends = assign(program, *lowered, options);
@@ -49,25 +48,30 @@ Result<Decisions> decide(const StagedProgram& program, const Options& options, S
     if (!arrivals) return arrivals.error();
     auto orders = order(program, *graph, *lowered, *placement, *arrivals, options, scope);
     if (!orders) return orders.error();
-    if (Status status = check_stage_order(program, *graph, *placement, options.device); !status)
+    return Decisions{.scope = scope.within(lowered->plan.num_ranks()),
+                     .lowered = *std::move(lowered),
+                     .backends = *std::move(backends),
+                     .graph = *std::move(graph),
+                     .placement = *std::move(placement),
+                     .arrivals = *std::move(arrivals),
+                     .orders = *std::move(orders)};
+}
+
+Result<Decisions> decide(const StagedProgram& program, const Options& options, Scope scope) {
+    if (Status status = check_program(program, options); !status) return status.error();
+    auto made = arrange(program, options, scope);
+    if (!made) return made;
+    if (Status status = check_stage_order(program, made->graph, made->placement, options.device); !status)
         return status.error();
-    auto stores = store_inline(program, *lowered, *graph, *backends);
+    auto stores = store_inline(program, made->lowered, made->graph, made->backends);
     if (!stores) return stores.error();
-    auto loads = load_inline(program, *lowered, *graph, *backends);
+    made->stores = *std::move(stores);
+    auto loads = load_inline(program, made->lowered, made->graph, made->backends);
     if (!loads) return loads.error();
-    Synchronization waits = synchronize(*graph, *placement, *orders, *arrivals, scope);
-    Guards guards = guard(*graph, lowered->plan, *placement, waits, scope);
-    return Decisions{scope.within(lowered->plan.num_ranks()),
-                     *std::move(lowered),
-                     *std::move(backends),
-                     *std::move(graph),
-                     *std::move(placement),
-                     *std::move(arrivals),
-                     *std::move(orders),
-                     std::move(waits),
-                     std::move(guards),
-                     *std::move(stores),
-                     *std::move(loads)};
+    made->loads = *std::move(loads);
+    made->synchronization = synchronize(made->graph, made->placement, made->orders, made->arrivals, scope);
+    made->guards = guard(made->graph, made->lowered.plan, made->placement, made->synchronization, scope);
+    return made;
 }
 
 namespace {

@@ -332,6 +332,17 @@ TEST(Measured, TakesWhatWasMeasuredAndMarksTheRest) {
     EXPECT_EQ(*again, *machine);
 }
 
+TEST(Machine, LoadsFilesThatStillHaveFiguresWhichNobodyReads) {
+    std::string text = to_json(*find_machine("h200x2"));
+    const std::string_view figures = "\"figures\": {";
+    const std::size_t at = text.find(figures);
+    ASSERT_NE(at, std::string::npos);
+    text.insert(at + figures.size(), R"("poll_us": {"value": 1, "unit": "us", "source": "of before"},)");
+    const Result<Machine> machine = machine_from_json(text);
+    ASSERT_TRUE(machine) << machine.error().to_string();
+    EXPECT_EQ(*machine, *find_machine("h200x2"));
+}
+
 TEST(Measured, RefusesWhatIsNoFigure) {
     EXPECT_FALSE(measurement_from_json("[]"));
     EXPECT_FALSE(measurement_from_json(R"({"figures": {"speed": {"value": 1, "source": ""}}})"));

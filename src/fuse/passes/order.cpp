@@ -142,10 +142,11 @@ public:
             traversal_.push_back(kernel.tile_at(position));
         if (!makes_) return;
         find_awaited();
-        takes_turns_ = stores_all();
+        in_turns_ = stores_all();
         deadlines_.resize(graph.made.size());
         find_deadlines(scope);
     }
+    [[nodiscard]] bool in_turns() const { return in_turns_; }
 
     /// By slot of `rank`. `phases`: tiles may start before all that they need has come.
     [[nodiscard]] std::vector<std::int64_t> by_arrival(std::int32_t rank, bool phases) {
@@ -402,7 +403,7 @@ private:
                 }
             }
         }
-        if (!takes_turns_) return;
+        if (!in_turns_) return;
         for (std::int32_t rank = scope.first; rank < scope.end; ++rank) take_turns(deadlines_[at(rank)]);
     }
 
@@ -479,10 +480,10 @@ private:
     const Arrivals& arrivals_;
     std::size_t stage_;
     const Graph::StageNodes& nodes_;
+    bool in_turns_ = false;
     std::vector<std::int64_t> traversal_;  ///< all tiles, in the kernel's order
     bool makes_;  ///< some rank's tiles of the stage make chunks: these are then filled
     bool waits_for_tiles_;
-    bool takes_turns_ = false;
     std::vector<bool> awaited_;                         ///< by op: another one comes after it
     std::vector<std::vector<std::int64_t>> deadlines_;  ///< by rank, as they are asked for, and tile
 };
@@ -569,6 +570,7 @@ Result<std::vector<StageOrder>> order(const StagedProgram& program, const Graph&
         Ordering ordering(graph, lowered, placement, arrivals, stage, kernel, earlier, options, scope);
         StageOrder& made = orders.emplace_back(
             StageOrder{.tiles = {}, .program_of = *std::move(program_of), .round = round});
+        made.in_turns = ordering.in_turns();
         made.most_slots = kernel.most_slots;
         if (!kernel.persistent) made.own_grid = {kernel.grid[0], kernel.grid[1]};
         if (head.rounds > 0) give_head_start(head, made);
