@@ -145,6 +145,7 @@ def main() -> int:
     if unknown:
         parser.error(f"{options.machine} has no figure {unknown[0]}")
     lines = [one for one in estimate.tabled() if one.row["date"] >= options.since] + estimate.searched()
+    lines += estimate.compared()
     lines = [line for line in lines if line.machine == options.machine]
     if not lines:
         parser.error(f"nothing was measured on {options.machine} since {options.since or 'the beginning'}")
