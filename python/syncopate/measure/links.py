@@ -246,6 +246,20 @@ def link_figures(ranks: Ranks, copies: Copies) -> dict[str, float]:
     }
 
 
+def product_beside_copies(ranks: Ranks, copies: Copies) -> float:
+    """How many times as long a product takes while copies leave and come, about as long as it does."""
+    product, side = Beside(0), torch.cuda.Stream()
+
+    def both() -> None:
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                copies.push(COPIED[-1])
+        product.run()
+
+    return max(1.0, ranks.time(both) / ranks.time(product.run))
+
+
 def signal_us(ranks: Ranks) -> float | None:
     """From one rank's store of a word to the other one's seeing it: half a round trip of ranks 0 and 1. None where they do
     not run at the same time, since they share a GPU."""
@@ -281,6 +295,11 @@ def between_ranks(ranks: Ranks, say: Say, shared: bool = False) -> dict[str, Any
     copies = Copies(ranks.group)
     found["links"] = link_figures(ranks, copies)
     say("copies by size and direction")
+    found["figures"]["beside_copies"] = (
+        product_beside_copies(ranks, copies),
+        "a product of 4096 x 8192 x 8192 beside copies of 512 MiB",
+    )
+    say("a product beside copies")
     if not shared:
         found["links"]["signal_us"] = signal_us(ranks)
     say("a signal between GPUs")

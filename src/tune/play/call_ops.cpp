@@ -25,11 +25,13 @@ CallOps::CallOps(const fuse::Decisions& work, const std::vector<StageTiles>& sta
       rates_(machine.rates),
       strategy_(strategy),
       sums_last_(std::ranges::any_of(stages, &StageTiles::sums_wait)),
+      in_one_round_(std::ranges::all_of(stages, &StageTiles::in_one_round)),
       plan_(fuse::transfers_of(work.lowered, work.backends)),
       bytes_(at(graph_.num_ops()), 0),
       stored_by_sum_(at(graph_.num_ops()), 0),
       sent_on_(at(graph_.num_ops()), false),
-      out_bytes_(plan_.ranks.size(), 0) {
+      out_bytes_(plan_.ranks.size(), 0),
+      first_sum_(plan_.ranks.size(), -1) {
     meet_between_nodes(work.lowered, graph_, plan_);
     look();
     if (!work.lowered.channel.empty()) started_ = in_start_order(plan_, graph_);
@@ -47,6 +49,8 @@ void CallOps::look() {
         const plan::Op& of = op_of(op);
         bytes_[at(op)] = static_cast<double>(plan_.bytes(of.dst));
         const bool remote = of.kind != plan::OpKind::local;
+        NodeId& first = first_sum_[at(graph_[op].rank)];
+        if (is_sum(op) && first < 0) first = op;
         if (graph_.carrier(op) == Carrier::tile_stores && remote)
             out_bytes_[at(graph_[op].rank)] += bytes_[at(op)];
         for (const Edge& edge : graph_.in[at(op)]) {
@@ -72,13 +76,14 @@ void CallOps::look() {
 }
 
 void CallOps::set_links(const Machine& machine) {
-    links_ = links_for(machine, static_cast<std::int32_t>(plan_.ranks.size()), strategy_,
-                       plan_.mesh.num_nodes());
-    std::size_t sent = 0;
+    links_ =
+        links_for(machine, static_cast<std::int32_t>(plan_.ranks.size()), strategy_, plan_.mesh.num_nodes());
+    std::size_t sent = 0, copied = 0;
     double largest = 0;
     for (NodeId op = 0; op < graph_.num_ops(); ++op) {
-        if (graph_.carrier(op) != Carrier::own || op_of(op).kind == plan::OpKind::local || is_side(op))
-            continue;
+        if (graph_.carrier(op) != Carrier::own || is_side(op)) continue;
+        if (graph_[op].rank == 0) ++copied;
+        if (op_of(op).kind == plan::OpKind::local) continue;
         if (graph_[op].rank == 0) ++sent;
         largest = std::max(largest, bytes_[at(op)]);
     }
@@ -99,7 +104,8 @@ void CallOps::set_links(const Machine& machine) {
         const double rate = static_cast<double>(blocks) * links_.sm.gbps_per_block;
         const double link = links_.links.empty() ? links_.sm.gbps : links_.links.front().gbps;
         if (rate > 0) links_.sm.gbps = link * rate / (link + rate);
-        links_.sm.lanes = static_cast<std::int32_t>(sent);
+        links_.sm.lanes = static_cast<std::int32_t>(copied);
+        links_.start_us += links_.sm.push_us * static_cast<double>(sent - 1);
         links_.sm.gbps /= static_cast<double>(sent);
         return;
     }
@@ -110,19 +116,19 @@ void CallOps::set_links(const Machine& machine) {
 
 double CallOps::ends_us() const {
     std::map<std::int32_t, std::int32_t> copies;  // by peer
+    bool summed = false;
     for (NodeId op = graph_.first_op[0]; op < graph_.first_op[1]; ++op) {
+        if (is_sum(op) && fuse::is_engine(backend_of(op))) return rates_.sent_us;
+        summed |= is_sum(op);
         if (graph_.carrier(op) != Carrier::own || op_of(op).kind != plan::OpKind::push) continue;
         const bool made = std::ranges::any_of(
             graph_.in[at(op)], [&](const Edge& edge) { return edge.lag == 0 && !graph_.is_op(edge.from); });
         if (made) ++copies[op_of(op).peer];
     }
-    for (NodeId op = graph_.first_op[0]; op < graph_.first_op[1]; ++op) {
-        if (graph_[op].kind == Node::Kind::sum && fuse::is_engine(backend_of(op))) return rates_.part_us;
-    }
     std::int32_t most = 0;
     for (const auto& [peer, count] : copies) most = std::max(most, count);
     if (most == 0) return 0;
-    return rates_.copied_part_us * (most - 1);
+    return rates_.copied_part_us * (most - 1) + (summed ? 0 : rates_.sent_us);
 }
 
 bool CallOps::sums_itself() const {
@@ -140,13 +146,15 @@ bool CallOps::sends_sums() const {
 }
 
 double CallOps::stolen_us() const {
-    if (out_bytes_.front() > 0) return 0;
+    if (out_bytes_.front() > 0 || in_one_round_) return 0;
     double us = 0, last = 0;
     for (NodeId op = graph_.first_op[0]; op < graph_.first_op[1]; ++op) {
-        if (graph_[op].kind != Node::Kind::sum || fuse::is_engine(backend_of(op)) ||
-            graph_.carrier(op) == Carrier::programs)
-            continue;
-        last = over(stored_by_sum_[at(op)], rates_.store_gbps);
+        if (!is_sum(op) || graph_.carrier(op) == Carrier::programs || sums_wait(op)) continue;
+        const bool by_engine = fuse::is_engine(backend_of(op));
+        if (read_by_sum(op) > 0)  // a kernel takes multiprocessors, too
+            last = by_engine ? rates_.part_us : 2 * rates_.part_us;
+        else
+            last = by_engine ? 0 : over(stored_by_sum_[at(op)], rates_.store_gbps);
         us += last;
     }
     return us - last;
@@ -178,18 +186,28 @@ double CallOps::sum_us(NodeId op) const {
     const double all = (summands + 1) * bytes_[at(op)];
     const Backend by = backend_of(op);
     if (fuse::is_engine(by)) {
-        return rates_.part_us + over(reads > 0 ? reads + stores : all + stores,
-                                     rates_.engine_sums(by, strategy_.engine_blocks.value_or(0)));
+        const bool follows = in_one_round_ && op != first_sum_[at(graph_[op].rank)];
+        return (follows ? 0 : rates_.part_us) +
+               over(reads > 0 ? reads + stores : all + stores,
+                    rates_.engine_sums(by, strategy_.engine_blocks.value_or(0)));
     }
-    if (graph_.carrier(op) == Carrier::programs) return over(all, rates_.kernel_sums_gbps);
+    if (graph_.carrier(op) == Carrier::programs)
+        return over(summands * bytes_[at(op)], rates_.kernel_sums_gbps);
+    const double begins = begins_us(op);
     if (const auto direct = work_.lowered.direct.find(graph_.ref(op));
         direct != work_.lowered.direct.end() && direct->second.size() + 1 >= plan_.ranks.size())
-        return rates_.sum_us + over(reads + stores, rates_.read_gbps);
-    double us = rates_.sum_us + over(all, rates_.sum_gbps);
+        return begins + over(reads + stores, rates_.read_gbps);
+    double us = begins + over(all, rates_.sum_gbps);
     if (reads > 0) us += over(reads, rates_.read_gbps);
     if (stores > 0 || (sent_on(op) && sums_wait(op))) us += rates_.store_us;
     if (stores > 0) us += over(stores, rates_.store_gbps);
     return us;
+}
+
+double CallOps::begins_us(NodeId op) const {
+    // Of those that begin when all tiles have ended, the first one's launch covers most of the others'.
+    const bool follows = sums_wait(op) && op != first_sum_[at(graph_[op].rank)];
+    return follows ? std::min(rates_.sum_us, rates_.part_us) : rates_.sum_us;
 }
 
 bool CallOps::sums_wait(NodeId op) const {

@@ -40,12 +40,14 @@ public:
     [[nodiscard]] bool sent_on(fuse::NodeId sum) const { return sent_on_[at(sum)]; }
     /// Whether kernels beside the tiles sum what is sent on, while others are still made.
     [[nodiscard]] bool sends_sums() const;
-    /// µs for which sums beside the tiles take multiprocessors: for what they store and read at peers. Nothing
-    /// is beside the last one.
+    /// µs for which sums beside the tiles hold these up: by what they store at peers, or by each part that they
+    /// fetch there. Nothing is beside the last one.
     [[nodiscard]] double stolen_us() const;
     [[nodiscard]] double store_gbps(std::size_t rank) const;
     /// How long a sum takes, with what it reads and stores elsewhere.
     [[nodiscard]] double sum_us(fuse::NodeId op) const;
+    /// Of these, until a kernel has begun.
+    [[nodiscard]] double begins_us(fuse::NodeId sum) const;
     /// Whether a sum is left little of each multiprocessor while tiles are made.
     [[nodiscard]] bool sums_wait(fuse::NodeId op) const;
     /// A send or a receive between nodes: rounds say when it begins.
@@ -73,14 +75,16 @@ private:
     const fuse::Graph& graph_;
     const Rates& rates_;
     const Strategy& strategy_;
-    bool sums_last_;  ///< sums are left little of each multiprocessor while tiles are made
+    bool sums_last_;     ///< sums are left little of each multiprocessor while tiles are made
+    bool in_one_round_;  ///< all tiles are made at once
     plan::Plan plan_;
     std::optional<Started> started_;
     plan::Topology links_;
-    std::vector<double> bytes_;          ///< by op
-    std::vector<double> stored_by_sum_;  ///< by sum: bytes at peers
-    std::vector<bool> sent_on_;          ///< by sum: some op moves it on
-    std::vector<double> out_bytes_;      ///< by rank
+    std::vector<double> bytes_;            ///< by op
+    std::vector<double> stored_by_sum_;    ///< by sum: bytes at peers
+    std::vector<bool> sent_on_;            ///< by sum: some op moves it on
+    std::vector<double> out_bytes_;        ///< by rank
+    std::vector<fuse::NodeId> first_sum_;  ///< likewise; negative: none
     bool follows_tiles_ = false;
     bool precedes_tiles_ = false;
     bool at_once_ = false;

@@ -54,6 +54,8 @@ public:
         made.communicate = communicate();
         const double compute = std::max(made.compute, 1e-3);
         slower_ = 1 + ops_.stolen_us() / compute;
+        if (ops_.out_bytes(0) <= 0)
+            slower_ *= 1 + (rates_.beside_copies - 1) * std::min(1.0, made.communicate / compute);
         if (ops_.sends_sums()) slower_ *= rates_.beside_sums;
         const double end = settled() + ops_.ends_us();
         made.exposed = std::max(0.0, end - half_ - made.compute);
@@ -123,7 +125,7 @@ private:
     [[nodiscard]] double summed_before(NodeId op) const {
         if (!ops_.sums_wait(op) || ops_.sent_on(op) || begun_.empty()) return 0;
         const double end = done_[at(graph_.kernel[at(graph_[op].rank)])];
-        const double us = ops_.sum_us(op) - rates_.sum_us;
+        const double us = ops_.sum_us(op) - ops_.begins_us(op);
         const double done = std::max(0.0, end - begun_[at(op)]) * rates_.gluon_sum_gbps / rates_.sum_gbps;
         return std::min(done, us * (1 - 1.0 / strategy_.sum_parts));
     }
@@ -159,8 +161,9 @@ private:
                     ops_.links().copy_engine.push_us + over(ops_.bytes(op), rates_.crossing_gbps);
             }
         }
-        const Result<plan::Simulation> simulation = plan::simulate(
-            ops_.simulated(), ops_.links(), {.posts = true, .timings = std::move(timings), .times_only = true});
+        const Result<plan::Simulation> simulation =
+            plan::simulate(ops_.simulated(), ops_.links(),
+                           {.posts = true, .timings = std::move(timings), .times_only = true});
         if (!simulation) return false;
         double last = 0;
         for (NodeId op = 0; op < graph_.num_ops(); ++op) {
@@ -221,7 +224,7 @@ private:
             .phase_us = of.phase_us,
             .read_gbps = rates_.read_gbps,
             .store_gbps = ops_.store_gbps(rank),
-            .stall_gbps = ops_.sums_itself() ? 2 * ops_.store_gbps(rank) : rates_.store_stall_gbps,
+            .stall_gbps = ops_.sums_itself() ? 1.5 * ops_.store_gbps(rank) : rates_.store_stall_gbps,
             .reads = of.memory_gbps > 0,
             .column_bytes = of.column_bytes,
             .rows_together = of.rows_together};

@@ -138,10 +138,10 @@ private:
         const Tile& tile = tiles_[step.tile];
         const double us = (tile.narrow ? slot.narrow_us : slot.us) * part.share;
         double now = step.time + us + (step.phase == 0 ? 0 : programs_.phase_us);
-        // Rows that come one after another are not read in step where tiles are of several rounds.
-        const bool in_step =
-            slot.phases.size() > 1 || static_cast<std::int64_t>(tiles_.size()) <= programs_.count;
-        const double since = in_step ? 0 : slot.phases.front().ready;
+        // Tiles that go on slice by slice are in step with each other, and not with those that do not wait; of
+        // several rounds, those whose rows come one after another are not in step.
+        const bool one_round = static_cast<std::int64_t>(tiles_.size()) <= programs_.count;
+        const double since = slot.phases.size() > 1 ? -1 : one_round ? 0 : slot.phases.front().ready;
         if (!programs_.reads) {
         } else if (programs_.column_bytes > 0) {
             const double wide = tile.narrow ? 0.5 : 1;

@@ -63,6 +63,7 @@ struct Rates : fuse::Costs {
     double phase_us = 0;
     double long_us = 0;
     double long_plain = 0;
+    double beside_copies = 1;
     double beside_sums = 0;
     double sum_gbps = 0;
     double gluon_sum_gbps = 0;
@@ -72,6 +73,7 @@ struct Rates : fuse::Costs {
     double store_us = 0;
     double read_gbps = 0;
     double part_us = 0;
+    double sent_us = 0;
     double copied_part_us = 0;
     double copies_us = 0;
     double engine_us = 0;
