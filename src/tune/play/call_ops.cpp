@@ -25,7 +25,7 @@ CallOps::CallOps(const fuse::Decisions& work, const std::vector<StageTiles>& sta
       rates_(machine.rates),
       strategy_(strategy),
       sums_last_(std::ranges::any_of(stages, &StageTiles::sums_wait)),
-      in_one_round_(std::ranges::all_of(stages, &StageTiles::in_one_round)),
+      in_one_round_(std::ranges::all_of(stages, [](const StageTiles& of) { return of.rounds() <= 1; })),
       plan_(fuse::transfers_of(work.lowered, work.backends)),
       bytes_(at(graph_.num_ops()), 0),
       stored_by_sum_(at(graph_.num_ops()), 0),
@@ -191,8 +191,7 @@ double CallOps::sum_us(NodeId op) const {
                over(reads > 0 ? reads + stores : all + stores,
                     rates_.engine_sums(by, strategy_.engine_blocks.value_or(0)));
     }
-    if (graph_.carrier(op) == Carrier::programs)
-        return over(summands * bytes_[at(op)], rates_.kernel_sums_gbps);
+    if (graph_.carrier(op) == Carrier::programs) return over(all, rates_.kernel_sums_gbps);
     const double begins = begins_us(op);
     if (const auto direct = work_.lowered.direct.find(graph_.ref(op));
         direct != work_.lowered.direct.end() && direct->second.size() + 1 >= plan_.ranks.size())

@@ -224,7 +224,9 @@ private:
             .phase_us = of.phase_us,
             .read_gbps = rates_.read_gbps,
             .store_gbps = ops_.store_gbps(rank),
-            .stall_gbps = ops_.sums_itself() ? 1.5 * ops_.store_gbps(rank) : rates_.store_stall_gbps,
+            // Of programs that sum, a third of what all but the last round stores stalls them.
+            .stall_gbps = ops_.sums_itself() ? ops_.store_gbps(rank) * 3 / (1 + 2 / of.rounds())
+                                             : rates_.store_stall_gbps,
             .reads = of.memory_gbps > 0,
             .column_bytes = of.column_bytes,
             .rows_together = of.rows_together};
@@ -411,6 +413,12 @@ private:
 };
 
 }  // namespace
+
+double StageTiles::rounds() const {
+    auto tiles = static_cast<double>(runs.empty() ? us.size() : 0);
+    for (const TileRun& run : runs) tiles += static_cast<double>(run.wide + run.narrow);
+    return std::max(1.0, tiles / static_cast<double>(programs));
+}
 
 Estimate play(const fuse::StagedProgram& program, const fuse::Decisions& work,
               const std::vector<StageTiles>& stages, double fixed_us, const Machine& machine,

@@ -40,12 +40,10 @@ struct StageTiles {
     double column_bytes = 0;    ///< of the block of a wide tile's columns; 0: runs share all that they read
     std::int32_t columns = 0;   ///< blocks of columns
     std::size_t rows_together = 1;  ///< runs of as many rows go column by column
-    bool in_one_round() const {
-        std::int64_t tiles = runs.empty() ? static_cast<std::int64_t>(us.size()) : 0;
-        for (const TileRun& run : runs) tiles += run.wide + run.narrow;
-        return tiles <= programs;
-    }
-    bool sums_wait = false;  ///< sums of what they make begin when all tiles have ended
+    bool sums_wait = false;         ///< sums of what they make begin when all tiles have ended
+
+    /// Of tiles, as many as there are programs each; 1 where all are made at once.
+    [[nodiscard]] double rounds() const;
 };
 
 /// A call of the program. `work` is what decide makes of it by the strategy; `stages`: of each stage;
