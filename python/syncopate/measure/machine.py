@@ -26,7 +26,7 @@ SECONDS = 115  # at most; what is not measured by then keeps its figure
 SECONDS_BETWEEN = 80  # of them, for what ranks measure together
 SECONDS_OF_CALLS = 40  # of these: then no further one begins
 SECONDS_OF_ATTENTION = 30  # which comes last
-STEPS_OF_LINKS = 14
+STEPS_OF_LINKS = 15
 MIB = 1 << 20
 
 

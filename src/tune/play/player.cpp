@@ -9,6 +9,7 @@
 #include "syncopate/plan/simulate/simulate.hpp"
 #include "tune/play/call_ops.hpp"
 #include "tune/play/memory.hpp"
+#include "tune/play/phases.hpp"
 #include "tune/play/tiles_play.hpp"
 
 namespace syncopate::tune {
@@ -214,7 +215,7 @@ private:
             if (!of.runs.empty()) slot.run = of.runs[tile];
             if (!groups.empty()) slot.group = groups[tile];
             slot.reads = blocks_[stage].of_tile[tile];
-            slot.phases = moving ? phases_of(node, stage, order) : std::vector<Phase>(1);
+            slot.phases = moving ? phases_of(graph_, order, stage, node, done_) : std::vector<Phase>(1);
             slot.loads = moving ? loaded_bytes(node, stage, tile) : 0;
             slot.stores = stores.empty() ? 0 : stores[tile];
         }
@@ -345,53 +346,6 @@ private:
             break;
         }
         return bytes;
-    }
-
-    /// What a tile waits for, phase by phase of its loop.
-    [[nodiscard]] std::vector<Phase> phases_of(NodeId tiles, std::size_t stage,
-                                               const fuse::StageOrder& order) const {
-        if (graph_.stages[stage].ranged) return ranges_of(tiles, stage);
-        std::vector<Phase> phases(1);
-        for (const Edge& edge : graph_.in[at(tiles)]) {  // sorted by iteration
-            if (edge.lag != 0) continue;
-            if (graph_.is_op(edge.from) && graph_.carrier(edge.from) == Carrier::tile_loads) continue;
-            const bool whole = !order.phased || order.trips == 0;
-            const double from =
-                whole ? 0 : static_cast<double>(edge.iteration) / static_cast<double>(order.trips);
-            if (from > phases.back().part.from) {
-                phases.back().part.share = from - phases.back().part.from;
-                phases.push_back({0, {from, 1 - from}});
-            }
-            phases.back().ready = std::max(phases.back().ready, done_[at(edge.from)]);
-        }
-        if (!graph_.stages[stage].awaits.empty()) {
-            for (const NodeId chunk : graph_.awaited_by(stage, tiles))
-                phases.front().ready = std::max(phases.front().ready, done_[at(chunk)]);
-        }
-        return phases;
-    }
-
-    /// The same of a tile whose loops run range by range: those that nothing has to bring first, the others
-    /// as they come.
-    [[nodiscard]] std::vector<Phase> ranges_of(NodeId tiles, std::size_t stage) const {
-        const fuse::Graph::StageNodes& of = graph_.stages[stage];
-        double start = 0;
-        for (const Edge& edge : graph_.in[at(tiles)]) {
-            if (edge.lag == 0 && edge.iteration == 0) start = std::max(start, done_[at(edge.from)]);
-        }
-        double all = 0, left = 1;
-        for (const std::int64_t count : of.trips[at(graph_[tiles].index)]) all += static_cast<double>(count);
-        std::vector<Phase> phases;
-        if (all > 0) {
-            for (const fuse::Use& use : graph_.uses_of(stage, tiles)) {
-                const double share = static_cast<double>(use.end - use.begin) / all;
-                phases.push_back({done_[at(use.op)], {static_cast<double>(use.begin) / all, share}});
-                left -= share;
-            }
-        }
-        std::ranges::sort(phases, {}, &Phase::ready);
-        if (left > 0 || phases.empty()) phases.insert(phases.begin(), {start, {0, std::max(0.0, left)}});
-        return phases;
     }
 
     double half_;  ///< of the fixed costs: when the first tile may begin
