@@ -10,12 +10,34 @@
 #include "syncopate/plan/templates/all_gather.hpp"
 #include "syncopate/plan/templates/push_exchange.hpp"
 #include "syncopate/plan/templates/push_reduce.hpp"
+#include "syncopate/tune/candidates/candidates.hpp"
 #include "syncopate/tune/candidates/program.hpp"
 #include "syncopate/tune/choose.hpp"
 #include "tune/play/operator_play.hpp"
 
 namespace syncopate::tune {
 namespace {
+
+TEST(Player, SaysOfNoStrategyThatItTakesLessThanItTakesAtLeast) {
+    const std::pair<const char*, std::int32_t> kOf[]{{"all_gather_matmul:M=512,N=6656,K=16384", 8},
+                                                     {"all_to_all_matmul:M=4096,N=1792,K=4096", 4},
+                                                     {"matmul_reduce_scatter:M=1024,N=8192,K=3584", 8},
+                                                     {"matmul_all_reduce:M=2048,N=4096,K=1792", 4},
+                                                     {"matmul_all_to_all:M=512,N=8192,K=3584", 2}};
+    for (const auto& [spec, ranks] : kOf) {
+        const Problem problem = parse_problem(spec, ranks, 132).value();
+        const Machine machine = find_machine("h200x" + std::to_string(ranks)).value();
+        int tight = 0, all = 0;
+        for (const Candidate& one : rank_candidates(problem, machine)) {
+            if (!one.pruned.empty() || one.strategy.placement != Placement::fused) continue;
+            const double least = least_us(problem, machine, one.strategy);
+            EXPECT_LE(least, 1.02 * one.estimate.us) << spec << ", " << one.name;
+            tight += least > 0.7 * one.estimate.us ? 1 : 0;
+            ++all;
+        }
+        EXPECT_GT(2 * tight, all) << spec << ": what is never close prunes nothing";
+    }
+}
 
 constexpr std::int32_t kRanks = 4;
 const plan::Mesh kMesh{{{"gpu", kRanks}}};

@@ -48,8 +48,8 @@ class Memory {
 public:
     /// `phased`: tiles take parts of their loops, each at a time of its own.
     Memory(std::int32_t blocks, double gbps, double cache_bytes, bool phased);
-    /// A tile begins that part of its loop now, for `us`, and reads its part of the blocks. What others read
-    /// who may begin `since` another moment is not there for it.
+    /// A tile begins that part of its loop now, for `us`, and reads its part of the blocks. It finds there what
+    /// tiles in step with it read, of which `since` says which they are: others run away from it.
     void read(std::span<const Block> blocks, LoopPart part, double now, double us, double since = 0);
     [[nodiscard]] double bytes() const { return asked_; }  ///< that had to come from memory
     [[nodiscard]] double once() const { return once_; }    ///< of all blocks that were read, each once

@@ -79,7 +79,7 @@ double ProductTiles::least_tile_us() const {
 StageTiles ProductTiles::stage(const kernel::Kernel& kernel) const {
     StageTiles made;
     double slower = gluon() ? 1 : occupancy(machine_, problem_.dtype, shape_, tile_, programs());
-    const double rounds = static_cast<double>((grid_.tiles() + at_once() - 1) / at_once());
+    const auto rounds = static_cast<double>(parts(grid_.tiles(), at_once()));
     if (tile_.num_wide < 0) slower *= std::max(1.0, alone_us() / (rounds * one_tile_us(tile_.block_n)));
     slower *= static_cast<double>(grid_.tiles()) / static_cast<double>(played_grid_.tiles());
     const double wide = slower * one_tile_us(tile_.block_n);
