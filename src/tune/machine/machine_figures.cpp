@@ -32,6 +32,7 @@ std::span<const FigureRow> machine_figures() {
         FigureRow{"kernel_sums_us", kUs, "a product whose programs sum, beside the product and the bytes that it stores at peers", &R::kernel_sums_us},
         FigureRow{"kernel_sums_gbps", kGb, "the same: what they read and write", &R::kernel_sums_gbps},
         FigureRow{"phase_us", kUs, "each further phase of a tile", &R::phase_us},
+        FigureRow{"gluon_phase_us", kUs, "the same of the Gluon GEMM, whose loader waits while the ring is multiplied", &R::gluon_phase_us},
         FigureRow{"long_us", kUs, "of products that take so long the device's power limit slows the plain kernel down", &R::long_us},
         FigureRow{"long_plain", kShare, "the same, at that length: times what it takes in shorter calls; grows by its square root with each doubling", &R::long_plain},
         FigureRow{"beside_copies", kShare, "a product beside copies: times what it takes alone", &R::beside_copies},

@@ -74,7 +74,7 @@ private:
             const double bytes_us = come * (before + (1 - before) * share);
             const double pairs = (ops * (before + (1 - before) * number / count) - 1) / 2;
             least = std::max(least, std::max(bytes_us, bytes_us / 2 + pairs * pair) +
-                                        left * tiles_.least_tile_us() + (count - number) * rates_.phase_us);
+                                        left * tiles_.least_tile_us() + (count - number) * tiles_.phase_us());
         }
         return least;
     }

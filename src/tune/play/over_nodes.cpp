@@ -37,7 +37,7 @@ StageTiles tiles_of(const Problem& problem, const Machine& machine, const Strate
     };
     const double memory_gbps = gluon ? machine.rates.gluon_memory_gbps : machine.rates.memory_gbps;
     StageTiles made{.programs = std::min(count, at_once),
-                    .phase_us = machine.rates.phase_us,
+                    .phase_us = gluon ? machine.rates.gluon_phase_us : machine.rates.phase_us,
                     .memory_gbps = memory_gbps,
                     .again_gbps = memory_gbps};
     const double wide = us_of(tile.block_n);

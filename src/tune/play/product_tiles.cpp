@@ -98,7 +98,7 @@ StageTiles ProductTiles::stage(const kernel::Kernel& kernel) const {
         run.first_column = std::max(run.first_column, 0);
     }
     made.programs = at_once();
-    made.phase_us = rates_.phase_us;
+    made.phase_us = phase_us();
     const bool uncached = uncached_weight_bytes(machine_, problem_.dtype, shape_) > 0;
     made.memory_gbps = uncached ? rates_.memory_gbps : 0;
     made.again_gbps = uncached ? rates_.again_gbps : 0;

@@ -40,6 +40,8 @@ public:
 
     /// Of all tiles, with nothing beside them.
     [[nodiscard]] double alone_us() const;
+    /// Of each further phase of a tile.
+    [[nodiscard]] double phase_us() const { return gluon() ? rates_.gluon_phase_us : rates_.phase_us; }
     /// Of the shortest tile.
     [[nodiscard]] double least_tile_us() const;
     /// What the tiles of a kernel of run_tile() cost.

@@ -61,6 +61,7 @@ struct Rates : fuse::Costs {
     double kernel_sums_us = 0;
     double kernel_sums_gbps = 0;
     double phase_us = 0;
+    double gluon_phase_us = 0;
     double long_us = 0;
     double long_plain = 0;
     double beside_copies = 1;
